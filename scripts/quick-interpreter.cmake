@@ -1,11 +1,11 @@
-# Bitcoin Core's script interpreter for tests alone, compiled in a third of the time: with fewer optimisations, and with
-# several sources as one, so that their headers are read once.
+# Bitcoin Core's script interpreter for tests only, compiled in a third of the time: with fewer optimisations,
+# and with several sources compiled as one, so that their headers are read once.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1" CACHE STRING "")
 set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O1" CACHE STRING "")
 set(CMAKE_UNITY_BUILD ON CACHE BOOL "")
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8 CACHE STRING "")
-# But for the interpreter's own sources: a program links with a source what is compiled with it, and what that needs. One of
-# the others, `bitcoinkernel.cpp`, computes for a tenth of a second before `main`.
+# The interpreter's own sources stay separate: linking one of them pulls in everything compiled with it and
+# its dependencies. One of the others, `bitcoinkernel.cpp`, spends a tenth of a second before `main`.
 get_property(trying GLOBAL PROPERTY IN_TRY_COMPILE)
 if(NOT trying)
     set(alone hash.cpp primitives/transaction.cpp pubkey.cpp script/interpreter.cpp script/script.cpp

@@ -1,18 +1,18 @@
-//! The Utreexo forest as a map of all its nodes, and proofs from it, by BIP-181 (draft) and without a thought of
-//! speed.
+//! The Utreexo forest as a map of all its nodes, and proofs from it, as in BIP-181 (draft), without regard
+//! to speed.
 
 use bitcoin::hashes::{Hash, sha512_256};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub type Node = [u8; 32];
 
-/// What was deleted.
+/// A deleted leaf.
 pub const EMPTY: Node = [0; 32];
 
-/// Row and place in it.
+/// The row, and the place in it.
 type Position = (u32, u64);
 
-/// A forest with all nodes that are not empty, where they stand.
+/// A forest with all non-empty nodes, by position.
 #[derive(Default)]
 pub struct ForestModel {
     nodes: BTreeMap<Position, Node>,
@@ -23,7 +23,7 @@ pub struct ForestModel {
 }
 
 impl ForestModel {
-    /// Live leaves differ from each other.
+    /// Makes a forest; live leaves differ from each other.
     pub fn new(leaves: &[Node]) -> Self {
         let (mut model, mut first) = (Self::default(), 0);
         for row in (0..usize::BITS).rev().filter(|row| leaves.len() >> row & 1 == 1) {
@@ -37,7 +37,7 @@ impl ForestModel {
         model
     }
 
-    /// Lets the tree of these leaves stand there: where one half is empty, the other one alone.
+    /// Builds the tree of these leaves at a position: if one half is empty, the other half takes its place.
     fn stand(&mut self, leaves: &[Node], (row, place): Position) -> Node {
         let is_empty = |leaves: &[Node]| leaves.iter().all(|leaf| *leaf == EMPTY);
         let (left, right) = leaves.split_at(leaves.len() / 2);
@@ -59,7 +59,7 @@ impl ForestModel {
         node
     }
 
-    /// The proof of these leaves, if they are all there and differ: targets, and hashes.
+    /// Returns the proof of these leaves, if they all exist and differ: targets, and hashes.
     pub fn proof(&self, of: &[Node]) -> Option<(Vec<u64>, Vec<Node>)> {
         let targets: Vec<Position> =
             of.iter().map(|leaf| self.leaves.get(leaf).copied()).collect::<Option<_>>()?;
@@ -80,7 +80,7 @@ impl ForestModel {
     }
 }
 
-/// Behind all rows below, of a forest of 63 rows above its leaves.
+/// Returns a position's number, counted after all rows below, in a forest of 63 rows above its leaves.
 fn number((row, place): Position) -> u64 {
     let below: u128 = (0..row).map(|row| 1 << (63 - row)).sum();
     u64::try_from(below + u128::from(place)).expect("no forest is larger")

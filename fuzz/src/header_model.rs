@@ -1,32 +1,32 @@
-//! A header tree worked out the slow way: lists searched from end to end, big numbers, and Core's
-//! rules as they stand (`pow.cpp`, `chain.cpp`, `validation.cpp`).
+//! A header tree computed the slow way: lists searched from end to end, big numbers, and Core's rules as
+//! written (`pow.cpp`, `chain.cpp`, `validation.cpp`).
 
 use apus_chain::{BlockHash, Header, Params};
 use num_bigint::BigUint;
 use std::collections::VecDeque;
 
-/// A header that is connected to the genesis block.
+/// A header connected to the genesis block.
 #[derive(Clone)]
-pub struct Connected {
+pub struct ConnectedBlock {
     pub hash: BlockHash,
     pub header: Header,
     pub height: u32,
     pub work: BigUint,
 }
 
-/// Everything that a tree remembers.
+/// The state of a tree.
 pub struct Model {
     params: Params,
     limit: BigUint,
     pub now: i64,
     pub orphans_max: usize,
-    pub connected: Vec<Connected>,
-    /// In the order in which they came.
+    pub connected: Vec<ConnectedBlock>,
+    /// In order of arrival.
     pub orphans: Vec<(BlockHash, Header)>,
     pub rejected: Vec<BlockHash>,
 }
 
-/// What becomes of a header, or Core's word for why it is refused.
+/// The result for a header, or Core's reason for rejecting it.
 pub type Verdict = Result<Kept, String>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Kept {
 
 impl Model {
     pub fn new(params: &Params, limit: BigUint, now: i64) -> Self {
-        let genesis = Connected {
+        let genesis = ConnectedBlock {
             hash: params.genesis_hash,
             header: params.genesis_header,
             height: 0,
@@ -95,8 +95,8 @@ impl Model {
         Ok(Kept::Orphan)
     }
 
-    /// The first header of those with the most work.
-    pub fn tip(&self) -> &Connected {
+    /// Returns the first header with the most work.
+    pub fn tip(&self) -> &ConnectedBlock {
         let mut tip = &self.connected[0];
         for entry in &self.connected {
             if entry.work > tip.work {
@@ -106,11 +106,11 @@ impl Model {
         tip
     }
 
-    pub fn find(&self, hash: &BlockHash) -> Option<&Connected> {
+    pub fn find(&self, hash: &BlockHash) -> Option<&ConnectedBlock> {
         self.connected.iter().find(|entry| entry.hash == *hash)
     }
 
-    fn connect(&mut self, header: &Header, parent: &Connected) {
+    fn connect(&mut self, header: &Header, parent: &ConnectedBlock) {
         let mut queue = VecDeque::from([(*header, parent.clone())]);
         while let Some((header, parent)) = queue.pop_front() {
             let hash = header.hash();
@@ -118,7 +118,7 @@ impl Model {
                 self.reject(hash);
                 continue;
             }
-            let entry = Connected {
+            let entry = ConnectedBlock {
                 hash,
                 header,
                 height: parent.height + 1,
@@ -146,12 +146,15 @@ impl Model {
         children
     }
 
-    /// The header and its ancestors, downwards.
-    pub fn lineage<'a>(&'a self, entry: &'a Connected) -> impl Iterator<Item = &'a Connected> {
+    /// Returns the header and its ancestors, downwards.
+    pub fn lineage<'a>(
+        &'a self,
+        entry: &'a ConnectedBlock,
+    ) -> impl Iterator<Item = &'a ConnectedBlock> {
         std::iter::successors(Some(entry), |entry| self.find(&entry.header.prev))
     }
 
-    fn check(&self, header: &Header, parent: &Connected) -> Result<(), String> {
+    fn check(&self, header: &Header, parent: &ConnectedBlock) -> Result<(), String> {
         let height = parent.height + 1;
         if header.bits != self.next_bits(parent, header.time) {
             return Err("bad-diffbits".into());
@@ -179,8 +182,8 @@ impl Model {
         Ok(())
     }
 
-    /// The target that a child of `parent` with this time must have.
-    pub fn next_bits(&self, parent: &Connected, time: u32) -> u32 {
+    /// Returns the target that a child of `parent` with this time must have.
+    pub fn next_bits(&self, parent: &ConnectedBlock, time: u32) -> u32 {
         let params = &self.params;
         let interval = params.difficulty_adjustment_interval();
         let limit_bits = compact(&self.limit);
@@ -212,7 +215,7 @@ impl Model {
     }
 }
 
-/// The target that a compact number stands for, if blocks can have it.
+/// Returns the target that a compact number stands for, if blocks can have it.
 pub fn target(bits: u32) -> Option<BigUint> {
     let (size, word) = (bits >> 24, bits & 0x007f_ffff);
     let value: BigUint = (BigUint::from(word) << (8 * size)) >> 24u32;
@@ -220,7 +223,7 @@ pub fn target(bits: u32) -> Option<BigUint> {
     (!negative && value != BigUint::ZERO && value.bits() <= 256).then_some(value)
 }
 
-/// Whether the hash, read as a number, is at most the target.
+/// Returns whether the hash, read as a number, is at most the target.
 pub fn reaches(hash: &BlockHash, bits: u32) -> bool {
     let target = target(bits).unwrap_or_default().to_bytes_be();
     let mut padded = [0; 32];
@@ -228,7 +231,7 @@ pub fn reaches(hash: &BlockHash, bits: u32) -> bool {
     hash.0.iter().rev().le(&padded)
 }
 
-/// The compact number of a target, rounded down.
+/// Returns the compact form of a target, rounded down.
 fn compact(target: &BigUint) -> u32 {
     let bytes = target.to_bytes_be();
     // A first byte with its top bit set would read as a sign.

@@ -1,8 +1,8 @@
-//! Makes the checksums of damaged LevelDB files right again, so that what lies behind them is read.
+//! Corrects the checksums of damaged LevelDB files, so that the data is read.
 
 use std::ops::Range;
 
-/// Repairs what `name` says the file is: a table, else a log.
+/// Repairs a file that is a table or, by its name, a log.
 pub fn repair(name: &str, bytes: &mut [u8]) {
     if name.ends_with(".ldb") {
         repair_table(bytes);
@@ -11,8 +11,8 @@ pub fn repair(name: &str, bytes: &mut [u8]) {
     }
 }
 
-/// The manifest of a database with these tables, by number and length. No key comes before their
-/// smallest one.
+/// Returns the manifest of a database with these tables, by number and length. No key is below the tables'
+/// smallest key.
 pub fn manifest(log_number: u8, tables: &[(u8, usize)]) -> Vec<u8> {
     let comparator = b"leveldb.BytewiseComparator";
     let mut edit = vec![1, comparator.len() as u8];
@@ -32,7 +32,7 @@ pub fn manifest(log_number: u8, tables: &[(u8, usize)]) -> Vec<u8> {
     log
 }
 
-/// Records with checksum, length and kind before them, none across blocks of 32 KiB.
+/// Repairs a log's records. Checksum, length and kind precede each, and none crosses a block of 32 KiB.
 fn repair_log(bytes: &mut [u8]) {
     for block in bytes.chunks_mut(32 << 10) {
         let mut at = 0;
@@ -46,7 +46,7 @@ fn repair_log(bytes: &mut [u8]) {
     }
 }
 
-/// The footer names the index, whose values name the blocks of entries.
+/// Repairs a table: its footer locates the index, whose values locate the blocks of entries.
 fn repair_table(bytes: &mut [u8]) {
     let Some(footer) = bytes.len().checked_sub(48) else { return };
     let mut at = footer;
@@ -58,10 +58,10 @@ fn repair_table(bytes: &mut [u8]) {
     seal(bytes, index);
 }
 
-/// The places that an index block's values name.
+/// Returns the positions in an index block's values.
 fn values(bytes: &[u8], index: Range<usize>) -> Vec<Range<usize>> {
     let mut blocks = Vec::new();
-    // The end is restart points of four bytes and their count.
+    // The block ends with restart points of four bytes each, and their count.
     let Some((rest, count)) = bytes.get(index).and_then(|index| index.split_last_chunk()) else {
         return blocks;
     };
@@ -82,7 +82,7 @@ fn values(bytes: &[u8], index: Range<usize>) -> Vec<Range<usize>> {
     blocks
 }
 
-/// A block is followed by the kind of compression and a checksum of both.
+/// Corrects the trailer of a block: the kind of compression, and a checksum of both.
 fn seal(bytes: &mut [u8], block: Range<usize>) {
     let Some(end) = block.end.checked_add(5) else { return };
     if let Some(whole) = bytes.get_mut(block.start..end) {
@@ -109,7 +109,7 @@ fn varint(bytes: &[u8], at: &mut usize) -> Option<usize> {
     None
 }
 
-/// CRC-32C (Castagnoli), rotated and moved as LevelDB does.
+/// Computes the CRC-32C (Castagnoli), masked as LevelDB does.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     let mut sum = u32::MAX;
     for byte in bytes {

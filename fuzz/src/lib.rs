@@ -1,8 +1,8 @@
-//! What the fuzz targets share: where choices come from, a bounded heap, and slow, obvious models
-//! of what is tested.
+//! Shared code of the fuzz targets: the source of choices, a bounded heap, and slow, obvious models of the
+//! tested code.
 //!
-//! Models are written from Bitcoin Core's rules and from the formats alone, on top of public
-//! crates; they never call the code that they judge.
+//! The models follow only Bitcoin Core's rules and the formats, on top of public crates; they never call the
+//! code that they check.
 
 pub mod forest_model;
 pub mod header_model;
@@ -14,11 +14,11 @@ use std::alloc::System;
 use std::fs;
 use std::path::Path;
 
-/// More than any target needs for an input of a megabyte: a count that is believed before its
-/// bytes are seen asks for gigabytes.
+/// More than any target needs for an input of a megabyte: code that trusts a count before it has seen the bytes
+/// asks for gigabytes.
 const HEAP_BYTES_MAX: usize = 64 << 20;
 
-/// Refuses what goes beyond the limit, which ends the process and so is a crash.
+/// Refuses allocations beyond the limit, which aborts the process and so counts as a crash.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, HEAP_BYTES_MAX);
 
@@ -54,13 +54,13 @@ impl<'a> Input<'a> {
         u32::from_le_bytes(self.array())
     }
 
-    /// All that is left.
+    /// Returns the rest of the input.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
 }
 
-/// A folder with these files, gone once dropped.
+/// Makes a folder with these files, which is removed when dropped.
 pub fn folder<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a temporary folder");
     for (name, bytes) in files {
@@ -69,7 +69,7 @@ pub fn folder<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> tempf
     dir
 }
 
-/// Writes a file and the folders above it.
+/// Writes a file and creates its parent folders.
 pub fn write(path: &Path, bytes: &[u8]) {
     fs::create_dir_all(path.parent().expect("a file's path")).expect("a new folder");
     fs::write(path, bytes).expect("a new file");

@@ -1,5 +1,5 @@
-//! Core's rules for a block without its coins (`validation.cpp`, `CheckBlock` and
-//! `ContextualCheckBlock`), on the types of the `bitcoin` crate and one after the other.
+//! Core's rules for a block without its coins (`validation.cpp`, `CheckBlock` and `ContextualCheckBlock`),
+//! checked in order on the types of the `bitcoin` crate.
 
 use bitcoin::consensus::serialize;
 use bitcoin::hashes::{Hash, sha256d};
@@ -7,7 +7,7 @@ use bitcoin::script::Builder;
 use bitcoin::{Amount, Block, Transaction, TxMerkleNode, Witness};
 use std::collections::HashSet;
 
-/// Where a block stands, and which soft forks hold there.
+/// The place of a block, and the soft forks active there.
 #[derive(Clone, Copy)]
 pub struct Place {
     pub height: u32,
@@ -20,7 +20,7 @@ pub struct Place {
 const WEIGHT_MAX: usize = 4_000_000;
 const COMMITMENT: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
 
-/// The first rule that the block breaks, in Core's words.
+/// Returns the first rule that the block breaks, in Core's words.
 pub fn check(block: &Block, place: &Place) -> Result<(), &'static str> {
     let txs = &block.txdata;
     let (root, mutated) = merkle(txs.iter().map(|tx| tx.compute_txid().to_byte_array()).collect());
@@ -56,7 +56,7 @@ fn stripped_size(block: &Block) -> usize {
     serialize(&block).len()
 }
 
-/// The root, and whether a repeated tail could have been left out (CVE-2012-2459).
+/// Returns the root, and whether a repeated tail could have been left out (CVE-2012-2459).
 fn merkle(mut level: Vec<[u8; 32]>) -> ([u8; 32], bool) {
     let mut mutated = false;
     while level.len() > 1 {
@@ -100,7 +100,7 @@ fn is_final(tx: &Transaction, height: u32, cutoff: u32) -> bool {
     lock == 0 || lock < now || tx.input.iter().all(|input| input.sequence.0 == u32::MAX)
 }
 
-/// Place of the output whose script commits to the witnesses: the last of its form.
+/// Returns the index of the output whose script commits to the witnesses: the last of its form.
 fn commitment(coinbase: &Transaction) -> Option<usize> {
     coinbase.output.iter().rposition(|output| {
         let script = output.script_pubkey.as_bytes();
@@ -108,7 +108,7 @@ fn commitment(coinbase: &Transaction) -> Option<usize> {
     })
 }
 
-/// What the output that commits has to say, if the coinbase has a nonce for it.
+/// Returns the correct commitment, if the coinbase has a nonce for it.
 fn commitment_wanted(block: &Block) -> Option<[u8; 32]> {
     let mut nonce = block.txdata[0].input[0].witness.iter();
     let nonce = nonce.next().filter(|item| item.len() == 32 && nonce.next().is_none())?;
@@ -128,7 +128,7 @@ fn check_witnesses(block: &Block, segwit: bool) -> Result<(), &'static str> {
     ensure(bare, "unexpected-witness")
 }
 
-/// Makes the coinbase commit to the witnesses that are there, where it has the form for it.
+/// Makes the coinbase commit to the block's witnesses, if it has an output and a nonce for that.
 pub fn seal_witnesses(block: &mut Block) {
     let Some(coinbase) = block.txdata.first().filter(|tx| tx.is_coinbase()) else { return };
     let (Some(place), Some(wanted)) = (commitment(coinbase), commitment_wanted(block)) else {
@@ -140,7 +140,7 @@ pub fn seal_witnesses(block: &mut Block) {
     output.script_pubkey = script.into();
 }
 
-/// Makes the header commit to the transactions that are there.
+/// Makes the header commit to the block's transactions.
 pub fn seal_transactions(block: &mut Block) {
     let ids = block.txdata.iter().map(|tx| tx.compute_txid().to_byte_array()).collect();
     block.header.merkle_root = TxMerkleNode::from_byte_array(merkle(ids).0);

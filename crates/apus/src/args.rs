@@ -1,7 +1,7 @@
-//! Arguments of the commands that users run. Ideas of Bitcoin Core's have Core's spelling.
+//! Arguments of the commands. Options that Bitcoin Core also has keep Core's spelling.
 //!
-//! Here are those that several commands share: where blocks are, what of them is assumed, how a run is done. The first
-//! paragraph of an option's text is its line in `-h`.
+//! This file holds the options that several commands share: the source of blocks, assumptions about validity, and the
+//! settings of a run. `-h` shows only the first paragraph of an option's text.
 
 mod files;
 mod node;
@@ -14,7 +14,7 @@ pub(crate) use files::{
 };
 pub(crate) use node::{NodeArgs, PlanArgs, ReindexArgs, VerifyArgs};
 pub(crate) use sync::{
-    AssumeArgs, AssumeValidArg, BlocksArg, EngineArg, EngineFacts, PeerArgs, PlanWay, SyncArgs,
+    AssumeArgs, AssumeValidArg, BlocksArg, EngineArg, EngineFacts, PeerArgs, SyncArgs, SyncMethod,
     TaskParts,
 };
 #[cfg(feature = "utreexo")]
@@ -32,12 +32,12 @@ use std::path::PathBuf;
 #[cfg(feature = "web")]
 use std::time::Duration;
 
-/// Where blocks come from.
+/// The source of blocks.
 #[derive(Args)]
 pub(crate) struct SourceArgs {
-    /// Which chain; that of the blocks if not given
+    /// Chain; by default the chain of the blocks
     ///
-    /// main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you name.
+    /// main, test, testnet4, signet or regtest. By default, Apus detects the chain from the blocks.
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
@@ -46,20 +46,19 @@ pub(crate) struct SourceArgs {
     pub(crate) blocksdir: PathBuf,
 }
 
-/// How blocks are connected in order, and what of them, or of those under hints, is taken for valid.
+/// How Apus connects blocks in order, and what it assumes valid, also under hints.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
     #[command(flatten)]
     pub(crate) assume: AssumeArgs,
 
-    /// What becomes of the witnesses of blocks whose scripts are taken for valid. By default they are skipped:
-    /// peers are not asked for them, and whether they are those that a block commits to is not checked.
-    /// Where blocks are handed on (`--blocks keep`, `datadir:DIR`, --listen), or the engine is utreexo, they
-    /// are always checked
+    /// How to treat the witnesses of blocks whose scripts are assumed valid. By default Apus skips them: it does not
+    /// request them from peers, and does not check them against the block's commitment. Apus always checks them if it
+    /// passes blocks on (`--blocks keep`, `datadir:DIR`, --listen), or if the engine is utreexo
     #[arg(long, value_enum, hide_short_help = true)]
     pub(crate) witnesses: Option<WitnessesArg>,
 
-    /// Threads that fetch the coins which a block spends; 0 to look each up where it is needed
+    /// Threads that fetch the coins a block spends; 0 looks each coin up when it is needed
     #[arg(long, value_name = "N", hide_short_help = true, default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub(crate) prevout_threads: u16,
 }
@@ -70,97 +69,97 @@ pub(crate) enum WitnessesArg {
     Skip,
 }
 
-/// How hints are proven.
+/// How Apus proves the hints.
 #[derive(Args)]
 pub(crate) struct AggregateArgs {
-    /// The proof that hints are right: keyed SHA-256, or MuHash3072 (no key, half as fast)
+    /// Proof that the hints are right: keyed SHA-256, or MuHash3072 (no key, half as fast)
     #[arg(long, value_enum, hide_short_help = true, default_value_t = AggregateArg::Sha256)]
     pub(crate) aggregate: AggregateArg,
 }
 
-/// A page about the run.
+/// Options of the progress page.
 #[cfg(feature = "web")]
 #[derive(Args)]
 pub(crate) struct PageArgs {
-    /// Show the run to browsers at this address
+    /// Serve a progress page at this address
     ///
-    /// As 127.0.0.1:8337; its numbers are for Prometheus at /metrics there. Where other machines can reach it, a token
-    /// is needed, which is part of the address that Apus prints.
+    /// For example 127.0.0.1:8337, with metrics for Prometheus at /metrics. If other machines can reach the address,
+    /// browsers need a token. The address that Apus prints includes it.
     #[arg(long, value_name = "IP:PORT", value_parser = values::parse_web)]
     pub(crate) web: Option<SocketAddr>,
 
-    /// The token that browsers and Prometheus have to show, of 16 to 128 letters, digits, - and _; made anew
-    /// for each run where it is needed and not given. As APUS_WEB_TOKEN in the environment others cannot see it
+    /// Token that browsers and Prometheus must send: 16 to 128 letters, digits, - and _. By default Apus creates a
+    /// random token if the page needs one. To hide the token from other users of this machine, set APUS_WEB_TOKEN in
+    /// the environment instead
     #[arg(long, value_name = "TOKEN", hide_env_values = true, hide_short_help = true)]
     pub(crate) web_token: Option<String>,
 
-    /// How long the page stays after the end of the run, in seconds, or `forever`: until Ctrl-C. With 0 a page that
-    /// is open in a browser still gets the end, and goes on showing it
+    /// How long the page stays up after the end: seconds, or `forever` (until Ctrl-C). Even with 0, a page that is open
+    /// in a browser shows the result
     #[arg(long, value_name = "SECONDS|forever", hide_short_help = true, default_value = "0", value_parser = parse_stay)]
-    pub(crate) web_stay: Stay,
+    pub(crate) web_stay: PageLifetime,
 }
 
-/// How long a page stays.
+/// How long a page stays up after the run.
 #[cfg(feature = "web")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stay {
+pub(crate) enum PageLifetime {
     For(Duration),
     Forever,
 }
 
 #[cfg(feature = "web")]
-fn parse_stay(text: &str) -> Result<Stay, String> {
+fn parse_stay(text: &str) -> Result<PageLifetime, String> {
     match text {
-        "forever" => Ok(Stay::Forever),
+        "forever" => Ok(PageLifetime::Forever),
         _ => match text.parse::<u32>() {
-            Ok(seconds) => Ok(Stay::For(Duration::from_secs(seconds.into()))),
+            Ok(seconds) => Ok(PageLifetime::For(Duration::from_secs(seconds.into()))),
             Err(_) => Err("give a number of seconds, or `forever`".to_owned()),
         },
     }
 }
 
-/// How a run is done.
+/// Settings that every run has.
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// Memory for buffers, in MiB
     #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = values::parse_mib)]
     pub(crate) dbcache: u64,
 
-    /// Worker threads; 0 for one on each core
+    /// Worker threads; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) par: u16,
 
-    /// Folder for progress
+    /// Folder for temporary files and progress
     ///
-    /// If not given, it is beside what is written first, or in the current folder where nothing is.
+    /// The default is next to the first output, or in the current folder without an output.
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
 
-    /// Bytes of blocks in one segment, the unit of work and of progress kept; chosen from --dbcache
-    /// if not given
+    /// Bytes of blocks in one segment, the unit of work and of saved progress; by default derived from
+    /// --dbcache
     #[arg(long, value_name = "BYTES", hide_short_help = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) segment_bytes: Option<u64>,
 
-    /// The longest that finished segments wait until they are made durable, in seconds: what a
-    /// crash costs
+    /// Save finished segments at least every SECONDS: a crash loses at most that much work
     #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 10, value_parser = clap::value_parser!(u16))]
     pub(crate) checkpoint_seconds: u16,
 
-    /// How progress is shown: auto, plain, json or none
+    /// Progress display: auto, plain, json or none
     ///
-    /// On standard error.
+    /// Written to standard error.
     #[arg(long, value_enum, hide_possible_values = true, default_value_t = ProgressArg::Auto)]
     pub(crate) progress: ProgressArg,
 
-    /// Write the report as JSON
+    /// Write a JSON report to this file
     ///
-    /// Also of a run that fails: it says why then.
+    /// If the job fails, write a report with the reason.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
-    /// Add what happens to this file, a line each
+    /// Append events to this file, one per line
     ///
-    /// With its time, after what is in it already.
+    /// Each line starts with a timestamp. Apus keeps the lines already in the file.
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
 
@@ -173,42 +172,42 @@ pub(crate) struct RunArgs {
 pub(crate) enum AggregateArg {
     Sha256,
     Muhash,
-    /// No proof at all, to measure what one costs; nothing is written
+    /// No proof and no output, to measure the cost of a proof
     #[value(hide = true)]
     None,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum ProgressArg {
-    /// A bar on a terminal, lines elsewhere
+    /// A bar on a terminal, otherwise lines
     Auto,
-    /// A line every few seconds
+    /// One line every few seconds
     Plain,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
     None,
 }
 
-/// Engine and hints must fit together.
+/// Fails if the engine cannot work with these hints, or without hints.
 pub(crate) fn expect_engine_takes(
     engine: Option<EngineArg>,
     hints: Option<&HintsArg>,
 ) -> Result<(), Failure> {
     match (engine, hints) {
         (Some(EngineArg::Swiftsync), None) => Err(Failure::usage(
-            "the engine swiftsync needs --hints; without any, leave out --engine",
+            "the engine swiftsync needs --hints: add --hints FILE, or leave out --engine",
         )),
         (Some(engine), Some(_)) if engine != EngineArg::Swiftsync => {
             let EngineFacts { name, options, .. } = engine.facts();
             Err(Failure::usage(format!(
-                "the engine {name} has no use for hints: leave out --hints, or {options}",
+                "the engine {name} takes no hints: leave out --hints, or {options}",
             )))
         }
         _ => Ok(()),
     }
 }
 
-/// Undo data for all blocks are there only without hints.
+/// Fails if an output needs the undo data of all blocks but the run uses hints: hinted runs do not see the spent coins.
 pub(crate) fn expect_undo_data(
     outputs: &[SinkArg],
     hints: bool,
@@ -218,53 +217,52 @@ pub(crate) fn expect_undo_data(
     match datadir && hints && !prune {
         false => Ok(()),
         true => Err(Failure::usage(
-            "with hints a run does not see spent coins, of which undo data consist: leave out \
-             --hints, or give --prune for a data directory with the last blocks alone",
+            "with hints, Apus does not see the spent coins that undo data consist of: leave out --hints, or add \
+             --prune for a data directory with only the last blocks",
         )),
     }
 }
 
-/// Scripts are run for signet's block solutions alone; without an interpreter signet cannot be.
+/// Returns the interpreter for signet's block solutions; other chains need none here. Fails for signet in a build
+/// without scripts.
 pub(crate) fn verifier(params: &Params) -> Result<Option<Box<dyn ScriptVerifier>>, Failure> {
     if params.signet_challenge.is_none() {
         return Ok(None);
     }
     apus_sync::script_verifier().map(Some).map_err(|error| {
-        Failure::usage(format!(
-            "signet blocks are signed, and their signatures cannot be checked: {error}"
-        ))
+        Failure::usage(format!("cannot check the signatures of signet blocks: {error}"))
     })
 }
 
-/// Fails in a build that runs no scripts.
+/// Fails in a build without a script interpreter.
 pub(crate) fn expect_interpreter() -> Result<(), Failure> {
     let missing = apus_sync::script_verifier().map(drop);
     missing.map_err(|error| Failure::usage(format!("{error}{WITHOUT_SCRIPTS}")))
 }
 
-/// Whether witnesses are left alone. `makes` is what of the run makes up coins from them, if anything does.
+/// Whether Apus skips witnesses. `rebuilder` names the part of the run, if any, that rebuilds coins from witnesses.
 ///
 /// # Errors
-/// A usage error where the user wants to skip those of blocks that need them.
-pub(crate) fn leave_witnesses(
+/// A usage error if the user wants to skip witnesses that the run needs.
+pub(crate) fn skips_witnesses(
     args: &ConnectArgs,
     outputs: &[SinkArg],
     peers: Option<&PeerArgs>,
-    makes: Option<&'static str>,
+    rebuilder: Option<&'static str>,
 ) -> Result<bool, Failure> {
-    let needing = makes.or_else(|| handed_on(outputs, peers));
+    let needing = rebuilder.or_else(|| passed_on_by(outputs, peers));
     match (args.witnesses, needing) {
         (Some(WitnessesArg::Check), _) => Ok(false),
         (Some(WitnessesArg::Skip), Some(what)) => Err(Failure::usage(format!(
-            "--witnesses skip leaves blocks without their witnesses, which {what} needs: leave out one of \
-             them",
+            "--witnesses skip drops the witnesses of blocks, but {what} needs them: leave out --witnesses skip or \
+             {what}",
         ))),
         (_, needing) => Ok(needing.is_none()),
     }
 }
 
-/// By which option blocks are handed on, if they are.
-fn handed_on(outputs: &[SinkArg], peers: Option<&PeerArgs>) -> Option<&'static str> {
+/// Returns the option, if any, that makes Apus pass blocks on.
+fn passed_on_by(outputs: &[SinkArg], peers: Option<&PeerArgs>) -> Option<&'static str> {
     if outputs.iter().any(|sink| matches!(sink, SinkArg::Datadir(_))) {
         return Some("--out datadir:DIR");
     }

@@ -1,8 +1,8 @@
-//! `--proofs`: blocks that are judged by proofs of what they spend, by the engine utreexo.
+//! `--proofs`: the engine utreexo, which validates blocks with proofs of their spent coins.
 
 use crate::args::{EngineArg, PeerArgs, ProofsArg, SinkArg, SyncArgs};
+use crate::extra_engine::OutsideEngine;
 use crate::failure::Failure;
-use crate::outside::OutsideEngine;
 use crate::peers;
 use crate::report::ForestReport;
 use apus_chain::{Network, Params};
@@ -13,27 +13,27 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The engine, if a run is to go by proofs. It needs block files, too, and keeps no set.
+/// Creates the engine, if a run uses proofs. It also needs block files, and keeps no set.
 pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
     let proofs = &args.proofs.proofs;
     match (args.engine() == Some(EngineArg::Utreexo), proofs.is_empty()) {
         (false, true) => return Ok(None),
         (false, false) => {
             return Err(Failure::usage(
-                "proofs are for the engine utreexo alone: leave out --engine, or --proofs",
+                "only the engine utreexo takes proofs: leave out --engine or --proofs",
             ));
         }
         (true, true) => {
             return Err(Failure::usage(
-                "the engine utreexo needs the folder of the files of proofs, --proofs DIR, or a bridge node to \
-                 ask for them, --proofs peer:HOST:PORT",
+                "the engine utreexo needs proofs: give their folder with --proofs DIR, or a bridge node with \
+                 --proofs peer:HOST:PORT",
             ));
         }
         (true, false) => {}
     }
     if args.blocksdir.is_none() {
         return Err(Failure::usage(
-            "the engine utreexo takes blocks of files, range by range: name their folder by --blocksdir DIR",
+            "the engine utreexo reads blocks from files, range by range: give their folder with --blocksdir DIR",
         ));
     }
     let keeps_set = |sink: &SinkArg| !matches!(sink, SinkArg::Utreexo(_) | SinkArg::Null);
@@ -44,7 +44,7 @@ pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
     Ok(Some(ByProofs::new(proofs, args.connect.assume.block(Params::of(args.chain)))))
 }
 
-/// The same for a run.
+/// Describes the engine for a run.
 pub(crate) fn outside(engine: &ByProofs) -> OutsideEngine<'_> {
     let folder = match engine.proofs() {
         ProofsInput::Folder(folder) => Some(folder.as_path()),
@@ -54,7 +54,7 @@ pub(crate) fn outside(engine: &ByProofs) -> OutsideEngine<'_> {
     OutsideEngine { engine, folder, option: "--proofs", forest }
 }
 
-/// The folder, or the peers, that these name; one at least.
+/// Returns the folder or the peers that the arguments name; they must name at least one.
 pub(crate) fn named(
     proofs: &[ProofsArg],
     network: Network,
@@ -67,20 +67,20 @@ pub(crate) fn named(
     bridges(network, &named, how).map(ProofsInput::Peers)
 }
 
-/// The folder of proofs, if they come from one: then they come from nowhere else.
+/// Returns the folder of proofs, if the arguments name one. Fails if they also name other sources.
 fn folder(proofs: &[ProofsArg]) -> Result<Option<PathBuf>, Failure> {
     let mut folders = proofs.iter().filter(|arg| arg.address().is_none());
     match folders.next() {
         Some(ProofsArg::Folder(folder)) if proofs.len() == 1 => Ok(Some(folder.clone())),
         Some(ProofsArg::Folder(folder)) => Err(Failure::usage(format!(
-            "proofs come from one folder or from peers: leave out --proofs {}, or all others",
+            "proofs come from one folder or from peers: leave out --proofs {}, or all the others",
             folder.display()
         ))),
         _ => Ok(None),
     }
 }
 
-/// The bridge nodes that are asked for proofs.
+/// Returns the bridge nodes to request proofs from.
 fn bridges(
     network: Network,
     named: &[&str],
@@ -98,7 +98,7 @@ fn bridges(
     })
 }
 
-/// How bridge nodes are asked.
+/// Options for connections to bridge nodes.
 #[derive(Clone, Copy)]
 pub(crate) struct BridgePeersOptions {
     pub(crate) proxy: Option<SocketAddr>,
@@ -116,7 +116,7 @@ impl From<&PeerArgs> for BridgePeersOptions {
     }
 }
 
-/// Ranges that a worker does by proofs.
+/// A worker's sources of proofs.
 #[cfg(feature = "cluster")]
 #[derive(Clone, Copy)]
 pub(crate) struct WorkerProofs<'a> {
@@ -126,12 +126,12 @@ pub(crate) struct WorkerProofs<'a> {
 
 #[cfg(feature = "cluster")]
 impl WorkerProofs<'_> {
-    /// Those of a chain.
+    /// Returns the engine for segments of a chain with proofs.
     pub(crate) fn segments(
         &self,
         chain: Option<Network>,
     ) -> Result<apus_proofs::ProvenSegments, Failure> {
-        // A run that is not understood is refused by name later.
+        // The caller later refuses a run of an unknown chain, with its name.
         let chain = chain.filter(|_| !self.named.is_empty());
         let proofs = chain.map(|chain| named(self.named, chain, self.how)).transpose()?;
         Ok(apus_proofs::ProvenSegments { proofs })

@@ -1,5 +1,4 @@
-//! [`Cli`]: the command line, which names a command and has its arguments; and what else is made of its description, which
-//! are completions and manual pages.
+//! [`Cli`]: the command line with its commands and their arguments. Completions and manual pages are generated from it.
 
 use crate::args::{
     ChallengeArg, HintsArgs, NodeArgs, PlanArgs, ProgressArg, ReindexArgs, SnapshotArgs,
@@ -44,7 +43,7 @@ Examples:
 
 const MAN_EXAMPLES: &str = "\
 Examples:
-  For one user, read by `man apus` and `man apus-sync`:
+  For one user, so that `man apus` and `man apus-sync` find them:
     apus man ~/.local/share/man/man1";
 
 /// Turns Bitcoin's block history into a validated UTXO set, as fast as the hardware allows.
@@ -53,31 +52,31 @@ Examples:
     name = "apus",
     version = machine::version(),
     long_version = machine::long_version(),
-    after_help = "`apus sync --help` shows examples, and `apus --help` all commands.",
+    after_help = "`apus sync --help` shows examples, `apus --help` lists all commands.",
     after_long_help = "\
 More commands:
-  submit       Judge blocks given line by line: for tests and comparisons
-  completions  Write what a shell needs to complete commands and options
-  man          Write manual pages, one for each command
+  submit       Validate blocks given line by line: for tests and comparisons
+  completions  Write shell completions of commands and options
+  man          Write manual pages, one per command
 
-Options can also come from the environment, --dbcache as APUS_DBCACHE, and from the file \
-of --conf. The command line counts most, then the environment.
+Options can also come from the environment (--dbcache as APUS_DBCACHE) and from the file \
+of --conf. The command line takes precedence, then the environment.
 
 Exit codes: 0 done; 1 usage or configuration; 2 an invalid block; 3 input or output; 4 \
-what was given is damaged or does not fit together, such as hints and blocks; 130 \
+damaged input, or input that does not fit together, such as hints and blocks; 130 \
 interrupted, progress kept.
 
 `apus sync --help` shows examples."
 )]
 pub(crate) struct Cli {
-    /// Take options that are not given from this file
+    /// Read further options from this file
     ///
-    /// Lines such as dbcache=2000, with `[sync]` before those of one command.
+    /// One option per line, such as dbcache=2000. A line such as `[sync]` begins the options of one command.
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) conf: Option<PathBuf>,
 
-    /// The challenge of a signet of one's own, for --chain signet; what the bitcoin.conf of --datadir says of it
-    /// is known
+    /// Challenge of a custom signet, for --chain signet. With --datadir, Apus finds the challenge in the node's
+    /// bitcoin.conf
     #[arg(long, value_name = "HEX", hide_short_help = true, global = true)]
     pub(crate) signetchallenge: Option<ChallengeArg>,
 
@@ -89,67 +88,67 @@ pub(crate) struct Cli {
 pub(crate) enum CliCommand {
     /// Compute the UTXO set from blocks
     Sync(Box<SyncArgs>),
-    /// Say what a run would take of disk, memory and time, and write nothing
+    /// Estimate disk, memory and time of a sync; write nothing
     Plan(PlanArgs),
     /// Rebuild the chainstate of a stopped Bitcoin Core node
     Reindex(ReindexArgs),
-    /// Check whether what a Bitcoin Core node believes is true, and change nothing
+    /// Audit a Bitcoin Core node's data directory; change nothing
     Verify(VerifyArgs),
-    /// Look at, check and convert hints for SwiftSync
+    /// Inspect, check and convert hints for SwiftSync
     Hints(HintsArgs),
-    /// Look at and verify UTXO snapshots
+    /// Inspect and verify UTXO snapshots
     Snapshot(SnapshotArgs),
-    /// Make proofs of what each block spends, look at them and check them
+    /// Make, inspect and check proofs of each block's spent coins
     #[cfg(feature = "utreexo")]
     Utreexo(UtreexoArgs),
-    /// Judge blocks given line by line, as a node does: a tool for tests and comparisons
+    /// Validate blocks from standard input, one per line, as a node does: for tests and comparisons
     #[command(hide = true)]
     Submit(SubmitArgs),
-    /// Look at coins on servers, and copy sets of coins there
+    /// Look up coins on servers, and copy sets of coins there
     #[cfg(feature = "remote-coins")]
     Coins(CoinsCommandArgs),
-    /// Share a run among machines
+    /// Share a sync among machines
     #[cfg(feature = "cluster")]
     Cluster(ClusterArgs),
-    /// Draw runs: height over time, and ratios between them
+    /// Plot syncs: height over time, and their speed ratios
     Plot(PlotArgs),
-    /// Write what a shell needs to complete commands and options
+    /// Write shell completions of commands and options
     #[command(hide = true, after_help = COMPLETIONS_EXAMPLES)]
     Completions {
-        /// For which shell; its own documentation says where the output goes
+        /// The shell; see its documentation for where to put the output
         shell: Shell,
     },
-    /// Write manual pages, one for each command
+    /// Write manual pages, one per command
     #[command(hide = true, after_help = MAN_EXAMPLES)]
     Man {
-        /// Where to: a folder, which is made if it is not there
+        /// Folder for the pages; Apus creates it if it is missing
         folder: PathBuf,
     },
 }
 
 impl Cli {
-    /// What the command line and the environment say, and where these name no chain, the blocks.
+    /// Reads the command line and the environment. If they name no chain, detects it from the blocks.
     pub(crate) fn read() -> Result<Self, LineError> {
         let command = Self::whole_command();
-        let said = conf::with_file(&command, std::env::args_os().collect());
-        let said = said.map_err(LineError::File)?;
-        let of_line = |error| match said.place(&error) {
-            Some(place) => LineError::Elsewhere(place, error),
+        let parsed = conf::with_file(&command, std::env::args_os().collect());
+        let parsed = parsed.map_err(LineError::File)?;
+        let of_line = |error| match parsed.place(&error) {
+            Some(place) => LineError::EnvOrFile(place, error),
             None => LineError::Line(error),
         };
-        let mut matches = command.try_get_matches_from(&said.words).map_err(of_line)?;
+        let mut matches = command.try_get_matches_from(&parsed.words).map_err(of_line)?;
         let signet = know_signet(&matches).map_err(LineError::File)?;
-        let told = chain_of_line(&matches);
-        if told.is_some() || signet.is_some() {
+        let found = chain_of_line(&matches);
+        if found.is_some() || signet.is_some() {
             let mut command = Self::whole_command();
-            if let Some(told) = told {
-                command = with_default_chain(command, told.name());
+            if let Some(chain) = found {
+                command = with_default_chain(command, chain.name());
             }
-            matches = command.try_get_matches_from(&said.words).map_err(of_line)?;
+            matches = command.try_get_matches_from(&parsed.words).map_err(of_line)?;
         }
         expect_signet(&matches, signet).map_err(LineError::File)?;
         let mut cli = Self::from_arg_matches(&matches).map_err(of_line)?;
-        let renamed = cli.command.understand().map_err(LineError::File)?;
+        let renamed = cli.command.normalize().map_err(LineError::File)?;
         let progress = innermost(&matches).try_get_one::<ProgressArg>("progress");
         let speaks_json = matches!(progress, Ok(Some(ProgressArg::Json)));
         for text in renamed {
@@ -161,10 +160,10 @@ impl Cli {
         Ok(cli)
     }
 
-    /// The command with all that belongs to it: each option has a variable of the environment.
+    /// Returns the clap command with headings, and with an environment variable for each option.
     pub(crate) fn whole_command() -> clap::Command {
         let command = with_headings(with_variables(Self::command()));
-        // A terminal that does not say how wide it is has 80 columns, and not the 100 of help in a file.
+        // A terminal that does not report its width gets 80 columns, not the 100 of help in a file.
         let unknown = io::stdout().is_terminal() && Term::stdout().size_checked().is_none();
         if unknown && std::env::var_os("COLUMNS").is_none() {
             command.term_width(80)
@@ -174,19 +173,19 @@ impl Cli {
     }
 }
 
-/// Why a line cannot be understood.
+/// Why Apus cannot use a command line.
 pub(crate) enum LineError {
-    /// It is not as it must be; or it asks for help.
+    /// The line itself is invalid, or requests help.
     Line(clap::Error),
-    /// A value is not as it must be that stands in the environment or in a file: where, and what is wrong.
-    Elsewhere(String, clap::Error),
-    /// What it names is not, or does not fit the rest.
+    /// A value in the environment or in a file is invalid. Has the value's place, and the error.
+    EnvOrFile(String, clap::Error),
+    /// The line names something that is missing or contradicts the rest.
     File(Failure),
 }
 
 impl CliCommand {
-    /// Takes short and old ways to say something for what they mean. Gives what to say of new names.
-    fn understand(&mut self) -> Result<Vec<String>, Failure> {
+    /// Translates short and old spellings to the current options. Returns a warning for each old option.
+    fn normalize(&mut self) -> Result<Vec<String>, Failure> {
         let (assume, has_hints) = match self {
             Self::Reindex(args) => {
                 take_datadir(&mut args.node);
@@ -221,17 +220,17 @@ impl CliCommand {
     }
 }
 
-/// Takes a chain's own folder in a data directory for that directory.
+/// If the user named a chain's folder within a data directory, uses the data directory.
 fn take_datadir(node: &mut NodeArgs) {
     node.datadir = datadir_of(std::mem::take(&mut node.datadir), node.chain);
 }
 
 fn with_default_chain(command: clap::Command, name: &'static str) -> clap::Command {
-    let told = |arg: Arg| if arg.get_id() == CHAIN { arg.default_value(name) } else { arg };
-    command.mut_args(told).mut_subcommands(|inner| with_default_chain(inner, name))
+    let set_default = |arg: Arg| if arg.get_id() == CHAIN { arg.default_value(name) } else { arg };
+    command.mut_args(set_default).mut_subcommands(|inner| with_default_chain(inner, name))
 }
 
-/// Under which heading an option stands in help; under none those of all commands.
+/// Headings of options in help. Options that all commands have get no heading.
 const HEADINGS: [(&str, &str); 6] = [
     (
         "Input",
@@ -270,13 +269,13 @@ fn with_variables(command: clap::Command) -> clap::Command {
             let variable = conf::variable(long);
             let is_flag = matches!(arg.get_action(), ArgAction::SetTrue);
             let arg = if is_flag { arg.value_parser(yes_or_no) } else { arg };
-            // One that is not given needs no other option, and is in the way of none.
+            // A flag with the value no counts as absent: it requires no other option and conflicts with none.
             let says_no =
-                || std::env::var(&variable).is_ok_and(|said| yes_or_no(&said) == Ok(false));
+                || std::env::var(&variable).is_ok_and(|value| yes_or_no(&value) == Ok(false));
             if is_flag && says_no() {
                 return arg;
             }
-            // Told once for all options; beside each it would be half of the help.
+            // The help explains the variables once. Repeated for each option, they would be half of the text.
             arg.env(variable).hide_env(true)
         }
         None => arg,
@@ -284,8 +283,8 @@ fn with_variables(command: clap::Command) -> clap::Command {
     command.mut_args(named).mut_subcommands(with_variables)
 }
 
-fn yes_or_no(said: &str) -> Result<bool, String> {
-    conf::yes_or_no(said).ok_or_else(|| "it is 1 or 0, true or false".to_owned())
+fn yes_or_no(value: &str) -> Result<bool, String> {
+    conf::yes_or_no(value).ok_or_else(|| "use 1 or 0, true or false".to_owned())
 }
 
 /// Writes a shell's completions to standard output.
@@ -295,7 +294,7 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     print::result(String::from_utf8_lossy(&text).trim_end())
 }
 
-/// Writes the page of a command, and those of the commands below it.
+/// Writes the manual page of a command, and the pages of the commands below it.
 fn write_pages(command: &clap::Command, folder: &Path) -> io::Result<()> {
     for below in command.get_subcommands() {
         write_pages(below, folder)?;
@@ -306,7 +305,7 @@ fn write_pages(command: &clap::Command, folder: &Path) -> io::Result<()> {
     publish_file(&path, &draft_of(&path), &text)
 }
 
-/// Writes the manual's pages into a folder, which is made if it is not there, in place of those of the same names.
+/// Writes the manual pages into a folder, which it creates if missing. Overwrites pages with the same names.
 pub(crate) fn manual(folder: &Path) -> Result<(), Failure> {
     let mut whole = Cli::whole_command().disable_help_subcommand(true);
     whole.build();
@@ -320,15 +319,15 @@ pub(crate) fn manual(folder: &Path) -> Result<(), Failure> {
     ))
 }
 
-// ---- which chain a line is about ----
+// ---- the chain of a command line ----
 
-/// The option's name in the command's description.
+/// clap's name for the chain option.
 const CHAIN: &str = "chain";
 
-/// The option's name of the challenge of a signet.
+/// clap's name for the option with a signet's challenge.
 const CHALLENGE: &str = "signetchallenge";
 
-/// The part of a line that is about its command.
+/// Returns the arguments of the innermost command.
 fn innermost(matches: &ArgMatches) -> &ArgMatches {
     let mut command = matches;
     while let Some((_, inner)) = command.subcommand() {
@@ -337,12 +336,12 @@ fn innermost(matches: &ArgMatches) -> &ArgMatches {
     command
 }
 
-/// The folder that an option names, where the command has it.
+/// Returns the folder that an option names; `None` if the command lacks the option, or the line does not set it.
 fn folder<'a>(command: &'a ArgMatches, name: &str) -> Option<&'a PathBuf> {
     command.try_get_one::<PathBuf>(name).ok().flatten()
 }
 
-/// Makes the signet known whose challenge the line has, or the configuration of the node that it names.
+/// Registers the signet whose challenge is on the command line, or else in the configuration of the node in --datadir.
 fn know_signet(matches: &ArgMatches) -> Result<Option<Network>, Failure> {
     let command = innermost(matches);
     let given = command.try_get_one::<ChallengeArg>(CHALLENGE).ok().flatten();
@@ -355,30 +354,30 @@ fn know_signet(matches: &ArgMatches) -> Result<Option<Network>, Failure> {
     known.transpose().map_err(Failure::usage)
 }
 
-/// The challenge that the configuration of a node has; a chain's own folder in a data directory leads to it.
+/// Reads the challenge from a node's configuration; `datadir` may also be a chain's folder in the data directory.
 fn challenge_of(datadir: &Path) -> Result<Option<ChallengeArg>, Failure> {
     let datadir = datadir_of(datadir.to_owned(), Network::Signet);
     let Some(digits) = NodeConf::read(&datadir)?.signet_challenge()? else { return Ok(None) };
     let wrong = |what| {
-        let said = format!("{CHALLENGE}={digits}, which the node's configuration says: {what}");
-        Failure::io(&datadir, said)
+        let setting = format!("the node's configuration has {CHALLENGE}={digits}: {what}");
+        Failure::io(&datadir, setting)
     };
     digits.parse().map(Some).map_err(wrong)
 }
 
-/// A challenge on the line is of use on its signet alone.
+/// Fails if the line has a challenge but another chain than its signet.
 fn expect_signet(matches: &ArgMatches, signet: Option<Network>) -> Result<(), Failure> {
     let command = innermost(matches);
     let chain = command.try_get_one::<Network>(CHAIN).ok().flatten();
     match (command.try_contains_id(CHALLENGE).unwrap_or_default(), chain) {
         (true, Some(chain)) if Some(*chain) != signet => Err(Failure::usage(format!(
-            "--{CHALLENGE} is for --chain signet, and this is about the chain {chain}"
+            "--{CHALLENGE} needs --chain signet, and this is about the chain {chain}"
         ))),
         _ => Ok(()),
     }
 }
 
-/// The chain that the line's blocks are of, where it names blocks and no chain.
+/// Detects the chain from the blocks that the line names; `None` if it names a chain or no blocks.
 fn chain_of_line(matches: &ArgMatches) -> Option<Network> {
     let command = innermost(matches);
     let has_chain = command.try_contains_id(CHAIN).is_ok();
@@ -392,22 +391,23 @@ fn chain_of_line(matches: &ArgMatches) -> Option<Network> {
     }
 }
 
-/// The chain of a node's data directory, or of a chain's own folder in it: as its configuration says, if there
-/// are blocks of that chain. Otherwise, where it has blocks of several chains, that of the main one or none.
+/// Detects the chain of a node's data directory, or of a chain's folder in it. Takes the chain of the node's
+/// configuration if the directory has its blocks. Otherwise, if the directory has blocks of several chains, returns
+/// main if it is one of them, or else `None`.
 fn of_datadir(datadir: &Path) -> Option<Network> {
     let conf = NodeConf::read(datadir).unwrap_or_default();
     let has = |datadir: &Path, chain| may_have_blocks(datadir, chain);
     let other = conf.datadir();
-    if let Some(said) = conf.chain()
-        && (has(datadir, said) || other.as_deref().is_some_and(|other| has(other, said)))
+    if let Some(chosen) = conf.chain()
+        && (has(datadir, chosen) || other.as_deref().is_some_and(|other| has(other, chosen)))
     {
-        return Some(said);
+        return Some(chosen);
     }
     let any = Network::ALL.into_iter().any(|chain| has(datadir, chain));
     let datadir = other.as_deref().filter(|_| !any).unwrap_or(datadir);
     let blocks = datadir.join("blocks");
     if blocks.is_dir() {
-        // Without block files it is the place of an index alone, and the folder's name tells.
+        // A folder without block files holds only an index; then the folder's name gives the chain.
         let named = || Network::ALL.into_iter().find(|chain| is_folder_of(datadir, *chain));
         return network_of(&blocks).unwrap_or_else(|_| named());
     }
@@ -415,12 +415,13 @@ fn of_datadir(datadir: &Path) -> Option<Network> {
     chains.next().filter(|_| chains.next().is_none())
 }
 
-/// Whether a folder has the name of a chain's own in a data directory.
+/// Whether a folder's name is that of a chain's folder in a data directory.
 fn is_folder_of(folder: &Path, chain: Network) -> bool {
     chain.data_folder().is_some_and(|name| folder.ends_with(name))
 }
 
-/// The data directory that is meant where a chain's own folder in it is named, as `node/regtest`.
+/// Returns the data directory around a chain's folder such as `node/regtest`, which a user may name instead; otherwise
+/// `named`.
 fn datadir_of(named: PathBuf, chain: Network) -> PathBuf {
     if chain_folder(&named, chain).join("blocks").is_dir() || !named.join("blocks").is_dir() {
         return named;
@@ -428,7 +429,7 @@ fn datadir_of(named: PathBuf, chain: Network) -> PathBuf {
     let Ok(whole) = std::path::absolute(&named) else { return named };
     match (chain.data_folder(), whole.parent()) {
         (Some(folder), Some(around)) if whole.ends_with(folder) => match named.parent() {
-            // As the user wrote it, where that says it.
+            // Keep the user's spelling if it contains the parent.
             Some(short) if !short.as_os_str().is_empty() && named.ends_with(folder) => short.into(),
             _ => around.to_owned(),
         },
@@ -446,8 +447,8 @@ mod chain_tests {
 
     #[test]
     fn a_chains_own_folder_leads_to_the_data_directory() {
-        let desk = tempfile::tempdir().unwrap();
-        let path = |name: &str| desk.path().join(name);
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = |name: &str| sandbox.path().join(name);
         fs::create_dir_all(path("node/regtest/blocks")).unwrap();
         fs::create_dir_all(path("copy/blocks")).unwrap();
         let of = |name: &str, chain| datadir_of(path(name), chain);
@@ -462,22 +463,22 @@ mod chain_tests {
     }
 
     #[test]
-    fn a_data_directory_is_of_the_chain_that_it_has_blocks_of() {
-        let desk = tempfile::tempdir().unwrap();
-        let path = |name: &str| desk.path().join(name);
+    fn the_blocks_determine_a_data_directorys_chain() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = |name: &str| sandbox.path().join(name);
         let file = |folder: &str, chain: Network| {
             fs::create_dir_all(path(folder)).unwrap();
             let record = [&chain.magic()[..], &[0; 100]].concat();
             fs::write(path(folder).join("blk00000.dat"), record).unwrap();
         };
-        assert_eq!(of_datadir(desk.path()), None);
+        assert_eq!(of_datadir(sandbox.path()), None);
         file("regtest/blocks", Network::Regtest);
         for folder in ["", "regtest"] {
             assert_eq!(of_datadir(&path(folder)), Some(Network::Regtest), "{folder}");
         }
         file("signet/blocks", Network::Signet);
-        assert_eq!(of_datadir(desk.path()), None, "either could be meant");
+        assert_eq!(of_datadir(sandbox.path()), None, "either could be meant");
         file("blocks", Network::Main);
-        assert_eq!(of_datadir(desk.path()), Some(Network::Main));
+        assert_eq!(of_datadir(sandbox.path()), Some(Network::Main));
     }
 }

@@ -1,4 +1,4 @@
-//! `apus cluster`: serve, work, status, and the settings of the queue.
+//! `apus cluster`: serve, work, status, and settings for the queue.
 
 mod args;
 
@@ -23,23 +23,23 @@ use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::{GivenBlocks, SyncError};
 use args::{
-    KeyArgs, LinkArgs, NoKey, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs, key,
+    KeyArgs, KeyPolicy, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs, key,
 };
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often it is looked for a run.
+/// Interval between a worker's searches for a run.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Bytes of blocks of peers that may be on their way.
+/// Maximum bytes of blocks from peers in flight.
 const INCOMING_BYTES: u64 = 64 << 20;
 
-/// Memory that a worker's thread has for what is joined, at least.
+/// Minimum memory for joined records per worker thread.
 const THREAD_BYTES_MIN: u64 = 64 << 20;
 
-/// A queue may be away for so long while a machine waits for a run.
+/// How long the queue may be unreachable while a worker waits for a run.
 const AWAY_MAX: Duration = Duration::from_secs(300);
 
 impl From<LinkError> for Failure {
@@ -61,21 +61,21 @@ pub(crate) fn command(args: &ClusterArgs) -> Result<(), Failure> {
     }
 }
 
-/// Settings of a NATS server that lets in those alone who have the key.
+/// Prints settings for a NATS server that accepts only machines with the key.
 fn nats_conf(args: &KeyArgs) -> Result<(), Failure> {
-    print::result(key(args, NoKey::Made)?.server_settings().trim_end())
+    print::result(key(args, KeyPolicy::Made)?.server_settings().trim_end())
 }
 
-/// Who connects.
+/// The role of a process that connects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClusterRole {
     Coordinator,
     Worker,
-    Looker,
+    Viewer,
 }
 
-/// Where queue and objects are, and the key. The coordinator makes one where there is none; so does a worker whose
-/// coordinator may be on the same machine and not there yet.
+/// Returns the options for queue and objects, with the key. The coordinator creates a missing key; so does a worker
+/// whose coordinator may be on the same machine and may not have started yet.
 fn link(
     who: ClusterRole,
     args: &LinkArgs,
@@ -91,20 +91,20 @@ fn link(
     let is_made = match who {
         ClusterRole::Coordinator => true,
         ClusterRole::Worker => options.is_on_loopback()?,
-        ClusterRole::Looker => false,
+        ClusterRole::Viewer => false,
     };
-    // What is wrong with the URL is told first.
+    // Report an invalid URL before a missing key.
     options.is_on_loopback()?;
-    options.key = key(&args.key, if is_made { NoKey::Made } else { NoKey::Copied })?;
+    options.key = key(&args.key, if is_made { KeyPolicy::Made } else { KeyPolicy::Copied })?;
     Ok(options)
 }
 
-/// Who else may come to the queue is told.
-fn tell_of_open(servers: &[String]) {
+/// Warns if the queue's servers are open to other users.
+fn warn_of_open(servers: &[String]) {
     if !servers.is_empty() {
         print::aside(format_args!(
-            "warning: the NATS server at {} lets in whoever reaches it, who can end runs there, but not read or change them: \
-             start it with the settings that `apus cluster nats-conf` prints",
+            "warning: the NATS server at {} accepts any client. A client can end runs, but not read or change \
+             them. Start the server with the settings of `apus cluster nats-conf`: nats-server -c FILE -js",
             servers.join(", ")
         ));
     }
@@ -113,13 +113,12 @@ fn tell_of_open(servers: &[String]) {
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
     if args.sync.blocksdir.is_none() {
         return Err(Failure::usage(
-            "a run that machines share takes blocks of files, here and on each of them: name their folder by \
-             --blocksdir DIR",
+            "a shared run reads blocks from files, here and on each worker: give their folder with --blocksdir DIR",
         ));
     }
     let options = link(ClusterRole::Coordinator, &args.link, Some(&args.objects))?;
     let coordinator = Coordinator::connect(&options, Duration::from_secs(args.ack_wait.into()))?;
-    tell_of_open(coordinator.open_servers());
+    warn_of_open(coordinator.open_servers());
     let mut coordinator = coordinator.with_audit(args.audit);
     if let Some(replicas) = args.replicas {
         coordinator = coordinator.with_replicas(replicas);
@@ -127,12 +126,12 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(address) = args.give_blocks {
         coordinator = coordinator.with_given(given_blocks(args, address));
     }
-    beside(args, &options, &coordinator, || {
+    with_local_worker(args, &options, &coordinator, || {
         command_on(&args.sync, Some(&SharedQueue { queue: &coordinator }))
     })
 }
 
-/// Hands blocks to workers that connect.
+/// Returns the options to serve blocks to workers that connect.
 fn given_blocks(args: &ServeArgs, address: SocketAddr) -> GivenBlocks {
     let options = NetworkOptions {
         listen: Some(address),
@@ -143,7 +142,7 @@ fn given_blocks(args: &ServeArgs, address: SocketAddr) -> GivenBlocks {
     })
 }
 
-/// A network that connects to none.
+/// Returns the options of a network that connects to no node.
 fn network_options(params: &Params, patience: Duration) -> NetworkOptions {
     NetworkOptions {
         params: params.clone(),
@@ -161,24 +160,24 @@ fn network_options(params: &Params, patience: Duration) -> NetworkOptions {
     }
 }
 
-/// With what a machine does jobs.
-struct Means<'a> {
+/// A worker machine's resources for jobs.
+struct WorkerSetup<'a> {
     blocks: WorkerBlocks<'a>,
     #[cfg(feature = "utreexo")]
     proofs: WorkerProofs<'a>,
     scratch: Option<&'a Path>,
-    /// For what is joined, where that is not too little for so many threads.
+    /// Memory for joined records; raised if it is too little for the threads.
     memory_bytes: u64,
     threads: usize,
 }
 
-/// Where a machine has blocks from.
+/// A worker's source of blocks.
 enum WorkerBlocks<'a> {
     Folder(&'a Path),
     Peers(&'a WorkPeersArgs),
 }
 
-/// Takes part in one run, or in one after the other.
+/// Works for one run, or with --stay for one run after another.
 fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     let blocks = match args.blocksdir.as_deref() {
         Some(folder) if !folder.is_dir() => {
@@ -189,7 +188,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
         }
         Some(folder) => WorkerBlocks::Folder(folder),
         None => {
-            // Whatever the chain is, they can be read or not.
+            // Parse the addresses early, with any chain: it only determines default ports.
             node_addresses(&args.peers, Network::Main)?;
             WorkerBlocks::Peers(&args.peers)
         }
@@ -198,7 +197,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     allocator::keep_large();
     let interrupt = watch_signals()?;
     let worker = Worker::connect(&options, args.name.as_deref())?;
-    tell_of_open(worker.open_servers());
+    warn_of_open(worker.open_servers());
     print::aside(format_args!("{}: waiting for a run", worker.name()));
     #[cfg(feature = "utreexo")]
     let how = BridgePeersOptions {
@@ -206,7 +205,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
         transport: node_transport(&args.peers),
         patience: BRIDGE_PATIENCE,
     };
-    let means = Means {
+    let setup = WorkerSetup {
         blocks,
         #[cfg(feature = "utreexo")]
         proofs: WorkerProofs { named: &args.proofs, how },
@@ -216,7 +215,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     };
     loop {
         let seen = next_run(&worker, &interrupt)?;
-        let took_part = take_part(&worker, &seen, &means, &interrupt)?;
+        let took_part = take_part(&worker, &seen, &setup, &interrupt)?;
         if took_part && !args.stay {
             return Ok(());
         }
@@ -224,19 +223,19 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     }
 }
 
-/// The newest run, once there is one.
+/// Waits until there are runs, and returns the newest one.
 fn next_run(worker: &Worker, interrupt: &AtomicBool) -> Result<RunSeen, Failure> {
-    let mut heard = Instant::now();
+    let mut last_contact = Instant::now();
     loop {
         match worker.runs() {
             Ok(runs) => {
-                heard = Instant::now();
-                tell_of_strange(worker);
+                last_contact = Instant::now();
+                warn_of_skipped(worker);
                 if let Some(seen) = runs.into_iter().next() {
                     return Ok(seen);
                 }
             }
-            Err(QueueError::Away(_)) if heard.elapsed() < AWAY_MAX => {}
+            Err(QueueError::Away(_)) if last_contact.elapsed() < AWAY_MAX => {}
             Err(error) => return Err(SyncError::from(error).into()),
         }
         if interrupt.load(Ordering::Relaxed) {
@@ -246,8 +245,8 @@ fn next_run(worker: &Worker, interrupt: &AtomicBool) -> Result<RunSeen, Failure>
     }
 }
 
-/// What was in the queue and not for this machine.
-fn tell_of_strange(worker: &Worker) {
+/// Warns about messages in the queue that this machine cannot read.
+fn warn_of_skipped(worker: &Worker) {
     for what in worker.passed_over() {
         print::aside(format_args!(
             "warning: {}: {what}. All machines need the same key: --key-file",
@@ -258,36 +257,36 @@ fn tell_of_strange(worker: &Worker) {
 
 fn stopped() -> Failure {
     let mut failure = Failure::from(SyncError::Interrupted);
-    failure.message = "interrupted; the jobs that were under way go to other machines".to_owned();
+    failure.message = "interrupted: unfinished jobs go to other machines".to_owned();
     failure
 }
 
-/// Does segments of a run until it has ended; false where it ended before that.
+/// Processes segments of a run until it ends; returns false if this machine stopped earlier.
 fn take_part(
     worker: &Worker,
     seen: &RunSeen,
-    means: &Means<'_>,
+    setup: &WorkerSetup<'_>,
     interrupt: &AtomicBool,
 ) -> Result<bool, Failure> {
     let joined = match worker.join(seen) {
         Ok(Some(joined)) => joined,
-        // It has just ended, or the server has just gone.
+        // The run has just ended, or the server has just become unreachable.
         Ok(None) | Err(QueueError::Away(_)) => {
             std::thread::sleep(LOOK_INTERVAL);
             return Ok(false);
         }
         Err(error) => return Err(SyncError::from(error).into()),
     };
-    print::aside(format_args!("{}: takes part in run {}", worker.name(), seen.run));
+    print::aside(format_args!("{}: joined run {}", worker.name(), seen.run));
     let nodes;
     let run = describe_run(joined.spec());
     if let Some(why) = run.as_ref().and_then(|run| lacking_feature(run.outside?)) {
         return Err(Failure::usage(why));
     }
     #[cfg(feature = "utreexo")]
-    let proven = means.proofs.segments(run.and_then(|run| run.chain.parse().ok()))?;
+    let proven = setup.proofs.segments(run.and_then(|run| run.chain.parse().ok()))?;
     let request = WorkRequest {
-        blocks: match means.blocks {
+        blocks: match setup.blocks {
             WorkerBlocks::Folder(folder) => WorkBlocks::Folder(folder.to_owned()),
             WorkerBlocks::Peers(args) => {
                 nodes = move |params: &Params| node_options(args, params);
@@ -298,19 +297,19 @@ fn take_part(
         outside: Some(&proven),
         #[cfg(not(feature = "utreexo"))]
         outside: None,
-        scratch: means.scratch.map_or_else(std::env::temp_dir, Path::to_owned),
-        memory_bytes: means.memory_bytes.max(means.threads as u64 * THREAD_BYTES_MIN),
-        threads: means.threads,
+        scratch: setup.scratch.map_or_else(std::env::temp_dir, Path::to_owned),
+        memory_bytes: setup.memory_bytes.max(setup.threads as u64 * THREAD_BYTES_MIN),
+        threads: setup.threads,
         now: now(),
         observer: &print::Warnings,
         interrupt,
     };
     let worked = work(&request, &joined);
-    tell_of_strange(worker);
+    warn_of_skipped(worker);
     match worked {
         Ok(_) if joined.was_left() => {
             print::aside(format_args!(
-                "{}: run {} has no coordinator that gives a sign of life, and is left for another one",
+                "{}: no sign of life from the coordinator of run {}; leaving the run",
                 worker.name(),
                 seen.run
             ));
@@ -328,18 +327,18 @@ fn take_part(
         }
         Err(SyncError::Interrupted) => Err(stopped()),
         Err(error) => match ClusterError::of(&error) {
-            // Its objects went with it while they were fetched.
+            // The run ended and removed its objects while this machine fetched them.
             Some(ClusterError::Queue(QueueError::Object(_))) if joined.is_over() => Ok(false),
             _ => Err(error.into()),
         },
     }
 }
 
-/// A bridge node has no answer for so long: another machine may do better.
+/// Idle timeout of a bridge node, after which another machine may do better.
 #[cfg(feature = "utreexo")]
 const BRIDGE_PATIENCE: Duration = Duration::from_secs(120);
 
-/// The nodes that are asked for blocks.
+/// Parses the addresses of the nodes that serve blocks.
 fn node_addresses(args: &WorkPeersArgs, network: Network) -> Result<Vec<NodeAddress>, Failure> {
     let parse = |node: &String| {
         parse_address(node, network)
@@ -352,9 +351,9 @@ fn node_transport(args: &WorkPeersArgs) -> TransportChoice {
     if args.v2transport == 0 { TransportChoice::V1 } else { TransportChoice::Auto }
 }
 
-/// How they are asked.
+/// Returns the network options for these nodes.
 fn node_options(args: &WorkPeersArgs, params: &Params) -> NetworkOptions {
-    // They could be read before there was a run.
+    // `work_on` already parsed them before it joined a run.
     let connect = node_addresses(args, params.network).unwrap_or_default();
     NetworkOptions {
         outbound: connect.len(),
@@ -366,18 +365,18 @@ fn node_options(args: &WorkPeersArgs, params: &Params) -> NetworkOptions {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let options = link(ClusterRole::Looker, &args.link, None)?;
+    let options = link(ClusterRole::Viewer, &args.link, None)?;
     let overview = Overview::ask(&options)?;
     if args.json {
         let text = serde_json::to_string_pretty(&overview);
         return print::result(text.map_err(|error| Failure::io(Path::new("JSON"), error))?);
     }
     if overview.runs.is_empty() {
-        return print::result("no run goes on");
+        return print::result("no active runs");
     }
     for run in &overview.runs {
         let what = match run.chain.as_str() {
-            "" => "made by another version of the program, or under another key".to_owned(),
+            "" => "started by another version of Apus, or with another key".to_owned(),
             chain => format!(
                 "{chain}, up to block {}, {}, {} segments",
                 run.stop_height,
@@ -394,7 +393,7 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
         ))?;
         if !run.led {
             print::result(
-                "  no coordinator gives a sign of life: the command that began it goes on with it",
+                "  no sign of life from the coordinator: rerun the command that started the run to resume it",
             )?;
         }
         for worker in &run.workers {
@@ -406,14 +405,14 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
             ))?;
         }
         if run.workers.is_empty() {
-            print::result("  no machine gives a sign of life")?;
+            print::result("  no sign of life from any worker")?;
         }
     }
     Ok(())
 }
 
-/// Does a run, and its jobs beside it if that is wanted.
-pub(super) fn beside(
+/// Executes a run. With `--work`, also processes its jobs on this machine, in parallel.
+pub(super) fn with_local_worker(
     args: &ServeArgs,
     options: &LinkOptions,
     coordinator: &Coordinator,
@@ -422,7 +421,7 @@ pub(super) fn beside(
     let Some(blocksdir) = args.sync.blocksdir.as_deref().filter(|_| args.work > 0) else {
         return run();
     };
-    // Before there are threads.
+    // Register the handlers before starting threads.
     watch_signals()?;
     let worker = Worker::connect(options, None)?;
     let scratch = args.scratch.as_deref();
@@ -431,7 +430,7 @@ pub(super) fn beside(
     let proofs = WorkerProofs { named: &args.sync.proofs.proofs, how: (&args.sync.peers).into() };
     let memory_bytes = (args.sync.run.dbcache << 20) / 2;
     let threads = args.work.into();
-    let means = Means {
+    let setup = WorkerSetup {
         blocks,
         #[cfg(feature = "utreexo")]
         proofs,
@@ -442,37 +441,37 @@ pub(super) fn beside(
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            if let Err(failure) = work_beside(&worker, coordinator, &means, &over) {
+            if let Err(failure) = work_locally(&worker, coordinator, &setup, &over) {
                 print::aside(format_args!(
-                    "warning: no more jobs are done here, and other machines go on: {}",
+                    "warning: this machine does no more jobs; the other machines continue: {}",
                     failure.message
                 ));
             }
         });
         let ended = run();
-        // Its jobs go back where the run is not through.
+        // If the run is incomplete, this machine requeues its jobs.
         over.store(true, Ordering::Relaxed);
         ended
     })
 }
 
-/// Takes part in whatever run is open, until all is over.
-fn work_beside(
+/// Processes jobs of the coordinator's open run, until `over` is set.
+fn work_locally(
     worker: &Worker,
     coordinator: &Coordinator,
-    means: &Means<'_>,
+    setup: &WorkerSetup<'_>,
     over: &AtomicBool,
 ) -> Result<(), Failure> {
     while !over.load(Ordering::Relaxed) {
         let open = coordinator.opened();
         let seen = match worker.runs() {
             Ok(runs) => runs.into_iter().find(|seen| Some(seen.run) == open),
-            // The coordinator says so, and decides how long that may be.
+            // The coordinator reports this, and decides how long to tolerate it.
             Err(QueueError::Away(_)) => None,
             Err(error) => return Err(apus_sync::SyncError::from(error).into()),
         };
         match seen {
-            Some(seen) => match take_part(worker, &seen, means, over) {
+            Some(seen) => match take_part(worker, &seen, setup, over) {
                 Err(_) if over.load(Ordering::Relaxed) => return Ok(()),
                 other => drop(other?),
             },

@@ -1,4 +1,5 @@
-//! `--coins`: a run's coins on servers, instead of in its work folder; and `apus coins`, for such coins.
+//! `--coins`, which stores a sync's coins on remote servers instead of in its work folder, and `apus coins`, which
+//! reads and copies such coins.
 
 #[cfg(feature = "remote-coins")]
 mod copy;
@@ -10,19 +11,19 @@ use apus_chain::Network;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use std::sync::Arc;
 
-/// Opens a store for the coins of a chain, with so many bytes for coins on their way from it.
+/// Opens a store for the coins of a chain. The second argument bounds the bytes of coins in flight from the store.
 type Open = dyn Fn(Network, u64) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync;
 
-/// A store that lies beyond the work folder.
-pub(crate) struct Beyond {
-    /// What errors call it.
+/// A coin store on remote servers, outside the work folder.
+pub(crate) struct RemoteStore {
+    /// The store's name in error messages.
     pub(crate) place: String,
     open: Box<Open>,
 }
 
-impl Beyond {
-    /// Opens it for the coins of a chain. Coins on their way from it take `bytes` at most, or what a few
-    /// batches take.
+impl RemoteStore {
+    /// Opens the store for the coins of a chain. Coins in flight from it take at most `bytes`, or as much as a few
+    /// batches need if that is more.
     pub(crate) fn open(
         &self,
         network: Network,
@@ -34,7 +35,7 @@ impl Beyond {
 
 #[cfg(feature = "remote-coins")]
 mod servers {
-    use super::Beyond;
+    use super::RemoteStore;
     use super::copy::{CopyArgs, copy};
     use super::copy::{GetArgs, get};
     use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
@@ -49,80 +50,84 @@ mod servers {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// Where a password is looked for.
+    /// The environment variable that may hold the password.
     const PASSWORD: &str = "APUS_COINS_PASSWORD";
 
-    /// Coins of a batch, and batches under way. More of either gains nothing on servers nearby, and smaller
-    /// batches cost more ways there and back.
+    /// Number of coins per batch, and of batches in flight. More of either gains nothing with servers nearby; smaller
+    /// batches need more round trips.
     const SIZE: RangeInclusive<usize> = 100..=500;
     const IN_FLIGHT: usize = 16;
 
-    /// Batches under way where memory is short.
+    /// Batches in flight when memory is short.
     const IN_FLIGHT_MIN: usize = 8;
 
-    /// How to ask, where answers may take so many bytes if every coin has the longest script.
+    /// Sizes the batches so that all answers fit into `bytes` even if every coin has the longest script.
     fn batches(bytes: u64) -> BatcherOptions {
         let coins = bytes / (IN_FLIGHT_MIN as u64 * BatcherOptions::ANSWER_BYTES_MAX);
         let size = usize::try_from(coins).unwrap_or(usize::MAX).clamp(*SIZE.start(), *SIZE.end());
         BatcherOptions { size, in_flight: IN_FLIGHT, bytes_max: bytes, ..BatcherOptions::default() }
     }
 
-    /// No password is longer.
+    /// Upper bound on the length of a password.
     const PASSWORD_BYTES_MAX: u64 = 4096;
 
-    /// Where the coins of the engine `utxo` are kept.
+    /// Options for the place of the coins of the engine `utxo`.
     #[derive(Args)]
     pub(crate) struct CoinsArgs {
         /// Keep the coins on servers, and check blocks in order
         ///
-        /// By the engine utxo, instead of in the work folder; they stay there when the run ends: redis://HOST:PORT,.../NAME names one server of Redis or some of a Redis Cluster, rediss:// with
-        /// TLS, and postgres://USER@HOST:PORT/DATABASE/NAME a database of PostgreSQL, with
-        /// ?sslmode=verify-full for TLS. NAME tells these coins from others there. A password comes from the
-        /// environment variable APUS_COINS_PASSWORD.
+        /// Uses the engine utxo, with the coins on servers instead of in the work folder. They stay there when the sync
+        /// ends. redis://HOST:PORT,.../NAME names a Redis server, or several of a Redis Cluster (rediss:// for TLS).
+        /// postgres://USER@HOST:PORT/DATABASE/NAME names a PostgreSQL database (?sslmode=verify-full for TLS). NAME
+        /// distinguishes these coins from others on the same server. Set the password in the environment variable
+        /// APUS_COINS_PASSWORD.
         #[arg(long, value_name = "URL", hide_short_help = true)]
         coins: Option<String>,
 
-        /// Read the servers' password from the first line of this file
+        /// File whose first line is the servers' password
         #[arg(long, value_name = "FILE", hide_short_help = true, requires = "coins")]
         coins_password_file: Option<PathBuf>,
 
-        /// Send the password to servers on other machines without TLS: nobody else reads what goes to them
+        /// Send the password to other machines without TLS, over a network that no one else can read
         #[arg(long, hide_short_help = true, requires = "coins")]
         coins_private_line: bool,
 
-        /// End with an error when the servers were not heard for so long, whether they are gone or silent; what was
-        /// written stays there, and the next start goes on from it
+        /// Fail if the servers are unreachable or silent for this long. Written coins stay on the servers, and the
+        /// next start resumes from them
         #[arg(long, value_name = "SECONDS", hide_short_help = true, requires = "coins", default_value_t = TIMEOUT, value_parser = timeouts())]
         coins_timeout: u64,
     }
 
-    /// The bound on the servers' silence in seconds: a server that starts again is there by then, if it has not
-    /// hundreds of gigabytes to read.
+    /// Default idle timeout of the servers, in seconds. A restarting server is back within it, unless it has hundreds
+    /// of gigabytes to load.
     pub(super) const TIMEOUT: u64 = 60;
 
-    /// What can be asked for.
+    /// Accepts timeouts from a second to a day.
     pub(super) fn timeouts() -> clap::builder::RangedU64ValueParser {
         clap::value_parser!(u64).range(1..=24 * 3600)
     }
 
-    /// How a command speaks to servers.
+    /// Options for how a command connects to servers.
     #[derive(Args)]
     pub(super) struct AccessArgs {
-        /// Read the servers' password from the first line of this file
+        /// File whose first line is the servers' password
         #[arg(long, value_name = "FILE")]
         coins_password_file: Option<PathBuf>,
 
-        /// Send the password to servers on other machines without TLS: nobody else reads what goes to them
+        /// Send the password to other machines without TLS, over a network that no one else can read
         #[arg(long)]
         coins_private_line: bool,
 
-        /// For how long the servers may be away, or silent, before that is an error
+        /// Fail if the servers are unreachable or silent for this long
         #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT, value_parser = timeouts())]
         coins_timeout: u64,
     }
 
     impl AccessArgs {
-        /// The same for the library. The password has to be safe on its way to all of these places.
+        /// Converts the options for the library.
+        ///
+        /// # Errors
+        /// If the password would reach any of these places unprotected.
         pub(super) fn access(&self, places: &[&StoreUrl]) -> Result<Access, Failure> {
             let mut password = password(self.coins_password_file.as_deref())?;
             if self.coins_private_line {
@@ -137,18 +142,18 @@ mod servers {
     }
 
     impl CoinsArgs {
-        /// Whether a store is asked for.
+        /// Whether the options name a remote store.
         pub(crate) fn are_named(&self) -> bool {
             self.coins.is_some()
         }
 
-        /// The store that is asked for, if one is. Nothing is opened yet.
-        pub(crate) fn beyond(&self, engine_is_utxo: bool) -> Result<Option<Beyond>, Failure> {
+        /// Returns the remote store that the options name, if any, without opening it.
+        pub(crate) fn beyond(&self, engine_is_utxo: bool) -> Result<Option<RemoteStore>, Failure> {
             let Some(text) = &self.coins else { return Ok(None) };
             let place = place("--coins", text)?;
             if !engine_is_utxo {
                 return Err(Failure::usage(
-                    "coins on servers are for the engine utxo: leave out --engine, or --coins",
+                    "coins on servers need the engine utxo: leave out --engine, or --coins",
                 ));
             }
             let access = AccessArgs {
@@ -157,12 +162,12 @@ mod servers {
                 coins_timeout: self.coins_timeout,
             };
             let access = access.access(&[&place])?;
-            Ok(Some(beyond(place, access)))
+            Ok(Some(remote_store(place, access)))
         }
     }
 
-    /// The store at a place.
-    fn beyond(place: StoreUrl, access: Access) -> Beyond {
+    /// Returns the store at a place, without opening it.
+    fn remote_store(place: StoreUrl, access: Access) -> RemoteStore {
         let name = place.to_string();
         let open = move |network, bytes| {
             let store = apus_coins::open(&place, network, &access)?;
@@ -173,16 +178,16 @@ mod servers {
             })?;
             Ok(Arc::new(batched) as Arc<dyn CoinsStore>)
         };
-        Beyond { place: name, open: Box::new(open) }
+        RemoteStore { place: name, open: Box::new(open) }
     }
 
-    /// The place that an option names.
+    /// Parses the place that an option names.
     pub(super) fn place(option: &str, text: &str) -> Result<StoreUrl, Failure> {
-        // The text is not repeated: it may have a password in it.
-        text.parse().map_err(|error| Failure::usage(format!("the value of {option}: {error}")))
+        // Do not quote the text: it may contain a password.
+        text.parse().map_err(|error| Failure::usage(format!("{option}: {error}")))
     }
 
-    /// The password, from a file or from the environment.
+    /// Reads the password from a file or from the environment.
     fn password(file: Option<&Path>) -> Result<Option<Password>, Failure> {
         let password = match file {
             Some(path) => Some(first_line(path)?),
@@ -191,8 +196,8 @@ mod servers {
         Ok(password.map(Password::new))
     }
 
-    /// What is wrong with a store, as an ending of the program.
-    pub(super) fn about(error: &StoreError) -> Failure {
+    /// Converts a store's error to a failure of the program.
+    pub(super) fn store_failure(error: &StoreError) -> Failure {
         let code = match error {
             StoreError::OtherNetwork { .. } | StoreError::Newer { .. } => USAGE,
             StoreError::Damaged { .. } | StoreError::Coin { .. } => WRONG,
@@ -202,7 +207,7 @@ mod servers {
         Failure::new(code, error.to_string())
     }
 
-    /// `apus coins`.
+    /// Options of `apus coins`.
     #[derive(Args)]
     pub(crate) struct CoinsCommandArgs {
         #[command(subcommand)]
@@ -211,9 +216,9 @@ mod servers {
 
     #[derive(Subcommand)]
     enum CoinsCommand {
-        /// Look coins up, all of one block, and print them as JSON
+        /// Look up coins as of one block, and print them as JSON
         Get(GetArgs),
-        /// Copy a whole set of coins to servers, and compare what is there then
+        /// Copy a whole set of coins to servers, then read it back and compare
         Copy(CopyArgs),
     }
 
@@ -231,7 +236,10 @@ mod servers {
         file.take(PASSWORD_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
         match text.lines().next().filter(|line| !line.is_empty()) {
             Some(line) => Ok(line.to_owned()),
-            None => Err(Failure::usage(format!("{}: its first line is empty", path.display()))),
+            None => Err(Failure::usage(format!(
+                "{}: the first line is empty: write the password there",
+                path.display()
+            ))),
         }
     }
 }

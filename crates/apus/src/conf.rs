@@ -1,8 +1,8 @@
-//! Options from a file, `--conf FILE`: what neither the command line nor the environment says.
+//! Options from a file, `--conf FILE`. The command line and the environment take precedence.
 //!
-//! Lines are as in Bitcoin Core's file: `option=value`, `#` before a remark, and `[command]` before what is
-//! for one command alone. They become words of the command line, so whatever is wrong with a value is told
-//! as it would be there. The file is read whole before anything is believed of it.
+//! The format is Bitcoin Core's: `option=value`, `#` before a comment, and `[command]` before the options of one
+//! command. Lines become words of the command line, so errors in values have the same text for both. Apus parses the
+//! whole file before it uses any line.
 
 use crate::failure::Failure;
 use crate::spelling::lacking;
@@ -13,22 +13,22 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The option that names the file.
+/// Name of the option for the file.
 const CONF: &str = "conf";
 
-/// Many times what all options take.
+/// Maximum size of the file, in bytes: far more than all options need.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What is said by a command line and the file that it names.
-pub(crate) struct Said {
-    /// The words of both.
+/// A command line, merged with its --conf file.
+pub(crate) struct ParsedArgs {
+    /// The words from both.
     pub(crate) words: Vec<OsString>,
-    /// Options of the file: name, value, and where they stand.
+    /// Options from the file: name, value, and place.
     of_file: Vec<(String, Option<String>, String)>,
 }
 
-impl Said {
-    /// Where the value stands that an error is about, if not on the command line.
+impl ParsedArgs {
+    /// Returns the place of the value that caused an error, if it is not on the command line.
     pub(crate) fn place(&self, error: &clap::Error) -> Option<String> {
         if ![ErrorKind::InvalidValue, ErrorKind::ValueValidation].contains(&error.kind()) {
             return None;
@@ -37,7 +37,7 @@ impl Said {
             Some(ContextValue::String(text)) => Some(text.as_str()),
             _ => None,
         };
-        // It comes with the name of its value: --dbcache <MiB>.
+        // clap appends the name of the value: --dbcache <MiB>.
         let named = text(ContextKind::InvalidArg)?.strip_prefix("--")?;
         let option = named.split([' ', '=', '[']).next()?;
         let is_it = |(name, ..): &&(String, Option<String>, String)| name == option;
@@ -52,7 +52,7 @@ impl Said {
     }
 }
 
-/// What an option says that is given or not; none where that is neither.
+/// Parses the value of a flag; `None` if invalid.
 pub(crate) fn yes_or_no(value: &str) -> Option<bool> {
     match value {
         "1" | "true" => Some(true),
@@ -61,15 +61,15 @@ pub(crate) fn yes_or_no(value: &str) -> Option<bool> {
     }
 }
 
-/// The words of a line with those of its file, if it names one.
+/// Adds the options of the --conf file, if given, to the words of a command line.
 ///
 /// # Errors
-/// Where the file cannot be read, or a line of it is none, or is of no option.
-pub(crate) fn with_file(command: &Command, words: Vec<OsString>) -> Result<Said, Failure> {
+/// If the file cannot be read, or a line is invalid or names an unknown option.
+pub(crate) fn with_file(command: &Command, words: Vec<OsString>) -> Result<ParsedArgs, Failure> {
     let given = |name: &str| values(&words, name).next();
     let named = given(CONF).or_else(|| std::env::var_os(variable(CONF)));
     let Some(path) = named.map(PathBuf::from) else {
-        return Ok(Said { words, of_file: Vec::new() });
+        return Ok(ParsedArgs { words, of_file: Vec::new() });
     };
     let at = chosen(command, &words);
     let (mut more, mut of_file) = (Vec::new(), Vec::new());
@@ -91,15 +91,16 @@ pub(crate) fn with_file(command: &Command, words: Vec<OsString>) -> Result<Said,
     }
     let mut all = words;
     all.splice(at.behind..at.behind, more.into_iter().map(OsString::from));
-    Ok(Said { words: all, of_file })
+    Ok(ParsedArgs { words: all, of_file })
 }
 
-/// The variable of the environment that an option has.
+/// Returns an option's environment variable.
 pub(crate) fn variable(option: &str) -> String {
     format!("APUS_{}", option.to_uppercase().replace('-', "_"))
 }
 
-/// The values that words give to an option: empty where they are the next word, which may be of any kind.
+/// Returns the values of an option on a command line; an empty one if the value is missing. Always takes the next word
+/// as the value.
 fn values<'a>(words: &'a [OsString], option: &'a str) -> impl Iterator<Item = OsString> + 'a {
     words.iter().enumerate().filter_map(move |(index, word)| {
         let rest = word.to_str()?.strip_prefix("--")?.strip_prefix(option)?;
@@ -111,17 +112,18 @@ fn values<'a>(words: &'a [OsString], option: &'a str) -> impl Iterator<Item = Os
     })
 }
 
-/// The command that words name.
-struct Chosen<'a> {
-    /// Its name, with those of the commands around it.
+/// The command that a command line selects.
+struct SelectedCommand<'a> {
+    /// The command's name, after the names of its parent commands.
     name: String,
     command: &'a Command,
-    /// Which word comes behind its name.
+    /// Index of the word after the command's name.
     behind: usize,
 }
 
-fn chosen<'a>(whole: &'a Command, words: &[OsString]) -> Chosen<'a> {
-    let mut at = Chosen { name: String::new(), command: whole, behind: words.len().min(1) };
+fn chosen<'a>(whole: &'a Command, words: &[OsString]) -> SelectedCommand<'a> {
+    let mut at =
+        SelectedCommand { name: String::new(), command: whole, behind: words.len().min(1) };
     for (index, word) in words.iter().enumerate().skip(1) {
         if let Some(inner) = word.to_str().and_then(|word| at.command.find_subcommand(word)) {
             let space = if at.name.is_empty() { "" } else { " " };
@@ -141,31 +143,31 @@ struct OptionLine {
     value: Option<String>,
 }
 
-/// How an option is given.
+/// How an option takes its value.
 #[derive(Clone, Copy, PartialEq)]
 enum OptionKind {
-    /// With a value.
+    /// An option with a value.
     Valued,
-    /// Or it is given or not.
+    /// An option without a value, either set or not.
     Flag,
 }
 
 impl OptionLine {
-    /// What the option is.
+    /// Returns the option's kind; the error says why it is not valid here.
     fn kind(&self, whole: &Command) -> Result<OptionKind, String> {
         let command = self.section.iter().flat_map(|section| section.split(' ')).try_fold(
             whole,
             |command, name| {
                 let section = self.section.as_deref().unwrap_or_default();
                 let inner = command.find_subcommand(name);
-                inner.ok_or_else(|| {
-                    format!("there is no command {section}, of which [{section}] could be")
-                })
+                inner.ok_or_else(|| format!("there is no command {section} for [{section}]"))
             },
         )?;
         let kind = kind_in(command, &self.option, self.section.is_none());
         match kind {
-            Some(_) if self.option == CONF => Err("a file names no other file".to_owned()),
+            Some(_) if self.option == CONF => {
+                Err("a --conf file cannot name another --conf file".to_owned())
+            }
             Some(kind) => Ok(kind),
             None => {
                 let of =
@@ -177,23 +179,23 @@ impl OptionLine {
         }
     }
 
-    /// The word that says the same on a command line; none where that is to leave it out.
+    /// Returns the equivalent word of a command line; `None` for a flag that is off.
     fn word(&self, kind: OptionKind) -> Result<Option<String>, String> {
         match (kind, self.value.as_deref()) {
             (OptionKind::Valued, Some(value)) => Ok(Some(format!("--{}={value}", self.option))),
             (OptionKind::Valued, None) => {
-                Err(format!("--{0} needs a value: {0}=VALUE", self.option))
+                Err(format!("--{0} needs a value: write {0}=VALUE", self.option))
             }
             (OptionKind::Flag, None) => Ok(Some(format!("--{}", self.option))),
             (OptionKind::Flag, Some(value)) => match yes_or_no(value) {
                 Some(yes) => Ok(yes.then(|| format!("--{}", self.option))),
-                None => Err(format!("--{} is 1 or 0, true or false, not {value}", self.option)),
+                None => Err(format!("--{} takes 1 or 0, true or false, not {value}", self.option)),
             },
         }
     }
 }
 
-/// What an option of a command is, or of any within it where these are asked as well.
+/// Returns the kind of a command's option; with `deep`, also searches its subcommands.
 fn kind_in(command: &Command, option: &str, deep: bool) -> Option<OptionKind> {
     let own =
         command.get_arguments().find(|arg| arg.get_long() == Some(option)).map(|arg| {
@@ -213,9 +215,11 @@ fn read(path: &Path) -> Result<Vec<OptionLine>, Failure> {
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(failed)?;
     let wrong = |what: String| Failure::usage(format!("{}: {what}", path.display()));
     if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(wrong(format!("more than {FILE_BYTES_MAX} bytes are no file of options")));
+        return Err(wrong(format!(
+            "too large: a file of options has at most {FILE_BYTES_MAX} bytes"
+        )));
     }
-    let text = String::from_utf8(text).map_err(|_| wrong("it is no text of UTF-8".to_owned()))?;
+    let text = String::from_utf8(text).map_err(|_| wrong("not UTF-8 text".to_owned()))?;
     lines(&text).map_err(|(number, what)| wrong(format!("line {number}: {what}")))
 }
 
@@ -238,7 +242,7 @@ fn lines(text: &str) -> Result<Vec<OptionLine>, (usize, String)> {
         };
         if option.starts_with('-') {
             let bare = option.trim_start_matches('-');
-            return Err((number, format!("options have no dashes here: {bare}=VALUE")));
+            return Err((number, format!("options take no dashes here: write {bare}=VALUE")));
         }
         let (section, option) = (section.clone(), option.to_owned());
         lines.push(OptionLine { number, section, option, value });
@@ -251,8 +255,8 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// What a line becomes with a file of this text.
-    fn said(text: &str, line: &str) -> Result<String, String> {
+    /// Returns the command line that results from a file with this text.
+    fn line_with(text: &str, line: &str) -> Result<String, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("apus.conf");
         std::fs::write(&path, text).unwrap();
@@ -260,7 +264,7 @@ mod tests {
         let conf = OsString::from(format!("--conf={}", path.display()));
         let words = [words, vec![conf]].concat();
         match with_file(&Cli::whole_command(), words) {
-            Ok(Said { words, .. }) => {
+            Ok(ParsedArgs { words, .. }) => {
                 let shown = words.iter().map(|word| word.to_string_lossy());
                 Ok(shown.filter(|word| !word.starts_with("--conf=")).collect::<Vec<_>>().join(" "))
             }
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_file_become_words_behind_the_command() {
+    fn lines_of_the_file_become_words_after_the_command() {
         let text = "# for all\n dbcache = 2000 \nreplace=true\nprune=0\nmuhash=false\n\n[reindex]\nhints=a b=c\n\
                     [ hints  check ]\naggregate=muhash\n[sync]\nout=null\nout=snapshot:x\n";
         for (line, words) in [
@@ -282,24 +286,24 @@ mod tests {
             ("sync", "apus sync --dbcache=2000 --replace --out=null --out=snapshot:x"),
             ("hints info f", "apus hints info f"),
         ] {
-            assert_eq!(said(text, line).unwrap(), words);
+            assert_eq!(line_with(text, line).unwrap(), words);
         }
     }
 
     #[test]
-    fn what_is_no_option_is_told_with_its_line() {
+    fn errors_name_the_line_of_the_file() {
         for (text, words) in [
             ("\ndbcach=1", "FILE:2: there is no option --dbcach"),
             ("[sync]\ndatadir=x", "FILE:2: there is no option --datadir of apus sync"),
             ("[snyc]\npar=1", "FILE:2: there is no command snyc"),
-            ("dbcache", "FILE:1: --dbcache needs a value: dbcache=VALUE"),
-            ("replace=yes", "FILE:1: --replace is 1 or 0, true or false, not yes"),
-            ("--dbcache=1", "FILE: line 1: options have no dashes here: dbcache=VALUE"),
+            ("dbcache", "FILE:1: --dbcache needs a value: write dbcache=VALUE"),
+            ("replace=yes", "FILE:1: --replace takes 1 or 0, true or false, not yes"),
+            ("--dbcache=1", "FILE: line 1: options take no dashes here: write dbcache=VALUE"),
             ("[sync\n", "FILE: line 1: a [command] ends with ]"),
-            ("conf=other", "FILE:1: a file names no other file"),
+            ("conf=other", "FILE:1: a --conf file cannot name another --conf file"),
         ] {
-            let said = said(text, "reindex").unwrap_err();
-            assert!(said.contains(words), "{words} is not in {said}");
+            let error = line_with(text, "reindex").unwrap_err();
+            assert!(error.contains(words), "{words} is not in {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Failure`]: an ending other than success, with its exit code.
+//! [`Failure`]: the reason for a program's failure, with its exit code.
 
 use apus_chain::KnownBlock;
 use apus_datadir::snapshot::SnapshotError;
@@ -11,30 +11,30 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
-/// Usage or configuration.
+/// Exit code for an error in usage or configuration.
 pub(crate) const USAGE: u8 = 1;
-/// A block breaks a rule.
+/// Exit code for an invalid block.
 pub(crate) const INVALID: u8 = 2;
-/// Input or output.
+/// Exit code for an input or output error.
 pub(crate) const IO: u8 = 3;
-/// What was given is damaged or does not fit together, and no block has been shown to be invalid.
+/// Exit code for damaged or inconsistent input, if no block is proven invalid.
 pub(crate) const WRONG: u8 = 4;
-/// Interrupted; progress is kept. 128 and the number of SIGINT, as shells have it.
+/// Exit code for an interrupted program that kept its progress: 128 plus the number of SIGINT, as in shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Why the program ends without success.
+/// The reason for a program's failure.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) message: String,
-    /// What kind of thing went wrong, in a word for programs (`docs/formats/report.md`).
+    /// The kind of failure, in a word for programs (`docs/formats/report.md`).
     pub(crate) class: &'static str,
-    /// The block that it is about, if it is about one.
+    /// The block at fault, if any.
     pub(crate) block: Option<KnownBlock>,
 }
 
 impl Failure {
-    /// A failure of which no more than its kind is known.
+    /// Creates a failure of the kind that its exit code gives.
     pub(crate) fn new(code: u8, message: String) -> Self {
         let class = match code {
             USAGE => "usage",
@@ -58,31 +58,30 @@ impl Failure {
         Self::new(WRONG, message.to_string())
     }
 
-    /// The user wanted the end of what leaves nothing.
+    /// Creates the failure for an interrupted command that keeps no progress.
     pub(crate) fn interrupted() -> Self {
         Self::new(INTERRUPTED, "interrupted".to_owned())
     }
 
-    /// An error of the system about a file.
+    /// Creates the failure for a system error about a file.
     pub(crate) fn io(path: &Path, error: impl Display) -> Self {
         Self::new(IO, format!("{}: {error}", path.display()))
     }
 
-    /// An error of the system about a file that the user names, with what helps against it.
+    /// Creates the failure, with the remedy, for a system error about a file that the user named.
     pub(crate) fn opening(path: &Path, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::io(
                 path,
                 format!(
-                    "{error}: run this as the user that it belongs to (sudo -u USER), or let this user read it \
-                     (chmod)"
+                    "{error}: run Apus as the file's owner (sudo -u USER), or make the file readable (chmod)"
                 ),
             ),
             io::ErrorKind::NotFound => match std::fs::read_link(path) {
                 Ok(target) => Self::io(
                     path,
                     format!(
-                        "this is a link to {}, which is not there: mount the disk that it is on, or restore it",
+                        "broken link to {}: mount the disk of the target, or restore the target",
                         target.display()
                     ),
                 ),
@@ -92,7 +91,7 @@ impl Failure {
         }
     }
 
-    /// What is wrong with a snapshot.
+    /// Creates the failure for an invalid or unreadable snapshot.
     pub(crate) fn of_snapshot(path: &Path, error: &SnapshotError) -> Self {
         let message = format!("{}: {error}", path.display());
         match error {
@@ -102,27 +101,27 @@ impl Failure {
         }
     }
 
-    /// An error of the system about what is to be made or written, with what helps against it.
-    /// `instead` says how another place is named.
+    /// Creates the failure, with the remedy, for a system error about a file or folder that Apus writes. `instead`
+    /// tells the user how to choose another place.
     pub(crate) fn making(path: &Path, error: &io::Error, instead: &str) -> Self {
         let remedy = match error.kind() {
-            io::ErrorKind::PermissionDenied => format!("; allow access, or {instead}"),
-            io::ErrorKind::ReadOnlyFilesystem => format!("; {instead}"),
-            io::ErrorKind::StorageFull => format!("; free some space, or {instead}"),
+            io::ErrorKind::PermissionDenied => format!(". Allow access, or {instead}"),
+            io::ErrorKind::ReadOnlyFilesystem => format!(": {instead}"),
+            io::ErrorKind::StorageFull => format!(". Free some space, or {instead}"),
             _ => String::new(),
         };
         Self::io(path, format!("{error}{remedy}"))
     }
 }
 
-/// What a build can do that runs no scripts.
-pub(crate) const WITHOUT_SCRIPTS: &str = ". Without them a run gets as far as its hints reach \
-                                          (--hints), or the assumed-valid block (--assumevalid)";
+/// Remedy for a build without scripts.
+pub(crate) const WITHOUT_SCRIPTS: &str = ". Without scripts a sync can only reach the block where the hints stop \
+    (--hints) or the assumed-valid block (--assumevalid)";
 
-/// What of a run is not lost where its servers are away.
-const STAYS: &str = ". What the run has written stays there: start again then, to go on";
+/// Text about the kept coins if a run's servers become unreachable.
+const STAYS: &str = ". The coins written so far stay on the servers. Once the servers respond, rerun the command to resume";
 
-/// The option that helps against an error of hints.
+/// Returns the option that fixes an error of hints.
 pub(crate) fn option_for(error: &HintsError) -> &'static str {
     match error {
         HintsError::AmbiguousBitOrder { .. } => " (with --hints-order)",
@@ -160,13 +159,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_made_says_what_to_do() {
+    fn errors_of_making_a_file_name_the_remedy() {
         for (kind, remedy) in [
-            (io::ErrorKind::PermissionDenied, "; allow access, or name another place"),
-            (io::ErrorKind::ReadOnlyFilesystem, "; name another place"),
-            (io::ErrorKind::StorageFull, "; free some space, or name another place"),
+            (io::ErrorKind::PermissionDenied, ". Allow access, or use another place"),
+            (io::ErrorKind::ReadOnlyFilesystem, ": use another place"),
+            (io::ErrorKind::StorageFull, ". Free some space, or use another place"),
         ] {
-            let failure = Failure::making(Path::new("a/b"), &kind.into(), "name another place");
+            let failure = Failure::making(Path::new("a/b"), &kind.into(), "use another place");
             assert_eq!(failure.code, IO);
             assert!(failure.message.starts_with("a/b: "), "{}", failure.message);
             assert!(failure.message.ends_with(remedy), "{}", failure.message);

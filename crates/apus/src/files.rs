@@ -1,7 +1,7 @@
-//! Files that a command line names, judged before hours of work are spent on them.
+//! Checks the files that a command line names, before Apus spends hours of work on them.
 //!
-//! What is said here is for a user who mistyped; nothing relies on it later, when a file may have
-//! come or gone.
+//! These checks catch typing errors early. No later step relies on them, since a file may appear or disappear
+//! meanwhile.
 
 use crate::args::HintsArg;
 use crate::failure::{Failure, IO};
@@ -11,11 +11,11 @@ use crate::report::bytes;
 use crate::unpack::InputFile;
 use apus_datadir::{DatadirLock, LEVELDB_LOCK};
 use apus_storage::place::{
-    Lacking, NameDurability, Unmovable, expect_movable, expect_movable_by_looks, is_mount,
-    look_at_place, sync_names_of, try_place,
+    MissingAbility, MoveAsideError, NameDurability, expect_movable, expect_movable_by_looks,
+    is_mount, look_at_place, sync_names_of, try_place,
 };
 use apus_storage::{expect_own_draft, publish_file};
-use apus_sync::engines::swiftsync::hints::{Detected, Format, detect_format};
+use apus_sync::engines::swiftsync::hints::{DetectedFormat, Format, detect_format};
 use apus_sync::{
     FolderKind, FolderOutput, WrittenFolder, draft_of, expect_draft, expect_not_planted,
     is_unfinished_folder, owner_out_of_reach, parent,
@@ -28,19 +28,19 @@ use std::path::{Path, PathBuf};
 /// First bytes of every UTXO snapshot.
 const SNAPSHOT_MAGIC: &[u8] = b"utxo\xff";
 
-/// What a file is by its first bytes.
+/// The kind of a file, according to its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Hints in an encoding that has a mark.
+    /// Hints in an encoding with a magic number.
     Hints(Format),
     /// A UTXO snapshot.
     Snapshot,
-    /// Something else, or hints without a mark.
+    /// Something else, or hints without a magic number.
     Unknown,
 }
 
 impl Content {
-    /// Looks at a plain file.
+    /// Detects the kind of a plain file.
     pub(crate) fn of(input: &InputFile) -> Result<Self, Failure> {
         let mut first = Vec::new();
         File::open(input.path())
@@ -49,18 +49,18 @@ impl Content {
         Ok(Self::of_bytes(&first))
     }
 
-    /// What begins with these bytes.
+    /// Detects the kind of a file that begins with these bytes.
     pub(crate) fn of_bytes(first: &[u8]) -> Self {
         match detect_format(&first[..first.len().min(5)]) {
-            Some(Detected::Hints(format)) => Self::Hints(format),
-            Some(Detected::Gzip) => Self::Hints(Format::Btcd),
+            Some(DetectedFormat::Hints(format)) => Self::Hints(format),
+            Some(DetectedFormat::Gzip) => Self::Hints(Format::Btcd),
             None if first.starts_with(SNAPSHOT_MAGIC) => Self::Snapshot,
             None => Self::Unknown,
         }
     }
 }
 
-/// The hints of a run must be there and of the kind that the command line says.
+/// Fails if the hints of a run are missing, or of another kind than the command line says.
 pub(crate) fn expect_hints(hints: &HintsArg) -> Result<(), Failure> {
     let name = hints.named().display();
     match (hints, Content::of(hints.input())?) {
@@ -70,12 +70,12 @@ pub(crate) fn expect_hints(hints: &HintsArg) -> Result<(), Failure> {
             Err(Failure::usage(format!("{name} is a UTXO snapshot: give it as snapshot:{name}")))
         }
         (HintsArg::File(_), Content::Hints(format)) => Err(Failure::usage(format!(
-            "{name} has the encoding {format}, which a run does not read: rewrite it with `apus \
-             hints convert {name} --to bip456 --out FILE`"
+            "{name} has the encoding {format}, but a sync reads only bip456. Convert the file: `apus hints convert \
+             {name} --to bip456 --out FILE`"
         ))),
         (HintsArg::File(_), Content::Unknown) => Err(Failure::wrong(format!(
-            "{name} is no BIP-456 hintsfile, which would begin with 5554584f00: it is damaged, or \
-             has another encoding and must be rewritten with `apus hints convert`"
+            "{name} is not a BIP-456 hintsfile, which begins with 5554584f00. The file is damaged, or has another \
+             encoding: convert it with `apus hints convert`"
         ))),
         (HintsArg::Snapshot(_), Content::Hints(_)) => Err(Failure::usage(format!(
             "{name} is a hintsfile, not a UTXO snapshot: give it without `snapshot:`"
@@ -83,55 +83,55 @@ pub(crate) fn expect_hints(hints: &HintsArg) -> Result<(), Failure> {
     }
 }
 
-/// A file to be written needs a folder, or a place where that can be made, a name, and to be new. `may_exist` is for files that an
-/// earlier start of the same run may have finished.
+/// Fails unless Apus can write a file: the path needs a name, and a folder that exists or can be created, and the file
+/// must be new. `may_exist` accepts files that an earlier start of the same run may have finished.
 pub(crate) fn expect_writable(
     path: &Path,
     may_exist: impl FnOnce(&Path) -> bool,
 ) -> Result<(), Failure> {
     let name = path.display();
     if path.is_dir() {
-        return Err(Failure::usage(format!("{name} is a folder: name a file")));
+        return Err(Failure::usage(format!("{name} is a folder: give a file")));
     }
     if path.file_name().is_none_or(|name| name.to_str().is_none()) {
-        return Err(Failure::usage(format!("{name} is no name for a file")));
+        return Err(Failure::usage(format!("{name} is not a valid name for a file")));
     }
     expect_room_for_folders(parent(path))?;
     if path.symlink_metadata().is_ok() && !may_exist(path) {
         return Err(Failure::usage(format!(
-            "{name} exists already: remove it, or name another output"
+            "{name} exists already: remove it, or use another output"
         )));
     }
     let draft = draft_of(path);
     match expect_own_draft(&draft).map_err(|error| Failure::io(&draft, error))? {
         Ok(()) => Ok(()),
         Err(why) => Err(Failure::usage(format!(
-            "{}: {why}, and {name} is written there first: remove it, or name another output",
+            "{}: {why}, but Apus first writes {name} there: remove that file, or use another output",
             draft.display()
         ))),
     }
 }
 
-/// A folder to be written needs a folder to be in, or a place where that can be made; a name, and to
-/// be new, unless it replaces one, or an earlier start of the same run made it.
+/// Fails unless Apus can write a folder: the path needs a name, and a parent folder that exists or can be created. The
+/// folder must be new, unless it replaces one, or an earlier start of the same run made it.
 pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result<(), Failure> {
     let (path, name) = (&output.path, output.path.display());
     if path.file_name().is_none_or(|name| name.to_str().is_none()) {
-        return Err(Failure::usage(format!("{name} is no name for a folder")));
+        return Err(Failure::usage(format!("{name} is not a valid name for a folder")));
     }
     expect_room_for_folders(parent(path))?;
     expect_draft(output)?;
     let Ok(there) = path.symlink_metadata() else { return Ok(()) };
     if there.is_symlink() {
         return Err(Failure::usage(format!(
-            "{name} is a link: name the folder that it leads to, or another one"
+            "{name} is a link: give the folder that the link leads to, or use another folder"
         )));
     }
     if !there.is_dir() {
-        return Err(Failure::usage(format!("{name} is a file: name a folder")));
+        return Err(Failure::usage(format!("{name} is a file: give a folder")));
     }
     if is_mount(path).map_err(|error| Failure::io(path, error))? {
-        return Err(unmovable(path, &Unmovable::Mount));
+        return Err(unmovable(path, &MoveAsideError::Mount));
     }
     let empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     match output.kind {
@@ -141,44 +141,41 @@ pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result
             expect_its_owner(path)?;
             expect_to_move(path)
         }
-        // Without the mark it is another's, or done: then only the end of a clean-up is left.
+        // Without the mark, another program made the folder, or it is complete and only the clean-up is missing.
         _ if resuming && is_unfinished_folder(path) => Ok(()),
         FolderKind::Chainstate => Err(Failure::usage(format!(
-            "{name} exists already: give --replace to have it moved aside, to {name}.old"
+            "{name} exists already: add --replace to move it to {name}.old"
         ))),
-        FolderKind::Datadir(_) | FolderKind::KeptDatadir => {
-            Err(Failure::usage(format!("{name} exists already: remove it, or name another folder")))
-        }
+        FolderKind::Datadir(_) | FolderKind::KeptDatadir => Err(Failure::usage(format!(
+            "{name} exists already: remove that folder, or use another folder"
+        ))),
     }
 }
 
-/// A folder is there, or can be made: what is there of the way to it are folders.
+/// Fails if the folder is missing and cannot be created, because a file occupies its path or a parent's.
 fn expect_room_for_folders(folder: &Path) -> Result<(), Failure> {
     let there = folder.ancestors().find(|it| it.symlink_metadata().is_ok());
     match there {
         Some(file) if !file.is_dir() => Err(Failure::io(
             file,
-            format!(
-                "this is no folder, so {} cannot be made: name another output",
-                folder.display()
-            ),
+            format!("not a folder, so Apus cannot create {}: use another output", folder.display()),
         )),
         _ => Ok(()),
     }
 }
 
-/// Folders that were made around outputs. They go again, unless something came into them.
-pub(crate) struct MadeFolders(Vec<PathBuf>);
+/// Folders that Apus created for outputs. Dropping the list removes the empty ones.
+pub(crate) struct NewFolders(Vec<PathBuf>);
 
-impl MadeFolders {
-    /// Makes those that are missing around these paths.
+impl NewFolders {
+    /// Creates the missing parent folders of these paths.
     pub(crate) fn around<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<Self, Failure> {
         let mut made = Self(Vec::new());
         paths.into_iter().try_for_each(|path| made.make(parent(path)))?;
         Ok(made)
     }
 
-    /// Makes a folder and those around it, unless they are there.
+    /// Creates a folder and its parents, unless they exist.
     pub(crate) fn make(&mut self, folder: &Path) -> Result<(), Failure> {
         if folder.is_dir() {
             return Ok(());
@@ -186,25 +183,25 @@ impl MadeFolders {
         if parent(folder) != folder {
             self.make(parent(folder))?;
         }
-        let failed = |error| Failure::making(folder, &error, "name another output");
+        let failed = |error| Failure::making(folder, &error, "use another output");
         fs::create_dir(folder).map_err(failed)?;
         self.0.push(folder.to_owned());
-        // Outputs are made durable with their names; this is what their folder's needs.
+        // Apus makes outputs durable together with their names, but their folder's name needs its own sync.
         sync_names_of(parent(folder)).map_err(failed)
     }
 }
 
-impl Drop for MadeFolders {
+impl Drop for NewFolders {
     fn drop(&mut self) {
-        // One within another goes first.
+        // Remove inner folders first.
         for folder in self.0.iter().rev() {
-            // Fails where there is something in it, which is the usual case.
+            // This fails if the folder is not empty, which is the usual case.
             let _ = fs::remove_dir(folder);
         }
     }
 }
 
-/// A database that a node has open cannot be moved aside.
+/// Fails if a node has the database open, so that Apus cannot move it aside.
 fn expect_unused(chainstate: &Path) -> Result<(), Failure> {
     if chainstate.join(LEVELDB_LOCK).exists() {
         DatadirLock::take(chainstate, LEVELDB_LOCK)?;
@@ -212,29 +209,26 @@ fn expect_unused(chainstate: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What takes a folder's place must be its owner's, or no node of theirs can open it.
+/// Fails if Apus cannot give the new folder to the old one's owner, whose node then could not open it.
 fn expect_its_owner(folder: &Path) -> Result<(), Failure> {
     match owner_out_of_reach(folder).map_err(|error| Failure::io(parent(folder), error))? {
         None => Ok(()),
         Some((uid, gid)) => Err(Failure::usage(format!(
-            "{} belongs to user {uid} and group {gid}, and nothing can be given to them here, so their \
-             node could not open what takes its place: run this as that user (sudo -u '#{uid}'), or as \
-             root, or name another output",
+            "{} belongs to user {uid} and group {gid}, but Apus cannot give files to them, so their node could not \
+             open the new folder. Run Apus as that user (sudo -u '#{uid}') or as root, or use another output",
             folder.display()
         ))),
     }
 }
 
-/// Files and folders to be made must not get in each other's way, whichever way their names are
-/// written.
+/// Fails if two paths collide: they are the same, even if spelled differently, or one is the other's draft.
 pub(crate) fn expect_apart(paths: &[&Path]) -> Result<(), Failure> {
     let places: Vec<PathBuf> = paths.iter().map(|path| place(path)).collect();
     for (index, place) in places.iter().enumerate() {
         for other in &places[..index] {
             if place == other || *place == draft_of(other) || draft_of(place) == *other {
                 return Err(Failure::usage(format!(
-                    "{} is named twice: outputs, the report, the work folder and the blocks need \
-                     names of their own",
+                    "{} is given twice: outputs, the report, the work folder and the blocks need different names",
                     paths[index].display()
                 )));
             }
@@ -243,7 +237,7 @@ pub(crate) fn expect_apart(paths: &[&Path]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A folder that is made, or moved aside, must have nothing in it that the run uses or makes.
+/// Fails if a folder that Apus creates or moves aside contains a path that the run uses or creates.
 pub(crate) fn expect_outside(folder: &Path, others: &[&Path]) -> Result<(), Failure> {
     let folders = [place(folder), place(&draft_of(folder))];
     let within = |other: &&&Path| {
@@ -253,33 +247,33 @@ pub(crate) fn expect_outside(folder: &Path, others: &[&Path]) -> Result<(), Fail
     match others.iter().find(within) {
         None => Ok(()),
         Some(other) => Err(Failure::usage(format!(
-            "{} is in {}, which is written whole, and must have nothing else in it",
+            "{} is in {}, which Apus writes as a whole: use a place outside that folder",
             other.display(),
             folder.display()
         ))),
     }
 }
 
-/// Nothing is written in a folder that is only looked at.
+/// Fails if an output is in a folder that Apus only reads.
 pub(crate) fn expect_not_in(folder: &Path, written: &[&Path]) -> Result<(), Failure> {
     match written.iter().find(|path| place(path).starts_with(place(folder))) {
         None => Ok(()),
         Some(path) => Err(Failure::usage(format!(
-            "{} is in {}, where nothing is written: name another place",
+            "{} is in {}, where Apus writes nothing: use a place outside that folder",
             path.display(),
             folder.display()
         ))),
     }
 }
 
-/// Writes a file so that it is never seen in part.
+/// Writes a file atomically: readers never see a part of it.
 pub(crate) fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let written =
         fs::create_dir_all(parent(path)).and_then(|()| publish_file(path, &draft_of(path), bytes));
     written.map_err(|error| Failure::io(path, error))
 }
 
-/// The one way to write a path, as far as its folders exist.
+/// Returns the canonical form of a path, as far as its folders exist.
 fn place(path: &Path) -> PathBuf {
     match (fs::canonicalize(parent(path)), path.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name),
@@ -288,36 +282,36 @@ fn place(path: &Path) -> PathBuf {
     }
 }
 
-// ---- places on disks ----
+// ---- abilities of disks ----
 
-/// Files can be made in the folders of these outputs, or where these will be made, and all can be done with them that is
-/// done at the end. Gives the folders whose names cannot be made durable.
+/// Fails unless Apus can create files in the folders of these outputs, or in the nearest existing ones, and finish them
+/// as it finishes outputs. Returns the folders whose names cannot be made durable.
 ///
-/// Rights, quotas, read-only mounts, network disks and layers of a container all decide what can be done there. So it is
-/// done, with a file that goes again at once, before hours of work are spent.
+/// Permissions, quotas, read-only mounts, network disks and container layers all affect this. So Apus tries it with a
+/// file that it removes at once, before it spends hours of work.
 pub(crate) fn expect_places(
     outputs: &[&Path],
     folders: &[FolderOutput],
 ) -> Result<Vec<PathBuf>, Failure> {
-    let (mut tried, mut unsure) = (Vec::new(), Vec::new());
+    let (mut tried, mut not_durable) = (Vec::new(), Vec::new());
     for path in outputs {
         let folder = nearest(parent(path));
         if tried.contains(&folder) {
             continue;
         }
-        // What a folder is drafted in is locked.
+        // If the output is a folder, Apus must lock its draft.
         let locks = folders.iter().any(|output| nearest(parent(&output.path)) == folder);
         if try_place(&folder, locks).map_err(|why| lacking(&folder, &why))?
             == NameDurability::Unknown
         {
-            unsure.push(folder.clone());
+            not_durable.push(folder.clone());
         }
         tried.push(folder);
     }
-    Ok(unsure)
+    Ok(not_durable)
 }
 
-/// The nearest folder around that is there.
+/// Returns the nearest ancestor of `folder` that exists, or `folder` itself.
 pub(crate) fn nearest(folder: &Path) -> PathBuf {
     let around = folder.ancestors().find(|folder| folder.is_dir());
     match around {
@@ -326,20 +320,20 @@ pub(crate) fn nearest(folder: &Path) -> PathBuf {
     }
 }
 
-fn lacking(folder: &Path, why: &Lacking) -> Failure {
+fn lacking(folder: &Path, why: &MissingAbility) -> Failure {
     let advice = match why {
-        Lacking::Files(_) => "allow it, or name another place",
-        Lacking::Durable(_) | Lacking::Renames(_) => {
-            "some disks in a network are like that. Name an output on another disk, and copy it there when it is whole"
+        MissingAbility::Files(_) => "allow writing there (chmod), or use another place",
+        MissingAbility::Durable(_) | MissingAbility::Renames(_) => {
+            "some network disks are like that. Use an output on another disk, then copy the complete output here"
         }
-        Lacking::Locks(_) => {
-            "some disks in a network are like that, and no node can use a folder there. Name an output on another disk"
+        MissingAbility::Locks(_) => {
+            "some network disks are like that. No node can use a folder there: use an output on another disk"
         }
     };
     Failure::io(folder, format!("{why}: {advice}"))
 }
 
-/// The same of what can be seen without writing anything: of the outputs, and of a folder for progress.
+/// Does the same checks for outputs and a work folder, as far as possible without writing.
 pub(crate) fn look_at(outputs: &[&Path], workdir: &Path) -> Result<(), Failure> {
     for path in outputs {
         let folder = nearest(parent(path));
@@ -349,87 +343,89 @@ pub(crate) fn look_at(outputs: &[&Path], workdir: &Path) -> Result<(), Failure> 
     match look_at_place(&folder) {
         Ok(NameDurability::Durable) => Ok(()),
         Ok(NameDurability::Unknown) => Err(no_progress_there(&folder)),
-        Err(why) => Err(Failure::io(&folder, format!("{why}: {ELSEWHERE}"))),
+        Err(why) => Err(Failure::io(&folder, format!("{why}: {OTHER_WORKDIR}"))),
     }
 }
 
-/// What helps where there can be no progress.
-pub(crate) const ELSEWHERE: &str = "name another folder for progress with --workdir";
+/// The remedy if a place cannot hold progress.
+pub(crate) const OTHER_WORKDIR: &str = "use another --workdir";
 
-/// Coins are in a library's hands there, which does without nothing.
+/// Creates the error for a folder without durable names, which the coins' storage library needs.
 pub(crate) fn no_progress_there(folder: &Path) -> Failure {
     Failure::io(
         folder,
         format!(
-            "names of new files cannot be made durable there, as on some disks in a network, and progress would be \
-             lost: {ELSEWHERE}, on a disk of this machine"
+            "this disk cannot make names of new files durable, as some network disks cannot, so progress could be \
+             lost: {OTHER_WORKDIR}, on a local disk"
         ),
     )
 }
 
-/// A folder that is to be moved aside can be.
+/// Fails if Apus cannot move a folder aside.
 pub(crate) fn expect_to_move(folder: &Path) -> Result<(), Failure> {
     expect_movable(folder).map_err(|why| unmovable(folder, &why))
 }
 
-/// The same, without writing anything.
+/// Does the same check without writing anything.
 pub(crate) fn look_whether_it_moves(folder: &Path) -> Result<(), Failure> {
     expect_movable_by_looks(folder).map_err(|why| unmovable(folder, &why))
 }
 
-/// Why a folder cannot be moved aside, and what to do.
-pub(crate) fn unmovable(folder: &Path, why: &Unmovable) -> Failure {
+/// Creates the error for a folder that cannot be moved aside, with the remedy.
+pub(crate) fn unmovable(folder: &Path, why: &MoveAsideError) -> Failure {
     let name = folder.display();
     let word = quoted(&name.to_string());
     match why {
-        Unmovable::Mount => Failure::usage(format!(
-            "{name} is where a disk is mounted, and can neither be moved aside nor be replaced. For a new output \
-             name a folder on that disk. For the chainstate of a node mount the disk elsewhere, move the chainstate into a \
-             folder on it, and make {name} a link to that folder (ln -s): `apus reindex` follows it"
+        MoveAsideError::Mount => Failure::usage(format!(
+            "{name} is a mount point, which can be neither moved aside nor replaced. For a new output, use a \
+             folder on that disk. For a node's chainstate, mount the disk at another place, move the chainstate \
+             into a folder on it, and make {name} a link to that folder (ln -s): `apus reindex` follows it"
         )),
-        Unmovable::LowerLayer => Failure::usage(format!(
-            "{name} lies in a lower layer of an overlay, as in the image of a container, and cannot be moved aside. Copy \
-             it to the upper one (cp -a {word} {word}.old && rm -r {word}), and give the same command again"
+        MoveAsideError::LowerLayer => Failure::usage(format!(
+            "{name} is in a lower layer of an overlay, such as a container image, and cannot be moved aside. Copy it \
+             to the upper layer (cp -a {word} {word}.old && rm -r {word}), then rerun the command"
         )),
-        Unmovable::Other(error) => Failure::new(
+        MoveAsideError::Other(error) => Failure::new(
             IO,
-            format!("{name} cannot be moved aside ({error}): allow it, or name another output"),
+            format!(
+                "{name} cannot be moved aside ({error}): allow renaming it (chmod), or use another output"
+            ),
         ),
     }
 }
 
-/// Says what lies beside a folder that was written, where that is more than what was moved aside for
-/// it, which the report tells of.
+/// Prints the old copies next to a written folder, if there are more than the one just moved aside, which the report
+/// mentions.
 pub(crate) fn tell_aside(folder: &WrittenFolder) {
     if folder.moved_to.is_none() {
         return;
     }
-    if let Some(words) = words(&folder.path, &beside(&folder.path)) {
+    if let Some(words) = words(&folder.path, &older_copies(&folder.path)) {
         print::aside(words);
     }
 }
 
-/// None of fewer than two.
+/// Lists old copies in words; returns `None` for fewer than two.
 fn words(path: &Path, aside: &[(PathBuf, u64)]) -> Option<String> {
     if aside.len() < 2 {
         return None;
     }
     let together = aside.iter().map(|(_, bytes)| bytes).sum();
     let mut words = format!(
-        "apus: of {}, {} earlier ones are still there ({}): remove those that you don't need",
+        "apus: {}: {} earlier copies are still there ({}): remove the copies that you do not need",
         path.display(),
         aside.len(),
         bytes(together)
     );
     for (path, count) in aside {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(words, "\n  {} ({})", path.display(), bytes(*count));
     }
     Some(words)
 }
 
-/// The folders `NAME.old`, `NAME.old-2` and so on beside one called `NAME`, and their bytes.
-fn beside(path: &Path) -> Vec<(PathBuf, u64)> {
+/// Returns the folders `NAME.old`, `NAME.old-2` and so on next to a folder `NAME`, and their bytes.
+fn older_copies(path: &Path) -> Vec<(PathBuf, u64)> {
     let Some(start) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let number = |name: &str| {
         let rest = name.strip_prefix(start)?.strip_prefix(".old")?;
@@ -451,13 +447,13 @@ fn beside(path: &Path) -> Vec<(PathBuf, u64)> {
     found.into_iter().map(|(_, path)| (path.clone(), bytes_in(&path))).collect()
 }
 
-/// Bytes of all files in a folder; what cannot be looked at counts nothing.
+/// Sums up the bytes of all files in a folder; unreadable files count as 0.
 pub(crate) fn bytes_in(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     entries
         .filter_map(|entry| {
             let entry = entry.ok()?;
-            // Of a link this is the link's own.
+            // For a link, this is the metadata of the link itself.
             let there = entry.metadata().ok()?;
             Some(if there.is_dir() { bytes_in(&entry.path()) } else { there.len() })
         })
@@ -470,7 +466,7 @@ mod tests {
     use apus_sync::DatadirBlocks;
 
     #[test]
-    fn names_of_one_file_are_seen_through() {
+    fn different_spellings_of_a_path_collide() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::create_dir(path("sub")).unwrap();
@@ -493,9 +489,9 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_there_is_only_taken_back_with_its_mark() {
-        let desk = tempfile::tempdir().unwrap();
-        let path = desk.path().join("out");
+    fn an_existing_folder_is_only_resumed_with_its_mark() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = sandbox.path().join("out");
         fs::create_dir(&path).unwrap();
         let output = |kind, replace| FolderOutput { kind, path: path.clone(), replace };
         let datadir = output(FolderKind::Datadir(DatadirBlocks::All), false);
@@ -513,9 +509,9 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_around_is_made_and_goes_again_if_nothing_came() {
-        let desk = tempfile::tempdir().unwrap();
-        let path = |name: &str| desk.path().join(name);
+    fn parent_folders_are_created_and_removed_if_empty() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = |name: &str| sandbox.path().join(name);
         let output = |name: &str| FolderOutput {
             kind: FolderKind::Chainstate,
             path: path(name),
@@ -528,7 +524,7 @@ mod tests {
         assert_eq!((code("file/cs"), code("link/cs")), (Some(3), Some(3)));
         assert_eq!((code("file/new/cs"), code("link/new/cs")), (Some(3), Some(3)));
         let outputs = ["cs", "new/cs", "new/er/cs", "new/cs2"].map(path);
-        let around = || MadeFolders::around(outputs.iter().map(PathBuf::as_path)).unwrap();
+        let around = || NewFolders::around(outputs.iter().map(PathBuf::as_path)).unwrap();
         let made = around();
         assert!(path("new/er").is_dir());
         drop(made);
@@ -537,14 +533,14 @@ mod tests {
         fs::create_dir(path("new/cs")).unwrap();
         drop(made);
         assert!(path("new/cs").exists() && !path("new/er").exists());
-        // One that was there stays.
+        // A folder that already existed stays.
         fs::remove_dir(path("new/cs")).unwrap();
         drop(around());
         assert!(path("new").exists());
     }
 
     #[test]
-    fn what_lies_in_a_folder_is_seen() {
+    fn paths_within_an_output_folder_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::create_dir_all(path("sub/cs")).unwrap();
@@ -584,7 +580,7 @@ mod places_tests {
     use std::fs;
 
     #[test]
-    fn places_are_tried_and_left_as_they_were() {
+    fn the_check_of_a_place_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::create_dir(path("sub")).unwrap();
@@ -597,9 +593,9 @@ mod places_tests {
         look_at(&outputs, &path("work")).unwrap();
     }
 
-    /// Nobody makes files there, and no folder there can be made durable.
+    /// In `/proc`, no user can create files, and no folder is durable.
     #[test]
-    fn a_place_that_lacks_something_is_told() {
+    fn errors_say_what_a_place_lacks() {
         let failure = expect_places(&[Path::new("/proc/self/out")], &[]).unwrap_err();
         assert_eq!(failure.code, IO);
         assert!(failure.message.contains("nothing can be written there"), "{}", failure.message);
@@ -608,19 +604,19 @@ mod places_tests {
     }
 
     #[test]
-    fn what_was_moved_aside_is_found_in_order_with_its_bytes() {
-        let desk = tempfile::tempdir().unwrap();
-        let path = |name: &str| desk.path().join(name);
+    fn folders_moved_aside_are_listed_in_order_with_their_bytes() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = |name: &str| sandbox.path().join(name);
         for name in ["cs", "cs.old-10", "cs.old", "cs.old-x", "cs.older", "other.old", "cs.old-2"] {
             fs::create_dir_all(path(name).join("within")).unwrap();
             fs::write(path(name).join("within/000003.ldb"), [0; 1000]).unwrap();
         }
         fs::write(path("cs.old-3"), "a file").unwrap();
-        let found = beside(&path("cs"));
+        let found = older_copies(&path("cs"));
         let wanted = ["cs.old", "cs.old-2", "cs.old-10"].map(|name| (path(name), 1000));
         assert_eq!(found, wanted);
         assert_eq!(words(&path("cs"), &found[..1]), None);
         let words = words(&path("cs"), &found).unwrap();
-        assert!(words.contains("3 earlier ones") && words.contains("cs.old-10 ("), "{words}");
+        assert!(words.contains("3 earlier copies") && words.contains("cs.old-10 ("), "{words}");
     }
 }

@@ -1,4 +1,4 @@
-//! `apus hints`: info, check, convert.
+//! `apus hints`: inspects, checks and converts hints.
 
 mod convert;
 
@@ -32,7 +32,7 @@ pub(crate) fn command(args: &HintsArgs) -> Result<(), Failure> {
     }
 }
 
-/// Names the file that an error is about.
+/// Creates the failure for an error of hints, with the name of their file.
 fn about(path: &Path, error: &HintsError) -> Failure {
     let message = format!("{}: {error}{}", path.display(), option_for(error));
     match error.kind() {
@@ -41,31 +41,31 @@ fn about(path: &Path, error: &HintsError) -> Failure {
     }
 }
 
-/// The bit order, where the user says it by either option.
+/// Returns the bit order, if either option gives it.
 fn order_of(
     from: Option<SourceFormat>,
     order: Option<BitOrder>,
 ) -> Result<Option<BitOrder>, Failure> {
     match (from.and_then(|from| from.order), order) {
-        (Some(named), Some(given)) if named != given => {
-            Err(Failure::usage("--from bip456-lsb is --hints-order lsb: leave out one of the two"))
-        }
+        (Some(named), Some(given)) if named != given => Err(Failure::usage(
+            "--from bip456-lsb means --hints-order lsb: leave out --hints-order",
+        )),
         (named, given) => Ok(named.or(given)),
     }
 }
 
-/// The encoding of a file, by its first bytes or as the user says.
-fn format_of(input: &InputFile, said: Option<SourceFormat>) -> Result<Format, Failure> {
+/// Returns the encoding of a file: the one the user gave, or else detected from its first bytes.
+fn format_of(input: &InputFile, given: Option<SourceFormat>) -> Result<Format, Failure> {
     let name = input.named().display();
-    match (Content::of(input)?, said.map(|said| said.format)) {
+    match (Content::of(input)?, given.map(|given| given.format)) {
         (_, Some(format)) | (Content::Hints(format), None) => Ok(format),
         (Content::Snapshot, None) => Err(Failure::usage(format!(
-            "{name} is a UTXO snapshot, not hints: see `apus snapshot info`, or make hints of it \
+            "{name} is a UTXO snapshot, not hints: see `apus snapshot info`, or make hints from it \
              with `apus sync --hints snapshot:{name} --out hints:FILE`"
         ))),
         (Content::Unknown, None) => Err(Failure::wrong(format!(
-            "{name}: the first bytes show no known encoding of hints: if it is one without a mark \
-             (bitmap, delta, offsets, offsets-height), name it with --from"
+            "{name}: the first bytes show no known encoding of hints. If the encoding has no magic number, add \
+             --from bitmap (or delta, offsets, offsets-height)"
         ))),
     }
 }
@@ -75,7 +75,7 @@ fn open_bip456(input: &InputFile, order: Option<BitOrder>) -> Result<HintsFile, 
     HintsFile::open_path(input.path(), &options).map_err(|error| about(input.named(), &error))
 }
 
-/// A decoder for a file.
+/// Opens a decoder for a file.
 fn decoder(
     input: &InputFile,
     format: Format,
@@ -98,13 +98,13 @@ fn decoder(
     })
 }
 
-/// What one pass over any encoding tells.
+/// Totals of one pass over hints in any encoding.
 struct Census {
     start_height: Height,
-    /// The last height, none where there is no block.
+    /// The last height; `None` without blocks.
     stop_height: Option<Height>,
     coins: u64,
-    /// Where the encoding says them.
+    /// Number of outputs; `None` if the encoding does not store it.
     outputs: Option<u64>,
 }
 
@@ -137,9 +137,9 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
         let file = open_bip456(input, order)?;
         let info = file.info();
         let evidence = match info.order_evidence {
-            OrderEvidence::Given => "as you say".to_owned(),
-            OrderEvidence::Settled(height) => format!("settled by block {height}"),
-            OrderEvidence::Irrelevant => "both orders mean the same here".to_owned(),
+            OrderEvidence::Given => "as given".to_owned(),
+            OrderEvidence::Settled(height) => format!("determined by block {height}"),
+            OrderEvidence::Irrelevant => "both orders mean the same for this file".to_owned(),
         };
         rows.push(("bit order", format!("{}, {evidence}", info.order)));
         rows.push(("elements from", format!("height {}", info.layout.start_height())));
@@ -151,7 +151,10 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
     rows.push((
         "stop block",
         stop_block.map_or_else(
-            || "not named by this encoding: only a check tells whether it fits a chain".to_owned(),
+            || {
+                "not stored in this encoding: `apus hints check` shows whether the hints fit a chain"
+                    .to_owned()
+            },
             |hash| hash.to_string(),
         ),
     ));
@@ -165,7 +168,8 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
         "bits per output",
         match args.outputs.or(found.outputs).filter(|&n| n > 0) {
             Some(outputs) => format!("{} ({} outputs)", per(outputs), grouped(outputs)),
-            None => "give --outputs, or see `apus hints check`, which counts them".to_owned(),
+            None => "unknown: add --outputs, or run `apus hints check`, which counts the outputs"
+                .to_owned(),
         },
     ));
     for (name, value) in rows {
@@ -195,9 +199,7 @@ fn check(args: &HintsCheckArgs) -> Result<(), Failure> {
         ))?;
         if let Some(bits) = hints.bits_per_output {
             let outputs = grouped(report.outputs);
-            print::result(format_args!(
-                "{bits:.3} bits for each of the chain's {outputs} outputs."
-            ))?;
+            print::result(format_args!("{bits:.3} bits per output, of {outputs} in the chain."))?;
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! What this process has used and what it runs on, as the system tells; which program it is, and whether the user wants it
-//! to end.
+//! Facts from the system: the process's use of resources, the machine, the program's version, and whether the user has
+//! interrupted it.
 //!
-//! Where the system has no /proc, numbers are absent rather than wrong.
+//! On a system without /proc, numbers are absent rather than wrong.
 
 use crate::failure::{Failure, INTERRUPTED, IO};
 use apus_chain::{Params, utc};
@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The machine, for reports.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
-    /// Operating system and processor family.
+    /// The operating system and the processor family.
     pub(crate) platform: String,
     /// The processor's name.
     pub(crate) cpu: Option<String>,
@@ -47,7 +47,7 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// As many threads as `--par` asks for, where 0 is one on each core.
+/// The number of threads that `--par` asks for; 0 means one per core.
 pub(crate) fn threads(par: u16) -> usize {
     match par {
         0 => cores(),
@@ -55,16 +55,16 @@ pub(crate) fn threads(par: u16) -> usize {
     }
 }
 
-/// Seconds since 1970, by the machine's clock.
+/// Returns the seconds since 1970 on the machine's clock.
 pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_secs().try_into().unwrap_or(i64::MAX)
 }
 
-/// The same, to compare the times of blocks with.
+/// Returns the seconds since 1970, for comparing with block times.
 ///
 /// # Errors
-/// Where it is behind a block that Bitcoin Core knows for years: a run would take an old block for the tip.
+/// If the clock is behind the chain's assumed-valid block: a sync would mistake an old block for the tip.
 pub(crate) fn clock(params: &Params) -> Result<i64, Failure> {
     expect_after(now(), params)
 }
@@ -77,8 +77,8 @@ fn expect_after(now: i64, params: &Params) -> Result<i64, Failure> {
     let failure = Failure::new(
         IO,
         format!(
-            "this machine's clock says {}, and the chain {} has a block of {}, by Bitcoin Core's own table: set the clock, \
-             and give the same command again",
+            "this machine's clock says {}, but Bitcoin Core's assumed-valid block of chain {} is from {}: \
+             set the clock, then rerun the command",
             utc(now),
             params.network,
             utc(known)
@@ -87,7 +87,7 @@ fn expect_after(now: i64, params: &Params) -> Result<i64, Failure> {
     Err(Failure { class: "clock", ..failure })
 }
 
-/// A field of /proc/self/status that is given in kB, in bytes.
+/// Reads a field of /proc/self/status that is in kB, and converts it to bytes.
 fn status_bytes(field: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
@@ -95,7 +95,7 @@ fn status_bytes(field: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Memory that programs may still take, in bytes.
+/// Memory available to programs, in bytes.
 pub(crate) fn available_bytes() -> Option<u64> {
     let all = fs::read_to_string("/proc/meminfo").ok()?;
     let line = all.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -103,17 +103,16 @@ pub(crate) fn available_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Bytes that this process had read from disks so far: those that the system has in memory are none.
+/// Bytes that this process has read from disks so far, not counting what came from the page cache.
 pub(crate) fn disk_read_bytes() -> Option<u64> {
     let io = fs::read_to_string("/proc/self/io").ok()?;
     io.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
 }
 
-/// Time of all processors of the machine so far in which they had nothing to do, and all their time.
+/// Idle time and total time of all the machine's processors so far, in clock ticks.
 pub(crate) fn idle_of_all() -> Option<(u64, u64)> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
-    // User, nice, system, idle, waiting for a disk, and interrupts and other machines; what comes then is part of the
-    // first two.
+    // user, nice, system, idle, iowait, irq, softirq, steal. The later fields are already included in the first two.
     let fields = stat.lines().find_map(|line| line.strip_prefix("cpu "))?.split_whitespace();
     let times: Option<Vec<u64>> = fields.take(8).map(|field| field.parse().ok()).collect();
     let times = times.filter(|times| times.len() >= 5)?;
@@ -125,7 +124,7 @@ pub(crate) fn rss_bytes() -> Option<u64> {
     status_bytes("VmRSS")
 }
 
-/// Greatest memory in use so far, in bytes.
+/// Peak memory so far, in bytes.
 pub(crate) fn rss_peak_bytes() -> Option<u64> {
     status_bytes("VmHWM")
 }
@@ -133,13 +132,13 @@ pub(crate) fn rss_peak_bytes() -> Option<u64> {
 /// Processor time of this process when the program began.
 static BEFORE: OnceLock<f64> = OnceLock::new();
 
-/// Notes what this process has used before the program was in it. A process may have been another
-/// program: `cargo run` becomes the program that it built, and a shell what it is told to `exec`.
+/// Records the processor time that the process used before it executed this program: `cargo run` and shells `exec`
+/// programs in their own process.
 pub(crate) fn begin() {
     BEFORE.get_or_init(process_cpu_seconds);
 }
 
-/// Seconds of processor time that all threads of the program used so far, in user and system mode.
+/// Processor time of all the program's threads so far, user and system, in seconds.
 pub(crate) fn cpu_seconds() -> f64 {
     process_cpu_seconds() - BEFORE.get().copied().unwrap_or_default()
 }
@@ -149,12 +148,12 @@ fn process_cpu_seconds() -> f64 {
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
-/// What signals set, once they are watched.
+/// The flag that signals set, once the handlers are registered.
 static WATCHED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Set by Ctrl-C and by a polite kill; a second one ends the program at once.
+/// Returns a flag that SIGINT (Ctrl-C) and SIGTERM set. A second signal ends the program at once.
 pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
-    // Watched twice, the first one would count as the second.
+    // Register the handlers only once: otherwise the first signal would count as the second.
     if let Some(interrupt) = WATCHED.get() {
         return Ok(Arc::clone(interrupt));
     }
@@ -170,15 +169,15 @@ pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(interrupt)
 }
 
-/// Whether Ctrl-C or a polite kill came, also after the run was over.
+/// Whether SIGINT or SIGTERM has arrived, including after the end of the sync.
 pub(crate) fn was_interrupted() -> bool {
     WATCHED.get().is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
 }
 
-/// The commit that the program was built from, if its builder knew.
+/// Commit that the program was built from, if the build set it.
 const COMMIT: Option<&str> = option_env!("APUS_COMMIT");
 
-/// What was built in that can be left out.
+/// The optional features that were built in.
 fn features() -> Vec<&'static str> {
     let built_in = [
         ("kernel", cfg!(feature = "kernel")),
@@ -191,14 +190,14 @@ fn features() -> Vec<&'static str> {
     built_in.into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name).collect()
 }
 
-/// The program, for reports.
+/// The program's version, for reports.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Program {
-    /// Of its release.
+    /// The version number.
     pub(crate) apus: &'static str,
-    /// The commit that it was built from.
+    /// The commit of the build.
     pub(crate) commit: Option<&'static str>,
-    /// What was built in that can be left out.
+    /// The optional features that were built in.
     pub(crate) features: Vec<&'static str>,
 }
 
@@ -208,19 +207,19 @@ impl Program {
     }
 }
 
-/// The version alone, for one line.
+/// Returns the version number alone.
 pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The version and what else tells one build on one machine from another.
+/// Returns the version with commit, features, platform and SHA-256 kernel, for bug reports.
 pub(crate) fn long_version() -> &'static str {
     static LONG: OnceLock<String> = OnceLock::new();
     LONG.get_or_init(|| {
         let Machine { platform, sha256, .. } = Machine::here();
         let features = features();
         let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
-        let commit = COMMIT.unwrap_or("not known");
+        let commit = COMMIT.unwrap_or("unknown");
         format!(
             "{}\ncommit    {commit}\nfeatures  {features}\nplatform  {platform}\nSHA-256   {sha256}",
             version()
@@ -234,7 +233,7 @@ mod tests {
     use apus_chain::Network;
 
     #[test]
-    fn no_right_clock_is_behind_a_block_that_is_known() {
+    fn a_clock_behind_the_assumed_valid_block_is_an_error() {
         let main = Params::of(Network::Main);
         let known = i64::from(main.default_assume_valid_time);
         assert_eq!(expect_after(known, main).unwrap(), known);

@@ -1,8 +1,8 @@
-//! The `apus` program: reads the command line, runs the pipeline, tells people what happened.
+//! The `apus` program: reads the command line, runs the pipeline and reports the result.
 //!
-//! This is the only place that prints. Progress goes to standard error, results to standard output,
-//! and the exit code says which kind of ending it was: 0 done, 1 usage or configuration, 2 an invalid
-//! block, 3 input or output, 4 damaged or wrong data, 130 interrupted with progress kept.
+//! No library crate prints. Progress goes to standard error, results go to standard output. Exit codes: 0 success, 1
+//! usage or configuration, 2 an invalid block, 3 input or output, 4 damaged or wrong data, 130 interrupted with
+//! progress kept.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -15,16 +15,14 @@ mod cli;
 mod cluster;
 mod coins;
 mod conf;
-#[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
-mod course;
+#[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the web page shows all of it"))]
+mod estimate;
+mod extra_engine;
 mod failure;
 mod files;
 mod hints;
 mod machine;
-#[cfg_attr(not(feature = "utreexo"), path = "making/nothing.rs")]
-mod making;
 mod node;
-mod outside;
 #[cfg(feature = "web")]
 mod page;
 mod peers;
@@ -36,14 +34,16 @@ mod render;
 mod report;
 mod snapshot;
 mod spelling;
+#[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the web page shows all of it"))]
+mod status;
 mod submit;
 mod sync;
 mod unpack;
 #[cfg(feature = "utreexo")]
 mod utreexo;
+#[cfg_attr(not(feature = "utreexo"), path = "utreexo_outputs/nothing.rs")]
+mod utreexo_outputs;
 mod verify;
-#[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
-mod watched;
 mod workdir;
 
 use crate::cli::{Cli, CliCommand, LineError};
@@ -61,13 +61,13 @@ fn main() -> ExitCode {
             print::ending(&Err(failure));
             return ExitCode::from(code);
         }
-        Err(LineError::Elsewhere(place, error)) => {
+        Err(LineError::EnvOrFile(place, error)) => {
             let text = error.render().to_string();
             print::aside(text.replacen("error: ", &format!("error: {place}: "), 1).trim_end());
             return ExitCode::from(failure::USAGE);
         }
         Err(LineError::Line(error)) => {
-            // Asking for help is no mistake; anything else is one of usage.
+            // A request for help is not a mistake; everything else is a usage error.
             let code = if error.use_stderr() { failure::USAGE } else { 0 };
             match spelling::advice(&error, std::env::args_os()) {
                 Some(advice) => print::aside(format_args!(

@@ -1,5 +1,5 @@
-//! A node's folders ([`NodeFolders`]), and what the user is told of them: how a node is started on a folder that a run made
-//! ([`start_command`]), that a folder is no data directory, and what to do where the node has pruned its blocks.
+//! A node's folders ([`NodeFolders`]), and texts about them: the command that starts a node on a run's result
+//! ([`start_command`]), why a folder is not a data directory, and the remedy for a pruned node.
 
 mod conf;
 
@@ -17,30 +17,30 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What the owner of a node can do that has only the last blocks.
+/// Returns the error, with its remedy, for a node that has only the last blocks.
 pub(crate) fn pruned_node(blocksdir: &Path) -> String {
     format!(
-        "the node has pruned its blocks, and coins come from all blocks since the first: {} has only the \
-         last ones. Have a new node made: from peers by `apus sync --out datadir:DIR` (several times as \
-         fast with --hints FILE; --prune keeps the last blocks alone), or from the blocks of another node \
-         by --blocksdir. `apus verify` looks at the blocks that this one has left",
+        "the node has pruned its blocks: {} has only the last blocks, but a rebuild needs all. Make a new node \
+         from peers with `apus sync --out datadir:DIR` (several times as fast with --hints FILE; --prune keeps \
+         only the last blocks), or from another node's blocks with --blocksdir. `apus verify` checks the blocks \
+         that this node still has",
         blocksdir.display()
     )
 }
 
-/// Blocks must be there from the first on, which those of a node that prunes are not.
+/// Fails if the first blocks are missing because the node prunes.
 pub(crate) fn expect_first_blocks(blocks: &BlocksFolder) -> Result<(), Failure> {
     if blocks.files.join("blk00000.dat").exists() {
         return Ok(());
     }
-    // What cannot be read is told by the run, in its own words.
+    // If a file is unreadable, the run itself reports it.
     match read_index_flags(&blocks.home) {
         Ok(flags) if flags.pruned => Err(Failure::usage(pruned_node(&blocks.files))),
         _ => Ok(()),
     }
 }
 
-/// The folder must be a node's, with what is needed in it.
+/// Fails if the folder is not a node's, or lacks a part that a command needs.
 pub(crate) fn expect_folders(node: &NodeFolders) -> Result<(), Failure> {
     let NodeFolders { datadir, chain, blocks, .. } = node;
     if !reach(&blocks.home)?.is_some_and(|it| it.is_dir()) {
@@ -49,7 +49,7 @@ pub(crate) fn expect_folders(node: &NodeFolders) -> Result<(), Failure> {
             None => other_chains(datadir),
         };
         return Err(Failure::usage(format!(
-            "{} is no data directory of a node on the chain {chain}: there is no folder {}{advice}",
+            "{} is not the data directory of a node on the chain {chain}: there is no folder {}{advice}",
             datadir.display(),
             blocks.home.display(),
         )));
@@ -57,7 +57,7 @@ pub(crate) fn expect_folders(node: &NodeFolders) -> Result<(), Failure> {
     let index = blocks.index();
     let has_index = reach(&index.join("CURRENT"))?.is_some();
     match chain_held(&blocks.files) {
-        // Such a folder is sound, and every block in it would be judged by wrong rules.
+        // The folder is sound, but Apus would validate every block in it by another chain's rules.
         Some(held) if held != *chain => {
             let folder = blocks.files.parent().unwrap_or(datadir);
             return Err(Failure::usage(misnamed(folder, held)));
@@ -71,30 +71,30 @@ pub(crate) fn expect_folders(node: &NodeFolders) -> Result<(), Failure> {
     }
 }
 
-/// Block files have no index beside them: it was lost, or it is elsewhere.
+/// Creates the error for block files without an index next to them: it was lost, or is in another folder.
 fn without_index(blocks: &BlocksFolder) -> Failure {
     Failure::wrong(format!(
-        "there is no block index in {index}, which a node needs beside its coins. If these are the block files \
-         of a node that runs with -blocksdir, its index is in its data directory: give that as --datadir, and \
-         --blocksdir where its bitcoin.conf does not say it. Otherwise `bitcoind -reindex` makes the index here, \
-         and `apus sync --blocksdir {files} --out datadir:DIR` makes a data directory with all of it",
+        "there is no block index in {index}, but a node needs one besides its coins. If these are the block files \
+         of a node that runs with -blocksdir, its index is in its data directory: use that as --datadir, and add \
+         --blocksdir if its bitcoin.conf does not set blocksdir. Otherwise `bitcoind -reindex` rebuilds the index \
+         here, and `apus sync --blocksdir {files} --out datadir:DIR` makes a complete data directory",
         index = blocks.index().display(),
         files = blocks.files.display()
     ))
 }
 
-/// The chain of the first block in a folder of blocks; none where it cannot be told.
+/// Returns the chain of the first block in a folder of blocks; `None` if unknown.
 fn chain_held(blocksdir: &Path) -> Option<Network> {
     network_of(blocksdir).ok().flatten()
 }
 
-/// Some block must be readable. Otherwise each would be called lost, whatever is wrong with all of them.
+/// Fails if no block is readable. Without this check, each would be reported as lost, although all have the same
+/// problem.
 fn expect_readable(blocks: &BlocksFolder, chain: Network, has_index: bool) -> Result<(), Failure> {
     match BlockFiles::open(blocks, chain.magic()).and_then(|files| files.expect_blocks()) {
         Err(BlkError::NoFiles { path }) if has_index && blocks.is_one() => {
             Err(Failure::usage(format!(
-                "{} has a block index and no block files: where the node runs with -blocksdir=DIR, give \
-                 --blocksdir DIR, too",
+                "{} has a block index but no block files: if the node runs with -blocksdir=DIR, add --blocksdir DIR",
                 path.display()
             )))
         }
@@ -105,32 +105,32 @@ fn expect_readable(blocks: &BlocksFolder, chain: Network, has_index: bool) -> Re
             | BlkError::OwnSignet { .. }
             | BlkError::Open(_)),
         ) => Err(SyncError::from(SourceError::from(error)).into()),
-        // What else is wrong the command tells as it reads the files.
+        // The command reports other errors when it reads the files.
         _ => Ok(()),
     }
 }
 
-/// Says how a folder is named that holds blocks of a chain, in `blocks` within it.
+/// Tells the user how to name a folder whose `blocks` folder has blocks of the chain `held`.
 fn misnamed(folder: &Path, held: Network) -> String {
     let shown = folder.display();
     match held.data_folder() {
         Some(name) if !folder.ends_with(name) => format!(
-            "{shown} holds blocks of the chain {held}, and a node looks for those in a folder of the name \
-             {name}: rename it to DIR/{name}, DIR being any folder, and give --datadir DIR --chain {held}"
+            "{shown} holds blocks of the chain {held}, but a node looks for them in a folder named {name}: rename \
+             it to DIR/{name} for any DIR, and use --datadir DIR --chain {held}"
         ),
         _ => format!(
-            "{shown} holds blocks of the chain {held}: give --datadir {shown} --chain {held}"
+            "{shown} holds blocks of the chain {held}: use --datadir {shown} --chain {held}"
         ),
     }
 }
 
-/// Whether a data directory has blocks of a chain, or what is there cannot be looked at.
+/// Whether a data directory has blocks of a chain, or may have some: true if Apus cannot look there.
 pub(crate) fn may_have_blocks(datadir: &Path, chain: Network) -> bool {
     let blocks = chain_folder(datadir, chain).join("blocks");
     reach(&blocks).map_or(true, |found| found.is_some_and(|it| it.is_dir()))
 }
 
-/// Says of which chains a data directory is, if of any.
+/// Names the chains in a data directory; empty if it has none.
 fn other_chains(datadir: &Path) -> String {
     let has = |chain: &Network| may_have_blocks(datadir, *chain);
     let there: Vec<_> =
@@ -141,7 +141,7 @@ fn other_chains(datadir: &Path) -> String {
     }
 }
 
-/// How a node is started on a data directory, for a POSIX shell.
+/// Returns the command that starts a node on a data directory, for a POSIX shell.
 pub(crate) fn start_command(datadir: &Path, chain: Network, pruned: bool) -> String {
     let mut command = format!("bitcoind -datadir={}", quoted(&datadir.display().to_string()));
     command.push_str(&option_of(chain));
@@ -152,7 +152,7 @@ pub(crate) fn start_command(datadir: &Path, chain: Network, pruned: bool) -> Str
     command
 }
 
-/// What chooses the chain; nothing for the main one.
+/// Returns the option that selects the chain; empty for the main one.
 fn option_of(chain: Network) -> String {
     match chain {
         Network::Main => String::new(),
@@ -160,7 +160,7 @@ fn option_of(chain: Network) -> String {
     }
 }
 
-/// What makes a signet that of one's own.
+/// Returns the option with a custom signet's challenge.
 fn challenge_of(chain: Network) -> String {
     match (chain, &Params::of(chain).signet_challenge) {
         (Network::OwnSignet(_), Some(challenge)) => {
@@ -170,10 +170,10 @@ fn challenge_of(chain: Network) -> String {
     }
 }
 
-/// One word of a command, for a POSIX shell. Where a shell would make something of it, in single
-/// quotes, within which only these themselves mean anything.
+/// Formats one word of a command for a POSIX shell. Puts it in single quotes if a shell would interpret it; within
+/// them, only the single quote itself is special.
 pub(crate) fn quoted(word: &str) -> String {
-    // Letters of other scripts are no different from ours; their spaces are to some shells.
+    // Letters of all scripts are safe; spaces of other scripts are special to some shells.
     let plain = |letter: char| letter.is_alphanumeric() || "%+,-./:=@_".contains(letter);
     if word.chars().all(plain) {
         return word.to_owned();
@@ -181,10 +181,10 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// What a path leads to; none where there is nothing.
+/// Returns the metadata of a path's target; `None` if it does not exist.
 ///
 /// # Errors
-/// Where that cannot be known, or a link on the way leads to nothing.
+/// If that cannot be determined, or the path contains a dangling link.
 pub(crate) fn reach(path: &Path) -> Result<Option<Metadata>, Failure> {
     let error = match fs::metadata(path) {
         Ok(found) => return Ok(Some(found)),
@@ -195,7 +195,7 @@ pub(crate) fn reach(path: &Path) -> Result<Option<Metadata>, Failure> {
             Some(failure) => Err(failure),
             None => Ok(None),
         },
-        // A file stands where a folder would have to be.
+        // One of the path's folders is a file.
         ErrorKind::NotADirectory => Ok(None),
         ErrorKind::PermissionDenied => {
             let closed =
@@ -204,8 +204,8 @@ pub(crate) fn reach(path: &Path) -> Result<Option<Metadata>, Failure> {
                 Some((folder, found)) => Failure::io(
                     folder,
                     format!(
-                        "it belongs to user {uid}, and this user may not look into it for {}: run this as the \
-                         user that the node runs as (sudo -u '#{uid}'), or let this one in (chmod)",
+                        "no permission to look for {} in this folder: run Apus as its owner, user {uid} (sudo -u \
+                         '#{uid}'), or allow access (chmod)",
                         path.display(),
                         uid = found.uid()
                     ),
@@ -217,13 +217,13 @@ pub(crate) fn reach(path: &Path) -> Result<Option<Metadata>, Failure> {
     }
 }
 
-/// Says of a link that leads to nothing where it leads.
+/// Returns the error for a path with a dangling link.
 fn dangling(path: &Path) -> Option<Failure> {
     let target = fs::read_link(path).ok()?;
     let is_gone = fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
     is_gone.then(|| {
         let what = format!(
-            "this is a link to {}, which is not there: mount the disk that it is on, or restore it",
+            "broken link to {}: mount the disk of the target, or restore the target",
             target.display()
         );
         Failure::io(path, what)
@@ -232,18 +232,18 @@ fn dangling(path: &Path) -> Option<Failure> {
 
 /// A node's folders.
 pub(crate) struct NodeFolders {
-    /// Its data directory.
+    /// The node's data directory.
     pub(crate) datadir: PathBuf,
     pub(crate) chain: Network,
     /// The chain's folder in it.
     pub(crate) folder: PathBuf,
     pub(crate) blocks: BlocksFolder,
-    /// What the node is to be told again when it is started.
+    /// Options that the node needs again at its next start.
     options: String,
 }
 
 impl NodeFolders {
-    /// Finds the folders. `blocksdir` is what the node was told by `-blocksdir`.
+    /// Finds the folders. `blocksdir` is the node's own `-blocksdir` option.
     pub(crate) fn find(
         named: &Path,
         chain: Network,
@@ -255,14 +255,14 @@ impl NodeFolders {
         let home = folder.join("blocks");
         let files = match (blocksdir, conf.blocksdir(chain)?) {
             (Some(given), _) => files_in(given, chain)?,
-            (None, Some(said)) => files_of_conf(&said, &datadir, chain)?,
+            (None, Some(setting)) => files_of_conf(&setting, &datadir, chain)?,
             (None, None) => home.clone(),
         };
         let mut options = String::new();
         if datadir != named {
             options.push_str(&format!(" -conf={}", shown(&named.join("bitcoin.conf"))));
         }
-        // Of two that choose the chain a node takes neither.
+        // If two settings choose the chain, a node refuses both.
         if conf.chain().map(Network::name) != Some(chain.name()) {
             options.push_str(&option_of(chain));
         }
@@ -275,12 +275,12 @@ impl NodeFolders {
         Ok(Self { datadir, chain, folder, blocks: BlocksFolder { files, home }, options })
     }
 
-    /// How the node is started, for a POSIX shell.
+    /// Returns the command that starts the node, for a POSIX shell.
     pub(crate) fn start_command(&self) -> String {
         format!("bitcoind -datadir={}{}", shown(&self.datadir), self.options)
     }
 
-    /// How the node, while it runs, is told to judge a block once more, for a POSIX shell.
+    /// Returns the command that makes a running node check a block again, for a POSIX shell.
     pub(crate) fn reconsider_command(&self, hash: &BlockHash) -> String {
         let chain = option_of(self.chain);
         format!("bitcoin-cli -datadir={}{chain} reconsiderblock {hash}", shown(&self.datadir))
@@ -291,8 +291,8 @@ fn shown(path: &Path) -> String {
     quoted(&path.display().to_string())
 }
 
-/// The data directory to which that of a command line leads: itself, unless it has no blocks and its
-/// configuration names another.
+/// Returns the data directory that the node uses: the one named, unless it has no blocks and its configuration
+/// redirects to another.
 fn real_datadir(named: &Path, chain: Network, conf: &NodeConf) -> Result<PathBuf, Failure> {
     let here = reach(&chain_folder(named, chain).join("blocks"))?.is_some();
     match conf.datadir().filter(|_| !here) {
@@ -301,8 +301,8 @@ fn real_datadir(named: &Path, chain: Network, conf: &NodeConf) -> Result<PathBuf
     }
 }
 
-/// The folder of block files of a chain in one of `-blocksdir` (Core `common/args.cpp`, `GetBlocksDirPath`); or
-/// that folder itself where it has block files and no place for those of chains.
+/// Returns the folder of a chain's block files in a `-blocksdir` folder (Core `common/args.cpp`, `GetBlocksDirPath`);
+/// or `blocksdir` itself if it has block files but no such folder.
 fn files_in(blocksdir: &Path, chain: Network) -> Result<PathBuf, Failure> {
     let files = chain_folder(blocksdir, chain).join("blocks");
     if reach(&files)?.is_some() {
@@ -312,29 +312,29 @@ fn files_in(blocksdir: &Path, chain: Network) -> Result<PathBuf, Failure> {
         return Ok(blocksdir.to_owned());
     }
     Err(Failure::usage(format!(
-        "there is no folder {}, in which a node that runs with -blocksdir={} has its block files: see that the \
-         disk is mounted, or name another folder by --blocksdir",
+        "there is no folder {}, where a node that runs with -blocksdir={} has its block files: check that the disk \
+         is mounted, or use another folder with --blocksdir",
         files.display(),
         blocksdir.display()
     )))
 }
 
-/// The same of what `bitcoin.conf` says. A relative path begins where the node was started, which nothing says:
-/// in this folder, perhaps, or in the data directory.
-fn files_of_conf(said: &Path, datadir: &Path, chain: Network) -> Result<PathBuf, Failure> {
-    if said.is_absolute() {
-        return files_in(said, chain);
+/// Does the same for the value in `bitcoin.conf`. A relative path starts at the folder from which the node was started,
+/// which no file records: perhaps the current folder, or the data directory.
+fn files_of_conf(setting: &Path, datadir: &Path, chain: Network) -> Result<PathBuf, Failure> {
+    if setting.is_absolute() {
+        return files_in(setting, chain);
     }
-    let places = [said.to_owned(), datadir.join(said)];
+    let places = [setting.to_owned(), datadir.join(setting)];
     for place in &places {
         if let Ok(files) = files_in(place, chain) {
             return Ok(files);
         }
     }
     Err(Failure::usage(format!(
-        "the node's configuration says blocksdir={}, which begins where the node was started, and the blocks are \
-         neither in {} nor in {}: name the folder by --blocksdir DIR",
-        said.display(),
+        "the node's configuration has blocksdir={}, relative to the folder where the node was started, and the \
+         blocks are neither in {} nor in {}: give the folder with --blocksdir DIR",
+        setting.display(),
         places[0].display(),
         places[1].display()
     )))
@@ -347,39 +347,39 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_command_is_one_that_a_shell_takes_as_it_is_meant() {
+    fn a_shell_parses_the_start_command_as_meant() {
         let plain = start_command(Path::new("/data/a-b_1.0"), Network::Main, false);
         assert_eq!(plain, "bitcoind -datadir=/data/a-b_1.0");
         for name in ["a b", "it's", "$HOME", "`date`", "a\"b\\", "~x", "a;b", "a\nb", "*", "für"] {
             let command = start_command(Path::new(name), Network::Signet, true);
-            // The shell says the words that it makes of the command.
-            let said = Command::new("sh")
+            // Let the shell print the words of the command that it parsed.
+            let output = Command::new("sh")
                 .arg("-c")
                 .arg(format!("bitcoind() {{ printf '%s|' \"$@\"; }}; {command}"))
                 .output()
                 .unwrap();
-            assert!(said.status.success(), "{command}");
-            let said = String::from_utf8(said.stdout).unwrap();
-            assert_eq!(said, format!("-datadir={name}|-chain=signet|-prune=550|"), "{command}");
+            assert!(output.status.success(), "{command}");
+            let words = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(words, format!("-datadir={name}|-chain=signet|-prune=550|"), "{command}");
         }
     }
 
     #[test]
-    fn a_link_that_dangles_is_told_from_nothing() {
-        let desk = tempfile::tempdir().unwrap();
-        let path = |name: &str| desk.path().join(name);
+    fn a_dangling_link_differs_from_a_missing_path() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = |name: &str| sandbox.path().join(name);
         assert!(reach(&path("nothing/at/all")).unwrap().is_none());
         fs::write(path("file"), "").unwrap();
         assert!(reach(&path("file")).unwrap().is_some());
         assert!(reach(&path("file/within")).unwrap().is_none());
         symlink("/not/there", path("link")).unwrap();
         for name in ["link", "link/blocks", "link/blocks/index"] {
-            let said = reach(&path(name)).unwrap_err();
-            assert_eq!(said.code, crate::failure::IO);
+            let failure = reach(&path(name)).unwrap_err();
+            assert_eq!(failure.code, crate::failure::IO);
             assert!(
-                said.message.contains("link: this is a link to /not/there"),
+                failure.message.contains("link: broken link to /not/there"),
                 "{}",
-                said.message
+                failure.message
             );
         }
     }

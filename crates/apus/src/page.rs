@@ -1,19 +1,19 @@
-//! `--web`: the page about a run, from before it begins until some time after its end.
+//! `--web`: the page about a job, which is up from before the job's start until some time after its end.
 //!
-//! The server is `apus_web`'s; what it shows is what is [`Watched`], as JSON and in Prometheus' text format
-//! (`docs/web.md`). The program has one page at most.
+//! `apus_web` has the server. The page shows the [`RunStatus`], as JSON and in Prometheus' text format (`docs/web.md`).
+//! The program has at most one page.
 //!
-//! Names and units of metrics are as Prometheus' conventions have them: base units, `_total` for what only grows. What
-//! describes the process has the names that Prometheus' own client libraries give.
+//! Metrics follow Prometheus' conventions for names and units: base units, and `_total` for counters. Metrics of the
+//! process have their names from Prometheus' client libraries.
 
-use crate::args::{PageArgs, Stay};
-use crate::course::{PhaseStep, StepRate, StepState};
+use crate::args::{PageArgs, PageLifetime};
+use crate::estimate::{PhaseStep, StepRate, StepState};
 use crate::failure::{Failure, INTERRUPTED, IO};
 use crate::machine;
 use crate::machine::{Machine, cpu_seconds, rss_bytes, rss_peak_bytes};
 use crate::peers;
 use crate::print;
-use crate::watched::{RunEnd, Shared, Stall, Watched, lock, worker_json};
+use crate::status::{RunEnd, RunStatus, Stall, StatusLock, lock, worker_json};
 use apus_web::{Board, PageServer, ServerOptions, Token, WebError};
 use serde_json::{Value, json};
 use std::fmt::{Display, Write};
@@ -21,10 +21,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A page that is open has this long to ask for the end.
+/// Time for an open page to fetch the final state.
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
-/// How often it is seen whether the page is to go.
+/// Interval between checks whether the page must close.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The page, if there is one.
@@ -32,22 +32,24 @@ static PAGE: Mutex<Option<RunPage>> = Mutex::new(None);
 
 struct RunPage {
     server: PageServer,
-    shared: Shared,
-    stay: Stay,
+    shared: StatusLock,
+    stay: PageLifetime,
 }
 
-/// Begins to show a run, where that is asked for.
-pub(crate) fn begin(args: &PageArgs, shared: &Shared) -> Result<(), Failure> {
+/// Starts the page, if the user wants one.
+pub(crate) fn begin(args: &PageArgs, shared: &StatusLock) -> Result<(), Failure> {
     let Some(address) = args.web else { return Ok(()) };
     let token = match &args.web_token {
         Some(text) => Some(Token::new(text).map_err(|error| {
-            Failure::usage(format!("--web-token: {error}; leave it out to have one made"))
+            Failure::usage(format!(
+                "--web-token: {error}; leave out --web-token to get a random one"
+            ))
         })?),
         None if address.ip().is_loopback() => None,
         None => {
             let mut bytes = [0; 16];
             getrandom::fill(&mut bytes)
-                .map_err(|error| Failure::new(IO, format!("no random numbers: {error}")))?;
+                .map_err(|error| Failure::new(IO, format!("cannot get random numbers: {error}")))?;
             Some(Token::of_random(bytes))
         }
     };
@@ -56,7 +58,7 @@ pub(crate) fn begin(args: &PageArgs, shared: &Shared) -> Result<(), Failure> {
     let server = server.map_err(failure)?;
     let url = url(server.address(), token.as_ref());
     if !print::speaks_json() {
-        print::aside(format_args!("the run can be watched at {url}"));
+        print::aside(format_args!("watch the progress at {url}"));
     }
     print::event_if_json(json!({"event": "page", "url": url}));
     let page = RunPage { server, shared: Arc::clone(shared), stay: args.web_stay };
@@ -66,13 +68,13 @@ pub(crate) fn begin(args: &PageArgs, shared: &Shared) -> Result<(), Failure> {
 
 fn failure(error: WebError) -> Failure {
     match error {
-        WebError::Listen { .. } => Failure::usage(format!("{error}; name another --web")),
+        WebError::Listen { .. } => Failure::usage(format!("{error}: use another --web")),
         WebError::Open(_) => Failure::usage(error),
         WebError::Thread(_) => Failure::new(IO, error.to_string()),
     }
 }
 
-/// What a person opens in a browser. An address that stands for all of this machine is no place to go to.
+/// Returns the URL to open in a browser. Writes THIS-MACHINE for an unspecified address such as 0.0.0.0.
 fn url(address: SocketAddr, token: Option<&Token>) -> String {
     let host = match address.ip() {
         ip if ip.is_unspecified() => "THIS-MACHINE".to_owned(),
@@ -83,37 +85,37 @@ fn url(address: SocketAddr, token: Option<&Token>) -> String {
     format!("http://{host}:{}/{query}", address.port())
 }
 
-/// Shows how the program ends, and stays as long as the user wants.
+/// Shows how the program ended, and keeps the page up as long as the user wants.
 pub(crate) fn end(result: &Result<(), Failure>) {
     let Some(page) = PAGE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
     let code = result.as_ref().map_or_else(|failure| failure.code, |()| 0);
     let text = result.as_ref().err().map(|failure| failure.message.clone()).unwrap_or_default();
     lock(&page.shared).ended = Some(RunEnd { code, text });
     page.server.wait_for_pages(LAST_LOOK);
-    let stays = page.stay != Stay::For(Duration::ZERO);
+    let stays = page.stay != PageLifetime::For(Duration::ZERO);
     if !stays || code == INTERRUPTED {
         return;
     }
     let until = match page.stay {
-        Stay::Forever => "until Ctrl-C".to_owned(),
-        Stay::For(time) => format!("for {} seconds, or until Ctrl-C", time.as_secs()),
+        PageLifetime::Forever => "until Ctrl-C".to_owned(),
+        PageLifetime::For(time) => format!("for {} seconds, or until Ctrl-C", time.as_secs()),
     };
     if !print::speaks_json() {
-        print::aside(format_args!("the run has ended, and its page stays {until}"));
+        print::aside(format_args!("ended: the page stays up {until}"));
     }
     let began = Instant::now();
     let over = || match page.stay {
-        Stay::Forever => false,
-        Stay::For(time) => began.elapsed() >= time,
+        PageLifetime::Forever => false,
+        PageLifetime::For(time) => began.elapsed() >= time,
     };
     while !over() && !machine::was_interrupted() {
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
-/// What the server shows.
+/// The page's content, for the server.
 struct PageShown {
-    shared: Shared,
+    shared: StatusLock,
     machine: Machine,
 }
 
@@ -131,12 +133,12 @@ impl Board for PageShown {
     }
 }
 
-fn state(watched: &Watched, machine: &Machine) -> Value {
+fn state(watched: &RunStatus, machine: &Machine) -> Value {
     let StepRate { blocks, bytes } =
-        watched.course.running().map(PhaseStep::rate).unwrap_or_default();
+        watched.estimate.running().map(PhaseStep::rate).unwrap_or_default();
     let succeeded = watched.ended.as_ref().is_some_and(|ended| ended.code == 0);
-    let fraction = if succeeded { 1.0 } else { watched.course.fraction() };
-    let map = &watched.course.map;
+    let fraction = if succeeded { 1.0 } else { watched.estimate.fraction() };
+    let map = &watched.estimate.map;
     let segments = (map.count() > 0).then(|| {
         json!({
             "cells": map.cells(), "done": map.done(), "begun": map.begun(), "of": map.count()
@@ -148,7 +150,7 @@ fn state(watched: &Watched, machine: &Machine) -> Value {
         "version": machine::version(), "platform": machine.platform, "sha256": machine.sha256,
         "command": watched.about.command, "chain": watched.about.chain,
         "began": watched.began(), "seconds": watched.ended_seconds(),
-        "state": watched.word(), "fraction": fraction, "left_seconds": watched.course.left_seconds(),
+        "state": watched.word(), "fraction": fraction, "left_seconds": watched.estimate.left_seconds(),
         "limited_by": watched.limited_by(),
         "quiet_seconds": watched.quiet_seconds(), "stalled": watched.stall().map(Stall::to_json),
         "rate": {"blocks": blocks, "bytes": bytes},
@@ -159,7 +161,7 @@ fn state(watched: &Watched, machine: &Machine) -> Value {
         "tip_height": watched.tip,
         "memory_bytes": rss_bytes(), "cpu_cores": watched.cores_used(),
         "cores": machine.cores,
-        "phases": watched.course.steps().iter().map(phase).collect::<Vec<_>>(),
+        "phases": watched.estimate.steps().iter().map(phase).collect::<Vec<_>>(),
         "history": history(watched),
         "segments": segments,
         "peers": peers(watched),
@@ -186,8 +188,8 @@ fn phase(step: &PhaseStep) -> Value {
     })
 }
 
-fn history(watched: &Watched) -> Value {
-    let of = |get: fn(&crate::watched::WatchedPoint) -> Value| {
+fn history(watched: &RunStatus) -> Value {
+    let of = |get: fn(&crate::status::StatusPoint) -> Value| {
         watched.points.iter().map(get).collect::<Vec<_>>()
     };
     json!({
@@ -197,7 +199,7 @@ fn history(watched: &Watched) -> Value {
     })
 }
 
-fn peers(watched: &Watched) -> Option<Vec<Value>> {
+fn peers(watched: &RunStatus) -> Option<Vec<Value>> {
     let status = watched.peers.as_ref()?;
     let total = status.rate.max(1) as f64;
     let mut peers: Vec<_> = status.peers.iter().collect();
@@ -210,13 +212,13 @@ fn peers(watched: &Watched) -> Option<Vec<Value>> {
     Some(peers.collect())
 }
 
-/// Text that grows, a metric after the other.
+/// Collects the text of all metrics.
 #[derive(Default)]
 struct Metrics(String);
 
 impl Metrics {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
@@ -228,7 +230,7 @@ impl Metrics {
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 
-    /// A metric with one value; none where it is not known.
+    /// Adds a metric with one value; skips it if the value is unknown.
     fn one(&mut self, name: &str, kind: &str, help: &str, value: Option<impl Display>) {
         if let Some(value) = value {
             self.head(name, kind, help);
@@ -237,13 +239,13 @@ impl Metrics {
     }
 }
 
-/// A value of a label, which may be what a peer says.
+/// Escapes the value of a label, which a peer may have chosen.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// All metrics.
-pub(crate) fn text(watched: &Watched) -> String {
+/// Formats all metrics.
+pub(crate) fn text(watched: &RunStatus) -> String {
     let mut metrics = Metrics::default();
     process(&mut metrics, watched);
     run(&mut metrics, watched);
@@ -253,63 +255,63 @@ pub(crate) fn text(watched: &Watched) -> String {
     metrics.0
 }
 
-fn process(metrics: &mut Metrics, watched: &Watched) {
+fn process(metrics: &mut Metrics, watched: &RunStatus) {
     let name = "apus_build_info";
-    metrics.head(name, "gauge", "Which program this is; always 1.");
+    metrics.head(name, "gauge", "Version of the program; always 1.");
     metrics.sample(name, &[("version", machine::version())], 1);
     metrics.one(
         "process_cpu_seconds_total",
         "counter",
-        "Processor time in user and system mode, in seconds.",
+        "Processor time, user and system, in seconds.",
         Some(cpu_seconds()),
     );
     metrics.one("process_resident_memory_bytes", "gauge", "Memory in use, in bytes.", rss_bytes());
     metrics.one(
         "apus_resident_memory_peak_bytes",
         "gauge",
-        "Greatest memory in use so far, in bytes.",
+        "Peak memory in use so far, in bytes.",
         rss_peak_bytes(),
     );
     metrics.one(
         "process_start_time_seconds",
         "gauge",
-        "When the run began, in seconds since 1970.",
+        "Start time of the run, in seconds since 1970.",
         Some(format!("{:.3}", watched.began())),
     );
 }
 
-fn run(metrics: &mut Metrics, watched: &Watched) {
+fn run(metrics: &mut Metrics, watched: &RunStatus) {
     let name = "apus_run_state";
-    metrics.head(name, "gauge", "1 for the state that the run is in.");
+    metrics.head(name, "gauge", "1 for the current state of the run, else 0.");
     let (now, chain) = (watched.word(), watched.about.chain);
     for state in ["running", "stalled", "waiting", "done", "failed", "stopped"] {
         let labels = [("state", state), ("chain", chain)];
         metrics.sample(name, &labels, u8::from(state == now));
     }
-    let fraction = if now == "done" { 1.0 } else { watched.course.fraction() };
+    let fraction = if now == "done" { 1.0 } else { watched.estimate.fraction() };
     metrics.one(
         "apus_run_progress_ratio",
         "gauge",
-        "How much of the whole run is done, weighed by time, from 0 to 1.",
+        "Fraction of the whole run that is done, weighted by time, from 0 to 1.",
         Some(fraction),
     );
     metrics.one(
         "apus_run_remaining_seconds",
         "gauge",
-        "How long the whole run takes yet, as estimated, in seconds; absent where that cannot be told.",
-        watched.course.left_seconds(),
+        "Estimated time left for the whole run, in seconds; absent if unknown.",
+        watched.estimate.left_seconds(),
     );
     metrics.one(
         "apus_run_quiet_seconds",
         "gauge",
-        "How long ago the run last made progress, in seconds; absent where there is none to make.",
+        "Time since the last progress, in seconds; absent at the tip and after the end.",
         watched.quiet_seconds(),
     );
     let name = "apus_run_stalled";
     metrics.head(
         name,
         "gauge",
-        "1, with what the run waits for, where it makes no progress for 15 seconds.",
+        "1 if the job made no progress for 15 seconds, labelled with what it waits for, else 0.",
     );
     match watched.stall() {
         Some(stall) => metrics.sample(name, &[("waits_for", stall.waits_for)], 1),
@@ -318,75 +320,73 @@ fn run(metrics: &mut Metrics, watched: &Watched) {
     metrics.one(
         "apus_blocks_processed_total",
         "counter",
-        "Blocks that this start processed, over all phases.",
+        "Blocks processed since this start, over all phases.",
         Some(watched.taken.blocks),
     );
     metrics.one(
         "apus_block_bytes_processed_total",
         "counter",
-        "Bytes of blocks that this start processed, over all phases.",
+        "Bytes of blocks processed since this start, over all phases.",
         Some(watched.taken.bytes),
     );
-    metrics.one("apus_coins", "gauge", "Coins that are known to stay so far.", Some(watched.coins));
+    metrics.one("apus_coins", "gauge", "Coins known so far to stay unspent.", Some(watched.coins));
     metrics.one(
         "apus_chain_height",
         "gauge",
-        "Height of the best chain that was found.",
+        "Height of the best chain found.",
         watched.chain_found.map(|(height, _)| height),
     );
     metrics.one(
         "apus_warnings_total",
         "counter",
-        "Warnings that stopped nothing.",
+        "Warnings so far; none of them stopped the run.",
         Some(watched.warnings),
     );
     metrics.one("apus_threads", "gauge", "Worker threads.", Some(watched.about.threads));
     let name = "apus_run_limited_by";
-    metrics.head(name, "gauge", "1 for what the run would be faster with more of.");
+    metrics.head(name, "gauge", "1 for the current bottleneck of the run, else 0.");
     let limited = watched.limited_by();
     for by in ["processor", "one processor core", "disk", "other programs", "download", "peers"] {
         metrics.sample(name, &[("by", by)], u8::from(limited == Some(by)));
     }
 }
 
-fn phases(metrics: &mut Metrics, watched: &Watched) {
-    /// What a phase says of itself; nothing where that is not known.
+fn phases(metrics: &mut Metrics, watched: &RunStatus) {
+    /// Reads a value of a phase; `None` if unknown.
     type Get = fn(&PhaseStep) -> Option<f64>;
     let all: [(&str, &str, Get); 8] = [
         (
             "apus_phase_progress_ratio",
-            "How much of a phase is done, from 0 to 1.",
+            "Fraction of the phase that is done, from 0 to 1.",
             PhaseStep::fraction,
         ),
-        ("apus_phase_active", "1 for the phase that runs.", |step| {
+        ("apus_phase_active", "1 for the running phase, else 0.", |step| {
             Some(f64::from(u8::from(step.state == StepState::Running)))
         }),
-        ("apus_phase_duration_seconds", "How long a phase took so far, in seconds.", |step| {
+        ("apus_phase_duration_seconds", "Duration of the phase so far, in seconds.", |step| {
             Some(step.seconds)
         }),
-        ("apus_phase_blocks", "Blocks done, those of earlier starts included.", |step| {
+        ("apus_phase_blocks", "Blocks done, including earlier starts.", |step| {
             Some(step.progress.blocks as f64)
         }),
-        (
-            "apus_phase_blocks_expected",
-            "Blocks that a phase has in all; 0 where unknown.",
-            |step| Some(step.progress.blocks_total as f64),
-        ),
-        ("apus_phase_bytes", "Bytes done, those of earlier starts included.", |step| {
+        ("apus_phase_blocks_expected", "Total blocks of the phase; 0 if unknown.", |step| {
+            Some(step.progress.blocks_total as f64)
+        }),
+        ("apus_phase_bytes", "Bytes done, including earlier starts.", |step| {
             Some(step.progress.bytes as f64)
         }),
-        ("apus_phase_expected_bytes", "Bytes that a phase has in all; 0 where unknown.", |step| {
+        ("apus_phase_expected_bytes", "Total bytes of the phase; 0 if unknown.", |step| {
             Some(step.progress.bytes_total as f64)
         }),
         (
             "apus_phase_remaining_seconds",
-            "How long a phase takes yet by the rate of the last minute, in seconds.",
+            "Estimated time left for the phase at the rate of the last minute, in seconds.",
             PhaseStep::left_seconds,
         ),
     ];
     for (name, help, get) in all {
         metrics.head(name, "gauge", help);
-        for step in watched.course.steps() {
+        for step in watched.estimate.steps() {
             if let Some(value) = get(step) {
                 metrics.sample(name, &[("phase", step.phase.name())], value);
             }
@@ -394,20 +394,20 @@ fn phases(metrics: &mut Metrics, watched: &Watched) {
     }
 }
 
-fn segments(metrics: &mut Metrics, watched: &Watched) {
-    let map = &watched.course.map;
+fn segments(metrics: &mut Metrics, watched: &RunStatus) {
+    let map = &watched.estimate.map;
     let name = "apus_segments";
-    metrics.head(name, "gauge", "Segments of the chain by how far they are.");
+    metrics.head(name, "gauge", "Segments of the chain, by state.");
     let waiting = map.count() - (map.done() + map.begun()).min(map.count());
     for (state, count) in [("waiting", waiting), ("begun", map.begun()), ("done", map.done())] {
         metrics.sample(name, &[("state", state)], count);
     }
 }
 
-fn peers_metrics(metrics: &mut Metrics, watched: &Watched) {
+fn peers_metrics(metrics: &mut Metrics, watched: &RunStatus) {
     let Some(status) = &watched.peers else { return };
     let name = "apus_peers";
-    metrics.head(name, "gauge", "Peers that are connected.");
+    metrics.head(name, "gauge", "Connected peers.");
     for (direction, inbound) in [("inbound", true), ("outbound", false)] {
         let count = status.peers.iter().filter(|peer| peer.inbound == inbound).count();
         metrics.sample(name, &[("direction", direction)], count);
@@ -415,22 +415,22 @@ fn peers_metrics(metrics: &mut Metrics, watched: &Watched) {
     metrics.one(
         "apus_download_bytes_total",
         "counter",
-        "Bytes of blocks from peers that were of use.",
+        "Bytes of requested blocks received from peers.",
         Some(status.totals.bytes),
     );
     metrics.one(
         "apus_peers_dropped_total",
         "counter",
-        "Peers that were parted with for what they did.",
+        "Peers disconnected for misbehaving.",
         Some(status.totals.dropped),
     );
     let name = "apus_peer_block_bytes_total";
-    metrics.head(name, "counter", "Bytes of blocks that came from a peer.");
+    metrics.head(name, "counter", "Bytes of blocks received from the peer.");
     for peer in &status.peers {
         metrics.sample(name, &[("address", &peer.address)], peer.bytes);
     }
     let name = "apus_peer_requested_blocks";
-    metrics.head(name, "gauge", "Blocks that a peer was asked for and that have not come.");
+    metrics.head(name, "gauge", "Blocks requested from the peer and not received yet.");
     for peer in &status.peers {
         metrics.sample(name, &[("address", &peer.address)], peer.in_flight);
     }
@@ -441,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_to_open() {
+    fn the_url_opens_the_page() {
         let token = Token::of_random([1; 16]);
         for (address, token, expected) in [
             ("127.0.0.1:80", None, "http://127.0.0.1:80/".to_owned()),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_cannot_break_out() {
+    fn a_label_cannot_inject_metrics() {
         let mut metrics = Metrics::default();
         metrics.sample("name", &[("label", "a\"} 1\nother 2 \\")], 1);
         assert_eq!(metrics.0, "name{label=\"a\\\"} 1\\nother 2 \\\\\"} 1\n");

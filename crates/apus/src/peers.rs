@@ -1,4 +1,5 @@
-//! Peers, as the command line speaks of them.
+//! Peers of a run: starts them with the command line's options, and describes them in reports, events and progress
+//! lines.
 
 use crate::args::{PeerArgs, RunArgs};
 use crate::failure::Failure;
@@ -10,23 +11,23 @@ use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerStatus};
 use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
 use apus_sync::MemoryParts;
-use apus_sync::peers::{KeptFolder, Peers};
+use apus_sync::peers::{BlocksFolderOptions, Peers};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Peers that a line names.
+/// Maximum number of peers in a progress line.
 const NAMED: usize = 3;
 
-/// The program's name among peers.
+/// The program's user agent.
 pub(crate) const USER_AGENT: &str = concat!("/apus:", env!("CARGO_PKG_VERSION"), "/");
 
-/// Begins to look for peers.
+/// Starts the search for peers.
 pub(crate) fn start<'a>(
     args: &PeerArgs,
     params: &Params,
     run: &RunArgs,
     workdir: &'a dyn Storage,
-    keep: Option<&KeptFolder>,
+    keep: Option<&BlocksFolderOptions>,
 ) -> Result<Peers<'a>, Failure> {
     let connect = args
         .connect
@@ -38,7 +39,7 @@ pub(crate) fn start<'a>(
         .collect::<Result<Vec<_>, _>>()?;
     if connect.is_empty() && args.listen.is_none() && dns_seeds(params.network).is_empty() {
         return Err(Failure::usage(format!(
-            "no addresses of nodes are published for {}: name one by --connect NODE",
+            "{} has no published addresses of nodes: add --connect NODE",
             params.network
         )));
     }
@@ -59,7 +60,7 @@ pub(crate) fn start<'a>(
     Ok(Peers::start(options, workdir, keep)?)
 }
 
-/// Which transports may be used.
+/// Returns the transports that a run may use.
 pub(crate) fn transport(args: &PeerArgs) -> TransportChoice {
     match args.v2transport {
         0 => TransportChoice::V1,
@@ -67,12 +68,12 @@ pub(crate) fn transport(args: &PeerArgs) -> TransportChoice {
     }
 }
 
-/// How long peers may give nothing that is of use.
+/// Returns the idle timeout: how long all peers may send nothing useful.
 pub(crate) fn patience(args: &PeerArgs) -> Duration {
     Duration::from_secs(args.patience.into())
 }
 
-/// What a report says of them.
+/// Returns the peers' part of a report.
 pub(crate) fn report(status: &NetworkStatus) -> report::PeersReport {
     let peer = |peer: &PeerStatus| report::PeerReport {
         address: peer.address.clone(),
@@ -92,7 +93,7 @@ pub(crate) fn report(status: &NetworkStatus) -> report::PeersReport {
     }
 }
 
-/// A peer, for programs.
+/// Formats a peer for programs.
 pub(crate) fn json(peer: &PeerStatus) -> Value {
     json!({
         "address": peer.address, "user_agent": peer.user_agent, "inbound": peer.inbound,
@@ -101,7 +102,7 @@ pub(crate) fn json(peer: &PeerStatus) -> Value {
     })
 }
 
-/// A few words about which peers are there, how much they give, and what holds the run up.
+/// Describes the connected peers, their speed, and the run's limit, briefly.
 pub(crate) fn line(status: &NetworkStatus) -> String {
     let connected = status.peers.iter().filter(|peer| !peer.inbound).count();
     let mut parts = vec![format!("{connected} peer{}", if connected == 1 { "" } else { "s" })];

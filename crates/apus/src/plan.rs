@@ -1,18 +1,19 @@
-//! `apus plan`: what a run would take of disk, memory and time, before anything is written.
+//! `apus plan`: estimates the disk, memory and time that a sync needs, without writing anything.
 //!
-//! Sizes follow from the blocks that are there and from what is known of sets ([`needs`]); time from how
-//! fast this machine reads and checks some of these blocks, or all where they are few ([`sample`]). Blocks from peers are not foreseen:
-//! there is nothing to measure, and the peers' lines decide. Nor is the time that coins on servers take.
+//! Sizes follow from the existing blocks and from known proportions of sets ([`needs`]). Times follow from how fast
+//! this machine reads and checks some of these blocks, or all if they are few ([`sample`]). A plan does not cover
+//! blocks from peers: their connections determine the time, and cannot be measured in advance. Nor does it estimate the
+//! time for coins on servers.
 
 mod needs;
 mod sample;
 
-pub(crate) use needs::{Needs, SetSize, tell_little_room};
+pub(crate) use needs::{Needs, SetSize, warn_of_low_space};
 pub(crate) use sample::BlocksSize;
 
-use crate::args::{EngineArg, PlanArgs, PlanWay, SinkArg};
+use crate::args::{EngineArg, PlanArgs, SinkArg, SyncMethod};
 use crate::args::{expect_engine_takes, expect_undo_data, verifier};
-use crate::course::duration;
+use crate::estimate::duration;
 use crate::failure::{Failure, IO};
 use crate::files::expect_hints;
 use crate::files::{bytes_in, look_at, look_whether_it_moves};
@@ -24,14 +25,14 @@ use apus_chain::{Network, Params};
 use apus_datadir::{BlockFiles, BlocksFolder};
 use apus_sync::{BlocksDir, ChainGap, SourceError, SyncError, UseIndex};
 use needs::DiskNeeds;
-use sample::{BlocksSample, Takes, WHOLE_BYTES, WayTime};
+use sample::{BlocksSample, MethodTime, RunCost, WHOLE_BYTES};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 /// Runs `apus plan`.
 pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
-    let chosen = way(args)?;
+    let chosen = method(args)?;
     let place = PlanPlace::of(args)?;
     expect_undo_data(&place.outputs, args.hints.is_some(), args.prune)?;
     let files = BlockFiles::open(&place.blocksdir, args.chain.magic());
@@ -45,12 +46,11 @@ pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
     let sample = look(&place.blocksdir, &files, args.chain, &interrupt)?;
     let blocks = sample.blocks(files.bytes_total());
     let set = SetSize::of(args.hints.as_ref(), place.old_chainstate, blocks, args.chain, &sample)?;
-    let planning = Planning { args, place: &place, sample: &sample, blocks, set };
-    planning.tell_all(chosen, files.files().len())
+    let planning = PlanInput { args, place: &place, sample: &sample, blocks, set };
+    planning.print(chosen, files.files().len())
 }
 
-/// Looks at some of the blocks, or where there are few, at all of them. What a run would warn of is told, as far as it is
-/// seen.
+/// Samples the blocks, or reads all of them if they are few. Prints the warnings of a sync that are known in advance.
 fn look(
     blocksdir: &BlocksFolder,
     files: &BlockFiles,
@@ -62,7 +62,7 @@ fn look(
     let verifier = verifier(params)?;
     if files.bytes_total() > WHOLE_BYTES {
         if let Some(missing) = ChainGap::between(files.files()).missing_files() {
-            let ends = "a run ends below what lay there, unless it lies in other files, too";
+            let ends = "a sync will stop below the missing blocks, unless other files contain them";
             print::aside(format_args!("warning: {missing}: {ends}"));
         }
         return BlocksSample::take(files, params, verifier.as_deref(), interrupt);
@@ -78,8 +78,11 @@ fn look(
     )
 }
 
-/// What the options ask for, where a plan knows it.
-fn way(args: &PlanArgs) -> Result<PlanWay, Failure> {
+/// Returns the method that the options select.
+///
+/// # Errors
+/// If the options contradict each other, or the engine's needs cannot be estimated.
+fn method(args: &PlanArgs) -> Result<SyncMethod, Failure> {
     #[cfg(feature = "remote-coins")]
     let on_servers = args.coins.are_named();
     #[cfg(not(feature = "remote-coins"))]
@@ -88,19 +91,19 @@ fn way(args: &PlanArgs) -> Result<PlanWay, Failure> {
     expect_engine_takes(engine, args.hints.as_ref())?;
     #[cfg(feature = "remote-coins")]
     args.coins.beyond(engine == Some(EngineArg::Utxo))?;
-    PlanWay::of(engine, args.hints.is_some(), on_servers).map_err(|name| {
+    SyncMethod::of(engine, args.hints.is_some(), on_servers).map_err(|name| {
         Failure::usage(format!(
-            "what the engine {name} takes cannot be foreseen: leave out --engine, or name another",
+            "Apus cannot estimate the needs of the engine {name}: leave out --engine, or use another"
         ))
     })
 }
 
-/// Where a run would find and leave what.
+/// The folders that a sync would read and write.
 struct PlanPlace {
     blocksdir: BlocksFolder,
     outputs: Vec<SinkArg>,
     workdir: PathBuf,
-    /// Bytes of the chainstate that is moved aside.
+    /// Bytes of the old chainstate, which a sync moves aside.
     old_chainstate: Option<u64>,
 }
 
@@ -115,8 +118,7 @@ impl PlanPlace {
             (None, Some(blocksdir)) => (blocksdir.into(), args.out.clone()),
             (None, None) => {
                 return Err(Failure::usage(
-                    "say where the blocks are, by --datadir DIR of a node or by --blocksdir DIR (see `apus plan \
-                     --help`)",
+                    "no blocks given: add --datadir DIR of a node, or --blocksdir DIR (see `apus plan --help`)",
                 ));
             }
         };
@@ -124,14 +126,14 @@ impl PlanPlace {
             SinkArg::Chainstate(path) if path.is_dir() => Some(bytes_in(path)),
             _ => None,
         });
-        let beside = || outputs.iter().find_map(SinkArg::path).unwrap_or(Path::new("."));
-        let workdir = args.workdir.clone().unwrap_or_else(|| beside().to_owned());
+        let first_output = || outputs.iter().find_map(SinkArg::path).unwrap_or(Path::new("."));
+        let workdir = args.workdir.clone().unwrap_or_else(|| first_output().to_owned());
         Ok(Self { blocksdir, outputs, workdir, old_chainstate: old })
     }
 }
 
 impl PlanPlace {
-    /// What a run would be refused for, or fail for at its end.
+    /// Checks for problems that would make Apus refuse a sync, or make it fail at its end.
     fn expect_good(&self) -> Result<(), Failure> {
         let outputs: Vec<&Path> = self.outputs.iter().filter_map(SinkArg::path).collect();
         look_at(&outputs, &self.workdir)?;
@@ -146,16 +148,16 @@ impl PlanPlace {
     }
 }
 
-/// Whether a set is that of the main chain, whose proportions are known.
+/// Whether this is the main chain, whose proportions are known.
 fn is_main(chain: Network) -> bool {
     chain == Network::Main
 }
 
-/// What a run takes beside `--dbcache`, at most.
-const MEMORY_BESIDE: u64 = 100 << 20;
+/// Upper bound on the memory that a sync takes besides `--dbcache`.
+const MEMORY_OVERHEAD: u64 = 100 << 20;
 
-/// What there is to plan with.
-struct Planning<'a> {
+/// The input of a plan.
+struct PlanInput<'a> {
     args: &'a PlanArgs,
     place: &'a PlanPlace,
     sample: &'a BlocksSample,
@@ -163,18 +165,21 @@ struct Planning<'a> {
     set: SetSize,
 }
 
-/// What one way takes.
-struct WayRow {
-    way: PlanWay,
+/// One method with its needs: a row of the plan.
+struct MethodRow {
+    way: SyncMethod,
     disks: Vec<DiskNeeds>,
-    /// None where it cannot be foreseen.
-    time: Option<WayTime>,
-    /// Why it does not fit, each with what would do; empty where it fits.
+    /// The estimated time; `None` if unknown.
+    time: Option<MethodTime>,
+    /// Reasons why the method does not fit, each with a remedy; empty if it fits.
     lacking: Vec<String>,
 }
 
-impl PlanWay {
-    /// How blocks are done by an engine that may be named; if nothing is known of what it takes, its name.
+impl SyncMethod {
+    /// Returns the method of an engine, or of the default one.
+    ///
+    /// # Errors
+    /// The engine's name, if its needs are unknown.
     pub(crate) fn of(
         engine: Option<EngineArg>,
         hints: bool,
@@ -198,69 +203,90 @@ impl PlanWay {
         }
     }
 
-    /// How a run is told to go this way.
+    /// The option that selects this method.
     fn option(self) -> &'static str {
         match self {
             Self::Hints => "--hints FILE",
-            Self::Joins => "no option",
+            Self::Joins => "leave out --hints and --engine",
             Self::InOrder | Self::InOrderOnServers => "--engine utxo",
         }
     }
 }
 
-impl Planning<'_> {
-    /// Tells all, and fails where nothing fits. `chosen` is what the options ask for.
-    fn tell_all(&self, chosen: PlanWay, files: usize) -> Result<(), Failure> {
+impl PlanInput<'_> {
+    /// Prints the plan. `chosen` is the method that the options select.
+    ///
+    /// # Errors
+    /// If no method fits.
+    fn print(&self, chosen: SyncMethod, files: usize) -> Result<(), Failure> {
         let Self { args, place, sample, blocks, set } = self;
         let files = if files == 1 {
             "1 file".to_owned()
         } else {
             format!("{} files", grouped(files as u64))
         };
-        say("chain", format!("{}: {} of blocks in {files}", args.chain, bytes(blocks.bytes)))?;
-        let coins = (grouped(set.coins), bytes(set.chainstate()));
-        say("coins", format!("some {}: {} as a chainstate", coins.0, coins.1))?;
-        say("this machine", sample.words(threads(args.par)))?;
-        let in_order = if chosen == PlanWay::InOrderOnServers { chosen } else { PlanWay::InOrder };
-        let rows = [PlanWay::Hints, PlanWay::Joins, in_order].map(|way| self.row(way));
+        print_fact(
+            "chain",
+            format!("{}: {} of blocks in {files}", args.chain, bytes(blocks.bytes)),
+        )?;
+        // Hints and whole chains give the exact number; a sample of blocks gives an estimate.
+        let is_counted = args.hints.is_some() || sample.is_whole();
+        let coins = if is_counted { grouped(set.coins) } else { estimated(set.coins) };
+        print_fact("coins", format!("{coins}, {} as a chainstate", bytes(set.chainstate())))?;
+        print_fact("this machine", sample.words(threads(args.par)))?;
+        let scripts = match self.checks_every_script(chosen) {
+            true => "every script checked",
+            false => "assumed-valid scripts skipped (to check every script: --assumevalid 0)",
+        };
+        print_fact("scripts", scripts)?;
+        let in_order =
+            if chosen == SyncMethod::InOrderOnServers { chosen } else { SyncMethod::InOrder };
+        let rows = [SyncMethod::Hints, SyncMethod::Joins, in_order].map(|way| self.row(way));
         let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
-        self.tell_rows(&rows, chosen)?;
+        self.print_table(&rows, chosen)?;
         let this = rows.iter().find(|row| row.way == chosen);
-        this.map_or(Ok(()), |row| tell_disks(&row.disks))?;
+        this.map_or(Ok(()), |row| print_disks(&row.disks))?;
         if let Some(old) = place.old_chainstate {
-            say("", format!("the old chainstate, {}, stays until you remove it", bytes(old)))?;
+            let text = format!("the old chainstate takes {} until you remove it", bytes(old));
+            print_fact("", text)?;
         }
-        if chosen == PlanWay::InOrderOnServers {
+        if chosen == SyncMethod::InOrderOnServers {
             let set = bytes(set.on_servers());
-            let text =
-                format!("some {set} for the coins, and twice as much while they are written");
-            say("servers", text)?;
+            let text = format!("about {set} for the coins, and twice that while they are written");
+            print_fact("servers", text)?;
         }
         place.expect_good()?;
         self.conclude(&rows, chosen)
     }
 
-    /// Which ways fit, and what the others lack.
-    fn conclude(&self, rows: &[WayRow], chosen: PlanWay) -> Result<(), Failure> {
-        let fit: Vec<&WayRow> = rows.iter().filter(|row| row.lacking.is_empty()).collect();
-        let why = |row: &WayRow| format!("{}: {}", row.way.name(), row.lacking.join(", and "));
+    /// Prints which methods fit, and what the others lack.
+    fn conclude(&self, rows: &[MethodRow], chosen: SyncMethod) -> Result<(), Failure> {
+        let fit: Vec<&MethodRow> = rows.iter().filter(|row| row.lacking.is_empty()).collect();
+        let why = |row: &MethodRow| {
+            format!("Not possible {}: {}", row.way.name(), row.lacking.join(". "))
+        };
         if fit.is_empty() {
             let all: Vec<String> = rows.iter().map(why).collect();
-            return Err(Failure::new(IO, format!("too little for any way: {}", all.join("; "))));
+            let message = format!("no method fits this machine. {}", all.join(". "));
+            return Err(Failure::new(IO, message));
         }
         print::result("")?;
         for row in rows.iter().filter(|row| !row.lacking.is_empty()) {
-            print::result(format_args!("Too little {}.", why(row)))?;
+            print::result(format_args!("{}.", why(row)))?;
         }
         if fit.iter().any(|row| row.way == chosen) {
-            return print::result(format_args!("There is enough of everything {}.", chosen.name()));
+            let name = chosen.name();
+            return print::result(format_args!(
+                "This machine has enough disk and memory to sync {name}."
+            ));
         }
         let ways: Vec<String> =
             fit.iter().map(|row| format!("{} ({})", row.way.name(), row.way.option())).collect();
-        print::result(format_args!("There is enough {}.", ways.join(", or ")))
+        let ways = ways.join(", or ");
+        print::result(format_args!("This machine has enough disk and memory to sync {ways}."))
     }
 
-    fn row(&self, way: PlanWay) -> Result<WayRow, Failure> {
+    fn row(&self, way: SyncMethod) -> Result<MethodRow, Failure> {
         let Self { args, place, sample, blocks, set } = self;
         let needs = Needs {
             blocks: *blocks,
@@ -272,127 +298,166 @@ impl Planning<'_> {
             memory_bytes: args.dbcache << 20,
             threads: threads(args.par),
         };
-        // Without an assumed-valid block, as on regtest, no script is left out but of blocks under hints.
-        let assumes = args.assume.block(Params::of(args.chain)).is_some();
-        let scripts = args.assume.nothing() || !assumes && way != PlanWay::Hints;
+        let scripts = self.checks_every_script(way);
         let disks = needs.disks()?;
         let whole = |sink: &SinkArg| matches!(sink, SinkArg::Datadir(_));
         let mut lacking = Vec::new();
-        if way == PlanWay::Hints && !args.prune && place.outputs.iter().any(whole) {
-            // Where hints are given this is a mistake, and was told.
-            lacking.push("undo data, of which hints lead to none: --prune would do".to_owned());
+        if way == SyncMethod::Hints && !args.prune && place.outputs.iter().any(whole) {
+            // With hints, this was already refused as an error.
+            lacking.push(
+                "hints give no undo data, which a node with all blocks needs: use --prune"
+                    .to_owned(),
+            );
         }
         lacking.extend(self.memory_lacking());
         lacking.extend(disks.iter().filter_map(DiskNeeds::lacking));
-        Ok(WayRow { way, disks, time: time(sample, &needs, scripts, args.muhash), lacking })
+        Ok(MethodRow { way, disks, time: time(sample, &needs, scripts, args.muhash), lacking })
     }
 
-    /// Memory that every way takes, at most.
+    fn checks_every_script(&self, way: SyncMethod) -> bool {
+        let assume = &self.args.assume;
+        // Without an assumed-valid block, as on regtest, every script runs except in blocks under hints.
+        let assumes = assume.block(Params::of(self.args.chain)).is_some();
+        assume.nothing() || !assumes && way != SyncMethod::Hints
+    }
+
+    /// Upper bound on the memory that any method takes.
     fn memory(&self) -> u64 {
-        (self.args.dbcache << 20) + MEMORY_BESIDE
+        (self.args.dbcache << 20) + MEMORY_OVERHEAD
     }
 
     fn memory_lacking(&self) -> Option<String> {
         let free = available_bytes().filter(|free| *free < self.memory())?;
-        let fits = free.saturating_sub(MEMORY_BESIDE) >> 20;
+        let fits = free.saturating_sub(MEMORY_OVERHEAD) >> 20;
+        let (free, needed) = (bytes(free), bytes(self.memory()));
         Some(match fits {
-            4.. => {
-                format!("memory, {} available, for which --dbcache {fits} would do", bytes(free))
-            }
-            _ => format!("memory, {} available and {} needed", bytes(free), bytes(self.memory())),
+            4.. => format!(
+                "not enough memory: a sync needs {needed} but only {free} is available. Use --dbcache {fits}"
+            ),
+            _ => format!("not enough memory: a sync needs {needed} but only {free} is available"),
         })
     }
 
-    fn tell_rows(&self, rows: &[WayRow], chosen: PlanWay) -> Result<(), Failure> {
+    fn print_table(&self, rows: &[MethodRow], chosen: SyncMethod) -> Result<(), Failure> {
         print::result("")?;
         let line = |[way, disk, memory, time, fits]: [&str; 5]| {
-            let line = format!("{way:<15} {disk:<11} {memory:<11} {time:<22} {fits}");
+            let line = format!("{way:<15} {disk:<9} {memory:<9} {time:<20} {fits}");
             print::result(line.trim_end())
         };
-        line(["way", "disk", "memory", "time", "fits"])?;
+        line(["method", "disk", "memory", "time", "fits"])?;
         for row in rows {
             let disk = bytes(row.disks.iter().map(DiskNeeds::needed).sum());
             let fits = if row.lacking.is_empty() { "yes" } else { "no" };
-            let mark = if row.way == chosen { "  <- this run" } else { "" };
-            let (memory, time) = (bytes(self.memory()), words(row.time));
+            let mark = if row.way == chosen { "  (your settings)" } else { "" };
+            let (memory, time) = (bytes(self.memory()), time_words(row.time));
             line([row.way.name(), &disk, &memory, &time, &format!("{fits}{mark}")])?;
         }
         Ok(())
     }
 }
 
-fn words(time: Option<WayTime>) -> String {
+fn time_words(time: Option<MethodTime>) -> String {
     match time {
-        None => "cannot be foreseen".to_owned(),
-        Some(WayTime { seconds: ..1.0, .. }) => "less than a second".to_owned(),
-        Some(WayTime { seconds, is_least: true }) => format!("{} at least", duration(seconds)),
-        Some(WayTime { seconds, .. }) => format!("about {}", duration(seconds)),
+        None => "unknown".to_owned(),
+        Some(MethodTime { seconds: ..1.0, .. }) => "less than a second".to_owned(),
+        Some(MethodTime { seconds, is_least: true }) => format!("at least {}", rounded(seconds)),
+        Some(MethodTime { seconds, .. }) => format!("about {}", rounded(seconds)),
     }
 }
 
-/// What comes onto each disk.
-fn tell_disks(disks: &[DiskNeeds]) -> Result<(), Failure> {
+/// Formats an estimated time: in whole minutes if it is at least one.
+fn rounded(seconds: f64) -> String {
+    match seconds {
+        60.0..3570.0 => format!("{:.0} min", seconds / 60.0),
+        _ => duration(seconds),
+    }
+}
+
+/// Prints what each disk needs.
+fn print_disks(disks: &[DiskNeeds]) -> Result<(), Failure> {
     print::result("")?;
     for disk in disks {
         let (needed, free) = (bytes(disk.needed()), bytes(disk.free));
-        say("disk of this run", format!("{needed} at {}, {free} free", disk.folder.display()))?;
+        print_fact("disk needed", format!("{needed} at {}, {free} free", disk.folder.display()))?;
         for part in &disk.parts {
-            say("", format!("{} for {}", bytes(part.bytes), part.what))?;
+            print_fact("", format!("{} {}", bytes(part.bytes), part.words()))?;
         }
     }
     Ok(())
 }
 
-fn say(name: &str, value: impl std::fmt::Display) -> Result<(), Failure> {
+fn print_fact(name: &str, value: impl std::fmt::Display) -> Result<(), Failure> {
     print::result_behind(&format!("{name:<18} "), value)
 }
 
-/// What all work on a block takes, in times what its check takes: from runs without AVX-512, and from those of record with
-/// it, less the MuHash that they computed; rounded up.
+/// Formats an estimated number for people: two digits, marked as an estimate.
+fn estimated(count: u64) -> String {
+    let rounded = match count.checked_ilog10() {
+        Some(digits @ 2..) => {
+            let unit = 10_u64.pow(digits - 1);
+            (count / unit + u64::from(count % unit >= unit / 2)).saturating_mul(unit)
+        }
+        _ => count,
+    };
+    let number = match rounded {
+        1_000_000_000.. => format!("{} billion", rounded as f64 / 1e9),
+        1_000_000.. => format!("{} million", rounded as f64 / 1e6),
+        _ => grouped(rounded),
+    };
+    format!("about {number} (estimate)")
+}
+
+/// Cost of all work on a block, in multiples of its check: from benchmarks without AVX-512, and from the recorded ones
+/// with it, without the time for their MuHash; rounded up.
 const WITH_HINTS: f64 = 1.7;
 const WITHOUT_HINTS: f64 = 3.3;
 
-/// The same of the engine `utxo` where coins are in memory, and the part of it that the thread does which connects.
+/// Cost with the engine `utxo` and all coins in memory, and the connecting thread's part of it.
 const IN_ORDER: f64 = 8.0;
 const IN_ORDER_ALONE: f64 = 5.0;
 
-/// The same beside, where every coin is looked up in the store on disk; of all threads, and of the one that connects.
-/// From runs with `--dbcache 16` on a fast and on a slow machine: in times what a check takes they agree within a fifth,
-/// in seconds one took twice as long as the other. It holds where the system has the store's files in memory.
+/// Extra cost if every coin is looked up in the store on disk: over all threads, and on the connecting thread. From
+/// benchmarks with `--dbcache 16` on a fast and on a slow machine: as multiples of a check, the two agree within a
+/// fifth, while in seconds one took twice as long as the other. Valid if the page cache holds the store's files.
 const FETCH: f64 = 27.0;
 const FETCH_ALONE: f64 = 10.0;
 
-/// The same of what is copied into a data directory, with undo data, and read back.
+/// Extra cost of copying blocks into a data directory, with undo data, and reading them back.
 const DATADIR: f64 = 4.5;
 
-/// What a coin takes of one core, in seconds, that is written into a chainstate and read back.
+/// Time to write a coin into a chainstate and read it back, in seconds of one core.
 const COIN_SECONDS: f64 = 0.75e-6;
 
-/// What a coin takes of one core, in seconds, that goes into a MuHash.
+/// Time to add a coin to a MuHash, in seconds of one core.
 const MUHASH_SECONDS: f64 = 1.0e-6;
 
-/// What the scripts of an input take of one core, in seconds, where they run; nearly all of it is a
-/// signature: 36 and 46 microseconds in the runs of record of the profiles `connect` and `undo-full`.
+/// Time to run the scripts of an input, in seconds of one core. Nearly all of it is a signature: 36 and 46
+/// microseconds in the recorded benchmarks of the profiles `connect` and `undo-full`.
 const SCRIPTS_SECONDS: f64 = 40e-6;
 
-/// Of each thread beside the first so much is gained: memory and disk are shared.
+/// Gain from each thread after the first: less than 1, since threads share memory and disk.
 const GAIN: f64 = 0.8;
 
-/// How long a run takes that runs the `scripts` of its blocks or leaves them out, and that computes the set's `muhash`
-/// whatever it writes; none where that cannot be foreseen.
-fn time(sample: &BlocksSample, needs: &Needs<'_>, scripts: bool, muhash: bool) -> Option<WayTime> {
+/// Estimates how long a sync takes, with or without running `scripts`, and with or without a `muhash` of the set.
+/// `None` if that cannot be estimated.
+fn time(
+    sample: &BlocksSample,
+    needs: &Needs<'_>,
+    scripts: bool,
+    muhash: bool,
+) -> Option<MethodTime> {
     let written = seconds_of_outputs(sample, needs, muhash);
-    let in_any_order = |work, passes| Takes { work, alone: 0.0, scripts, passes, written };
+    let in_any_order = |work, passes| RunCost { work, alone: 0.0, scripts, passes, written };
     let takes = match needs.way {
-        PlanWay::Hints => in_any_order(WITH_HINTS, 1.0),
-        PlanWay::Joins => in_any_order(WITHOUT_HINTS, 2.0),
-        PlanWay::InOrder => {
+        SyncMethod::Hints => in_any_order(WITH_HINTS, 1.0),
+        SyncMethod::Joins => in_any_order(WITHOUT_HINTS, 2.0),
+        SyncMethod::InOrder => {
             let looked_up = needs.share_looked_up();
             let alone = IN_ORDER_ALONE + looked_up * FETCH_ALONE;
-            Takes { alone, ..in_any_order(IN_ORDER + looked_up * FETCH, 1.0) }
+            RunCost { alone, ..in_any_order(IN_ORDER + looked_up * FETCH, 1.0) }
         }
-        // The servers and the lines to them decide.
-        PlanWay::InOrderOnServers => return None,
+        // The time depends on the servers and the connections to them.
+        SyncMethod::InOrderOnServers => return None,
     };
     Some(sample.time(needs.blocks.bytes, takes, needs.threads, threads(0)))
 }
@@ -420,13 +485,30 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     #[test]
-    fn a_muhash_is_computed_where_it_is_asked_for() {
+    fn estimates_are_rounded_to_two_digits() {
+        for (count, text) in [
+            (0, "about 0 (estimate)"),
+            (99, "about 99 (estimate)"),
+            (104, "about 100 (estimate)"),
+            (20_326, "about 20,000 (estimate)"),
+            (2_744_640, "about 2.7 million (estimate)"),
+            (2_750_000, "about 2.8 million (estimate)"),
+            (999_999, "about 1 million (estimate)"),
+            (165_000_000, "about 170 million (estimate)"),
+            (1_234_567_890, "about 1.2 billion (estimate)"),
+        ] {
+            assert_eq!(estimated(count), text);
+        }
+    }
+
+    #[test]
+    fn a_muhash_is_computed_if_requested() {
         let chainstate = || SinkArg::Chainstate(PathBuf::from("chainstate"));
         let snapshot = || SinkArg::File(&SNAPSHOT, PathBuf::from("utxo.dat"));
         let seconds = |outputs: &[SinkArg], muhash| {
             let needs = Needs {
                 blocks: BlocksSize::default(),
-                way: PlanWay::Hints,
+                way: SyncMethod::Hints,
                 set: SetSize { coins: 1_000_000 },
                 outputs,
                 prune: true,

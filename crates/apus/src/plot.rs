@@ -1,4 +1,4 @@
-//! `apus plot`: pictures of runs, from reports of Apus and logs of Bitcoin Core.
+//! `apus plot`: charts of runs, from reports of Apus and logs of Bitcoin Core.
 
 use crate::failure::Failure;
 use crate::files::{expect_apart, expect_writable, publish};
@@ -6,7 +6,7 @@ use crate::machine::{clock, watch_signals};
 use crate::print;
 use crate::report::grouped;
 use apus_chain::{Network, Params};
-use apus_sync::{BlockSource, BlocksDir, ChainSource, Silent, SyncError, UseIndex};
+use apus_sync::{BlockSource, BlocksDir, ChainSource, SilentObserver, SyncError, UseIndex};
 use clap::Args;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -20,34 +20,34 @@ use chart::{RunsChart, TimeScale};
 use read::{ReadOptions, Since, labels, read};
 use run::{Comparison, PlotMeasure, PlottedRun, csv, total};
 
-/// More lines than this cannot be told apart.
+/// Maximum number of runs: a chart with more lines is not readable.
 const RUNS_MAX: usize = 21;
 
 const EXAMPLES: &str = "\
 Examples:
-  A run of Apus beside one of Bitcoin Core on the same blocks:
+  A run of Apus and one of Bitcoin Core on the same blocks:
     apus plot run.json ~/.bitcoin/debug.log --labels apus,core --out both.svg
 
-  The same by bytes of blocks, or by transactions:
+  The same, by bytes of blocks or by transactions:
     apus plot run.json ~/.bitcoin/debug.log --by bytes \\
          --blocksdir ~/.bitcoin/blocks
     apus plot run.json ~/.bitcoin/debug.log --by transactions \\
          --blocksdir ~/.bitcoin/blocks
 
-  Each of several versions of Bitcoin Core against the first, up to one height:
+  Several versions of Bitcoin Core, compared with the first, up to one height:
     apus plot a/debug.log b/debug.log c/debug.log --baseline a \\
          --stopatheight 886000
 
-The upper panel shows height over time, the lower one how many times as fast as
-the baseline each run was to the same height. Beside each run stands which
-scripts it ran; a run that ran all of them is not compared with one that took
-some for valid. Of a log with several starts of a node the last one counts, and
-the picture says which it took. A log is that of `bitcoind`, with whole seconds
-or -logtimemicros=1, also as journald or a container keeps it, or compressed by
-gzip; blocks are its lines `UpdateTip: new best=...`, and its last block ends
-the time. A run of Apus counts blocks in any order, and its time
-includes what follows the last one; where it goes over them twice, it is the
-second time that counts.";
+The upper panel shows height over time. The lower one shows how many times as
+fast as the baseline each run reached the same height. The legend shows which
+scripts each run ran; a run that ran all of them is not compared with one that
+assumed some valid. If a log has several starts of a node, the last one counts,
+and the chart says which one it shows. A log comes from `bitcoind`, with whole
+seconds or -logtimemicros=1. It may have passed through journald or a
+container's log, or be compressed with gzip. Its blocks are the lines
+`UpdateTip: new best=...`, and its time ends with the last block. A run of Apus
+counts blocks in any order, and its time includes what follows the last one. If
+it has two passes over the blocks, the second pass counts.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -55,47 +55,46 @@ pub(crate) struct PlotArgs {
     /// Reports of `apus sync --report`, and Bitcoin Core's debug.log files
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// A picture to write, as SVG [default: plot.svg]
+    /// The chart to write, as SVG [default: plot.svg]
     #[arg(long, value_name = "FILE.svg")]
     out: Vec<SvgPath>,
-    /// Also write the points: label,seconds,height; with --by the last column is bytes or transactions
+    /// Also write the points as CSV: label,seconds,height; with --by, the last column is bytes or transactions
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Names of the runs, in their order [default: names of files or folders]
+    /// Names of the runs, in the files' order [default: names of files or folders]
     #[arg(long, value_name = "NAME,NAME...", value_delimiter = ',')]
     labels: Vec<String>,
-    /// Which run the others are compared with, by its label [default: the slowest]
+    /// Label of the run to compare the others with [default: the slowest]
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
-    /// What stands above the picture
+    /// Title of the chart
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
-    /// How far a run is: by its height, where each block counts as much as any; or by bytes of blocks or by
-    /// transactions, which are closer to the work. A report has no transactions and a log no bytes: there
-    /// --blocksdir tells what each block has
+    /// Measure of progress: height, which counts all blocks equally; or bytes or transactions, which are closer to the
+    /// work. A report has no transactions and a log has no bytes; these cases need --blocksdir
     #[arg(long, value_name = "MEASURE", default_value = "height")]
     by: PlotMeasure,
-    /// Folder with the blocks of the runs, for --by bytes with logs and --by transactions with reports
+    /// Folder of the runs' blocks, for --by bytes with logs and for --by transactions with reports
     #[arg(long, value_name = "DIR")]
     blocksdir: Option<PathBuf>,
-    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of --blocksdir
+    /// Which chain: main, test, testnet4, signet or regtest [default: the chain of --blocksdir]
     #[arg(long, default_value = "main", hide_default_value = true)]
     chain: Network,
-    /// How time is spread: auto is logarithmic where runs differ much
+    /// Scale of the time axis: auto is logarithmic if the runs' times differ much
     #[arg(long, value_name = "SCALE", default_value = "auto")]
     scale: TimeScale,
-    /// When time begins: with the program, or with the first block
+    /// When time begins: at the start of the program, or with the first block
     #[arg(long, value_name = "EVENT", default_value = "start")]
     since: Since,
-    /// Of a log with several starts of a node, which one, from 1 [default: the last]
+    /// Which start of the node to show if a log has several, counted from 1 [default: the last]
     #[arg(long, value_name = "N")]
     start: Option<NonZeroU64>,
-    /// Of a log, nothing after this height
+    /// Show logs only up to this height
     #[arg(long, value_name = "HEIGHT")]
     stopatheight: Option<u64>,
 }
 
-/// A picture to write.
+/// Path of a chart to write.
 #[derive(Clone)]
 struct SvgPath(PathBuf);
 
@@ -108,7 +107,7 @@ impl FromStr for SvgPath {
         match extension.map(str::to_ascii_lowercase).as_deref() {
             Some("svg") => Ok(Self(path)),
             Some("png") => Err(format!(
-                "pictures are written as SVG, which browsers open. For a PNG write an SVG first, then: rsvg-convert \
+                "charts are written as SVG, which browsers open. For a PNG, write an SVG first, then: rsvg-convert \
                  -z 2 -o {text} FILE.svg"
             )),
             _ => Err("use a name that ends with .svg".to_owned()),
@@ -136,16 +135,16 @@ pub(crate) fn command(args: &PlotArgs) -> Result<(), Failure> {
     }
     table(&runs, &comparison, args.by)?;
     if let Some(unlike) = comparison.warning(&runs) {
-        print::result(format_args!("\n{unlike}. They did not do the same work."))?;
+        print::result(format_args!("\n{unlike}, because they did not do the same work."))?;
     }
     let written = outputs.iter().chain(&args.csv);
     for path in written {
-        print::result(format_args!("{} is written.", path.display()))?;
+        print::result(format_args!("Written: {}", path.display()))?;
     }
     Ok(())
 }
 
-/// Pictures to write, all of them new, and so is the table of points.
+/// Returns the charts to write. Fails if one of them, or the table of points, already exists.
 fn outputs(args: &PlotArgs) -> Result<Vec<PathBuf>, Failure> {
     let mut outputs: Vec<PathBuf> = args.out.iter().map(|SvgPath(path)| path.clone()).collect();
     if outputs.is_empty() && args.csv.is_none() {
@@ -163,14 +162,16 @@ fn runs(args: &PlotArgs) -> Result<Vec<PlottedRun>, Failure> {
     let count = args.runs.len();
     if count > RUNS_MAX {
         return Err(Failure::usage(format!(
-            "{count} runs: no picture of more than {RUNS_MAX} can be read"
+            "a chart cannot show {count} runs: give at most {RUNS_MAX}"
         )));
     }
     let labels = match args.labels.len() {
         0 => labels(&args.runs),
         named if named == count => args.labels.clone(),
         named => {
-            return Err(Failure::usage(format!("--labels: {named} for {count} runs")));
+            return Err(Failure::usage(format!(
+                "--labels: labels given: {named}, runs: {count}: give one label per run"
+            )));
         }
     };
     let options = ReadOptions {
@@ -185,8 +186,8 @@ fn runs(args: &PlotArgs) -> Result<Vec<PlottedRun>, Failure> {
         run.label = label;
         runs.push(run);
     }
-    // What a file tells nothing of, blocks tell. A run that counts its blocks in any order begins with the lowest
-    // ones; those that are under way at once make little of a chain.
+    // If a file lacks the measure, compute it from the blocks. For a run in any order, this takes the lowest blocks as
+    // the processed ones, which is close: only a small part of a chain is in progress at once.
     let lacks = |run: &PlottedRun| match args.by {
         PlotMeasure::Height => false,
         PlotMeasure::Bytes => run.of_node,
@@ -194,7 +195,7 @@ fn runs(args: &PlotArgs) -> Result<Vec<PlottedRun>, Failure> {
     };
     if runs.iter().any(lacks) {
         let upto = up_to(args)?;
-        // Above the blocks that are there it is at the last of them.
+        // Above the last available block, use its value.
         let of =
             |height: u64| upto[usize::try_from(height).unwrap_or(usize::MAX).min(upto.len() - 1)];
         runs.iter_mut().filter(|run| lacks(run)).for_each(|run| *run = run.measured(of));
@@ -202,22 +203,26 @@ fn runs(args: &PlotArgs) -> Result<Vec<PlottedRun>, Failure> {
     Ok(runs)
 }
 
-/// Bytes or transactions of all blocks up to each height, without those of the first of all.
+/// Returns for each height the bytes or transactions of all blocks up to it, without the genesis block's.
 fn up_to(args: &PlotArgs) -> Result<Vec<u64>, Failure> {
     let blocksdir = args.blocksdir.as_ref().ok_or_else(|| {
-        let says_nothing = match args.by {
-            PlotMeasure::Transactions => "a report says nothing of the transactions of each block",
-            PlotMeasure::Height | PlotMeasure::Bytes => "a log says nothing of bytes",
+        let lacks = match args.by {
+            PlotMeasure::Transactions => "a report lacks the transactions of each block",
+            PlotMeasure::Height | PlotMeasure::Bytes => "a log lacks the bytes of blocks",
         };
-        Failure::usage(format!(
-            "{says_nothing}: name the folder of these blocks by --blocksdir DIR"
-        ))
+        Failure::usage(format!("{lacks}: give the folder of these blocks with --blocksdir DIR"))
     })?;
     let (params, interrupt) = (Params::of(args.chain), watch_signals()?);
-    // A node's index does not say how long blocks are, so files are gone through.
-    let dir =
-        BlocksDir::open(blocksdir, params, clock(params)?, UseIndex::Never, &Silent, &interrupt)
-            .map_err(SyncError::from)?;
+    // A node's index does not have the sizes of blocks, so read the files.
+    let dir = BlocksDir::open(
+        blocksdir,
+        params,
+        clock(params)?,
+        UseIndex::Never,
+        &SilentObserver,
+        &interrupt,
+    )
+    .map_err(SyncError::from)?;
     let tip = dir.chain().tip_height();
     let each: Vec<u64> = match args.by {
         PlotMeasure::Transactions => {

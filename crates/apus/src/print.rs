@@ -1,8 +1,8 @@
-//! Standard output and standard error, which may be closed, full, or a pipe that is not read.
+//! Writes to standard output and standard error, which may be closed, full, or a pipe without a reader.
 
 use crate::failure::Failure;
 use apus_sync::{Event, Observer};
-use console::Term;
+use console::{Color, Style, Term};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::iter;
@@ -10,25 +10,25 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Whether a program listens, to which everything on the way is an event.
+/// Whether standard error carries only JSON events, for a program to read.
 static SPEAKS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Bytes in hexadecimal digits.
+/// Formats bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// From now on everything on the way is told as JSON (`docs/formats/progress.md`).
+/// Switches standard error to JSON (`docs/formats/progress.md`).
 pub(crate) fn speak_json() {
     SPEAKS_JSON.store(true, Ordering::Relaxed);
 }
 
-/// Whether it is.
+/// Whether standard error carries JSON.
 pub(crate) fn speaks_json() -> bool {
     SPEAKS_JSON.load(Ordering::Relaxed)
 }
 
-/// Tells of an event, where a program listens.
+/// Writes an event, if standard error carries JSON.
 #[cfg(feature = "web")]
 pub(crate) fn event_if_json(of: serde_json::Value) {
     if speaks_json() {
@@ -36,14 +36,14 @@ pub(crate) fn event_if_json(of: serde_json::Value) {
     }
 }
 
-/// Tells of an event, and when it was.
+/// Writes an event with its time.
 pub(crate) fn event(mut event: serde_json::Value) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     event["time"] = since.as_secs_f64().into();
     let _ = writeln!(io::stderr().lock(), "{event}");
 }
 
-/// Tells how the program ends.
+/// Reports the end of the program, with its error if it failed.
 pub(crate) fn ending(result: &Result<(), Failure>) {
     let json = speaks_json();
     match result {
@@ -56,18 +56,18 @@ pub(crate) fn ending(result: &Result<(), Failure>) {
     }
 }
 
-/// How wide a terminal is; none where the text goes elsewhere.
+/// Returns the terminal's width; `None` without a terminal.
 fn width_of(terminal: bool, term: &Term) -> Option<usize> {
     terminal.then(|| usize::from(term.size().1))
 }
 
-/// Breaks lines of prose that are wider than a terminal, between words. What is indented is left alone: it may be
-/// a command to copy.
+/// Breaks lines of prose that are wider than a terminal, between words. Indented lines stay whole: they may be commands
+/// to copy.
 pub(crate) fn wrapped(text: &str, width: usize) -> String {
     hanging(text, width, 0)
 }
 
-/// The same, and of a line that is broken all rows but the first begin with so many spaces.
+/// Does the same, and begins each continuation row of a broken line with `indent` spaces.
 fn hanging(text: &str, width: usize, indent: usize) -> String {
     let width = width.max(indent + 20);
     let mut out = String::with_capacity(text.len() + text.len() / width * (indent + 1));
@@ -97,11 +97,10 @@ fn hanging(text: &str, width: usize, indent: usize) -> String {
     out
 }
 
-/// How wide rows behind the first begin of what is told on the way.
+/// Indent of continuation rows on standard error.
 const ASIDE_INDENT: usize = 2;
 
-/// Writes a line of results. A reader that has seen enough is no failure; anything else that keeps
-/// results from arriving is one.
+/// Writes a line of results. A reader may close the pipe early; any other reason for lost results is a failure.
 pub(crate) fn result(line: impl Display) -> Result<(), Failure> {
     let mut line = line.to_string();
     if let Some(width) = width_of(io::stdout().is_terminal(), &Term::stdout()) {
@@ -110,8 +109,7 @@ pub(crate) fn result(line: impl Display) -> Result<(), Failure> {
     write_result(&line)
 }
 
-/// Writes a line of results that begins with `head`. Where it is broken, all else stands in a column of its own behind
-/// the head.
+/// Writes a line of results that begins with `head`. Aligns continuation rows in a column after the head.
 pub(crate) fn result_behind(head: &str, text: impl Display) -> Result<(), Failure> {
     let width = width_of(io::stdout().is_terminal(), &Term::stdout());
     write_result(&behind(head, &text.to_string(), width))
@@ -134,16 +132,28 @@ fn write_result(line: &str) -> Result<(), Failure> {
     }
 }
 
-/// Tells the user something on the way. That it is not heard is no reason to stop.
+/// Writes a message to standard error. Ignores errors, which must not stop the program.
 pub(crate) fn aside(line: impl Display) {
     let mut line = line.to_string();
     if let Some(width) = width_of(io::stderr().is_terminal(), &Term::stderr()) {
         line = hanging(&line, width, ASIDE_INDENT);
     }
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", colored(&line));
 }
 
-/// Tells of warnings on the way, and of nothing else.
+/// Colors the first word of an error or a warning, if standard error is a terminal with colors and `NO_COLOR` is not set.
+pub(crate) fn colored(line: &str) -> String {
+    let heads = [("apus:", Color::Red), ("error:", Color::Red), ("warning:", Color::Yellow)];
+    for (head, color) in heads {
+        if let Some(text) = line.strip_prefix(head) {
+            let style = Style::new().fg(color).bold().for_stderr();
+            return format!("{}{text}", style.apply_to(head));
+        }
+    }
+    line.to_owned()
+}
+
+/// An observer that prints only warnings.
 pub(crate) struct Warnings;
 
 impl Observer for Warnings {
@@ -159,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_broken_hangs_below_its_beginning() {
+    fn continuation_rows_are_indented() {
         let text =
             "apus: one two three four five six seven\n  a command that stays in one line\nshort";
         assert_eq!(
@@ -177,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_broken_between_words_and_commands_are_not() {
+    fn prose_wraps_between_words_and_commands_stay_whole() {
         let text = "Verified: headers and proof of work\n    a command with words that must stay together\nshort";
         assert_eq!(
             wrapped(text, 24),

@@ -1,7 +1,7 @@
-//! `apus reindex`: a stopped node's chainstate, anew from its own blocks.
+//! `apus reindex`: rebuilds a stopped node's chainstate from the node's own blocks.
 //!
-//! A run like that of `apus sync`, which knows where everything is, goes by what the node's index
-//! has as valid, and keeps the node out while it lasts.
+//! The run is that of `apus sync`, but it finds all folders itself, uses the blocks that the node's index marks as
+//! valid, and keeps the node from starting meanwhile.
 
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use apus_chain::{BlockHash, Params};
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
 use apus_datadir::{BlocksFolder, DATADIR_LOCK, DatadirLock, LockError, read_index_flags};
 use apus_sync::{
-    Finding, FindingKind, Silent, SourceError, SyncError, UseIndex, Verify, look_at_index,
+    Finding, FindingKind, SilentObserver, SourceError, SyncError, UseIndex, Verify, look_at_index,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     let node = args.node.folders()?;
     expect_folders(&node)?;
     let NodeFolders { folder, blocks, .. } = &node;
-    // A node locks both, where its block files are elsewhere, too.
+    // If the block files are in a separate folder, a node locks both.
     let _locks =
         [DatadirLock::take(folder, DATADIR_LOCK)?, DatadirLock::take(&blocks.files, DATADIR_LOCK)?];
     expect_whole(folder, blocks)?;
-    let shunned = look_at_node_index(args, &node)?;
+    let marked = look_at_node_index(args, &node)?;
     let target = folder.join("chainstate");
-    // Coins are often on a faster disk, by a link: the new ones go there, too.
+    // The chainstate is often a link to a faster disk: write the new one there, too.
     let target = if target.is_symlink() {
         reach(&target)?;
         fs::canonicalize(&target).map_err(|error| Failure::io(&target, error))?
@@ -50,13 +50,14 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         ..RunJob::new(args.node.chain, source, &args.run)
     })?;
     let start = node.start_command();
-    let next = match shunned {
+    let next = match marked {
         None => {
-            format!("start the node, which goes on from block {}:\n  {start}", report.stop_height)
+            format!("start the node; it continues from block {}:\n  {start}", report.stop_height)
         }
         Some((finding, hash)) => format!(
-            "start the node, which goes on from block {}, and not over a block that it takes for invalid, which new \
-             coins do not change:\n  {start}\n  {}\n  If that block is valid, have the node judge it once more:\n  {}",
+            "start the node; it continues from block {}, but not past a block that it marked as invalid, which a \
+             new chainstate does not change:\n  {start}\n  {}\n  If that block is valid, make the node check it \
+             again:\n  {}",
             report.stop_height,
             line(&finding),
             node.reconsider_command(&hash)
@@ -65,9 +66,9 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     tell(&report, Some(next))
 }
 
-/// Fails where the node's block index would harm it whatever its coins are: new ones are of no use then, and what mends
-/// the index makes the coins anew as well. The block, if the index marks one as invalid that stands in the way of a
-/// chain of more work: whether it is invalid only its owner or a verification knows.
+/// Fails if the node's block index has problems that would harm the node with any coins: then a new chainstate does not
+/// help, and fixing the index rebuilds the coins, too. Returns the block, if any, that the index marks as invalid and
+/// that blocks a chain with more work: only the node's owner or a verification knows whether it is really invalid.
 fn look_at_node_index(
     args: &ReindexArgs,
     node: &NodeFolders,
@@ -84,34 +85,34 @@ fn look_at_node_index(
         now: now(),
         verifier: None,
         work: PathBuf::new(),
-        observer: &Silent,
+        observer: &SilentObserver,
         interrupt: &AtomicBool::new(false),
     })?;
-    let (shunned, harms): (Vec<_>, Vec<_>) =
+    let (marked, harms): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|finding| finding.kind == FindingKind::MarkedInvalid);
     if harms.is_empty() {
-        let shunned = shunned.into_iter().next();
-        return Ok(shunned.and_then(|finding| Some((finding.clone(), finding.first.hash?))));
+        let marked = marked.into_iter().next();
+        return Ok(marked.and_then(|finding| Some((finding.clone(), finding.first.hash?))));
     }
     let mut message = format!(
-        "the block index of the node of {} is not as it should be, which new coins would not mend:",
+        "{}: the node's block index has problems that a new chainstate does not fix:",
         args.node.datadir.display()
     );
-    for finding in harms.iter().chain(&shunned) {
+    for finding in harms.iter().chain(&marked) {
         message.push_str(&format!("\n{}\n  {}", line(finding), finding.remedy()));
     }
     Err(Failure::wrong(message))
 }
 
-/// The node must have all blocks, and not be in the middle of something.
+/// Fails if the node lacks blocks, or is in the middle of a reindex or of validating a snapshot.
 fn expect_whole(folder: &Path, blocks: &BlocksFolder) -> Result<(), Failure> {
     let index = blocks.index();
-    let useless = |error| Failure::from(SyncError::from(SourceError::Index(error)));
-    let flags = read_index_flags(&blocks.home).map_err(useless)?;
+    let unreadable = |error| Failure::from(SyncError::from(SourceError::Index(error)));
+    let flags = read_index_flags(&blocks.home).map_err(unreadable)?;
     if flags.reindexing {
         return Err(Failure::usage(format!(
-            "the node was stopped in the middle of -reindex, and its block index in {} is not whole: \
-             start the node and let it finish that first",
+            "the node was stopped in the middle of -reindex, so its block index in {} is incomplete: start the \
+             node, and let it finish -reindex first",
             index.display()
         )));
     }
@@ -121,7 +122,7 @@ fn expect_whole(folder: &Path, blocks: &BlocksFolder) -> Result<(), Failure> {
     let snapshot = folder.join(SNAPSHOT_CHAINSTATE);
     if snapshot.exists() {
         return Err(Failure::usage(format!(
-            "the node is going on from a snapshot, and has its coins in {}: let it finish, or \
+            "the node has not finished validating a snapshot, and has its coins in {}: let the node finish, or \
              remove that folder first",
             snapshot.display()
         )));

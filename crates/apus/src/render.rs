@@ -1,20 +1,20 @@
-//! Progress for people and programs: one observer that takes all events, keeps what the report needs, and shows them
-//! as a bar, as lines, as JSON, in a log and on a page.
+//! Progress for people and programs: one observer receives all events, records them for the report, and shows them as a
+//! bar, as lines, as JSON, in a log and on a page.
 
 mod bar;
 mod watch;
 
 pub(crate) use bar::{Canvas, ProgressBar};
-pub(crate) use watch::Watch;
+pub(crate) use watch::RunDisplay;
 
 use crate::allocator;
-use crate::course::{keep_every_other, takes_blocks, takes_of_peers};
+use crate::estimate::{keep_every_other, takes_blocks, takes_of_peers};
 use crate::machine;
 use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
 use crate::print::{self, aside};
-use crate::report::{CourseSample, PhaseReport, RunHistory, bytes, grouped};
-use crate::watched::{Note, ResourcesTaken, Shared, Stall, Watched, lock, worker_json};
+use crate::report::{PhaseReport, ProgressSample, RunHistory, bytes, grouped};
+use crate::status::{Note, ResourcesTaken, RunStatus, Stall, StatusLock, lock, worker_json};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
 use apus_sync::peers::network::NetworkStatus;
@@ -26,38 +26,37 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use watch::{RunLog, Style};
 
-/// How often a line is printed where there is no terminal.
+/// Interval between lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often a log says how far the run is.
+/// Interval between progress lines in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// And how often a line is printed while nothing happens.
+/// Interval between lines while the job waits at the tip.
 const WAITING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often peers are asked how they are.
+/// Interval between updates of the peers' status.
 const PEERS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often it is seen whether a run stands still.
+/// Interval between checks for a stall.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the course of a run is noted; doubled whenever there are too many points.
+/// Interval between recorded points of the progress; doubled whenever there are too many.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is said when the user has asked the run to end.
-const STOPPING: &str =
-    "Stopping; it is told in a moment what is kept. Another Ctrl-C ends the program at once.";
+/// Shown when the user has interrupted the job.
+const STOPPING: &str = "Stopping and saving progress... (Ctrl-C again to quit at once)";
 
-/// Points kept of a run's course.
+/// Maximum number of recorded points.
 const SAMPLES_MAX: usize = 2000;
 
-/// Shows events and remembers what the report needs.
+/// Shows events, and records them for the report.
 pub(crate) struct Renderer<'a> {
-    /// Where blocks come from peers.
+    /// The peers, if they are the source of blocks.
     peers: Option<&'a Peers<'a>>,
     style: Style,
     start: Instant,
-    shared: Shared,
+    shared: StatusLock,
     state: Mutex<RendererState>,
 }
 
@@ -71,9 +70,9 @@ struct RendererState {
     last_line: Instant,
     last_log: Instant,
     last_peers: Option<Instant>,
-    /// Whether it was said that the run stands still.
+    /// Whether the current stall was reported.
     stalled: bool,
-    /// The tip that it was said to wait at, and with how many peers.
+    /// The reached tip and the number of peers in the last report.
     waiting: Option<(Height, usize)>,
 }
 
@@ -81,20 +80,20 @@ struct RunningPhase {
     phase: Phase,
     start: Instant,
     cpu_start: f64,
-    /// As last told, for what is new.
+    /// The last reported progress, to compute the difference.
     last: Option<Progress>,
 }
 
-/// What is left when a run is over.
+/// The record of a job that is over.
 pub(crate) struct RunRecord {
     pub(crate) history: RunHistory,
-    /// What else was watched of it, and its log.
-    pub(crate) shared: Shared,
+    /// The last shared status.
+    pub(crate) shared: StatusLock,
     log: Option<RunLog>,
 }
 
 impl RunRecord {
-    /// Writes a last line into the log.
+    /// Writes a last line to the log.
     pub(crate) fn note(&mut self, kind: &'static str, text: &str) {
         let note = note_now(kind, text.to_owned());
         if let Some(log) = &mut self.log {
@@ -110,8 +109,8 @@ fn note_now(kind: &'static str, text: String) -> Note {
 }
 
 impl<'a> Renderer<'a> {
-    pub(crate) fn new(watch: Watch, peers: Option<&'a Peers<'a>>) -> Self {
-        let Watch { style, log, shared } = watch;
+    pub(crate) fn new(watch: RunDisplay, peers: Option<&'a Peers<'a>>) -> Self {
+        let RunDisplay { style, log, shared } = watch;
         let now = Instant::now();
         let state = RendererState {
             bar: None,
@@ -136,23 +135,23 @@ impl<'a> Renderer<'a> {
         renderer
     }
 
-    /// Does `work`, and sees meanwhile whether it stands still, which nobody tells.
+    /// Executes `work`, and checks for stalls in parallel, since no event reports one.
     pub(crate) fn beside<T>(&self, work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
-            // It goes when the work ends, however that is.
+            // The sender is dropped when the work ends or panics, which ends the thread.
             let (_over, ended) = channel::<()>();
             let tick = move || {
                 while ended.recv_timeout(TICK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     self.tick();
                 }
             };
-            // Without the thread a stall is not told.
+            // If the thread cannot start, stalls are not shown.
             let _ = thread::Builder::new().name("clock".to_owned()).spawn_scoped(scope, tick);
             work()
         })
     }
 
-    /// Time passes.
+    /// Updates time, peers and display between events.
     fn tick(&self) {
         let mut state = self.lock();
         let Some((phase, progress)) = state.phase.as_ref().map(|it| (it.phase, it.last)) else {
@@ -165,29 +164,29 @@ impl<'a> Renderer<'a> {
         let mut watched = self.watched();
         watched.look();
         let seconds = watched.seconds();
-        watched.course.tick(seconds);
+        watched.estimate.tick(seconds);
         let stall = watched.stall();
         if stall.is_some() != state.stalled {
             state.last_line = Instant::now() - LINE_INTERVAL;
         }
         self.show(&mut state, &watched, phase, progress.unwrap_or_default());
         drop(watched);
-        self.tell_stall(&mut state, phase, stall);
+        self.note_stall(&mut state, phase, stall);
     }
 
-    /// Notes that the run stands still, or that it goes on.
-    fn tell_stall(&self, state: &mut RendererState, phase: Phase, stall: Option<Stall>) {
+    /// Records and shows that the job has stalled or resumed.
+    fn note_stall(&self, state: &mut RendererState, phase: Phase, stall: Option<Stall>) {
         let before = std::mem::replace(&mut state.stalled, stall.is_some());
         match stall {
             Some(stall) if !before => {
                 self.note(state, "stalled", format!("{}: {stall}", phase.name()));
             }
-            None if before => self.note(state, "stalled", format!("{} goes on", phase.name())),
+            None if before => self.note(state, "stalled", format!("{} resumed", phase.name())),
             _ => {}
         }
     }
 
-    /// Ends the rendering.
+    /// Ends the display, and returns the record.
     pub(crate) fn into_record(self) -> RunRecord {
         let wall_seconds = self.start.elapsed().as_secs_f64();
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -201,15 +200,15 @@ impl<'a> Renderer<'a> {
     }
 
     fn lock(&self) -> MutexGuard<'_, RendererState> {
-        // A thread that panicked while it rendered left at worst a stale line.
+        // After a panic while rendering, at worst a line is stale.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watched(&self) -> MutexGuard<'_, Watched> {
+    fn watched(&self) -> MutexGuard<'_, RunStatus> {
         lock(&self.shared)
     }
 
-    /// Keeps what happened for the log and the page.
+    /// Records an event for the log and the page.
     fn note(&self, state: &mut RendererState, kind: &'static str, text: String) {
         let note = note_now(kind, text);
         if let Some(log) = &mut state.log {
@@ -223,7 +222,7 @@ impl<'a> Renderer<'a> {
             Style::Bar => {
                 let text = print::wrapped(text, Canvas::here().width);
                 match &mut state.bar {
-                    Some(bar) => bar.print(&text),
+                    Some(bar) => bar.print(&print::colored(&text)),
                     None => aside(text),
                 }
             }
@@ -232,8 +231,8 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// Says something, and keeps it.
-    fn tell(&self, state: &mut RendererState, kind: &'static str, text: String) {
+    /// Prints a text, and records it for the log and the page.
+    fn say_and_note(&self, state: &mut RendererState, kind: &'static str, text: String) {
         self.say(state, &text);
         self.note(state, kind, text);
     }
@@ -244,10 +243,10 @@ impl<'a> Renderer<'a> {
             ChainBy::Files { files, index } => {
                 (files, in_files(&format!("in {files} files"), index))
             }
-            ChainBy::Peers => (0, "by headers from peers".to_owned()),
+            ChainBy::Peers => (0, "found by headers from peers".to_owned()),
         };
         self.watched().chain_found = Some((height, tip));
-        self.tell(state, "chain", format!("chain of {height} blocks {how}: {tip}"));
+        self.say_and_note(state, "chain", format!("chain of {height} blocks {how}: {tip}"));
         self.json(serde_json::json!({
             "event": "chain", "height": height, "tip": tip.to_string(), "files": files
         }));
@@ -271,9 +270,9 @@ impl<'a> Renderer<'a> {
         let mut watched = self.watched();
         watched.tip = None;
         let seconds = watched.seconds();
-        watched.course.started(phase, seconds);
+        watched.estimate.started(phase, seconds);
         drop(watched);
-        self.note(state, "phase", format!("{} begins", phase.name()));
+        self.note(state, "phase", format!("{} started", phase.name()));
         self.json(serde_json::json!({"event": "started", "phase": phase.name()}));
     }
 
@@ -291,8 +290,8 @@ impl<'a> Renderer<'a> {
         });
         let mut watched = self.watched();
         let seconds = watched.seconds();
-        watched.course.ended(phase, seconds, of_input, worked);
-        watched.course.keep();
+        watched.estimate.ended(phase, seconds, of_input, worked);
+        watched.estimate.keep();
         drop(watched);
         let input =
             if of_input > 0 { format!(", input {}", bytes(of_input)) } else { String::new() };
@@ -303,8 +302,8 @@ impl<'a> Renderer<'a> {
         }));
     }
 
-    /// How long threads worked since. What a disk takes, and what other programs leave, the phases that follow wait for,
-    /// too; but not for what a line takes.
+    /// Returns the processor time used since `cpu_start`, or infinity if blocks come from files, so that all elapsed
+    /// time counts as work. A slow disk or other programs delay later phases just as much; a slow network does not.
     fn worked_seconds(&self, cpu_start: f64) -> f64 {
         match self.peers {
             Some(_) => cpu_seconds() - cpu_start,
@@ -313,7 +312,7 @@ impl<'a> Renderer<'a> {
     }
 
     fn progress(&self, state: &mut RendererState, phase: Phase, progress: Progress) {
-        // Going through the blocks once more, for hints, is not the run's course.
+        // The series excludes a further pass over the blocks to write hints.
         let once_more =
             || state.history.phases.iter().any(|ended| ended.phase == Phase::Connect.name());
         if phase == Phase::Connect || phase == Phase::Blocks && !once_more() {
@@ -328,8 +327,8 @@ impl<'a> Renderer<'a> {
         let mut watched = self.watched();
         watched.look();
         let seconds = watched.seconds();
-        watched.course.progress(phase, seconds, progress, cpu);
-        watched.course.keep();
+        watched.estimate.progress(phase, seconds, progress, cpu);
+        watched.estimate.keep();
         if matches!(phase, Phase::Blocks | Phase::Connect | Phase::Coins) {
             watched.coins = watched.coins.max(progress.coins);
         }
@@ -341,9 +340,9 @@ impl<'a> Renderer<'a> {
             };
         }
         self.show(state, &watched, phase, progress);
-        // This is told many times a second, and a line takes a look at what the system knows.
+        // Events arrive many times a second, and each line reads counters from the system.
         let due = state.last_log.elapsed() >= LOG_INTERVAL;
-        let step = watched.course.running().filter(|_| due);
+        let step = watched.estimate.running().filter(|_| due);
         let text = step.map(|step| bar::line(&watched, step));
         drop(watched);
         if let Some(text) = text {
@@ -352,9 +351,15 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// The bar, a line or an event about how far the run is.
-    fn show(&self, state: &mut RendererState, watched: &Watched, phase: Phase, progress: Progress) {
-        let Some(step) = watched.course.running() else { return };
+    /// Shows the progress as a bar, a line or an event.
+    fn show(
+        &self,
+        state: &mut RendererState,
+        watched: &RunStatus,
+        phase: Phase,
+        progress: Progress,
+    ) {
+        let Some(step) = watched.estimate.running() else { return };
         let of_peers = || watched.peers.as_ref().filter(|_| takes_of_peers(phase)).map(peers::line);
         match self.style {
             Style::Bar if machine::was_interrupted() => {
@@ -390,8 +395,8 @@ impl<'a> Renderer<'a> {
                     "peers": watched.peers.as_ref().map(all_peers),
                     "event": "progress", "phase": phase.name(),
                     "fraction": step.fraction(), "left_seconds": step.left_seconds(),
-                    "run_fraction": watched.course.fraction(),
-                    "run_left_seconds": watched.course.left_seconds(),
+                    "run_fraction": watched.estimate.fraction(),
+                    "run_left_seconds": watched.estimate.left_seconds(),
                     "blocks_rate": rate.blocks, "bytes_rate": rate.bytes,
                     "limited_by": watched.limited_by(),
                     "stalled": watched.stall().map(Stall::to_json),
@@ -421,13 +426,14 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// A line for each machine; beside a bar they stand below it.
+    /// Shows a line for each worker machine, below the bar if there is one.
     fn workers(&self, state: &mut RendererState, workers: Workers) {
         if self.style == Style::Lines && !workers.last {
             match workers.all.is_empty() {
-                true => {
-                    self.say(state, "no machine takes part yet: start `apus cluster work` on some")
-                }
+                true => self.say(
+                    state,
+                    "no worker machines yet: run `apus cluster work` on other machines",
+                ),
                 false => workers.all.iter().for_each(|it| self.say(state, &worker_line(it))),
             }
         }
@@ -440,11 +446,12 @@ impl<'a> Renderer<'a> {
         state.history.workers = Some(workers);
     }
 
-    /// At the tip nothing moves for minutes: what is said is said when it changes, and now and then.
+    /// Shows that the job waits at the tip. Nothing may happen for minutes, so this prints only changes, and otherwise
+    /// one line per [`WAITING_INTERVAL`].
     fn waiting(&self, state: &mut RendererState, height: Height, tip: BlockHash) {
         let status = self.peers.map(Peers::status).unwrap_or_default();
         let text = format!(
-            "at the tip, block {}, waiting for the next; {}",
+            "at the tip, block {}, waiting for the next block; {}",
             grouped(height.into()),
             peers::line(&status)
         );
@@ -460,9 +467,9 @@ impl<'a> Renderer<'a> {
             return;
         }
         if state.waiting.is_none() {
-            self.say(state, "at the tip: Ctrl-C ends the run, and writes what it is to write");
+            self.say(state, "at the tip: press Ctrl-C to write the outputs and stop");
         }
-        if state.waiting.is_none_or(|(told, _)| told != height) {
+        if state.waiting.is_none_or(|(shown, _)| shown != height) {
             self.note(state, "tip", format!("at the tip, block {height} ({tip})"));
         }
         (state.waiting, state.last_line) = (Some(now), Instant::now());
@@ -475,14 +482,14 @@ impl<'a> Renderer<'a> {
         }));
     }
 
-    /// Notes a point of the run's course; keeps every other one when there are too many.
+    /// Records a point of the progress. If there are too many, keeps every other one.
     fn sample(&self, state: &mut RendererState, progress: Progress) {
         let done = progress.blocks == progress.blocks_total;
         if state.last_sample.is_some_and(|last| last.elapsed() < state.sample_interval) && !done {
             return;
         }
         state.last_sample = Some(Instant::now());
-        state.history.series.push(CourseSample {
+        state.history.series.push(ProgressSample {
             seconds: self.start.elapsed().as_secs_f64(),
             height: progress.blocks,
             bytes: progress.bytes,
@@ -495,12 +502,16 @@ impl<'a> Renderer<'a> {
 
     fn disk_needed(&self, state: &mut RendererState, what: DiskUse, needed: u64, free: u64) {
         let (what, for_what) = match what {
-            DiskUse::Progress => ("progress", "progress"),
+            DiskUse::Progress => ("progress", "temporary files"),
             DiskUse::Extra { word, what } => (word, what),
         };
-        if needed >= DISK_TOLD {
+        if needed >= DISK_SHOWN_MIN {
             let (needed, free) = (bytes(needed), bytes(free));
-            self.tell(state, "disk", format!("up to {needed} of disk for {for_what}, {free} free"));
+            self.say_and_note(
+                state,
+                "disk",
+                format!("needs up to {needed} of disk for {for_what}; {free} free"),
+            );
         }
         self.json(serde_json::json!({
             "event": "disk", "for": what, "bytes": needed, "free": free
@@ -508,11 +519,11 @@ impl<'a> Renderer<'a> {
     }
 }
 
-/// So many machines have a line below a bar.
+/// Maximum number of worker machines shown below a bar.
 const WORKERS_BELOW: usize = 16;
 
-/// Less room on a disk is not worth a line.
-const DISK_TOLD: u64 = 1_000_000_000;
+/// Disk needs below this are not shown.
+const DISK_SHOWN_MIN: u64 = 1_000_000_000;
 
 fn in_files(files: &str, index: bool) -> String {
     let how = if index { "by Core's block index" } else { "by their headers" };
@@ -521,11 +532,11 @@ fn in_files(files: &str, index: bool) -> String {
 
 impl Observer for Renderer<'_> {
     fn event(&self, event: Event) {
-        // Segments are told by all threads, and nothing but the page shows them.
+        // All threads report segments, and only the page shows them, so these events skip the renderer's lock.
         match event {
-            Event::Segment(range, to) => return self.watched().course.map.note(range, to),
-            Event::Segments(segments) => return self.watched().course.map.begin(segments),
-            Event::Ahead(phase, progress) => return self.watched().course.ahead(phase, progress),
+            Event::Segment(range, to) => return self.watched().estimate.map.note(range, to),
+            Event::Segments(segments) => return self.watched().estimate.map.begin(segments),
+            Event::Ahead(phase, progress) => return self.watched().estimate.ahead(phase, progress),
             _ => {}
         }
         let mut state = self.lock();
@@ -543,15 +554,15 @@ impl Observer for Renderer<'_> {
             Event::Waiting { height, tip } => self.waiting(&mut state, height, tip),
             Event::Tip { height, tip } => {
                 self.watched().chain_found = Some((height, tip));
-                self.tell(&mut state, "tip", format!("new tip at height {height}: {tip}"));
+                self.say_and_note(&mut state, "tip", format!("new tip at height {height}: {tip}"));
                 self.json(serde_json::json!({
                     "event": "tip", "height": height, "tip": tip.to_string()
                 }));
             }
             Event::Resumed { segments, of } => {
                 state.history.segments_resumed = segments;
-                let text = format!("going on: {segments} of {of} segments are done");
-                self.tell(&mut state, "resumed", text);
+                let text = format!("resuming: {segments} of {of} segments done already");
+                self.say_and_note(&mut state, "resumed", text);
                 self.json(serde_json::json!({
                     "event": "resumed", "segments": segments, "of": of
                 }));

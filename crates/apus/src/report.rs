@@ -1,10 +1,10 @@
-//! [`RunReport`]: what a run did, for people and for programs.
+//! [`RunReport`]: the report of a finished job, for people and for programs.
 //!
 //! The JSON form is a contract (`docs/formats/report.md`): plots, benchmarks and tests read it.
 
 mod parts;
 
-pub(crate) use apus_sync::numbers::grouped;
+pub(crate) use apus_sync::numbers::{bytes, grouped};
 pub(crate) use parts::{
     FailedReport, ForestReport, ProofsReport, WrittenFile, is_failed_report, leave_failed,
     write_report,
@@ -15,7 +15,7 @@ use crate::print::hex;
 use apus_chain::Network;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
-    ChainEnd, DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, Validation, Workers,
+    ChainEnd, DatadirBlocks, Engine, FolderKind, Outcome, UnanchoredBlocks, Validation, Workers,
     WrittenFolder,
 };
 use parts::Cluster;
@@ -23,10 +23,10 @@ use serde::Serialize;
 use std::fmt;
 use std::path::Path;
 
-/// Version of the JSON form. New fields do not change it; another meaning of one does.
+/// Version of the JSON form. New fields do not change it; a new meaning of a field does.
 pub(crate) const VERSION: u32 = 1;
 
-/// A finished run.
+/// The report of a finished job.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct RunReport {
     pub(crate) version: u32,
@@ -34,92 +34,92 @@ pub(crate) struct RunReport {
     pub(crate) chain: &'static str,
     pub(crate) engine: &'static str,
     pub(crate) validation: &'static str,
-    /// Of the blocks up to the hints' stop height; null where there were no hints.
+    /// The kind of aggregate over the blocks up to the hints' stop height; null without hints.
     pub(crate) aggregate: Option<&'static str>,
     pub(crate) stop_height: u32,
     pub(crate) stop_hash: String,
-    /// The first height that was connected in order, by every rule; null where none was.
+    /// The first height that was connected in order, under every rule; null if none was.
     pub(crate) connected_from: Option<u32>,
-    /// Blocks whose scripts were run.
+    /// Number of blocks whose scripts were run.
     pub(crate) script_blocks: u64,
-    /// Height of the most-work chain that was found.
+    /// Height of the most-work chain that the run found.
     pub(crate) tip_height: u32,
     /// `txouts` of gettxoutsetinfo.
     pub(crate) coins: u64,
-    /// `transactions` of gettxoutsetinfo: those with at least one coin left.
-    /// Null where no set was kept, as the two hashes are.
+    /// `transactions` of gettxoutsetinfo: the number of transactions with at least one unspent coin. Null, like the two
+    /// hashes, if the run kept no set.
     pub(crate) coin_transactions: Option<u64>,
     pub(crate) bogosize: u64,
     pub(crate) total_amount_sat: u64,
-    /// As gettxoutsetinfo shows it.
+    /// In gettxoutsetinfo's format.
     pub(crate) muhash: Option<String>,
-    /// As gettxoutsetinfo shows it.
+    /// In gettxoutsetinfo's format.
     pub(crate) hash_serialized_3: Option<String>,
-    /// The Utreexo forest, where `--out utreexo:FILE` was given, and with the engine that goes by proofs.
+    /// The Utreexo forest, with `--out utreexo:FILE` and with the engine `utreexo`.
     pub(crate) utreexo: Option<ForestReport>,
-    /// The proofs that were made, by `apus utreexo prove`.
+    /// The proofs that `apus utreexo prove` made.
     pub(crate) proofs: Option<ProofsReport>,
     pub(crate) verified: VerifiedRules,
-    /// What was taken for granted, in words.
+    /// The assumptions that the result depends on, in words.
     pub(crate) assumed: Vec<String>,
-    /// Blocks under hints that Bitcoin Core would have checked: what `--assumevalid hints` stands
-    /// for here; null where there were none.
+    /// Blocks under hints that Bitcoin Core would have checked, and that `--assumevalid hints` assumed valid; null if
+    /// there were none.
     pub(crate) assume_hinted_valid: Option<AssumedBlocks>,
-    /// Whether Bitcoin Core's own table of snapshots has this very set.
+    /// Whether Bitcoin Core's assumeutxo table has this set.
     pub(crate) in_assumeutxo_table: bool,
     pub(crate) blocks: u64,
     pub(crate) transactions: u64,
-    /// Inputs that spend a coin.
+    /// Inputs that spend a coin; excludes coinbases.
     pub(crate) inputs: u64,
     pub(crate) outputs: u64,
     /// Bytes of blocks.
     pub(crate) bytes: u64,
     pub(crate) hints: Option<HintsReport>,
-    /// Null where blocks came from files.
+    /// Statistics of the peers; null if blocks came from files.
     pub(crate) peers: Option<PeersReport>,
-    /// The machines that took part; null where this one did all.
+    /// The worker machines' shares; null if this machine worked alone.
     pub(crate) cluster: Option<Cluster>,
-    /// Files that were written.
+    /// The files written.
     pub(crate) files: Vec<WrittenFile>,
-    /// Folders that were written for Bitcoin Core.
+    /// The folders written for Bitcoin Core.
     pub(crate) folders: Vec<FolderReport>,
     pub(crate) wall_seconds: f64,
     pub(crate) cpu_seconds: f64,
     pub(crate) rss_peak_bytes: Option<u64>,
     pub(crate) threads: usize,
     pub(crate) dbcache_mib: u64,
-    /// Segments that earlier starts had finished.
+    /// Number of segments that earlier starts finished.
     pub(crate) segments_resumed: usize,
     pub(crate) phases: Vec<PhaseReport>,
-    pub(crate) series: Vec<CourseSample>,
+    pub(crate) series: Vec<ProgressSample>,
     pub(crate) warnings: Vec<String>,
-    /// Those of them that people read once more at the end.
+    /// Warnings to repeat at the end, for people.
     #[serde(skip)]
     lasting: Vec<String>,
     pub(crate) program: Program,
     pub(crate) machine: Machine,
 }
 
-/// What was proven.
+/// The rules that the run verified.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct VerifiedRules {
-    /// Every block rule that needs no coins, headers and proof of work included.
+    /// Every block rule that needs no coins, including headers and proof of work.
     pub(crate) blocks: bool,
-    /// That all blocks have the witnesses that they commit to.
+    /// Blocks have the witnesses that they commit to.
     pub(crate) witnesses: bool,
     /// Scripts and signatures.
     pub(crate) scripts: bool,
     /// No block spends more than its inputs hold, or claims more than subsidy and fees.
     pub(crate) amounts: bool,
-    /// Coins are created before they are spent, and mature.
+    /// Coins are created before they are spent, and coinbases are mature.
     pub(crate) order: bool,
-    /// Every coin spent existed and was spent once.
+    /// Every spent coin existed and was spent once.
     pub(crate) aggregate: bool,
-    /// What was never spent is no more than all subsidies.
+    /// The unspent amount is at most the sum of all subsidies.
     pub(crate) supply: bool,
-    /// No transaction id twice (BIP-30).
+    /// No duplicate transaction ids (BIP-30).
     pub(crate) bip30: bool,
-    /// The chain has the work that the real one is known to have at least.
+    /// The chain has at least the real chain's known minimum of work.
     pub(crate) minimum_chain_work: bool,
 }
 
@@ -127,7 +127,7 @@ impl VerifiedRules {
     fn of(outcome: &Outcome) -> Self {
         let Validation { hints, connected_from, scripts, unseen_witnesses, .. } =
             &outcome.validation;
-        // BIP-30 and the supply follow from each coin's having been created and spent once.
+        // If each coin was created and spent once, BIP-30 and the supply limit hold, too.
         let proven = hints.aggregate != Some(AggregateKind::None);
         let all_connected = *connected_from == Some(1);
         Self {
@@ -144,14 +144,14 @@ impl VerifiedRules {
     }
 }
 
-/// Blocks that were taken for valid because the user said so.
+/// Blocks assumed valid on the user's request.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct AssumedBlocks {
     pub(crate) first_height: u32,
     pub(crate) last_height: u32,
-    /// Why Core would have run the scripts of the last one.
+    /// Why Core would have run the scripts of the last such block.
     pub(crate) reason: String,
-    /// All of it for people.
+    /// The complete warning, for people.
     #[serde(skip)]
     text: String,
 }
@@ -163,7 +163,7 @@ impl fmt::Display for AssumedBlocks {
 }
 
 impl AssumedBlocks {
-    fn of(blocks: &Unanchored) -> Self {
+    fn of(blocks: &UnanchoredBlocks) -> Self {
         Self {
             first_height: blocks.first,
             last_height: blocks.last,
@@ -183,59 +183,59 @@ pub(crate) struct HintsReport {
     pub(crate) sha256: String,
 }
 
-/// What this start got from peers.
+/// Blocks received from peers in this start, and the peers.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct PeersReport {
-    /// Bytes of blocks that were of use.
+    /// Bytes of blocks that were used.
     pub(crate) taken_bytes: u64,
-    /// Bytes of blocks that were not: others were faster, or there was no room.
+    /// Bytes of unneeded blocks: another peer was faster, or memory was short.
     pub(crate) unneeded_bytes: u64,
-    /// Copies of blocks that were not what their headers say.
+    /// Copies of blocks that did not match their headers.
     pub(crate) damaged_copies: u64,
-    /// Peers that were parted with for what they did.
+    /// Peers disconnected for misbehaving.
     pub(crate) dropped_peers: u64,
-    /// Those that were there at the end.
+    /// The peers connected at the end.
     pub(crate) connected: Vec<PeerReport>,
 }
 
-/// A peer.
+/// A connected peer.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct PeerReport {
     pub(crate) address: String,
     pub(crate) user_agent: String,
     pub(crate) encrypted: bool,
-    /// Whether it had connected to us.
+    /// Whether the peer had connected to us.
     pub(crate) inbound: bool,
     pub(crate) blocks_given: u64,
     pub(crate) bytes_given: u64,
 }
 
-/// A folder for Bitcoin Core.
+/// A folder written for Bitcoin Core.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct FolderReport {
     /// `chainstate` or `datadir`.
     pub(crate) kind: &'static str,
     pub(crate) path: String,
-    /// Of a data directory, whether it has the last blocks with their undo data alone.
+    /// Whether a data directory has only the last blocks and their undo data.
     pub(crate) pruned: bool,
-    /// Of the tables of the chainstate.
+    /// Bytes of the chainstate's tables.
     pub(crate) chainstate_bytes: u64,
-    /// Coins that another implementation read back before the folder got its name; their number
-    /// and `hash_serialized_3` are the set's.
+    /// Coins that an independent reader read back before the folder got its name. Their number and
+    /// `hash_serialized_3` match the set's.
     pub(crate) coins_read_back: u64,
-    /// Coins that the same implementation found when it was asked for them one by one, as a node asks;
-    /// as many that are not there it did not find.
+    /// Coins that the independent reader looked up one by one, as a node does, and found. It also looked up as many
+    /// coins that do not exist, and found none.
     pub(crate) coins_looked_up: u64,
-    /// Entries of the block index that the same implementation read back, each compared with the
-    /// chain; 0 where there is none.
+    /// Entries of the block index that the independent reader read back and compared with the chain; 0 without an
+    /// index.
     pub(crate) index_entries_read_back: u64,
-    /// Blocks that lay where the index says, with every byte bound to their headers.
+    /// Blocks that the reader found at the positions in the index; it checked every byte against their headers.
     pub(crate) blocks_read_back: u64,
-    /// Blocks whose undo data lay where the index says, of the coins that the block spends.
+    /// Blocks whose undo data the reader found at the positions in the index, with the coins that the block spends.
     pub(crate) undo_read_back: u64,
-    /// How many of these are the last blocks, without a gap.
+    /// Length of the unbroken range of such blocks that ends at the last block.
     pub(crate) undo_at_end: u64,
-    /// Where the folder went that was there before.
+    /// New name of the folder that this one replaced.
     pub(crate) moved_to: Option<String>,
 }
 
@@ -266,31 +266,30 @@ impl fmt::Display for FolderReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Written: {} ({}); all {} coins read back by another implementation, same hash.",
+            "Written: {} ({}). An independent reader read back all {} coins and got the same hash.",
             self.path,
             bytes(self.chainstate_bytes),
             grouped(self.coins_read_back)
         )?;
         if self.index_entries_read_back > 0 {
             let entries = grouped(self.index_entries_read_back);
-            write!(f, " So were all {entries} entries of the block index, as the chain has them")?;
+            write!(f, " It read back all {entries} entries of the block index")?;
             let (blocks, undo) = (grouped(self.blocks_read_back), grouped(self.undo_read_back));
             match self.blocks_read_back {
-                0 => write!(f, ".")?,
-                _ => write!(
-                    f,
-                    ", and where they say, {blocks} blocks and the undo data of {undo}, all intact."
-                )?,
+                0 => write!(f, ", which match the chain.")?,
+                _ => {
+                    write!(f, ", {blocks} blocks and the undo data of {undo} blocks, all intact.")?
+                }
             }
         }
         match &self.moved_to {
-            Some(path) => write!(f, " What was there before is in {path}."),
+            Some(path) => write!(f, " The old folder is now {path}."),
             None => Ok(()),
         }
     }
 }
 
-/// One phase of a run.
+/// A phase of a job.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct PhaseReport {
     pub(crate) phase: &'static str,
@@ -300,33 +299,33 @@ pub(crate) struct PhaseReport {
     pub(crate) bytes: u64,
 }
 
-/// A point of a run's course. Out of order, the height counts blocks processed.
+/// A point of a job's progress. If blocks are processed in any order, the height is their number.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct CourseSample {
+pub(crate) struct ProgressSample {
     pub(crate) seconds: f64,
     pub(crate) height: u64,
     pub(crate) bytes: u64,
 }
 
-/// What happened in a run, whether it goes on, is done or failed.
+/// The events of a running, finished or failed job, up to now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunHistory {
     pub(crate) wall_seconds: f64,
-    /// Segments that earlier starts had finished.
+    /// Number of segments that earlier starts finished.
     pub(crate) segments_resumed: usize,
-    /// Phases that ended.
+    /// The phases that ended.
     pub(crate) phases: Vec<PhaseReport>,
-    pub(crate) series: Vec<CourseSample>,
+    pub(crate) series: Vec<ProgressSample>,
     pub(crate) warnings: Vec<String>,
-    /// Those of them that people read once more at the end.
+    /// Warnings to repeat at the end, for people.
     pub(crate) lasting: Vec<String>,
-    /// Where other machines take part, what was last heard of them.
+    /// The last status of the worker machines, if there are any.
     pub(crate) workers: Option<Workers>,
-    /// The phase that had begun and not ended, of a run that failed.
+    /// The phase in which the job failed, if any.
     pub(crate) phase: Option<&'static str>,
 }
 
-/// What else the caller that ran it knows.
+/// Facts for the report that the caller supplies.
 pub(crate) struct Circumstances {
     pub(crate) network: Network,
     pub(crate) threads: usize,
@@ -337,7 +336,7 @@ pub(crate) struct Circumstances {
     pub(crate) proofs: Option<ProofsReport>,
 }
 
-/// A hash kept in internal order, as people see it.
+/// Formats a hash in hex, in display order (bytes reversed).
 pub(crate) fn display_hash(bytes: &[u8; 32]) -> String {
     bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -410,7 +409,7 @@ impl RunReport {
 }
 
 impl RunReport {
-    /// What was checked, in words.
+    /// Lists the verified rules in words.
     fn verified(&self) -> String {
         let mut checked = vec!["headers and proof of work"];
         checked.push(match self.verified.witnesses {
@@ -418,10 +417,10 @@ impl RunReport {
             false => "every block rule that needs neither spent coins nor witnesses",
         });
         if self.verified.order {
-            checked.push("that each coin spent existed, was mature and was spent once");
+            checked.push("that each spent coin existed, was mature and was spent once");
             checked.push("amounts, subsidies and relative lock times");
         } else if self.verified.aggregate {
-            checked.push("that each coin spent existed and was spent once");
+            checked.push("that each spent coin existed and was spent once");
         }
         if self.verified.bip30 {
             checked.extend(["BIP-30", "the supply"]);
@@ -433,13 +432,13 @@ impl RunReport {
         }
         let mut text = checked.join(", ");
         if !self.verified.bip30 {
-            text.push_str(". Not the coins");
+            text.push_str(". Not verified: the coins");
         }
         text
     }
 }
 
-/// Whether a file is the report of a run that succeeded, whatever run's.
+/// Whether a file is the report of any successful job.
 pub(crate) fn is_report(path: &Path) -> bool {
     let json = parts::json(path).unwrap_or_default();
     ["version", "stop_hash", "verified"].iter().all(|field| json.get(field).is_some())
@@ -447,7 +446,7 @@ pub(crate) fn is_report(path: &Path) -> bool {
 
 fn assumed(validation: &Validation, chain: &ChainEnd) -> Vec<String> {
     let mut assumed = Vec::new();
-    // With undo data every rule about coins is applied.
+    // With undo data, every rule about coins was checked.
     if let Some(aggregate) = validation.hints.aggregate.filter(|it| *it != AggregateKind::Coins) {
         let up_to = match validation.connected_from {
             Some(from) => format!(" up to height {}", from - 1),
@@ -460,79 +459,67 @@ fn assumed(validation: &Validation, chain: &ChainEnd) -> Vec<String> {
                  fees"
             ),
             format!(
-                "coins are created in no later block than they are spent in, coinbases are mature, \
-                 relative lock times and signature operations of spent coins are within the \
+                "no coin is spent in an earlier block than it is created in, coinbases are mature, \
+                 and relative lock times and signature operations of spent coins are within the \
                  rules{up_to}"
             ),
         ]);
         if aggregate == AggregateKind::None {
             assumed.push(
-                "the hints are right: nothing was added up, so the set is not proven".to_owned(),
+                "the hints are right: without an aggregate, nothing proves the set".to_owned(),
             );
         }
     }
     if validation.scripts.assumed > 0 {
         assumed.push(format!(
-            "scripts and signatures of {} connected blocks are valid, which are ancestors of the \
+            "scripts and signatures of {} connected blocks are valid, because these blocks are ancestors of the \
              assumed-valid block",
             validation.scripts.assumed
         ));
     }
     if validation.unseen_witnesses > 0 {
         assumed.push(format!(
-            "{} blocks whose scripts are taken for valid commit to witnesses that go with them, and \
-             are within the limits with these (--witnesses check looks)",
+            "{} blocks with assumed-valid scripts match their witness commitments, and are within \
+             the limits with their witnesses (use --witnesses check to verify)",
             validation.unseen_witnesses
         ));
     }
     if !chain.enough_work {
         assumed.push(
-            "this is the real chain although it has less work than the real one is known to have"
+            "this is the real chain, although it has less work than the real chain is known to have"
                 .to_owned(),
         );
     }
     assumed
 }
 
-/// Hashes of the set, MuHash and `hash_serialized_3`, or why they are not there.
+/// Returns the hashes of the set, MuHash and `hash_serialized_3`, or why they are missing.
 fn set_hashes(report: &RunReport) -> [String; 2] {
-    let no_set = || "not known: no set was kept".to_owned();
+    let no_set = || "unknown: no set was kept".to_owned();
     let Some(serialized) = report.hash_serialized_3.clone() else { return [no_set(), no_set()] };
     let muhash = report.muhash.clone();
-    [muhash.unwrap_or_else(|| "not computed: give --muhash".to_owned()), serialized]
+    [muhash.unwrap_or_else(|| "not computed: add --muhash".to_owned()), serialized]
 }
 
-/// Bitcoins with all eight decimals.
+/// Formats an amount in bitcoins, with all eight decimals.
 pub(crate) fn bitcoins(satoshi: u64) -> String {
     format!("{}.{:08}", satoshi / 100_000_000, satoshi % 100_000_000)
 }
 
-/// Bytes in the largest unit that keeps them above one.
-pub(crate) fn bytes(count: u64) -> String {
-    let mut value = count as f64;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if value < 1000.0 {
-            return if unit == "B" { format!("{count} B") } else { format!("{value:.1} {unit}") };
-        }
-        value /= 1000.0;
-    }
-    format!("{value:.2} TB")
-}
-
 impl RunReport {
-    /// What did the blocks, and on what.
-    fn way(&self) -> String {
+    /// The engine, and what it used.
+    fn engine_words(&self) -> String {
         let on = match (self.engine, self.aggregate) {
             ("swiftsync", Some("coins")) => {
                 "hints and undo data, every rule in one pass".to_owned()
             }
             ("swiftsync", _) => match self.connected_from {
-                Some(height) => format!("hints, and from block {height} on by utxo"),
-                None => "hints alone".to_owned(),
+                Some(height) => format!("hints, then utxo from block {height} on"),
+                None => "hints only".to_owned(),
             },
-            ("mergesync", _) => "blocks alone, in any order".to_owned(),
-            ("utreexo", _) => "blocks and proofs, range by range in any order".to_owned(),
-            _ => "blocks alone, in ascending height".to_owned(),
+            ("mergesync", _) => "blocks only, in any order".to_owned(),
+            ("utreexo", _) => "blocks and proofs, in block ranges in any order".to_owned(),
+            _ => "blocks only, in ascending height".to_owned(),
         };
         format!("{}: {on}", self.engine)
     }
@@ -553,13 +540,13 @@ impl fmt::Display for RunReport {
             )?;
         }
         let cpu = format!("{:.2}", self.cpu_seconds);
-        // Phases go over the same blocks more than once: what they took in is nothing to add up.
-        writeln!(f, "{:<10} {:>10.3} {cpu:>10}", "all", self.wall_seconds)?;
+        // Several phases read the same blocks, so the sum of their inputs means nothing.
+        writeln!(f, "{:<10} {:>10.3} {cpu:>10}", "total", self.wall_seconds)?;
         writeln!(f)?;
         let rss = self.rss_peak_bytes.map_or_else(|| "unknown".to_owned(), bytes);
         for (name, value) in [
             ("chain", self.chain.to_owned()),
-            ("computed by", self.way()),
+            ("engine", self.engine_words()),
             ("stop height", self.stop_height.to_string()),
             ("blocks", format!("{} ({})", grouped(self.blocks), bytes(self.bytes))),
             ("transactions", grouped(self.transactions)),
@@ -569,7 +556,7 @@ impl fmt::Display for RunReport {
         ] {
             writeln!(f, "{name:<18} {value}")?;
         }
-        // With its name before it a hash would be wider than a terminal.
+        // Hashes have lines of their own: after a name they would be wider than a terminal.
         let [muhash, serialized] = set_hashes(self);
         for (name, hash) in [
             ("stop block", self.stop_hash.clone()),
@@ -587,11 +574,11 @@ impl fmt::Display for RunReport {
             write!(f, "Assumed: {}.", self.assumed.join("; "))?;
         }
         if self.in_assumeutxo_table {
-            write!(f, "\nBitcoin Core's own table of snapshots has this very set.")?;
+            write!(f, "\nThis set is in Bitcoin Core's assumeutxo table.")?;
         }
         self.files.iter().try_for_each(|file| write!(f, "\n{file}"))?;
         self.folders.iter().try_for_each(|folder| write!(f, "\n{folder}"))?;
-        // It was told first, and much of a long run came since.
+        // The sync printed them when they occurred, perhaps hours ago.
         self.lasting.iter().try_for_each(|warning| write!(f, "\nWarning: {warning}."))
     }
 }
@@ -605,10 +592,6 @@ mod tests {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_234_567), "1,234,567");
-        assert_eq!(bytes(999), "999 B");
-        assert_eq!(bytes(1_500), "1.5 kB");
-        assert_eq!(bytes(750_000_000_000), "750.0 GB");
-        assert_eq!(bytes(7_500_000_000_000), "7.50 TB");
         assert_eq!(bitcoins(1_139_999_752_789), "11399.99752789");
     }
 }

@@ -1,4 +1,4 @@
-//! `apus snapshot`: info, verify.
+//! `apus snapshot`: inspects and verifies snapshots.
 
 use crate::args::{
     AssumeArgs, ConnectArgs, HintsArg, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs,
@@ -25,7 +25,7 @@ pub(crate) fn command(args: &SnapshotArgs) -> Result<(), Failure> {
     }
 }
 
-/// Reads a whole snapshot.
+/// Reads a snapshot completely.
 fn read(
     input: &InputFile,
     network: Option<Network>,
@@ -71,15 +71,13 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
             known.height,
             display_hash(&known.hash_serialized)
         ),
-        None => {
-            "a block that Bitcoin Core has no set for; `apus snapshot verify` checks it against \
+        None => "a set that Bitcoin Core does not know; `apus snapshot verify` checks it against \
                  blocks"
-                .to_owned()
-        }
+            .to_owned(),
     };
     let muhash = info
         .muhash
-        .map_or_else(|| "not computed: give --muhash".to_owned(), |muhash| display_hash(&muhash.0));
+        .map_or_else(|| "not computed: add --muhash".to_owned(), |muhash| display_hash(&muhash.0));
     for (name, value) in [
         ("file", args.file.named().display().to_string()),
         ("chain", info.network.to_string()),
@@ -99,8 +97,8 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Uses the snapshot as hints: if the chain's blocks lead to a set of just these names, that set
-/// is computed from the blocks alone, and its hash must be the snapshot's.
+/// Uses the snapshot as hints: if exactly the outpoints that it lists stay unspent in the chain's blocks, Apus computes
+/// their coins from the blocks alone, and the set's hash must match the snapshot's.
 fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
     let hints = HintsArg::Snapshot(args.file.clone());
     let proof = RunJob::proof(&args.source, &hints, None, args.proof.aggregate, &args.run);
@@ -119,8 +117,8 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
     let of_blocks = report.hash_serialized_3.as_deref().unwrap_or_default();
     if hash != of_blocks {
         return Err(Failure::wrong(format!(
-            "{}: the snapshot's coins have the right names but not the right contents: its \
-             hash_serialized_3 is {hash}, that of the blocks {of_blocks}",
+            "{}: the snapshot has the right outpoints but not the right contents: its hash_serialized_3 is \
+             {hash}, the blocks produce {of_blocks}",
             args.file.named().display()
         )));
     }
@@ -129,10 +127,6 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
         args.file.named().display(),
         report.stop_height,
         report.stop_hash,
-        if connect.is_some() {
-            "These blocks obey the rules that were asked for."
-        } else {
-            NOT_ASKED
-        }
+        if connect.is_some() { "These blocks obey the requested rules." } else { NOT_ASKED }
     ))
 }

@@ -1,13 +1,13 @@
-//! Words of Bitcoin Core's command line that are written otherwise here, or mean something else, and
-//! words of parts that this program lacks: what the user who gives them is told.
+//! Advice about options and commands of Bitcoin Core that Apus spells or interprets differently, and about features
+//! that this build lacks.
 //!
-//! Only asked where a line was refused, so nothing that is right is ever commented on.
+//! Apus uses this module only after it refused a line, so valid lines get no advice.
 
 use apus_chain::Network;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
-/// Features that not every program has.
+/// Features that a build may lack.
 const FEATURES: [(&str, bool); 4] = [
     ("cluster", cfg!(feature = "cluster")),
     ("remote-coins", cfg!(feature = "remote-coins")),
@@ -15,7 +15,7 @@ const FEATURES: [(&str, bool); 4] = [
     ("web", cfg!(feature = "web")),
 ];
 
-/// What to write instead of the word that clap stumbled over, if it is one of Core's.
+/// Returns advice about the word that clap refused; `None` if there is none.
 pub(crate) fn advice(error: &clap::Error, words: impl Iterator<Item = OsString>) -> Option<String> {
     if let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand) {
         return of_command(command);
@@ -35,8 +35,8 @@ pub(crate) fn advice(error: &clap::Error, words: impl Iterator<Item = OsString>)
     words.iter().find_map(|word| of_word(word, refused))
 }
 
-/// `refused` is what clap names: a long option without its value, or the first letter of a word that
-/// has one dash.
+/// Returns advice about a word. clap reports as `refused` a long option without its value, or the first letter of a
+/// word with one dash.
 fn of_word(word: &str, refused: &str) -> Option<String> {
     let name = word.trim_start_matches('-').split('=').next().unwrap_or_default();
     let dashes = word.len() - word.trim_start_matches('-').len();
@@ -51,20 +51,20 @@ fn of_word(word: &str, refused: &str) -> Option<String> {
     let instead = of_name(name);
     match (dashes, instead) {
         (_, Some(instead)) => Some(format!("unexpected argument '{word}': {instead}")),
-        (1, None) => Some(format!(
-            "unexpected argument '{word}': options have two dashes here, as in -{word}"
-        )),
+        (1, None) => {
+            Some(format!("unexpected argument '{word}': options take two dashes, as in -{word}"))
+        }
         _ => None,
     }
 }
 
-/// Commands that are in another program, or in a feature.
+/// Returns advice about a command that belongs to another program, or to a feature.
 fn of_command(name: &str) -> Option<String> {
     let feature = match name {
         "bench" => {
             return Some(
-                "'apus bench' is a program of its own now, apus-bench: `cargo build --release -p \
-                 apus-bench` builds it, and what followed 'bench' follows its name"
+                "'apus bench' is now a separate program, apus-bench: build it with `cargo build --release -p \
+                 apus-bench`, and pass it the arguments that followed 'bench'"
                     .to_owned(),
             );
         }
@@ -77,19 +77,19 @@ fn of_command(name: &str) -> Option<String> {
     Some(format!("unrecognized subcommand '{name}': {why}"))
 }
 
-/// Values that are in a feature.
+/// Returns advice about a value that only a feature provides.
 fn of_value(value: &str) -> Option<String> {
     let why = without(Some(value).filter(|it| *it == "utreexo")?, &FEATURES)?;
     Some(format!("invalid value '{value}': {why}"))
 }
 
-/// What to say of a feature that this program lacks.
+/// Returns advice about a feature that this build lacks.
 #[cfg(feature = "cluster")]
 pub(crate) fn lacking_feature(feature: &str) -> Option<String> {
     without(feature, &FEATURES)
 }
 
-/// What to say of an option, or a kind of output, that is in a feature which this program lacks.
+/// Returns advice about an option or a kind of output that needs a feature which this build lacks.
 pub(crate) fn lacking(option: &str) -> Option<String> {
     let feature = match option.split(['-', ':']).next() {
         Some("coins") => "remote-coins",
@@ -103,14 +103,13 @@ pub(crate) fn lacking(option: &str) -> Option<String> {
 fn without(feature: &str, features: &[(&str, bool)]) -> Option<String> {
     features.contains(&(feature, false)).then(|| {
         format!(
-            "this program was built without the feature {feature}. The Debian package and the \
-             container have it, and so has what `cargo install --locked --path crates/apus \
-             --features extras` builds"
+            "this build lacks the feature {feature}. The Debian package and the container have it, or build it \
+             with `cargo install --locked --path crates/apus --features extras`"
         )
     })
 }
 
-/// Options that are another one here, or in a feature.
+/// Returns advice about an option that has another name here, or needs a feature.
 fn of_name(name: &str) -> Option<String> {
     let chain = match name {
         "testnet" => Some(Network::Testnet3),
@@ -118,17 +117,17 @@ fn of_name(name: &str) -> Option<String> {
         _ => name.parse().ok(),
     };
     if let Some(chain) = chain {
-        return Some(format!("the chain is chosen by --chain {chain}"));
+        return Some(format!("choose the chain with --chain {chain}"));
     }
     let instead = match name {
         "prune" => {
-            "--prune has no size here: only the last 288 blocks are kept, as in --out datadir:node \
-             --prune, and the node is then started with -prune=550"
+            "--prune takes no size: Apus keeps the last 288 blocks, as in --out datadir:node --prune; then start \
+             the node with -prune=550"
         }
-        "port" | "bind" => "--listen names where to let others in, as in --listen 0.0.0.0:8333",
-        "addnode" | "seednode" => "a node is named by --connect, as in --connect 192.168.1.10",
+        "port" | "bind" => "use --listen to accept connections, as in --listen 0.0.0.0:8333",
+        "addnode" | "seednode" => "give a node with --connect, as in --connect 192.168.1.10",
         "reindex" | "reindex-chainstate" => {
-            "a node's coins are made anew by `apus reindex --datadir DIR`"
+            "rebuild a node's coins with `apus reindex --datadir DIR`"
         }
         _ => return lacking(name),
     };
@@ -140,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_word_that_was_refused_is_commented_on() {
+    fn only_the_refused_word_gets_advice() {
         assert_eq!(of_word("-chain=regtest", "-p"), None);
         assert_eq!(of_word("--signet", "--outt"), None);
         assert_eq!(of_word("--outt", "--outt"), None);
@@ -151,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_that_is_not_there_is_named_with_where_it_is() {
-        let said = without("web", &[("web", false)]).unwrap();
+    fn advice_about_a_missing_feature_says_where_to_get_it() {
+        let advice = without("web", &[("web", false)]).unwrap();
         for part in ["the feature web", "Debian package", "--features extras"] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(advice.contains(part), "{part}: {advice}");
         }
         assert_eq!(without("web", &[("web", true)]), None);
         assert_eq!(of_command("sync"), None);

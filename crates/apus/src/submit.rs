@@ -1,8 +1,8 @@
-//! `apus submit`: blocks from standard input, a verdict on each to standard output.
+//! `apus submit`: reads blocks from standard input, and writes a verdict on each to standard output.
 //!
-//! The protocol: `docs/formats/submit.md`. Everything about blocks is the chain manager's; here is
-//! the set-up, and the words. One answer for each line is written out before the next line is read. Whatever a line holds, the
-//! next one is read; only a failure of the machine or a reader that has gone ends it.
+//! `docs/formats/submit.md` describes the protocol. The chain manager handles the blocks; this file sets it up, parses
+//! lines and formats answers. It writes each answer before it reads the next line. An invalid line never ends the
+//! program: only a failure of the machine does, or a reader that closes the pipe.
 
 use crate::failure::{Failure, IO};
 use crate::machine::{clock, threads};
@@ -13,7 +13,7 @@ use apus_engine::script::{ScriptPool, script_verifier};
 use apus_engine::utxo::store::{CoinsStore, DiskOptions, DiskStore, MemoryStore};
 use apus_storage::{DirStorage, Storage};
 use apus_sync::chainman::{
-    ChainManager, ChainManagerError, LogSync, Resumed, Submission, SubmitOutcome, TipCoins,
+    ChainManager, ChainManagerError, LogState, LogSync, Submission, SubmitOutcome, TipCoins,
     ValidatedCoins,
 };
 use apus_sync::engines::in_order::{Chainstate, ChainstateOptions};
@@ -25,10 +25,10 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Memory for coins before they are written to the store.
+/// Memory for coins that are not yet in the store, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// Folder of the coins in the work folder.
+/// Name of the coins' folder in the work folder.
 const COINS: &str = "coins";
 
 const EXAMPLES: &str = "\
@@ -36,10 +36,10 @@ Each line of standard input is a block in hexadecimal, or one of
   {\"setmocktime\": SECONDS}
   {\"invalidateblock\": \"HASH\"}
   {\"reconsiderblock\": \"HASH\"}
-and is answered by one line of JSON:
+Apus answers each with one line of JSON:
   {\"hash\": …, \"result\": …, \"reason\": …, \"tip\": …}   for a block
   {\"tip\": …}                                          for a command
-  {\"error\": …, \"tip\": …}                              for a line that is neither
+  {\"error\": …, \"tip\": …}                              for any other line
 A result is accepted, rejected (with Bitcoin Core's reject reason), duplicate,
 inconclusive or orphan. Apus checks every rule and runs every script, on every
 chain.
@@ -50,7 +50,7 @@ Examples:
         bitcoin-cli -regtest getblock $(bitcoin-cli -regtest getblockhash $h) 0
     done | apus submit --chain regtest
 
-  Rules from other heights on, and a state that is kept for the next time:
+  With other activation heights, and a state that is kept for the next time:
     apus submit --chain regtest --testactivationheight bip34@2 --workdir state \\
          < blocks.hex";
 
@@ -58,20 +58,20 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SubmitArgs {
-    /// Which chain: main, test, testnet4, signet or regtest
+    /// Chain: main, test, testnet4, signet or regtest
     #[arg(long, default_value = "main")]
     chain: Network,
 
-    /// Folder that keeps blocks, verdicts and coins; in memory only if not given
+    /// Folder for blocks, verdicts and coins; without it, they are kept in memory only
     #[arg(long, value_name = "DIR")]
     workdir: Option<PathBuf>,
 
-    /// A rule and the height from which it holds, on regtest: segwit, bip34, dersig, cltv or csv;
-    /// may be given more than once
+    /// Activation height of a rule, on regtest: segwit, bip34, dersig, cltv or csv;
+    /// may be repeated
     #[arg(long, value_name = "NAME@HEIGHT")]
     testactivationheight: Vec<ActivationHeight>,
 
-    /// Threads that run scripts; 0 for one on each core
+    /// Threads that run scripts; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     par: u16,
 }
@@ -82,8 +82,8 @@ pub(crate) fn command(args: &SubmitArgs) -> Result<(), Failure> {
     clock(&params)?;
     let threads = threads(args.par);
     let scripts = ScriptPool::new(threads)
-        .map_err(|error| Failure::usage(format!("no block can be judged: {error}")))?;
-    // Held until the end: it keeps others out.
+        .map_err(|error| Failure::usage(format!("cannot validate blocks: {error}")))?;
+    // Hold the lock until the end, to keep other processes out.
     let mut _folder = None;
     let manager = match &args.workdir {
         None => in_memory(&params, Some(scripts))?,
@@ -102,12 +102,12 @@ pub(crate) fn command(args: &SubmitArgs) -> Result<(), Failure> {
     serve(stdin, &mut io::stdout().lock(), manager)
 }
 
-/// The chain's rules, moved where that is asked for.
+/// Returns the chain's rules, with the activation heights that the user changed.
 fn params(args: &SubmitArgs) -> Result<Params, Failure> {
     let mut params = Params::of(args.chain).clone();
     if args.chain != Network::Regtest && !args.testactivationheight.is_empty() {
         return Err(Failure::usage(format!(
-            "--testactivationheight is for --chain regtest; the rules of {} are what they are",
+            "--testactivationheight needs --chain regtest: the rules of {} are fixed",
             args.chain
         )));
     }
@@ -117,7 +117,7 @@ fn params(args: &SubmitArgs) -> Result<Params, Failure> {
     Ok(params)
 }
 
-/// The coins of a manager. Without a pool for scripts none are run.
+/// Opens the manager's coins. Without a script pool, no scripts run.
 fn coins(
     params: &Params,
     store: Arc<dyn CoinsStore>,
@@ -130,7 +130,7 @@ fn coins(
     Ok(Box::new(ValidatedCoins::new(state, check_scripts)))
 }
 
-/// Signet's blocks carry a script of their own.
+/// Returns the verifier for the solutions of signet's blocks, which are scripts.
 fn verifier(params: &Params) -> Result<Option<Box<dyn apus_chain::ScriptVerifier>>, Failure> {
     match params.signet_challenge {
         Some(_) => script_verifier().map(Some).map_err(Failure::usage),
@@ -147,7 +147,7 @@ fn on_disk(
     params: &Params,
     path: &Path,
     scripts: ScriptPool,
-) -> Result<(ChainManager, Resumed), Failure> {
+) -> Result<(ChainManager, LogState), Failure> {
     let storage = DirStorage::private(path);
     let open_coins = |log: LogSync| {
         let folder = path.join(COINS);
@@ -158,26 +158,26 @@ fn on_disk(
     ChainManager::open(params, Arc::new(storage), verifier(params)?, open_coins)
 }
 
-/// Refuses a folder that something else uses.
+/// Refuses a folder with files of another program.
 fn expect_ours(storage: &DirStorage, path: &Path) -> Result<(), Failure> {
     let names = storage.names().map_err(|error| Failure::io(path, error))?;
     let is_ours = |name: &String| name == LOCK || name == COINS || name.starts_with("blocks-");
     match names.iter().find(|name| !is_ours(name)) {
         Some(name) => Err(Failure::usage(format!(
-            "{} holds {name}, which is none of the files that are kept here: name another \
-             --workdir, which need not be there yet",
+            "{} holds {name}, which is not a file of `apus submit`: use another --workdir. Apus creates the folder \
+             if it is missing",
             path.display()
         ))),
         None => Ok(()),
     }
 }
 
-/// Tells where an earlier start stopped.
-fn tell(path: &Path, manager: &ChainManager, resumed: Resumed) {
+/// Reports where an earlier start stopped.
+fn tell(path: &Path, manager: &ChainManager, resumed: LogState) {
     if resumed.records > 0 {
         let tip = manager.tip();
         print::aside(format_args!(
-            "apus: going on from {} at block {} ({})",
+            "apus: continuing from {} at block {} ({})",
             path.display(),
             tip.height,
             tip.hash
@@ -185,7 +185,7 @@ fn tell(path: &Path, manager: &ChainManager, resumed: Resumed) {
     }
     if resumed.torn_bytes > 0 {
         print::aside(format_args!(
-            "apus: {} bytes that an earlier end left unfinished were left out",
+            "apus: dropped {} bytes that an interrupted write left behind",
             resumed.torn_bytes
         ));
     }
@@ -200,7 +200,7 @@ impl From<ChainManagerError> for Failure {
     }
 }
 
-/// Answers every line, and keeps what there is to keep.
+/// Answers every line, then closes the manager, which saves its state.
 fn serve(
     input: impl BufRead,
     output: &mut impl Write,
@@ -227,16 +227,16 @@ fn answer(
     let request = match line {
         InputLine::Text(text) => SubmitRequest::read(&text),
         InputLine::TooLong => {
-            Err(format!("longer than {LINE_BYTES_MAX} bytes, which no block's line is"))
+            Err(format!("longer than {LINE_BYTES_MAX} bytes, the limit for a block"))
         }
     };
     match request {
-        Ok(request) => obey(manager, number, request),
+        Ok(request) => execute(manager, number, request),
         Err(what) => Ok(SubmitAnswer::error(number, &what, manager.tip().hash)),
     }
 }
 
-fn obey(
+fn execute(
     manager: &mut ChainManager,
     number: u64,
     request: SubmitRequest,
@@ -256,11 +256,11 @@ fn obey(
     let tip = manager.tip().hash;
     Ok(match known {
         true => SubmitAnswer::command(tip),
-        false => SubmitAnswer::error(number, &format!("there is no block {hash} here"), tip),
+        false => SubmitAnswer::error(number, &format!("there is no block {hash}"), tip),
     })
 }
 
-/// Writes an answer out. False where the reader has gone.
+/// Writes an answer. Returns false if the reader has closed the pipe.
 fn write(output: &mut impl Write, answer: &SubmitAnswer) -> Result<bool, Failure> {
     let failed = |error| Failure::io(Path::new("standard output"), error);
     let mut line = serde_json::to_vec(answer).map_err(|error| failed(io::Error::from(error)))?;
@@ -272,16 +272,16 @@ fn write(output: &mut impl Write, answer: &SubmitAnswer) -> Result<bool, Failure
     }
 }
 
-/// Greatest length of a line in bytes: twice the bytes of a block of four million, and as much
-/// again for blocks that are to be refused for being too long.
+/// Maximum length of a line in bytes: 8 million hexadecimal digits for a block of four million bytes, and as many
+/// again, so that overlong blocks still get a verdict.
 pub(super) const LINE_BYTES_MAX: usize = 16_000_000;
 
-/// One line, without its end.
+/// A line without its newline.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InputLine {
-    /// A line that fits.
+    /// A line within the limit.
     Text(Vec<u8>),
-    /// A line that does not. It was read over.
+    /// A line over the limit, which was skipped.
     TooLong,
 }
 
@@ -292,12 +292,12 @@ pub(super) struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Lines of at most `bytes_max` bytes.
+    /// Creates a reader of lines with at most `bytes_max` bytes.
     pub(super) fn new(input: R, bytes_max: usize) -> Self {
         Self { input, bytes_max }
     }
 
-    /// The next line, none at the end. A last line may lack its end.
+    /// Reads the next line; returns `None` at the end. The last line may lack a newline.
     pub(super) fn next(&mut self) -> io::Result<Option<InputLine>> {
         let mut text = Vec::new();
         let mut fits = true;
@@ -331,33 +331,33 @@ impl<R: BufRead> Lines<R> {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum SubmitAnswer {
-    /// To a block.
+    /// Answer to a block.
     Block {
-        /// Its hash; none for bytes too short to have a header.
+        /// The block's hash; `None` for bytes too short to have a header.
         hash: Option<String>,
-        /// What became of it.
+        /// The verdict.
         result: &'static str,
-        /// Why it was rejected.
+        /// Why the block was rejected.
         reason: Option<String>,
-        /// The tip now.
+        /// The tip after the line.
         tip: String,
     },
-    /// To a command.
+    /// Answer to a command.
     Command {
-        /// The tip now.
+        /// The tip after the line.
         tip: String,
     },
-    /// To a line that asks for nothing that can be done.
+    /// Answer to a line that is neither a block nor a valid command.
     Error {
-        /// What is wrong.
+        /// The error of the line.
         error: String,
-        /// The tip, as it was before.
+        /// The tip, which is unchanged.
         tip: String,
     },
 }
 
 impl SubmitAnswer {
-    /// The answer to a block.
+    /// Creates the answer to a block.
     pub(super) fn block(submission: Submission, tip: BlockHash) -> Self {
         let (result, reason) = match submission.outcome {
             SubmitOutcome::Accepted => ("accepted", None),
@@ -370,32 +370,32 @@ impl SubmitAnswer {
         Self::Block { hash, result, reason, tip: tip.to_string() }
     }
 
-    /// The answer to a command.
+    /// Creates the answer to a command.
     pub(super) fn command(tip: BlockHash) -> Self {
         Self::Command { tip: tip.to_string() }
     }
 
-    /// The answer to line `number` where something is wrong with it.
+    /// Creates the answer to an invalid line.
     pub(super) fn error(number: u64, what: &str, tip: BlockHash) -> Self {
         Self::Error { error: format!("line {number}: {what}"), tip: tip.to_string() }
     }
 }
 
-/// What a line asks for.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SubmitRequest {
-    /// A block, or bytes that should be one.
+    /// A block, or bytes that may not be one.
     Block(Vec<u8>),
-    /// The time against which headers may be too new; 0 for the machine's clock.
+    /// Sets the current time, which decides whether headers are too new; 0 uses the machine's clock.
     SetMockTime(i64),
-    /// A block is to count as invalid.
+    /// Marks a block as invalid.
     Invalidate(BlockHash),
-    /// A block is to be judged again.
+    /// Makes the manager validate a block again.
     Reconsider(BlockHash),
 }
 
 impl SubmitRequest {
-    /// Reads a line. An error says what is wrong with it.
+    /// Parses a line. The error describes the problem.
     pub(super) fn read(line: &[u8]) -> Result<Self, String> {
         let line = line.trim_ascii();
         match line.first() {
@@ -407,7 +407,7 @@ impl SubmitRequest {
 
     fn command(line: &[u8]) -> Result<Self, String> {
         let object: Map<String, Value> =
-            serde_json::from_slice(line).map_err(|error| format!("no JSON object: {error}"))?;
+            serde_json::from_slice(line).map_err(|error| format!("not a JSON object: {error}"))?;
         let mut fields = object.iter();
         let (Some((name, value)), None) = (fields.next(), fields.next()) else {
             return Err(format!(
@@ -440,7 +440,7 @@ fn hash(name: &str, value: &Value) -> Result<BlockHash, String> {
     })
 }
 
-/// A value as it was given, or the beginning of it.
+/// Formats a value; cuts it if it is long.
 fn shortened(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {
@@ -449,12 +449,12 @@ fn shortened(value: &Value) -> String {
     }
 }
 
-/// Reads hexadecimal digits.
+/// Parses hexadecimal digits.
 fn bytes(digits: &[u8]) -> Result<Vec<u8>, String> {
     let nibble = |at: usize| {
-        char::from(digits[at])
-            .to_digit(16)
-            .ok_or_else(|| format!("no block in hexadecimal: character {} is no digit", at + 1))
+        char::from(digits[at]).to_digit(16).ok_or_else(|| {
+            format!("not a block in hexadecimal: character {} is not a digit", at + 1)
+        })
     };
     let pairs =
         (0..digits.len() / 2).map(|at| Ok((nibble(2 * at)? * 16 + nibble(2 * at + 1)?) as u8));
@@ -462,7 +462,7 @@ fn bytes(digits: &[u8]) -> Result<Vec<u8>, String> {
     match digits.len() % 2 {
         0 => Ok(bytes),
         _ => nibble(digits.len() - 1)
-            .and(Err("no block in hexadecimal: an odd number of digits".to_owned())),
+            .and(Err("not a block in hexadecimal: an odd number of digits".to_owned())),
     }
 }
 
@@ -475,7 +475,7 @@ mod line_tests {
     use proptest::prelude::*;
     use std::io::BufReader;
 
-    /// All lines, `None` for those that are too long.
+    /// Returns all lines; `None` for lines that are too long.
     fn lines(input: &[u8], buffer: usize) -> Vec<Option<Vec<u8>>> {
         let mut lines = Lines::new(BufReader::with_capacity(buffer, input), 4);
         std::iter::from_fn(|| lines.next().unwrap())
@@ -487,7 +487,7 @@ mod line_tests {
     }
 
     #[test]
-    fn lines_end_where_they_end_however_they_arrive() {
+    fn buffer_size_does_not_change_where_lines_end() {
         let text = |text: &str| Some(text.as_bytes().to_vec());
         for buffer in 1..9 {
             assert_eq!(lines(b"", buffer), []);
@@ -529,12 +529,12 @@ mod line_tests {
         complains("{\"invalidateblock\": \"12\"}", "not \"12\"");
         complains(&format!("{{\"reconsiderblock\": [\"{}\"]}}", "é".repeat(1000)), "…");
         complains(&format!("{{\"{}\": 1}}", "x".repeat(1000)), "there is no command");
-        complains("{\"setmocktime\": 0", "no JSON object");
-        complains(&"{\"a\":".repeat(100_000), "no JSON object");
+        complains("{\"setmocktime\": 0", "not a JSON object");
+        complains(&"{\"a\":".repeat(100_000), "not a JSON object");
     }
 
     #[test]
-    fn everything_else_is_a_block() {
+    fn every_line_but_a_command_is_a_block() {
         assert_eq!(read("00fFa1"), Ok(SubmitRequest::Block(vec![0, 255, 0xa1])));
         complains("", "empty");
         complains(" \r", "empty");
@@ -554,7 +554,7 @@ mod line_tests {
         }
 
         #[test]
-        fn hexadecimal_is_read_back(block in proptest::collection::vec(any::<u8>(), 1..100)) {
+        fn hexadecimal_round_trips(block in proptest::collection::vec(any::<u8>(), 1..100)) {
             let text: String = block.iter().map(|byte| format!("{byte:02x}")).collect();
             prop_assert_eq!(read(&text), Ok(SubmitRequest::Block(block)));
         }

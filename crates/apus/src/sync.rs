@@ -1,4 +1,4 @@
-//! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
+//! `apus sync`, and the run that it shares with `hints check`, `snapshot verify` and other commands.
 
 mod run;
 
@@ -8,18 +8,18 @@ use crate::args::{
     AggregateArg, BlocksArg, ConnectArgs, EngineArg, HintsArg, PeerArgs, RunArgs, SinkArg,
     SourceArgs, SyncArgs,
 };
-use crate::args::{expect_engine_takes, expect_undo_data, leave_witnesses};
+use crate::args::{expect_engine_takes, expect_undo_data, skips_witnesses};
 #[cfg(feature = "utreexo")]
 use crate::by_proofs;
-use crate::coins::Beyond;
-use crate::course::{Expected, RunWay, Writes, expected};
+use crate::coins::RemoteStore;
+use crate::estimate::{ExpectedPhase, RunMethod, Writes, expected};
+use crate::extra_engine::{BridgeJob, OutsideEngine};
 use crate::failure::Failure;
 use crate::machine::threads;
 use crate::node::start_command;
-use crate::outside::{BridgeJob, OutsideEngine};
 use crate::print;
 use crate::report::RunReport;
-use crate::watched::About;
+use crate::status::RunFacts;
 use apus_chain::{Network, Params};
 use apus_datadir::BlocksFolder;
 use apus_sync::engines::swiftsync::hints::BitOrder;
@@ -31,7 +31,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
     command_on(args, None)
 }
 
-/// The same with segments that other machines do, where there are some.
+/// Runs `apus sync`; `machines`, if given, process its segments.
 pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Result<(), Failure> {
     let (hints, engine) = (args.hints.as_ref(), args.engine());
     expect_purpose(args)?;
@@ -39,8 +39,8 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     let keeps = args.blocksdir.is_some() || args.peers.blocks == BlocksArg::Keep;
     if engine == Some(EngineArg::Mergesync) && !keeps {
         return Err(Failure::usage(
-            "the engine mergesync goes over the blocks twice: name their folder by --blocksdir DIR, or have \
-             those of peers kept, by --blocks keep with --out chainstate:DIR",
+            "the engine mergesync reads the blocks twice: give their folder with --blocksdir DIR, or keep the \
+             blocks from peers with --blocks keep --out chainstate:DIR",
         ));
     }
     #[cfg(feature = "utreexo")]
@@ -52,9 +52,9 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     expect_peers(args)?;
     expect_folder_options(args, hints.is_some())?;
     #[cfg(feature = "remote-coins")]
-    let beyond = args.coins.beyond(engine == Some(EngineArg::Utxo))?;
+    let servers = args.coins.beyond(engine == Some(EngineArg::Utxo))?;
     #[cfg(not(feature = "remote-coins"))]
-    let beyond = None;
+    let servers = None;
     let source = match &args.blocksdir {
         Some(blocksdir) => {
             JobSource::Files { blocksdir: blocksdir.into(), use_index: UseIndex::IfPresent }
@@ -68,7 +68,7 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
         hints_order: args.hints_order,
         aggregate: args.proof.aggregate,
         connect: Some(&args.connect),
-        coins: beyond.as_ref(),
+        coins: servers.as_ref(),
         outputs: &args.out,
         replace: args.replace,
         muhash: args.muhash,
@@ -82,7 +82,7 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
             Some(format!("start a node on it:\n  {}", start_command(path, args.chain, args.prune)))
         }
         SinkArg::Chainstate(path) if args.peers.blocks == BlocksArg::Keep => {
-            // It was asked for before the run.
+            // `expect_folder_options` checked this path before the run.
             let datadir = datadir_around(path, args.chain).ok()?;
             let command = start_command(&datadir, args.chain, false);
             Some(format!("start a node on the data directory:\n  {command}"))
@@ -92,11 +92,11 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     tell(&report, next)
 }
 
-/// Tells what came of a run, what is to be done next, and last what it takes on trust.
+/// Prints the result of a run, the next step for the user, and last the blocks that the run assumed valid.
 pub(crate) fn tell(report: &RunReport, next: Option<String>) -> Result<(), Failure> {
     print::result(report)?;
     if let Some(next) = next {
-        print::result(format_args!("\nNext: {next}{}", believed(report)))?;
+        print::result(format_args!("\nNext: {next}{}", never_rechecked(report)))?;
     }
     match &report.assume_hinted_valid {
         Some(assumed) => print::result(format_args!("\n{assumed}.")),
@@ -104,86 +104,89 @@ pub(crate) fn tell(report: &RunReport, next: Option<String>) -> Result<(), Failu
     }
 }
 
-/// What to know before a node goes on from a set that hints led to, where nothing worse is to be told.
-fn believed(report: &RunReport) -> &'static str {
-    let told = report.assume_hinted_valid.is_some();
-    if told || report.verified.amounts || report.in_assumeutxo_table {
+/// Returns the warning about a node that starts on a set from hints. Empty if the report has a stronger warning, or
+/// needs none.
+fn never_rechecked(report: &RunReport) -> &'static str {
+    let warns = report.assume_hinted_valid.is_some();
+    if warns || report.verified.amounts || report.in_assumeutxo_table {
         return "";
     }
-    "\n  A node takes all this for validated by itself: it never looks again at what is assumed above."
+    "\n  A node started on this result never re-checks what is assumed above."
 }
 
-/// The data directory of which a chainstate with blocks beside it is part. A node looks for both in
-/// places of their own (Core `chainparamsbase.cpp`, and `node/chainstate.cpp`): elsewhere it would not find
-/// them, and begin anew.
+/// Returns the data directory of a chainstate with blocks next to it. A node looks for both in fixed places (Core
+/// `chainparamsbase.cpp`, and `node/chainstate.cpp`): in any other place it would not find them, and would start from
+/// scratch.
 fn datadir_around(chainstate: &Path, chain: Network) -> Result<PathBuf, Failure> {
     let layout = chain.data_folder().map_or_else(PathBuf::new, PathBuf::from).join("chainstate");
     let around = std::path::absolute(chainstate).map_err(|error| Failure::io(chainstate, error))?;
     match around.ends_with(&layout) {
         true => Ok(around.ancestors().nth(layout.iter().count()).unwrap_or(&around).to_owned()),
         false => Err(Failure::usage(format!(
-            "--blocks keep puts the blocks beside the coins for a node to start on, and on the chain \
-             {chain} a node looks for its coins in DIR/{layout} alone: name such a folder, as in --out \
+            "--blocks keep puts the blocks next to the coins for a node to start on, but on the chain {chain} a \
+             node looks for its coins only in DIR/{layout}: name such a folder, as in --out \
              chainstate:node/{layout}",
             layout = layout.display()
         ))),
     }
 }
 
-/// Whether anything but the proof is asked for.
+/// Whether a run writes anything besides its result.
 fn writes(outputs: &[SinkArg]) -> bool {
     outputs.iter().any(|sink| sink.path().is_some())
 }
 
-/// A line that was sent too early must not find peers and download a chain.
+/// Refuses a command line without source and output: a user who pressed Enter too early must not start a download.
 fn expect_purpose(args: &SyncArgs) -> Result<(), Failure> {
     if args.blocksdir.is_some() || !args.peers.connect.is_empty() || writes(&args.out) {
         return Ok(());
     }
     Err(Failure::usage(
-        "say where blocks come from, by --blocksdir DIR or --connect NODE; or what to write, by --out: \
-         then peers are found (see `apus sync --help`)",
+        "no source of blocks: add --blocksdir DIR or --connect NODE. Or add --out, and Apus finds peers itself \
+         (see `apus sync --help`)",
     ))
 }
 
-/// A proxy must lead to someone.
+/// Refuses a proxy that the run would not use.
 fn expect_peers(args: &SyncArgs) -> Result<(), Failure> {
     #[cfg(feature = "utreexo")]
-    let asks = args.proofs.name_peers();
+    let asks = args.proofs.names_peers();
     #[cfg(not(feature = "utreexo"))]
     let asks = false;
     match args.peers.proxy.is_some() && args.blocksdir.is_some() && !asks {
         false => Ok(()),
         true => Err(Failure::usage(
-            "--proxy is for peers, and there are none: blocks come from --blocksdir",
+            "--proxy is for peers, but blocks come from --blocksdir: leave out --proxy, or --blocksdir",
         )),
     }
 }
 
-/// What a data directory can come from, and options that would do nothing.
+/// Refuses sources from which Apus cannot write a data directory, and options without effect.
 fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
     let has = |kind: fn(&SinkArg) -> bool| args.out.iter().filter(|sink| kind(sink)).count();
     let chainstates = has(|sink| matches!(sink, SinkArg::Chainstate(_)));
     let datadirs = has(|sink| matches!(sink, SinkArg::Datadir(_)));
     if datadirs > 1 {
-        return Err(Failure::usage("one data directory at a time: name one --out datadir:DIR"));
+        return Err(Failure::usage(
+            "Apus writes one data directory at a time: give --out datadir:DIR once",
+        ));
     }
     if args.prune && datadirs == 0 {
-        return Err(Failure::usage("--prune is about --out datadir:DIR, which is not given"));
+        return Err(Failure::usage("--prune needs --out datadir:DIR"));
     }
     if args.replace && chainstates == 0 {
-        return Err(Failure::usage("--replace is about --out chainstate:DIR, which is not given"));
+        return Err(Failure::usage("--replace needs --out chainstate:DIR"));
     }
     if args.peers.blocks == BlocksArg::Keep && args.blocksdir.is_some() {
         return Err(Failure::usage(
-            "--blocks keep is about blocks from peers: those of --blocksdir stay where they are",
+            "--blocks keep is for blocks from peers, but blocks come from --blocksdir: leave out --blocks keep, or \
+             --blocksdir",
         ));
     }
     let keeps_there = hints && !args.prune && datadirs > 0;
     if args.peers.blocks == BlocksArg::Keep && chainstates == 0 && !keeps_there {
         return Err(Failure::usage(
-            "--blocks keep puts the blocks beside the folder of --out chainstate:DIR, which is not \
-             given",
+            "--blocks keep puts the blocks next to the folder of --out chainstate:DIR: add that option",
         ));
     }
     if args.peers.blocks == BlocksArg::Keep && !keeps_there {
@@ -196,7 +199,7 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
     expect_undo_data(&args.out, hints && args.blocksdir.is_some(), args.prune)
 }
 
-/// Where a run's blocks come from.
+/// The source of a run's blocks.
 pub(crate) enum JobSource<'a> {
     /// Core's block files.
     Files { blocksdir: BlocksFolder, use_index: UseIndex },
@@ -204,40 +207,40 @@ pub(crate) enum JobSource<'a> {
     Peers(&'a PeerArgs),
 }
 
-/// A run, whichever command asks for it.
+/// The settings of a run, for all commands that start one.
 pub(crate) struct RunJob<'a> {
     pub(crate) chain: Network,
     pub(crate) source: JobSource<'a>,
-    /// None where every block is connected in order.
+    /// `None` if every block is connected in order.
     pub(crate) hints: Option<&'a HintsArg>,
-    /// The engine, where it is one that a feature adds.
+    /// The engine, if a feature adds it.
     pub(crate) outside: Option<&'a OutsideEngine<'a>>,
-    /// What does blocks without hints, where the user says so.
+    /// The engine for blocks without hints, if the user chose one.
     pub(crate) engine: Option<EngineArg>,
-    /// As the user says; the file itself may settle it.
+    /// The bit order that the user gave; the file itself may determine it.
     pub(crate) hints_order: Option<BitOrder>,
     pub(crate) aggregate: AggregateArg,
     pub(crate) run: &'a RunArgs,
-    /// None where the run ends with the hints, and only whether they fit the blocks is asked.
+    /// `None` if the run ends with the hints, and checks only whether they fit the blocks.
     pub(crate) connect: Option<&'a ConnectArgs>,
-    /// Where the coins of blocks that are connected go, if not into the work folder.
-    pub(crate) coins: Option<&'a Beyond>,
+    /// The store for the coins of connected blocks, if it is not the work folder.
+    pub(crate) coins: Option<&'a RemoteStore>,
     pub(crate) outputs: &'a [SinkArg],
-    /// Whether a chainstate that is there is moved aside.
+    /// Whether to move an existing chainstate aside.
     pub(crate) replace: bool,
-    /// Whether the set's MuHash is wanted.
+    /// Whether to compute the set's MuHash.
     pub(crate) muhash: bool,
-    /// What a data directory keeps of the blocks.
+    /// The blocks to keep in a data directory.
     pub(crate) kept: DatadirBlocks,
     pub(crate) stop: Stop,
     /// Proofs to make.
     pub(crate) bridge: Option<BridgeJob<'a>>,
-    /// Other machines that do segments.
+    /// Other machines that process segments.
     pub(crate) machines: Option<&'a dyn Machines>,
 }
 
 impl<'a> RunJob<'a> {
-    /// A run over all blocks of a chain that writes nothing, and connects none of them.
+    /// Creates a run over all blocks of a chain that writes nothing and connects no block.
     pub(crate) fn new(chain: Network, source: JobSource<'a>, run: &'a RunArgs) -> Self {
         Self {
             chain,
@@ -260,7 +263,7 @@ impl<'a> RunJob<'a> {
         }
     }
 
-    /// A run under hints that asks only whether they fit the blocks.
+    /// Creates a run that only checks hints against the blocks.
     pub(crate) fn proof(
         source: &'a SourceArgs,
         hints: &'a HintsArg,
@@ -281,51 +284,51 @@ impl RunJob<'_> {
         matches!(&self.source, JobSource::Peers(args) if args.follow)
     }
 
-    /// Where coins stay that are on servers.
+    /// Returns the place of the coins on servers.
     fn coins_place(&self) -> Option<&str> {
-        self.coins.map(|beyond| beyond.place.as_str())
+        self.coins.map(|store| store.place.as_str())
     }
 
-    /// Whether blocks from peers are kept.
+    /// Whether the run keeps blocks from peers.
     fn keeps_blocks(&self) -> bool {
         matches!(&self.source, JobSource::Peers(args) if args.blocks == BlocksArg::Keep)
     }
 
-    /// Whether they are those of a data directory, which [`SyncArgs::keep_for_datadir`] wants.
+    /// Whether the run keeps blocks from peers for a data directory, as [`SyncArgs::keep_for_datadir`] requests.
     fn keeps_for_datadir(&self) -> bool {
         let prunes = self.kept == DatadirBlocks::Last;
         self.keeps_blocks() && self.hints.is_some() && !prunes
     }
 
-    /// Whether the witnesses of blocks whose scripts are taken for valid are left alone.
-    fn leaves_witnesses(&self, args: &ConnectArgs) -> Result<bool, Failure> {
+    /// Whether the run skips the witnesses of blocks whose scripts are assumed valid.
+    fn skips_witnesses(&self, args: &ConnectArgs) -> Result<bool, Failure> {
         let peers = match &self.source {
             JobSource::Peers(args) => Some(*args),
             JobSource::Files { .. } => None,
         };
-        let makes = match self.outside {
+        let rebuilder = match self.outside {
             _ if self.bridge.is_some() => Some("`apus utreexo prove`"),
             outside => outside.map(|outside| outside.option),
         };
-        leave_witnesses(args, self.outputs, peers, makes)
+        skips_witnesses(args, self.outputs, peers, rebuilder)
     }
 }
 
-/// What a [`RunJob::proof`] leaves open.
-pub(crate) const NOT_ASKED: &str = "Whether these blocks are valid is another question, which `apus \
-                                    sync --assumevalid 0` answers without hints.";
+/// Text about the limits of a [`RunJob::proof`].
+pub(crate) const NOT_ASKED: &str = "This does not check whether the blocks are valid: `apus sync --assumevalid 0` \
+                                    does, without hints.";
 
-/// A run whose whole purpose is the proof.
+/// Runs a [`RunJob::proof`].
 pub(crate) fn prove(job: &RunJob<'_>) -> Result<RunReport, Failure> {
     match job.aggregate {
-        AggregateArg::None => Err(Failure::usage("--aggregate none proves nothing")),
+        AggregateArg::None => Err(Failure::usage("--aggregate none proves nothing: leave it out")),
         _ => run(job),
     }
 }
 
 impl RunJob<'_> {
-    /// What those that watch it are told at once.
-    fn about(&self) -> About {
+    /// Returns the facts that displays show from the start.
+    fn about(&self) -> RunFacts {
         let by_index =
             matches!(self.source, JobSource::Files { use_index: UseIndex::Connected { .. }, .. });
         let command = match (self.bridge, self.connect) {
@@ -335,30 +338,29 @@ impl RunJob<'_> {
             (None, Some(_)) => "sync",
         };
         let (chain, on_servers) = (self.chain.name(), self.coins.is_some());
-        About { command, chain, threads: threads(self.run.par), on_servers }
+        RunFacts { command, chain, threads: threads(self.run.par), on_servers }
     }
 
-    /// The phases that it is going to have, as far as that is known.
-    fn expected(&self) -> Vec<Expected> {
+    /// Returns the run's expected phases, as far as known.
+    fn expected(&self) -> Vec<ExpectedPhase> {
         let kept = self.keeps_blocks();
         let files = matches!(self.source, JobSource::Files { .. });
         let way = match (self.hints, self.engine) {
             (Some(_), _) => {
-                RunWay::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
+                RunMethod::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
             }
             (None, Some(engine)) => engine.facts().phases,
-            (None, None) if files || kept => RunWay::Join,
-            (None, None) => RunWay::Order,
+            (None, None) if files || kept => RunMethod::Join,
+            (None, None) => RunMethod::Order,
         };
-        // Without a block up to which they are taken for valid, as on regtest, all are run. Under hints that depends on
-        // what is at hand.
+        // Without an assumed-valid block, as on regtest, all scripts run. Under hints, that is not known yet.
         let scripts = self.connect.is_some_and(|args| {
             !args.assume.hinted() && args.assume.block(Params::of(self.chain)).is_none()
         });
-        expected(way, scripts, way != RunWay::Proofs, self.writes(kept))
+        expected(way, scripts, way != RunMethod::Proofs, self.writes(kept))
     }
 
-    /// What it writes, where blocks of peers may be `kept` beside it.
+    /// Returns the kind of output; `kept` says whether the run keeps blocks from peers.
     fn writes(&self, kept: bool) -> Writes {
         let has = |is: fn(&SinkArg) -> bool| self.outputs.iter().any(is);
         let datadir = has(|sink| matches!(sink, SinkArg::Datadir(_)));

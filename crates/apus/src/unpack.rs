@@ -1,15 +1,16 @@
-//! [`InputFile`]: a file of hints or a snapshot as people have it, which may come through a pipe or be compressed.
+//! [`InputFile`]: a hints or snapshot file, which may be a pipe or compressed.
 //!
-//! Runs read such a file in many places and more than once. So what is no plain file is unpacked before, into a
-//! file that has no name and goes with the program, however that ends. How large it becomes the room on the disk
-//! bounds, and nothing else can: memory holds a part of it at a time.
+//! A sync reads such a file repeatedly and in many places. So it first unpacks a pipe or compressed file into an
+//! unnamed file, which disappears when the program ends for any reason. Only the free space on the disk bounds its
+//! size: memory holds only a part of it at a time.
 //!
-//! A pipe that nobody writes to holds up whoever opens or reads it, for good. So a thread of its own does both
-//! ([`PipeSource`]), and is left alone when the user wants an end.
+//! Opening or reading a pipe without a writer blocks forever. So a separate thread does both ([`PipeSource`]), and the
+//! program abandons it when the user interrupts.
 
 use crate::failure::{Failure, IO};
 use apus_datadir::free_bytes;
 use apus_storage::create_private_file;
+use apus_sync::numbers::bytes;
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
@@ -25,17 +26,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// After so many bytes it is looked whether the disk still has room.
+/// Bytes to write between checks of the free space.
 const LOOK_BYTES: u64 = 16 << 20;
 
-/// So much is left to others of a disk, at most; of one that has less than twenty times as much, a twentieth.
+/// Maximum free space to leave for other programs, in bytes. With less than twenty times as much free, a twentieth of
+/// the free space.
 const RESERVE_BYTES: u64 = 1 << 30;
 
-/// A file that a command line names, and what is read in its stead.
+/// A file from the command line, and its unpacked copy if necessary.
 #[derive(Debug, Clone)]
 pub(crate) struct InputFile {
     named: PathBuf,
-    unpacked: Arc<OnceLock<Unpacked>>,
+    unpacked: Arc<OnceLock<UnpackedFile>>,
 }
 
 impl From<PathBuf> for InputFile {
@@ -57,17 +59,17 @@ impl From<&str> for InputFile {
 }
 
 impl InputFile {
-    /// As the user calls it.
+    /// Returns the path that the user gave.
     pub(crate) fn named(&self) -> &Path {
         &self.named
     }
 
-    /// What is read, once it is plain.
+    /// Returns the path to read, after [`make_plain`](Self::make_plain).
     pub(crate) fn path(&self) -> &Path {
         self.unpacked.get().map_or(&self.named, |unpacked| &unpacked.path)
     }
 
-    /// Whether it can be read as it is, and as often as need be. Of a pipe nothing is read.
+    /// Whether the file can be read directly and repeatedly. Does not read from a pipe.
     pub(crate) fn is_plain(&self) -> Result<bool, Failure> {
         if self.unpacked.get().is_some() {
             return Ok(true);
@@ -75,30 +77,30 @@ impl InputFile {
         let path = &self.named;
         let kind = fs::metadata(path).map_err(|error| Failure::opening(path, &error))?;
         if kind.is_dir() {
-            return Err(Failure::io(path, "it is a folder: name a file"));
+            return Err(Failure::io(path, "this is a folder: give a file"));
         }
         if !kind.is_file() {
             return Ok(false);
         }
         let mut first = Vec::new();
         let file = File::open(path).map_err(|error| Failure::opening(path, &error))?;
-        let read = file.take(Packing::MARK_BYTES as u64).read_to_end(&mut first);
+        let read = file.take(CompressionFormat::MARK_BYTES as u64).read_to_end(&mut first);
         read.map_err(|error| Failure::io(path, error))?;
-        Ok(Packing::of(&first).is_none())
+        Ok(CompressionFormat::of(&first).is_none())
     }
 
-    /// Unpacks what is not plain, on the disk of a folder.
+    /// Unpacks the file if it is not plain, on the disk of the folder `near`.
     pub(crate) fn make_plain(&self, near: &Path, interrupt: &AtomicBool) -> Result<(), Failure> {
         if self.is_plain()? {
             return Ok(());
         }
-        let unpacked = Unpacked::new(&self.named, place(near), interrupt)?;
-        // Nobody else sets it: it is set before there are threads.
+        let unpacked = UnpackedFile::new(&self.named, place(near), interrupt)?;
+        // It cannot be set yet, since no threads exist at this point.
         let _ = self.unpacked.set(unpacked);
         Ok(())
     }
 
-    /// Reads it once from start to end, unpacked and without a file in between.
+    /// Reads the file once from start to end; unpacks it while reading, without a temporary file.
     pub(crate) fn stream<T>(
         &self,
         interrupt: &AtomicBool,
@@ -118,20 +120,20 @@ impl InputFile {
     }
 }
 
-/// What a file of the user's was unpacked into.
+/// The unpacked copy of a file.
 #[derive(Debug)]
-struct Unpacked {
+struct UnpackedFile {
     path: PathBuf,
-    /// Keeps it while there is no name of it.
+    /// Open handle that keeps the unnamed file alive.
     file: File,
-    /// The name, where the system cannot do without.
+    /// The file's name, if the system does not support unnamed files.
     name: Option<PathBuf>,
 }
 
-impl Unpacked {
+impl UnpackedFile {
     fn create(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join(format!(".apus-{}.unpacked", std::process::id()));
-        let making = |error| Failure::making(&path, &error, "name another --workdir");
+        let making = |error| Failure::making(&path, &error, "use another --workdir");
         let file = create_private_file(&path).map_err(making)?;
         let by_number = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         if !by_number.exists() {
@@ -154,9 +156,9 @@ impl Unpacked {
                     format!(" (or unpack it: {})", it.command(named))
                 });
                 let what = format!(
-                    "{error}, after {} bytes of {}: name a folder with more room by --workdir, or by TMPDIR where \
-                     a command has no such option{by}",
-                    target.written,
+                    "{error}, after {} of {}: give a folder with more space with --workdir DIR (or TMPDIR, if the \
+                     command has no --workdir){by}",
+                    bytes(target.written),
                     named.display()
                 );
                 Failure::io(folder, what)
@@ -170,40 +172,45 @@ impl Unpacked {
     }
 }
 
-impl Drop for Unpacked {
+impl Drop for UnpackedFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // What is left there is no harm.
+            // A leftover file does no harm.
             let _ = fs::remove_file(name);
         }
     }
 }
 
-/// A failure; a run that was interrupted has no other.
+/// Returns the failure, or instead "interrupted" if the user interrupted the program.
 fn unless_stopped(interrupt: &AtomicBool, failure: Failure) -> Failure {
     if interrupt.load(Ordering::Relaxed) { Failure::interrupted() } else { failure }
 }
 
-/// Why something cannot be unpacked.
-fn failed(named: &Path, packing: Packing, source: &PipeSource<'_>, what: String) -> Failure {
+/// Explains why a file cannot be unpacked.
+fn failed(
+    named: &Path,
+    packing: CompressionFormat,
+    source: &PipeSource<'_>,
+    what: String,
+) -> Failure {
     match source.failed() {
         true => Failure::io(named, what),
         false => Failure::wrong(format!(
-            "{}: what begins like {packing} cannot be unpacked: {what}. It is damaged or cut short: get it again, \
-             or see what `{}` makes of it",
+            "{}: cannot unpack this {packing} file: {what}. The file is damaged or truncated: get it again, or try \
+             `{}`",
             named.display(),
             packing.command(named)
         )),
     }
 }
 
-/// The folder, or the first one around it that is there.
+/// Returns the folder, or its nearest ancestor that exists.
 fn place(near: &Path) -> &Path {
     let mut around = near.ancestors().filter(|folder| !folder.as_os_str().is_empty());
     around.find(|folder| folder.is_dir()).unwrap_or(Path::new("."))
 }
 
-/// A file that grows while its disk has room.
+/// A file that grows only while its disk has enough free space.
 struct Target<'a> {
     file: &'a File,
     folder: &'a Path,
@@ -254,20 +261,19 @@ impl Write for Target<'_> {
     }
 }
 
-/// The memory that a decoder may take for what it looks back to: what `zstd -d` takes, and twice what `xz -9`
-/// needs.
+/// Maximum window of a decoder, in bytes: the default of `zstd -d`, and twice the need of `xz -9`.
 const MEMORY_BYTES: u32 = 128 << 20;
 
-/// A form of compression.
+/// A compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Packing {
+enum CompressionFormat {
     Gzip,
     Xz,
     Zstd,
 }
 
-impl Packing {
-    /// So many first bytes tell.
+impl CompressionFormat {
+    /// Number of leading bytes that identify a format.
     const MARK_BYTES: usize = 6;
 
     fn of(first: &[u8]) -> Option<Self> {
@@ -279,7 +285,7 @@ impl Packing {
         marks.into_iter().find(|(mark, _)| first.starts_with(mark)).map(|(_, packing)| packing)
     }
 
-    /// What unpacks a file otherwise.
+    /// Returns the command that unpacks a file of this format.
     fn command(self, file: &Path) -> String {
         let program = match self {
             Self::Gzip => "gzip",
@@ -290,7 +296,7 @@ impl Packing {
     }
 }
 
-impl Display for Packing {
+impl Display for CompressionFormat {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Gzip => "gzip",
@@ -300,17 +306,22 @@ impl Display for Packing {
     }
 }
 
-/// Reads what a source holds.
-fn reader<'s>(packing: Option<Packing>, source: &'s mut PipeSource<'_>) -> Box<dyn Read + 's> {
+/// Wraps a source in the decoder for its format.
+fn reader<'s>(
+    packing: Option<CompressionFormat>,
+    source: &'s mut PipeSource<'_>,
+) -> Box<dyn Read + 's> {
     match packing {
         None => Box::new(source),
-        Some(Packing::Gzip) => Box::new(MultiGzDecoder::new(source)),
-        Some(Packing::Xz) => Box::new(XzReader::new_mem_limit(source, true, MEMORY_BYTES >> 10)),
-        Some(Packing::Zstd) => Box::new(Zstd::new(source)),
+        Some(CompressionFormat::Gzip) => Box::new(MultiGzDecoder::new(source)),
+        Some(CompressionFormat::Xz) => {
+            Box::new(XzReader::new_mem_limit(source, true, MEMORY_BYTES >> 10))
+        }
+        Some(CompressionFormat::Zstd) => Box::new(Zstd::new(source)),
     }
 }
 
-/// Frames of zstd, one behind the other. Those for other programs are skipped.
+/// A decoder for concatenated zstd frames. It skips skippable frames.
 struct Zstd<R> {
     source: R,
     decoder: FrameDecoder,
@@ -324,7 +335,7 @@ impl<R: BufRead> Zstd<R> {
         Self { source, decoder, in_frame: false }
     }
 
-    /// Goes to the next frame; `false` where there is none.
+    /// Starts the next frame; returns false at the end.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.source) {
@@ -341,7 +352,7 @@ impl<R: BufRead> Zstd<R> {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
-                Err(_) => return Err(io::Error::other("the head of a frame cannot be read")),
+                Err(_) => return Err(io::Error::other("invalid frame header")),
             }
         }
         Ok(false)
@@ -351,13 +362,13 @@ impl<R: BufRead> Zstd<R> {
         self.in_frame = false;
         let stated = self.decoder.get_checksum_from_data();
         match stated.is_some() && stated != self.decoder.get_calculated_checksum() {
-            true => Err(io::Error::new(io::ErrorKind::InvalidData, "its checksum is another")),
+            true => Err(io::Error::new(io::ErrorKind::InvalidData, "the checksum does not match")),
             false => Ok(()),
         }
     }
 }
 
-/// The library's own words are for who works on it.
+/// Creates an error that users understand, unlike the library's own messages.
 fn no_block() -> io::Error {
     io::Error::other("it ends within a block, or a block is damaged")
 }
@@ -380,18 +391,18 @@ impl<R: BufRead> Read for Zstd<R> {
     }
 }
 
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: usize = 1 << 16;
 
-/// Chunks that wait.
+/// Maximum number of queued chunks.
 const WAITING: usize = 4;
 
-/// So often it is looked whether the user wants an end.
+/// Interval between checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a file gives.
+/// The bytes of a file or pipe, which a separate thread reads.
 struct PipeSource<'a> {
-    /// One without bytes is the end.
+    /// The chunks in order; an empty chunk marks the end.
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,
     at: usize,
@@ -404,27 +415,27 @@ impl<'a> PipeSource<'a> {
     fn open(path: &Path, interrupt: &'a AtomicBool) -> Self {
         let (sender, chunks) = sync_channel(WAITING);
         let path = path.to_owned();
-        // Where there is no thread its end of the channel is gone, which is told when something is read.
+        // If the thread cannot be started, its end of the channel is closed, which the first read reports.
         let _ = std::thread::Builder::new().name("input".to_owned()).spawn(move || {
-            if let Err(error) = give(&path, &sender) {
+            if let Err(error) = send_chunks(&path, &sender) {
                 let _ = sender.send(Err(error));
             }
         });
         Self { chunks, chunk: Vec::new(), at: 0, ended: false, failed: false, interrupt }
     }
 
-    /// How it is packed, if it is, by the name of the file.
-    fn packing(&mut self, named: &Path) -> Result<Option<Packing>, Failure> {
+    /// Detects the compression format, if any. Error messages mention the path `named`.
+    fn packing(&mut self, named: &Path) -> Result<Option<CompressionFormat>, Failure> {
         let stopped = self.interrupt;
         let failed = |error| unless_stopped(stopped, Failure::io(named, error));
-        while self.chunk.len() - self.at < Packing::MARK_BYTES && !self.ended {
+        while self.chunk.len() - self.at < CompressionFormat::MARK_BYTES && !self.ended {
             let more = self.next().map_err(failed)?;
             self.chunk.extend_from_slice(&more);
         }
-        Ok(Packing::of(&self.chunk[self.at..]))
+        Ok(CompressionFormat::of(&self.chunk[self.at..]))
     }
 
-    /// Whether the system failed.
+    /// Whether an error came from reading rather than from decoding.
     fn failed(&self) -> bool {
         self.failed
     }
@@ -438,7 +449,7 @@ impl<'a> PipeSource<'a> {
                 Ok(next) => break next,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    break Err(io::Error::other("the thread that reads it is gone"));
+                    break Err(io::Error::other("the thread that reads it has ended"));
                 }
             }
         };
@@ -450,8 +461,8 @@ impl<'a> PipeSource<'a> {
     }
 }
 
-/// Reads a file and gives it on, until nobody wants more.
-fn give(path: &Path, sender: &SyncSender<io::Result<Vec<u8>>>) -> io::Result<()> {
+/// Reads a file and sends its chunks, until the receiver is dropped.
+fn send_chunks(path: &Path, sender: &SyncSender<io::Result<Vec<u8>>>) -> io::Result<()> {
     let mut file = File::open(path)?;
     loop {
         let mut chunk = vec![0; CHUNK];

@@ -1,21 +1,23 @@
-//! `apus utreexo`: prove, info, check, and what a verifier saves that remembers some leaves (caches).
+//! `apus utreexo`: makes, inspects and checks proofs, and measures the savings of a verifier that remembers some
+//! leaves.
 
 mod args;
 
 pub(crate) use args::{UtreexoArgs, UtreexoCommand};
 
 use crate::args::{AggregateArg, ConnectArgs};
+use crate::extra_engine::BridgeJob;
 use crate::failure::Failure;
 use crate::files::expect_writable;
 use crate::machine::watch_signals;
-use crate::outside::BridgeJob;
 use crate::print;
-use crate::render::{Renderer, Watch};
+use crate::render::{Renderer, RunDisplay};
 use crate::report::{bytes, grouped, write_report};
+use crate::status::RunFacts;
 use crate::sync::{JobSource, RunJob, run};
-use crate::watched::About;
 use apus_proofs::{
-    CachesFound, CachesRequest, ProofsTotals, Surveyed, proofs_files, replay_caches, survey_proofs,
+    CachesFound, CachesRequest, ProofsTotals, SurveyedFiles, proofs_files, replay_caches,
+    survey_proofs,
 };
 use apus_storage::DirStorage;
 use apus_sync::{DatadirBlocks, Stop, UseIndex, parent};
@@ -62,8 +64,8 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
     print::result(report)
 }
 
-/// Goes through a folder's files, or one file.
-fn survey(path: &Path) -> Result<Surveyed, Failure> {
+/// Surveys a folder's files, or one file.
+fn survey(path: &Path) -> Result<SurveyedFiles, Failure> {
     if path.is_dir() {
         let storage = DirStorage::new(path);
         let names: Vec<String> =
@@ -71,12 +73,12 @@ fn survey(path: &Path) -> Result<Surveyed, Failure> {
         return Ok(survey_proofs(&storage, &names)?);
     }
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| Failure::usage(format!("{} is no file", path.display())))?;
+    let name = name.ok_or_else(|| Failure::usage(format!("{} is not a file", path.display())))?;
     Ok(survey_proofs(&DirStorage::new(parent(path)), &[name.to_owned()])?)
 }
 
 fn info(path: &Path) -> Result<(), Failure> {
-    let Surveyed { network, heights, last, leaves_before, after, totals } = survey(path)?;
+    let SurveyedFiles { network, heights, last, leaves_before, after, totals } = survey(path)?;
     let ProofsTotals { files, blocks, targets, hashes, .. } = totals;
     let each = |total: u64| format!("{:.1} a block", total as f64 / blocks.max(1) as f64);
     let of = |total: u64| format!("{} ({}, {})", grouped(total), bytes(total), each(total));
@@ -105,19 +107,19 @@ fn info(path: &Path) -> Result<(), Failure> {
 
 fn check(folder: &Path) -> Result<(), Failure> {
     if !folder.is_dir() {
-        return Err(Failure::usage(format!("{} is no folder", folder.display())));
+        return Err(Failure::usage(format!("{} is not a folder", folder.display())));
     }
-    let Surveyed { heights, totals, .. } = survey(folder)?;
+    let SurveyedFiles { heights, totals, .. } = survey(folder)?;
     if heights.start != 1 {
         return Err(Failure::wrong(format!(
-            "{}: the first file begins with block {}, and there is none from block 1 on",
+            "{}: the first file begins with block {}, and no file begins with block 1",
             folder.display(),
             heights.start
         )));
     }
     print::result(format_args!(
-        "{} files are whole and follow one another, from block 1 to {}: {} proofs of {} coins. Whether a \
-         proof holds with the roots before its block was not asked: a verifier of the blocks finds that.",
+        "{} files are intact and contiguous, from block 1 to {}: {} proofs of {} coins. Apus did not check the \
+         proofs against the roots before their blocks: a verifier of the blocks does that.",
         grouped(totals.files),
         heights.end - 1,
         grouped(totals.blocks),
@@ -131,14 +133,14 @@ const VERSION: u32 = 1;
 /// Runs `apus utreexo caches`.
 fn measure_caches(args: &CachesArgs) -> Result<(), Failure> {
     if !args.folder.is_dir() {
-        return Err(Failure::usage(format!("{} is no folder", args.folder.display())));
+        return Err(Failure::usage(format!("{} is not a folder", args.folder.display())));
     }
     if let Some(report) = &args.report {
         expect_writable(report, |_| false)?;
     }
     let interrupt = watch_signals()?;
-    let about = About { command: "utreexo caches", chain: "", threads: 1, on_servers: false };
-    let renderer = Renderer::new(Watch::plain(args.progress, about, Vec::new()), None);
+    let about = RunFacts { command: "utreexo caches", chain: "", threads: 1, on_servers: false };
+    let renderer = Renderer::new(RunDisplay::plain(args.progress, about, Vec::new()), None);
     let found = replay_caches(&CachesRequest {
         storage: &DirStorage::new(&args.folder),
         rules: &rules(args),
@@ -153,7 +155,7 @@ fn measure_caches(args: &CachesArgs) -> Result<(), Failure> {
     tell(&found)
 }
 
-/// No cache, then each size by each rule.
+/// Returns the rules to measure: no cache, then each size with each policy.
 fn rules(args: &CachesArgs) -> Vec<CacheRule> {
     let sizes: BTreeSet<usize> = args.leaves.iter().map(|leaves| *leaves as usize).collect();
     let blocks: BTreeSet<u32> = args.look_ahead.iter().copied().collect();
@@ -182,7 +184,7 @@ fn share(part: u64, whole: u64) -> String {
     format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
 }
 
-/// Tells it as a table.
+/// Prints the results as a table.
 fn tell(found: &CachesFound) -> Result<(), Failure> {
     let CachesFound { heights, leaves, costs } = found;
     let blocks = u64::from(heights.count());

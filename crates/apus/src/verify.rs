@@ -1,8 +1,8 @@
-//! `apus verify`: whether what a node believes is true.
+//! `apus verify`: audits a node's data directory.
 
-use crate::args::{AssumeArgs, AssumeValidArg, PlanWay, SNAPSHOT, SinkArg, VerifyArgs};
+use crate::args::{AssumeArgs, AssumeValidArg, SNAPSHOT, SinkArg, SyncMethod, VerifyArgs};
 use crate::args::{expect_interpreter, verifier};
-use crate::course::{RunWay, Writes, expected};
+use crate::estimate::{RunMethod, Writes, expected};
 use crate::failure::{Failure, IO};
 use crate::files::bytes_in;
 use crate::files::{expect_apart, expect_not_in, expect_writable};
@@ -10,12 +10,12 @@ use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads, watch
 use crate::node::{NodeFolders, expect_folders};
 use crate::plan::{BlocksSize, Needs, SetSize};
 use crate::print;
-use crate::render::{Renderer, RunRecord, Watch};
+use crate::render::{Renderer, RunDisplay, RunRecord};
 use crate::report::{
     FailedReport, PhaseReport, bytes, display_hash, grouped, is_failed_report, leave_failed,
     write_report,
 };
-use crate::watched::{About, lock};
+use crate::status::{RunFacts, lock};
 use crate::workdir::WorkFolder;
 use apus_chain::Params;
 use apus_datadir::{BlockFiles, read_index_flags};
@@ -32,7 +32,7 @@ use std::time::Duration;
 /// Version of the JSON form.
 const VERSION: u32 = 1;
 
-/// Even the smallest files take this together, where a disk gives whole pages.
+/// Minimum free space in bytes: a disk allocates whole pages even for the smallest files.
 const ROOM_LEAST: u64 = 1 << 20;
 
 /// Runs `apus verify`.
@@ -64,10 +64,11 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     }
     let threads = threads(args.run.par);
     let about =
-        About { command: "verify", chain: args.node.chain.name(), threads, on_servers: false };
-    let watch = Watch::of(&args.run, about, expected(RunWay::Node, scripts, true, Writes::Files))?;
+        RunFacts { command: "verify", chain: args.node.chain.name(), threads, on_servers: false };
+    let watch =
+        RunDisplay::of(&args.run, about, expected(RunMethod::Node, scripts, true, Writes::Files))?;
     let interrupt = watch_signals()?;
-    // Twice: the first time nothing is made in a folder of another kind, the second time nobody else can.
+    // Check twice: before the lock, so as to create no file in a folder of another kind; and under the lock.
     expect_work_folder(&work)?;
     let begun = has_verify_progress(&work);
     let room =
@@ -99,7 +100,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         locked.leave();
         if work.exists() {
             let kept = format!(
-                "\napus: progress is kept in {}, and the same command goes on from there",
+                "\napus: progress is kept in {}. Rerun the command to resume",
                 work.display()
             );
             failure.message.push_str(&kept);
@@ -110,7 +111,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         lock(&record.shared).report = serde_json::to_value(report).ok();
         failure
     })?;
-    record.note("done", &format!("{} kinds of findings", verified.findings.len()));
+    record.note("done", &format!("{} problems found", verified.findings.len()));
     let shared = Arc::clone(&record.shared);
     let report = VerifyReport::new(args, scripts, &verified, record, threads);
     lock(&shared).report = serde_json::to_value(&report).ok();
@@ -122,7 +123,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     tell(args, scripts, &verified)
 }
 
-/// Nothing is written or removed in a folder of another kind.
+/// Refuses a folder of another kind, before Apus writes or removes anything in it.
 fn expect_work_folder(work: &Path) -> Result<(), Failure> {
     if !work.is_dir() {
         return Ok(());
@@ -135,15 +136,15 @@ fn expect_work_folder(work: &Path) -> Result<(), Failure> {
     match foreign_to_verify(&names) {
         None => Ok(()),
         Some(other) => Err(Failure::usage(format!(
-            "{} holds {other}, which is no file of a verification: name another --workdir, which need not be \
-             there yet",
+            "{} holds {other}, which is not a file of `apus verify`: use another --workdir. Apus creates the \
+             folder if it is missing",
             work.display(),
         ))),
     }
 }
 
-/// There must be room for a copy of the coins, and for the progress of the proof. What is to be told of it. Should
-/// something be wrong, a second pass takes its own room, and does with less.
+/// Fails without disk space for a copy of the coins and for the proof's progress. Returns the events to report. If the
+/// verification finds a problem, a second pass needs more disk, but can also work with less.
 fn expect_room(
     args: &VerifyArgs,
     folder: &Path,
@@ -152,12 +153,12 @@ fn expect_room(
     threads: usize,
 ) -> Result<Vec<Event>, Failure> {
     let files = BlockFiles::open(blocksdir, args.node.chain.magic());
-    // What is wrong with them is told by the verification.
+    // The verification itself reports errors in the files.
     let block_bytes = files.map_or(0, |files| files.bytes_total());
     let copy = [SinkArg::File(&SNAPSHOT, work.join("coins.dat"))];
     let needs = Needs {
         blocks: BlocksSize::of_size(block_bytes),
-        way: PlanWay::Hints,
+        way: SyncMethod::Hints,
         set: SetSize::of_chainstate(bytes_in(&folder.join("chainstate"))),
         outputs: &copy,
         prune: false,
@@ -169,56 +170,56 @@ fn expect_room(
 }
 
 fn room_for(needs: &Needs<'_>) -> Result<Vec<Event>, Failure> {
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     for disk in needs.disks()? {
         let (needed, free) = (disk.asked().max(ROOM_LEAST), disk.free);
         if free < needed {
             return Err(Failure::new(
                 IO,
                 format!(
-                    "{} is on a disk with {} free, and a verification takes up to {} there for a copy of the \
-                     node's coins and its progress, all of which goes again: make room, or name a folder on \
-                     another disk by --workdir",
+                    "not enough disk: {} needs up to {} and has {}, for a copy of the node's coins and other \
+                     temporary files, deleted at the end. Choose one: free some space, or add --workdir DIR on \
+                     another disk",
                     disk.folder.display(),
-                    bytes(free),
-                    bytes(needed)
+                    bytes(needed),
+                    bytes(free)
                 ),
             ));
         }
-        told.push(Event::DiskNeeded { what: DiskUse::Progress, bytes: needed, free });
+        events.push(Event::DiskNeeded { what: DiskUse::Progress, bytes: needed, free });
         let to_find = mergesync_disk_bytes(needs.blocks.bytes, needs.memory_bytes, needs.threads);
         if free < to_find {
-            told.push(Event::Warning(Warning::LittleRoomToFind { needed: to_find, free }));
+            events.push(Event::Warning(Warning::LittleRoomToFind { needed: to_find, free }));
         }
     }
-    Ok(told)
+    Ok(events)
 }
 
 fn expect_not_reindexing(blocksdir: &Path) -> Result<(), Failure> {
-    // What cannot be read is told as a finding.
+    // A finding reports unreadable files.
     if read_index_flags(blocksdir).is_ok_and(|flags| flags.reindexing) {
         return Err(Failure::usage(
-            "the node was stopped in the middle of -reindex, and its block index is not whole: start the \
-             node and let it finish that first",
+            "the node was stopped in the middle of -reindex, so its block index is incomplete: start the node, and \
+             let it finish -reindex first",
         ));
     }
     Ok(())
 }
 
-/// Tells what was found, and last whether all is as it should be. `scripts`: every script was to be run.
+/// Prints the findings, and the overall result last. `scripts` is true if every script had to run.
 fn tell(args: &VerifyArgs, scripts: bool, verified: &VerifyOutcome) -> Result<(), Failure> {
     if let Some(proof) = &verified.proof {
         print::result(proven(proof))?;
     }
     if verified.coins_of_earlier {
-        print::result("Its coins are those that the earlier start took of it.")?;
+        print::result("Apus used the copy of the node's coins that an earlier start made.")?;
     }
     if let Some(why) = &verified.unproven {
         print::result(format_args!("Not proven: {why}."))?;
     }
     if verified.looked_at > 0 {
         print::result(format_args!(
-            "{} blocks were looked at one by one.",
+            "{} blocks were checked one by one.",
             grouped(verified.looked_at)
         ))?;
     }
@@ -229,20 +230,18 @@ fn tell(args: &VerifyArgs, scripts: bool, verified: &VerifyOutcome) -> Result<()
     if verified.findings.is_empty() {
         let proof = verified.proof.as_ref().filter(|_| verified.unproven.is_none());
         let what = match (proof, scripts) {
-            (None, _) => "Nothing wrong was found with what there is",
-            (Some(_), true) => "All that the node believes is true",
-            (Some(_), false) => {
-                "All that the node believes is true, if the scripts are that were not run"
-            }
+            (None, _) => "No problem found in the files that the node has",
+            (Some(_), true) => "The node's data are valid",
+            (Some(_), false) => "The node's data are valid, if the skipped scripts are valid",
         };
         return print::result(format_args!("\n{what}."));
     }
     let kinds = match verified.findings.len() {
-        1 => "one kind of finding".to_owned(),
-        kinds => format!("{kinds} kinds of findings"),
+        1 => "1 problem found".to_owned(),
+        kinds => format!("{kinds} problems found"),
     };
     let folder = args.node.datadir.display();
-    let message = format!("the node of {folder} is not as it should be: {kinds}");
+    let message = format!("{folder}: {kinds}");
     let invalid = verified.findings.iter().any(|finding| finding.kind == FindingKind::BlockInvalid);
     Err(if invalid { Failure::invalid(message) } else { Failure::wrong(message) })
 }
@@ -250,8 +249,8 @@ fn tell(args: &VerifyArgs, scripts: bool, verified: &VerifyOutcome) -> Result<()
 fn proven(proof: &ProvenBy) -> String {
     let ProvenBy { at, scripts, .. } = proof;
     let left_out = match scripts.assumed {
-        0 => "every script among them".to_owned(),
-        assumed => format!("but for the scripts of {} blocks", grouped(assumed)),
+        0 => "every script included".to_owned(),
+        assumed => format!("except for the assumed scripts of {} blocks", grouped(assumed)),
     };
     format!(
         "The blocks up to {} ({}) obey every rule, {left_out}.\nThey leave {} coins, hash_serialized_3 {}.",
@@ -262,12 +261,12 @@ fn proven(proof: &ProvenBy) -> String {
     )
 }
 
-/// A line for a finding.
+/// Formats a finding in one line.
 pub(crate) fn line(finding: &Finding) -> String {
     let FoundFault { height, hash, file, offset, outpoint, what } = &finding.first;
     let mut text = finding.kind.name().to_owned();
     if finding.count > 1 {
-        text.push_str(&format!(" ({}, the first)", grouped(finding.count)));
+        text.push_str(&format!(" (first of {})", grouped(finding.count)));
     }
     text.push(':');
     let mut part = |part: String| {
@@ -289,17 +288,17 @@ pub(crate) fn line(finding: &Finding) -> String {
     format!("{text}: {what}")
 }
 
-/// What was found, for programs (`docs/formats/verify.md`).
+/// The report for programs (`docs/formats/verify.md`).
 #[derive(Serialize)]
 struct VerifyReport {
     version: u32,
     chain: &'static str,
     datadir: String,
     validation: &'static str,
-    /// Nothing was found, and all blocks up to the node's coins are proven.
+    /// True if there are no findings, and all blocks up to the node's coins are proven.
     proven: bool,
     findings: Vec<FindingReport>,
-    /// Why nothing was proven; null where something was.
+    /// Why there is no proof; null if there is one.
     unproven: Option<String>,
     proof: Option<ProofReport>,
     tip_height: Option<u32>,
@@ -334,7 +333,7 @@ struct FindingReport {
 struct ProofReport {
     stop_height: u32,
     stop_hash: String,
-    /// By the node's coins and undo data in one pass; otherwise without both.
+    /// Whether one pass with the node's coins and undo data proved the blocks; otherwise the proof used neither.
     by_hints: bool,
     transactions: u64,
     inputs: u64,
@@ -366,7 +365,7 @@ impl VerifyReport {
             outputs: proof.counts.outputs,
             bytes: proof.counts.bytes,
             coins: proof.coins.coins,
-            // No more than all subsidies.
+            // Fits: the amount is at most the sum of all subsidies.
             total_amount_sat: u64::try_from(proof.coins.amount).unwrap_or(u64::MAX),
             muhash: display_hash(&proof.muhash),
             hash_serialized_3: display_hash(&proof.hash_serialized_3),
@@ -421,13 +420,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_little_room_is_told_before_anything_is_written() {
-        let desk = tempfile::tempdir().unwrap();
-        let workdir = desk.path().join("new");
+    fn too_little_room_is_reported_before_anything_is_written() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let workdir = sandbox.path().join("new");
         let copy = [SinkArg::File(&SNAPSHOT, workdir.join("coins.dat"))];
         let needs = |coins, block_bytes| Needs {
             blocks: BlocksSize::of_size(block_bytes),
-            way: PlanWay::Hints,
+            way: SyncMethod::Hints,
             set: SetSize { coins },
             outputs: &copy,
             prune: false,
@@ -436,10 +435,10 @@ mod tests {
             threads: 2,
         };
         assert!(matches!(room_for(&needs(1, 1)).unwrap()[..], [Event::DiskNeeded { .. }]));
-        let told = room_for(&needs(1, u64::MAX / 2)).unwrap();
+        let events = room_for(&needs(1, u64::MAX / 2)).unwrap();
         let to_find = Event::Warning(Warning::LittleRoomToFind { needed: 0, free: 0 });
-        assert_eq!(told.len(), 2);
-        assert_eq!(std::mem::discriminant(&told[1]), std::mem::discriminant(&to_find));
+        assert_eq!(events.len(), 2);
+        assert_eq!(std::mem::discriminant(&events[1]), std::mem::discriminant(&to_find));
         let failure = room_for(&needs(u64::MAX / 400, 1)).unwrap_err();
         assert_eq!(failure.code, IO);
         assert!(failure.message.contains("--workdir"), "{}", failure.message);

@@ -1,13 +1,13 @@
-//! The work folder on a real disk: where it is, who may use it, and that it goes when done.
+//! The work folder on disk: its place, lock and owner, and its removal at the end.
 
 use crate::failure::{Failure, INTERRUPTED};
-use crate::files::{ELSEWHERE, no_progress_there};
+use crate::files::{OTHER_WORKDIR, no_progress_there};
 use apus_chain::Network;
 use apus_storage::lock::FolderLock;
 use apus_storage::place::{NameDurability, try_opened};
 use apus_storage::{
-    DirStorage, NotOwn, create_private_dir, expect_own_folder, find_of_others, follow_own_links,
-    read_whole, write_atomically,
+    DirStorage, OwnerError, create_private_dir, expect_own_folder, find_of_others,
+    follow_own_links, read_whole, write_atomically,
 };
 use apus_sync::{
     COINS, ENDED, GONE, HINTS, INDEX, IoError, LOCK, POSITIONS, RECORD, SyncError, UsageError,
@@ -16,19 +16,19 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// No place of coins is longer.
+/// Maximum length of a stored place of coins, in bytes.
 const PLACE_BYTES_MAX: u64 = 4096;
 
-/// A work folder that this process alone uses.
+/// A work folder, locked for this process.
 pub(crate) struct WorkFolder {
     storage: DirStorage,
-    /// Held while the folder is used.
+    /// The lock, held while this process uses the folder.
     lock: FolderLock,
 }
 
 impl WorkFolder {
-    /// Makes the folder if it is not there, and keeps other runs out of it. One that is there must be this user's alone; a
-    /// link to it must be of this user or the administrator.
+    /// Creates the folder if it is missing, and locks it against other runs. An existing folder must belong to this
+    /// user and be inaccessible to others; a link to it must belong to this user or the administrator.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let path = &match follow_own_links(path).map_err(|error| Failure::io(path, error))? {
             Ok(path) => path,
@@ -36,7 +36,7 @@ impl WorkFolder {
         };
         if path.exists() && !path.is_dir() {
             return Err(Failure::usage(format!(
-                "{} is a file, not a folder for progress: name another --workdir",
+                "{} is a file, not a work folder: use another --workdir",
                 path.display()
             )));
         }
@@ -45,11 +45,11 @@ impl WorkFolder {
         {
             return Err(not_own(path, why));
         }
-        create_private_dir(path).map_err(|error| Failure::making(path, &error, ELSEWHERE))?;
+        create_private_dir(path).map_err(|error| Failure::making(path, &error, OTHER_WORKDIR))?;
         let lock_path = path.join(LOCK);
         let lock = FolderLock::try_take(&lock_path);
         match lock.map_err(|error| not_locked(&lock_path, &error))? {
-            // A run that ended in between took the name away: what is locked is another's past.
+            // A run that ended meanwhile removed the lock file: we locked a file without a name.
             Some(lock) if !lock.is_at(&lock_path) => Self::open(path),
             Some(lock) => {
                 let folder = Self { storage: DirStorage::private(path), lock };
@@ -57,39 +57,39 @@ impl WorkFolder {
                 Ok(folder)
             }
             None => Err(Failure::usage(format!(
-                "{} is in use by another run: wait for it, or name another --workdir",
+                "{} is in use by another sync: wait until that sync ends, or use another --workdir",
                 path.display()
             ))),
         }
     }
 
-    /// What is put there outlives a power cut.
+    /// Fails if new files in the folder would not survive a power cut.
     fn expect_durable(&self) -> Result<(), Failure> {
         let folder = self.storage.folder();
         match try_opened(self.lock.file(), folder) {
             Ok(NameDurability::Durable) => Ok(()),
             Ok(NameDurability::Unknown) => Err(no_progress_there(folder)),
-            Err(why) => Err(Failure::io(folder, format!("{why}: {ELSEWHERE}"))),
+            Err(why) => Err(Failure::io(folder, format!("{why}: {OTHER_WORKDIR}"))),
         }
     }
 
-    /// Nothing in the folder was put there by other users, who could do so before it was closed to them.
+    /// Fails if the folder has content of other users, who may have had access to it before.
     pub(crate) fn expect_own_content(&self) -> Result<(), Failure> {
         let folder = self.storage.folder();
         match find_of_others(folder).map_err(|error| Failure::io(folder, error))? {
             None => Ok(()),
             Some((file, why)) => Err(Failure::usage(format!(
-                "{}: {why}, and a run would believe what it says: remove the folder for progress (rm -r {}) to start \
-                 anew, or name another --workdir",
+                "{}: {why}, and a sync would trust this content. Remove the work folder (rm -r {}) to start from \
+                 scratch, or use another --workdir",
                 file.display(),
                 folder.display()
             ))),
         }
     }
 
-    /// Begins a run in the folder, unless it is not ours: then nothing in it is touched. Removes
-    /// what a crash left of a folder that was on its way out, and closes to others what an earlier
-    /// version made for all to read. `coins` is the place of the run's coins, where that is on servers.
+    /// Begins a run in the folder. Fails, and changes nothing, if the folder is not for this run. Finishes a folder's
+    /// removal that a crash interrupted, and makes files private that an earlier version made readable for all. `coins`
+    /// is the place of the run's coins, if they are on servers.
     pub(crate) fn begin(&self, coins: Option<&str>) -> Result<(), Failure> {
         let begun = apus_sync::expect_work_folder(&self.storage).map_err(Failure::from);
         let begun = begun.and_then(|()| self.expect_own_content());
@@ -104,7 +104,7 @@ impl WorkFolder {
         self.remove_remains()
     }
 
-    /// Closes to others what is there under these names.
+    /// Makes the files and folders with these names inaccessible to other users.
     pub(crate) fn close_to_others(&self, names: impl Fn(&str) -> bool) -> Result<(), Failure> {
         let closed = self.storage.close_to_others(names);
         closed.map_err(|error| Failure::io(self.storage.folder(), error))
@@ -114,23 +114,22 @@ impl WorkFolder {
         &self.storage
     }
 
-    /// Whether an earlier start left its plan here, or its record of blocks connected.
+    /// Whether the folder has an earlier start's plan, or its record of connected blocks.
     pub(crate) fn has_plan(path: &Path) -> bool {
         path.join("plan").exists() || path.join(RECORD).exists()
     }
 
-    /// Whether an earlier start was broken off, so that it may have written some of its outputs.
+    /// Whether an earlier start was interrupted, so that it may have written some of its outputs.
     pub(crate) fn was_broken_off(path: &Path) -> bool {
         Self::has_plan(path) && !path.join(ENDED).exists()
     }
 
-    /// Leaves all as it is after a run that ended well, for one that goes on from there.
+    /// Keeps all content after a successful run, for a later run to continue from.
     pub(crate) fn leave_ended(&self) -> Result<(), Failure> {
         self.mark_end("")
     }
 
-    /// Leaves what is known of the coins at a place on servers, after a run that brought them to where they are, for one that
-    /// brings them further.
+    /// Keeps, after a successful run, the state that belongs to coins on servers, for a later run to continue from.
     pub(crate) fn leave_coins(&self, place: &str) -> Result<(), Failure> {
         self.discard_folders()?;
         apus_sync::keep_record(&self.storage)?;
@@ -144,7 +143,7 @@ impl WorkFolder {
         Ok(())
     }
 
-    /// What is known of coins on servers is of use for these alone, and would be lost in another run.
+    /// Fails if the folder holds the state of other coins on servers, which this run would destroy.
     fn expect_coins(&self, coins: Option<&str>) -> Result<(), Failure> {
         let path = self.storage.folder().join(ENDED);
         let place = match read_whole(&self.storage, ENDED, PLACE_BYTES_MAX) {
@@ -154,8 +153,8 @@ impl WorkFolder {
         match String::from_utf8_lossy(&place) {
             place if place.is_empty() || Some(&*place) == coins => Ok(()),
             place => Err(Failure::usage(format!(
-                "{} has what is known of the coins at {place}: name another --workdir, or --coins {place} to go on with them, \
-                 or remove that folder to give them up",
+                "{} holds the state of the coins at {place}. Choose one: use another --workdir, add --coins \
+                 {place} to continue with these coins, or remove that folder to abandon them",
                 self.storage.folder().display()
             ))),
         }
@@ -166,20 +165,20 @@ impl WorkFolder {
         gone(&mark, fs::remove_file(&mark))
     }
 
-    /// Ends a run that failed: whatever is of no use to a later one goes, and the failure says
-    /// what is kept.
+    /// Ends a failed run: removes content that later runs cannot use, and adds to the failure's message that progress
+    /// is kept, if any is.
     pub(crate) fn give_up(self, error: SyncError) -> Failure {
         let folder = self.storage.folder();
         if matches!(error, SyncError::Usage(UsageError::NotAWorkFolder { .. })) {
-            // Whatever its names, nothing there is ours.
+            // The files there are not ours, even if their names match.
             self.leave();
             return error.into();
         }
-        // What was computed under hints or roots that proved wrong is in the way of the next ones.
+        // Results under hints or roots that proved wrong would mislead the next ones.
         let proven_wrong = error.spoils_progress();
         let mut kept = Self::has_plan(folder) && !proven_wrong;
         if !kept {
-            // The failure to tell is the first one.
+            // Report the first failure, not this one.
             kept = self.give_up_progress().unwrap_or(false);
         }
         self.leave();
@@ -196,30 +195,30 @@ impl WorkFolder {
         if failure.code == INTERRUPTED {
             failure.message = if kept && apus_sync::has_progress(&self.storage) {
                 format!(
-                    "interrupted; progress is kept in {}, and the same command goes on from there",
+                    "interrupted: progress is kept in {}. Rerun the command to resume",
                     folder.display()
                 )
             } else {
-                "interrupted before there was progress to keep; the same command starts anew".into()
+                "interrupted before there was progress to keep. Rerun the command to start again"
+                    .into()
             };
             return failure;
         }
         if kept && !about_itself { self.keep(failure) } else { failure }
     }
 
-    /// Says that progress is kept, if there is any: mending something lets the same run go on.
+    /// Adds to a failure's message that progress is kept, if any is, and how to resume.
     pub(crate) fn keep(&self, mut failure: Failure) -> Failure {
         if apus_sync::has_progress(&self.storage) {
             failure.message.push_str(&format!(
-                "\napus: progress is kept in {}: once this is mended, the same command goes on from \
-                 there",
+                "\napus: progress is kept in {}. Fix this, then rerun the command to resume",
                 self.storage.folder().display()
             ));
         }
         failure
     }
 
-    /// Gives up the progress, and the folder if nothing else is in it.
+    /// Discards the progress, and the folder unless it has other content.
     pub(crate) fn discard(self) -> Result<(), Failure> {
         self.discard_progress()?;
         self.leave();
@@ -231,14 +230,14 @@ impl WorkFolder {
         Ok(apus_sync::discard_progress(&self.storage)?)
     }
 
-    /// Gives up all but what was downloaded; tells whether there is any of that.
+    /// Discards everything except downloads; returns whether any exist.
     fn give_up_progress(&self) -> Result<bool, Failure> {
         self.discard_folders()?;
         Ok(apus_sync::give_up_progress(&self.storage)?)
     }
 
-    /// What says that there is progress goes after these. A folder goes by another name first: a crash
-    /// leaves the whole of it or nothing.
+    /// Removes the folders of coins and hints. The files that mark progress are removed later. Renames a folder before
+    /// it removes it, so that a crash never leaves a part under its name.
     fn discard_folders(&self) -> Result<(), Failure> {
         let folder = self.storage.folder();
         for name in [COINS, HINTS] {
@@ -256,18 +255,18 @@ impl WorkFolder {
         gone(&positions, fs::remove_file(&positions))
     }
 
-    /// Removes what a crash left of a folder that was on its way out.
+    /// Finishes a folder's removal that a crash interrupted.
     fn remove_remains(&self) -> Result<(), Failure> {
         let remains = self.storage.folder().join(GONE);
         gone(&remains, fs::remove_dir_all(&remains))
     }
 
-    /// Removes the lock, and the folder if that was all. Where the user put something beside it
-    /// the folder stays, which does no harm.
+    /// Removes the lock, and then the folder if it is empty. If the user put files next to the lock, the folder stays,
+    /// which is harmless.
     pub(crate) fn leave(&self) {
         let folder = self.storage.folder();
         let lock = folder.join(LOCK);
-        // One of ours is empty.
+        // Our lock is empty.
         if lock.metadata().is_ok_and(|lock| lock.len() == 0) {
             let _ = fs::remove_file(lock);
         }
@@ -275,7 +274,7 @@ impl WorkFolder {
     }
 }
 
-/// What was removed, or was not there.
+/// Converts the result of a removal: success if the file was removed or is missing.
 fn gone(path: &Path, removed: io::Result<()>) -> Result<(), Failure> {
     match removed {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io(path, error)),
@@ -283,25 +282,25 @@ fn gone(path: &Path, removed: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Why the folder's lock cannot be had, and what to do: some disks in a network have no locks.
+/// Creates the error, with its remedy, for a folder that cannot be locked: some network disks have no locks.
 fn not_locked(path: &Path, error: &io::Error) -> Failure {
     use ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
     match error.kind() {
         PermissionDenied | ReadOnlyFilesystem | StorageFull => {
-            Failure::making(path, error, ELSEWHERE)
+            Failure::making(path, error, OTHER_WORKDIR)
         }
-        _ => Failure::io(path, format!("{error}: {ELSEWHERE}, on a disk of this machine")),
+        _ => Failure::io(path, format!("{error}: {OTHER_WORKDIR}, on a local disk")),
     }
 }
 
-/// Why a folder is no place for progress, and what to do.
-fn not_own(path: &Path, why: NotOwn) -> Failure {
+/// Creates the error for a folder that is not safe for progress, with the remedy.
+fn not_own(path: &Path, why: OwnerError) -> Failure {
     let name = path.display();
-    let mend = match why {
-        NotOwn::OpenTo(_) => {
-            format!("take the right from them (chmod go-w {name}) if none of them used it, ")
+    let remedy = match why {
+        OwnerError::OpenTo(_) => {
+            format!("revoke their access (chmod go-w {name}) if they have not used it, ")
         }
-        NotOwn::Of(_) => {
+        OwnerError::Of(_) => {
             format!(
                 "make it yours (chown -R) if you trust what is in it, remove it (rm -r {name}), "
             )
@@ -309,13 +308,12 @@ fn not_own(path: &Path, why: NotOwn) -> Failure {
         _ => format!("remove it (rm {name}), "),
     };
     Failure::usage(format!(
-        "{name} is no folder for progress: {why}, and whoever changes the files of a run decides what comes of it: \
-         {mend}or name another --workdir"
+        "{name} is not safe as a work folder: {why}. Anyone who can change these files controls the result: \
+         {remedy}or use another --workdir"
     ))
 }
 
-/// Whether a folder of coins or hints holds what a run puts there and nothing else. One that is not
-/// there does.
+/// Whether a folder of coins or hints holds only files that a run puts there. True for a missing folder.
 fn is_made_by_a_run(folder: &Path) -> bool {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -325,8 +323,8 @@ fn is_made_by_a_run(folder: &Path) -> bool {
     entries.flatten().all(|entry| ours.iter().any(|name| entry.file_name() == *name))
 }
 
-/// Where progress is kept if the user does not say: beside the first output, else in the current
-/// folder under the names of the chain and the hints.
+/// Returns the default work folder: next to the first output, or in the current folder without one; named after the
+/// chain and the hints.
 pub(crate) fn default_path(
     chain: Network,
     hints: Option<&Path>,

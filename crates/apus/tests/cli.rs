@@ -1,8 +1,7 @@
-//! The program from outside, as people run it: command lines in, files, words and exit codes out.
+//! The program from outside, as users run it: command lines in; files, texts and exit codes out.
 //!
-//! Every run through [`desk::Desk::apus`] is held to what the program promises whatever happens:
-//! no file of the user's changes, a failure leaves nothing under an output's name, success leaves
-//! nothing but outputs, and there is never a panic.
+//! [`sandbox::Sandbox::apus`] holds every run to what the program always promises: no file of the user's changes, a failure
+//! leaves nothing under an output's name, success leaves nothing but outputs, and there is never a panic.
 
 mod anchored;
 mod bad_blocks;

@@ -1,7 +1,7 @@
-//! Runs that machines share, from outside: a real NATS server, a coordinator and workers as processes on this machine.
+//! End-to-end tests of shared runs: a real NATS server, a coordinator and workers as processes on this machine.
 //!
-//! Whatever is killed and started again, a run comes to the very set of a node, or says what is wrong as a run on one
-//! machine does.
+//! Even if programs are killed and restarted, a run produces exactly a node's set, or fails with the same error as a
+//! run on one machine.
 
 mod altered;
 mod audits;

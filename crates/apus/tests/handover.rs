@@ -1,23 +1,23 @@
-//! The hand-over to a real node: whatever folder the program makes, bitcoind starts on it, finds the
-//! same coins, and lives on; and what would ruin a node is never in one.
+//! The hand-over to a real node: bitcoind starts on every folder that the program writes, finds the same coins, and
+//! continues from there; and no folder contains anything that would ruin a node.
 //!
-//! Which folders a node takes, which it refuses and which quietly ruin it was found out by
-//! experiments with one. Each finding is a test here: [`written`] and [`reindex`] are those that must
-//! work, [`last`] takes nodes back over all that they keep, [`absent`] looks for those that must
-//! not be with readers of its own, [`refusals`] holds that no node's coins are touched unasked, and
-//! [`kills`] ends runs at any moment. `invalid` is about blocks that a node stored and refused, `verify` about what a node believes, `lies` about what its index says.
-//! [`soak`] has nodes live on every kind of folder for as long as wanted.
+//! Experiments with a node showed which folders it accepts, which it refuses and which silently ruin it. Each finding
+//! is a test here. [`written`] and [`reindex`] test the folders that must work. [`last`] makes nodes disconnect all the
+//! blocks that they keep. [`absent`] checks with its own readers that the harmful contents are absent. [`refusals`]
+//! checks that Apus never touches a node's coins unasked. [`kills`] kills runs at any moment. `invalid` tests blocks
+//! that a node stored and refused, `verify` tests what a node takes for granted, and `lies` tests a wrong block index.
+//! [`soak`] runs nodes on every kind of folder for any length of time.
 
 mod absent;
 mod database;
-mod elsewhere;
 #[cfg(feature = "kernel")]
 mod invalid;
-mod judge;
 mod kills;
 mod last;
 #[cfg(feature = "kernel")]
 mod lies;
+mod node_checks;
+mod other_folders;
 #[cfg(feature = "kernel")]
 mod own_signet;
 mod refusals;

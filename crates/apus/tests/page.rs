@@ -1,6 +1,6 @@
-//! The page about a run, in a real browser, and its numbers, in a real Prometheus.
+//! The page about a job in a real browser, and its metrics in a real Prometheus.
 //!
-//! With APUS_PICTURES in the environment, the folder that it names gets pictures of the page, for a person to look at.
+//! If APUS_PICTURES in the environment names a folder, the tests save screenshots of the page there.
 
 mod access;
 mod chromium;
@@ -10,40 +10,40 @@ mod live;
 mod metrics;
 mod prometheus;
 
-use crate::desk::{Desk, Running};
 use crate::lived::Lived;
+use crate::sandbox::{Running, Sandbox};
 use apus_testkit::bitcoind::Bitcoind;
 use chromium::{Chromium, Screen};
 use std::net::TcpListener;
 use std::path::PathBuf;
 
-/// A computer's screen, and a phone's; light and dark.
+/// Screens of a computer and of a phone, light and dark.
 const SCREENS: [(&str, Screen); 3] = [
     ("desktop", Screen { width: 1200, height: 900, dark: false, phone: false }),
     ("dark", Screen { width: 1200, height: 900, dark: true, phone: false }),
     ("phone", Screen { width: 390, height: 844, dark: false, phone: true }),
 ];
 
-/// A port that is free now. Another program may take it before the run does; then the test says so.
+/// Returns a port that is free now. If another program takes it before the job does, the test fails.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Starts a run with a page at an address of this machine, and waits until it answers at the port that is told.
-fn start_with_page_at(desk: &Desk, ip: &str, line: &str) -> (Running, u16) {
+/// Starts a job with a page at an address of this machine, and waits until the page answers; returns its port.
+fn start_with_page_at(sandbox: &Sandbox, ip: &str, line: &str) -> (Running, u16) {
     let port = free_port();
-    let mut run = desk.start(&format!("{line} --web {ip}:{port}"));
+    let mut run = sandbox.start(&format!("{line} --web {ip}:{port}"));
     let answers = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     assert!(run.until(answers), "it ended before it answered");
     (run, port)
 }
 
-/// The same where only this machine sees the page.
-fn start_with_page(desk: &Desk, line: &str) -> (Running, u16) {
-    start_with_page_at(desk, "127.0.0.1", line)
+/// Starts a job with a page that only this machine can reach.
+fn start_with_page(sandbox: &Sandbox, line: &str) -> (Running, u16) {
+    start_with_page_at(sandbox, "127.0.0.1", line)
 }
 
-/// A run with a page that follows a node until it is interrupted.
+/// A sync with a page that follows a node until it is interrupted.
 struct Follower {
     lived: Lived,
     node: Bitcoind,
@@ -58,19 +58,19 @@ impl Follower {
             "sync --chain regtest --workdir w.work --connect 127.0.0.1:{} --follow --out snapshot:set.dat",
             node.p2p_port()
         );
-        let (run, port) = start_with_page(&lived.desk, &line);
+        let (run, port) = start_with_page(&lived.sandbox, &line);
         Self { lived, node, run, port }
     }
 }
 
-/// A browser that shows the page at a port, or what else is there.
+/// Opens the page at a port in a browser.
 fn open_page(port: u16, path: &str) -> Chromium {
     let mut browser = Chromium::start();
     browser.open(&format!("http://127.0.0.1:{port}{path}"));
     browser
 }
 
-/// Waits until a run has ended and only its page stays. Ended by a signal before, it would be interrupted.
+/// Waits until a job has ended and only its page is left. A signal before that would interrupt the job.
 fn wait_for_the_end(run: &mut Running, port: u16, headers: &[&str]) {
     let has_ended = || {
         let answer = apus_testkit::http::get(port, "/state.json", headers);
@@ -81,7 +81,7 @@ fn wait_for_the_end(run: &mut Running, port: u16, headers: &[&str]) {
     assert!(run.until(has_ended), "it ended before its page did");
 }
 
-/// What a browser has to say against the page: nothing, and every request went to the run.
+/// Asserts that the browser has no complaints, and that every request went to the page's server.
 fn expect_sound(browser: &Chromium, port: u16) {
     assert_eq!(browser.complaints(), [""; 0]);
     let here = format!("http://127.0.0.1:{port}/");
@@ -91,7 +91,7 @@ fn expect_sound(browser: &Chromium, port: u16) {
     assert!(browser.requests().len() > 5, "{:?}", browser.requests());
 }
 
-/// Nothing on the page is wider than the screen, on any; takes pictures, if they are wanted.
+/// Asserts that nothing on the page is wider than the screen, on all screens; saves screenshots if they are wanted.
 fn expect_fits(browser: &mut Chromium, name: &str) {
     for (screen_name, screen) in SCREENS {
         browser.show_on(screen);

@@ -1,5 +1,4 @@
-//! Blocks from real nodes: the program on one side, bitcoind or btcd on the other, and what a user
-//! does in between.
+//! Blocks from real nodes: the program on one side, bitcoind or btcd on the other, used as a user would.
 
 mod btcd;
 mod follow;
@@ -12,7 +11,7 @@ mod serve;
 
 use apus_testkit::bitcoind::Bitcoind;
 
-/// The words that connect to a node.
+/// The option that connects to a node.
 fn connect(node: &Bitcoind) -> String {
     format!("--connect 127.0.0.1:{}", node.p2p_port())
 }

@@ -1,25 +1,25 @@
-//! [`write_files`]: the files of proofs of a chain, as `apus utreexo prove` leaves them.
+//! [`write_files`]: writes the proof files of a chain, as `apus utreexo prove` does.
 
-use crate::bridge::Told;
-use crate::desk::Desk;
+use crate::bridge::ProofData;
+use crate::sandbox::Sandbox;
 use apus_chain::{BlockHash, HeightRange};
 use apus_utreexo::{RangeHead, RangeWriter, range_file_name};
 use bitcoin::hashes::Hash;
 use bitcoin::{Block, Network};
 
-/// Writes files of what is told of a chain, one for each range, into a folder.
+/// Writes a chain's proofs into a folder, one file per block range.
 pub(crate) fn write_files(
-    desk: &Desk,
+    sandbox: &Sandbox,
     network: Network,
     folder: &str,
     blocks: &[Block],
-    told: &Told,
+    proofs: &ProofData,
     ranges: &[HeightRange],
 ) {
     let hash = |height: u32| BlockHash(blocks[height as usize].block_hash().to_byte_array());
-    std::fs::create_dir_all(desk.path(folder)).unwrap();
+    std::fs::create_dir_all(sandbox.path(folder)).unwrap();
     for &heights in ranges {
-        let roots = |height: u32| &told.roots[height as usize];
+        let roots = |height: u32| &proofs.roots[height as usize];
         let head = RangeHead {
             network: network.magic().to_bytes(),
             first: heights.start,
@@ -28,10 +28,10 @@ pub(crate) fn write_files(
         };
         let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
         for height in heights.heights() {
-            let entry = told.entries[height as usize].bytes();
+            let entry = proofs.entries[height as usize].bytes();
             writer.put(&hash(height), roots(height).leaves(), &entry).unwrap();
         }
         let bytes = writer.finish(roots(heights.end - 1)).unwrap();
-        desk.write(&format!("{folder}/{}", range_file_name(heights)), &bytes);
+        sandbox.write(&format!("{folder}/{}", range_file_name(heights)), &bytes);
     }
 }

@@ -1,8 +1,7 @@
-//! `apus submit` from outside: recorded streams through its standard input, a real node beside it,
-//! random blocks with one thing changed, kills, and folders that cannot be.
+//! End-to-end tests of `apus submit`: recorded streams on its standard input, a real node for comparison, random blocks
+//! with one change, kills, and invalid folders.
 //!
-//! Everything that judges blocks needs an interpreter for scripts, so it is tested where the build
-//! has one.
+//! Validating blocks needs a script interpreter, so most tests need a build with one.
 
 mod usage;
 

@@ -1,5 +1,5 @@
-//! What is done with a block's bytes, beside the plain way with the `bitcoin` crate and with the
-//! collections of `std`. All blocks are the main chain's.
+//! Benchmarks operations on a block's bytes against the naive way, with the `bitcoin` crate and the
+//! collections of `std`. All blocks are from the main chain.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 
@@ -17,7 +17,7 @@ fn main() {
     divan::main();
 }
 
-/// Heights of the blocks measured: full ones before, at the start of and well after segwit.
+/// The heights of the measured blocks: full blocks before, at the start of and well after segwit.
 const HEIGHTS: [Height; 3] = [277_647, 481_824, 692_261];
 
 /// A block of the fixtures: its bytes and its hash.
@@ -35,7 +35,7 @@ fn block(height: Height) -> (Vec<u8>, BlockHash) {
     panic!("no block of height {height} in the fixtures");
 }
 
-/// A block read by both.
+/// A block read by both crates.
 struct Both {
     raw: Vec<u8>,
     layout: BlockLayout,
@@ -54,7 +54,7 @@ impl Both {
     }
 }
 
-/// From bytes to something that knows where everything is.
+/// Reads bytes into a view with the positions of all parts.
 mod parse {
     use super::*;
 
@@ -74,8 +74,8 @@ mod parse {
     }
 }
 
-/// From bytes to a block that obeys the rules that need no coins. The other crate checks far fewer:
-/// the merkle root and the witness commitment.
+/// Reads bytes and checks all rules that need no coins. The other crate checks far fewer rules: the merkle
+/// root and the witness commitment.
 mod check {
     use super::*;
 
@@ -101,7 +101,7 @@ mod check {
     }
 }
 
-/// The weight of a block that was read.
+/// Computes the weight of a block that was already read.
 mod weight {
     use super::*;
 
@@ -112,7 +112,7 @@ mod weight {
         bencher.bench_local(|| black_box(&view).weight());
     }
 
-    /// What a size computer does: the same walk as for writing, only counting.
+    /// Computes a size like the other crate: walks the block as for writing, but only counts.
     #[divan::bench(args = HEIGHTS)]
     fn counted(bencher: Bencher, height: Height) {
         let both = Both::new(height);
@@ -137,7 +137,7 @@ mod weight {
     }
 }
 
-/// Whether a transaction spends a coin twice, for every transaction of a block. Items are inputs.
+/// Checks every transaction of a block for coins that it spends twice. An item is an input.
 mod duplicate_inputs {
     use super::*;
 
@@ -158,8 +158,8 @@ mod duplicate_inputs {
         bencher.bench_local(|| black_box(&txs).iter().any(|inputs| has_duplicates(inputs)));
     }
 
-    /// Few are compared each with each; of more, numbers that nearly always tell them apart are
-    /// sorted. The method of `check/transaction.rs`.
+    /// Compares a few inputs pairwise; sorts more by fingerprints that nearly always differ. The method of
+    /// `check/survey.rs`.
     #[divan::bench(args = HEIGHTS)]
     fn ours(bencher: Bencher, height: Height) {
         let mut scratch = Vec::new();
@@ -213,8 +213,8 @@ mod duplicate_inputs {
     }
 }
 
-/// The hash of a header at the three places that ask for it while a block is taken: as the place in
-/// the tree, as the parent of the next, and against the block that was read. Items are headers.
+/// Hashes headers for the three uses while a block is processed: as the key in the tree, as the parent of the
+/// next, and to verify the block that was read. An item is a header.
 mod header_hash {
     use super::*;
 

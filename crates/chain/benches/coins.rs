@@ -1,5 +1,5 @@
-//! Coins: their stored form, the scripts in them, MuHash, and tables by outpoint, beside the plain
-//! way. Scripts are those of a full block of the main chain, coins those of a real node's snapshot.
+//! Benchmarks coins against the naive way: their stored form, the scripts in them, MuHash, and tables by
+//! outpoint. Scripts are from a full block of the main chain, coins from a real node's snapshot.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 
@@ -39,7 +39,7 @@ fn coin<'a>((amount, script): &'a (u64, Vec<u8>)) -> CoinRef<'a> {
     CoinRef { height: 692_261, coinbase: false, amount: *amount, script }
 }
 
-/// Writing coins: short forms of scripts and amounts, or the output as it stood in its block.
+/// Writes coins: with compressed scripts and amounts, or with the output as in its block.
 mod write {
     use super::*;
 
@@ -77,7 +77,7 @@ fn theirs() -> Vec<bitcoin::TxOut> {
     outputs.collect()
 }
 
-/// Reading them back.
+/// Reads the coins back.
 mod read {
     use super::*;
 
@@ -126,8 +126,8 @@ mod read {
     }
 }
 
-/// Keeping a block's scripts until they are written: one array for all, or one each. Most have 22
-/// to 34 bytes.
+/// Stores a block's scripts until they are written: in one array, or in one allocation each. Most have 22 to
+/// 34 bytes.
 mod scripts {
     use super::*;
 
@@ -144,7 +144,7 @@ mod scripts {
         });
     }
 
-    /// Up to 36 bytes beside the length, longer ones on the heap.
+    /// Stores up to 36 bytes inline with the length, longer scripts on the heap.
     #[divan::bench]
     fn inline_36(bencher: Bencher) {
         enum Script {
@@ -180,7 +180,7 @@ mod scripts {
     }
 }
 
-/// Coins into the hash of a set.
+/// Adds coins to the hash of a set.
 mod muhash {
     use super::*;
 
@@ -214,7 +214,7 @@ mod muhash {
     }
 }
 
-/// Hashing outpoints for a table whose keys an adversary chooses. Items are outpoints.
+/// Hashes outpoints for a table whose keys an adversary may choose. An item is an outpoint.
 mod outpoint_table {
     use super::*;
 
@@ -228,7 +228,7 @@ mod outpoint_table {
         view.txs().flat_map(|tx| tx.inputs().map(|input| *input.outpoint())).collect()
     }
 
-    /// Five words, each mixed by a multiplication whose two halves are folded, under random words.
+    /// Mixes each of five words with a random word: a multiplication whose two halves are folded.
     #[derive(Clone)]
     struct Salted([u64; 5]);
 
@@ -252,7 +252,7 @@ mod outpoint_table {
         }
     }
 
-    /// Hashes a key of these 36 bytes and nothing else.
+    /// Hashes only a key of exactly these 36 bytes.
     struct OnlyOutpoints(u64, Salted);
 
     impl Hasher for OnlyOutpoints {
@@ -261,7 +261,7 @@ mod outpoint_table {
         }
 
         fn write(&mut self, bytes: &[u8]) {
-            // A length of the array comes first, as eight bytes.
+            // The first bytes to hash are the array's length, eight bytes.
             if let Ok(outpoint) = bytes.try_into() {
                 self.0 = self.1.hash(outpoint);
             }
@@ -315,12 +315,12 @@ mod outpoint_table {
     }
 }
 
-/// A snapshot's coins, all of one's own: how fast a file of them is walked through.
+/// Reads a snapshot's coins, each of a different transaction.
 #[divan::bench]
 fn skip_a_snapshot_of_early_coins(bencher: Bencher) {
     let file = fixture("main-4521/utxo.dat");
     bencher.counter(BytesCount::of_slice(&file)).bench_local(|| {
-        // Behind the header: txid, a count and a vout of one byte each, the coin.
+        // The header is followed by: txid, a count and a vout of one byte each, the coin.
         let mut reader = Reader::new(&black_box(&file)[51..]);
         let mut groups = 0;
         while reader.take(32).is_ok() {

@@ -1,5 +1,5 @@
-//! What is asked of a block's transactions once the coins that they spend are at hand, beside the
-//! plain way with the `bitcoin` crate. All blocks and coins are the main chain's.
+//! Benchmarks the rules for a block's transactions and their coins against the naive way with the `bitcoin`
+//! crate. All blocks and coins are from the main chain.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 
@@ -17,7 +17,7 @@ fn main() {
     divan::main();
 }
 
-/// Heights of the blocks measured: before, at the start of and well after segwit.
+/// The heights of the measured blocks: before, at the start of and well after segwit.
 const HEIGHTS: [Height; 3] = [277_647, 481_824, 692_261];
 
 struct Spent {
@@ -43,7 +43,7 @@ impl Spent {
     }
 }
 
-/// A block's bytes, and the coins of its transactions but the coinbase.
+/// A block's bytes, and the coins of its transactions except the coinbase.
 fn block(height: Height) -> (Vec<u8>, Vec<Vec<Spent>>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/main-blocks");
     let (mut raw, mut txs) = (None, Vec::<Vec<Spent>>::new());
@@ -68,7 +68,7 @@ fn block(height: Height) -> (Vec<u8>, Vec<Vec<Spent>>) {
     (raw.unwrap(), txs)
 }
 
-/// The fees of all transactions. Items are inputs.
+/// Computes the fees of all transactions. An item is an input.
 #[divan::bench(args = HEIGHTS)]
 fn amounts(bencher: Bencher, height: Height) {
     let (raw, spent) = block(height);
@@ -85,7 +85,7 @@ fn amounts(bencher: Bencher, height: Height) {
     });
 }
 
-/// The cost of the signature operations of all transactions. Items are inputs.
+/// Computes the cost of the signature operations of all transactions. An item is an input.
 mod sigop_cost {
     use super::*;
 

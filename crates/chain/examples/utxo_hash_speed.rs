@@ -1,4 +1,4 @@
-//! How fast coins are hashed: MuHash one by one and in batches, its final division,
+//! Measures the speed of hashing coins: MuHash one by one and in batches, its final division,
 //! `hash_serialized_3`, and the stored form of coins.
 //!
 //! `cargo run --release -p apus-chain --example utxo_hash_speed`
@@ -12,7 +12,7 @@ use apus_chain::{
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// The quickest of many rounds: what the code needs when nothing else runs.
+/// Returns the fastest of many rounds: the time that the code needs when nothing else runs.
 fn best(rounds: u32, mut work: impl FnMut()) -> Duration {
     let time = |_| {
         let start = Instant::now();

@@ -1,12 +1,12 @@
-//! Amounts of money: the range that consensus allows, Core's short form of an amount, and how much a block
-//! may create.
+//! Amounts of money: the range that consensus allows, Core's compressed form, and the amount that a block may
+//! create.
 //!
-//! An amount is a `u64` of satoshi. The short form exists because most amounts end in zeros; each
-//! amount that fits 64 bits has exactly one short form, and [`decompress_amount`] refuses the
-//! short forms that stand for no such amount. Sums are the callers' business.
+//! An amount is a `u64` in satoshi. The compressed form exists because most amounts end in zeros.
+//! Each amount that fits 64 bits has exactly one compressed form, and [`decompress_amount`] rejects
+//! compressed forms that stand for no such amount. Callers compute sums themselves.
 //!
-//! The bound on all there can be ignores fees burnt and rewards not claimed: real supply may be lower,
-//! never higher.
+//! The upper bound on the supply ignores burnt fees and unclaimed rewards: the real supply may be
+//! lower, never higher.
 
 use crate::header::Height;
 use core::num::NonZeroU32;
@@ -14,21 +14,21 @@ use core::num::NonZeroU32;
 /// Satoshi in one bitcoin (Core `consensus/amount.h`, `COIN`).
 pub const COIN: u64 = 100_000_000;
 
-/// No amount and no sum of outputs may be above this (Core `consensus/amount.h`, `MAX_MONEY`).
+/// The maximum for an amount and for a sum of outputs (Core `consensus/amount.h`, `MAX_MONEY`).
 pub const MAX_MONEY: u64 = 21_000_000 * COIN;
 
-/// Whether the amount is one that consensus allows (Core `consensus/amount.h`, `MoneyRange`).
+/// Returns whether consensus allows the amount (Core `consensus/amount.h`, `MoneyRange`).
 pub const fn money_range(amount: u64) -> bool {
     amount <= MAX_MONEY
 }
 
-/// The most zeros at the end of an amount that the short form takes away.
+/// The maximum number of trailing zeros that the compressed form removes.
 const ZEROS_MAX: u64 = 9;
 
-/// The short form (Core `compressor.cpp`, `CompressAmount`).
+/// Compresses an amount (Core `compressor.cpp`, `CompressAmount`).
 ///
-/// Defined for `0..=MAX_MONEY`; above `u64::MAX / 9` the result would not fit and wraps, as Core's
-/// does.
+/// Defined for `0..=MAX_MONEY`; above `u64::MAX / 9` the result would not fit and wraps, as in
+/// Core.
 pub const fn compress_amount(amount: u64) -> u64 {
     if amount == 0 {
         return 0;
@@ -39,7 +39,7 @@ pub const fn compress_amount(amount: u64) -> u64 {
         zeros += 1;
     }
     let head = if zeros < ZEROS_MAX {
-        // The last digit is 1 to 9, so it takes a base of nine only.
+        // The last digit is 1 to 9, so base nine is enough for it.
         (rest / 10).wrapping_mul(9).wrapping_add(rest % 10 - 1)
     } else {
         rest - 1
@@ -47,18 +47,18 @@ pub const fn compress_amount(amount: u64) -> u64 {
     head.wrapping_mul(10).wrapping_add(zeros).wrapping_add(1)
 }
 
-/// The amount that a short form stands for (Core `compressor.cpp`, `DecompressAmount`), or `None`
-/// where it does not fit 64 bits.
+/// Decompresses an amount (Core `compressor.cpp`, `DecompressAmount`); `None` if it does not fit 64
+/// bits.
 ///
-/// Core lets the multiplication wrap there. It writes no such number, and a wrapped one could pass
-/// for money, so it is no amount here.
+/// Core lets the multiplication wrap there. Core never writes such a number, and a wrapped one
+/// could pass for a valid amount, so this function rejects it.
 pub const fn decompress_amount(short: u64) -> Option<u64> {
     if short == 0 {
         return Some(0);
     }
     let (head, zeros) = ((short - 1) / 10, (short - 1) % 10);
     let rest = if zeros < ZEROS_MAX {
-        // Below 2^64 since the head is at most u64::MAX / 10.
+        // Below 2^64, since the head is at most u64::MAX / 10.
         head / 9 * 10 + head % 9 + 1
     } else {
         head + 1
@@ -66,28 +66,29 @@ pub const fn decompress_amount(short: u64) -> Option<u64> {
     rest.checked_mul(10u64.pow(zeros as u32))
 }
 
-/// A short form of at most this stands for an amount of 64 bits, whatever its digits: they are at
-/// most a tenth of it, with nine zeros behind. Amounts of coins are hardly ever above.
+/// A compressed amount up to this fits 64 bits, regardless of its digits: they are at most a tenth of it,
+/// followed by nine zeros. Coins hardly ever have a higher one.
 pub(crate) const SHORT_FITS: u64 = u64::MAX / 1_000_000_000 * 10 - 10;
 
 /// The reward before the first halving.
 const FIRST_SUBSIDY: u64 = 50 * COIN;
 
-/// What a block of this height may create, in satoshi (Core `validation.cpp`, `GetBlockSubsidy`).
-/// `interval` is [`Params::subsidy_halving_interval`](crate::Params::subsidy_halving_interval).
+/// Returns the new satoshi that a block at this height may create (Core `validation.cpp`,
+/// `GetBlockSubsidy`). `interval` is
+/// [`Params::subsidy_halving_interval`](crate::Params::subsidy_halving_interval).
 pub const fn block_subsidy(height: Height, interval: NonZeroU32) -> u64 {
     let halvings = height / interval.get();
     if halvings >= u64::BITS { 0 } else { FIRST_SUBSIDY >> halvings }
 }
 
-/// The most that can exist after the block of this height, in satoshi: the subsidies of heights 1
-/// to `height`. The genesis block's is not among them, for it was never spendable. Saturates,
-/// which no chain's numbers come near.
+/// Returns the maximum supply after the block at this height, in satoshi: the subsidies of heights 1 to
+/// `height`. The genesis block's subsidy does not count, because it was never spendable. Saturates, but no
+/// chain comes near that.
 pub fn max_supply(height: Height, interval: NonZeroU32) -> u64 {
     let blocks = |from: u64, to: u64| to.saturating_sub(from);
     let (interval_u64, end) = (u64::from(interval.get()), u64::from(height) + 1);
     (0..u64::from(u64::BITS)).fold(0u64, |supply, era| {
-        // Heights of this era, from 1 on and up to `height`.
+        // The heights of this era, from 1 up to `height`.
         let from = (era * interval_u64).max(1);
         let to = ((era + 1) * interval_u64).min(end);
         supply.saturating_add(blocks(from, to).saturating_mul(FIRST_SUBSIDY >> era))
@@ -101,7 +102,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn short_forms_that_always_fit() {
+    fn compressed_amounts_up_to_the_bound_always_fit() {
         for short in (0..100_000).chain(SHORT_FITS - 100_000..=SHORT_FITS) {
             assert!(decompress_amount(short).is_some(), "{short}");
         }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn published_vectors() {
+    fn published_vectors_match() {
         let path = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../fixtures/bip-vectors/compressed_amount.json"
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn short_forms_beyond_64_bits_are_no_amount() {
+    fn compressed_amounts_beyond_64_bits_are_rejected() {
         // 1 + 10 * (n - 1) + 9 stands for n * 10^9.
         let greatest = u64::MAX / 1_000_000_000;
         assert_eq!(decompress_amount(greatest * 10), Some(greatest * 1_000_000_000));
@@ -161,7 +162,7 @@ mod tests {
     const MAIN: NonZeroU32 = NonZeroU32::new(210_000).unwrap();
 
     #[test]
-    fn halves_at_each_interval_and_ends() {
+    fn the_subsidy_halves_at_each_interval_and_ends() {
         for (height, subsidy) in [
             (0, 5_000_000_000),
             (209_999, 5_000_000_000),
@@ -182,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn supply_known_values() {
+    fn the_supply_matches_known_values() {
         assert_eq!(max_supply(0, MAIN), 0);
         assert_eq!(max_supply(1, MAIN), 5_000_000_000);
         assert_eq!(max_supply(4_521, MAIN), 4_521 * 5_000_000_000);
         assert_eq!(max_supply(209_999, MAIN), 209_999 * 5_000_000_000);
         assert_eq!(max_supply(210_000, MAIN), 209_999 * 5_000_000_000 + 2_500_000_000);
-        // All there will ever be, without the genesis block's.
+        // The final supply, without the genesis block's subsidy.
         assert_eq!(max_supply(u32::MAX, MAIN), 2_099_999_997_690_000 - 5_000_000_000);
         assert_eq!(max_supply(u32::MAX, NonZeroU32::MAX), u64::MAX, "saturates");
     }

@@ -1,46 +1,46 @@
-//! A block's bytes, read in one pass without copying: [`BlockLayout`] says where everything lies,
-//! [`BlockView`], [`TxView`], [`InputView`] and [`OutputView`] look at it.
+//! Reads a block's bytes in one pass without copying: [`BlockLayout`] records the positions of all parts, and
+//! [`BlockView`], [`TxView`], [`InputView`] and [`OutputView`] give access to them.
 //!
-//! The layout is a set of reusable arrays of offsets, so that reading allocates nothing per
-//! transaction and, after the first few blocks, nothing at all. This module accepts exactly what
-//! Core's deserialization accepts (`primitives/transaction.h`, `UnserializeTransaction`); whether
-//! the block obeys any rule is the business of [`check`](crate::check).
+//! The layout is a set of reusable arrays of offsets, so reading allocates nothing per transaction
+//! and, after the first few blocks, nothing at all. This module accepts exactly what Core's
+//! deserialization accepts (`primitives/transaction.h`, `UnserializeTransaction`);
+//! [`check`](crate::check) decides whether the block obeys the rules.
 
 use crate::hashes::{BlockHash, MerkleRoot, OutPoint, Txid};
 use crate::read::{ReadError, Reader};
 
-/// Greatest size of a serialized block in bytes (Core `consensus/consensus.h`).
+/// Maximum size of a serialized block in bytes (Core `consensus/consensus.h`).
 pub const BLOCK_SIZE_MAX: usize = 4_000_000;
 
 /// Length of a block header in bytes.
 pub const HEADER_SIZE: usize = 80;
 
-/// Why bytes are no block.
+/// Why bytes could not be read as a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// A field could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// More bytes than any block can have.
-    #[error("{size} bytes are more than a block can have ({BLOCK_SIZE_MAX})")]
+    /// The input has more bytes than any block can have.
+    #[error("the block has {size} bytes, more than the maximum of {BLOCK_SIZE_MAX}")]
     TooLong {
-        /// Bytes given.
+        /// Number of bytes given.
         size: usize,
     },
-    /// A transaction in the form with witnesses has none (BIP-144).
+    /// A transaction is in the witness form but has no witness (BIP-144).
     #[error("transaction {tx} at byte {offset} has a witness marker but no witness")]
     SuperfluousWitness {
         /// Index of the transaction in the block.
         tx: usize,
-        /// Where it begins.
+        /// Offset of its first byte.
         offset: usize,
     },
-    /// The byte after the marker has unknown bits (BIP-144).
+    /// The byte after the marker has unknown bits set (BIP-144).
     #[error("transaction {tx} at byte {offset} has the unknown flag {flag:#04x}")]
     UnknownFlag {
         /// Index of the transaction in the block.
         tx: usize,
-        /// Where it begins.
+        /// Offset of its first byte.
         offset: usize,
         /// The flag.
         flag: u8,
@@ -48,17 +48,18 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// The words of Core's exception (`serialize.h`, `streams.h`, `primitives/transaction.h`); for
-    /// limits that Core has elsewhere or not at all, what it says of bytes that are no block.
+    /// Returns the text of Core's exception (`serialize.h`, `streams.h`,
+    /// `primitives/transaction.h`). For limits that Core checks in another place or not at all,
+    /// returns what Core reports for an unreadable block.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Read(ReadError::End { .. }) => "DataStream::read(): end of data",
             Self::Read(ReadError::NonCanonical { .. }) => "non-canonical ReadCompactSize()",
-            // The only numbers in a block that have a limit are CompactSizes.
+            // In a block, only CompactSizes have a limit.
             Self::Read(ReadError::TooLarge { .. }) => "ReadCompactSize(): size too large",
-            // Not of a block, behind which nothing is looked at.
+            // Never occurs for a block: bytes after it are ignored.
             Self::Read(ReadError::Trailing { .. }) => "Block decode failed",
-            // Core reads such bytes and refuses the block for its length or its weight.
+            // Core reads such bytes and then rejects the block for its length or its weight.
             Self::TooLong { .. } => "bad-blk-length",
             Self::SuperfluousWitness { .. } => "Superfluous witness record",
             Self::UnknownFlag { .. } => "Unknown transaction optional data",
@@ -66,14 +67,14 @@ impl DecodeError {
     }
 }
 
-/// Offsets of one transaction. All count from the start of the block.
+/// Offsets of one transaction, all counted from the start of the block.
 #[derive(Debug, Clone, Copy)]
 struct TxSpan {
     /// First byte of the version.
     start: u32,
-    /// First byte of the input count, behind the marker and flag if there are any.
+    /// First byte of the input count, after the marker and flag if present.
     body: u32,
-    /// First byte after the last output: of the witness, or of the lock time.
+    /// First byte after the last output: the start of the witness, or of the lock time.
     body_end: u32,
     /// First byte after the lock time.
     end: u32,
@@ -83,7 +84,7 @@ struct TxSpan {
     outputs_end: u32,
 }
 
-/// Offsets of one input: the outpoint, then the script with its length before it.
+/// Offsets of one input: the outpoint, then the script preceded by its length.
 #[derive(Debug, Clone, Copy)]
 struct InputSpan {
     outpoint: u32,
@@ -91,7 +92,7 @@ struct InputSpan {
     script_len: u32,
 }
 
-/// Offsets of one output: the value is the eight bytes at `value`.
+/// Offsets of one output. The value is the eight bytes at `value`.
 #[derive(Debug, Clone, Copy)]
 struct OutputSpan {
     value: u32,
@@ -99,23 +100,24 @@ struct OutputSpan {
     script_len: u32,
 }
 
-/// Where the parts of a block lie. Reused from block to block.
+/// The positions of the parts of a block. Reused from block to block.
 #[derive(Debug, Default)]
 pub struct BlockLayout {
     txs: Vec<TxSpan>,
     inputs: Vec<InputSpan>,
     outputs: Vec<OutputSpan>,
-    /// Views show no witnesses.
+    /// If set, views show no witnesses.
     hides_witnesses: bool,
 }
 
 impl BlockLayout {
-    /// Empty arrays.
+    /// Creates empty arrays.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Empty arrays, with room for as many elements as the block has that `other` read last.
+    /// Creates empty arrays with capacity for as many elements as the last block read into `other`
+    /// has.
     pub(crate) fn with_room_of(other: &Self) -> Self {
         Self {
             txs: Vec::with_capacity(other.txs.len()),
@@ -125,16 +127,18 @@ impl BlockLayout {
         }
     }
 
-    /// Reads the block that `raw` begins with. What follows it is not looked at and not part of the
-    /// view, as in Core, which reads a block from a file, a message or a call and leaves the rest
-    /// (`node/blockstorage.cpp`, `ReadBlock`; `net_processing.cpp`, `ProcessMessage`;
-    /// `core_io.cpp`, `DecodeHexBlk`). Every element costs input bytes before it is stored, so
-    /// memory is bounded by a small multiple of `raw`, whatever the counts in it claim.
+    /// Reads the block at the start of `raw`. Ignores bytes after it, which are not part of the view. Core
+    /// does the same with a block from a file, a message or a call (`node/blockstorage.cpp`, `ReadBlock`;
+    /// `net_processing.cpp`, `ProcessMessage`; `core_io.cpp`, `DecodeHexBlk`). Every element consumes input
+    /// bytes before it is stored, so memory is bounded by a small multiple of `raw`, even if it claims huge
+    /// counts.
+    /// memory is bounded by a small multiple of `raw`, even if it claims huge counts.
     pub fn read<'a>(&'a mut self, raw: &'a [u8]) -> Result<BlockView<'a>, DecodeError> {
         self.read_shown(raw, &mut ())
     }
 
-    /// [`read`](Self::read), which shows what it reads to a visitor, up to where it fails if it does.
+    /// Like [`read`](Self::read), and also passes all parts to a visitor while reading, up to the first
+    /// failure.
     pub(crate) fn read_shown<'a>(
         &'a mut self,
         raw: &'a [u8],
@@ -146,7 +150,7 @@ impl BlockLayout {
         self.hides_witnesses = false;
         let allowed = raw.get(..BLOCK_SIZE_MAX).unwrap_or(raw);
         let length = self.read_txs(allowed, visitor).map_err(|error| match error {
-            // It goes on where no block does any more.
+            // The bytes continue past the maximum size of a block.
             DecodeError::Read(ReadError::End { .. }) if allowed.len() < raw.len() => {
                 DecodeError::TooLong { size: raw.len() }
             }
@@ -155,7 +159,7 @@ impl BlockLayout {
         Ok(BlockView { raw: &raw[..length], layout: self })
     }
 
-    /// Reads header and transactions, and says where the last one ends.
+    /// Reads header and transactions, and returns the end of the last transaction.
     fn read_txs(&mut self, raw: &[u8], visitor: &mut impl Visitor) -> Result<usize, DecodeError> {
         let mut reader = Reader::new(raw);
         reader.take(HEADER_SIZE)?;
@@ -167,18 +171,18 @@ impl BlockLayout {
         Ok(reader.position())
     }
 
-    /// Has views of the block that was read last show it as if it had come without witnesses, for one whose
-    /// witnesses are not checked: nothing may depend on them then.
+    /// Hides the witnesses of the last block read, as if it had come without them. Use it for a block whose
+    /// witnesses are not checked, so that no code depends on them.
     pub(crate) fn hide_witnesses(&mut self) {
         self.hides_witnesses = true;
     }
 
-    /// The block that was read last. `raw` must be the bytes that it was read from.
+    /// Returns the last block read. `raw` must be the bytes that it was read from.
     pub(crate) fn view<'a>(&'a self, raw: &'a [u8]) -> BlockView<'a> {
         BlockView { raw, layout: self }
     }
 
-    /// Memory in use beside the value itself, in bytes.
+    /// Returns the memory in use in addition to the value itself, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let bytes = self.txs.capacity() * size_of::<TxSpan>()
             + self.inputs.capacity() * size_of::<InputSpan>()
@@ -202,10 +206,10 @@ impl BlockLayout {
         let mut inputs = reader.compact_size()?;
         let mut has_outputs = true;
         if inputs == 0 {
-            // No inputs: this is the marker of the form with witnesses, and the flag follows.
+            // Zero inputs mark the witness form; the flag follows.
             flag = reader.u8()?;
             if flag == 0 {
-                // Core reads the flag as the count of no outputs.
+                // Core reads the flag as an output count of zero.
                 has_outputs = false;
             } else {
                 body = reader.position();
@@ -274,7 +278,7 @@ impl BlockLayout {
     }
 }
 
-/// Steps over the witnesses of all inputs and says whether any of them has an item.
+/// Skips the witnesses of all inputs and returns whether any of them has an item.
 fn skip_witnesses(reader: &mut Reader<'_>, inputs: usize) -> Result<bool, ReadError> {
     let mut any = false;
     for _ in 0..inputs {
@@ -288,7 +292,7 @@ fn skip_witnesses(reader: &mut Reader<'_>, inputs: usize) -> Result<bool, ReadEr
     Ok(any)
 }
 
-/// A block that could be read. Nothing more is known of it.
+/// A block that could be read, otherwise unchecked.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockView<'a> {
     raw: &'a [u8],
@@ -296,86 +300,87 @@ pub struct BlockView<'a> {
 }
 
 impl<'a> BlockView<'a> {
-    /// All bytes of the block, and none behind it.
+    /// Returns the bytes of the block, without any bytes after it.
     pub fn raw(&self) -> &'a [u8] {
         self.raw
     }
 
-    /// The 80 bytes of the header.
+    /// Returns the 80 bytes of the header.
     pub fn header(&self) -> &'a [u8; HEADER_SIZE] {
         self.raw.first_chunk().expect("a block is only read with a whole header")
     }
 
-    /// Double SHA-256 of the header.
+    /// Returns the double SHA-256 of the header.
     pub fn hash(&self) -> BlockHash {
         BlockHash(apus_hash::sha256d(self.header()))
     }
 
-    /// The block before, which the header names.
+    /// Returns the hash of the previous block, as the header states it.
     pub fn prev(&self) -> BlockHash {
         BlockHash(array_at(self.header(), 4))
     }
 
-    /// The merkle root that the header claims.
+    /// Returns the merkle root that the header claims.
     pub fn merkle_root(&self) -> MerkleRoot {
         MerkleRoot(array_at(self.header(), 36))
     }
 
-    /// The header's time, in seconds since 1970.
+    /// Returns the header's time, in seconds since 1970.
     pub fn time(&self) -> u32 {
         u32::from_le_bytes(array_at(self.header(), 68))
     }
 
-    /// How many transactions.
+    /// Returns the number of transactions.
     pub fn tx_count(&self) -> usize {
         self.layout.txs.len()
     }
 
-    /// How many inputs, the coinbase's included.
+    /// Returns the number of inputs, including the coinbase's.
     pub fn input_count(&self) -> usize {
         self.layout.inputs.len()
     }
 
-    /// How many outputs.
+    /// Returns the number of outputs.
     pub fn output_count(&self) -> usize {
         self.layout.outputs.len()
     }
 
-    /// A transaction by its place in the block.
+    /// Returns a transaction by its index in the block.
     pub fn tx(&self, index: usize) -> Option<TxView<'a>> {
         let span = *self.layout.txs.get(index)?;
         Some(TxView { raw: self.raw, layout: self.layout, span })
     }
 
-    /// A transaction that is known to be there.
+    /// Returns a transaction that must exist.
     #[inline]
     pub(crate) fn tx_at(&self, index: usize) -> TxView<'a> {
         TxView { raw: self.raw, layout: self.layout, span: self.layout.txs[index] }
     }
 
-    /// The transactions, in block order.
+    /// Returns the transactions, in block order.
     pub fn txs(&self) -> impl ExactSizeIterator<Item = TxView<'a>> + use<'a> {
         let (raw, layout) = (self.raw, self.layout);
         layout.txs.iter().map(move |&span| TxView { raw, layout, span })
     }
 
-    /// The inputs of all transactions, in their order.
+    /// Returns the inputs of all transactions, in block order.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = InputView<'a>> + use<'a> {
         let raw = self.raw;
         self.layout.inputs.iter().map(move |&span| InputView { raw, span })
     }
 
-    /// Which transaction has the input at this place among those of all.
+    /// Returns the index of the transaction with a given input, which is counted among all inputs of the
+    /// block.
     pub fn tx_of_input(&self, place: usize) -> usize {
         self.layout.txs.partition_point(|tx| tx.inputs_end as usize <= place)
     }
 
-    /// Bytes of the block without witnesses, as rules before segwit count them.
+    /// Returns the size of the block without witnesses in bytes, like the rules before segwit.
     pub fn stripped_size(&self) -> usize {
         self.raw.len() - self.txs().map(|tx| tx.witness_overhead()).sum::<usize>()
     }
 
-    /// Weight in units of BIP-141: three times the stripped size and once the size.
+    /// Returns the weight (BIP-141): three times the stripped size plus the size.
     pub fn weight(&self) -> usize {
         3 * self.stripped_size() + self.raw.len()
     }
@@ -395,18 +400,18 @@ impl<'a> TxView<'a> {
         &self.raw[start as usize..end as usize]
     }
 
-    /// All bytes, the witness included.
+    /// Returns all bytes, including the witness.
     #[inline]
     pub fn raw(&self) -> &'a [u8] {
         self.bytes(self.span.start, self.span.end)
     }
 
-    /// Where the transaction begins, counted from the start of the block.
+    /// Returns the offset of the transaction from the start of the block.
     pub fn offset(&self) -> usize {
         self.span.start as usize
     }
 
-    /// The pieces that make the transaction id: version, inputs with outputs, lock time.
+    /// Returns the pieces that make up the transaction id: version, inputs with outputs, lock time.
     #[inline]
     pub fn id_parts(&self) -> [&'a [u8]; 3] {
         let span = self.span;
@@ -421,22 +426,23 @@ impl<'a> TxView<'a> {
         }
     }
 
-    /// Its id. To hash one after the other takes longer than a [`BlockChecker`](crate::BlockChecker)
-    /// does with all of a block at once.
+    /// Returns the transaction id. Hashing transactions one by one is slower than a
+    /// [`BlockChecker`](crate::BlockChecker), which hashes all of a block together.
     pub fn txid(&self) -> Txid {
         let mut hash = apus_hash::Sha256::new();
         self.id_parts().iter().for_each(|part| hash.update(part));
         Txid(apus_hash::sha256(&hash.finalize()))
     }
 
-    /// Whether it is in the form with witnesses (BIP-144).
+    /// Returns whether it is in the witness form (BIP-144).
     #[inline]
     pub fn has_witness(&self) -> bool {
         self.span.body != self.span.start + 4
     }
 
-    /// The witnesses of all inputs, one stack after the other; empty without the BIP-144 form, and where
-    /// witnesses were not checked ([`BlockChecker::leave_witnesses`](crate::BlockChecker::leave_witnesses)).
+    /// Returns the witness stacks of all inputs in order. Empty without the BIP-144 form, or if witnesses
+    /// were not checked
+    /// ([`BlockChecker::leave_witnesses`](crate::BlockChecker::leave_witnesses)).
     #[inline]
     pub fn witness(&self) -> &'a [u8] {
         if self.layout.hides_witnesses {
@@ -445,31 +451,32 @@ impl<'a> TxView<'a> {
         self.bytes(self.span.body_end, self.span.end - 4)
     }
 
-    /// Bytes that the stripped form lacks.
+    /// Returns the number of bytes that the stripped form omits.
     #[inline]
     pub(crate) fn witness_overhead(&self) -> usize {
         let marker_and_flag = self.span.body - self.span.start - 4;
         (marker_and_flag + self.span.end - 4 - self.span.body_end) as usize
     }
 
-    /// Bytes without the witness.
+    /// Returns the size without the witness in bytes.
     pub fn stripped_size(&self) -> usize {
         self.raw().len() - self.witness_overhead()
     }
 
-    /// The version, unsigned as in Core (`primitives/transaction.h`, `CTransaction::version`).
+    /// Returns the version, unsigned as in Core (`primitives/transaction.h`,
+    /// `CTransaction::version`).
     #[inline]
     pub fn version(&self) -> u32 {
         u32::from_le_bytes(array_at(self.raw, self.span.start as usize))
     }
 
-    /// The lock time.
+    /// Returns the lock time.
     #[inline]
     pub fn lock_time(&self) -> u32 {
         u32::from_le_bytes(array_at(self.raw, self.span.end as usize - 4))
     }
 
-    /// The inputs.
+    /// Returns the inputs.
     #[inline]
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = InputView<'a>> + use<'a> {
         let raw = self.raw;
@@ -481,7 +488,7 @@ impl<'a> TxView<'a> {
         &self.layout.inputs[self.span.inputs_start as usize..self.span.inputs_end as usize]
     }
 
-    /// The outputs.
+    /// Returns the outputs.
     #[inline]
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = OutputView<'a>> + use<'a> {
         let raw = self.raw;
@@ -490,8 +497,8 @@ impl<'a> TxView<'a> {
         spans.iter().map(move |&span| OutputView { raw, span })
     }
 
-    /// Whether it has the form of a coinbase: one input that spends nothing
-    /// (Core `primitives/transaction.h`, `IsCoinBase`).
+    /// Returns whether it has the form of a coinbase: one input that spends nothing (Core
+    /// `primitives/transaction.h`, `IsCoinBase`).
     #[inline]
     pub fn is_coinbase(&self) -> bool {
         match self.input_spans() {
@@ -509,7 +516,7 @@ pub struct InputView<'a> {
 }
 
 impl<'a> InputView<'a> {
-    /// The coin that it spends, in wire form.
+    /// Returns the outpoint of the coin that it spends, in wire form.
     #[inline]
     pub fn outpoint(&self) -> &'a [u8; OutPoint::SIZE] {
         self.raw[self.span.outpoint as usize..]
@@ -517,20 +524,20 @@ impl<'a> InputView<'a> {
             .expect("the layout holds only whole inputs")
     }
 
-    /// The unlocking script.
+    /// Returns the unlocking script.
     #[inline]
     pub fn script_sig(&self) -> &'a [u8] {
         &self.raw[self.span.script as usize..][..self.span.script_len as usize]
     }
 
-    /// The sequence number.
+    /// Returns the sequence number.
     #[inline]
     pub fn sequence(&self) -> u32 {
         let offset = self.span.script as usize + self.span.script_len as usize;
         u32::from_le_bytes(array_at(self.raw, offset))
     }
 
-    /// Whether it spends nothing: the null outpoint of a coinbase.
+    /// Returns whether its outpoint is null, as in a coinbase: it spends nothing.
     #[inline]
     pub fn is_null(&self) -> bool {
         let bytes = self.outpoint();
@@ -546,13 +553,13 @@ pub struct OutputView<'a> {
 }
 
 impl<'a> OutputView<'a> {
-    /// The amount in satoshis, signed as in Core: a block under test may hold nonsense.
+    /// Returns the amount in satoshis, signed as in Core: an unchecked block may hold invalid amounts.
     #[inline]
     pub fn value(&self) -> i64 {
         i64::from_le_bytes(array_at(self.raw, self.span.value as usize))
     }
 
-    /// The locking script.
+    /// Returns the locking script.
     #[inline]
     pub fn script(&self) -> &'a [u8] {
         &self.raw[self.span.script as usize..][..self.span.script_len as usize]
@@ -563,19 +570,19 @@ fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     *bytes[offset..].first_chunk().expect("the layout holds only whole fields")
 }
 
-/// Is shown each transaction of a block when all its inputs and outputs were.
+/// Receives the inputs and outputs of each transaction of a block, then the transaction.
 pub(crate) trait Visitor {
-    /// An input of the transaction that is being read.
+    /// Receives an input of the current transaction.
     fn input(&mut self, outpoint: &[u8; OutPoint::SIZE], script_sig: &[u8], sequence: u32);
 
-    /// An output of it, with its amount in satoshis as the bytes have it.
+    /// Receives an output of the current transaction, with its raw amount in satoshis.
     fn output(&mut self, value: i64, script: &[u8]);
 
-    /// The transaction, after its inputs and outputs.
+    /// Receives the transaction, after its inputs and outputs.
     fn transaction(&mut self, tx: &TxView<'_>);
 }
 
-/// Looks at nothing.
+/// Ignores everything.
 impl Visitor for () {
     #[inline]
     fn input(&mut self, _: &[u8; OutPoint::SIZE], _: &[u8], _: u32) {}
@@ -590,29 +597,29 @@ impl Visitor for () {
 /// The witness stack of one input, in wire form.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WitnessView<'a> {
-    /// The items with their lengths, without their count.
+    /// The items with their lengths, but without the item count.
     bytes: &'a [u8],
     count: usize,
     last: Option<&'a [u8]>,
 }
 
 impl<'a> WitnessView<'a> {
-    /// How many items.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is no item.
+    /// Returns whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The item on top of the stack.
+    /// Returns the item on top of the stack.
     pub fn last(&self) -> Option<&'a [u8]> {
         self.last
     }
 
-    /// The items, the top of the stack last.
+    /// Returns the items; the top of the stack comes last.
     pub fn items(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let mut reader = Reader::new(self.bytes);
         (0..self.count).map(move |_| item(&mut reader))
@@ -638,10 +645,10 @@ fn item<'a>(reader: &mut Reader<'a>) -> &'a [u8] {
 }
 
 impl<'a> TxView<'a> {
-    /// The witness of each input, in the order of the inputs; empty ones where the transaction is
-    /// not in the form of BIP-144.
+    /// Returns the witness of each input, in input order; empty ones if the transaction is not in
+    /// the BIP-144 form.
     pub fn witnesses(&self) -> impl ExactSizeIterator<Item = WitnessView<'a>> + use<'a> {
-        // In an odd form without outputs or with unknown flags there may be no bytes at all.
+        // Without outputs or with unknown flags, the witness bytes may be missing.
         let all = self.witness();
         let mut reader = Reader::new(all);
         (0..self.inputs().len()).map(move |_| match all {

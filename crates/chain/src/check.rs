@@ -1,12 +1,12 @@
-//! Every block rule that needs no coins: a [`BlockChecker`] turns raw bytes into [`BlockBytes`].
+//! Checks every block rule that needs no coins: a [`BlockChecker`] turns raw bytes into [`BlockBytes`].
 //!
-//! The order of the checks is Core's (`validation.cpp`: `CheckBlock`, then
-//! `ContextualCheckBlock`), so that the first thing found wrong has the same name as there. The
-//! header's own rules (proof of work, difficulty, times, versions) are the header tree's business;
-//! amounts, scripts and spending are an engine's.
+//! The checks run in Core's order (`validation.cpp`: `CheckBlock`, then `ContextualCheckBlock`), so
+//! the first error has the same name as in Core. The header tree checks the header's own rules
+//! (proof of work, difficulty, times, versions); engines check amounts, scripts and spending.
 //!
-//! Ids of the same transactions are computed one after the other while their bytes are near, and those of
-//! long ones last and together, since lanes that hash messages of different lengths wait for the longest.
+//! It computes both ids of a transaction in order, while its bytes are in the cache. Ids of long transactions
+//! are computed last and together, because lanes that hash messages of different lengths wait for the
+//! longest.
 
 mod checked;
 mod survey;
@@ -26,24 +26,23 @@ use crate::signet::check_signet_solution;
 use apus_hash::{Message, sha256d, sha256d_each};
 use survey::{BlockSurvey, Surveyor, WEIGHT_MAX};
 
-/// What the header chain knows of a block before its bytes are looked at.
+/// What the header chain knows about a block before its bytes are read.
 #[derive(Clone, Copy)]
 pub struct BlockContext<'a> {
     /// The network's rules.
     pub params: &'a Params,
-    /// Where the block stands.
+    /// The block's height.
     pub height: Height,
-    /// Its hash. The header behind this hash has passed every header rule.
+    /// The block's hash. Its header has passed every header rule.
     pub hash: BlockHash,
-    /// Median time past of the block before (BIP-113).
+    /// Median time past of the previous block (BIP-113).
     pub median_time_past: u32,
-    /// Runs the script of a signet block's solution; needed on signet alone.
+    /// Runs the script of a signet block's solution; required on signet only.
     pub verifier: Option<&'a dyn ScriptVerifier>,
 }
 
-/// A block whose bytes were checked against its header and all rules that need no coins. The
-/// only ways to get one are [`BlockChecker::check`] and a [`CheckedBlock`], which comes from
-/// [`BlockChecker::check_owned`].
+/// A block whose bytes passed the checks against its header and all rules that need no coins. Only
+/// [`BlockChecker::check`] returns one, or a [`CheckedBlock`], the result of [`BlockChecker::check_owned`].
 #[derive(Clone, Copy)]
 pub struct BlockBytes<'a> {
     view: BlockView<'a>,
@@ -54,98 +53,98 @@ pub struct BlockBytes<'a> {
 }
 
 impl<'a> BlockBytes<'a> {
-    /// The block's height.
+    /// Returns the block's height.
     pub fn height(&self) -> Height {
         self.height
     }
 
-    /// The block's hash.
+    /// Returns the block's hash.
     pub fn hash(&self) -> BlockHash {
         self.hash
     }
 
-    /// The block.
+    /// Returns the block.
     pub fn view(&self) -> BlockView<'a> {
         self.view
     }
 
-    /// Its signature operations that are seen without coins (Core `consensus/tx_verify.cpp`,
-    /// `GetLegacySigOpCount`).
+    /// Returns the number of signature operations that can be counted without coins (Core
+    /// `consensus/tx_verify.cpp`, `GetLegacySigOpCount`).
     pub fn legacy_sigops(&self) -> u64 {
         self.legacy_sigops
     }
 
-    /// The transactions with their ids, in block order.
+    /// Returns the transactions with their ids, in block order.
     pub fn txs(&self) -> impl ExactSizeIterator<Item = (Txid, TxView<'a>)> + use<'a> {
         self.txids.iter().map(|&txid| Txid(txid)).zip(self.view.txs())
     }
 
-    /// The ids of the transactions, in block order.
+    /// Returns the ids of the transactions, in block order.
     #[inline]
     pub fn txids(&self) -> &'a [[u8; 32]] {
         self.txids
     }
 
-    /// The id of the transaction at a place in the block, if it has so many.
+    /// Returns the id of the transaction at an index in the block, if it exists.
     #[inline]
     pub fn txid(&self, place: usize) -> Option<Txid> {
         self.txids.get(place).map(|&txid| Txid(txid))
     }
 }
 
-/// The ids of a block's transactions, in block order, all computed together.
+/// Computes the ids of a block's transactions together, in block order.
 pub fn txids_of(view: &BlockView<'_>) -> Vec<Txid> {
     let mut ids = Ids::default();
     ids.hash(view, false);
     ids.txids.into_iter().map(Txid).collect()
 }
 
-/// Checks blocks. One for each thread: it holds the working space that checking reuses.
+/// Checks blocks. Each thread needs its own, because it holds reusable working space.
 #[derive(Default)]
 pub struct BlockChecker {
     layout: BlockLayout,
     ids: Ids,
     merkle: MerkleScratch,
     fingerprints: Vec<u64>,
-    /// The last height whose witnesses are left alone.
-    unseen: Height,
+    /// The last height whose witnesses are skipped.
+    skip_witnesses_up_to: Height,
 }
 
 impl BlockChecker {
-    /// Empty working space.
+    /// Creates empty working space.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Leaves the witnesses of blocks up to this height alone, for blocks whose scripts are taken for valid:
-    /// nothing else depends on them that is not assumed with the scripts. Neither the commitment to them nor
-    /// what they add to the weight is checked, and the block is shown without them. So it makes no
-    /// difference which witnesses a copy has, or whether it has any. Core does as much when it goes over
-    /// its blocks once more (`validation.cpp`, `ConnectBlock`: no `ContextualCheckBlock`).
+    /// Skips the witnesses of blocks up to this height, for blocks whose scripts are assumed valid: that
+    /// assumption covers all properties of the witnesses. The checker verifies neither the witness commitment
+    /// nor the weight that witnesses add, and hides the witnesses of the block. So it makes no difference
+    /// which witnesses a copy has, or whether it has any. Core does the same when it processes its own blocks
+    /// again (`validation.cpp`, `ConnectBlock`: no `ContextualCheckBlock`).
     pub fn leave_witnesses(&mut self, up_to: Height) {
-        self.unseen = up_to;
+        self.skip_witnesses_up_to = up_to;
     }
 
-    /// Checks the block that `raw` begins with. Bytes behind it are not looked at, as in Core.
+    /// Checks the block at the start of `raw`. Bytes after it are ignored, as in Core.
     pub fn check<'a>(
         &'a mut self,
         raw: &'a [u8],
         context: &BlockContext<'_>,
     ) -> Result<BlockBytes<'a>, BlockError> {
-        let seen = context.height > self.unseen;
+        let checks_witnesses = context.height > self.skip_witnesses_up_to;
         let Self { layout, ids, merkle, fingerprints, .. } = self;
         let mut surveyor =
             Surveyor::new(context.height, locktime_cutoff(raw, context), fingerprints);
-        let view = read(layout, raw, context, seen, &mut surveyor)?;
+        let view = read(layout, raw, context, checks_witnesses, &mut surveyor)?;
         let survey = surveyor.finish(&view);
         let segwit = context.height >= context.params.segwit_height;
-        let commitment = witness_commitment_of(&view).filter(|_| segwit && seen);
+        let commitment = witness_commitment_of(&view).filter(|_| segwit && checks_witnesses);
         ids.hash(&view, commitment.is_some());
         let Ids { txids, wtxids, .. } = ids;
-        check_without_place(&view, txids, context, merkle, &survey)?;
+        check_context_free(&view, txids, context, merkle, &survey)?;
         check_final(&survey, txids)?;
         check_coinbase_height(&view, context)?;
-        if seen {
+        if checks_witnesses {
             check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
             check_weight(&view, &survey)?;
         }
@@ -153,24 +152,24 @@ impl BlockChecker {
         Ok(BlockBytes { view, txids, height, hash, legacy_sigops })
     }
 
-    /// Reads the block that `raw` begins with, which must have the hash that is meant. No rule is checked:
-    /// for bytes that are known to be those of a block that was.
+    /// Reads the block at the start of `raw`, which must have the expected hash. Checks no rules:
+    /// use it for bytes of a block that was checked before.
     pub fn read<'a>(
         &'a mut self,
         raw: &'a [u8],
         context: &BlockContext<'_>,
     ) -> Result<BlockView<'a>, BlockError> {
-        read(&mut self.layout, raw, context, context.height > self.unseen, &mut ())
+        read(&mut self.layout, raw, context, context.height > self.skip_witnesses_up_to, &mut ())
     }
 
-    /// Checks a block whose parent is not known, so that its height is not either, nor a time: every
-    /// rule of [`check`](Self::check) that holds at whatever place. Height and time of `context` are
-    /// not looked at. Returns how many bytes of `raw` the block has.
+    /// Checks a block whose parent, and so its height and median time, are unknown: applies every rule of
+    /// [`check`](Self::check) that holds at any height. Ignores height and time of `context`.
+    /// Returns the length of the block in `raw`.
     ///
-    /// Witnesses are among them (Core `validation.cpp`, `CheckWitnessMalleation`): a block has those
-    /// that its coinbase commits to, or none at all, whether segwit is active at its height or not. The
-    /// merkle root fixes everything else, so of all the bytes under one header two pass at most: one
-    /// copy with the witnesses that are committed to, and one without any.
+    /// Checks witnesses, too (Core `validation.cpp`, `CheckWitnessMalleation`): a block has the witnesses
+    /// that its coinbase commits to, or none at all, whether or not segwit is active at its height. The
+    /// merkle root fixes everything else, so at most two byte strings pass under one header: one copy with
+    /// the committed witnesses, and one without any.
     pub fn check_anywhere(
         &mut self,
         raw: &[u8],
@@ -184,7 +183,7 @@ impl BlockChecker {
         let commitment = witness_commitment_of(&view);
         ids.hash(&view, commitment.is_some());
         let Ids { txids, wtxids, .. } = ids;
-        check_without_place(&view, txids, context, merkle, &survey)?;
+        check_context_free(&view, txids, context, merkle, &survey)?;
         if survey.witness.is_some() {
             check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
         }
@@ -193,8 +192,8 @@ impl BlockChecker {
     }
 }
 
-/// Reads the block that `raw` begins with, which must be the one that is meant, with its `witnesses` or
-/// without, and shows it to a visitor.
+/// Reads the block at the start of `raw`, which must have the expected hash, with or without its `witnesses`.
+/// Passes all parts to a visitor.
 fn read<'a>(
     layout: &'a mut BlockLayout,
     raw: &'a [u8],
@@ -213,18 +212,18 @@ fn read<'a>(
     Ok(layout.view(&raw[..length]))
 }
 
-/// The rules that need no place in a chain (Core `validation.cpp`, `CheckBlock`). Whether transactions
-/// are final is noted and not judged.
-fn check_without_place(
+/// Checks the rules that do not depend on the chain (Core `validation.cpp`, `CheckBlock`), except
+/// whether transactions are final.
+fn check_context_free(
     view: &BlockView<'_>,
     txids: &[[u8; 32]],
     context: &BlockContext<'_>,
     merkle: &mut MerkleScratch,
     survey: &BlockSurvey,
 ) -> Result<(), BlockError> {
-    // Before what matches transactions and header, as in Core.
+    // Precedes the check of the merkle root, as in Core.
     if let Err(why) = check_signet(view, txids, context) {
-        // The solution is a part of them. Without an interpreter nothing is known of it.
+        // The solution is part of the transactions. Without an interpreter it cannot be verified.
         let mut is_whole =
             || is_coinbase_first(view) && check_merkle_root(view, txids, merkle).is_ok();
         return Err(match context.verifier.is_some() && is_whole() {
@@ -237,14 +236,14 @@ fn check_without_place(
     check_transactions(survey, txids)
 }
 
-/// Whether there is a coinbase where it belongs: nodes of the merkle tree that are passed off as transactions
-/// have none.
+/// Returns whether the first transaction is a coinbase. In a block with merkle tree nodes passed off as
+/// transactions, it is not.
 fn is_coinbase_first(view: &BlockView<'_>) -> bool {
     view.tx(0).is_some_and(|tx| tx.is_coinbase())
 }
 
-/// The block's solution on a chain that wants one (BIP-325), and why it is refused. Without an interpreter to run it, it
-/// is: an unchecked signature is no signature.
+/// Checks the block's solution on a chain that requires one (BIP-325), and returns why it is
+/// rejected. Without an interpreter it is rejected: an unchecked signature is no signature.
 fn check_signet(
     view: &BlockView<'_>,
     txids: &[[u8; 32]],
@@ -261,7 +260,7 @@ fn check_signet(
         .map_err(|error| error.fault.to_string())
 }
 
-/// Core `validation.cpp`, `CheckMerkleRoot`.
+/// Checks the merkle root (Core `validation.cpp`, `CheckMerkleRoot`).
 fn check_merkle_root(
     view: &BlockView<'_>,
     txids: &[[u8; 32]],
@@ -274,14 +273,14 @@ fn check_merkle_root(
     if mutated { Err(BlockError::DuplicateTransactions) } else { Ok(()) }
 }
 
-/// Bytes of two nodes of the merkle tree, which may be read as a transaction.
+/// Length of two nodes of the merkle tree, which can be read as a transaction.
 const MERKLE_NODES_SIZE: usize = 64;
 
-/// The size limits and the place of the coinbase (Core `validation.cpp`, `CheckBlock`).
+/// Checks the size limits and the position of the coinbase (Core `validation.cpp`, `CheckBlock`).
 fn check_shape(view: &BlockView<'_>, survey: &BlockSurvey) -> Result<(), BlockError> {
     let (txs, size) = (view.tx_count(), survey.stripped_size);
-    // Core bounds four times the number of transactions too. None has less than ten bytes, so that
-    // the bound on the bytes comes first.
+    // Core also bounds four times the number of transactions. Every transaction has at least ten
+    // bytes, so the bound on the bytes applies first.
     if txs == 0 || size * 4 > WEIGHT_MAX {
         return Err(BlockError::Length { txs, size });
     }
@@ -295,8 +294,8 @@ fn check_shape(view: &BlockView<'_>, survey: &BlockSurvey) -> Result<(), BlockEr
     }
 }
 
-/// What each transaction must obey by itself (Core `consensus/tx_check.cpp`), and all together in
-/// signature operations (Core `validation.cpp`, `CheckBlock`).
+/// Checks the rules for each transaction on its own (Core `consensus/tx_check.cpp`), and the
+/// signature operations of all together (Core `validation.cpp`, `CheckBlock`).
 fn check_transactions(survey: &BlockSurvey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
     if let Some((tx, error)) = survey.invalid {
         return Err(BlockError::Tx { tx, txid: Txid(txids[tx]), error });
@@ -308,7 +307,7 @@ fn check_transactions(survey: &BlockSurvey, txids: &[[u8; 32]]) -> Result<(), Bl
     Ok(())
 }
 
-/// All transactions are final (Core `validation.cpp`, `ContextualCheckBlock`).
+/// Checks that all transactions are final (Core `validation.cpp`, `ContextualCheckBlock`).
 fn check_final(survey: &BlockSurvey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
     match survey.non_final {
         Some(tx) => Err(BlockError::NonFinal { tx, txid: Txid(txids[tx]) }),
@@ -316,14 +315,15 @@ fn check_final(survey: &BlockSurvey, txids: &[[u8; 32]]) -> Result<(), BlockErro
     }
 }
 
-/// The greatest weight (BIP-141; Core `validation.cpp`, `ContextualCheckBlock`).
+/// Checks the weight (BIP-141; Core `validation.cpp`, `ContextualCheckBlock`).
 fn check_weight(view: &BlockView<'_>, survey: &BlockSurvey) -> Result<(), BlockError> {
     let weight = survey.weight(view.raw().len());
     if weight > WEIGHT_MAX { Err(BlockError::Weight { weight }) } else { Ok(()) }
 }
 
-/// The time that lock times are compared with: the median time past where BIP-113 is active
-/// (Core `validation.cpp`, `ContextualCheckBlock`). `raw` begins with the block's header, or is none.
+/// Returns the time to compare lock times with: the median time past if BIP-113 is active, else the block's
+/// own time (Core `validation.cpp`, `ContextualCheckBlock`). `raw` starts with the block's header, or is not
+/// a block.
 fn locktime_cutoff(raw: &[u8], context: &BlockContext<'_>) -> u32 {
     if context.height >= context.params.csv_height {
         return context.median_time_past;
@@ -331,7 +331,7 @@ fn locktime_cutoff(raw: &[u8], context: &BlockContext<'_>) -> u32 {
     raw.first_chunk().map_or(0, |header| Header::parse(header).time)
 }
 
-/// The height at the start of the coinbase (BIP-34).
+/// Checks the height at the start of the coinbase (BIP-34).
 fn check_coinbase_height(
     view: &BlockView<'_>,
     context: &BlockContext<'_>,
@@ -347,25 +347,24 @@ fn check_coinbase_height(
     if begins { Ok(()) } else { Err(BlockError::CoinbaseHeight) }
 }
 
-/// Transactions whose ids are computed before those with witnesses are: few enough to be still in
-/// the second-level cache then.
+/// The number of transactions whose txids are computed before their wtxids: few enough to stay in the
+/// second-level cache.
 const HASHED_TOGETHER: usize = 1024;
 
-/// Transactions of so many bytes are few, and few of them have the same length.
+/// The length of a long transaction. These are few, and few of them have the same length.
 const LONG_BYTES: usize = 2048;
 
 /// The ids of one block's transactions, and working space.
 #[derive(Debug, Default)]
 struct Ids {
-    /// Without witnesses.
+    /// The txids, which do not cover witnesses.
     txids: Vec<[u8; 32]>,
-    /// With witnesses, where they were asked for: zero for the coinbase, the plain id where there
-    /// is no witness.
+    /// The wtxids, if requested: zero for the coinbase, the txid for a transaction without a witness.
     wtxids: Vec<[u8; 32]>,
-    /// Places of transactions, and what they hash to.
+    /// Indices of transactions, and their hashes.
     places: Vec<u32>,
     hashes: Vec<[u8; 32]>,
-    /// Places of long transactions, and whether the id with witness is meant.
+    /// Indices of long transactions, and whether the wtxid is requested.
     long: Vec<(u32, bool)>,
 }
 
@@ -374,15 +373,15 @@ fn is_long(tx: &TxView<'_>) -> bool {
 }
 
 impl Ids {
-    /// Computes the ids of `view`, those with witnesses only if they are `wanted`.
+    /// Computes the txids of `view`, and the wtxids only if `wanted`.
     fn hash(&mut self, view: &BlockView<'_>, wanted: bool) {
-        // What was there is overwritten, all of it.
+        // All old contents will be overwritten.
         self.txids.resize(view.tx_count(), [0; 32]);
         self.wtxids.clear();
         self.long.clear();
         for first in (0..view.tx_count()).step_by(HASHED_TOGETHER) {
             let end = view.tx_count().min(first + HASHED_TOGETHER);
-            // The id of a long one comes last; until then it is as good as any.
+            // The id of a long transaction is computed last; hash an arbitrary value until then.
             let message = |index: usize| match view.tx_at(first + index) {
                 tx if is_long(&tx) => Message::default(),
                 tx => Message(tx.id_parts()),
@@ -400,7 +399,7 @@ impl Ids {
         }
     }
 
-    /// The ids with witnesses of the transactions `first..end` that are not long.
+    /// Computes the wtxids of the transactions `first..end` that are not long.
     fn hash_with_witness(&mut self, view: &BlockView<'_>, first: usize, end: usize) {
         let Self { txids, wtxids, places, hashes, .. } = self;
         wtxids.extend_from_slice(&txids[first..end]);
@@ -418,7 +417,7 @@ impl Ids {
         }
     }
 
-    /// All ids of the long transactions.
+    /// Computes all ids of the long transactions.
     fn hash_long(&mut self, view: &BlockView<'_>, wanted: bool) {
         let Self { txids, wtxids, hashes, long, .. } = self;
         if wanted {
@@ -430,7 +429,7 @@ impl Ids {
         let message = |index: usize| {
             let (place, witness) = long[index];
             let tx = view.tx_at(place as usize);
-            // Without a witness both ids are the same.
+            // Without a witness, both ids are the same.
             if witness && tx.has_witness() {
                 Message::from(tx.raw())
             } else {
@@ -445,15 +444,13 @@ impl Ids {
     }
 }
 
-/// What the block's coinbase says of its witnesses: the last output that looks like a commitment
-/// counts.
+/// Returns the witness commitment of the block's coinbase: the last output that has the form of one.
 fn witness_commitment_of<'a>(block: &BlockView<'a>) -> Option<&'a [u8; 32]> {
     block.tx(0)?.outputs().filter_map(|output| witness_commitment(output.script())).last()
 }
 
-/// Checks that the witnesses are those that the coinbase commits to, or that there are none.
-/// `commitment` is there only if segwit is active at the block's height; `wtxids` are the ids with
-/// witnesses that it is then about.
+/// Checks that the witnesses match the coinbase's commitment, or that the block has neither. `commitment` is
+/// `Some` only if segwit is active at the block's height; `wtxids` are needed only in that case.
 fn check_witnesses(
     block: &BlockView<'_>,
     txids: &[[u8; 32]],
@@ -477,10 +474,10 @@ fn check_witnesses(
     Ok(())
 }
 
-/// The coinbase's witness, which must be a single item of 32 bytes.
+/// Returns the coinbase's witness, which must be a single item of 32 bytes.
 fn reserved_value(coinbase: &TxView<'_>) -> Option<[u8; 32]> {
     let mut reader = Reader::new(coinbase.witness());
-    // A coinbase has one input, hence one stack: its count, then the item with its length.
+    // A coinbase has one input, hence one stack: its count, then the item preceded by its length.
     let single = reader.compact_size().ok()? == 1 && reader.compact_size().ok()? == 32;
     let value = *reader.array().ok()?;
     single.then_some(value)

@@ -1,9 +1,9 @@
-//! A coin: an unspent output with the height it was made at, and its stored form.
+//! A coin: an unspent output with the height at which it was created, and its stored form.
 //!
-//! `VARINT(height * 2 + coinbase) VARINT(short amount) script`, as in Core's chainstate and in
-//! `dumptxoutset` files (Core `coins.h`, `Coin::Serialize`). Writing gives the one form that Core
-//! writes; [`read_coin_strict`] accepts no other. Reading allocates nothing. The name of a coin,
-//! its [`OutPoint`](crate::OutPoint), is not in it: the caller stores it beside the coin.
+//! `VARINT(height * 2 + coinbase) VARINT(compressed amount) script`, as in Core's chainstate and in
+//! `dumptxoutset` files (Core `coins.h`, `Coin::Serialize`). The writer produces only Core's form, and
+//! [`read_coin_strict`] accepts no other. Reading allocates nothing. The coin does not contain its
+//! [`OutPoint`](crate::OutPoint): the caller stores that next to the coin.
 
 use crate::amount::{SHORT_FITS, compress_amount, decompress_amount, money_range};
 use crate::compress::{
@@ -13,35 +13,36 @@ use crate::header::Height;
 use crate::read::{Reader, extend_short, varint};
 use crate::script::{MAX_SCRIPT_SIZE, OP_RETURN};
 
-/// The greatest height that a coin can state: its code has 32 bits, one of them for the coinbase.
+/// The maximum height that a coin can have: its code has 32 bits, and the coinbase flag takes
+/// one.
 pub const COIN_HEIGHT_MAX: Height = u32::MAX >> 1;
 
-/// An unspent output, with the script where it lies.
+/// An unspent output, with a borrowed script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CoinRef<'a> {
-    /// Height of the block that made it, at most [`COIN_HEIGHT_MAX`].
+    /// Height of the block that created it, at most [`COIN_HEIGHT_MAX`].
     pub height: Height,
-    /// Whether the transaction that made it is a coinbase.
+    /// Whether a coinbase created it.
     pub coinbase: bool,
-    /// Its worth in satoshi.
+    /// Its amount in satoshi.
     pub amount: u64,
-    /// The script that guards it.
+    /// The script that locks it.
     pub script: &'a [u8],
 }
 
-/// A coin without its script: all that amounts and ages depend on.
+/// A coin without its script: the data that amount and maturity rules need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CoinValue {
-    /// Height of the block that made it, at most [`COIN_HEIGHT_MAX`].
+    /// Height of the block that created it, at most [`COIN_HEIGHT_MAX`].
     pub height: Height,
-    /// Whether the transaction that made it is a coinbase.
+    /// Whether a coinbase created it.
     pub coinbase: bool,
-    /// Its worth in satoshi.
+    /// Its amount in satoshi.
     pub amount: u64,
 }
 
 impl CoinRef<'_> {
-    /// The same coin without its script.
+    /// Returns the same coin without its script.
     pub const fn value(&self) -> CoinValue {
         let Self { height, coinbase, amount, .. } = *self;
         CoinValue { height, coinbase, amount }
@@ -51,18 +52,18 @@ impl CoinRef<'_> {
 /// An unspent output that was read; its script may have been rebuilt.
 #[derive(Clone, Debug)]
 pub struct Coin<'a> {
-    /// Height of the block that made it.
+    /// Height of the block that created it.
     pub height: Height,
-    /// Whether the transaction that made it is a coinbase.
+    /// Whether a coinbase created it.
     pub coinbase: bool,
-    /// Its worth in satoshi.
+    /// Its amount in satoshi.
     pub amount: u64,
-    /// The script that guards it.
+    /// The script that locks it.
     pub script: StoredScript<'a>,
 }
 
 impl Coin<'_> {
-    /// The same coin, borrowed.
+    /// Returns the same coin, borrowed.
     pub fn as_ref(&self) -> CoinRef<'_> {
         CoinRef {
             height: self.height,
@@ -73,13 +74,13 @@ impl Coin<'_> {
     }
 }
 
-/// Whether no input can ever spend this script, so that the output never becomes a coin
+/// Returns whether no input can ever spend this script, so that the output never becomes a coin
 /// (Core `script/script.h`, `CScript::IsUnspendable`).
 pub fn is_unspendable(script: &[u8]) -> bool {
     script.first() == Some(&OP_RETURN) || script.len() > MAX_SCRIPT_SIZE
 }
 
-/// `height * 2 + coinbase`, the first field of a coin and of what the hashes of a set cover.
+/// Returns `height * 2 + coinbase`, the first field of a coin, which the hashes of a set cover too.
 pub(crate) fn coin_code(coin: &CoinRef<'_>) -> u32 {
     debug_assert!(coin.height <= COIN_HEIGHT_MAX, "height {} does not fit a coin", coin.height);
     coin.height << 1 | u32::from(coin.coinbase)
@@ -89,27 +90,27 @@ pub(crate) fn coin_code(coin: &CoinRef<'_>) -> u32 {
 pub fn write_coin(out: &mut Vec<u8>, coin: CoinRef<'_>) {
     let (code, code_bytes) = varint(u64::from(coin_code(&coin)));
     let (amount, amount_bytes) = varint(compress_amount(coin.amount));
-    // They take 5 and 10 bytes at most.
+    // The fields take at most 5 and 10 bytes.
     let head = code | amount << (8 * code_bytes);
     extend_short(out, &head.to_le_bytes(), code_bytes + amount_bytes);
     write_script(out, coin.script);
 }
 
-/// Reads a coin as Core does, save that an amount beyond 64 bits is an error and does not wrap.
+/// Reads a coin as Core does, except that an amount beyond 64 bits is an error instead of wrapping.
 ///
-/// What Core never writes is accepted where Core accepts it; see [`read_coin_strict`].
+/// Accepts what Core accepts, even if Core never writes it; see [`read_coin_strict`].
 pub fn read_coin<'a>(reader: &mut Reader<'a>) -> Result<Coin<'a>, CoinError> {
     read(reader, false)
 }
 
-/// Reads a coin in the one form in which Core writes it, and only a coin that can be in a UTXO
-/// set: at most [`MAX_MONEY`](crate::MAX_MONEY), and a script that is shortened where it can be, is not too long and
-/// not unspendable.
+/// Reads a coin only if it is in Core's form and can be in a UTXO set: the amount is at most
+/// [`MAX_MONEY`](crate::MAX_MONEY), and the script is compressed if it can be, not too long and not
+/// unspendable.
 pub fn read_coin_strict<'a>(reader: &mut Reader<'a>) -> Result<Coin<'a>, CoinError> {
     read(reader, true)
 }
 
-/// Reads a coin up to its script, which is not looked at. The amount has 64 bits and may be out of range.
+/// Reads a coin, but ignores its script. The amount has 64 bits and may be out of range.
 #[inline]
 pub fn read_coin_value(reader: &mut Reader<'_>) -> Result<CoinValue, CoinError> {
     let code = reader.varint_u32()?;
@@ -123,7 +124,7 @@ fn read<'a>(reader: &mut Reader<'a>, strict: bool) -> Result<Coin<'a>, CoinError
     read_after_code(reader, code, strict)
 }
 
-/// The coin of this height and coinbase mark whose amount and script follow.
+/// Reads the amount and script of a coin whose height and coinbase flag are known.
 pub(crate) fn read_after_code<'a>(
     reader: &mut Reader<'a>,
     code: u32,
@@ -142,8 +143,8 @@ pub(crate) fn read_after_code<'a>(
     Ok(Coin { height: code >> 1, coinbase: code & 1 == 1, amount, script })
 }
 
-/// Passes over a coin that [`read_coin`] would read, and fails where that would; its bytes. It makes
-/// nothing of the coin, which takes a fraction of the time.
+/// Skips a coin and returns its bytes; fails if [`read_coin`] would fail. It decodes nothing, so it is many
+/// times as fast.
 #[inline]
 pub fn check_coin<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], CoinError> {
     pass_coin(reader, check_unusual)
@@ -159,8 +160,8 @@ fn check_unusual(reader: &mut Reader<'_>) -> Result<(), CoinError> {
     pass_script(reader, usize::MAX)
 }
 
-/// Passes over a coin and returns its bytes. The fields must be within their bounds (32 bits, 64
-/// bits, [`MAX_SCRIPT_SIZE`]); whether they make sense is not looked at.
+/// Skips a coin and returns its bytes. The fields must be within their bounds (32 bits, 64 bits,
+/// [`MAX_SCRIPT_SIZE`]); their values are not checked.
 pub fn skip_coin<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], CoinError> {
     pass_coin(reader, |ahead| {
         ahead.varint_u32()?;
@@ -169,7 +170,7 @@ pub fn skip_coin<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], CoinError> {
     })
 }
 
-/// The bytes of a coin; how many they are `unusual` finds out where its fields are not short.
+/// Returns the bytes of a coin. `unusual` finds the length if the fields are not short.
 #[inline]
 fn pass_coin<'a>(
     reader: &mut Reader<'a>,
@@ -183,12 +184,12 @@ fn pass_coin<'a>(
     Ok(reader.take(ahead.position() - reader.position())?)
 }
 
-/// Length of the coin that these bytes begin with, if its fields are as short as they nearly always
-/// are: so short that none can be out of bounds. It takes no branch that depends on what kind of
-/// coin it is, since coins come in no order that a processor could guess.
+/// Returns the length of the coin at the start of these bytes if its fields are short enough to be within
+/// bounds, which is nearly always. Coins come in an unpredictable order, so it does not branch on the kind of
+/// coin.
 #[inline]
 fn usual_length(bytes: &[u8]) -> Option<usize> {
-    // Four groups of seven bits are within 32 bits, five are an amount that fits.
+    // Four groups of seven bits fit 32 bits; five groups are an amount that fits.
     const CODE_BYTES: usize = 4;
     const AMOUNT_BYTES: usize = 5;
     const { assert!(SHORT_FITS >> (7 * AMOUNT_BYTES) > 1) };
@@ -199,8 +200,8 @@ fn usual_length(bytes: &[u8]) -> Option<usize> {
     (code <= CODE_BYTES && amount <= AMOUNT_BYTES && length <= bytes.len()).then_some(length)
 }
 
-/// How many bytes the VARINT takes that these begin with, of which there must be eight, or eight and
-/// more.
+/// Returns the length of the VARINT at the start of these bytes; there must be at least eight
+/// bytes.
 #[inline]
 fn varint_length(bytes: &[u8]) -> Option<usize> {
     let groups = u64::from_le_bytes(*bytes.first_chunk()?);
@@ -226,7 +227,7 @@ mod tests {
         CoinRef { height: 203_998, coinbase: false, amount: 60_000_000_000, script: &[0x51] };
 
     #[test]
-    fn stored_form_of_a_known_coin() {
+    fn a_known_coin_has_its_stored_form() {
         let hash: Vec<u8> = (0..20).collect();
         let script = [&[0x76, 0xa9, 20], &hash[..], &[0x88, 0xac]].concat();
         let bytes = stored(CoinRef { script: &script, ..PLAIN });
@@ -268,7 +269,7 @@ mod tests {
             }
         }
 
-        /// Fields as they come, and scripts longer than can be run.
+        /// Makes coins with arbitrary fields, and scripts too long to run.
         #[test]
         fn checking_a_coin_agrees_with_reading_it(
             bytes in vec(any::<u8>(), 0..60),
@@ -293,7 +294,8 @@ mod tests {
                 let skipped = skip_coin(&mut Reader::new(&bytes));
                 match (&result, &skipped) {
                     (Ok(()), Ok(coin)) => prop_assert_eq!(coin, &&bytes[..read.position()]),
-                    // The one bound that the other does not have, and those that this has not.
+                    // `read_coin` does not check the script's length; `skip_coin` does not check the other
+                    // bounds.
                     (Ok(()), error) => {
                         let too_long = matches!(error, Err(CoinError::ScriptTooLong { .. }));
                         prop_assert!(too_long, "{:?}", error);
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_reading_refuses_what_no_set_holds() {
+    fn strict_reading_rejects_coins_that_no_set_contains() {
         let strict = |coin| read_coin_strict(&mut Reader::new(&stored(coin))).map(|_| ());
         assert_eq!(strict(PLAIN), Ok(()));
         assert_eq!(strict(CoinRef { amount: MAX_MONEY, ..PLAIN }), Ok(()));
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_beyond_64_bits_is_an_error_in_both() {
+    fn both_readers_reject_an_amount_beyond_64_bits() {
         let mut bytes = vec![0x00];
         write_varint(&mut bytes, u64::MAX - 5);
         bytes.push(0x06);
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn unspendable_by_its_first_byte_or_its_length() {
+    fn the_first_byte_or_the_length_makes_a_script_unspendable() {
         assert!(is_unspendable(&[0x6a]));
         assert!(!is_unspendable(&[]) && !is_unspendable(&[0x51, 0x6a]));
         assert!(!is_unspendable(&[0x51; 10_000]) && is_unspendable(&[0x51; 10_001]));

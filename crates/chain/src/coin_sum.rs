@@ -1,15 +1,15 @@
-//! [`CoinSum`]: a number that stands for a set of coins, kept up to date as coins come and go.
+//! [`CoinSum`]: a checksum of a set of coins, updated as coins are added and removed.
 //!
-//! Each coin is hashed with its name under a secret key, and the hashes are added modulo 2^64: what is
-//! added and taken away leaves no trace, and the order does not matter. So the sum that is kept
-//! while the set changes equals the one computed from the whole set later. They differ if a coin
-//! was lost, came back, or became another one, save by a chance of 1 in 2^64.
+//! Each coin is hashed with its outpoint under a secret key, and the hashes are added modulo 2^64. Removing a
+//! coin undoes adding it, and the order does not matter. So a sum that was updated along with the set equals
+//! the sum computed from the whole set later. If a coin was lost, duplicated or changed, they differ except
+//! with a chance of 1 in 2^64.
 //!
-//! The hash is SipHash-1-3 (Aumasson and Bernstein, *SipHash: a fast short-input PRF*, 2012, with one
-//! round for each word and three at the end), as hash tables use it against chosen keys. What is to
-//! be found are the mistakes of a disk, a memory or a program, which don't know the key: any fixed
-//! error changes the sum by what is as good as a random number. An attacker who reads the key can
-//! forge it, unlike a MuHash, which costs ten times as much.
+//! The hash is SipHash-1-3 (Aumasson and Bernstein, *SipHash: a fast short-input PRF*, 2012, with one round
+//! for each word and three at the end), as used in hash tables against chosen keys. It must detect errors of
+//! a disk, memory or program, which do not know the key: any fixed error changes the sum by an effectively
+//! random number. An attacker who reads the key can forge a sum, unlike a MuHash, which costs ten times as
+//! much.
 
 use crate::hashes::{OutPoint, Txid};
 use core::fmt;
@@ -21,22 +21,22 @@ use siphasher::sip::SipHasher13;
 pub struct CoinSumKey([u64; 2]);
 
 impl CoinSumKey {
-    /// Length of its stored form.
+    /// Length of the stored form.
     pub const SIZE: usize = 16;
 
-    /// A key of these bytes, which the caller keeps secret.
+    /// Creates a key from these bytes, which the caller must keep secret.
     pub const fn new(bytes: [u8; Self::SIZE]) -> Self {
         let number = u128::from_le_bytes(bytes);
         Self([number as u64, (number >> 64) as u64])
     }
 
-    /// Its stored form.
+    /// Returns the stored form.
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let [low, high] = self.0.map(u128::from);
         (high << 64 | low).to_le_bytes()
     }
 
-    /// Begins with the coins of a transaction.
+    /// Starts hashing the coins of a transaction.
     #[inline]
     pub fn tx(&self, txid: &Txid) -> TxCoins {
         let mut hasher = SipHasher13::new_with_keys(self.0[0], self.0[1]);
@@ -44,7 +44,7 @@ impl CoinSumKey {
         TxCoins(hasher)
     }
 
-    /// The sum of one coin, given in its stored form.
+    /// Returns the sum of one coin, given in its stored form.
     #[inline]
     pub fn coin(&self, outpoint: &OutPoint, coin: &[u8]) -> CoinSum {
         self.tx(&outpoint.txid).coin(outpoint.vout, coin)
@@ -52,25 +52,23 @@ impl CoinSumKey {
 }
 
 impl fmt::Debug for CoinSumKey {
-    /// Never shows the bytes.
+    /// Never shows the key bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CoinSumKey(…)")
     }
 }
 
-/// The hash of a coin's name begun: what all coins of a transaction have in common.
+/// The hash state after the txid, which all coins of a transaction share.
 #[derive(Clone, Copy)]
 pub struct TxCoins(SipHasher13);
 
 impl TxCoins {
-    /// The sum of one coin of the transaction, given in its stored form.
-    ///
-    /// What is hashed: the txid, the number of the output and the length of the coin, each in four
-    /// bytes, and the coin.
+    /// Returns the sum of one coin of the transaction, given in its stored form.
+    /// The hash covers the txid, the vout (4 bytes), the length of the coin (4 bytes), and the coin.
     #[inline]
     pub fn coin(self, vout: u32, coin: &[u8]) -> CoinSum {
         let mut hasher = self.0;
-        // A coin has some 10,000 bytes at most.
+        // A coin has at most about 10,000 bytes.
         hasher.write(&vout.to_le_bytes());
         hasher.write(&(coin.len() as u32).to_le_bytes());
         hasher.write(coin);
@@ -78,7 +76,7 @@ impl TxCoins {
     }
 }
 
-/// Adds up coins one by one; those of a transaction cost less where they follow each other.
+/// Adds up coins one by one; consecutive coins of the same transaction cost less.
 #[derive(Clone)]
 pub struct CoinAdder {
     key: CoinSumKey,
@@ -88,7 +86,7 @@ pub struct CoinAdder {
 }
 
 impl CoinAdder {
-    /// No coin yet.
+    /// Creates an empty sum.
     pub fn new(key: CoinSumKey) -> Self {
         Self { key, txid: Txid::ZERO, tx: key.tx(&Txid::ZERO), sum: CoinSum::default() }
     }
@@ -103,13 +101,13 @@ impl CoinAdder {
         self.sum.add(self.tx.coin(outpoint.vout, coin));
     }
 
-    /// The sum of what was added.
+    /// Returns the sum of the coins added.
     pub fn sum(&self) -> CoinSum {
         self.sum
     }
 }
 
-/// A sum with the key that it was made under, so that a reader of the coins can check it.
+/// A sum with its key, which a reader of the coins needs to check the sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyedCoinSum {
     /// The key.
@@ -119,13 +117,13 @@ pub struct KeyedCoinSum {
 }
 
 impl KeyedCoinSum {
-    /// Length of its stored form.
+    /// Length of the stored form.
     pub const SIZE: usize = CoinSumKey::SIZE + CoinSum::SIZE;
 
-    /// The sum of no coins, under a key that is no secret.
+    /// The sum of no coins, under a key that is not secret.
     pub const NONE: Self = Self { key: CoinSumKey::new([0; CoinSumKey::SIZE]), sum: CoinSum(0) };
 
-    /// Its stored form: the key, then the sum.
+    /// Returns the stored form: the key, then the sum.
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
         let (key, sum) = out.split_at_mut(CoinSumKey::SIZE);
@@ -134,7 +132,7 @@ impl KeyedCoinSum {
         out
     }
 
-    /// Reads the stored form.
+    /// Parses the stored form.
     pub fn from_bytes(bytes: [u8; Self::SIZE]) -> Self {
         let [key @ .., a, b, c, d, e, f, g, h] = bytes;
         let sum = CoinSum::from_bytes([a, b, c, d, e, f, g, h]);
@@ -142,12 +140,12 @@ impl KeyedCoinSum {
     }
 }
 
-/// The sum of some coins: of none by default.
+/// The sum of some coins; by default, of none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CoinSum(u64);
 
 impl CoinSum {
-    /// Length of its stored form.
+    /// Length of the stored form.
     pub const SIZE: usize = 8;
 
     /// Adds coins.
@@ -156,32 +154,32 @@ impl CoinSum {
         self.0 = self.0.wrapping_add(coins.0);
     }
 
-    /// Takes coins away.
+    /// Removes coins.
     #[inline]
     pub fn sub(&mut self, coins: Self) {
         self.0 = self.0.wrapping_sub(coins.0);
     }
 
-    /// These coins and those.
+    /// Returns the sum of both sets.
     #[must_use]
     pub fn plus(mut self, coins: Self) -> Self {
         self.add(coins);
         self
     }
 
-    /// These coins without those.
+    /// Returns the sum with `coins` removed.
     #[must_use]
     pub fn minus(mut self, coins: Self) -> Self {
         self.sub(coins);
         self
     }
 
-    /// Its stored form.
+    /// Returns the stored form.
     pub const fn to_bytes(self) -> [u8; Self::SIZE] {
         self.0.to_le_bytes()
     }
 
-    /// The reverse of [`to_bytes`](Self::to_bytes).
+    /// Parses the form that [`to_bytes`](Self::to_bytes) returns.
     pub const fn from_bytes(bytes: [u8; Self::SIZE]) -> Self {
         Self(u64::from_le_bytes(bytes))
     }
@@ -197,7 +195,7 @@ mod tests {
     type Coin = (OutPoint, Vec<u8>);
 
     fn coins() -> impl Strategy<Value = Vec<Coin>> {
-        // Some of the same transaction.
+        // Some coins share a transaction.
         let txid = prop_oneof![Just([0; 32]), Just([1; 32]), any::<[u8; 32]>()];
         let coin = (txid, any::<u32>(), vec(any::<u8>(), 0..90));
         let coin = coin.prop_map(|(txid, vout, coin)| (OutPoint { txid: Txid(txid), vout }, coin));
@@ -208,13 +206,13 @@ mod tests {
         coins.iter().fold(CoinSum::default(), |sum, (name, coin)| sum.plus(key.coin(name, coin)))
     }
 
-    /// What is hashed, laid out.
+    /// The hash input, serialized.
     fn laid_out((outpoint, coin): &Coin) -> Vec<u8> {
         [&outpoint.to_bytes()[..], &(coin.len() as u32).to_le_bytes(), coin].concat()
     }
 
     #[test]
-    fn coins_that_are_added_count() {
+    fn every_added_coin_changes_the_sum() {
         let key = CoinSumKey::new([3; CoinSumKey::SIZE]);
         let [one, other] = [1, 2].map(|vout| OutPoint { txid: Txid([7; 32]), vout });
         let mut adder = CoinAdder::new(key);
@@ -236,9 +234,9 @@ mod tests {
     }
 
     proptest! {
-        /// The standard library's hash is the same one under a key of zeros.
+        /// The standard library has the same hash, with a zero key.
         #[test]
-        fn it_is_siphash_1_3(coins in coins()) {
+        fn sums_match_siphash_1_3(coins in coins()) {
             for coin in &coins {
                 let mut hasher = DefaultHasher::new();
                 hasher.write(&laid_out(coin));
@@ -248,7 +246,7 @@ mod tests {
         }
 
         #[test]
-        fn order_does_not_matter_and_what_goes_leaves_nothing(
+        fn order_does_not_matter_and_removal_leaves_nothing(
             key: [u8; 16],
             coins in coins(),
             at in any::<proptest::sample::Index>(),
@@ -269,7 +267,7 @@ mod tests {
             prop_assert_eq!(left.minus(whole).plus(right), CoinSum::default());
         }
 
-        /// Every field and every bit counts, and the key.
+        /// Every field and every bit changes the sum, and so does the key.
         #[test]
         fn another_coin_is_another_sum(
             key: [u8; 16],
@@ -286,7 +284,7 @@ mod tests {
             let sum = key.coin(&name, &coin);
             prop_assert_ne!(other_key.coin(&name, &coin), sum);
             let mut whole = laid_out(&(name, coin.clone()));
-            // Another length is another test.
+            // Another test covers a different length.
             let at = at.index(whole.len() - 4);
             let at = if at < OutPoint::SIZE { at } else { at + 4 };
             whole[at] ^= 1 << bit;
@@ -304,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Stores keep sums, so the hash under a key stays what it was.
+    /// Stores keep sums on disk, so the hash under a key must never change.
     #[test]
     fn the_sum_of_a_coin_never_changes() {
         let key = CoinSumKey::new(core::array::from_fn(|at| at as u8));
@@ -313,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_not_shown() {
+    fn debug_output_hides_the_key() {
         let shown = format!("{:?}", CoinSumKey::new([0x5a; 16]));
         assert!(!shown.contains("5a") && !shown.contains("90"), "{shown}");
     }

@@ -1,10 +1,10 @@
-//! Core's short forms of output scripts, as chainstate, undo files and snapshots hold them.
+//! Core's compressed forms of output scripts, as used in the chainstate, undo files and snapshots.
 //!
-//! Six kinds of script are kept as one byte and a hash or coordinate: pay to public key hash
-//! (`00`), pay to script hash (`01`), pay to compressed public key (`02`, `03`) and pay to
-//! uncompressed public key (`04`, `05`, by the parity of its y). Every other script follows
-//! `VARINT(length + 6)` as it is. A script has exactly one form that Core writes; reading can
-//! insist on it. Whether a script can be spent is not asked here.
+//! Six kinds of script are stored as one byte and a hash or coordinate: pay to public key hash (`00`), pay to
+//! script hash (`01`), pay to compressed public key (`02`, `03`) and pay to uncompressed public key (`04`,
+//! `05`, depending on the parity of its y). Every other script is stored unchanged after `VARINT(length +
+//! 6)`. Core writes each script in exactly one form; strict reading accepts only that form. This module does
+//! not check whether a script can be spent.
 
 use crate::amount::MAX_MONEY;
 use crate::read::{ReadError, Reader, extend_short, write_varint};
@@ -16,53 +16,53 @@ use k256::AffinePoint;
 use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
 use k256::elliptic_curve::subtle::Choice;
 
-/// Why bytes are not a coin. Offsets count from the start of the slice that is read.
+/// Why bytes are not a coin. Offsets count from the start of the slice being read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CoinError {
     /// A field could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The amount is none that may exist.
+    /// The amount is outside the valid range.
     #[error("the amount at byte {offset} is above the limit of {MAX_MONEY} satoshi")]
     Amount {
-        /// Where the amount begins.
+        /// Offset of the amount.
         offset: usize,
     },
-    /// The script is longer than any that can be spent.
+    /// The script is too long to be spent.
     #[error(
         "the script at byte {offset} has {length} bytes, more than the {MAX_SCRIPT_SIZE} that can \
          be run"
     )]
     ScriptTooLong {
-        /// Where its length is stated.
+        /// Offset of its length.
         offset: usize,
-        /// That length.
+        /// Its length.
         length: usize,
     },
-    /// A shortened public key that has no long form.
+    /// A compressed public key that is not on the curve.
     #[error("the public key at byte {offset} is not on the curve")]
     NotOnCurve {
-        /// Where its x begins.
+        /// Offset of its x coordinate.
         offset: usize,
     },
-    /// A script stored whole although it has a short form.
-    #[error("the script at byte {offset} is stored whole, but has a short form")]
+    /// A script stored whole although it has a compressed form.
+    #[error("the script at byte {offset} is stored whole, but has a compressed form")]
     NotCompressed {
-        /// Where its length is stated.
+        /// Offset of its length.
         offset: usize,
     },
-    /// A script that no input can ever satisfy; such an output is never kept as a coin.
-    #[error("the script at byte {offset} can never be spent, so it makes no coin")]
+    /// A script that no input can ever satisfy; such an output never becomes a coin.
+    #[error("the script at byte {offset} can never be spent, so its output is not a coin")]
     Unspendable {
-        /// Where it begins.
+        /// Offset of the script.
         offset: usize,
     },
 }
 
-/// How many kinds have a short form (Core `compressor.h`, `nSpecialScripts`).
+/// Number of kinds with a compressed form (Core `compressor.h`, `nSpecialScripts`).
 const SPECIAL_SCRIPTS: usize = 6;
 
-/// A script in one of the six short forms: its number and what follows.
+/// A script in one of the six compressed forms, as kind and payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompressedScript {
     bytes: [u8; 33],
@@ -77,27 +77,27 @@ impl CompressedScript {
         Self { bytes, length: 1 + N }
     }
 
-    /// 21 or 33 bytes.
+    /// Returns the stored form, 21 or 33 bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-/// Whether this is a point of secp256k1, both coordinates below the field's prime.
+/// Returns whether this is a point of secp256k1 with both coordinates below the field's prime.
 fn is_point(x: &[u8; 32], y: &[u8; 32]) -> bool {
     bool::from(AffinePoint::from_coordinates(&(*x).into(), &(*y).into()).is_some())
 }
 
-/// The y of the point with this x, if there is one.
+/// Returns the y of the point with this x, if the curve has such a point.
 fn y_of(x: &[u8; 32], y_is_odd: bool) -> Option<[u8; 32]> {
     let point = AffinePoint::decompress(&(*x).into(), Choice::from(u8::from(y_is_odd)));
     Option::<AffinePoint>::from(point).map(|point| point.y().into())
 }
 
-/// The short form of a script, if it has one (Core `compressor.cpp`, `CompressScript`).
+/// Compresses a script if it has a compressed form (Core `compressor.cpp`, `CompressScript`).
 ///
-/// An uncompressed public key has one only where it is a point of the curve, since only then the
-/// x and the parity give the y back; the marks `06` and `07` of hybrid keys are never shortened.
+/// An uncompressed public key has one only if it is a point on the curve, because only then can y be computed
+/// from x and the parity. Hybrid keys (`06` and `07`) are never compressed.
 pub fn compress_script(script: &[u8]) -> Option<CompressedScript> {
     match script {
         [OP_DUP, OP_HASH160, 20, hash @ .., OP_EQUALVERIFY, OP_CHECKSIG] if hash.len() == 20 => {
@@ -124,7 +124,7 @@ pub fn write_script(out: &mut Vec<u8>, script: &[u8]) {
         Some(short) => extend_short(out, &short.bytes, short.length),
         None => {
             write_varint(out, (script.len() + SPECIAL_SCRIPTS) as u64);
-            // Witness programs: their lengths are named, so that no `memcpy` is called for them.
+            // Witness programs: constant lengths avoid a call to `memcpy`.
             match script.len() {
                 22 => out.extend_from_slice(&script[..22]),
                 34 => out.extend_from_slice(&script[..34]),
@@ -134,7 +134,7 @@ pub fn write_script(out: &mut Vec<u8>, script: &[u8]) {
     }
 }
 
-/// A script that was read: a part of the input where stored whole, else rebuilt on the stack.
+/// A script that was read: a slice of the input if stored whole, else rebuilt on the stack.
 #[derive(Clone, Debug)]
 pub struct StoredScript<'a>(ScriptForm<'a>);
 
@@ -159,9 +159,9 @@ impl<'a> StoredScript<'a> {
 
     /// Reads a script as Core does (`compressor.h`, `ScriptCompression::Unser`).
     ///
-    /// `strict` refuses what Core reads but never writes: a short form of a key that is no point
-    /// (Core gives an empty script), a script longer than can be run (Core gives `OP_RETURN`), and
-    /// one stored whole that has a short form.
+    /// `strict` rejects forms that Core reads but never writes: a compressed key that is not a point (Core
+    /// returns an empty script), a script too long to run (Core returns `OP_RETURN`), and a script stored
+    /// whole that has a compressed form.
     pub(crate) fn read(reader: &mut Reader<'a>, strict: bool) -> Result<Self, CoinError> {
         let offset = reader.position();
         match read_size(reader)? {
@@ -183,7 +183,7 @@ impl<'a> StoredScript<'a> {
         }
     }
 
-    /// What follows the number of a short form (Core `compressor.cpp`, `DecompressScript`).
+    /// Reads the payload of a compressed form (Core `compressor.cpp`, `DecompressScript`).
     fn read_special(reader: &mut Reader<'a>, kind: u8, strict: bool) -> Result<Self, CoinError> {
         let offset = reader.position();
         Ok(match kind {
@@ -221,13 +221,13 @@ impl Deref for StoredScript<'_> {
     }
 }
 
-/// What the number before a script says.
+/// The meaning of the number before a script.
 enum Size {
     Special(u8),
     Whole(usize),
 }
 
-/// Core reads the number into 32 bits (`compressor.h`, `ScriptCompression::Unser`).
+/// Reads the number before a script; Core reads it into 32 bits (`compressor.h`, `ScriptCompression::Unser`).
 fn read_size(reader: &mut Reader<'_>) -> Result<Size, CoinError> {
     let size = reader.varint_u32()?;
     Ok(match (size as usize).checked_sub(SPECIAL_SCRIPTS) {
@@ -236,7 +236,7 @@ fn read_size(reader: &mut Reader<'_>) -> Result<Size, CoinError> {
     })
 }
 
-/// Bytes of a stored script whose size takes one byte, with that byte, by what it says.
+/// Length of a stored script with its one-byte size, indexed by that byte.
 pub(crate) const SHORT_SCRIPTS: [u8; 128] = {
     let mut lengths = [0; 128];
     let mut size = 0;
@@ -251,13 +251,13 @@ pub(crate) const SHORT_SCRIPTS: [u8; 128] = {
     lengths
 };
 
-/// Passes over a stored script without rebuilding it; one longer than can be run is refused.
+/// Skips a stored script without rebuilding it; rejects one that is too long to run.
 pub(crate) fn skip_script(reader: &mut Reader<'_>) -> Result<(), CoinError> {
     pass_script(reader, MAX_SCRIPT_SIZE)
 }
 
-/// Passes over a stored script without rebuilding it; one that is stored whole and longer than
-/// `length_max` is refused.
+/// Skips a stored script without rebuilding it; rejects one that is stored whole and longer than
+/// `length_max`.
 pub(crate) fn pass_script(reader: &mut Reader<'_>, length_max: usize) -> Result<(), CoinError> {
     let offset = reader.position();
     let length = match read_size(reader)? {
@@ -295,7 +295,7 @@ mod tests {
         [&[key.len() as u8], key, &[OP_CHECKSIG]].concat()
     }
 
-    /// The short form as an implementation with libsecp256k1 would give it.
+    /// Compresses a script with libsecp256k1.
     fn oracle(script: &[u8]) -> Option<Vec<u8>> {
         let b = bitcoin::Script::from_bytes(script);
         if b.is_p2pkh() {
@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Scripts of every kind, near misses of each, and noise.
+    /// Makes scripts of every kind, near misses of each, and noise.
     fn any_script() -> impl Strategy<Value = Vec<u8>> {
         let key = (any::<[u8; 32]>(), any::<bool>()).prop_filter_map("zero", |(bytes, full)| {
             let key = SecretKey::from_slice(&bytes).ok()?.public_key(&Secp256k1::new());
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_reading_refuses_a_whole_script_with_a_short_form() {
+    fn strict_reading_rejects_a_whole_script_with_a_compressed_form() {
         let script = [&[OP_HASH160, 20], &[7; 20][..], &[OP_EQUAL]].concat();
         let whole = [&[23 + 6], &script[..]].concat();
         assert_eq!(read(&whole, false), Ok(script));
@@ -381,8 +381,9 @@ mod tests {
     }
 
     #[test]
-    fn a_coordinate_at_or_above_the_prime_is_no_point() {
-        // p = 2^256 - 2^32 - 977; x = 1 is on the curve, so x = p + 1 would be its second name.
+    fn a_coordinate_at_or_above_the_prime_is_not_a_point() {
+        // p = 2^256 - 2^32 - 977; x = 1 is on the curve, so x = p + 1 would be a second encoding of
+        // it.
         let mut x = [0xff; 32];
         x[27..].copy_from_slice(&[0xfe, 0xff, 0xff, 0xfc, 0x30]);
         assert_eq!(y_of(&x, false), None);

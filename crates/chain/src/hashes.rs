@@ -1,28 +1,31 @@
-//! The 32-byte names of things: [`BlockHash`], [`Txid`], [`Wtxid`], [`MerkleRoot`], [`UtxoSetHash`];
-//! an [`OutPoint`], which output of which transaction, in its 36-byte form; and merkle roots.
+//! The 32-byte hashes [`BlockHash`], [`Txid`], [`Wtxid`], [`MerkleRoot`] and [`UtxoSetHash`]; the
+//! 36-byte [`OutPoint`], which identifies an output of a transaction; and merkle roots.
 //!
-//! Hashes are kept in *internal* byte order (as hashed and as stored on disk); people and Core's RPC see the
-//! bytes reversed, which is what `Display` and `FromStr` do. One type each, so that a txid can
-//! never be looked up where a block hash is meant.
+//! Hashes are kept in *internal* byte order, as hashed and as stored on disk. People and Core's RPC use the
+//! reversed order; `Display` and `FromStr` convert. Each kind has its own type, so that a txid cannot be used
+//! in place of a block hash.
 //!
-//! Merkle roots are Core's (`consensus/merkle.cpp`). An odd level repeats its last hash, so a list whose tail is
-//! repeated has the same root as without (CVE-2012-2459). Such a list is recognised by two equal
-//! neighbours that form a pair.
+//! Merkle roots follow Core (`consensus/merkle.cpp`). An odd level repeats its last hash, so repeating the
+//! tail of a list may leave its root unchanged (CVE-2012-2459). Two equal neighbours that form a pair reveal
+//! such a list.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// A hash in text was not 64 hexadecimal digits.
+/// The text of a hash is not 64 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a hash has 64 hexadecimal digits, this has {found} characters or other symbols: {text}")]
+#[error(
+    "{text} is not a hash: a hash has 64 hexadecimal digits, and this has {found} characters, or some that are not \
+     digits"
+)]
 pub struct ParseHashError {
-    /// How many characters were given.
+    /// Number of characters given.
     pub found: usize,
     /// The text, shortened to 80 characters.
     pub text: String,
 }
 
-/// Reads 64 hexadecimal digits in display order into internal order.
+/// Parses 64 hexadecimal digits in display order into internal order.
 pub(crate) fn parse_reversed_hex(text: &str) -> Result<[u8; 32], ParseHashError> {
     let fail =
         || ParseHashError { found: text.chars().count(), text: text.chars().take(80).collect() };
@@ -45,7 +48,8 @@ macro_rules! hash_type {
         #[repr(transparent)]
         pub struct $name(pub [u8; 32]);
 
-        /// Byte by byte. The first eight nearly always tell, and are one number.
+        /// Compares byte by byte. The first eight bytes nearly always decide, so they are compared as one
+        /// number.
         impl Ord for $name {
             #[inline]
             fn cmp(&self, other: &Self) -> core::cmp::Ordering {
@@ -65,7 +69,7 @@ macro_rules! hash_type {
             /// All zero bytes: "none" in Core's formats.
             pub const ZERO: Self = Self([0; 32]);
 
-            /// The bytes in internal order.
+            /// Returns the bytes in internal order.
             pub const fn as_bytes(&self) -> &[u8; 32] {
                 &self.0
             }
@@ -109,23 +113,23 @@ hash_type! {
     MerkleRoot
 }
 hash_type! {
-    /// A hash over a whole UTXO set, as `gettxoutsetinfo` shows it.
+    /// A hash over a whole UTXO set, as shown by `gettxoutsetinfo`.
     UtxoSetHash
 }
 
-/// What tables of blocks go by. Block hashes are uniform in their low bytes, and choosing those
-/// costs proof of work.
+/// Returns the key for hash tables of blocks. Block hashes are uniform in their low bytes, and an
+/// attacker would need proof of work to choose them.
 pub(crate) fn table_hash(hash: &BlockHash) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = hash.0;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The name of a coin: the transaction that made it and the output's place in it.
+/// The identity of a coin: the id of the transaction that created it and the index of its output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct OutPoint {
     /// The transaction that created the output.
     pub txid: Txid,
-    /// Index of the output in it, from 0.
+    /// Index of the output in that transaction, from 0.
     pub vout: u32,
 }
 
@@ -133,7 +137,8 @@ impl OutPoint {
     /// Length of the wire form.
     pub const SIZE: usize = 36;
 
-    /// As in a transaction input: txid in internal order, then vout, little-endian.
+    /// Returns the form used in a transaction input: txid in internal order, then vout,
+    /// little-endian.
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..32].copy_from_slice(&self.txid.0);
@@ -141,7 +146,7 @@ impl OutPoint {
         bytes
     }
 
-    /// The reverse of [`to_bytes`](Self::to_bytes).
+    /// Parses the form that [`to_bytes`](Self::to_bytes) returns.
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
         let (mut txid, mut vout) = ([0; 32], [0; 4]);
         txid.copy_from_slice(&bytes[..32]);
@@ -156,11 +161,12 @@ impl fmt::Display for OutPoint {
     }
 }
 
-/// From this vout on, the order of VARINTs is no longer that of the numbers: `80 80 00` (16,512)
-/// sorts before `81 00` (256).
+/// From this vout on, VARINTs do not sort in numeric order: `80 80 00` (16,512) sorts before `81
+/// 00` (256).
 const VARINT_ORDER_DIFFERS: u32 = 16_512;
 
-/// How Core's database orders two outputs of one transaction: by the bytes of their VARINTs.
+/// Compares two outputs of one transaction in the order of Core's database: by the bytes of their
+/// VARINTs.
 #[inline]
 pub fn vout_order(left: u32, right: u32) -> core::cmp::Ordering {
     if left < VARINT_ORDER_DIFFERS && right < VARINT_ORDER_DIFFERS {
@@ -174,25 +180,26 @@ pub fn vout_order(left: u32, right: u32) -> core::cmp::Ordering {
     bytes(left).cmp(&bytes(right))
 }
 
-/// Whether the outputs of a transaction up to this one are in the order of Core's database where their numbers ascend.
+/// Returns whether outputs in ascending order up to `last` are also in the order of Core's
+/// database.
 pub fn vouts_ascend(last: u32) -> bool {
     last < VARINT_ORDER_DIFFERS
 }
 
-/// Sorts what belongs to one transaction's outputs as Core's database does; `entries` must come in
-/// ascending vouts, which is nearly always the right order already.
+/// Sorts entries for the outputs of one transaction in the order of Core's database. `entries` must be in
+/// ascending order of vout, which is nearly always the right order already.
 pub fn sort_vouts<T>(entries: &mut [T], vout: impl Fn(&T) -> u32) {
     if entries.last().is_some_and(|last| !vouts_ascend(vout(last))) {
         entries.sort_by(|left, right| vout_order(vout(left), vout(right)));
     }
 }
 
-/// A merkle root and whether the list could be a mutation of a shorter one.
+/// A merkle root, and whether the list could be a mutation of a shorter one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Merkle {
     /// The root; zero for an empty list.
     pub root: [u8; 32],
-    /// Two equal hashes stood side by side as a pair (CVE-2012-2459).
+    /// Whether two equal hashes form a pair (CVE-2012-2459).
     pub mutated: bool,
 }
 
@@ -240,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_the_bytes() {
+    fn hashes_are_ordered_by_their_bytes() {
         let with = |at: usize, byte: u8| {
             let mut bytes = [7; 32];
             bytes[at] = byte;
@@ -254,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_other_lengths_and_digits() {
+    fn other_lengths_and_digits_are_rejected() {
         assert!("00".parse::<Txid>().is_err());
         assert!("é".repeat(32).parse::<Txid>().is_err());
         assert!("g".repeat(64).parse::<Txid>().is_err());
@@ -284,7 +291,7 @@ mod tests {
         assert!(!vouts.is_sorted());
     }
 
-    /// The definition, one pair at a time.
+    /// Computes a root by definition, one pair at a time.
     fn plain(leaves: &[[u8; 32]]) -> [u8; 32] {
         let mut level = leaves.to_vec();
         while level.len() > 1 {
@@ -311,12 +318,12 @@ mod tests {
             prop_assert_eq!(merkle, Merkle { root: plain(&leaves), mutated: false });
         }
 
-        /// Repeating the tail that an odd level would repeat keeps the root, and is noticed.
+        /// Repeating the tail that an odd level would repeat preserves the root, but is detected.
         #[test]
         fn a_repeated_tail_is_noticed(count in 1usize..100) {
             let leaves: Vec<_> = (0..count).map(leaf).collect();
             let tail = 1 << count.trailing_zeros();
-            // A full binary tree has no odd level: nothing can be repeated without a new root.
+            // A full binary tree has no odd level, so no repetition preserves its root.
             prop_assume!(tail != count);
             let mut longer = leaves.clone();
             longer.extend_from_slice(&leaves[count - tail..]);

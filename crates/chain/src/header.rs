@@ -1,8 +1,8 @@
-//! [`Header`]: the 80 bytes that open a block, taken apart; and [`HeightRange`], a half-open run of heights,
-//! the unit of work of every engine.
+//! [`Header`]: the parsed 80-byte block header; and [`HeightRange`], a half-open block range, the
+//! unit of work of every engine.
 //!
-//! Parsing and writing are exact inverses: every 80 bytes are a header, and its hash is that of
-//! those bytes. Whether a header is *valid* is not asked here but by the header tree.
+//! Parsing and writing are exact inverses: any 80 bytes are a header, and its hash is the hash of
+//! those bytes. The header tree, not this module, decides whether a header is *valid*.
 
 use crate::hashes::{BlockHash, MerkleRoot};
 use core::fmt;
@@ -13,23 +13,23 @@ use core::ops::Range;
 pub struct Header {
     /// Version, signed as in Core; BIP-9 uses its bits.
     pub version: i32,
-    /// Hash of the header before.
+    /// Hash of the previous header.
     pub prev: BlockHash,
-    /// Root of the tree of transaction ids.
+    /// Merkle root of the transaction ids.
     pub merkle_root: MerkleRoot,
-    /// Seconds since 1970, as the miner claims.
+    /// Seconds since 1970, as claimed by the miner.
     pub time: u32,
     /// The target in compact form.
     pub bits: u32,
-    /// What the miner varied.
+    /// The nonce that the miner varied.
     pub nonce: u32,
 }
 
-/// What a block is whose header [is extended](Header::is_extended), for people.
-pub const KNOTS_CHAIN: &str = "on the chain of Bitcoin Knots' own proof of work (bit 31 of the version, headers of 164 \
-                               bytes), which other nodes do not accept";
+/// Describes a block whose header [is extended](Header::is_extended), for messages.
+pub const KNOTS_CHAIN: &str = "on Bitcoin Knots' own proof-of-work chain (bit 31 of the version is set, headers have \
+                               164 bytes), which other nodes do not accept";
 
-/// `N` bytes of the header from `at` on.
+/// Returns the `N` bytes of the header from `at` on.
 const fn field<const N: usize>(raw: &[u8; Header::SIZE], at: usize) -> [u8; N] {
     let mut bytes = [0; N];
     let mut i = 0;
@@ -44,10 +44,10 @@ impl Header {
     /// Length of the serialized form.
     pub const SIZE: usize = 80;
 
-    /// Length of the form that Bitcoin Knots has by its own proof of work.
+    /// Length of a header with Bitcoin Knots' own proof of work.
     pub const EXTENDED_SIZE: usize = 164;
 
-    /// Takes a serialized header apart.
+    /// Parses a serialized header.
     pub const fn parse(raw: &[u8; Self::SIZE]) -> Self {
         Self {
             version: i32::from_le_bytes(field(raw, 0)),
@@ -59,7 +59,7 @@ impl Header {
         }
     }
 
-    /// The serialized form.
+    /// Returns the serialized form.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut raw = [0; Self::SIZE];
         raw[..4].copy_from_slice(&self.version.to_le_bytes());
@@ -71,13 +71,13 @@ impl Header {
         raw
     }
 
-    /// Whether bit 31 of the version is set, as in the headers of 164 bytes that Bitcoin Knots has by its own proof of work.
-    /// Of a header that is refused it tells why; it is no reason to refuse one.
+    /// Returns whether bit 31 of the version is set, as in the 164-byte headers of Bitcoin Knots' own proof
+    /// of work. Use this to explain a rejected header, not as a reason to reject one.
     pub const fn is_extended(&self) -> bool {
         self.version < 0
     }
 
-    /// The block's name: double SHA-256 of the serialized form.
+    /// Returns the block hash: double SHA-256 of the serialized form.
     pub fn hash(&self) -> BlockHash {
         BlockHash(apus_hash::sha256d(&self.to_bytes()))
     }
@@ -86,41 +86,42 @@ impl Header {
 /// Distance from the genesis block, which has height 0.
 pub type Height = u32;
 
-/// Heights from `start` up to, not including, `end`.
+/// The heights from `start` up to, but not including, `end`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HeightRange {
-    /// First height inside.
+    /// First height in the range.
     pub start: Height,
-    /// First height after.
+    /// First height after the range.
     pub end: Height,
 }
 
 impl HeightRange {
-    /// The heights `start..end`.
+    /// Creates the range `start..end`.
     ///
     /// # Panics
-    /// When `end` lies before `start`, which is a mistake of the caller, never of input.
+    ///
+    /// Panics if `end` is below `start`, which is a bug in the caller: input never causes it.
     pub const fn new(start: Height, end: Height) -> Self {
         assert!(start <= end, "a height range cannot end before it starts");
         Self { start, end }
     }
 
-    /// How many heights.
+    /// Returns the number of heights.
     pub const fn count(self) -> u32 {
         self.end - self.start
     }
 
-    /// Whether there is none.
+    /// Returns whether the range is empty.
     pub const fn is_empty(self) -> bool {
         self.start == self.end
     }
 
-    /// Whether `height` is inside.
+    /// Returns whether `height` is in the range.
     pub const fn contains(self, height: Height) -> bool {
         self.start <= height && height < self.end
     }
 
-    /// The heights one after the other.
+    /// Returns the heights in order.
     pub const fn heights(self) -> Range<Height> {
         self.start..self.end
     }
@@ -132,10 +133,10 @@ impl fmt::Display for HeightRange {
     }
 }
 
-/// Seconds since 1970 as `2026-11-22T00:34:51Z`.
+/// Formats seconds since 1970 as `2026-11-22T00:34:51Z`.
 pub fn utc(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Eras of 400 years, which begin on the first of March: leap days come last.
+    // Eras of 400 years start on 1 March, so that leap days are at the end.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn known_moments() {
+    fn known_times_are_formatted() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_825_600, "2000-02-29T12:00:00Z"),

@@ -1,8 +1,8 @@
 //! [`HeaderChain`]: one chain of valid headers, by height and by hash.
 //!
-//! It is a copy, made from a [`HeaderTree`] once that has its headers, and never changes: engines
-//! and sources share it while they work through heights. Only what they ask for is kept: 40 bytes a
-//! height, of which 4 are to find it by its hash; and 8 wherever the target changes.
+//! It is a copy, made from a completed [`HeaderTree`], and never changes: engines and sources share it while
+//! they process heights. It stores only the data that they need: 40 bytes per height, including 4 for look-up
+//! by hash, and 8 for each change of the target.
 
 use crate::hashes::{BlockHash, table_hash};
 use crate::header::{Header, Height};
@@ -23,42 +23,42 @@ pub struct HeaderChain {
     chain_work: u128,
 }
 
-/// Where a block lies, seen from a chain.
+/// The position of a block relative to a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockPlace {
     /// In the chain, at this height.
     Active(Height),
-    /// After the chain's tip, where the chain was cut.
+    /// Above the chain's tip, because the chain was cut there.
     Above(Height),
     /// On another branch.
     Stale {
-        /// Its height.
+        /// The block's height.
         height: Height,
-        /// Height of the last block that its branch has in common with the chain.
+        /// Height of the last block that its branch shares with the chain.
         fork_height: Height,
     },
-    /// It waits for an unknown parent.
+    /// Its parent is unknown.
     Orphan,
     /// Its header was rejected.
     Rejected,
-    /// Nothing is known of it.
+    /// The tree has no such block.
     Unknown,
 }
 
 impl HeaderChain {
-    /// The tree's most-work chain.
+    /// Returns the tree's most-work chain.
     pub fn best_of(tree: &HeaderTree) -> Self {
         Self::from_path(tree, &tree.path_to(tree.tip()))
     }
 
-    /// The chain that ends in `tip`; none where that is not connected.
+    /// Returns the chain that ends in `tip`, or `None` if `tip` is not connected.
     pub fn up_to(tree: &HeaderTree, tip: HeaderId) -> Option<Self> {
         let path = tree.path_to(tip);
         (!path.is_empty()).then(|| Self::from_path(tree, &path))
     }
 
-    /// The most-work chain of headers that are given in order, each after its parent. The genesis
-    /// block may be among them or not.
+    /// Builds the most-work chain of headers given in order, each after its parent. The genesis
+    /// block may be included or not.
     pub fn from_headers<'a>(
         params: &Params,
         now: i64,
@@ -97,52 +97,53 @@ impl HeaderChain {
         chain
     }
 
-    /// Height of the last block.
+    /// Returns the height of the last block.
     pub fn tip_height(&self) -> Height {
         (self.hashes.len() - 1) as Height
     }
 
-    /// Hash of the last block.
+    /// Returns the hash of the last block.
     pub fn tip_hash(&self) -> &BlockHash {
         &self.hashes[self.hashes.len() - 1]
     }
 
-    /// Work of the whole chain, to compare with
+    /// Returns the work of the whole chain, for comparison with
     /// [`Params::minimum_chain_work`](crate::Params::minimum_chain_work).
     pub const fn chain_work(&self) -> u128 {
         self.chain_work
     }
 
-    /// Hash of the block at `height`, none above the tip.
+    /// Returns the hash of the block at `height`, or `None` above the tip.
     pub fn hash(&self, height: Height) -> Option<&BlockHash> {
         self.hashes.get(height as usize)
     }
 
-    /// Time of the block at `height`, none above the tip.
+    /// Returns the time of the block at `height`, or `None` above the tip.
     pub fn time(&self, height: Height) -> Option<u32> {
         self.times.get(height as usize).copied()
     }
 
-    /// The lowest block that a node with this clock refuses, since it is of more than two hours later.
+    /// Returns the lowest block that a node with this clock rejects for a time more than two hours
+    /// ahead.
     pub fn first_too_new(&self, now: i64) -> Option<Height> {
         self.times.iter().position(|time| is_too_new(*time, now)).map(|height| height as Height)
     }
 
-    /// Compact target of the block at `height`, none above the tip.
+    /// Returns the compact target of the block at `height`, or `None` above the tip.
     pub fn bits(&self, height: Height) -> Option<u32> {
         let after = self.bits.partition_point(|(first, _)| *first <= height);
         let (_, bits) = self.bits[..after].last()?;
         (height <= self.tip_height()).then_some(*bits)
     }
 
-    /// Median of the times of the block at `height` and up to ten before it (Core `chain.h`,
-    /// `GetMedianTimePast`): what BIP-113 compares lock times of the block *after* with.
+    /// Returns the median of the times of the block at `height` and up to ten before it (Core
+    /// `chain.h`, `GetMedianTimePast`), which BIP-113 compares with lock times in the *next* block.
     pub fn median_time_past(&self, height: Height) -> Option<u32> {
         let below = self.times.get(..=height as usize)?;
         Some(median_time(below.iter().rev().copied()))
     }
 
-    /// Height of the block with this hash, none where it is not in the chain.
+    /// Returns the height of the block with this hash, or `None` if it is not in the chain.
     pub fn height_of(&self, hash: &BlockHash) -> Option<Height> {
         let (key, hash_at) = (table_hash(hash), |height: Height| &self.hashes[height as usize]);
         let first = self.by_hash.partition_point(|height| table_hash(hash_at(*height)) < key);
@@ -153,7 +154,7 @@ impl HeaderChain {
 }
 
 impl HeaderTree {
-    /// Where a block lies, seen from `chain`, which was made from this tree.
+    /// Returns the position of a block relative to `chain`, which was made from this tree.
     pub fn place_of(&self, chain: &HeaderChain, hash: &BlockHash) -> BlockPlace {
         let Some(id) = self.find(hash) else {
             let rejected = self.rejection(hash).is_some();
@@ -181,7 +182,7 @@ impl HeaderTree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::header_tree::Accepted;
+    use crate::header_tree::HeaderAcceptance;
     use crate::header_tree::tests::{NOW, TRUSTED, mine, mine_child, raw_headers, tree_at};
     use crate::params::Network;
 
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(chain.chain_work(), 2016 * crate::work::block_work(0x1e03_77ae));
     }
 
-    /// Targets that change, and come again.
+    /// A chain in which targets change and recur.
     #[test]
     fn each_height_has_its_target() {
         let raw = raw_headers("test4_141120_143136.bin");
@@ -247,12 +248,12 @@ mod tests {
     }
 
     #[test]
-    fn every_block_has_its_place() {
+    fn every_block_has_its_position() {
         let params = Params::of(Network::Regtest);
         let mut tree = HeaderTree::new(params, NOW);
         let mut accept = |header: &Header| match tree.accept(&header.to_bytes()).unwrap() {
-            Accepted::New(id) | Accepted::Orphan(id) => id,
-            Accepted::Known(_) => panic!("mined twice"),
+            HeaderAcceptance::New(id) | HeaderAcceptance::Orphan(id) => id,
+            HeaderAcceptance::Known(_) => panic!("mined twice"),
         };
         let mut trunk = vec![params.genesis_header];
         for nonce in 0..5 {

@@ -1,15 +1,15 @@
-//! [`HeaderTree`]: headers in any order, the most-work chain out.
+//! [`HeaderTree`]: accepts headers in any order and finds the most-work chain.
 //!
-//! Every header in the tree passed its proof of work against its own claimed target before a byte
-//! of it was kept, and every *connected* header passed all of Core's contextual rules against its
-//! ancestors. Blocks are not looked at: a chain from here may still hold an invalid block.
+//! Every header in the tree passed the proof-of-work check against its own claimed target before it was
+//! stored, and every *connected* header passed all of Core's contextual rules against its ancestors. The tree
+//! does not check blocks: its chain may still contain an invalid block.
 //!
-//! A header whose parent is unknown waits as an orphan and is judged when the parent connects.
-//! Between chains of equal work the one that *connected* first wins, as in Core when it reads
-//! block files: waiting orphans connect breadth first, in the order in which they came. The tip is
-//! thus a function of the sequence of [`HeaderTree::accept`] calls alone.
+//! A header with an unknown parent waits as an orphan and is validated when the parent connects.
+//! Of two chains with equal work, the one that *connected* first wins, as in Core when it reads block files:
+//! waiting orphans connect breadth first, in order of arrival. So the tip depends only on the sequence of
+//! [`HeaderTree::accept`] calls.
 //!
-//! Memory: 72 bytes a header, and 5.7 to 11.5 for the table that finds it by hash.
+//! Memory: 72 bytes per header, plus 5.7 to 11.5 for the hash table.
 
 mod rules;
 #[cfg(test)]
@@ -25,15 +25,15 @@ use hashbrown::HashTable;
 pub(crate) use rules::median_time;
 use std::collections::{HashMap, VecDeque};
 
-/// How many orphans may wait unless [`HeaderTree::set_orphans_max`] says otherwise. Core keeps
-/// blocks within 1,024 of their place in its files; this leaves room for files read out of order.
+/// Default limit of waiting orphans, see [`HeaderTree::set_orphans_max`]. Core keeps blocks within
+/// 1,024 of their position in its files; this leaves room for files read out of order.
 pub const ORPHANS_MAX: usize = 1 << 17;
 
-/// How many rejected headers are remembered with their reason. Those beyond are only counted, and
-/// what descends from them waits as an orphan for good.
+/// Number of rejected headers stored with their reason. Further rejections are only counted, and the
+/// descendants of those headers remain orphans forever.
 pub const REJECTED_MAX: usize = 1024;
 
-/// A clock by which no header is of the future: for a tree whose chain is compared with the real clock afterwards.
+/// A clock that rejects no header as too new, for a tree whose chain is compared with the real clock later.
 pub const ANY_TIME: i64 = i64::MAX;
 
 const NO_PARENT: u32 = u32::MAX;
@@ -41,31 +41,31 @@ const ORPHAN: Height = u32::MAX;
 const REJECTED: Height = u32::MAX - 1;
 const HEADERS_MAX: usize = (u32::MAX - 2) as usize;
 
-/// A header's place in one [`HeaderTree`], given on arrival: dense, from 0 (the genesis block), so
-/// that callers can keep what they know about a header in a plain vector.
+/// The index of a header in one [`HeaderTree`], in order of arrival: dense, from 0 (the genesis
+/// block), so that callers can keep data about headers in a plain vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeaderId(u32);
 
 impl HeaderId {
-    /// The id as an index.
+    /// Returns the id as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What became of a header that was not refused.
+/// The result of accepting a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepted {
-    /// It is connected, and with it any orphans that waited for it.
+pub enum HeaderAcceptance {
+    /// It is connected, together with any orphans that waited for it.
     New(HeaderId),
-    /// It was there already, connected or waiting.
+    /// It was already in the tree, connected or waiting.
     Known(HeaderId),
-    /// Its parent is not connected yet. [`HeaderTree::status`] tells later what became of it.
+    /// Its parent is not connected yet. [`HeaderTree::status`] returns its later state.
     Orphan(HeaderId),
 }
 
-impl Accepted {
-    /// The header's id, whichever it is.
+impl HeaderAcceptance {
+    /// Returns the header's id in any case.
     pub const fn id(self) -> HeaderId {
         match self {
             Self::New(id) | Self::Known(id) | Self::Orphan(id) => id,
@@ -73,14 +73,14 @@ impl Accepted {
     }
 }
 
-/// Where a header stands now.
+/// The current state of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderStatus {
-    /// Valid after all its ancestors.
+    /// Valid, like all its ancestors.
     Connected(ConnectedHeader),
     /// Its parent is not known yet.
     Orphan,
-    /// It was an orphan, and proved invalid when its parent connected.
+    /// It was an orphan and turned out invalid when its parent connected.
     Rejected,
 }
 
@@ -89,7 +89,7 @@ pub enum HeaderStatus {
 pub struct ConnectedHeader {
     /// Its height.
     pub height: Height,
-    /// Its parent; none for the genesis block.
+    /// Its parent; `None` for the genesis block.
     pub parent: Option<HeaderId>,
     /// Its time.
     pub time: u32,
@@ -110,8 +110,8 @@ struct TreeEntry {
     height: Height,
     time: u32,
     bits: u32,
-    /// The target of the nearest header, from this one down, that is not an exception of minimum
-    /// difficulty: what the rule would otherwise walk back for at each header.
+    /// The target of the nearest header, including this one, that is not a minimum-difficulty exception.
+    /// Without it, checking the rule would have to walk back from each header.
     last_real_bits: u32,
     version: i32,
 }
@@ -128,7 +128,7 @@ impl TreeEntry {
     }
 }
 
-/// All headers seen, and which chain of them has the most work.
+/// All headers seen, and the chain of them with the most work.
 #[derive(Debug, Clone)]
 pub struct HeaderTree {
     params: Params,
@@ -138,24 +138,24 @@ pub struct HeaderTree {
     entries: Vec<TreeEntry>,
     by_hash: HashTable<u32>,
     tip: HeaderId,
-    /// Waiting headers by the hash of the parent they wait for.
+    /// Waiting headers by the hash of the missing parent.
     orphans: HashMap<BlockHash, Vec<HeaderId>>,
     orphans_count: usize,
     orphans_max: usize,
     rejected: HashMap<BlockHash, HeaderError>,
     rejected_count: u64,
-    /// The last target whose work was computed, and that work: targets rarely change.
+    /// The last target whose work was computed, and its work: targets rarely change.
     work_memo: (u32, u128),
 }
 
 impl HeaderTree {
-    /// A tree that holds the genesis block of `params`. `now` is the time in seconds since 1970,
-    /// against which headers from the future are refused.
+    /// Creates a tree that holds the genesis block of `params`. `now` is the time in seconds since
+    /// 1970; headers too far ahead of it are rejected.
     pub fn new(params: &Params, now: i64) -> Self {
         Self::rooted_at(params, now, &params.genesis_header, params.genesis_hash, 0)
     }
 
-    /// A tree on any header that is taken for valid.
+    /// Creates a tree on any header that is assumed valid.
     fn rooted_at(
         params: &Params,
         now: i64,
@@ -185,32 +185,31 @@ impl HeaderTree {
         tree
     }
 
-    /// Makes room for `count` more headers at once.
+    /// Reserves memory for `count` more headers at once.
     pub fn reserve(&mut self, count: usize) {
         self.entries.reserve(count);
         let entries = &self.entries;
         self.by_hash.reserve(count, |&id| table_hash(&entries[id as usize].hash));
     }
 
-    /// Moves the clock for headers to come.
+    /// Sets the clock for future headers.
     pub fn set_now(&mut self, now: i64) {
         self.now = now;
     }
 
-    /// How many orphans may wait; a header too many is refused with
-    /// [`HeaderError::TooManyOrphans`].
+    /// Sets how many orphans may wait; further ones are rejected with [`HeaderError::TooManyOrphans`].
     pub fn set_orphans_max(&mut self, count: usize) {
         self.orphans_max = count;
     }
 
-    /// Takes a header, in any order (Core `validation.cpp`, `AcceptBlockHeader`).
+    /// Accepts a header, in any order (Core `validation.cpp`, `AcceptBlockHeader`).
     ///
-    /// Orphans that waited for it are connected or rejected before this returns.
-    pub fn accept(&mut self, raw: &[u8; Header::SIZE]) -> Result<Accepted, HeaderError> {
+    /// Connects or rejects the orphans that waited for it before returning.
+    pub fn accept(&mut self, raw: &[u8; Header::SIZE]) -> Result<HeaderAcceptance, HeaderError> {
         let header = Header::parse(raw);
         let hash = header.hash();
         if let Some(id) = self.find(&hash) {
-            return Ok(Accepted::Known(id));
+            return Ok(HeaderAcceptance::Known(id));
         }
         if !check_proof_of_work(&hash, header.bits, self.params.pow_limit) {
             return Err(HeaderError::HighHash { hash, bits: header.bits });
@@ -235,9 +234,9 @@ impl HeaderTree {
         }
     }
 
-    /// What headers, each after its parent, would come to if their time had come: the last of those that pass all
-    /// rules but the one about the clock. None where the first does not. The tree stays as it is; it must have no
-    /// orphans.
+    /// Validates headers, each after its parent, against all rules except the clock, and returns
+    /// the last one before the first failure; `None` if the first header fails. The tree does not
+    /// change; it must have no orphans.
     pub fn without_clock(
         &mut self,
         raw: impl IntoIterator<Item = [u8; Header::SIZE]>,
@@ -245,7 +244,7 @@ impl HeaderTree {
         let (now, tip, count) = (self.now, self.tip, self.entries.len());
         self.now = ANY_TIME;
         let accepted = raw.into_iter().map_while(|raw| self.accept(&raw).ok());
-        let last = accepted.map(Accepted::id).last();
+        let last = accepted.map(HeaderAcceptance::id).last();
         let found = last.and_then(|id| Some((*self.hash(id), self.connected(id)?)));
         (count..self.entries.len()).for_each(|index| self.forget(HeaderId(index as u32)));
         self.entries.truncate(count);
@@ -258,23 +257,23 @@ impl HeaderTree {
         header: &Header,
         hash: BlockHash,
         parent: HeaderId,
-    ) -> Result<Accepted, HeaderError> {
+    ) -> Result<HeaderAcceptance, HeaderError> {
         if let Err(error) =
             self.check_contextual(hash, header.version, header.time, header.bits, parent)
         {
             self.reject(hash, error.clone());
             return Err(error);
         }
-        // A header refused for its time, say, may be good later.
+        // A header may become valid later, for example if it was rejected for its time.
         self.rejected.remove(&hash);
         let id = self.store(hash, header);
         self.connect(id, parent);
         self.connect_orphans_of(id);
-        Ok(Accepted::New(id))
+        Ok(HeaderAcceptance::New(id))
     }
 
-    /// Keeps a header until its parent connects.
-    fn hold(&mut self, header: &Header, hash: BlockHash) -> Result<Accepted, HeaderError> {
+    /// Stores a header until its parent connects.
+    fn hold(&mut self, header: &Header, hash: BlockHash) -> Result<HeaderAcceptance, HeaderError> {
         if self.orphans_count >= self.orphans_max {
             let (prev, limit) = (header.prev, self.orphans_max);
             return Err(HeaderError::TooManyOrphans { hash, prev, limit });
@@ -282,10 +281,10 @@ impl HeaderTree {
         let id = self.store(hash, header);
         self.orphans.entry(header.prev).or_default().push(id);
         self.orphans_count += 1;
-        Ok(Accepted::Orphan(id))
+        Ok(HeaderAcceptance::Orphan(id))
     }
 
-    /// Adds an entry that is connected to nothing yet.
+    /// Adds an entry that is not connected yet.
     fn store(&mut self, hash: BlockHash, header: &Header) -> HeaderId {
         let id = self.entries.len() as u32;
         self.entries.push(TreeEntry {
@@ -304,7 +303,7 @@ impl HeaderTree {
         HeaderId(id)
     }
 
-    /// Hangs a checked entry below its connected parent; a chain of more work becomes the best.
+    /// Links a checked entry to its connected parent; a chain with more work becomes the best.
     fn connect(&mut self, id: HeaderId, parent: HeaderId) {
         let TreeEntry { height, last_real_bits, .. } = self.entries[parent.index()];
         let bits = self.entries[id.index()].bits;
@@ -350,7 +349,7 @@ impl HeaderTree {
         orphans
     }
 
-    /// Marks an entry as rejected and no longer finds it by hash.
+    /// Marks an entry as rejected and removes it from the hash table.
     fn forget(&mut self, id: HeaderId) {
         let entry = &mut self.entries[id.index()];
         entry.height = REJECTED;
@@ -360,7 +359,7 @@ impl HeaderTree {
         }
     }
 
-    /// Remembers an invalid header, and rejects every orphan that descends from it.
+    /// Records an invalid header, and rejects every orphan that descends from it.
     fn reject(&mut self, hash: BlockHash, error: HeaderError) {
         let mut invalid = VecDeque::from([(hash, error)]);
         while let Some((hash, error)) = invalid.pop_front() {
@@ -376,18 +375,18 @@ impl HeaderTree {
         }
     }
 
-    /// The header with this hash, connected or waiting.
+    /// Returns the header with this hash, connected or waiting.
     pub fn find(&self, hash: &BlockHash) -> Option<HeaderId> {
         let same = |&id: &u32| self.entries[id as usize].hash == *hash;
         self.by_hash.find(table_hash(hash), same).map(|&id| HeaderId(id))
     }
 
-    /// The hash of a header of this tree.
+    /// Returns the hash of a header in this tree.
     pub fn hash(&self, id: HeaderId) -> &BlockHash {
         &self.entries[id.index()].hash
     }
 
-    /// Where a header of this tree stands.
+    /// Returns the current state of a header of this tree.
     pub fn status(&self, id: HeaderId) -> HeaderStatus {
         let entry = &self.entries[id.index()];
         match entry.height {
@@ -404,7 +403,7 @@ impl HeaderTree {
         }
     }
 
-    /// What is known of a connected header; none of one that is not.
+    /// Returns the data of a connected header; `None` if the header is not connected.
     pub fn connected(&self, id: HeaderId) -> Option<ConnectedHeader> {
         match self.status(id) {
             HeaderStatus::Connected(header) => Some(header),
@@ -412,13 +411,12 @@ impl HeaderTree {
         }
     }
 
-    /// The last header of the most-work chain.
+    /// Returns the last header of the most-work chain.
     pub const fn tip(&self) -> HeaderId {
         self.tip
     }
 
-    /// A header and its ancestors, downwards to the genesis block; nothing where it is not
-    /// connected.
+    /// Returns a header and its ancestors, down to the genesis block; empty if it is not connected.
     pub fn lineage_of(&self, id: HeaderId) -> impl Iterator<Item = HeaderId> {
         let mut next = id;
         core::iter::from_fn(move || {
@@ -429,39 +427,39 @@ impl HeaderTree {
         })
     }
 
-    /// The headers from the genesis block to `id`, by height; empty where it is not connected.
+    /// Returns the headers from the genesis block to `id`, by height; empty if it is not connected.
     pub fn path_to(&self, id: HeaderId) -> Vec<HeaderId> {
         let mut path: Vec<HeaderId> = self.lineage_of(id).collect();
         path.reverse();
         path
     }
 
-    /// All ids that were given, in the order in which they were.
+    /// Returns all assigned ids, in order.
     pub fn ids(&self) -> impl Iterator<Item = HeaderId> + use<> {
         (0..self.entries.len() as u32).map(HeaderId)
     }
 
-    /// How many ids were given: headers connected, waiting, and rejected after waiting.
+    /// Returns the number of assigned ids: headers connected, waiting, and rejected after waiting.
     pub const fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Never: the genesis block is always there.
+    /// Always false: the genesis block is always in the tree.
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many orphans wait.
+    /// Returns the number of waiting orphans.
     pub const fn orphans_count(&self) -> usize {
         self.orphans_count
     }
 
-    /// The parents that orphans wait for and that are not here at all, in no particular order.
+    /// Returns the parents of orphans that are not in the tree at all, in no particular order.
     pub fn missing_parents(&self) -> impl Iterator<Item = &BlockHash> {
         self.orphans.keys().filter(|hash| self.find(hash).is_none())
     }
 
-    /// How many orphans descend from a block that is not connected.
+    /// Returns the number of orphans that descend from an unconnected block.
     pub fn orphans_above(&self, hash: &BlockHash) -> usize {
         let (mut count, mut parents) = (0, vec![*hash]);
         while let Some(parent) = parents.pop() {
@@ -472,22 +470,23 @@ impl HeaderTree {
         count
     }
 
-    /// How many times a header was rejected by a contextual rule or for its ancestors.
+    /// Returns how many times a header was rejected by a contextual rule or because of its
+    /// ancestors.
     pub const fn rejected_count(&self) -> u64 {
         self.rejected_count
     }
 
-    /// Why a header was rejected, if it was and is among the first [`REJECTED_MAX`].
+    /// Returns why a header was rejected, if it is among the first [`REJECTED_MAX`].
     pub fn rejection(&self, hash: &BlockHash) -> Option<&HeaderError> {
         self.rejected.get(hash)
     }
 
-    /// The rejected headers that are remembered, in no particular order.
+    /// Returns the recorded rejections, in no particular order.
     pub fn rejections(&self) -> impl Iterator<Item = &HeaderError> {
         self.rejected.values()
     }
 
-    /// The rules of this chain.
+    /// Returns the rules of this chain.
     pub const fn params(&self) -> &Params {
         &self.params
     }

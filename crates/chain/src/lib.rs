@@ -1,8 +1,8 @@
-//! Bitcoin's consensus data and rules, pure: bytes in, verdicts out.
+//! Bitcoin's consensus data and rules as pure functions: they take bytes and return verdicts.
 //!
-//! Nothing here does input or output, starts a thread, reads a clock or logs; callers hand in
-//! bytes and the time. That makes every rule testable alone, and lets any engine, any source and
-//! any number of threads share it. Only the challenge of a signet of one's own is remembered.
+//! This crate does no input or output, starts no thread, reads no clock and does not log; callers pass in
+//! bytes and the time. So every rule can be tested alone, and all engines, sources and threads can share it.
+//! The only process-wide state is the challenge of a custom signet.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -54,7 +54,7 @@ pub use hashes::{
 pub use header::{Header, Height, HeightRange, KNOTS_CHAIN, utc};
 pub use header_chain::{BlockPlace, HeaderChain};
 pub use header_tree::{
-    ANY_TIME, Accepted, ConnectedHeader, HeaderError, HeaderId, HeaderStatus, HeaderTree,
+    ANY_TIME, ConnectedHeader, HeaderAcceptance, HeaderError, HeaderId, HeaderStatus, HeaderTree,
     ORPHANS_MAX, REJECTED_MAX, is_too_new,
 };
 pub use muhash::{MuHash, MuHashBatch, MuHashError};

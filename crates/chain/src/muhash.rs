@@ -1,32 +1,32 @@
-//! MuHash3072: a hash of a set that can be built in any order, from parts, and with removals.
+//! MuHash3072: a hash of a set that does not depend on order, can be computed in parts, and supports
+//! removals.
 //!
-//! Each element becomes a number modulo a 3072-bit prime; a set is the product of its elements,
-//! divided by those removed (Core `crypto/muhash.cpp`). Kept as numerator and denominator, so that
-//! only [`MuHash::finalize`] pays for a division. It cannot tell whether an element is in the set:
-//! inserting twice and removing what was never there are the caller's mistakes.
+//! Each element becomes a number modulo a 3072-bit prime. A set is the product of its elements,
+//! divided by those removed (Core `crypto/muhash.cpp`). It is kept as numerator and denominator, so
+//! that only [`MuHash::finalize`] needs a division. It cannot tell whether an element is in the
+//! set: inserting twice, or removing an absent element, is a caller's mistake.
 //!
-//! [`MuHashBatch`] is for elements that come one at a time and are hashed many at once: what
-//! [`MuHashBatch::finish`] gives is, byte for byte, what inserting and removing the same elements one by one gives.
-//! It is for sets that grow by hundreds of elements: finishing costs as much as a few dozen of them.
+//! [`MuHashBatch`] takes elements one at a time and hashes many at once. [`MuHashBatch::finish`] returns,
+//! byte for byte, the same result as inserting and removing the same elements one by one. Use it for sets
+//! that grow by hundreds of elements: finishing costs as much as a few dozen elements.
 
 use apus_hash::muhash::{Num3072, Product};
 use apus_hash::{Message, sha256, sha256_many};
 
-/// Bytes of a number.
+/// Length of a number in bytes.
 const SIZE: usize = Num3072::SIZE;
 
-/// Why bytes are no MuHash.
+/// Why bytes are not a MuHash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the {part} of a stored muhash is zero or not below the modulus: the data is damaged")]
 pub struct MuHashError {
-    /// `numerator` or `denominator`.
+    /// Either `numerator` or `denominator`.
     pub part: &'static str,
 }
 
-/// A running MuHash.
+/// An incremental MuHash.
 ///
-/// Equality is that of the sets: a hash with an element inserted and removed again equals one
-/// that never had it.
+/// Two are equal if their sets are equal: removing an inserted element restores the previous value.
 #[derive(Clone, Debug)]
 pub struct MuHash {
     numerator: Num3072,
@@ -37,7 +37,7 @@ impl MuHash {
     /// Length of the stored form.
     pub const SIZE: usize = 2 * SIZE;
 
-    /// The hash of the empty set.
+    /// Creates the hash of the empty set.
     pub const fn new() -> Self {
         Self { numerator: Num3072::ONE, denominator: Num3072::ONE }
     }
@@ -47,32 +47,31 @@ impl MuHash {
         self.numerator.multiply(&Num3072::of_key(&sha256(element)));
     }
 
-    /// Takes an element away.
+    /// Removes an element.
     pub fn remove(&mut self, element: &[u8]) {
         self.denominator.multiply(&Num3072::of_key(&sha256(element)));
     }
 
-    /// Adds all that `other` added, and takes away what it took away.
+    /// Merges `other`: adds all elements that it added, and removes all that it removed.
     pub fn combine(&mut self, other: &Self) {
         self.numerator.multiply(&other.numerator);
         self.denominator.multiply(&other.denominator);
     }
 
-    /// Whether everything inserted was removed again and the reverse, so that the empty set is
-    /// left. Costs nothing.
+    /// Returns whether the set is empty: every inserted element was removed, and vice versa. Costs nothing.
     pub fn is_balanced(&self) -> bool {
         self.numerator == self.denominator
     }
 
-    /// The 32-byte hash of the set, in internal byte order (`gettxoutsetinfo` shows it reversed).
-    /// Takes some ten microseconds.
+    /// Returns the 32-byte hash of the set, in internal byte order (`gettxoutsetinfo` shows it reversed).
+    /// Takes about ten microseconds.
     pub fn finalize(&self) -> [u8; 32] {
         let mut quotient = self.denominator.inverse();
         quotient.multiply(&self.numerator);
         sha256(&quotient.to_bytes())
     }
 
-    /// The stored form: numerator, then denominator, 384 bytes each, little-endian.
+    /// Returns the stored form: numerator, then denominator, 384 bytes each, little-endian.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..SIZE].copy_from_slice(&self.numerator.to_bytes());
@@ -80,8 +79,8 @@ impl MuHash {
         bytes
     }
 
-    /// The reverse of [`to_bytes`](Self::to_bytes). Numbers that no sequence of elements gives are
-    /// refused: zero would swallow everything that follows.
+    /// Parses the form that [`to_bytes`](Self::to_bytes) returns. Rejects numbers that no sequence of
+    /// elements produces: zero would make every later product zero.
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Result<Self, MuHashError> {
         let number = |part, at: usize| {
             let mut half = [0; SIZE];
@@ -109,14 +108,14 @@ impl PartialEq for MuHash {
 
 impl Eq for MuHash {}
 
-/// Elements hashed at once: many times all lanes of a kernel, so that what it works on is brought
-/// into the first-level cache seldom enough.
+/// Number of elements hashed at once: many times the lanes of a kernel, so that its working data is
+/// seldom reloaded into the first-level cache.
 const ELEMENTS: usize = 128;
 
-/// Room for as many elements as are hashed at once, most of which are coins of some 75 bytes.
+/// Capacity for the elements hashed at once; most are coins of some 75 bytes.
 const BYTES: usize = 12 << 10;
 
-/// Elements on their way into a [`MuHash`]. Takes less than 100 KB, however many they are.
+/// Collects elements for a [`MuHash`]. Uses less than 100 KB, regardless of their number.
 #[derive(Debug, Default)]
 pub struct MuHashBatch {
     inserted: ElementBatch,
@@ -124,7 +123,7 @@ pub struct MuHashBatch {
 }
 
 impl MuHashBatch {
-    /// A batch of nothing.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -140,22 +139,22 @@ impl MuHashBatch {
         self.inserted.push_written(write);
     }
 
-    /// Takes an element away.
+    /// Removes an element.
     pub fn remove(&mut self, element: &[u8]) {
         self.removed.push(element);
     }
 
-    /// The hash of all that was inserted and removed.
+    /// Returns the hash of everything inserted and removed.
     pub fn finish(self) -> MuHash {
         MuHash { numerator: self.inserted.finish(), denominator: self.removed.finish() }
     }
 }
 
-/// A product, and elements that are not in it yet.
+/// A product, and the elements that wait to be multiplied into it.
 #[derive(Debug)]
 struct ElementBatch {
     product: Product,
-    /// The elements one after the other, and where each ends.
+    /// The elements, concatenated; `ends` holds the end of each.
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -174,7 +173,7 @@ impl ElementBatch {
     #[inline]
     fn push(&mut self, element: &[u8]) {
         if element.len() > BYTES {
-            // So long that its hash takes most of the time.
+            // The element is so long that hashing it takes most of the time, so batching gains nothing.
             return self.product.multiply(&[sha256(element)]);
         }
         if self.ends.len() == ELEMENTS || self.bytes.len() + element.len() > BYTES {
@@ -184,8 +183,8 @@ impl ElementBatch {
         self.ends.push(self.bytes.len());
     }
 
-    /// An element is written where it stays until it is hashed. A long one makes the room grow for
-    /// as long as it is there.
+    /// Adds an element that `write` appends to the buffer in place. A long element enlarges the buffer until
+    /// it is hashed.
     #[inline]
     fn push_written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.bytes);
@@ -214,7 +213,7 @@ impl ElementBatch {
     }
 }
 
-/// Multiplies with the numbers of elements.
+/// Hashes the waiting elements and multiplies the product by their numbers.
 fn multiply<'a>(product: &mut Product, mut elements: impl Iterator<Item = &'a [u8]>) {
     let mut messages = [Message::default(); ELEMENTS];
     let mut keys = [[0; 32]; ELEMENTS];

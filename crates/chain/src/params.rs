@@ -1,8 +1,8 @@
-//! [`Params`]: what differs between the chains, as plain data.
+//! [`Params`]: the differences between the chains, as plain data.
 //!
-//! Every value is Core's (`kernel/chainparams.cpp`, and `validation.cpp` for BIP-30). The rules
-//! that read them live elsewhere; only look-ups in this data are here. A copy may be changed, as
-//! tests on regtest do with activation heights.
+//! Every value is Core's (`kernel/chainparams.cpp`, and `validation.cpp` for BIP-30). This module only has
+//! data and look-ups; other modules apply the rules. Callers may modify a copy, like regtest tests that
+//! change activation heights.
 
 mod networks;
 #[cfg(test)]
@@ -20,11 +20,11 @@ use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::sync::OnceLock;
 
-/// Above this height BIP-30 is checked again although BIP-34 holds: coinbases from before BIP-34
-/// happen to carry heights from here on (Core `validation.cpp`, `BIP34_IMPLIES_BIP30_LIMIT`).
+/// From this height, BIP-30 is checked again although BIP-34 holds: some coinbases from before BIP-34 happen
+/// to begin with heights at or above this one (Core `validation.cpp`, `BIP34_IMPLIES_BIP30_LIMIT`).
 pub const BIP34_IMPLIES_BIP30_LIMIT: Height = 1_983_702;
 
-/// A block known by its height and hash.
+/// A block identified by its height and hash.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KnownBlock {
     /// Its height.
@@ -51,30 +51,30 @@ pub struct AssumeUtxo {
 pub struct Params {
     /// Which chain.
     pub network: Network,
-    /// The genesis block's header.
+    /// The header of the genesis block.
     pub genesis_header: Header,
-    /// Its hash, `hashGenesisBlock`.
+    /// The hash of the genesis block, `hashGenesisBlock`.
     pub genesis_hash: BlockHash,
     /// The genesis block's only transaction, serialized.
     pub genesis_coinbase: Cow<'static, [u8]>,
     /// The easiest target, `powLimit`.
     pub pow_limit: U256,
-    /// Blocks more than two spacings late may have the easiest target
+    /// Whether blocks more than two spacings late may have the easiest target
     /// (`fPowAllowMinDifficultyBlocks`).
     pub pow_allow_min_difficulty_blocks: bool,
-    /// BIP-94: retarget from a period's first block, and no time warp (`enforce_BIP94`).
+    /// Whether BIP-94 applies: retarget from a period's first block, and no time warp (`enforce_BIP94`).
     pub enforce_bip94: bool,
-    /// The difficulty never changes (`fPowNoRetargeting`).
+    /// Whether the difficulty never changes (`fPowNoRetargeting`).
     pub pow_no_retargeting: bool,
-    /// How long a retarget period should take, `nPowTargetTimespan`.
+    /// Intended duration of a retarget period, `nPowTargetTimespan`.
     pub pow_target_timespan_seconds: NonZeroU32,
-    /// How long a block should take, `nPowTargetSpacing`.
+    /// Intended time between blocks, `nPowTargetSpacing`.
     pub pow_target_spacing_seconds: NonZeroU32,
-    /// Blocks between halvings, `nSubsidyHalvingInterval`.
+    /// Number of blocks between halvings, `nSubsidyHalvingInterval`.
     pub subsidy_halving_interval: NonZeroU32,
-    /// First height with the height in the coinbase, `BIP34Height`.
+    /// First height that requires the height in the coinbase, `BIP34Height`.
     pub bip34_height: Height,
-    /// The block of that height on the real chain, `BIP34Hash`; none on chains where it was
+    /// The block at that height on the real chain, `BIP34Hash`; `None` on chains where BIP-34 was
     /// active from the start.
     pub bip34_hash: Option<BlockHash>,
     /// First height with CHECKLOCKTIMEVERIFY, `BIP65Height`.
@@ -85,27 +85,30 @@ pub struct Params {
     pub csv_height: Height,
     /// First height with witness commitments (BIP-141, 143, 147), `SegwitHeight`.
     pub segwit_height: Height,
-    /// The real chain has at least this much work, `nMinimumChainWork`.
+    /// Minimum work of the real chain, `nMinimumChainWork`.
     pub minimum_chain_work: u128,
-    /// Signatures up to here may be assumed valid, `defaultAssumeValid`.
+    /// Signatures up to this block may be assumed to be valid, `defaultAssumeValid`.
     pub default_assume_valid: Option<BlockHash>,
-    /// The time of that block (`chainTxData` is about the same one): no right clock is behind it. Zero where there is none.
+    /// The time of that block (`chainTxData` is for about the same one), because no correct clock is earlier.
+    /// Zero on chains without such a block.
     pub default_assume_valid_time: u32,
-    /// What a block's solution must satisfy (BIP-325), `signet_challenge`; none elsewhere.
+    /// The script that a block's solution must satisfy (BIP-325), `signet_challenge`; `None` on
+    /// other chains.
     pub signet_challenge: Option<Cow<'static, [u8]>>,
     /// The blocks that overwrite a coinbase (Core `validation.cpp`, `IsBIP30Repeat`).
     pub bip30_repeats: Cow<'static, [KnownBlock]>,
-    /// The blocks whose coinbase was overwritten later (Core `validation.cpp`,
+    /// The blocks whose coinbase was later overwritten (Core `validation.cpp`,
     /// `IsBIP30Unspendable`).
     pub bip30_unspendable: Cow<'static, [KnownBlock]>,
-    /// Blocks exempt from script rules, and the flags that do hold (`script_flag_exceptions`).
+    /// Blocks exempt from some script rules, with the flags that still apply
+    /// (`script_flag_exceptions`).
     pub script_flag_exceptions: Cow<'static, [(BlockHash, u32)]>,
     /// The snapshots that Core knows, `m_assumeutxo_data`.
     pub assumeutxo: Cow<'static, [AssumeUtxo]>,
 }
 
 impl Params {
-    /// The rules of `network`.
+    /// Returns the rules of `network`.
     pub fn of(network: Network) -> &'static Self {
         match network {
             Network::Main => &networks::MAIN,
@@ -113,18 +116,18 @@ impl Params {
             Network::Testnet4 => &networks::TESTNET4,
             Network::Signet => &networks::SIGNET,
             Network::Regtest => &networks::REGTEST,
-            Network::OwnSignet(_) => Self::known_signet().expect("its magic is had by knowing it"),
+            Network::OwnSignet(_) => Self::known_signet().expect("a custom signet was registered"),
         }
     }
 
-    /// Blocks between two retargets (Core `consensus/params.h`, `DifficultyAdjustmentInterval`).
-    /// At least one, whatever the two numbers are.
+    /// Returns the number of blocks between two retargets (Core `consensus/params.h`,
+    /// `DifficultyAdjustmentInterval`). Always at least one.
     pub const fn difficulty_adjustment_interval(&self) -> u32 {
         let blocks = self.pow_target_timespan_seconds.get() / self.pow_target_spacing_seconds.get();
         if blocks == 0 { 1 } else { blocks }
     }
 
-    /// The genesis block, serialized.
+    /// Returns the serialized genesis block.
     pub fn genesis_block(&self) -> Vec<u8> {
         let mut block = self.genesis_header.to_bytes().to_vec();
         block.push(1);
@@ -132,22 +135,22 @@ impl Params {
         block
     }
 
-    /// Whether this block is one of the two that repeat an unspent coinbase and are valid all the
-    /// same (Core `validation.cpp`, `IsBIP30Repeat`).
+    /// Returns whether this block is one of the two that repeat an unspent coinbase but are valid (Core
+    /// `validation.cpp`, `IsBIP30Repeat`).
     pub fn is_bip30_repeat(&self, height: Height, hash: &BlockHash) -> bool {
         self.bip30_repeats.contains(&KnownBlock { height, hash: *hash })
     }
 
-    /// Whether this block's coinbase was overwritten by a repeat and so never spent
-    /// (Core `validation.cpp`, `IsBIP30Unspendable`).
+    /// Returns whether a repeat overwrote this block's coinbase, so that it was never spent (Core
+    /// `validation.cpp`, `IsBIP30Unspendable`).
     pub fn is_bip30_unspendable(&self, height: Height, hash: &BlockHash) -> bool {
         self.bip30_unspendable.contains(&KnownBlock { height, hash: *hash })
     }
 
-    /// Whether a block has to be checked for outputs that exist already (BIP-30; Core
+    /// Returns whether a block must be checked for outputs that already exist (BIP-30; Core
     /// `validation.cpp`, `ConnectBlock`). `at_bip34_height` is the hash at
-    /// [`bip34_height`](Self::bip34_height) in the chain *below* this block, none while the chain
-    /// below does not reach so high.
+    /// [`bip34_height`](Self::bip34_height) in the chain *below* this block, `None` if that chain
+    /// is shorter.
     pub fn enforces_bip30(
         &self,
         height: Height,
@@ -160,8 +163,8 @@ impl Params {
             || (!self.is_bip30_repeat(height, hash) && !on_known_chain)
     }
 
-    /// The script rules of a block (Core `validation.cpp`, `GetBlockScriptFlags`), as the flags
-    /// that a [`ScriptVerifier`](crate::ScriptVerifier) takes.
+    /// Returns the script rules of a block (Core `validation.cpp`, `GetBlockScriptFlags`), as flags
+    /// for a [`ScriptVerifier`](crate::ScriptVerifier).
     pub fn block_script_flags(&self, height: Height, hash: &BlockHash) -> u32 {
         let exempt = self.script_flag_exceptions.iter().find(|(block, _)| block == hash);
         let mut flags = match exempt {
@@ -181,16 +184,16 @@ impl Params {
         flags
     }
 
-    /// The snapshot that Core knows for this base block.
+    /// Returns the snapshot that Core knows for this base block.
     pub fn assumeutxo_for(&self, block_hash: &BlockHash) -> Option<&AssumeUtxo> {
         self.assumeutxo.iter().find(|known| known.block_hash == *block_hash)
     }
 }
 
-/// The signet of one's own that this process knows.
+/// The custom signet registered in this process.
 static OWN_SIGNET: OnceLock<Network> = OnceLock::new();
 
-/// The magic of a signet of one's own, which follows from its challenge.
+/// The magic of a custom signet, which follows from its challenge.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SignetMagic([u8; 4]);
 
@@ -199,7 +202,7 @@ impl SignetMagic {
         Self(bytes)
     }
 
-    /// The four bytes.
+    /// Returns the four bytes.
     pub const fn bytes(self) -> [u8; 4] {
         self.0
     }
@@ -216,23 +219,24 @@ pub enum Network {
     Testnet4,
     /// The default signet (BIP-325).
     Signet,
-    /// A private chain for tests, mined by hand.
+    /// A private chain for tests, mined on demand.
     Regtest,
-    /// A signet of one's own, whose challenge is known ([`Params::know_signet`](crate::Params::know_signet)).
+    /// A custom signet whose challenge is registered
+    /// ([`Params::know_signet`](crate::Params::know_signet)).
     OwnSignet(SignetMagic),
 }
 
-/// The text is no network's name.
+/// The text is not the name of a network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown chain {0:?}: use main, test, testnet4, signet or regtest")]
 pub struct UnknownNetwork(pub String);
 
 impl Network {
-    /// Those that all know, the main chain first.
+    /// The built-in networks, the main chain first.
     pub const ALL: [Self; 5] =
         [Self::Main, Self::Testnet3, Self::Testnet4, Self::Signet, Self::Regtest];
 
-    /// The name that Core's `-chain` takes (Core `util/chaintype.cpp`).
+    /// Returns the name for Core's `-chain` (Core `util/chaintype.cpp`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Main => "main",
@@ -243,7 +247,7 @@ impl Network {
         }
     }
 
-    /// The folder in a data directory that the chain has for itself, none for the main chain (Core
+    /// Returns the chain's own folder in a data directory, `None` for the main chain (Core
     /// `chainparamsbase.cpp`).
     pub const fn data_folder(self) -> Option<&'static str> {
         match self {
@@ -255,7 +259,8 @@ impl Network {
         }
     }
 
-    /// The four bytes before each message and each block on disk (Core `kernel/chainparams.cpp`).
+    /// Returns the four bytes before each message and each block on disk (Core
+    /// `kernel/chainparams.cpp`).
     pub const fn magic(self) -> [u8; 4] {
         match self {
             Self::Main => [0xf9, 0xbe, 0xb4, 0xd9],
@@ -268,7 +273,7 @@ impl Network {
         }
     }
 
-    /// The network with this magic.
+    /// Returns the network with this magic.
     pub fn from_magic(magic: [u8; 4]) -> Option<Self> {
         let own = Self::own_signet().filter(|network| network.magic() == magic);
         own.or_else(|| Self::ALL.into_iter().find(|network| network.magic() == magic))
@@ -280,7 +285,7 @@ impl Network {
         OWN_SIGNET.get().copied()
     }
 
-    /// From now on this signet of one's own is found by its magic and its name.
+    /// Registers this custom signet, so that its magic and its name find it.
     pub(crate) fn make_known(self) -> Self {
         *OWN_SIGNET.get_or_init(|| self)
     }
@@ -294,18 +299,18 @@ impl fmt::Display for Network {
 
 impl FromStr for Network {
     type Err = UnknownNetwork;
-    /// Where a signet of one's own is known, `signet` is that one.
+    /// If a custom signet is registered, `signet` means that one.
     fn from_str(text: &str) -> Result<Self, UnknownNetwork> {
         let mut all = Self::own_signet().into_iter().chain(Self::ALL);
         all.find(|network| network.name() == text).ok_or_else(|| UnknownNetwork(text.to_owned()))
     }
 }
 
-/// The greatest height that can be asked for: Core keeps heights in an `int` and keeps its greatest
-/// value back.
+/// The maximum height that can be set: Core stores heights in an `int` and reserves the largest
+/// value.
 const HEIGHT_MAX: Height = i32::MAX as Height - 1;
 
-/// A rule of [`Params`] whose first height can be moved (Core `consensus/params.h`,
+/// A rule of [`Params`] whose activation height can be changed (Core `consensus/params.h`,
 /// `BuriedDeployment`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Deployment {
@@ -322,10 +327,10 @@ pub enum Deployment {
 }
 
 impl Deployment {
-    /// All of them.
+    /// All deployments.
     pub const ALL: [Self; 5] = [Self::Segwit, Self::Bip34, Self::Dersig, Self::Cltv, Self::Csv];
 
-    /// The name that Core takes (Core `deploymentinfo.cpp`, `GetBuriedDeployment`).
+    /// Returns the name that Core uses (Core `deploymentinfo.cpp`, `GetBuriedDeployment`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bip34 => "bip34",
@@ -340,25 +345,23 @@ impl Deployment {
 /// Why a deployment's height could not be set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ActivationError {
-    /// No `@` between the two.
+    /// The text has no `@`.
     #[error("{0:?} is not of the form NAME@HEIGHT, such as segwit@100")]
     Form(String),
-    /// A name that is none of the five.
-    #[error(
-        "there is no deployment {0:?}; those with a height are segwit, bip34, dersig, cltv, csv"
-    )]
+    /// The name is none of the five.
+    #[error("unknown deployment {0:?}: use segwit, bip34, dersig, cltv or csv")]
     Name(String),
-    /// A height that is no number, or too great a one.
-    #[error("{0:?} is no height: a whole number from 0 to {HEIGHT_MAX}")]
+    /// The height is too large or not a number.
+    #[error("invalid height {0:?}: use a whole number from 0 to {HEIGHT_MAX}")]
     Height(String),
 }
 
-/// A deployment and the first height at which it is active.
+/// A deployment and its activation height.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActivationHeight {
-    /// Which rule.
+    /// The rule.
     pub deployment: Deployment,
-    /// From which height.
+    /// The first height at which it is active.
     pub height: Height,
 }
 
@@ -369,7 +372,7 @@ impl FromStr for ActivationHeight {
         let (name, number) =
             text.split_once('@').ok_or_else(|| ActivationError::Form(text.to_owned()))?;
         let wrong = || ActivationError::Height(number.to_owned());
-        // Rust would take a plus sign, Core does not.
+        // Rust would accept a plus sign, but Core does not.
         if !number.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(wrong());
         }
@@ -389,7 +392,7 @@ impl FromStr for Deployment {
 }
 
 impl Params {
-    /// Moves the first height of a deployment.
+    /// Sets the activation height of a deployment.
     pub fn activate(&mut self, ActivationHeight { deployment, height }: ActivationHeight) {
         *match deployment {
             Deployment::Bip34 => &mut self.bip34_height,

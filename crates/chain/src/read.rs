@@ -1,16 +1,16 @@
-//! Reading Bitcoin's serialization from a slice: fixed integers, CompactSize, VARINT, byte runs.
+//! Reads Bitcoin's serialization from a slice: fixed integers, CompactSize, VARINT, byte strings.
 //!
-//! A [`Reader`] never allocates and never panics; a failure says at which offset and why. It
-//! borrows the input, so what it returns points into it. Writing lives beside it
-//! ([`write_compact_size`], [`write_varint`]) so that both directions stay in one place.
+//! A [`Reader`] never allocates and never panics; errors state the offset and the reason. It borrows the
+//! input, so returned slices point into it. This module also contains the writers ([`write_compact_size`],
+//! [`write_varint`]), next to their readers.
 
-/// Why bytes could not be read. The offset counts from the start of the slice.
+/// Why bytes could not be read. Offsets count from the start of the slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// Fewer bytes are left than the field needs.
-    #[error("the data ends at byte {offset} where {needed} more bytes were needed")]
+    #[error("the data ends at byte {offset}, but {needed} more bytes are needed")]
     End {
-        /// Where the field begins.
+        /// Offset of the field.
         offset: usize,
         /// Its length in bytes.
         needed: usize,
@@ -18,30 +18,30 @@ pub enum ReadError {
     /// A CompactSize in a longer form than its value needs (Core `serialize.h`, `ReadCompactSize`).
     #[error("non-canonical CompactSize at byte {offset}")]
     NonCanonical {
-        /// Where the number begins.
+        /// Offset of the number.
         offset: usize,
     },
-    /// A number above what its place allows.
+    /// A number is above the limit of its field.
     #[error("the number {value} at byte {offset} is above the limit of {limit}")]
     TooLarge {
-        /// Where the number begins.
+        /// Offset of the number.
         offset: usize,
         /// The number.
         value: u64,
-        /// The greatest allowed.
+        /// The maximum value.
         limit: u64,
     },
     /// Bytes are left after the last field.
     #[error("{count} bytes are left over at byte {offset}")]
     Trailing {
-        /// Where the surplus begins.
+        /// Offset of the first surplus byte.
         offset: usize,
-        /// How many bytes.
+        /// Number of surplus bytes.
         count: usize,
     },
 }
 
-/// The greatest CompactSize that Core reads as a size (`serialize.h`, `MAX_SIZE`), 32 MiB.
+/// The largest CompactSize that Core reads as a size (`serialize.h`, `MAX_SIZE`), 32 MiB.
 pub const COMPACT_SIZE_MAX: u64 = 0x0200_0000;
 
 /// A position in a byte slice.
@@ -52,28 +52,28 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte.
+    /// Creates a reader at the first byte.
     pub const fn new(data: &'a [u8]) -> Self {
         Self { data, position: 0 }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub const fn position(&self) -> usize {
         self.position
     }
 
-    /// Bytes not read yet.
+    /// Returns the number of bytes not read yet.
     pub const fn remaining(&self) -> usize {
         self.data.len() - self.position
     }
 
-    /// The bytes not read yet.
+    /// Returns the bytes not read yet.
     #[inline]
     pub fn unread(&self) -> &'a [u8] {
         &self.data[self.position..]
     }
 
-    /// The next `count` bytes.
+    /// Reads the next `count` bytes.
     #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], ReadError> {
         let end = ReadError::End { offset: self.position, needed: count };
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// The next `N` bytes as an array.
+    /// Reads the next `N` bytes as an array.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], ReadError> {
         let offset = self.position;
@@ -91,31 +91,31 @@ impl<'a> Reader<'a> {
         bytes.first_chunk().ok_or(ReadError::End { offset, needed: N })
     }
 
-    /// One byte.
+    /// Reads one byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8, ReadError> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// A little-endian `u16`.
+    /// Reads a little-endian `u16`.
     #[inline]
     pub fn u16(&mut self) -> Result<u16, ReadError> {
         Ok(u16::from_le_bytes(*self.array()?))
     }
 
-    /// A little-endian `u32`.
+    /// Reads a little-endian `u32`.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, ReadError> {
         Ok(u32::from_le_bytes(*self.array()?))
     }
 
-    /// A little-endian `u64`.
+    /// Reads a little-endian `u64`.
     #[inline]
     pub fn u64(&mut self) -> Result<u64, ReadError> {
         Ok(u64::from_le_bytes(*self.array()?))
     }
 
-    /// A CompactSize in its shortest form, without an upper limit.
+    /// Reads a CompactSize in its shortest form, without an upper limit.
     #[inline]
     pub fn compact_u64(&mut self) -> Result<u64, ReadError> {
         let offset = self.position;
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
         if value < least { Err(ReadError::NonCanonical { offset }) } else { Ok(value) }
     }
 
-    /// A CompactSize of at most `limit`.
+    /// Reads a CompactSize of at most `limit`.
     #[inline]
     pub fn compact_max(&mut self, limit: u64) -> Result<u64, ReadError> {
         let offset = self.position;
@@ -136,14 +136,14 @@ impl<'a> Reader<'a> {
         if value > limit { Err(ReadError::TooLarge { offset, value, limit }) } else { Ok(value) }
     }
 
-    /// A CompactSize as a length or count, bounded as in Core by [`COMPACT_SIZE_MAX`].
+    /// Reads a CompactSize that is a length or count, limited to [`COMPACT_SIZE_MAX`] as in Core.
     #[inline]
     pub fn compact_size(&mut self) -> Result<usize, ReadError> {
         self.compact_max(COMPACT_SIZE_MAX).map(|value| value as usize)
     }
 
-    /// Core's VARINT: base 128, most significant group first, one added for each further byte, so
-    /// that every number has exactly one form (Core `serialize.h`, `ReadVarInt`).
+    /// Reads Core's VARINT: base 128, most significant group first, adding one for each further
+    /// byte, so that every number has exactly one form (Core `serialize.h`, `ReadVarInt`).
     #[inline]
     pub fn varint(&mut self) -> Result<u64, ReadError> {
         let offset = self.position;
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A VARINT in a place where Core reads 32 bits.
+    /// Reads a VARINT of at most 32 bits, like Core for such a field.
     pub(crate) fn varint_u32(&mut self) -> Result<u32, ReadError> {
         let offset = self.position;
         let value = self.varint()?;
@@ -205,10 +205,10 @@ pub fn write_varint(out: &mut Vec<u8>, value: u64) {
     extend_short(out, &bytes.to_le_bytes(), length);
 }
 
-/// The bytes of a VARINT, the first one lowest, and how many they are.
+/// Returns the bytes of a VARINT, the first one lowest, and their number.
 #[inline]
 pub(crate) fn varint(mut value: u64) -> (u128, usize) {
-    // A u64 takes ten groups of seven bits at most; they come out last group first.
+    // A u64 has at most ten groups of seven bits; the loop produces the last group first.
     let (mut bytes, mut length) = (u128::from(value & 0x7f), 1);
     while value > 0x7f {
         value = (value >> 7) - 1;
@@ -218,12 +218,12 @@ pub(crate) fn varint(mut value: u64) -> (u128, usize) {
     (bytes, length)
 }
 
-/// Appends the first `length` of these bytes. All are written where there is room for them, since a few whose number is
-/// known are stored at once, where any number takes a call of `memcpy`.
+/// Appends the first `length` of these bytes. If capacity allows, it writes all `N`: a fixed small
+/// count compiles to one store, whereas a variable count needs a call to `memcpy`.
 ///
 /// # Panics
 ///
-/// If there are fewer bytes.
+/// Panics if `length` is greater than `N`.
 #[inline]
 pub fn extend_short<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], length: usize) {
     let end = out.len() + length;
@@ -252,7 +252,7 @@ mod tests {
         out
     }
 
-    /// Numbers of every magnitude, not only large ones.
+    /// Makes numbers of every magnitude, not only large ones.
     fn any_size() -> impl Strategy<Value = u64> {
         (0u32..64, any::<u64>()).prop_map(|(shift, value)| value >> shift)
     }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn varint_known_values() {
+    fn varints_match_known_values() {
         for (value, hex) in [
             (0u64, &[0x00u8][..]),
             (0x7f, &[0x7f]),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_above_cores_limit_are_refused() {
+    fn sizes_above_cores_limit_are_rejected() {
         assert_eq!(Reader::new(&compact(COMPACT_SIZE_MAX)).compact_size(), Ok(0x0200_0000));
         assert!(matches!(
             Reader::new(&compact(COMPACT_SIZE_MAX + 1)).compact_size(),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_names_its_offset() {
+    fn an_error_at_the_end_names_its_offset() {
         let mut reader = Reader::new(&[1, 2, 3]);
         reader.u16().unwrap();
         assert_eq!(reader.u32(), Err(ReadError::End { offset: 2, needed: 4 }));

@@ -1,12 +1,12 @@
-//! The little of Bitcoin's script that block rules need without running one, and [`ScriptVerifier`], the seam
-//! behind which scripts are run.
+//! The facts about scripts that block rules need without running them, and [`ScriptVerifier`], the interface
+//! for running scripts.
 //!
-//! Counting signature operations, the push of a height, the witness commitment. The cost of a transaction's
-//! signature operations is limited over a block. Before the coins are known, only the part in plain sight can
-//! be counted, which [`check`](crate::check) does; [`transaction_sigop_cost`] is the whole.
+//! These facts are the number of signature operations, the push of a height, and the witness commitment. Each
+//! block has a limit for the cost of its signature operations. Before the coins are known, only the visible
+//! part can be counted, which [`check`](crate::check) does; [`transaction_sigop_cost`] counts all of them.
 //!
-//! The rules of this crate say *what* has to be verified; an engine brings the interpreter. The
-//! flags have the values of Core's kernel library, so that they pass through unchanged.
+//! The rules of this crate define *what* must be verified; an engine provides the interpreter. The flags have
+//! the values of Core's kernel library, so that they can be passed on unchanged.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -34,18 +34,18 @@ const OP_CHECKSIGVERIFY: u8 = 0xad;
 const OP_CHECKMULTISIG: u8 = 0xae;
 const OP_CHECKMULTISIGVERIFY: u8 = 0xaf;
 
-/// The longest script that can be run (Core `script/script.h`, `MAX_SCRIPT_SIZE`).
+/// Maximum length of a script that can be run (Core `script/script.h`, `MAX_SCRIPT_SIZE`).
 pub const MAX_SCRIPT_SIZE: usize = 10_000;
 
-/// What a CHECKMULTISIG counts for where the number of keys is not looked at
-/// (Core `script/script.h`, `MAX_PUBKEYS_PER_MULTISIG`).
+/// The count for a CHECKMULTISIG without a known number of keys (Core `script/script.h`,
+/// `MAX_PUBKEYS_PER_MULTISIG`).
 const MULTISIG_SIGOPS: u32 = 20;
 
-/// Signature operations as Core counts them before it knows what is spent
-/// (`script/script.cpp`, `GetSigOpCount(false)`): up to the first push that runs past the end.
+/// Counts signature operations like Core before it knows the spent coins (`script/script.cpp`,
+/// `GetSigOpCount(false)`): up to the first push that runs past the end.
 #[inline]
 pub fn legacy_sigops(script: &[u8]) -> u32 {
-    // Of inputs most scripts are empty.
+    // Most input scripts are empty.
     if script.is_empty() {
         return 0;
     }
@@ -55,8 +55,9 @@ pub fn legacy_sigops(script: &[u8]) -> u32 {
     }
 }
 
-/// The signature operations of the forms that nearly all scripts have, which need not be walked through: P2WPKH, P2WSH
-/// and P2TR, P2SH, P2PKH. Which of these comes next is not to be foreseen, so all are looked at without a branch.
+/// Counts the signature operations of nearly all scripts without parsing them: those with the forms P2WPKH,
+/// P2WSH and P2TR, P2SH, P2PKH. The next script's form is unpredictable, so this tests all forms without a
+/// branch.
 #[inline]
 fn usual_sigops(script: &[u8]) -> Option<u32> {
     let (&[a, b, c], &[y, z]) = (script.first_chunk()?, script.last_chunk()?);
@@ -81,9 +82,9 @@ fn walked_sigops(script: &[u8]) -> u32 {
     count
 }
 
-/// Signature operations as Core counts them in a script that it knows to be run
-/// (`script/script.cpp`, `GetSigOpCount(true)`): a CHECKMULTISIG straight after `OP_1` to `OP_16`
-/// counts for so many, another one for 20.
+/// Counts signature operations like Core in a script that will certainly be run (`script/script.cpp`,
+/// `GetSigOpCount(true)`): a CHECKMULTISIG directly after `OP_1` to `OP_16` counts that number, any other
+/// counts 20.
 pub fn accurate_sigops(script: &[u8]) -> u32 {
     let (mut count, mut before) = (0, 0);
     for opcode in Opcodes::new(script).map_while(Result::ok) {
@@ -100,9 +101,9 @@ pub fn accurate_sigops(script: &[u8]) -> u32 {
     count
 }
 
-/// What the last operation of a script pushes, if the script does nothing but push (Core
-/// `script/script.cpp`, `IsPushOnly`): nothing where it is empty or ends in `OP_0` or one of the
-/// small numbers, which Core does not spell out here either (`GetSigOpCount(const CScript&)`).
+/// Returns the data pushed by the last operation of a push-only script (Core `script/script.cpp`,
+/// `IsPushOnly`), `None` for other scripts. The data is empty if the script is empty or ends in `OP_0` or one
+/// of the small numbers: Core ignores their values here, too (`GetSigOpCount(const CScript&)`).
 pub fn last_push(script: &[u8]) -> Option<&[u8]> {
     let mut last = &[][..];
     for opcode in Opcodes::new(script) {
@@ -115,13 +116,14 @@ pub fn last_push(script: &[u8]) -> Option<&[u8]> {
     Some(last)
 }
 
-/// Whether this is pay-to-script-hash (BIP-16; Core `script/script.cpp`, `IsPayToScriptHash`).
+/// Returns whether this is pay-to-script-hash (BIP-16; Core `script/script.cpp`,
+/// `IsPayToScriptHash`).
 #[inline]
 pub(crate) fn is_p2sh(script: &[u8]) -> bool {
     matches!(script, [OP_HASH160, 20, hash @ .., OP_EQUAL] if hash.len() == 20)
 }
 
-/// One operation: its code, and what it pushes if it is a push with data.
+/// One operation: its opcode, and the data if it is a push.
 struct Opcode<'a> {
     code: u8,
     data: &'a [u8],
@@ -130,8 +132,8 @@ struct Opcode<'a> {
 /// A push that runs past the end of its script.
 struct CutOff;
 
-/// The operations of a script (Core `script/script.cpp`, `GetScriptOp`); after one that is cut off
-/// there are no more.
+/// Iterates over the operations of a script (Core `script/script.cpp`, `GetScriptOp`). Ends after a truncated
+/// push.
 struct Opcodes<'a> {
     rest: &'a [u8],
 }
@@ -142,7 +144,7 @@ impl<'a> Opcodes<'a> {
     }
 }
 
-/// What is pushed and what follows it, where the length is the first `N` bytes, little-endian.
+/// Splits off the pushed data; its length is the first `N` bytes, little-endian.
 fn split_after_length<const N: usize>(script: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, data) = script.split_first_chunk::<N>()?;
     data.split_at_checked(length.iter().rev().fold(0, |n, &byte| n << 8 | byte as usize))
@@ -170,8 +172,8 @@ impl<'a> Iterator for Opcodes<'a> {
     }
 }
 
-/// The script that BIP-34 wants at the start of a coinbase: the height as `CScript() << height`
-/// writes it (Core `script/script.h`, `push_int64`). At most six bytes are used.
+/// Returns the script that BIP-34 requires at the start of a coinbase: the height as `CScript() <<
+/// height` writes it (Core `script/script.h`, `push_int64`), and its length, at most six bytes.
 pub fn height_push(height: u32) -> ([u8; 6], usize) {
     let mut script = [0; 6];
     match height {
@@ -181,7 +183,7 @@ pub fn height_push(height: u32) -> ([u8; 6], usize) {
             (script, 1)
         }
         _ => {
-            // Little-endian, and a further zero byte where the top bit would read as a sign.
+            // Little-endian, with another zero byte if the top bit would read as a sign.
             let bits = 32 - height.leading_zeros() as usize;
             let length = bits / 8 + 1;
             let bytes = u64::from(height).to_le_bytes();
@@ -192,27 +194,26 @@ pub fn height_push(height: u32) -> ([u8; 6], usize) {
     }
 }
 
-/// The hash in a witness commitment, if the script is one (BIP-141): OP_RETURN, a push of 36
-/// bytes, the mark `aa21a9ed` and 32 bytes of hash; more may follow.
+/// Returns the hash in a witness commitment, if the script is one (BIP-141): OP_RETURN, a push of
+/// 36 bytes, the tag `aa21a9ed` and 32 bytes of hash; more may follow.
 pub fn witness_commitment(script: &[u8]) -> Option<&[u8; 32]> {
     script.strip_prefix(&[OP_RETURN, 0x24, 0xaa, 0x21, 0xa9, 0xed])?.first_chunk()
 }
 
-/// Greatest cost of the signature operations in a block (Core `consensus/consensus.h`,
+/// Maximum cost of the signature operations in a block (Core `consensus/consensus.h`,
 /// `MAX_BLOCK_SIGOPS_COST`).
 pub const BLOCK_SIGOPS_COST_MAX: u64 = 80_000;
 
-/// Cost of a signature operation outside witnesses, and weight of one byte there (Core
+/// Cost of a signature operation outside witnesses, and weight of a byte outside witnesses (Core
 /// `consensus/consensus.h`, `WITNESS_SCALE_FACTOR`).
 pub const WITNESS_SCALE_FACTOR: u64 = 4;
 
-/// The cost of a transaction's signature operations (Core `consensus/tx_verify.cpp`,
+/// Returns the cost of a transaction's signature operations (Core `consensus/tx_verify.cpp`,
 /// `GetTransactionSigOpCost`).
 ///
-/// `spent` are the scripts of the coins that its inputs spend, in the order of the inputs; those of
-/// a coinbase are not asked for. Where one is missing, what it would add is unknown, and the cost is
-/// more than any block may have. `flags` are the block's
-/// [script rules](crate::Params::block_script_flags).
+/// `spent` yields the scripts of the coins that its inputs spend, in input order; it is not read for a
+/// coinbase. If a script is missing, its part of the cost is unknown, and the result exceeds the maximum for
+/// any block. `flags` are the block's [script rules](crate::Params::block_script_flags).
 pub fn transaction_sigop_cost<'a>(
     tx: &TxView<'_>,
     spent: impl IntoIterator<Item = &'a [u8]>,
@@ -226,16 +227,18 @@ pub fn transaction_sigop_cost<'a>(
     legacy.saturating_add(spending)
 }
 
-/// What a transaction has in plain sight (Core `consensus/tx_verify.cpp`, `GetLegacySigOpCount`).
+/// Counts the visible signature operations of a transaction (Core `consensus/tx_verify.cpp`,
+/// `GetLegacySigOpCount`).
 fn tx_legacy_sigops(tx: &TxView<'_>) -> u64 {
     let inputs = tx.inputs().map(|input| input.script_sig());
     let scripts = inputs.chain(tx.outputs().map(|output| output.script()));
     scripts.map(|script| u64::from(legacy_sigops(script))).sum()
 }
 
-/// What the inputs of a transaction can at most add to [`BlockBytes::legacy_sigops`](crate::BlockBytes::legacy_sigops),
-/// times [`WITNESS_SCALE_FACTOR`], whatever they spend: an input has one redeem script and one witness script, and
-/// counts for one where its witness is to have a single signature.
+/// Returns the maximum that the inputs of a transaction can add to
+/// [`BlockBytes::legacy_sigops`](crate::BlockBytes::legacy_sigops) times [`WITNESS_SCALE_FACTOR`], whichever
+/// coins they spend: an input has one redeem script and one witness script, and counts as one if its witness
+/// needs a single signature.
 pub fn spending_sigop_cost_max(tx: &TxView<'_>) -> u64 {
     let mut witnesses = tx.witnesses();
     let of_input = |input: InputView<'_>| {
@@ -246,8 +249,8 @@ pub fn spending_sigop_cost_max(tx: &TxView<'_>) -> u64 {
     tx.inputs().map(of_input).sum()
 }
 
-/// The part of the cost that depends on the coins, pay-to-script-hash and witnesses; none where a
-/// coin is missing.
+/// Returns the part of the cost that depends on the coins, pay-to-script-hash and witnesses; `None`
+/// if a coin is missing.
 fn spending_sigop_cost<'a>(
     tx: &TxView<'_>,
     spent: impl IntoIterator<Item = &'a [u8]>,
@@ -255,8 +258,8 @@ fn spending_sigop_cost<'a>(
 ) -> Option<u64> {
     let mut cost = 0;
     let mut spent = spent.into_iter();
-    // Witnesses are found only by walking through those before, so that is put off until one is
-    // needed: by a script in a witness.
+    // Finding a witness takes a walk through all witnesses before it, so this waits until a script in a
+    // witness is needed.
     let mut witnesses = tx.witnesses().enumerate();
     let mut witness_of = |vin: usize| {
         witnesses
@@ -280,7 +283,7 @@ fn spending_sigop_cost<'a>(
     Some(cost)
 }
 
-/// Signature operations behind a witness program; those of other versions than 0 have none (Core
+/// Counts the signature operations of a witness program; versions other than 0 have none (Core
 /// `script/interpreter.cpp`, `CountWitnessSigOps` and `WitnessSigOps`).
 fn witness_sigops<'a>(program: &[u8], witness: impl FnOnce() -> WitnessView<'a>) -> u64 {
     match program {
@@ -307,14 +310,14 @@ pub const VERIFY_WITNESS: u32 = 1 << 11;
 /// Taproot (BIP-341, BIP-342).
 pub const VERIFY_TAPROOT: u32 = 1 << 17;
 
-/// Why an input's scripts were not accepted.
+/// Why an input's scripts did not pass.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
-    /// They ran, and the answer is no.
+    /// They ran and failed.
     #[error("the scripts do not allow this spend")]
     Invalid,
-    /// They could not be run: an input index or flags that make no sense, an unreadable
-    /// transaction. Never the same as [`ScriptError::Invalid`], never a pass.
+    /// They could not be run: the input index or the flags are invalid, or the transaction is
+    /// unreadable. Never the same as [`ScriptError::Invalid`], never a pass.
     #[error("the scripts could not be run: {0}")]
     Setup(String),
 }
@@ -322,7 +325,7 @@ pub enum ScriptError {
 /// Runs the scripts of one input.
 pub trait ScriptVerifier: Send + Sync {
     /// Fails unless input number `input` of the serialized transaction `tx` may spend an output of
-    /// `amount` satoshi locked by `script_pubkey`, under the rules that `flags` turn on.
+    /// `amount` satoshi locked by `script_pubkey`, under the rules that `flags` enable.
     fn verify(
         &self,
         script_pubkey: &[u8],

@@ -1,10 +1,9 @@
-//! The signature on a signet block (BIP-325): what was signed, as a transaction to verify.
+//! The signature on a signet block (BIP-325): builds the signed transaction for a verifier.
 //!
-//! The block's maker proves the right to make it by spending a made-up output, locked by the
-//! network's challenge, in a made-up transaction. Both follow from the block alone, with the
-//! solution itself taken out of the coinbase. This module builds them exactly as Core does
-//! (`signet.cpp`); running the scripts is left to a [`ScriptVerifier`]. That the transaction ids
-//! are those of the header's merkle root is checked elsewhere, before or after.
+//! A block's producer proves the right to produce it with a virtual transaction, which spends a virtual
+//! output locked with the network's challenge. Both follow from the block alone, with the solution removed
+//! from the coinbase. This module builds them exactly like Core (`signet.cpp`); a [`ScriptVerifier`] runs the
+//! scripts. The caller checks, before or after, that the transaction ids match the header's merkle root.
 
 use crate::hashes::{BlockHash, MerkleScratch, Txid, merkle_root};
 use crate::header::Header;
@@ -15,11 +14,11 @@ use crate::script::{
     VERIFY_WITNESS, witness_commitment,
 };
 
-/// The rules for the solution (Core `signet.cpp`, `BLOCK_SCRIPT_VERIFY_FLAGS`): no taproot.
+/// The script rules for the solution (Core `signet.cpp`, `BLOCK_SCRIPT_VERIFY_FLAGS`): no taproot.
 pub const SIGNET_VERIFY_FLAGS: u32 =
     VERIFY_P2SH | VERIFY_WITNESS | VERIFY_DERSIG | VERIFY_NULLDUMMY;
 
-/// What the push with the solution starts with (BIP-325; Core `signet.cpp`, `SIGNET_HEADER`).
+/// The prefix of the push with the solution (BIP-325; Core `signet.cpp`, `SIGNET_HEADER`).
 const SIGNET_HEADER: [u8; 4] = [0xec, 0xc7, 0xda, 0xa2];
 
 const OP_0: u8 = 0x00;
@@ -33,39 +32,39 @@ const OP_PUSHDATA4: u8 = 0x4e;
 pub struct SignetError {
     /// The block.
     pub hash: BlockHash,
-    /// What is wrong.
+    /// The fault.
     pub fault: SignetFault,
 }
 
-/// What is wrong with a solution.
+/// The fault of a solution.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignetFault {
-    /// The coinbase is no transaction.
+    /// The coinbase is not a valid transaction.
     #[error("the coinbase cannot be read: {0}")]
     Coinbase(ReadError),
-    /// The coinbase has the form with witnesses but an unknown flag (BIP-144).
+    /// The coinbase has the witness form but an unknown flag (BIP-144).
     #[error("the coinbase has the unknown flag {0:#04x}")]
     CoinbaseFlag(u8),
-    /// No transaction ids were given.
+    /// The list of transaction ids is empty.
     #[error("the block has no transactions")]
     NoTransactions,
-    /// The solution has its place in the witness commitment, and there is none.
+    /// The block has no witness commitment, which should contain the solution.
     #[error("the coinbase has no witness commitment")]
     NoWitnessCommitment,
-    /// The solution is not a script and a witness and nothing else.
+    /// The solution is not exactly a script and a witness.
     #[error("its solution cannot be read: {0}")]
     Solution(ReadError),
-    /// The scripts said no.
+    /// The scripts rejected the solution.
     #[error(transparent)]
     Script(#[from] ScriptError),
 }
 
-/// The made-up spend that a solution is for: valid if the scripts of input 0 of
-/// [`to_sign`](Self::to_sign) allow it to spend an output of no value locked by
-/// [`challenge`](Self::challenge), under [`SIGNET_VERIFY_FLAGS`].
+/// The virtual spend of a solution: valid if the scripts of input 0 of [`to_sign`](Self::to_sign)
+/// allow it to spend an output of value 0 locked by [`challenge`](Self::challenge), under
+/// [`SIGNET_VERIFY_FLAGS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignetSpend {
-    /// The script that locks the made-up output.
+    /// The script that locks the virtual output.
     pub challenge: Vec<u8>,
     /// The transaction with that output, serialized.
     pub to_spend: Vec<u8>,
@@ -73,12 +72,11 @@ pub struct SignetSpend {
     pub to_sign: Vec<u8>,
 }
 
-/// Builds the spend that a block's solution has to make valid (Core `signet.cpp`,
-/// `SignetTxs::Create`). None where no solution is asked for: on other chains, and for the genesis
-/// block.
+/// Builds the virtual spend for a block's solution (Core `signet.cpp`, `SignetTxs::Create`). Returns `None`
+/// if no solution is required: on other chains, and for the genesis block.
 ///
-/// `coinbase` is the block's first transaction, serialized with or without its witness; `txids`
-/// are the ids of all its transactions, the coinbase's first.
+/// `coinbase` is the block's first transaction, serialized with or without its witness; `txids` are
+/// the ids of all its transactions, starting with the coinbase's.
 pub fn signet_spend(
     params: &Params,
     header: &Header,
@@ -92,7 +90,7 @@ pub fn signet_spend(
     }
     let fail = |fault| SignetError { hash, fault };
     let mut coinbase = Coinbase::read(coinbase).map_err(fail)?;
-    // Where several outputs qualify, the last one counts (BIP-141).
+    // If several outputs have the form, the last one counts (BIP-141).
     let commitment = coinbase
         .outputs
         .iter_mut()
@@ -114,9 +112,9 @@ pub fn signet_spend(
     Ok(Some(SignetSpend { challenge: challenge.to_vec(), to_spend, to_sign }))
 }
 
-/// Fails unless the block is signed as its chain demands (Core `signet.cpp`,
-/// `CheckSignetBlockSolution`); on chains that demand nothing, always passes. The arguments are
-/// those of [`signet_spend`].
+/// Fails unless the block is signed as its chain requires (Core `signet.cpp`,
+/// `CheckSignetBlockSolution`); always passes on chains without a challenge. The arguments are the
+/// same as for [`signet_spend`].
 pub fn check_signet_solution(
     params: &Params,
     header: &Header,
@@ -130,10 +128,10 @@ pub fn check_signet_solution(
         .map_err(|error| SignetError { hash: header.hash(), fault: error.into() })
 }
 
-/// A coinbase taken apart as far as its outputs' scripts.
+/// A coinbase parsed up to its outputs' scripts.
 struct Coinbase<'a> {
     version: &'a [u8],
-    /// The inputs with their count.
+    /// The inputs, preceded by their count.
     inputs: &'a [u8],
     /// Value and script of each output.
     outputs: Vec<(&'a [u8], Vec<u8>)>,
@@ -190,7 +188,7 @@ impl<'a> Coinbase<'a> {
         Ok(Self { version, inputs, outputs, lock_time })
     }
 
-    /// The form without witness, whose hash is the transaction's id.
+    /// Returns the form without witness, whose hash is the transaction's id.
     fn stripped(&self) -> Vec<u8> {
         let mut out = [self.version, self.inputs].concat();
         write_compact_size(&mut out, self.outputs.len() as u64);
@@ -207,7 +205,7 @@ impl<'a> Coinbase<'a> {
 /// The scripts that unlock the challenge.
 struct Solution<'a> {
     script_sig: &'a [u8],
-    /// The witness items with their count.
+    /// The witness items, preceded by their count.
     witness: &'a [u8],
 }
 
@@ -230,10 +228,10 @@ impl<'a> Solution<'a> {
     }
 }
 
-/// Finds the solution in a commitment script and cuts it out behind its header: the script without
-/// it, and the solution. Core writes the script anew, push by push, and so does this: each push in
-/// its shortest form, an empty one as its bare opcode, and nothing after a push that runs past the
-/// end (Core `signet.cpp`, `FetchAndClearCommitmentSection`).
+/// Finds the solution in a commitment script and removes it, but not its prefix; returns the script without
+/// it, and the solution. Like Core, it rewrites the script push by push: each push in its shortest form, an
+/// empty one as its bare opcode, and no bytes after a push that runs past the end (Core `signet.cpp`,
+/// `FetchAndClearCommitmentSection`).
 fn take_solution(script: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut cleared = Vec::with_capacity(script.len());
     let mut solution = None;
@@ -255,7 +253,7 @@ fn take_solution(script: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     solution.map(|solution| (cleared, solution))
 }
 
-/// The next opcode and what it pushes (Core `script/script.cpp`, `GetScriptOp`).
+/// Reads the next opcode and the data that it pushes (Core `script/script.cpp`, `GetScriptOp`).
 fn read_operation<'a>(reader: &mut Reader<'a>) -> Result<(u8, &'a [u8]), ReadError> {
     let opcode = reader.u8()?;
     let length = match opcode {
@@ -284,7 +282,7 @@ fn write_push(script: &mut Vec<u8>, data: &[u8]) {
     script.extend_from_slice(data);
 }
 
-/// The transaction whose only output is locked by the challenge. It commits to the block.
+/// Builds the transaction whose only output is locked by the challenge. It commits to the block.
 fn to_spend(header: &Header, signet_merkle_root: &[u8; 32], challenge: &[u8]) -> Vec<u8> {
     let mut script_sig = vec![OP_0];
     let block = [
@@ -298,12 +296,13 @@ fn to_spend(header: &Header, signet_merkle_root: &[u8; 32], challenge: &[u8]) ->
     transaction(nothing, &Solution { script_sig: &script_sig, witness: &[0] }, challenge)
 }
 
-/// The transaction that spends it with the solution.
+/// Builds the transaction that spends it with the solution.
 fn to_sign(spent: &[u8; 32], solution: &Solution<'_>) -> Vec<u8> {
     transaction((*spent, 0), solution, &[OP_RETURN])
 }
 
-/// A transaction of version 0 with one input of sequence 0, one output of value 0 and no lock time.
+/// Serializes a transaction of version 0 with one input of sequence 0, one output of value 0 and no
+/// lock time.
 fn transaction(spends: ([u8; 32], u32), scripts: &Solution<'_>, script_pubkey: &[u8]) -> Vec<u8> {
     let mut out = vec![0; 4];
     if scripts.has_witness() {

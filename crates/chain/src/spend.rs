@@ -1,13 +1,13 @@
-//! What a transaction may take from the coins it spends, and what a block may add up to.
+//! The rules for the coins that a transaction spends, and for a block's totals.
 //!
-//! The rules of Core's `ConnectBlock` that need the coins but run no script. They judge coins that
-//! the caller has looked up; one that is not there is a [`SpendError::MissingOrSpent`]. Sums never
-//! overflow: what is out of range is refused first. Transactions are counted in block order, so that the first
-//! one too many is the one named.
+//! These are the rules of Core's `ConnectBlock` that need coins but run no script. The caller looks
+//! up the coins; a missing one is a [`SpendError::MissingOrSpent`]. Sums never overflow: values out
+//! of range are rejected first. Transactions are counted in block order, so the error names the
+//! first one that exceeds a limit.
 //!
-//! Relative lock times (BIP-68) say how long a coin has to rest before an input may spend it. Heights and times of
-//! blocks come from an [`Ancestry`]; what it does not know locks a transaction rather than letting it pass.
-//! Absolute lock times need no coins and are [`check`](crate::check)'s.
+//! Relative lock times (BIP-68) state how long a coin must age before an input may spend it. An [`Ancestry`]
+//! provides heights and times of blocks; if a value is missing, the transaction counts as locked. Absolute
+//! lock times need no coins; [`check`](crate::check) handles them.
 
 #[cfg(test)]
 mod tests;
@@ -21,15 +21,14 @@ use crate::header_chain::HeaderChain;
 use crate::params::Params;
 use crate::script::BLOCK_SIGOPS_COST_MAX;
 
-/// How deep a coinbase must lie before it may be spent (Core `consensus/consensus.h`).
+/// The number of blocks before a coinbase may be spent (Core `consensus/consensus.h`).
 pub const COINBASE_MATURITY: Height = 100;
 
-/// The fee of a transaction that is no coinbase, if its coins allow it (Core
+/// Returns the fee of a transaction that is not a coinbase, if its coins allow the spend (Core
 /// `consensus/tx_verify.cpp`, `Consensus::CheckTxInputs`).
 ///
-/// `index` and `txid` name the transaction in errors; `spent` are the coins that its inputs spend,
-/// in the order of the inputs; `height` is the block's. An input beyond the last coin is refused as
-/// missing.
+/// `index` and `txid` identify the transaction in errors; `spent` contains the coins that its inputs spend,
+/// in input order; `height` is the block's. An input without a coin is rejected as missing.
 pub fn check_tx_inputs(
     tx: &TxView<'_>,
     index: usize,
@@ -64,38 +63,39 @@ pub fn check_tx_inputs(
     })
 }
 
-/// What of a transaction and its coins does not fit, by the places of its inputs.
+/// Why a transaction cannot spend its coins, with the input's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeeError {
     /// An input has no coin.
     Missing {
-        /// Which one.
+        /// Index of the input.
         vin: usize,
     },
-    /// An input spends a coinbase that lies less than [`COINBASE_MATURITY`] below.
+    /// An input spends a coinbase less than [`COINBASE_MATURITY`] blocks below.
     Premature {
-        /// Which one.
+        /// Index of the input.
         vin: usize,
     },
-    /// The coins up to that of an input are more than there can be.
+    /// The coins up to and including this input exceed the maximum supply.
     InputValues {
-        /// Which one.
+        /// Index of the input.
         vin: usize,
     },
-    /// The outputs take more than the coins bring.
+    /// The outputs are worth more than the coins.
     InBelowOut {
-        /// What they bring, in satoshi.
+        /// Sum of the coins, in satoshi.
         value_in: u64,
     },
-    /// The difference is no amount. It cannot be where neither side is out of range.
+    /// The difference is out of range. Impossible if both sides are in range.
     OutOfRange {
         /// The difference, in satoshi.
         fee: u64,
     },
 }
 
-/// The fee of a transaction that is no coinbase, of which no more is known than how many inputs it has and
-/// what its outputs add up to, if its coins allow it: [`check_tx_inputs`] without names.
+/// Returns the fee of a transaction that is not a coinbase, if its coins allow the spend. Like
+/// [`check_tx_inputs`], but takes only the number of inputs and the sum of the outputs, and names no
+/// transaction in errors.
 #[inline]
 pub fn check_fee(
     inputs: usize,
@@ -107,11 +107,11 @@ pub fn check_fee(
     let mut spent = spent.into_iter();
     for vin in 0..inputs {
         let coin = spent.next().ok_or(FeeError::Missing { vin })?;
-        // A coin from above the block, which cannot be, would not be mature either.
+        // A coin from above the block, which is impossible, counts as immature too.
         if coin.coinbase && height.saturating_sub(coin.height) < COINBASE_MATURITY {
             return Err(FeeError::Premature { vin });
         }
-        // An amount that is out of range by itself takes the sum with it.
+        // An amount that is out of range makes the sum out of range too.
         value_in = value_in.saturating_add(coin.amount);
         if !money_range(value_in) {
             return Err(FeeError::InputValues { vin });
@@ -121,15 +121,15 @@ pub fn check_fee(
     if money_range(fee) { Ok(fee) } else { Err(FeeError::OutOfRange { fee }) }
 }
 
-/// What the outputs add up to (Core `primitives/transaction.cpp`, `GetValueOut`). Amounts that no
-/// checked transaction has, negative ones and endless sums, count as more than there can be.
+/// Returns the sum of the outputs (Core `primitives/transaction.cpp`, `GetValueOut`). Negative amounts and
+/// overflowing sums, which no checked transaction has, count as more than the maximum supply.
 pub fn value_out(tx: &TxView<'_>) -> u64 {
     tx.outputs().fold(0u64, |total, output| {
         total.saturating_add(u64::try_from(output.value()).unwrap_or(u64::MAX))
     })
 }
 
-/// Fees and signature operations of a block so far.
+/// The fees and signature operations of a block so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlockTotals {
     fees: u64,
@@ -137,22 +137,22 @@ pub struct BlockTotals {
 }
 
 impl BlockTotals {
-    /// Nothing yet.
+    /// Creates totals of zero.
     pub const fn new() -> Self {
         Self { fees: 0, sigop_cost: 0 }
     }
 
-    /// The fees in satoshi.
+    /// Returns the fees in satoshi.
     pub const fn fees(&self) -> u64 {
         self.fees
     }
 
-    /// The cost of the signature operations.
+    /// Returns the cost of the signature operations.
     pub const fn sigop_cost(&self) -> u64 {
         self.sigop_cost
     }
 
-    /// Counts the fee of a transaction that is no coinbase (Core `validation.cpp`, `ConnectBlock`:
+    /// Adds the fee of a transaction that is not a coinbase (Core `validation.cpp`, `ConnectBlock`:
     /// "bad-txns-accumulated-fee-outofrange").
     pub fn add_fee(&mut self, tx: usize, txid: Txid, fee: u64) -> Result<(), SpendError> {
         self.fees = self.fees.saturating_add(fee);
@@ -162,8 +162,8 @@ impl BlockTotals {
         Err(SpendError::AccumulatedFeeOutOfRange { tx, txid, fees: self.fees })
     }
 
-    /// Counts what [`transaction_sigop_cost`](crate::transaction_sigop_cost) says of a transaction,
-    /// the coinbase included (Core `validation.cpp`, `ConnectBlock`: "bad-blk-sigops").
+    /// Adds the [`transaction_sigop_cost`](crate::transaction_sigop_cost) of a transaction,
+    /// including the coinbase (Core `validation.cpp`, `ConnectBlock`: "bad-blk-sigops").
     pub fn add_sigop_cost(&mut self, tx: usize, txid: Txid, cost: u64) -> Result<(), SpendError> {
         self.sigop_cost = self.sigop_cost.saturating_add(cost);
         if self.sigop_cost <= BLOCK_SIGOPS_COST_MAX {
@@ -172,13 +172,14 @@ impl BlockTotals {
         Err(SpendError::SigOps { tx, txid, cost: self.sigop_cost })
     }
 
-    /// What the coinbase may take, in satoshi: subsidy and fees, once all transactions are counted.
+    /// Returns the most that the coinbase may pay out, in satoshi: subsidy and fees, once all
+    /// transactions are counted.
     pub fn coinbase_max(&self, height: Height, params: &Params) -> u64 {
         self.fees.saturating_add(block_subsidy(height, params.subsidy_halving_interval))
     }
 
-    /// Whether the coinbase takes no more than subsidy and fees, once all transactions are counted
-    /// (Core `validation.cpp`, `ConnectBlock`: "bad-cb-amount").
+    /// Checks that the coinbase pays out no more than subsidy and fees, once all transactions are
+    /// counted (Core `validation.cpp`, `ConnectBlock`: "bad-cb-amount").
     pub fn check_coinbase(
         &self,
         coinbase: &TxView<'_>,
@@ -195,13 +196,13 @@ impl BlockTotals {
     }
 }
 
-/// The blocks before one that is being connected.
+/// The blocks below the one being connected.
 pub trait Ancestry {
-    /// The hash of the block at `height`, none above the last one known.
+    /// Returns the hash of the block at `height`, or `None` above the last known block.
     fn hash(&self, height: Height) -> Option<BlockHash>;
 
-    /// Median of the times of the block at `height` and up to ten before it (Core `chain.h`,
-    /// `GetMedianTimePast`), none above the last one known.
+    /// Returns the median of the times of the block at `height` and up to ten before it (Core
+    /// `chain.h`, `GetMedianTimePast`), or `None` above the last known block.
     fn median_time_past(&self, height: Height) -> Option<u32>;
 }
 
@@ -218,21 +219,21 @@ impl Ancestry for HeaderChain {
 /// An input with this bit has no relative lock time (BIP-68, `SEQUENCE_LOCKTIME_DISABLE_FLAG`).
 const DISABLE_FLAG: u32 = 1 << 31;
 
-/// With this bit the lock counts time, without it blocks (BIP-68, `SEQUENCE_LOCKTIME_TYPE_FLAG`).
+/// With this bit the lock counts time, otherwise blocks (BIP-68, `SEQUENCE_LOCKTIME_TYPE_FLAG`).
 const TYPE_FLAG: u32 = 1 << 22;
 
-/// Where the length of the lock stands (BIP-68, `SEQUENCE_LOCKTIME_MASK`).
+/// The bits of the lock's length (BIP-68, `SEQUENCE_LOCKTIME_MASK`).
 const MASK: u32 = 0xffff;
 
-/// A lock that counts time counts 512 seconds, 2^9 (BIP-68, `SEQUENCE_LOCKTIME_GRANULARITY`).
+/// A time lock counts units of 512 seconds, 2^9 (BIP-68, `SEQUENCE_LOCKTIME_GRANULARITY`).
 const GRANULARITY: u32 = 9;
 
-/// Whether the relative lock times of a transaction are over in the block at `block_height` (Core
-/// `consensus/tx_verify.cpp`, `SequenceLocks`; BIP-68).
+/// Returns whether the relative lock times of a transaction have passed in the block at
+/// `block_height` (Core `consensus/tx_verify.cpp`, `SequenceLocks`; BIP-68).
 ///
-/// `coin_heights` gives the height of the coin that the input of a number spends, which is the
-/// block's own for a coin made in it. `ancestry` must know the blocks below `block_height`;
-/// `bip68_active` is whether the block stands at [`csv_height`](crate::Params::csv_height) or above.
+/// `coin_heights` returns the height of the coin that an input spends, given the input's index; a coin
+/// created in the same block has the block's height. `ancestry` must know the blocks below `block_height`;
+/// `bip68_active` is whether the block is at [`csv_height`](crate::Params::csv_height) or above.
 pub fn check_sequence_locks(
     tx: &TxView<'_>,
     coin_heights: impl Fn(usize) -> Height,
@@ -247,16 +248,17 @@ pub fn check_sequence_locks(
         })
 }
 
-/// The inputs of a transaction that have a relative lock time (BIP-68), each with its sequence number.
+/// Returns the inputs of a transaction that have a relative lock time (BIP-68), with their sequence
+/// numbers.
 pub fn relative_locks<'a>(tx: &TxView<'a>) -> impl Iterator<Item = (usize, u32)> + use<'a> {
-    // Core compares the version unsigned: a negative one has locks as well.
+    // Core compares the version unsigned, so a negative version has locks too.
     let inputs = (tx.version() >= 2).then(|| tx.inputs().enumerate());
     let locks = inputs.into_iter().flatten().map(|(vin, input)| (vin, input.sequence()));
     locks.filter(|(_, sequence)| sequence & DISABLE_FLAG == 0)
 }
 
-/// Whether the relative lock time that a sequence number states is over in the block at `block_height`, for a
-/// coin of the block at `coin_height`.
+/// Returns whether the relative lock time in a sequence number has passed in the block at
+/// `block_height`, for a coin of the block at `coin_height`.
 pub fn relative_lock_is_over(
     sequence: u32,
     coin_height: Height,
@@ -267,7 +269,7 @@ pub fn relative_lock_is_over(
     if sequence & TYPE_FLAG == 0 {
         return u64::from(coin_height) + u64::from(length) <= u64::from(block_height);
     }
-    // Time runs from the median before the block of the coin to the median before this block.
+    // The elapsed time is between the median before the coin's block and the median before this block.
     let rested = || {
         let start = ancestry.median_time_past(coin_height.saturating_sub(1))?;
         let end = ancestry.median_time_past(block_height.checked_sub(1)?)?;
@@ -276,12 +278,11 @@ pub fn relative_lock_is_over(
     rested().unwrap_or(false)
 }
 
-/// Why a block is invalid on top of the coins that it finds (Core `validation.cpp`,
-/// `ConnectBlock`; `consensus/tx_verify.cpp`, `CheckTxInputs`). `tx` is the transaction's place in
-/// the block, amounts are in satoshi.
+/// Why a block cannot spend its coins (Core `validation.cpp`, `ConnectBlock`; `consensus/tx_verify.cpp`,
+/// `CheckTxInputs`). `tx` is the transaction's index in the block; amounts are in satoshi.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SpendError {
-    /// A coin does not exist, or not any more.
+    /// A coin does not exist, or no longer exists.
     #[error(
         "transaction {tx} ({txid}): input {vin} spends {outpoint}, which does not exist or is spent"
     )]
@@ -312,10 +313,10 @@ pub enum SpendError {
         /// The coin's height.
         coin_height: Height,
     },
-    /// A coin's amount, or the sum up to it, is more than there can be.
+    /// A coin's amount, or the sum up to it, exceeds the maximum supply.
     #[error(
-        "transaction {tx} ({txid}): with {outpoint} of {amount} satoshi, input {vin} brings more \
-         than there can be"
+        "transaction {tx} ({txid}): with {outpoint} of {amount} satoshi, the inputs up to {vin} add up to more \
+         than the maximum supply"
     )]
     InputValues {
         /// The transaction.
@@ -336,13 +337,13 @@ pub enum SpendError {
         tx: usize,
         /// Its id.
         txid: Txid,
-        /// What its inputs bring.
+        /// Sum of its inputs.
         value_in: u64,
-        /// What its outputs take.
+        /// Sum of its outputs.
         value_out: u64,
     },
-    /// The fee is more than there can be. Core has this rule after others that leave no such fee.
-    #[error("transaction {tx} ({txid}) has a fee of {fee} satoshi, more than there can be")]
+    /// The fee exceeds the maximum supply. Core checks this after rules that exclude such a fee.
+    #[error("transaction {tx} ({txid}) has a fee of {fee} satoshi, more than the maximum supply")]
     FeeOutOfRange {
         /// The transaction.
         tx: usize,
@@ -351,9 +352,9 @@ pub enum SpendError {
         /// Its fee.
         fee: u64,
     },
-    /// The fees of the block up to a transaction are more than there can be.
+    /// The fees of the block up to a transaction exceed the maximum supply.
     #[error(
-        "up to transaction {tx} ({txid}) the fees add up to {fees} satoshi, more than there can be"
+        "up to transaction {tx} ({txid}) the fees add up to {fees} satoshi, more than the maximum supply"
     )]
     AccumulatedFeeOutOfRange {
         /// The transaction.
@@ -363,8 +364,8 @@ pub enum SpendError {
         /// The sum.
         fees: u64,
     },
-    /// A relative lock time is not over (BIP-68).
-    #[error("transaction {tx} ({txid}) has a relative lock time that is not over")]
+    /// A relative lock time has not passed (BIP-68).
+    #[error("transaction {tx} ({txid}) has a relative lock time that has not passed")]
     NonFinal {
         /// The transaction.
         tx: usize,
@@ -385,15 +386,15 @@ pub enum SpendError {
         cost: u64,
     },
     /// The coinbase pays out more than subsidy and fees.
-    #[error("the coinbase pays out {value_out} satoshi where subsidy and fees are {limit}")]
+    #[error("the coinbase pays out {value_out} satoshi, but subsidy and fees are {limit}")]
     CoinbaseAmount {
-        /// What it pays out.
+        /// Sum of its outputs.
         value_out: u64,
         /// Subsidy and fees.
         limit: u64,
     },
-    /// An output exists already and is not spent (BIP-30).
-    #[error("transaction {tx} ({txid}) makes {outpoint}, which exists and is not spent")]
+    /// An output already exists and is unspent (BIP-30).
+    #[error("transaction {tx} ({txid}) creates {outpoint}, which already exists and is unspent")]
     Bip30 {
         /// The transaction.
         tx: usize,
@@ -405,7 +406,7 @@ pub enum SpendError {
 }
 
 impl SpendError {
-    /// Core's reject reason.
+    /// Returns Core's reject reason.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::MissingOrSpent { .. } => "bad-txns-inputs-missingorspent",

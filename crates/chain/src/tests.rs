@@ -1,4 +1,4 @@
-//! Transactions for tests, made with the `bitcoin` crate and read as part of a block.
+//! Makes transactions for tests, with the `bitcoin` crate, and reads them as part of a block.
 
 use super::{BlockLayout, TxView};
 use bitcoin::consensus::serialize;
@@ -23,7 +23,7 @@ pub(crate) fn bare_tx() -> Transaction {
     }
 }
 
-/// An input that spends an output of its own.
+/// An input that spends its own output, number `vout`.
 pub(crate) fn input(vout: u32) -> TxIn {
     TxIn {
         previous_output: OutPoint { txid: "07".repeat(32).parse().unwrap(), vout },
@@ -33,7 +33,7 @@ pub(crate) fn input(vout: u32) -> TxIn {
     }
 }
 
-/// An output of so many satoshi.
+/// An output of `amount` satoshi.
 pub(crate) fn output(amount: u64) -> TxOut {
     TxOut { value: Amount::from_sat(amount), script_pubkey: ScriptBuf::from_bytes(vec![0x51]) }
 }

@@ -1,8 +1,8 @@
-//! Undo data: the coins that a block spent, in Core's form, so that it can be disconnected.
+//! Undo data: the coins that a block spent, in Core's form, which are needed to disconnect the block.
 //!
-//! For each transaction but the coinbase the coins of its inputs, in their order (Core `undo.h`,
-//! `CBlockUndo`). A [`BlockUndo`] was read as a whole and is in the one form that
-//! [`BlockUndoWriter`] writes. Records and files around it are a store's business.
+//! For each transaction except the coinbase it holds the coins of its inputs, in input order (Core
+//! `undo.h`, `CBlockUndo`). A [`BlockUndo`] was read completely and is in the one form that
+//! [`BlockUndoWriter`] writes. Stores handle the records and files around it.
 
 use crate::amount::compress_amount;
 use crate::coin::{Coin, CoinRef, coin_code, read_after_code};
@@ -12,7 +12,7 @@ use crate::hashes::BlockHash;
 use crate::read::{ReadError, Reader, write_compact_size, write_varint};
 use apus_hash::{Message, sha256d_each};
 
-/// Why bytes are not undo data. Offsets count from the start of the slice that is read.
+/// Why bytes are not undo data. Offsets count from the start of the slice being read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UndoError {
     /// A count could not be read, or bytes are left over.
@@ -21,14 +21,12 @@ pub enum UndoError {
     /// A coin is not in the form that Core writes.
     #[error(transparent)]
     Coin(#[from] CoinError),
-    /// The byte after a coin's height, always zero today, is another.
-    #[error(
-        "byte {offset}, which stands for a transaction's version, is {found:#04x} and not zero"
-    )]
+    /// The byte after a coin's height, which is always zero today, is not zero.
+    #[error("byte {offset}, the version of a transaction, is {found:#04x} instead of zero")]
     Version {
-        /// Where it lies.
+        /// Offset of the byte.
         offset: usize,
-        /// What is there.
+        /// Its value.
         found: u8,
     },
 }
@@ -41,17 +39,18 @@ pub struct BlockUndoWriter<'a> {
 }
 
 impl<'a> BlockUndoWriter<'a> {
-    /// Starts the undo data of a block of so many transactions, the coinbase included.
+    /// Starts the undo data of a block with `txs` transactions, including the coinbase.
     pub fn new(out: &'a mut Vec<u8>, txs: usize) -> Self {
         let txs_left = txs.saturating_sub(1);
         write_compact_size(out, txs_left as u64);
         Self { out, txs_left }
     }
 
-    /// Appends the coins of the next transaction after the coinbase, in the order of its inputs.
+    /// Appends the coins of the next transaction after the coinbase, in input order.
     ///
     /// # Panics
-    /// When there is no such transaction left, which is a mistake of the caller.
+    ///
+    /// Panics if no transaction is left, which is a bug in the caller.
     pub fn push_tx<'c>(&mut self, coins: impl ExactSizeIterator<Item = CoinRef<'c>>) {
         self.begin_tx(coins.len());
         for coin in coins {
@@ -61,13 +60,16 @@ impl<'a> BlockUndoWriter<'a> {
         }
     }
 
-    /// The same for coins in their [stored form](crate::write_coin), which need not be read for it.
+    /// Like [`push_tx`](Self::push_tx), for coins in their [stored form](crate::write_coin), without decoding
+    /// them.
     ///
     /// # Errors
-    /// When a coin is not in that form. What was written up to there is of no use then.
+    ///
+    /// Fails if a coin is not in that form; then the written data is unusable.
     ///
     /// # Panics
-    /// When there is no such transaction left, which is a mistake of the caller.
+    ///
+    /// Panics if no transaction is left, which is a bug in the caller.
     pub fn push_stored_tx<'c>(
         &mut self,
         coins: impl ExactSizeIterator<Item = &'c [u8]>,
@@ -75,14 +77,16 @@ impl<'a> BlockUndoWriter<'a> {
         self.push_stored_tx_without(coins, |_, _| false)
     }
 
-    /// The same, but what follows the height and the coinbase mark of a coin is left out where `leave` says so. It
-    /// gets the place in what is written where that belongs, and the bytes.
+    /// Like [`push_stored_tx`](Self::push_stored_tx), but omits amount and script of a coin if `leave`
+    /// returns true. `leave` receives their position in the output, and their bytes.
     ///
     /// # Errors
-    /// As [`push_stored_tx`](Self::push_stored_tx).
+    ///
+    /// The same as for [`push_stored_tx`](Self::push_stored_tx).
     ///
     /// # Panics
-    /// As that does.
+    ///
+    /// The same as for [`push_stored_tx`](Self::push_stored_tx).
     pub fn push_stored_tx_without<'c>(
         &mut self,
         coins: impl ExactSizeIterator<Item = &'c [u8]>,
@@ -101,21 +105,22 @@ impl<'a> BlockUndoWriter<'a> {
     }
 
     fn begin_tx(&mut self, inputs: usize) {
-        assert!(self.txs_left > 0, "more transactions than the block was said to have");
+        assert!(self.txs_left > 0, "more transactions than announced");
         self.txs_left -= 1;
         write_compact_size(self.out, inputs as u64);
     }
 
-    /// Ends the block.
+    /// Finishes the block.
     ///
     /// # Panics
-    /// When transactions are missing, which is a mistake of the caller.
+    ///
+    /// Panics if transactions are missing, which is a bug in the caller.
     pub fn finish(self) {
-        assert!(self.txs_left == 0, "fewer transactions than the block was said to have");
+        assert!(self.txs_left == 0, "fewer transactions than announced");
     }
 }
 
-/// Height and coinbase mark, and the zero that has stood for a version (Core `undo.h`,
+/// Writes height and coinbase flag, and the zero in place of the former version (Core `undo.h`,
 /// `TxInUndoFormatter`).
 fn write_code(out: &mut Vec<u8>, code: u32) {
     write_varint(out, u64::from(code));
@@ -124,7 +129,7 @@ fn write_code(out: &mut Vec<u8>, code: u32) {
     }
 }
 
-/// A coin inside undo data that was read.
+/// A coin read from undo data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UndoCoin<'a> {
     code: u32,
@@ -133,7 +138,7 @@ pub struct UndoCoin<'a> {
 }
 
 impl<'a> UndoCoin<'a> {
-    /// Reads one, and fails unless it is in the one form in which it is written.
+    /// Reads a coin, and fails unless it is in the one form that the writer produces.
     fn read(reader: &mut Reader<'a>, bytes: &'a [u8]) -> Result<Self, UndoError> {
         let code = reader.varint_u32()?;
         if code >> 1 > 0 {
@@ -148,13 +153,13 @@ impl<'a> UndoCoin<'a> {
         Ok(Self { code, rest: &bytes[start..reader.position()] })
     }
 
-    /// The coin.
+    /// Returns the coin.
     pub fn coin(&self) -> Coin<'a> {
         read_after_code(&mut Reader::new(self.rest), self.code, true)
-            .expect("an undo coin is made only of bytes that read as one")
+            .expect("the bytes of an undo coin were checked when it was read")
     }
 
-    /// The height of the block that created it, as the data say.
+    /// Returns the height of the block that created it, as stated in the data.
     pub const fn height(&self) -> u32 {
         self.code >> 1
     }
@@ -170,13 +175,13 @@ impl<'a> UndoCoin<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockUndo<'a> {
     coins: Vec<UndoCoin<'a>>,
-    /// How many coins there are up to the end of each transaction.
+    /// The number of coins up to the end of each transaction.
     tx_ends: Vec<usize>,
 }
 
 impl<'a> BlockUndo<'a> {
-    /// Reads undo data, all of it, and accepts only what [`BlockUndoWriter`] writes. Memory is
-    /// bounded by a small multiple of `bytes`, whatever the counts in it claim.
+    /// Reads undo data to the end, and accepts only data in the form of [`BlockUndoWriter`]. Memory is
+    /// bounded by a small multiple of `bytes`, even if it claims huge counts.
     pub fn read(bytes: &'a [u8]) -> Result<Self, UndoError> {
         let mut reader = Reader::new(bytes);
         let (mut coins, mut tx_ends) = (Vec::new(), Vec::new());
@@ -190,13 +195,13 @@ impl<'a> BlockUndo<'a> {
         Ok(Self { coins, tx_ends })
     }
 
-    /// How many transactions the block has, the coinbase included.
+    /// Returns the number of transactions in the block, including the coinbase.
     pub fn tx_count(&self) -> usize {
         self.tx_ends.len() + 1
     }
 
-    /// The coins that the transaction at this place in the block spent, in the order of its inputs:
-    /// none for the coinbase, nothing where there is no such transaction.
+    /// Returns the coins that the transaction at this index spent, in input order: empty for the coinbase,
+    /// `None` if the block has no such transaction.
     pub fn spent_by(&self, tx: usize) -> Option<&[UndoCoin<'a>]> {
         let end =
             |after: usize| if after == 0 { Some(0) } else { self.tx_ends.get(after - 1).copied() };
@@ -204,14 +209,14 @@ impl<'a> BlockUndo<'a> {
         self.coins.get(start..end(tx)?)
     }
 
-    /// All coins, in the order in which the block spent them.
+    /// Returns all coins, in the order in which the block spent them.
     pub fn coins(&self) -> &[UndoCoin<'a>] {
         &self.coins
     }
 }
 
-/// The checksum that Core keeps behind the undo data of a block (Core `node/blockstorage.cpp`,
-/// `WriteBlockUndo`): of the hash of the block before, then the data.
+/// Returns the checksum that Core stores after the undo data of a block (Core
+/// `node/blockstorage.cpp`, `WriteBlockUndo`): over the hash of the previous block, then the data.
 pub fn undo_checksum(prev: &BlockHash, undo: &[u8]) -> [u8; 32] {
     let mut sum = [[0; 32]];
     sha256d_each(|_| Message([&prev.0, undo, &[]]), &mut sum);

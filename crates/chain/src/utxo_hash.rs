@@ -1,18 +1,17 @@
-//! What `gettxoutsetinfo` says about a UTXO set: its hashes, sizes and sums.
+//! The values that `gettxoutsetinfo` reports about a UTXO set: its hashes, sizes and sums.
 //!
 //! Both hashes cover the same bytes for each coin ([`write_utxo_element`]). `muhash`
-//! ([`MuHash`](crate::MuHash)) takes coins in any order; `hash_serialized_3` ([`HashSerialized3`])
-//! takes them by txid and, within one, by *number* of the output, which is not the order of
-//! snapshot files and databases: see [`vout_order`](crate::vout_order). Whether the coins are
-//! right is not judged here.
+//! ([`MuHash`](crate::MuHash)) takes coins in any order. `hash_serialized_3` ([`HashSerialized3`]) takes them
+//! by txid and, within a transaction, by *numeric* vout, which is not the order of snapshot files and
+//! databases: see [`vout_order`](crate::vout_order). This module does not validate the coins.
 
 use crate::coin::{CoinRef, coin_code};
 use crate::hashes::{OutPoint, Txid, UtxoSetHash};
 use crate::read::write_compact_size;
 use apus_hash::{Sha256, sha256};
 
-/// Appends the bytes that the hashes of a set cover for one coin: outpoint, height and coinbase
-/// mark, amount and script (Core `kernel/coinstats.cpp`, `TxOutSer`).
+/// Appends the bytes that both hashes cover for one coin: outpoint, height and coinbase flag,
+/// amount and script (Core `kernel/coinstats.cpp`, `TxOutSer`).
 pub fn write_utxo_element(out: &mut Vec<u8>, outpoint: &OutPoint, coin: CoinRef<'_>) {
     let mut fixed = [0; OutPoint::SIZE + 12];
     let (name, numbers) = fixed.split_at_mut(OutPoint::SIZE);
@@ -24,7 +23,7 @@ pub fn write_utxo_element(out: &mut Vec<u8>, outpoint: &OutPoint, coin: CoinRef<
     out.extend_from_slice(coin.script);
 }
 
-/// A measure of a coin's size that depends on no database: txid, vout, height, amount, script
+/// Returns a size of a coin that is independent of any database: txid, vout, height, amount, script
 /// length and script (Core `kernel/coinstats.cpp`, `GetBogoSize`).
 pub const fn bogosize(script_length: usize) -> u64 {
     32 + 4 + 4 + 8 + 2 + script_length as u64
@@ -33,9 +32,9 @@ pub const fn bogosize(script_length: usize) -> u64 {
 /// Counts and sums over a set (Core `kernel/coinstats.h`, `CCoinsStats`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UtxoStats {
-    /// Coins, `txouts`.
+    /// Number of coins, `txouts`.
     pub coins: u64,
-    /// Transactions with at least one coin.
+    /// Number of transactions with at least one coin.
     pub transactions: u64,
     /// Sum of the amounts in satoshi; wide enough for any amounts.
     pub total_amount: u128,
@@ -45,7 +44,7 @@ pub struct UtxoStats {
 }
 
 impl UtxoStats {
-    /// Counts a coin. The coins of a transaction must follow one another.
+    /// Counts a coin. The coins of a transaction must be consecutive.
     pub fn push(&mut self, outpoint: &OutPoint, coin: CoinRef<'_>) {
         if self.last_txid != Some(outpoint.txid) {
             self.last_txid = Some(outpoint.txid);
@@ -57,21 +56,21 @@ impl UtxoStats {
     }
 }
 
-/// Bytes that are gathered before they are hashed.
+/// Number of bytes collected before they are hashed.
 const BATCH_BYTES: usize = 1 << 16;
 
-/// What `hash_serialized_3` covers of some coins that follow one another in a set: their elements
-/// ([`write_utxo_element`]), put in order.
+/// The bytes that `hash_serialized_3` covers for some consecutive coins of a set: their elements
+/// ([`write_utxo_element`]) in order.
 ///
-/// Coins come with ascending txids; those of one transaction come together, in any order, and are
-/// held until the next transaction begins.
+/// Expects coins with ascending txids. Coins of one transaction must be consecutive, in any order; it holds
+/// them until the next transaction begins.
 #[derive(Clone, Debug, Default)]
 pub struct UtxoElements {
-    /// From `group` on they belong to `txid`.
+    /// From offset `group` on, the bytes belong to `txid`.
     bytes: Vec<u8>,
     group: usize,
     txid: Option<Txid>,
-    /// Where in `bytes` each output of `txid` begins.
+    /// Where each output of `txid` begins in `bytes`.
     starts: Vec<(u32, usize)>,
 }
 
@@ -87,7 +86,7 @@ impl UtxoElements {
         write_utxo_element(&mut self.bytes, outpoint, coin);
     }
 
-    /// Puts the elements of the last transaction in order.
+    /// Sorts the elements of the last transaction.
     fn end_group(&mut self) {
         if !self.starts.is_sorted() {
             let mut ends: Vec<_> = self.starts.iter().skip(1).map(|&(_, start)| start).collect();
@@ -105,7 +104,7 @@ impl UtxoElements {
         self.group = self.bytes.len();
     }
 
-    /// The elements of all coins, in order.
+    /// Returns the elements of all coins, in order.
     fn whole(&mut self) -> &[u8] {
         self.end_group();
         &self.bytes
@@ -117,19 +116,19 @@ impl UtxoElements {
     }
 }
 
-/// `hash_serialized_3` of a set that streams by: SHA256d over all coins
-/// (Core `kernel/coinstats.cpp`, `ComputeUTXOStats`).
+/// A streaming `hash_serialized_3` of a set: SHA256d over all coins (Core `kernel/coinstats.cpp`,
+/// `ComputeUTXOStats`).
 ///
-/// Coins come one by one, in the order of [`UtxoElements`], or many at a time as such.
+/// It takes coins one by one, in the order of [`UtxoElements`], or many at once as such elements.
 #[derive(Clone, Debug, Default)]
 pub struct HashSerialized3 {
     hasher: Sha256,
-    /// Those that are not hashed yet.
+    /// The coins that wait to be hashed.
     elements: UtxoElements,
 }
 
 impl HashSerialized3 {
-    /// The hash of nothing yet.
+    /// Creates the hash of the empty set.
     pub fn new() -> Self {
         Self::default()
     }
@@ -143,7 +142,7 @@ impl HashSerialized3 {
         self.elements.push(outpoint, coin);
     }
 
-    /// Adds the coins of the transactions that follow, all of each. No elements are left then, only their memory.
+    /// Adds all coins of the next transactions. Empties `elements` but preserves its memory.
     pub fn append(&mut self, elements: &mut UtxoElements) {
         self.hash_elements();
         self.hasher.update(elements.whole());
@@ -155,7 +154,7 @@ impl HashSerialized3 {
         self.elements.clear();
     }
 
-    /// The hash of all coins added.
+    /// Returns the hash of all coins added.
     pub fn finish(mut self) -> UtxoSetHash {
         self.hash_elements();
         UtxoSetHash(sha256(&self.hasher.finalize()))
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn element_of_a_coin() {
+    fn a_coin_has_its_element() {
         let mut out = Vec::new();
         write_utxo_element(&mut out, &at(7, 9), COIN);
         let expected: &[&[u8]] =
@@ -194,7 +193,7 @@ mod tests {
         assert_eq!(stats.total_amount, 3 * u128::from(u64::MAX));
     }
 
-    /// One hash over all elements, sorted by hand.
+    /// Computes one hash over all elements, sorted in the test.
     fn oracle(coins: &[(OutPoint, u64)]) -> UtxoSetHash {
         let mut sorted = coins.to_vec();
         sorted.sort_by_key(|(outpoint, _)| (outpoint.txid, outpoint.vout));
@@ -213,7 +212,8 @@ mod tests {
         hash.finish()
     }
 
-    /// The same, where coins of some transactions come together: a new piece begins with each of these numbers.
+    /// Like `streamed`, but adds coins of some transactions in batches: a new batch begins at each of these
+    /// numbers.
     fn in_pieces(coins: &[(OutPoint, u64)], begins: &[u8]) -> UtxoSetHash {
         let (mut hash, mut piece) = (HashSerialized3::new(), UtxoElements::default());
         let mut last = None;
@@ -223,7 +223,7 @@ mod tests {
             if last != Some(first) && begins.contains(&first) {
                 hash.append(&mut piece);
             }
-            // Some alone, those of the others in the piece that is appended next.
+            // Push some transactions directly; put the others into the batch that is appended next.
             match begins.contains(&(first ^ 1)) && piece.bytes.is_empty() {
                 true => hash.push(outpoint, coin),
                 false => piece.push(outpoint, coin),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_no_coins_is_that_of_nothing() {
+    fn the_hash_of_no_coins_is_the_empty_hash() {
         assert_eq!(streamed(&[]), UtxoSetHash(sha256d(&[])));
     }
 
@@ -256,7 +256,7 @@ mod tests {
         ) {
             coins.sort_by_key(|&(txid, vout, _)| (txid, vout));
             coins.dedup_by_key(|&mut (txid, vout, _)| (txid, vout));
-            // Any order within a transaction: here by amount.
+            // Add the outputs of a transaction in another order: by amount.
             coins.sort_by_key(|&(txid, _, amount)| (txid, amount));
             let coins: Vec<_> =
                 coins.into_iter().map(|(txid, vout, amount)| (at(txid, vout), amount)).collect();

@@ -1,12 +1,13 @@
-//! Targets and work: [`U256`], the compact form of a target, and how much hashing it stands for.
+//! Targets and work: [`U256`], the compact form of a target, and the amount of hashing that a target
+//! represents.
 //!
-//! The arithmetic is Core's `arith_uint256`: it wraps where that wraps. Only the handful of
-//! operations that proof of work needs exist; this is no general big-number library.
+//! The arithmetic is Core's `arith_uint256`, including its wrapping. It has only the operations that proof of
+//! work needs; this is not a general big-number library.
 //!
 //! **Work is kept in 128 bits.** The work of one header is below 2^128 unless its target is below
-//! 2^128, and then its hash, which was checked first, starts with 128 zero bits: finding one is as
-//! hard as a second preimage. The whole main chain has less than 2^97. Sums saturate all the same,
-//! so that even then more work never compares as less.
+//! 2^128. In that case its hash, which was checked first, starts with 128 zero bits, and finding
+//! one is as hard as a second preimage. The whole main chain has less than 2^97. Sums saturate, so
+//! that more work never compares as less even then.
 
 use crate::hashes::BlockHash;
 
@@ -14,14 +15,14 @@ use crate::hashes::BlockHash;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct U256([u64; 4]);
 
-/// What a compact target says (Core `arith_uint256::SetCompact`).
+/// A decoded compact target (Core `arith_uint256::SetCompact`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compact {
-    /// The number, without its sign, its low 256 bits.
+    /// The absolute value, its low 256 bits.
     pub value: U256,
-    /// The sign bit is set on a number that is not zero.
+    /// Whether the sign bit is set on a number that is not zero.
     pub negative: bool,
-    /// The number has more than 256 bits.
+    /// Whether the number has more than 256 bits.
     pub overflow: bool,
 }
 
@@ -31,7 +32,7 @@ impl U256 {
     /// One.
     pub const ONE: Self = Self([1, 0, 0, 0]);
 
-    /// From 32 bytes, least significant first, as hashes are compared with targets.
+    /// Reads 32 bytes, least significant first, for comparing a hash with a target.
     pub const fn from_le_bytes(bytes: &[u8; 32]) -> Self {
         let mut limbs = [0u64; 4];
         let mut i = 0;
@@ -42,13 +43,13 @@ impl U256 {
         Self(limbs)
     }
 
-    /// The number whose low 32 bits are `value`.
+    /// Returns the number whose low 32 bits are `value`.
     pub const fn from_u32(value: u32) -> Self {
         Self([value as u64, 0, 0, 0])
     }
 
-    /// Reads a compact target, exactly as Core does: no form is refused, the flags say what is odd
-    /// (Core `arith_uint256.cpp`, `SetCompact`).
+    /// Reads a compact target exactly as Core does: accepts every form and reports anomalies in
+    /// flags (Core `arith_uint256.cpp`, `SetCompact`).
     pub const fn from_compact(bits: u32) -> Compact {
         let size = bits >> 24;
         let mut word = bits & 0x007f_ffff;
@@ -66,7 +67,8 @@ impl U256 {
         }
     }
 
-    /// The compact form, rounded down to its three bytes (Core `arith_uint256.cpp`, `GetCompact`).
+    /// Returns the compact form, rounded down to its three bytes (Core `arith_uint256.cpp`,
+    /// `GetCompact`).
     pub const fn to_compact(self) -> u32 {
         let mut size = self.bit_length().div_ceil(8);
         let mut compact = if size <= 3 {
@@ -74,7 +76,7 @@ impl U256 {
         } else {
             self.shr(8 * (size - 3)).0[0] as u32
         };
-        // That bit is the sign: where it is set, the exponent takes over a byte.
+        // This bit is the sign. If it is set, move a byte into the exponent.
         if compact & 0x0080_0000 != 0 {
             compact >>= 8;
             size += 1;
@@ -82,7 +84,7 @@ impl U256 {
         compact | size << 24
     }
 
-    /// How many bits the number has, zero having none.
+    /// Returns the number of bits; zero has none.
     pub const fn bit_length(self) -> u32 {
         let mut i = 4;
         while i > 0 {
@@ -143,7 +145,7 @@ impl U256 {
         Self(self.0.map(|limb| !limb))
     }
 
-    /// The product, its low 256 bits.
+    /// Returns the low 256 bits of the product.
     pub fn wrapping_mul_u32(self, factor: u32) -> Self {
         let mut carry = 0u128;
         Self(self.0.map(|limb| {
@@ -153,14 +155,14 @@ impl U256 {
         }))
     }
 
-    /// The quotient, rounded down; `None` where `divisor` is zero.
+    /// Returns the quotient, rounded down; `None` if `divisor` is zero.
     pub fn checked_div(self, divisor: Self) -> Option<Self> {
         if divisor == Self::ZERO {
             return None;
         }
         let mut quotient = Self::ZERO;
         let mut rest = self;
-        // Schoolbook division, bit by bit from the first place where the divisor can fit.
+        // Schoolbook division, bit by bit from the first position where the divisor can fit.
         let places = (self.bit_length() + 1).saturating_sub(divisor.bit_length());
         for place in (0..places).rev() {
             let part = divisor.shl(place);
@@ -172,7 +174,7 @@ impl U256 {
         Some(quotient)
     }
 
-    /// The number, or the greatest of 128 bits where it is larger.
+    /// Returns the number, or `u128::MAX` if it is larger.
     pub fn saturating_u128(self) -> u128 {
         match self.0 {
             [low, high, 0, 0] => u128::from(low) | u128::from(high) << 64,
@@ -200,28 +202,28 @@ impl core::fmt::Debug for U256 {
     }
 }
 
-/// The target that `bits` claims, unless it is negative, zero, too large for 256 bits or easier
-/// than `pow_limit` (Core `pow.cpp`, `DeriveTarget`).
+/// Returns the target that `bits` claims, unless it is negative, zero, too large for 256 bits or
+/// easier than `pow_limit` (Core `pow.cpp`, `DeriveTarget`).
 pub fn derive_target(bits: u32, pow_limit: U256) -> Option<U256> {
     let Compact { value, negative, overflow } = U256::from_compact(bits);
     let in_range = !negative && !overflow && value != U256::ZERO && value <= pow_limit;
     in_range.then_some(value)
 }
 
-/// Whether `hash` reaches the target that `bits` claims (Core `pow.cpp`, `CheckProofOfWork`).
+/// Returns whether `hash` meets the target that `bits` claims (Core `pow.cpp`, `CheckProofOfWork`).
 pub fn check_proof_of_work(hash: &BlockHash, bits: u32, pow_limit: U256) -> bool {
     derive_target(bits, pow_limit).is_some_and(|target| U256::from_le_bytes(&hash.0) <= target)
 }
 
-/// How many hashes a block of this target takes on average: 2^256 / (target + 1), and nothing for
-/// a target that no block can have (Core `chain.cpp`, `GetBitsProof`).
+/// Returns the average number of hashes to find a block with this target: 2^256 / (target + 1), or
+/// 0 for a target that no block can have (Core `chain.cpp`, `GetBitsProof`).
 pub fn block_work(bits: u32) -> u128 {
     let Compact { value, negative, overflow } = U256::from_compact(bits);
     if negative || overflow || value == U256::ZERO {
         return 0;
     }
-    // 2^256 does not fit; but 2^256 / (t + 1) is (2^256 - t - 1) / (t + 1) + 1, and the dividend
-    // there is the complement of t.
+    // 2^256 does not fit, but 2^256 / (t + 1) is (2^256 - t - 1) / (t + 1) + 1, and that dividend is the
+    // complement of t.
     let above = value.wrapping_sub(U256::ZERO.not());
     let quotient = value.not().checked_div(above).unwrap_or(U256::ZERO);
     quotient.saturating_u128().saturating_add(1)
@@ -290,7 +292,7 @@ mod tests {
         }
 
         #[test]
-        fn order_is_that_of_the_numbers(a in any_u256(), b in any_u256()) {
+        fn order_matches_the_numbers(a in any_u256(), b in any_u256()) {
             prop_assert_eq!(a.cmp(&b), reference(a).cmp(&reference(b)));
         }
 
@@ -304,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn division_by_zero_is_refused() {
+    fn division_by_zero_returns_none() {
         assert_eq!(U256::ONE.checked_div(U256::ZERO), None);
         assert_eq!(U256::ZERO.checked_div(U256::ONE), Some(U256::ZERO));
     }
 
-    /// Values that follow from the definition, at each border of it.
+    /// Values that follow from the definition, at each of its limits.
     #[test]
-    fn compact_known_values() {
+    fn compact_targets_match_known_values() {
         for (bits, value, negative, overflow) in [
             (0x0000_0000u32, "0", false, false),
             (0x0012_3456, "0", false, false),
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn work_known_values() {
+    fn work_matches_known_values() {
         assert_eq!(block_work(0x1d00_ffff), 0x1_0001_0001);
         assert_eq!(block_work(0x207f_ffff), 2);
         assert_eq!(block_work(0x0100_0000), 0);

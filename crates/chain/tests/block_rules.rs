@@ -1,4 +1,4 @@
-//! Each block rule with a block that breaks it and nothing else, beside its valid twin.
+//! Tests each block rule with a block that violates only that rule, next to its valid twin.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -62,7 +62,7 @@ fn seal(block: &mut Block) {
     block.header.merkle_root = block.compute_merkle_root().unwrap();
 }
 
-/// Adds a commitment to the witnesses, as miners do.
+/// Adds a witness commitment, like miners.
 fn commit(block: &mut Block) {
     block.txdata[0].input[0].witness = Witness::from_slice(&[[0u8; 32]]);
     let root = block.witness_root().unwrap();
@@ -96,7 +96,7 @@ fn reason(block: &Block) -> &'static str {
     check(block).expect_err("the block breaks a rule").reason()
 }
 
-/// What is wrong with `tx` as the second transaction of an otherwise valid block.
+/// Returns the error of `tx` as the second transaction of an otherwise valid block.
 fn tx_error(tx: Transaction) -> TxError {
     match check(&block(vec![coinbase(HEIGHT), tx])) {
         Err(BlockError::Tx { tx: 1, error, .. }) => error,
@@ -111,7 +111,7 @@ fn a_plain_block_is_valid() {
 }
 
 #[test]
-fn another_block_than_asked_for() {
+fn another_block_than_expected_is_rejected() {
     let asked = block(vec![coinbase(HEIGHT)]);
     let other = block(vec![coinbase(HEIGHT), tx(vec![input(1, 0)])]);
     let error = check_raw(&serialize(&other), &asked, Params::of(Network::Regtest), HEIGHT);
@@ -136,10 +136,10 @@ fn repeated_transactions_are_a_mutation() {
     assert!(error.is_damage());
 }
 
-/// Two nodes of the merkle tree that can be read as a transaction have its id for a parent: the block
-/// without what is below them has the same header as the one with it.
+/// If two nodes of the merkle tree can be read as a transaction, its id is their parent. So replacing the
+/// transactions below them with it leaves the header unchanged.
 #[test]
-fn merkle_nodes_are_no_transaction() {
+fn merkle_nodes_are_not_a_transaction() {
     for (length, may_be_nodes) in [(63, false), (64, true), (65, false)] {
         let mut node = tx(vec![input(1, 0)]);
         let missing = length - node.base_size();
@@ -147,10 +147,10 @@ fn merkle_nodes_are_no_transaction() {
         assert_eq!(node.base_size(), length);
         let error = check(&block(vec![node.clone()])).unwrap_err();
         assert_eq!((error.reason(), error.is_damage()), ("bad-cb-missing", may_be_nodes));
-        // Witnesses are below no header, so they don't count.
+        // The header does not commit to witnesses, so they make no difference.
         node.input[0].witness = Witness::from_slice(&[[1u8; 7]]);
         assert_eq!(check(&block(vec![node.clone()])).unwrap_err().is_damage(), may_be_nodes);
-        // With a coinbase it is a transaction like others.
+        // After a coinbase, it counts as an ordinary transaction.
         node.input[0].witness = Witness::new();
         assert_eq!(check(&block(vec![coinbase(HEIGHT), node])), Ok(()));
     }
@@ -209,7 +209,7 @@ fn transactions_have_inputs_and_outputs() {
     let mut bad = tx(vec![input(1, 0)]);
     bad.output.clear();
     assert_eq!(tx_error(bad), TxError::NoOutputs);
-    // The bitcoin crate writes a transaction without inputs in the form with witnesses.
+    // The bitcoin crate writes a transaction without inputs in the witness form.
     let mut bad = block(vec![coinbase(HEIGHT), tx(vec![])]);
     bad.header.merkle_root = {
         let empty = [&2i32.to_le_bytes()[..], &[0, 0], &[0; 4]].concat();
@@ -225,7 +225,7 @@ fn transactions_have_inputs_and_outputs() {
 }
 
 #[test]
-fn amounts_stay_within_money() {
+fn amounts_do_not_exceed_the_supply() {
     let with = |values: &[u64]| {
         let mut tx = tx(vec![input(1, 0)]);
         tx.output = values.iter().map(|&value| output(value)).collect();
@@ -241,7 +241,7 @@ fn amounts_stay_within_money() {
     assert_eq!(tx_error(with(&[u64::MAX])), TxError::OutputNegative { vout: 0, value: -1 });
 }
 
-/// CVE-2018-17144, at every count of inputs and every pair, compared or sorted.
+/// CVE-2018-17144, with every number of inputs and every pair, compared or sorted.
 #[test]
 fn no_coin_is_spent_twice_in_a_transaction() {
     for count in 2..14u32 {
@@ -259,9 +259,9 @@ fn no_coin_is_spent_twice_in_a_transaction() {
     }
 }
 
-/// Coins that look the same where many are compared quickly are different coins all the same.
+/// Coins with equal fingerprints are still different coins.
 #[test]
-fn coins_with_one_fingerprint_are_not_one_coin() {
+fn different_coins_with_equal_fingerprints_are_accepted() {
     let mut inputs: Vec<_> = (0..12u32).map(|vout| input(1, vout)).collect();
     let start = |n: u64| {
         let mut txid = [7; 32];
@@ -282,7 +282,7 @@ fn only_a_coinbase_has_a_null_input() {
         tx_error(tx(vec![input(1, 0), input(0, u32::MAX)])),
         TxError::NullPrevout { vin: 1 }
     );
-    // Only both together make it null.
+    // Only both fields together make the outpoint null.
     let odd = tx(vec![input(0, 0), input(1, u32::MAX)]);
     assert_eq!(check(&block(vec![coinbase(HEIGHT), odd])), Ok(()));
 }
@@ -307,7 +307,7 @@ fn legacy_sigops_are_bounded() {
 }
 
 #[test]
-fn lock_times_must_be_over() {
+fn lock_times_must_have_passed() {
     let with = |lock_time: u32, sequence: Sequence| {
         let mut tx = tx(vec![input(1, 0)]);
         tx.lock_time = LockTime::from_consensus(lock_time);
@@ -317,7 +317,7 @@ fn lock_times_must_be_over() {
     assert_eq!(check(&with(HEIGHT - 1, Sequence::ZERO)), Ok(()));
     assert_eq!(reason(&with(HEIGHT, Sequence::ZERO)), "bad-txns-nonfinal");
     assert_eq!(check(&with(HEIGHT, Sequence::MAX)), Ok(()));
-    // From this on it is a time, and long over.
+    // From this value on it is a time, which has long passed.
     assert_eq!(reason(&with(LOCKTIME_THRESHOLD - 1, Sequence::ZERO)), "bad-txns-nonfinal");
     assert_eq!(check(&with(LOCKTIME_THRESHOLD, Sequence::ZERO)), Ok(()));
     // BIP-113: the median time past counts, not the block's own time.
@@ -356,7 +356,7 @@ fn witnesses_need_a_commitment() {
     assert!(bare.is_damage());
     commit(&mut good);
     assert_eq!(check(&good), Ok(()));
-    // Before segwit a commitment is nothing, and witnesses are not expected.
+    // Before segwit a commitment has no meaning, and witnesses are not expected.
     let mut params = Params::of(Network::Regtest).clone();
     params.segwit_height = HEIGHT + 1;
     assert_eq!(check_with(&good, &params, HEIGHT).unwrap_err().reason(), "unexpected-witness");
@@ -372,9 +372,9 @@ fn witnesses_must_match_the_commitment() {
     assert!(error.is_damage());
 }
 
-/// A checker that leaves witnesses alone takes any, and shows none; above the height it is told it looks.
+/// A checker that skips witnesses accepts and hides any witnesses; above the given height it checks them.
 #[test]
-fn witnesses_that_are_left_alone_make_no_difference() {
+fn skipped_witnesses_make_no_difference() {
     let mut good = with_witness();
     commit(&mut good);
     let (mut other, mut many, mut none) = (good.clone(), good.clone(), good.clone());
@@ -400,9 +400,9 @@ fn witnesses_that_are_left_alone_make_no_difference() {
     }
     assert_eq!(check(&other, HEIGHT - 1), Err(BlockError::WitnessMerkleMatch));
     assert_eq!(check(&none, HEIGHT - 1), Err(BlockError::WitnessNonceSize));
-    // What was left alone of one block is looked at again in the next.
+    // The witnesses of the next block are checked again.
     assert_eq!(check(&good, 0), Ok((ids, shown)));
-    // Everything else is checked as ever.
+    // All other parts are still checked.
     let mut bad = good;
     bad.txdata[1].output[0].value = Amount::MAX;
     assert_eq!(check(&bad, HEIGHT).unwrap_err().reason(), "bad-txnmrklroot");
@@ -418,7 +418,7 @@ fn the_coinbase_witness_is_one_item_of_32_bytes() {
     }
 }
 
-/// An interpreter that says the same of every script.
+/// An interpreter that returns the same result for every script.
 struct Says(Result<(), ScriptError>);
 
 impl ScriptVerifier for Says {
@@ -427,8 +427,8 @@ impl ScriptVerifier for Says {
     }
 }
 
-/// BIP-325: the interpreter decides over a signet block's solution, and where there is none to ask
-/// or nothing to ask it about, the block is refused.
+/// BIP-325: the interpreter decides on a signet block's solution. Without an interpreter or a
+/// solution, the block is rejected.
 #[test]
 fn a_signet_block_needs_a_solution() {
     let check_signed = |block: &Block, network: Network, verifier: Option<&dyn ScriptVerifier>| {
@@ -445,11 +445,11 @@ fn a_signet_block_needs_a_solution() {
     commit(&mut signed);
     let (yes, no) = (Says(Ok(())), Says(Err(ScriptError::Invalid)));
     assert_eq!(check_signed(&signed, Network::Signet, Some(&yes)), Ok(()));
-    // Its transactions are the header's, so that no other copy has another solution.
+    // The transactions match the header, so no other copy of the block has another solution.
     let error = check_signed(&signed, Network::Signet, Some(&no)).unwrap_err();
     assert_eq!(error, BlockError::Unsigned(ScriptError::Invalid.to_string()));
     assert_eq!((error.reason(), error.is_damage()), ("bad-signet-blksig", false));
-    // Others may have.
+    // The transactions do not match, so another copy may have a valid solution.
     let mut copies = [signed.clone(), signed.clone(), signed.clone()];
     copies[0].txdata[0].output[0].value = Amount::from_sat(1);
     let last = copies[1].txdata.last().unwrap().clone();
@@ -462,7 +462,7 @@ fn a_signet_block_needs_a_solution() {
     }
     let error = check_signed(&signed, Network::Signet, None).unwrap_err();
     assert_eq!(error, BlockError::SignetSolution("no script interpreter".to_owned()));
-    assert!(error.is_damage(), "nothing is known of it");
+    assert!(error.is_damage(), "the solution is unverified");
     let error = check_signed(&block(vec![coinbase(HEIGHT)]), Network::Signet, Some(&yes));
     assert_eq!(error.unwrap_err().reason(), "bad-signet-blksig", "no place for a solution");
     for verifier in [None, Some(&no as &dyn ScriptVerifier)] {
@@ -470,7 +470,7 @@ fn a_signet_block_needs_a_solution() {
     }
 }
 
-/// BIP-141: of several outputs that look like commitments the last one counts.
+/// BIP-141: if several outputs look like commitments, the last one counts.
 #[test]
 fn the_last_commitment_counts() {
     let mut good = with_witness();
@@ -503,7 +503,7 @@ fn weight_is_bounded() {
     assert_eq!(check(&block(vec![coinbase(HEIGHT), large])), Ok(()));
 }
 
-/// Real main-chain blocks from every age pass at their height.
+/// Real main-chain blocks of every era pass at their height.
 #[test]
 fn real_blocks_pass() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/main-blocks");
@@ -521,7 +521,7 @@ fn real_blocks_pass() {
             params: Params::of(Network::Main),
             height: height.parse().unwrap(),
             hash: hash.parse().unwrap(),
-            // The blocks before are not at hand; the median time past lies about an hour back.
+            // The previous blocks are not available; the median time past is about an hour earlier.
             median_time_past: view_time - 3600,
             verifier: None,
         };
@@ -533,9 +533,9 @@ fn real_blocks_pass() {
     assert!(checked >= 10);
 }
 
-/// The same copy of a block with one thing wrong in how it is written down.
+/// Introduces one error into the block's serialization.
 #[test]
-fn bytes_that_are_no_block_fail_with_cores_words() {
+fn invalid_bytes_fail_with_cores_messages() {
     let valid = block(vec![coinbase(HEIGHT)]);
     let raw = serialize(&valid);
     let reason = |raw: &[u8]| {
@@ -552,10 +552,10 @@ fn bytes_that_are_no_block_fail_with_cores_words() {
     assert_eq!(reason(&with(85, 85, &[0, 2])), "Unknown transaction optional data");
     let no_witness = [&raw[..85], &[0, 1], &raw[85..raw.len() - 4], &[0], &raw[raw.len() - 4..]];
     assert_eq!(reason(&no_witness.concat()), "Superfluous witness record");
-    // What follows the block is no part of it, and is not looked at.
+    // Bytes after the block are not part of it and are ignored.
     let followed = [&raw[..], &[0]].concat();
     assert_eq!(check_raw(&followed, &valid, Params::of(Network::Regtest), HEIGHT), Ok(()));
-    // One transaction with one input, whose script alone has as many bytes as a block may have.
+    // One transaction has one input, whose script alone has as many bytes as a block may have.
     let script = [&0x3d_0900_u32.to_le_bytes()[..], &[0; 4_000_100]].concat();
     let long = [&raw[..80], &[1, 1, 0, 0, 0, 1], &[0; 36], &[0xfe], &script].concat();
     assert_eq!(reason(&long), "bad-blk-length");

@@ -1,4 +1,4 @@
-//! The zero-copy block view against real blocks and against the `bitcoin` crate.
+//! Compares the zero-copy block view with real blocks and with the `bitcoin` crate.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -65,7 +65,7 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
-fn what_follows_a_block_is_no_part_of_it() {
+fn bytes_after_a_block_are_ignored() {
     let mut layout = BlockLayout::new();
     for (name, raw) in real_blocks() {
         for surplus in [&[0][..], &[0xff; 300], &raw, &vec![7; 4_000_000]] {
@@ -77,9 +77,9 @@ fn what_follows_a_block_is_no_part_of_it() {
     }
 }
 
-/// 500,000 transactions of ten bytes each.
+/// Makes 500,000 transactions of ten bytes each.
 #[test]
-fn a_block_is_read_as_far_as_one_can_be_long() {
+fn bytes_beyond_the_maximum_block_size_are_not_read() {
     let raw = [&[0; 80][..], &[0xfe], &500_000u32.to_le_bytes(), &[0; 5_000_000]].concat();
     let mut layout = BlockLayout::new();
     let error = DecodeError::TooLong { size: 5_000_085 };
@@ -88,13 +88,13 @@ fn a_block_is_read_as_far_as_one_can_be_long() {
     assert!(matches!(end, DecodeError::Read(_)), "{end}");
 }
 
-/// A header, one transaction's bytes.
+/// A header, followed by one transaction's bytes.
 fn block_of(tx: &[u8]) -> Vec<u8> {
     [&[0; 80][..], &[1], tx].concat()
 }
 
 #[test]
-fn witness_forms_that_core_refuses() {
+fn witness_forms_that_core_rejects_are_rejected() {
     let input = [&[0u8; 36][..], &[0], &[0xff; 4]].concat();
     let output = [0u8; 9];
     let tx = |flag: u8, witness: &[u8]| {
@@ -115,7 +115,7 @@ fn witness_forms_that_core_refuses() {
         layout.read(&tx(3, &[1, 1, 7])).unwrap_err(),
         DecodeError::UnknownFlag { tx: 0, offset: 81, flag: 3 }
     );
-    // A zero flag is Core's way to read a transaction with neither inputs nor outputs.
+    // Core reads a zero flag as a transaction with neither inputs nor outputs.
     let raw = block_of(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let empty = layout.read(&raw).unwrap();
     let tx = empty.tx(0).unwrap();
@@ -123,7 +123,7 @@ fn witness_forms_that_core_refuses() {
 }
 
 proptest! {
-    /// Whatever a damaged block is, it is never a panic, and what both readers accept is the same.
+    /// A damaged block never causes a panic. If both readers accept it, they read the same values.
     #[test]
     fn damaged_blocks_never_panic(
         choice in any::<prop::sample::Index>(),
@@ -138,7 +138,7 @@ proptest! {
         }
         let mut layout = BlockLayout::new();
         if let Ok(view) = layout.read(&raw) {
-            // The crate refuses a few things more, such as amounts above 21 million.
+            // The crate rejects a few more things, such as amounts above 21 million.
             if let Ok(block) = deserialize::<bitcoin::Block>(&raw) {
                 assert_same(&view, &block);
             }

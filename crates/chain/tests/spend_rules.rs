@@ -1,4 +1,4 @@
-//! The rules of spending on real blocks with every coin that they spent.
+//! Applies the spending rules to real blocks and all the coins that they spent.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -28,8 +28,8 @@ impl Spent {
     }
 }
 
-/// A real block and the coins of each of its transactions, none for the coinbase.
-struct Real {
+/// A real block and the coins of each of its transactions; the coinbase has none.
+struct RealBlock {
     block: CheckedBlock,
     spent: Vec<Vec<Spent>>,
 }
@@ -58,7 +58,7 @@ fn spent_of(line: &str) -> (usize, Spent) {
     (number("tx") as usize, spent)
 }
 
-fn real(height: Height) -> Real {
+fn real(height: Height) -> RealBlock {
     let path = path_of(height, ".raw");
     let raw = std::fs::read(&path).unwrap();
     let time = u32::from_le_bytes(raw[68..72].try_into().unwrap());
@@ -67,7 +67,7 @@ fn real(height: Height) -> Real {
         params: Params::of(Network::Main),
         height,
         hash: name.split_once('_').unwrap().1.parse().unwrap(),
-        // The blocks before are not at hand; the median time past lies about an hour back.
+        // The previous blocks are not available; the median time past is about an hour earlier.
         median_time_past: time - 3600,
         verifier: None,
     };
@@ -78,12 +78,12 @@ fn real(height: Height) -> Real {
         let (tx, coin) = spent_of(&line.unwrap());
         spent[tx].push(coin);
     }
-    let real = Real { block, spent };
+    let real = RealBlock { block, spent };
     real.check_that_coins_fit();
     real
 }
 
-impl Real {
+impl RealBlock {
     fn txs(&self) -> impl Iterator<Item = (usize, Txid, TxView<'_>, &[Spent])> {
         let spent = self.spent.iter().map(Vec::as_slice);
         self.block
@@ -94,7 +94,7 @@ impl Real {
             .map(|(index, ((txid, tx), spent))| (index, txid, tx, spent))
     }
 
-    /// Each input has its own coin.
+    /// Checks that each input has its coin.
     fn check_that_coins_fit(&self) {
         for (index, _, tx, spent) in self.txs().skip(1) {
             let outpoints: Vec<_> =
@@ -104,7 +104,7 @@ impl Real {
         }
     }
 
-    /// Applies every rule of amounts and signature operations, as an engine would.
+    /// Applies every rule for amounts and signature operations, like an engine.
     fn totals(&self) -> Result<BlockTotals, SpendError> {
         let params = Params::of(Network::Main);
         let (height, hash) = (self.block.height(), self.block.hash());
@@ -131,7 +131,7 @@ fn real_blocks_keep_every_rule() {
     for height in HEIGHTS {
         let real = real(height);
         let totals = real.totals().unwrap_or_else(|error| panic!("{height}: {error}"));
-        // Each of these miners took all that there was: the fees are known from the coinbase.
+        // Each of these miners claimed the full reward, so the coinbase shows the fees.
         let subsidy = (50 * apus_chain::COIN) >> (height / 210_000);
         let (_, _, coinbase, _) = real.txs().next().unwrap();
         let taken: i64 = coinbase.outputs().map(|output| output.value()).sum();
@@ -140,7 +140,7 @@ fn real_blocks_keep_every_rule() {
 }
 
 #[test]
-fn real_sigop_costs_are_those_of_the_bitcoin_crate() {
+fn real_sigop_costs_match_the_bitcoin_crate() {
     for height in HEIGHTS {
         let real = real(height);
         let mut expected = 0;
@@ -157,8 +157,8 @@ fn real_sigop_costs_are_those_of_the_bitcoin_crate() {
     }
 }
 
-/// One satoshi less in one coin, and the block cannot pay its coinbase; a coinbase among them that
-/// is a block too young, or one coin less, and it cannot be connected at all.
+/// If one coin has one satoshi less, the block cannot pay its coinbase; with an immature coinbase or a
+/// missing coin, it cannot be connected at all.
 #[test]
 fn real_blocks_on_other_coins_break_a_rule() {
     for height in HEIGHTS {
@@ -177,7 +177,7 @@ fn real_blocks_on_other_coins_break_a_rule() {
     }
 }
 
-/// No median is known here, so that only locks of blocks can pass.
+/// Has no medians, so only locks that count blocks can pass.
 struct HeightsAlone;
 
 impl Ancestry for HeightsAlone {
@@ -191,7 +191,7 @@ impl Ancestry for HeightsAlone {
 }
 
 #[test]
-fn real_relative_locks_of_blocks_are_over() {
+fn real_relative_locks_of_blocks_have_passed() {
     let mut locked = 0;
     for height in [481_824, 692_261] {
         for (index, _, tx, spent) in real(height).txs().skip(1) {
@@ -199,7 +199,7 @@ fn real_relative_locks_of_blocks_are_over() {
                 check_sequence_locks(&tx, |vin| spent[vin].height, &HeightsAlone, height, true)
             };
             assert!(over(height), "transaction {index} of {height}");
-            // In the genesis block's place it would have been too early, if there is any lock.
+            // At height 0 the spend would have been too early, if it has a lock.
             locked += u32::from(!over(0));
         }
     }

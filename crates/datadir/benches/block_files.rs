@@ -1,5 +1,5 @@
-//! Undoing the obfuscation and reading blocks, beside the plain way: byte by byte, and block by
-//! block or field by field. Files lie in the page cache, so that this is the processor's work.
+//! Benchmarks de-obfuscating and reading blocks against the naive way: byte by byte, block by block or field
+//! by field. The files are in the page cache, so this measures CPU time.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 
@@ -19,7 +19,7 @@ fn main() {
 const KEY: [u8; 8] = [0x9a, 0x3c, 0x01, 0xfe, 0x77, 0x10, 0xc4, 0x5b];
 const MAGIC: [u8; 4] = [0xf9, 0xbe, 0xb4, 0xd9];
 
-/// A field, a page, a block.
+/// The lengths of a field, a page and a block.
 const LENGTHS: [usize; 3] = [36, 4 << 10, 1 << 20];
 
 mod obfuscation {
@@ -41,7 +41,7 @@ mod obfuscation {
     }
 }
 
-/// With a place in the key that is carried along.
+/// The naive way: handles one byte at a time and counts the position in the key.
 fn plainly(bytes: &mut [u8], file_offset: u64) {
     let mut at = (file_offset % 8) as usize;
     for byte in bytes {
@@ -50,9 +50,9 @@ fn plainly(bytes: &mut [u8], file_offset: u64) {
     }
 }
 
-/// A folder of obfuscated block files, and where its blocks are.
+/// A folder of obfuscated block files, and the positions of its blocks.
 struct Folder {
-    /// Removed in the end.
+    /// Removes the folder when dropped.
     _folder: TempDir,
     files: BlockFiles,
     places: Vec<(u32, BlockLocation)>,
@@ -64,7 +64,7 @@ fn fixtures() -> PathBuf {
 }
 
 impl Folder {
-    /// 4,521 blocks of some 220 bytes, as the chain began, or 8 of today's size.
+    /// 4,521 blocks of about 220 bytes, like the first blocks of the chain, or 8 blocks of today's size.
     fn new(kind: &str) -> Self {
         let mut plain = Vec::new();
         if kind == "early" {
@@ -105,13 +105,13 @@ impl Folder {
     }
 }
 
-/// All blocks of a file, in order. Items are blocks.
+/// Reads all blocks of a file in order. An item is a block.
 mod read_blocks {
     use super::*;
 
     const KINDS: [&str; 2] = ["early", "today"];
 
-    /// With the least and the greatest buffer, in KiB, that a thread of a run has.
+    /// Uses the smallest and the largest buffer of a sync's thread, in KiB.
     #[divan::bench(args = KINDS, consts = [256, 4096])]
     fn ours<const KIB: usize>(bencher: Bencher, kind: &str) {
         let folder = Folder::new(kind);
@@ -128,7 +128,7 @@ mod read_blocks {
         });
     }
 
-    /// A file opened, a place sought and an array made for each block.
+    /// Opens a file, seeks and allocates for each block.
     #[divan::bench(args = KINDS)]
     fn block_by_block(bencher: Bencher, kind: &str) {
         let folder = Folder::new(kind);
@@ -147,8 +147,8 @@ mod read_blocks {
         });
     }
 
-    /// Fields of 36 bytes through a buffer of a page, each undone by itself, as deserializing from
-    /// a stream does.
+    /// Reads fields of 36 bytes through a one-page buffer and de-obfuscates each on its own, like
+    /// deserializing from a stream.
     #[divan::bench(args = KINDS)]
     fn field_by_field(bencher: Bencher, kind: &str) {
         let folder = Folder::new(kind);

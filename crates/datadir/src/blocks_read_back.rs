@@ -1,20 +1,23 @@
-//! [`BlocksReadBack`]: a `blocks` folder that was written, read once more from the disk and compared
-//! with the chain that it is to hold.
+//! [`BlocksReadBack`]: reads a newly written `blocks` folder back from the disk and compares it
+//! with the chain that it should hold.
 //!
-//! Nothing is taken from the writers, not even where they put what, save one number for each block:
-//! the sum of the coins that it spent, computed from the coins when it was connected. The index is
-//! read through another implementation of LevelDB; it has to name every block of the chain and
-//! nothing else. Where it says that a block lies has to be one that hashes to the name and passes
-//! every rule that needs no coins, so that each of its bytes is bound to the header: by the merkle
-//! root or by the commitment to witnesses. Where it says that undo data lie has to be a record with
-//! the checksum of that block's, of as many coins for each transaction as it has inputs, and these
-//! coins, under the names that its inputs give them, have to have the sum of those that it spent.
-//! Lengths of files, and what the index says of them, have to be those that follow.
+//! The check takes nothing from the writers, not even positions, except one number per block: the
+//! sum of the coins that it spent, computed from the coins when it was connected.
 //!
-//! What is shared with the writers are the rules of a block and the plain forms of numbers and coins.
+//! - The index is read through another implementation of LevelDB. It must name every block of the
+//!   chain and nothing else.
+//! - At the position in the index, the file must have a block that hashes to the entry's name and passes
+//!   every rule that needs no coins. This ties each of the block's bytes to the header, through the merkle
+//!   root or the witness commitment.
+//! - At the stated position of undo data, the undo file must have a record with the checksum of that block,
+//!   and for each transaction as many coins as the transaction has inputs. These coins, under the outpoints
+//!   of those inputs, must have the sum of the coins that the block spent.
+//! - The lengths of files, on disk and in the index, must follow from these records.
 //!
-//! Pages that the system still has are dropped before, where it lets itself be asked, so that what is
-//! compared comes from the disk.
+//! This code shares only the rules of a block and the plain encodings of numbers and coins with the writers.
+//!
+//! It first drops pages still in the system's cache, if the system allows it, so that the compared data comes
+//! from the disk.
 
 mod index;
 mod part;
@@ -32,68 +35,68 @@ use index::WrittenIndex;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// A part is no longer than this in bytes of blocks, or one block.
+/// The most bytes of blocks in a part, unless a single block is larger.
 const PART_BYTES: u32 = 8 << 20;
 
-/// What a `blocks` folder is to hold beside its index.
+/// The expected content of a `blocks` folder, without its index.
 #[derive(Debug, Clone, Copy)]
-pub struct Holds<'a> {
-    /// The height of the first block that is there. Those below were pruned.
+pub struct ExpectedFolder<'a> {
+    /// The height of the first stored block. Blocks below were pruned.
     pub first: u32,
-    /// Where blocks were pruned, what the index is to say of the numbers of transactions of all blocks,
-    /// by height.
+    /// If blocks were pruned: the number of transactions that the index should state for each
+    /// block, by height.
     pub tx_counts: Option<&'a [u32]>,
-    /// Whether all blocks have undo data, and not a byte is in the folder beyond.
+    /// Whether all blocks have undo data and the files have no other bytes.
     pub whole: bool,
 }
 
-impl Holds<'_> {
-    /// Whether a block at this height is not there, but for what the index says of it.
+impl ExpectedFolder<'_> {
+    /// Returns whether the block at this height is not stored, so that only its index entry exists.
     fn lacks(&self, height: u32) -> bool {
         height < self.first
     }
 }
 
-/// The sum of the coins that the block at a height spent, from when it was connected; none where it
-/// is not known.
+/// Returns the sum of the coins that the block at a height spent, recorded when it was connected; `None` if
+/// unknown.
 pub type SpentAt<'a> = dyn Fn(u32) -> Option<KeyedCoinSum> + Sync + 'a;
 
-/// What is known of a `blocks` folder from the chain.
+/// The facts about a `blocks` folder that the chain provides.
 #[derive(Clone, Copy)]
 pub struct WrittenBlocks<'a> {
     /// The folder.
     pub folder: &'a Path,
     /// The chain's rules.
     pub params: &'a Params,
-    /// How many blocks: the heights from 0 up to this, exclusive.
+    /// The number of blocks: heights from 0 up to this, exclusive.
     pub blocks: u32,
-    /// What lies in it.
-    pub holds: Holds<'a>,
-    /// What is known of the block at a height, first of all its hash.
+    /// The expected content of the folder.
+    pub holds: ExpectedFolder<'a>,
+    /// Facts about the block at a height, first of all its hash.
     pub context: &'a (dyn Fn(u32) -> BlockContext<'a> + Sync),
-    /// What the undo data have to come to; none where there are none.
+    /// The expected sums of the undo data; `None` if the folder has no undo data.
     pub spent: Option<&'a SpentAt<'a>>,
 }
 
-/// A folder whose index was read back. What is left to do are its parts, in any order and by any number
-/// of threads.
+/// A folder whose index has been read back and checked. Any number of threads can check its parts, in any
+/// order.
 pub struct BlocksReadBack<'a> {
     written: WrittenBlocks<'a>,
     key: Obfuscation,
     index: WrittenIndex,
-    /// Heights in the order in which their blocks lie.
+    /// Heights in the order of the blocks on disk.
     order: Vec<u32>,
-    /// Where in `order` each part begins.
+    /// The position in `order` at which each part begins.
     parts: Vec<usize>,
 }
 
 impl<'a> BlocksReadBack<'a> {
     /// Reads the index, and compares it with the chain and with the names and lengths of the files.
-    /// Takes 20 bytes of memory a block. `reached` is told how many entries were read, and may break it
-    /// off: then there is nothing.
+    /// Takes 20 bytes of memory per block. `reached` gets the number of entries read so far, and
+    /// may cancel: then the result is `None`.
     ///
     /// # Errors
-    /// [`ReadBackError`] if anything is missing, different, or too much.
+    /// [`ReadBackError`] if anything is missing, different, or superfluous.
     pub fn open(
         written: WrittenBlocks<'a>,
         reached: &mut dyn FnMut(u32) -> ControlFlow<()>,
@@ -118,43 +121,43 @@ impl<'a> BlocksReadBack<'a> {
         Ok(Some(Self { written, key, index, order, parts }))
     }
 
-    /// How many entries the index has.
+    /// The number of entries in the index.
     pub fn index_entries(&self) -> u64 {
         self.index.entries
     }
 
-    /// How many blocks the folder has.
+    /// The number of blocks in the folder.
     pub fn blocks(&self) -> u64 {
         self.order.len() as u64
     }
 
-    /// How many transactions the blocks have, by the index.
+    /// The number of transactions in the blocks, according to the index.
     pub fn transactions(&self) -> u64 {
         self.index.transactions
     }
 
-    /// How many blocks at the end have undo data, one after the other.
+    /// The number of consecutive blocks with undo data at the end of the chain.
     pub fn undo_at_end(&self) -> u64 {
         self.index.slots.iter().rev().take_while(|slot| slot.undo > 0).count() as u64
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     pub fn parts(&self) -> usize {
         self.parts.len()
     }
 
-    /// Bytes of all files.
+    /// The total length of all files in bytes.
     pub fn bytes(&self) -> u64 {
         self.index.files.iter().map(|file| file.blocks_bytes + file.undo_bytes).sum()
     }
 
-    /// Reads the blocks of a part with their undo data, and compares.
+    /// Reads the blocks of a part with their undo data, and checks them.
     ///
     /// # Errors
-    /// [`ReadBackError`] for the first block in the file that is not as it should be.
+    /// [`ReadBackError`] for the first faulty block in the file.
     ///
     /// # Panics
-    /// When there is no such part.
+    /// If the folder has no such part.
     pub fn check(&self, part: usize, reader: &mut PartReader) -> Result<PartRead, ReadBackError> {
         let end = self.parts.get(part + 1).copied().unwrap_or(self.order.len());
         reader.check(self, self.parts[part]..end)
@@ -169,7 +172,8 @@ const KEY_FILE: &str = "xor.dat";
 
 fn read_key(path: &Path) -> Result<Obfuscation, ReadBackError> {
     let length = fs::metadata(path).map_err(ReadBackError::io(path, 0))?.len();
-    let wrong = || ReadBackError::folder(path, &format!("it has {length} bytes, which is no key"));
+    let wrong =
+        || ReadBackError::folder(path, &format!("the file has {length} bytes, but a key has 8"));
     if length != Obfuscation::KEY_SIZE as u64 {
         return Err(wrong());
     }
@@ -177,7 +181,7 @@ fn read_key(path: &Path) -> Result<Obfuscation, ReadBackError> {
     Ok(Obfuscation::new(bytes.try_into().map_err(|_| wrong())?))
 }
 
-/// Fails unless the folder has the files that the index tells of, of these lengths, and no other.
+/// Fails unless the folder contains exactly the files that the index lists, with these lengths.
 fn expect_files(written: &WrittenBlocks<'_>, index: &WrittenIndex) -> Result<(), ReadBackError> {
     let dir = written.folder;
     let count = index.files.len();
@@ -202,12 +206,12 @@ fn expect_files(written: &WrittenBlocks<'_>, index: &WrittenIndex) -> Result<(),
                 Ok(meta) => meta.len(),
                 Err(error) if error.kind() == io::ErrorKind::NotFound && length == 0 => 0,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(ReadBackError::folder(&path, "it is not there"));
+                    return Err(ReadBackError::folder(&path, "it is missing"));
                 }
                 Err(error) => return Err(ReadBackError::io(&path, 0)(error)),
             };
             if found != length {
-                let what = format!("it has {found} bytes, and {length} by the block index");
+                let what = format!("it has {found} bytes, but the block index says {length}");
                 return Err(ReadBackError::folder(&path, &what));
             }
         }
@@ -215,52 +219,50 @@ fn expect_files(written: &WrittenBlocks<'_>, index: &WrittenIndex) -> Result<(),
     Ok(())
 }
 
-/// In what a `blocks` folder differs from what it is to hold. The caller, which made the folder,
-/// says what to do about it.
+/// A difference between a `blocks` folder and its expected content. The caller, which wrote the folder, adds
+/// what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadBackError {
-    /// The index could not be read by the code that reads back.
-    #[error("the block index was read back: {0}")]
+    /// The independent reader could not read the index.
+    #[error("cannot read the block index back: {0}")]
     Independent(#[from] IndependentReadError),
-    /// The index says something else than it should.
-    #[error("the block index {path} was read back, and {what}")]
+    /// The index has wrong content.
+    #[error("the block index {path} was read back and is wrong: {what}")]
     Index {
         /// The folder of the index.
         path: PathBuf,
-        /// In what it differs, with block or file.
+        /// The difference, with its block or file.
         what: String,
     },
-    /// A file is missing, too much, or of another length, or has not where it should what it should.
+    /// A file is missing or superfluous, or has the wrong length or content.
     #[error("{0}")]
     Files(String),
-    /// The system could not read.
-    #[error("cannot read {path} at byte {offset}: {source}; check the disk")]
+    /// The system failed to read.
+    #[error("cannot read {path} at byte {offset}: {source}. Check the disk")]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Where reading began.
+        /// The offset at which the read began.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl ReadBackError {
-    /// Whether it is about the index alone, and blocks and undo data may be as they should.
+    /// Returns whether only the index is affected: blocks and undo data may be fine.
     pub fn is_about_index(&self) -> bool {
         matches!(self, Self::Independent(_) | Self::Index { .. })
     }
 
     fn folder(path: &Path, what: &str) -> Self {
-        Self::Files(format!("{} was looked at once more, and {what}", path.display()))
+        Self::Files(format!("{} was checked after writing: {what}", path.display()))
     }
 
-    /// What the index says of the content of a file is not so: `of` is whose place it was to be.
+    /// Reports that the index is wrong about a file: `of` names what it claims to be at this offset.
     fn place(path: &Path, offset: u64, of: &str, what: &str) -> Self {
         let path = path.display();
-        Self::Files(format!(
-            "{path} was read back at byte {offset}, where {of} should lie, and {what}"
-        ))
+        Self::Files(format!("{path} was read back at byte {offset}, where {of} should be: {what}"))
     }
 
     fn io(path: &Path, offset: u64) -> impl FnOnce(io::Error) -> Self + use<> {

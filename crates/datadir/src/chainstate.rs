@@ -1,10 +1,10 @@
-//! Core's chainstate, a database of all coins: [`ChainstateWriter`] makes one from coins in order,
-//! [`read_back()`] reads one through another implementation, and a [`CoinSample`] asks that one for
-//! single coins. [`read_node`] reads that of a node.
+//! Core's chainstate, a database of all coins: [`ChainstateWriter`] writes one from coins in order,
+//! [`read_back()`] reads one through another implementation, and a [`CoinSample`] looks up single
+//! coins in it. [`read_node`] reads a node's chainstate.
 //!
-//! `docs/formats/chainstate.md` has the format, and what Core makes of a wrong one. A chainstate
-//! states the block that it is at and nothing else about itself: no network, no version, no count.
-//! Whether its coins are the right ones only a hash over all of them tells.
+//! `docs/formats/chainstate.md` describes the format, and how Core reacts to a wrong one. A chainstate names
+//! its block and nothing else about itself: no network, no version, no count. Only a hash over all its coins
+//! shows whether they are the right ones.
 
 mod read;
 mod sample;
@@ -12,7 +12,7 @@ mod sample;
 mod tests;
 
 pub use read::{ChainstateSummary, check_files, node_best_block, read_back, read_node};
-pub use sample::{CoinSample, LookedUp};
+pub use sample::{CoinLookUp, CoinSample};
 
 use crate::error::IndexError;
 use crate::files::Obfuscation;
@@ -22,106 +22,108 @@ use apus_chain::{BlockHash, CoinError, OutPoint, Reader, Txid, check_coin, vout_
 use apus_storage::Storage;
 use std::path::{Path, PathBuf};
 
-/// The folder of a node's second set of coins, beside the first, while it goes on from a snapshot (Core
-/// `node/utxo_snapshot.h`, `SNAPSHOT_CHAINSTATE_SUFFIX`).
+/// The folder of a node's second chainstate, next to the first. A node uses it while it continues to sync
+/// from a snapshot (Core `node/utxo_snapshot.h`, `SNAPSHOT_CHAINSTATE_SUFFIX`).
 pub const SNAPSHOT_CHAINSTATE: &str = "chainstate_snapshot";
 
 /// The first byte of a coin's key (Core `txdb.cpp`, `DB_COIN`); then its txid, then VARINT(vout).
 const KEY_COIN: u8 = b'C';
 
-/// The key of the block that the coins are at (Core `txdb.cpp`, `DB_BEST_BLOCK`).
+/// The key of the coins' block (Core `txdb.cpp`, `DB_BEST_BLOCK`).
 const KEY_BEST_BLOCK: &[u8] = b"B";
 
-/// The key of the blocks between which a node was writing when it was stopped (Core `txdb.cpp`,
+/// The key of two blocks: a node that stopped while writing was between them (Core `txdb.cpp`,
 /// `DB_HEAD_BLOCKS`).
 const KEY_HEAD_BLOCKS: &[u8] = b"H";
 
-/// The key of the obfuscation key: a string with its length before it (Core `dbwrapper.cpp`,
-/// `OBFUSCATION_KEY`). Its value, 8 and as many bytes, is the one that is not obfuscated.
+/// The key of the obfuscation key: a string prefixed with its length (Core `dbwrapper.cpp`,
+/// `OBFUSCATION_KEY`). Its value, the byte 8 and 8 bytes of key, is the only one that is not
+/// obfuscated.
 const KEY_OBFUSCATION: &[u8] = b"\x0e\0obfuscate_key";
 
 /// Why a chainstate could not be written or read back.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainstateDbError {
-    /// The database could not be written.
+    /// Writing the database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The database could not be read back.
-    #[error("{0}; write the chainstate anew")]
+    /// Reading the database back failed.
+    #[error("{0}. Rebuild the chainstate")]
     Independent(#[from] IndependentReadError),
-    /// The database of a node could not be read.
+    /// A node's database is damaged.
     #[error("{path} is damaged at byte {offset}: {what}")]
     Table {
         /// The file.
         path: PathBuf,
-        /// Where, as precisely as is known.
+        /// The offset, as precisely as known.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
-    /// A file of a node's database is gone: the node may have replaced it meanwhile.
-    #[error("{path} belongs to the chainstate but is not there")]
+    /// A file of a node's database is missing: the node may have just deleted it.
+    #[error("{path} belongs to the chainstate but is missing")]
     Vanished {
         /// The file.
         path: PathBuf,
     },
-    /// There is no database.
+    /// The folder has no database.
     #[error("there is no chainstate in {path}")]
     Missing {
         /// The folder.
         path: PathBuf,
     },
-    /// The system could not read.
+    /// The system failed to read.
     #[error(
-        "cannot read {path} at byte {offset}: {source}; see that it may be read, and check the disk"
+        "cannot read {path} at byte {offset}: {source}. Check the file's permissions and the disk"
     )]
     Read {
         /// The file.
         path: PathBuf,
-        /// Where reading began.
+        /// The offset at which the read began.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The coins are none that can be written, or what is stored is none of what a node writes.
+    /// The coins to write, or the stored entries, have a form that no node writes.
     #[error("{0}")]
     Invalid(String),
-    /// No block is stated, so a node would take the set for empty.
+    /// The chainstate names no block, so a node would consider the set empty.
     #[error(
-        "the chainstate {path} does not say at which block it is; a node would damage its index"
+        "the chainstate {path} does not name its block. Do not start a node on it: the node would damage its \
+        index"
     )]
     NoBestBlock {
         /// The folder.
         path: PathBuf,
-        /// Whether there are coins. Without any it is that of a node which has written none yet.
+        /// Whether it has coins. If not, its node has not written any yet.
         coins: bool,
     },
-    /// A node was stopped while it wrote.
+    /// A node was stopped while it was writing.
     #[error(
-        "the chainstate {path} is between two blocks: a node was stopped while it wrote; start and \
-         stop that node once"
+        "the chainstate {path} is between two blocks: a node stopped while it wrote its coins. Start that node \
+         once, then stop it"
     )]
     Unfinished {
         /// The folder.
         path: PathBuf,
     },
-    /// What is read in order is not what is found when a node asks for it.
+    /// A look-up disagrees with reading in order.
     #[error(
-        "the chainstate {path}, asked for {entry} as a node asks, {what}: a node would refuse valid \
-         blocks, or worse; write the chainstate anew"
+        "the chainstate {path} is inconsistent: a look-up of {entry} {what}. A node would refuse valid blocks, or \
+         accept invalid ones. Rebuild the chainstate"
     )]
     LookUp {
         /// The folder.
         path: PathBuf,
-        /// What was asked for.
+        /// The entry looked up.
         entry: String,
-        /// What it answered.
+        /// How the chainstate answered.
         what: &'static str,
     },
 }
 
 impl ChainstateDbError {
-    /// Whether what is stored, or was to be, is at fault, and not the disk or the program.
+    /// Returns whether the content to write or to read is at fault, and not the disk or the program.
     pub fn is_invalid(&self) -> bool {
         !matches!(
             self,
@@ -133,11 +135,11 @@ impl ChainstateDbError {
         )
     }
 
-    /// An entry about the whole set cannot be read.
+    /// Reports an unreadable entry about the whole set.
     fn entry(dir: &Path, about: &str) -> Self {
         let dir = dir.display();
         Self::Invalid(format!(
-            "in the chainstate {dir} the entry of {about} is not what Bitcoin Core writes"
+            "the chainstate {dir}: the entry of {about} is not what Bitcoin Core writes"
         ))
     }
 }
@@ -151,43 +153,43 @@ impl From<IndexError> for ChainstateDbError {
             IndexError::Read { path, offset, source } => Self::Read { path, offset, source },
             IndexError::Corrupt { path, offset, what } => Self::Table { path, offset, what },
             IndexError::Entry { path, .. } => {
-                let what = "an entry of a block, which no chainstate has";
+                let what = "an entry of a block, which does not belong in a chainstate";
                 Self::Table { path, offset: 0, what }
             }
         }
     }
 }
 
-/// Writes a chainstate from start to end, from all coins in the order of a snapshot, as a new database in an empty folder.
+/// Writes a chainstate from start to end: takes all coins in the order of a snapshot and creates a database
+/// in an empty folder.
 ///
-/// It writes three kinds of entries: the obfuscation key, the block that the coins are at, the
-/// coins. They come out in exactly this order, so everything is written once and nothing is held.
-/// Coins are read before they are written, and a chainstate with one that a node could not read
-/// never comes to be. Whether they are the right coins, and belong to that block, is not looked
-/// at.
+/// It writes three kinds of entries: the obfuscation key, the hash of the coins' block, and the coins. They
+/// sort in exactly this order, so it can write everything once and hold nothing back. It parses coins before
+/// it writes them, and never completes a chainstate with a coin that a node could not read. It does not check
+/// whether they are the right coins or belong to that block.
 pub struct ChainstateWriter<'f> {
     database: DatabaseWriter<'f>,
     obfuscation: Obfuscation,
     last_txid: Option<Txid>,
     coins: u64,
-    /// Whether something was refused, so that coins are missing.
+    /// Whether an entry was refused, so coins are missing.
     failed: bool,
 }
 
-/// What a chainstate takes.
+/// The size of a chainstate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainstateSize {
-    /// How many coins it has.
+    /// The number of coins.
     pub coins: u64,
-    /// Length of its files together, in bytes.
+    /// The total length of its files in bytes.
     pub bytes: u64,
-    /// How many tables there are.
+    /// The number of tables.
     pub tables: u64,
 }
 
 impl<'f> ChainstateWriter<'f> {
-    /// Begins a chainstate at the block `best` in `folder`, which must be empty. `key` hides the
-    /// values from virus scanners; [`Obfuscation::NONE`] leaves them as they are.
+    /// Starts a chainstate at the block `best` in `folder`, which must be empty. `key` hides the
+    /// values from virus scanners; [`Obfuscation::NONE`] leaves them plain.
     pub fn new(
         folder: &'f dyn Storage,
         best: BlockHash,
@@ -211,14 +213,13 @@ impl<'f> ChainstateWriter<'f> {
         Ok(Self { database, obfuscation, last_txid, coins, failed })
     }
 
-    /// Adds all coins of one transaction, in the form of a snapshot without the txid: how many,
-    /// then for each the number of the output and the coin as it is stored. Transactions ascend by
-    /// txid, outputs as [`vout_order`] has it.
+    /// Adds all coins of one transaction, in the form of a snapshot without the txid: the count,
+    /// then for each coin its output number and stored form. Transactions ascend by txid, outputs
+    /// in [`vout_order`].
     ///
-    /// After an error the chainstate cannot be finished. What a disk refuses may be told by a later
-    /// call.
+    /// After an error the chainstate cannot be finished. A later call may be the one to report a disk error.
     pub fn put_group(&mut self, txid: &Txid, group: &[u8]) -> Result<(), ChainstateDbError> {
-        // Stays so where anything below fails.
+        // Stays set if anything below fails.
         if core::mem::replace(&mut self.failed, true) {
             return Err(self.database.failed_before().into());
         }
@@ -238,14 +239,15 @@ impl<'f> ChainstateWriter<'f> {
         self.last_txid = Some(*txid);
 
         let bad = |error: CoinError| {
-            let what =
-                format!("bad coins of transaction {txid}: {error} (counted from their count)");
+            let what = format!(
+                "bad coins of transaction {txid}: {error} (byte offsets from the start of this entry)"
+            );
             ChainstateDbError::Invalid(what)
         };
         let mut reader = Reader::new(group);
         let count = reader.compact_u64().map_err(|error| bad(error.into()))?;
         if count == 0 {
-            let what = format!("transaction {txid} comes without a coin");
+            let what = format!("transaction {txid} has no coins");
             return Err(ChainstateDbError::Invalid(what));
         }
         let mut last_vout = None;
@@ -268,7 +270,7 @@ impl<'f> ChainstateWriter<'f> {
         reader.finish().map_err(|error| bad(error.into()))
     }
 
-    /// Makes everything durable; after this it is a chainstate.
+    /// Makes everything durable; before this, the folder holds no valid chainstate.
     pub fn finish(self) -> Result<ChainstateSize, ChainstateDbError> {
         if self.failed {
             return Err(self.database.failed_before().into());
@@ -278,24 +280,24 @@ impl<'f> ChainstateWriter<'f> {
     }
 }
 
-/// A txid in words that are in its order: the first nearly always decides.
+/// Splits a txid into words that compare in the same order: the first word nearly always decides.
 fn words(txid: &Txid) -> impl Iterator<Item = u64> {
     txid.0.as_chunks().0.iter().map(|word| u64::from_be_bytes(*word))
 }
 
-/// At most how many bytes a chainstate takes on disk, for a check of the free space: of so many
-/// coins, whose stored forms have `coin_bytes` together. Some percent more than it will be.
+/// Upper bound for the bytes of a chainstate on disk, to check the free space. `coin_bytes` is the total
+/// length of the coins' stored forms. The actual size is a few percent lower.
 pub fn size_bound(coins: u64, coin_bytes: u64) -> u64 {
     // Three lengths of 1 + 1 + 2 bytes; prefix, txid, output number of at most 3 bytes, tag.
     const ENTRY: u64 = 4 + 1 + 32 + 3 + 8;
-    // Its place in the index with key and handle; restarts and their count; checksums; what
-    // rounding up adds to its filter and the ends of that.
+    // Its index entry with key and handle; restarts and their count; checksums; the rounding of its
+    // filter, and the filter's end.
     const BLOCK: u64 = 160;
     const TABLE: u64 = 1 << 10;
     const REST: u64 = 64 << 10;
 
     let entries = coins.saturating_mul(ENTRY).saturating_add(coin_bytes);
-    // A restart for 16 entries, ten bits of a filter for each.
+    // A restart for every 16 entries, and ten filter bits for each entry.
     let per_coin = (coins / 4).saturating_add((coins / 4).saturating_mul(5)).saturating_add(8);
     let blocks = (entries / (4 << 10)).saturating_add(1);
     let tables = (entries / (32 << 20)).saturating_add(1);

@@ -1,7 +1,7 @@
-//! [`BlkError`]: what can go wrong with block files, where, and what to do about it.
+//! [`BlkError`]: errors of block files, their places, and how to fix them.
 //!
-//! Damage *inside* a block file is no error of a scan: it is listed in the summary, because good blocks may
-//! follow it.
+//! Damage *inside* a block file is not an error of a scan: the summary lists it, because good
+//! blocks may follow.
 
 use apus_chain::{BlockHash, Network};
 use std::fs::{self, File};
@@ -12,61 +12,61 @@ use std::path::{Path, PathBuf};
 /// Why block files could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BlkError {
-    /// The folder cannot be listed, or a file of it cannot be opened.
+    /// The folder cannot be listed, or one of its files cannot be opened.
     #[error("{0}")]
     Open(String),
     /// The folder has no block files.
     #[error(
-        "no blk00000.dat, blk00001.dat ... in {path}: give the folder that holds them, `blocks` \
-         (of other chains than main: `regtest/blocks`, `signet/blocks` ...)"
+        "no blk00000.dat, blk00001.dat ... in {path}: give the folder that contains these files, such as `blocks`, \
+         `regtest/blocks` or `signet/blocks`"
     )]
     NoFiles {
         /// The folder.
         path: PathBuf,
     },
-    /// A file of the folder is none that a node writes, or a place is none that a block can have.
+    /// The folder has a file that no node writes, or the given position cannot hold a block.
     #[error("{0}")]
     Strange(String),
-    /// A plain file among those that are obfuscated.
+    /// A plain file in a folder of obfuscated ones.
     #[error(
-        "{path} is a plain file, and not obfuscated with the key in xor.dat beside it, as other files are: give a folder \
-         whose files are all of one node, or restore this file, and xor.dat with it"
+        "{path} is a plain file, but other files are obfuscated with the key in xor.dat next to it. Give a folder \
+         whose files all come from one node, or restore this file together with xor.dat"
     )]
     Plain {
         /// The file.
         path: PathBuf,
     },
-    /// A file that was listed is gone or shorter, or was never listed.
+    /// A listed file is missing or shorter, or a file was never listed.
     #[error("{0}")]
     Changed(String),
-    /// The system could not read.
-    #[error("cannot read {path} at byte {offset}: {source}; check the disk")]
+    /// The system failed to read.
+    #[error("cannot read {path} at byte {offset}: {source}. Check the disk")]
     Read {
         /// The file.
         path: PathBuf,
-        /// Where reading began.
+        /// The offset at which the read began.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The files hold blocks of another chain.
+    /// The files hold only blocks of another chain.
     #[error(
-        "wrong chain: the files in {path} hold blocks of {found} ({records} seen) and none of the \
-         chain asked for; use --chain {found}"
+        "wrong chain: the files in {path} hold blocks of {found} ({records} seen), and no blocks of the requested \
+         chain: use --chain {found}"
     )]
     WrongChain {
         /// The folder.
         path: PathBuf,
-        /// The chain of most blocks seen.
+        /// The chain of most of the blocks seen.
         found: Network,
-        /// How many of its blocks were seen.
+        /// The number of its blocks that were seen.
         records: u64,
     },
-    /// The files hold blocks of a signet whose challenge is not the one that was given, if one was.
+    /// The files hold blocks of another signet than that of the given challenge, or no challenge was given.
     #[error(
-        "{path} holds blocks of a signet of its own, of the magic {:08x}: give its challenge by --signetchallenge \
-         HEX, which the node's bitcoin.conf has as signetchallenge=HEX, and `bitcoin-cli getblockchaininfo` as \
-         signet_challenge", u32::from_be_bytes(*.magic)
+        "{path} holds blocks of a custom signet with the magic {:08x}: add its challenge with --signetchallenge \
+         HEX. The challenge is in the node's bitcoin.conf (signetchallenge=HEX) and in `bitcoin-cli \
+         getblockchaininfo` (signet_challenge)", u32::from_be_bytes(*.magic)
     )]
     OwnSignet {
         /// The folder.
@@ -74,11 +74,10 @@ pub enum BlkError {
         /// The bytes before each block.
         magic: [u8; 4],
     },
-    /// The files hold no block of any chain known.
+    /// The files hold no block of any known chain.
     #[error(
-        "no block was found in {bytes} bytes of block files in {path}: they are empty, of an \
-         unknown chain, or obfuscated with a key that is not in xor.dat beside them; copy \
-         xor.dat together with the files"
+        "no block was found in {bytes} bytes of block files in {path}: the files are empty, of an unknown chain, \
+         or obfuscated with a key that is not in xor.dat next to them. Copy xor.dat together with the files"
     )]
     NoBlocks {
         /// The folder.
@@ -88,45 +87,44 @@ pub enum BlkError {
     },
 }
 
-/// What helps where something cannot be opened.
+/// Says how to fix a file that cannot be opened.
 pub(crate) fn to_be_read(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "run this as the user that the node runs as (sudo -u USER), or let this user read it (chmod)"
+            "run Apus as the node's user (sudo -u USER), or let this user read that file (chmod)"
         }
-        _ => "see that it may be read",
+        _ => "check the permissions",
     }
 }
 
 impl BlkError {
-    /// The folder of the block files could not be listed.
+    /// Reports that the folder of the block files could not be listed.
     pub(crate) fn listing(path: &Path, source: &io::Error) -> Self {
         Self::Open(format!(
-            "cannot list the block files in {}: {source}; give the `blocks` folder of a Bitcoin \
-             Core data directory; {}",
+            "cannot list the block files in {}: {source}. Give the `blocks` folder of a Bitcoin Core data \
+             directory, or {}",
             path.display(),
             to_be_read(source)
         ))
     }
 
-    /// Sorts out why a file that was listed could not be opened.
+    /// Reports why a listed file could not be opened.
     pub(crate) fn opening(path: &Path, source: &io::Error) -> Self {
         let name = path.display();
         match (source.kind(), std::fs::read_link(path)) {
             (io::ErrorKind::NotFound, Ok(target)) => Self::Open(format!(
-                "{name} is a link to {}, which is not there: mount the disk that it is on, or \
-                 restore it",
+                "{name} is a broken link to {}: mount the disk of the target, or restore the target",
                 target.display()
             )),
             (io::ErrorKind::NotFound, Err(_)) => Self::Changed(format!(
-                "{name} has vanished since the folder was listed: stop the node, or its pruning, \
-                 and start again"
+                "{name} vanished after Apus listed the folder: stop the node, or its pruning, then rerun the \
+                 command"
             )),
-            _ => Self::Open(format!("cannot open {name}: {source}; {}", to_be_read(source))),
+            _ => Self::Open(format!("cannot open {name}: {source}: {}", to_be_read(source))),
         }
     }
 
-    /// Sorts out why `offset..needed` of a file could not be read.
+    /// Reports why `offset..needed` of a file could not be read.
     pub(crate) fn reading(path: &Path, offset: u64, needed: u64, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::UnexpectedEof => Self::shortened(path, needed),
@@ -134,75 +132,75 @@ impl BlkError {
         }
     }
 
-    /// A file has no byte before `needed`.
+    /// Reports that a file ends before byte `needed`.
     pub(crate) fn shortened(path: &Path, needed: u64) -> Self {
         Self::Changed(format!(
-            "{} ends before byte {needed}: it was shortened, or the block's place is stale; stop \
-             the node that writes it and start again",
+            "{} ends before byte {needed}: the file was shortened, or the block's position is stale. Stop the node \
+             that writes the file, then rerun the command",
             path.display()
         ))
     }
 }
 
-/// Why the block index could not be read.
+/// The reason why a block index could not be read.
 ///
-/// None of these need stop a run: whatever the index would have said, the block files say too.
+/// None of these errors needs to stop a sync: the block files hold all the information of the index.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     /// There is no block index.
     #[error("there is no block index in {path}")]
     Missing {
-        /// Where it should be.
+        /// The expected folder.
         path: PathBuf,
     },
-    /// A file is there but cannot be opened.
-    #[error("cannot open {path}: {source}; {}", to_be_read(.source))]
+    /// A file exists but cannot be opened.
+    #[error("cannot open {path}: {source}: {}", to_be_read(.source))]
     Open {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file that belongs to the index is not there.
+    /// A file of the index is missing.
     #[error(
-        "{path} belongs to the block index but is not there: if a node is running on it, stop the \
-         node or try again"
+        "{path} belongs to the block index but is missing: if a node is running there, stop the node, then rerun \
+         the command"
     )]
     Vanished {
         /// The file.
         path: PathBuf,
     },
-    /// The system could not read.
-    #[error("cannot read {path} at byte {offset}: {source}; check the disk")]
+    /// The system failed to read.
+    #[error("cannot read {path} at byte {offset}: {source}. Check the disk")]
     Read {
         /// The file.
         path: PathBuf,
-        /// Where reading began.
+        /// The offset at which the read began.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file is damaged.
     #[error("{path} is damaged at byte {offset}: {what}")]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Where, as precisely as is known.
+        /// The offset, as precisely as known.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
-    /// An entry of the index is not what Core writes.
+    /// An entry of the index has a form that Core does not write.
     #[error(
-        "the entry of block {hash} in the block index {path} cannot be read: {what}; it may be of \
-         another version of Bitcoin Core"
+        "the block index {path}: the entry of block {hash} cannot be read: {what}. Another version of Bitcoin Core \
+         may have written the entry"
     )]
     Entry {
         /// The folder of the index.
         path: PathBuf,
-        /// The block that the key names.
+        /// The block in the entry's key.
         hash: BlockHash,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }
@@ -212,12 +210,12 @@ impl IndexError {
         Self::Corrupt { path: path.to_owned(), offset, what }
     }
 
-    /// Opens a file for reading, with its length.
+    /// Opens a file for reading; also returns its length.
     pub(crate) fn open(path: &Path) -> Result<(File, u64), Self> {
         let open = || {
-            // To open a pipe is to wait for who writes into it.
+            // Opening a pipe would block until it has a writer.
             if !fs::metadata(path)?.is_file() {
-                return Err(io::Error::other("it is no regular file"));
+                return Err(io::Error::other("it is not a regular file"));
             }
             let file = File::open(path)?;
             let length = file.metadata()?.len();
@@ -229,7 +227,7 @@ impl IndexError {
         })
     }
 
-    /// Fills `buffer` from `offset` on.
+    /// Reads from `offset` until `buffer` is full.
     pub(crate) fn read(
         path: &Path,
         file: &File,

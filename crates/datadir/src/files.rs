@@ -1,9 +1,8 @@
-//! [`BlockFiles`]: the `blkNNNNN.dat` files of one folder, and the key they are obfuscated with.
+//! [`BlockFiles`]: the `blkNNNNN.dat` files of one folder, and the key that obfuscates them.
 //!
-//! Files are opened for reading only, no lock is taken, and nothing is ever created beside them.
-//! The list is taken once: a file that goes away or shrinks afterwards ends in an error that says
-//! so. What the files hold is the business of [`scan`](BlockFiles::scan) and
-//! [`BlockReader`](crate::BlockReader).
+//! Apus opens these files only for reading, takes no lock and creates nothing next to them. It lists the
+//! folder once: a file that disappears or shrinks afterwards causes an error that says so.
+//! [`scan`](BlockFiles::scan) and [`BlockReader`](crate::BlockReader) handle the content of the files.
 
 #[cfg(test)]
 mod tests;
@@ -20,33 +19,33 @@ use std::path::{Path, PathBuf};
 /// Bytes before each block on disk: the network's magic and the size.
 pub(crate) const RECORD_HEAD: u64 = 8;
 
-/// Sizes that a record on disk may have (Core `validation.cpp`, `LoadExternalBlockFile`).
+/// The valid sizes of a record on disk (Core `validation.cpp`, `LoadExternalBlockFile`).
 pub(crate) const BLOCK_SIZES: core::ops::RangeInclusive<u32> = 80..=4_000_000;
 
-/// Where a block lies.
+/// Where a block is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockLocation {
-    /// Number of the block file.
+    /// The number of the block file.
     pub file: u32,
-    /// Offset of the block's first byte, after magic and size.
+    /// The offset of the block's first byte, after magic and size.
     pub offset: u64,
-    /// Length of the block in bytes.
+    /// The length of the block in bytes.
     pub size: u32,
 }
 
 impl BlockLocation {
-    /// First byte after the block.
+    /// The offset just after the block.
     pub const fn end(self) -> u64 {
         self.offset.saturating_add(self.size as u64)
     }
 }
 
-/// One `blkNNNNN.dat`.
+/// A block file, `blkNNNNN.dat`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockFile {
     /// The number in its name.
     pub number: u32,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its length in bytes when the folder was listed.
     pub length: u64,
@@ -57,7 +56,7 @@ impl BlockFile {
         File::open(&self.path).map_err(|error| BlkError::opening(&self.path, &error))
     }
 
-    /// Fills `buffer` from `offset` on, still obfuscated.
+    /// Reads bytes from `offset` on into `buffer`, still obfuscated.
     pub(crate) fn read(&self, file: &File, buffer: &mut [u8], offset: u64) -> Result<(), BlkError> {
         let needed = offset.saturating_add(buffer.len() as u64);
         file.read_exact_at(buffer, offset)
@@ -75,8 +74,8 @@ pub struct BlockFiles {
 }
 
 impl BlockFiles {
-    /// Lists the block files in `folder`, whose blocks begin with `magic`. Gaps in the numbering are
-    /// normal: a pruning node removes files from the front and between.
+    /// Lists the block files in `folder`, whose blocks begin with `magic`. Gaps in the numbering
+    /// are normal: a pruning node removes files from the front and in between.
     pub fn open(folder: impl Into<BlocksFolder>, magic: [u8; 4]) -> Result<Self, BlkError> {
         Self::open_in(folder.into(), magic)
     }
@@ -89,7 +88,7 @@ impl BlockFiles {
             let entry = entry.map_err(listing)?;
             let Some(number) = entry.file_name().to_str().and_then(file_number) else { continue };
             let path = entry.path();
-            // Follows links: people spread block files over disks.
+            // Metadata of the link's target: people spread block files over several disks with links.
             let meta = fs::metadata(&path).map_err(|error| BlkError::opening(&path, &error))?;
             if !meta.is_file() {
                 return Err(BlkError::Strange(format!(
@@ -113,17 +112,17 @@ impl BlockFiles {
         &self.files
     }
 
-    /// Their folder.
+    /// The folder of the files.
     pub fn dir(&self) -> &Path {
         &self.folder.files
     }
 
-    /// The file with this number, which need not be there.
+    /// The path of the file with this number, whether it exists or not.
     pub fn path(&self, number: u32) -> PathBuf {
         self.dir().join(file_name(number))
     }
 
-    /// The folder in which the index of them is, if there is one.
+    /// The folder with the index of these files, if any.
     pub fn home(&self) -> &Path {
         &self.folder.home
     }
@@ -133,36 +132,35 @@ impl BlockFiles {
         self.magic
     }
 
-    /// The key that the files are obfuscated with.
+    /// The key that obfuscates the files.
     pub fn obfuscation(&self) -> Obfuscation {
         self.obfuscation
     }
 
-    /// Length of all files together in bytes.
+    /// The total length of all files in bytes.
     pub fn bytes_total(&self) -> u64 {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.length))
     }
 
-    /// The file with this number, if it is there.
+    /// The file with this number, if it exists.
     pub fn get(&self, number: u32) -> Option<&BlockFile> {
         let at = self.files.binary_search_by_key(&number, |file| file.number).ok()?;
         Some(&self.files[at])
     }
 
-    /// The file with this number, wanted for the block at `offset`.
+    /// The file with this number; an error if it does not exist, although a block should be at `offset`.
     pub(crate) fn file(&self, number: u32, offset: u64) -> Result<&BlockFile, BlkError> {
         self.get(number).ok_or_else(|| {
             BlkError::Changed(format!(
-                "a block should lie in {} at byte {offset}, but that file was not there when the \
-                 folder was listed: it was pruned, or the block's place is stale: start the same \
-                 command again",
+                "a block should be in {} at byte {offset}, but that file was missing when Apus listed the folder: \
+                 the node pruned the file, or the block's position is stale. Rerun the same command",
                 self.path(number).display()
             ))
         })
     }
 
-    /// The block that begins at `offset` of file `number`, if a record of this chain is there:
-    /// finds the size that Core's block index leaves out.
+    /// Finds the size of the block at `offset` of file `number`, which Core's block index does not store.
+    /// Returns `None` unless a record of this chain is there.
     pub fn locate(&self, number: u32, offset: u64) -> Result<Option<BlockLocation>, BlkError> {
         let file = self.file(number, offset)?;
         let Some(start) = offset.checked_sub(RECORD_HEAD) else { return Ok(None) };
@@ -194,7 +192,7 @@ pub(crate) fn file_number(name: &str) -> Option<u32> {
 
 pub(crate) fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
     let length = match fs::metadata(path) {
-        // Nodes before version 28 wrote plain files and no key.
+        // Nodes before version 28 wrote plain files and no key file.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
             return Ok(Obfuscation::NONE);
         }
@@ -206,15 +204,15 @@ pub(crate) fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
     };
     key.map(Obfuscation::new).ok_or_else(|| {
         BlkError::Strange(format!(
-            "{} has {length} bytes where Bitcoin Core writes 8: without the key the block files \
-             beside it cannot be read; restore it from the node that wrote them",
+            "{} has {length} bytes where Bitcoin Core writes 8: without that key Apus cannot read the block files \
+             next to it. Restore the file from the node that wrote the blocks",
             path.display()
         ))
     })
 }
 
 impl BlockFiles {
-    /// The magic of the first file, where its first block is the one that all signets begin with.
+    /// The magic of the first file, if it begins with the genesis block shared by all signets.
     pub(crate) fn magic_of_signet(&self) -> Result<Option<[u8; 4]>, BlkError> {
         let mut head = [0; RECORD_HEAD as usize + HEADER_SIZE];
         let Some(file) = self.files.iter().find(|file| file.length >= head.len() as u64) else {
@@ -227,11 +225,11 @@ impl BlockFiles {
         Ok(is_signet.then_some([*m0, *m1, *m2, *m3]))
     }
 
-    /// Fails as a scan would where none of the files begins with a record of this chain, and no block is found in the
-    /// first one. Files without a byte say nothing.
+    /// Fails with the error of a scan if no file begins with a record of this chain and the first one
+    /// contains no block. Skips empty files.
     ///
     /// # Errors
-    /// As those of a scan.
+    /// The errors of a scan.
     pub fn expect_blocks(&self) -> Result<(), BlkError> {
         let mut filled = self.files().iter().filter(|file| file.length >= RECORD_HEAD).peekable();
         let Some(first) = filled.peek().map(|file| file.number) else { return Ok(()) };
@@ -248,10 +246,11 @@ impl BlockFiles {
 }
 
 impl BlockFiles {
-    /// Fails where a file begins as one that is not obfuscated, though there is a key: a scan would find nothing in it.
+    /// Fails if a file begins like a plain one although the folder has a key: a scan would find nothing in
+    /// that file.
     ///
     /// # Errors
-    /// [`BlkError::Plain`], and those of reading.
+    /// [`BlkError::Plain`], and read errors.
     pub fn expect_obfuscated(&self, number: u32) -> Result<(), BlkError> {
         let file = self.file(number, 0)?;
         if self.obfuscation.is_none() || file.length < RECORD_HEAD {
@@ -266,11 +265,11 @@ impl BlockFiles {
     }
 }
 
-/// The network of a folder's blocks, by the magic at the start of its first file that has any bytes. None
-/// where these are of no network that is known here.
+/// The network of a folder's blocks, from the magic at the start of its first file that is not
+/// empty. `None` if the network is unknown.
 ///
 /// # Errors
-/// As [`BlockFiles::open`]; and where that file cannot be read.
+/// Like [`BlockFiles::open`]; also if that file cannot be read.
 pub fn network_of(dir: &Path) -> Result<Option<Network>, BlkError> {
     let mut magic = [0; 4];
     let blocks = BlockFiles::open(dir, magic)?;
@@ -282,46 +281,46 @@ pub fn network_of(dir: &Path) -> Result<Option<Network>, BlkError> {
     Ok(Network::from_magic(magic))
 }
 
-/// The key of one folder of block files. All zeros means plain files.
+/// The obfuscation key of a folder of block files. All zeros means plain files.
 ///
 /// A byte at file offset `n` is XORed with `key[n % 8]` (Core `node/blockstorage.cpp` and
-/// `util/obfuscation.h`), so the same bytes look different at different offsets and the offset is
-/// always part of the call. This hides nothing; it keeps virus scanners away from users' disks.
+/// `util/obfuscation.h`), so the same bytes look different at different offsets and every call
+/// needs the offset. This is not encryption; it keeps virus scanners away from users' block files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Obfuscation {
     key: [u8; Self::KEY_SIZE],
 }
 
 impl Obfuscation {
-    /// Length of the key in bytes.
+    /// The length of the key in bytes.
     pub const KEY_SIZE: usize = 8;
 
-    /// Plain files.
+    /// The key of plain files.
     pub const NONE: Self = Self { key: [0; Self::KEY_SIZE] };
 
-    /// The key as it stands in `xor.dat`.
+    /// Makes a key from the bytes in `xor.dat`.
     pub const fn new(key: [u8; Self::KEY_SIZE]) -> Self {
         Self { key }
     }
 
-    /// The key as it stands in `xor.dat`.
+    /// The bytes of the key, as in `xor.dat`.
     pub const fn key(self) -> [u8; Self::KEY_SIZE] {
         self.key
     }
 
-    /// Whether applying it changes nothing.
+    /// Returns whether applying the key changes nothing.
     pub fn is_none(self) -> bool {
         self == Self::NONE
     }
 
-    /// The key as it meets a run of bytes that begins at `file_offset`.
+    /// The key rotated for bytes that begin at `file_offset`.
     #[inline]
     fn aligned(self, file_offset: u64) -> [u8; Self::KEY_SIZE] {
         let bits = 8 * (file_offset % Self::KEY_SIZE as u64) as u32;
         u64::from_le_bytes(self.key).rotate_right(bits).to_le_bytes()
     }
 
-    /// Obfuscates or de-obfuscates in place; `file_offset` is where `bytes` begin in their file.
+    /// Obfuscates or de-obfuscates in place; `bytes` begin at `file_offset` in their file.
     #[inline]
     pub fn apply(self, bytes: &mut [u8], file_offset: u64) {
         if self.is_none() {
@@ -339,7 +338,7 @@ impl Obfuscation {
         }
     }
 
-    /// The same as a copy.
+    /// Like [`apply`](Self::apply), but returns a copy.
     #[inline]
     pub(crate) fn applied<const N: usize>(self, bytes: &[u8; N], file_offset: u64) -> [u8; N] {
         let mut applied = *bytes;
@@ -347,8 +346,8 @@ impl Obfuscation {
         applied
     }
 
-    /// Length of `plain` without the bytes at its end that are zeros *on disk*, as in a
-    /// preallocated tail. `plain` is already de-obfuscated and begins at `file_offset`.
+    /// The length of `plain` without its final bytes that are zeros *on disk*, as in a preallocated
+    /// tail. `plain` is already de-obfuscated and begins at `file_offset`.
     pub(crate) fn trimmed_len(self, plain: &[u8], file_offset: u64) -> usize {
         let key = self.aligned(file_offset);
         let (words, rest) = plain.as_chunks::<{ Self::KEY_SIZE }>();

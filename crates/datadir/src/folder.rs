@@ -1,4 +1,4 @@
-//! [`BlocksFolder`]: where a node has its block files, and where the index of them.
+//! [`BlocksFolder`]: where a node keeps its block files and their index.
 
 use apus_chain::Network;
 use apus_storage::{create_file, open_to_lock};
@@ -9,13 +9,14 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
-/// Two folders, which are one unless the node runs with `-blocksdir`: Core then has block files, undo files and
-/// their key in `blocksdir`, and the index still in its data directory (Core `init.cpp`, `AppInitMain`).
+/// The folders of the block files and of the index. They are the same unless the node runs with `-blocksdir`:
+/// Core then keeps block files, undo files and their key in `blocksdir`, and the index in its data directory
+/// (Core `init.cpp`, `AppInitMain`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlocksFolder {
     /// The folder of `blk*.dat`, `rev*.dat` and `xor.dat`.
     pub files: PathBuf,
-    /// The folder in which `index` is.
+    /// The folder that contains `index`.
     pub home: PathBuf,
 }
 
@@ -25,7 +26,7 @@ impl BlocksFolder {
         self.home.join("index")
     }
 
-    /// Whether the index lies beside the files.
+    /// Returns whether the index is in the same folder as the files.
     pub fn is_one(&self) -> bool {
         self.files == self.home
     }
@@ -73,8 +74,8 @@ pub const LEVELDB_LOCK: &str = "LOCK";
 /// A lock on a folder, held until it is dropped.
 ///
 /// Core and LevelDB lock with `fcntl` (Core `util/fs.cpp`, `FileLock`): the lock belongs to the
-/// process, and closing any handle of the file gives it up. So this is for files that nothing else
-/// in the process opens.
+/// process, and closing any handle of the file releases it. So use this only for files that nothing
+/// else in the process opens.
 #[derive(Debug)]
 pub struct DatadirLock {
     _file: File,
@@ -89,19 +90,19 @@ pub enum LockError {
         /// The folder.
         folder: PathBuf,
     },
-    /// The system could not.
-    #[error("cannot lock {path}: {source}; see that the folder may be written to")]
+    /// The system failed to lock.
+    #[error("cannot lock {path}: {source}. Check that the folder is writable")]
     System {
         /// The lock file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl DatadirLock {
-    /// Locks `folder` by its file `name`, which is made if it is not there, as Core does. Then it
-    /// belongs to the folder's owner, who has to open it after us.
+    /// Locks `folder` through its file `name`. Creates a missing file, like Core, and gives it to the
+    /// folder's owner, who must be able to open it later.
     pub fn take(folder: &Path, name: &str) -> Result<Self, LockError> {
         let path = folder.join(name);
         let file = match open_to_lock(&path) {
@@ -119,22 +120,22 @@ impl DatadirLock {
     }
 }
 
-/// Makes a lock file for the owner of its folder.
+/// Creates a lock file that belongs to its folder's owner.
 fn make(folder: &Path, path: &Path) -> io::Result<File> {
     let file = match create_file(path) {
-        // Another process made it meanwhile.
+        // Another process has just created it.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             return open_to_lock(path);
         }
         other => other?,
     };
     let owner = folder.metadata()?;
-    // Only root gives files away; to others the file is their own, as any that they make.
+    // Only root can give files away; for others, the file is already their own.
     let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
     Ok(file)
 }
 
-/// Bytes that this user may still write to the file system that `path`, which exists, is on.
+/// Returns how many bytes this user can still write to the file system of `path`, which must exist.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(path)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_has_room_and_nowhere_has_none() {
+    fn free_space_is_measured_and_a_missing_path_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let free = free_bytes(folder.path()).unwrap();
         assert!((1 << 20..1 << 60).contains(&free), "{free}");

@@ -1,14 +1,15 @@
-//! A LevelDB read by other code than the one that writes it here.
+//! A second LevelDB reader, independent of the code that writes LevelDB here.
 //!
-//! What a writer and a reader that share code agree on can still be wrong, and only reading what was
-//! written shows a fault of the machine. So what is handed to a node is read back through this module, which knows nothing of
-//! [`leveldb`](crate::leveldb): it was made from LevelDB's documents and sources, and an invariant keeps the two
-//! apart. It is for a database at rest, takes no lock and writes nothing. Memory does not grow with the database, but for what its
-//! logs hold. Damage ends in an error, never in entries that are passed over.
+//! A writer and a reader that share code can agree and still be wrong, and only reading back written data
+//! reveals a hardware fault. So this module reads back everything that a node will use. It shares nothing
+//! with [`leveldb`](crate::leveldb): it was written from LevelDB's documents and sources, and an invariant
+//! keeps the two apart. It reads a database that no process is changing, takes no lock and writes nothing.
+//! Its memory does not grow with the database, except with the content of the logs. It ends with an error on
+//! damage, and never skips entries.
 //!
-//! It is read in two ways, since they take different paths through a table: [`DatabaseEntries`] go from the
-//! first key to the last, [`DatabaseLookUps`] ask for single ones as a node does, by separators, filters and
-//! restart points.
+//! It reads in two ways, because they take different paths through a table: [`DatabaseEntries`] reads from
+//! the first key to the last; [`DatabaseLookUps`] looks up single keys like a node, through separators,
+//! filters and restart points.
 
 mod layout;
 mod table;
@@ -21,28 +22,28 @@ use std::collections::{VecDeque, btree_map};
 use std::path::{Path, PathBuf};
 use table::{SortedTable, TableAnswer, TableWalk};
 
-/// Tables whose indexes and filters are kept between look-ups, a megabyte each.
+/// The number of tables whose indexes and filters stay in memory between look-ups, a megabyte each.
 const OPEN_TABLES: usize = 4;
 
 /// Why a database could not be read back.
 #[derive(Debug, thiserror::Error)]
 pub enum IndependentReadError {
-    /// A file of the database cannot be read or is not what it should be.
+    /// A file of the database cannot be read or is damaged.
     #[error("{path} cannot be read back at byte {offset}: {what}")]
     File {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
-    /// The folder has no whole database.
-    #[error("{path} is no database that can be opened: {what}")]
+    /// The folder has no complete database.
+    #[error("cannot open the database {path}: {what}")]
     Open {
         /// The folder.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }
@@ -52,23 +53,24 @@ fn fault(path: &Path, offset: impl TryInto<u64>, what: impl ToString) -> Indepen
     IndependentReadError::File { path: path.to_owned(), offset, what: what.to_string() }
 }
 
-/// Key and value.
+/// A key and its value.
 pub(crate) type Entry<'e> = (&'e [u8], &'e [u8]);
 
-/// The entries of a database, one at a time.
+/// The entries of a database, one by one.
 pub(crate) struct DatabaseEntries<'d> {
     dir: &'d Path,
-    /// The newest first.
+    /// The sources, the newest first.
     sources: Vec<EntrySource>,
-    /// The one that gave the last entry, and what key that was.
+    /// The source of the last entry, and its key.
     last: Option<usize>,
     key: Vec<u8>,
 }
 
-/// A user's key, how new this version of it is within its source, and the value, if it is no deletion.
+/// A user key, the rank of this version within its source (newer versions have higher numbers), and
+/// the value, unless it is a deletion.
 type EntryVersion<'s> = (&'s [u8], u64, Option<&'s [u8]>);
 
-/// What gives entries in order.
+/// A source of ordered entries.
 enum EntrySource {
     Memory {
         left: btree_map::IntoIter<Vec<u8>, Option<Vec<u8>>>,
@@ -81,7 +83,7 @@ enum EntrySource {
 }
 
 impl EntrySource {
-    /// Goes to the next entry.
+    /// Moves to the next entry.
     fn advance(&mut self, dir: &Path) -> Result<(), IndependentReadError> {
         match self {
             Self::Memory { left, at } => *at = left.next(),
@@ -99,7 +101,7 @@ impl EntrySource {
         Ok(())
     }
 
-    /// What it is at.
+    /// The current entry.
     fn entry(&self) -> Option<EntryVersion<'_>> {
         match self {
             Self::Memory { at, .. } => {
@@ -115,13 +117,13 @@ impl EntrySource {
 }
 
 impl<'d> DatabaseEntries<'d> {
-    /// Opens the database in the folder `dir`, at rest.
+    /// Opens the database in the folder `dir`, which no process may change.
     pub(crate) fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
         let DatabaseLayout { levels, memory } = DatabaseLayout::read(dir)?;
         let mut sources = vec![EntrySource::Memory { left: memory.into_iter(), at: None }];
         for (level, tables) in levels.into_iter().enumerate() {
             let tables = VecDeque::from(tables);
-            // On the first level any two may overlap.
+            // On level 0 any two tables may overlap.
             let parts = if level == 0 {
                 tables.into_iter().map(|it| [it].into()).collect()
             } else {
@@ -133,7 +135,7 @@ impl<'d> DatabaseEntries<'d> {
         Ok(Self { dir, sources, last: None, key: Vec::new() })
     }
 
-    /// The next one, in the order of the keys; nothing where there is none.
+    /// The next entry in key order; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Entry<'_>>, IndependentReadError> {
         let mut seen = self.last.is_some();
         loop {
@@ -142,7 +144,7 @@ impl<'d> DatabaseEntries<'d> {
             }
             let Some(at) = self.lowest() else { return Ok(None) };
             self.last = Some(at);
-            let (key, _, value) = self.sources[at].entry().expect("the lowest has one");
+            let (key, _, value) = self.sources[at].entry().expect("the lowest source has an entry");
             if seen && key == self.key {
                 continue;
             }
@@ -150,13 +152,13 @@ impl<'d> DatabaseEntries<'d> {
             self.key.clear();
             self.key.extend_from_slice(key);
             if value.is_some() {
-                let (_, _, value) = self.sources[at].entry().expect("as before");
+                let (_, _, value) = self.sources[at].entry().expect("the source has not moved");
                 return Ok(value.map(|value| (&self.key[..], value)));
             }
         }
     }
 
-    /// The source with the lowest key, and of several the one with the newest version of it.
+    /// The source with the lowest key. If several have it, the one with its newest version.
     fn lowest(&self) -> Option<usize> {
         let mut lowest: Option<(usize, &[u8], u64)> = None;
         for (at, source) in self.sources.iter().enumerate() {
@@ -174,21 +176,21 @@ impl<'d> DatabaseEntries<'d> {
     }
 }
 
-/// Single entries of a database, asked for by their keys.
+/// Looks up single entries of a database by key.
 pub(crate) struct DatabaseLookUps<'d> {
     dir: &'d Path,
     shape: DatabaseLayout,
-    /// The last that were asked, by number, the last one last.
+    /// The most recently used tables, by number, the last one most recent.
     open: VecDeque<(u64, SortedTable)>,
 }
 
 impl<'d> DatabaseLookUps<'d> {
-    /// Opens the database in the folder `dir`, at rest.
+    /// Opens the database in the folder `dir`, which no process may change.
     pub(crate) fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
         Ok(Self { dir, shape: DatabaseLayout::read(dir)?, open: VecDeque::new() })
     }
 
-    /// The value that a key has. Keys that follow each other are found fastest.
+    /// Looks up a key. Ascending order is fastest.
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, IndependentReadError> {
         let Self { dir, shape, open } = self;
         if let Some(value) = shape.memory.get(key) {
@@ -209,7 +211,7 @@ impl<'d> DatabaseLookUps<'d> {
     }
 }
 
-/// A table, kept for the next look-up.
+/// A table that stays open for the next look-up.
 fn table<'t>(
     dir: &Path,
     open: &'t mut VecDeque<(u64, SortedTable)>,
@@ -227,7 +229,7 @@ fn table<'t>(
     Ok(&open[open.len() - 1].1)
 }
 
-/// What is left to take. Every function gives nothing where that is too short.
+/// The unread bytes. Every function returns `None` if too few are left.
 #[derive(Clone, Copy)]
 struct ByteCursor<'b>(&'b [u8]);
 
@@ -246,7 +248,8 @@ impl<'b> ByteCursor<'b> {
         self.take(4).map(little)
     }
 
-    /// Seven bits in each byte, the lowest first; all but the last have the eighth bit.
+    /// Reads LevelDB's varint: seven bits per byte, the lowest first; all bytes but the last have the eighth
+    /// bit set.
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -263,19 +266,20 @@ impl<'b> ByteCursor<'b> {
         None
     }
 
-    /// A length, and as many bytes.
+    /// Reads a length, then that number of bytes.
     fn string(&mut self) -> Option<&'b [u8]> {
         let length = self.varint()?;
         self.take(length)
     }
 }
 
-/// The number in up to four bytes, the lowest first.
+/// Reads up to four bytes as a little-endian number.
 fn little(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte))
 }
 
-/// The checksum that is stored of bytes: CRC-32C, turned by fifteen bits, and a number added (LevelDB `util/crc32c.h`).
+/// The stored checksum of bytes: CRC-32C, rotated by fifteen bits, plus a constant (LevelDB
+/// `util/crc32c.h`).
 fn stored_sum(parts: [&[u8]; 2]) -> u32 {
     let sum = crc32c::crc32c_append(crc32c::crc32c(parts[0]), parts[1]);
     sum.rotate_right(15).wrapping_add(0xa282_ead8)

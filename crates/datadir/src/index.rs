@@ -1,10 +1,9 @@
-//! [`read_index`]: Core's block index, `blocks/index`, where every header a node knows is kept
-//! with the place of its block.
+//! [`read_index`]: reads Core's block index, `blocks/index`: every header that a node knows and the position
+//! of its block.
 //!
-//! A hint, never trusted: a node once wrote it, or another program did. Headers and blocks found
-//! through it must be checked like any others, and a place in it looked up with
-//! [`BlockFiles::locate`](crate::BlockFiles::locate). Nothing is written,
-//! no lock is taken.
+//! Apus uses it as a hint and never trusts it: a node or another program wrote it. Check headers and blocks
+//! found through it like any others, and look its positions up with
+//! [`BlockFiles::locate`](crate::BlockFiles::locate). Reading writes nothing and takes no lock.
 
 #[cfg(test)]
 mod tests;
@@ -19,31 +18,31 @@ use core::ops::ControlFlow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The entry has the place of a block (Core `chain.h`, `BLOCK_HAVE_DATA`).
+/// The entry has the position of a block (Core `chain.h`, `BLOCK_HAVE_DATA`).
 pub const STATUS_HAVE_DATA: u32 = 8;
-/// The entry has the place of undo data (Core `chain.h`, `BLOCK_HAVE_UNDO`).
+/// The entry has the position of undo data (Core `chain.h`, `BLOCK_HAVE_UNDO`).
 pub const STATUS_HAVE_UNDO: u32 = 16;
 /// The block, or one before it, was found invalid (Core `chain.h`, `BLOCK_FAILED_MASK`).
 pub const STATUS_FAILED: u32 = 32 | 64;
 
-/// The block was stored by a node that knows witnesses (Core `chain.h`, `BLOCK_OPT_WITNESS`). Core wants it from
-/// segwit's activation on and does not mind it before.
+/// A witness-aware node stored the block (Core `chain.h`, `BLOCK_OPT_WITNESS`). Core requires it
+/// from segwit's activation on and accepts it before.
 pub const STATUS_OPT_WITNESS: u32 = 128;
-/// A block below a snapshot that an earlier version began with, taken for valid (Core `chain.h`,
+/// A block below a snapshot that an earlier version of Core loaded, assumed valid (Core `chain.h`,
 /// `BLOCK_STATUS_RESERVED`).
 pub const STATUS_ASSUMED: u32 = 256;
 
-/// The header obeys all rules (Core `chain.h`, `BLOCK_VALID_TREE`).
+/// The header is valid (Core `chain.h`, `BLOCK_VALID_TREE`).
 pub const VALID_TREE: u32 = 2;
-/// All transactions were seen and are well-formed (Core `chain.h`, `BLOCK_VALID_TRANSACTIONS`). As far as Core
-/// goes with the genesis block, which it never connects.
+/// All transactions were seen and are well-formed (Core `chain.h`, `BLOCK_VALID_TRANSACTIONS`). The
+/// genesis block stays at this level, because Core never connects it.
 pub const VALID_TRANSACTIONS: u32 = 3;
 /// The block was connected (Core `chain.h`, `BLOCK_VALID_CHAIN`).
 pub const VALID_CHAIN: u32 = 4;
-/// The block was connected and its scripts were right, or assumed to be (Core `chain.h`,
+/// The block was connected and its scripts were valid, or assumed valid (Core `chain.h`,
 /// `BLOCK_VALID_SCRIPTS`).
 pub const VALID_SCRIPTS: u32 = 5;
-/// The bits of a status that say how far a block was validated (Core `chain.h`,
+/// The bits of a status that state how far a block was validated (Core `chain.h`,
 /// `BLOCK_VALID_MASK`).
 pub const VALID_MASK: u32 = 7;
 
@@ -51,43 +50,44 @@ pub const VALID_MASK: u32 = 7;
 const KEY_BLOCK: u8 = b'b';
 /// The first byte of the keys of flags (`DB_FLAG`).
 const KEY_FLAG: u8 = b'F';
-/// The key that is there while the index is made anew (`DB_REINDEX_FLAG`).
+/// The key that exists while a node rebuilds the index (`DB_REINDEX_FLAG`).
 const KEY_REINDEXING: u8 = b'R';
 /// The first byte of the keys of block files (`DB_BLOCK_FILES`).
 const KEY_FILE: u8 = b'f';
 /// The key of the last block file's number (`DB_LAST_BLOCK`).
 const KEY_LAST_FILE: u8 = b'l';
-/// The name of the flag of a node that has removed block files, with its length before it.
+/// The name of the flag of a node that has removed block files, prefixed with its length.
 const PRUNED: &[u8] = b"\x10prunedblockfiles";
 
-/// What the index says about one block.
+/// The index's facts about one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IndexEntry {
     /// The block's hash, according to the key.
     pub hash: BlockHash,
-    /// The header; of [a longer one](Header::is_extended) its first bytes, which do not lead to the hash.
+    /// The header; for [a longer one](Header::is_extended), its first bytes, which do not hash to
+    /// `hash`.
     pub header: [u8; 80],
-    /// Its height.
+    /// The block's height.
     pub height: u32,
-    /// How far it was validated and what is stored, as flags of Core's `BlockStatus`.
+    /// How far the block was validated and what is stored, as flags of Core's `BlockStatus`.
     pub status: u32,
-    /// How many transactions the block has; 0 if it never arrived.
+    /// The number of transactions in the block; 0 if it never arrived.
     pub tx_count: u32,
-    /// File number and offset of the block, if it is stored.
+    /// The file number and offset of the block, if it is stored.
     pub data: Option<(u32, u64)>,
-    /// File number and offset of its undo data, if they are stored.
+    /// The file number and offset of its undo data, if they are stored.
     pub undo: Option<(u32, u64)>,
 }
 
 impl IndexEntry {
-    /// How far the block was validated: [`VALID_SCRIPTS`] where it was connected.
+    /// How far the block was validated: [`VALID_SCRIPTS`] if it was connected.
     pub const fn validity(&self) -> u32 {
         self.status & VALID_MASK
     }
 }
 
-/// Reads the block index in the folder `index` of `blocksdir`, in the order of its keys: by hash,
-/// as good as random. `visit` may stop it.
+/// Reads the block index in the folder `index` of `blocksdir` in key order, by hash, so heights come in
+/// practically random order. `visit` may stop it.
 pub fn read_index(
     blocksdir: &Path,
     visit: &mut dyn FnMut(IndexEntry) -> ControlFlow<()>,
@@ -99,8 +99,9 @@ pub fn read_index(
     })
 }
 
-/// The same, and every checksum is compared, those too that only look-ups need. What the index says besides comes
-/// of the same look at it: a node at work may change all of it meanwhile.
+/// Like [`read_index`], but verifies every checksum, including checksums that only look-ups need.
+/// Also returns the rest of the index, from the same read, because a running node may change all of
+/// it meanwhile.
 pub fn read_whole_index(
     blocksdir: &Path,
     visit: &mut dyn FnMut(IndexEntry),
@@ -117,13 +118,13 @@ pub fn read_whole_index(
     Ok(rest)
 }
 
-/// Sees that the files of the block index in the folder `index` of `blocksdir` are there and fit together,
-/// without reading what is in its tables: in a second, whatever its size.
+/// Checks that the files of the block index in the folder `index` of `blocksdir` exist and fit
+/// together, without reading the content of its tables. Takes a second, regardless of its size.
 pub fn check_index_files(blocksdir: &Path) -> Result<(), IndexError> {
     leveldb::check_files(&blocksdir.join("index"))
 }
 
-/// The entry of a block; none where the key is that of something else.
+/// Parses a block's entry; `None` if the key is another kind of key.
 fn entry(dir: &Path, key: &[u8], value: &[u8]) -> Result<Option<IndexEntry>, IndexError> {
     let Some((&KEY_BLOCK, hash)) = key.split_first() else { return Ok(None) };
     let Ok(hash) = <[u8; 32]>::try_from(hash) else {
@@ -138,14 +139,14 @@ fn entry(dir: &Path, key: &[u8], value: &[u8]) -> Result<Option<IndexEntry>, Ind
     Ok(Some(entry))
 }
 
-/// What an index says beside its blocks.
+/// The contents of an index besides its blocks.
 #[derive(Debug, Clone, Default)]
 pub struct IndexRest {
-    /// About the node as a whole.
+    /// Flags of the whole node.
     pub flags: IndexFlags,
-    /// The number of the last block file; none where there is none, or it is no number.
+    /// The number of the last block file; `None` if it is missing or invalid.
     pub last_file: Option<u32>,
-    /// The records of block files, by number; none where a node could not read it.
+    /// The records of block files, by number; `None` for a record that a node could not read.
     pub files: BTreeMap<u32, Option<FileInfo>>,
 }
 
@@ -167,12 +168,12 @@ impl IndexRest {
     }
 }
 
-/// What an index says about the node as a whole (Core `node/blockstorage.cpp`, `BlockTreeDB`).
+/// An index's flags for the whole node (Core `node/blockstorage.cpp`, `BlockTreeDB`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IndexFlags {
     /// The node has removed block files.
     pub pruned: bool,
-    /// The node is in the middle of making the index anew.
+    /// The node is rebuilding the index.
     pub reindexing: bool,
 }
 
@@ -181,7 +182,7 @@ pub fn read_index_flags(blocksdir: &Path) -> Result<IndexFlags, IndexError> {
     let dir = blocksdir.join("index");
     let mut flags = IndexFlags::default();
     Database::open(&dir)?.for_each(&mut |key, value| {
-        // All flags come before the blocks.
+        // All flags sort before the blocks, so stop there.
         if key.first() == Some(&KEY_BLOCK) {
             return Ok(ControlFlow::Break(()));
         }
@@ -201,8 +202,8 @@ impl IndexFlags {
     }
 }
 
-/// Core `chain.h`, `CDiskBlockIndex`. The first number is the version of the node that wrote it,
-/// long without a meaning.
+/// Parses an entry (Core `chain.h`, `CDiskBlockIndex`). Its first number, the version of the node that wrote
+/// it, no longer has a meaning.
 fn parse(hash: BlockHash, value: &[u8]) -> Result<IndexEntry, ReadError> {
     let mut reader = Reader::new(value);
     let _version = reader.varint()?;
@@ -230,7 +231,7 @@ fn parse(hash: BlockHash, value: &[u8]) -> Result<IndexEntry, ReadError> {
     Ok(IndexEntry { hash, header, height, status, tx_count, data, undo })
 }
 
-/// A number of at most `limit`, which fits 32 bits.
+/// Reads a number of at most `limit`, which fits 32 bits.
 fn number(reader: &mut Reader<'_>, limit: u64) -> Result<u32, ReadError> {
     let offset = reader.position();
     let value = reader.varint()?;
@@ -241,30 +242,30 @@ fn number(reader: &mut Reader<'_>, limit: u64) -> Result<u32, ReadError> {
     })
 }
 
-/// What Core keeps of a block file and its undo file (`node/blockstorage.h`, `CBlockFileInfo`).
+/// Core's record of a block file and its undo file (`node/blockstorage.h`, `CBlockFileInfo`).
 ///
-/// A node appends by it: a size that is too small makes the node write over blocks that it has. Heights that are
-/// too narrow make a node that prunes remove blocks that it needs.
+/// A node relies on it: if a size is too small, the node overwrites blocks; if the height range is too
+/// narrow, a pruning node removes blocks that it needs.
 #[derive(Default, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileInfo {
-    /// How many blocks are in it.
+    /// The number of blocks in the file.
     pub blocks: u32,
     /// Bytes of the block file that are in use.
     pub size: u64,
     /// Bytes of the undo file that are in use.
     pub undo_size: u64,
-    /// The least height of a block.
+    /// The lowest height of a block.
     pub height_first: u32,
-    /// The greatest.
+    /// The highest height of a block.
     pub height_last: u32,
-    /// The least time of a header.
+    /// The earliest time of a header.
     pub time_first: u64,
-    /// The greatest.
+    /// The latest time of a header.
     pub time_last: u64,
 }
 
 impl FileInfo {
-    /// Adds a block, and no bytes (Core `CBlockFileInfo::AddBlock`).
+    /// Adds a block to the counts and ranges, but not its bytes (Core `CBlockFileInfo::AddBlock`).
     pub fn add(&mut self, height: u32, time: u32) {
         let time = u64::from(time);
         if self.blocks == 0 {
@@ -285,7 +286,7 @@ impl FileInfo {
         }
     }
 
-    /// None where a node would read nothing of it. What follows the numbers it passes over, too.
+    /// Parses a record; `None` if a node could not. Ignores extra bytes, like a node.
     fn read(value: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(value);
         let mut small = [0; 5];

@@ -1,22 +1,22 @@
-//! A LevelDB read without opening it as a database: [`Database`]; and a new one written from
-//! entries in order, with nothing to merge later: [`DatabaseWriter`].
+//! Reads a LevelDB database without opening it as a database ([`Database`]), and writes a new one from sorted
+//! entries ([`DatabaseWriter`]), which LevelDB need not merge later.
 //!
-//! Opening one the usual way takes its lock, replays its log into new tables and writes a new
-//! manifest. This reader opens files for reading, one block of a table at a time, and keeps in
-//! memory only what the log holds and the index of each table under the cursor. Every length is
-//! checked against its file before memory is taken for it, every checksum is verified, and damage
-//! ends in an error.
+//! Opening a database the usual way takes its lock, replays its log into new tables and writes a
+//! new manifest. This reader only opens files for reading, one block of a table at a time. In
+//! memory it keeps only what the log holds and the index of each table under the cursor. It checks
+//! every length against its file before it allocates memory, verifies every checksum, and ends with
+//! an error on damage.
 //!
-//! A node reads its database in two ways: it goes over all keys, and it looks single ones up. What is
-//! read here is what both give. Where they could differ, or LevelDB could take a file otherwise than it
-//! is taken here, the database is damaged, whatever its checksums say. `scripts/soak --kind leveldb`
-//! holds this against LevelDB itself.
+//! A node reads its database in two ways: it iterates over all keys, and it looks up single ones. This
+//! reader's result is the one that both ways return. If they could differ, or if LevelDB could read a file
+//! differently, the database counts as damaged, even if its checksums are right. `scripts/soak --kind
+//! leveldb` compares this reader with LevelDB itself.
 //!
-//! Both know LevelDB's bytewise key order and uncompressed tables, which is what Bitcoin Core
-//! writes, and only go from the first key to the last. Neither changes a database that exists.
+//! Reader and writer support LevelDB's bytewise key order and uncompressed tables, as used by Bitcoin Core,
+//! and only iterate from the first key to the last. Neither changes an existing database.
 //!
-//! A node at work may remove a table between the listing and the reading: that is reported as
-//! [`IndexError::Vanished`], and reading again from the start helps.
+//! A running node may remove a table between listing and reading. This causes [`IndexError::Vanished`];
+//! reading again from the start helps.
 
 mod block_writer;
 mod filter;
@@ -46,32 +46,32 @@ use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 use table::{TableCursor, TableFile};
 
-/// Called with every key and its value.
+/// Receives every key and its value.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, IndexError> + 'a;
 
-/// What a database consists of at the moment.
+/// A database's tables and logs at one moment.
 pub(crate) struct Database {
     dir: PathBuf,
     tables: Vec<LiveTable>,
     memory: LogMemory,
     last_sequence: u64,
-    /// Whether the blocks that only look-ups use are checked, too.
+    /// Whether to check the blocks that only look-ups use, too.
     filters: bool,
 }
 
-/// So often the list of files is read anew where a node at work changed it meanwhile.
+/// How often to list the files again if a running node changes them during the listing.
 const ATTEMPTS: u32 = 100;
 
-/// Kinds of entries, the low byte of a tag.
+/// The kinds of entries, in the low byte of a tag.
 const KIND_DELETE: u8 = 0;
 const KIND_PUT: u8 = 1;
 
 impl Database {
-    /// Reads the manifest and the logs in `dir`, and sees that the tables are there, whole by their
-    /// lengths and ends, and lie as LevelDB puts them.
+    /// Reads the manifest and the logs in `dir`. Checks that the tables exist, have the right lengths and
+    /// footers, and follow LevelDB's arrangement.
     ///
-    /// A node at work may turn a log into a table meanwhile: then neither would have what was in it, so
-    /// they are read until the manifest stays as it was.
+    /// A running node may turn a log into a table during the call, so that the log's entries would be found
+    /// in neither. So the call repeats until the manifest stays the same.
     pub(crate) fn open(dir: &Path) -> Result<Self, IndexError> {
         let mut manifest = DatabaseManifest::read(dir)?;
         for _ in 0..ATTEMPTS {
@@ -92,13 +92,13 @@ impl Database {
         Err(IndexError::Vanished { path: dir.to_owned() })
     }
 
-    /// Has the blocks of tables checked that only look-ups use.
+    /// Also checks the blocks of tables that only look-ups use.
     pub(crate) fn with_filters(self) -> Self {
         Self { filters: true, ..self }
     }
 
-    /// Visits every key once, in bytewise order, with its newest value. What was visited holds once this has
-    /// ended without an error.
+    /// Visits every key once, in bytewise order, with its newest value. The visited entries are
+    /// valid only once this has returned without an error.
     pub(crate) fn for_each(self, visit: &mut Visit<'_>) -> Result<(), IndexError> {
         let mut merge = Merge::new(self);
         let mut before = PreviousVersion::default();
@@ -117,8 +117,8 @@ impl Database {
     }
 }
 
-/// Sees that all is there that a database in `dir` says it has, and fits together, without reading what is
-/// in the tables: fast, whatever its size.
+/// Checks that all files listed by the database in `dir` exist and fit together, without reading the content
+/// of the tables: fast, regardless of its size.
 pub(crate) fn check_files(dir: &Path) -> Result<(), IndexError> {
     Database::open(dir).map(drop)
 }
@@ -130,15 +130,15 @@ struct KeyValue {
     value: Vec<u8>,
 }
 
-/// LevelDB's varint: groups of seven bits, least significant first.
+/// Reads LevelDB's varint: groups of seven bits, least significant first.
 fn varint(reader: &mut Reader<'_>) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let byte = reader.u8().ok()?;
         value |= u64::from(byte & 0x7f).checked_shl(shift)?;
         if byte & 0x80 == 0 {
-            // The tenth group has one bit left. LevelDB writes no group that adds nothing, and reads such
-            // numbers in more than one way.
+            // The tenth group has one bit left. LevelDB never writes superfluous groups, and its functions
+            // disagree about how to read them.
             let is_short = shift == 0 || byte != 0;
             return (is_short && (shift < 63 || byte <= 1)).then_some(value);
         }
@@ -155,67 +155,69 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A varint where LevelDB takes 32 bits of it, for a length.
+/// Reads a varint that LevelDB reads as 32 bits, for a length.
 fn varint32(reader: &mut Reader<'_>) -> Option<usize> {
     u32::try_from(varint(reader)?).ok()?.try_into().ok()
 }
 
-/// A length, then as many bytes.
+/// Reads a length, then that number of bytes.
 fn prefixed<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
     let length = varint32(reader)?;
     reader.take(length).ok()
 }
 
-/// The number in a file's name, which has digits alone.
+/// Parses the number in a file's name, which consists of digits only.
 fn number(digits: &str) -> Option<u64> {
     let are_digits = digits.bytes().all(|digit| digit.is_ascii_digit());
     digits.parse().ok().filter(|_| are_digits)
 }
 
-/// Checksum of `first` followed by `second`, masked.
+/// Computes the masked checksum of `first` followed by `second`.
 ///
 /// CRC-32C (Castagnoli), as LevelDB stores it: masked, so that a checksum of data that contains
-/// checksums stays sound.
+/// checksums stays reliable.
 pub(crate) fn masked_crc32c(first: &[u8], second: &[u8]) -> u32 {
     let sum = crc32c::crc32c_append(crc32c::crc32c(first), second);
     sum.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// No node has made so many files. LevelDB counts on from the last.
+/// The limit of file numbers: no node has created this many. LevelDB continues counting from the last.
 const FILE_NUMBER_MAX: u64 = 1 << 48;
 
-/// No node has written so often, and LevelDB needs room to go on counting: it has 56 bits.
+/// The limit of sequence numbers: no node has written this often, and LevelDB's 56 bits leave room to
+/// continue counting.
 const SEQUENCE_MAX: u64 = 1 << 55;
 
-/// In LevelDB's order: by the user's key, the newest version first.
+/// A key with its tag, in LevelDB's order: by user key, the newest version first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct InternalKey {
     user: Vec<u8>,
-    /// The sequence number, shifted by 8, and the kind of entry.
+    /// The sequence number, shifted left by 8, and the kind of entry.
     tag: Reverse<u64>,
 }
 
 impl InternalKey {
-    /// The key that is stored as `bytes`; `None` where they have no room for a tag.
+    /// Parses a stored key; `None` if it is too short for a tag.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (user, tag) = split(bytes)?;
         Some(Self { user: user.to_vec(), tag: Reverse(tag) })
     }
 
-    /// Becomes another, without new memory where its own suffices.
+    /// Changes the key, reusing its memory if that suffices.
     fn set(&mut self, user: &[u8], tag: u64) {
         self.user.clear();
         self.user.extend_from_slice(user);
         self.tag = Reverse(tag);
     }
 
-    /// Whether it stands before another.
+    /// Returns whether it sorts before another key.
     fn is_below(&self, user: &[u8], tag: u64) -> bool {
         (&self.user[..], self.tag) < (user, Reverse(tag))
     }
 
-    /// Whether it stands behind another. Of one sequence number there is one kind, whatever a separator says:
-    /// `rusty-leveldb` has a put there where the entry is a deletion, and all the same it is found.
+    /// Returns whether it sorts after a separator. Each sequence number has only one entry, so kinds do not
+    /// count: in a separator before a deletion, `rusty-leveldb` writes the kind of a put, and look-ups still
+    /// find the entry.
     fn is_behind(&self, separator: &Self) -> bool {
         (&self.user, Reverse(self.tag.0 >> 8)) > (&separator.user, Reverse(separator.tag.0 >> 8))
     }
@@ -225,18 +227,19 @@ impl InternalKey {
     }
 }
 
-/// The user's key, then the tag.
+/// Splits stored bytes into user key and tag.
 fn split(bytes: &[u8]) -> Option<(&[u8], u64)> {
     let (user, tag) = bytes.split_last_chunk()?;
     Some((user, u64::from_le_bytes(*tag)))
 }
 
-/// Whether a tag is of a put or a deletion that LevelDB sees when `last_sequence` is the last.
+/// Returns whether a tag belongs to a put or a deletion that LevelDB can see when `last_sequence` is its last
+/// sequence number.
 fn is_visible(tag: u64, last_sequence: u64) -> bool {
     matches!(tag as u8, KIND_PUT | KIND_DELETE) && tag >> 8 <= last_sequence
 }
 
-/// A version of a key. Of several the one with the smallest key comes first, of those of one key the newest.
+/// Merges the versions of all keys from all sources. Keys ascend; the newest version of a key comes first.
 struct Merge {
     dir: PathBuf,
     last_sequence: u64,
@@ -244,16 +247,16 @@ struct Merge {
     sources: Vec<MergeSource>,
     /// The next entry of each source.
     heads: BinaryHeap<Reverse<(InternalKey, usize)>>,
-    /// Their values, by source.
+    /// The values of these entries, by source.
     values: Vec<Vec<u8>>,
     /// The entry under the cursor, and its source.
     current: Option<(InternalKey, usize)>,
     scratch: KeyValue,
 }
 
-/// Something that gives entries in order.
+/// A source of ordered entries.
 struct MergeSource {
-    /// When a look-up comes to it.
+    /// The position of this source in the order of a look-up.
     place: usize,
     state: MergeInput,
 }
@@ -269,43 +272,42 @@ enum MergeInput {
 struct KeyVersion<'m> {
     key: &'m InternalKey,
     value: &'m [u8],
-    /// When a look-up comes to where it stands.
+    /// The position of its source in the order of a look-up.
     place: usize,
-    /// Which table or log it is from.
+    /// The table or log that contains it.
     source: usize,
 }
 
-/// The version before, and what matters of those of its key.
+/// The previous version, and the state of its key's versions.
 #[derive(Default)]
 struct PreviousVersion {
     key: InternalKey,
     place: usize,
     source: usize,
-    /// Whether the newest version of the key that stands in this place is a deletion.
+    /// Whether the newest version of the key at this place is a deletion.
     is_deleted_here: bool,
     is_there: bool,
 }
 
 impl PreviousVersion {
-    /// Whether the key had a newer version.
+    /// Returns whether this is a newer version of the same key.
     fn is_of(&self, key: &InternalKey) -> bool {
         self.is_there && self.key.user == key.user
     }
 
-    /// Why a look-up could find another version of a key than the newest, now or some day; `older` comes next.
+    /// Explains how a look-up could find an old version, now or later; `older` is the next version in order.
     fn conflict(&self, older: &KeyVersion<'_>) -> Option<&'static str> {
         if self.key.tag.0 >> 8 == older.key.tag.0 >> 8 {
-            return Some("a version of a key is there twice");
+            return Some("a version of a key exists twice");
         }
         if older.place < self.place {
             return Some("a look-up finds an old version of a key here, not the newest");
         }
-        // Merging the other table into a level below, Core's LevelDB looks for older versions there and not in the
-        // next table beside it, and takes the deletion for done.
-        let is_beside = older.place == self.place && older.source != self.source;
-        (is_beside && self.is_deleted_here).then_some(
-            "a deletion of a key stands in the table before, where LevelDB may forget it",
-        )
+        // When Core's LevelDB merges the other table into a lower level, it looks for older
+        // versions there but not in the neighbouring table, and drops the deletion.
+        let is_neighbour = older.place == self.place && older.source != self.source;
+        (is_neighbour && self.is_deleted_here)
+            .then_some("a deletion of a key is in the previous table, where LevelDB may forget it")
     }
 
     fn set(&mut self, version: &KeyVersion<'_>) {
@@ -327,7 +329,8 @@ impl Merge {
         let unread = |user: &[u8]| InternalKey { user: user.to_vec(), tag: Reverse(u64::MAX) };
         heads.push(Reverse((unread(&[]), 0)));
         for table in tables {
-            // Until its turn comes a table is only its smallest key, before all versions of it.
+            // An unopened table takes part with its smallest key, which sorts before all versions of that
+            // key.
             heads.push(Reverse((unread(&table.smallest.user), sources.len())));
             sources.push(MergeSource { place: table.place, state: MergeInput::Closed(table) });
         }
@@ -336,7 +339,7 @@ impl Merge {
         Self { dir, last_sequence, with_filters: filters, sources, heads, values, current, scratch }
     }
 
-    /// Moves to the next version; nothing behind the last.
+    /// Moves to the next version; `None` at the end.
     fn next(&mut self) -> Result<Option<KeyVersion<'_>>, IndexError> {
         if let Some((key, source)) = self.current.take() {
             self.advance(key, source)?;
@@ -360,7 +363,7 @@ impl Merge {
         }
     }
 
-    /// Where the version under the cursor stands.
+    /// The file of the version under the cursor.
     fn path(&self) -> &Path {
         let source = self.current.as_ref().and_then(|(_, source)| self.sources.get(*source));
         match source.map(|source| &source.state) {
@@ -369,7 +372,7 @@ impl Merge {
         }
     }
 
-    /// The next entry of a source becomes its head. The key that was it lends its memory.
+    /// Makes the next entry of a source its head. Reuses the previous key's memory.
     fn advance(&mut self, key: InternalKey, source: usize) -> Result<(), IndexError> {
         let Self { sources, heads, values, scratch, .. } = self;
         scratch.key = key;

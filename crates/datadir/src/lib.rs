@@ -1,8 +1,8 @@
 //! Bitcoin Core's files: block files, block index, chainstate, snapshots.
 //!
-//! What a node wrote is only read, never trusted, and locked only by order, so that a folder on a
-//! read-only disk or under a running node is as good as any other. What is written here is new and
-//! goes through [`Storage`](apus_storage::Storage).
+//! Apus only reads a node's files, never trusts them, and locks them only on request, so it accepts a folder
+//! on a read-only disk or of a running node as well. Files that it writes are new and go through
+//! [`Storage`](apus_storage::Storage).
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -23,7 +23,7 @@ mod store;
 mod tests;
 
 pub use blocks_read_back::{
-    BlocksReadBack, Holds, PartRead, PartReader, ReadBackError, SpentAt, WrittenBlocks,
+    BlocksReadBack, ExpectedFolder, PartRead, PartReader, ReadBackError, SpentAt, WrittenBlocks,
 };
 pub use error::{BlkError, IndexError};
 pub use files::{BlockFile, BlockFiles, BlockLocation, Obfuscation, network_of};

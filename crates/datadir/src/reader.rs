@@ -1,27 +1,27 @@
-//! [`BlockReader`]: many blocks off the disk, in the order in which they lie there.
+//! [`BlockReader`]: reads many blocks in disk order.
 //!
-//! Neighbours are read together, as much as the buffer takes, and the kernel is told about the
-//! next stretch before the current one is handed out, so that the disk works while the caller
-//! does. A reader holds one buffer and one open file; give every thread its own.
+//! It reads as many neighbours together as fit the buffer. Before it passes on a stretch, it announces the
+//! next one to the kernel, so that the disk works while the caller does. A reader holds one buffer and one
+//! open file; give each thread its own.
 //!
-//! Blocks are not looked into: what comes back is what lies at the given places.
+//! It does not check blocks: it returns the bytes at the given positions.
 
 use crate::error::BlkError;
 use crate::files::{BLOCK_SIZES, BlockFiles, BlockLocation};
 use core::ops::ControlFlow;
 use std::fs::File;
 
-/// Called with the caller's key, the block's place and its bytes.
+/// Receives the caller's key, the block's position and its bytes.
 pub type Each<'a> = dyn FnMut(u32, BlockLocation, &[u8]) -> ControlFlow<()> + 'a;
 
-/// Unwanted bytes between two blocks that are read rather than skipped: about what a disk delivers
-/// in the time that another request costs.
+/// The largest gap between two blocks that is read rather than skipped: about what a disk delivers
+/// in the time of another request.
 const GAP_BYTES_MAX: u64 = 128 << 10;
 
-/// Read with one call and de-obfuscated while it is in the second-level cache.
+/// The length of a read call. Its bytes are de-obfuscated while they are in the second-level cache.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Reads blocks by their places.
+/// Reads blocks by their positions.
 #[derive(Debug)]
 pub struct BlockReader<'a> {
     files: &'a BlockFiles,
@@ -31,7 +31,7 @@ pub struct BlockReader<'a> {
     open: Option<(u32, File)>,
 }
 
-/// Blocks that are read with one request: all in one file, one after the other.
+/// Blocks to read with one request: all in one file, in ascending order.
 struct ReadSpan<'w> {
     blocks: &'w [(u32, BlockLocation)],
     start: u64,
@@ -45,14 +45,14 @@ impl ReadSpan<'_> {
 }
 
 impl<'a> BlockReader<'a> {
-    /// A reader whose buffer has `buffer_bytes`. Only a block that is larger than that makes it
-    /// grow, to 4,000,000 bytes at most.
+    /// Creates a reader with a buffer of `buffer_bytes`. Only a larger block makes the buffer grow, to
+    /// 4,000,000 bytes at most.
     pub fn new(files: &'a BlockFiles, buffer_bytes: usize) -> Self {
         Self { files, buffer: Vec::new(), buffer_bytes, open: None }
     }
 
-    /// Sorts `wanted` by place and hands every block to `each`, until it breaks. The same place
-    /// may be wanted more than once.
+    /// Sorts `wanted` by position and passes every block to `each`, until `each` breaks. `wanted` may contain
+    /// the same position more than once.
     pub fn read(
         &mut self,
         wanted: &mut [(u32, BlockLocation)],
@@ -73,14 +73,14 @@ impl<'a> BlockReader<'a> {
         Ok(())
     }
 
-    /// Refuses a place that cannot be one before any memory is taken for it.
+    /// Refuses an impossible position before allocating memory for it.
     fn check(&self, location: BlockLocation) -> Result<(), BlkError> {
         let file = self.files.file(location.file, location.offset)?;
         if !BLOCK_SIZES.contains(&location.size) {
             let BlockLocation { offset, size, .. } = location;
             return Err(BlkError::Strange(format!(
-                "a block of {size} bytes is claimed in {} at byte {offset}; a block has 80 to \
-                 4000000: the place is wrong, or the file changed: start the same command again",
+                "a block of {size} bytes is stated in {} at byte {offset}; a block has 80 to 4000000. The position \
+                 is wrong, or the file changed: rerun the same command",
                 file.path.display()
             )));
         }
@@ -90,7 +90,7 @@ impl<'a> BlockReader<'a> {
         Ok(())
     }
 
-    /// Splits off what fits into the buffer, but one block at least.
+    /// Splits off as many blocks as fit the buffer, but at least one.
     fn next_stretch<'w>(
         &self,
         wanted: &'w [(u32, BlockLocation)],
@@ -125,7 +125,7 @@ impl<'a> BlockReader<'a> {
             Some((open, handle)) if open == number => handle,
             _ => file.open()?,
         };
-        // No more than the buffer was to have, or the one block needs: see `next_stretch`.
+        // At most the buffer's size or the size of one block: see `next_stretch`.
         let length = (current.end - current.start) as usize;
         if self.buffer.len() < length {
             self.buffer = vec![0; length.max(self.buffer_bytes)];
@@ -137,7 +137,7 @@ impl<'a> BlockReader<'a> {
         }
         self.open = match next {
             Some(next) if next.file() == number => Some((number, handle)),
-            // A file that cannot be opened is reported when its turn comes.
+            // If the file cannot be opened, reading it reports the error later.
             Some(next) => {
                 let file = self.files.file(next.file(), next.start)?;
                 file.open().ok().map(|handle| (next.file(), handle))
@@ -159,13 +159,13 @@ impl<'a> BlockReader<'a> {
     }
 }
 
-/// Asks the kernel to start reading `start..end`. Only a wish: whatever it answers, the read that
-/// follows is correct.
+/// Asks the kernel to start reading `start..end`. Only a hint: the read that follows is correct
+/// regardless of the result.
 #[cfg(target_os = "linux")]
 fn announce(file: &File, start: u64, end: u64) {
     use core::num::NonZeroU64;
     use rustix::fs::{Advice, fadvise};
-    // Linux cuts each wish to what the disk takes in one request, often far less than a stretch.
+    // Linux limits each request to the size that the disk takes at once, often far less than a stretch.
     const SLICE: u64 = 128 << 10;
     let mut at = start;
     while at < end {
@@ -177,7 +177,7 @@ fn announce(file: &File, start: u64, end: u64) {
     }
 }
 
-/// Other systems go by their own readahead.
+/// Other systems use their own readahead.
 #[cfg(not(target_os = "linux"))]
 fn announce(_: &File, _: u64, _: u64) {}
 

@@ -1,9 +1,9 @@
 //! [`UndoFiles`]: the undo data in the `revNNNNN.dat` files of a `blocks` folder.
 //!
-//! A record is magic, size, undo data, checksum (Core `node/blockstorage.cpp`, `WriteBlockUndo`),
-//! and lies in the file with the number of its block's. Where in it, the block index tells, or a search.
-//! The checksum covers the hash of the block before, so data of another block is
-//! noticed. What the data mean is not looked at.
+//! A record consists of magic, size, undo data and checksum (Core `node/blockstorage.cpp`, `WriteBlockUndo`).
+//! It is in the undo file with the same number as its block's file. The block index has its offset; without
+//! an index, a search finds it. The checksum covers the hash of the previous block, so undo data of another
+//! block is noticed. The content of the undo data is not checked.
 
 #[cfg(test)]
 mod tests;
@@ -17,54 +17,54 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes behind the undo data: their checksum.
+/// The length of the checksum after the undo data.
 pub(crate) const CHECKSUM: u64 = 32;
 
-/// Why undo data could not be read. Offsets are those of the data, behind magic and size.
+/// Why undo data could not be read. Offsets point to the data, after magic and size.
 #[derive(Debug, thiserror::Error)]
 pub enum RevError {
-    /// The key beside the files could not be read.
+    /// The key of the files could not be read.
     #[error(transparent)]
     Key(#[from] BlkError),
-    /// A file is not there, or cannot be opened.
+    /// A file is missing, or cannot be opened.
     #[error(
-        "cannot open {path}, which should hold undo data at byte {offset}: {source}; it was \
-         pruned, or may not be read"
+        "cannot open {path}, which should hold undo data at byte {offset}: {source}. The node pruned the file, or \
+         this user may not read it"
     )]
     Open {
         /// The file.
         path: PathBuf,
-        /// Where the data should begin.
+        /// The offset at which the data should begin.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system could not read.
-    #[error("cannot read {path} at byte {offset}: {source}; check the disk")]
+    /// The system failed to read.
+    #[error("cannot read {path} at byte {offset}: {source}. Check the disk")]
     Read {
         /// The file.
         path: PathBuf,
-        /// Where the data begin.
+        /// The offset at which the data begin.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What lies there is no undo data of that block.
+    /// The bytes at this offset are not undo data of that block.
     #[error(
-        "{path} is damaged at byte {offset}, or undo data never were there: {what}; the blocks can \
-         be connected again without them"
+        "{path} is damaged at byte {offset}, or never held undo data there: {what}. Apus can connect the blocks \
+         without undo data"
     )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where the data should begin.
+        /// The offset at which the data should begin.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }
 
-/// The undo files of one folder, one of them open.
+/// The undo files of one folder, at most one of them open.
 #[derive(Debug)]
 pub struct UndoFiles {
     dir: PathBuf,
@@ -75,15 +75,15 @@ pub struct UndoFiles {
 }
 
 impl UndoFiles {
-    /// The undo files in `dir`, whose records begin with `magic`. Looks at `xor.dat` alone.
+    /// Opens the undo files in `dir`, whose records begin with `magic`. Reads only `xor.dat`.
     pub fn open(dir: &Path, magic: [u8; 4]) -> Result<Self, RevError> {
         let obfuscation = read_key(&dir.join("xor.dat"))?;
         Ok(Self { dir: dir.to_owned(), magic, obfuscation, open: None })
     }
 
-    /// The undo data at byte `offset` of file number `file` as they lie there, for
-    /// [`BlockUndo`](apus_chain::BlockUndo) to read. `prev` is the block before the one that they
-    /// are of. No more memory is taken than the file is long.
+    /// Reads the raw undo data at byte `offset` of file number `file`, for
+    /// [`BlockUndo`](apus_chain::BlockUndo) to parse. `prev` is the block before the one that the
+    /// data belong to. Takes no more memory than the file is long.
     pub fn read(&mut self, file: u32, offset: u64, prev: &BlockHash) -> Result<Vec<u8>, RevError> {
         let (path, handle) = match self.open.take() {
             Some((open, path, handle)) if open == file => (path, handle),
@@ -94,15 +94,15 @@ impl UndoFiles {
         undo
     }
 
-    /// Where the record of the undo data at byte `offset` of a file ends, by its size; none where no record lies
-    /// there.
+    /// Computes the end of the record whose undo data begin at byte `offset` of a file; `None` if no record
+    /// is there.
     pub fn end(&self, file: u32, offset: u64) -> Option<u64> {
         let (_, handle) = self.open_file(file, offset).ok()?;
         let size = self.record_size(&handle, offset).ok()??;
         Some(offset + u64::from(size) + CHECKSUM)
     }
 
-    /// The size in the record whose data begin at `offset`; none where there is no record.
+    /// Reads the size in the record whose data begin at `offset`; `None` if no record is there.
     fn record_size(&self, file: &File, offset: u64) -> io::Result<Option<u32>> {
         let Some(start) = offset.checked_sub(RECORD_HEAD) else { return Ok(None) };
         let mut head = [0; RECORD_HEAD as usize];
@@ -112,7 +112,7 @@ impl UndoFiles {
         Ok(([m0, m1, m2, m3] == self.magic).then_some(u32::from_le_bytes(size)))
     }
 
-    /// Length of a file; none where it is not there.
+    /// The length of a file; `None` if it does not exist.
     pub fn length(&self, file: u32) -> Option<u64> {
         Some(std::fs::metadata(self.dir.join(file_name(file))).ok()?.len())
     }
@@ -134,10 +134,12 @@ impl UndoFiles {
     ) -> Result<Vec<u8>, RevError> {
         let damaged = |what: String| RevError::Damaged { path: path.to_owned(), offset, what };
         let reading = |source| RevError::Read { path: path.to_owned(), offset, source };
-        // Asked each time: the file of a node at work grows.
+        // Queried each time: a running node's file grows.
         let length = handle.metadata().map_err(reading)?.len();
         if !(RECORD_HEAD..=length).contains(&offset) {
-            return Err(damaged(format!("no record can lie there in a file of {length} bytes")));
+            return Err(damaged(format!(
+                "a file of {length} bytes has no room for a record there"
+            )));
         }
         let Some(size) = self.record_size(handle, offset).map_err(reading)? else {
             return Err(damaged("there is no record".to_owned()));
@@ -146,7 +148,7 @@ impl UndoFiles {
         if whole > length - offset {
             let left = length - offset;
             return Err(damaged(format!(
-                "{size} bytes are claimed and a checksum, {left} are left"
+                "the record claims {size} bytes and a checksum, but {left} bytes are left"
             )));
         }
         let mut undo = vec![0; whole as usize];
@@ -154,34 +156,34 @@ impl UndoFiles {
         self.obfuscation.apply(&mut undo, offset);
         let sum = undo.split_off(size as usize);
         if sum != undo_checksum(prev, &undo) {
-            return Err(damaged(format!("the checksum is of other data than behind block {prev}")));
+            return Err(damaged(format!("the checksum does not match data after block {prev}")));
         }
         Ok(undo)
     }
 }
 
-/// Name of an undo file (Core `flatfile.cpp`).
+/// The name of an undo file (Core `flatfile.cpp`).
 pub(crate) fn file_name(number: u32) -> String {
     format!("rev{number:05}.dat")
 }
 
-/// The number in a name that Core would give to an undo file.
+/// Parses the number in a name that Core would give to an undo file.
 pub(crate) fn file_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("rev")?.strip_suffix(".dat")?.parse().ok()?;
     (file_name(number) == name).then_some(number)
 }
 
-/// How much is read at once to find where a record begins.
+/// The number of bytes read at once when searching for the start of a record.
 const CHUNK: usize = 256 << 10;
 
-/// A search ends when it has hashed so many times the bytes of its file, whatever lies there. Some 30 blocks
-/// beside the chain in a file of 120,000 small ones take 20.
+/// A search stops after hashing this many times the length of its file, whatever the content. About 30
+/// off-chain blocks in a file of 120,000 small ones take 20 times its length.
 const HASHED_MAX: u64 = 64;
 
 impl UndoFiles {
-    /// The undo data in file `number` of blocks that come after `prevs`, in the order in which they lie: which
-    /// of `prevs`, and where, as [`read`](Self::read) takes it. It is quick if the blocks come by ascending height. A
-    /// search that is told to `halt` has not gone through all of the file.
+    /// Searches file `number` for the undo data of blocks that come after `prevs`. Returns, in disk order,
+    /// the index in `prevs` and the offset that [`read`](Self::read) expects. The search is fast if the
+    /// blocks are in ascending order of height. If `halt` is set, it stops before the end of the file.
     pub fn find(
         &self,
         number: u32,
@@ -217,16 +219,17 @@ impl UndoFiles {
 
 /// A search through one file.
 ///
-/// Where in a file the undo data of blocks lie, as the file alone tells.
+/// Finds the undo data of blocks in a file, without the block index.
 ///
-/// A record does not say which block it is of, but its checksum covers the hash of the block before. A node
-/// writes undo data as it connects blocks, so the records of a file come nearly in the order of heights:
-/// each is held against the block after the last one found, then against those next to it, ever farther
-/// away. A record of none of them is passed. Where the size in such a record leads to no other, the bytes
-/// behind its magic are searched, so that damage costs the record that it is in and not those behind it.
+/// A record does not name its block, but its checksum covers the hash of the previous block. A node writes
+/// undo data as it connects blocks, so the records of a file are nearly in order of height: the search tries
+/// each record against the block after the last one found, then against the neighbours of that block, at
+/// growing distances. It skips a record that matches none of them. If the size in such a record does not lead
+/// to another record, it searches the bytes after the record's magic, so that damage costs only the damaged
+/// record.
 ///
-/// Blocks that follow the same one cannot be told apart by checksums: where one of them is beside the chain,
-/// the records of both are found for the other. What the data say is not looked at.
+/// Checksums cannot distinguish blocks with the same previous block: if one of them is off the chain, the
+/// search attributes both records to the other. It does not check the content of the data.
 struct UndoFileSearch<'a> {
     path: PathBuf,
     file: File,
@@ -237,22 +240,22 @@ struct UndoFileSearch<'a> {
     found: Vec<(usize, u64)>,
     /// The block after the last one found.
     expected: usize,
-    /// Bytes that may still be hashed.
+    /// How many more bytes may be hashed.
     hashable: u64,
-    /// What was read last to find a record's start, and from where on.
+    /// The bytes last read to find a record's start, and their offset.
     chunk: (u64, Vec<u8>),
-    /// Undo data and their checksum.
+    /// A record's undo data and checksum.
     record: Vec<u8>,
 }
 
 impl UndoFileSearch<'_> {
-    /// Fills `buffer` from `offset` on, which must be in the file.
+    /// Reads into `buffer` from `offset` on; the file must be long enough.
     fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<(), RevError> {
         let reading = |source| RevError::Read { path: self.path.clone(), offset, source };
         self.file.read_exact_at(buffer, offset).map_err(reading)
     }
 
-    /// Where magic lies at `at` or behind it.
+    /// Finds the next magic, at `at` or after it.
     fn next_magic(&mut self, mut at: u64) -> Result<Option<u64>, RevError> {
         loop {
             let (start, bytes) = &self.chunk;
@@ -262,7 +265,7 @@ impl UndoFileSearch<'_> {
             if let Some(found) = found {
                 return Ok(Some(at + found as u64));
             }
-            // The last bytes may be the first of one.
+            // The last bytes may be the beginning of a magic: read them again.
             at += seen.len().saturating_sub(self.magic.len() - 1) as u64;
             let left = self.length.saturating_sub(at);
             if left < RECORD_HEAD + CHECKSUM {
@@ -276,7 +279,7 @@ impl UndoFileSearch<'_> {
         }
     }
 
-    /// Finds out which block the record at `start` is of. Gives where to go on.
+    /// Identifies the block of the record at `start`. Returns the offset at which to continue.
     fn take(&mut self, start: u64) -> Result<u64, RevError> {
         let offset = start + RECORD_HEAD;
         let Some(room) = self.length.checked_sub(offset) else { return Ok(self.length) };
@@ -302,7 +305,7 @@ impl UndoFileSearch<'_> {
         Ok(if found.is_some() || self.ends_a_record(end)? { end } else { start + 1 })
     }
 
-    /// The block that a record is of, by its place in `prevs`.
+    /// Finds the block that a record belongs to; returns its index in `prevs`.
     fn block_of(&mut self, record: &[u8]) -> Option<usize> {
         let (undo, sum) = record.split_last_chunk::<{ CHECKSUM as usize }>()?;
         let cost = record.len() as u64 + size_of::<BlockHash>() as u64;
@@ -326,7 +329,7 @@ impl UndoFileSearch<'_> {
         }
     }
 
-    /// Whether a record may end at `end`: another begins there, or nothing but preallocated space is left.
+    /// Returns whether a record may end at `end`: the next record, or only preallocated space, must follow.
     fn ends_a_record(&self, end: u64) -> Result<bool, RevError> {
         if end + self.magic.len() as u64 > self.length {
             return Ok(end == self.length);
@@ -337,7 +340,7 @@ impl UndoFileSearch<'_> {
     }
 }
 
-/// Whether a folder has the undo file of a number.
+/// Returns whether a folder has the undo file with this number.
 pub fn has_undo_file(dir: &Path, number: u32) -> bool {
     dir.join(file_name(number)).is_file()
 }

@@ -1,12 +1,12 @@
-//! Finding every block in the files without reading the blocks.
+//! Finds every block in the files without reading the blocks.
 //!
-//! A scan hops from record to record, as Core does when it reindexes (`validation.cpp`,
-//! `LoadExternalBlockFile`): 8 bytes of magic and size, 80 of header, on to the next. It believes
-//! a size only if another record or the end of the file comes right after. Otherwise the block itself is asked how long it is (see `extent`), and
-//! where it gives no answer the bytes behind its magic are searched for further records, so that
-//! one flipped bit costs one block and not those behind it.
+//! A scan goes from record to record, like Core's reindex (`validation.cpp`, `LoadExternalBlockFile`): it
+//! reads 8 bytes of magic and size and 80 of header, then skips to the next record. It trusts a size only if
+//! another record or the end of the file follows directly. Otherwise it computes the real length from the
+//! block's outline (see `block_len`). If that fails too, it searches the bytes after the magic for further
+//! records, so that one flipped bit costs one block and not the blocks after it.
 //!
-//! Blocks are neither checked nor told apart: the same block is reported wherever it lies.
+//! It does not check blocks or remove duplicates: it reports the same block at each of its positions.
 
 #[cfg(test)]
 mod tests;
@@ -17,33 +17,33 @@ use apus_chain::{Network, ReadError, Reader};
 use core::ops::ControlFlow;
 use std::fs::File;
 
-/// Called with each header and the place of its block, in disk order within a file.
+/// Receives each header and the position of its block, in disk order within a file.
 pub type Visit<'a> = dyn FnMut(&[u8; HEADER], BlockLocation) -> ControlFlow<()> + 'a;
 
-/// Magic, size and header: what is read of a record.
+/// The number of bytes read of each record: magic, size and header.
 const RECORD_PROBE: usize = RECORD_HEAD as usize + HEADER;
 
-/// After blocks below this size the next records are read together: a page holds several.
+/// After a block smaller than this, the next records are read together: a page holds several.
 const SMALL_BLOCK: u32 = 8 << 10;
 
-/// How much is read at once among small blocks and when searching.
+/// The number of bytes read at once among small blocks and when searching.
 const CHUNK: usize = 256 << 10;
 
-/// So many zeros at the end of a file's last record make it doubtful.
+/// A file's last record is doubtful if it ends in at least this many zeros.
 const ZEROS_DOUBTFUL: usize = 64;
 
-/// More zeros than this at the end of a block are odd: four are a lock time.
+/// More zeros than this at the end of a block are suspicious: a lock time has four bytes.
 const ZEROS_ODD: usize = 16;
 
-/// How much is read at once to follow the outlines of doubtful blocks.
+/// The number of bytes read at once to follow the outlines of doubtful blocks.
 const SPAN: usize = 2 * *BLOCK_SIZES.end() as usize;
 
-/// Records of other networks, with none of this one, after which a scan gives up early.
+/// The number of other networks' records, without any of this chain, after which a scan gives up.
 const FOREIGN_ENOUGH: u64 = 1_000;
 
 impl BlockFiles {
-    /// Reports every block of this chain. Fails with [`BlkError::WrongChain`] or
-    /// [`BlkError::NoBlocks`] if there is none; damage is no failure, see [`ScanSummary`].
+    /// Reports every block of this chain. Fails with [`BlkError::WrongChain`] or [`BlkError::NoBlocks`] if
+    /// the files contain none. Damage is not a failure, see [`ScanSummary`].
     pub fn scan(&self, visit: &mut Visit<'_>) -> Result<ScanSummary, BlkError> {
         let mut summary = ScanSummary::default();
         for file in self.files() {
@@ -58,11 +58,11 @@ impl BlockFiles {
         Ok(summary)
     }
 
-    /// Scans one file, so that threads can share the files out. No block is no failure here: ask
-    /// [`ScanSummary::verdict`] when all summaries are merged.
+    /// Scans one file, so that threads can divide the files. Finding no block is not a failure
+    /// here: call [`ScanSummary::verdict`] once all summaries are merged.
     pub fn scan_file(&self, number: u32, visit: &mut Visit<'_>) -> Result<ScanSummary, BlkError> {
         let mut summary = ScanSummary::default();
-        // Stopped or not, the summary is of what was seen.
+        // The summary covers the scanned part, even if the scan was stopped.
         let _ = self.scan_into(self.file(number, 0)?, visit, &mut summary)?;
         Ok(summary)
     }
@@ -82,8 +82,7 @@ impl BlockFiles {
             heads: window(),
             probe: window(),
             spans: window(),
-            // Following outlines costs this many bytes of work in a file at most, whatever a
-            // hostile file makes of it.
+            // Limits the bytes examined for outlines in one file, however hostile it is.
             outline_budget: file.length.saturating_mul(4) + SPAN as u64,
             gap: None,
             summary,
@@ -92,45 +91,45 @@ impl BlockFiles {
     }
 }
 
-/// Bytes passed since the last record.
+/// The bytes since the last record.
 struct ScanGap {
     start: u64,
-    /// First byte after the last one that is not zero on disk.
+    /// The byte after the last one that is not zero on disk.
     used_end: u64,
-    /// The first record in it whose block is not all there.
+    /// The first record in the gap that has an incomplete block.
     torn: Option<BlockLocation>,
 }
 
-/// What lies at an offset.
+/// The finding at an offset.
 enum ScanHit {
     /// A block of this chain.
     Record([u8; HEADER], BlockLocation),
-    /// A record of another network and its end.
+    /// A record of another network, and its end.
     Foreign(Network, u64),
-    /// The head of a record of this chain whose block is not all there.
+    /// The head of a record of this chain with an incomplete block.
     Broken(BlockLocation),
     Nothing,
 }
 
-/// What comes after a record.
+/// What follows a record.
 enum RecordEnd {
     Record,
-    /// The end of the file, to the byte.
+    /// Exactly the end of the file.
     End,
     /// Zeros on disk, as in preallocated space.
     Zeros,
-    /// Anything else, or fewer bytes than claimed.
+    /// Anything else, or fewer bytes than stated.
     Other,
 }
 
 struct FileScan<'a> {
     files: &'a BlockFiles,
     file: &'a BlockFile,
-    /// Records one after the other, and the chunks of a search.
+    /// Reads consecutive records, and the chunks of a search.
     heads: FileWindow<'a>,
-    /// Looks elsewhere without losing what `heads` holds.
+    /// Reads at other offsets without losing the content of `heads`.
     probe: FileWindow<'a>,
-    /// Whole doubtful blocks.
+    /// Reads whole doubtful blocks.
     spans: FileWindow<'a>,
     outline_budget: u64,
     gap: Option<ScanGap>,
@@ -188,7 +187,7 @@ impl FileScan<'_> {
         }
     }
 
-    /// What lies at `at`.
+    /// Examines the bytes at `at`.
     fn look(&mut self, at: u64) -> Result<ScanHit, BlkError> {
         let head = self.heads.at_least(at, RECORD_PROBE, RECORD_PROBE)?;
         let Some((&[m0, m1, m2, m3, s0, s1, s2, s3], rest)) = head.split_first_chunk() else {
@@ -203,7 +202,7 @@ impl FileScan<'_> {
         let location = BlockLocation { file: self.file.number, offset: at + RECORD_HEAD, size };
         if magic == self.files.magic() {
             let Some(header) = header else { return Ok(ScanHit::Broken(location)) };
-            return Ok(match self.judge(location)? {
+            return Ok(match self.resolve(location)? {
                 Some(location) => ScanHit::Record(header, location),
                 None => ScanHit::Broken(location),
             });
@@ -216,13 +215,14 @@ impl FileScan<'_> {
         }
     }
 
-    /// What comes after a record of the network with this magic.
+    /// Examines what follows a record of the network with this magic.
     fn after(&mut self, location: BlockLocation, magic: [u8; 4]) -> Result<RecordEnd, BlkError> {
         let end = location.end();
         if end >= self.file.length {
             return Ok(if end == self.file.length { RecordEnd::End } else { RecordEnd::Other });
         }
-        // Within a gap the chunk being searched is worth more than the next record's head.
+        // Within a gap, keep the chunk being searched rather than load the next record's head into
+        // it.
         let window = if self.gap.is_some() { &mut self.probe } else { &mut self.heads };
         let ahead = if location.size < SMALL_BLOCK { CHUNK } else { RECORD_PROBE };
         let next = window.at_least(end, RECORD_PROBE, ahead)?;
@@ -236,13 +236,13 @@ impl FileScan<'_> {
         })
     }
 
-    /// The place of the block that a record at `location` claims: as claimed, with the size that
-    /// the block itself shows, or `None` if it is not all there.
-    fn judge(&mut self, location: BlockLocation) -> Result<Option<BlockLocation>, BlkError> {
+    /// The position of the block in a record at `location`, with the stated size if that is credible.
+    /// Otherwise it has the size of the block's outline, or is `None` if the block is incomplete.
+    fn resolve(&mut self, location: BlockLocation) -> Result<Option<BlockLocation>, BlkError> {
         let credible = match self.after(location, self.files.magic())? {
             RecordEnd::Record => true,
             RecordEnd::End => !self.ends_in_zeros(location)?,
-            // A size that is a little too large ends in zeros too.
+            // A block in a record whose size is a little too large ends in zeros, too.
             RecordEnd::Zeros | RecordEnd::Other => false,
         };
         if credible {
@@ -254,40 +254,40 @@ impl FileScan<'_> {
         let (size, looked) = block_len(&bytes[..bytes.len().min(allowed)]);
         self.outline_budget -= looked as u64;
         let Some(size) = size else { return Ok(None) };
-        // Zeros on disk are the key once de-obfuscated and can look like anything. Only in a plain
-        // file can a block end in them, and then its record ends there too.
+        // De-obfuscated, zeros on disk turn into the key and can look like anything. Only in a plain file can
+        // a block end in zeros on disk, and then its record ends with them.
         let used = self.files.obfuscation().trimmed_len(&bytes[..size], location.offset);
-        // At most 4,000,000, the length of the slice.
+        // At most 4,000,000, because the slice has at most that length.
         let size = size as u32;
         let odd = size as usize - used > ZEROS_ODD;
         if odd && (size != location.size || !self.files.obfuscation().is_none()) {
             return Ok(None);
         }
-        self.summary.mended += u64::from(size != location.size);
+        self.summary.corrected += u64::from(size != location.size);
         Ok(Some(BlockLocation { size, ..location }))
     }
 
-    /// Whether the last record of a file ends in zeros on disk: what a crash leaves where a file
-    /// had grown but its bytes had not arrived.
+    /// Returns whether the last record of a file ends in zeros on disk. A crash leaves zeros if a file had
+    /// grown but its bytes had not arrived.
     fn ends_in_zeros(&mut self, location: BlockLocation) -> Result<bool, BlkError> {
         let start = location.end() - ZEROS_DOUBTFUL as u64;
         let bytes = self.probe.at_least(start, ZEROS_DOUBTFUL, ZEROS_DOUBTFUL)?;
         Ok(self.files.obfuscation().trimmed_len(bytes, start) == 0)
     }
 
-    /// The next offset after `at` where a known magic begins, or the end of the file. Notes what
-    /// it passes.
+    /// Finds the next offset after `at` where a known magic begins, or the end of the file. Records the bytes
+    /// in between.
     fn search(&mut self, at: u64) -> Result<u64, BlkError> {
         self.gap_at(at);
         let (magic, obfuscation) = (self.files.magic(), self.files.obfuscation());
         let mut from = at;
-        // The first time around the magic at `at` itself is the one that led here.
+        // The first round skips the magic at `at`, which was already examined.
         let mut skip = 1;
         loop {
             let chunk = self.heads.at_least(from, RECORD_PROBE, CHUNK)?;
             let found =
                 find_magic(&chunk[skip.min(chunk.len())..], magic).map(|found| found + skip);
-            // The last bytes may be the first of a magic: keep them for the next chunk.
+            // The last bytes may be the beginning of a magic: keep them for the next chunk.
             let passed = found.unwrap_or(chunk.len().saturating_sub(3));
             let at_end = from + chunk.len() as u64 >= self.file.length;
             let passed = if found.is_none() && at_end { chunk.len() } else { passed };
@@ -304,14 +304,14 @@ impl FileScan<'_> {
     }
 }
 
-/// The first place where the magic of this chain or of a known network stands.
+/// Finds the first magic of this chain or of a known network.
 fn find_magic(bytes: &[u8], magic: [u8; 4]) -> Option<usize> {
     let [main, test3, test4, signet, regtest] =
         Network::ALL.map(|network| u32::from_le_bytes(network.magic()));
     let own = u32::from_le_bytes(magic);
     bytes.windows(4).position(|window| {
         let word = u32::from_le_bytes([window[0], window[1], window[2], window[3]]);
-        // Without short circuits this becomes vector instructions.
+        // Without short-circuiting, this compiles to vector instructions.
         (word == own)
             | (word == main)
             | (word == test3)
@@ -324,53 +324,53 @@ fn find_magic(bytes: &[u8], magic: [u8; 4]) -> Option<usize> {
 /// Bytes that belong to no block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StrayBytes {
-    /// Number of the block file.
+    /// The number of the block file.
     pub file: u32,
-    /// Where it begins.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub length: u64,
 }
 
-/// What a scan saw.
+/// The results of a scan.
 ///
-/// Its memory is bounded: of each kind of damage the first [`ScanSummary::LISTED_MAX`] places are
-/// listed and the rest only counted.
+/// Its memory is bounded: for each kind of damage it lists the first [`ScanSummary::LISTED_MAX`]
+/// places and only counts the rest.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScanSummary {
-    /// Files gone through.
+    /// The number of files scanned.
     pub files: u64,
-    /// Records of this chain, repeated blocks counted each time.
+    /// Records of this chain; repeated blocks count each time.
     pub records: u64,
-    /// Length of their blocks together in bytes.
+    /// The total length of their blocks in bytes.
     pub bytes: u64,
-    /// Records whose claimed size was wrong and that were reported with the size they really have.
-    pub mended: u64,
-    /// Last records of files whose block is not all there: a write that a crash cut short. The
-    /// size is the one claimed, and they were not reported.
+    /// Records with a wrong stated size; the scan reported their real size.
+    pub corrected: u64,
+    /// The incomplete last records of files, which a crash cut short. They have the stated size and were not
+    /// reported.
     pub torn: Vec<BlockLocation>,
-    /// How many records are torn, those not listed included.
+    /// The number of torn records, including those not listed.
     pub torn_count: u64,
-    /// Stretches that hold neither blocks nor the zeros of preallocated space.
+    /// Ranges that hold neither blocks nor the zeros of preallocated space.
     pub resynced: Vec<StrayBytes>,
-    /// How many such stretches there are, those not listed included.
+    /// The number of such ranges, including those not listed.
     pub resynced_count: u64,
-    /// Length of all of them together in bytes.
+    /// Their total length in bytes.
     pub resynced_bytes: u64,
     /// Records of other networks, in the order of [`Network::ALL`].
     pub foreign: [u64; Network::ALL.len()],
 }
 
 impl ScanSummary {
-    /// How many places of damage of each kind are listed.
+    /// The number of places listed for each kind of damage.
     pub const LISTED_MAX: usize = 10_000;
 
-    /// Adds what another scan saw, of other files.
+    /// Adds the results of another scan, of other files.
     pub fn merge(&mut self, other: Self) {
         self.files += other.files;
         self.records += other.records;
         self.bytes += other.bytes;
-        self.mended += other.mended;
+        self.corrected += other.corrected;
         self.torn.extend(other.torn);
         self.torn.truncate(Self::LISTED_MAX);
         self.torn_count += other.torn_count;
@@ -383,7 +383,7 @@ impl ScanSummary {
         }
     }
 
-    /// Fails if there is no block of this chain, with what was found instead.
+    /// Fails if the files contain no block of this chain; the error says what they contain.
     pub fn verdict(&self, files: &BlockFiles) -> Result<(), BlkError> {
         if self.records > 0 {
             return Ok(());
@@ -422,16 +422,16 @@ impl ScanSummary {
     }
 }
 
-/// A file seen through a buffer of a stated size, de-obfuscated.
+/// A file read through a buffer of a given size, de-obfuscated.
 ///
-/// Asking again for bytes that are still in the buffer costs nothing, so callers may step back and
-/// forth within it. It never reads past the length that the file had when it was opened.
+/// Rereading bytes that are still in the buffer costs nothing, so callers may step back and forth within it.
+/// It never reads past the length that the file had when Apus listed it.
 pub(crate) struct FileWindow<'a> {
     file: &'a BlockFile,
     handle: &'a File,
     obfuscation: Obfuscation,
     buffer: Vec<u8>,
-    /// File offset of the buffer's first byte.
+    /// The file offset of the buffer's first byte.
     start: u64,
     filled: usize,
 }
@@ -441,8 +441,8 @@ impl<'a> FileWindow<'a> {
         Self { file, handle, obfuscation, buffer: Vec::new(), start: 0, filled: 0 }
     }
 
-    /// The bytes from `offset` on: `least` of them, more if they are in the buffer anyway, fewer
-    /// only at the end of the file. When it has to read, it reads `ahead` bytes.
+    /// Returns the bytes from `offset` on: at least `least` of them, more if they are in the buffer anyway,
+    /// fewer only at the end of the file. If it has to read, it reads `ahead` bytes.
     pub(crate) fn at_least(
         &mut self,
         offset: u64,
@@ -461,7 +461,7 @@ impl<'a> FileWindow<'a> {
         if self.buffer.len() < count {
             self.buffer.resize(count, 0);
         }
-        // Not valid until the read has succeeded.
+        // Invalid until the read has succeeded.
         self.filled = 0;
         let bytes = &mut self.buffer[..count];
         self.file.read(self.handle, bytes, offset)?;
@@ -471,16 +471,16 @@ impl<'a> FileWindow<'a> {
     }
 }
 
-/// Length of a block header in bytes.
+/// The length of a block header in bytes.
 pub(crate) const HEADER: usize = 80;
 
-/// Length of the block at the start of `bytes`; `None` if no block is there, or not all of it.
-/// With it comes how many bytes were looked at to find out.
+/// Computes the length of the block at the start of `bytes`; `None` if no complete block is there. Also
+/// returns how many bytes it examined.
 ///
-/// Only the outline is followed, nothing is stored. Unlike Core's deserialization
-/// (`primitives/transaction.h`, `UnserializeTransaction`) it refuses transactions without inputs
-/// or outputs: a run of zeros, which is what a torn write leaves behind, would otherwise read as many of them.
-/// No rule is checked beyond that, so an answer means "plausible", never "valid".
+/// It only follows the outline and stores nothing. Unlike Core's deserialization
+/// (`primitives/transaction.h`, `UnserializeTransaction`) it refuses transactions without inputs or
+/// outputs: otherwise the zeros of a torn write would parse as many such transactions. It checks no
+/// other rule, so a result means "plausible", never "valid".
 pub(crate) fn block_len(bytes: &[u8]) -> (Option<usize>, usize) {
     let mut reader = Reader::new(bytes);
     let whole = walk(&mut reader);
@@ -501,13 +501,14 @@ fn walk(reader: &mut Reader<'_>) -> bool {
     block().unwrap_or(false)
 }
 
-/// Every round of every loop takes bytes or ends, so a count costs no more than the input is long.
+/// Every iteration of every loop consumes bytes or ends, so a huge count costs at most the length of the
+/// input.
 fn transaction(reader: &mut Reader<'_>) -> Result<bool, ReadError> {
     reader.take(4)?;
     let mut inputs = reader.compact_size()?;
     let has_witness = inputs == 0;
     if has_witness {
-        // BIP-144: no inputs is the marker, and the only flag in use is 1.
+        // BIP-144: zero inputs mark a witness transaction, and the only flag in use is 1.
         if reader.u8()? != 1 {
             return Ok(false);
         }

@@ -1,11 +1,11 @@
 //! UTXO snapshots: the files of `dumptxoutset`, format version 2.
 //!
-//! A [`SnapshotHeader`], then the coins of one transaction after the other: txid, how many coins,
-//! and for each the number of the output and the coin as the chainstate stores it. Transactions
-//! ascend by txid, outputs by the bytes of their VARINTs ([`vout_order`]), so a set has exactly one
-//! file, and every reader and writer here insists on it. A file is taken as a stream of any length,
-//! in bounded memory. Whether its coins are the right ones only their hash tells
-//! ([`snapshot_info`]); whether that hash is known is for the caller.
+//! A file has a [`SnapshotHeader`], then the coins, grouped by transaction: txid, count, and for each coin
+//! its output number and the form in which the chainstate stores it. Transactions ascend by txid, outputs by
+//! the bytes of their VARINTs ([`vout_order`]). So each set has exactly one file, and every reader and writer
+//! here enforces that. A file is read as a stream of any length, in bounded memory. Only the hash of its
+//! coins shows whether they are the right ones ([`snapshot_info`]); the caller decides whether it knows that
+//! hash.
 
 mod reader;
 #[cfg(test)]
@@ -22,25 +22,25 @@ use std::io::{self, Write};
 /// The first bytes of every snapshot (Core `node/utxo_snapshot.h`, `SNAPSHOT_MAGIC_BYTES`).
 const MAGIC: [u8; 5] = *b"utxo\xff";
 
-/// The one format version (Core `node/utxo_snapshot.h`, `SnapshotMetadata::VERSION`).
+/// The only format version (Core `node/utxo_snapshot.h`, `SnapshotMetadata::VERSION`).
 const VERSION: u16 = 2;
 
-/// What a snapshot says of itself (Core `node/utxo_snapshot.h`, `SnapshotMetadata`).
+/// A snapshot's description of itself (Core `node/utxo_snapshot.h`, `SnapshotMetadata`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotHeader {
     /// The chain that the coins belong to.
     pub network: Network,
-    /// The block after which the set is as stated.
+    /// The block after which the set has these coins.
     pub base_hash: BlockHash,
-    /// How many coins follow.
+    /// The number of coins that follow.
     pub coins: u64,
 }
 
 impl SnapshotHeader {
-    /// Length of the stored form.
+    /// The length of the stored form.
     pub const SIZE: usize = 51;
 
-    /// The stored form.
+    /// The header in its stored form.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..5].copy_from_slice(&MAGIC);
@@ -51,21 +51,21 @@ impl SnapshotHeader {
         bytes
     }
 
-    /// The reverse of [`to_bytes`](Self::to_bytes).
+    /// Parses the form that [`to_bytes`](Self::to_bytes) writes.
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Result<Self, SnapshotError> {
         let mut reader = Reader::new(bytes);
         let short = |_| SnapshotError::short(bytes.len());
         let magic = *reader.array().map_err(short)?;
         if magic != MAGIC {
             return Err(SnapshotError::Invalid(format!(
-                "no snapshot: it begins with {magic:02x?} and not with {MAGIC:02x?}; older \
-                 formats are not read, make a new one with dumptxoutset"
+                "not a snapshot: the file begins with {magic:02x?}, not with {MAGIC:02x?}. Apus does not read \
+                 older formats: make a new snapshot with `bitcoin-cli dumptxoutset`"
             )));
         }
         let version = reader.u16().map_err(short)?;
         if version != VERSION {
             return Err(SnapshotError::Invalid(format!(
-                "the snapshot has format version {version}, only {VERSION} is known"
+                "the snapshot has format version {version}, but only {VERSION} is supported"
             )));
         }
         let magic = *reader.array().map_err(short)?;
@@ -78,7 +78,7 @@ impl SnapshotHeader {
         Ok(Self { network, base_hash, coins })
     }
 
-    /// Fails, naming both, unless the snapshot is of this chain.
+    /// Fails, naming both chains, unless the snapshot is for this chain.
     pub fn expect_network(&self, expected: Network) -> Result<(), SnapshotError> {
         if self.network == expected {
             Ok(())
@@ -94,93 +94,95 @@ pub enum SnapshotError {
     /// The file could not be read.
     #[error("cannot read the snapshot at byte {offset}: {source}")]
     Read {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file could not be written.
     #[error("cannot write the snapshot at byte {offset}: {source}")]
     Write {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is none, or not one that a node writes: what is wrong, and at which byte.
+    /// The file is not a snapshot, or no node would write it; has the fault and its offset.
     #[error("{0}")]
     Invalid(String),
     /// The snapshot belongs to another chain.
-    #[error("the snapshot is of chain {found}, not of {expected}: choose the other chain or file")]
+    #[error(
+        "the snapshot is for chain {found}, not {expected}: use --chain {found}, or another snapshot"
+    )]
     OtherNetwork {
         /// The snapshot's chain.
         found: Network,
-        /// The chain that was asked for.
+        /// The expected chain.
         expected: Network,
     },
-    /// The writer got other coins than its header states.
+    /// The number of coins written differs from the header.
     #[error(
-        "{written} coins for a snapshot whose header states {stated}: the file must not be used"
+        "the snapshot has {written} coins but its header states {stated}: do not use this file"
     )]
     Count {
-        /// Coins that the header states.
+        /// The number of coins that the header states.
         stated: u64,
-        /// Coins written.
+        /// The number of coins written.
         written: u64,
     },
 }
 
 impl SnapshotError {
-    /// Whether the file is at fault, and not the disk or the program.
+    /// Returns whether the file is at fault, and not the disk or the program.
     pub fn is_invalid(&self) -> bool {
         matches!(self, Self::Invalid(_) | Self::OtherNetwork { .. })
     }
 
-    /// A number in the snapshot cannot be read; the error's own offset counts from `offset`.
+    /// Reports an invalid number in the snapshot; the offset in `error` counts from `offset`.
     fn number(offset: u64, error: ReadError) -> Self {
         Self::Invalid(format!("bad number in the snapshot at byte {offset}: {error}"))
     }
 
-    /// A coin that begins at `offset`, after the number of its output, cannot be read.
+    /// Reports an invalid coin that begins at `offset`, after its output number.
     fn coin(offset: u64, outpoint: OutPoint, error: CoinError) -> Self {
         Self::Invalid(format!(
-            "bad coin {outpoint}, which begins at byte {offset} of the snapshot: {error} (counted \
-             from there)"
+            "bad coin {outpoint} at byte {offset} of the snapshot: {error} (byte offsets from the start of the \
+             coin)"
         ))
     }
 
-    /// A file of so many bytes ends before its header does.
+    /// Reports a file that ends before its header does, after `bytes` bytes.
     fn short(bytes: usize) -> Self {
         Self::Invalid(format!(
-            "no snapshot: {bytes} bytes, less than a header; make a new one with dumptxoutset"
+            "not a snapshot: {bytes} bytes are less than a header. Make a new snapshot with `bitcoin-cli \
+             dumptxoutset`"
         ))
     }
 }
 
-/// Serialized bytes of a block without witnesses (Core `consensus/consensus.h`,
-/// `MAX_BLOCK_WEIGHT / WITNESS_SCALE_FACTOR`), so also of a transaction's outputs.
+/// The size limit of a serialized block without witnesses (Core `consensus/consensus.h`, `MAX_BLOCK_WEIGHT /
+/// WITNESS_SCALE_FACTOR`), and so of a transaction's outputs.
 const OUTPUT_BYTES_MAX: u64 = 1_000_000;
 
-/// An output with an empty script: amount and script length.
+/// The size of an output with an empty script: amount and script length.
 const OUTPUT_BYTES_MIN: u64 = 9;
 
-/// More outputs than any transaction can have, since the smallest take 9 bytes of a block's
-/// 1,000,000.
+/// The limit of outputs per transaction: the smallest take 9 bytes of a block's 1,000,000.
 pub const OUTPUTS_MAX: u64 = OUTPUT_BYTES_MAX / OUTPUT_BYTES_MIN;
 
-/// Where a snapshot stands.
+/// Tracks the position in a snapshot and checks what may follow.
 ///
-/// It knows no bytes: callers say what comes next and where, and learn whether it may. The limits
-/// bound what a reader must hold for one transaction, whatever a file claims.
+/// It handles no bytes: callers report each item and its offset, and learn whether the order allows it. The
+/// limits bound the memory that a reader needs for one transaction, regardless of the file's content.
 #[derive(Debug, Clone)]
 struct Sequence {
-    /// Coins still to come, of all that the header states.
+    /// The number of coins left, by the count in the header.
     coins_left: u64,
     txid: Option<Txid>,
-    /// Coins still to come in this transaction.
+    /// The number of coins left in this transaction.
     group_left: u64,
     last_vout: Option<u32>,
-    /// Bytes that further outputs of this transaction can take.
+    /// The bytes left for further outputs of this transaction.
     bytes_left: u64,
 }
 
@@ -189,12 +191,12 @@ impl Sequence {
         Self { coins_left: coins, txid: None, group_left: 0, last_vout: None, bytes_left: 0 }
     }
 
-    /// The transaction whose coins are still to come.
+    /// The transaction, if it has coins left.
     fn open_group(&self) -> Option<Txid> {
         self.txid.filter(|_| self.group_left > 0)
     }
 
-    /// A transaction begins; the one before must be complete.
+    /// Begins a transaction; the previous one must be complete.
     fn begin(&mut self, offset: u64, txid: Txid, count: u64) -> Result<(), SnapshotError> {
         if let Some(previous) = self.txid
             && txid <= previous
@@ -206,8 +208,8 @@ impl Sequence {
         let limit = self.coins_left.min(OUTPUTS_MAX);
         if count == 0 || count > limit {
             return Err(SnapshotError::Invalid(format!(
-                "the snapshot states {count} coins for transaction {txid} at byte {offset}, where \
-                 1 to {limit} can be"
+                "the snapshot claims {count} coins for transaction {txid} at byte {offset}, where \
+                 1 to {limit} are possible"
             )));
         }
         *self = Self {
@@ -220,11 +222,11 @@ impl Sequence {
         Ok(())
     }
 
-    /// Whether this output may come next in the transaction.
+    /// Checks that this output may come next in the transaction.
     fn check_vout(&self, offset: u64, txid: Txid, vout: u64) -> Result<OutPoint, SnapshotError> {
         if vout >= OUTPUTS_MAX {
             return Err(SnapshotError::Invalid(format!(
-                "output {vout} of transaction {txid} at byte {offset} of the snapshot cannot be: \
+                "output {vout} of transaction {txid} at byte {offset} of the snapshot is impossible: \
                  a transaction has at most {OUTPUTS_MAX} outputs"
             )));
         }
@@ -239,8 +241,7 @@ impl Sequence {
         }
     }
 
-    /// An output that was checked has its coin; `script_bytes` is the length of the script, or 0
-    /// where that is not known.
+    /// Counts the coin of a checked output. `script_bytes` is the length of its script, or 0 if unknown.
     fn coin(
         &mut self,
         offset: u64,
@@ -261,11 +262,11 @@ impl Sequence {
     }
 }
 
-/// Writes a snapshot from start to end, from whole transactions that are already in their final bytes.
+/// Writes a snapshot from start to end, from whole transactions in their final bytes.
 ///
-/// What it writes is a snapshot by construction: each part is walked, down to the outline of every
-/// coin, before any of it is written. What the coins say is not looked at. The file is complete
-/// only when [`finish`](SnapshotWriter::finish) says so.
+/// Its output is always a valid snapshot: before it writes any bytes of a part, it parses the part, down to
+/// the outline of every coin. It does not check the content of coins. The file is complete only if
+/// [`finish`](SnapshotWriter::finish) succeeds.
 #[derive(Debug)]
 pub struct SnapshotWriter<W> {
     output: W,
@@ -275,7 +276,7 @@ pub struct SnapshotWriter<W> {
 }
 
 impl<W: Write> SnapshotWriter<W> {
-    /// Writes the header; the coins it states must follow.
+    /// Writes the header. The caller must then write exactly as many coins as it states.
     pub fn new(output: W, header: SnapshotHeader) -> Result<Self, SnapshotError> {
         let sequence = Sequence::new(header.coins);
         let mut writer = Self { output, header, sequence, offset: 0 };
@@ -283,18 +284,18 @@ impl<W: Write> SnapshotWriter<W> {
         Ok(writer)
     }
 
-    /// Coins that were written so far.
+    /// The number of coins written so far.
     pub fn coins_written(&self) -> u64 {
         self.header.coins - self.sequence.coins_left
     }
 
-    /// Bytes that were written so far.
+    /// The number of bytes written so far.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Appends whole transactions, one or many, as [`write_group`] makes them;
-    /// they must follow what was written before. On an error of their form none of them is written.
+    /// Appends one or more whole transactions, as made by [`write_group`]. They must sort after those written
+    /// before. If their form is invalid, writes none of them.
     pub fn write_groups(&mut self, groups: &[u8]) -> Result<(), SnapshotError> {
         let mut sequence = self.sequence.clone();
         let mut reader = Reader::new(groups);
@@ -306,7 +307,7 @@ impl<W: Write> SnapshotWriter<W> {
         Ok(())
     }
 
-    /// Passes over one transaction and checks that it may come here.
+    /// Parses one transaction and checks that it may follow the previous one.
     fn walk_group(
         &self,
         sequence: &mut Sequence,
@@ -322,7 +323,8 @@ impl<W: Write> SnapshotWriter<W> {
             let offset = at(reader);
             let vout = reader.compact_u64().map_err(bad)?;
             let outpoint = sequence.check_vout(offset, txid, vout)?;
-            // The offsets of a reader count from where the groups begin, which is where the writer stands.
+            // The reader's offsets count from the start of the groups, which is the writer's
+            // position.
             skip_coin(reader).map_err(|error| SnapshotError::coin(self.offset, outpoint, error))?;
             sequence.coin(offset, outpoint, 0)?;
         }
@@ -336,7 +338,7 @@ impl<W: Write> SnapshotWriter<W> {
         Ok(())
     }
 
-    /// Flushes and gives the output back, if all coins of the header were written.
+    /// Flushes and returns the output. Fails unless all coins that the header states were written.
     pub fn finish(mut self) -> Result<W, SnapshotError> {
         if self.sequence.coins_left > 0 {
             return Err(SnapshotError::Count {
@@ -350,10 +352,10 @@ impl<W: Write> SnapshotWriter<W> {
     }
 }
 
-/// Appends one transaction with its coins, each as number of the output and stored form
-/// ([`write_coin`](apus_chain::write_coin)). Any order will do; the slice is put in the right one.
+/// Appends one transaction with its coins, each as output number and stored form
+/// ([`write_coin`](apus_chain::write_coin)), in any order; the slice is sorted.
 ///
-/// Nothing is appended where an output comes twice or cannot be, or there is none.
+/// Appends nothing if an output occurs twice or is impossible, or if `coins` is empty.
 pub fn write_group(
     out: &mut Vec<u8>,
     txid: &Txid,

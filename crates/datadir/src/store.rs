@@ -1,14 +1,13 @@
-//! [`BlockStore`]: a `blocks` folder that is being made of blocks in any order.
+//! [`BlockStore`]: a `blocks` folder under construction, from blocks in any order.
 //!
-//! Blocks lie as they came and the undo data of some or all of them beside, as Bitcoin Core lays them
-//! (`docs/formats/blocksdir.md`), but for space that Core takes ahead. With an index and the coins a
-//! node can go on from it. A log outside the folder says what lies where, and that the folder is
-//! ours. It tells of nothing that is not on the disk: after a crash all that was synced is there, and
-//! what lies beyond is cut off by the next start.
+//! It stores blocks in order of arrival, with undo data for some or all of them, in Bitcoin Core's layout
+//! (`docs/formats/blocksdir.md`), but without preallocated space. With an index and the coins, a node can
+//! continue from it. A log outside the folder records the position of all data, and proves that the folder is
+//! ours. The log never lists data that is not on the disk: after a crash, all synced data is intact, and the
+//! next start cuts off the rest.
 //!
-//! Each block is stored once. Blocks are not checked beyond header and number of transactions, undo
-//! data not at all. Nothing is removed, but that blocks which came in order can be given up from
-//! the end.
+//! It stores each block once. It checks only the header and the number of transactions, and does not check
+//! undo data. It removes nothing, except that blocks stored in chain order can be discarded from the end.
 
 mod log;
 mod open;
@@ -29,39 +28,40 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A block file is shorter than this (Core `node/blockstorage.h`, `MAX_BLOCKFILE_SIZE`).
+/// The length limit of a block file (Core `node/blockstorage.h`, `MAX_BLOCKFILE_SIZE`).
 pub(crate) const FILE_BYTES_MAX: u64 = 128 << 20;
 
-/// What a block spends.
+/// The coins that a block spends.
 #[derive(Debug, Clone, Copy)]
 pub struct SpentCoins<'a> {
-    /// Its undo data (Core `undo.h`, `CBlockUndo`).
+    /// The block's undo data (Core `undo.h`, `CBlockUndo`).
     pub undo: &'a [u8],
-    /// The sum of the coins: what the undo data have to come to when they are read back.
+    /// The sum of the coins, to be compared with the undo data when they are read back.
     pub sum: KeyedCoinSum,
 }
 
-/// See the module. Threads share it by reference. What was not synced when it is dropped is lost.
+/// A `blocks` folder under construction. Threads share it by reference. Dropping it loses all data that was
+/// not synced.
 #[derive(Debug)]
 pub struct BlockStore {
     dir: PathBuf,
     magic: [u8; 4],
     key: Obfuscation,
-    /// Never locked while the disk is waited for.
+    /// No thread holds this lock while it waits for the disk.
     state: Mutex<BlockStoreState>,
-    /// Locked by the thread that syncs, before the state.
+    /// The syncing thread locks this before the state.
     log: Mutex<AppendFile>,
-    /// Reads records that are in the log already.
+    /// Reads records that are already in the log.
     lookup: LogLookUp,
 }
 
 impl BlockStore {
-    /// Appends a block, whose header has this hash, or does nothing if it is there. It is durable
-    /// after the next [`sync`](Self::sync).
+    /// Appends a block, whose header has this hash; does nothing if it is already stored. It is
+    /// durable after the next [`sync`](Self::sync).
     ///
     /// # Errors
-    /// [`BlockStoreError::Block`] if the bytes cannot be that block. Where a file could not be
-    /// written, nothing was changed.
+    /// [`BlockStoreError::Block`] if the bytes cannot be that block. If a file could not be written,
+    /// nothing has changed.
     pub fn put(&self, hash: &BlockHash, raw: &[u8]) -> Result<(), BlockStoreError> {
         if self.has(hash) {
             return Ok(());
@@ -74,25 +74,25 @@ impl BlockStore {
         }
     }
 
-    /// Whether the block is there, durable or not.
+    /// Returns whether the block is stored, durable or not.
     pub fn has(&self, hash: &BlockHash) -> bool {
-        // A search leaves nothing half done, so a thread that panicked does no harm to it.
+        // A search never leaves the state inconsistent, so a panic of another thread does no harm.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.places.find(hash).is_some()
     }
 
-    /// Whether the undo data of a block is there, durable or not.
+    /// Returns whether the undo data of a block are stored, durable or not.
     pub fn has_undo(&self, hash: &BlockHash) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.places.find(hash).is_some_and(|entry| entry.undo_record().is_some())
     }
 
-    /// The bytes of a block, if it is there, durable or not. No more memory is taken than one block
-    /// may have; the disk is not waited for unless they lie there.
+    /// Reads a block, if it is stored, durable or not. Takes no more memory than one block may have, and
+    /// accesses the disk only if the block is stored.
     ///
     /// # Errors
-    /// [`BlockStoreError::Damaged`] if another block is found where it should lie. What follows its
-    /// header is not looked at.
+    /// [`BlockStoreError::Damaged`] if another block is at its position. Does not check the content after the
+    /// header.
     pub fn read(&self, hash: &BlockHash) -> Result<Option<Vec<u8>>, BlockStoreError> {
         let Some(entry) = self.entry(hash)? else { return Ok(None) };
         let mut bytes = self.read_record(&entry, entry.place().size as usize)?;
@@ -100,30 +100,30 @@ impl BlockStore {
         Ok(Some(bytes))
     }
 
-    /// Makes all that was put so far durable: blocks and undo data first, then the log. Meanwhile
-    /// other threads read and put.
+    /// Makes everything stored so far durable: blocks and undo data first, then the log. Other
+    /// threads can read and store meanwhile.
     ///
     /// # Errors
-    /// If it fails, what is on the disk is unknown, and every later call that changes something
-    /// fails with [`BlockStoreError::Failed`]: drop it and open the folder anew.
+    /// If it fails, the content of the disk is unknown, and every later call that changes something fails
+    /// with [`BlockStoreError::Failed`]: drop the store and open the folder again.
     pub fn sync(&self) -> Result<(), BlockStoreError> {
         let mut log = self.log.lock().map_err(|_| self.failed())?;
         let unsynced = self.state()?.take_unsynced()?;
         let done = unsynced.sync(&mut log);
         if done.is_err() {
-            // While the log is locked, so that no other sync reports a success.
+            // Still under the log's lock, so that no other sync reports success.
             self.state()?.failed = true;
         }
         done
     }
 
-    /// Appends the undo data (Core `undo.h`, `CBlockUndo`) of a block that is there, which follows
-    /// `prev`, with their checksum. Does nothing if it has some: a block that is connected again
-    /// spends the same coins. They are durable after the next [`sync`](Self::sync).
+    /// Appends the undo data (Core `undo.h`, `CBlockUndo`) of a stored block, which follows `prev`, with
+    /// their checksum. Does nothing if the block already has undo data: when it is connected again, it spends
+    /// the same coins. The undo data are durable after the next [`sync`](Self::sync).
     ///
     /// # Errors
-    /// [`BlockStoreError::Block`] if the block is not there, or follows another, or is the genesis
-    /// block, which has none, or if its undo file has no room.
+    /// [`BlockStoreError::Block`] if the block is not stored, follows another block, or is the genesis
+    /// block, which has none; or if its undo file has no room.
     pub fn put_undo(
         &self,
         hash: &BlockHash,
@@ -132,7 +132,7 @@ impl BlockStore {
     ) -> Result<(), BlockStoreError> {
         let wrong = |what: &str| BlockStoreError::undo(hash, what);
         let Some(entry) = self.entry(hash)? else {
-            return Err(wrong("the block is not there"));
+            return Err(wrong("the block is not stored"));
         };
         if entry.undo_record().is_some() {
             return Ok(());
@@ -144,32 +144,32 @@ impl BlockStore {
         }
         let sum = undo_checksum(prev, spends.undo);
         let mut state = self.state_with_room()?;
-        // Another thread may have been faster.
+        // Another thread may have stored them meanwhile.
         match state.places.find(hash).copied() {
             Some(entry) if entry.undo_record().is_none() => state.append_undo(&entry, spends, &sum),
             _ => Ok(()),
         }
     }
 
-    /// How many blocks are there, durable or not.
+    /// The number of stored blocks, durable or not.
     pub fn block_count(&self) -> usize {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).places.entries().len()
     }
 
-    /// The lengths of the files, by their numbers.
+    /// The lengths of the files, by number.
     pub(crate) fn files(&self) -> Result<Vec<FileLengths>, BlockStoreError> {
         Ok(self.state()?.places.files().to_vec())
     }
 
-    /// What is known of a block that is there and [durable](Self::sync).
+    /// The record of a stored and [durable](Self::sync) block.
     ///
     /// # Errors
-    /// [`BlockStoreError::Block`] if it is not there; [`BlockStoreError::Damaged`] if the log does not
-    /// tell of it.
+    /// [`BlockStoreError::Block`] if the block is not stored; [`BlockStoreError::Damaged`] if the log does
+    /// not list it.
     pub fn stored(&self, hash: &BlockHash) -> Result<StoredBlock, BlockStoreError> {
         let missing = || {
             let dir = self.dir.display();
-            BlockStoreError::Block(format!("block {hash} is not stored in {dir}; get it first"))
+            BlockStoreError::Block(format!("block {hash} is not stored in {dir}"))
         };
         self.lookup.stored(&self.entry(hash)?.ok_or_else(missing)?)
     }
@@ -178,7 +178,7 @@ impl BlockStore {
         Ok(self.state()?.places.find(hash).copied())
     }
 
-    /// Magic, size and the first `length` bytes of a block, which are its header at least.
+    /// Reads magic, size and the first `length` bytes of a block, which must include its header.
     fn read_record(&self, entry: &StoreEntry, length: usize) -> Result<Vec<u8>, BlockStoreError> {
         let place = entry.place();
         let (start, length) = (place.offset - RECORD_HEAD, RECORD_HEAD as usize + length);
@@ -197,7 +197,7 @@ impl BlockStore {
         Ok(bytes)
     }
 
-    /// The state, after a sync if much waits for one.
+    /// Locks the state; syncs first if too much is waiting for the disk.
     fn state_with_room(&self) -> Result<MutexGuard<'_, BlockStoreState>, BlockStoreError> {
         let state = self.state()?;
         if !state.is_full() {
@@ -225,12 +225,12 @@ impl<'a> NewBlock<'a> {
         let wrong = |what: String| BlockStoreError::block(hash, &what);
         let size = u32::try_from(raw.len()).ok().filter(|size| BLOCK_SIZES.contains(size));
         let (Some(size), Some((&header, rest))) = (size, raw.split_first_chunk()) else {
-            let what = format!("it has {} bytes, a block has 80 to 4000000", raw.len());
+            let what = format!("it has {} bytes, but a block has 80 to 4000000", raw.len());
             return Err(wrong(what));
         };
         let found = Header::parse(&header).hash();
         if found != *hash {
-            return Err(wrong(format!("the bytes are those of block {found}")));
+            return Err(wrong(format!("the bytes are block {found}")));
         }
         let tx_count = Reader::new(rest).compact_size().ok().filter(|count| *count > 0);
         let Some(tx_count) = tx_count.and_then(|count| u32::try_from(count).ok()) else {
@@ -257,12 +257,12 @@ fn read_at(
     Ok(bytes)
 }
 
-/// The header in the bytes of a record.
+/// Extracts the header from the bytes of a record.
 fn header_of(record: &[u8]) -> Option<Header> {
     record.get(RECORD_HEAD as usize..)?.first_chunk().map(Header::parse)
 }
 
-/// Fails unless a record begins as that of this block does.
+/// Fails unless a record begins with the right magic and size, and this block's header.
 fn expect_block(
     path: &Path,
     record: &[u8],
@@ -282,45 +282,43 @@ fn expect_block(
 /// Why a [`BlockStore`] failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockStoreError {
-    /// The system refused.
-    #[error("cannot {doing} {path}: {source}; see that the disk has space and is sound")]
+    /// The system failed.
+    #[error("cannot {doing} {path}: {source}. Check the disk and its free space")]
     Io {
-        /// What was tried: "create", "write", "sync" ...
+        /// The operation: "create", "write", "sync" ...
         doing: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What an earlier start made durable is not there.
+    /// Data that an earlier start made durable is missing.
     #[error(
-        "{path} is damaged: {what}; the blocks stored so far cannot be relied on, remove them and \
-         begin anew"
+        "{path} is damaged: {what}. The blocks stored so far are unreliable: remove them, then rerun the command"
     )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with height or offset.
+        /// The fault, with height or offset.
         what: String,
     },
-    /// The folder has files that this run did not make. They were left alone.
+    /// The folder has files that this program did not make. It left them unchanged.
     #[error(
-        "{path} has {what}, which this run did not put there; name a folder that is empty or not \
-         there yet, or move those files away"
+        "{path} has {what}, which this sync did not put there: use an empty or new folder, or move those files away"
     )]
     Foreign {
         /// The folder.
         path: PathBuf,
-        /// What was found in it.
+        /// The file or folder found in it.
         what: String,
     },
-    /// A block or its undo data cannot be stored, or are not there.
+    /// A block or its undo data cannot be stored, or are not stored.
     #[error("{0}")]
     Block(String),
-    /// Something failed before, and what is durable is not known any more.
+    /// Something failed before, so the content of the disk is unknown.
     #[error(
-        "nothing more is stored in {path} since a write to it failed; see that the disk has space \
-         and is sound, and start again"
+        "Apus stores nothing more in {path}, because a write there failed. Check the disk and its free space, then \
+         rerun the command"
     )]
     Failed {
         /// The folder.
@@ -329,14 +327,14 @@ pub enum BlockStoreError {
 }
 
 impl BlockStoreError {
-    /// The bytes are not those of the block, or there is no room for it.
+    /// Reports bytes that are not the block, or too many for its file.
     fn block(hash: &BlockHash, what: &str) -> Self {
         Self::Block(format!(
-            "block {hash} cannot be stored: {what}; get it again, from another source"
+            "block {hash} cannot be stored: {what}. Get the block from another source"
         ))
     }
 
-    /// The undo data cannot be those of the block, or there is no room for them.
+    /// Reports undo data that cannot belong to the block or have no room.
     fn undo(hash: &BlockHash, what: &str) -> Self {
         Self::Block(format!("the undo data of block {hash} cannot be stored: {what}"))
     }
@@ -345,7 +343,7 @@ impl BlockStoreError {
         Self::Damaged { path: path.to_owned(), what: what.into() }
     }
 
-    /// For `map_err`: what was tried with which file.
+    /// For `map_err`: adds the operation and the file.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, path: path.to_owned(), source }
     }

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: made-up blocks, real blocks, folders of block files.
+//! Helpers for this crate's tests: synthetic blocks, real blocks, folders of block files.
 
 use crate::files::{BlockFiles, BlockLocation, Obfuscation};
 use crate::index::{IndexEntry, read_index};
@@ -8,13 +8,13 @@ use core::ops::ControlFlow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The magic of every made-up file.
+/// The magic of all synthetic files.
 pub(crate) const MAGIC: [u8; 4] = Network::Regtest.magic();
 
-/// A key that hides nothing of a mistake: all bytes differ.
+/// A key with eight different bytes, so that no mistake goes unnoticed.
 pub(crate) const KEY: [u8; 8] = [0x68, 0x44, 0xbe, 0x81, 0x9b, 0x4e, 0xbc, 0xbf];
 
-/// What a block spends that has this undo data; the sum tells of it, and no more.
+/// Made-up coins for a block with this undo data; the sum only identifies the undo data.
 pub(crate) fn spends(undo: &[u8]) -> SpentCoins<'_> {
     let [a, b, c, d, e, f, g, h, ..] = apus_hash::sha256(undo);
     let (key, sum) = (CoinSumKey::new([a; 16]), CoinSum::from_bytes([a, b, c, d, e, f, g, h]));
@@ -24,8 +24,8 @@ pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
-/// A block with the right outline and nothing else: its header begins with `seed`, every
-/// transaction has one input and one output, every other one a witness.
+/// Makes a block with a valid outline and nothing else: its header begins with `seed`, every transaction has
+/// one input and one output, and every other one has a witness.
 pub(crate) fn synthetic_block(seed: u32, txs: usize, script: usize) -> Vec<u8> {
     let mut block = seed.to_le_bytes().to_vec();
     block.resize(80, 0x11);
@@ -51,7 +51,7 @@ pub(crate) fn synthetic_block(seed: u32, txs: usize, script: usize) -> Vec<u8> {
     block
 }
 
-/// All that an index says of blocks, in the order of its keys.
+/// Reads all block entries of an index, in key order.
 pub(crate) fn index_entries(blocksdir: &Path) -> Vec<IndexEntry> {
     let mut entries = Vec::new();
     let read = read_index(blocksdir, &mut |entry| {
@@ -62,13 +62,13 @@ pub(crate) fn index_entries(blocksdir: &Path) -> Vec<IndexEntry> {
     entries
 }
 
-/// Appends a record and says where its block lies in file 0.
+/// Appends a record; returns the position of its block in file 0.
 pub(crate) fn push_record(out: &mut Vec<u8>, magic: [u8; 4], block: &[u8]) -> BlockLocation {
-    push_lying_record(out, magic, block, block.len() as u32)
+    push_record_of_size(out, magic, block, block.len() as u32)
 }
 
-/// Appends a record that claims `size`, whatever the length of `block`.
-pub(crate) fn push_lying_record(
+/// Appends a record that claims `size`, regardless of the length of `block`.
+pub(crate) fn push_record_of_size(
     out: &mut Vec<u8>,
     magic: [u8; 4],
     block: &[u8],
@@ -81,7 +81,7 @@ pub(crate) fn push_lying_record(
     BlockLocation { file: 0, offset, size }
 }
 
-/// A folder with these files, the first being number 0, and `zeros` bytes preallocated in each.
+/// Makes a folder with these files, numbered from 0, and `zeros` preallocated bytes in each.
 pub(crate) fn block_folder(
     key: Option<[u8; 8]>,
     contents: &[&[u8]],
@@ -101,7 +101,7 @@ pub(crate) fn block_folder(
     (dir, files)
 }
 
-/// Real blocks of the main chain, by file name.
+/// Reads real blocks of the main chain, by file name.
 pub(crate) fn fixture_blocks() -> Vec<(String, Vec<u8>)> {
     let mut blocks = Vec::new();
     for folder in ["main-blocks", "main-fork"] {

@@ -1,4 +1,4 @@
-//! A real node opens a chainstate that was written here, verifies it, and goes on from it.
+//! A real node opens a chainstate that we wrote, verifies it and continues from it.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use apus_chain::{Txid, write_compact_size};
@@ -28,7 +28,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The fixture's snapshot as a chainstate.
+/// Writes the fixture's snapshot as a chainstate.
 fn write_chainstate(dir: &Path, key: Obfuscation) {
     let bytes = fs::read(fixture().join("utxo.dat")).unwrap();
     let mut reader = SnapshotReader::new(&bytes[..], None).unwrap();
@@ -60,7 +60,7 @@ fn coins(chainstate: &Path) -> u64 {
 }
 
 #[test]
-fn a_node_goes_on_from_our_chainstate() {
+fn a_node_continues_from_our_chainstate() {
     let text = fs::read_to_string(fixture().join("gettxoutsetinfo.json")).unwrap();
     let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
     for key in
@@ -73,12 +73,12 @@ fn a_node_goes_on_from_our_chainstate() {
         write_chainstate(&chainstate, key);
         let table = fs::read(chainstate.join("000003.ldb")).unwrap();
 
-        // Level 4 takes every block back and connects it again.
+        // Level 4 makes the node disconnect every block and connect it again.
         let args = ["-checklevel=4", "-checkblocks=0"];
         let node = Bitcoind::start_in(datadir.path(), "regtest", &args).unwrap();
         let log = node.log();
         assert!(log.contains("No coin database inconsistencies in last 315 blocks"), "{log}");
-        // It takes the set as it is: nothing is connected anew, no table is merged.
+        // The node uses the set unchanged: it connects no block again and merges no table.
         assert!(!log.contains("Rolling forward") && !log.contains("UpdateTip"), "{log}");
         assert!(fs::read(chainstate.join("000003.ldb")).unwrap() == table);
         let info = node.txoutset_info();

@@ -1,4 +1,4 @@
-//! The coins cache: looking coins up, applying blocks, and flushing.
+//! The coins cache: look-ups, applying blocks, and flushing.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 
@@ -15,7 +15,7 @@ fn main() {
     divan::main();
 }
 
-/// A store of no coins that takes all changes.
+/// A store without coins that accepts all changes.
 struct Nothing;
 
 impl CoinsStore for Nothing {
@@ -45,7 +45,7 @@ impl CoinsStore for Nothing {
 
 const TIP: KnownBlock = KnownBlock { height: 1, hash: BlockHash([0; 32]) };
 
-/// Changes of one block.
+/// Number of changes in a block.
 const BLOCK: u64 = 10_000;
 
 fn mix(number: u64) -> u64 {
@@ -67,7 +67,7 @@ fn coin() -> CoinBytes {
     CoinBytes::new(CoinRef { height: 800_000, coinbase: false, amount: 123_456, script: &script })
 }
 
-/// New coins with these numbers.
+/// Creates new coins with these numbers.
 fn created(numbers: std::ops::Range<u64>) -> CoinsDelta {
     let mut delta = CoinsDelta::with_capacity(BLOCK as usize);
     let coin = coin();
@@ -81,7 +81,7 @@ fn spent(numbers: std::ops::Range<u64>) -> CoinsDelta {
     delta
 }
 
-/// A cache with so many young coins.
+/// Creates a cache with this many young coins.
 fn cache(coins: u64) -> CoinsCache {
     let cache = CoinsCache::new(Arc::new(Nothing), 450 << 20);
     for start in (0..coins).step_by(BLOCK as usize) {
@@ -90,7 +90,7 @@ fn cache(coins: u64) -> CoinsCache {
     cache
 }
 
-/// Coins in the cache: what fits a processor's cache, and a common `--dbcache`.
+/// Coins in the cache: a number that fits a processor's cache, and a common `--dbcache`.
 const SIZES: [u64; 2] = [50_000, 2_500_000];
 
 #[divan::bench(args = SIZES)]
@@ -111,7 +111,7 @@ fn look_up_miss(bencher: Bencher<'_, '_>, coins: u64) {
     });
 }
 
-/// Making the changes of a block, before they are applied.
+/// Building the changes of a block, before they are applied.
 #[divan::bench]
 fn build_delta(bencher: Bencher<'_, '_>) {
     let names: Vec<OutPoint> = (0..BLOCK).map(outpoint).collect();

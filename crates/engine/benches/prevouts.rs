@@ -1,6 +1,6 @@
-//! Fetching the coins of a block that are all in memory: what the fetcher costs beside a plain
-//! loop; and listing the coins that a block wants. What it gains where look-ups wait is measured by
-//! `apus-bench prevouts`.
+//! Fetching the coins of a block that are all in memory: the overhead of the fetcher compared with
+//! a plain loop; and listing the coins that a block wants. `apus-bench prevouts` measures the gain
+//! when look-ups have to wait.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 
@@ -24,7 +24,7 @@ fn main() {
     divan::main();
 }
 
-/// Far more than the caches of a processor hold.
+/// Far more than a processor's caches hold.
 const COINS: u64 = 1_000_000;
 
 struct Coins(HashMap<OutPoint, CoinBytes>);
@@ -47,7 +47,7 @@ static VIEW: LazyLock<Arc<dyn CoinsView>> = LazyLock::new(|| {
     Arc::new(Coins((0..COINS).map(|number| (outpoint(number), coin.clone())).collect()))
 });
 
-/// Blocks of so many inputs.
+/// Inputs of the measured blocks.
 const INPUTS: [usize; 4] = [3, 30, 300, 5000];
 
 /// Coins in memory, by inputs of a block. Items are inputs.
@@ -86,8 +86,8 @@ mod in_memory {
     }
 }
 
-/// A block of 2,500 transactions with two inputs and two outputs each, of which every third input
-/// spends an output of the block. Items are inputs.
+/// A block of 2,500 transactions with two inputs and two outputs each; every third input spends an
+/// output of the block. Items are inputs.
 mod block_of_5000_inputs {
     use super::*;
 
@@ -148,7 +148,7 @@ mod block_of_5000_inputs {
         });
     }
 
-    /// The same with the standard library's map of all outputs.
+    /// The same task with the standard library's map of all outputs.
     #[divan::bench]
     fn map_of_outputs(bencher: Bencher<'_, '_>) {
         with_block(|block| {

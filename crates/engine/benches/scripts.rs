@@ -1,8 +1,8 @@
-//! Running scripts: one signature of each kind, and a pool of threads beside the least that its
-//! work can take.
+//! Running scripts: one signature of each kind, and a pool of threads compared with the lower bound
+//! for its work.
 //!
-//! Items are inputs. The pool is as fast as it can be when its inputs a second are those of one
-//! verification times the cores.
+//! Items are inputs. The pool is optimal if its inputs per second equal the rate of one verification
+//! times the number of cores.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 
@@ -36,16 +36,16 @@ const FLAGS: u32 = VERIFY_P2SH
 
 const AMOUNT: u64 = 50_000;
 
-/// How the outputs are locked.
+/// The kinds of output scripts.
 #[derive(Clone, Copy, Debug)]
 enum Lock {
     /// An ECDSA signature.
     P2wpkh,
-    /// A Schnorr signature by the key itself.
+    /// A Schnorr signature by the key path.
     P2tr,
 }
 
-/// A signed transaction, and what it spends.
+/// A signed transaction, and the outputs that it spends.
 struct Signed {
     raw: Vec<u8>,
     spent: Vec<CoinBytes>,
@@ -63,7 +63,7 @@ fn script(secp: &Secp256k1<All>, lock: Lock) -> ScriptBuf {
     }
 }
 
-/// A transaction of so many inputs; numbered, so that each is another.
+/// Creates a transaction with this many inputs; `number` makes each different.
 fn signed(lock: Lock, inputs: u32, number: u8) -> Signed {
     let secp = Secp256k1::new();
     let script = script(&secp, lock);
@@ -111,7 +111,7 @@ fn signed(lock: Lock, inputs: u32, number: u8) -> Signed {
 
 const LOCKS: [Lock; 2] = [Lock::P2wpkh, Lock::P2tr];
 
-/// One input of a transaction that is prepared already: the signature, little else.
+/// One input of a prepared transaction: little more than the signature.
 #[divan::bench(args = LOCKS)]
 fn verify(bencher: Bencher, lock: Lock) {
     let Signed { raw, spent } = signed(lock, 1, 1);
@@ -119,7 +119,7 @@ fn verify(bencher: Bencher, lock: Lock) {
     bencher.counter(ItemsCount::new(1u32)).bench_local(|| tx.verify(0, FLAGS).unwrap());
 }
 
-/// Reading a transaction of one input and what it spends.
+/// Reading a transaction of one input and its spent output.
 #[divan::bench(args = LOCKS)]
 fn prepare(bencher: Bencher, lock: Lock) {
     let Signed { raw, spent } = signed(lock, 1, 1);
@@ -129,17 +129,17 @@ fn prepare(bencher: Bencher, lock: Lock) {
         .bench_local(|| interpreter.prepare(&raw, &spent).unwrap());
 }
 
-/// Transactions as one block has them.
+/// Transactions in the layout of one block.
 struct Block {
     raw: Arc<Vec<u8>>,
     txs: Vec<(Range<usize>, Vec<CoinBytes>)>,
     inputs: usize,
 }
 
-/// Transactions of so many inputs each, 4,096 inputs in all.
+/// Creates transactions with this many inputs each, 4,096 inputs in all.
 fn block(inputs: u32) -> Block {
     const INPUTS: u32 = 4096;
-    // A few to take turns: signing takes longer than verifying.
+    // A few, used in turn, because signing takes longer than verifying.
     let kinds: Vec<Signed> =
         (0..8u8).map(|number| signed(LOCKS[usize::from(number % 2)], inputs, number)).collect();
     let (mut raw, mut txs) = (Vec::new(), Vec::new());
@@ -165,9 +165,9 @@ impl Block {
 /// Inputs of a transaction.
 const SIZES: [u32; 3] = [1, 4, 2048];
 
-/// No pool: prepared and verified one after another, on one core.
+/// No pool: prepared and verified in order, on one core.
 #[divan::bench(args = SIZES)]
-fn one_after_another(bencher: Bencher, inputs: u32) {
+fn in_order(bencher: Bencher, inputs: u32) {
     let block = block(inputs);
     let interpreter = interpreter().unwrap();
     bencher.counter(ItemsCount::new(block.inputs)).bench_local(|| {
@@ -187,7 +187,7 @@ fn pool_on_two_cores(bencher: Bencher, inputs: u32) {
     bencher.counter(ItemsCount::new(block.inputs)).bench_local(|| block.batch(&pool));
 }
 
-/// All by the one that waits: what the pool itself costs, on one core.
+/// The waiting thread does everything: the overhead of the pool itself, on one core.
 #[divan::bench(args = SIZES)]
 fn pool_on_one_core(bencher: Bencher, inputs: u32) {
     let block = block(inputs);

@@ -1,20 +1,20 @@
 //! [`CoinBytes`]: one coin as the cache and the store hold it, in Core's stored form.
 //!
-//! The form is that of Core's chainstate (`coins.h`, `Coin::Serialize`): height and coinbase mark,
-//! amount and script, each shortened. It is what a flush writes and what a look-up reads, so
-//! neither translates anything; the few fields that rules ask for are read out when they do. Nearly
-//! all coins fit without an allocation. Those that don't are shared by all who hold them: a block may
-//! spend a quarter of a gigabyte of them.
+//! It is the form of Core's chainstate (`coins.h`, `Coin::Serialize`): height and coinbase flag,
+//! amount and script, all compressed. A flush writes it and a look-up reads it, so neither converts
+//! anything; the few fields that rules need are decoded on demand. Nearly all coins fit inline,
+//! without an allocation. The others are shared by all their holders: a block may spend a quarter
+//! of a gigabyte of them.
 
 use apus_chain::{Coin, CoinError, CoinRef, Reader, read_coin, read_coin_strict, write_coin};
 use std::sync::Arc;
 
-/// Bytes that fit without an allocation: every coin with a common script.
+/// Bytes stored inline: enough for every coin with a common script.
 const INLINE_BYTES: usize = 46;
 
-/// Bytes of the longest script that says by its form alone how much it may cost to spend it: a witness
-/// program of 40 bytes (BIP-141).
-const LOOKED_AT: usize = 42;
+/// Length of the longest script whose form alone determines the maximum cost of spending it: a
+/// witness program of 40 bytes (BIP-141).
+const RULE_SCRIPT_BYTES: usize = 42;
 
 /// A coin in its stored form, known to be well-formed.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,17 +26,17 @@ enum CoinForm {
     Heap(Arc<[u8]>),
 }
 
-const _: () = assert!(size_of::<CoinBytes>() == 48, "what the cache's memory is planned with");
+const _: () = assert!(size_of::<CoinBytes>() == 48, "the cache's memory plan assumes this size");
 
 impl CoinBytes {
-    /// Stores a coin. Its script must be one that can be spent.
+    /// Stores a coin. Its script must be spendable.
     pub fn new(coin: CoinRef<'_>) -> Self {
         let mut bytes = Vec::with_capacity(INLINE_BYTES);
         write_coin(&mut bytes, coin);
         Self::of(&bytes)
     }
 
-    /// Takes bytes that a store held; fails where they are not the one form of a coin.
+    /// Wraps bytes from a store; fails if they are not the one valid form of a coin.
     pub fn read(bytes: &[u8]) -> Result<Self, CoinError> {
         let mut reader = Reader::new(bytes);
         read_coin_strict(&mut reader)?;
@@ -44,7 +44,7 @@ impl CoinBytes {
         Ok(Self::of(bytes))
     }
 
-    /// Takes bytes that are known to be a coin.
+    /// Wraps bytes that are known to be a coin.
     pub fn of(bytes: &[u8]) -> Self {
         if bytes.len() > INLINE_BYTES {
             return Self(CoinForm::Heap(bytes.into()));
@@ -54,7 +54,7 @@ impl CoinBytes {
         Self(CoinForm::Inline { length: bytes.len() as u8, bytes: inline })
     }
 
-    /// The stored form.
+    /// Returns the stored form.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             CoinForm::Inline { length, bytes } => &bytes[..usize::from(*length)],
@@ -62,28 +62,29 @@ impl CoinBytes {
         }
     }
 
-    /// The coin.
+    /// Returns the coin.
     pub fn coin(&self) -> Coin<'_> {
-        read_coin(&mut Reader::new(self.as_bytes())).expect("the bytes were made or read as a coin")
+        read_coin(&mut Reader::new(self.as_bytes()))
+            .expect("the bytes were written or checked as a coin")
     }
 
-    /// The same coin without its script where that is longer than any that a rule looks at which does not run
-    /// it: those that pay to a script's hash, and witness programs.
+    /// Returns the coin without its script if that is longer than any that rules read without
+    /// running it: scripts that pay to a script's hash, and witness programs.
     pub fn without_long_script(self) -> Self {
         let CoinForm::Heap(_) = &self.0 else { return self };
         let coin = self.coin();
         let coin = coin.as_ref();
-        match coin.script.len() > LOOKED_AT {
+        match coin.script.len() > RULE_SCRIPT_BYTES {
             true => Self::new(CoinRef { script: &[], ..coin }),
             false => self,
         }
     }
 
-    /// Memory beyond the value itself, in bytes.
+    /// Returns the memory in use in addition to the value itself, in bytes.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             CoinForm::Inline { .. } => 0,
-            // Its bytes, how many hold it, and what an allocator needs to keep it.
+            // The bytes, the reference counts, and the allocator's overhead.
             CoinForm::Heap(bytes) => bytes.len() + 32,
         }
     }
@@ -123,7 +124,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_no_coin_are_refused(bytes in vec(any::<u8>(), 0..60)) {
+        fn invalid_coin_bytes_are_refused(bytes in vec(any::<u8>(), 0..60)) {
             if let Ok(coin) = CoinBytes::read(&bytes) {
                 prop_assert_eq!(coin.as_bytes(), &bytes[..]);
                 prop_assert_eq!(CoinBytes::new(coin.coin().as_ref()), coin);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_script_goes_and_nothing_else() {
+    fn only_a_long_script_is_removed() {
         for length in [0, 34, 42, 60, 500, 10_000] {
             let script = vec![0x51; length];
             let coin = CoinRef { height: 7, coinbase: true, amount: 9, script: &script };

@@ -1,8 +1,8 @@
-//! What connecting a block is, as functions of the block and the coins that it spends.
+//! Connecting a block, as functions of the block and the coins that it spends.
 //!
-//! What can be known of a block before its coins are ([`PreparedBlock`]), the rules once they are there,
-//! what the block does to a set of coins ([`CoinsDelta`]), to its sum, and how it is undone. Where the
-//! coins come from, and whether blocks come in order, is the business of engines.
+//! The modules cover what is known about a block before its coins ([`PreparedBlock`]), the rules
+//! once the coins are known, the block's effect on a set of coins ([`CoinsDelta`]) and on its sum,
+//! and how to undo it. Engines decide where the coins come from and whether blocks come in order.
 
 mod delta;
 mod prepared;
@@ -19,23 +19,22 @@ pub use undo::UndoBytes;
 use apus_chain::{Ancestry, CoinSum};
 use std::sync::Arc;
 
-/// What the caller knows of a block's surroundings.
+/// The chain around a block, supplied by the caller.
 #[derive(Clone, Copy)]
 pub struct ConnectContext<'a> {
     /// The blocks below it.
     pub ancestry: &'a dyn Ancestry,
-    /// Whether its scripts are to be run.
+    /// Whether its scripts must be run.
     pub check_scripts: bool,
 }
 
 /// A block that was connected, with the coins that it spent.
 #[derive(Debug, Clone)]
-pub struct Connected {
+pub struct ConnectedBlock {
     /// The block.
     pub block: Arc<PreparedBlock>,
     /// Its undo data (Core `undo.h`, `CBlockUndo`).
     pub undo: UndoBytes,
-    /// The sum of all coins that it spent, those that it created itself among them, where the caller
-    /// wants sums.
+    /// The sum of all coins that it spent, including its own, if the caller wants sums.
     pub spent: CoinSum,
 }

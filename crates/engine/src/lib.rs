@@ -1,6 +1,7 @@
-//! What every engine shares: the rules of connecting a block, scripts, and the coins with their cache and stores.
+//! The parts that all engines share: the rules of connecting a block, scripts, and the coins with
+//! their cache and stores.
 //!
-//! The engines themselves, and what drives them, are in `apus-sync`.
+//! The engines themselves, and the code that drives them, are in `apus-sync`.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

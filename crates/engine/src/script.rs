@@ -1,8 +1,8 @@
-//! Running scripts: the one place that knows an interpreter.
+//! Running scripts: the only module that knows an interpreter.
 //!
-//! With the feature `kernel` that is Bitcoin Core's own, out of its kernel library; without it
-//! there is none, and asking for one is an error. Nothing here decides which rules hold: callers
-//! bring the flags.
+//! With the feature `kernel` it is Bitcoin Core's own, from its kernel library; without it there is
+//! no interpreter, and requesting one is an error. Callers supply the flags: this module does not
+//! decide which rules apply.
 
 mod interpreter;
 #[cfg(feature = "kernel")]
@@ -17,7 +17,7 @@ pub use pool::{RawBlock, RawTx, ScriptBatch, ScriptFailure, ScriptPool, ScriptPo
 use apus_chain::ScriptVerifier;
 use std::sync::Arc;
 
-/// The interpreter of this build, for one input at a time.
+/// Returns the interpreter of this build, for one input at a time.
 pub fn script_verifier() -> Result<Box<dyn ScriptVerifier>, NoInterpreter> {
     #[cfg(feature = "kernel")]
     return Ok(Box::new(kernel::KernelInterpreter));
@@ -25,7 +25,7 @@ pub fn script_verifier() -> Result<Box<dyn ScriptVerifier>, NoInterpreter> {
     Err(NoInterpreter)
 }
 
-/// The same for whole transactions.
+/// Returns the interpreter of this build, for whole transactions.
 pub fn interpreter() -> Result<Arc<dyn Interpreter>, NoInterpreter> {
     #[cfg(feature = "kernel")]
     return Ok(Arc::new(kernel::KernelInterpreter));

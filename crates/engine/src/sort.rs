@@ -1,25 +1,27 @@
-//! [`sort_by_number`]: many records that begin with numbers which are mostly different, as ids of transactions are.
+//! [`sort_by_number`]: sorts many records that begin with mostly distinct numbers, such as
+//! transaction ids.
 //!
-//! A sort that compares has to guess about twenty times for each of 400,000 ids. This one looks at the highest bits in
-//! which the numbers differ at all, as many as tell most of them apart, and puts records in their places by eleven bits at a
-//! time, the lowest first (Knuth, *The Art of Computer Programming*, volume 3, 5.2.5). What is not told apart is compared.
-//! So it takes less than half as long; and where numbers were chosen to be alike it is the comparing sort of `std`.
-//! Libraries that sort by digits pass through all 64 bits.
+//! A comparison sort mispredicts about twenty branches for each of 400,000 ids. This sort uses the
+//! highest bits in which the numbers differ, as many as needed to distinguish most records, and
+//! moves records to their places by eleven bits at a time, lowest first (Knuth, *The Art of
+//! Computer Programming*, volume 3, 5.2.5). Records that are still equal are compared. So it takes
+//! less than half as long, and for numbers chosen to be equal it is the comparison sort of `std`.
+//! Libraries for radix sort process all 64 bits.
 
 use core::cmp::Ordering;
 
-/// Bits of a digit. As many counts, and as many places that are written to at a time, stay in the nearest caches.
+/// Bits per digit. That many counters and write positions fit in the nearest caches.
 const DIGIT_BITS: u32 = 11;
 const DIGIT_VALUES: usize = 1 << DIGIT_BITS;
 
-/// More are not worth their passes.
+/// More digits are not worth their passes.
 const DIGITS_MAX: usize = 4;
 
-/// Fewer records are compared sooner than counted.
+/// Below this number, comparing is faster than counting.
 const RECORDS_MIN: usize = 256;
 
-/// Sorts records by `compare`, which must put lesser numbers first. `spare` is memory for as many records; what it holds is
-/// lost.
+/// Sorts records by `compare`, which must put lower numbers first. `spare` is scratch memory; its
+/// contents are overwritten.
 pub fn sort_by_number<T: Copy>(
     records: &mut Vec<T>,
     spare: &mut Vec<T>,
@@ -39,7 +41,7 @@ pub fn sort_by_number<T: Copy>(
     spare.clear();
     spare.extend_from_slice(records);
     for (shift, counts) in digits.iter().zip(&mut counts).rev() {
-        begin_after_each_other(counts);
+        counts_to_starts(counts);
         for record in &*records {
             let place = &mut counts[value(number(record), *shift)];
             spare[*place as usize] = *record;
@@ -54,8 +56,8 @@ pub fn sort_by_number<T: Copy>(
     }
 }
 
-/// How far down the digits lie by which most records are told apart, the highest first. Bits above and between them are the
-/// same in all numbers.
+/// Returns the shifts of the digits that distinguish most records, highest first. Bits above and
+/// between them are equal in all numbers.
 fn digits<T>(records: &[T], number: impl Fn(&T) -> u64) -> Vec<u32> {
     let first = records.first().map_or(0, &number);
     let mut differ = records.iter().fold(0, |differ, record| differ | (number(record) ^ first));
@@ -73,8 +75,8 @@ fn value(number: u64, shift: u32) -> usize {
     (number >> shift) as usize % DIGIT_VALUES
 }
 
-/// Makes of how many there are where the first of them goes.
-fn begin_after_each_other(counts: &mut [u32; DIGIT_VALUES]) {
+/// Turns the counts into the start positions.
+fn counts_to_starts(counts: &mut [u32; DIGIT_VALUES]) {
     let mut before = 0;
     for count in counts {
         before += core::mem::replace(count, before);
@@ -87,12 +89,12 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// Numbers as they come, and as they may be made.
+    /// Random numbers, and adversarial ones.
     fn numbers() -> impl Strategy<Value = Vec<u64>> {
         let place = (0u64..5_000, 0u64..3_000).prop_map(|(height, place)| height << 32 | place);
         let ground = any::<u16>().prop_map(|low| 0xabcd_ef01_2345_0000 | u64::from(low));
         let far = prop_oneof![0u64..4, u64::MAX - 3..=u64::MAX];
-        // Of the most, one digit tells too few apart.
+        // With the largest counts, one digit distinguishes too few records.
         let count = RECORDS_MIN - 2..12_000;
         prop_oneof![
             vec(any::<u64>(), count.clone()),
@@ -104,7 +106,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is alike, and whatever stands behind the number.
+        /// Sorts correctly with any duplicates and any data after the number.
         #[test]
         fn records_are_in_order(numbers in numbers(), tie: u32) {
             let tie = |at: usize| (at as u32).wrapping_mul(tie | 1) % 977;
@@ -123,7 +125,7 @@ mod tests {
         let of = |numbers: &[u64]| digits(numbers, |number| *number);
         assert_eq!(of(&[5; 300]), [0u32; 0]);
         assert_eq!(of(&[4, 5].repeat(300)), [0]);
-        // One bit is told, and more are asked for.
+        // One digit covers one varying bit, and more are needed.
         let far: Vec<u64> = (0..600).map(|at| (at % 2) << 63 | (at & 0xff)).collect();
         assert_eq!(of(&far), [53, 0]);
         let even: Vec<u64> = (0..600u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();

@@ -1,33 +1,36 @@
-//! [`TxTable`]: transactions, found by their ids.
+//! [`TxTable`]: a table of transactions by id.
 //!
-//! Open addressing, at most half full. Ids can be ground for, so the hash is keyed with random
-//! words that never leave the process; and an entry only counts if the whole id is the same.
+//! It uses open addressing and is at most half full. Attackers can grind for ids, so the hash is
+//! keyed with random words that never leave the process, and an entry matches only if the whole id
+//! is equal.
 //!
-//! Most coins that a block spends are of other blocks, so most ids that are looked for are not there. A table that was made
-//! for so many transactions as a block has finds that out by one bit in the first-level cache.
+//! Most coins that a block spends come from other blocks, so most look-ups find nothing. A table
+//! created for the number of transactions of a block detects that with one bit in the first-level
+//! cache.
 
 use apus_chain::{OutPoint, Txid};
 use apus_hash::prefetch;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
-/// See the module.
+/// A hash table of transactions, numbered in order of insertion.
 pub struct TxTable {
     txids: Vec<Txid>,
     /// Index into `txids`, plus one; 0 is empty.
     table: Vec<u32>,
     shift: u32,
     key: [u64; 2],
-    /// A bit for each id, at least sixteen times as many as there are ids; nothing where these are too many.
+    /// A Bloom filter with one bit for each id and at least sixteen times as many bits as ids;
+    /// empty for too many ids.
     filter: Vec<u64>,
     filter_shift: u32,
 }
 
-/// A table for more has no filter, which would not fit into the first-level cache.
+/// A larger table has no filter, because it would not fit into the first-level cache.
 const FILTERED_MAX: usize = 1 << 14;
 
 impl TxTable {
-    /// Has room for so many, and grows where there are more.
+    /// Creates a table with room for `txs` transactions; it grows if there are more.
     pub fn new(txs: usize) -> Self {
         let bits = (2 * txs).next_power_of_two().trailing_zeros().max(1);
         let table = vec![0; 1 << bits];
@@ -43,19 +46,20 @@ impl TxTable {
         }
     }
 
-    /// How many were added.
+    /// Returns the number of transactions added.
     pub fn count(&self) -> usize {
         self.txids.len()
     }
 
-    /// Which of those that were added it is, the first of them being 0. Of two with one id the last.
+    /// Returns the number of the transaction with this id, counted from 0 in order of insertion. If
+    /// several have the same id, returns the last.
     #[inline]
     pub fn find(&self, txid: &Txid) -> Option<u32> {
         if self.is_ruled_out(&txid.0) { None } else { self.place(txid).1 }
     }
 
-    /// [`find`](Self::find), of the id in an outpoint in wire form, which is seldom there: it is not copied before that is
-    /// known.
+    /// Like [`find`](Self::find), for the id in an outpoint in wire form. It is seldom in the
+    /// table, so it is copied only after the filter has passed it.
     #[inline]
     pub fn find_spent(&self, outpoint: &[u8; OutPoint::SIZE]) -> Option<u32> {
         if self.is_ruled_out(outpoint) {
@@ -64,7 +68,7 @@ impl TxTable {
         self.place(&OutPoint::from_bytes(outpoint).txid).1
     }
 
-    /// Whether the filter knows that an id that begins like this was not added.
+    /// Returns whether the filter proves that an id with this prefix was not added.
     #[inline]
     fn is_ruled_out(&self, id: &[u8]) -> bool {
         if self.filter.is_empty() {
@@ -74,7 +78,7 @@ impl TxTable {
         self.filter[word] & bit == 0
     }
 
-    /// Adds the next one. The one of the same id that was found before, if there is such.
+    /// Adds the next transaction. Returns the previous one with the same id, if any.
     pub fn add(&mut self, txid: Txid) -> Option<u32> {
         if 2 * self.txids.len() >= self.table.len() {
             self.grow();
@@ -89,13 +93,14 @@ impl TxTable {
         same
     }
 
-    /// Has the entry of an id fetched, which will be looked for. Where it is, is not to be foreseen.
+    /// Prefetches the table entry of an id before a look-up, because its address is unpredictable.
     #[inline]
     pub fn prefetch_entry(&self, txid: &Txid) {
         prefetch(&self.table[self.home(txid)]);
     }
 
-    /// Which one stands there, whose id is fetched. Most often it is the one.
+    /// Returns the transaction in the first slot of the id, usually the right one, and prefetches
+    /// its id.
     #[inline]
     pub fn prefetch_id(&self, txid: &Txid) -> Option<u32> {
         let tx = self.table[self.home(txid)].checked_sub(1)?;
@@ -103,19 +108,20 @@ impl TxTable {
         Some(tx)
     }
 
-    /// Removes all, and keeps the room.
+    /// Removes all transactions and keeps the memory.
     pub fn clear(&mut self) {
         self.txids.clear();
         self.table.fill(0);
         self.filter.fill(0);
     }
 
-    /// The id of one that was added.
+    /// Returns the id of an added transaction.
     pub fn txid(&self, tx: u32) -> &Txid {
         &self.txids[tx as usize]
     }
 
-    /// Where an id's bit is. The key is odd, so that all bits of the id's first word tell.
+    /// Returns the position of an id's bit. The key is odd, so that all bits of the id's first word
+    /// count.
     #[inline]
     fn filter_bit(&self, id: &[u8]) -> (usize, u64) {
         let (words, _) = id.as_chunks::<8>();
@@ -135,7 +141,7 @@ impl TxTable {
         }
     }
 
-    /// Where the search for an id begins.
+    /// Returns the slot where the search for an id begins.
     fn home(&self, txid: &Txid) -> usize {
         let (words, _) = txid.0.as_chunks::<8>();
         let [a, b] = [0, 1].map(|at| u64::from_le_bytes(words[at]) ^ self.key[at]);
@@ -143,7 +149,7 @@ impl TxTable {
         ((product as u64 ^ (product >> 64) as u64) >> self.shift) as usize
     }
 
-    /// The entry of an id, or the empty one where it belongs.
+    /// Returns the slot and transaction of an id, or the free slot where it belongs.
     #[inline]
     fn place(&self, txid: &Txid) -> (usize, Option<u32>) {
         let mask = self.table.len() - 1;
@@ -158,7 +164,7 @@ impl TxTable {
     }
 }
 
-/// Secret words of this process.
+/// Returns secret words of this process.
 fn key() -> [u64; 2] {
     static KEY: OnceLock<[u64; 2]> = OnceLock::new();
     *KEY.get_or_init(|| {
@@ -172,7 +178,7 @@ fn key() -> [u64; 2] {
 mod tests {
     use super::*;
 
-    /// Ids that agree in what the hash reads are still told apart.
+    /// Ids with equal hash input are still distinguished.
     #[test]
     fn ids_that_begin_alike_are_different() {
         let mut txs = TxTable::new(301);
@@ -190,7 +196,7 @@ mod tests {
         assert_eq!(txs.find(&id(300)), None);
     }
 
-    /// However few were expected.
+    /// A table grows whatever number of transactions it was created for.
     #[test]
     fn a_table_grows() {
         let id = |number: u32| Txid([number.to_le_bytes(); 8].concat().try_into().unwrap());
@@ -209,9 +215,9 @@ mod tests {
         }
     }
 
-    /// And is empty again after it was cleared.
+    /// After clearing, the filter is empty again.
     #[test]
-    fn a_filter_passes_what_is_there_and_little_else() {
+    fn a_filter_passes_members_and_little_else() {
         let id = |number: u32| Txid(apus_hash::sha256(&number.to_le_bytes()));
         let mut txs = TxTable::new(2_000);
         (0..2_000).for_each(|number| assert_eq!(txs.add(id(number)), None));
@@ -221,14 +227,14 @@ mod tests {
         };
         assert!((0..2_000).all(|number| passes(&txs, number)));
         let others = (2_000..12_000).filter(|number| passes(&txs, *number)).count();
-        assert!(others < 1_000, "{others} of 10,000 that are not there");
-        // One that is there twice is there.
+        assert!(others < 1_000, "{others} of 10,000 absent ids");
+        // A duplicate is found.
         assert_eq!((txs.add(id(5)), txs.find(&id(5))), (Some(5), Some(2_000)));
         txs.clear();
         assert!(!(0..2_000).any(|number| passes(&txs, number) || txs.find(&id(number)).is_some()));
     }
 
-    /// Where an id is looked for is not to be foreseen: ids that differ in few bits spread.
+    /// Look-up positions must be unpredictable: ids that differ in few bits spread.
     #[test]
     fn homes_spread() {
         let txs = TxTable::new(2048);

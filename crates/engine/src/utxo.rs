@@ -1,9 +1,9 @@
-//! The classic engine: blocks in ascending height against a set of coins, every rule checked.
+//! The classic engine: blocks in ascending height against a set of coins, with every rule checked.
 //!
-//! Coins live in a [store] on disk with a cache in front. A block is connected on a view of
-//! both that changes nothing beneath it: its effect reaches the cache only once the block's verdict
-//! is known, and the store only in flushes that each leave it at a block. Where blocks come from
-//! and which chain is the best one is not decided here.
+//! Coins are kept in a [store] on disk with a cache in front. A block is connected on a view of
+//! both that changes nothing below it: its effect reaches the cache only once the block is known to
+//! be valid, and the store only in flushes: each leaves the store at a block. Other
+//! modules decide where blocks come from and which chain is best.
 
 pub mod cache;
 pub mod fetch;
@@ -12,8 +12,8 @@ pub mod view;
 
 pub use crate::coin::CoinBytes;
 pub use crate::connect::{
-    BlockCounts, CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock,
-    UndoBytes,
+    BlockCounts, CoinChange, CoinsDelta, ConnectContext, ConnectError, ConnectedBlock,
+    PreparedBlock, UndoBytes,
 };
 pub use cache::{CacheStats, CoinsCache};
 pub use store::{Changes, CoinsStore, Flush, StoreError};

@@ -1,4 +1,4 @@
-//! The memory of the coins cache: what it says, what the system says, and the bound on both.
+//! The memory of the coins cache: its own count, the system's count, and the bound on both.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// A store that keeps only a count, so that all memory is the cache's. Takes its time, so that
-/// blocks come in meanwhile.
+/// A store that keeps only a count, so that all memory is the cache's. It is slow, so that blocks
+/// arrive during a write.
 #[derive(Default)]
 struct Sink {
     changes: AtomicU64,
@@ -46,7 +46,7 @@ impl CoinsStore for Sink {
     }
 }
 
-/// New outpoints; those of an attacker all begin alike.
+/// Returns new outpoints; with `ground`, all begin with the same bytes, as an attacker's would.
 fn outpoint(random: &mut Rng, ground: bool) -> OutPoint {
     let mut txid = [0; 32];
     random.fill(&mut txid);
@@ -56,8 +56,8 @@ fn outpoint(random: &mut Rng, ground: bool) -> OutPoint {
     OutPoint { txid: Txid(txid), vout: 0 }
 }
 
-/// Blocks of new coins, some with long scripts; a third of them spend what the block before made,
-/// and some spend what only the store has.
+/// Applies blocks of new coins, some with long scripts. A third of the blocks spend coins of the
+/// previous block, and some spend coins that only the store has.
 fn fill(bytes_max: u64, coins: u32, ground: bool) -> (u64, u64) {
     let store = Arc::new(Sink { pause: Duration::from_millis(20), ..Sink::default() });
     let cache = CoinsCache::new(Arc::clone(&store) as Arc<dyn CoinsStore>, bytes_max);
@@ -93,7 +93,7 @@ fn fill(bytes_max: u64, coins: u32, ground: bool) -> (u64, u64) {
     (most, resident_bytes().unwrap_or(0))
 }
 
-/// What the system counts; none where it is not Linux.
+/// Returns the system's count; `None` on systems other than Linux.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
@@ -101,16 +101,19 @@ fn resident_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// One test, since others would use memory beside it.
+/// A single test, because others would use memory at the same time.
 #[test]
-fn memory_is_what_is_said_and_never_beyond_the_bound() {
+fn memory_matches_the_count_and_stays_within_the_bound() {
     let before = resident_bytes().unwrap_or(0);
     for ground in [false, true] {
         let bytes_max = 96 * MIB;
         let (most, resident) = fill(bytes_max, 3_000_000, ground);
-        assert!(most > bytes_max * 9 / 10, "the memory is there to be used: {most} bytes");
-        // The blocks themselves, and what an allocator keeps for itself.
+        assert!(most > bytes_max * 9 / 10, "the cache should use its memory: {most} bytes");
+        // Allow for the blocks themselves and the allocator's overhead.
         let resident = resident.saturating_sub(before);
-        assert!(resident < bytes_max + 24 * MIB, "{resident} bytes are resident, {most} were said");
+        assert!(
+            resident < bytes_max + 24 * MIB,
+            "{resident} bytes are resident, {most} were counted"
+        );
     }
 }

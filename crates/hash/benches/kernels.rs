@@ -1,7 +1,8 @@
-//! Each operation of the kernel in use beside the `sha2` crate, one message after the other.
+//! Benchmarks every operation of the selected kernel against the `sha2` crate, which hashes one message at a
+//! time.
 //!
-//! `APUS_SHA256=avx2 cargo bench -p apus-hash` measures another kernel; the example `kernels` goes
-//! through all of them. Items are messages.
+//! `APUS_SHA256=avx2 cargo bench -p apus-hash` measures another kernel; the example `kernels` measures all of
+//! them. An item is a message.
 
 use apus_hash::{KeyedHasher, Message, sha256, sha256d_many, sha256d_pairs};
 use divan::counter::{BytesCount, ItemsCount};
@@ -18,7 +19,7 @@ fn double(pieces: &[&[u8]]) -> [u8; 32] {
     Sha256::digest(hash.finalize()).into()
 }
 
-/// A long message: nothing to do at once, so that this is the single kernel.
+/// Hashes one long message. Nothing can run in parallel, so this measures the single kernel.
 mod one_message_of_64_kib {
     use super::*;
 
@@ -37,11 +38,12 @@ mod one_message_of_64_kib {
     }
 }
 
-/// Ids of transactions, each in the three pieces of the stripped form.
+/// Hashes transactions, each message in the three pieces of the stripped form.
 mod transaction_ids {
     use super::*;
 
-    /// A block's worth, a small block's, and one with a giant among the usual.
+    /// The messages of a full block, a small block, and a block with one giant transaction among ordinary
+    /// ones.
     const SHAPES: [&str; 4] =
         ["2500 as in a block", "2500 of 250 bytes", "12 of a block", "one of 100 kB"];
 
@@ -52,7 +54,7 @@ mod transaction_ids {
                 state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
             ((state >> 33) % limit) as usize
         };
-        // Most of 190 to 400 bytes, one in ten up to 2 kB.
+        // Mostly 190 to 400 bytes; one in ten up to 2 kB.
         let mut transaction = || match below(10) {
             0 => 400 + below(1_600),
             _ => 190 + below(210),
@@ -103,7 +105,7 @@ mod transaction_ids {
     }
 }
 
-/// A level of a merkle tree.
+/// Hashes one level of a merkle tree.
 mod merkle_level {
     use super::*;
 
@@ -130,7 +132,7 @@ mod merkle_level {
     }
 }
 
-/// Outpoints under a key: one compression each, since the key fills the block before.
+/// Hashes outpoints with a key: one compression each, because the key fills the first block.
 mod outpoints {
     use super::*;
 

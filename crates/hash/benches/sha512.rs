@@ -1,8 +1,7 @@
-//! SHA-512/256 by the kernel in use beside `ring`, whose assembly hashes one message after the
-//! other.
+//! Benchmarks SHA-512/256 with the selected kernel against `ring`, whose assembly hashes one message at a
+//! time.
 //!
-//! `APUS_SHA256=avx2 cargo bench -p apus-hash --bench sha512` measures another kernel. Items are
-//! messages.
+//! `APUS_SHA256=avx2 cargo bench -p apus-hash --bench sha512` measures another kernel. An item is a message.
 
 use apus_hash::Message;
 use apus_hash::sha512_256::{self, TaggedHasher};
@@ -20,7 +19,7 @@ fn copy_of(digest: &ring::digest::Digest) -> [u8; 32] {
     copy
 }
 
-/// A long message: nothing to do at once, so that this is the portable kernel.
+/// Hashes one long message. Nothing can run in parallel, so this measures the portable kernel.
 mod one_message_of_64_kib {
     use super::*;
 
@@ -39,7 +38,7 @@ mod one_message_of_64_kib {
     }
 }
 
-/// One parent of two nodes.
+/// Hashes two nodes to their parent.
 mod one_pair {
     use super::*;
 
@@ -56,7 +55,7 @@ mod one_pair {
     }
 }
 
-/// A level of a tree.
+/// Hashes one level of a tree.
 mod tree_level {
     use super::*;
 
@@ -83,11 +82,11 @@ mod tree_level {
     }
 }
 
-/// Leaves: two pieces each, the second a script.
+/// Hashes leaves in two pieces each; the second is a script.
 mod leaves {
     use super::*;
 
-    /// Behind a tag, most of the usual outputs' leaves are one block.
+    /// After a tag, most ordinary outputs' leaves fit one block.
     const SHAPES: [&str; 2] = ["2000 of 150 bytes", "2000 of usual outputs"];
 
     fn measure(bencher: Bencher, shape: &str, hash: impl Fn(&[Message<'_>], &mut [[u8; 32]])) {

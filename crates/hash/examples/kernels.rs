@@ -1,10 +1,10 @@
-//! Compressions per second of every kernel of this machine, for every operation, on one core.
+//! Measures compressions per second on one core, for every operation and every kernel of this machine.
 //!
-//! `cargo run --release -p apus-hash --example kernels` runs itself once for each kernel, which
-//! the environment variable `APUS_SHA256` selects, and prints one line for each operation. A
-//! compression is one block of SHA-256; the last column compares with the `sha2` crate. Below, the
-//! same for SHA-512/256, compared with `ring`, and for products of MuHash3072, by the environment
-//! variable `APUS_MUHASH`, compared with one number after the other.
+//! `cargo run --release -p apus-hash --example kernels` starts itself once per kernel, selected by
+//! the environment variable `APUS_SHA256`, and prints one line per operation. A compression is one
+//! block of SHA-256; the last column compares with the `sha2` crate. Two more tables follow:
+//! SHA-512/256 compared with `ring`, and MuHash3072 products (kernel selected by `APUS_MUHASH`)
+//! compared with multiplying one number at a time.
 #![allow(clippy::print_stdout)]
 
 use apus_hash::muhash::{self, Num3072, Product};
@@ -55,8 +55,8 @@ fn each_sha256_kernel(what: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Seconds per run: the best of many tries, each long enough for the clock and short enough to
-/// fall between two interruptions.
+/// Returns the seconds per call: the best of many tries. Each try is long enough for the clock's resolution
+/// and short enough to fall between two interruptions.
 fn seconds(mut run: impl FnMut()) -> f64 {
     let mut best = f64::INFINITY;
     let start = Instant::now();
@@ -81,7 +81,7 @@ fn report(operation: &str, messages: usize, compressions: usize, ours: f64, thei
     );
 }
 
-/// A generator good enough for lengths: the same on every machine.
+/// A small random generator for lengths, the same on every machine.
 struct Lengths(u64);
 
 impl Lengths {
@@ -90,8 +90,8 @@ impl Lengths {
         ((self.0 >> 33) % below) as usize
     }
 
-    /// As transactions are in a block: most of 190 to 400 bytes, one in ten up to 2 KB, one in
-    /// 150 up to 100 KB.
+    /// Returns a length like that of a transaction in a real block: mostly 190 to 400 bytes, one in ten up to
+    /// 2 KB, one in 150 up to 100 KB.
     fn transaction(&mut self) -> usize {
         match self.next(150) {
             0 => 2_000 + self.next(98_000),
@@ -186,7 +186,7 @@ fn measure_all() {
     }
 }
 
-/// Levels of a tree, and leaves. Behind a tag, `ring` clones its state after the tag, too.
+/// Measures levels of a tree, and leaves. With a tag, `ring` also clones its state after the tag.
 fn measure_sha512() {
     use ring::digest::{Context, SHA512_256, digest};
     let report = |operation: &str, count: usize, ours: f64, theirs: f64| {
@@ -232,7 +232,7 @@ fn measure_sha512() {
     }
 }
 
-/// Outpoints, and coins as MuHash takes them; from the bytes to the product.
+/// Measures outpoints, and coins as MuHash serializes them, from the bytes to the product.
 fn measure_muhash() {
     let report = |operation: &str, count: usize, ours: f64, theirs: f64| {
         println!(
@@ -271,12 +271,12 @@ fn measure_muhash() {
         });
         let mut product = Product::new();
         let ours = seconds(|| product.multiply(black_box(&keys)));
-        report(&format!("{count} keys, more to come"), count, ours, theirs);
+        report(&format!("{count} keys, unfinished"), count, ours, theirs);
         let ours = seconds(|| {
             let mut product = Product::new();
             product.multiply(black_box(&keys));
             black_box(product.finish());
         });
-        report(&format!("{count} keys alone"), count, ours, theirs);
+        report(&format!("{count} keys, finished"), count, ours, theirs);
     }
 }

@@ -1,7 +1,7 @@
 //! The SHA-2 instructions of ARMv8, one message at a time.
 //!
-//! Such processors overlap independent messages by themselves, so there is no interleaving here.
-#![allow(unsafe_code)] // Intrinsics: there is no safe form of these.
+//! ARMv8 processors overlap independent messages by themselves, so this kernel interleaves nothing.
+#![allow(unsafe_code)] // These intrinsics have no safe form.
 
 use crate::rounds::K;
 use core::arch::aarch64::*;
@@ -17,7 +17,7 @@ impl Armv8 {
 
     /// Continues `state` over whole blocks.
     pub(crate) fn compress(self, state: &mut [u32; 8], blocks: &[[u8; 64]]) {
-        // SAFETY: `self` exists only where `detect` found the feature.
+        // SAFETY: `self` exists only if `detect` found the feature.
         unsafe { compress(state, blocks) }
     }
 }
@@ -25,7 +25,7 @@ impl Armv8 {
 #[inline]
 #[target_feature(enable = "neon,sha2")]
 fn four(words: &[u32; 4]) -> uint32x4_t {
-    // SAFETY: 16 bytes are read from an array of 16; no alignment is needed beyond the array's.
+    // SAFETY: reads 16 bytes from an array of 16; needs no alignment beyond the array's.
     unsafe { vld1q_u32(words.as_ptr()) }
 }
 
@@ -37,25 +37,25 @@ fn compress(state: &mut [u32; 8], blocks: &[[u8; 64]]) {
     for block in blocks {
         let (quarters, _) = block.as_chunks::<16>();
         let mut w: [uint32x4_t; 4] = core::array::from_fn(|i| {
-            // SAFETY: 16 bytes are read from an array of 16.
+            // SAFETY: reads 16 bytes from an array of 16.
             let quarter = unsafe { vld1q_u8(quarters[i].as_ptr()) };
             vreinterpretq_u32_u8(vrev32q_u8(quarter))
         });
         let before = (abcd, efgh);
         for i in 0..16 {
-            // Four rounds; the words that they take have the round constants added.
+            // Computes four rounds; `added` already contains the round constants.
             let added = vaddq_u32(w[i % 4], four(&constants[i]));
             let old = abcd;
             abcd = vsha256hq_u32(abcd, efgh, added);
             efgh = vsha256h2q_u32(efgh, old, added);
-            // The four words for sixteen rounds later; unused after round 48.
+            // The four words for the rounds 16 later; unused after round 48.
             let next = vsha256su0q_u32(w[i % 4], w[(i + 1) % 4]);
             w[i % 4] = vsha256su1q_u32(next, w[(i + 2) % 4], w[(i + 3) % 4]);
         }
         abcd = vaddq_u32(abcd, before.0);
         efgh = vaddq_u32(efgh, before.1);
     }
-    // SAFETY: 16 bytes are written to each array of 16.
+    // SAFETY: writes 16 bytes to each array of 16.
     unsafe {
         vst1q_u32(halves[0].as_mut_ptr(), abcd);
         vst1q_u32(halves[1].as_mut_ptr(), efgh);

@@ -1,11 +1,11 @@
 //! AVX2: eight messages in the eight 32-bit lanes of a register.
 //!
-//! For processors with neither AVX-512 nor the SHA extensions. A rotation takes three
-//! instructions here, so this is slower than the SHA extensions where both are present.
-#![allow(unsafe_code)] // Loads, stores and functions that need the instructions.
+//! For processors with neither AVX-512 nor the SHA extensions. A rotation takes three instructions in AVX2,
+//! so the SHA extensions are faster if a processor has both.
+#![allow(unsafe_code)] // Loads, stores and `target_feature` functions.
 
 use crate::lanes::{Columns, HashLanes, States, implement_lanes};
-use crate::padded::Padded;
+use crate::padded::PaddedMessage;
 use core::arch::x86_64::*;
 use core::ops::Range;
 
@@ -36,8 +36,8 @@ fn add(a: __m256i, b: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn ror<const N: i32>(a: __m256i) -> __m256i {
-    // Counts in a register because `32 - N` cannot be a constant argument; they are constants
-    // again in the compiled code.
+    // Registers hold the counts because `32 - N` cannot be a constant argument; the compiler turns them back
+    // into constants.
     let right = _mm256_srl_epi32(a, _mm_cvtsi32_si128(N));
     _mm256_or_si256(right, _mm256_sll_epi32(a, _mm_cvtsi32_si128(32 - N)))
 }
@@ -77,32 +77,32 @@ fn swap_bytes(a: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(words: &[u32; 8]) -> __m256i {
-    // SAFETY: 32 bytes are read from an array of 32; no alignment is needed.
+    // SAFETY: reads 32 bytes from an array of 32; needs no alignment.
     unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store(a: __m256i, words: &mut [u32; 8]) {
-    // SAFETY: 32 bytes are written to an array of 32; no alignment is needed.
+    // SAFETY: writes 32 bytes to an array of 32; needs no alignment.
     unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), a) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) fn load_bytes(bytes: &[u8; 32]) -> __m256i {
-    // SAFETY: 32 bytes are read from an array of 32; no alignment is needed.
+    // SAFETY: reads 32 bytes from an array of 32; needs no alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) fn store_bytes(a: __m256i, out: &mut [u8; 32]) {
-    // SAFETY: 32 bytes are written to an array of 32; no alignment is needed.
+    // SAFETY: writes 32 bytes to an array of 32; needs no alignment.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), a) }
 }
 
-/// Transposes the two 4x4 squares of words of four rows.
+/// Transposes the two 4x4 squares of words in four rows.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn squares(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> [__m256i; 4] {
@@ -116,7 +116,7 @@ fn squares(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> [__m256i; 4] {
     ]
 }
 
-/// Rows of eight words become words of eight rows, and the bytes of each word are reversed.
+/// Turns rows of eight words into words of eight rows, and reverses the bytes of each word.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn transpose(rows: &[__m256i; 8]) -> [__m256i; 8] {
@@ -130,7 +130,7 @@ fn transpose(rows: &[__m256i; 8]) -> [__m256i; 8] {
     words
 }
 
-/// The words of one block of each lane.
+/// Loads the words of one block per lane.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn words_of(blocks: [&[u8; 64]; 8]) -> [__m256i; 16] {
@@ -148,7 +148,7 @@ fn words_of(blocks: [&[u8; 64]; 8]) -> [__m256i; 16] {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn words_of_blocks(messages: &[Padded<'_>; 8], block: usize) -> [__m256i; 16] {
+fn words_of_blocks(messages: &[PaddedMessage<'_>; 8], block: usize) -> [__m256i; 16] {
     let mut buffers = [[0; 64]; 8];
     let mut blocks = [&[0; 64]; 8];
     for ((chosen, buffer), message) in blocks.iter_mut().zip(&mut buffers).zip(messages) {

@@ -1,12 +1,12 @@
 //! AVX-512: sixteen messages in the sixteen 32-bit lanes of a register.
 //!
-//! A rotation is one instruction, and so is any function of three bits (`Ch`, `Maj`, exclusive or
-//! of three), which makes this the fastest kernel by far. Blocks are read with masked loads, so
-//! that pieces and padding are put together in registers without copying.
-#![allow(unsafe_code)] // Loads, stores and functions that need the instructions.
+//! A rotation takes one instruction, and so does any function of three bits (`Ch`, `Maj`, exclusive or of
+//! three), which makes this by far the fastest kernel. It reads blocks with masked loads, so it joins pieces
+//! and padding in registers without copying.
+#![allow(unsafe_code)] // Loads, stores and `target_feature` functions.
 
 use crate::lanes::{Columns, HashLanes, States, implement_lanes};
-use crate::padded::Padded;
+use crate::padded::PaddedMessage;
 use core::arch::x86_64::*;
 use core::ops::Range;
 
@@ -49,7 +49,7 @@ fn shr<const N: u32>(a: __m512i) -> __m512i {
     _mm512_srli_epi32::<N>(a)
 }
 
-// The tables of the ternary logic: bit 4a + 2b + c of the constant is the function's value.
+// Truth tables for the ternary logic instruction: bit 4a + 2b + c of a constant is the function's value.
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
@@ -85,33 +85,33 @@ fn swap_bytes(a: __m512i) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn load(words: &[u32; 16]) -> __m512i {
-    // SAFETY: 64 bytes are read from an array of 64; no alignment is needed.
+    // SAFETY: reads 64 bytes from an array of 64; needs no alignment.
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn store(a: __m512i, words: &mut [u32; 16]) {
-    // SAFETY: 64 bytes are written to an array of 64; no alignment is needed.
+    // SAFETY: writes 64 bytes to an array of 64; needs no alignment.
     unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), a) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 pub(crate) fn whole(block: &[u8; 64]) -> __m512i {
-    // SAFETY: 64 bytes are read from an array of 64; no alignment is needed.
+    // SAFETY: reads 64 bytes from an array of 64; needs no alignment.
     unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
 }
 
-/// Ones in the lowest `n` bits, of 64.
+/// A mask of 64 bits with the lowest `n` set.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn ones(n: usize) -> u64 {
     _bzhi_u64(u64::MAX, n.min(64) as u32)
 }
 
-/// The bytes of one piece that lie in the block at `first`, zero elsewhere; `start` is where the
-/// piece begins. All three count from the start of the message.
+/// Loads the bytes of one piece that lie in the block at `first`, and zeros for the rest of the block. The
+/// piece begins at `start`. All offsets count from the start of the message.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn part(piece: &[u8], start: usize, first: usize) -> __m512i {
@@ -119,22 +119,22 @@ fn part(piece: &[u8], start: usize, first: usize) -> __m512i {
     let above = (start + piece.len()).saturating_sub(first);
     let mask = ones(above) & !ones(below);
     if mask == 0 {
-        // Nothing would be read, but a load whose address is nowhere in memory, such as that of
-        // an empty piece, costs the processor a thousand cycles to find that out.
+        // The load would read nothing. But if its address is unmapped, as it may be for an empty piece, the
+        // processor takes a thousand cycles to find out.
         return constant(0);
     }
     let base = piece.as_ptr().wrapping_add(first).wrapping_sub(start);
-    // SAFETY: byte j is read only if its bit is set: below <= j < above, hence
-    // start <= first + j < start + piece.len(), which is inside the piece. The pointer itself
-    // may be outside: bytes whose bits are not set are not accessed.
+    // SAFETY: the load reads byte j only if its bit is set: below <= j < above, hence start <=
+    // first + j < start + piece.len(), which is inside the piece. The pointer itself may be
+    // outside: the load does not access bytes whose bits are clear.
     unsafe { _mm512_maskz_loadu_epi8(mask, base.cast()) }
 }
 
-/// 64 bytes of a padded message that are not wholly in the second piece: joined from all three
-/// and the padding.
+/// Joins 64 bytes of a padded message from all three pieces and the padding, if they do not lie wholly in the
+/// second piece.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-fn joined<const BLOCK: usize>(message: &Padded<'_, BLOCK>, first: usize) -> __m512i {
+fn joined<const BLOCK: usize>(message: &PaddedMessage<'_, BLOCK>, first: usize) -> __m512i {
     let [a, b, c] = message.pieces();
     let (ab, end) = (a.len() + b.len(), message.len());
     let mut row = part(b, a.len(), first);
@@ -145,7 +145,7 @@ fn joined<const BLOCK: usize>(message: &Padded<'_, BLOCK>, first: usize) -> __m5
         let is_last = first + 64 == message.blocks() * BLOCK;
         let length = message.bits().swap_bytes() as i64;
         let length = _mm512_maskz_set1_epi64(if is_last { 0x80 } else { 0 }, length);
-        // The mark is in these bytes or, where the shift leaves nothing, in later ones.
+        // The mark is in these bytes or, if the shift leaves nothing of it, in later ones.
         let mark = ones((end + 1).saturating_sub(first)) & !ones(end.saturating_sub(first));
         let mark = _mm512_maskz_set1_epi8(if end >= first { mark } else { 0 }, i8::MIN);
         row = or3(row, part(c, ab, first), _mm512_or_si512(mark, length));
@@ -153,12 +153,15 @@ fn joined<const BLOCK: usize>(message: &Padded<'_, BLOCK>, first: usize) -> __m5
     row
 }
 
-/// The 64 bytes of a padded message at `first`, a multiple of 64.
+/// Loads the 64 bytes of a padded message at `first`, a multiple of 64.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-pub(crate) fn bytes_at<const BLOCK: usize>(message: &Padded<'_, BLOCK>, first: usize) -> __m512i {
+pub(crate) fn bytes_at<const BLOCK: usize>(
+    message: &PaddedMessage<'_, BLOCK>,
+    first: usize,
+) -> __m512i {
     let [a, b, _] = message.pieces();
-    // What begins before the second piece wraps around to far behind its end.
+    // The offset of a block that begins before the second piece wraps around to far beyond the piece's end.
     let rest = b.get(first.wrapping_sub(a.len())..).unwrap_or(&[]);
     _mm_prefetch::<_MM_HINT_T0>(rest.as_ptr().wrapping_add(127).cast());
     match rest.first_chunk() {
@@ -167,10 +170,10 @@ pub(crate) fn bytes_at<const BLOCK: usize>(message: &Padded<'_, BLOCK>, first: u
     }
 }
 
-/// One block of each message, padding included: for each of its words, all lanes.
+/// Loads one block of each message, padding included: each of its words for all lanes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-fn words_of_blocks(messages: &[Padded<'_>; 16], block: usize) -> [__m512i; 16] {
+fn words_of_blocks(messages: &[PaddedMessage<'_>; 16], block: usize) -> [__m512i; 16] {
     let mut rows = [constant(0); 16];
     for (row, message) in rows.iter_mut().zip(messages) {
         *row = bytes_at(message, block * 64);
@@ -199,7 +202,7 @@ fn words_of_36(messages: &[[u8; 36]; 16]) -> [__m512i; 9] {
     [a, b, c, d, e, f, g, h, i]
 }
 
-/// Transposes each 4x4 square of words of four rows: word `4 * q + k` of row `r` moves to row `k`,
+/// Transposes each 4x4 square of words in four rows: word `4 * q + k` of row `r` moves to row `k`,
 /// word `4 * q + r`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
@@ -231,7 +234,7 @@ pub(crate) fn quarters(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m51
     ]
 }
 
-/// Rows of sixteen words become words of sixteen rows, and big-endian bytes become numbers.
+/// Turns rows of sixteen words into words of sixteen rows, and big-endian bytes into numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn transpose(rows: &[__m512i; 16]) -> [__m512i; 16] {
@@ -252,7 +255,7 @@ fn transpose(rows: &[__m512i; 16]) -> [__m512i; 16] {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 pub(crate) fn store_half(half: __m256i, out: &mut [u8; 32]) {
-    // SAFETY: 32 bytes are written to an array of 32; no alignment is needed.
+    // SAFETY: writes 32 bytes to an array of 32; needs no alignment.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), half) }
 }
 
@@ -272,7 +275,7 @@ fn digests(state: &[__m512i; 8]) -> [[u8; 32]; 16] {
     out
 }
 
-/// Each quarter of `left` with that of `right` behind it.
+/// Joins each quarter of `left` with the same quarter of `right`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 pub(crate) fn halves(left: __m512i, right: __m512i) -> [__m256i; 4] {

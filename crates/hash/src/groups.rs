@@ -1,53 +1,52 @@
-//! [`Groups`]: any number of messages by a kernel that takes `N` at once.
+//! [`Groups`]: hashes any number of messages with a kernel that takes `N` messages at once.
 //!
-//! Lanes cost the same whether they are of use or not, so where fewer than `least` are, a narrower kernel takes over.
-//! Invariant: which kernel does what never shows in the result.
+//! An idle lane costs as much as a busy one, so a narrower kernel takes over when fewer than `least` messages
+//! are left. Invariant: the result does not depend on which kernel hashed a message.
 
 use crate::lanes::{Columns, HashLanes, States, add_to_columns, bytes_of, column, set_column};
-use crate::padded::Padded;
+use crate::padded::PaddedMessage;
 use crate::rounds::INITIAL;
 
-/// The widest kernel's number of lanes.
+/// The number of lanes of the widest kernel.
 pub(crate) const WIDTH_MAX: usize = 16;
 
-/// A hash that has come as far as block `next` of its message.
+/// A hash in progress, at block `next` of its message.
 #[derive(Clone, Copy)]
 pub(crate) struct GroupJob<'a> {
-    pub(crate) message: Padded<'a>,
+    pub(crate) message: PaddedMessage<'a>,
     pub(crate) next: usize,
     pub(crate) state: [u32; 8],
 }
 
-/// The many-functions over slices of any length. Inputs and outputs are equally long.
+/// Hashes slices of any length. Inputs and outputs have the same length.
 pub(crate) trait Many: Send + Sync {
-    /// How many messages are best given to [`single`](Self::single) and
+    /// The best number of messages for one call of [`single`](Self::single) or
     /// [`double`](Self::double).
     fn width(&self) -> usize;
-    /// Hashes of messages that are sorted by number of blocks.
-    fn single(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]);
-    /// Double hashes of messages that are sorted by number of blocks.
-    fn double(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]);
-    /// Brings jobs, sorted by number of blocks and all at the same block, to the end of their
-    /// messages.
+    /// Hashes messages; they must be sorted by number of blocks.
+    fn single(&self, messages: &[PaddedMessage<'_>], out: &mut [[u8; 32]]);
+    /// Hashes messages twice; they must be sorted by number of blocks.
+    fn double(&self, messages: &[PaddedMessage<'_>], out: &mut [[u8; 32]]);
+    /// Finishes jobs, which must be sorted by number of blocks and all be at the same block.
     fn finish(&self, jobs: &mut [GroupJob<'_>]);
-    /// Double hashes of 64-byte messages.
+    /// Hashes 64-byte messages twice.
     fn pairs(&self, pairs: &[[u8; 64]], out: &mut [[u8; 32]]);
-    /// Digests of 36-byte messages after one block.
+    /// Hashes 36-byte messages, continuing from `midstate`, the state after one block.
     fn keyed(&self, midstate: &[u32; 8], messages: &[[u8; 36]], out: &mut [[u8; 32]]);
-    /// Adds the same digests to `columns`; fewer than 2^31 messages.
+    /// Adds the digests of the same messages to `columns`; takes fewer than 2^31 messages.
     fn keyed_sum(&self, midstate: &[u32; 8], messages: &[[u8; 36]], columns: &mut Columns);
 }
 
-/// A lane kernel and what takes over from it.
+/// A lane kernel and its fallback for a few messages.
 pub(crate) struct Groups<const N: usize, L> {
     lanes: L,
-    /// The kernel is worth its while for at least so many lanes; at least 1, at most `N`.
+    /// The smallest number of messages for which the kernel pays off; at least 1, at most `N`.
     least: usize,
-    /// For fewer.
+    /// The fallback, which handles fewer messages.
     rest: Box<dyn Many>,
 }
 
-/// The end of the chain: one lane is never too few for a kernel of one lane.
+/// The end of the fallback chain. A kernel of one lane never leaves messages to it.
 pub(crate) struct Nothing;
 
 impl<const N: usize, L: HashLanes<N> + Send + Sync> Groups<N, L> {
@@ -55,17 +54,17 @@ impl<const N: usize, L: HashLanes<N> + Send + Sync> Groups<N, L> {
         Self { lanes, least: least.clamp(1, N), rest }
     }
 
-    /// The hashes of at most `N` messages, as states.
+    /// Hashes at most `N` messages; returns their states.
     #[inline]
-    fn hash_lanes(&self, messages: &[Padded<'_>]) -> States<N> {
+    fn hash_lanes(&self, messages: &[PaddedMessage<'_>]) -> States<N> {
         let mut states = INITIAL.map(|word| [word; N]);
         self.finish_lanes(&mut states, messages, 0);
         states
     }
 
-    /// Brings `states`, which have come as far as block `at`, to the ends of at most `N` messages.
+    /// Continues `states`, which have absorbed `at` blocks, to the ends of at most `N` messages.
     #[inline]
-    fn finish_lanes(&self, states: &mut States<N>, messages: &[Padded<'_>], at: usize) {
+    fn finish_lanes(&self, states: &mut States<N>, messages: &[PaddedMessage<'_>], at: usize) {
         let (least, most) = (messages[0].blocks(), messages[messages.len() - 1].blocks());
         match messages.try_into() {
             Ok(messages) if least == most => self.lanes.absorb(states, messages, at..most),
@@ -73,9 +72,10 @@ impl<const N: usize, L: HashLanes<N> + Send + Sync> Groups<N, L> {
         }
     }
 
-    /// The same where messages end one after the other or are fewer than lanes. A lane without a
-    /// message goes on with the last, longest one; what its own came to is put aside before.
-    fn finish_uneven(&self, states: &mut States<N>, messages: &[Padded<'_>], mut at: usize) {
+    /// Like [`finish_lanes`](Self::finish_lanes), for messages of different lengths, or fewer messages than
+    /// lanes. Saves the state of a lane whose message has ended; the lane then repeats the last message,
+    /// which is the longest.
+    fn finish_uneven(&self, states: &mut States<N>, messages: &[PaddedMessage<'_>], mut at: usize) {
         let last = messages.len() - 1;
         let mut in_lanes = core::array::from_fn(|lane| messages[lane.min(last)]);
         let (mut ended, mut done) = (*states, 0);
@@ -105,8 +105,8 @@ impl<const N: usize, L: HashLanes<N> + Send + Sync> Groups<N, L> {
     }
 }
 
-/// Calls `full` with whole groups of `N` and, for at least `least` left over, with one more group
-/// filled up with copies; what is fewer than that comes back.
+/// Calls `full` with whole groups of `N`. If at least `least` messages remain, calls it once more with a
+/// group filled up with copies; otherwise returns the remaining messages.
 pub(crate) fn in_groups<'a, const N: usize, I: Copy>(
     input: &'a [I],
     out: &'a mut [[u8; 32]],
@@ -131,7 +131,7 @@ impl<const N: usize, L: HashLanes<N> + Send + Sync> Many for Groups<N, L> {
         N
     }
 
-    fn single(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+    fn single(&self, messages: &[PaddedMessage<'_>], out: &mut [[u8; 32]]) {
         for (messages, out) in messages.rchunks(N).zip(out.rchunks_mut(N)) {
             if messages.len() < self.least {
                 self.rest.single(messages, out);
@@ -144,7 +144,7 @@ impl<const N: usize, L: HashLanes<N> + Send + Sync> Many for Groups<N, L> {
         }
     }
 
-    fn double(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+    fn double(&self, messages: &[PaddedMessage<'_>], out: &mut [[u8; 32]]) {
         for (messages, out) in messages.rchunks(N).zip(out.rchunks_mut(N)) {
             if messages.len() < self.least {
                 self.rest.double(messages, out);
@@ -162,7 +162,7 @@ impl<const N: usize, L: HashLanes<N> + Send + Sync> Many for Groups<N, L> {
                 continue;
             }
             let last = jobs.len() - 1;
-            let messages: [Padded<'_>; N] =
+            let messages: [PaddedMessage<'_>; N] =
                 core::array::from_fn(|lane| jobs[lane.min(last)].message);
             let mut states: States<N> = [[0; N]; 8];
             for (lane, job) in jobs.iter().enumerate() {
@@ -210,31 +210,31 @@ impl<const N: usize, L: HashLanes<N> + Send + Sync> Many for Groups<N, L> {
     }
 }
 
-/// Panics, because digests that no kernel wrote would be worse.
-fn no_one_left() -> ! {
+/// Panics, because the alternative would be digests that no kernel wrote.
+fn no_kernel_left() -> ! {
     unreachable!("a kernel of one lane takes every message")
 }
 
 impl Many for Nothing {
     fn width(&self) -> usize {
-        no_one_left()
+        no_kernel_left()
     }
-    fn single(&self, _: &[Padded<'_>], _: &mut [[u8; 32]]) {
-        no_one_left()
+    fn single(&self, _: &[PaddedMessage<'_>], _: &mut [[u8; 32]]) {
+        no_kernel_left()
     }
-    fn double(&self, _: &[Padded<'_>], _: &mut [[u8; 32]]) {
-        no_one_left()
+    fn double(&self, _: &[PaddedMessage<'_>], _: &mut [[u8; 32]]) {
+        no_kernel_left()
     }
     fn finish(&self, _: &mut [GroupJob<'_>]) {
-        no_one_left()
+        no_kernel_left()
     }
     fn pairs(&self, _: &[[u8; 64]], _: &mut [[u8; 32]]) {
-        no_one_left()
+        no_kernel_left()
     }
     fn keyed(&self, _: &[u32; 8], _: &[[u8; 36]], _: &mut [[u8; 32]]) {
-        no_one_left()
+        no_kernel_left()
     }
     fn keyed_sum(&self, _: &[u32; 8], _: &[[u8; 36]], _: &mut Columns) {
-        no_one_left()
+        no_kernel_left()
     }
 }

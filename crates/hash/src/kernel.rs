@@ -1,24 +1,26 @@
-//! [`Sha256Kernel`]: which implementation runs, found once at the first use.
+//! [`Sha256Kernel`]: the selected implementation of SHA-256, chosen at the first use.
 //!
-//! Invariant: a kernel is used only where the processor was seen to have its instructions, which the
-//! kernels' tokens prove, and to compute what it should. Nothing else in this crate asks what the machine is.
+//! Invariant: a kernel runs only if its token has proved that the processor has its instructions, and a
+//! self-test has proved that it computes the right values. No other code in this crate detects the machine's
+//! instructions.
 //!
-//! Each kernel has to show in a [`SelfTest`] that it computes SHA-256 on this machine.
-//! Bitcoin Core does the same at its start (`SHA256AutoDetect` and `SelfTest` in `src/crypto/sha256.cpp`). An emulator or
-//! a hypervisor may offer an instruction that it gets wrong, and a kernel may meet a processor that its authors never
-//! had. Wrong ids only make blocks fail. But sums of outpoints that all get one digest agree wherever as many coins are
-//! spent as were made, and that would be a wrong set which is taken for right.
+//! Each kernel must pass a [`SelfTest`] of SHA-256 on this machine. Bitcoin Core does the same at startup
+//! (`SHA256AutoDetect` and `SelfTest` in `src/crypto/sha256.cpp`). An emulator or a hypervisor may implement
+//! an instruction wrongly, and a kernel may run on a processor that its authors never had. Wrong ids only
+//! make blocks fail. But if all outpoints had the same digest, sums of outpoints would agree whenever the
+//! number of spent coins equals the number of created ones, and a wrong set would pass as right.
 //!
-//! This doesn't look for mistakes in a kernel, which the tests do, but for machines on which it doesn't work. Kernels of
-//! SHA-512 and of MuHash have to show the same, where plain Rust is taken for right.
+//! The self-test does not search for bugs in a kernel (the tests do that), but for machines on which a kernel
+//! does not work. The SHA-512 and MuHash kernels must pass the same kind of test. All these tests trust plain
+//! Rust.
 
 use crate::groups::{Groups, Many, Nothing, WIDTH_MAX};
-use crate::padded::{Message, Padded};
+use crate::padded::{Message, PaddedMessage};
 use crate::rounds::INITIAL;
 use crate::single::Single;
 use std::sync::OnceLock;
 
-/// An implementation of SHA-256, and the instructions that SHA-512/256 may use.
+/// An implementation of SHA-256. It also decides which instructions SHA-512/256 may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sha256Kernel {
     /// Plain Rust, one message at a time.
@@ -43,13 +45,13 @@ const ALL: [Sha256Kernel; 5] = [
 ];
 
 impl Sha256Kernel {
-    /// The kernel that runs in this process: the fastest of the machine, or the one that the
-    /// environment variable `APUS_SHA256` names, if the machine has it.
+    /// Returns the kernel of this process: the one named in the environment variable `APUS_SHA256` if the
+    /// machine supports it, else the machine's fastest.
     pub fn current() -> Self {
         HashEngine::current().kernel
     }
 
-    /// Its name, as in `APUS_SHA256`.
+    /// The kernel's name, as in `APUS_SHA256`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
@@ -60,27 +62,28 @@ impl Sha256Kernel {
         }
     }
 
-    /// The kernels that this machine can run, the fastest first.
+    /// Returns the kernels that this machine can run, the fastest first.
     pub fn available() -> Vec<Self> {
-        Self::that_are(true)
+        Self::with_test_result(true)
     }
 
-    /// The kernels that are left alone, since this machine has their instructions and gets them wrong.
+    /// Returns the disabled kernels: this machine has their instructions but computes them wrongly.
     pub fn wrong() -> Vec<Self> {
-        Self::that_are(false)
+        Self::with_test_result(false)
     }
 
-    /// Those of this machine that are right, or wrong. Seen once, which takes some 0.2 ms.
-    fn that_are(right: bool) -> Vec<Self> {
+    /// Returns this machine's kernels that pass the self-test (`right`) or fail it. Runs the test once, in
+    /// about 0.2 ms.
+    fn with_test_result(right: bool) -> Vec<Self> {
         static SEEN: OnceLock<Vec<(Sha256Kernel, bool)>> = OnceLock::new();
-        let seen = SEEN.get_or_init(|| judged(ALL.into_iter().filter_map(HashEngine::new)));
+        let seen = SEEN.get_or_init(|| self_test(ALL.into_iter().filter_map(HashEngine::new)));
         seen.iter().filter(|(_, is_right)| *is_right == right).map(|(kernel, _)| *kernel).collect()
     }
 
-    /// What `APUS_SHA256` and the machine come to.
+    /// Chooses the kernel `wanted`, the value of `APUS_SHA256`, if it is available, else the fastest.
     ///
     /// # Panics
-    /// If the machine computes SHA-256 wrongly even in plain Rust: no hash is of any use then.
+    /// If the machine computes SHA-256 wrongly even in plain Rust, where no hash can be trusted.
     fn choose(wanted: Option<&str>) -> Self {
         let available = Self::available();
         let named = available.iter().find(|kernel| Some(kernel.name()) == wanted);
@@ -88,24 +91,25 @@ impl Sha256Kernel {
     }
 }
 
-/// Which engines are right on this machine.
-fn judged(engines: impl Iterator<Item = HashEngine>) -> Vec<(Sha256Kernel, bool)> {
+/// Runs the self-test on each engine.
+fn self_test(engines: impl Iterator<Item = HashEngine>) -> Vec<(Sha256Kernel, bool)> {
     let test = SelfTest::new(&*HashEngine::portable().many);
     engines.map(|it| (it.kernel, test.is_passed(it.single, &*it.many))).collect()
 }
 
-/// The SHA extensions, if this machine has them right: a lane kernel does without them rather than be wrong with them.
+/// The SHA extensions, if they pass the self-test. Otherwise, a lane kernel leaves its remaining messages to
+/// the portable kernel.
 #[cfg(target_arch = "x86_64")]
 fn right_sha_extensions() -> Option<crate::shani::ShaNi> {
     static RIGHT: OnceLock<bool> = OnceLock::new();
     let found = crate::shani::ShaNi::detect()?;
     let engine = || HashEngine::of_single(Sha256Kernel::ShaNi, Single::ShaNi(found));
     let is_right =
-        *RIGHT.get_or_init(|| judged([engine()].into_iter()) == [(Sha256Kernel::ShaNi, true)]);
+        *RIGHT.get_or_init(|| self_test([engine()].into_iter()) == [(Sha256Kernel::ShaNi, true)]);
     is_right.then_some(found)
 }
 
-/// The implementation behind the functions of this crate.
+/// The implementation of this crate's functions.
 pub(crate) struct HashEngine {
     kernel: Sha256Kernel,
     pub(crate) single: Single,
@@ -130,7 +134,7 @@ impl HashEngine {
         Self { kernel, single, many: rest(single) }
     }
 
-    /// The engine of `kernel`, if the machine has it.
+    /// Returns the engine of `kernel`, if the machine supports it.
     pub(crate) fn new(kernel: Sha256Kernel) -> Option<Self> {
         match kernel {
             Sha256Kernel::Portable => Some(Self::portable()),
@@ -151,8 +155,8 @@ impl HashEngine {
         }
     }
 
-    /// A lane kernel with a given kernel for what is left over. How many lanes it must have to
-    /// beat that one is measured by `examples/kernels.rs`.
+    /// Combines a lane kernel with a single kernel for the remaining messages. `examples/kernels.rs` measures
+    /// how many lanes it needs to beat the single kernel.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn with_rest(kernel: Sha256Kernel, single: Single) -> Option<Self> {
         let plain = matches!(single, Single::Portable);
@@ -171,7 +175,7 @@ impl HashEngine {
     }
 }
 
-/// The kernels that need few messages.
+/// The kernels for a few messages.
 fn rest(single: Single) -> Box<dyn Many> {
     let one = Box::new(Groups::new(single, 1, Box::new(Nothing)));
     match single {
@@ -181,35 +185,35 @@ fn rest(single: Single) -> Box<dyn Many> {
     }
 }
 
-/// So many messages that each kernel of an engine gets some: groups of sixteen, of eight, of two, and one.
+/// Enough messages for each kernel of an engine: groups of sixteen, of eight, of two, and one.
 const MESSAGES: usize = 25;
 
-/// The header of the main chain's first block (Core `src/kernel/chainparams.cpp`): version, the hash of no block, merkle
-/// root, time, bits, nonce.
+/// The header of the main chain's first block (Core `src/kernel/chainparams.cpp`): version, null
+/// hash, merkle root, time, bits, nonce.
 const GENESIS: &[u8; 80] =
     b"\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
       \x3b\xa3\xed\xfd\x7a\x7b\x12\xb2\x7a\xc7\x2c\x3e\x67\x76\x8f\x61\x7f\xc8\x1b\xc3\x88\x8a\x51\x32\x3a\x9f\xb8\xaa\
       \x4b\x1e\x5e\x4a\x29\xab\x5f\x49\xff\xff\0\x1d\x1d\xac\x2b\x7c";
 
-/// Its hash.
+/// The hash of [`GENESIS`].
 const GENESIS_HASH: &[u8; 32] =
     b"\x6f\xe2\x8c\x0a\xb6\xf1\xb3\x72\xc1\xa6\xa2\x46\xae\x63\xf7\x4f\x93\x1e\x83\x65\xe1\x5a\x08\x9c\x68\xd6\x19\
       \0\0\0\0\0";
 
-/// What kernels have to compute.
+/// The values that kernels must compute.
 pub(crate) struct SelfTest {
-    /// None where the plain kernel is wrong: then all are.
+    /// `None` if the plain kernel is wrong; then all kernels count as wrong.
     expected: Option<Digests>,
 }
 
 impl SelfTest {
-    /// By the plain kernel.
+    /// Computes the expected values with the plain kernel.
     pub(crate) fn new(plain: &dyn Many) -> Self {
-        Self { expected: knows_genesis(plain).then(|| Digests::of(plain)) }
+        Self { expected: hashes_genesis(plain).then(|| Digests::of(plain)) }
     }
 
-    /// Whether a kernel for one message and those for many know the hash of the genesis block, and do all else as the plain
-    /// ones.
+    /// Returns whether a kernel computes the hash of the genesis block, both for one message and for many,
+    /// and agrees with the plain kernel on all other messages.
     pub(crate) fn is_passed(&self, single: Single, many: &dyn Many) -> bool {
         let blocks = [[0x5a; 64], [0xc3; 64]];
         let after = |single: Single| {
@@ -218,18 +222,18 @@ impl SelfTest {
             state
         };
         after(single) == after(Single::Portable)
-            && knows_genesis(many)
+            && hashes_genesis(many)
             && self.expected.as_ref().is_some_and(|expected| *expected == Digests::of(many))
     }
 }
 
-fn knows_genesis(many: &dyn Many) -> bool {
+fn hashes_genesis(many: &dyn Many) -> bool {
     let mut hash = [[0; 32]];
-    many.double(&[Padded::new(&Message::from(&GENESIS[..]))], &mut hash);
+    many.double(&[PaddedMessage::new(&Message::from(&GENESIS[..]))], &mut hash);
     hash == [*GENESIS_HASH]
 }
 
-/// What kernels make of messages that are always the same.
+/// The values that a kernel computes for a fixed set of messages.
 #[derive(PartialEq, Eq)]
 struct Digests {
     single: [[u8; 32]; MESSAGES],
@@ -241,11 +245,11 @@ struct Digests {
 
 impl Digests {
     fn of(many: &dyn Many) -> Self {
-        // No two messages are alike; they become longer, and have one to five blocks.
+        // All messages differ; they get longer, from one to five blocks.
         let bytes: [u8; 8 * MESSAGES + 64] =
             core::array::from_fn(|i| (i * i / 7 + i * 151 + i / 256) as u8);
-        let message = |i| Padded::new(&message(&bytes, i));
-        let messages: [Padded<'_>; MESSAGES] = core::array::from_fn(message);
+        let message = |i| PaddedMessage::new(&message(&bytes, i));
+        let messages: [PaddedMessage<'_>; MESSAGES] = core::array::from_fn(message);
         let pairs: [[u8; 64]; MESSAGES] = core::array::from_fn(|i| array_at(&bytes, 3 * i));
         let outpoints: [[u8; 36]; MESSAGES] = core::array::from_fn(|i| array_at(&bytes, 5 * i));
         let mut all = Self {
@@ -267,7 +271,7 @@ impl Digests {
     }
 }
 
-/// In three pieces, as a transaction without its witness is.
+/// A message in three pieces, like a transaction without its witness.
 fn message(bytes: &[u8], i: usize) -> Message<'_> {
     Message([&bytes[i..2 * i], &bytes[2 * i..8 * i], &bytes[i..5 * i]])
 }
@@ -285,7 +289,7 @@ mod tests {
     use crate::lanes::Columns;
 
     #[test]
-    fn names_choose_what_the_machine_has_and_nothing_else() {
+    fn names_choose_only_supported_kernels() {
         let available = Sha256Kernel::available();
         assert!(available.contains(&Sha256Kernel::Portable));
         for kernel in ALL {
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_that_are_wrong_are_told_from_those_that_are_right() {
+    fn wrong_kernels_fail_the_self_test() {
         let wrong = |kernel| HashEngine::of_single(kernel, Single::Wrong);
         let engines =
             [wrong(Sha256Kernel::Avx2), HashEngine::portable(), wrong(Sha256Kernel::Armv8)];
@@ -307,25 +311,25 @@ mod tests {
             (Sha256Kernel::Portable, true),
             (Sha256Kernel::Armv8, false),
         ];
-        assert_eq!(judged(engines.into_iter()), expected);
-        // Right lanes, whose rest is wrong.
+        assert_eq!(self_test(engines.into_iter()), expected);
+        // The lanes are right, but the fallback kernel is wrong.
         #[cfg(target_arch = "x86_64")]
         for kernel in [Sha256Kernel::Avx2, Sha256Kernel::Avx512] {
             let engine = HashEngine::with_rest(kernel, Single::Wrong);
-            assert!(judged(engine.into_iter()).iter().all(|(_, is_right)| !is_right));
+            assert!(self_test(engine.into_iter()).iter().all(|(_, is_right)| !is_right));
         }
         assert_eq!(Sha256Kernel::wrong(), []);
         assert!(Sha256Kernel::available().contains(&Sha256Kernel::Portable));
     }
 
     #[test]
-    fn an_engine_is_what_it_is_called() {
+    fn an_engine_has_the_kernel_it_was_made_for() {
         for kernel in Sha256Kernel::available() {
             assert_eq!(HashEngine::new(kernel).map(|engine| engine.kernel), Some(kernel));
         }
     }
 
-    /// What is done wrong.
+    /// The faulty operation.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Wrong {
         Nothing,
@@ -336,7 +340,7 @@ mod tests {
         Sum,
     }
 
-    /// The plain kernel, but for one bit of the last message.
+    /// The plain kernel, with one wrong bit in the last message.
     struct Faulty(Box<dyn Many>, Wrong);
 
     impl Faulty {
@@ -352,12 +356,12 @@ mod tests {
             self.0.width()
         }
 
-        fn single(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+        fn single(&self, messages: &[PaddedMessage<'_>], out: &mut [[u8; 32]]) {
             self.0.single(messages, out);
             self.spoil(Wrong::Single, out);
         }
 
-        fn double(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+        fn double(&self, messages: &[PaddedMessage<'_>], out: &mut [[u8; 32]]) {
             self.0.double(messages, out);
             self.spoil(Wrong::Double, out);
         }
@@ -383,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_bit_of_any_operation_is_seen() {
+    fn one_wrong_bit_in_any_operation_is_detected() {
         use Wrong::*;
         let plain = HashEngine::portable();
         for wrong in [Nothing, Single, Double, Pairs, Keyed, Sum] {
@@ -391,21 +395,21 @@ mod tests {
             let is_passed = SelfTest::new(&*plain.many).is_passed(plain.single, &faulty);
             assert_eq!(is_passed, wrong == Nothing, "{wrong:?}");
         }
-        // Of one message and many, either.
+        // A faulty kernel for one message is detected, too.
         assert!(!SelfTest::new(&*plain.many).is_passed(crate::single::Single::Wrong, &*plain.many));
     }
 
-    /// Or wrong would be right where all kernels are wrong alike.
+    /// Otherwise, kernels that are all wrong in the same way would pass.
     #[test]
-    fn plain_hashes_have_to_be_those_of_the_chain() {
+    fn plain_hashes_must_match_the_chain() {
         let faulty = || Faulty(HashEngine::portable().many, Wrong::Double);
         assert!(!SelfTest::new(&faulty()).is_passed(Single::Portable, &faulty()));
     }
 
     #[test]
-    fn messages_become_longer_and_have_any_number_of_blocks() {
+    fn messages_get_longer_and_have_any_number_of_blocks() {
         let bytes = [0; 8 * MESSAGES];
-        let blocks = |i| <Padded<'_>>::new(&message(&bytes, i)).blocks();
+        let blocks = |i| <PaddedMessage<'_>>::new(&message(&bytes, i)).blocks();
         assert!((0..MESSAGES).is_sorted_by_key(blocks));
         assert_eq!((blocks(0), blocks(MESSAGES - 1)), (1, 5));
     }

@@ -1,38 +1,43 @@
 //! [`HashLanes`]: a kernel that hashes `N` messages at once, with the words of its states and sums.
 //!
-//! The tokens `ShaNi` (two messages), `Avx2` (eight) and `Avx512` (sixteen) implement it, and `Single` for one. Lanes are
-//! independent, so a lane may be filled with anything when there is no message for it. A digest is the words of a
-//! state in order, each big-endian; a sum takes the same bytes as one little-endian number of 256 bits.
+//! The tokens `ShaNi` (two messages), `Avx2` (eight), `Avx512` (sixteen) and `Single` (one) implement it.
+//! Lanes are independent, so a lane without a message may hold any values. A digest consists of a state's
+//! words in order, each big-endian; a sum reads the same bytes as one little-endian number of 256 bits.
 
-use crate::padded::Padded;
+use crate::padded::PaddedMessage;
 use core::ops::Range;
 
-/// The states of `N` hashes: word by word, in each the lanes.
+/// The states of `N` hashes: each word for all lanes.
 pub(crate) type States<const N: usize, Word = u32> = [[Word; N]; 8];
 
-/// Sums of digests column by column: `[i]` adds up bytes `4 * i..4 * i + 4`, read little-endian.
+/// Sums of digests by column: `[i]` is the sum of bytes `4 * i..4 * i + 4`, read little-endian.
 pub(crate) type Columns = [u64; 8];
 
 /// A kernel for `N` messages at once.
 pub(crate) trait HashLanes<const N: usize>: Copy {
     /// Continues all states over the same range of blocks of their messages.
-    fn absorb(self, states: &mut States<N>, messages: &[Padded<'_>; N], blocks: Range<usize>);
+    fn absorb(
+        self,
+        states: &mut States<N>,
+        messages: &[PaddedMessage<'_>; N],
+        blocks: Range<usize>,
+    );
 
-    /// The digest of each digest.
+    /// Hashes each digest again.
     fn rehash(self, states: &States<N>) -> [[u8; 32]; N];
 
-    /// The double hash of each 64-byte message.
+    /// Hashes each 64-byte message twice.
     fn pairs(self, pairs: &[[[u8; 64]; N]], out: &mut [[[u8; 32]; N]]);
 
-    /// The digest of each 36-byte message after one block that led to `midstate`.
+    /// Hashes each 36-byte message, continuing from `midstate`, the state after one block.
     fn keyed(self, midstate: &[u32; 8], messages: &[[[u8; 36]; N]], out: &mut [[[u8; 32]; N]]);
 
-    /// Adds what [`keyed`](Self::keyed) would give to `columns`, which must not overflow: the
-    /// caller passes fewer than 2^31 messages before it empties them.
+    /// Adds the digests of [`keyed`](Self::keyed) to `columns`. The columns must not overflow, so the caller
+    /// passes fewer than 2^31 messages before it empties them.
     fn keyed_sum(self, midstate: &[u32; 8], messages: &[[[u8; 36]; N]], columns: &mut Columns);
 }
 
-/// One lane of `states`.
+/// Returns one lane of `states`.
 #[inline]
 pub(crate) fn column<const N: usize, Word: Copy>(
     states: &States<N, Word>,
@@ -49,7 +54,7 @@ pub(crate) fn set_column<const N: usize>(states: &mut States<N>, lane: usize, st
     }
 }
 
-/// The digest as bytes.
+/// Converts a state to the bytes of its digest.
 #[inline]
 pub(crate) fn bytes_of(state: &[u32; 8]) -> [u8; 32] {
     let mut out = [0; 32];
@@ -59,7 +64,7 @@ pub(crate) fn bytes_of(state: &[u32; 8]) -> [u8; 32] {
     out
 }
 
-/// The block that pads a digest which is hashed again.
+/// Builds the padded block for hashing a digest again.
 #[inline]
 pub(crate) fn block_of(state: &[u32; 8]) -> [u8; 64] {
     let mut block = [0; 64];
@@ -69,7 +74,7 @@ pub(crate) fn block_of(state: &[u32; 8]) -> [u8; 64] {
     block
 }
 
-/// The second block of a 100-byte message, whose last 36 bytes are `message`.
+/// Builds the second block of a 100-byte message whose last 36 bytes are `message`.
 #[inline]
 pub(crate) fn keyed_block(message: &[u8; 36]) -> [u8; 64] {
     let mut block = [0; 64];
@@ -97,13 +102,13 @@ pub(crate) fn add_columns_to(sum: &mut [u64; 4], columns: &Columns) {
     }
 }
 
-/// Implements a trait of lanes for a token by the functions of the same names in scope, which
-/// need the instructions that the token stands for.
+/// Implements a lane trait for a token. Forwards to the functions of the same names in scope, which need the
+/// instructions that the token proves.
 #[cfg(target_arch = "x86_64")]
 macro_rules! forward_lanes {
     ($token:ident, $n:literal) => {
         crate::lanes::forward_lanes! { @each HashLanes, $token, $n;
-            fn absorb(states: &mut States<$n>, messages: &[Padded<'_>; $n], blocks: Range<usize>);
+            fn absorb(states: &mut States<$n>, messages: &[PaddedMessage<'_>; $n], blocks: Range<usize>);
             fn rehash(states: &States<$n>) -> [[u8; 32]; $n];
             fn pairs(messages: &[[[u8; 64]; $n]], out: &mut [[[u8; 32]; $n]]);
             fn keyed(midstate: &[u32; 8], messages: &[[[u8; 36]; $n]], out: &mut [[[u8; 32]; $n]]);
@@ -115,7 +120,7 @@ macro_rules! forward_lanes {
         impl $lanes<$n> for $token {$(
             #[inline]
             fn $name(self, $($arg: $type),*) $(-> $result)? {
-                // SAFETY: the token exists only where its `detect` found the instructions.
+                // SAFETY: the token exists only if its `detect` found the instructions.
                 unsafe { $name($($arg),*) }
             }
         )*}
@@ -124,8 +129,8 @@ macro_rules! forward_lanes {
 #[cfg(target_arch = "x86_64")]
 pub(crate) use forward_lanes;
 
-/// Implements [`HashLanes`] for `$token`. In scope must be, besides what
-/// `define_rounds!` asks for:
+/// Implements [`HashLanes`] for `$token`. Besides what `define_rounds!` needs, these must be in
+/// scope:
 ///
 /// - `load` and `store`: a register from and to an array of words,
 /// - `swap_bytes`: of each word,
@@ -134,7 +139,7 @@ pub(crate) use forward_lanes;
 /// - `digests`: of the states in the lanes,
 /// - `even`, `odd`, `add_64`, `total_64`: sums of words in lanes twice as wide.
 ///
-/// Its methods are the only way in, and the token the proof that they may be called.
+/// Only its methods call the kernel's functions, and the token proves that these may be called.
 #[cfg(target_arch = "x86_64")]
 macro_rules! implement_lanes {
     ($token:ident, $register:ty, $n:literal, #[$attribute:meta]) => {
@@ -161,7 +166,7 @@ macro_rules! implement_lanes {
         }
 
         #[$attribute]
-        fn absorb(states: &mut States<$n>, messages: &[Padded<'_>; $n], blocks: Range<usize>) {
+        fn absorb(states: &mut States<$n>, messages: &[PaddedMessage<'_>; $n], blocks: Range<usize>) {
             let mut state = load_states(states);
             for block in blocks {
                 let mut words = words_of_blocks(messages, block);
@@ -172,7 +177,7 @@ macro_rules! implement_lanes {
             }
         }
 
-        /// The state after the digest that `digest` is the state of.
+        /// Hashes digests again: takes their states and returns the new ones.
         #[inline]
         #[$attribute]
         fn hash_again(digest: &[$register; 8]) -> [$register; 8] {
@@ -204,7 +209,7 @@ macro_rules! implement_lanes {
             }
         }
 
-        /// The state after `midstate` and a block that is 36 bytes and the padding after 100.
+        /// Continues from `midstate` over a block with 36 bytes and the padding of a 100-byte message.
         #[inline]
         #[$attribute]
         fn keyed_state(midstate: &[$register; 8], messages: &[[u8; 36]; $n]) -> [$register; 8] {

@@ -1,17 +1,17 @@
-//! SHA-256 and SHA-512/256 of many independent messages at once, and the arithmetic of MuHash3072,
-//! by the fastest kernel of the machine.
+//! Hashes many independent messages at once with SHA-256 and SHA-512/256, and computes MuHash3072,
+//! using the machine's fastest kernel.
 //!
 //! - [`Sha256`], [`sha256()`], [`sha256d`]: one message.
 //! - [`sha256_many`]: many messages, each a [`Message`] in up to three pieces.
-//! - [`sha256d_many`]: the same twice, as in the ids of transactions.
+//! - [`sha256d_many`]: the same, hashed twice, as for transaction ids.
 //! - [`sha256d_pairs`]: one level of a merkle tree.
 //! - [`KeyedHasher`]: outpoints under a secret key, and sums of their digests.
-//! - [`sha512_256`]: the same of Utreexo's hash function: messages, and levels of a tree.
-//! - [`Sha256Kernel`]: what runs here; the environment variable `APUS_SHA256` forces one of
+//! - [`sha512_256`]: Utreexo's hash function, for messages and for levels of a tree.
+//! - [`Sha256Kernel`]: the kernel in use; the environment variable `APUS_SHA256` forces one of
 //!   `portable`, `shani`, `avx2`, `avx512`, `armv8`.
-//! - [`prefetch`](prefetch()): bytes that will be read soon; [`release`](release()): many that are of no more use, unless
-//!   an allocator is to keep them ([`keep_below`]).
-//! - [`muhash`]: numbers of 3072 bits from keys, and their products.
+//! - [`prefetch`](prefetch()): prefetches bytes that will be read soon; [`release`](release()): frees
+//!   large vectors, unless an allocator keeps them ([`keep_below`]).
+//! - [`muhash`]: 3072-bit numbers from keys, and their products.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

@@ -1,28 +1,31 @@
-//! [`prefetch`]: has the processor fetch what will be read soon; and [`release`]: gives much memory back to the system
-//! without holding up other threads.
+//! [`prefetch`] makes the processor fetch data before it is read; [`release`] returns large memory to the
+//! system without delaying other threads.
 //!
-//! Where each of many records lies somewhere else, a program waits for memory with each; with a prefetch it waits for many
-//! at a time. It is a hint that changes nothing but time. Where a processor has no such instruction, nothing is done.
+//! If each of many records lies in a different place, a program waits for memory once per record; with
+//! prefetching it waits for many records at a time. A prefetch is a hint that changes only the timing. It
+//! does nothing on processors without such an instruction.
 //!
-//! Freeing hundreds of megabytes at once takes the kernel some milliseconds, for which it locks the process's map of
-//! memory: a thread that is begun or that grows its heap waits for all of it. Here pages are given back in pieces, and
-//! what is freed at the end is empty. Where a system has no such call, memory is freed as ever.
+//! Freeing hundreds of megabytes at once takes the kernel some milliseconds, during which it locks the
+//! process's memory map: a thread that starts or grows its heap waits until the end. This module returns
+//! pages in pieces, so that the final free has no work left. On systems without such a call it frees memory
+//! as usual.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Has the cache line fetched that holds the first byte of a value.
+/// Prefetches the cache line that holds the first byte of a value.
 #[inline(always)]
 pub fn prefetch<T>(soon: &T) {
     let at = core::ptr::from_ref(soon).cast::<i8>();
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction is of the baseline (SSE), and never faults, whatever the address.
+    // SAFETY: the instruction is in the baseline (SSE) and never faults, regardless of the address.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at);
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: the instruction is of the baseline, never faults, and changes neither memory nor registers nor flags.
+    // SAFETY: the instruction is in the baseline, never faults, and changes neither memory nor
+    // registers nor flags.
     unsafe {
         core::arch::asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly));
     }
@@ -30,16 +33,16 @@ pub fn prefetch<T>(soon: &T) {
     let _ = at;
 }
 
-/// What is shorter is kept, in bytes.
+/// The minimum length in bytes; shorter vectors are freed as usual.
 static KEPT_BELOW: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on what has fewer `bytes` is freed as ever: the allocator was told to keep such pieces, for others that come
-/// soon.
+/// Makes [`release`] free vectors of fewer than `bytes` bytes as usual from now on, because the
+/// allocator is configured to keep such pieces for reuse.
 pub fn keep_below(bytes: usize) {
     KEPT_BELOW.store(bytes, Ordering::Relaxed);
 }
 
-/// Frees what a vector holds, which other threads may use meanwhile no more than ever.
+/// Frees a vector without delaying other threads that need memory.
 pub fn release<T: Copy>(values: Vec<T>) {
     #[cfg(target_os = "linux")]
     if values.capacity() * size_of::<T>() >= KEPT_BELOW.load(Ordering::Relaxed) {
@@ -52,10 +55,10 @@ pub fn release<T: Copy>(values: Vec<T>) {
 mod linux {
     use rustix::mm::{Advice, madvise};
 
-    /// Bytes that are given back at a time: a fraction of a millisecond.
+    /// The number of bytes returned at a time, which takes a fraction of a millisecond.
     const PIECE_BYTES: usize = 2 << 20;
 
-    /// The same vector, of whose memory only the pages are left that it may share.
+    /// Empties the vector and returns it with only the pages that it may share with others.
     pub(super) fn emptied<T: Copy>(mut values: Vec<T>) -> Vec<T> {
         values.clear();
         let page = rustix::param::page_size();
@@ -65,13 +68,13 @@ mod linux {
         let whole = (length - before) / page * page;
         for at in (0..whole).step_by(PIECE_BYTES) {
             let bytes = PIECE_BYTES.min(whole - at);
-            // SAFETY: these bytes are the vector's own, no value is in them any more, and no reference to them is
-            // left: that they become zeros is seen by none. What lies before the first whole page and after the last,
-            // where an allocator may have something of its own, is left alone.
+            // SAFETY: these bytes belong to the vector, hold no values, and have no references to them: no
+            // code can notice that they become zeros. The parts before the first whole page and after the
+            // last stay unchanged, because an allocator may keep data of its own there.
             let given =
                 unsafe { madvise(start.add(before + at).cast(), bytes, Advice::LinuxDontNeed) };
             if given.is_err() {
-                break; // Memory that is locked: freed as ever.
+                break; // Locked memory: freed as usual.
             }
         }
         values
@@ -88,7 +91,7 @@ mod linux {
         }
 
         #[test]
-        fn pages_are_gone_before_the_memory_is() {
+        fn pages_are_returned_before_the_memory() {
             const BYTES: usize = 64 << 20;
             let values = vec![7u8; BYTES];
             let with = resident_bytes();
@@ -100,8 +103,8 @@ mod linux {
         }
 
         #[test]
-        fn neighbours_are_left_alone() {
-            // Of all lengths around that of a page, so that some share their first page and their last.
+        fn neighbours_stay_untouched() {
+            // Try all lengths around that of a page, so that some vectors share their first and last pages.
             let page = rustix::param::page_size();
             let kept: Vec<Vec<u32>> = (0..200u32).map(|of| vec![of; page / 8]).collect();
             for words in [0, 1, page / 4 - 1, page / 4, page, 3 * page + 5] {

@@ -1,16 +1,18 @@
 //! The arithmetic of MuHash3072: numbers modulo a prime, and products of many of them.
 //!
 //! - [`Num3072`]: one number.
-//! - [`Product`]: the product of the numbers that many keys stand for, several at once.
-//! - [`MuHashKernel`]: what multiplies here, found once at the first use; the environment variable `APUS_MUHASH` forces one
-//!   of `portable`, `avx2`, `ifma`.
+//! - [`Product`]: the product of many keys' numbers, several at once.
+//! - [`MuHashKernel`]: the kernel that multiplies, chosen once at the first use; the environment
+//!   variable `APUS_MUHASH` forces one of `portable`, `avx2`, `ifma`.
 //!
-//! Invariant: which kernel multiplies, and how keys are cut into calls, never shows in a product. A kernel is used only
-//! where the processor was seen to have its instructions, which the kernels' tokens prove, and to multiply as plain
-//! Rust does. What an element's key is, and what to do with products, is the caller's business.
+//! Invariant: a product does not depend on the kernel, or on how the keys were divided among calls. A kernel
+//! runs only after its token has proved that the processor has its instructions, and a self-test has proved
+//! that it multiplies like plain Rust. The caller decides how an element becomes a key, and uses the
+//! products.
 //!
-//! The block function of ChaCha20 (RFC 8439 section 2.3), of one block or of the same block of several keys in the
-//! lanes of vector registers, stretches a hash to the size of a number, where nothing is secret; it is no cipher.
+//! The block function of ChaCha20 (RFC 8439 section 2.3) expands a hash to the size of a number. It computes
+//! one block, or the same block of several keys in the lanes of vector registers. It is not used as a cipher:
+//! nothing here is secret.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -29,20 +31,20 @@ use core::fmt;
 
 use std::sync::OnceLock;
 
-/// The product of the numbers of many keys.
+/// The product of many keys' numbers.
 ///
-/// The lanes of a kernel each have a product of their own, and are multiplied with each other only
-/// at the end; that costs as much as some forty keys.
+/// Each lane of a kernel has its own product. They are multiplied with each other only at the end, which
+/// costs as much as about forty keys.
 pub struct Product {
     kernel: MuHashKernel,
     lanes: Box<dyn ProductLanes>,
-    /// Keys that do not yet fill the lanes; the first `waiting` are meant.
+    /// Keys that are too few to fill the lanes; the first `waiting` are valid.
     keys: [[u8; 32]; WIDTH_MAX],
     waiting: usize,
 }
 
 impl Product {
-    /// The product of no keys: one.
+    /// Starts with the empty product, one.
     pub fn new() -> Self {
         Self::with(MuHashKernel::current())
     }
@@ -51,7 +53,7 @@ impl Product {
         Self { kernel, lanes: kernel.lanes(), keys: [[0; 32]; WIDTH_MAX], waiting: 0 }
     }
 
-    /// Multiplies with the number of each key.
+    /// Multiplies by the number of each key.
     pub fn multiply(&mut self, mut keys: &[[u8; 32]]) {
         let width = self.lanes.width();
         if self.waiting > 0 {
@@ -71,7 +73,7 @@ impl Product {
         self.waiting = rest.len();
     }
 
-    /// The product.
+    /// Returns the product.
     pub fn finish(mut self) -> Num3072 {
         if self.waiting > 0 {
             self.lanes.multiply(&self.keys[..self.waiting]);
@@ -106,28 +108,28 @@ pub enum MuHashKernel {
 /// All kernels, the fastest first.
 const ALL: [MuHashKernel; 3] = [MuHashKernel::Ifma, MuHashKernel::Avx2, MuHashKernel::Portable];
 
-/// The most keys that a kernel takes at once.
+/// The maximum number of keys that a kernel takes at once.
 const WIDTH_MAX: usize = 16;
 
-/// Running products, one in each lane.
+/// Running products, one per lane.
 trait ProductLanes: Send + Sync {
-    /// How many keys are best given at once, at most [`WIDTH_MAX`].
+    /// The best number of keys for one call, at most [`WIDTH_MAX`].
     fn width(&self) -> usize;
-    /// Multiplies with the numbers of at most [`width`](Self::width) keys.
+    /// Multiplies by the numbers of at most [`width`](Self::width) keys.
     fn multiply(&mut self, keys: &[[u8; 32]]);
-    /// The product of all lanes.
+    /// Returns the product of all lanes.
     fn product(&self) -> Num3072;
 }
 
-/// Implements [`ProductLanes`] for the `State` in scope, whose functions need the instructions that the
-/// token stands for. Only the token makes one.
+/// Implements [`ProductLanes`] for the `State` in scope, whose functions need the instructions that the token
+/// proves. Only a token can create it.
 #[cfg(target_arch = "x86_64")]
 macro_rules! forward_lanes {
     ($token:ident, $state:ident) => {
         impl $token {
-            /// Running products of nothing.
+            /// Starts running products, all one.
             pub(super) fn lanes(self) -> Box<dyn ProductLanes> {
-                // SAFETY: the token exists only where `detect` found the instructions.
+                // SAFETY: the token exists only if `detect` found the instructions.
                 Box::new(RunningProducts(Box::new(unsafe { $state::new() })))
             }
         }
@@ -140,12 +142,12 @@ macro_rules! forward_lanes {
             }
 
             fn multiply(&mut self, keys: &[[u8; 32]]) {
-                // SAFETY: a token made this.
+                // SAFETY: a token created this.
                 unsafe { self.0.multiply(keys) }
             }
 
             fn product(&self) -> Num3072 {
-                // SAFETY: a token made this.
+                // SAFETY: a token created this.
                 unsafe { self.0.product() }
             }
         }
@@ -155,14 +157,14 @@ macro_rules! forward_lanes {
 use forward_lanes;
 
 impl MuHashKernel {
-    /// The kernel that runs in this process: the fastest of the machine, or the one that the
-    /// environment variable `APUS_MUHASH` names, if the machine has it.
+    /// Returns the kernel of this process: the one named in the environment variable `APUS_MUHASH` if the
+    /// machine supports it, else the machine's fastest.
     pub fn current() -> Self {
         static CURRENT: OnceLock<MuHashKernel> = OnceLock::new();
         *CURRENT.get_or_init(|| Self::choose(std::env::var("APUS_MUHASH").ok().as_deref()))
     }
 
-    /// Its name, as in `APUS_MUHASH`.
+    /// The kernel's name, as in `APUS_MUHASH`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
@@ -171,19 +173,20 @@ impl MuHashKernel {
         }
     }
 
-    /// The kernels that this machine can run, and gets right, the fastest first.
+    /// Returns the kernels that this machine supports and computes correctly, the fastest first.
     pub fn available() -> Vec<Self> {
         right_of(ALL.into_iter().filter_map(|kernel| Some((kernel, kernel.detect()?))))
     }
 
-    /// What `APUS_MUHASH` and the machine come to.
+    /// Chooses the kernel `wanted`, the value of `APUS_MUHASH`, if it is available, else the
+    /// fastest.
     fn choose(wanted: Option<&str>) -> Self {
         let available = Self::available();
         let named = available.iter().find(|kernel| Some(kernel.name()) == wanted);
         *named.or(available.first()).unwrap_or(&Self::Portable)
     }
 
-    /// Products of nothing, if the machine has the kernel.
+    /// Starts empty products, if the machine supports the kernel.
     fn detect(self) -> Option<Box<dyn ProductLanes>> {
         match self {
             Self::Portable => Some(Box::new(Num3072::ONE)),
@@ -196,23 +199,23 @@ impl MuHashKernel {
         }
     }
 
-    /// Products of nothing.
+    /// Starts empty products.
     fn lanes(self) -> Box<dyn ProductLanes> {
         self.detect().unwrap_or_else(|| Box::new(Num3072::ONE))
     }
 }
 
-/// Those kernels whose products are right.
+/// Returns the kernels that pass the self-test.
 fn right_of(
     kernels: impl Iterator<Item = (MuHashKernel, Box<dyn ProductLanes>)>,
 ) -> Vec<MuHashKernel> {
     kernels.filter_map(|(kernel, mut lanes)| is_right(&mut *lanes).then_some(kernel)).collect()
 }
 
-/// Whether products of nothing become what they do in plain Rust: where a processor or an emulator gets an instruction
-/// wrong, products of other sets might be the same.
+/// Returns whether a kernel, given empty products, agrees with plain Rust. If a processor or an emulator
+/// computed an instruction wrongly, different sets might have the same product.
 fn is_right(lanes: &mut dyn ProductLanes) -> bool {
-    // Each lane gets one, then some get another.
+    // Each lane gets one key, then some get a second one.
     let keys: [[u8; 32]; 2 * WIDTH_MAX - 1] =
         core::array::from_fn(|i| core::array::from_fn(|at| (37 * i + 101 * at + i * at) as u8));
     keys.chunks(lanes.width()).for_each(|keys| lanes.multiply(keys));
@@ -235,7 +238,7 @@ impl ProductLanes for Num3072 {
     }
 }
 
-/// Bytes that one call gives.
+/// Length of a block in bytes.
 const BLOCK_BYTES: usize = 64;
 
 type Row = [u32; 4];
@@ -243,13 +246,13 @@ type Row = [u32; 4];
 /// The first four words of every state: `expand 32-byte k`.
 const CONSTANTS: Row = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
-/// One block of key stream.
+/// Computes one block of the key stream.
 fn block(key: &[u8; 32], counter: u32, nonce: [u32; 3]) -> [u8; BLOCK_BYTES] {
     let start = [CONSTANTS, words(key, 0), words(key, 16), [counter, nonce[0], nonce[1], nonce[2]]];
     let mut state = start;
     for _ in 0..10 {
         quarter_rounds(&mut state);
-        // Turned rows make the diagonals of the state its columns, and back again.
+        // Rotating the rows turns the diagonals of the state into columns, and back.
         let [a, b, c, d] = state;
         state = [a, turn::<1>(b), turn::<2>(c), turn::<3>(d)];
         quarter_rounds(&mut state);
@@ -300,8 +303,8 @@ fn quarter_rounds([a, b, c, d]: &mut [Row; 4]) {
     *b = xor_turned::<7>(*b, *c);
 }
 
-/// The words of at most `N` keys as lane kernels want them: word by word, in each the lanes. A lane
-/// without a key has zeros.
+/// Arranges the words of at most `N` keys for the lane kernels: each word for all lanes. A lane without a key
+/// has zeros.
 #[cfg(target_arch = "x86_64")]
 fn words_of_keys<const N: usize>(keys: &[[u8; 32]]) -> [[u32; N]; 8] {
     let mut words = [[0; N]; 8];
@@ -313,15 +316,15 @@ fn words_of_keys<const N: usize>(keys: &[[u8; 32]]) -> [[u32; N]; 8] {
     words
 }
 
-/// Defines `key_stream`, the block function in lanes, for vectors of 32-bit words. In scope must
-/// be `constant`, `add_32`, `xor` and `rotate_left`.
+/// Defines `key_stream`, the block function in lanes, for vectors of 32-bit words. `constant`,
+/// `add_32`, `xor` and `rotate_left` must be in scope.
 ///
-/// A step is done to all four columns of the state before the next: each waits for the one before,
-/// and four that do not wait for each other keep the processor busy.
+/// Each step runs for all four columns of the state before the next step begins: a step depends on the
+/// previous one, and four independent columns keep the processor busy.
 #[cfg(target_arch = "x86_64")]
 macro_rules! define_key_stream {
     ($register:ty, #[$attribute:meta]) => {
-        /// `a += b`, `d = (d ^ a) <<< BITS`, in four places.
+        /// `a += b`, `d = (d ^ a) <<< BITS`, for four columns.
         #[inline]
         #[$attribute]
         fn step<const BITS: i32>(
@@ -341,7 +344,7 @@ macro_rules! define_key_stream {
             }
         }
 
-        /// The quarter rounds of four columns, or of four diagonals.
+        /// The quarter rounds of four columns or four diagonals.
         #[inline]
         #[$attribute]
         fn round(state: &mut [$register; 16], b: [usize; 4], c: [usize; 4], d: [usize; 4]) {
@@ -352,7 +355,7 @@ macro_rules! define_key_stream {
             step::<7>(state, c, d, b);
         }
 
-        /// Block `counter` of each lane's key stream, as words; the nonce is zero.
+        /// Computes block `counter` of each lane's key stream, as words; the nonce is zero.
         #[inline]
         #[$attribute]
         fn key_stream(key: &[$register; 8], counter: u32, out: &mut [$register; 16]) {

@@ -1,35 +1,35 @@
-//! [`Message`] and [`Padded`]: the bytes to hash, and the blocks that a hash function sees of them.
+//! [`Message`] is the bytes to hash, and [`PaddedMessage`] the blocks that a hash function processes.
 //!
-//! A [`Message`] comes in up to three pieces. The blocks of a [`Padded`] are the concatenated pieces followed by the
-//! padding of FIPS 180-4, 5.1, whatever the pieces' lengths (empty ones included). Nothing is copied except
-//! blocks that lie across a border.
+//! A [`Message`] has up to three pieces, of any length including zero. The blocks of a [`PaddedMessage`] are
+//! the concatenated pieces followed by the padding of FIPS 180-4, 5.1. Only blocks that cross a border
+//! between pieces are copied.
 
 /// A message in up to three pieces, hashed as their concatenation.
 ///
-/// This is the shape of a segwit transaction without its witness: version, inputs and outputs,
-/// lock time. A message in one piece is `Message::from(bytes)`.
+/// A segwit transaction without its witness has three pieces: version, inputs and outputs, lock time.
+/// A message in one piece is `Message::from(bytes)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Message<'a>(pub [&'a [u8]; 3]);
 
 impl<'a> From<&'a [u8]> for Message<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        // The second piece is the one that kernels read whole blocks of without joining.
+        // The second piece is the long one: kernels read its whole blocks without joining.
         Self([&[], bytes, &[]])
     }
 }
 
-/// A message as a hash function sees it: whole blocks, padding included. A block is 64 bytes in
+/// A message as a hash function processes it: whole blocks, padding included. A block has 64 bytes in
 /// SHA-256, 128 in SHA-512.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Padded<'a, const BLOCK: usize = 64> {
+pub(crate) struct PaddedMessage<'a, const BLOCK: usize = 64> {
     pieces: [&'a [u8]; 3],
     len: usize,
-    /// How many bytes were hashed before these: whole blocks, which only the length tells of.
+    /// The number of bytes already hashed: whole blocks, which only count towards the length.
     before: usize,
 }
 
-impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
-    /// The message of no bytes.
+impl<'a, const BLOCK: usize> PaddedMessage<'a, BLOCK> {
+    /// The empty message.
     pub(crate) const EMPTY: Self = Self { pieces: [&[]; 3], len: 0, before: 0 };
 
     #[inline]
@@ -37,7 +37,7 @@ impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
         Self::after(0, message)
     }
 
-    /// The end of a message of which `blocks` blocks were hashed.
+    /// Creates the end of a message whose first `blocks` blocks are already hashed.
     #[inline]
     pub(crate) fn after(blocks: usize, message: &Message<'a>) -> Self {
         let pieces = message.0;
@@ -45,34 +45,34 @@ impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
         Self { pieces, len, before: blocks * BLOCK }
     }
 
-    /// How many blocks there are: room for the bytes, one mark and the length, which is an eighth
-    /// of a block.
+    /// Returns the number of blocks, which have room for the bytes, one mark, and the length in an eighth of
+    /// a block.
     #[inline]
     pub(crate) fn blocks(&self) -> usize {
         (self.len + BLOCK / 8) / BLOCK + 1
     }
 
-    /// Its length in bytes, neither padding nor what was hashed before counted.
+    /// Returns the length in bytes, without padding and without the bytes already hashed.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The length that the padding states. It is below 2^64 because the bytes are in memory.
+    /// Returns the length in bits for the padding. It is below 2^64 because the bytes are in memory.
     #[inline]
     pub(crate) fn bits(&self) -> u64 {
         (self.before + self.len) as u64 * 8
     }
 
-    /// The pieces, of which any may be empty.
+    /// Returns the pieces; any of them may be empty.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn pieces(&self) -> [&'a [u8]; 3] {
         self.pieces
     }
 
-    /// The whole blocks from `block` on that lie in one piece; empty if that block does not.
+    /// Returns the whole blocks from `block` on that lie in one piece; empty if that block does not.
     #[inline]
     fn run(&self, block: usize) -> &'a [[u8; BLOCK]] {
         let mut start = block * BLOCK;
@@ -88,8 +88,7 @@ impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
         &[]
     }
 
-    /// At least one block from `block` on: as many as lie in one piece, or one put together in
-    /// `buffer`.
+    /// Returns at least one block from `block` on: as many as lie in one piece, or one assembled in `buffer`.
     #[inline]
     pub(crate) fn blocks_from<'b>(
         &self,
@@ -119,8 +118,9 @@ impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
         }
     }
 
-    /// Writes the first block of a transaction without its witness, four bytes and what follows them; false where the
-    /// message is none that begins so. Lengths that are known before take no branches and no calls.
+    /// Writes the first block of a transaction without its witness: the first four bytes and the bytes after
+    /// them. Returns false if the message does not begin with a piece of that length. Constant lengths need
+    /// no branches and no calls.
     #[inline]
     fn fill_first(&self, out: &mut [u8; BLOCK]) -> bool {
         let [head, body, _] = self.pieces;
@@ -132,8 +132,9 @@ impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
         true
     }
 
-    /// Writes the block in which the second piece ends, with four bytes or none behind it; false where that is none such.
-    /// However much of the piece is left, as many bytes are copied, some of those before it among them.
+    /// Writes the block in which the second piece ends, followed by four bytes or none. Returns false for
+    /// any other block. It always copies the same number of bytes, some from before the block, however
+    /// much of the piece is left.
     #[inline]
     fn fill_tail(&self, block: usize, out: &mut [u8; BLOCK]) -> bool {
         let [head, body, tail] = self.pieces;
@@ -171,7 +172,7 @@ impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
             out[self.len - first] = 0x80;
         }
         if block + 1 == self.blocks() {
-            // The length of SHA-512 is twice as wide, but its upper half is always zero.
+            // SHA-512 has a length field of twice the width, but its upper half is always zero.
             out[BLOCK - 8..].copy_from_slice(&self.bits().to_be_bytes());
         }
     }

@@ -1,12 +1,12 @@
-//! The rounds of SHA-256 and SHA-512 (FIPS 180-4, 6.2.2 and 6.4.2), written once for every kind of
-//! word. The two functions differ in the width of a word, the number of rounds and the constants.
+//! The rounds of SHA-256 and SHA-512 (FIPS 180-4, 6.2.2 and 6.4.2), written once for every kind of word. The
+//! two functions differ in the width of a word, the number of rounds and the constants.
 //!
-//! A word is one word of one message (`u32`, `u64`) or the same word of several messages in the
-//! lanes of a vector register. Invariant: lanes never mix here, so what holds for `u32` holds for
-//! each lane. This module does no padding and reads no bytes.
+//! A word is one word of one message (`u32`, `u64`), or the same word of several messages in the lanes of a
+//! vector register. Invariant: lanes never mix here, so each lane behaves like a `u32`. This module does no
+//! padding and reads no bytes.
 //!
-//! A macro rather than a trait: only functions that themselves enable a vector instruction set are
-//! compiled to it well and quickly, and a generic function cannot enable one for one type only.
+//! The code is a macro, not a trait: it compiles well and quickly only in functions that themselves enable a
+//! vector instruction set, and a generic function cannot enable one for one type only.
 
 /// Initial hash value of SHA-256 (FIPS 180-4, 5.3.3).
 pub(crate) const INITIAL: [u32; 8] = [
@@ -33,7 +33,7 @@ pub(crate) const K: [u32; 64] = [
     0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208, 0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2,
 ];
 
-/// Round constants (FIPS 180-4, 4.2.3).
+/// Round constants of SHA-512 (FIPS 180-4, 4.2.3).
 #[rustfmt::skip]
 pub(crate) const K_512: [u64; 80] = [
     0x428a_2f98_d728_ae22, 0x7137_4491_23ef_65cd, 0xb5c0_fbcf_ec4d_3b2f, 0xe9b5_dba5_8189_dbbc,
@@ -58,7 +58,7 @@ pub(crate) const K_512: [u64; 80] = [
     0x4cc5_d4be_cb3e_42b6, 0x597f_299c_fc65_7e2a, 0x5fcb_6fab_3ad6_faec, 0x6c44_198c_4a47_5817,
 ];
 
-/// The schedule of the block that pads a 64-byte message, each word with its round constant.
+/// The schedule of the padding block of a 64-byte message, each word with its round constant added.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const PADDING_64: [u32; 64] = {
     let mut w = [0u32; 64];
@@ -80,15 +80,15 @@ pub(crate) const PADDING_64: [u32; 64] = {
     w
 };
 
-/// Where word `letter` (0 for A to 7 for H) of the state is at the start of round `round`: instead
-/// of all words moving on by one place each round, the names do.
+/// The index of word `letter` (0 for A to 7 for H) of the state at the start of round `round`. The names move
+/// by one place each round, so the words need not.
 pub(crate) const fn place(letter: usize, round: usize) -> usize {
     (letter + 80 - round) % 8
 }
 
-/// Runs `$body` for each of 64 or 80 rounds with `$round` as its constant number. Spelled out
-/// rather than looped: words stay in registers only if every index is a constant, and the words of
-/// padding then fold into the round constants.
+/// Executes `$body` for each of 64 or 80 rounds, with `$round` as its constant number. It is unrolled,
+/// because words stay in registers only if every index is a constant, and words of padding then fold into the
+/// round constants.
 macro_rules! each_round {
     (64, $round:ident => $body:expr) => {
         crate::rounds::each_round!(@ $round => $body;
@@ -108,11 +108,11 @@ macro_rules! each_round {
 }
 pub(crate) use each_round;
 
-/// Defines the compression functions of `sha256` or `sha512` for words of type `$word`. In scope
-/// must be, for such words, `constant`, `add`, `ror`, `shr`, `xor3` and, from FIPS 180-4, 4.1.2,
-/// `choose` and `majority`; and beside it, for `sha512`, its constants.
+/// Defines the compression functions of `sha256` or `sha512` for words of type `$word`. These must be in
+/// scope for such words: `constant`, `add`, `ror`, `shr`, `xor3` and, from FIPS 180-4, 4.1.2, `choose` and
+/// `majority`; for `sha512`, its constants too.
 macro_rules! define_rounds {
-    // The numbers are those of FIPS 180-4, 4.1.2 and 4.1.3.
+    // FIPS 180-4, 4.1.2 and 4.1.3 define these numbers.
     (sha256, $word:ty $(, #[$attribute:meta])?) => {
         crate::rounds::define_rounds! { @ $word, 64 rounds with crate::rounds::K;
             large [2 13 22], [6 11 25]; small [7 18 3], [17 19 10] $(; #[$attribute])? }
@@ -137,7 +137,7 @@ macro_rules! define_rounds {
             xor3(ror::<$y0>(w), ror::<$y1>(w), shr::<$y2>(w))
         }
 
-        /// The word that round `ROUND` takes; `w` has the last sixteen.
+        /// Computes the schedule word of round `ROUND`; `w` has the last sixteen.
         #[inline]
         $(#[$attribute])?
         fn schedule<const ROUND: usize>(w: &mut [$word; 16]) -> $word {
@@ -149,7 +149,7 @@ macro_rules! define_rounds {
             w[ROUND % 16]
         }
 
-        /// One round; `added` is its word of the schedule plus its constant.
+        /// Computes one round; `added` is its word of the schedule plus its constant.
         #[inline]
         $(#[$attribute])?
         fn round<const ROUND: usize>(state: &mut [$word; 8], added: $word) {

@@ -1,17 +1,17 @@
-//! SHA-256 of one message ([`Sha256`], [`sha256`], [`sha256d`]), of many ([`sha256_many`], [`sha256d_many`],
-//! [`sha256d_pairs`]), and of outpoints under a secret key ([`KeyedHasher`]).
+//! SHA-256 of one message ([`Sha256`], [`sha256`], [`sha256d`]), of many ([`sha256_many`],
+//! [`sha256d_many`], [`sha256d_pairs`]), and of outpoints under a secret key ([`KeyedHasher`]).
 //!
-//! How the bytes of one message are cut into updates never changes its digest. Many messages: a lane kernel takes as
-//! long as its longest message, so they are sorted by their number of blocks, a chunk at a time, before they are put
-//! into lanes. Invariant: `out[i]` belongs to `messages[i]`. Nothing is allocated.
+//! The digest of one message does not depend on how updates divide its bytes. A lane kernel takes as long as
+//! its longest message, so messages are sorted by their number of blocks, a chunk at a time, before they are
+//! assigned to lanes. Invariant: `out[i]` belongs to `messages[i]`. Nothing is allocated.
 //!
-//! The keyed digest is plain SHA-256 of the 100 bytes key, then message, so that it can be
-//! checked with any other implementation. The key comes first so that its block is hashed once.
+//! The keyed digest is plain SHA-256 of 100 bytes, the key followed by the message, so any other
+//! implementation can check it. Because the key is at the start, its block is hashed only once.
 
 use crate::groups::{Many, WIDTH_MAX};
 use crate::kernel::HashEngine;
 use crate::lanes::{add_columns_to, bytes_of, keyed_block};
-use crate::padded::{Message, Padded};
+use crate::padded::{Message, PaddedMessage};
 use crate::rounds::INITIAL;
 use crate::single::Single;
 use core::fmt;
@@ -21,7 +21,7 @@ use core::fmt;
 pub struct Sha256 {
     kernel: Single,
     state: [u32; 8],
-    /// The bytes of the block not yet full; how many they are follows from `len`.
+    /// The bytes of the incomplete block; `len` gives their number.
     pending: [u8; 64],
     len: u64,
 }
@@ -60,7 +60,7 @@ impl Sha256 {
         self.pending[..rest.len()].copy_from_slice(rest);
     }
 
-    /// The digest of everything appended.
+    /// Returns the digest of all appended bytes.
     pub fn finalize(mut self) -> [u8; 32] {
         let used = (self.len % 64) as usize;
         let mut tail = [[0; 64]; 2];
@@ -73,19 +73,19 @@ impl Sha256 {
     }
 }
 
-/// SHA-256 of one message.
+/// Computes SHA-256 of one message.
 pub fn sha256(data: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(data);
     hash.finalize()
 }
 
-/// SHA-256 of the SHA-256 of one message: Bitcoin's hash of headers and transactions.
+/// Computes SHA-256 of the SHA-256 of one message: Bitcoin's hash of headers and transactions.
 pub fn sha256d(data: &[u8]) -> [u8; 32] {
     sha256(&sha256(data))
 }
 
-/// SHA-256 of each message.
+/// Computes SHA-256 of each message.
 ///
 /// # Panics
 /// If `messages` and `out` differ in length.
@@ -97,7 +97,7 @@ pub fn sha256_many(messages: &[Message<'_>], out: &mut [[u8; 32]]) {
     }
 }
 
-/// Double SHA-256 of each message.
+/// Computes double SHA-256 of each message.
 ///
 /// # Panics
 /// If `messages` and `out` differ in length.
@@ -106,8 +106,8 @@ pub fn sha256d_many(messages: &[Message<'_>], out: &mut [[u8; 32]]) {
     sha256d_each(|index| messages[index], out);
 }
 
-/// Double SHA-256 of `message(0)`, `message(1)` and so on, as many as `out` has room for. Each is
-/// asked for more than once and must be the same every time; asking has to be cheap.
+/// Computes double SHA-256 of `message(0)`, `message(1)` and so on, to fill `out`. It calls `message` more
+/// than once per index: the result must be the same every time, and cheap.
 pub fn sha256d_each<'a>(message: impl Fn(usize) -> Message<'a>, out: &mut [[u8; 32]]) {
     let engine = HashEngine::current();
     for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
@@ -115,7 +115,7 @@ pub fn sha256d_each<'a>(message: impl Fn(usize) -> Message<'a>, out: &mut [[u8; 
     }
 }
 
-/// Double SHA-256 of each 64-byte message: two digests side by side, as in a merkle tree.
+/// Computes double SHA-256 of each 64-byte message: two digests side by side, as in a merkle tree.
 ///
 /// # Panics
 /// If `pairs` and `out` differ in length.
@@ -124,45 +124,45 @@ pub fn sha256d_pairs(pairs: &[[u8; 64]], out: &mut [[u8; 32]]) {
     HashEngine::current().many.pairs(pairs, out);
 }
 
-/// Messages sorted at once. More make fuller groups; so many fit in the second-level cache.
+/// The number of messages sorted at once. More would make fuller groups; this many fit in the second-level
+/// cache.
 pub(crate) const CHUNK: usize = 1024;
 
-/// Messages of at least so many blocks are rare enough to be sorted by comparison.
+/// The number of blocks from which messages are rare enough to sort by comparison.
 const LONG: usize = 63;
 
-/// [`sha256_many`] for at most [`CHUNK`] messages.
+/// Like [`sha256_many`], for at most [`CHUNK`] messages.
 pub(crate) fn single_chunk<'a>(
     many: &dyn Many,
     message: impl Fn(usize) -> Message<'a>,
     out: &mut [[u8; 32]],
 ) {
-    let padded = |index| Padded::new(&message(index));
+    let padded = |index| PaddedMessage::new(&message(index));
     in_order(padded, out, many.width(), |messages, out| many.single(messages, out));
 }
 
-/// [`sha256d_each`] for at most [`CHUNK`] messages.
+/// Like [`sha256d_each`], for at most [`CHUNK`] messages.
 pub(crate) fn double_chunk<'a>(
     many: &dyn Many,
     message: impl Fn(usize) -> Message<'a>,
     out: &mut [[u8; 32]],
 ) {
-    let padded = |index| Padded::new(&message(index));
+    let padded = |index| PaddedMessage::new(&message(index));
     in_order(padded, out, many.width(), |messages, out| many.double(messages, out));
 }
 
-/// Calls `hash` with `width` of at most [`CHUNK`] messages at a time, in order of their numbers of
-/// blocks.
+/// Calls `hash` with `width` messages at a time, out of at most [`CHUNK`], sorted by number of blocks.
 pub(crate) fn in_order<'a, const BLOCK: usize>(
-    message: impl Fn(usize) -> Padded<'a, BLOCK>,
+    message: impl Fn(usize) -> PaddedMessage<'a, BLOCK>,
     out: &mut [[u8; 32]],
     width: usize,
-    hash: impl Fn(&[Padded<'a, BLOCK>], &mut [[u8; 32]]),
+    hash: impl Fn(&[PaddedMessage<'a, BLOCK>], &mut [[u8; 32]]),
 ) {
     let message = |index: u16| message(usize::from(index));
     let mut order = [0; CHUNK];
     let order = &mut order[..out.len()];
     sort_by_blocks(|index| message(index).blocks(), order);
-    let (mut sorted, mut digests) = ([Padded::EMPTY; WIDTH_MAX], [[0; 32]; WIDTH_MAX]);
+    let (mut sorted, mut digests) = ([PaddedMessage::EMPTY; WIDTH_MAX], [[0; 32]; WIDTH_MAX]);
     for group in order.rchunks(width) {
         for (sorted, index) in sorted.iter_mut().zip(group) {
             *sorted = message(*index);
@@ -174,8 +174,7 @@ pub(crate) fn in_order<'a, const BLOCK: usize>(
     }
 }
 
-/// Writes the indices of as many messages as `order` has places, in order of their numbers of
-/// blocks: a counting sort.
+/// Fills `order` with the indices of that many messages, sorted by number of blocks: a counting sort.
 fn sort_by_blocks(blocks: impl Fn(u16) -> usize, order: &mut [u16]) {
     let mut classes = [0u8; CHUNK];
     let classes = &mut classes[..order.len()];
@@ -192,19 +191,19 @@ fn sort_by_blocks(blocks: impl Fn(u16) -> usize, order: &mut [u16]) {
         order[usize::from(*place)] = index;
         *place += 1;
     }
-    // By now each start has moved to its end, so that the long ones begin at the last but one.
+    // Each start has now moved to its group's end, so the long messages begin at the last start but one.
     order[usize::from(starts[LONG - 1])..].sort_unstable_by_key(|index| blocks(*index));
 }
 
-/// SHA-256 keyed by a 64-byte first block whose state is computed once; each 36-byte outpoint
-/// then costs one compression.
+/// SHA-256 keyed with a 64-byte first block, whose state is computed once; each 36-byte outpoint then costs
+/// one compression.
 #[derive(Clone)]
 pub struct KeyedHasher {
     midstate: [u32; 8],
 }
 
 impl fmt::Debug for KeyedHasher {
-    /// Without the midstate, which is as good as the key.
+    /// Omits the midstate, which reveals as much as the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedHasher").finish_non_exhaustive()
     }
@@ -216,12 +215,12 @@ impl KeyedHasher {
         Self { midstate: HashEngine::current().single.after(INITIAL, key) }
     }
 
-    /// The digest of the key followed by `message`.
+    /// Computes the digest of the key followed by `message`.
     pub fn hash(&self, message: &[u8; 36]) -> [u8; 32] {
         bytes_of(&HashEngine::current().single.after(self.midstate, &keyed_block(message)))
     }
 
-    /// The digest of each message.
+    /// Computes the digest of each message.
     ///
     /// # Panics
     /// If `messages` and `out` differ in length.
@@ -230,14 +229,14 @@ impl KeyedHasher {
         HashEngine::current().many.keyed(&self.midstate, messages, out);
     }
 
-    /// Adds all digests, each read as a little-endian 256-bit integer, to `sum` modulo 2^256. The
-    /// limbs of `sum` are in order of significance, the least first.
+    /// Adds all digests, each read as a little-endian 256-bit integer, to `sum` modulo 2^256. `sum`
+    /// has its least significant limb first.
     pub fn sum_many(&self, messages: &[[u8; 36]], sum: &mut [u64; 4]) {
         self.sum_with(&*HashEngine::current().many, messages, sum);
     }
 
     pub(crate) fn sum_with(&self, many: &dyn Many, messages: &[[u8; 36]], sum: &mut [u64; 4]) {
-        // So many that columns cannot overflow, so few that carries cost nothing.
+        // Few enough that the columns cannot overflow, and enough that the carries take no noticeable time.
         for messages in messages.chunks(1 << 20) {
             let mut columns = [0; 8];
             many.keyed_sum(&self.midstate, messages, &mut columns);
@@ -256,13 +255,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sorting_is_a_permutation_in_order() {
+    fn sorting_returns_an_ordered_permutation() {
         let data = vec![0; 64 * 200];
         let messages: Vec<Message<'_>> =
             (0..CHUNK).map(|i| Message::from(&data[..i * i * 37 % data.len()])).collect();
         for count in [0, 1, 2, 100, CHUNK] {
             let mut order = vec![u16::MAX; count];
-            let blocks = |i: u16| <Padded<'_>>::new(&messages[usize::from(i)]).blocks();
+            let blocks = |i: u16| <PaddedMessage<'_>>::new(&messages[usize::from(i)]).blocks();
             sort_by_blocks(blocks, &mut order);
             assert!(order.is_sorted_by_key(|i| blocks(*i)));
             order.sort_unstable();

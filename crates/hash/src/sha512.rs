@@ -1,10 +1,9 @@
 //! SHA-512/256 of many messages at once (FIPS 180-4): the hash function of Utreexo's trees and
 //! leaves.
 //!
-//! The kernels are those of SHA-512: portable for one message, AVX2 for four, AVX-512 for eight.
-//! Few x86-64 processors have instructions for its rounds, so lanes gain more here than they do in
-//! SHA-256. Rounds, padding, sorting and the tokens of kernels are those of SHA-256. Only
-//! [`sha512_256`] is seen from outside.
+//! The SHA-512 kernels are: portable for one message, AVX2 for four, AVX-512 for eight. Few x86-64 processors
+//! have instructions for SHA-512 rounds, so lanes gain more than in SHA-256. Rounds, padding, sorting and the
+//! kernels' tokens are shared with SHA-256. Only [`sha512_256`] is public.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -18,21 +17,21 @@ use crate::lanes::column;
 use crate::rounds::define_rounds;
 use core::ops::Range;
 
-/// Bytes in a block.
+/// The length of a block in bytes.
 const BLOCK: usize = 128;
 
-/// A message as SHA-512 sees it.
-type Padded<'a> = crate::padded::Padded<'a, BLOCK>;
+/// A message as SHA-512 processes it.
+type PaddedSha512<'a> = crate::padded::PaddedMessage<'a, BLOCK>;
 
-/// The states of `N` hashes: word by word, in each the lanes.
+/// The states of `N` hashes: each word for all lanes.
 type States<const N: usize> = crate::lanes::States<N, u64>;
 
 /// A kernel for `N` messages at once.
 trait Sha512Lanes<const N: usize>: Copy {
     /// Continues all states over the same range of blocks of their messages.
-    fn absorb(self, states: &mut States<N>, messages: &[Padded<'_>; N], blocks: Range<usize>);
+    fn absorb(self, states: &mut States<N>, messages: &[PaddedSha512<'_>; N], blocks: Range<usize>);
 
-    /// SHA-512/256 of each 64-byte message.
+    /// Computes SHA-512/256 of each 64-byte message.
     fn pairs(self, pairs: &[[[u8; 64]; N]], out: &mut [[[u8; 32]; N]]);
 }
 
@@ -83,7 +82,7 @@ fn compress(state: &mut [u64; 8], blocks: &[[u8; BLOCK]]) {
 }
 
 /// Continues `state` over these blocks of a message.
-fn absorb(state: &mut [u64; 8], message: &Padded<'_>, blocks: Range<usize>) {
+fn absorb(state: &mut [u64; 8], message: &PaddedSha512<'_>, blocks: Range<usize>) {
     let mut next = blocks.start;
     while next < blocks.end {
         let mut buffer = [0; BLOCK];
@@ -94,7 +93,7 @@ fn absorb(state: &mut [u64; 8], message: &Padded<'_>, blocks: Range<usize>) {
     }
 }
 
-/// SHA-512/256 of 64 bytes.
+/// Computes SHA-512/256 of 64 bytes.
 fn pair(pair: &[u8; 64]) -> [u8; 32] {
     let mut block = [0; BLOCK];
     block[..64].copy_from_slice(pair);
@@ -105,7 +104,7 @@ fn pair(pair: &[u8; 64]) -> [u8; 32] {
     digest(&state)
 }
 
-/// The digest in bytes: the first half of the state.
+/// Returns the digest in bytes: the first half of the state.
 #[inline]
 fn digest(state: &[u64; 8]) -> [u8; 32] {
     let mut out = [0; 32];
@@ -120,7 +119,12 @@ fn digest(state: &[u64; 8]) -> [u8; 32] {
 struct Portable;
 
 impl Sha512Lanes<1> for Portable {
-    fn absorb(self, states: &mut States<1>, [message]: &[Padded<'_>; 1], blocks: Range<usize>) {
+    fn absorb(
+        self,
+        states: &mut States<1>,
+        [message]: &[PaddedSha512<'_>; 1],
+        blocks: Range<usize>,
+    ) {
         let mut state = column(states, 0);
         absorb(&mut state, message, blocks);
         *states = state.map(|word| [word]);
@@ -133,22 +137,22 @@ impl Sha512Lanes<1> for Portable {
     }
 }
 
-/// Implements [`Sha512Lanes`] for `$token`. In scope must be, besides what
-/// `define_rounds!` asks for:
+/// Implements [`Sha512Lanes`] for `$token`. Besides what `define_rounds!` needs, these must be in
+/// scope:
 ///
 /// - `load` and `store`: a register from and to an array of words,
 /// - `words_of_blocks`, `words_of_64`: the words of a block of each message, of 64-byte messages
 ///   side by side,
 /// - `digests`: of the first halves of the states in the lanes.
 ///
-/// Its methods are the only way in, and the token the proof that they may be called.
+/// Only its methods call the kernel's functions, and the token proves that these may be called.
 #[cfg(target_arch = "x86_64")]
 macro_rules! implement_lanes {
     ($token:ident, $register:ty, $n:literal, #[$attribute:meta]) => {
         crate::rounds::define_rounds!(sha512, $register, #[$attribute]);
 
         #[$attribute]
-        fn absorb(states: &mut States<$n>, messages: &[Padded<'_>; $n], blocks: Range<usize>) {
+        fn absorb(states: &mut States<$n>, messages: &[PaddedSha512<'_>; $n], blocks: Range<usize>) {
             let mut state = [constant(0); 8];
             for (lanes, words) in state.iter_mut().zip(&*states) {
                 *lanes = load(words);
@@ -180,7 +184,7 @@ macro_rules! implement_lanes {
         }
 
         crate::lanes::forward_lanes! { @each Sha512Lanes, $token, $n;
-            fn absorb(states: &mut States<$n>, messages: &[Padded<'_>; $n], blocks: Range<usize>);
+            fn absorb(states: &mut States<$n>, messages: &[PaddedSha512<'_>; $n], blocks: Range<usize>);
             fn pairs(messages: &[[[u8; 64]; $n]], out: &mut [[[u8; 32]; $n]]);
         }
     };

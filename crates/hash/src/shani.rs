@@ -1,15 +1,15 @@
 //! The SHA extensions of x86-64: rounds in hardware, two messages interleaved.
 //!
-//! Every round waits for the one before, so one message alone leaves the unit idle half of the
-//! time; a second, independent one fills the gaps. Invariant: a block's four registers of message
-//! words and a state's two registers never leave these functions.
-#![allow(unsafe_code)] // Intrinsics: there is no safe form of these.
+//! Every round waits for the previous one, so one message alone leaves the unit idle half of the time; a
+//! second, independent one fills the gaps. Invariant: a block's four registers of message words and a state's
+//! two registers never leave these functions.
+#![allow(unsafe_code)] // These intrinsics have no safe form.
 
 use crate::lanes::{
     Columns, HashLanes, States, add_to_columns, bytes_of, column, forward_lanes, keyed_block,
     set_column,
 };
-use crate::padded::Padded;
+use crate::padded::PaddedMessage;
 use crate::rounds::{INITIAL, K, PADDING_64};
 use core::arch::x86_64::*;
 use core::ops::Range;
@@ -28,12 +28,13 @@ impl ShaNi {
 
     /// Continues `state` over whole blocks.
     pub(crate) fn compress(self, state: &mut [u32; 8], blocks: &[[u8; 64]]) {
-        // SAFETY: `self` exists only where `detect` found the features.
+        // SAFETY: `self` exists only if `detect` found the features.
         unsafe { compress_runs([state], [blocks]) }
     }
 }
 
-/// The state as the instructions want it: words A, B, E, F and C, D, G, H, highest lane first.
+/// The state in the layout of the instructions: words A, B, E, F and C, D, G, H, highest lane
+/// first.
 #[derive(Clone, Copy)]
 struct Registers {
     abef: __m128i,
@@ -43,7 +44,7 @@ struct Registers {
 #[inline]
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn four(words: &[u32; 4]) -> __m128i {
-    // SAFETY: 16 bytes are read from an array of 16; no alignment is needed.
+    // SAFETY: reads 16 bytes from an array of 16; needs no alignment.
     unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
 }
 
@@ -66,7 +67,7 @@ fn leave(registers: Registers) -> [u32; 8] {
     let dchg = _mm_shuffle_epi32::<0b10_11_00_01>(registers.cdgh);
     let mut state = [0; 8];
     let (halves, _) = state.as_chunks_mut::<4>();
-    // SAFETY: 16 bytes are written to each array of 16; no alignment is needed.
+    // SAFETY: writes 16 bytes to each array of 16; needs no alignment.
     unsafe {
         _mm_storeu_si128(halves[0].as_mut_ptr().cast(), _mm_blend_epi16::<0b1111_0000>(feba, dchg));
         _mm_storeu_si128(halves[1].as_mut_ptr().cast(), _mm_alignr_epi8::<8>(dchg, feba));
@@ -81,13 +82,13 @@ fn words(block: &[u8; 64]) -> [__m128i; 4] {
     let reversed = _mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3);
     let (quarters, _) = block.as_chunks::<16>();
     core::array::from_fn(|i| {
-        // SAFETY: 16 bytes are read from an array of 16; no alignment is needed.
+        // SAFETY: reads 16 bytes from an array of 16; needs no alignment.
         let quarter = unsafe { _mm_loadu_si128(quarters[i].as_ptr().cast()) };
         _mm_shuffle_epi8(quarter, reversed)
     })
 }
 
-/// The words of the block that pads a 32-byte digest.
+/// Builds the words of the padded block of a 32-byte digest.
 #[inline]
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn digest_words(digest: &[u32; 8]) -> [__m128i; 4] {
@@ -96,7 +97,7 @@ fn digest_words(digest: &[u32; 8]) -> [__m128i; 4] {
     [four(&halves[0]), four(&halves[1]), mark, length]
 }
 
-/// Four rounds of each message; `added` has their words with the round constants.
+/// Computes four rounds of each message; `added` has their words plus the round constants.
 #[inline]
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn rounds<const N: usize>(states: &mut [Registers; N], added: [__m128i; N]) {
@@ -109,7 +110,7 @@ fn rounds<const N: usize>(states: &mut [Registers; N], added: [__m128i; N]) {
     }
 }
 
-/// Rounds `4 * I` to `4 * I + 4` of each message, with the schedule.
+/// Computes rounds `4 * I` to `4 * I + 4` of each message, with the schedule.
 #[inline]
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn step<const I: usize, const N: usize>(
@@ -131,7 +132,7 @@ fn step<const I: usize, const N: usize>(
     rounds(states, added);
 }
 
-/// The states after one more block each.
+/// Returns the states after one more block each.
 #[inline]
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn compress<const N: usize>(before: [Registers; N], mut w: [[__m128i; 4]; N]) -> [Registers; N] {
@@ -164,7 +165,7 @@ fn add<const N: usize>(a: [Registers; N], b: [Registers; N]) -> [Registers; N] {
     })
 }
 
-/// The states after the block that pads a 64-byte message.
+/// Returns the states after the padding block of a 64-byte message.
 #[inline]
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn compress_padding_64<const N: usize>(before: [Registers; N]) -> [Registers; N] {
@@ -175,7 +176,7 @@ fn compress_padding_64<const N: usize>(before: [Registers; N]) -> [Registers; N]
     add(before, states)
 }
 
-/// Continues each state over the shortest of the runs.
+/// Continues each state over as many blocks as the shortest of the runs has.
 #[inline]
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn compress_runs<const N: usize>(states: [&mut [u32; 8]; N], runs: [&[[u8; 64]]; N]) {
@@ -198,7 +199,7 @@ fn hash_again(registers: [Registers; 2]) -> [[u8; 32]; 2] {
 }
 
 #[target_feature(enable = "sha,ssse3,sse4.1")]
-fn absorb(states: &mut States<2>, messages: &[Padded<'_>; 2], blocks: Range<usize>) {
+fn absorb(states: &mut States<2>, messages: &[PaddedMessage<'_>; 2], blocks: Range<usize>) {
     let mut registers = [enter(&column(states, 0)), enter(&column(states, 1))];
     let (mut next, [mut buffer, mut other]) = (blocks.start, [[0; 64]; 2]);
     while next < blocks.end {

@@ -1,12 +1,12 @@
-//! [`Single`]: the kernels for one message at a time, also as lane kernels with one lane.
+//! [`Single`]: the kernels for one message at a time, also usable as lane kernels with one lane.
 //!
-//! The kernel in plain Rust, for processors without anything better, is also the measure of the other kernels: each
-//! must give what this one gives. It does not try to use vectors; that is what the lane kernels are for.
+//! The kernel in plain Rust is for processors without special instructions. It is also the reference: every
+//! other kernel must compute the same values. It does not use vectors; the lane kernels do.
 
 use crate::lanes::{
     Columns, HashLanes, States, add_to_columns, block_of, bytes_of, column, keyed_block, set_column,
 };
-use crate::padded::Padded;
+use crate::padded::PaddedMessage;
 use crate::rounds::{INITIAL, define_rounds};
 use core::ops::Range;
 use core::slice;
@@ -19,7 +19,7 @@ pub(crate) enum Single {
     ShaNi(crate::shani::ShaNi),
     #[cfg(target_arch = "aarch64")]
     Armv8(crate::armv8::Armv8),
-    /// One that gets a bit wrong.
+    /// A kernel that gets one bit wrong.
     #[cfg(test)]
     Wrong,
 }
@@ -42,7 +42,7 @@ impl Single {
         }
     }
 
-    /// The state after `state` and one block.
+    /// Returns the state after `state` and one block.
     #[inline]
     pub(crate) fn after(self, mut state: [u32; 8], block: &[u8; 64]) -> [u32; 8] {
         self.compress(&mut state, slice::from_ref(block));
@@ -55,7 +55,7 @@ impl Single {
     }
 }
 
-/// The block that pads a 64-byte message.
+/// Builds the padding block of a 64-byte message.
 const PADDING_64: [u8; 64] = {
     let mut block = [0; 64];
     block[0] = 0x80;
@@ -64,7 +64,12 @@ const PADDING_64: [u8; 64] = {
 };
 
 impl HashLanes<1> for Single {
-    fn absorb(self, states: &mut States<1>, [message]: &[Padded<'_>; 1], blocks: Range<usize>) {
+    fn absorb(
+        self,
+        states: &mut States<1>,
+        [message]: &[PaddedMessage<'_>; 1],
+        blocks: Range<usize>,
+    ) {
         let mut state = column(states, 0);
         let mut next = blocks.start;
         while next < blocks.end {

@@ -1,4 +1,4 @@
-//! Every kernel of this machine, and every pairing of kernels, against an independent
+//! Compares every kernel of this machine, and every combination of kernels, with an independent
 //! implementation.
 
 use crate::kernel::HashEngine;
@@ -8,7 +8,7 @@ use crate::{KeyedHasher, Message, Sha256, Sha256Kernel};
 use proptest::prelude::*;
 use sha2::Digest;
 
-/// Every kernel there is, and the lane kernels also without a fast one for what is left over.
+/// Every kernel, and also each lane kernel with the portable kernel for the remaining messages.
 fn engines() -> Vec<(String, HashEngine)> {
     let mut engines = Vec::new();
     for kernel in Sha256Kernel::available() {
@@ -40,7 +40,7 @@ fn hash(kernel: Single, data: &[u8]) -> [u8; 32] {
     hash.finalize()
 }
 
-/// Bytes without a pattern that a mistake could hide in.
+/// Makes bytes without a pattern that could hide a mistake.
 fn bytes(seed: usize, len: usize) -> Vec<u8> {
     let mut state = seed as u64 ^ 0x9e37_79b9_7f4a_7c15;
     let mut next = || {
@@ -76,7 +76,7 @@ fn digits(digest: &[u8]) -> String {
 
 /// FIPS 180-4 examples, and the empty message.
 #[test]
-fn published_examples() {
+fn published_examples_match() {
     let million = vec![b'a'; 1_000_000];
     let two_blocks = b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     let long = b"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmno\
@@ -92,7 +92,7 @@ fn published_examples() {
             assert_eq!(digits(&hash(kernel, message)), digest, "{kernel:?}");
         }
         for (name, engine) in engines() {
-            // Sixteen and some: every kernel's lanes are full at least once.
+            // A few more than sixteen, to fill every kernel's lanes at least once.
             let mut out = [[0; 32]; 19];
             double_chunk(&*engine.many, |_| Message::from(message), &mut out);
             let double = digits(&expected(&expected(message)));
@@ -186,7 +186,7 @@ fn every_number_of_pairs_and_keyed_messages() {
     }
 }
 
-/// Bytewise addition, to have nothing in common with the code under test.
+/// Adds byte by byte, so it shares nothing with the code under test.
 fn add(sum: &mut [u64; 4], digest: &[u8; 32]) {
     let mut carry = 0;
     let bytes: Vec<u8> = sum.iter().flat_map(|limb| limb.to_le_bytes()).collect();
@@ -210,7 +210,7 @@ fn a_sum_wraps_around_at_the_top() {
     let hasher = KeyedHasher::new(&[1; 64]);
     let digest = hasher.hash(&[2; 36]);
     let (limbs, _) = digest.as_chunks();
-    // The complement of the digest and one more: together exactly 2^256.
+    // The complement of the digest: both add up to 2^256 - 1.
     let mut sum: [u64; 4] = core::array::from_fn(|i| !u64::from_le_bytes(limbs[i]));
     hasher.sum_many(&[[2; 36]], &mut sum);
     assert_eq!(sum, [u64::MAX; 4]);
@@ -275,7 +275,7 @@ proptest! {
         }
     }
 
-    /// What the aggregate rests on: the order and the grouping of the messages do not matter.
+    /// The aggregate needs this property: the order and grouping of messages do not matter.
     #[test]
     fn sums_of_parts_add_up(count in 0usize..70, cut in 0usize..70, seed: usize) {
         let messages: Vec<[u8; 36]> = (0..count).map(|i| array(seed.wrapping_add(i))).collect();

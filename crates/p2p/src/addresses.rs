@@ -1,21 +1,22 @@
-//! Addresses of nodes: how users write them, which are public, and which are likely in one hand.
+//! Node addresses: parsing what users write, telling public addresses from others, and grouping addresses
+//! that one operator likely controls.
 //!
-//! The [`AddressBook`] knows which to try next, and is kept in a file. Nothing here has sockets or a clock, but for
-//! [`resolve_seeds`], which asks the resolver of the system.
+//! The [`AddressBook`] picks the next address to try and is saved to a file. Nothing here uses sockets or a
+//! clock, except [`resolve_seeds`], which asks the system's resolver.
 
 mod book;
 mod file;
 mod seeds;
 
 pub use book::AddressBook;
-pub use file::{FILE_BYTES_MAX, Restored};
+pub use file::{FILE_BYTES_MAX, RestoredBook};
 pub use seeds::{default_port, dns_seeds, resolve_seeds, seeds_by_name};
 
 use apus_chain::Network;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What a peer offers (BIP-144, BIP-159, BIP-324 and Core `protocol.h`, `ServiceFlags`).
+/// Services that a peer offers (BIP-144, BIP-159, BIP-324 and Core `protocol.h`, `ServiceFlags`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Services(pub u64);
 
@@ -29,40 +30,40 @@ impl Services {
     /// The encrypted transport (`NODE_P2P_V2`).
     pub const P2P_V2: Self = Self(1 << 11);
 
-    /// Whether all of `other` are among these.
+    /// Returns true if these include all of `other`.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These and those.
+    /// The union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// Where a node is.
+/// The host part of a node's address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
     /// IPv4 or IPv6.
     Ip(IpAddr),
-    /// A Tor version 3 service, by the 32 bytes of its public key (BIP-155).
+    /// A Tor version 3 service, identified by its public key of 32 bytes (BIP-155).
     TorV3([u8; 32]),
-    /// A name, given by the user.
+    /// A host name given by the user.
     Name(String),
 }
 
 /// A node's address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NodeAddress {
-    /// Its host.
+    /// The host.
     pub host: Host,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// What it is said to offer.
+    /// The services that it reportedly offers.
     pub services: Services,
-    /// When it was last heard of, in seconds since 1970.
+    /// When anyone last reported seeing it, in seconds since 1970.
     pub time: u32,
 }
 
@@ -78,7 +79,7 @@ impl From<SocketAddr> for NodeAddress {
 }
 
 impl fmt::Display for Host {
-    /// IPv6 in brackets, a Tor service by its key.
+    /// Writes IPv6 in brackets and a Tor service as its key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(IpAddr::V4(ip)) => ip.fmt(f),
@@ -98,40 +99,40 @@ impl fmt::Display for NodeAddress {
     }
 }
 
-/// Characters of a Tor version 3 name before `.onion`.
+/// Length of a Tor version 3 name, without `.onion`.
 const ONION_V3_CHARS: usize = 56;
 
-/// A text is no address.
+/// An invalid address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseAddressError {
     /// The host is neither an IP address nor a name.
     #[error(
-        "{text:?} names no host: write an IP address or a name, then perhaps a colon and the port, \
-         and put IPv6 into brackets before a port"
+        "{text:?} is not a valid host: write an IP address or a host name, optionally followed by a \
+         colon and the port; put IPv6 in brackets before a port"
     )]
     Host {
-        /// The text, shortened to 80 characters.
+        /// The input, shortened to 80 characters.
         text: String,
     },
-    /// The port is no number from 1 to 65,535.
-    #[error("{text:?} has no port from 1 to 65535 after the colon")]
+    /// The port is not a number from 1 to 65,535.
+    #[error("{text:?} has an invalid port: write a number from 1 to 65535 after the colon")]
     Port {
-        /// The text, shortened to 80 characters.
+        /// The input, shortened to 80 characters.
         text: String,
     },
-    /// The name ends in `.onion` and is no Tor version 3 name.
+    /// The name ends in `.onion` but is not a Tor version 3 name.
     #[error(
-        "{text:?} is no onion service of version 3, whose names have 56 letters and digits before \
+        "{text:?} is not a version 3 onion service: such names have 56 letters and digits before \
          .onion"
     )]
     Onion {
-        /// The text, shortened to 80 characters.
+        /// The input, shortened to 80 characters.
         text: String,
     },
 }
 
-/// Reads `HOST`, `HOST:PORT`, `IPV6` or `[IPV6]:PORT`; the port is the network's unless given.
-/// Names, those in `.onion` too, stay names.
+/// Parses `HOST`, `HOST:PORT`, `IPV6` or `[IPV6]:PORT`. The port defaults to the network's. Names stay names,
+/// `.onion` names included.
 pub fn parse_address(text: &str, network: Network) -> Result<NodeAddress, ParseAddressError> {
     let shown = || text.chars().take(80).collect::<String>();
     let (host, port) = split(text);
@@ -165,7 +166,7 @@ pub fn parse_address(text: &str, network: Network) -> Result<NodeAddress, ParseA
     Ok(NodeAddress { host, port, services: Services::default(), time: 0 })
 }
 
-/// Host and port; an IPv6 address without brackets is all host.
+/// Splits host and port. An IPv6 address without brackets is all host.
 fn split(text: &str) -> (&str, Option<&str>) {
     if text.starts_with('[') {
         return match text.split_once("]:") {
@@ -179,8 +180,8 @@ fn split(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Whether a text can be a name of the domain name system. What looks like a mistyped IPv4 address
-/// is none: no top level domain is a number.
+/// Returns true if the text can be a DNS name. A mistyped IPv4 address is not one: no top-level domain is a
+/// number.
 fn is_name(text: &str) -> bool {
     let label = |label: &str| {
         let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -192,16 +193,16 @@ fn is_name(text: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label) && !last_is_number
 }
 
-/// Addresses that one operator gets cheaply together (Core `netgroup.cpp`, `GetGroup`).
+/// Addresses that one operator can get cheaply together (Core `netgroup.cpp`, `GetGroup`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum NetGroup {
-    /// The first 16 bits of an IPv4 address, or of the one that an IPv6 address carries.
+    /// The first 16 bits of an IPv4 address, or of the IPv4 address embedded in an IPv6 one.
     V4([u8; 2]),
     /// The first 32 bits of an IPv6 address.
     V6([u8; 4]),
-    /// The first 4 bits of a Tor service's key: an operator can have as many of those as it likes.
+    /// The first 4 bits of a Tor service's key, because an operator can create any number of keys.
     Tor(u8),
-    /// A name is a group of its own.
+    /// A name is its own group.
     Name(String),
 }
 
@@ -229,7 +230,7 @@ impl NetGroup {
     }
 }
 
-/// The IPv4 address behind an IPv6 one of a tunnel or translator (Core `netaddress.cpp`,
+/// The IPv4 address embedded in an IPv6 address of a tunnel or translator (Core `netaddress.cpp`,
 /// `HasLinkedIPv4`): 6to4 (RFC 3964), Teredo (RFC 4380), RFC 6052 and RFC 6145.
 fn carried(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let octets = ip.octets();
@@ -242,8 +243,8 @@ fn carried(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether a host that a peer told of can be one of the public network (Core `netaddress.cpp`,
-/// `IsRoutable`; stricter: no multicast, nothing reserved). Names never are: only users give them.
+/// Returns true if a host that a peer reported can be on the public network (Core `netaddress.cpp`,
+/// `IsRoutable`; stricter: no multicast, nothing reserved). Never true for names: only users give them.
 fn is_routable(host: &Host) -> bool {
     match host {
         Host::Ip(ip) => match ip.to_canonical() {
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_users_write() {
+    fn reads_addresses_as_users_write_them() {
         let name = |text: &str| Host::Name(text.into());
         for (text, host, port) in [
             ("1.2.3.4", ip("1.2.3.4"), 8333),
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn reports_invalid_addresses() {
         let long = "a".repeat(64);
         for text in [
             "",
@@ -352,7 +353,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_back_what_is_shown(bits in any::<u128>(), v4 in any::<u32>(), six in any::<bool>(), port in 1u16..) {
+        fn displayed_addresses_parse_back(
+            bits in any::<u128>(), v4 in any::<u32>(), six in any::<bool>(), port in 1u16..,
+        ) {
             let ip: IpAddr = if six { Ipv6Addr::from(bits).into() } else { std::net::Ipv4Addr::from(v4).into() };
             let mut address = NodeAddress::from(std::net::SocketAddr::new(ip, port));
             let read = parse_address(&address.to_string(), Network::Main).unwrap();
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_public_is_not_routable() {
+    fn private_and_reserved_hosts_are_not_routable() {
         for ip in [
             "0.0.0.0",
             "0.1.2.3",
@@ -427,13 +430,13 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_in_one_group() {
+    fn neighbouring_addresses_share_a_group() {
         let group = |ip| NetGroup::of(&host(ip));
         assert_eq!(group("1.2.3.4"), group("1.2.255.255"));
         assert_ne!(group("1.2.3.4"), group("1.3.3.4"));
         assert_eq!(group("2a00:1450:1::1"), group("2a00:1450:ffff::2"));
         assert_ne!(group("2a00:1450::1"), group("2a00:1451::1"));
-        // However an IPv4 address is dressed.
+        // Every way to embed the IPv4 address gives the same group.
         for dressed in [
             "::ffff:1.2.3.4",
             "2002:0102:0304::",

@@ -1,19 +1,19 @@
-//! [`Download`]: which peer is asked for which block, when, and what becomes of those that do
-//! not deliver.
+//! [`Download`]: schedules block downloads. It decides which peer to ask for which block and when, and
+//! handles peers that do not deliver.
 //!
-//! Consumers say which heights they want now and take blocks in whatever order they come. One
-//! window of wanted blocks serves all peers: each is kept busy for as long as it has shown to need,
-//! so that fast ones carry most and slow ones hold up little. The lowest wanted block is asked for
-//! first. A peer with nothing left to ask for takes over what others are late with.
+//! Consumers announce the heights that they want now and take blocks in any order. All peers share one window
+//! of wanted blocks. Each peer gets enough requests to stay busy at its measured speed, so fast peers carry
+//! most of the load and slow ones delay little. The lowest wanted block is requested first. A peer with
+//! nothing new to fetch takes over blocks that others are late with.
 //!
-//! Always: a block is handed to the consumer at most once until the consumer has judged it; blocks
-//! handed out weigh at most [`DownloadOptions::bytes_max`] and one block; a peer that sent a damaged block
-//! is asked for nothing again; and a wanted block is asked for again and again until it comes, as
-//! long as some peer has it that is not silent.
+//! Invariants: a block goes to the consumer at most once until the consumer accepts or rejects it; blocks
+//! handed out take at most [`DownloadOptions::bytes_max`] plus one block; a peer that sent a damaged block
+//! gets no further requests; and a wanted block is requested until it arrives, as long as some peer that has
+//! it is not silent.
 //!
-//! It has no sockets, clock or threads. It is told what happened, with a time in milliseconds since
-//! any fixed moment, and [`Download::tick`] says what to do. It does not look into blocks: the
-//! caller hashes the header, and the consumer checks the rest.
+//! This module uses no sockets, clocks or threads. The caller reports events with a time in milliseconds since
+//! any fixed moment, and [`Download::tick`] returns what to do. Blocks are opaque: the caller hashes the
+//! header, and the consumer checks the rest.
 
 mod peers;
 mod schedule;
@@ -31,14 +31,14 @@ use peers::{DownloadPeer, SIZE_MAX, Sizes};
 use std::collections::BTreeMap;
 use window::{Delivery, DownloadWindow, Key};
 
-/// After this many blocks that it was not asked for, a peer is dropped; a race may explain fewer.
+/// A peer is dropped after more than this many unrequested blocks. A race can explain a few.
 const UNREQUESTED_MAX: u32 = 3;
-/// After this many blocks that it says it has not, less those that it delivered, a peer is dropped.
+/// A peer is dropped after more than this many blocks that it refused, less those it delivered.
 const REFUSALS_MAX: u32 = 16;
 
-/// The hashes of our chain.
+/// The block hashes of our chain.
 pub trait Chain {
-    /// The block at a height, if the chain reaches it.
+    /// The block at a height, or `None` above the tip.
     fn hash(&self, height: Height) -> Option<BlockHash>;
 }
 
@@ -48,16 +48,16 @@ impl<F: Fn(Height) -> Option<BlockHash>> Chain for F {
     }
 }
 
-/// How much may be asked for at a time.
+/// Limits on requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DownloadOptions {
-    /// Memory for blocks, in bytes: those in flight by their expected sizes, each once, and those
-    /// that the consumer has not judged. Less than 4,000,000, the largest block, counts as that.
-    /// Blocks half received are the caller's, one for each peer.
+    /// Memory for blocks, in bytes. Blocks in flight count once each, with their expected size; blocks handed
+    /// out count until the consumer accepts or rejects them. The minimum is 4,000,000, the largest block.
+    /// Partially received blocks do not count: the caller holds them, one for each peer.
     pub bytes_max: u64,
-    /// How many blocks one peer may owe; at least 1. A node answers one by one, however many.
+    /// Maximum number of blocks that one peer may owe; at least 1. A node sends them one by one anyway.
     pub in_flight_max: usize,
-    /// How many peers may be counted on for one block; at least 1.
+    /// Maximum number of peers assigned to one block; at least 1.
     pub copies_max: usize,
 }
 
@@ -67,21 +67,21 @@ impl Default for DownloadOptions {
     }
 }
 
-/// What the caller is to do.
+/// An action for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DownloadAction {
-    /// Ask a peer for these blocks, in this order, by one `getdata`.
+    /// Ask a peer for these blocks, in this order, in one `getdata`.
     Request {
         /// The peer to ask.
         peer: PeerId,
         /// At most [`DownloadOptions::in_flight_max`].
         blocks: Vec<(Height, BlockHash)>,
     },
-    /// Close the connection; the peer is forgotten already, and nothing it says is of use.
+    /// Close the connection. The peer is already removed here; ignore what it still sends.
     Disconnect {
-        /// Which one.
+        /// The peer to drop.
         peer: PeerId,
-        /// What it did.
+        /// The reason.
         why: Blame,
     },
 }
@@ -92,63 +92,63 @@ pub enum Blame {
     /// It owed blocks and sent nothing.
     #[error("silent for {ms} ms while it owed blocks")]
     Stalled {
-        /// For how long, in milliseconds.
+        /// How long it was silent, in milliseconds.
         ms: u64,
     },
-    /// Others are much faster, and there are more to try.
-    #[error("slow: {rate} bytes a second, where others send {others}")]
+    /// Other peers are much faster, and the caller has other nodes to try.
+    #[error("slow: {rate} bytes per second, while others send {others}")]
     Slow {
         /// Its rate, in bytes per second.
         rate: u64,
         /// The median rate of the others, in bytes per second.
         others: u64,
     },
-    /// It sent blocks that it had not been asked for.
-    #[error("sent {0} blocks that it had not been asked for")]
+    /// It sent blocks that it was not asked for.
+    #[error("sent {0} unrequested blocks")]
     Unrequested(u32),
-    /// It sent a block whose transactions are not those of its header.
+    /// It sent a block whose transactions do not match its header.
     #[error("sent a damaged copy of block {0}")]
     Damaged(BlockHash),
-    /// It has not the blocks of the chain that it says it has.
-    #[error("has not {0} blocks of a chain that it said it has")]
+    /// It lacks blocks of the chain that it claims to have.
+    #[error("lacks {0} blocks of the chain that it claims to have")]
     Refuses(u32),
 }
 
-/// What a block that came is to the window.
+/// What to do with a received block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received {
-    /// Hand it to the consumer, and report its judgement.
+pub enum BlockReceipt {
+    /// Hand it to the consumer, then report the result with [`Download::consumed`] or [`Download::damaged`].
     Wanted(Height),
-    /// The peer was asked for it, but it came from another meanwhile or is not wanted any more:
-    /// throw it away. No peer is to blame.
+    /// The peer was asked for it, but another one was faster, or the block is no longer wanted. Discard it;
+    /// no peer is to blame.
     Duplicate(Height),
-    /// Memory is full: throw it away, it will be asked for again. Rare: blocks were much larger
-    /// than those before them.
+    /// Memory is full. Discard it; it will be requested again. This is rare: it takes blocks much larger than
+    /// the ones before them.
     NoRoom(Height),
-    /// The peer was not asked for it: throw it away.
+    /// The peer sent it unrequested. Discard it.
     Unrequested,
 }
 
-/// What came over the line so far.
+/// Totals of received blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DownloadTotals {
     /// Blocks handed to the consumer.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of those blocks.
     pub bytes: u64,
-    /// Bytes of copies that another peer was faster with, or that were not wanted any more.
+    /// Bytes of copies that arrived too late or were no longer wanted.
     pub duplicate_bytes: u64,
-    /// Bytes of blocks for which there was no memory.
+    /// Bytes of blocks discarded because memory was full.
     pub no_room_bytes: u64,
-    /// Blocks that no peer had been asked for.
+    /// Blocks received from peers that were not asked for them.
     pub unrequested: u64,
-    /// Blocks that the consumer found damaged.
+    /// Blocks that the consumer rejected as damaged.
     pub damaged: u64,
     /// Peers dropped.
     pub dropped: u64,
 }
 
-/// See the module.
+/// A download scheduler without I/O; see the [module](self).
 #[derive(Debug)]
 pub struct Download {
     options: DownloadOptions,
@@ -157,17 +157,17 @@ pub struct Download {
     peers: BTreeMap<PeerId, DownloadPeer>,
     actions: Vec<DownloadAction>,
     totals: DownloadTotals,
-    /// The greatest time told.
+    /// The latest time reported.
     now: u64,
-    /// Whether something happened since the last tick.
+    /// True if a report arrived since the last tick.
     changed: bool,
     ticked_at: u64,
     schedule: schedule::Schedule,
-    judge: schedule::PeerJudge,
+    monitor: schedule::PeerMonitor,
 }
 
 impl Download {
-    /// Nothing wanted, no peer to ask.
+    /// Creates a scheduler without wanted blocks or peers.
     #[must_use]
     pub fn new(options: DownloadOptions) -> Self {
         Self {
@@ -181,15 +181,15 @@ impl Download {
             changed: false,
             ticked_at: 0,
             schedule: schedule::Schedule::default(),
-            judge: schedule::PeerJudge::default(),
+            monitor: schedule::PeerMonitor::default(),
         }
     }
 
-    // ---- what consumers say ----
+    // ---- reports from consumers ----
 
-    /// These heights of our chain are wanted now. Costs some 300 bytes of memory for each height,
-    /// so a consumer announces what it is about to take. One that needs order announces ascending.
-    /// How many of the heights the chain has: those above it are not wanted.
+    /// Adds heights of our chain to the window, and returns how many of them the chain has; it ignores those
+    /// above the tip. Costs about 300 bytes of memory per height, so a consumer should announce only what it
+    /// is about to take. A consumer that needs blocks in order should announce ascending heights.
     pub fn want(&mut self, range: HeightRange, chain: &impl Chain) -> u32 {
         let mut found = 0;
         for height in range.heights() {
@@ -201,36 +201,37 @@ impl Download {
         found
     }
 
-    /// These heights are not wanted any more. Blocks that the consumer has still await judgement.
+    /// Removes heights from the window. Blocks that the consumer holds still await its result.
     pub fn unwant(&mut self, range: HeightRange) {
         for key in self.window.on_chain(range) {
             self.forget(key, DownloadWindow::unwant);
         }
     }
 
-    /// A block beside our chain is wanted, of a branch that may become it. It is asked for only
-    /// from peers of which [`Self::peer_has_hash`] says that they have it: nodes answer nothing at
-    /// all where they know no such block (Core `net_processing.cpp`, `ProcessGetBlockData`).
+    /// Adds a block off our chain, on a branch that may replace it. Only peers reported by
+    /// [`Self::peer_has_hash`] are asked for it, because a node does not answer at all if it does not know
+    /// the block (Core `net_processing.cpp`, `ProcessGetBlockData`).
     pub fn want_hash(&mut self, height: Height, hash: BlockHash) {
         self.window.want((height, hash), false);
         self.changed = true;
     }
 
-    /// A block is not wanted any more, wherever it is.
+    /// Removes a block from the window, on our chain or off it.
     pub fn unwant_hash(&mut self, hash: &BlockHash) {
         if let Some(key) = self.window.key(hash) {
             self.forget(key, DownloadWindow::unwant);
         }
     }
 
-    /// Whether a block is wanted, or handed out, as one of our chain: by its height.
+    /// Returns true if a block in the window, wanted or handed out, is on our chain.
     #[must_use]
     pub fn is_on_chain(&self, hash: &BlockHash) -> bool {
         self.window.key(hash).is_some_and(|key| self.window.is_on_chain(key))
     }
 
-    /// Our chain has other blocks above the height `fork`, or none. What is wanted there is wanted
-    /// of the new chain; what peers have is known up to `fork` until they are reported again.
+    /// Records that our chain changed above the height `fork`: other blocks replaced its blocks there, or it
+    /// became shorter. Wanted heights above `fork` now mean blocks of the new chain. Peers count as having
+    /// blocks only up to `fork` until [`Self::peer_has`] reports them again.
     pub fn chain_changed(&mut self, fork: Height, chain: &impl Chain) {
         for key in self.window.on_chain_from(fork.saturating_add(1)) {
             let hash = chain.hash(key.0);
@@ -243,14 +244,14 @@ impl Download {
         self.changed = true;
     }
 
-    /// The consumer took a block in: its memory is free. Whether it had it.
+    /// Records that the consumer accepted a block, and frees its memory. Returns false if it was not handed out.
     pub fn consumed(&mut self, hash: &BlockHash) -> bool {
         self.changed = true;
         self.window.consumed(hash)
     }
 
-    /// The consumer found that a block is not what its header says. The peer that sent it is
-    /// dropped, if it is still there, and the block asked for elsewhere. Returns that peer.
+    /// Records that the consumer rejected a block because it does not match its header. Drops the peer that
+    /// sent it, if still connected, and requests the block from another. Returns the dropped peer.
     pub fn damaged(&mut self, hash: &BlockHash) -> Option<PeerId> {
         let sender = self.window.damaged(hash)?;
         self.totals.damaged += 1;
@@ -259,17 +260,17 @@ impl Download {
         Some(sender)
     }
 
-    // ---- what happens to peers ----
+    // ---- reports about peers ----
 
-    /// A peer is there. It is asked for nothing before [`Self::peer_has`], nor ever if it does not
-    /// serve witnesses.
+    /// Adds a peer. It gets no requests before [`Self::peer_has`], and never any if it does not serve
+    /// witnesses.
     pub fn peer_added(&mut self, peer: PeerId, services: Services, now: u64) {
         let now = self.at(now);
         self.peers.entry(peer).or_insert_with(|| DownloadPeer::new(services, now));
     }
 
-    /// A peer's best block is at `best`, and the last block that its chain shares with ours at
-    /// `common`. One that keeps only the last blocks is asked for the last 286 up to `best`.
+    /// Records that a peer's best block is at height `best`, and that its chain and ours share blocks up to
+    /// height `common`. A pruned peer is only asked for the last 286 blocks up to `best`.
     pub fn peer_has(&mut self, peer: PeerId, common: Height, best: Height) {
         self.changed = true;
         if let Some(peer) = self.peers.get_mut(&peer) {
@@ -277,8 +278,8 @@ impl Download {
         }
     }
 
-    /// A peer has, or may have, a block off our chain that is wanted by hash, whatever it said before;
-    /// without effect if it is not wanted.
+    /// Records that a peer has, or may have, a block off our chain that is wanted by hash, even if it said
+    /// before that it lacks the block. Has no effect if the block is not wanted.
     pub fn peer_has_hash(&mut self, peer: PeerId, hash: BlockHash) {
         if self.window.key(&hash).is_none() {
             return;
@@ -294,7 +295,7 @@ impl Download {
         }
     }
 
-    /// The connection is closed, by either side. Other peers are asked for what it owed.
+    /// Removes a peer whose connection either side closed. Other peers will be asked for the blocks it owed.
     pub fn peer_gone(&mut self, peer: PeerId) {
         self.changed = true;
         if let Some(gone) = self.peers.remove(&peer) {
@@ -302,21 +303,22 @@ impl Download {
         }
     }
 
-    /// Whether a peer was asked for blocks that have not come.
+    /// Returns true if a peer was asked for blocks that have not arrived.
     #[must_use]
     pub fn is_owing(&self, peer: PeerId) -> bool {
         self.peers.get(&peer).is_some_and(DownloadPeer::is_owing)
     }
 
-    /// A ping or the handshake took so many milliseconds. Optional: deliveries tell less exactly.
+    /// Reports the duration of a ping or handshake, in milliseconds. Optional: deliveries give a rougher
+    /// estimate.
     pub fn round_trip(&mut self, peer: PeerId, ms: u64) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.round_trip(ms);
         }
     }
 
-    /// So many bytes are there of the block that is coming in from a peer. To be told now and then
-    /// while a block takes longer than some hundred milliseconds, or its sender seems silent.
+    /// Reports how many bytes of an incoming block have arrived. Call it now and then while a block takes
+    /// longer than a few hundred milliseconds; otherwise its sender seems silent.
     pub fn progress(&mut self, peer: PeerId, partial_bytes: u64, now: u64) {
         let now = self.at(now);
         let heard = self.peers.get_mut(&peer).is_some_and(|p| p.progress(partial_bytes, now));
@@ -325,11 +327,11 @@ impl Download {
         }
     }
 
-    /// A whole block came from a peer: the hash of its header, and its length in bytes.
-    pub fn block(&mut self, peer: PeerId, hash: &BlockHash, bytes: u64, now: u64) -> Received {
+    /// Reports a whole block: the hash of its header and its length in bytes.
+    pub fn block(&mut self, peer: PeerId, hash: &BlockHash, bytes: u64, now: u64) -> BlockReceipt {
         let now = self.at(now);
         self.changed = true;
-        let Some(sender) = self.peers.get_mut(&peer) else { return Received::Unrequested };
+        let Some(sender) = self.peers.get_mut(&peer) else { return BlockReceipt::Unrequested };
         let Some(owed) = sender.deliver(hash, bytes, now) else {
             sender.unrequested += 1;
             let count = sender.unrequested;
@@ -337,31 +339,31 @@ impl Download {
             if count > UNREQUESTED_MAX {
                 self.drop_peer(peer, Blame::Unrequested(count));
             }
-            return Received::Unrequested;
+            return BlockReceipt::Unrequested;
         };
         self.heard(peer, now);
         let height = owed.key.0;
         match self.window.deliver(owed.key, peer, bytes) {
             Delivery::Taken => {
                 self.sizes.add(height, bytes);
-                self.judge.delivered();
+                self.monitor.delivered();
                 self.totals.blocks += 1;
                 self.totals.bytes += bytes;
-                Received::Wanted(height)
+                BlockReceipt::Wanted(height)
             }
             Delivery::Unneeded => {
                 self.totals.duplicate_bytes += bytes;
-                Received::Duplicate(height)
+                BlockReceipt::Duplicate(height)
             }
             Delivery::NoRoom => {
                 self.sizes.add(height, bytes);
                 self.totals.no_room_bytes += bytes;
-                Received::NoRoom(height)
+                BlockReceipt::NoRoom(height)
             }
         }
     }
 
-    /// A peer says that it has not a block that it was asked for. It is not asked again for it.
+    /// Records that a peer lacks a requested block. The peer is never asked for it again.
     pub fn not_found(&mut self, peer: PeerId, hash: &BlockHash, now: u64) {
         let now = self.at(now);
         if self.refuse(peer, hash) {
@@ -369,19 +371,20 @@ impl Download {
         }
     }
 
-    /// How many nodes the caller could connect to in the place of peers that are dropped. Slow
-    /// peers are dropped only if there are some.
+    /// Sets how many nodes the caller could connect to in place of dropped peers. Slow peers are dropped only
+    /// if there are any.
     pub fn replacements(&mut self, count: usize) {
-        self.judge.replacements = count;
+        self.monitor.replacements = count;
     }
 
     // ---- what to do ----
 
-    /// What to do now. To be called at [`Self::next_tick_at`]; sooner or more often does no harm.
+    /// Returns what to do now. Call it at [`Self::next_tick_at`]; calling it sooner or more often does no
+    /// harm.
     pub fn tick(&mut self, now: u64) -> Vec<DownloadAction> {
         let now = self.at(now);
-        self.judge_peers(now);
-        self.weigh_anew(now);
+        self.check_peers(now);
+        self.reweigh(now);
         self.fill(now);
         self.hedge(now);
         self.changed = false;
@@ -389,8 +392,7 @@ impl Download {
         core::mem::take(&mut self.actions)
     }
 
-    /// When [`Self::tick`] is to be called; at once if this is in the past. None: not before
-    /// something happens.
+    /// When to call [`Self::tick`]; at once if this is in the past. `None`: not before the next report.
     #[must_use]
     pub fn next_tick_at(&self) -> Option<u64> {
         if self.changed {
@@ -400,17 +402,17 @@ impl Download {
         owing.then(|| self.ticked_at + schedule::TICK_MS)
     }
 
-    // ---- in between ----
+    // ---- internals ----
 
-    /// Time does not go back.
+    /// Advances the clock, which never goes back.
     fn at(&mut self, now: u64) -> u64 {
         self.now = self.now.max(now);
         self.now
     }
 
-    /// A peer made progress. If it had stalled it is counted on again for what it still owes.
+    /// Records that a peer made progress. If it had stalled, assigns the blocks that it still owes to it again.
     fn heard(&mut self, id: PeerId, now: u64) {
-        self.judge.heard_at = now;
+        self.monitor.heard_at = now;
         let Some(peer) = self.peers.get_mut(&id).filter(|peer| peer.stalled) else { return };
         self.changed = true;
         for key in peer.resume() {
@@ -422,7 +424,7 @@ impl Download {
         }
     }
 
-    /// Takes a block out of the window by `how`. Peers that owe it are not counted on for it.
+    /// Takes a block out of the window with `how`, and releases the peers that owe it.
     fn forget(&mut self, key: Key, how: impl Fn(&mut DownloadWindow, Key)) {
         self.changed = true;
         let owners = self.window.owners(key).map(<[_]>::to_vec);
@@ -434,7 +436,7 @@ impl Download {
         how(&mut self.window, key);
     }
 
-    /// A peer has not a block that it owes; whether it owed it.
+    /// Records that a peer lacks a block. Returns false if it did not owe the block.
     fn refuse(&mut self, id: PeerId, hash: &BlockHash) -> bool {
         let bound = self.marks_max();
         let Some(peer) = self.peers.get_mut(&id) else { return false };
@@ -446,7 +448,7 @@ impl Download {
             peer.refused.retain(|hash| self.window.key(hash).is_some());
         }
         if peer.extras.contains(hash) {
-            // It never said that it has this one.
+            // The peer never claimed to have this block.
             return true;
         }
         peer.refusals += 1;
@@ -457,7 +459,7 @@ impl Download {
         true
     }
 
-    /// How many marks on blocks a peer may have before those outside the window are swept.
+    /// Maximum number of blocks a peer's sets may hold before those outside the window are purged.
     fn marks_max(&self) -> usize {
         2 * self.window.len() + 64
     }

@@ -1,24 +1,24 @@
-//! [`HeaderSync`]: which chain the peers have.
+//! [`HeaderSync`]: finds the peers' most-work chain of headers.
 //!
-//! Without sockets, clock and threads: it is told what happened and when, and says by
-//! [`HeaderAction`]s what to do.
+//! This module uses no sockets, clocks or threads. The caller reports events with their times;
+//! [`HeaderAction`]s are the response.
 //!
-//! Headers go into a [`HeaderTree`], which checks them by all rules. Before that:
+//! Headers go into a [`HeaderTree`], which checks all rules. Before that:
 //!
-//! * A message whose headers do not follow each other, or lack the work that they claim, costs the
-//!   peer its connection.
-//! * Headers enter the tree only once their chain has [as much work](HeaderSync::work_required) as
-//!   the real one is known to have. Until then a long chain is a *candidate*: there is at most one,
-//!   of bounded size, and it is dropped when it proves too short. So peers can fill the tree only at
-//!   the price of real work.
+//! * A peer is disconnected if the headers of its message do not follow each other, or lack the work that
+//!   they claim.
+//! * Headers enter the tree only once their chain has [as much work](HeaderSync::work_required) as the real
+//!   one is known to have. Until then a long chain is a *candidate*. There is at most one candidate, of
+//!   bounded size, and it is dropped when it proves too short. So peers can fill the tree only at the price
+//!   of real work.
 //!
-//! One peer at a time is asked for a long stretch: it has the *run*. It loses the run if it stalls or
-//! takes too long, and another one goes on where it stopped. When the run has ended, or if our tip
-//! was recent from the start, all others are asked for what they have beyond it, so that of all
-//! their chains the one with the most work wins. A peer that has a lot more gets the run.
+//! One peer at a time does the *bulk download*. If it stalls or takes too long, another peer takes over from
+//! where it stopped. After the bulk download, or at once if our tip is recent, all other peers are asked what
+//! they have beyond our tip, so that the chain with the most work wins. A peer that has a lot more starts
+//! another bulk download.
 //!
-//! What it does not do: talk to peers, keep headers on a disk ([`store`] has the format for that),
-//! or know which blocks are valid.
+//! This module does not talk to peers, keep headers on disk ([`store`] has the format for that), or know
+//! which blocks are valid.
 
 mod answer;
 mod best_chain;
@@ -38,93 +38,93 @@ use best_chain::{BestChain, height_of, work_of};
 use candidate::CandidateChain;
 use std::collections::BTreeMap;
 
-/// Most headers of a message, and as many as a peer sends while it has more (Core
-/// `net_processing.h`, `MAX_HEADERS_RESULTS`).
+/// Maximum number of headers in a message. A peer that has more sends this many (Core `net_processing.h`,
+/// `MAX_HEADERS_RESULTS`).
 pub const MAX_HEADERS_RESULTS: usize = 2000;
 
-/// Chains with this many blocks' work less than ours are still taken without trial (Core
+/// A chain that is behind ours by no more than this many blocks' work needs no trial (Core
 /// `net_processing.cpp`, `GetAntiDoSWorkThreshold`).
 const BLOCKS_BEHIND_MAX: u128 = 144;
 
-/// Headers outside the best chain that the tree may hold before further ones have to be better than
-/// that: 10 MB. They cost real work, but on test networks that is little.
+/// Maximum number of headers outside the best chain; beyond this, new ones must be on a chain with more work: 10 MB.
+/// They cost real work, but on test networks that is little.
 const STALE_HEADERS_MAX: usize = 1 << 17;
 
-/// How far below our tip a first request starts: a peer that has our tip, or lacks a few blocks,
-/// answers with what it has, and so tells us where it is. Core starts one below.
+/// How far below our tip the first request starts. A peer that has our tip, or lacks a few blocks, then
+/// answers with the headers it has and so reveals its height. Core starts one below.
 const LOCATOR_OVERLAP: Height = 6;
 
-/// Our tip is recent, and peers have little to add, if it is younger (Core `net_processing.cpp`,
+/// Our tip is recent if it is younger than this; then peers have little to add (Core `net_processing.cpp`,
 /// `SendMessages`).
 const RECENT_SECONDS: i64 = 24 * 60 * 60;
 
-/// What the caller, which holds the connections, is to do.
+/// An action for the caller, which holds the connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeaderAction {
     /// Send a `getheaders`.
     GetHeaders {
-        /// To this peer.
+        /// The recipient.
         peer: PeerId,
-        /// Hashes of blocks, the highest first.
+        /// Block hashes, the highest first.
         locator: Vec<BlockHash>,
-        /// Zero: as many as a message takes.
+        /// Always zero: send as many as a message holds.
         stop: BlockHash,
     },
-    /// End the connection. The peer is forgotten here already.
+    /// End the connection. The peer is already removed here.
     Disconnect {
-        /// To this peer.
+        /// The peer.
         peer: PeerId,
-        /// Because of this.
+        /// The reason.
         why: DisconnectReason,
     },
 }
 
-/// What a message of headers brought.
+/// The effect of a headers message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Learned {
+pub struct HeaderUpdate {
     /// How many headers are new in the tree.
     pub new_headers: usize,
-    /// Whether the most-work chain ends in another header than before.
+    /// The most-work chain has a new tip.
     pub best_changed: bool,
-    /// Whether headers were left out whose time lies too far after this machine's clock. If all
-    /// peers send such, the clock is wrong.
+    /// Some headers were left out because their times are too far ahead of this machine's clock. If all peers
+    /// send such headers, the clock is wrong.
     pub too_new: bool,
 }
 
-/// What a peer is to be asked.
+/// What to ask a peer for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeaderWant {
     /// Nothing.
     Nothing,
-    /// What it has beyond our tip.
+    /// Headers beyond our tip.
     News,
-    /// A long stretch, as soon as no other peer has the run.
-    Run,
+    /// The bulk download, as soon as no other peer is doing it.
+    Bulk,
 }
 
-/// A connected peer: constant memory.
+/// A connected peer. Its memory is constant.
 #[derive(Debug)]
 struct HeaderPeer {
     /// The header with the most work that its chain is known to have.
     best: HeaderId,
-    /// When it was sent a request that it has not answered.
+    /// When the unanswered request was sent, if there is one.
     asked_ms: Option<u64>,
     want: HeaderWant,
-    /// It told all that it had, since it connected or was to be asked again.
+    /// It sent everything it had, since it connected or since [`HeaderSync::refresh`].
     caught_up: bool,
     /// It answered at least once.
     has_answered: bool,
-    /// Height of the highest block of ours that the last request to it named.
+    /// Height of our highest block named in the last request.
     asked_from: Height,
     /// Messages since the last one whose headers connected.
     unconnecting: u32,
-    /// Those of its headers that the clock alone kept out, when it last sent some.
+    /// The headers in its last message that only the clock keeps out.
     early: Option<Box<EarlyChain>>,
 }
 
-/// The peer that has the run, and by when it has to be done.
+/// The bulk download: the peer that does it, and its time limit.
 #[derive(Debug, Clone, Copy)]
-struct HeaderRun {
+struct HeaderDownload {
     peer: PeerId,
     started_ms: u64,
     allowance_ms: u64,
@@ -132,50 +132,48 @@ struct HeaderRun {
 
 /// Finds the most-work chain of all peers. See the [module](self).
 ///
-/// `now_ms` is everywhere in milliseconds of a clock that never goes back.
+/// Every `now_ms` is in milliseconds of a clock that never goes back.
 #[derive(Debug)]
 pub struct HeaderSync {
     tree: HeaderTree,
     best: BestChain,
-    /// Time in seconds since 1970 when `now_ms` is 0.
+    /// The time at `now_ms` 0, in seconds since 1970.
     epoch: i64,
     peers: BTreeMap<PeerId, HeaderPeer>,
-    run: Option<HeaderRun>,
+    bulk: Option<HeaderDownload>,
     candidate: Option<CandidateChain>,
     candidate_max: Option<usize>,
-    /// A run has ended with a chain of enough work.
-    ran: bool,
-    /// How many runs took too long.
+    /// True once a bulk download has ended with a chain of enough work.
+    bulk_done: bool,
+    /// How many bulk downloads took too long.
     lapses: u32,
     actions: Vec<HeaderAction>,
     new: Vec<[u8; Header::SIZE]>,
 }
 
 impl HeaderSync {
-    /// Knows the genesis block and no peers. `epoch` is the time in seconds since 1970 when `now_ms`
-    /// is 0.
+    /// Starts with the genesis block and no peers. `epoch` is the time at `now_ms` 0, in seconds since 1970.
     pub fn new(params: &Params, epoch: i64) -> Self {
         let mut tree = HeaderTree::new(params, epoch);
-        // Only headers whose parents are there are handed to it.
+        // The tree only receives headers whose parents it has.
         tree.set_orphans_max(0);
         Self {
             best: BestChain::of(&tree),
             tree,
             epoch,
             peers: BTreeMap::new(),
-            run: None,
+            bulk: None,
             candidate: None,
             candidate_max: None,
-            ran: false,
+            bulk_done: false,
             lapses: 0,
             actions: Vec::new(),
             new: Vec::new(),
         }
     }
 
-    /// Takes headers that an earlier run of the program had in its tree, each after its parent, up
-    /// to the first that is refused: how many were taken, and why no more. They are checked like
-    /// any others, but for the work of their chain.
+    /// Restores headers that an earlier start saved, each after its parent, up to the first invalid one.
+    /// Returns how many were taken, and why it stopped. All checks apply, except for the work of their chain.
     pub fn restore(
         &mut self,
         stored: impl IntoIterator<Item = [u8; Header::SIZE]>,
@@ -193,13 +191,12 @@ impl HeaderSync {
         (count, error)
     }
 
-    /// Sets the clock: the time is `now` (seconds since 1970) at `now_ms`. Of use after the machine
-    /// slept.
+    /// Sets the clock: the time is `now` (seconds since 1970) at `now_ms`. Useful after the machine slept.
     pub fn set_clock(&mut self, now: i64, now_ms: u64) {
         self.epoch = now.saturating_sub(seconds(now_ms));
     }
 
-    /// A handshake was done. `PeerId`s are never used again.
+    /// Adds a peer after its handshake. A `PeerId` is never reused.
     pub fn peer_connected(&mut self, peer: PeerId, now_ms: u64) {
         let genesis = self.best.ids()[0];
         let state = HeaderPeer {
@@ -216,13 +213,13 @@ impl HeaderSync {
         self.schedule(now_ms);
     }
 
-    /// A connection ended, for whatever reason.
+    /// Removes a peer whose connection ended, for any reason.
     pub fn peer_gone(&mut self, peer: PeerId, now_ms: u64) {
         self.remove(peer);
         self.schedule(now_ms);
     }
 
-    /// A peer told of a block by its hash. Where the header is unknown the peer is asked for it.
+    /// Records that a peer announced a block by its hash. Asks the peer for the header if it is unknown.
     pub fn announced(&mut self, peer: PeerId, hash: &BlockHash, now_ms: u64) {
         match self.tree.find(hash) {
             Some(id) => self.peer_has(peer, id),
@@ -237,8 +234,8 @@ impl HeaderSync {
         self.schedule(now_ms);
     }
 
-    /// Asks all peers for what they have beyond our tip. Until they answered or failed to,
-    /// [`is_synced`](Self::is_synced) is false.
+    /// Asks all peers for headers beyond our tip. [`is_synced`](Self::is_synced) is false until they have
+    /// answered or failed to.
     pub fn refresh(&mut self, now_ms: u64) {
         for peer in self.peers.values_mut() {
             peer.caught_up = false;
@@ -249,23 +246,23 @@ impl HeaderSync {
         self.schedule(now_ms);
     }
 
-    /// What is to be done, since the last call: at most one request for each peer.
+    /// Takes the pending actions: at most one request for each peer.
     pub fn actions(&mut self) -> Vec<HeaderAction> {
         std::mem::take(&mut self.actions)
     }
 
-    /// The headers that are new in the tree since the last call, each after its parent: for the
-    /// caller to keep.
+    /// Takes the headers that are new in the tree since the last call, each after its parent, for the caller
+    /// to save.
     pub fn take_new(&mut self) -> Vec<[u8; Header::SIZE]> {
         std::mem::take(&mut self.new)
     }
 
-    /// All headers that were taken.
+    /// The tree of all accepted headers.
     pub const fn tree(&self) -> &HeaderTree {
         &self.tree
     }
 
-    /// The last header of the most-work chain.
+    /// The tip of the most-work chain.
     pub const fn best(&self) -> HeaderId {
         self.tree.tip()
     }
@@ -275,14 +272,14 @@ impl HeaderSync {
         self.best.ids()
     }
 
-    /// The header with the most work that a peer's chain is known to have; none of peers that are
-    /// not connected.
+    /// The header with the most work that a peer's chain is known to have. `None` if the peer is not
+    /// connected.
     pub fn peer_best(&self, peer: PeerId) -> Option<HeaderId> {
         self.peers.get(&peer).map(|peer| peer.best)
     }
 
-    /// Whether a peer has told all headers that it had, since it connected or was to be asked again.
-    pub fn has_told_all(&self, peer: PeerId) -> bool {
+    /// Returns true if a peer sent all its headers, since it connected or since [`refresh`](Self::refresh).
+    pub fn is_caught_up(&self, peer: PeerId) -> bool {
         self.peers.get(&peer).is_some_and(|peer| peer.caught_up)
     }
 
@@ -291,14 +288,14 @@ impl HeaderSync {
         Some(self.best.fork_height(&self.tree, self.peer_best(peer)?))
     }
 
-    /// Height of the chain on trial, to show progress; none where there is none.
+    /// Height of the candidate chain, to show progress. `None` without a candidate.
     pub fn candidate_height(&self) -> Option<Height> {
         self.candidate.as_ref().map(CandidateChain::height)
     }
 
-    /// Work that a chain must have for its headers to be taken (Core `net_processing.cpp`,
-    /// `GetAntiDoSWorkThreshold`): what the network is known to have, or a day less than our tip
-    /// has if that is more.
+    /// Work that a chain needs before its headers are accepted (Core `net_processing.cpp`,
+    /// `GetAntiDoSWorkThreshold`): the work that the network is known to have, or our tip's work less one
+    /// day's, whichever is more.
     pub fn work_required(&self) -> u128 {
         let near_tip = self.tree.connected(self.tree.tip()).map_or(0, |tip| {
             tip.chain_work.saturating_sub(BLOCKS_BEHIND_MAX.saturating_mul(block_work(tip.bits)))
@@ -306,7 +303,7 @@ impl HeaderSync {
         near_tip.max(self.tree.params().minimum_chain_work)
     }
 
-    /// Limits how many headers a chain on trial may have; without it the age of the network does.
+    /// Limits the number of headers in a candidate. By default the age of the network does.
     pub fn set_candidate_max(&mut self, count: usize) {
         self.candidate_max = Some(count);
     }
@@ -325,7 +322,7 @@ impl HeaderSync {
         })
     }
 
-    /// Notes that a peer's chain has this header.
+    /// Records that a peer's chain has this header.
     fn peer_has(&mut self, peer: PeerId, id: HeaderId) {
         if let Some(peer) = self.peers.get_mut(&peer)
             && work_of(&self.tree, id) > work_of(&self.tree, peer.best)
@@ -336,7 +333,7 @@ impl HeaderSync {
 
     fn remove(&mut self, peer: PeerId) {
         self.peers.remove(&peer);
-        self.run.take_if(|run| run.peer == peer);
+        self.bulk.take_if(|bulk| bulk.peer == peer);
         self.actions.retain(
             |action| !matches!(action, HeaderAction::GetHeaders { peer: of, .. } if *of == peer),
         );
@@ -354,21 +351,21 @@ fn seconds(ms: u64) -> i64 {
     i64::try_from(ms / 1000).unwrap_or(i64::MAX)
 }
 
-/// A peer sent what no honest one sends: it is to be disconnected and not asked again.
+/// A violation that no honest peer commits. Disconnect the peer and do not connect to it again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Misbehaviour {
-    /// Longer than a message can be (Core `net_processing.h`, `MAX_HEADERS_RESULTS`).
-    #[error("the peer sent {count} headers in a message, which holds at most 2000; use another")]
+    /// More headers than a message can hold (Core `net_processing.h`, `MAX_HEADERS_RESULTS`).
+    #[error("the peer sent {count} headers in one message, more than the limit of 2000")]
     TooManyHeaders {
-        /// How many there were.
+        /// The number of headers.
         count: usize,
     },
     /// A header is not the child of the one before it in the message.
     #[error("header {index} of the peer's message, {hash}, does not follow the one before it")]
     NotContinuous {
-        /// Its place in the message, from 0.
+        /// Its index in the message, from 0.
         index: usize,
-        /// The header.
+        /// The header's hash.
         hash: BlockHash,
     },
     /// A header lacks the work for the target that it claims.
@@ -376,27 +373,27 @@ pub enum Misbehaviour {
         "header {index} of the peer's message, {hash}, lacks the work for its bits 0x{bits:08x}"
     )]
     HighHash {
-        /// Its place in the message, from 0.
+        /// Its index in the message, from 0.
         index: usize,
-        /// The header.
+        /// The header's hash.
         hash: BlockHash,
         /// The target that it claims.
         bits: u32,
     },
-    /// A header of Bitcoin Knots' own proof of work.
+    /// A header with Bitcoin Knots' own proof of work.
     #[error("header {index} of the peer's message is {KNOTS_CHAIN}")]
     OfKnots {
-        /// Its place in the message, from 0.
+        /// Its index in the message, from 0.
         index: usize,
     },
-    /// The target changes as no chain's may, whatever the times in it (Core `pow.cpp`,
+    /// The target changes more than any chain allows, with any timestamps (Core `pow.cpp`,
     /// `PermittedDifficultyTransition`).
     #[error(
-        "the peer's header {hash} at height {height} goes from bits 0x{from:08x} to 0x{to:08x}, \
-         further than the rules of this chain let it"
+        "the peer's header {hash} at height {height} changes the bits from 0x{from:08x} to 0x{to:08x}, \
+         more than this chain's rules permit"
     )]
     DifficultyTransition {
-        /// The header.
+        /// The header's hash.
         hash: BlockHash,
         /// Its height.
         height: u32,
@@ -405,46 +402,45 @@ pub enum Misbehaviour {
         /// The target that it claims.
         to: u32,
     },
-    /// A header breaks a rule.
+    /// A header violates a rule.
     #[error("the peer sent an invalid header: {0}")]
     Invalid(#[from] HeaderError),
-    /// More headers than any chain can have by now, with less work than the real one's.
+    /// More headers than any chain can have by now, with less work than the real one.
     #[error(
-        "the peer's chain has more than {limit} headers and still too little work: it is not the \
-         chain that others have"
+        "the peer's chain has more than {limit} headers but too little work, so it is not the real chain"
     )]
     EndlessChain {
-        /// How many are taken before the work suffices.
+        /// The limit on headers without enough work.
         limit: usize,
     },
-    /// It goes on with headers whose parents it does not give when asked.
-    #[error("the peer sent {count} messages of headers that follow nothing known")]
+    /// It keeps sending headers whose parents it does not send when asked.
+    #[error("the peer sent {count} messages of headers that do not connect to any known header")]
     Unconnecting {
-        /// How many of its messages connected to nothing.
+        /// How many of its messages did not connect.
         count: u32,
     },
 }
 
-/// Why a peer that did nothing wrong is of no use.
+/// Why to disconnect a peer that is useless but did nothing wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DisconnectReason {
-    /// It was to send the chain and sent nothing.
+    /// It was assigned the bulk download and sent nothing.
     #[error("the peer did not answer a request for headers within {seconds} seconds")]
     Stalled {
-        /// How long it had.
+        /// Its time limit.
         seconds: u64,
     },
-    /// It was to send the chain and took too long over it.
-    #[error("the peer had not sent all headers after {seconds} seconds; another one may be faster")]
+    /// It was assigned the bulk download and took too long.
+    #[error("the peer had not sent all headers after {seconds} seconds")]
     TooSlow {
-        /// How long it had.
+        /// Its time limit.
         seconds: u64,
     },
-    /// Its chain ends with less work than the real one has (Core `net_processing.cpp`,
+    /// Its chain has less work than the real one (Core `net_processing.cpp`,
     /// `UpdatePeerStateForReceivedHeaders`).
-    #[error("the peer's chain has less work than this network's: it may still be synchronizing")]
+    #[error("the peer's chain has less work than this network's; it may still be syncing")]
     LowWork,
-    /// It gave headers that another one went on from and that turned out to be invalid.
-    #[error("the peer sent headers that proved to be invalid")]
+    /// It sent headers that another peer extended and that turned out to be invalid.
+    #[error("the peer sent invalid headers")]
     InvalidHeaders,
 }

@@ -1,9 +1,10 @@
-//! Peers: how to talk to them, how to get headers and blocks from many of them at once.
+//! Bitcoin's peer-to-peer network: talks to peers, and downloads headers and blocks from many of them at
+//! once.
 //!
-//! What decides is written without sockets, clocks and threads, so that tests can drive it through
-//! any schedule: [`headers`] and [`download`] are told what happened and say what to do. The parts
-//! that touch the network are beside them; [`network`] puts all of it together. Blocks are mere
-//! data here, and so is what messages hold that are not known here: the caller checks them.
+//! All decisions are made without sockets, clocks or threads, so that tests can drive them through any
+//! schedule: the caller reports events to [`headers`] and [`download`], and they return actions. Other
+//! modules touch the network; [`network`] puts everything together. This crate treats blocks, and message
+//! contents it does not know, as opaque data: the caller checks them.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -14,6 +15,6 @@ pub mod message;
 pub mod network;
 pub mod transport;
 
-/// A peer of this run: given out once, never again.
+/// Identifies a peer within this execution. Ids are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);

@@ -1,6 +1,6 @@
-//! [`Message`]: what peers say to each other, as far as this program listens.
+//! [`Message`]: the peer-to-peer messages that this program understands.
 //!
-//! Hashes are in internal order. Blocks and headers are bytes: the caller parses and checks them.
+//! Hashes are in internal byte order. Blocks and headers are raw bytes: the caller parses and checks them.
 
 mod codec;
 #[cfg(test)]
@@ -17,73 +17,73 @@ use crate::addresses::NodeAddress;
 use apus_chain::BlockHash;
 use std::fmt;
 
-/// What an [`Inventory`] names.
+/// The kind of object that an [`Inventory`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum InventoryKind {
-    /// A block; as a request, one without witnesses.
+    /// A block. In a request: without witnesses.
     Block,
     /// A request for a block with its witnesses (BIP-144).
     WitnessBlock,
-    /// Anything else; of no use here.
+    /// Anything else; not used here.
     Other(u32),
 }
 
-/// Something that a peer has, wants, or has not.
+/// An object that a peer has, wants, or lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Inventory {
-    /// What it is.
+    /// The object's kind.
     pub kind: InventoryKind,
-    /// Its hash.
+    /// The object's hash.
     pub hash: [u8; 32],
 }
 
 impl Inventory {
-    /// A request for a block with its witnesses.
+    /// Creates a request for a block with its witnesses.
     #[must_use]
     pub const fn witness_block(hash: BlockHash) -> Self {
         Self { kind: InventoryKind::WitnessBlock, hash: hash.0 }
     }
 }
 
-/// A message.
+/// A peer-to-peer message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// The first one of each side.
+    /// The first message from each side.
     Version(VersionMessage),
-    /// The answer to it, which ends the handshake.
+    /// The reply to `version`, which completes the handshake.
     Verack,
-    /// The peer understands `addrv2` (BIP-155); between `version` and `verack`.
+    /// The peer understands `addrv2` (BIP-155); sent between `version` and `verack`.
     SendAddrV2,
-    /// The peer announces transactions by wtxid (BIP-339); between `version` and `verack`.
+    /// The peer announces transactions by wtxid (BIP-339); sent between `version` and `verack`.
     WtxidRelay,
-    /// New blocks are to be announced by their headers (BIP-130).
+    /// Asks the peer to announce new blocks by their headers (BIP-130).
     SendHeaders,
-    /// To be answered with the same number.
+    /// Must be answered with a pong of the same number.
     Ping(u64),
     /// The answer to a ping.
     Pong(u64),
     /// A request for addresses.
     GetAddr,
-    /// Addresses of nodes, by `addr` or `addrv2`.
+    /// Node addresses, from `addr` or `addrv2`.
     Addresses(Vec<NodeAddress>),
-    /// A request for the headers after the first block of the locator that the peer's chain has.
+    /// A request for the headers after the first locator block that is on the peer's chain.
     GetHeaders {
-        /// Hashes of blocks, the highest first.
+        /// Block hashes, the highest first.
         locator: Vec<BlockHash>,
-        /// The last header wanted; zero for as many as a message takes.
+        /// The last header wanted; zero for as many as a message holds.
         stop: BlockHash,
     },
     /// At most 2,000 headers.
     Headers(Vec<[u8; 80]>),
-    /// Things that the peer has.
+    /// Objects that the peer has.
     Inv(Vec<Inventory>),
-    /// A request for things.
+    /// A request for objects.
     GetData(Vec<Inventory>),
-    /// What the peer was asked for and has not.
+    /// Requested objects that the peer lacks.
     NotFound(Vec<Inventory>),
-    /// A block, with witnesses if it was asked for so.
+    /// A block, with witnesses if they were requested.
     Block(Vec<u8>),
-    /// A message that is not known here.
+    /// A message that this program does not know.
     Other {
         /// Its name.
         name: String,
@@ -92,39 +92,39 @@ pub enum Message {
     },
 }
 
-/// What a peer says of itself (Core `net_processing.cpp`, `PushNodeVersion`).
+/// A peer's description of itself (Core `net_processing.cpp`, `PushNodeVersion`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionMessage {
-    /// Protocol version.
+    /// Its protocol version.
     pub protocol: u32,
-    /// What it offers.
+    /// The services that it offers.
     pub services: Services,
     /// Its clock, in seconds since 1970.
     pub time: i64,
-    /// A random number, to know oneself by.
+    /// A random number, for detecting connections to oneself.
     pub nonce: u64,
-    /// Its name.
+    /// The name of its software.
     pub user_agent: String,
     /// Height of its best block.
     pub start_height: i32,
-    /// Whether it wants transactions.
+    /// True if it wants transactions.
     pub relay: bool,
 }
 
-/// Bytes of a name in the message header (Core `protocol.h`, `MESSAGE_TYPE_SIZE`).
+/// Length of a message name in the header (Core `protocol.h`, `MESSAGE_TYPE_SIZE`).
 pub const COMMAND_BYTES: usize = 12;
 
-/// The name of a message: up to 12 printable bytes, filled up with zeros.
+/// A message name: up to 12 printable bytes, padded with zeros.
 ///
-/// Any 12 bytes may come from a peer. Those that are no name have no [`CommandName::name`].
+/// A peer may send any 12 bytes; [`CommandName::name`] returns `None` for invalid ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommandName([u8; COMMAND_BYTES]);
 
 impl CommandName {
-    /// What stands for a message whose name is not known, as for an unassigned short id of BIP-324.
+    /// Placeholder for an unknown name, such as an unassigned short id of BIP-324.
     pub const NONE: Self = Self([0; COMMAND_BYTES]);
 
-    /// The command of this name, cut off after 12 bytes.
+    /// Creates the command of this name, truncated to 12 bytes.
     #[must_use]
     pub const fn new(name: &str) -> Self {
         let name = name.as_bytes();
@@ -137,19 +137,19 @@ impl CommandName {
         Self(bytes)
     }
 
-    /// These bytes of a message header, whatever they are.
+    /// Wraps these bytes of a message header without checking them.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; COMMAND_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes for a message header.
+    /// Returns the bytes for a message header.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; COMMAND_BYTES] {
         self.0
     }
 
-    /// The name, if the bytes are one: printable ASCII, then only zeros (Core `protocol.cpp`,
+    /// The name, if the bytes are valid: printable ASCII, then only zeros (Core `protocol.cpp`,
     /// `CMessageHeader::IsMessageTypeValid`).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
@@ -163,7 +163,7 @@ impl CommandName {
 }
 
 impl fmt::Display for CommandName {
-    /// The name; of bytes that are none, what they are, with escapes.
+    /// Writes the name, or the escaped bytes if they are not a valid name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = self.name() {
             return f.write_str(name);

@@ -1,11 +1,11 @@
-//! [`PeerNetwork`]: peers on real sockets, and the threads that serve them.
+//! [`PeerNetwork`]: peers on real sockets, and their threads.
 //!
-//! Every peer has a thread that reads and one that writes; one more, the driver, watches the clock
-//! and finds peers. What is decided is decided in [`headers`](crate::headers) and
-//! [`download`](crate::download), under one lock that no thread holds while it waits for a socket.
-//! Blocks go from the thread that read them straight to the one that [asked](PeerNetwork::want).
+//! Every peer has a reading and a writing thread. One more thread, the driver, watches the clock and finds
+//! peers. [`headers`](crate::headers) and [`download`](crate::download) make the decisions, under one lock
+//! that no thread holds while it waits for a socket. The reading threads pass blocks directly to the caller
+//! that [wants](PeerNetwork::want) them.
 //!
-//! Nothing here is durable: what is worth keeping (headers, addresses) is handed out.
+//! Nothing here is durable: the caller takes the headers and addresses worth saving.
 
 mod blocks;
 mod choice;
@@ -40,109 +40,118 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How to be on the network.
+/// Options of a network.
 #[derive(Clone)]
 pub struct NetworkOptions {
     /// The chain's rules.
     pub params: Params,
-    /// The only peers to connect to; where there are none, peers are found.
+    /// The only peers to connect to. If empty, peers are found automatically.
     pub connect: Vec<NodeAddress>,
-    /// What an earlier run remembered of addresses.
+    /// The address book saved by an earlier start.
     pub addresses: Vec<u8>,
-    /// A SOCKS5 proxy that all connections go through.
+    /// SOCKS5 proxy for all connections.
     pub proxy: Option<SocketAddr>,
-    /// Where to accept connections.
+    /// Address to accept connections on.
     pub listen: Option<SocketAddr>,
-    /// Connections to make, where peers are found; with 0 none is looked for.
+    /// Number of outbound connections if peers are found automatically; 0 to make none.
     pub outbound: usize,
     /// Which transport to use.
     pub transport: TransportChoice,
-    /// This program's name.
+    /// The user agent sent to peers.
     pub user_agent: String,
-    /// Bytes of blocks that may be on their way, or wait to be taken. Their memory is used again: up
-    /// to three eighths more of it may be held for that.
+    /// Maximum bytes of blocks in flight or waiting to be taken. Buffers are reused, and may hold up to three
+    /// eighths more.
     pub bytes_max: u64,
-    /// After so long without a header or block that was asked for, the network is given up.
+    /// The network fails after this long without a requested header or block.
     pub patience: Duration,
-    /// Headers of an earlier run, each after its parent.
+    /// Headers saved by an earlier start, each after its parent.
     pub headers: Vec<[u8; HEADER_SIZE]>,
-    /// Blocks for peers that ask.
+    /// Blocks to serve to peers, if any.
     pub blocks: Option<Arc<dyn BlockProvider>>,
 }
 
-/// Why nothing comes from the network.
+/// Why the network delivers nothing.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum NetworkError {
-    /// No peer had what was wanted.
+    /// No peer had what was requested.
     #[error(
-        "nothing useful came from any peer for {seconds} seconds ({peers} connected{}): see that \
-         the line is up and the peers are right; what was done so far is kept",
-        .last.as_ref().map(|last| format!("; the last one lost: {last}")).unwrap_or_default()
+        "no peer sent anything for {} ({peers} connected{}). Check the network and --connect. Progress is saved: \
+         rerun the command to resume",
+        minutes(*.seconds), .last.as_ref().map(|last| format!("; last disconnect: {last}")).unwrap_or_default()
     )]
     Quiet {
-        /// How long.
+        /// How long it waited.
         seconds: u64,
-        /// How many are connected.
+        /// How many peers are connected.
         peers: usize,
-        /// What was last heard of one that is not.
+        /// The last disconnected or unreachable peer, and why.
         last: Option<String>,
     },
-    /// No address of a node is known: neither an earlier run nor the seeds gave one.
+    /// No node address is known: there is none from an earlier start, and none from the seeds.
     #[error(
-        "no node's address could be found within {seconds} seconds: the DNS seeds of {network} gave \
-         none; see that the line is up and that names can be looked up here, or name a node with \
-         --connect; what was done so far is kept"
+        "found no node address within {seconds} seconds: the DNS seeds of {network} returned no address. Check the \
+         network connection and name resolution, or add --connect NODE. Progress is saved: rerun the command to \
+         resume"
     )]
     NoAddresses {
-        /// How long.
+        /// How long it waited.
         seconds: u64,
-        /// The network whose seeds were asked.
+        /// The network whose seeds were queried.
         network: apus_chain::Network,
     },
-    /// The address to listen on.
-    #[error("cannot listen on {address}: {error}; name another address, or leave out --listen")]
+    /// It cannot listen on the address.
+    #[error("cannot listen on {address}: {error}. Use another address, or leave out --listen")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         error: String,
     },
-    /// The system refused a thread.
-    #[error("cannot start a thread for the network: {0}")]
+    /// The system refused to start a thread.
+    #[error("cannot start a network thread: {0}")]
     Thread(String),
-    /// A thread of the network panicked, which is a fault of this program.
+    /// A network thread panicked, which is a bug in this program.
     #[error(
-        "the network has ended: its thread {thread} failed by a fault of this program; please report \
-         what was printed about that, and start again: what was done so far is kept"
+        "the network stopped: its thread {thread} crashed, which is a bug in Apus. Please report what the thread \
+         printed. Progress is saved: rerun the command to resume"
     )]
     Panicked {
-        /// Its name.
+        /// The thread's name.
         thread: String,
     },
 }
 
-/// A running network; it ends when it is dropped.
+/// Formats a time for people: in whole minutes if it has no further seconds.
+fn minutes(seconds: u64) -> String {
+    match (seconds / 60, seconds % 60) {
+        (1, 0) => "1 minute".to_owned(),
+        (minutes @ 1.., 0) => format!("{minutes} minutes"),
+        _ => format!("{seconds} seconds"),
+    }
+}
+
+/// A running network. It stops when dropped.
 pub struct PeerNetwork {
     shared: Arc<NetworkShared>,
     driver: Option<JoinHandle<()>>,
     listener: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct NetworkShared {
     state: Mutex<NetworkState>,
-    /// The driver has something to do.
+    /// Signals work for the driver.
     wake: Condvar,
-    /// Headers, peers or failures changed.
+    /// Signals changes of headers, peers or failures.
     changed: Condvar,
     ended: AtomicBool,
     started: Instant,
     options: NetworkOptions,
     /// Memory for blocks.
     buffers: Arc<Buffers>,
-    /// What others are told that they can have.
+    /// The services offered to peers.
     offer: Mutex<ServiceOffer>,
-    /// To know oneself by.
+    /// A random number, for detecting connections to oneself.
     nonce: u64,
 }
 
@@ -151,7 +160,7 @@ impl NetworkShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Milliseconds since the network began.
+    /// Milliseconds since the network started.
     fn now(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
     }
@@ -160,7 +169,7 @@ impl NetworkShared {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// What others can have at this moment.
+    /// The services that peers can get now.
     fn offered(&self) -> Services {
         let served = self.lock().served.clone();
         let (Some(chain), Some(blocks)) = (served, &self.options.blocks) else {
@@ -170,7 +179,7 @@ impl NetworkShared {
         offer.services(&chain, blocks.as_ref())
     }
 
-    /// Why nothing comes into a mailbox any more.
+    /// Why a mailbox was closed.
     fn why_closed(&self) -> NextBlock {
         self.lock().failure.clone().map_or(NextBlock::Nothing, NextBlock::Failed)
     }
@@ -183,16 +192,16 @@ fn unix_time() -> i64 {
 }
 
 impl PeerNetwork {
-    /// Begins to look for peers.
+    /// Starts to look for peers.
     pub fn start(mut options: NetworkOptions) -> Result<Self, NetworkError> {
         let mut nonce = [0; 8];
-        // A nonce of zeros still tells oneself from others that have one.
+        // Even a nonce of zeros detects connections to oneself, unless the other side's is zero too.
         let _ = getrandom::fill(&mut nonce);
         let nonce = u64::from_le_bytes(nonce);
         let state = Mutex::new(NetworkState::new(&options, nonce));
-        // They are in the state now.
+        // The state owns them now.
         (options.headers, options.addresses) = (Vec::new(), Vec::new());
-        let buffers = Arc::new(Buffers::beside(options.bytes_max));
+        let buffers = Arc::new(Buffers::for_blocks(options.bytes_max));
         let shared = Arc::new(NetworkShared {
             state,
             wake: Condvar::new(),
@@ -214,15 +223,15 @@ impl PeerNetwork {
         Ok(network)
     }
 
-    /// Where connections are accepted.
+    /// The address that accepts connections.
     pub fn listening(&self) -> Option<SocketAddr> {
         self.listener.as_ref().map(|(address, _)| *address)
     }
 
-    /// Whether the peers that answer have told all headers they have.
+    /// Returns true once the responding peers have sent all their headers.
     ///
     /// # Errors
-    /// [`NetworkError::Quiet`] where none does; [`NetworkError::Panicked`].
+    /// [`NetworkError::Quiet`] if none responds; [`NetworkError::Panicked`].
     pub fn has_headers(&self) -> Result<bool, NetworkError> {
         let now = self.shared.now();
         let mut state = self.shared.lock();
@@ -241,12 +250,12 @@ impl PeerNetwork {
         }
     }
 
-    /// The same for a caller that does not wait for it.
+    /// Like [`has_headers`](Self::has_headers), for a caller that does not wait.
     pub fn has_headers_now(&self) -> bool {
         self.shared.lock().has_headers(self.shared.now())
     }
 
-    /// That the network has not ended by itself: otherwise there is no use in waiting for it.
+    /// Checks that the network has not stopped by itself, because then waiting for it is pointless.
     ///
     /// # Errors
     /// [`NetworkError::Panicked`].
@@ -254,51 +263,51 @@ impl PeerNetwork {
         self.shared.lock().broken.clone().map_or(Ok(()), Err)
     }
 
-    /// The most-work chain of all headers so far.
+    /// The current most-work chain of headers.
     pub fn best_chain(&self) -> HeaderChain {
         HeaderChain::best_of(self.shared.lock().headers.tree())
     }
 
-    /// Height and hash of the last header of the most-work chain so far.
+    /// Height and hash of the current most-work chain's tip.
     pub fn best(&self) -> (Height, BlockHash) {
         self.shared.lock().best()
     }
 
-    /// Waits until something about headers or peers has changed, so long at most.
+    /// Waits until headers or peers change, for at most `patience`.
     pub fn wait(&self, patience: Duration) {
         let state = self.shared.lock();
         drop(self.shared.changed.wait_timeout(state, patience));
     }
 
-    /// After so long without anything useful it is given up.
+    /// How long the network may receive nothing useful before it fails.
     pub fn patience(&self) -> Duration {
         self.shared.options.patience
     }
 
-    /// The headers that were not handed out yet, each after its parent.
+    /// Takes the headers that are new since the last call, each after its parent.
     pub fn take_new_headers(&self) -> Vec<[u8; HEADER_SIZE]> {
         self.shared.lock().take_new_headers()
     }
 
-    /// Sets the chain whose blocks are asked for by height.
+    /// Sets the chain whose blocks are requested by height.
     pub fn set_chain(&self, chain: Arc<HeaderChain>) {
         let now = self.shared.now();
         self.shared.lock().set_chain(chain, now);
         self.shared.wake.notify_all();
     }
 
-    /// Asks for blocks of the chain up to this height without their witnesses from now on (BIP-144): some
-    /// two fifths fewer bytes, for a caller that has no use for them.
+    /// Requests blocks of the chain up to this height without witnesses from now on (BIP-144), for a caller
+    /// that does not need them. This saves about two fifths of the bytes.
     pub fn leave_witnesses(&self, up_to: Height) {
         self.shared.lock().without_witnesses = up_to;
     }
 
-    /// Hands the headers of `chain` to others from now on, whose blocks are all here.
+    /// Serves the headers of `chain` to peers from now on. All of its blocks must be available.
     pub fn serve(&self, chain: Arc<HeaderChain>) {
         self.shared.lock().serve(chain);
     }
 
-    /// Asks all peers for headers that they did not tell of by themselves.
+    /// Asks all peers for headers that they did not announce.
     pub fn refresh(&self) {
         let now = self.shared.now();
         let mut state = self.shared.lock();
@@ -306,12 +315,12 @@ impl PeerNetwork {
         state.act(now);
     }
 
-    /// Which peers are there, and how fast they are.
+    /// The connected peers and their speeds.
     pub fn status(&self) -> NetworkStatus {
         self.shared.lock().status(self.shared.now())
     }
 
-    /// What is remembered of addresses, for the next run; none where the user named the peers.
+    /// The address book to save for the next start. `None` if the user named the peers.
     pub fn addresses(&self) -> Option<Vec<u8>> {
         let finds_peers = self.shared.options.connect.is_empty();
         finds_peers.then(|| self.shared.lock().book.encode().into_bytes())
@@ -325,62 +334,62 @@ impl Drop for PeerNetwork {
         self.shared.wake.notify_all();
         self.shared.changed.notify_all();
         if let Some((address, thread)) = self.listener.take() {
-            // If it cannot be reached any more it waits for good, and does no harm.
+            // If the listening thread is unreachable, it waits forever, which is harmless.
             if threads::stop_listening(address) {
                 let _ = thread.join();
             }
         }
         let _ = self.driver.take().map(JoinHandle::join);
-        // Threads of peers end by themselves: their sockets are closed.
+        // Peer threads end by themselves: their sockets are closed.
     }
 }
 
-/// A peer, for people.
+/// A peer's status, for display.
 #[derive(Debug, Clone)]
 pub struct PeerStatus {
-    /// Which.
+    /// The peer.
     pub id: PeerId,
     /// Its address.
     pub address: String,
-    /// What it calls itself.
+    /// Its user agent.
     pub user_agent: String,
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub encrypted: bool,
-    /// Whether it connected to us.
+    /// True if it connected to us.
     pub inbound: bool,
-    /// Bytes of blocks a second, lately.
+    /// Recent block bytes per second.
     pub rate: u64,
-    /// Blocks that came from it.
+    /// Blocks received from it.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of those blocks.
     pub bytes: u64,
-    /// Blocks that it was asked for and that have not come.
+    /// Requested blocks that have not arrived.
     pub in_flight: usize,
-    /// Whether it owes blocks and is silent.
+    /// True if it owes blocks and is silent.
     pub stalled: bool,
 }
 
-/// How the network is.
+/// The network's status, for display.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkStatus {
-    /// The peers there are.
+    /// The connected peers.
     pub peers: Vec<PeerStatus>,
-    /// What became of the peer that was lost last, or could not be reached.
+    /// The last disconnected or unreachable peer, and why.
     pub last_lost: Option<String>,
     /// Height of the best header.
     pub headers: u32,
-    /// The greatest height that a peer said it is at.
+    /// The maximum height that a peer claimed.
     pub headers_claimed: u32,
-    /// Bytes of blocks a second, lately.
+    /// Recent block bytes per second.
     pub rate: u64,
-    /// What came so far, also from peers that are gone.
+    /// Totals so far, disconnected peers included.
     pub totals: DownloadTotals,
-    /// What holds the download up; none where nothing is asked for.
+    /// What limits the download. `None` if nothing is requested.
     pub limited_by: Option<Limit>,
 }
 
 impl NetworkState {
-    /// The height that peers say they are at.
+    /// The maximum height that a peer claims.
     fn claimed(&self) -> Height {
         let handles = self.peers.values().filter_map(|peer| peer.handle.as_ref());
         let heights = handles.map(|handle| handle.info.version.start_height);

@@ -1,13 +1,11 @@
-//! Connections to peers: [`connect`] to an address, or [`accept`] one that comes.
+//! Connections to peers: [`connect`] dials an address, [`accept`] takes an incoming connection.
 //!
-//! What comes back is a [`Connection`] on which both sides have agreed, in the encrypted transport
-//! of BIP-324 or in plaintext, directly or through a proxy. Its halves may live on two threads;
-//! neither waits without a limit. Which peers to connect to, and what to say then, is the caller's
-//! concern.
+//! Both return a [`Connection`] after a complete handshake, over the encrypted transport of BIP-324 or in
+//! plaintext, directly or through a proxy. Its two halves may live on different threads; neither waits
+//! without a limit. The caller decides which peers to connect to, and what to send afterwards.
 //!
-//! Both sides agree by `version` and `verack` (Core `net_processing.cpp`). Transactions and compact
-//! blocks are never agreed on. All of it ends by one deadline, and after a bounded number of other
-//! messages.
+//! The handshake is `version` and `verack` (Core `net_processing.cpp`). It never enables transactions or
+//! compact blocks. One deadline bounds all of it, and so does a limit on other messages.
 
 mod error;
 mod proxy;
@@ -24,26 +22,26 @@ pub use stream::{MessageReader, MessageWriter};
 use crate::addresses::NodeAddress;
 use crate::message::{Message, PROTOCOL_VERSION, Services, VersionMessage};
 use apus_chain::Network;
-use socket::{Deadline, Incoming};
+use socket::{Deadline, ReceiveBuffer};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stream::{Decoder, Encoder, TICK, V1Reader};
 use v2::Role;
 
-/// A transport that messages are sent in.
+/// A message transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// In plaintext.
+    /// Plaintext.
     V1,
     /// Encrypted (BIP-324).
     V2,
 }
 
-/// Which transports may be used.
+/// The transports that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TransportChoice {
-    /// Encrypted if the peer knows that, else plaintext.
+    /// Encrypted if the peer supports it, otherwise plaintext.
     #[default]
     Auto,
     /// Plaintext only.
@@ -52,34 +50,34 @@ pub enum TransportChoice {
     V2,
 }
 
-/// How connections are made, and what peers are told of us.
+/// How to make connections, and what to tell peers about us.
 #[derive(Debug, Clone)]
 pub struct Dial {
     /// The network.
     pub network: Network,
-    /// What we offer.
+    /// The services that we offer.
     pub services: Services,
-    /// What those must offer that we connect to.
+    /// The services that a peer we dial must offer.
     pub required_services: Services,
     /// Height of our best block.
     pub start_height: i32,
-    /// Our name, at most 256 bytes (BIP-14).
+    /// Our user agent, at most 256 bytes (BIP-14).
     pub user_agent: String,
-    /// A SOCKS5 proxy that connects us, also to names and to Tor services.
+    /// A SOCKS5 proxy for all connections, including those to names and Tor services.
     pub proxy: Option<SocketAddr>,
-    /// Which transports may be used.
+    /// The transports that may be used.
     pub transport: TransportChoice,
-    /// Limit for a name's look-up, the connection and the proxy's part together.
+    /// Time limit for name resolution, connecting and the proxy together.
     pub connect_timeout: Duration,
-    /// Limit for all that both sides say before the connection can be used.
+    /// Time limit for the handshake.
     pub handshake_timeout: Duration,
-    /// A random number of this run, to know ourselves by.
+    /// A random number of this execution, for detecting connections to ourselves.
     pub our_nonce: u64,
 }
 
 impl Dial {
-    /// As Core does it: 5 s to connect, 60 s to shake hands, either transport, no proxy. Nothing is
-    /// offered and nothing required.
+    /// Core's defaults: 5 s to connect, 60 s for the handshake, either transport, no proxy. Offers and
+    /// requires no services.
     #[must_use]
     pub fn new(network: Network, our_nonce: u64) -> Self {
         Self {
@@ -97,59 +95,58 @@ impl Dial {
     }
 }
 
-/// What is known of a peer once connected.
+/// Facts about a connected peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// Where it is, with the services that it said it offers.
+    /// Its address, with the services it announced.
     pub address: NodeAddress,
-    /// What it said of itself.
+    /// Its `version` message.
     pub version: VersionMessage,
-    /// Whether it wants addresses as `addrv2`.
+    /// True if it wants addresses as `addrv2`.
     pub wants_addrv2: bool,
-    /// How messages are sent.
+    /// The transport in use.
     pub transport: Transport,
 }
 
-/// A peer with which hands are shaken.
+/// A connection after the handshake.
 #[derive(Debug)]
 pub struct Connection {
-    /// Messages from it.
+    /// Receives messages.
     pub reader: MessageReader,
-    /// Messages to it.
+    /// Sends messages.
     pub writer: MessageWriter,
-    /// What is known of it.
+    /// The peer.
     pub peer: PeerInfo,
     stream: Arc<TcpStream>,
 }
 
 impl Connection {
-    /// What closes the connection, from any thread.
+    /// Returns a handle that closes the connection from any thread.
     #[must_use]
     pub fn closer(&self) -> Closer {
         Closer(Arc::clone(&self.stream))
     }
 }
 
-/// Closes a connection from any thread.
+/// A handle that closes a connection from any thread.
 #[derive(Debug, Clone)]
 pub struct Closer(Arc<TcpStream>);
 
 impl Closer {
-    /// Ends the connection: a thread that reads or writes finds it closed at once. More than once
-    /// is no harm.
+    /// Closes the connection. Threads that are reading or writing return at once. Closing twice is harmless.
     pub fn close(&self) {
         // An error means that it is closed already.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
-/// Connects to a peer and shakes hands.
+/// Connects to a peer and performs the handshake.
 ///
-/// A peer that hangs up on the encrypted transport is asked once again in plaintext, if the choice
-/// is open (as Core does). Each attempt has both limits of [`Dial`] for itself.
+/// If the peer disconnects on the encrypted transport and the choice is [`TransportChoice::Auto`], tries once
+/// more in plaintext, as Core does. Both time limits of [`Dial`] apply to each attempt separately.
 ///
 /// # Errors
-/// When there is no peer, or none of use: see [`PeerError::kind`].
+/// If there is no peer, or no useful one: see [`PeerError::kind`].
 pub fn connect(address: &NodeAddress, dial: &Dial) -> Result<Connection, PeerError> {
     let attempt = |transport| {
         let stream = proxy::open(address, dial.proxy, dial.connect_timeout)?;
@@ -166,14 +163,14 @@ pub fn connect(address: &NodeAddress, dial: &Dial) -> Result<Connection, PeerErr
     }
 }
 
-/// Shakes hands with a peer that connected to us, in the transport that it chose.
+/// Performs the handshake with a peer that connected to us, in the transport that it chose.
 ///
 /// # Errors
-/// When it breaks the protocol, takes too long or is ourselves: see [`PeerError::kind`].
+/// If the peer breaks the protocol, takes too long or is ourselves: see [`PeerError::kind`].
 pub fn accept(stream: TcpStream, dial: &Dial) -> Result<Connection, PeerError> {
     let address = NodeAddress::from(stream.peer_addr()?);
     let deadline = handshake_deadline(dial);
-    // Which one it is, is seen by the first bytes.
+    // The first bytes then reveal the actual transport.
     establish(stream, address, Side::Inbound, Transport::V2, dial, &deadline)
 }
 
@@ -181,7 +178,7 @@ fn handshake_deadline(dial: &Dial) -> Deadline {
     Deadline::new(dial.handshake_timeout, "the handshake")
 }
 
-/// From an open socket to a connection.
+/// Turns an open socket into a connection.
 fn establish(
     stream: TcpStream,
     mut address: NodeAddress,
@@ -192,7 +189,7 @@ fn establish(
 ) -> Result<Connection, PeerError> {
     stream.set_nodelay(true)?;
     let stream = Arc::new(stream);
-    let mut incoming = Incoming::new(Arc::clone(&stream), TICK.min(dial.handshake_timeout))?;
+    let mut incoming = ReceiveBuffer::new(Arc::clone(&stream), TICK.min(dial.handshake_timeout))?;
     let transport = match side {
         Side::Outbound => transport,
         Side::Inbound => detect(&mut incoming, dial, deadline)?,
@@ -212,9 +209,9 @@ fn establish(
     Ok(Connection { reader, writer, peer, stream })
 }
 
-/// Which transport the other side begins in.
+/// Detects the transport that the other side uses.
 fn detect(
-    incoming: &mut Incoming,
+    incoming: &mut ReceiveBuffer,
     dial: &Dial,
     deadline: &Deadline,
 ) -> Result<Transport, PeerError> {
@@ -226,7 +223,7 @@ fn detect(
     };
     match (stream::is_v1(first, dial.network)?, dial.transport) {
         (true, TransportChoice::V2) => Err(PeerError::Handshake {
-            what: "the peer speaks in plaintext, which is not allowed here".to_owned(),
+            what: "the peer uses plaintext, but encryption is required".to_owned(),
         }),
         (true, _) | (false, TransportChoice::V1) => Ok(Transport::V1),
         (false, _) => Ok(Transport::V2),
@@ -235,7 +232,7 @@ fn detect(
 
 fn agree_on_keys(
     stream: &TcpStream,
-    incoming: &mut Incoming,
+    incoming: &mut ReceiveBuffer,
     side: Side,
     dial: &Dial,
     deadline: &Deadline,
@@ -246,7 +243,7 @@ fn agree_on_keys(
     };
     match v2::handshake(stream, incoming, dial.network, role, deadline) {
         Ok((reader, writer)) => Ok((Decoder::V2(reader.into()), Encoder::V2(writer.into()))),
-        // As in Core: a peer that said a word knows this transport.
+        // As in Core: a peer that sent anything supports this transport.
         Err(PeerError::Closed) if side == Side::Outbound && incoming.is_untouched() => {
             Err(PeerError::ClosedDuringV2Handshake)
         }
@@ -254,14 +251,14 @@ fn agree_on_keys(
     }
 }
 
-/// Oldest protocol that is spoken with (Core `node/protocol_version.h`, `MIN_PEER_PROTO_VERSION`).
+/// Oldest accepted protocol version (Core `node/protocol_version.h`, `MIN_PEER_PROTO_VERSION`).
 const PROTOCOL_VERSION_MIN: i32 = 31_800;
-/// First protocol whose peers are told of `addrv2` (Core `net_processing.cpp`, on `version`).
+/// First protocol version whose peers get a `sendaddrv2` (Core `net_processing.cpp`, on `version`).
 const ADDRV2_PROTOCOL_VERSION: u32 = 70_016;
-/// Most messages without a place in the handshake; Core ignores them without a limit.
+/// Maximum number of messages that do not belong in the handshake; Core ignores any number of them.
 const IGNORED_MAX: u32 = 100;
 
-/// Which side asked for the connection.
+/// The side that initiated the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// We did.
@@ -270,14 +267,14 @@ pub(crate) enum Side {
     Inbound,
 }
 
-/// What the peer said of itself.
+/// The result of the handshake.
 #[derive(Debug)]
 pub(crate) struct VersionHandshake {
     pub(crate) version: VersionMessage,
     pub(crate) wants_addrv2: bool,
 }
 
-/// Shakes hands. The side that asked for the connection speaks first.
+/// Performs the handshake. The initiator sends first.
 pub(crate) fn shake(
     reader: &mut MessageReader,
     writer: &mut MessageWriter,
@@ -323,7 +320,7 @@ pub(crate) fn shake(
 }
 
 fn our_version(dial: &Dial) -> Message {
-    // A clock before 1970 is told as 1970.
+    // A clock before 1970 is sent as 1970.
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     Message::Version(VersionMessage {
         protocol: PROTOCOL_VERSION,
@@ -340,7 +337,7 @@ fn check(theirs: &VersionMessage, side: Side, dial: &Dial) -> Result<(), PeerErr
     if theirs.nonce == dial.our_nonce {
         return Err(PeerError::ConnectedToSelf);
     }
-    // As in Core a version above 2^31 is a negative one.
+    // As in Core, a version of 2^31 or more counts as negative.
     let protocol = theirs.protocol.cast_signed();
     if protocol < PROTOCOL_VERSION_MIN {
         return Err(PeerError::Handshake {

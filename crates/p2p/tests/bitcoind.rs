@@ -1,4 +1,4 @@
-//! A real node at the other end, in both transports and both directions.
+//! A real node as the peer, in both transports and both directions.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use apus_chain::{BlockHash, Network};
@@ -26,7 +26,7 @@ fn address(node: &Bitcoind) -> NodeAddress {
     SocketAddr::from((Ipv4Addr::LOCALHOST, node.p2p_port())).into()
 }
 
-/// The first message that `pick` takes; the others, which a node sends unasked, are left.
+/// The first message that `pick` accepts; skips others, which a node sends unrequested.
 fn await_message<T>(
     reader: &mut MessageReader,
     mut pick: impl FnMut(Message) -> Option<T>,
@@ -40,7 +40,7 @@ fn await_message<T>(
     }
 }
 
-/// Asks for headers and for each of their blocks; the answers are those of the node's RPC.
+/// Fetches headers and each of their blocks, and compares them with the node's RPC.
 fn headers_and_blocks(node: &Bitcoind, connection: &mut Connection) {
     let genesis = BlockHash(node.block_at(0).block_hash().to_byte_array());
     let request = Message::GetHeaders { locator: vec![genesis], stop: BlockHash::ZERO };
@@ -76,7 +76,7 @@ fn headers_and_blocks(node: &Bitcoind, connection: &mut Connection) {
 fn a_node_that_knows_encryption() {
     let node = Bitcoind::start(&["-v2transport=1"]);
     node.mine(BLOCKS);
-    // The part of the node that talks to peers hears of a new tip a little later.
+    // The node's networking learns of a new tip a little later.
     node.call("syncwithvalidationinterfacequeue", &[]);
     for (choice, transport) in [
         (TransportChoice::Auto, Transport::V2),
@@ -122,14 +122,14 @@ fn a_node_that_knows_plaintext_only() {
 }
 
 #[test]
-fn a_node_of_another_network_is_no_peer() {
+fn a_node_of_another_network_is_not_a_peer() {
     let node = Bitcoind::start(&[]);
     let other = |choice| Dial {
         network: Network::Signet,
         handshake_timeout: Duration::from_secs(2),
         ..dial(choice)
     };
-    // It hangs up on another magic, and as it waits for the end of garbage under other keys.
+    // It disconnects on a foreign magic, or while it waits for the end of garbage under other keys.
     assert!(connect(&address(&node), &other(TransportChoice::V1)).is_err());
     assert!(connect(&address(&node), &other(TransportChoice::V2)).is_err());
 }

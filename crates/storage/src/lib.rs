@@ -1,25 +1,26 @@
-//! [`Storage`]: the one door through which durable state reaches a disk.
+//! [`Storage`]: the trait through which all durable state reaches a disk.
 //!
-//! A flat folder of named files with exactly the guarantees that a crash leaves standing, so that
-//! tests can put a faulty disk behind the same door and stop the world at every sync point. It
-//! knows no formats and no locks; input files of the user's do not come through here.
+//! It is a flat folder of named files that promises exactly what survives a crash, so that tests can
+//! substitute a faulty disk and stop at every sync point. It knows no formats and no locks. The user's input
+//! files are not read through it.
 //!
-//! What is promised and what is not:
+//! Promises and limits:
 //! - Bytes written are durable only after [`StorageFile::sync`], or [`Storage::sync`] of their file.
 //! - A new name, a rename or a removal is durable only after [`Storage::sync_names`].
-//! - A rename replaces an existing file at once: readers see the old or the new, never a mixture.
-//! - In a folder of the program's own, other users of the machine can read nothing from the moment that
-//!   it is there. A file system without modes keeps to its own.
-//! - No file is made or opened to be written where another user leads: see [`create_file`] and what stands beside it.
+//! - A rename replaces an existing file atomically: readers see the old or the new, never a mixture.
+//! - Other users of the machine can never read the files in a folder of the program's own, from the moment of
+//!   their creation. On a file system without modes, its own rules apply.
+//! - It never creates a file, or opens one for writing, through another user's link or name: see
+//!   [`create_file`] and the functions next to it.
 
-#![allow(clippy::disallowed_methods, reason = "here it is seen whose a file is")]
+#![allow(clippy::disallowed_methods, reason = "this crate checks who owns a file")]
 
 pub mod lock;
 mod own;
 pub mod place;
 
 pub use own::{
-    NotOwn, Owned, create_file, create_output_dir, create_private_dir, create_private_file,
+    OwnerError, Ownership, create_file, create_output_dir, create_private_dir, create_private_file,
     expect_own_draft, expect_own_folder, expect_own_output, find_of_others, follow_own_links,
     is_open_to_all, make_private_dir, open_or_create, open_own_file, open_to_append, open_to_lock,
     parent, replace_file,
@@ -33,23 +34,23 @@ use std::path::{Path, PathBuf};
 
 /// A folder for durable state.
 pub trait Storage: Send + Sync {
-    /// Starts an empty file, replacing one of that name.
+    /// Creates an empty file, replacing any file of that name.
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>>;
-    /// Makes the bytes of a file durable that was written and closed.
+    /// Makes the bytes of a file that was written and closed durable.
     fn sync(&self, name: &str) -> io::Result<()>;
-    /// Opens a file to read from `offset` on.
+    /// Opens a file for reading from `offset` on.
     fn open(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + Send>>;
-    /// Gives a file another name, replacing one of that name.
+    /// Renames a file, replacing any file of the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file; one that is not there is no error.
+    /// Removes a file; a missing one is not an error.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes names durable: those created, renamed and removed so far.
+    /// Makes all names created, renamed and removed so far durable.
     fn sync_names(&self) -> io::Result<()>;
-    /// The files that are there, sorted.
+    /// Returns the names of the existing files, sorted.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// Length of a file in bytes.
+    /// The length of a file in bytes.
     fn len(&self, name: &str) -> io::Result<u64>;
-    /// What to call a file in a message to people.
+    /// Returns the name of a file for messages to people.
     fn describe(&self, name: &str) -> String {
         name.to_owned()
     }
@@ -61,12 +62,12 @@ pub trait StorageFile: Write + Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// What a file is called before it is whole and durable.
+/// The temporary name of a file until it is complete and durable.
 pub fn draft_name(name: &str) -> String {
     format!("{name}.tmp")
 }
 
-/// Writes a whole file so that a crash leaves the old content or the new, never a part.
+/// Writes a whole file so that a crash leaves the old content or the new, never a mixture.
 pub fn write_atomically(storage: &dyn Storage, name: &str, bytes: &[u8]) -> io::Result<()> {
     let draft = draft_name(name);
     let mut file = storage.create(&draft)?;
@@ -77,7 +78,7 @@ pub fn write_atomically(storage: &dyn Storage, name: &str, bytes: &[u8]) -> io::
     storage.sync_names()
 }
 
-/// Writes a whole file so that a crash leaves the old content or the new, by way of `draft`.
+/// Writes a whole file through the temporary file `draft`, so that a crash leaves the old content or the new.
 pub fn publish_file(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = replace_file(draft)?;
     file.write_all(bytes)?;
@@ -86,8 +87,8 @@ pub fn publish_file(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
     place::sync_names_of(parent(path))
 }
 
-/// The same of a new file that is for its owner alone. Another program may make it at the same time: then that one's
-/// stays, and the answer is false.
+/// Writes a whole new file that only its owner can access, through the temporary file `draft`. Returns false
+/// if another program created the file in the meantime, and keeps that program's file.
 pub fn publish_new_private_file(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<bool> {
     let mut file = replace_private_file(draft)?;
     file.write_all(bytes)?;
@@ -101,7 +102,7 @@ pub fn publish_new_private_file(path: &Path, draft: &Path, bytes: &[u8]) -> io::
     }
 }
 
-/// Reads a whole file, refusing one larger than `limit` bytes before anything is allocated.
+/// Reads a whole file. Refuses a file larger than `limit` bytes before allocating memory.
 pub fn read_whole(storage: &dyn Storage, name: &str, limit: u64) -> io::Result<Vec<u8>> {
     let length = storage.len(name)?;
     if length > limit {
@@ -118,10 +119,10 @@ pub fn read_whole(storage: &dyn Storage, name: &str, limit: u64) -> io::Result<V
     Ok(bytes)
 }
 
-/// The rights of the group and of all other users to a file or folder.
+/// The permission bits of the group and all other users.
 const OF_OTHERS: u32 = 0o077;
 
-/// A real folder of a file system.
+/// A folder of a real file system.
 #[derive(Debug, Clone)]
 pub struct DirStorage {
     folder: PathBuf,
@@ -129,18 +130,19 @@ pub struct DirStorage {
 }
 
 impl DirStorage {
-    /// Uses `folder`, which must exist, for files with the rights that the user gives new ones.
+    /// Uses `folder`, which must exist; new files get the user's default permissions.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), private: false }
     }
 
-    /// Uses `folder`, which must exist, for files that others may not read.
+    /// Uses `folder`, which must exist; other users cannot read new files.
     pub fn private(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), private: true }
     }
 
-    /// Takes their rights from others to what is there already under these names, as an earlier version
-    /// left them. Links are left alone. Where the system does not let that be done, nothing is.
+    /// Removes other users' permissions from existing files with these names, because earlier versions
+    /// created them with open permissions. Skips links, and files whose permissions the system does not let
+    /// us change.
     pub fn close_to_others(&self, names: impl Fn(&str) -> bool) -> io::Result<()> {
         for name in self.names()?.iter().filter(|name| names(name)) {
             let path = self.path(name);
@@ -148,7 +150,7 @@ impl DirStorage {
             let mode = there.permissions().mode();
             if !there.is_symlink() && mode & OF_OTHERS != 0 {
                 let closed = fs::Permissions::from_mode(mode & 0o7777 & !OF_OTHERS);
-                // On a file system without modes, or a file of another user's.
+                // Fails on a file system without modes, and for another user's file.
                 let _ = fs::set_permissions(&path, closed);
             }
         }
@@ -175,13 +177,13 @@ impl StorageFile for fs::File {
 impl Storage for DirStorage {
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
         let path = self.path(name);
-        // One that is there would keep its mode.
+        // Replace an existing file: truncating it would preserve its mode.
         let file = if self.private { replace_private_file(&path) } else { replace_file(&path) };
         Ok(Box::new(file?))
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        // Some systems sync only what could be written.
+        // Some systems sync only files opened for writing.
         open_own_file(&self.path(name))?.sync_data()
     }
 
@@ -239,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_private_is_so_from_the_beginning() {
-        let desk = tempfile::tempdir().unwrap();
-        let folder = desk.path().join("new/work");
+    fn private_files_are_private_from_the_start() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let folder = sandbox.path().join("new/work");
         create_private_dir(&folder).unwrap();
         create_private_dir(&folder).unwrap();
         assert_eq!(mode(&folder), 0o700);
@@ -251,7 +253,7 @@ mod tests {
         file.write_all(b"1").unwrap();
         write_atomically(&storage, "b", b"2").unwrap();
         assert_eq!(mode(&folder.join("b")), 0o600);
-        // One that is replaced is a new one.
+        // A replaced file is a new file, with a new mode.
         set_mode(&folder.join("a"), 0o666);
         let mut file = storage.create("a").unwrap();
         file.write_all(b"3").unwrap();
@@ -264,29 +266,28 @@ mod tests {
     }
 
     #[test]
-    fn outputs_have_the_rights_that_the_user_gives() {
-        let desk = tempfile::tempdir().unwrap();
-        fs::write(desk.path().join("plain"), "").unwrap();
-        DirStorage::new(desk.path()).create("out").unwrap();
-        assert_eq!(mode(&desk.path().join("out")), mode(&desk.path().join("plain")));
+    fn outputs_get_the_users_default_permissions() {
+        let sandbox = tempfile::tempdir().unwrap();
+        fs::write(sandbox.path().join("plain"), "").unwrap();
+        DirStorage::new(sandbox.path()).create("out").unwrap();
+        assert_eq!(mode(&sandbox.path().join("out")), mode(&sandbox.path().join("plain")));
     }
 
     #[test]
-    fn what_was_open_is_closed_but_for_links_and_others_files() {
-        let desk = tempfile::tempdir().unwrap();
-        let path = |name: &str| desk.path().join(name);
-        for name in ["plan", "segment", "letter", "elsewhere"] {
+    fn open_permissions_are_removed_except_from_links_and_other_names() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = |name: &str| sandbox.path().join(name);
+        for name in ["plan", "segment", "letter", "target"] {
             fs::write(path(name), "").unwrap();
             set_mode(&path(name), 0o644);
         }
         set_mode(&path("segment"), 0o640);
         fs::create_dir(path("coins")).unwrap();
         set_mode(&path("coins"), 0o755);
-        std::os::unix::fs::symlink("elsewhere", path("link")).unwrap();
-        let storage = DirStorage::private(desk.path());
-        storage.close_to_others(|name| !["letter", "elsewhere"].contains(&name)).unwrap();
-        let modes =
-            ["plan", "segment", "coins", "letter", "elsewhere"].map(|name| mode(&path(name)));
+        std::os::unix::fs::symlink("target", path("link")).unwrap();
+        let storage = DirStorage::private(sandbox.path());
+        storage.close_to_others(|name| !["letter", "target"].contains(&name)).unwrap();
+        let modes = ["plan", "segment", "coins", "letter", "target"].map(|name| mode(&path(name)));
         assert_eq!(modes, [0o600, 0o600, 0o700, 0o644, 0o644]);
     }
 }

@@ -1,9 +1,9 @@
-//! [`FolderLock`]: keeps other processes out of a folder of this program's own while one uses it.
+//! [`FolderLock`]: keeps other processes out of one of this program's folders while it is in use.
 //!
-//! The lock (`flock`) belongs to the open file, and a process that is being started elsewhere in
-//! this one holds a copy of that until it has become its own program. So the lock is given up by
-//! saying so: closing the file alone would leave it to chance when the folder is free again.
-//! Folders of a node are locked in another way, by the crate that knows them.
+//! The lock (`flock`) belongs to the open file description. A child process that is just starting holds a
+//! copy until it executes its own program. So this code releases the lock explicitly: if it only closed the
+//! file, the folder would become free at an unpredictable time. The crate that knows node folders locks those
+//! in another way.
 
 use crate::own::{open_or_create, open_own_file, open_to_lock};
 use std::fs::{self, File, TryLockError};
@@ -16,18 +16,19 @@ use std::path::Path;
 pub struct FolderLock(File);
 
 impl FolderLock {
-    /// Locks the file at `path`, which is made if it is not there, for its owner alone; `None`
-    /// where another process holds it. One that is there must be ours.
+    /// Locks the file at `path`; creates a missing file for its owner alone. Returns `None` if another
+    /// process holds the lock. An existing file must be ours.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
         Self::lock(open_or_create(path, true)?)
     }
 
-    /// As [`try_take`](Self::try_take), of a file that is there: none is made.
+    /// Like [`try_take`](Self::try_take), but fails if the file does not exist.
     pub fn try_take_existing(path: &Path) -> io::Result<Option<Self>> {
         Self::lock(open_own_file(path)?)
     }
 
-    /// As [`try_take_existing`](Self::try_take_existing), of a file that may have been given to another user.
+    /// Like [`try_take_existing`](Self::try_take_existing), but the file may belong to another
+    /// user.
     pub fn try_take_given(path: &Path) -> io::Result<Option<Self>> {
         Self::lock(open_to_lock(path)?)
     }
@@ -40,7 +41,8 @@ impl FolderLock {
         }
     }
 
-    /// Whether the locked file still is the one at a path: another process may have removed it before it was locked.
+    /// Returns whether the locked file is still at `path`: another process may have removed it before this
+    /// one locked it.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         match (self.0.metadata(), fs::metadata(path)) {
@@ -58,7 +60,7 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // Where this fails, closing the file does it.
+        // If this fails, closing the file releases the lock anyway.
         let _ = self.0.unlock();
     }
 }
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time() {
+    fn only_one_process_holds_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let held = FolderLock::try_take(&path).unwrap().unwrap();
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_at_its_path_until_another_file_is() {
+    fn the_lock_file_stays_until_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let lock = FolderLock::try_take(&path).unwrap().unwrap();
@@ -94,11 +96,11 @@ mod tests {
     }
 
     #[test]
-    fn dropped_is_free_though_a_copy_of_the_file_is_open() {
+    fn dropping_the_lock_releases_it_despite_an_open_copy() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let held = FolderLock::try_take(&path).unwrap().unwrap();
-        // What a process being started has until it is another program.
+        // A child process holds such a copy until it executes its own program.
         let copy = held.file().try_clone().unwrap();
         drop(held);
         assert!(FolderLock::try_take(&path).unwrap().is_some());

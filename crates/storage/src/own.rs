@@ -1,16 +1,17 @@
-//! Making files and folders, and opening files to write: nothing else in the program does either. And [`NotOwn`]: whose a
-//! file or a folder is, asked before this process writes to it or believes it.
+//! Creates files and folders, and opens files for writing; no other code in the program does. Before this
+//! process writes to a file or folder, or trusts it, it checks the owner ([`OwnerError`]).
 //!
-//! A new file is new: no link is followed, and what another user put there is never written to. What a run of ours left
-//! is taken over only where it is a plain file of ours, with no other name. Nothing here waits for a pipe, but for
-//! [`open_to_append`].
+//! Creating a file never follows a link, and never writes to a file that another user put there. A file of an
+//! earlier start is reused only if it is a plain file of ours with no other name. Nothing here waits for a
+//! pipe, except [`open_to_append`].
 //!
-//! In a folder that others can write to, a name may be there before us: a link that leads to a file of ours, a second
-//! name of such a file, a folder that stays open to who made it. So only what is ours is gone on with. The system's
-//! administrator is trusted, whoever runs this.
+//! In a folder that others can write to, a name may already exist: a link to a file of ours, a second name of
+//! such a file, or a folder that its creator can still write to. So only files of ours are reused. The
+//! system's administrator is trusted, no matter which user runs this program.
 //!
-//! Some file systems know no owners and no modes, and show all files alike. There what a file of our own looks like
-//! counts as ours. It does not help against a user who can change the names on the way to a folder.
+//! Some file systems have no owners and modes, and show all files alike. On these, a file counts as ours if
+//! it looks like a new file of ours. This does not help against a user who can change the names on the path
+//! to a folder.
 
 use rustix::fs::OFlags;
 use std::fmt::{self, Display, Formatter};
@@ -20,10 +21,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// So often a file is opened that comes and goes meanwhile.
+/// How often to try opening a file that other processes create and remove in the meantime.
 const TRIES: u32 = 100;
 
-/// The folder that a path lies in.
+/// Returns the folder that contains a path.
 pub fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -33,74 +34,75 @@ pub fn parent(path: &Path) -> &Path {
 
 fn to_create(private: bool) -> OpenOptions {
     let mut options = OpenOptions::new();
-    // Without rights that the user takes from all new files.
+    // The system removes the bits of the user's umask.
     options.create_new(true).mode(if private { 0o600 } else { 0o666 });
     options
 }
 
-/// Makes a file that is not there, with the rights that the user gives new ones.
+/// Creates a new file, with the user's default permissions. Fails if it exists.
 pub fn create_file(path: &Path) -> io::Result<File> {
     to_create(false).write(true).open(path)
 }
 
-/// Makes a file that is not there, for its owner alone.
+/// Creates a new file for its owner alone. Fails if it exists.
 pub fn create_private_file(path: &Path) -> io::Result<File> {
     to_create(true).write(true).open(path)
 }
 
-/// Makes a folder that is not there, into which others may not look.
+/// Creates a new folder that only its owner can read. Fails if it exists.
 pub fn make_private_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(path)
 }
 
-/// The name of a file that is made for a moment, to see what comes of it.
+/// Makes up a name for a temporary file that tests the abilities of a folder.
 pub(crate) fn probe_name(folder: &Path) -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     folder.join(format!(".apus-{}-{number}.incomplete", std::process::id()))
 }
 
-/// To open what is there: no link, and without waiting.
+/// Options for existing files: do not follow a link, do not wait for a pipe.
 fn of_existing() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
     options
 }
 
-/// Makes an empty file, in place of one that a run of ours left.
+/// Creates an empty file, replacing a file that an earlier start of ours left.
 pub fn replace_file(path: &Path) -> io::Result<File> {
     remove_own_file(path)?;
     create_file(path)
 }
 
-/// The same, for its owner alone.
+/// Like [`replace_file`], for its owner alone.
 pub(crate) fn replace_private_file(path: &Path) -> io::Result<File> {
     remove_own_file(path)?;
     create_private_file(path)
 }
 
-/// Removes a file of ours; one that is not there is no error.
+/// Removes a file of ours; a missing one is not an error.
 fn remove_own_file(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
-        // For what the system says of it.
+        // Let the system report the error.
         Ok(there) if there.is_dir() => fs::remove_file(path),
         Ok(there) => {
-            judge_file(path, &there)?;
+            check_file(path, &there)?;
             fs::remove_file(path)
         }
     }
 }
 
-/// Opens a file of ours that is there, to read and write it.
+/// Opens an existing file of ours for reading and writing.
 pub fn open_own_file(path: &Path) -> io::Result<File> {
     let file = of_existing().read(true).write(true).open(path).map_err(explain_link)?;
-    judge_file(path, &file.metadata()?)?;
+    check_file(path, &file.metadata()?)?;
     Ok(file)
 }
 
-/// Opens a file of ours to read and write it, or makes it: with the rights that the user gives new ones, or `private`.
+/// Opens a file of ours for reading and writing. Creates a missing file with the user's default permissions
+/// or, if `private`, for its owner alone.
 pub fn open_or_create(path: &Path, private: bool) -> io::Result<File> {
     for _ in 0..TRIES {
         match to_create(private).read(true).write(true).open(path) {
@@ -108,7 +110,7 @@ pub fn open_or_create(path: &Path, private: bool) -> io::Result<File> {
             other => return other,
         }
         match open_own_file(path) {
-            // Another process removed it.
+            // Another process has just removed the file.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             other => return other,
         }
@@ -116,28 +118,28 @@ pub fn open_or_create(path: &Path, private: bool) -> io::Result<File> {
     Err(ErrorKind::AlreadyExists.into())
 }
 
-/// Opens a file that is there to lock it, whoever has it.
+/// Opens an existing file for locking, regardless of its owner.
 pub fn open_to_lock(path: &Path) -> io::Result<File> {
     let file = of_existing().write(true).open(path).map_err(explain_link)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(NotOwn::Special.into()),
+        false => Err(OwnerError::Special.into()),
     }
 }
 
-/// Opens a file to read it: a link is followed, and a pipe is refused.
+/// Opens a file for reading. Follows links, but refuses a pipe.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     match file.metadata()?.file_type() {
         kind if kind.is_file() || kind.is_dir() => Ok(file),
-        _ => Err(NotOwn::Special.into()),
+        _ => Err(OwnerError::Special.into()),
     }
 }
 
-/// Opens a file to write behind what it has, and makes it where it is not there. It may be a pipe or a terminal, and be
-/// named by links; but in a folder that others can write to only by those of this user or the administrator, and what
-/// is there must be theirs, or of the folder's owner.
+/// Opens a file for appending; creates a missing file. The file may be a pipe or a terminal, and the path may
+/// contain links. But in a folder that others can write to, links must belong to this user or the
+/// administrator, and an existing file must belong to one of these or to the folder's owner.
 pub fn open_to_append(path: &Path) -> io::Result<File> {
     for _ in 0..TRIES {
         let path = follow_own_links(path)??;
@@ -152,7 +154,7 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             other => other?,
         };
-        judge_shared(&there, &fs::metadata(parent(&path))?)?;
+        check_shared(&there, &fs::metadata(parent(&path))?)?;
         let mut options = OpenOptions::new();
         options.append(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(&path)?;
@@ -160,23 +162,24 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
             return Ok(file);
         }
     }
-    Err(io::Error::other("what lies there changes all the time"))
+    Err(io::Error::other("the file keeps changing while it is being opened"))
 }
 
 fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// What the system says of a link that is not followed is that there are too many.
+/// The error with which the system refuses to follow a link: "too many links".
 fn explain_link(error: io::Error) -> io::Error {
     match rustix::io::Errno::from_io_error(&error) {
-        Some(rustix::io::Errno::LOOP) => NotOwn::Link.into(),
+        Some(rustix::io::Errno::LOOP) => OwnerError::Link.into(),
         _ => error,
     }
 }
 
-/// Makes a folder into which others may not look, and those around it as the system makes folders. One that is there
-/// must be this user's own, and closed to what others write; it may be named by a link of this user's.
+/// Creates a folder that others cannot read, and its parents with the system's default permissions. An
+/// existing folder must belong to this user and not be writable by others; a link of this user may lead to
+/// it.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     let path = follow_own_links(path)??;
     if let Some(around) = path.parent() {
@@ -188,40 +191,40 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder for an output: with the rights that the user gives new ones, but that others never write to it.
+/// Creates a folder for an output, with the user's default permissions but never writable by others.
 pub fn create_output_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o775).create(path)
 }
 
-/// That others can write.
+/// The bit that lets others write.
 const OTHERS_WRITE: u32 = 0o002;
 
-/// That the group or others can write.
+/// The bits that let the group or others write.
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 
-/// Links that lead to one another, as systems allow them.
+/// The longest chain of links to follow, the same as in operating systems.
 const LINKS_MAX: u32 = 40;
 
-/// Why a file or folder is not taken for one of this process's user.
+/// Why a file or folder does not count as this user's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotOwn {
-    /// It is a link that another user made.
+pub enum OwnerError {
+    /// Another user made the link.
     LinkOf(u32),
-    /// It is a link where none may be.
+    /// A link in a place where none is allowed.
     Link,
-    /// It belongs to another user.
+    /// Another user owns it.
     Of(u32),
-    /// The group or others can write to it, which is the user's own: the mode.
+    /// It is the user's own, but the group or others can write to it; holds the mode.
     OpenTo(u32),
-    /// It has so many names.
+    /// It has several names; holds their number.
     Names(u64),
     /// It is neither a file nor a folder.
     Special,
-    /// It is a file where a folder should be, or a folder where a file should be.
+    /// It is a file instead of a folder, or a folder instead of a file.
     OtherKind,
 }
 
-impl Display for NotOwn {
+impl Display for OwnerError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::LinkOf(user) => write!(f, "it is a link that user {user} made"),
@@ -229,48 +232,51 @@ impl Display for NotOwn {
             Self::Of(user) => write!(f, "it belongs to user {user}, not to user {}", user_id()),
             Self::OpenTo(mode) => write!(f, "other users can write to it (mode {mode:03o})"),
             Self::Names(names) => {
-                write!(f, "it is a file with {names} names, which another one may need")
+                write!(f, "it has {names} names (hard links), so another program may use it")
             }
             Self::Special => f.write_str("it is neither a file nor a folder"),
-            Self::OtherKind => f.write_str("it is not of the kind that a run leaves"),
+            Self::OtherKind => {
+                f.write_str("it is a file instead of a folder, or a folder instead of a file")
+            }
         }
     }
 }
 
-impl From<NotOwn> for io::Error {
-    fn from(why: NotOwn) -> Self {
-        io::Error::other(format!("{why}: remove it, or name another place"))
+impl From<OwnerError> for io::Error {
+    fn from(why: OwnerError) -> Self {
+        io::Error::other(format!("{why}: remove it, or choose another path"))
     }
 }
 
-/// What came of a question about an owner.
-pub type Owned<T> = io::Result<Result<T, NotOwn>>;
+/// The result of an ownership check, or the error that prevented it.
+pub type Ownership<T> = io::Result<Result<T, OwnerError>>;
 
-/// The user as whom this process makes files.
+/// Returns the user who owns files made by this process.
 fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether what this user makes can be trusted: it is this process's own, or the administrator.
+/// Returns whether this process trusts this user's files: those of its own user and of the administrator.
 fn is_trusted(user: u32) -> bool {
     [0, user_id()].contains(&user)
 }
 
-/// What a file system shows of a file that this process makes for itself alone.
+/// How a file system shows a private file of this process.
 struct ShownOwner {
     user: u32,
-    /// Rights to write that it shows of group and others, whatever was asked for.
+    /// The group's and others' write permissions that it shows, regardless of the requested mode.
     open: u32,
 }
 
 impl ShownOwner {
-    /// On a file system that keeps owners and modes.
+    /// The values on a file system with owners and modes.
     fn usual() -> Self {
         Self { user: user_id(), open: 0 }
     }
 
-    /// Tried in a folder, by an open file: whoever owns the folder cannot put another one in its place.
-    fn tried(folder: &Path) -> Self {
+    /// Creates a test file in `folder` and reads its metadata, through the open file because the folder's
+    /// owner could replace the name.
+    fn probe(folder: &Path) -> Self {
         let name = probe_name(folder);
         let Ok(file) = create_private_file(&name) else { return Self::usual() };
         let shown = file.metadata().map_or_else(
@@ -281,56 +287,58 @@ impl ShownOwner {
         shown
     }
 
-    fn judge(&self, there: &Metadata, closed: u32) -> Result<(), NotOwn> {
+    fn check(&self, there: &Metadata, closed: u32) -> Result<(), OwnerError> {
         if there.uid() != self.user {
-            return Err(NotOwn::Of(there.uid()));
+            return Err(OwnerError::Of(there.uid()));
         }
         match there.mode() & closed & !self.open {
             0 => Ok(()),
-            _ => Err(NotOwn::OpenTo(there.mode() & 0o777)),
+            _ => Err(OwnerError::OpenTo(there.mode() & 0o777)),
         }
     }
 }
 
-/// Judges by what files of ours look like in `folder`, which is tried only where something seems to be another's.
-fn judge(there: &Metadata, closed: u32, folder: &Path) -> Result<(), NotOwn> {
-    let usual = ShownOwner::usual().judge(there, closed);
-    usual.or_else(|_| ShownOwner::tried(folder).judge(there, closed))
+/// Compares with the look of our own files in `folder`. Creates a test file only if something seems to belong
+/// to another user.
+fn check(there: &Metadata, closed: u32, folder: &Path) -> Result<(), OwnerError> {
+    let usual = ShownOwner::usual().check(there, closed);
+    usual.or_else(|_| ShownOwner::probe(folder).check(there, closed))
 }
 
-/// Whether a file that is to be written to or removed is this user's own and a plain one, by what `there` says of it.
-fn judge_file(path: &Path, there: &Metadata) -> Result<(), NotOwn> {
+/// Checks that a file to be written or removed is a plain file of this user, given its metadata `there`.
+fn check_file(path: &Path, there: &Metadata) -> Result<(), OwnerError> {
     match there.file_type() {
-        kind if kind.is_symlink() => return Err(NotOwn::Link),
-        kind if kind.is_dir() => return Err(NotOwn::OtherKind),
-        kind if !kind.is_file() => return Err(NotOwn::Special),
+        kind if kind.is_symlink() => return Err(OwnerError::Link),
+        kind if kind.is_dir() => return Err(OwnerError::OtherKind),
+        kind if !kind.is_file() => return Err(OwnerError::Special),
         _ => {}
     }
-    judge(there, 0, parent(path))?;
+    check(there, 0, parent(path))?;
     match there.nlink() {
         0 | 1 => Ok(()),
-        names => Err(NotOwn::Names(names)),
+        names => Err(OwnerError::Names(names)),
     }
 }
 
-/// Whether the file of a draft's name, if one is there, can be taken over: it is plain and this user's own. A folder is
-/// left to who makes the draft.
-pub fn expect_own_draft(path: &Path) -> Owned<()> {
+/// Checks that an existing file at a draft's path can be replaced: it must be plain and this user's own.
+/// Accepts a folder, because creating the draft reports it.
+pub fn expect_own_draft(path: &Path) -> Ownership<()> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Ok(())),
         Err(error) => Err(error),
         Ok(there) if there.is_dir() => Ok(Ok(())),
-        Ok(there) => Ok(judge_file(path, &there)),
+        Ok(there) => Ok(check_file(path, &there)),
     }
 }
 
-/// Where a path leads: links as its last name are followed where this user or the administrator made them.
-pub fn follow_own_links(path: &Path) -> Owned<PathBuf> {
+/// Follows links at the last name of a path if this user or the administrator made them; returns the final
+/// path.
+pub fn follow_own_links(path: &Path) -> Ownership<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
         match path.symlink_metadata() {
             Ok(there) if there.is_symlink() && !is_trusted(there.uid()) => {
-                return Ok(Err(NotOwn::LinkOf(there.uid())));
+                return Ok(Err(OwnerError::LinkOf(there.uid())));
             }
             Ok(there) if there.is_symlink() && !is_of_processes(&path) => {
                 path = parent(&path).join(fs::read_link(&path)?);
@@ -339,80 +347,81 @@ pub fn follow_own_links(path: &Path) -> Owned<PathBuf> {
             _ => return Ok(Ok(path)),
         }
     }
-    Err(io::Error::other("its links lead to one another without an end"))
+    Err(io::Error::other("too many links, or links in a circle"))
 }
 
-/// The links there lead to open files, whatever they say.
+/// Links in `/proc` lead to open files, regardless of the path they show.
 fn is_of_processes(path: &Path) -> bool {
     fs::canonicalize(parent(path)).is_ok_and(|folder| folder.starts_with("/proc"))
 }
 
-/// Whether another user can have put something into a folder.
+/// Returns whether another user may have put something into a folder.
 fn is_open_to_others(folder: &Metadata) -> bool {
     !is_trusted(folder.uid()) || folder.mode() & GROUP_OR_OTHERS_WRITE != 0
 }
 
-/// Whether all users can put something into a folder.
+/// Returns whether all users can put something into a folder.
 pub fn is_open_to_all(folder: &Path) -> io::Result<bool> {
     Ok(fs::metadata(folder)?.mode() & OTHERS_WRITE != 0)
 }
 
-/// Whether what is there already can be written to beside others: this user, the administrator or the owner of the
-/// folder around made it, and a file has no other name.
-fn judge_shared(there: &Metadata, around: &Metadata) -> Result<(), NotOwn> {
+/// Checks that an existing file in a folder shared with others can be written to: its owner must be this
+/// user, the administrator or the folder's owner, and a plain file must have no other name.
+fn check_shared(there: &Metadata, around: &Metadata) -> Result<(), OwnerError> {
     if !is_open_to_others(around) {
         return Ok(());
     }
     if !is_trusted(there.uid()) && there.uid() != around.uid() {
-        return Err(NotOwn::Of(there.uid()));
+        return Err(OwnerError::Of(there.uid()));
     }
     match there.nlink() {
-        names if names > 1 && there.is_file() => Err(NotOwn::Names(names)),
+        names if names > 1 && there.is_file() => Err(OwnerError::Names(names)),
         _ => Ok(()),
     }
 }
 
-/// Whether a folder is this user's own, and no other can write to it.
-pub fn expect_own_folder(path: &Path) -> Owned<()> {
-    judge_folder(path, GROUP_OR_OTHERS_WRITE)
+/// Checks that a folder is this user's own, and that no other user can write to it.
+pub fn expect_own_folder(path: &Path) -> Ownership<()> {
+    check_folder(path, GROUP_OR_OTHERS_WRITE)
 }
 
-/// The same, but that the group may write to it, where the user lets it do so with all that is new.
-pub fn expect_own_output(path: &Path) -> Owned<()> {
-    judge_folder(path, OTHERS_WRITE)
+/// Like [`expect_own_folder`], but allows the group to write to it, because the user's umask may allow that
+/// for all new files.
+pub fn expect_own_output(path: &Path) -> Ownership<()> {
+    check_folder(path, OTHERS_WRITE)
 }
 
-fn judge_folder(path: &Path, closed: u32) -> Owned<()> {
+fn check_folder(path: &Path, closed: u32) -> Ownership<()> {
     let there = path.symlink_metadata()?;
     if there.is_symlink() {
-        return Ok(Err(NotOwn::Link));
+        return Ok(Err(OwnerError::Link));
     }
     if !there.is_dir() {
-        return Ok(Err(NotOwn::OtherKind));
+        return Ok(Err(OwnerError::OtherKind));
     }
-    Ok(judge(&there, closed, path))
+    Ok(check(&there, closed, path))
 }
 
-/// What in a folder of this user's own is another's, with where: before it was closed to others, they may have left
-/// something there.
-pub fn find_of_others(folder: &Path) -> io::Result<Option<(PathBuf, NotOwn)>> {
+/// Finds an entry of another user in a folder of this user, and returns its path: others may have created it
+/// before the folder was closed to them.
+pub fn find_of_others(folder: &Path) -> io::Result<Option<(PathBuf, OwnerError)>> {
     let (mut shown, mut folders) = (None, vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
             let there = match path.symlink_metadata() {
-                // It went meanwhile.
+                // Another process has just removed it.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 other => other?,
             };
-            if ShownOwner::usual().judge(&there, 0).is_err() {
-                let shown = shown.get_or_insert_with(|| ShownOwner::tried(&folder));
-                if let Err(why) = shown.judge(&there, 0) {
+            if ShownOwner::usual().check(&there, 0).is_err() {
+                let shown = shown.get_or_insert_with(|| ShownOwner::probe(&folder));
+                if let Err(why) = shown.check(&there, 0) {
                     return Ok(Some((path, why)));
                 }
             }
             if there.is_file() && there.nlink() > 1 {
-                return Ok(Some((path, NotOwn::Names(there.nlink()))));
+                return Ok(Some((path, OwnerError::Names(there.nlink()))));
             }
             if there.is_dir() {
                 folders.push(path);

@@ -1,5 +1,5 @@
-//! Decoding hints, beside the `hintsfile` crate and beside reading bit by bit; and adding outpoints
-//! to the sums of the aggregate.
+//! Benchmarks decoding hints, compared with the `hintsfile` crate and with reading bit by bit; and adding
+//! outpoints to the sums of the aggregate.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 
@@ -18,8 +18,8 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
 }
 
-/// A whole hintsfile, from opening it to the last index. Most early blocks have one coin each, so
-/// this is the cost of a block. Items are blocks.
+/// Reads a whole hintsfile, from opening it to the last index. Most early blocks have one coin each, so this
+/// measures the cost of a block. Items are blocks.
 mod file_of_4521_blocks {
     use super::*;
 
@@ -49,12 +49,12 @@ mod file_of_4521_blocks {
     }
 }
 
-/// The element of a full block: 8,000 outputs, of which every n-th stays, on average. Items are
+/// Decodes the element of a full block with 8,000 outputs; on average, every n-th one survives. Items are
 /// coins.
 mod element_of_a_full_block {
     use super::*;
 
-    /// One in 3 as in the last block, one in 16 as in most.
+    /// One in 3 outputs survives in the last block, one in 16 in most blocks.
     const ONE_IN: [u64; 2] = [3, 16];
 
     fn element(one_in: u64) -> (usize, Vec<u8>, Vec<u8>) {
@@ -90,7 +90,7 @@ mod element_of_a_full_block {
         });
     }
 
-    /// The same element, one bit after the other.
+    /// Decodes the same element bit by bit.
     #[divan::bench(args = ONE_IN)]
     fn bit_by_bit(bencher: Bencher, one_in: u64) {
         let (coins, bytes, _) = element(one_in);
@@ -116,7 +116,7 @@ mod element_of_a_full_block {
             }
             high_at += 1;
             let low_at = index * low_bits as usize;
-            // The first bit of a low part is its least.
+            // The first bit of a low part is its least significant one.
             let low = (0..low_bits).map(|at| bit(low_at + at as usize) << at).sum::<u32>();
             indices.push(high << low_bits | low);
         }
@@ -124,7 +124,7 @@ mod element_of_a_full_block {
     }
 }
 
-/// Outpoints into one of the two sums, one at a time or as a block has them. Items are outpoints.
+/// Adds outpoints to one of the two sums, one at a time or a block at once. Items are outpoints.
 mod aggregate {
     use super::*;
     use apus_hash::KeyedHasher;

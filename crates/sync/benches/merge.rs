@@ -1,7 +1,8 @@
-//! Ways to merge sorted runs of coins: the one that `runs.rs` has, a plainer heap, and sorting all.
+//! Benchmarks three ways to merge sorted runs of coins: the method of `runs.rs`, a simpler heap, and sorting
+//! all records.
 //!
-//! What merges is private to the crate and reads files; here is its method on records in memory,
-//! without hashing and without the checks, so that only the order of work differs.
+//! The merge itself is private to the crate and reads files. This benchmark applies its method to records in
+//! memory, without hashing and checks, so that only the order of work differs.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 
@@ -15,16 +16,16 @@ fn main() {
     divan::main();
 }
 
-/// Transactions of all runs together.
+/// Number of transactions in all runs together.
 const RECORDS: usize = 12_800;
 const RUNS: [usize; 3] = [2, 16, 256];
 
-/// Runs as segments leave them: `txid[32] ‖ u32le length ‖ group` by ascending txid.
+/// Makes runs in the form that segments write: `txid[32] ‖ u32le length ‖ group` by ascending txid.
 fn runs(count: usize) -> Vec<Vec<u8>> {
     let mut state = 1u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        // The lower bits repeat after short cycles.
+        // The upper half only: the lower bits repeat after short cycles.
         ((state >> 32) as u32).to_be_bytes()
     };
     let mut run = || {
@@ -33,7 +34,7 @@ fn runs(count: usize) -> Vec<Vec<u8>> {
         txids.sort_unstable();
         let mut bytes = Vec::new();
         for txid in txids {
-            // One coin or two.
+            // One or two coins.
             let length = 30 + 30 * u32::from(txid[31] % 2);
             bytes.extend_from_slice(&txid);
             bytes.extend_from_slice(&length.to_le_bytes());
@@ -44,7 +45,7 @@ fn runs(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| run()).collect()
 }
 
-/// What is left of a run, from a record on.
+/// The remaining records of a run.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -52,7 +53,7 @@ impl<'a> Rest<'a> {
         self.0.first_chunk().copied()
     }
 
-    /// The record, txid and length included; after it the next is first.
+    /// Removes and returns the first record, including its txid and length.
     fn take(&mut self) -> &'a [u8] {
         let length = u32::from_le_bytes(*self.0[32..].first_chunk().unwrap());
         let (record, rest) = self.0.split_at(36 + length as usize);
@@ -73,7 +74,7 @@ fn measure(bencher: Bencher, count: usize, merge: impl Fn(&[Vec<u8>], &mut dyn F
     });
 }
 
-/// Merges with a heap of what is first in each run, whose top is replaced where it stands.
+/// Merges with a heap of each run's first record, replacing the top in place.
 fn replace_top<H: Ord>(
     runs: &[Vec<u8>],
     head: impl Fn([u8; 32], usize) -> H,
@@ -94,7 +95,7 @@ fn replace_top<H: Ord>(
     }
 }
 
-/// The method of `runs.rs`: eight bytes of the txid nearly always decide.
+/// The method of `runs.rs`: eight bytes of the txid nearly always determine the order.
 #[divan::bench(args = RUNS)]
 fn ours(bencher: Bencher, runs: usize) {
     let head = |txid: [u8; 32], index| {
@@ -125,7 +126,7 @@ fn popped_and_pushed(bencher: Bencher, runs: usize) {
     });
 }
 
-/// All records in memory at once.
+/// Sorts all records in memory at once.
 #[divan::bench(args = RUNS)]
 fn sorted_again(bencher: Bencher, runs: usize) {
     measure(bencher, runs, |runs, each| {

@@ -1,24 +1,24 @@
-//! Which chain a run goes for, by its source: the best one at first, one of more work later, and another
-//! one where a block is invalid or cannot be had.
+//! Chooses the chain a sync follows, depending on its source: the best one at first, one with more work
+//! later, and another one where a block is invalid or unavailable.
 
-use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError};
+use crate::error::{BlockUnavailable, InvalidBlock, SourceError, SyncError};
 use crate::folder::FolderKind;
 use crate::node_tip::NodeTip;
-use crate::progress::{ChainBy, Event, Observer, Phase, Silent};
+use crate::progress::{ChainBy, Event, Observer, Phase, SilentObserver};
 use crate::request::{MemoryParts, Request, Source, Stop, Task};
 use crate::source::ChainSource;
 use crate::source::blocksdir::{BlocksDir, UseIndex};
 use crate::warning::Warning;
-use crate::workdir::invalid::{INVALID_MAX, PutAsideBlocks};
+use crate::workdir::invalid::{FailedBlocks, INVALID_MAX};
 use apus_chain::{HeaderChain, KnownBlock};
 use apus_datadir::BlocksFolder;
 use std::sync::Arc;
 
-/// After so many chains of peers that were left without one being connected to its end, the run ends.
-/// Those of files are left for invalid blocks alone, and never twice for the same.
+/// The sync ends after it leaves this many of the peers' chains without connecting one to its end. Chains of
+/// block files are left only for invalid blocks, and never twice for the same block.
 pub(crate) const CHAINS_LEFT_MAX: u32 = 16;
 
-/// Finds the chain. Block files may be looked at in another way than asked for.
+/// Finds the chain. `use_index` overrides how the request uses Core's index.
 pub(crate) fn headers<'a>(
     request: &'a Request<'_>,
     use_index: Option<UseIndex>,
@@ -44,7 +44,7 @@ pub(crate) fn headers<'a>(
     }
 }
 
-/// A chain that has more work than the one that was connected, if the run is to go on with one.
+/// Finds a chain with more work than the connected one, if the sync continues along better chains.
 pub(crate) fn better_chain<'a>(
     request: &'a Request<'_>,
     than: &HeaderChain,
@@ -63,11 +63,11 @@ pub(crate) fn better_chain<'a>(
     }
 }
 
-/// A chain to go on with where `than` fails with `error`: one without the block that is invalid or
-/// cannot be had. `base` is a block that the chain must have. The user is warned of it.
+/// Finds another chain after `than` failed with `error`: one without the invalid or unavailable block. It
+/// must contain the block `base`. Warns the user of the change.
 ///
 /// # Errors
-/// `error`, perhaps with the reason why there is no such chain, where there is none.
+/// `error` if there is no such chain, with the reason for that where it is known.
 pub(crate) fn other_chain<'a>(
     request: &'a Request<'_>,
     than: &dyn ChainSource,
@@ -78,7 +78,7 @@ pub(crate) fn other_chain<'a>(
     let invalid = InvalidBlock::of(&error).filter(|_| of_files);
     let put_aside = invalid.map(|invalid| than.chain().tip_height() - invalid.block.height);
     let why = error.to_string();
-    let other = chain_beside(request, than, base, error)?;
+    let other = next_chain(request, than, base, error)?;
     let chain = other.chain();
     let to = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
     let warning = Warning::OtherChain { why, put_aside, to };
@@ -86,7 +86,7 @@ pub(crate) fn other_chain<'a>(
     Ok(other)
 }
 
-/// The chain to go for now, where a run gives up what it joined of another one, for this `reason`.
+/// Chooses a chain after the sync discarded the join result of another chain, for this `reason`.
 pub(crate) fn chain_anew<'a>(
     request: &'a Request<'_>,
     reason: &SyncError,
@@ -98,7 +98,7 @@ pub(crate) fn chain_anew<'a>(
     Ok(dir)
 }
 
-fn chain_beside<'a>(
+fn next_chain<'a>(
     request: &'a Request<'_>,
     than: &dyn ChainSource,
     base: KnownBlock,
@@ -115,17 +115,19 @@ fn chain_beside<'a>(
         Some(chain) if chain.chain().hash(base.height) != Some(&base.hash) => {
             let (stop, at) = (base.height, base.height);
             Err(error.without_way(match request.task {
-                Task::Hinted(_) => NoWayOn::BelowHints { stop },
-                _ => NoWayOn::BelowJoined { at },
+                Task::Hinted(_) => BlockUnavailable::BelowHints { stop },
+                _ => BlockUnavailable::BelowJoined { at },
             }))
         }
         Some(chain) => Ok(Arc::new(chain)),
-        None if InvalidBlock::of(&error).is_some() => Err(error.without_way(NoWayOn::Peers)),
+        None if InvalidBlock::of(&error).is_some() => {
+            Err(error.without_way(BlockUnavailable::Peers))
+        }
         None => Err(error),
     }
 }
 
-/// A chain of more work than one that is too short, where the source may yet learn of one.
+/// Finds a chain with more work than one that is too short, if the source may still learn of one.
 pub(crate) fn longer_chain<'a>(
     request: &'a Request<'_>,
     than: &HeaderChain,
@@ -139,15 +141,15 @@ pub(crate) fn longer_chain<'a>(
     }
 }
 
-/// The chain of Core's block files, without the blocks that proved invalid in an earlier start.
+/// Finds the chain of Core's block files, without the blocks that proved invalid in an earlier start.
 fn files(
     request: &Request<'_>,
     blocksdir: &BlocksFolder,
     use_index: UseIndex,
 ) -> Result<BlocksDir, SyncError> {
     let invalid = match use_index {
-        of_node if of_node.is_of_node() => PutAsideBlocks::default(),
-        _ => PutAsideBlocks::read(request.env.workdir, request.env.params.network)?,
+        of_node if of_node.is_of_node() => FailedBlocks::default(),
+        _ => FailedBlocks::read(request.env.workdir, request.env.params.network)?,
     };
     let dir = open_files(request, blocksdir, use_index, invalid.all(), request.env.observer)?;
     for block in &dir.gap().invalid {
@@ -155,7 +157,7 @@ fn files(
     }
     let chain = dir.chain();
     compare_with_node(request, blocksdir, use_index, chain)?;
-    // By the index, the files themselves are not gone through.
+    // With the index, the files themselves are not scanned.
     let bytes = if dir.is_by_index() { 0 } else { dir.bytes_total() };
     request.env.observer.event(Event::Ended { phase: Phase::Headers, bytes });
     request.env.observer.event(Event::ChainFound {
@@ -166,11 +168,11 @@ fn files(
     Ok(dir)
 }
 
-/// Compares the end of a chain with the block that the node's coins are at: those that the run replaces, or those beside
-/// the blocks.
+/// Compares the end of a chain with the tip of the node's coins. These are the coins that the sync replaces, or
+/// the chainstate next to the blocks.
 ///
 /// # Errors
-/// Where a node's own coins would give way to older ones, unless the user said so.
+/// If a node's coins would be replaced by older ones, unless the user allowed that.
 fn compare_with_node(
     request: &Request<'_>,
     blocks: &BlocksFolder,
@@ -178,11 +180,11 @@ fn compare_with_node(
     chain: &HeaderChain,
 ) -> Result<(), SyncError> {
     let replaced = request.folders.iter().find(|output| output.kind == FolderKind::Chainstate);
-    let beside = || blocks.home.parent().map(|folder| folder.join("chainstate"));
+    let next_to_blocks = || blocks.home.parent().map(|folder| folder.join("chainstate"));
     let chainstate = match (use_index, replaced) {
         (UseIndex::Stated(_), _) => return Ok(()),
         (UseIndex::Connected { .. }, Some(output)) => Some(output.path.clone()),
-        _ => beside(),
+        _ => next_to_blocks(),
     };
     let Some(chainstate) = chainstate.filter(|folder| folder.is_dir()) else { return Ok(()) };
     let Some(node) = NodeTip::beyond(chain, &chainstate, &blocks.home, request.env.params) else {
@@ -194,10 +196,9 @@ fn compare_with_node(
     let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
     if use_index == (UseIndex::Connected { older: false }) {
         return Err(SyncError::usage(format!(
-            "the node's coins are at {node}, and the blocks that its index has as valid, with their undo \
-             data, lead to block {} ({}) alone: nothing was replaced. `bitcoind -reindex` makes the node judge \
-             all of its blocks anew; with --replace-with-older the coins of that block take the place of \
-             those that are there",
+            "the node's coins are at {node}, but the blocks that its index marks as valid, with their undo data, \
+             only lead to block {} ({}). Nothing was replaced. Run `bitcoind -reindex` to make the node validate \
+             all its blocks again, or add --replace-with-older to replace the node's coins with the older ones",
             end.height, end.hash
         )));
     }
@@ -205,7 +206,7 @@ fn compare_with_node(
     Ok(())
 }
 
-/// The chain of Core's block files without some blocks.
+/// Opens the chain of Core's block files, without some blocks.
 pub(crate) fn open_files(
     request: &Request<'_>,
     blocksdir: &BlocksFolder,
@@ -222,13 +223,13 @@ pub(crate) fn open_files(
     Ok(dir)
 }
 
-/// The best chain of block files without the block that `error` is about, and without those that were
-/// put aside before. `than` is the chain that has the block, `base` a block that any chain of this run
-/// must have.
+/// Finds the best chain of block files without the block that `error` names, and without the blocks marked as
+/// failed before. `than` is the chain that contains the block; `base` is a block that every chain of this sync
+/// must contain.
 ///
 /// # Errors
-/// `error` itself where it is not that a block is invalid; [`SyncError::NoWayOn`] where there is no
-/// chain to go on with.
+/// `error` itself if it does not say that a block is invalid; [`SyncError::NoWayOn`] if there is no
+/// chain to continue with.
 pub(crate) fn chain_without<'a>(
     request: &'a Request<'_>,
     (blocksdir, asked): (&BlocksFolder, UseIndex),
@@ -238,22 +239,22 @@ pub(crate) fn chain_without<'a>(
 ) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
     let Some(block) = InvalidBlock::of(&error) else { return Err(error) };
     if asked.is_of_node() {
-        return Err(error.without_way(NoWayOn::Connected));
+        return Err(error.without_way(BlockUnavailable::Connected));
     }
-    let mut invalid = PutAsideBlocks::read(request.env.workdir, request.env.params.network)?;
+    let mut invalid = FailedBlocks::read(request.env.workdir, request.env.params.network)?;
     if !invalid.add(block) {
-        return Err(error.without_way(NoWayOn::TooMany { count: INVALID_MAX }));
+        return Err(error.without_way(BlockUnavailable::TooMany { count: INVALID_MAX }));
     }
     let use_index = if than.is_by_index() { asked } else { UseIndex::Never };
-    // What there is to say of the files was said when the first chain was chosen.
-    let dir = match open_files(request, blocksdir, use_index, invalid.all(), &Silent) {
+    // The scan for the first chain already reported the warnings about the files.
+    let dir = match open_files(request, blocksdir, use_index, invalid.all(), &SilentObserver) {
         Err(SyncError::Source(SourceError::NoChain { .. })) => {
-            return Err(error.without_way(NoWayOn::Nothing));
+            return Err(error.without_way(BlockUnavailable::Nothing));
         }
         other => other?,
     };
     if dir.chain().hash(base.height) != Some(&base.hash) {
-        return Err(error.without_way(NoWayOn::BelowHints { stop: base.height }));
+        return Err(error.without_way(BlockUnavailable::BelowHints { stop: base.height }));
     }
     invalid.write(request.env.workdir, request.env.params.network)?;
     Ok(Arc::new(dir))

@@ -1,23 +1,24 @@
-//! [`ChainIndex`]: the seam for something that follows the blocks of a chain and keeps a state of its own, as Bitcoin Core's
-//! `BaseIndex` does: what it is told of each block is what the block spends and makes.
+//! [`ChainIndex`]: the interface for an index that follows the blocks of a chain and keeps its own state, as
+//! Bitcoin Core's `BaseIndex` does. For each block it receives what the block spends and creates.
 //!
-//! What can be done of a block without those below it is done on the threads that judge blocks; then the blocks come to the
-//! [`IndexWriter`] in ascending height, once they are known to be valid. Only mergesync serves one.
+//! The threads that validate blocks do the part of the work that does not depend on the blocks below. The
+//! blocks then reach the [`IndexWriter`] in ascending height, once they are known to be valid. Only mergesync
+//! supports an index.
 
-use crate::engines::mergesync::{NumberedCoin, SeenBlock};
+use crate::engines::mergesync::{IndexedCoin, SeenBlock};
 use crate::error::SyncError;
 use crate::request::Request;
 use crate::source::ChainSource;
 use apus_chain::{Height, KnownBlock};
 use std::any::Any;
 
-/// See the module. Dropped and opened anew where the run goes on along another chain.
+/// An index that follows the blocks of a chain. Dropped and reopened when the sync switches to another chain.
 pub trait ChainIndex: Sync {
-    /// What making it is called, as in "making proofs".
+    /// Gerund phrase for progress messages, such as "making proofs".
     fn making(&self) -> &'static str;
 
-    /// Opens it for the blocks of a chain up to `end`, at the block where an earlier start left it. `begun` is whether a run
-    /// has begun in the work folder.
+    /// Opens the index for the blocks of a chain up to `end`, at the block where an earlier start left it.
+    /// `begun` says whether the work folder already has a sync in progress.
     fn open<'i>(
         &'i self,
         request: &Request<'_>,
@@ -26,14 +27,15 @@ pub trait ChainIndex: Sync {
         begun: bool,
     ) -> Result<Box<dyn IndexWriter + 'i>, SyncError>;
 
-    /// What a block does that was judged with these coins, one for each input but the coinbase's; none where they are not
-    /// such. Called on any thread.
-    fn of_block(&self, block: &SeenBlock<'_>, coins: &[NumberedCoin<'_>]) -> Option<BlockEntry>;
+    /// Computes the entry of a block validated with these coins, one for each input except the coinbase's;
+    /// `None` if the coins do not fit the block. Called on any thread.
+    fn of_block(&self, block: &SeenBlock<'_>, coins: &[IndexedCoin<'_>]) -> Option<BlockEntry>;
 
-    /// About how much disk it takes in the work folder, in percent of the blocks' bytes.
+    /// Approximate disk space that the index takes in the work folder, in percent of the blocks' bytes.
     fn disk_percent(&self) -> u64;
 
-    /// Says how much disk it takes elsewhere for the blocks up to `end`, before hours of work.
+    /// Reports the disk space that the index needs outside the work folder for the blocks up to `end`. Called
+    /// before hours of work.
     fn tell_disk(
         &self,
         request: &Request<'_>,
@@ -42,28 +44,28 @@ pub trait ChainIndex: Sync {
     ) -> Result<(), SyncError>;
 }
 
-/// What an index wants to know of a block.
+/// An index's entry for one block.
 pub struct BlockEntry {
-    /// The index's own.
+    /// The index's own value.
     pub value: Box<dyn Any + Send>,
-    /// Memory that it takes, in bytes.
+    /// Memory that the value takes, in bytes.
     pub memory_bytes: u64,
 }
 
-/// An index that is being written.
+/// An index being written.
 pub trait IndexWriter {
-    /// The last block that it has.
+    /// Returns the height of the last block in the index.
     fn best_block(&self) -> Height;
 
-    /// Takes the next block. One that it has already does nothing.
+    /// Appends the next block's entry. Ignores a block that the index already has.
     fn append(&mut self, block: KnownBlock, entry: BlockEntry) -> Result<(), SyncError>;
 
-    /// Whether it can be made durable as it is.
+    /// Whether the index can be made durable in its current state.
     fn can_commit(&self) -> bool;
 
-    /// Makes it durable up to the last block.
+    /// Makes the index durable up to its last block.
     fn commit(&mut self) -> Result<(), SyncError>;
 
-    /// Ends it at the last block, and makes it durable.
+    /// Ends the index at its last block and makes it durable.
     fn finish(&mut self) -> Result<(), SyncError>;
 }

@@ -1,14 +1,13 @@
-//! [`ChainManager`]: raw blocks in any order in, the most-work valid chain out.
+//! [`ChainManager`]: takes raw blocks in any order, and maintains the valid chain with the most work.
 //!
-//! What Core's `ChainstateManager` does (`validation.cpp`): it keeps the tree of headers and
-//! blocks, chooses among the chains that are whole and did not fail the one of most work (of equal
-//! work the one that was whole first), and connects and disconnects blocks until that one is the
-//! active chain. Between two calls the active chain always is the best one. Rules about coins are
-//! not its own: [`TipCoins`] judges them.
+//! It does the work of Core's `ChainstateManager` (`validation.cpp`): it keeps the tree of headers and blocks,
+//! picks the complete, valid chain with the most work (on a tie, the chain that was complete first), and
+//! connects and disconnects blocks until that chain is active. Between two calls the active chain is always the
+//! best one. It knows no rules about coins: [`TipCoins`] validates them.
 //!
-//! What differs from Core: a block that comes before its parent waits for it ([`ORPHANS_MAX`]), once,
-//! and a block is told apart from the chain that it would have completed only where that chain's
-//! verdict came from another block ([`SubmitOutcome::Rejected`]).
+//! Differences from Core: a block that arrives before its parent waits for it ([`ORPHANS_MAX`]), and waits only
+//! once; and if a block completes a chain, the verdict on that chain counts as the block's own, unless another
+//! block caused it ([`SubmitOutcome::Rejected`]).
 
 mod accept;
 mod log;
@@ -17,7 +16,7 @@ mod replay;
 mod tree;
 
 pub use orphans::{ORPHANS_BYTES_MAX, ORPHANS_MAX};
-pub use replay::{LogSync, Resumed};
+pub use replay::{LogState, LogSync};
 
 use crate::engines::in_order::{Chainstate, ChainstateError};
 use crate::error::ErrorKind;
@@ -34,43 +33,43 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tree::BlockTree;
 
-/// What became of a block.
+/// How a submitted block was classified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubmitOutcome {
-    /// It is valid and part of the active chain.
+    /// The block is valid and part of the active chain.
     Accepted,
-    /// It is invalid, or the chain is that it would have completed; or these bytes are a damaged
-    /// copy, and another may still be good.
+    /// The block, or the chain that it would have completed, is invalid; or these bytes are a damaged copy, and
+    /// another copy may still be valid.
     Rejected {
         /// Core's reject reason.
         reason: String,
     },
-    /// It was here before, and nothing is known against it.
+    /// The block was submitted before, and is not known to be invalid.
     Duplicate,
-    /// It is kept, but its chain has no more work than the active one, or a block before it is
-    /// missing: whether it is valid is not known.
+    /// The block is kept, but whether it is valid is unknown: its chain has no more work than the active one,
+    /// or an ancestor is missing.
     Inconclusive,
-    /// Its parent is not known. It is kept until the parent comes.
+    /// The block's parent is unknown. The manager keeps the block until the parent arrives.
     Orphan,
 }
 
-/// The answer to a block.
+/// The answer to a submitted block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
-    /// Its hash; none for bytes too short to have a header.
+    /// Its hash; `None` if the bytes are too short for a header.
     pub hash: Option<BlockHash>,
-    /// What became of it.
+    /// The result.
     pub outcome: SubmitOutcome,
 }
 
-/// A block that was found invalid while chains were tried.
+/// A block that proved invalid while the manager tried to activate a chain.
 #[derive(Debug, Clone)]
 struct ActivationFailure {
     id: HeaderId,
     reason: String,
 }
 
-/// Keeps blocks and the active chain.
+/// Keeps all known blocks, and connects the best chain of them.
 pub struct ChainManager {
     tree: BlockTree,
     blocks: BlockFolder,
@@ -79,14 +78,14 @@ pub struct ChainManager {
     checker: BlockChecker,
     verifier: Option<Box<dyn ScriptVerifier>>,
     mock_time: Option<i64>,
-    /// What was found invalid during the present call, the first found first.
+    /// Blocks that proved invalid during the current call, in the order found.
     failures: Vec<ActivationFailure>,
 }
 
 impl ChainManager {
-    /// A manager that keeps everything in memory. `coins` must be at the genesis block.
+    /// Makes a manager that keeps everything in memory. `coins` must be at the genesis block.
     ///
-    /// `verifier` runs the scripts of signet's block solutions, and is needed on signet alone.
+    /// `verifier` runs the scripts of signet's block solutions; only signet needs it.
     pub fn in_memory(
         params: &Params,
         coins: Box<dyn TipCoins>,
@@ -113,18 +112,18 @@ impl ChainManager {
         }
     }
 
-    /// The tip of the active chain.
+    /// Returns the tip of the active chain.
     pub fn tip(&self) -> KnownBlock {
         self.tree.tip_block()
     }
 
-    /// How many blocks wait for their parents.
+    /// Returns the number of blocks that wait for their parents.
     pub fn orphans_count(&self) -> usize {
         self.orphans.len()
     }
 
-    /// Sets the time against which headers may be too new, in seconds since 1970; zero is the
-    /// machine's clock again (Core's `setmocktime`).
+    /// Sets the time against which headers may be too new, in seconds since 1970; zero restores the machine's
+    /// clock (Core's `setmocktime`).
     pub fn set_mock_time(&mut self, seconds: i64) {
         self.mock_time = (seconds != 0).then_some(seconds);
     }
@@ -136,7 +135,7 @@ impl ChainManager {
         })
     }
 
-    /// Makes everything durable that can be. Nothing may be asked of a manager that failed.
+    /// Makes all blocks, verdicts and coins durable. After an error, the manager must not be used.
     pub fn close(mut self) -> Result<(), ChainManagerError> {
         self.blocks.close()?;
         let hash = self.tip().hash;
@@ -146,86 +145,86 @@ impl ChainManager {
 
 // [`TipCoins`]: the coins at the tip, which the chain manager moves from block to block.
 //
-// The seam to the engine that knows every rule about coins. The manager decides which block comes
-// next, and this says whether it is valid there.
+// This is the interface to the engine, which knows every rule about coins. The manager decides which block comes
+// next, and the engine says whether it is valid there.
 
-/// Why coins did not move.
+/// Why the coins could not move to another block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TipCoinsError {
-    /// The block breaks a rule. The coins are as before.
+    /// The block breaks a rule. The coins are unchanged.
     #[error("invalid: {reason}")]
     Invalid {
         /// Core's reject reason.
         reason: String,
     },
-    /// Nothing is known about the block: the coins cannot be read, say. The work cannot go on.
+    /// The block could not be validated, for example because coins cannot be read. The manager cannot continue.
     #[error("{0}")]
     Failed(String),
 }
 
-/// The set of coins at one block.
+/// The UTXO set at one block.
 pub trait TipCoins: Send {
-    /// The block that the coins are at, at first the genesis block.
+    /// Returns the block that the coins are at; initially the genesis block.
     fn tip(&self) -> KnownBlock;
 
-    /// Judges a block that follows the tip, and makes it the tip if it is valid. `below` is the
-    /// chain up to the tip.
+    /// Validates a block that follows the tip, and makes it the tip if it is valid. `below` is the chain up to
+    /// the tip.
     fn connect(&mut self, block: CheckedBlock, below: &dyn Ancestry) -> Result<(), TipCoinsError>;
 
-    /// Goes back to the block before the tip, which is `block`.
+    /// Disconnects `block`, which must be the tip.
     fn disconnect(&mut self, block: &CheckedBlock) -> Result<(), TipCoinsError>;
 
-    /// Makes the coins as durable as they can be.
+    /// Writes the coins to their store, if it is a durable one.
     fn flush(&mut self) -> Result<(), TipCoinsError>;
 }
 
-// Why a chain manager cannot go on; an invalid block is no reason.
+// Errors that stop a chain manager. An invalid block is not such an error.
 
-/// Why a [`ChainManager`] cannot go on.
+/// Why a [`ChainManager`] cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainManagerError {
-    /// The log could not be read or written.
+    /// Reading or writing the log failed.
     #[error("{file}: {error}")]
     Storage {
         /// The file.
         file: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// The log is not as it was written.
-    #[error("{file} is damaged ({what}): remove the folder to start anew")]
+    /// The log differs from what was written.
+    #[error("{file} is damaged ({what}): remove the folder to start over")]
     Damaged {
         /// The file.
         file: String,
-        /// What was found.
+        /// The fault.
         what: String,
     },
-    /// The log was written by a later version of this program.
+    /// A later version of this program wrote the log.
     #[error(
-        "{file} has format {found}, and this program knows up to {known}: use the version that \
-         wrote it, or remove the folder to start anew"
+        "{file} has format {found}, but this version of Apus knows only formats up to {known}. Use the version \
+         that wrote the file, or remove the folder to start over"
     )]
     Newer {
         /// The file.
         file: String,
         /// Its format.
         found: u32,
-        /// The latest format known here.
+        /// The latest format that this version knows.
         known: u32,
     },
-    /// The log is of another chain, or of other activation heights.
+    /// The log belongs to another chain, or to other activation heights.
     #[error(
-        "{file} holds blocks of another chain, or under other activation heights: give the \
-         options that it was begun with, or name another folder"
+        "{file} holds blocks of another chain, or of other activation heights: use the options of the first start, \
+         or another folder"
     )]
     OtherChain {
         /// The file.
         file: String,
     },
-    /// The coins are at a block that the log does not hold.
+    /// The coins are at a block that is not in the log.
     #[error(
-        "the coins are at block {hash} (height {height}), which is not among the blocks: the \
-         folder is damaged; remove it to start anew"
+        "the coins are at block {hash} (height {height}), which is not in the log. The folder is damaged: remove \
+         it to start over"
     )]
     UnknownTip {
         /// The block's hash.
@@ -233,28 +232,28 @@ pub enum ChainManagerError {
         /// Its height.
         height: Height,
     },
-    /// A block of ours no longer is what was checked.
+    /// A stored block differs from what was checked.
     #[error(
-        "block {hash} cannot be read back ({what}): the folder is damaged; remove it to start anew"
+        "block {hash} cannot be read back ({what}). The folder is damaged: remove it to start over"
     )]
     BlockDamaged {
         /// The block.
         hash: BlockHash,
-        /// What was found.
+        /// The fault.
         what: String,
     },
     /// The coins could not be moved.
     #[error("block {hash}: {error}")]
     Coins {
-        /// The block that was to be connected or disconnected.
+        /// The block to connect or disconnect.
         hash: BlockHash,
-        /// What went wrong.
+        /// The error.
         error: TipCoinsError,
     },
 }
 
 impl ChainManagerError {
-    /// What it means.
+    /// Returns what it means for the user.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Newer { .. } | Self::OtherChain { .. } => ErrorKind::Usage,
@@ -267,20 +266,19 @@ impl ChainManagerError {
     }
 }
 
-/// Coins under every rule.
+/// Coins that check each block against every rule.
 pub struct ValidatedCoins {
     state: Chainstate,
     check_scripts: bool,
 }
 
 impl ValidatedCoins {
-    /// Takes a chain state. Without scripts what is left says nothing about who may spend what:
-    /// that is for tests alone.
+    /// Wraps a chainstate. Without scripts, anyone can spend any coin: skip them only in tests.
     pub fn new(state: Chainstate, check_scripts: bool) -> Self {
         Self { state, check_scripts }
     }
 
-    /// Begins to make coins durable when memory asks for it.
+    /// Starts a flush if the coins cache is too large.
     fn make_room(&mut self) -> Result<(), TipCoinsError> {
         if self.state.flush_due() {
             self.state.begin_flush().map_err(failed)?;
@@ -320,7 +318,7 @@ impl TipCoins for ValidatedCoins {
 }
 
 impl LogSync {
-    /// A store that writes nothing before the log is durable.
+    /// Wraps a store so that it writes nothing before the log is durable.
     pub fn before(self, store: Arc<dyn CoinsStore>) -> Arc<dyn CoinsStore> {
         Arc::new(AfterLog { log: self, store })
     }

@@ -1,10 +1,10 @@
-//! [`SetCommitment`]: the seam for an output that is no list of coins: it is made of a hash of each, in the order in which
-//! the chain made them.
+//! [`SetCommitment`]: the interface for an output that is not a list of coins but is computed from a hash of
+//! each coin, in the order in which the chain created them.
 //!
-//! Every output that can be spent, and that its own block does not spend, has a *number*, counted in its block, and so a
-//! *place* among all of the chain. Engines tell where the coins are that survive, and keep the hashes that the commitment
-//! has of them. The outputs of the two coinbases that history overwrote (BIP-30) survive here: no spend took them.
-//! What is made of it all they do not know.
+//! Every spendable output that its own block does not spend has a *number*, counted within its block, and so a
+//! *place* among all such outputs of the chain. Engines report the places of the surviving coins and keep the
+//! commitment's hashes of them; they do not know what the commitment computes from them. The outputs of the two
+//! coinbases that history overwrote (BIP-30) survive here, because no spend took them.
 
 mod sorted;
 mod stored;
@@ -20,13 +20,13 @@ use core::ops::Range;
 /// The hash of a coin.
 pub type CoinHash = [u8; 32];
 
-/// Makes a hasher, for each thread and segment one.
+/// Creates a hasher; each thread uses one for each segment.
 pub type NewHasher = fn() -> Box<dyn CoinHasher>;
 
-/// Hashes coins, which come one after the other from where they do not stay.
+/// A hasher of coins that arrive one by one. It can copy a coin only during the call that passes it in.
 pub trait CoinHasher: Send {
-    /// Takes a coin, with the block that made it. Once there are enough, the hashes of all that came are appended to
-    /// `out`, in the order in which they came.
+    /// Takes a coin, with the block that created it. Once enough coins have arrived, appends the hashes of all
+    /// of them to `out`, in order of arrival.
     fn push(
         &mut self,
         block: &BlockHash,
@@ -35,57 +35,60 @@ pub trait CoinHasher: Send {
         out: &mut Vec<CoinHash>,
     );
 
-    /// Appends the hashes of those that came and were not hashed yet.
+    /// Appends the hashes of the coins that are still waiting to be hashed.
     fn flush(&mut self, out: &mut Vec<CoinHash>);
 }
 
-/// See the module.
+/// An output computed from the hashes of all surviving coins.
 pub trait SetCommitment: Sync {
-    /// What hashes coins.
+    /// Returns the factory of its hashers.
     fn hasher(&self) -> NewHasher;
 
-    /// Whether this run is to make it. One that is not goes on all the same with what an earlier start began.
+    /// Whether this sync must make the commitment. If not, the sync still continues what an earlier start
+    /// began.
     fn is_wanted(&self) -> bool;
 
-    /// Makes it of the hashes of all coins that survive. It is not to be seen yet: the set is not proven.
+    /// Makes the commitment from the hashes of all surviving coins, without publishing it: the set is not
+    /// proven yet.
     fn make(&self, env: &RunEnv<'_>, hashes: &dyn HashParts) -> Result<(), SyncError>;
 
-    /// Takes it, in bytes, as other machines made it, which know what it is.
+    /// Takes the encoded commitment that other machines made; those machines know its format.
     fn take_made(&self, bytes: &[u8]) -> Result<(), SyncError>;
 
-    /// Shows what was made: the set is proven.
+    /// Publishes the commitment, once the set is proven.
     fn publish(&self) -> Result<(), SyncError>;
 }
 
-/// The hashes of all coins that survive, in parts of which each has all those of a range of places.
+/// The hashes of all surviving coins, divided into parts; each part has all hashes within a range of places.
 pub trait HashParts: Sync {
-    /// How many parts there are.
+    /// Number of parts.
     fn count(&self) -> usize;
 
-    /// Bytes of all of them.
+    /// Total bytes of all parts.
     fn bytes(&self) -> u64;
 
-    /// The places of a part. Parts follow one another, from place 0 on.
+    /// The places of a part. The parts are contiguous, from place 0 on.
     fn places(&self, part: usize) -> Range<u64>;
 
-    /// Gives each hash of a part by ascending place, all within its [places](Self::places). How many bytes it was.
+    /// Passes each hash of a part to `each` by ascending place, all within its [places](Self::places).
+    /// Returns the number of bytes read.
     fn part(&self, part: usize, each: &mut EachHash<'_>) -> Result<u64, SyncError>;
 }
 
-/// Takes hashes one by one.
+/// A callback that receives the hashes one by one.
 pub type EachHash<'e> = dyn FnMut(PlacedHash) -> Result<(), SyncError> + 'e;
 
-/// Gives on hashes by ascending place, within a range of places.
-struct Ascending<'e, 'f> {
-    /// Where the next one may be.
+/// Passes on hashes by ascending place, within a range of places.
+struct AscendingHashes<'e, 'f> {
+    /// Lowest place that the next hash may have.
     free: u64,
     end: u64,
     each: &'e mut EachHash<'f>,
 }
 
-impl Ascending<'_, '_> {
-    /// `false` where it does not come behind those before it, or not within the range, so that what it was read from
-    /// cannot be right.
+impl AscendingHashes<'_, '_> {
+    /// Takes the next hash. Returns `false` if its place does not ascend or is out of range, which means that
+    /// its file is damaged.
     fn take(&mut self, hash: PlacedHash) -> Result<bool, SyncError> {
         if hash.place < self.free || hash.place >= self.end {
             return Ok(false);
@@ -95,17 +98,17 @@ impl Ascending<'_, '_> {
     }
 }
 
-/// The hash of a coin that survives.
+/// The hash of a surviving coin, with its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlacedHash {
-    /// Which one it is of the outputs that are counted, from 0 on.
+    /// Position among all numbered outputs, from 0 on.
     pub place: u64,
     /// The hash.
     pub hash: CoinHash,
 }
 
-/// Appends hashes in ascending order: for each a CompactSize, how many places lie between it and the one before, and its
-/// 32 bytes.
+/// Appends hashes by ascending place. Each is a CompactSize (the number of places between it and the previous
+/// one) and its 32 bytes.
 pub fn write_placed(hashes: impl IntoIterator<Item = PlacedHash>, out: &mut Vec<u8>) {
     let mut free = 0;
     for PlacedHash { place, hash } in hashes {
@@ -115,7 +118,7 @@ pub fn write_placed(hashes: impl IntoIterator<Item = PlacedHash>, out: &mut Vec<
     }
 }
 
-/// What [`write_placed`] wrote, one by one; a `None` ends it where the bytes are no such thing.
+/// Reads what [`write_placed`] wrote, hash by hash; the iterator ends with a `None` if the bytes are invalid.
 pub fn read_placed(bytes: &[u8]) -> impl Iterator<Item = Option<PlacedHash>> {
     let (mut reader, mut free) = (Reader::new(bytes), Some(0u64));
     std::iter::from_fn(move || {
@@ -131,46 +134,46 @@ pub fn read_placed(bytes: &[u8]) -> impl Iterator<Item = Option<PlacedHash>> {
     })
 }
 
-// [`BlockPlaces`]: where the numbered outputs of each block are among all.
+// [`BlockPlaces`]: the places of each block's numbered outputs.
 
-/// How many numbered outputs there are before each block from height 1 on: 8 bytes for each.
+/// The number of numbered outputs before each block, from height 1 on: 8 bytes a block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockPlaces {
     before: Vec<u64>,
-    /// Those of all blocks, if it is known of the last one how many it has.
+    /// Number of outputs in all blocks, if the last block's count is known.
     end: Option<u64>,
 }
 
 impl BlockPlaces {
-    /// Those of blocks with so many before each; none where the numbers do not ascend from 0.
+    /// Builds it from the number of outputs before each block; `None` if the numbers do not ascend from 0.
     pub fn from_counts(before: Vec<u64>) -> Option<Self> {
         let is_first = before.first().is_none_or(|first| *first == 0);
         (is_first && before.is_sorted()).then_some(Self { before, end: None })
     }
 
-    /// How many blocks there are.
+    /// Number of blocks.
     pub fn blocks(&self) -> Height {
         self.before.len() as Height
     }
 
-    /// Says how many outputs there are in all.
+    /// Sets the number of outputs in all blocks.
     pub fn set_end(&mut self, outputs: u64) {
         self.end = Some(outputs);
     }
 
-    /// Adds a block with so many.
+    /// Adds a block with this number of outputs.
     pub fn push(&mut self, outputs: u64) {
         let first = self.end.unwrap_or_default();
         self.before.push(first);
         self.end = Some(first + outputs);
     }
 
-    /// How many there are before each of the blocks above a height.
+    /// The number of outputs before each of the blocks above a height.
     pub fn above(&self, height: Height) -> &[u64] {
         self.before.get(height as usize..).unwrap_or_default()
     }
 
-    /// The place of a block's output of this number; none where the block has no such output, or is not there.
+    /// The place of the block's output with this number; `None` if there is no such block or output.
     pub fn of(&self, height: Height, number: u32) -> Option<u64> {
         let at = height.checked_sub(1)? as usize;
         let first = *self.before.get(at)?;
@@ -186,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hashes_come_back(
+        fn hashes_round_trip(
             gaps in prop::collection::vec((0u64..1 << 40, any::<[u8; 32]>()), 0..20),
             cut: prop::sample::Index,
         ) {
@@ -214,14 +217,14 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn reading_any_bytes_terminates(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(read_placed(&bytes).count() <= bytes.len());
         }
     }
 
-    /// Places are no more than there are numbers.
+    /// A place that would overflow 64 bits is invalid.
     #[test]
-    fn places_do_not_run_over() {
+    fn overflowing_places_are_refused() {
         let mut out = Vec::new();
         for _ in 0..3 {
             write_compact_size(&mut out, u64::MAX - 1);

@@ -1,7 +1,7 @@
-//! The engines: everything of one is in one folder, and beside them is what they share.
+//! The engines, each in a folder, and the modules that they share.
 //!
-//! SwiftSync and mergesync work by segments ([`pass`]); the engine in order takes one block after the other. Another one may
-//! come from outside, as a [`ChainEngine`](crate::ChainEngine).
+//! SwiftSync and mergesync process segments in any order ([`pass`]); the in-order engine connects blocks one by
+//! one. Another crate can supply its own engine as a [`ChainEngine`](crate::ChainEngine).
 
 #[doc(hidden)]
 pub mod bip30;

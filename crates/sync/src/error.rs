@@ -1,11 +1,11 @@
-//! [`SyncError`]: everything that can end a run, in the kinds that exit codes tell apart.
+//! [`SyncError`]: everything that can end a sync, in the kinds that exit codes distinguish.
 
 mod invalid;
 mod io_error;
 mod source;
 mod usage;
 
-pub use invalid::{ChainGap, GapStretch, InvalidBlock, InvalidError};
+pub use invalid::{ChainGap, GapRange, InvalidBlock, InvalidError};
 pub use io_error::IoError;
 pub use source::ClockError;
 pub use source::SourceError;
@@ -22,109 +22,109 @@ use apus_p2p::network::NetworkError;
 use apus_storage::Storage;
 use std::io;
 
-/// What an error means for the user that started the run.
+/// What an error means for the user who started the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The question was wrong: options that do not fit together, a file for another chain.
+    /// The request is wrong: options that contradict each other, or a file for another chain.
     Usage,
     /// A block breaks a rule.
     Invalid,
-    /// What was given is damaged, lacks something or does not fit together, and no block has been shown to break a
-    /// rule: hints, a snapshot, proofs, undo data, files of blocks.
+    /// An input (hints, snapshot, proofs, undo data or block files) is damaged, incomplete or does not match
+    /// the others, and no block has been shown to break a rule.
     Wrong,
     /// Reading or writing failed.
     Io,
-    /// The run was stopped; its progress is kept.
+    /// The user stopped the sync; its progress is kept.
     Interrupted,
 }
 
-/// Why a run ended without a result.
+/// Why a sync ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The question was wrong.
+    /// The request is invalid.
     #[error(transparent)]
     Usage(#[from] UsageError),
-    /// The data was wrong.
+    /// The data is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidError),
-    /// Reading or writing failed, or the program did.
+    /// Reading or writing failed, or the program itself did.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// The blocks or their headers.
+    /// A source of blocks or headers failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The network.
+    /// The network failed.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// The blocks that are stored.
+    /// The stored blocks are damaged or cannot be read.
     #[error(transparent)]
     Blocks(#[from] apus_datadir::BlockStoreError),
-    /// The hints as a file.
+    /// The hints file is invalid or cannot be read.
     #[error("{file}: {error}")]
     Hints {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// What is invalid.
         error: HintsError,
     },
-    /// A snapshot given as hints.
+    /// A snapshot given as hints is invalid or cannot be read.
     #[error("{file}: {error}")]
     Snapshot {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// What is invalid.
         error: SnapshotError,
     },
-    /// A block of the chain breaks a rule, or cannot be had, and the run cannot go on without it.
+    /// A block of the chain is invalid or unavailable, and the sync cannot continue without it.
     #[error("{error}. {why}")]
     NoWayOn {
-        /// What is wrong with the block.
+        /// The error of the block.
         error: Box<SyncError>,
-        /// Why there is no other way.
-        why: NoWayOn,
+        /// Why no other chain can take its place.
+        why: BlockUnavailable,
     },
-    /// Connecting blocks.
+    /// Connecting blocks failed.
     #[error("{error}")]
     Chainstate {
         /// What went wrong.
         error: Box<ChainstateError>,
     },
-    /// The coins of a run that connects blocks.
+    /// The coins store of a sync that connects blocks failed.
     #[error(transparent)]
     Coins(#[from] StoreError),
-    /// Scripts are to be run.
+    /// Running scripts failed.
     #[error(transparent)]
     Scripts(#[from] ScriptPoolError),
-    /// An engine, or what is built on this crate.
+    /// An error of an engine, or of a crate built on this one.
     #[error("{0}")]
     Run(Box<dyn RunError>),
-    /// A folder that is to be moved could not be locked first.
+    /// A folder that must be moved could not be locked first.
     #[error(transparent)]
     Lock(#[from] apus_datadir::LockError),
-    /// The run was stopped.
-    #[error("interrupted; progress is kept, and the same command goes on from here")]
+    /// The user stopped the sync.
+    #[error("interrupted: progress is kept. Rerun the same command to resume")]
     Interrupted,
 }
 
-/// An error of an engine, or of what is built on this crate: it says itself what it means.
+/// An error of an engine, or of a crate built on this one, which classifies itself.
 pub trait RunError: std::error::Error + Send + Sync + 'static {
-    /// What it means for the user.
+    /// Returns what the error means for the user.
     fn kind(&self) -> ErrorKind;
 
-    /// What went wrong, in a word for programs.
+    /// Returns its class, as one word for programs.
     fn class(&self) -> &'static str;
 
-    /// The block that breaks a rule, if that is what is wrong.
+    /// Returns the block that breaks a rule, if that is the error.
     fn invalid_block(&self) -> Option<InvalidBlock> {
         None
     }
 
-    /// Whether hints and blocks do not fit each other.
+    /// Returns whether hints and blocks do not match.
     fn is_about_hints(&self) -> bool {
         false
     }
 
-    /// Whether no later start may go on from what was computed so far.
+    /// Returns whether the progress so far must not be resumed from.
     fn spoils_progress(&self) -> bool {
         false
     }
@@ -136,86 +136,87 @@ impl<E: RunError> From<E> for SyncError {
     }
 }
 
-/// Why a run cannot go on without a block.
+/// Why a sync cannot continue without a block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoWayOn {
-    /// The block is one of those that hints are about.
+pub enum BlockUnavailable {
+    /// The block is below the height where the hints stop.
     #[error(
-        "The hints reach over it, up to block {stop}, so the blocks given are no valid chain for these \
-         hints: use hints that stop below it, or none. Without hints the run puts the block aside and \
-         goes on along the best chain that is left"
+        "The hints cover this block (they reach block {stop}), so the given blocks are not a valid chain for these \
+         hints: use hints that stop below this block, or leave out --hints. A sync without hints marks the block \
+         as failed and continues on the best remaining chain"
     )]
     UnderHints {
-        /// Where the hints stop.
+        /// The height at which the hints stop.
         stop: Height,
     },
-    /// An engine from outside cannot, and says why.
+    /// An engine of another crate cannot continue, and gives the reason.
     #[error("{0}")]
     Engine(String),
-    /// The best chain that is left does not have the block where the hints stop.
+    /// The best remaining chain does not contain the block at which the hints stop.
     #[error(
-        "The best chain without it parts from this one below block {stop}, where the hints stop, so \
-         they are of no use for it: use hints of that chain, or none"
+        "The best remaining chain forks off below block {stop}, where the hints stop, so these hints do not apply \
+         to it: use hints for that chain, or leave out --hints"
     )]
     BelowHints {
-        /// Where the hints stop.
+        /// The height at which the hints stop.
         stop: Height,
     },
-    /// The best chain that is left does not have the block up to which blocks were joined. The run begins anew.
+    /// The best remaining chain does not contain the last block whose coins were joined, so the sync starts
+    /// over.
     #[error(
-        "The best chain without it parts from this one below block {at}, up to which blocks were joined: the run begins anew \
-         on that one"
+        "The best remaining chain forks off below block {at}, up to which blocks were already joined: the \
+         sync starts over on that chain"
     )]
     BelowJoined {
-        /// The block whose coins were gone on from.
+        /// The height up to which blocks were joined.
         at: Height,
     },
-    /// A node's own index has the block as valid.
+    /// The node's own index lists the block as valid.
     #[error(
-        "The node's own block index has it as valid, so either the node's files are damaged or this \
-         program or machine is at fault. Nothing was changed: `bitcoind -reindex` makes the node \
-         judge its blocks anew"
+        "The node's own block index has this block as valid, so the node's files are damaged, or Apus or this \
+         machine is at fault. Nothing was changed. Run `bitcoind -reindex` to make the node validate its blocks \
+         again"
     )]
     Connected,
-    /// There is no other block.
-    #[error("Nothing but the genesis block is left without it: give a folder with other blocks")]
+    /// No other block remains.
+    #[error("Without this block only the genesis block is left: give a folder with other blocks")]
     Nothing,
-    /// Too many blocks were put aside.
+    /// Too many blocks are invalid.
     #[error(
-        "{count} blocks proved invalid before it, and no more are put aside: this is no folder that a \
-         node made; give one with other blocks"
+        "{count} blocks before this block are invalid already, which is the limit. No node produces such a folder: \
+         give a folder with other blocks"
     )]
     TooMany {
-        /// How many.
+        /// Number of invalid blocks.
         count: usize,
     },
-    /// Peers have no other chain.
+    /// No peer has another chain.
     #[error(
-        "Peers have no other chain of about as much work: see that they are of this network, or start \
-         again once the chain with the most work is another one"
+        "No peer has another chain of about as much work: check that the peers are on this network, or rerun the \
+         command once another chain has the most work"
     )]
     Peers,
 }
 
 impl SyncError {
-    /// The error of this type that ended the run, if one did.
+    /// Returns the error that ended the sync, if it is of this type.
     pub fn downcast<E: RunError>(&self) -> Option<&E> {
         let Self::Run(error) = self else { return None };
         let error: &(dyn std::error::Error + 'static) = &**error;
         error.downcast_ref()
     }
 
-    /// The same, with the reason why the run cannot go on without the block.
-    pub fn without_way(self, why: NoWayOn) -> Self {
+    /// Adds the reason why the sync cannot continue without the block.
+    pub fn without_way(self, why: BlockUnavailable) -> Self {
         Self::NoWayOn { error: Box::new(self), why }
     }
 
-    /// Whether the best chain that is left parts from what was joined below its end.
+    /// Returns whether the best remaining chain forks off below the last joined block.
     pub fn is_below_joined(&self) -> bool {
-        matches!(self, Self::NoWayOn { why: NoWayOn::BelowJoined { .. }, .. })
+        matches!(self, Self::NoWayOn { why: BlockUnavailable::BelowJoined { .. }, .. })
     }
 
-    /// Whether it is that hints and blocks do not fit each other.
+    /// Returns whether the error is that hints and blocks do not match.
     pub fn is_about_hints(&self) -> bool {
         match self {
             Self::Run(error) => error.is_about_hints(),
@@ -223,7 +224,8 @@ impl SyncError {
         }
     }
 
-    /// Whether what was computed so far rests on what proved wrong, so that no later start may go on from it.
+    /// Returns whether the progress so far rests on data that proved wrong, so that no later start may resume
+    /// from it.
     pub fn spoils_progress(&self) -> bool {
         match self {
             Self::Invalid(error) => error.spoils_progress(),
@@ -232,7 +234,7 @@ impl SyncError {
         }
     }
 
-    /// The block that breaks a rule, if that is what is wrong.
+    /// Returns the block that breaks a rule, if that is the error.
     pub fn block(&self) -> Option<KnownBlock> {
         match self {
             Self::NoWayOn { error, .. } => error.block(),
@@ -240,7 +242,7 @@ impl SyncError {
         }
     }
 
-    /// What kind of thing went wrong, in a word for programs.
+    /// Returns the class of the error, as one word for programs.
     pub fn class(&self) -> &'static str {
         match self {
             Self::NoWayOn { error, .. } => error.class(),
@@ -263,7 +265,7 @@ impl SyncError {
         }
     }
 
-    /// What it means.
+    /// Returns what the error means for the user.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Usage(_) => ErrorKind::Usage,
@@ -292,7 +294,7 @@ impl SyncError {
     }
 }
 
-/// Errors of the crates below that are about a seam of theirs go straight to the kind that they are of.
+/// Converts an error of a lower crate to a [`SyncError`], through the variant's own error type.
 macro_rules! from_through {
     ($($error:ty => $through:ty),* $(,)?) => {$(
         impl From<$error> for SyncError {
@@ -327,9 +329,9 @@ fn store_kind(error: &StoreError) -> ErrorKind {
     }
 }
 
-/// Puts a file's name to an error of the system.
+/// Adds a file's name to an I/O error.
 pub trait StorageResult<T> {
-    /// Names the file `name` of `storage`.
+    /// Adds the name of file `name` of `storage`.
     fn at(self, storage: &dyn Storage, name: &str) -> Result<T, SyncError>;
 }
 

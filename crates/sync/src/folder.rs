@@ -1,18 +1,17 @@
-//! [`FolderDraft`]: a folder that has its name only once it is whole.
+//! [`FolderDraft`]: a folder that gets its name only once it is complete.
 //!
-//! It is made beside its place, as `NAME.incomplete`, with a file in it that says so, and renamed at
-//! the end. A folder that was there before is not touched until then, and then only moved aside,
-//! and only by order. The file that marks it goes last of all, once the run has nothing more to do: a
-//! folder that has its name and the mark is one that a killed run would have finished, and the next
-//! start takes it back, unless it has been used meanwhile. What is in the folder is its
-//! writer's business.
+//! It is written next to its final place, as `NAME.incomplete`, with a file in it that marks it as incomplete,
+//! and renamed at the end. An existing folder is not touched until then; if the user asks for it, it is then
+//! moved aside. The mark is removed when the sync ends: a folder that has both its name and the mark belongs to
+//! a killed sync, and the next start reuses it as its draft, unless a node has used it since. The writer
+//! decides what the folder contains.
 //!
-//! A folder has one writer at a time: the file that marks it is locked from the beginning of its
-//! [`FolderDraft`] until it loses its mark, also while the folder has its name already. So of two runs
-//! with the same output the second is refused, and touches nothing, until the first is over.
+//! A folder has one writer at a time: its mark is locked from the creation of its [`FolderDraft`] until the
+//! mark is removed, even after the folder has its name. So of two syncs with the same output, the second fails,
+//! and touches nothing, until the first ends.
 //!
-//! A folder is gone on with only where it is this user's own: in a folder that others can write to, one of its name may
-//! be there before us.
+//! A draft is continued only if this user owns it: in a place where others can write, they may have created a
+//! folder of that name first.
 
 mod output;
 mod owner;
@@ -33,23 +32,23 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Says that the run that makes a folder has not ended. LevelDB and Bitcoin Core
-/// leave files alone whose names they don't know.
+/// Marks the folder of a sync that has not ended. LevelDB and Bitcoin Core ignore files whose names they do not
+/// know.
 const MARK: &str = "apus.incomplete";
 
-/// What [`MARK`] says to people.
+/// The text in the file [`MARK`], for people.
 const MARK_TEXT: &str = "This folder is being written by apus, and not complete while this file is \
                          here.\n";
 
-/// Bytes that are free where a folder is.
+/// Returns the free bytes on the disk of a folder.
 pub fn room(folder: &Path) -> Result<u64, SyncError> {
     free_bytes(folder).map_err(at(folder))
 }
 
-/// The same.
+/// Checks that the disk of a folder has enough free bytes, and returns their number.
 ///
 /// # Errors
-/// Where fewer are than are `needed`, so that it is said before hours of work.
+/// If fewer than `needed` are free: better to fail now than after hours of work.
 pub fn expect_room(folder: &Path, needed: u64) -> Result<u64, SyncError> {
     let free = room(folder)?;
     if free < needed {
@@ -59,7 +58,7 @@ pub fn expect_room(folder: &Path, needed: u64) -> Result<u64, SyncError> {
     Ok(free)
 }
 
-/// Removes a folder with all that is in it, if it is there.
+/// Removes a folder with all its content, if it exists.
 pub fn remove_folder(folder: &Path) -> Result<(), SyncError> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(at(folder)(error)),
@@ -67,7 +66,7 @@ pub fn remove_folder(folder: &Path) -> Result<(), SyncError> {
     }
 }
 
-/// A folder on its way to its name.
+/// A folder that is written under a draft name.
 #[derive(Debug)]
 pub struct FolderDraft {
     path: PathBuf,
@@ -77,7 +76,7 @@ pub struct FolderDraft {
 }
 
 impl FolderDraft {
-    /// Begins a new folder; what an earlier start drafted goes.
+    /// Removes the draft of an earlier start, and begins a new one.
     pub fn begin(output: &FolderOutput) -> Result<Self, SyncError> {
         match Self::find(output)? {
             Some(draft) => draft.clear().map(|()| draft),
@@ -85,25 +84,25 @@ impl FolderDraft {
         }
     }
 
-    /// Goes on with what an earlier start drafted, or begins.
+    /// Continues the draft of an earlier start, or begins a new folder.
     pub fn find_or_begin(output: &FolderOutput) -> Result<Self, SyncError> {
         Self::find(output)?.map_or_else(|| Self::create(output), Ok)
     }
 
-    /// What an earlier start drafted, if it did: under the draft's name, or under the folder's own
-    /// name and still marked, which is taken back. A folder of the draft's name that no run made is
-    /// left alone.
+    /// Finds the draft of an earlier start: under the draft's name, or under the folder's own name and still
+    /// marked, in which case it gets the draft's name back. A folder of the draft's name that no sync made is
+    /// not touched.
     pub fn find(output: &FolderOutput) -> Result<Option<Self>, SyncError> {
         let draft = draft_of(&output.path);
         match expect_draft(output)? {
-            Drafted::Marked => {
+            DraftState::Marked => {
                 let mark = FolderMark::take(&draft, FolderLock::try_take_given)?;
                 expect_own(&draft, &output.path)?;
                 mark.explain(&draft)?;
                 Ok(Some(Self::of(output, draft, mark)))
             }
-            Drafted::Nothing if output.path.join(MARK).is_file() => {
-                // The run that gave it its name may not be over.
+            DraftState::Nothing if output.path.join(MARK).is_file() => {
+                // The sync that published it may still be running.
                 let mark = FolderMark::take(&output.path, FolderLock::try_take_given)?;
                 if !is_unfinished(&output.path) {
                     return Ok(None);
@@ -113,7 +112,7 @@ impl FolderDraft {
                 fs::rename(&output.path, &draft).map_err(at(&output.path))?;
                 Ok(Some(Self::of(output, draft, mark)))
             }
-            Drafted::Nothing | Drafted::Empty => Ok(None),
+            DraftState::Nothing | DraftState::Empty => Ok(None),
         }
     }
 
@@ -124,7 +123,7 @@ impl FolderDraft {
     fn create(output: &FolderOutput) -> Result<Self, SyncError> {
         let draft = draft_of(&output.path);
         match create_output_dir(&draft) {
-            // An empty one.
+            // An empty folder may take the draft's name.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 expect_own(&draft, &output.path)?;
             }
@@ -135,7 +134,7 @@ impl FolderDraft {
         Ok(Self::of(output, draft, mark))
     }
 
-    /// Removes everything but the mark, which stays locked.
+    /// Removes everything except the mark, which stays locked.
     fn clear(&self) -> Result<(), SyncError> {
         for entry in fs::read_dir(&self.draft).map_err(at(&self.draft))? {
             let entry = entry.map_err(at(&self.draft))?;
@@ -149,14 +148,14 @@ impl FolderDraft {
         Ok(())
     }
 
-    /// Where it is while it is written.
+    /// The folder's current path.
     pub fn folder(&self) -> &Path {
         &self.draft
     }
 
-    /// Gives the folder to the owner of its place, and its name, and says where that which was there
-    /// went. Everything in it must be durable. It keeps its mark until [`complete`]; the
-    /// run that holds the mark keeps others out.
+    /// Gives the folder its final owner and name, and returns where the previous folder was moved. Its content
+    /// must be durable. The folder keeps its mark until [`complete`]; the holder of the mark keeps other syncs
+    /// out.
     pub fn publish(self) -> Result<(Option<PathBuf>, FolderMark), SyncError> {
         sync_folder(&self.draft)?;
         let occupied = match self.path.symlink_metadata() {
@@ -179,11 +178,12 @@ impl FolderDraft {
         };
         if let Some(owner) = Owner::of_place(&self.path).map_err(at(&self.path))? {
             let given = owner.give(&self.draft).map_err(at(&self.draft));
-            // Where nothing is replaced, one that cannot be given stays this process's own.
+            // If no folder is replaced, failing to change the owner is not an error: this process's user
+            // remains the owner.
             given.or_else(|error| if moved_to.is_some() { Err(error) } else { Ok(()) })?;
         }
-        // A node that has the old database open would go on under its name, in the new one. None can
-        // open it until it is out of the way.
+        // A node that has the old database open would continue under its name, in the new database. The locks keep
+        // nodes from opening it until it is moved aside.
         let _locks = match &moved_to {
             Some(_) => lock(&self.path)?,
             None => Vec::new(),
@@ -191,7 +191,7 @@ impl FolderDraft {
         if let Some(aside) = &moved_to {
             fs::rename(&self.path, aside).map_err(at(&self.path))?;
         }
-        // An empty folder of the name is replaced.
+        // This replaces an empty folder of the same name.
         if let Err(error) = fs::rename(&self.draft, &self.path) {
             return Err(self.not_published(moved_to.as_deref(), error));
         }
@@ -199,48 +199,48 @@ impl FolderDraft {
         Ok((moved_to, self.mark))
     }
 
-    /// Puts back what was moved aside, since nothing came in its place.
+    /// Moves the previous folder back after the new one could not take its place.
     fn not_published(&self, moved_to: Option<&Path>, error: io::Error) -> SyncError {
         let Some(aside) = moved_to else { return at(&self.path)(error) };
         match fs::rename(aside, &self.path) {
-            // The names as they were before: whether this is durable does not matter.
+            // No name has changed, so none needs to be made durable.
             Ok(()) => at(&self.path)(error),
             Err(back) => {
                 let (path, draft) = (self.path.display(), self.draft.display());
                 let aside = aside.display();
                 SyncError::io(format!(
-                    "{path}: {error}. What was there is whole in {aside}, and could not be put back: {back}. The \
-                     new folder is whole in {draft}. Rename {aside} to {path} and start again with the same \
-                     command, which takes {draft} up"
+                    "{path}: {error}. The previous folder is intact in {aside}, but could not be moved back: \
+                     {back}. The new folder is complete in {draft}. Rename {aside} to {path} and rerun the \
+                     same command, which continues with {draft}"
                 ))
             }
         }
     }
 }
 
-/// What lies at the name of a folder's draft.
+/// The state of the path of a folder's draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drafted {
-    /// Nothing.
+pub enum DraftState {
+    /// The path does not exist.
     Nothing,
-    /// A folder of a run that was killed before it could mark it.
+    /// An empty folder: a sync was killed before it could mark it.
     Empty,
-    /// A folder that an earlier start began, or that another run is writing.
+    /// A draft of an earlier start, or of a sync that is still writing it.
     Marked,
 }
 
-/// What lies there, or fails where no run of this user's left it.
-pub fn expect_draft(output: &FolderOutput) -> Result<Drafted, SyncError> {
+/// Returns the state of the draft's path, or fails if another program or user put something there.
+pub fn expect_draft(output: &FolderOutput) -> Result<DraftState, SyncError> {
     let draft = draft_of(&output.path);
     let exists = |file: &Path| {
         Err(SyncError::Usage(UsageError::OutputExists { file: file.display().to_string() }))
     };
     let drafted = match draft.symlink_metadata() {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Drafted::Nothing),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(DraftState::Nothing),
         Err(error) => return Err(at(&draft)(error)),
         Ok(there) if !there.is_dir() => return exists(&draft),
-        Ok(_) if draft.join(MARK).is_file() => Drafted::Marked,
-        Ok(_) if is_empty(&draft)? => Drafted::Empty,
+        Ok(_) if draft.join(MARK).is_file() => DraftState::Marked,
+        Ok(_) if is_empty(&draft)? => DraftState::Empty,
         Ok(_) => return exists(&draft),
     };
     match owner::given(&draft, &output.path).map_err(at(&draft))? {
@@ -249,12 +249,12 @@ pub fn expect_draft(output: &FolderOutput) -> Result<Drafted, SyncError> {
     }
 }
 
-/// The mark of a folder that this run writes, locked as long as this is there.
+/// The locked mark of a folder that this sync writes.
 #[derive(Debug)]
 pub struct FolderMark(FolderLock);
 
 impl FolderMark {
-    /// Locks the mark in `folder` as `take` does, or fails where another run has it.
+    /// Locks the mark in `folder` with `take`, or fails if another sync holds it.
     fn take(
         folder: &Path,
         take: impl FnOnce(&Path) -> io::Result<Option<FolderLock>>,
@@ -262,7 +262,7 @@ impl FolderMark {
         let path = folder.join(MARK);
         let mark = take(&path).map_err(at(&path))?.map(Self);
         match mark {
-            // Between its opening and its locking the folder may have got its name or lost its mark.
+            // Another sync may have published the folder or removed the mark between opening and locking it.
             Some(mark) if mark.is_in(folder)? => Ok(mark),
             _ => Err(SyncError::Usage(UsageError::DraftInUse {
                 draft: folder.display().to_string(),
@@ -270,24 +270,24 @@ impl FolderMark {
         }
     }
 
-    /// Writes down what it is, which an earlier start may not have come to.
+    /// Writes the text of the mark, which an earlier start may not have written.
     fn explain(&self, folder: &Path) -> Result<(), SyncError> {
         self.0.file().write_all(MARK_TEXT.as_bytes()).map_err(at(&folder.join(MARK)))
     }
 
-    /// Fails unless the folder of this name is the one that it marks.
+    /// Fails unless the mark belongs to the folder at this path.
     fn expect_in(&self, folder: &Path) -> Result<(), SyncError> {
         match self.is_in(folder)? {
             true => Ok(()),
             false => Err(SyncError::io(format!(
-                "{} is not the folder any more that this run has written: it was moved, removed or \
-                 replaced meanwhile. Look for it, or start again",
+                "{}: this is no longer the folder that this sync wrote. Something moved, removed or replaced that \
+                 folder meanwhile. Look for it, or rerun the same command",
                 folder.display()
             ))),
         }
     }
 
-    /// Whether it is the mark of this folder.
+    /// Returns whether the mark belongs to this folder.
     fn is_in(&self, folder: &Path) -> Result<bool, SyncError> {
         let path = folder.join(MARK);
         let place = |file: fs::Metadata| (file.dev(), file.ino());
@@ -299,9 +299,9 @@ impl FolderMark {
     }
 }
 
-/// Takes the marks from folders that have their names: the run that made them has ended. An error
-/// where one is not the folder any more that the run made: then all keep their marks, and the next start
-/// takes those back that are there.
+/// Removes the marks of published folders, because the sync that wrote them has ended. Fails if one of them is
+/// no longer the folder that the sync wrote: then all keep their marks, and the next start reuses the folders
+/// that exist.
 pub fn complete(folders: &[WrittenFolder]) -> Result<(), SyncError> {
     complete_all(folders.iter().map(|folder| (&*folder.mark, &*folder.path)))
 }
@@ -323,8 +323,7 @@ fn take_off(mark: &FolderMark, folder: &Path) -> Result<(), SyncError> {
     sync_folder(folder)
 }
 
-/// Keeps nodes out of a folder that is to be moved, as a data directory or a database, or fails where
-/// one is in it.
+/// Keeps nodes out of a data directory or database that must be moved, or fails if a node uses it.
 fn lock(folder: &Path) -> Result<Vec<DatadirLock>, SyncError> {
     let chains = Network::ALL.into_iter().map(|network| {
         let chain = network.data_folder();
@@ -339,15 +338,15 @@ fn lock(folder: &Path) -> Result<Vec<DatadirLock>, SyncError> {
     Ok(locks)
 }
 
-/// Whether the folder of this name is one that a run made and did not end, and that has not been used since:
-/// the next start may take it back, and remove it.
+/// Returns whether an interrupted sync left this folder and no node has used it since: the next start may reuse
+/// or remove it.
 pub fn is_unfinished(path: &Path) -> bool {
-    // Where it cannot be told, it has been.
+    // If that is unknown, assume that it was used.
     path.join(MARK).is_file() && is_unused(path).unwrap_or(false)
 }
 
-/// Whether there is nothing in a folder but what runs write. A node that was started on it leaves
-/// its locks at least, and in a data directory its wallets.
+/// Returns whether a folder contains only what syncs write. A node that was started on it leaves at least its
+/// locks, and in a data directory its wallets.
 fn is_unused(folder: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -369,7 +368,7 @@ fn is_folder_of_ours(name: &str) -> bool {
         || Network::ALL.iter().any(|network| network.data_folder() == Some(name))
 }
 
-/// The names in a database and in a folder of blocks.
+/// Returns whether a name occurs in a database or in a blocks folder.
 fn is_file_of_ours(name: &str) -> bool {
     [MARK, "CURRENT", "xor.dat"].contains(&name)
         || name.starts_with("MANIFEST-")
@@ -377,14 +376,14 @@ fn is_file_of_ours(name: &str) -> bool {
         || (name.ends_with(".dat") && (name.starts_with("blk") || name.starts_with("rev")))
 }
 
-/// Where a file or folder is while it is not whole.
+/// Returns the path of a file or folder while it is incomplete.
 pub fn draft_of(path: &Path) -> PathBuf {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".incomplete");
     draft.into()
 }
 
-/// The first free one of `NAME.old`, `NAME.old-2` and so on.
+/// Returns the first free path of `NAME.old`, `NAME.old-2` and so on.
 fn free_name(path: &Path) -> Result<PathBuf, SyncError> {
     let mut number = 1u32;
     loop {
@@ -404,8 +403,8 @@ pub fn sync_folder(path: &Path) -> Result<(), SyncError> {
     sync_names_of(path).map_err(at(path))
 }
 
-/// Fails unless what an earlier start left is this user's own, to be given to the owner of `place`, or was given to
-/// them: then it is taken back.
+/// Fails unless the draft of an earlier start belongs to this user, or root gave it to the owner of `place`. In
+/// the latter case, root takes ownership again.
 fn expect_own(folder: &Path, place: &Path) -> Result<(), SyncError> {
     if let Some(owner) = owner::given(folder, place).map_err(at(folder))? {
         owner.take_back(folder).map_err(at(folder))?;
@@ -418,13 +417,13 @@ fn expect_made_here(folder: &Path) -> Result<(), SyncError> {
     own.map_err(|why| {
         let folder = folder.display();
         SyncError::usage(format!(
-            "{folder}: {why}, so nothing is written there: remove it (rm -r), or name another output"
+            "{folder}: {why}, so Apus writes nothing there: remove that folder (rm -r), or use another output"
         ))
     })
 }
 
-/// Fails where an empty folder lies in the way that is another user's, in a place where all can put one: what takes
-/// its place would be theirs.
+/// Fails if another user put an empty folder at this path, in a place where everyone can write: that user would
+/// own the folder that replaces it.
 pub fn expect_not_planted(folder: &Path) -> Result<(), SyncError> {
     match is_open_to_all(parent(folder)).map_err(at(folder))? {
         true => expect_own(folder, folder),
@@ -436,7 +435,7 @@ fn is_empty(path: &Path) -> Result<bool, SyncError> {
     Ok(fs::read_dir(path).map_err(at(path))?.next().is_none())
 }
 
-/// Puts a path to an error of the system.
+/// Adds a path to an I/O error.
 pub fn at(path: &Path) -> impl FnOnce(io::Error) -> SyncError + use<> {
     let file = path.display().to_string();
     move |error| SyncError::Io(IoError::Storage { file, error })

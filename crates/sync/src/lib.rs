@@ -1,6 +1,6 @@
 //! The pipeline: a source of blocks, the checks, an engine, checkpoints, sinks.
 //!
-//! [`run()`] does one run from start to end; what happens on the way is told as [`Event`]s.
+//! [`run()`] does one sync from start to end and reports its progress as [`Event`]s.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -45,15 +45,19 @@ pub mod workdir;
 
 pub use engines::mergesync::disk_bytes as mergesync_disk_bytes;
 pub use error::{
-    ChainGap, ClockError, ErrorKind, GapStretch, InvalidBlock, InvalidError, IoError, NoWayOn,
-    NotAnchored, RunError, SourceError, SyncError, UsageError,
+    BlockUnavailable, ChainGap, ClockError, ErrorKind, GapRange, InvalidBlock, InvalidError,
+    IoError, NotAnchored, RunError, SourceError, SyncError, UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
-pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent};
+pub use folder::{
+    DraftState, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent,
+};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use machines::{Machines, NamedPass, Segments, SharedPass};
 pub use node_tip::NodeTip;
-pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
+pub use progress::{
+    ChainBy, DiskUse, Event, Observer, Phase, Progress, SilentObserver, Worker, Workers,
+};
 pub use progress::{Segment, SegmentState};
 pub use request::{
     ChainEnd, ChainEngine, ConnectOptions, Engine, EngineTask, HintedTask, HintedValidity,
@@ -68,22 +72,22 @@ pub use run::{
 pub use sink::ReadBack;
 pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
 pub use source::peers;
-pub use source::{BlockFetcher, BlockSource, ChainSource, GivenBlocks, Taken};
+pub use source::{BlockFetcher, BlockReply, BlockSource, ChainSource, GivenBlocks};
 pub use supply::ranges::{OutputsOfBlock, walk_outputs};
 pub use system::ask_for_open_files;
 pub use verify::{
     Finding, FindingKind, FoundFault, ProvenBy, Verify, VerifyOutcome, discard_verify,
     foreign_to_verify, has_verify_progress, look_at_index, verify,
 };
-pub use warning::{Unanchored, Warning};
+pub use warning::{UnanchoredBlocks, Warning};
 pub use workdir::names::{
     COINS, ENDED, GONE, HINTS, INDEX, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
 };
 
-/// The interpreter of scripts that this build has.
+/// The script interpreter of this build.
 pub use apus_engine::script::{NoInterpreter, script_verifier};
 
-/// The SHA-256 kernel that runs on this machine, and which ones do not since it gets them wrong.
+/// Names the SHA-256 kernel in use, and the kernels that this machine computes wrongly.
 pub fn sha256_kernel() -> String {
     use apus_hash::Sha256Kernel;
     let kernel = Sha256Kernel::current().name();

@@ -1,7 +1,7 @@
-//! [`Machines`]: the seam between a run and other machines that do its segments.
+//! [`Machines`]: the interface between a sync and other machines that process its segments.
 //!
-//! A run knows that its segments are done once each, and takes what they leave. Which machine does which, how often a
-//! segment is tried, and how bytes travel, is the business of what implements this.
+//! A sync relies on each segment being processed once, and takes its result. The implementation decides which
+//! machine processes which segment, how often it is retried, and how bytes are sent.
 
 use crate::engines::mergesync::{MergeWork, SharedResult};
 use crate::engines::pass::{FinishedSegment, PartialResult, Pass, RunKind, Work};
@@ -18,16 +18,16 @@ use apus_chain::{Height, HeightRange, Reader};
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
 
-/// Other machines, which do segments in place of this one's threads.
+/// Other machines, which process segments in place of this machine's threads.
 ///
 /// # Errors
-/// Of the segments that fail, the lowest gives the error, whatever failed first. A run that is interrupted ends early and
-/// without an error; what is under way goes on, and the next start finds it.
+/// If several segments fail, returns the error of the lowest one, even if another failed first. An interrupted
+/// sync ends early and without an error; jobs in progress continue, and the next start finds their results.
 pub trait Machines: Sync {
-    /// From where the machines have blocks of the run's folder, if this run hands them out.
+    /// Where the machines read blocks of the sync's folder, if this sync offers them.
     fn given(&self) -> Option<&GivenBlocks>;
 
-    /// Does the segments `todo` under hints, and gives what each leaves to `take`.
+    /// Processes the segments `todo` with hints, and passes each result to `take`.
     fn hinted(
         &self,
         segments: &Segments<'_>,
@@ -35,7 +35,7 @@ pub trait Machines: Sync {
         take: &mut TakeDone<'_, swiftsync::Partial>,
     ) -> Result<(), SyncError>;
 
-    /// Does the segments `todo` of a pass from outside, and gives what each leaves to `take`.
+    /// Processes the segments `todo` of a pass from another crate, and passes each result to `take`.
     fn outside(
         &self,
         segments: &Segments<'_>,
@@ -43,7 +43,7 @@ pub trait Machines: Sync {
         take: &mut TakeDone<'_, AnyPartial>,
     ) -> Result<(), SyncError>;
 
-    /// Does all three steps of mergesync: blocks, the join, blocks with their coins.
+    /// Runs all three steps of mergesync: blocks, the join, blocks with their coins.
     fn merge(
         &self,
         work: &MergeWork<'_>,
@@ -51,33 +51,33 @@ pub trait Machines: Sync {
         plan: &Plan,
     ) -> Result<SharedResult, SyncError>;
 
-    /// Waits until nothing is left elsewhere of runs that have ended. What cannot be removed is a warning.
+    /// Waits until ended syncs have no data left on other machines. Warns of data that cannot be removed.
     fn closed(&self, request: &Request<'_>);
 }
 
-/// Segments of a run for other machines.
+/// Segments of a sync for other machines.
 pub struct Segments<'a> {
-    /// The run.
+    /// The sync's request.
     pub request: &'a Request<'a>,
     /// Its chain.
     pub source: &'a dyn ChainSource,
     /// Its plan.
     pub plan: &'a Plan,
-    /// Which are still to be done.
+    /// The remaining segments.
     pub todo: &'a [HeightRange],
-    /// The runs that each leaves.
+    /// The kinds of runs that each segment produces.
     pub runs: &'static [RunKind],
-    /// What was done so far.
+    /// Counters of the work done so far.
     pub counters: &'a Counters,
 }
 
-/// Segments under hints by other machines.
-pub(crate) struct HintedElsewhere<'a> {
+/// Segments with hints on other machines.
+pub(crate) struct RemoteHintedPass<'a> {
     pub machines: &'a dyn Machines,
     pub plan: &'a Plan,
 }
 
-impl<P> Dispatch<P> for HintedElsewhere<'_>
+impl<P> Dispatch<P> for RemoteHintedPass<'_>
 where
     P: Pass<Input = SegmentHints, Partial = swiftsync::Partial>,
 {
@@ -95,32 +95,32 @@ where
     }
 }
 
-/// A pass from outside, where its run is.
+/// A pass from another crate, on the machine that distributes its segments.
 pub struct NamedPass<'a> {
-    /// By what machines know it.
+    /// Its name in the protocol.
     pub name: &'static str,
-    /// What they are told of a segment.
-    pub told: &'a TellSegment<'a>,
-    /// Reads what a segment leaves beside its runs; none where the bytes are no such thing.
+    /// Encodes a segment's input.
+    pub payload: &'a EncodeInput<'a>,
+    /// Decodes a segment's partial result, without its runs; `None` if the bytes are invalid.
     pub read: fn(&mut Reader<'_>) -> Option<AnyPartial>,
 }
 
-/// What machines are told of a segment, as bytes.
-pub type TellSegment<'a> = dyn Fn(HeightRange) -> Result<Vec<u8>, SyncError> + 'a;
+/// A segment's input for other machines, as bytes.
+pub type EncodeInput<'a> = dyn Fn(HeightRange) -> Result<Vec<u8>, SyncError> + 'a;
 
-/// The segments of a pass from outside, done by other machines.
-pub struct Elsewhere<'a> {
+/// The segments of a pass from another crate, processed by other machines.
+pub struct RemotePass<'a> {
     /// The machines.
     pub machines: &'a dyn Machines,
-    /// The run's plan.
+    /// The sync's plan.
     pub plan: &'a Plan,
-    /// By what they know the pass.
+    /// The pass's name in the protocol.
     pub name: &'static str,
-    /// What they are told of a segment.
-    pub told: &'a TellSegment<'a>,
+    /// Encodes a segment's input.
+    pub payload: &'a EncodeInput<'a>,
 }
 
-impl<P: Pass> Dispatch<P> for Elsewhere<'_>
+impl<P: Pass> Dispatch<P> for RemotePass<'_>
 where
     P::Partial: 'static,
 {
@@ -134,7 +134,7 @@ where
         let PassJob { request, source, .. } = *job;
         let segments = Segments { request, source, plan: self.plan, todo, runs: P::RUNS, counters };
         let read = AnyPartial::read::<P::Partial>;
-        let pass = NamedPass { name: self.name, told: self.told, read };
+        let pass = NamedPass { name: self.name, payload: self.payload, read };
         let mut take = |done: Option<FinishedRange<AnyPartial>>| {
             take(done.map(|done| done.map(AnyPartial::into)))
         };
@@ -142,19 +142,19 @@ where
     }
 }
 
-/// What a segment of whichever pass leaves beside its runs.
+/// The partial result of a segment of any pass, without its runs.
 pub struct AnyPartial {
     partial: Box<dyn Any + Send>,
     /// The heights covered.
     pub ranges: Vec<HeightRange>,
-    /// How much was done.
+    /// The amount of work done.
     pub done: Work,
-    /// About how many coins the blocks leave.
+    /// Approximate number of coins that the blocks leave.
     pub coins_about: i64,
 }
 
 impl AnyPartial {
-    /// Reads that of a pass.
+    /// Reads the partial result of a pass.
     pub fn read<R: PartialResult + 'static>(reader: &mut Reader<'_>) -> Option<Self> {
         let partial = R::read(reader)?;
         let (ranges, done) = (partial.ranges().to_vec(), partial.done());
@@ -162,61 +162,61 @@ impl AnyPartial {
         Some(Self { partial: Box::new(partial), ranges, done, coins_about })
     }
 
-    /// As that of the pass whose [`read`](Self::read) it came from.
+    /// Converts it back to the type of the pass whose [`read`](Self::read) it came from.
     pub fn into<R: 'static>(self) -> R {
-        *self.partial.downcast().expect("it was read as this pass leaves it")
+        *self.partial.downcast().expect("it was read as this type")
     }
 }
 
-/// A pass from outside, where machines do its segments.
+/// A pass from another crate whose segments other machines can process.
 pub trait SharedPass: Sync {
-    /// By what they know it.
+    /// Returns its name in the protocol.
     fn name(&self) -> &'static str;
 
-    /// Makes ready for the segments of a run.
+    /// Prepares for the segments of a sync.
     fn begin<'a>(
         &'a self,
         work: &SegmentWork<'a>,
     ) -> Result<Box<dyn SegmentWorker + 'a>, SyncError>;
 }
 
-/// What a machine has for the segments of a run.
+/// What a machine needs to process segments of a sync.
 #[derive(Clone, Copy)]
 pub struct SegmentWork<'a> {
-    /// The run's plan.
+    /// The sync's plan.
     pub plan: &'a Plan,
     /// The chain and its blocks.
     pub source: &'a dyn ChainSource,
-    /// Told what happens.
+    /// Receives events.
     pub observer: &'a dyn Observer,
-    /// Set from outside to stop.
+    /// Stops the work once the caller sets it.
     pub interrupt: &'a AtomicBool,
 }
 
-/// Does segments of a run, by one thread each.
+/// Processes segments of a sync, each on one thread.
 pub trait SegmentWorker: Sync {
-    /// Does a segment, by what is told of it; none where it was halted. `each` hears of the height and the bytes of each
-    /// block.
+    /// Processes a segment from its encoded input; returns `None` if halted. Calls `each` with the height and the
+    /// bytes of each block.
     fn segment(
         &self,
-        told: &[u8],
+        input: &[u8],
         range: HeightRange,
         blocks: (&Supply<'_>, &mut Walker<'_>),
         each: &dyn Fn(Height, u64),
     ) -> Result<Option<FinishedSegment<PartialBytes>>, SyncError>;
 }
 
-/// What a segment leaves beside its runs, as it is sent.
+/// A segment's encoded partial result, without its runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartialBytes {
-    /// Its byte form.
+    /// The encoded partial result.
     pub bytes: Vec<u8>,
-    /// How much was done.
+    /// The amount of work done.
     pub done: Work,
 }
 
 impl PartialBytes {
-    /// What a segment leaves, as it is sent.
+    /// Encodes a finished segment's partial result.
     pub fn of<R: PartialResult>(finished: FinishedSegment<R>) -> FinishedSegment<Self> {
         let FinishedSegment { partial, runs } = finished;
         let mut bytes = Vec::new();

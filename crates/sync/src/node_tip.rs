@@ -1,7 +1,7 @@
-//! [`NodeTip`]: the block that a node's coins are at, where the chain that was found does not lead to it.
+//! [`NodeTip`]: the block that a node's coins are at, if it is not on the chain found.
 //!
-//! What the node says of itself is no proof of anything. But a chain that ends below what the node had is to be told as
-//! such, and no older set of coins takes the place of a newer one unasked.
+//! The node's claims prove nothing. But the user must learn that the chain found ends below the node's tip, and
+//! an older set of coins must not replace a newer one unless the user allows it.
 
 use apus_chain::{
     ANY_TIME, BlockHash, Header, HeaderChain, HeaderTree, Height, KNOTS_CHAIN, Params,
@@ -12,22 +12,22 @@ use std::fmt::{Display, Formatter};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// See the module.
+/// The block that a node's coins are at, if it is not on the chain found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeTip {
     /// The block.
     pub hash: BlockHash,
-    /// Its height, by the node's index; none where that does not have it.
+    /// Its height by the node's index; `None` if the index does not have the block.
     pub height: Option<Height>,
-    /// The work of the chain up to it; none where its headers are not all there or not valid.
+    /// The work of the chain up to the block; `None` if its headers are incomplete or invalid.
     pub chain_work: Option<u128>,
-    /// Whether it is of Bitcoin Knots' own proof of work.
+    /// Whether it has Bitcoin Knots' own proof of work.
     pub of_knots: bool,
 }
 
 impl NodeTip {
-    /// The block that the coins in `chainstate` are at, by the index of `blocksdir`; none where it is on `chain`, and
-    /// where the coins say nothing of it.
+    /// Finds the block of the coins in `chainstate`, using the index of `blocksdir`; `None` if the block is on
+    /// `chain` or the coins do not name one.
     pub(crate) fn beyond(
         chain: &HeaderChain,
         chainstate: &Path,
@@ -41,7 +41,7 @@ impl NodeTip {
         let mut tree = HeaderTree::new(params, ANY_TIME);
         tree.set_orphans_max(usize::MAX);
         let mut tip = Self { hash, height: None, chain_work: None, of_knots: false };
-        // What the index does not say is not known.
+        // An unreadable index only leaves height and work unknown.
         let _ = read_index(blocksdir, &mut |entry| {
             let _ = tree.accept(&entry.header);
             if entry.hash == hash {
@@ -57,7 +57,7 @@ impl NodeTip {
         Some(tip)
     }
 
-    /// Whether a chain has no less work, and is known to.
+    /// Returns whether a chain is known to have at least as much work.
     pub(crate) fn is_reached_by(&self, chain: &HeaderChain) -> bool {
         self.chain_work.is_some_and(|work| work <= chain.chain_work())
     }
@@ -85,7 +85,7 @@ mod tests {
 
     /// The fixture's node is at block 315.
     #[test]
-    fn a_node_that_is_further_is_known_by_its_coins() {
+    fn a_longer_chain_is_recognised_by_the_nodes_coins() {
         let folder =
             PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/regtest-315/regtest");
         let (blocks, chainstate) = (folder.join("blocks"), folder.join("chainstate"));

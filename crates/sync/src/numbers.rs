@@ -1,11 +1,11 @@
-//! Numbers as people read them, the same in every text of the program.
+//! Formats numbers for people, in the same way in every text of the program.
 
-/// A number with its digits in groups of three.
+/// Formats a number with its digits grouped by three.
 pub fn grouped(number: u64) -> String {
     group_digits(&number.to_string())
 }
 
-/// Digits in groups of three, from the right.
+/// Groups digits by three, from the right.
 pub fn group_digits(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -15,6 +15,23 @@ pub fn group_digits(digits: &str) -> String {
         text.push(digit);
     }
     text
+}
+
+/// Formats bytes for people, in the largest decimal unit that keeps the number at 1 or above. Numbers from 100 on have
+/// no decimals.
+pub fn bytes(count: u64) -> String {
+    if count < 1000 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1000.0;
+    for unit in ["kB", "MB", "GB"] {
+        match value {
+            ..99.95 => return format!("{value:.1} {unit}"),
+            ..999.5 => return format!("{value:.0} {unit}"),
+            _ => value /= 1000.0,
+        }
+    }
+    format!("{value:.2} TB")
 }
 
 #[cfg(test)]
@@ -34,5 +51,18 @@ mod tests {
             assert_eq!(grouped(number), text);
         }
         assert_eq!(group_digits("0012"), "0,012");
+    }
+
+    #[test]
+    fn sizes_have_three_digits() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_500), "1.5 kB");
+        assert_eq!(bytes(999_949), "1.0 MB");
+        assert_eq!(bytes(99_940_000), "99.9 MB");
+        assert_eq!(bytes(99_960_000), "100 MB");
+        assert_eq!(bytes(602_249_216), "602 MB");
+        assert_eq!(bytes(999_600_000), "1.0 GB");
+        assert_eq!(bytes(750_000_000_000), "750 GB");
+        assert_eq!(bytes(7_500_000_000_000), "7.50 TB");
     }
 }

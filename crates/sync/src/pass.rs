@@ -1,7 +1,7 @@
-//! A [`Pass`] over the segments of a plan, made durable on the way.
+//! Runs a [`Pass`] over the segments of a plan and makes its results durable.
 //!
-//! A [`Dispatch`] sees that each segment is done; what it hands over is kept here, and written down
-//! before it takes too much memory or too long to do again.
+//! A [`Dispatch`] has each segment processed. This module keeps the results, and writes them to files before
+//! they take too much memory or would take too long to redo.
 
 mod threads;
 
@@ -23,38 +23,38 @@ use apus_chain::{BlockHash, Height, HeightRange, ScriptChecks};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Memory that finished segments may take which are in no file yet. More of it spares some files, but segments under
-/// way make better use of it: the longer these are (`segment_bytes`), the fewer records there are to hold.
+/// Memory for finished segments that are not in files yet. More memory here would save some files, but segments
+/// in progress make better use of it: the longer they are (`segment_bytes`), the fewer records they leave.
 pub const fn held_bytes_max(memory_bytes: u64) -> u64 {
     memory_bytes / 8 * 3
 }
 
-/// What a segment of a pass is told, by its heights.
+/// Returns the input of the segment with these heights.
 pub type InputOf<'a, P> = dyn Fn(HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;
 
-/// A pass with all that its segments need.
+/// A pass with everything that its segments need.
 pub struct PassJob<'a, P: Pass> {
     pub request: &'a Request<'a>,
     pub source: &'a dyn ChainSource,
     pub pass: &'a P,
     pub input: &'a InputOf<'a, P>,
-    /// The last block whose witnesses are left alone.
+    /// The last block whose witnesses are not read.
     pub unseen: Height,
 }
 
-/// What becomes of a segment that is done. Called without one every now and then, too.
+/// Receives finished segments. Also called periodically with `None`.
 pub type Take<'t, P> = TakeDone<'t, <P as Pass>::Partial>;
 
-/// The same by what a segment leaves.
+/// Like [`Take`], but generic over the type of a segment's result.
 pub type TakeDone<'t, R> = dyn FnMut(Option<FinishedRange<R>>) -> Result<(), SyncError> + 't;
 
-/// What does the segments of a pass: threads here, or other machines.
+/// Processes the segments of a pass, on threads here or on other machines.
 ///
 /// # Errors
-/// The lowest segment that fails is the one told, whatever failed first.
+/// Returns the error of the lowest failed segment, even if another failed first.
 pub trait Dispatch<P: Pass> {
-    /// Has each segment of `todo` done once, in any order, and gives what it leaves to `take`, on this
-    /// thread. It ends early, and without an error, where the run is interrupted.
+    /// Processes each segment of `todo` once, in any order, and passes its result to `take` on this thread.
+    /// Ends early, without an error, if the sync is interrupted.
     fn run(
         &self,
         job: &PassJob<'_, P>,
@@ -64,7 +64,7 @@ pub trait Dispatch<P: Pass> {
     ) -> Result<(), SyncError>;
 }
 
-/// Fails where an earlier start planned another run.
+/// Fails if an earlier start's plan differs.
 pub fn expect_same(
     request: &Request<'_>,
     earlier: Option<&Plan>,
@@ -76,14 +76,13 @@ pub fn expect_same(
     }
 }
 
-/// The last of the blocks up to a height whose scripts are taken for valid; 0 where all are run.
+/// The last block up to a height whose scripts are assumed valid; 0 if all scripts are run.
 pub fn last_assumed(request: &Request<'_>, source: &dyn ChainSource, last: Height) -> Height {
     let assumed = request.assume_valid();
     assumed_by(request, source, assumed).min(last)
 }
 
-/// The last block that Core would take for valid where it does so with this one and those below; 0 where there is
-/// none.
+/// The last block that Core would assume valid, given this assumed-valid block; 0 if there is none.
 pub fn assumed_by(
     request: &Request<'_>,
     source: &dyn ChainSource,
@@ -93,7 +92,7 @@ pub fn assumed_by(
     checks.last_assumed().unwrap_or_default()
 }
 
-/// Whether blocks that are valid are wanted whole: handed on to a node, or for an index.
+/// Whether valid blocks are needed in full: to pass them on to a node, or for an index.
 pub fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> bool {
     let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
     source.archive().is_some()
@@ -101,13 +100,13 @@ pub fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> bool {
         || request.index().is_some()
 }
 
-/// Whether witnesses may be left alone: the run says so, and nothing depends on them.
+/// Whether witnesses may be skipped: the user allows it, and nothing depends on them.
 pub fn may_leave_witnesses(request: &Request<'_>, source: &dyn ChainSource) -> bool {
     request.leave_witnesses.is_some() && !needs_blocks(request, source)
 }
 
-/// The last block of this chain whose witnesses are left alone, as the earlier start took it, if that was fewer; 0
-/// where all are checked. Peers are not asked for them then.
+/// The last block of this chain whose witnesses are not read, or the earlier start's, if that was lower; 0 if
+/// all witnesses are checked. Peers are not asked for skipped witnesses.
 pub fn leave_witnesses(
     request: &Request<'_>,
     source: &dyn ChainSource,
@@ -122,8 +121,8 @@ pub fn leave_witnesses(
     unseen
 }
 
-/// The segments of an earlier plan, or the heights from 1 to `last` divided; so many may be in memory at a
-/// time.
+/// The segments of an earlier plan or, without one, the heights from 1 to `last` divided into segments;
+/// `under_way` segments may be in memory at a time.
 pub fn segments(
     request: &Request<'_>,
     source: &dyn ChainSource,
@@ -137,7 +136,7 @@ pub fn segments(
     divided(request, source, HeightRange::new(1, last + 1), under_way)
 }
 
-/// The segments of a range, of which so many may be in memory at a time.
+/// Divides a range into segments; `under_way` of them may be in memory at a time.
 pub fn divided(
     request: &Request<'_>,
     source: &dyn ChainSource,
@@ -162,37 +161,40 @@ pub fn divided(
     divide_tapered(range, (bytes, SEGMENT_BYTES_MIN), at_the_end, size)
 }
 
-/// For so many machines the last segments of a run that they share are short: how many there will be is not known. The
-/// records of short segments are more, so that of a short chain most segments are long all the same.
+/// The number of machines for which the last segments of a shared sync are short, because their real number
+/// is unknown. Short segments leave more records, so even on a short chain most segments are long.
 fn machines(bytes_total: u64, segment_bytes: u64) -> usize {
     (bytes_total / (8 * segment_bytes)).clamp(2, 16) as usize
 }
 
-/// A smaller segment is not worth its runs, unless memory is that little.
+/// Minimum size of a segment, unless memory is scarce; a smaller one is not worth its runs.
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 
-/// Small enough that a few of them are under way at once in the memory allowed, of which their blocks, read one by one,
-/// come to half: what is kept of them takes half of that. Large enough that the whole main chain is some ten thousand of
-/// them. The longer one is the fewer records leave it: more spends find their coins within.
+/// Size of a segment. Small enough that a few of them are in progress at once in the available memory: half
+/// of it is for their blocks, which are read one by one, and half of that for their results. Large enough
+/// that the whole main chain has about ten thousand of them. A longer segment leaves fewer records, because
+/// more spends find their coins within it.
 fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u64) -> u64 {
-    /// Segments for each thread, where the chain is long enough.
+    /// Number of segments for each thread, if the chain is long enough.
     const EACH: u64 = 4;
-    // So many as threads are no smaller than this; more of them share what these would take.
+    // Lower bound for each segment in flight. If more are in flight than there are threads, they share this
+    // memory.
     let least = ((12_u64 << 20).saturating_mul(threads) / under_way).max(2 << 20);
     let share = (memory_bytes / (2 * under_way)).clamp(least, 128 << 20);
     share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
 }
 
-/// No more segments than these are made of so many bytes of blocks, where their size is left to `segment_bytes` and as
-/// many are under way as there are threads.
+/// Upper bound for the number of segments in blocks of this total size, if `segment_bytes` determines their
+/// size and one segment for each thread is in progress.
 pub fn segments_at_most(block_bytes: u64, memory_bytes: u64, threads: u64) -> u64 {
     let bytes = segment_bytes(block_bytes, memory_bytes, threads, threads);
-    // The last one of each thread is in quarters, and the last of all, and of those before these, is begun.
+    // Each thread's last segment is divided into quarters; the last segment and the last full-size one may be
+    // partial.
     block_bytes / bytes + 3 * threads + 2
 }
 
-/// Goes on with an earlier plan, which must be the same, or makes one.
-pub fn begin_or_go_on<'w, P: Pass>(
+/// Continues an earlier plan, which must be the same, or makes a new one.
+pub fn begin_or_resume<'w, P: Pass>(
     request: &Request<'w>,
     earlier: Option<Plan>,
     identity: RunIdentity,
@@ -208,7 +210,7 @@ pub fn begin_or_go_on<'w, P: Pass>(
     Ok((workdir, plan, done))
 }
 
-/// What all segments come to together.
+/// Merges the results of all segments.
 pub fn whole<P: Pass>(
     pass: &P,
     workdir: &Workdir<'_>,
@@ -222,7 +224,8 @@ pub fn whole<P: Pass>(
     Ok(whole)
 }
 
-/// Does the segments that are not `done` yet. All of them, the done ones included, by ascending height.
+/// Processes the segments that are not in `done` yet. Returns all segments, including `done`, by ascending
+/// height.
 pub fn run<P: Pass>(
     job: &PassJob<'_, P>,
     dispatch: &dyn Dispatch<P>,
@@ -254,7 +257,7 @@ pub fn run<P: Pass>(
         job.request.env.interrupt.load(Ordering::Relaxed) && results.all.len() < segments.len();
     match ran {
         Err(error) => {
-            // Kept if that is possible; the error to tell is the one that ended the run.
+            // Keep the results if possible; the error to report is the one that ended the sync.
             let _ = results.store();
             Err(error)
         }
@@ -269,7 +272,7 @@ pub fn run<P: Pass>(
     }
 }
 
-/// Tells what there is to be done, and what of it an earlier start did.
+/// Reports the segments, and which of them an earlier start did.
 fn tell_segments<P: Pass>(job: &PassJob<'_, P>, segments: &[HeightRange], todo: &[HeightRange]) {
     let segment = |range: &HeightRange| Segment {
         range: *range,
@@ -286,25 +289,26 @@ fn bytes_of(source: &dyn ChainSource, range: HeightRange) -> u64 {
     range.heights().map(|height| source.block_bytes(height)).sum()
 }
 
-/// The finished segments. Those that came last are held in memory while there is room, and the runs of those
-/// before go into files, but the disk is waited for only now and then: many are made durable together, and
-/// those of a short run never have to be.
+/// The finished segments. The latest ones stay in memory while there is room; the runs of earlier ones go into
+/// files. Waiting for the disk is rare: many segments are made durable together, and a short sync makes none
+/// durable.
 struct Results<'a, P: Pass> {
     job: &'a PassJob<'a, P>,
     workdir: &'a Workdir<'a>,
     all: SegmentsOf<P>,
-    /// How many of them are durable, and since when.
+    /// Number of durable segments, and the time of the last store.
     stored: usize,
     stored_at: Instant,
-    /// Whether that failed once. A system says but once that bytes did not reach the disk, so a second try proves nothing.
+    /// Whether storing failed once. The system reports only once that bytes did not reach the disk, so a
+    /// second try would prove nothing.
     failed: bool,
-    /// How many of them are in files.
+    /// Number of segments in files.
     written: usize,
-    /// Memory of the others.
+    /// Memory of the other segments, in bytes.
     held_bytes: u64,
-    /// Bytes of the blocks of those that are still to come.
+    /// Bytes of the blocks of unfinished segments.
     to_come: u64,
-    /// The same of those that are under way at a time.
+    /// Bytes of the blocks of segments in progress at a time.
     under_way: u64,
 }
 
@@ -332,7 +336,7 @@ impl<'a, P: Pass> Results<'a, P> {
         }
     }
 
-    /// Takes a finished segment, and makes it and those that wait durable if it is time.
+    /// Takes a finished segment, and makes it and the waiting ones durable if a checkpoint is due.
     fn take(&mut self, done: Option<FinishedRange<P::Partial>>) -> Result<(), SyncError> {
         self.held_bytes += done.as_ref().map_or(0, FinishedRange::held_bytes);
         let of_blocks = |done: &FinishedRange<P::Partial>| bytes_of(self.job.source, done.range);
@@ -342,8 +346,8 @@ impl<'a, P: Pass> Results<'a, P> {
         if self.stored_at.elapsed() >= request.env.checkpoint_interval {
             return self.store();
         }
-        // The last ones take the memory of those that were under way, so that no thread waits for a file at the end.
-        // Sizes that are not known are all 0.
+        // The last segments use the memory that segments in progress no longer need, so that no thread waits
+        // for a file at the end. Unknown sizes are all 0.
         while self.to_come >= self.under_way
             && self.held_bytes > held_bytes_max(request.env.memory_bytes)
             && self.written < self.all.len()
@@ -354,7 +358,7 @@ impl<'a, P: Pass> Results<'a, P> {
         Ok(())
     }
 
-    /// Has segments from one on put into files; those that fail may have taken some of their memory.
+    /// Writes the segments from an index on into files; if that fails, the memory of some may already be freed.
     fn put(
         &mut self,
         from: usize,
@@ -365,7 +369,8 @@ impl<'a, P: Pass> Results<'a, P> {
         result
     }
 
-    /// Makes all finished segments durable, after what the source keeps of their blocks; none where that failed before.
+    /// Makes all finished segments durable, after the blocks that the source keeps; does nothing if that
+    /// failed before.
     fn store(&mut self) -> Result<(), SyncError> {
         if self.failed {
             return Ok(());
@@ -387,7 +392,7 @@ pub struct Counters {
     bytes: AtomicU64,
     coins: AtomicU64,
     weight: AtomicU64,
-    /// Bytes of the blocks of segments that are done, and about how many coins these leave.
+    /// Bytes of the blocks of finished segments, and approximately how many coins these leave.
     finished_bytes: AtomicU64,
     coins_about: AtomicI64,
 }
@@ -399,18 +404,19 @@ impl Counters {
         self.coins.fetch_add(work.coins, Ordering::Relaxed);
     }
 
-    /// Of blocks whose sizes are guessed.
+    /// Adds weight, for blocks with estimated sizes.
     pub fn add_weight(&self, weight: u64) {
         self.weight.fetch_add(weight, Ordering::Relaxed);
     }
 
-    /// Of a segment that is done, beside its work: the bytes of its blocks, and about how many coins they leave.
+    /// Adds a finished segment, whose work is counted separately: the bytes of its blocks, and approximately
+    /// how many coins they leave.
     pub fn finished(&self, bytes: u64, coins_about: i64) {
         self.finished_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.coins_about.fetch_add(coins_about, Ordering::Relaxed);
     }
 
-    /// About how many coins so many bytes of blocks leave, by those of the segments that are done.
+    /// Estimates how many coins this many bytes of blocks leave, from the finished segments.
     fn coins_of(&self, bytes: u64) -> u64 {
         let finished = self.finished_bytes.load(Ordering::Relaxed).max(1);
         let coins = self.coins_about.load(Ordering::Relaxed).max(0);
@@ -435,11 +441,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_no_more_segments_than_said() {
+    fn the_number_of_segments_is_bounded() {
         for (blocks, threads, memory_bytes) in
             [(10, 1, 16 << 20), (1_000, 2, 16 << 20), (1_000, 2, 450 << 20), (20_000, 16, 2 << 30)]
         {
-            // Sizes that no segment comes out even with.
+            // Sizes that do not fill any segment exactly.
             let size = |height: Height| 1_500_000 + u64::from(height % 7) * 100_001;
             let range = HeightRange::new(1, blocks + 1);
             let total = range.heights().map(size).sum();

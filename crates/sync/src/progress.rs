@@ -1,5 +1,5 @@
-//! What a run tells the outside while it goes on. Libraries never print: they emit [`Event`]s, and
-//! one place renders them.
+//! The events that a sync reports while it works. Libraries never print: they emit [`Event`]s, and one place
+//! renders them.
 
 use crate::error::SyncError;
 use crate::warning::Warning;
@@ -7,55 +7,55 @@ use apus_chain::{BlockHash, Height, HeightRange};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What disk is taken for.
+/// What disk space is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskUse {
     /// Progress, in the work folder.
     Progress,
-    /// What is built on this crate, in places of its own.
+    /// An output that another crate builds, at its own paths.
     Extra {
         /// A word for it, for programs.
         word: &'static str,
-        /// What it is, for people.
+        /// Its name, for people.
         what: &'static str,
     },
 }
 
-/// A stretch of a run that is timed and shown by itself.
+/// A part of a sync that is timed and shown separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Finding blocks and their headers, and the most-work chain.
     Headers,
-    /// Finding where undo data lie, where no index tells.
+    /// Finding the undo data, if no index has their places.
     Undo,
-    /// Reading the hints once, to know their form and where each segment's lie.
+    /// Reading the hints once, to check their form and find each segment's place.
     Hints,
-    /// Reading what blocks spend: the last ones, where hints reach into them and they are to be connected.
+    /// Reading the inputs of the last blocks, if hints cover these blocks and they must be connected.
     Spends,
     /// Checking blocks and running the engine.
     Blocks,
-    /// Joining what blocks spend with what they make.
+    /// Joining spends with created coins.
     Join,
-    /// Connecting blocks in ascending height, on coins that are looked up or were found by a join.
+    /// Connecting blocks in ascending height, with coins that are looked up or joined.
     Connect,
-    /// Gathering the coins in order and writing them out.
+    /// Collecting the coins in order and writing them out.
     Coins,
     /// Writing the block index of a data directory.
     Index,
     /// Reading back the coins that were written into a folder for Bitcoin Core.
     CheckCoins,
-    /// Reading back the blocks and undo data that were written into such a folder, or kept beside one.
+    /// Reading back the blocks and undo data that were written into such a folder, or kept next to one.
     CheckBlocks,
-    /// Comparing a node's coins with those that its blocks leave.
+    /// Comparing a node's coins with the result of its blocks.
     Compare,
-    /// Looking at blocks of a node one by one.
+    /// Checking blocks of a node one by one.
     Survey,
-    /// Something that is built on this crate, by its word.
+    /// A phase of another crate, by its word.
     Extra(&'static str),
 }
 
 impl Phase {
-    /// A word for tables and reports.
+    /// Returns a word for tables and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Headers => "headers",
@@ -76,37 +76,37 @@ impl Phase {
     }
 }
 
-/// How far a run is. Counts what was done by earlier starts too.
+/// How far a sync is. Includes the work of earlier starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Blocks processed; with an order-free engine not the lowest ones.
+    /// Blocks processed; the engines that work in any order do not process the lowest first.
     pub blocks: u64,
-    /// Blocks in all.
+    /// Total number of blocks.
     pub blocks_total: u64,
     /// Bytes of blocks processed.
     pub bytes: u64,
-    /// Bytes of blocks in all; 0 where that is not known.
+    /// Total bytes of blocks; 0 if unknown.
     pub bytes_total: u64,
-    /// About how many bytes the processed blocks have, where sizes are only guessed from heights; in
-    /// [`Phase::CheckCoins`], how much work is done; 0 elsewhere.
+    /// Approximate bytes of the processed blocks, if sizes are only estimated from heights; in
+    /// [`Phase::CheckCoins`] the work done; 0 in other phases.
     pub weight: u64,
-    /// The same of all blocks.
+    /// The total of `weight` for all blocks.
     pub weight_total: u64,
     /// Coins kept so far; written in [`Phase::Coins`], read back in [`Phase::CheckCoins`].
     pub coins: u64,
-    /// Coins in all, where a phase goes over coins; 0 elsewhere.
+    /// Total number of coins, in phases that go over coins; 0 in others.
     pub coins_total: u64,
-    /// About how many coins the processed blocks leave, where it is not known yet which: it tells how long the phases
-    /// take that go over coins. 0 elsewhere.
+    /// Approximate number of coins that the processed blocks leave, before it is known which: an estimate for
+    /// the phases that go over coins. 0 in other phases.
     pub coins_about: u64,
 }
 
-/// What a chain was found by.
+/// How a chain was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChainBy {
     /// Block files.
     Files {
-        /// How many were looked at.
+        /// Number of files scanned.
         files: usize,
         /// Whether Core's block index gave the places.
         index: bool,
@@ -115,39 +115,39 @@ pub enum ChainBy {
     Peers,
 }
 
-/// A stretch of heights that is done as one, of a pass in any order.
+/// A block range that is processed as a unit, in a pass in any order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Which heights.
+    /// Its heights.
     pub range: HeightRange,
-    /// About how many bytes its blocks have.
+    /// Approximate bytes of its blocks.
     pub bytes: u64,
-    /// How far it is.
+    /// Its state.
     pub state: SegmentState,
 }
 
-/// How far a segment is.
+/// The state of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentState {
-    /// Nothing was done for it.
+    /// Not begun.
     Waiting,
-    /// A thread is at it.
+    /// A thread works on it.
     Begun,
-    /// It is done, by this start or an earlier one.
+    /// Done, by this start or an earlier one.
     Done,
 }
 
-/// How often progress is told.
+/// Interval between progress reports.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Something that happened.
+/// An event of a sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A phase begins.
     Started(Phase),
-    /// A phase ended after reading or writing so many bytes.
+    /// A phase ended.
     Ended {
-        /// Which.
+        /// The phase.
         phase: Phase,
         /// Bytes read of the phase's input.
         bytes: u64,
@@ -158,100 +158,100 @@ pub enum Event {
         tip: BlockHash,
         /// That block's height.
         height: Height,
-        /// What it was found by.
+        /// How it was found.
         by: ChainBy,
     },
-    /// The run will take disk.
+    /// The sync will use disk space.
     DiskNeeded {
-        /// What for.
+        /// The purpose.
         what: DiskUse,
-        /// About how many bytes, at most.
+        /// Approximate upper bound in bytes.
         bytes: u64,
-        /// How many are free.
+        /// Free bytes.
         free: u64,
     },
-    /// A run that follows the tip goes to another one.
+    /// A sync that follows the tip moves to another tip.
     Tip {
         /// Its height.
         height: Height,
         /// Its hash.
         tip: BlockHash,
     },
-    /// A run that follows the tip is there, and waits. Told again and again.
+    /// A sync that follows the tip has reached it, and waits. Sent repeatedly.
     Waiting {
         /// The tip's height.
         height: Height,
         /// Its hash.
         tip: BlockHash,
     },
-    /// An earlier start's work goes on.
+    /// The sync continues an earlier start's work.
     Resumed {
-        /// Segments that are done; blocks, where these are connected one by one.
+        /// Finished segments; blocks, if they are connected in order.
         segments: usize,
-        /// How many there are in all.
+        /// Their total number.
         of: usize,
     },
-    /// A later phase will have so much to do, none of it done: told as soon as it is known, so that how far the
-    /// whole run is can be said.
+    /// A later phase will have this much to do, none of it done yet. Sent as soon as it is known, so that the
+    /// progress of the whole sync can be estimated.
     Ahead(Phase, Progress),
     /// A pass begins, over these segments.
     Segments(Vec<Segment>),
-    /// One of them got further.
+    /// The state of a segment changed.
     Segment(HeightRange, SegmentState),
-    /// How far the phase is.
+    /// The progress of the phase.
     Progress(Phase, Progress),
-    /// Something that the user should know but that stops nothing.
+    /// Something that the user should know but that does not stop the sync.
     Warning(Warning),
-    /// Other machines take part; told every few seconds, and once more when they are done.
+    /// Other machines take part; sent every few seconds, and once more when they are done.
     Workers(Workers),
-    /// Much memory was freed at once: a moment to give back to the system what the allocator keeps.
+    /// Much memory was freed at once: a good moment to return the allocator's free memory to the system.
     MemoryFreed,
 }
 
-/// The machines that take part in a run.
+/// The machines that take part in a sync.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workers {
-    /// By name.
+    /// The machines, by name.
     pub all: Vec<Worker>,
-    /// How long this machine was at handing out jobs and taking in results: what no other can share.
+    /// How long this machine spent handing out jobs and taking in results, which no other machine can share.
     pub handling: Duration,
-    /// Whether it is the last time that they are told of.
+    /// Whether this is the last report on them.
     pub last: bool,
 }
 
-/// A machine that takes part, by what it did for this start.
+/// A machine that takes part, with its work for this start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Worker {
     /// Its name.
     pub name: String,
-    /// Segments that it did.
+    /// Number of segments that it processed.
     pub segments: u64,
-    /// Their blocks.
+    /// Number of blocks in these segments.
     pub blocks: u64,
-    /// Bytes of these.
+    /// Bytes of these blocks.
     pub bytes: u64,
-    /// How long its threads were at them, added up.
+    /// Total time that its threads spent on them.
     pub busy: Duration,
-    /// How long ago it gave its last sign of life; none where it gave none to this start.
+    /// Time since its last heartbeat; `None` if this start has received none.
     pub seen: Option<Duration>,
-    /// What it does now, for people.
+    /// Its current activity, for people.
     pub doing: String,
 }
 
 /// Receives events, from any thread.
 pub trait Observer: Sync {
-    /// Takes one event.
+    /// Handles one event.
     fn event(&self, event: Event);
 }
 
-/// An observer that looks away.
-pub struct Silent;
+/// An observer that ignores all events.
+pub struct SilentObserver;
 
-impl Observer for Silent {
+impl Observer for SilentObserver {
     fn event(&self, _event: Event) {}
 }
 
-/// Fails where the run is to stop.
+/// Fails if the sync was interrupted.
 pub fn stop_if_interrupted(interrupt: &AtomicBool) -> Result<(), SyncError> {
     if interrupt.load(Ordering::Relaxed) { Err(SyncError::Interrupted) } else { Ok(()) }
 }

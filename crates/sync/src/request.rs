@@ -1,6 +1,6 @@
-//! [`Request`]: what a run is asked for, and [`Outcome`], what came of it.
+//! [`Request`]: the input of a sync, and [`Outcome`], its result.
 //!
-//! Values only: what is done with them is elsewhere.
+//! This module only has the values; other modules act on them.
 
 use crate::chain_index::ChainIndex;
 use crate::commitment::{NewHasher, SetCommitment};
@@ -30,7 +30,7 @@ use std::time::Duration;
 mod memory;
 mod outcome;
 
-/// Where the hints come from.
+/// The source of the hints.
 #[derive(Debug, Clone)]
 pub enum HintsInput {
     /// A BIP-456 hintsfile.
@@ -39,29 +39,29 @@ pub enum HintsInput {
     Snapshot(PathBuf),
 }
 
-/// What a run does where blocks under hints are not all assumed valid by Core.
+/// What a sync does if Core would not assume valid all blocks processed with hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HintedValidity {
-    /// It refuses the hints, before the first block is taken.
+    /// Refuses the hints, before the first block.
     Anchored,
-    /// It takes the blocks for valid, as its user does (`--assumevalid hints`), and warns of it.
+    /// Assumes the blocks valid, because the user does (`--assumevalid hints`), and warns of it.
     Assumed,
-    /// It checks every rule all the same: by undo data where these are at hand, and otherwise without the
-    /// hints, up to where they stop.
+    /// Checks every rule anyway: with undo data if they are available, and otherwise without the hints, up to
+    /// where they stop.
     Checked,
-    /// It says nothing of it. For callers that ask only whether hints and blocks fit each other, and for
-    /// blocks that were checked by other means. What is written is to say no more than that.
+    /// Does not check. For callers that only check whether hints and blocks fit each other, and for blocks
+    /// that were checked by other means. The output must not claim more than that.
     NotAsked,
 }
 
 /// A file to write.
 #[derive(Clone)]
 pub struct Output {
-    /// What.
+    /// What to write.
     pub kind: OutputKind,
     /// The folder.
     pub storage: Arc<dyn Storage>,
-    /// The file's name in it.
+    /// The file's name in the folder.
     pub name: String,
 }
 
@@ -75,7 +75,8 @@ pub enum OutputKind {
 }
 
 impl OutputKind {
-    /// Whether the coins of the set go into it, by a [`CoinSink`](crate::sink::CoinSink). Hints are made of the places of coins.
+    /// Whether the set's coins go into it, through a [`CoinSink`](crate::sink::CoinSink). Hints are made from
+    /// the coins' places.
     pub fn takes_coins(self) -> bool {
         self != Self::Hints
     }
@@ -86,9 +87,9 @@ impl OutputKind {
 pub enum Source<'a> {
     /// Core's block files.
     Files {
-        /// Their folder, and that of their index.
+        /// The folders of blocks and of their index.
         blocksdir: BlocksFolder,
-        /// Whether Core's index of them is looked at.
+        /// Whether to use Core's index of them.
         use_index: UseIndex,
     },
     /// Peers.
@@ -96,61 +97,62 @@ pub enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// Whether going through all files is another way to find the chain.
+    /// Whether scanning all files is another way to find the chain.
     pub fn may_leave_index(&self) -> bool {
         matches!(self, Self::Files { use_index: UseIndex::IfPresent, .. })
     }
 }
 
-/// What did blocks that no hints are about.
+/// The engine for blocks without hints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// One after the other, on coins that are looked up.
+    /// In order, looking up each coin.
     #[default]
     Utxo,
     /// In any order: spends are joined with the coins that they take.
     MergeSync,
-    /// Any other ([`Task::By`]), by its name.
+    /// Another engine ([`Task::By`]), by its name.
     Outside(&'static str),
 }
 
-/// What does blocks, and what it has to know for that.
+/// The engine that processes blocks, with its options.
 #[derive(Clone)]
 pub enum Task<'a> {
-    /// Blocks in any order under hints, up to where these stop; those above one after the other.
+    /// Blocks in any order with hints, up to where these stop; blocks above in order.
     Hinted(HintedTask<'a>),
-    /// All blocks without hints, by what fits: [`MergeSync`](Self::MergeSync) where they are files, [`InOrder`](Self::InOrder)
-    /// where they come from peers, unless an earlier start began otherwise.
+    /// All blocks without hints, with the engine that fits: [`MergeSync`](Self::MergeSync) for files,
+    /// [`InOrder`](Self::InOrder) for peers, unless an earlier start began with another.
     Unhinted(ConnectOptions<'a>),
-    /// All blocks one after the other, on coins that are looked up.
+    /// All blocks in order, looking up each coin.
     InOrder(ConnectOptions<'a>),
     /// All blocks in any order: spends are joined with the coins that they take.
     MergeSync(MergeSyncTask<'a>),
-    /// All blocks by any other engine.
+    /// All blocks, with another engine.
     By(EngineTask<'a>),
 }
 
-/// Blocks by any other engine.
+/// Options for another engine.
 #[derive(Clone)]
 pub struct EngineTask<'a> {
-    /// What does them.
+    /// The engine.
     pub engine: &'a dyn ChainEngine,
-    /// How it connects blocks; none for an engine that asks nothing of it.
+    /// How blocks are connected; `None` for an engine that does not need this.
     pub connect: Option<ConnectOptions<'a>>,
 }
 
-/// An engine: it turns the blocks of a chain, up to where a request ends, into a verdict on all of them and, if it keeps
-/// one, the UTXO set after the last.
+/// An engine: computes, from the blocks of a chain up to the end of a request, a verdict on all of them and,
+/// if it keeps one, the UTXO set after the last.
 ///
-/// It is handed the chain, and asks it for blocks by height; where they lie and which chain is the best one is settled.
-/// Its progress goes into [`RunEnv::workdir`], so that the same request goes on after a kill, and what it comes to must not
-/// depend on threads, timing or memory. An engine that takes blocks segment by segment in any order is a
-/// [`Pass`](crate::engines::pass::Pass), which the run drives.
+/// It gets the chain and asks it for blocks by height; the caller has already found the blocks and chosen the
+/// chain. Its progress goes into [`RunEnv::workdir`], so that the same request resumes after a kill. Its
+/// result must not depend on threads, timing or memory. An engine that takes segments of blocks in any order
+/// is a [`Pass`](crate::engines::pass::Pass), which this crate drives.
 pub trait ChainEngine: Sync {
-    /// Does the blocks, or has `machines` do its segments.
+    /// Processes the blocks, or has `machines` process its segments.
     ///
     /// # Errors
-    /// The lowest block that breaks a rule, whatever is found first; an engine's own errors are [`RunError`](crate::RunError)s.
+    /// The lowest block that breaks a rule, even if another is found first; an engine's own errors are
+    /// [`RunError`](crate::RunError)s.
     fn run<'a>(
         &self,
         request: &'a Request<'a>,
@@ -158,35 +160,35 @@ pub trait ChainEngine: Sync {
         machines: Option<&dyn Machines>,
     ) -> Result<Outcome, SyncError>;
 
-    /// By what other machines do its segments, if they can.
+    /// Returns the pass whose segments other machines can process, if there is one.
     fn shared(&self) -> Option<&dyn SharedPass> {
         None
     }
 }
 
-/// Blocks under hints.
+/// Options for blocks with hints.
 #[derive(Clone)]
 pub struct HintedTask<'a> {
     /// Which coins survive.
     pub hints: HintsInput,
-    /// How that is proven.
+    /// The aggregate that proves the hints.
     pub aggregate: AggregateKind,
-    /// What becomes of hints that cover blocks which Core would check.
+    /// What to do with hints that cover blocks which Core would check.
     pub validity: HintedValidity,
-    /// How blocks above the hints are connected; needed wherever the run ends above them.
+    /// How blocks above the hints are connected; required if the sync ends above them.
     pub connect: Option<ConnectOptions<'a>>,
 }
 
-/// Blocks whose spends are joined with coins.
+/// Options for mergesync.
 #[derive(Clone)]
 pub struct MergeSyncTask<'a> {
     /// How blocks are connected.
     pub connect: ConnectOptions<'a>,
-    /// An index from outside that follows the blocks; for blocks of files.
+    /// An index from another crate that follows the blocks; only for blocks of files.
     pub index: Option<&'a dyn ChainIndex>,
 }
 
-/// With what a run works, whatever it does.
+/// The environment of a sync, regardless of its task.
 #[derive(Clone, Copy)]
 pub struct RunEnv<'a> {
     /// The chain's rules.
@@ -195,61 +197,63 @@ pub struct RunEnv<'a> {
     pub threads: usize,
     /// Memory for buffers, in bytes.
     pub memory_bytes: u64,
-    /// Bytes of blocks in a segment; by the other budgets where not given.
+    /// Bytes of blocks in a segment; `None` derives it from the other limits.
     pub segment_bytes: Option<u64>,
-    /// The longest that finished segments wait to be made durable together: what a crash costs
-    /// beside the segments under way.
+    /// Longest time that finished segments wait to be made durable together: a crash loses this much work,
+    /// besides the segments in progress.
     pub checkpoint_interval: Duration,
     /// Seconds since 1970, for the rule against blocks from the future.
     pub now: i64,
-    /// Runs scripts; needed for signet.
+    /// Runs scripts; required for signet.
     pub verifier: Option<&'a dyn ScriptVerifier>,
-    /// Progress is kept here.
+    /// The folder for progress.
     pub workdir: &'a dyn Storage,
-    /// Whether other machines do the segments ([`run_shared`](crate::run_shared)), and threads of this one none.
+    /// Whether other machines process the segments ([`run_shared`](crate::run_shared)) instead of this
+    /// machine's threads.
     pub is_shared: bool,
-    /// From where these have blocks of the run's folder, if this run hands them out.
+    /// Where these machines read blocks of the sync's folder, if this sync offers them.
     pub given: Option<&'a GivenBlocks>,
-    /// Told what happens.
+    /// Receives events.
     pub observer: &'a dyn Observer,
-    /// Set from outside to stop the run.
+    /// Stops the sync once the caller sets it.
     pub interrupt: &'a AtomicBool,
 }
 
-/// What to do.
+/// The input of a sync.
 #[derive(Clone)]
 pub struct Request<'a> {
     /// Where blocks come from.
     pub source: Source<'a>,
-    /// What does them.
+    /// The engine and its options.
     pub task: Task<'a>,
-    /// The block up to which witnesses are left alone, under Core's conditions for scripts that are taken for
-    /// valid ([`BlockChecker::leave_witnesses`]); none where all are checked. They are all the same where blocks
-    /// are handed on or an index follows them.
+    /// The block up to which witnesses are not read, under Core's conditions for assumed-valid scripts
+    /// ([`BlockChecker::leave_witnesses`]); `None` if all are checked. They are checked anyway if blocks are
+    /// passed on or an index follows them.
     ///
     /// [`BlockChecker::leave_witnesses`]: apus_chain::BlockChecker::leave_witnesses
     pub leave_witnesses: Option<BlockHash>,
     /// Where to stop.
     pub stop: Stop,
-    /// Whether to stay at the tip until it is interrupted, with peers as the source.
+    /// Whether to follow the tip until interrupted, with peers as the source.
     pub follow: bool,
     /// Files to write once the set is proven.
     pub outputs: &'a [Output],
-    /// A commitment to the set, from outside, to make once the set is proven.
+    /// A commitment to the set, from another crate, to make once the set is proven.
     pub commitment: Option<&'a dyn SetCommitment>,
     /// Folders to write once the set is proven.
     pub folders: &'a [FolderOutput],
-    /// Whether the set's MuHash is wanted, which takes up to two microseconds a coin.
+    /// Whether to compute the set's MuHash, which takes up to two microseconds a coin.
     pub muhash: bool,
-    /// With what the run works.
+    /// The environment of the sync.
     pub env: RunEnv<'a>,
 }
 
-/// The least memory that is of any use, in bytes.
+/// Minimum memory in bytes.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
 impl<'a> RunEnv<'a> {
-    /// One thread with the least memory, which makes nothing durable on the way.
+    /// Creates an environment with one thread and the minimum of memory, which makes nothing durable before
+    /// the end.
     pub const fn new(
         params: &'a Params,
         workdir: &'a dyn Storage,
@@ -272,12 +276,12 @@ impl<'a> RunEnv<'a> {
         }
     }
 
-    /// What a search on the run's threads goes by.
+    /// Returns the options for a search with the sync's threads.
     pub fn search(&self) -> SearchOptions<'_> {
         SearchOptions { threads: self.threads, observer: self.observer, interrupt: self.interrupt }
     }
 
-    /// What is in the work folder is another run's, which says in which way.
+    /// The error for a work folder that belongs to another sync; `what` names the difference.
     pub fn other_run(&self, what: impl Into<String>) -> SyncError {
         let (folder, what) = (self.workdir.describe(""), what.into());
         SyncError::Usage(UsageError::OtherRun { folder, what })
@@ -285,7 +289,7 @@ impl<'a> RunEnv<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// How blocks are connected, if any may be.
+    /// Returns how blocks are connected, if any may be.
     pub fn connect(&self) -> Option<&ConnectOptions<'a>> {
         match &self.task {
             Task::Hinted(task) => task.connect.as_ref(),
@@ -295,17 +299,18 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The same where the run comes to blocks that are to be connected.
+    /// Returns [`connect`](Self::connect)'s options, or an error if the sync must connect blocks without any.
     pub fn expect_connect(&self) -> Result<&ConnectOptions<'a>, SyncError> {
         self.connect().ok_or(SyncError::Usage(UsageError::NothingToConnect))
     }
 
-    /// The block up to which scripts are taken for valid, under Core's conditions; none where all are to be run.
+    /// The block up to which scripts are assumed valid, under Core's conditions; `None` if all scripts are
+    /// run.
     pub fn assume_valid(&self) -> Option<BlockHash> {
         self.connect()?.assume_valid
     }
 
-    /// The index that follows the blocks, if there is one.
+    /// Returns the index that follows the blocks, if there is one.
     pub fn index(&self) -> Option<&'a dyn ChainIndex> {
         match &self.task {
             Task::MergeSync(task) => task.index,
@@ -313,57 +318,56 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether a commitment to the set is to be made.
+    /// Whether the sync must compute a commitment to the set.
     pub fn wants_commitment(&self) -> bool {
         self.commitment.is_some_and(|commitment| commitment.is_wanted())
     }
 
-    /// What hashes coins for a commitment, if one is given.
+    /// Returns the factory of the commitment's hashers, if there is a commitment.
     pub fn hasher(&self) -> Option<NewHasher> {
         self.commitment.map(|commitment| commitment.hasher())
     }
 }
 
-/// Opens the coins of a run.
+/// Opens the store that holds a sync's coins.
 pub type OpenStore<'a> = dyn Fn() -> Result<Arc<dyn CoinsStore>, StoreError> + Sync + 'a;
 
 /// How blocks are connected.
 #[derive(Clone)]
 pub struct ConnectOptions<'a> {
-    /// The block up to which scripts are taken for valid, under Core's conditions; none where all
-    /// are to be run.
+    /// The block up to which scripts are assumed valid, under Core's conditions; `None` if all scripts are
+    /// run.
     pub assume_valid: Option<BlockHash>,
-    /// Threads that fetch coins; 0 to look them up where they are needed.
+    /// Threads that fetch coins; 0 to look each coin up when it is needed.
     pub prevout_threads: usize,
     /// Memory for coins, and for undo data until it is flushed, in bytes.
     pub cache_bytes: u64,
-    /// Opens the folder of this run's coins, which goes with its progress.
+    /// Opens the store of this sync's coins, which is deleted with its progress.
     pub store: &'a OpenStore<'a>,
-    /// What the store is called where it is no folder of this run's, and stays when the progress goes.
+    /// The store's name if it is outside the work folder; such a store stays when the progress is deleted.
     pub beyond: Option<String>,
-    /// Where a second pass over the blocks works, which is there if hints are to be written. Goes
-    /// with the progress, too.
+    /// The work folder of a second pass over the blocks, used if hints are written. Deleted with the
+    /// progress, too.
     pub hints_folder: PathBuf,
-    /// The file that notes where blocks lie which go into a data directory. Goes with the progress,
-    /// too.
+    /// The file with the positions of blocks in a data directory. Deleted with the progress, too.
     pub positions: PathBuf,
 }
 
-// [`Stop`]: where a run ends, and which blocks are its last ones.
+// [`Stop`]: where a sync ends, and which blocks are its last ones.
 
-/// Where a run ends.
+/// Where a sync ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Where the hints do.
+    /// Where the hints stop.
     AtHints,
-    /// At this height, which is not below that of the hints.
+    /// At this height, which is not below the hints' end.
     At(Height),
     /// At the tip of the most-work chain.
     AtTip,
 }
 
 impl Stop {
-    /// The height at which a run on `chain` ends, with hints that stop at `hinted`.
+    /// Returns the height at which a sync on `chain` ends, with hints that stop at `hinted`.
     pub fn end(self, hinted: Height, chain: &HeaderChain) -> Height {
         match self {
             Self::AtHints => hinted,
@@ -372,13 +376,13 @@ impl Stop {
         }
     }
 
-    /// The height at which a run without hints ends, or one that goes on above them.
+    /// Returns the height at which a sync without hints ends, or one that continues above them.
     pub fn end_in(self, dir: &dyn ChainSource) -> Result<Height, SyncError> {
         self.expect_in(dir)?;
         Ok(self.end(dir.chain().tip_height(), dir.chain()))
     }
 
-    /// Fails where the chain does not reach up to it.
+    /// Fails if the chain does not reach that height.
     pub fn expect_in(self, dir: &dyn ChainSource) -> Result<(), SyncError> {
         let tip = dir.chain().tip_height();
         match self {
@@ -391,12 +395,12 @@ impl Stop {
     }
 }
 
-/// So many of its last blocks a node always keeps with their undo data (Core `validation.h`,
+/// Number of last blocks that a node always keeps with their undo data (Core `validation.h`,
 /// `MIN_BLOCKS_TO_KEEP`).
 pub const LAST_BLOCKS: Height = 288;
 
-/// The first of the last blocks of a chain that ends at `end`. The genesis block is never among them:
-/// nothing goes back over it.
+/// The first of the last blocks of a chain that ends at `end`. Never the genesis block, which cannot be
+/// disconnected.
 pub fn first_of_last(end: Height) -> Height {
     (end + 1).saturating_sub(LAST_BLOCKS).max(1)
 }

@@ -1,4 +1,5 @@
-//! One run from blocks to a UTXO set: the chain, the blocks under hints, those above, the coins.
+//! One sync from blocks to a UTXO set: finds the chain, processes the blocks with hints, connects the blocks
+//! above, and writes the coins.
 
 mod hints_of_set;
 
@@ -9,7 +10,7 @@ use crate::engines::in_order::chains::begin_anew;
 use crate::engines::mergesync::{self, MergeOutcome, MergedSet};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::{CoinTotals, Counts, SwiftSync};
-use crate::engines::swiftsync::{Hinted, Proven, prove};
+use crate::engines::swiftsync::{HintsOutcome, Proven, prove};
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::machines::Machines;
@@ -32,17 +33,17 @@ use std::sync::Arc;
 
 /// Computes the UTXO set that `request` asks for.
 ///
-/// The progress stays in the work folder: once the outcome is told, call [`discard_progress`].
+/// The progress stays in the work folder: call [`discard_progress`] once the outcome is reported.
 pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     run_by(request, None)
 }
 
-/// The same with other machines that do the segments.
+/// Like [`run`], but other machines process the segments.
 pub fn run_shared(request: &Request<'_>, machines: &dyn Machines) -> Result<Outcome, SyncError> {
     let env = RunEnv { is_shared: true, given: machines.given(), ..request.env };
     let request = Request { env, ..request.clone() };
     let outcome = run_by(&request, Some(machines));
-    // The next start of a run that was interrupted removes what is left of it.
+    // If the sync was interrupted, its next start removes the data left on the machines.
     if !matches!(outcome, Err(SyncError::Interrupted)) {
         machines.closed(&request);
     }
@@ -73,13 +74,16 @@ fn compute<'a>(
         Task::Hinted(task) => task,
         Task::By(EngineTask { engine, .. }) => {
             if engine.shared().is_none() {
-                expect_one_machine(request, "a run by this engine")?;
+                expect_one_machine(request, "a sync with this engine")?;
             }
             return engine.run(request, headers(request, None)?, machines);
         }
         Task::MergeSync(_) => return merge(request, headers(request, None)?, machines),
         Task::InOrder(_) => {
-            expect_one_machine(request, "a run by the engine utxo, one block after the other,")?;
+            expect_one_machine(
+                request,
+                "a sync with the engine utxo, which connects blocks in order,",
+            )?;
             return connect_on(request, headers(request, None)?, None);
         }
         Task::Unhinted(_) => {
@@ -96,9 +100,9 @@ fn compute<'a>(
         return Err(SyncError::Usage(UsageError::Unproven));
     }
     let proven = match prove(request, task, machines)? {
-        Hinted::Proven(proven) => *proven,
-        Hinted::NoUndo(height) => return without(request, task, height, machines),
-        Hinted::NotNeeded(dir, hints) => {
+        HintsOutcome::Proven(proven) => *proven,
+        HintsOutcome::NoUndo(height) => return without(request, task, height, machines),
+        HintsOutcome::NotNeeded(dir, hints) => {
             let hints = HintsProof { info: hints, ..HintsProof::default() };
             return Ok(connect_on(request, dir, None)?.with_hints(hints));
         }
@@ -113,17 +117,17 @@ fn compute<'a>(
         return Err(SyncError::Usage(UsageError::Unproven));
     }
     let runs = runs_of(&done, SwiftSync::COINS);
-    // Connecting takes hours, and what is held in memory of the segments is of no use to it.
+    // Connecting takes hours, and does not need the segments' results in memory.
     drop(done);
     let (coins, counts) = (verdict.coins.coins, verdict.counts);
-    // With undo data nothing is left to the aggregate alone.
+    // With undo data, nothing rests on the aggregate alone.
     let aggregate = hints.aggregate.filter(|_| scripts.is_none());
     let scripts = scripts.unwrap_or_default().run;
     let base = in_order::BaseCoins { at, runs, coins, counts, aggregate, scripts, unseen };
     Ok(connect_on(request, dir, Some(base))?.with_hints(hints))
 }
 
-/// Fails where other machines are to take part.
+/// Fails if other machines should take part.
 fn expect_one_machine(request: &Request<'_>, what: &'static str) -> Result<(), SyncError> {
     match request.env.is_shared {
         true => Err(SyncError::Usage(UsageError::NotOnCluster { what })),
@@ -131,7 +135,7 @@ fn expect_one_machine(request: &Request<'_>, what: &'static str) -> Result<(), S
     }
 }
 
-/// The set at a height by every rule, without the hints that the request has.
+/// Computes the set at a height under every rule, without the request's hints.
 fn without(
     request: &Request<'_>,
     task: &HintedTask<'_>,
@@ -145,13 +149,13 @@ fn without(
     merge(&request, dir, machines)
 }
 
-/// Whether spends are joined with coins where the user leaves it open what does blocks. What an earlier start began goes on.
+/// Whether to use mergesync if the user did not choose an engine. An earlier start's choice stays.
 pub(crate) fn joins(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool, SyncError> {
     if request.env.is_shared {
         return Ok(true);
     }
     if matches!(request.source, Source::Peers(_)) {
-        // While blocks arrive there is time to connect them, and nothing is left to do after the last.
+        // While blocks arrive from peers there is time to connect them, so no work is left after the last one.
         return mergesync::has_begun(request.env.workdir);
     }
     if Record::read(request.env.workdir)?.is_some() {
@@ -173,12 +177,12 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let runs = [SwiftSync::COINS, SwiftSync::HINTS].map(|kind| runs_of(&done, kind));
     let hashes = request.wants_commitment().then(|| StoredHashes::of(&workdir, &done));
     let hashes = hashes.as_ref().map(|hashes| hashes as &dyn HashParts);
-    // What was too young to be made durable: now that costs less than doing it again.
+    // Results too recent to be durable: storing them now costs less than computing them again.
     let mut held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();
     let written = write_out(request, &*dir, &workdir, &plan.identity, runs, hashes, &verdict);
     let (set, put) = written.inspect_err(|error| {
         if !matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })) {
-            // Whether or not this works, the error to tell is the first.
+            // Report the first error, whether or not this succeeds.
             let _ = workdir.store(&mut held);
         }
     })?;
@@ -206,7 +210,7 @@ fn connect_on<'a>(
     end(request, &*dir, PutSet { set, put, validation, counts, totals })
 }
 
-/// Goes twice over the blocks, connects those above, if there are any, and writes out the set.
+/// Walks the blocks twice, connects those above, if there are any, and writes out the set.
 fn merge<'a>(
     request: &'a Request<'a>,
     dir: Arc<dyn ChainSource + 'a>,
@@ -217,7 +221,7 @@ fn merge<'a>(
         match mergesync::run(request, dir, machines)? {
             MergeOutcome::Below(dir, None) => return connect_on(request, dir, None),
             MergeOutcome::Below(joined, base) => match connect_on(request, joined, base) {
-                // The blocks that were joined are of no chain to go for.
+                // No chain that can be followed contains the joined blocks.
                 Err(error) if error.is_below_joined() && left < CHAINS_LEFT_MAX => {
                     begin_anew(request)?;
                     dir = chain_anew(request, &error)?;
@@ -230,33 +234,33 @@ fn merge<'a>(
     };
     let written = merged.write_out(request);
     let (put, totals) = written.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
-    let MergedSet { dir, set, counts, judged, unseen: unseen_witnesses, .. } = merged;
+    let MergedSet { dir, set, counts, validated, unseen: unseen_witnesses, .. } = merged;
     let validation = Validation {
         engine: Engine::MergeSync,
         hints: HintsProof::default(),
         connected_from: Some(1),
-        scripts: judged.scripts,
+        scripts: validated.scripts,
         unseen_witnesses,
     };
     end(request, &*dir, PutSet { set, put, validation, counts, totals })
 }
 
-/// A set that an engine came to and handed out ([`put_set`](crate::sink::put::put_set)).
+/// A set that an engine computed and wrote out ([`put_set`](crate::sink::put::put_set)).
 pub struct PutSet {
     /// The set.
     pub set: SetInfo,
-    /// What came of handing it out.
+    /// The result of writing it out.
     pub put: Put,
     /// How its blocks were validated.
     pub validation: Validation,
-    /// Of all blocks.
+    /// Counts over all blocks.
     pub counts: Counts,
-    /// Of its coins.
+    /// Totals of its coins.
     pub totals: CoinTotals,
 }
 
-/// Ends a run that handed out a set, as every engine does that keeps one: gets what the source is to keep and did not, and
-/// makes that whole.
+/// Ends a sync that wrote out a set; every engine that keeps one calls this. Fetches the blocks that the
+/// source must keep and lacks, and finishes the source's folder.
 pub fn end(
     request: &Request<'_>,
     dir: &dyn ChainSource,
@@ -280,29 +284,29 @@ pub fn end(
     })
 }
 
-/// Gives up the progress of a finished run. The plan goes last: killed in the middle, the same
-/// command computes the same again instead of finding its own output in the way.
+/// Discards the progress of a finished sync. The plan goes last: after a kill in the middle, the same command
+/// computes the same result again instead of failing because its own output exists.
 pub fn discard_progress(workdir: &dyn Storage) -> Result<(), SyncError> {
     Workdir::discard(workdir)
 }
 
-/// Gives up the progress of a finished run, but for what says that it brought coins to where they stay on servers.
+/// Discards the progress of a finished sync, except for the record that it wrote the coins that stay on
+/// servers.
 pub fn keep_record(workdir: &dyn Storage) -> Result<(), SyncError> {
     Workdir::leave_record(workdir)
 }
 
-/// Gives up the progress of a run that failed, but for what was downloaded; tells whether there is
-/// any of that.
+/// Discards the progress of a failed sync, except for downloaded blocks; returns whether there are any.
 pub fn give_up_progress(workdir: &dyn Storage) -> Result<bool, SyncError> {
     Workdir::give_up(workdir)
 }
 
-/// Fails unless `workdir` is empty or a work folder: nothing may be written or removed there before.
+/// Fails unless `workdir` is empty or a work folder. Call it before writing or removing anything there.
 pub fn expect_work_folder(workdir: &dyn Storage) -> Result<(), SyncError> {
     Workdir::read_plan(workdir).map(|_| ())
 }
 
-/// Whether a later start goes on from something in the work folder.
+/// Whether the work folder has progress that a later start can resume.
 pub fn has_progress(workdir: &dyn Storage) -> bool {
     Workdir::has_progress(workdir)
 }

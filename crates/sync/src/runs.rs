@@ -1,23 +1,23 @@
-//! Sorted runs: reading one, merging many in bounded memory.
+//! Sorted runs: reads one, merges many in bounded memory.
 //!
-//! A run holds records by ascending key, each key once. How they lie is their [`RunForm`]'s to say; those of
-//! [`CoinsForm`] are `txid[32] ‖ u32le length ‖ group`, where a group is all surviving coins of one
-//! transaction in the form of a UTXO snapshot. However many runs there are, files of at most
-//! [`MergeBudget::fan_in`] are open at once, or as many for each thread: more are first merged into longer ones. What is read is compared
-//! with the checksums of its [sections](crate::workdir::index), by which a merge may also begin and end
-//! anywhere among the keys.
+//! A run has records by ascending key, each key once. The [`RunForm`] defines their layout; records of
+//! [`CoinsForm`] are `txid[32] ‖ u32le length ‖ group`, where a group is all surviving coins of one transaction
+//! in the form of a UTXO snapshot. However many runs there are, at most [`MergeBudget::fan_in`] files are open
+//! at once, or that number for each thread: if there are more runs, they are first merged into longer ones. All
+//! bytes read are compared with the checksums of their [sections](crate::workdir::index); these also let a
+//! merge begin and end anywhere among the keys.
 
 mod form;
-mod lanes;
-mod merging;
+mod merge;
 mod reader;
+mod scan;
 
 pub use form::RecordGroup;
-pub use form::{Answers, CoinsForm, HashesForm, MadeForm, PlacesForm, RunForm, SpentForm};
-pub use lanes::RunLanes;
-pub use merging::Merging;
-pub use merging::RunWriter;
-pub use merging::{divide, divide_sizes};
+pub use form::{CoinsForm, HashesForm, OutputForm, PlacesForm, PrevoutForm, RunForm, SpendForm};
+pub use merge::RunMerger;
+pub use merge::RunWriter;
+pub use merge::{divide, divide_sizes};
+pub use scan::SharedScan;
 
 use crate::error::{StorageResult, SyncError};
 use crate::system::runs_open_max;
@@ -28,19 +28,19 @@ use apus_chain::Txid;
 use apus_storage::Storage;
 use core::marker::PhantomData;
 use reader::{IndexedRun, RunReader};
-pub use reader::{LanePiece, Lot, RunCursor, first_record};
+pub use reader::{Lot, RunCursor, ScanChunk, first_record};
 use std::collections::VecDeque;
 
-/// Records merged between two looks at progress and interruption: some milliseconds.
+/// Records merged between two checks for an interrupt and progress reports, which takes some milliseconds.
 pub const RECORDS_BETWEEN_NEWS: u64 = 1024;
 
-/// Runs that one merge has open at most: beyond that, longer ones are quicker to read.
+/// Maximum number of runs that one merge opens: above that, longer runs are faster to read.
 const RUNS_OPEN_MAX: u64 = 512;
 
-/// Takes a record.
+/// Receives a record.
 pub type EachRecord<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + 'a;
 
-/// The records that follow one another in `bytes`, which a merge gave, as txid and group.
+/// Splits `bytes` from a merge into records, as txid and group.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -52,27 +52,28 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
     })
 }
 
-/// Is asked now and then whether to go on.
+/// Called regularly; an error from it stops the work.
 pub type GoOn<'a> = dyn Fn() -> Result<(), SyncError> + Sync + 'a;
 
-/// How much a merge may use.
+/// Limits of a merge.
 #[derive(Debug, Clone, Copy)]
 pub struct MergeBudget {
-    /// Runs that are merged in the end, at least 2. Of each a section is in memory. Those that are in memory as a whole
-    /// don't count.
+    /// Number of runs in the final merge, at least 2. One section of each is in memory. Runs held entirely in
+    /// memory do not count.
     pub fan_in: usize,
-    /// Length of the sections of runs that are made on the way.
+    /// Length of the sections of intermediate runs.
     pub section_bytes: usize,
-    /// Threads that make these, one run each at a time.
+    /// Threads that write intermediate runs, one run each at a time.
     pub threads: usize,
-    /// How many runs these may have open in all.
+    /// Number of runs that these threads may have open in total.
     pub open: usize,
-    /// And how many where with fewer all runs would have to be made longer twice.
+    /// Limit for `open`, used if fewer open runs would mean merging all runs twice.
     pub open_max: usize,
 }
 
 impl MergeBudget {
-    /// Opens as many runs as `bytes` of memory hold sections of. Not all that may be open: some merge two kinds of runs.
+    /// Opens as many runs as `bytes` of memory hold sections of. Stays below the system's limit, because some
+    /// merges have two kinds of runs.
     pub fn new(bytes: u64) -> Self {
         Self::opening(bytes, runs_open_max() / 2)
     }
@@ -83,19 +84,20 @@ impl MergeBudget {
         Self { fan_in, section_bytes: SECTION_BYTES, threads: 1, open: fan_in, open_max: fan_in }
     }
 
-    /// The same, where so many threads make runs.
+    /// Sets the number of threads that write intermediate runs.
     pub fn by(self, threads: usize) -> Self {
         Self { threads, ..self }
     }
 
-    /// The same, where runs that are made on the way may have so much memory in all, if they need it.
+    /// Sets the memory limit for writing intermediate runs, in total.
     pub fn making(self, bytes: u64) -> Self {
         let most = runs_open_max().max(self.open as u64);
         let open_max = (bytes / SECTION_BYTES as u64).clamp(self.open as u64, most);
         Self { open_max: open_max as usize, ..self }
     }
 
-    /// For threads of which each has all runs open in the end, with so much memory together.
+    /// Returns the budget for threads that each open all runs in the final merge, with this much memory in
+    /// total.
     pub fn for_each_of(threads: usize, bytes: u64) -> Self {
         let of = threads.max(1) as u64;
         let one = Self::opening(bytes / of, runs_open_max() / of);
@@ -103,7 +105,8 @@ impl MergeBudget {
         Self { threads, open, open_max: open, ..one }
     }
 
-    /// How many runs are made at a time of so many files, and of how many each at most.
+    /// Returns, for a number of files, how many intermediate runs are written at a time, and how many files
+    /// each one merges at most.
     fn groups(&self, files: usize) -> (usize, usize) {
         let groups = self.threads.clamp(1, (self.open / 2).max(1));
         let once = files.div_ceil(self.fan_in).min(RUNS_OPEN_MAX as usize);
@@ -112,12 +115,12 @@ impl MergeBudget {
     }
 }
 
-/// Some of all keys, by the numbers that [`prefix`](crate::workdir::index::prefix) makes of them.
+/// A range of keys, as the numbers that [`prefix`](crate::workdir::index::prefix) computes from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The first.
+    /// The first number.
     pub from: u64,
-    /// The one after the last; none where that is the last of all.
+    /// The number after the last; `None` if the range reaches the end.
     pub until: Option<u64>,
 }
 
@@ -125,13 +128,13 @@ impl KeyRange {
     /// All keys.
     pub const ALL: Self = Self { from: 0, until: None };
 
-    /// Between which of 256 lines that are the same for all a key lies. Where parts begin on lines, pieces of records need not
-    /// be read for two of them.
+    /// The index of a key's line: 256 lines divide the keys equally for all runs. If partitions begin on lines,
+    /// no piece of records must be read for two partitions.
     pub const fn line_of(prefix: u64) -> u64 {
         prefix >> 56
     }
 
-    /// The same ranges, of which each begins on the line below, unless that one does which is before it.
+    /// Moves the start of each range down to its line, unless the range before begins on that line.
     pub fn on_lines(ranges: Vec<Self>) -> Vec<Self> {
         let mut from = 0;
         let mut on_line = |range: &Self| {
@@ -144,22 +147,21 @@ impl KeyRange {
         starts.iter().zip(ends).map(|(from, until)| Self { from: *from, until }).collect()
     }
 
-    /// Whether a key is not beyond.
+    /// Whether a key is below the end of the range.
     fn has_begun_before(&self, prefix: u64) -> bool {
         self.until.is_none_or(|until| prefix < until)
     }
 }
 
-/// The sections of records of a form.
+/// Builds the index of a run's sections.
 pub fn cut<F: RunForm>(run: &[u8]) -> RunIndex {
     RunIndex::cut(run, SECTION_BYTES, first_record::<F>)
 }
 
-/// Gives the records of all runs to `each` by ascending key.
+/// Passes the records of all runs to `each` by ascending key.
 ///
-/// The names of runs made on the way begin with [`MERGE`]; they are removed at the end, and by
-/// [`Workdir`](crate::workdir::Workdir) after a crash. While they are made, `go_on` is asked every
-/// now and then.
+/// The names of intermediate runs begin with [`MERGE`]; they are removed at the end, and after a crash by
+/// [`Workdir`](crate::workdir::Workdir). While they are written, `go_on` is called regularly.
 pub fn merge_runs<F: RunForm>(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
@@ -172,8 +174,8 @@ pub fn merge_runs<F: RunForm>(
     runs.close()
 }
 
-/// Runs with the same records, no more of them in files than may be open at once. Of files only so many are merged
-/// as are too many: each is read and written once more for it.
+/// Merges runs until the number of files is within the limit of open ones. Merges no more files than necessary,
+/// because each merged file is read and written once more.
 fn merge_to_fan_in<F: RunForm>(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
@@ -197,7 +199,7 @@ fn merge_to_fan_in<F: RunForm>(
     Ok(files.into_iter().chain(held).collect())
 }
 
-/// Makes a longer run of each group, side by side, and removes what was made on the way before.
+/// Merges each group into a longer run, in parallel, and removes earlier intermediate runs.
 fn merge_groups<F: RunForm>(
     storage: &dyn Storage,
     groups: Vec<(Vec<RunInfo>, String)>,
@@ -231,7 +233,8 @@ fn is_merged(run: &RunInfo) -> bool {
     run.name.starts_with(MERGE)
 }
 
-/// Merges runs into a longer one, in a file with sections of about so many bytes. All of them are open at once.
+/// Merges runs into a longer one, in a file with sections of about `section_bytes`. All of them are open at
+/// once.
 pub fn merge_into_run<F: RunForm>(
     storage: &dyn Storage,
     runs: &[RunInfo],
@@ -260,7 +263,7 @@ pub struct Runs<'s, F> {
 }
 
 impl<'s, F: RunForm> Runs<'s, F> {
-    /// However many there are. While longer ones are made of them, `go_on` is asked every now and then.
+    /// Opens any number of runs. While they are merged into longer ones, `go_on` is called regularly.
     pub fn open(
         storage: &'s dyn Storage,
         runs: Vec<RunInfo>,
@@ -275,19 +278,19 @@ impl<'s, F: RunForm> Runs<'s, F> {
         Ok(Self { storage, runs: runs.collect::<Result<_, _>>()?, form: PhantomData })
     }
 
-    /// The sections of all.
+    /// The sections of all runs.
     pub fn sections(&self) -> impl Iterator<Item = &Section> {
         self.runs.iter().flat_map(|run| &run.index.sections)
     }
 
-    /// The records of some keys.
-    pub fn part(&self, keys: KeyRange) -> Result<Merging<'s, F>, SyncError> {
+    /// The records of a range of keys.
+    pub fn part(&self, keys: KeyRange) -> Result<RunMerger<'s, F>, SyncError> {
         let storage = self.storage;
         let readers = self.runs.iter().map(|run| RunReader::open(storage, run, keys));
-        Merging::of(storage, readers.collect::<Result<Vec<_>, _>>()?.into_iter())
+        RunMerger::of(storage, readers.collect::<Result<Vec<_>, _>>()?.into_iter())
     }
 
-    /// Removes what was made on the way.
+    /// Removes intermediate runs.
     pub fn close(self) -> Result<(), SyncError> {
         let runs: Vec<RunInfo> = self.runs.into_iter().map(|run| run.info).collect();
         remove_merged(self.storage, &runs)
@@ -317,13 +320,13 @@ mod tests {
         records.iter().flat_map(record).collect()
     }
 
-    /// A run that no file has, with small sections.
+    /// A run in memory, with small sections.
     pub(super) fn held(name: &str, bytes: &[u8]) -> RunInfo {
         let index = RunIndex::cut(bytes, BUDGET.section_bytes, first_record::<CoinsForm>);
         RunInfo::held(name.to_owned(), bytes.to_vec(), index)
     }
 
-    /// Writes a run, and says of it what is true.
+    /// Writes a run and returns its true description.
     pub(super) fn write(storage: &dyn Storage, name: &str, bytes: &[u8]) -> RunInfo {
         let RunInfo { name, bytes, sections, checksum, held } = held(name, bytes);
         let held = held.unwrap();
@@ -379,7 +382,7 @@ mod tests {
             }
             let mut expected: Records = divided.concat();
             expected.sort();
-            // One transaction in two runs is told, wherever the two meet.
+            // One transaction in two runs is reported, wherever the two meet.
             let again = (twice && runs > 1 && !expected.is_empty()).then(|| {
                 let record = expected[rng.index(expected.len())].clone();
                 let other = divided.iter_mut().find(|run| !run.contains(&record)).unwrap();
@@ -399,7 +402,7 @@ mod tests {
             match (merged(&storage, &infos, budget), again) {
                 (Ok(all), None) => {
                     prop_assert_eq!(&all, &expected);
-                    // And so are parts of it, one after the other.
+                    // Parts of the merge are sorted, too, in order.
                     cuts.iter_mut().for_each(|cut| *cut = (*cut << 41) & 0x0303_0303_0303_0303);
                     cuts.sort_unstable();
                     let mut parts = Records::new();
@@ -426,7 +429,7 @@ mod tests {
         }
 
         #[test]
-        fn any_flipped_bit_is_damage(
+        fn any_flipped_bit_is_detected(
             place: prop::sample::Index,
             bit in 0u8..8,
             in_second: bool,
@@ -439,7 +442,7 @@ mod tests {
             let place = place.index(file.len());
             file[place] ^= 1 << bit;
             put(&storage, name, &file);
-            // What takes the records never sees one that was not written.
+            // The callback never sees a record that was not written.
             let error = merge_runs::<CoinsForm>(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |record| {
                 let (txid, group) = records(record).next().unwrap();
                 assert!(runs.concat().contains(&(txid.0, group.to_vec())));
@@ -450,25 +453,26 @@ mod tests {
         }
     }
 
-    /// Sixteen threads with the default of memory leave some fifty thousand runs of the main chain. All are merged once before
-    /// they are few enough; with no more of them open at once than the last merge has, most are merged twice.
+    /// Sixteen threads with the default memory leave some fifty thousand runs of the main chain. Merging each
+    /// run once reduces their number enough; if only as many could be open as in the last merge, most would be
+    /// merged twice.
     #[test]
-    fn runs_of_a_long_chain_are_made_longer_once() {
+    fn runs_of_a_long_chain_are_merged_into_longer_ones_once() {
         let budget = MergeBudget::opening(56 << 20, 4_000).by(16);
         let (fan_in, files) = (budget.fan_in, 49_000);
         assert_eq!((fan_in, budget.groups(files)), (448, (16, 28)));
         let more = MergeBudget { open_max: 1_800, ..budget };
         assert_eq!(more.groups(files), (16, 110));
         assert!(28 * fan_in < files && 110 * fan_in >= files);
-        // Fewer take no more memory than they need.
+        // Fewer runs take no more memory than they need.
         assert_eq!(more.groups(28 * fan_in), (16, 28));
         let making = budget.making(225 << 20);
         assert_eq!(making.open_max as u64, runs_open_max().clamp(448, 1_800));
     }
 
-    /// What lies in memory stays there, and of files no more are written again than are too many.
+    /// Runs in memory stay there, and only as many files are merged as exceed the limit.
     #[test]
-    fn as_few_runs_are_merged_as_will_do() {
+    fn no_more_runs_are_merged_than_necessary() {
         let left = |files: u8, in_memory: u8, fan_in, threads| -> (usize, usize) {
             let storage = CrashStorage::new();
             let of = |id: u8| (format!("run-{id}"), bytes(&vec![record(id, 3)]));
@@ -495,9 +499,9 @@ mod tests {
         SyncError::Io(IoError::Group { txid, error })
     }
 
-    /// Wrong although written so: what the checksums cannot tell.
+    /// Runs that were already invalid when written, so that checksums do not detect this.
     #[test]
-    fn runs_that_no_segment_writes() {
+    fn runs_that_no_segment_writes_are_refused() {
         let long = |length: u32| [&[1; 32][..], &length.to_le_bytes(), &[0; 50]].concat();
         let mut lower = record(2, 3);
         lower.0[31] = 1;
@@ -515,7 +519,7 @@ mod tests {
             long(GROUP_BYTES_MAX + 1),
             long(u32::MAX),
         ] {
-            // In a file each record is a section, in memory all are together.
+            // In a file each record is its own section; in memory, one section has all records.
             let storage = CrashStorage::new();
             for run in [write(&storage, "run", &content), held("run", &content)] {
                 let error = merged(&storage, &[run], BUDGET).unwrap_err();
@@ -525,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_changed_after_it_was_looked_at() {
+    fn a_run_that_changed_after_its_check_is_refused() {
         let storage = CrashStorage::new();
         let content = bytes(&vec![record(1, 60), record(2, 60)]);
         let run = write(&storage, "run", &content);
@@ -540,9 +544,9 @@ mod tests {
         assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
     }
 
-    /// A repeated transaction is the chain's fault only if the runs are whole.
+    /// A repeated transaction is the chain's fault only if the runs are intact.
     #[test]
-    fn a_repeated_transaction_or_a_damaged_run() {
+    fn damage_takes_precedence_over_a_repeated_transaction() {
         let storage = CrashStorage::new();
         let runs = ["a", "b", "c"].map(|name| {
             write(&storage, name, &bytes(&vec![record(name.as_bytes()[0], 3), record(200, 3)]))
@@ -560,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_taker_of_groups_are_passed_on() {
+    fn errors_of_the_callback_are_passed_on() {
         let storage = CrashStorage::new();
         let run = write(&storage, "run", &bytes(&vec![record(1, 3), record(2, 3)]));
         let fails = |error: fn() -> SyncError| {
@@ -576,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disks_own_errors_are_told_as_such() {
+    fn disk_errors_are_reported_as_such() {
         let storage = FaultStorage::new(CrashStorage::new());
         let runs: Vec<RunInfo> = (1..=5)
             .map(|n| write(&storage, &format!("run-{n}"), &bytes(&vec![record(n, 99)])))

@@ -1,8 +1,7 @@
-//! [`CoinSink`]: where the finished UTXO set goes, group by group in the order of a snapshot.
+//! [`CoinSink`]: an output that receives the finished UTXO set, group by group in the order of a snapshot.
 //!
-//! A sink writes beside its final name and shows the file only in [`CoinSink::publish`], once it is
-//! complete and durable. A sink that is dropped before leaves nothing under that name; what it
-//! drafted is removed by the next attempt.
+//! A sink writes under a temporary name, and [`CoinSink::publish`] gives the file its final name once it is
+//! complete and durable. A sink that is dropped earlier leaves only a draft, which the next attempt removes.
 
 mod chainstate;
 pub mod datadir;
@@ -28,88 +27,87 @@ use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How much of a snapshot is written at once.
+/// Bytes of a snapshot written at once.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What is known of the set before its first coin.
+/// Facts about the set that are known before its first coin.
 #[derive(Debug, Clone, Copy)]
 pub struct SetInfo {
     /// The chain.
     pub network: Network,
-    /// Height of the block after which this is the UTXO set.
+    /// Height of the block whose UTXO set this is.
     pub height: Height,
     /// That block.
     pub base: BlockHash,
-    /// How many coins.
+    /// Number of coins.
     pub coins: u64,
-    /// Bytes of all coins in their stored form, or more.
+    /// Upper bound for the bytes of all coins in their stored form.
     pub coin_bytes: u64,
-    /// How many transactions the blocks have that it came of, which are those above the first.
+    /// Number of transactions in the blocks after genesis that produced the set.
     pub transactions: u64,
 }
 
-/// Takes a UTXO set.
+/// Receives a UTXO set.
 pub trait CoinSink: Send {
-    /// Takes records that a merge gave.
+    /// Receives records from a merge.
     fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
         records(batch).try_for_each(|(txid, group)| self.put(txid, group))
     }
 
-    /// Takes all coins of one transaction, in the form of a snapshot's body without the txid.
-    /// Transactions come by ascending bytes of their ids.
+    /// Receives all coins of one transaction, in the form of a snapshot's body without the txid. Transactions
+    /// arrive in ascending byte order of their ids.
     fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError>;
 
-    /// Ends the set: what can be complete and durable without its name is, after this.
+    /// Ends the set: makes the output complete and durable, under its draft name.
     fn seal(&mut self) -> Result<(), SyncError> {
         Ok(())
     }
 
-    /// Whether it has a block [`index`](Self::index).
+    /// Returns whether the sink writes a block [`index`](Self::index).
     fn indexes(&self) -> bool {
         false
     }
 
-    /// Writes the index of the blocks beside the coins that were sealed.
-    fn index(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
+    /// Writes the block index next to the sealed coins.
+    fn index(&mut self, _whole: &SetEnd<'_>) -> Result<(), SyncError> {
         Ok(())
     }
 
-    /// Whether it wants to [`check`](Self::check) what it wrote.
+    /// Returns whether the sink [`check`](Self::check)s its coins after writing them.
     fn checks(&self) -> bool {
         false
     }
 
-    /// Bytes of the coins that it checks.
+    /// Returns the bytes of the coins to check.
     fn bytes(&self) -> u64 {
         0
     }
 
-    /// Reads back the coins that were sealed, and compares.
-    fn check(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
+    /// Reads the sealed coins back, and compares them with the set.
+    fn check(&mut self, _whole: &SetEnd<'_>) -> Result<(), SyncError> {
         Ok(())
     }
 
-    /// Reads back the blocks of which it wrote an [`index`](Self::index). How many bytes it read.
-    fn check_blocks(&mut self, _whole: &Whole<'_>) -> Result<u64, SyncError> {
+    /// Reads back the blocks in the [`index`](Self::index). Returns the number of bytes read.
+    fn check_blocks(&mut self, _whole: &SetEnd<'_>) -> Result<u64, SyncError> {
         Ok(0)
     }
 
-    /// Gives the result its name: after this it is complete, durable and there. What it was, if it
-    /// is a folder.
-    fn publish(self: Box<Self>, whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError>;
+    /// Gives the output its final name, and returns a description if it is a folder.
+    fn publish(self: Box<Self>, whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError>;
 }
 
-/// What is known of the set after its last coin.
-pub struct Whole<'a> {
-    /// Whose threads and memory may be used.
+/// Facts about the set that are known after its last coin.
+pub struct SetEnd<'a> {
+    /// The threads and memory to use.
     pub env: &'a RunEnv<'a>,
-    /// What was known before.
+    /// The facts known before the first coin.
     pub set: SetInfo,
     /// Its `hash_serialized_3`, in internal order.
     pub hash_serialized_3: [u8; 32],
 }
 
-/// A file that has its name only once it is whole.
+/// A file that gets its final name only once it is complete.
 pub struct FileDraft<'a> {
     storage: &'a dyn Storage,
     name: String,
@@ -139,12 +137,12 @@ impl<'a> FileDraft<'a> {
         if self.is_published()? {
             self.expect_same()?;
         }
-        // Also over its equal, whose name need not be durable yet.
+        // This also replaces an identical file, because its name may not be durable yet.
         self.storage.rename(&self.draft, &self.name).at(self.storage, &self.name)?;
         self.storage.sync_names().at(self.storage, &self.name)
     }
 
-    /// Whether a file of the name is there.
+    /// Returns whether a file of this name exists.
     fn is_published(&self) -> Result<bool, SyncError> {
         match self.storage.len(&self.name) {
             Ok(_) => Ok(true),
@@ -153,8 +151,8 @@ impl<'a> FileDraft<'a> {
         }
     }
 
-    /// A file of that name is there already. If an earlier start of this very run published it
-    /// just before it was killed, it is the same to the byte; anything else is not ours.
+    /// Checks a file of this name. If an earlier start of the same sync published it just before it was killed,
+    /// it is identical, byte for byte; any other file belongs to another program.
     fn expect_same(&self) -> Result<(), SyncError> {
         let digest = |name: &str| -> Result<[u8; 32], SyncError> {
             let mut file = self.storage.open(name, 0).at(self.storage, name)?;
@@ -177,7 +175,7 @@ impl<'a> FileDraft<'a> {
     }
 }
 
-/// Begins the file of an output of coins; none where it [takes none](OutputKind::takes_coins).
+/// Creates the file of a coins output; returns `None` if the output [takes no coins](OutputKind::takes_coins).
 pub fn begin(output: &Output, set: SetInfo) -> Result<Option<Box<dyn CoinSink + '_>>, SyncError> {
     let Output { kind, storage, name } = output;
     Ok(match kind {
@@ -190,7 +188,7 @@ pub fn begin(output: &Output, set: SetInfo) -> Result<Option<Box<dyn CoinSink + 
 pub struct SnapshotSink<'a> {
     draft: FileDraft<'a>,
     writer: SnapshotWriter<Box<dyn StorageFile>>,
-    /// Groups with their txids, written together.
+    /// Groups with their txids, to be written together.
     batch: Vec<u8>,
 }
 
@@ -237,7 +235,7 @@ impl CoinSink for SnapshotSink<'_> {
         if self.batch.len() >= BATCH_BYTES { self.write_batch() } else { Ok(()) }
     }
 
-    fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
+    fn publish(self: Box<Self>, _whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError> {
         (*self).finish().map(|()| None)
     }
 }
@@ -249,7 +247,7 @@ pub struct HashSink {
     coins: CoinCounter,
 }
 
-/// How many coins there were so far, to be shown.
+/// A counter of coins, for display.
 #[derive(Clone, Default)]
 pub struct CoinCounter(Arc<AtomicU64>);
 
@@ -260,22 +258,22 @@ impl CoinCounter {
 }
 
 impl HashSink {
-    /// How many coins were put.
+    /// Returns the number of coins so far.
     pub fn coins(&self) -> u64 {
         self.coins.get()
     }
 
-    /// The same, to be read while coins come.
+    /// Returns a counter that other threads can read during the work.
     pub fn counter(&self) -> CoinCounter {
         self.coins.clone()
     }
 
-    /// The hash in internal order.
+    /// Returns the hash in internal order.
     pub fn finish(self) -> [u8; 32] {
         self.hash.finish().0
     }
 
-    /// Takes records that a merge gave.
+    /// Receives records from a merge.
     pub fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
         let mut coins = 0;
         for (txid, group) in records(batch) {
@@ -287,13 +285,13 @@ impl HashSink {
         Ok(())
     }
 
-    /// Takes all coins of one transaction and counts them.
+    /// Hashes all coins of one transaction, and returns their number.
     fn read(&mut self, txid: Txid, group: &[u8]) -> Result<u64, CoinError> {
         each_coin(txid, group, |outpoint, coin| self.hash.push(&outpoint, coin))
     }
 }
 
-/// Gives the coins of one transaction to `each`, and says how many there are.
+/// Passes the coins of one transaction to `each`, and returns their number.
 pub fn each_coin(
     txid: Txid,
     group: &[u8],
@@ -310,7 +308,7 @@ pub fn each_coin(
     Ok(count)
 }
 
-/// Computes the set's totals, and its MuHash where that is wanted.
+/// Computes the set's totals, and its MuHash if requested.
 pub struct TotalsSink {
     muhash: Option<Box<MuHashBatch>>,
     stats: UtxoStats,
@@ -321,7 +319,7 @@ impl TotalsSink {
         Self { muhash: muhash.then(Box::default), stats: UtxoStats::default() }
     }
 
-    /// Takes records in the order of a snapshot.
+    /// Receives records in the order of a snapshot.
     pub fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
         for (txid, group) in records(batch) {
             let each = |outpoint: OutPoint, coin: CoinRef<'_>| {
@@ -336,7 +334,7 @@ impl TotalsSink {
         Ok(())
     }
 
-    /// The MuHash, that of nothing where it was not wanted, and the totals.
+    /// Returns the MuHash and the totals. If the MuHash was not requested, it is the empty set's.
     pub fn finish(self) -> (MuHash, CoinTotals) {
         let UtxoStats { coins, transactions, total_amount, bogosize, .. } = self.stats;
         let totals = CoinTotals { coins, transactions, amount: total_amount, bogosize };
@@ -377,7 +375,7 @@ mod tests {
         expect_published(&storage, b"bytes");
     }
 
-    /// An earlier start gave the file its name and was killed before that was durable.
+    /// An earlier start renamed the file and was killed before the name was durable.
     #[test]
     fn an_equal_file_is_made_durable() {
         let storage = CrashStorage::new();
@@ -416,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_cannot_tell_what_is_there() {
+    fn disk_errors_while_the_name_is_checked() {
         for (operation, n) in [(Operation::Len, 0), (Operation::Open, 0), (Operation::Read, 1)] {
             for other in [&b"bytes"[..], b"other"] {
                 let disk = holding("out", other);
@@ -427,7 +425,7 @@ mod tests {
                 assert_eq!(disk.live_files()["out"], other);
             }
         }
-        // To be asked again is no failure.
+        // Publishing an identical file again is not an error.
         let disk = holding("out", b"bytes");
         let storage = FaultStorage::new(disk.clone());
         storage.fail_every(Operation::Read, 2, io::ErrorKind::Interrupted);
@@ -436,7 +434,7 @@ mod tests {
         expect_published(&disk, b"bytes");
     }
 
-    /// Two coins of one transaction: vouts 0 and 1, OP_TRUE.
+    /// Returns two coins of one transaction: vouts 0 and 1, OP_TRUE.
     fn group() -> Vec<u8> {
         let coin = apus_chain::CoinRef { height: 1, coinbase: false, amount: 5, script: &[0x51] };
         let mut group = vec![2];
@@ -471,14 +469,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_with_its_remedy() {
+    fn a_full_disk_is_reported_with_its_remedy() {
         let storage = FaultStorage::new(CrashStorage::new());
         storage.fail_from(Operation::Write, 1, io::ErrorKind::StorageFull);
         let set = set(2);
         let mut sink = SnapshotSink::create(&storage, "out", set).unwrap();
         sink.put(Txid([1; 32]), &group()).unwrap();
         let text = sink.finish().unwrap_err().to_string();
-        assert!(text.starts_with("out.incomplete: ") && text.contains("free some space"), "{text}");
+        assert!(text.starts_with("out.incomplete: ") && text.contains("Free some space"), "{text}");
     }
 
     fn record(group: &[u8]) -> Vec<u8> {
@@ -486,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_are_no_coins() {
+    fn groups_that_are_not_coins() {
         let mut sink = HashSink::default();
         sink.put_records(&record(&group())).unwrap();
         assert_eq!(sink.coins(), 2);

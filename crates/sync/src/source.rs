@@ -1,9 +1,8 @@
-//! [`BlockSource`]: where raw blocks come from, as the pipeline sees it.
+//! [`BlockSource`]: the pipeline's interface to the origin of raw blocks.
 //!
-//! A source is shared; each worker thread has a [`BlockFetcher`] of its own and asks it for whole
-//! segments. Nothing promises an order inside a segment. Blocks are data of no standing: the
-//! receiver checks each and may turn down a copy that is damaged, whereupon the source looks for
-//! another one.
+//! A source is shared; each worker thread has its own [`BlockFetcher`], from which it requests whole segments.
+//! Blocks of a segment may arrive in any order. Blocks are untrusted: the receiver checks each and may refuse a
+//! damaged copy, and then the source looks for another copy.
 
 pub mod blocksdir;
 mod given;
@@ -21,83 +20,83 @@ use blocksdir::BlockHead;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// What a receiver made of a raw block.
+/// The receiver's answer to a raw block.
 #[derive(Debug)]
-pub enum Taken {
-    /// It was taken.
+pub enum BlockReply {
+    /// The block was accepted.
     Yes,
-    /// The copy is damaged; another one may be good.
+    /// The copy is damaged; another copy may be intact.
     Damaged(BlockError),
-    /// It is no part of what was asked for, or was taken before: it was not looked at, so nothing is
-    /// known of this copy.
+    /// The block was not requested, or was accepted before: this copy was not checked.
     NotWanted,
-    /// Stop: the receiver has an error of its own to report, or was interrupted.
+    /// Stop: the receiver has its own error to report, or was interrupted.
     Stop,
 }
 
-/// Blocks that were kept, with an index that finds them.
+/// Kept blocks, with an index that finds them.
 #[derive(Debug)]
-pub struct KeptWhole<'a> {
+pub struct StoredBlocks<'a> {
     /// Their folder.
     pub folder: PathBuf,
-    /// What is known of them.
+    /// Their index.
     pub blocks: &'a BlockStore,
-    /// The data directory that they are in, where it is still to get its name.
+    /// Their data directory, if it does not have its name yet.
     pub draft: Option<FolderDraft>,
 }
 
-/// A place that blocks come from.
+/// An origin of raw blocks.
 pub trait BlockSource: Sync {
-    /// A fetcher for one thread. Once `halt` is set its blocks are not waited for any more: one that
-    /// itself waits for blocks then returns early, without an error.
+    /// Makes a fetcher for one thread. Once `halt` is set, the caller no longer needs the blocks: a waiting
+    /// fetcher returns early, without an error.
     fn fetcher<'a>(&'a self, halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a>;
 
-    /// Makes durable what it keeps of the blocks that were given.
+    /// Makes the kept blocks durable.
     fn sync(&self) -> Result<(), SyncError> {
         Ok(())
     }
 
-    /// Whether the bytes that it gives of a block are to be the block and nothing else.
+    /// Returns whether a copy with extra bytes after the block must be refused.
     fn is_exact(&self) -> bool {
         false
     }
 
-    /// Whether [`block_bytes`](Self::block_bytes) is what the blocks have, and no guess.
+    /// Returns whether [`block_bytes`](Self::block_bytes) is exact rather than a guess.
     fn knows_sizes(&self) -> bool {
         true
     }
 
-    /// How many fetchers keep this source busy, where `threads` are to work on what they give.
+    /// Returns the number of fetchers that keep this source busy if `threads` process its blocks.
     fn fetchers(&self, threads: usize) -> usize {
         threads
     }
 
-    /// About how many bytes the block at `height` has, for dividing work.
+    /// Returns the approximate size of the block at `height`, in bytes, for dividing work.
     fn block_bytes(&self, height: Height) -> u64;
 
-    /// The caller has no use for witnesses of the chain's blocks up to this height.
+    /// Declares that the caller does not use the witnesses of the chain's blocks up to this height.
     fn leave_witnesses(&self, _up_to: Height) {}
 }
 
-/// What a search through many files goes by.
+/// Options of a search through many files.
 pub struct SearchOptions<'a> {
-    /// How many it may take.
+    /// Number of threads to use.
     pub threads: usize,
-    /// Told how far it is.
+    /// Receives the progress.
     pub observer: &'a dyn Observer,
-    /// Ends it once it is set.
+    /// Stops the search once it is set.
     pub interrupt: &'a AtomicBool,
 }
 
-/// Where a source keeps the blocks that it gives, with the undo data of those that are connected: a node's block files.
+/// A store in the form of a node's block files: the blocks that a source provides, and the undo data of
+/// connected blocks.
 pub trait BlockArchive: Sync {
-    /// Whether it has a block.
+    /// Returns whether a block is stored.
     fn has(&self, hash: &BlockHash) -> bool;
 
-    /// Whether it has a block's undo data.
+    /// Returns whether a block's undo data is stored.
     fn has_undo(&self, hash: &BlockHash) -> bool;
 
-    /// Keeps the undo data of a connected block, whose parent is `prev`.
+    /// Stores the undo data of a connected block, whose parent is `prev`.
     fn put_undo(
         &self,
         hash: &BlockHash,
@@ -105,16 +104,16 @@ pub trait BlockArchive: Sync {
         spends: SpentCoins<'_>,
     ) -> Result<(), SyncError>;
 
-    /// Writes the index by which a node finds the blocks of `chain` up to `last`, all of which are kept. None where no
-    /// node is to find them.
+    /// Writes the index with which a node finds the blocks of `chain` up to `last`, which are all kept. Returns
+    /// `None` if no node needs it.
     fn write_index(
         &self,
         chain: &HeaderChain,
         last: Height,
-    ) -> Result<Option<KeptWhole<'_>>, SyncError>;
+    ) -> Result<Option<StoredBlocks<'_>>, SyncError>;
 }
 
-/// Blocks of `range` that `dir` is to keep, and that have no undo data.
+/// Returns the blocks of `range` that `dir` must keep and whose undo data is missing.
 pub fn without_undo(dir: &dyn ChainSource, range: HeightRange) -> Vec<HeightRange> {
     let Some(archive) = dir.archive() else { return Vec::new() };
     let has = |height: Height| dir.chain().hash(height).is_some_and(|it| archive.has_undo(it));
@@ -128,44 +127,44 @@ pub fn without_undo(dir: &dyn ChainSource, range: HeightRange) -> Vec<HeightRang
     missing
 }
 
-/// Blocks up to `last` that `dir` is to keep and does not have: an earlier start may have taken them without being asked
-/// to.
+/// Returns the blocks up to `last` that `dir` must keep and does not have: an earlier start may have fetched
+/// them without keeping them.
 pub fn not_kept(dir: &dyn ChainSource, last: Height) -> Vec<HeightRange> {
     let Some(archive) = dir.archive() else { return Vec::new() };
     let missing = |height: &Height| !dir.chain().hash(*height).is_some_and(|it| archive.has(it));
     ranges((1..=last).filter(missing))
 }
 
-/// A source that has settled on a chain.
+/// A source that has chosen its chain.
 pub trait ChainSource: BlockSource {
-    /// The most-work chain whose blocks can be had.
+    /// Returns the most-work chain of available blocks.
     fn chain(&self) -> &HeaderChain;
 
-    /// Whether the chain is one that an index of blocks told of, which may be older than the blocks.
+    /// Returns whether the chain was found through a block index, which may be older than the blocks.
     fn is_by_index(&self) -> bool {
         false
     }
 
-    /// What lies beyond the chain's end.
+    /// Returns the evidence of blocks beyond the chain's end.
     fn gap(&self) -> &ChainGap;
 
-    /// The key for block files that are written from this source.
+    /// Returns the obfuscation key for block files written from this source.
     fn obfuscation(&self) -> Obfuscation {
         Obfuscation::NONE
     }
 
-    /// The run that takes its blocks can go on with another chain: where one cannot be had and others do
-    /// without it, its fetchers end with [`SourceError::ChainLeft`], and wait no longer. It may
-    /// `follow` the tip, which means that it does not end where it gets to.
+    /// Declares that the sync can switch to another chain: if a block is unavailable and others have a chain
+    /// without it, fetchers end with [`SourceError::ChainLeft`] and stop waiting. With `follow`, the sync does
+    /// not end at the tip.
     fn may_be_left(&self, _follow: bool) {}
 
-    /// The lowest block whose undo data a run needs that is at height `tip`, should a block above prove
-    /// invalid; none where it would go on from there.
+    /// Returns the lowest block whose undo data a sync at height `tip` needs if a block above proves invalid;
+    /// `None` if it would continue from there.
     fn undo_needed(&self, _tip: Height) -> Option<Height> {
         None
     }
 
-    /// The undo data of all blocks up to a height; none where they are not at hand.
+    /// Opens the undo data of all blocks up to a height; `None` if it is unavailable.
     fn undo(
         &self,
         _last: Height,
@@ -174,29 +173,29 @@ pub trait ChainSource: BlockSource {
         Ok(None)
     }
 
-    /// All its blocks were connected: others may have them.
+    /// Declares that all blocks of the chain were connected, so that peers may get them.
     fn reached_tip(&self) {}
 
-    /// Where it keeps the blocks that it gives; none where it keeps none.
+    /// Returns the store of the blocks that the source keeps, if it keeps any.
     fn archive(&self) -> Option<&dyn BlockArchive> {
         None
     }
 
-    /// Blocks up to `last` that have to be taken before [`heads`](Self::heads).
+    /// Returns the blocks up to `last` that must be fetched before [`heads`](Self::heads).
     fn not_counted(&self, _last: Height) -> Vec<HeightRange> {
         Vec::new()
     }
 
-    /// Gives the copies of a block that need not be on the chain to `take`, until it takes one.
-    /// Tells whether one was taken.
+    /// Passes the copies of a block, which may be off the chain, to `take` until it accepts one. Returns
+    /// whether it accepted one.
     fn block_by_hash(
         &self,
         hash: &BlockHash,
         take: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<bool, SourceError>;
 
-    /// The heads of the blocks of heights 1 to `last`, ascending. `reached` is told of heights on
-    /// the way, and ends it with an error.
+    /// Returns the heads of the blocks of heights 1 to `last`, ascending. `reached` receives the current height
+    /// from time to time, and can stop the call with an error.
     fn heads(
         &self,
         last: Height,
@@ -204,22 +203,21 @@ pub trait ChainSource: BlockSource {
     ) -> Result<Vec<BlockHead>, SourceError>;
 }
 
-/// Gets blocks for one thread.
+/// Fetches blocks for one thread.
 pub trait BlockFetcher {
-    /// Gives every block of `want` to `each`, in any order, until it was taken, is not wanted or nothing
-    /// is left to try. Returns early, without an error, once `each` says [`Taken::Stop`].
+    /// Passes every block of `want` to `each`, in any order, until it is accepted, not wanted, or has no copy
+    /// left. Returns early, without an error, once `each` returns [`BlockReply::Stop`].
     fn fetch(
         &mut self,
         want: HeightRange,
-        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+        each: &mut dyn FnMut(Height, &[u8]) -> BlockReply,
     ) -> Result<(), SourceError>;
 }
 
-/// Heights that are missing, as ranges; where two of them lie this close, the blocks between are
-/// taken as well.
+/// Missing heights this close together are joined into one range, which includes the blocks between them.
 const GAP_MAX: Height = 16;
 
-/// Puts ascending heights together.
+/// Joins ascending heights into ranges.
 pub fn ranges(heights: impl IntoIterator<Item = Height>) -> Vec<HeightRange> {
     let mut ranges: Vec<HeightRange> = Vec::new();
     for height in heights {

@@ -1,16 +1,15 @@
-//! Blocks for those that work on them: fetched, checked, each exactly once.
+//! Supplies the threads that process blocks: fetches and checks each block exactly once.
 //!
-//! There is one walk over blocks, a [`Walker`]'s. A thread takes a range of heights by it, in whatever
-//! order the source gives them; [`in_order`] puts the ranges of many threads in order; [`ranges`] and
-//! [`ranges::walk_outputs`] are uses of that. What a source is free to do wrong is dealt with here and nowhere else: a
-//! damaged copy is turned down, a block that comes twice or unasked is passed over, one that never comes is
-//! an error.
+//! All blocks go through the walk of a [`Walker`]. A thread walks a range of heights, in the order in which the
+//! source gives the blocks; [`in_order`] orders the ranges of many threads; [`ranges`] and
+//! [`ranges::walk_outputs`] build on it. Only this module handles a source's mistakes: it rejects a damaged
+//! copy, ignores a repeated or unrequested block, and fails if a block never arrives.
 
 use crate::engines::mergesync::{Fingerprint, FingerprintKey, SeenBlock};
 use crate::error::{InvalidBlock, InvalidError, SourceError, SyncError};
 use crate::progress::{Progress, stop_if_interrupted};
 use crate::request::RunEnv;
-use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
+use crate::source::{BlockFetcher, BlockReply, BlockSource, ChainSource};
 use apus_chain::{
     BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, DecodeError, HeaderChain,
     Height, HeightRange, KnownBlock, Params, ReadError, ScriptVerifier,
@@ -21,7 +20,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub mod in_order;
 pub mod ranges;
 
-/// What threads need to fetch and check blocks.
+/// Everything that threads need to fetch and check blocks.
 pub struct Supply<'a> {
     params: &'a Params,
     chain: &'a HeaderChain,
@@ -30,11 +29,11 @@ pub struct Supply<'a> {
     interrupt: &'a AtomicBool,
     /// How many threads compute at a time; the others wait for blocks.
     permits: Permits,
-    /// The last block whose witnesses are left alone.
+    /// The last block whose witnesses are not read.
     unseen: Height,
 }
 
-/// Bytes behind a block are passed over, as in Core; a node that hands the record on would send them as well.
+/// Fails on bytes after a block. Core ignores them, but a node that passes the record on would send them too.
 pub fn expect_no_more(block: &BlockBytes<'_>, raw: &[u8]) -> Result<(), BlockError> {
     let offset = block.view().raw().len();
     match raw.len() - offset {
@@ -44,7 +43,7 @@ pub fn expect_no_more(block: &BlockBytes<'_>, raw: &[u8]) -> Result<(), BlockErr
 }
 
 impl<'a> Supply<'a> {
-    /// For a run that leaves the witnesses of blocks up to the height `unseen` alone.
+    /// Creates the value for a sync that does not read the witnesses of blocks up to the height `unseen`.
     pub fn of(env: &'a RunEnv<'_>, source: &'a dyn ChainSource, unseen: Height) -> Self {
         Self {
             params: env.params,
@@ -57,8 +56,8 @@ impl<'a> Supply<'a> {
         }
     }
 
-    /// Where there is no run: blocks are taken for one elsewhere, which leaves the witnesses of those up to the
-    /// height `unseen` alone.
+    /// Creates the value for use outside a sync. The witnesses of blocks up to the height `unseen` are not
+    /// read.
     pub fn new(
         (params, verifier): (&'a Params, Option<&'a dyn ScriptVerifier>),
         (source, unseen): (&'a dyn ChainSource, Height),
@@ -69,14 +68,14 @@ impl<'a> Supply<'a> {
         Self { params, chain, verifier, source, interrupt, permits, unseen }
     }
 
-    /// A thread's own way to the blocks. Once `halt` is set it ends early.
+    /// A walker for one thread. It ends early once `halt` is set.
     pub fn walker<'w>(&'w self, halt: &'w AtomicBool) -> Walker<'w> {
         let (fetcher, mut checker) = (self.source.fetcher(halt), BlockChecker::new());
         checker.leave_witnesses(self.unseen);
         Walker { supply: self, fetcher, checker, halt }
     }
 
-    /// The right to compute, once it is free.
+    /// Waits for the right to compute.
     pub fn permit(&self) -> Permit<'_> {
         self.permits.take()
     }
@@ -90,12 +89,12 @@ pub struct Walker<'a> {
     halt: &'a AtomicBool,
 }
 
-/// What is done with a block that came: whether it passes its checks, and then what comes of it.
+/// Processes a block that has arrived: returns whether it passes its checks, and then the result.
 type Look<'l> = dyn FnMut(&mut BlockChecker, &[u8], &BlockContext<'_>) -> Result<Result<(), SyncError>, BlockError>
     + 'l;
 
 impl Walker<'_> {
-    /// Gives each block of `range` to `each`, in any order. Whether all came; if not, it was halted.
+    /// Passes each block of `range` to `each`, in any order. Returns `false` if it was halted early.
     pub fn take(
         &mut self,
         range: HeightRange,
@@ -111,7 +110,7 @@ impl Walker<'_> {
         })
     }
 
-    /// The same, with blocks that last.
+    /// Like [`take`](Self::take), but passes owned blocks.
     pub fn take_owned(
         &mut self,
         range: HeightRange,
@@ -123,7 +122,8 @@ impl Walker<'_> {
         })
     }
 
-    /// The same without a check of bytes whose fingerprint was `noted` when they were checked.
+    /// Like [`take`](Self::take), but does not repeat the checks of blocks whose fingerprint was `noted`
+    /// earlier.
     pub fn take_again(
         &mut self,
         range: HeightRange,
@@ -139,12 +139,13 @@ impl Walker<'_> {
                     return Ok(each(&seen));
                 }
             }
-            // Other bytes than they were, or it was not noted which. They may be good all the same, or tell what is wrong.
+            // The bytes have changed, or have no fingerprint. They may still be valid, or the check finds the
+            // fault.
             checker.check(raw, context).map(|block| each(&SeenBlock::checked(&block)))
         })
     }
 
-    /// Of blocks that are invalid the lowest is told, and all below it passed, in whatever order they come.
+    /// Reports the lowest of several invalid blocks, after all blocks below it passed, in any order of arrival.
     fn walk(&mut self, range: HeightRange, look: &mut Look<'_>) -> Result<bool, SyncError> {
         let mut missing = vec![true; range.count() as usize];
         let mut failure = None;
@@ -158,7 +159,7 @@ impl Walker<'_> {
                     end = invalid.block.height.min(end - 1);
                     failure = Some(error);
                 }
-                // The blocks need not be whole.
+                // When halted, blocks may be missing.
                 None if self.halt.load(Ordering::Relaxed) => return Ok(false),
                 None if next.heights().any(|it| missing[(it - range.start) as usize]) => {
                     return Err(SourceError::Incomplete { range }.into());
@@ -169,8 +170,8 @@ impl Walker<'_> {
         failure.map_or(Ok(true), Err)
     }
 
-    /// Takes the blocks of a range that are `missing`, by their distance from the height `start`, up to the first that
-    /// fails: its error.
+    /// Takes the `missing` blocks of a range, indexed by the distance from the height `start`, up to the
+    /// first that fails; returns its error.
     fn walk_once(
         &mut self,
         range: HeightRange,
@@ -183,24 +184,24 @@ impl Walker<'_> {
         fetcher.fetch(range, &mut |height, raw| {
             if let Err(interrupted) = stop_if_interrupted(supply.interrupt) {
                 failure = Some(interrupted);
-                return Taken::Stop;
+                return BlockReply::Stop;
             }
             if halt.load(Ordering::Relaxed) {
-                return Taken::Stop;
+                return BlockReply::Stop;
             }
             let place = range.contains(height).then(|| (height - start) as usize);
             let Some(is_missing @ true) = place.and_then(|place| missing.get_mut(place)) else {
-                return Taken::NotWanted;
+                return BlockReply::NotWanted;
             };
             let _permit = supply.permits.take();
             let context = context(supply.params, supply.chain, supply.verifier, height);
             let error = match look(checker, raw, &context) {
                 Ok(Ok(())) => {
                     *is_missing = false;
-                    return Taken::Yes;
+                    return BlockReply::Yes;
                 }
                 Ok(Err(error)) => error,
-                Err(error) if error.is_damage() => return Taken::Damaged(error),
+                Err(error) if error.is_damage() => return BlockReply::Damaged(error),
                 Err(error) => SyncError::Invalid(InvalidError::InvalidBlock {
                     height,
                     hash: context.hash,
@@ -208,20 +209,20 @@ impl Walker<'_> {
                 }),
             };
             failure = Some(error);
-            Taken::Stop
+            BlockReply::Stop
         })?;
         Ok(failure)
     }
 }
 
-/// The first heights that follow each other.
+/// Returns the first consecutive heights as a range.
 fn next_range(mut heights: impl Iterator<Item = Height>) -> Option<HeightRange> {
     let start = heights.next()?;
     let last = heights.zip(start + 1..).take_while(|(height, next)| height == next).last();
     Some(HeightRange::new(start, last.map_or(start, |(height, _)| height) + 1))
 }
 
-/// How much there is to be done where the blocks of these heights are taken, as far as it is known.
+/// The total work for the blocks of these heights, as far as it is known.
 pub fn total(source: &dyn BlockSource, heights: impl Iterator<Item = Height> + Clone) -> Progress {
     let blocks_total = heights.clone().count() as u64;
     let sizes: u64 = heights.map(|height| source.block_bytes(height)).sum();
@@ -241,7 +242,7 @@ pub fn weight(source: &dyn BlockSource, height: Height) -> u64 {
     if source.knows_sizes() { 0 } else { source.block_bytes(height) }
 }
 
-/// What a block at `height` is checked against.
+/// The context in which a block at `height` is checked.
 pub fn context<'a>(
     params: &'a Params,
     chain: &HeaderChain,
@@ -258,25 +259,24 @@ pub fn context<'a>(
     }
 }
 
-// [`Permits`]: how many threads may compute at a time, where more of them wait for blocks.
+// [`Permits`]: limits how many threads compute at a time, because many more wait for blocks.
 //
-// Peers are asked for many ranges at once, each by a thread of its own, and each checks the
-// blocks that it gets. A thread that waits for a block holds no permit, and one that holds a
-// permit waits for nothing.
+// Many threads each request a range from peers at once, and also check the blocks that they get. A thread that
+// waits for a block holds no permit, and a thread that holds a permit waits for nothing.
 
-/// A number of permits. See the module.
+/// A number of permits to compute.
 #[derive(Debug)]
 struct Permits {
     free: Mutex<usize>,
     returned: Condvar,
 }
 
-/// A permit; it is given back when it is dropped.
+/// A permit; dropping it returns it.
 #[derive(Debug)]
 pub struct Permit<'a>(&'a Permits);
 
 impl Permits {
-    /// So many, and one at least.
+    /// Creates this many permits, but at least one.
     fn new(count: usize) -> Self {
         Self { free: Mutex::new(count.max(1)), returned: Condvar::new() }
     }
@@ -285,7 +285,7 @@ impl Permits {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one is free.
+    /// Waits until a permit is free.
     fn take(&self) -> Permit<'_> {
         let none = |free: &mut usize| *free == 0;
         let waited = self.returned.wait_while(self.lock(), none);
@@ -307,7 +307,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn so_many_at_a_time() {
+    fn no_more_threads_compute_than_permits() {
         let (permits, now, most) = (Permits::new(3), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..16 {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_panicked_gives_its_permit_back() {
+    fn a_panicking_thread_returns_its_permit() {
         let permits = Permits::new(1);
         let panicked = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {

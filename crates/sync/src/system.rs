@@ -1,22 +1,22 @@
-//! What is asked of the system: open files, and random bytes.
+//! Requests to the operating system: open files, and random bytes.
 //!
-//! Long runs leave thousands of files that are merged, and some threads read all of them at the same time. Systems let
-//! a process have 1,024 files open by default, some of them 256, and many more if it asks for them.
+//! Long syncs leave thousands of files to merge, and some threads read all of them at the same time. By
+//! default systems let a process have 1,024 files open, some only 256, and many more on request.
 
 use crate::error::SyncError;
 
-/// Files that are asked for.
+/// Number of open files to ask for.
 #[cfg(unix)]
 const WANTED: u64 = 8_192;
 
-/// Of those that there may be, so many are for everything but runs: blocks, the coins of a store, connections.
+/// Number of open files reserved for everything except runs: blocks, the coins of a store, connections.
 const OTHERS: u64 = 160;
 
-/// What a process may have where the system does not say.
+/// Number assumed if the system does not report a limit.
 const UNKNOWN: u64 = 1_024;
 
-/// Asks the system for as many open files as the largest runs need, if it lets this process have them. To be called
-/// once, by the program. Core does the same (`util/fs_helpers.cpp`, `RaiseFileDescriptorLimit`).
+/// Asks the system for as many open files as the largest syncs need, as far as it allows. The program calls
+/// it once. Core does the same (`util/fs_helpers.cpp`, `RaiseFileDescriptorLimit`).
 pub fn ask_for_open_files() {
     #[cfg(unix)]
     {
@@ -24,13 +24,13 @@ pub fn ask_for_open_files() {
         let now = getrlimit(Resource::Nofile);
         let wanted = now.maximum.map_or(WANTED, |most| most.min(WANTED));
         if now.current.is_some_and(|current| current < wanted) {
-            // Where it is refused, fewer files are open at once.
+            // If the system refuses, the sync keeps fewer files open.
             let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..now });
         }
     }
 }
 
-/// How many runs may be open at once, in all.
+/// Returns the number of runs that may be open at once in total.
 pub(crate) fn runs_open_max() -> u64 {
     #[cfg(unix)]
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -44,7 +44,7 @@ fn runs_of(limit: Option<u64>) -> u64 {
     limit.saturating_sub(OTHERS).max(limit / 4)
 }
 
-/// So many bytes that only the system can know beforehand: for secrets and keys.
+/// Returns unpredictable bytes from the system, for secrets and keys.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], SyncError> {
     let mut bytes = [0; N];
     match getrandom::fill(&mut bytes) {

@@ -1,4 +1,4 @@
-//! [`BatchTaker`]: work on batches of bytes, in their order, beside the thread that makes these.
+//! [`BatchTaker`]: processes batches of bytes in order, in parallel with the thread that produces them.
 
 use crate::error::{IoError, SyncError};
 use std::panic::resume_unwind;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-/// Batches on the way to one thread.
+/// Batches queued for one thread.
 const QUEUE: usize = 16;
 
-/// One that takes batches, here or on a thread of its own.
+/// Processes batches, on the calling thread or on its own thread.
 pub(crate) enum BatchTaker<'scope> {
     Here(Box<Take<'scope>>),
     Apart {
         send: SyncSender<Arc<Vec<u8>>>,
         thread: ScopedJoinHandle<'scope, Result<(), SyncError>>,
     },
-    /// It failed and has told why.
+    /// It failed and has returned its error.
     Ended,
 }
 
 impl<'scope> BatchTaker<'scope> {
-    /// On a thread of that name, if it is to be apart.
+    /// Creates a taker; if `apart`, starts a thread with that name for it.
     pub(crate) fn new<'env>(
         name: &str,
         scope: &'scope Scope<'scope, 'env>,
@@ -40,7 +40,7 @@ impl<'scope> BatchTaker<'scope> {
         Ok(Self::Apart { send, thread })
     }
 
-    /// Gives it a batch. What it failed at, now or with an earlier batch, comes back.
+    /// Passes on a batch. Returns the error of this or an earlier batch.
     pub(crate) fn take(&mut self, batch: &Arc<Vec<u8>>) -> Result<(), SyncError> {
         match self {
             Self::Here(take) => take(batch),
@@ -52,7 +52,7 @@ impl<'scope> BatchTaker<'scope> {
         }
     }
 
-    /// The same of bytes that the caller keeps.
+    /// Like [`take`](Self::take), but copies the bytes, which the caller keeps.
     pub(crate) fn take_copied(&mut self, batch: &[u8]) -> Result<(), SyncError> {
         match self {
             Self::Here(take) => take(batch),
@@ -60,7 +60,7 @@ impl<'scope> BatchTaker<'scope> {
         }
     }
 
-    /// Waits until it took everything.
+    /// Waits until it has processed everything.
     pub(crate) fn end(self) -> Result<(), SyncError> {
         match self {
             Self::Apart { send, thread } => {
@@ -80,7 +80,7 @@ mod tests {
     use crate::error::UsageError;
     use std::thread::scope;
 
-    /// What was taken, in its order, of so many batches, and whether an error came.
+    /// The bytes taken from this many batches, in order, and whether there was an error.
     fn taken(batches: usize, fails_at: Option<usize>, apart: bool) -> (Vec<u8>, bool) {
         let (mut all, mut count) = (Vec::new(), 0);
         let failed = scope(|scope| {
@@ -104,9 +104,9 @@ mod tests {
         (all, failed)
     }
 
-    /// However many more batches than wait at once, and whichever of them fails.
+    /// Holds for any number of batches above the queue's capacity, and whichever batch fails.
     #[test]
-    fn all_is_taken_in_order_or_an_error_comes() {
+    fn batches_are_taken_in_order_until_an_error() {
         for apart in [false, true] {
             for batches in [0, 1, 2, 5 * QUEUE] {
                 let all: Vec<u8> = (0..batches as u8).collect();

@@ -1,18 +1,19 @@
-//! Is what a node believes true? [`verify`] holds its headers, blocks, undo data, index and coins against each
-//! other and against every rule, and changes nothing of them.
+//! Audit of a node's data directory. [`verify`] checks the node's headers, blocks, undo data, index and coins
+//! against each other and against every rule. It changes nothing in the directory.
 //!
-//! The coins of the node are the hints, and its undo data say what blocks spend: by both every rule is applied
-//! in one pass ([0020](../../../docs/decisions/0020-hints-with-undo-data.md)), and neither is trusted. If the
-//! sums are equal and the set has the hash that the node's coins have, all of it is true. If not, that pass
-//! cannot say where the fault lies. Then every block is [looked at](survey) by itself, and those that are whole
-//! are [joined](crate::engines::mergesync) without hints and undo data: that names a block that breaks a rule, and the
-//! undo data and coins that are wrong.
+//! The node's coins serve as hints, and its undo data supplies the spent coins: with both, every rule is
+//! checked in one pass ([0020](../../../docs/decisions/0020-hints-with-undo-data.md)), and neither is trusted.
+//! If the sums are equal and the resulting set has the same hash as the node's coins, everything is correct. If
+//! not, that pass cannot locate the fault. Then every block is [checked](survey) by itself, and if all are
+//! intact, they are [joined](crate::engines::mergesync) without hints and undo data: this identifies the block
+//! that breaks a rule, or the wrong undo data and coins.
 //!
-//! What the pass has no part in is looked at one by one: blocks beside the chain, and those above the coins,
-//! which a node writes more seldom; what the index [says](status) of how far blocks came and [of files](file_records), which
-//! a node believes without a look; and blocks that it [takes for invalid](marked).
+//! That pass does not cover the following, which is checked separately: blocks off the chain; blocks above the
+//! coins, because a node flushes its coins less often; the validation [status] and the [file
+//! records](file_records) of the index, which a node trusts without reading the blocks; and blocks that the
+//! node [marks as invalid](marked).
 //!
-//! What takes seconds comes before what takes hours.
+//! Quick checks run first, and checks that take hours last.
 
 mod coins;
 mod compared;
@@ -56,83 +57,84 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Folders of the work folder: of the proof, of joining, and of the coins that the blocks leave.
+/// Names of subfolders of the work folder: for the proof, for joining, and for the coins that the blocks
+/// produce.
 const PROOF: &str = "proof";
 const JOIN: &str = "join";
 const SET: &str = "set";
 const FOLDERS: [&str; 3] = [PROOF, JOIN, SET];
 
-/// The file that says which node is verified: chain and folder.
+/// The file that names the audited node: its chain and folder.
 const NODE: &str = "node";
 
-/// Threads that fetch coins, where blocks are connected one after the other.
+/// Threads that fetch coins when blocks are connected in order.
 const PREVOUT_THREADS: usize = 8;
 
-/// What is to be verified, and how.
+/// What to audit, and how.
 pub struct Verify<'a> {
     /// The chain's rules.
     pub params: &'a Params,
-    /// The node's folder of this chain, with `blocks` and `chainstate` in it.
+    /// The node's folder for this chain, which contains `blocks` and `chainstate`.
     pub folder: PathBuf,
-    /// Where its block files are; the index of them is in `blocks` of its folder.
+    /// The folder of the node's block files; their index is in `blocks` of [`folder`](Self::folder).
     pub block_files: PathBuf,
-    /// The block up to which scripts are taken for valid, under Core's conditions; none where all are run.
+    /// The block up to which scripts are assumed valid, under Core's conditions; `None` to run all scripts.
     pub assume_valid: Option<BlockHash>,
     /// Worker threads, at least one.
     pub threads: usize,
     /// Memory for buffers, in bytes.
     pub memory_bytes: u64,
-    /// Bytes of blocks in a segment; by the other budgets where not given.
+    /// Bytes of blocks in a segment; `None` to derive it from the other budgets.
     pub segment_bytes: Option<u64>,
-    /// The longest that finished segments wait to be made durable together.
+    /// Longest time that finished segments wait to be made durable together.
     pub checkpoint_interval: Duration,
-    /// Seconds since 1970.
+    /// Current time, in seconds since 1970.
     pub now: i64,
     /// Runs scripts; needed for signet.
     pub verifier: Option<&'a dyn ScriptVerifier>,
-    /// Progress is kept in this folder, which is there, and which no other program uses.
+    /// Existing folder for progress, which no other program uses.
     pub work: PathBuf,
-    /// Told what happens.
+    /// Receives events.
     pub observer: &'a dyn Observer,
-    /// Set from outside to stop it.
+    /// Set by the caller to stop the audit.
     pub interrupt: &'a AtomicBool,
 }
 
-/// What the blocks up to the node's coins were proven to be.
+/// Proven facts about the blocks up to the block of the node's coins.
 #[derive(Debug, Clone)]
 pub struct ProvenBy {
-    /// The block that the coins are at.
+    /// The block of the node's coins.
     pub at: KnownBlock,
-    /// What the blocks have.
+    /// Totals of these blocks.
     pub counts: Counts,
-    /// Coins that they leave.
+    /// Totals of the coins that these blocks produce.
     pub coins: CoinTotals,
-    /// The set's MuHash, in the order of its bytes.
+    /// The set's MuHash, in internal byte order.
     pub muhash: [u8; 32],
-    /// The set's `hash_serialized_3`, in the order of its bytes.
+    /// The set's `hash_serialized_3`, in internal byte order.
     pub hash_serialized_3: [u8; 32],
-    /// Blocks whose scripts were run, and blocks whose scripts were taken for valid.
+    /// Numbers of blocks whose scripts were run, and whose scripts were assumed valid.
     pub scripts: ScriptCounts,
-    /// The node's coins and undo data were good enough to prove all in one pass.
+    /// Whether the node's coins and undo data sufficed to prove everything in one pass.
     pub by_hints: bool,
 }
 
-/// What came of it.
+/// The result of an audit.
 #[derive(Debug)]
 pub struct VerifyOutcome {
-    /// What is not as it should be, one of each kind; nothing where the node is right.
+    /// The problems found, one entry for each kind; empty if the node's data is correct.
     pub findings: Vec<Finding>,
-    /// What is proven of the blocks up to the node's coins.
+    /// The proven facts, if the proof succeeded.
     pub proof: Option<ProvenBy>,
-    /// Why that is not all that the node believes, or nothing.
+    /// Why the proof does not cover everything that the node relies on; `None` if it does.
     pub unproven: Option<String>,
-    /// Blocks that were looked at one by one.
+    /// Number of blocks checked one by one.
     pub looked_at: u64,
-    /// The lowest block from which on a node that pruned its blocks has them.
+    /// The lowest height from which a pruned node has all blocks.
     pub pruned_below: Option<u32>,
     /// The tip of the chain that the node connected.
     pub tip: Option<KnownBlock>,
-    /// The coins are those that an earlier start took of the node.
+    /// Whether the coins were copied from the node by an earlier start.
     pub coins_of_earlier: bool,
 }
 
@@ -149,8 +151,9 @@ impl Verify<'_> {
         self.folder.join("chainstate")
     }
 
-    /// Whether the node began with a snapshot: its index has no blocks, or not all, below that. A snapshot that proved
-    /// wrong leaves a folder of another name, and blocks above it.
+    /// Returns whether the node started from a snapshot: then its index lacks some or all blocks below the
+    /// snapshot. A snapshot that proved wrong leaves its folder, with a suffix to the name, and blocks above
+    /// it.
     fn began_with_snapshot(&self) -> bool {
         let names = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let mut names = names.map(|entry| entry.file_name());
@@ -161,8 +164,8 @@ impl Verify<'_> {
         self.observer.event(Event::Warning(Warning::WrongAlready { what }));
     }
 
-    /// Tells at once what the files of both databases of the node tell. What can be seen of their files in seconds belongs
-    /// here; all of it is found again when they are read to their ends, and is a finding then.
+    /// Warns at once about faults that a quick check of both databases' files shows. Reading the whole
+    /// databases later turns all of them into findings.
     fn warn_of_databases(&self) {
         if let Err(error) = check_files(&self.chainstate()) {
             self.warn(error.to_string());
@@ -178,7 +181,7 @@ impl Verify<'_> {
         Ok(DirStorage::private(&path))
     }
 
-    /// A run over the node's blocks up to one of them.
+    /// Makes the request for a sync of the node's blocks up to `base`.
     fn request<'r>(
         &'r self,
         base: &BlockHash,
@@ -234,8 +237,8 @@ impl Verify<'_> {
     }
 }
 
-/// Verifies a node. The progress stays in the work folder: once the outcome is told,
-/// [`discard_verify`] removes it.
+/// Audits a node. The progress stays in the work folder: after reporting the outcome, the caller removes it
+/// with [`discard_verify`].
 pub fn verify(request: &Verify<'_>) -> Result<VerifyOutcome, SyncError> {
     let storage = DirStorage::private(&request.work);
     let findings = Findings::default();
@@ -253,27 +256,26 @@ pub fn verify(request: &Verify<'_>) -> Result<VerifyOutcome, SyncError> {
     };
     match NodeIndex::read(request, &findings)? {
         Some(index) => {
-            let marked_rightly = Mutex::default();
-            let work = VerifyWork { request, findings: &findings, index: &index, marked_rightly };
+            let confirmed_marks = Mutex::default();
+            let work = VerifyWork { request, findings: &findings, index: &index, confirmed_marks };
             work.verify(taken, &mut verified)?;
         }
         None => {
-            let what = "without the index nothing says where blocks and undo data lie: neither they nor \
-                        the coins were looked at";
+            let what = "the index is unreadable, so the positions of blocks and undo data are unknown. Apus \
+                checked neither blocks, undo data nor coins";
             verified.unproven = Some(what.to_owned());
         }
     }
     if request.folder.join(SNAPSHOT_CHAINSTATE).exists() && verified.unproven.is_none() {
-        let what = "the node goes on from a snapshot, and the coins that it goes by are not those that were \
-                    looked at: verify it again once it has validated the blocks below";
+        let what = "the node started from a snapshot and now uses other coins than those checked here. Run the \
+            audit again once the node has validated the blocks below the snapshot";
         verified.unproven = Some(what.to_owned());
     }
     verified.findings = findings.into_all();
     Ok(verified)
 }
 
-/// What is in the work folder must be of this node: what an earlier start found of another is nothing to go
-/// on with.
+/// Checks that the work folder belongs to this node: progress of another node's audit cannot be resumed.
 fn expect_same_node(request: &Verify<'_>, storage: &DirStorage) -> Result<(), SyncError> {
     let folder = std::fs::canonicalize(&request.folder).map_err(at(&request.folder))?;
     let mut wanted = format!("{} ", request.params.network).into_bytes();
@@ -283,7 +285,7 @@ fn expect_same_node(request: &Verify<'_>, storage: &DirStorage) -> Result<(), Sy
         Ok(found) if found == wanted => Ok(()),
         Ok(found) => {
             let (folder, what) = (storage.describe(""), String::from_utf8_lossy(&found));
-            let what = format!("a verification of another node ({what})");
+            let what = format!("an audit of another node ({what})");
             Err(UsageError::OtherRun { folder, what }.into())
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -293,8 +295,9 @@ fn expect_same_node(request: &Verify<'_>, storage: &DirStorage) -> Result<(), Sy
     }
 }
 
-/// The first name that is in the way of a verification in a folder where these are. Others may have files of the
-/// names that it uses: only a file that says which node is verified, which comes first and goes last, makes them its.
+/// Returns the first of a folder's names that does not belong to an audit. Other programs may have files of the
+/// same names: they count as the audit's own only if the file that names the node is present, which is created
+/// first and removed last.
 pub fn foreign_to_verify(names: &[String]) -> Option<&str> {
     let is_begun = names.iter().any(|name| name == NODE);
     let is_ours = |name: &str| {
@@ -306,13 +309,13 @@ pub fn foreign_to_verify(names: &[String]) -> Option<&str> {
     names.iter().map(String::as_str).find(|name| !is_ours(name))
 }
 
-/// Whether an earlier start of a verification left progress in a folder.
+/// Returns whether a folder has progress of an earlier start of an audit.
 pub fn has_verify_progress(work: &Path) -> bool {
     work.join(NODE).is_file()
 }
 
-/// Removes the progress of a verification that ended. The coins that it began with go last: killed in the
-/// middle, the same command verifies the same again.
+/// Removes the progress of a finished audit. The copied coins are removed last: if this is interrupted, the
+/// same command audits the same coins again.
 pub fn discard_verify(work: &Path) -> Result<(), SyncError> {
     for name in FOLDERS {
         let path = work.join(name);
@@ -334,9 +337,9 @@ fn remove(path: &Path) -> Result<(), SyncError> {
     std::fs::remove_dir_all(path).map_err(at(path))
 }
 
-/// What the index of a node says that would harm the node whatever its coins are: of block files, of how far blocks
-/// came, and which blocks it takes for invalid though a chain of more work leads over them. Whether these are, this
-/// does not ask. It takes seconds.
+/// Finds faults in a node's index that would harm the node whatever its coins: wrong records of block files,
+/// wrong validation status of blocks, and blocks marked as invalid although a chain with more work contains
+/// them. Takes seconds, because it does not validate those blocks.
 pub fn look_at_index(request: &Verify<'_>) -> Result<Vec<Finding>, SyncError> {
     use FindingKind as Kind;
     let findings = Findings::default();
@@ -347,15 +350,15 @@ pub fn look_at_index(request: &Verify<'_>) -> Result<Vec<Finding>, SyncError> {
         if let Some(chain) = &chain {
             index.on_chain(request, chain, &findings)?;
         }
-        index.beside_chain(request, chain.as_ref(), &findings)?;
-        if let Some(shunned) = index.shunned() {
+        index.check_marks_off_chain(request, chain.as_ref(), &findings)?;
+        if let Some(rejected) = index.rejected_chain() {
             let what = format!(
-                "the index marks it as invalid, and with it a chain of more work than the node has connected, of {} \
-                 blocks: whether it is invalid `apus verify` tells",
-                shunned.count
+                "the index marks this block as invalid, and with it {} blocks of a chain with more work than the \
+                 node's: run `apus verify` to check whether the block is invalid",
+                rejected.count
             );
             let index = request.blocksdir().join("index");
-            let found = FoundFault::new(what).block(shunned.root).of(&index);
+            let found = FoundFault::new(what).block(rejected.root).of(&index);
             findings.add(Kind::MarkedInvalid, found);
         }
     }
@@ -376,7 +379,7 @@ fn tip_of(chain: &HeaderChain) -> KnownBlock {
     KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() }
 }
 
-/// For runs that connect nothing one by one.
+/// Opens the coins store of a subfolder, for a sync that connects no blocks in order.
 fn open_store(
     request: &Verify<'_>,
     storage: &DirStorage,
@@ -385,7 +388,7 @@ fn open_store(
     Ok(Arc::new(DiskStore::open(&path, request.params.network, DiskOptions::default())?))
 }
 
-/// Whether an error says that something of the node's is wrong.
+/// Returns whether an error proves a fault in the node's data.
 fn is_about_node(error: &SyncError) -> bool {
     match error {
         SyncError::Source(SourceError::Interrupted | SourceError::Clock(_)) => false,
@@ -394,17 +397,17 @@ fn is_about_node(error: &SyncError) -> bool {
     }
 }
 
-/// What is verified by.
+/// Inputs and state that the checks share.
 struct VerifyWork<'a> {
     request: &'a Verify<'a>,
     findings: &'a Findings,
     index: &'a NodeIndex,
-    /// Blocks that the index marks as invalid, and that break a rule.
-    marked_rightly: Mutex<HashSet<BlockHash>>,
+    /// Blocks that the index marks as invalid and that do break a rule.
+    confirmed_marks: Mutex<HashSet<BlockHash>>,
 }
 
 impl VerifyWork<'_> {
-    fn marked_rightly(&self, hash: BlockHash) {
-        self.marked_rightly.lock().unwrap_or_else(PoisonError::into_inner).insert(hash);
+    fn confirm_mark(&self, hash: BlockHash) {
+        self.confirmed_marks.lock().unwrap_or_else(PoisonError::into_inner).insert(hash);
     }
 }

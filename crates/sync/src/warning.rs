@@ -1,242 +1,249 @@
-//! [`Warning`]: what a user should know of a run that goes on, with what it means for what is written.
+//! [`Warning`]: what a user should know about a sync that continues, and what it means for the outputs.
 
 use crate::error::{ChainGap, InvalidBlock};
 use crate::node_tip::NodeTip;
+use crate::numbers::bytes;
 use apus_chain::{Height, HeightRange, KnownBlock, ScriptCheckReason, utc};
 use apus_p2p::network::{ClockDoubt, RefusedHeaders};
 use std::fmt::{self, Display, Formatter};
 
-/// Ranges without undo data that are told; more come of many starts with and without blocks kept.
-const RANGES_TOLD: usize = 3;
+/// At most this many ranges without undo data are listed: many starts with and without kept blocks leave many
+/// ranges.
+const RANGES_SHOWN_MAX: usize = 3;
 
-/// Something that the user should know but that stops nothing. Its text has the advice.
+/// Something the user should know although the sync continues. The text includes advice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// The block index of a node cannot be used.
-    #[error("the block index is of no use, so all files are gone through: {why}")]
+    /// The block index of a node is unusable.
+    #[error("the block index is unusable, so all block files are scanned: {why}")]
     NoIndex {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Undo data that lie beside the blocks cannot be used.
-    #[error("the undo data are of no use, so the run does without them: {why}")]
+    /// The undo data next to the blocks is unusable.
+    #[error("the undo data is unusable, so this sync works without it: {why}")]
     UndoUseless {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Undo data of a node's last blocks is not what it should be.
+    /// Undo data of a node's last blocks is missing or wrong.
     #[error(
-        "{what}; a node goes back some blocks when it starts, to check itself, and may refuse to start: -checklevel=2 \
-         leaves that out, -reindex makes the data anew"
+        "{what}: a node checks its last blocks when it starts, and may refuse to start. Start it with \
+         -checklevel=2 to skip that check, or with -reindex to rebuild the undo data"
     )]
     UndoOfNode {
-        /// What is wrong with it, and where.
+        /// The fault and its location.
         what: String,
     },
-    /// Records of blocks end too early.
+    /// Block records end too early.
     #[error(
-        "{count} block record(s) end before their last byte, the first in {first}: cut off by a crash of the node, or an \
-         incomplete copy, and ignored"
+        "ignored {count} incomplete block record(s), the first in {first}: the node crashed, or the files were not \
+         copied completely"
     )]
     TornRecords {
-        /// How many.
+        /// Number of records.
         count: u64,
-        /// File and offset of the first.
+        /// File and offset of the first record.
         first: String,
     },
-    /// Bytes of block files are no blocks.
+    /// Bytes in block files are not blocks.
     #[error(
-        "{bytes} bytes in {places} place(s) of the block files are no blocks, the first in file {} at byte {}: skipped",
+        "skipped {bytes} bytes in {places} place(s) of the block files that are not blocks, the first in file {} \
+         at byte {}",
         .first.0, .first.1
     )]
     SkippedBytes {
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
-        /// In how many places.
+        /// Number of places.
         places: u64,
-        /// The first of these: number of the file, and offset.
+        /// The first place: number of the file, and offset.
         first: (u32, u64),
     },
-    /// There are blocks that do not join the chain, since others are missing.
+    /// Some blocks do not connect to the chain, because others are missing.
     #[error(
-        "the chain ends at block {} ({}){beyond}. Where these blocks should be part of it, copy the files that are missing or \
-         damaged from the node once more and give the same command again. A node that still fetches blocks may have some \
-         that join later",
+        "the chain ends at block {} ({}){beyond}. If these blocks should be on it, copy the missing or damaged \
+         files from the node again and rerun the same command. If the node is still downloading, its blocks \
+         may connect later",
         .end.height, .end.hash
     )]
     NotJoined {
         /// The last block of the chain.
         end: KnownBlock,
-        /// What lies beyond it.
+        /// What is known beyond the end.
         beyond: ChainGap,
     },
-    /// A node's coins are at a block that the chain does not lead to, of more work.
+    /// A node's coins are at a block with more work, which is not on the chain.
     #[error(
-        "the coins of the node beside these blocks are at {node}, and the chain ends at block {} ({}){}",
+        "the coins of the node that has these blocks are at {node}, but the chain ends at block {} ({}){}",
         .end.height, .end.hash,
-        if .node.of_knots { "" } else { ": some of its blocks are missing, damaged or not valid" }
+        if .node.of_knots { "" } else { ": some of its blocks are missing, damaged or invalid" }
     )]
     NodeIsFurther {
-        /// Where they are.
+        /// The block of the coins.
         node: NodeTip,
         /// The last block of the chain.
         end: KnownBlock,
     },
-    /// Peers have a better chain, which is of the future by this machine's clock.
+    /// Peers have a better chain, but its blocks are in the future by this machine's clock.
     #[error(
-        "{} peer(s) have a chain up to block {} at least, of which block {} ({}) is of {}, more than two hours after \
-         this machine's clock at {}; {} other(s) do not have it. The run ends at block {} ({}). If the clock is wrong, \
-         set it, and give the same command again",
+        "{} peer(s) have a chain up to at least block {}, but its block {} ({}) has time {}, more than two hours \
+         after this machine's clock at {}; {} other peer(s) do not have it. The sync ends at block {} ({}). If \
+         this machine's clock is wrong, set it, then rerun the same command",
         .doubt.chain.peers, .doubt.chain.height, .doubt.chain.first.height, .doubt.chain.first.hash,
         utc(.doubt.chain.time.into()), utc(.doubt.now), .doubt.chain.others, .end.height, .end.hash
     )]
     TooNew {
-        /// Where the run ends.
+        /// The block at which the sync ends.
         end: KnownBlock,
-        /// The chain, and what there is to judge it by.
+        /// The chain, and the evidence about the clock.
         doubt: ClockDoubt,
     },
-    /// Peers sent headers that were refused.
+    /// Peers sent invalid headers.
     #[error(
-        "peers sent {} message(s) with headers that were refused: {}. The run ends at block {} ({})",
+        "peers sent {} message(s) with rejected headers: {}. The sync ends at block {} ({})",
         .refused.count, .refused.first.join("; "), .end.height, .end.hash
     )]
     HeadersRefused {
-        /// Where the run ends.
+        /// The block at which the sync ends.
         end: KnownBlock,
-        /// Which.
+        /// The rejected headers.
         refused: RefusedHeaders,
     },
-    /// Peers said that they are further than the run came.
+    /// Peers announced blocks above the sync's end.
     #[error(
-        "the run ends at block {} ({}), and {peers} peer(s) said to have blocks up to {height}, whose headers did not \
-         come: where they are right, connect to other peers, and give the same command again",
+        "the sync ends at block {} ({}), but {peers} peer(s) announced blocks up to {height} and did not send the \
+         headers. If these blocks exist, connect to other peers and rerun the same command",
         .end.height, .end.hash
     )]
     PeersClaimMore {
-        /// Where the run ends.
+        /// The block at which the sync ends.
         end: KnownBlock,
-        /// How many peers.
+        /// Number of peers.
         peers: usize,
-        /// The greatest height that one of them said.
+        /// The maximum announced height.
         height: Height,
     },
-    /// Blocks are not kept, so peers that connect get few.
+    /// Blocks are not kept, so this program can serve only a few.
     #[error(
-        "blocks are not kept, so peers that connect here are given headers and, of blocks, the last 32 MB; unless these are \
-         288 blocks, which on the main chain they are not, others are told that no blocks are to be had. With --blocks \
-         keep they are given all"
+        "blocks are not kept, so peers that connect here get headers and only the last 32 MB of blocks. If these \
+         are fewer than 288 blocks, as on the main chain, Apus advertises no blocks. To serve all blocks, add \
+         --blocks keep"
     )]
     GivesFewBlocks,
-    /// An earlier start put an invalid block aside.
-    #[error("{0}. An earlier start put it aside, with what descends from it")]
+    /// An earlier start found a block invalid.
+    #[error("{0}. An earlier start marked this block and its descendants as failed")]
     PutAsideBefore(InvalidBlock),
-    /// The chain that was gone for is left for another one.
+    /// The sync abandons its chain for another one.
     #[error(
-        "{why}. {}The run goes on to block {} ({})", put_aside_too(.put_aside), .to.height, .to.hash
+        "{why}. {}The sync continues to block {} ({})", failed_too(.put_aside), .to.height, .to.hash
     )]
     OtherChain {
-        /// Why it is left.
+        /// Why the sync abandons the chain.
         why: String,
-        /// How many blocks are put aside above the block that is invalid, where one of files is.
+        /// Number of blocks above the invalid block that are marked as failed with it; `None` if none is
+        /// marked.
         put_aside: Option<Height>,
-        /// The tip of the chain that the run goes on with.
+        /// The tip of the chain that the sync continues on.
         to: KnownBlock,
     },
-    /// A run that was interrupted ends at its tip, though a block above it failed.
-    #[error("{why}. The run ends at block {} ({})", .tip.height, .tip.hash)]
+    /// An interrupted sync keeps its tip, although a block above it failed.
+    #[error("{why}. The sync ends at block {} ({})", .tip.height, .tip.hash)]
     EndsBelow {
-        /// What failed.
+        /// The error of the block above.
         why: String,
-        /// Where the run ends.
+        /// The block at which the sync ends.
         tip: KnownBlock,
     },
-    /// Blocks that are kept will have no undo data.
+    /// Some kept blocks will have no undo data.
     #[error(
-        "blocks {} will have no undo data in the folder of kept blocks, since this run proves them by hints or connected \
-         them before it kept blocks: a node there cannot go back below block {}, and has neither -blockfilterindex nor \
-         -coinstatsindex, which need undo data of all blocks: it ends where they are in its bitcoin.conf",
+        "blocks {} will have no undo data in the folder of kept blocks, because this sync proves them by hints or \
+         connected them before it kept blocks. A node on that folder cannot disconnect blocks below block {}. It stops if \
+         its bitcoin.conf has -blockfilterindex or -coinstatsindex, which need undo data of all blocks",
         last_ranges(.ranges), .ranges.last().map_or(0, |last| last.end - 1)
     )]
     NoUndo {
-        /// Which; not empty.
+        /// The ranges; not empty.
         ranges: Vec<HeightRange>,
     },
-    /// Blocks are connected in order, since there is little room for going over them in any.
+    /// Blocks are connected in order, because the disk is too small to process them in any order.
     #[error(
-        "the work folder is on a disk with {free} bytes free, and up to {needed} are needed to go over blocks in any order: \
-         they are connected one after the other, by the engine utxo. Another --workdir may have more room"
+        "the disk of the work folder has {} free, but processing blocks in any order needs up to {}: switching to \
+         the in-order engine utxo, which needs little disk. To avoid this, use a --workdir on a larger disk",
+        bytes(*.free), bytes(*.needed)
     )]
     LittleRoom {
-        /// Bytes that would be needed, at most.
+        /// Bytes needed, at most.
         needed: u64,
         /// Bytes free.
         free: u64,
     },
-    /// There may be too little room for what a run makes.
+    /// The disk may be too small for the outputs and progress of this sync.
     #[error(
-        "{folder} is on a disk with {free} bytes free, and this run may take {needed}: make room, or name another place, \
-         which for progress is --workdir. `apus plan` says what takes how much"
+        "not enough disk, perhaps: {folder} may need {} and has {}. Choose one: free some space, use another disk \
+         for the output, or put the temporary files on another disk with --workdir DIR. `apus plan` shows what \
+         each part needs",
+        bytes(*.needed), bytes(*.free)
     )]
     LittleRoomForRun {
         /// A folder on the disk.
         folder: String,
-        /// Bytes that it may take.
+        /// Bytes needed, at most.
         needed: u64,
         /// Bytes free.
         free: u64,
     },
-    /// A disk does not make names of files durable.
+    /// The disk does not make file names durable.
     #[error(
-        "{folder} is on a disk that makes no new names durable when it is asked to, as some in a network: after a power cut \
-         see that what was written is there before you rely on it"
+        "{folder}: this disk cannot make new file names durable, like some network disks. After a power failure, \
+         check that the outputs exist before you rely on them"
     )]
     NamesNotDurable {
-        /// A folder on it.
+        /// A folder on the disk.
         folder: String,
     },
-    /// Should something be wrong with a node, there is too little room to find it in any order of blocks.
+    /// If the node has a fault, the disk is too small to locate it by processing blocks in any order.
     #[error(
-        "the work folder is on a disk with {free} bytes free. Should something be wrong, up to {needed} are needed to name it \
-         in the shortest time: with less, blocks are connected one after the other, by the engine utxo, which takes longer. \
-         Another --workdir may have more room"
+        "the disk of the work folder has {} free. If the node has a fault, the fastest way to locate it needs up \
+         to {}: with less, the in-order engine utxo connects the blocks, which takes longer. To avoid this, use a \
+         --workdir on a larger disk",
+        bytes(*.free), bytes(*.needed)
     )]
     LittleRoomToFind {
-        /// Bytes that would be needed, at most.
+        /// Bytes needed, at most.
         needed: u64,
         /// Bytes free.
         free: u64,
     },
-    /// Something of a node is wrong, which is known before the rest was looked at.
-    #[error(
-        "something is wrong already: {what}. The rest is looked at, too, and all is told at the end"
-    )]
+    /// The audit found a fault of the node before it checked everything.
+    #[error("found a problem: {what}. The audit continues, and reports all problems at the end")]
     WrongAlready {
-        /// What.
+        /// The fault.
         what: String,
     },
-    /// Fewer of the last blocks than a node keeps will have undo data.
+    /// Fewer of the last blocks will have undo data than a node keeps.
     #[error(
-        "the chain now ends at block {end}, and hints led to the coins at block {hinted}: a node that starts on what is written \
-         can go back over its last {} blocks alone",
+        "the chain now ends at block {end}, but hints produced the coins at block {hinted}: a node that starts on this \
+         result can disconnect only its last {} blocks",
         .end - .hinted
     )]
     FewWithUndo {
         /// The last block of the chain.
         end: Height,
-        /// The block where hints led to the coins.
+        /// The block at which hints produced the coins.
         hinted: Height,
     },
-    /// Blocks under hints are taken for valid on the user's word.
+    /// Blocks under hints are assumed valid on the user's word.
     #[error("{0}")]
-    Unanchored(Unanchored),
-    /// What is built on this crate has something to say.
+    Unanchored(UnanchoredBlocks),
+    /// A warning of a crate built on this one.
     #[error("{0}")]
     Extra(String),
 }
 
 impl Warning {
-    /// Whether it is about the whole run: a further pass over its blocks has nothing to add.
+    /// Returns whether the warning concerns the whole sync, so that a further pass over the blocks need not
+    /// repeat it.
     pub fn is_of_run(&self) -> bool {
         matches!(
             self,
@@ -249,8 +256,8 @@ impl Warning {
         )
     }
 
-    /// Whether it says that the chain may not be the one that the user expects, who then should read it beside what
-    /// came of the run.
+    /// Returns whether the chain may not be the one that the user expects, so that the warning belongs next to
+    /// the result.
     pub fn is_of_chain(&self) -> bool {
         matches!(
             self,
@@ -268,49 +275,49 @@ impl Warning {
     }
 }
 
-/// What is put aside with an invalid block: how many blocks above it, if it is put aside.
-fn put_aside_too(above: &Option<Height>) -> String {
+/// Describes what is marked as failed with an invalid block, if anything is.
+fn failed_too(above: &Option<Height>) -> String {
     match above {
         None => String::new(),
-        Some(0) => "It is put aside. ".to_owned(),
-        Some(1) => "It is put aside, and the block above it. ".to_owned(),
-        Some(above) => format!("It is put aside, and the {above} blocks above it. "),
+        Some(0) => "This block is marked as failed. ".to_owned(),
+        Some(1) => "This block and the block above are marked as failed. ".to_owned(),
+        Some(above) => format!("This block and the {above} blocks above are marked as failed. "),
     }
 }
 
-/// The highest of some ranges.
+/// Lists the highest of some ranges.
 fn last_ranges(ranges: &[HeightRange]) -> String {
     let shown = |range: &HeightRange| match range.count() {
         1 => range.start.to_string(),
         _ => format!("{} to {}", range.start, range.end - 1),
     };
-    let told = &ranges[ranges.len().saturating_sub(RANGES_TOLD)..];
-    let told: Vec<String> = told.iter().map(shown).collect();
-    let more = if ranges.len() > RANGES_TOLD { ", and others below," } else { "" };
-    format!("{}{more}", told.join(", "))
+    let listed = &ranges[ranges.len().saturating_sub(RANGES_SHOWN_MAX)..];
+    let listed: Vec<String> = listed.iter().map(shown).collect();
+    let more = if ranges.len() > RANGES_SHOWN_MAX { ", and others below," } else { "" };
+    format!("{}{more}", listed.join(", "))
 }
 
-/// Blocks taken for valid because the user says so: Core would run their scripts.
+/// Blocks that are assumed valid on the user's word, although Core would run their scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unanchored {
-    /// The first of them.
+pub struct UnanchoredBlocks {
+    /// The first block.
     pub first: Height,
-    /// The last that is taken under hints.
+    /// The last block under hints.
     pub last: Height,
-    /// Why Core would run the scripts of the last one.
+    /// Why Core would run the scripts of the last block.
     pub reason: ScriptCheckReason,
 }
 
-impl Display for Unanchored {
+impl Display for UnanchoredBlocks {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { first, last, reason } = self;
         write!(
             f,
-            "--assumevalid hints: blocks {first} to {last} are taken for valid, and Bitcoin Core \
-             would check them ({reason}). This run does not look at their scripts and signatures, \
-             their amounts, what their coinbases claim, whether coins are there before they are \
-             spent and are mature, relative lock times, and signature operations of spent coins. A \
-             node that starts on what comes of it believes all this, and never looks again"
+            "--assumevalid hints: blocks {first} to {last} are assumed valid, although Bitcoin Core would \
+             check them ({reason}). This sync does not check their scripts and signatures, their amounts, \
+             what their coinbases claim, whether spent coins exist and are mature, relative lock times, \
+             and signature operations of spent coins. A node started on this result never re-checks these \
+             blocks"
         )
     }
 }
@@ -319,19 +326,23 @@ impl Display for Unanchored {
 mod tests {
     use super::*;
 
-    fn told(ranges: &[(Height, Height)]) -> String {
+    fn warning_for(ranges: &[(Height, Height)]) -> String {
         let ranges = ranges.iter().map(|&(start, end)| HeightRange::new(start, end)).collect();
         Warning::NoUndo { ranges }.to_string()
     }
 
     #[test]
-    fn the_highest_ranges_without_undo_data_are_told() {
-        assert!(told(&[(1, 2)]).starts_with("blocks 1 will have"), "{}", told(&[(1, 2)]));
-        let few = told(&[(1, 3), (5, 6), (8, 10)]);
+    fn the_highest_ranges_without_undo_data_are_listed() {
+        assert!(
+            warning_for(&[(1, 2)]).starts_with("blocks 1 will have"),
+            "{}",
+            warning_for(&[(1, 2)])
+        );
+        let few = warning_for(&[(1, 3), (5, 6), (8, 10)]);
         assert!(few.starts_with("blocks 1 to 2, 5, 8 to 9 will have"), "{few}");
-        assert!(few.contains("cannot go back below block 9, and has neither"), "{few}");
+        assert!(few.contains("cannot disconnect blocks below block 9. It stops if"), "{few}");
         assert!(few.contains("-blockfilterindex") && few.contains("-coinstatsindex"), "{few}");
-        let many = told(&[(1, 3), (5, 6), (8, 10), (20, 21)]);
+        let many = warning_for(&[(1, 3), (5, 6), (8, 10), (20, 21)]);
         assert!(many.starts_with("blocks 5, 8 to 9, 20, and others below, will have"), "{many}");
     }
 }

@@ -1,9 +1,9 @@
-//! The work folder: what makes a run resumable at any moment.
+//! The work folder, from which a sync resumes after a stop at any moment.
 //!
-//! A finished segment is some files: its runs; and its partial result, which has the
-//! length and checksum of each and gets its name when the bytes of all of them are durable.
-//! So a segment is either done or not, whenever the power goes. Nothing else in the folder counts:
-//! what else a crash left is removed by the next start. Formats: `docs/formats/workdir.md`.
+//! A finished segment consists of several files: its runs, and its partial result, which contains the length
+//! and checksum of each run and gets its name when the bytes of all of them are durable. So a segment is either
+//! finished or not, whenever the power fails. Other files of a crashed sync are ignored, and the next start
+//! removes them. Formats: `docs/formats/workdir.md`.
 
 pub mod index;
 pub mod invalid;
@@ -29,20 +29,20 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 
-/// Greatest length of a plan: four bytes for each of at most as many segments as heights exist.
+/// Maximum length of a plan: four bytes for each segment, with at most one segment for each height.
 const PLAN_BYTES_MAX: u64 = 64 << 20;
 
-/// Greatest length of a partial result.
+/// Maximum length of a partial result.
 const PARTIAL_BYTES_MAX: u64 = 1 << 30;
 
-/// A folder with a run's progress.
+/// A folder with a sync's progress.
 pub struct Workdir<'a> {
     storage: &'a dyn Storage,
-    /// SHA-256 of the plan: partial results of another plan do not count.
+    /// SHA-256 of the plan: partial results of another plan are ignored.
     plan_id: [u8; 32],
 }
 
-/// `None` for a file that is not there, or longer than any that a run makes.
+/// Converts the error for a file that is missing, or longer than any file of a sync, to `None`.
 fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
@@ -53,8 +53,8 @@ fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 impl<'a> Workdir<'a> {
-    /// Reads the plan of an earlier start, if there is one. A folder that holds files which no run
-    /// makes, and no plan, is not ours to use. Nor is one whose files only have names as ours have.
+    /// Reads the plan of an earlier start, if there is one. Fails if the folder belongs to another program: it
+    /// has foreign files and no plan, or foreign files with the names of a sync's.
     pub fn read_plan(storage: &dyn Storage) -> Result<Option<Plan>, SyncError> {
         let names = storage.names().at(storage, "")?;
         if names.iter().any(|name| name == PLAN) {
@@ -76,30 +76,30 @@ impl<'a> Workdir<'a> {
         }
     }
 
-    /// Where it lies.
+    /// Returns the storage of the folder.
     pub fn storage(&self) -> &'a dyn Storage {
         self.storage
     }
 
-    /// SHA-256 of its plan.
+    /// Returns the SHA-256 of the folder's plan.
     pub fn plan_id(&self) -> &[u8; 32] {
         &self.plan_id
     }
 
-    /// Removes what an earlier start left that no later one can use: runs merged on the way and
-    /// the spilled coins of a snapshot.
+    /// Removes files of an earlier start that no later one can use: intermediate merged runs, and the spilled
+    /// coins of a snapshot.
     pub fn clear_scratch(storage: &'a dyn Storage) -> Result<(), SyncError> {
         Self { storage, plan_id: [0; 32] }.clear_scratch_but(&HashSet::new())
     }
 
-    /// The same, but for what this one goes on from.
+    /// Does the same, but keeps the files that this start resumes from.
     pub fn clear_scratch_but(&self, keep: &HashSet<&str>) -> Result<(), SyncError> {
         let is_scratch =
             |name: &str| name.starts_with(MERGE) || name.starts_with(SPILL) || name == JOINED;
         self.remove(|name| is_scratch(name) && !keep.contains(name))
     }
 
-    /// Starts a run: makes its plan durable.
+    /// Starts a sync: makes its plan durable.
     pub fn start(storage: &'a dyn Storage, plan: &Plan) -> Result<Self, SyncError> {
         let bytes = plan.to_bytes();
         let workdir = Self { storage, plan_id: sha256(&bytes) };
@@ -108,8 +108,8 @@ impl<'a> Workdir<'a> {
         Ok(workdir)
     }
 
-    /// Goes on with another plan where some of its segments are done: those, and the folder cleared of
-    /// everything else. After a crash on the way they may have to be done again.
+    /// Changes the plan and keeps the segments that are finished under the new one; removes everything else
+    /// from the folder. A crash during the call may lose these segments.
     pub fn change<P: PartialResult>(
         storage: &'a dyn Storage,
         plan: &Plan,
@@ -131,7 +131,7 @@ impl<'a> Workdir<'a> {
         Ok(workdir)
     }
 
-    /// Goes on with a run: the finished segments of its pass, and the folder cleared of everything else.
+    /// Resumes a sync: returns the finished segments of its pass, and removes everything else from the folder.
     pub fn resume<P: Pass>(
         storage: &'a dyn Storage,
         plan: &Plan,
@@ -141,7 +141,7 @@ impl<'a> Workdir<'a> {
         for &range in &plan.segments {
             done.extend(workdir.read(range, P::RUNS)?);
         }
-        // The run may have gone on above its hints: what tells how far is of this very plan.
+        // The sync may have continued above its hints: the files that record how far belong to this plan.
         let keep: HashSet<String> = [PLAN, LOCK, RECORD, POSITIONS, JOINED]
             .into_iter()
             .map(str::to_owned)
@@ -151,8 +151,8 @@ impl<'a> Workdir<'a> {
         Ok((workdir, done))
     }
 
-    /// Forgets what a damaged run is a part of, a finished segment or what came of a join, so that the
-    /// next start makes it anew.
+    /// Discards the finished segment or the join result that a damaged run belongs to, so that the next start
+    /// repeats that work.
     pub fn forget(storage: &dyn Storage, run_name: &str) -> Result<(), SyncError> {
         let partial = match run_name.starts_with(SPILL) {
             true => JOINED.to_owned(),
@@ -162,30 +162,30 @@ impl<'a> Workdir<'a> {
         storage.sync_names().at(storage, "")
     }
 
-    /// Removes everything that a run made, the plan last.
+    /// Removes all files of a sync, the plan last.
     pub fn discard(storage: &'a dyn Storage) -> Result<(), SyncError> {
         let workdir = Self { storage, plan_id: [0; 32] };
         workdir.remove(|name| name != LOCK && name != PLAN)?;
         workdir.remove(|name| name == PLAN)
     }
 
-    /// Removes all but what a run notes of coins that stay on servers: by that a later start goes on from them.
+    /// Removes everything except the record about coins that stay on servers, from which a later start resumes.
     pub fn leave_record(storage: &'a dyn Storage) -> Result<(), SyncError> {
         let workdir = Self { storage, plan_id: [0; 32] };
         workdir.remove(|name| ![LOCK, PLAN, RECORD].contains(&name))?;
         workdir.remove(|name| name == PLAN)
     }
 
-    /// Removes everything that a run made after its verdict was a failure. The plan, and with it
-    /// the key, goes first: whatever survives a crash from here on is worth nothing.
+    /// Removes all files of a sync that ended with a negative verdict. The plan, and with it the key, is
+    /// removed first: files that survive a crash from then on are worthless.
     pub fn wipe(&self) -> Result<(), SyncError> {
         self.storage.remove(PLAN).at(self.storage, PLAN)?;
         self.storage.sync_names().at(self.storage, "")?;
         self.remove(|name| name != LOCK && !is_download(name))
     }
 
-    /// Removes what a run made that failed, but for what was downloaded: that is good for the next
-    /// one. Tells whether there was such.
+    /// Removes the files of a failed sync, except for downloads, which the next sync can use. Returns whether
+    /// any remain.
     pub fn give_up(storage: &'a dyn Storage) -> Result<bool, SyncError> {
         let workdir = Self { storage, plan_id: [0; 32] };
         workdir.remove(|name| name != LOCK && name != PLAN && !is_download(name))?;
@@ -193,8 +193,8 @@ impl<'a> Workdir<'a> {
         Ok(storage.names().at(storage, "")?.iter().any(|name| is_download(name)))
     }
 
-    /// Whether the folder has anything that a later start goes on from: what was downloaded, finished
-    /// segments, what came of a join, blocks connected. A plan alone is nothing.
+    /// Returns whether the folder has anything to resume from: downloads, finished segments, a join result,
+    /// connected blocks. A plan alone does not count.
     pub fn has_progress(storage: &'a dyn Storage) -> bool {
         let is_progress = |name: &String| {
             name.ends_with(".part") || [RECORD, JOINED].contains(&&**name) || is_download(name)
@@ -204,7 +204,7 @@ impl<'a> Workdir<'a> {
 
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {
         for name in self.storage.names().at(self.storage, "")? {
-            // Folders are others' business.
+            // Folders belong to other modules.
             if is_work_file(&name) && ![COINS, INDEX, HINTS, GONE].contains(&&*name) && which(&name)
             {
                 self.storage.remove(&name).at(self.storage, &name)?;
@@ -213,18 +213,18 @@ impl<'a> Workdir<'a> {
         self.storage.sync_names().at(self.storage, "")
     }
 
-    /// What to call the file of a segment's partial result in a message.
+    /// Describes the file of a segment's partial result, for messages.
     pub fn describe<P>(&self, done: &FinishedRange<P>) -> String {
         self.storage.describe(&partial_name(done.range))
     }
 
-    /// What lies here makes no sense.
+    /// Returns the error for a folder whose content contradicts itself.
     pub fn damaged(&self) -> SyncError {
         SyncError::Io(IoError::WorkdirDamaged { file: self.storage.describe("") })
     }
 
-    /// The bytes of a run, all at once: for those that follow one another. They are read when they are
-    /// wanted: those of the whole chain together would fill memory.
+    /// Reads the bytes of a run, all at once: for runs that are read in order, each when it is needed.
+    /// Together, the runs of the whole chain would fill memory.
     pub fn read_run<'r>(&self, run: &'r RunInfo) -> Result<Cow<'r, [u8]>, SyncError> {
         if let Some(held) = &run.held {
             return Ok(Cow::Borrowed(&held.bytes));
@@ -233,7 +233,7 @@ impl<'a> Workdir<'a> {
             return Ok(Cow::default());
         }
         let name = &run.name;
-        // Rotten since it was written or read: the next start sees that and makes it anew.
+        // The bytes changed since they were written or read. The next start detects that and repeats the work.
         let damaged = || {
             SyncError::Io(IoError::RunDamaged {
                 run: name.clone(),
@@ -251,8 +251,8 @@ impl<'a> Workdir<'a> {
         }
     }
 
-    /// A segment, if it is done: its partial result whole and of this plan, its runs there.
-    /// Where the disk fails that is not known, and nothing may be given up for it.
+    /// Reads a segment; `None` if it is not finished, which means: its partial result is not intact or not of
+    /// this plan, or a run is missing. A disk error must not discard the segment, so it is returned.
     fn read<P: PartialResult>(
         &self,
         range: HeightRange,
@@ -286,13 +286,13 @@ mod tests {
     const FIRST: HeightRange = HeightRange::new(1, 5);
     const SECOND: HeightRange = HeightRange::new(5, 9);
 
-    /// A segment's result, with nothing in its sums.
+    /// Makes a segment's result with empty sums.
     fn finished(range: HeightRange) -> Partial {
         let kind = AggregateKind::Sha256;
         let sums = Aggregator::new(kind, &Secret([0; 32]), BlockHash([1; 32]), [2; 32]).zero();
         let mut bytes = vec![1];
         bytes.extend([range.start.to_le_bytes(), range.end.to_le_bytes()].concat());
-        // Counts, amounts, sums, the MuHash of nothing, no coinbases.
+        // Counts, amounts, sums, the MuHash of the empty set, no coinbases.
         bytes.extend([7; 10 * 8 + 2 * 16]);
         sums.write(&mut bytes);
         bytes.extend(apus_chain::MuHash::new().to_bytes());
@@ -303,7 +303,7 @@ mod tests {
         partial
     }
 
-    /// A folder with both segments done.
+    /// Makes a folder with both segments finished.
     fn filled() -> (CrashStorage, Vec<FinishedRange<Partial>>) {
         let storage = CrashStorage::new();
         let workdir = Workdir::start(&storage, &plan(9)).unwrap();
@@ -324,7 +324,7 @@ mod tests {
         done.run(SwiftSync::HINTS).unwrap()
     }
 
-    /// The names of a segment's runs.
+    /// Returns the names of a segment's runs.
     fn runs(range: HeightRange) -> [String; 2] {
         [SwiftSync::COINS, SwiftSync::HINTS].map(|kind| run_name(range, kind))
     }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_is_found() {
+    fn stored_segments_are_found() {
         let (storage, done) = filled();
         assert_eq!(Workdir::read_plan(&storage).unwrap(), Some(plan(9)));
         assert_eq!(resumed(&storage, &plan(9)), done);
@@ -350,7 +350,7 @@ mod tests {
             file
         };
         let lengths = [file[..19].to_vec(), file[1..].to_vec(), [&file[..], &[1]].concat()];
-        // In the run, and in what its index says of it.
+        // Damages the run, and its index.
         for rotten in lengths.into_iter().chain([0, 19, 20, 28, file.len() - 1].map(flipped)) {
             storage.create(name).unwrap().write_all(&rotten).unwrap();
             let error = workdir.read_run(hints_of(&done[0])).unwrap_err();
@@ -358,14 +358,14 @@ mod tests {
                 matches!(&error, SyncError::Io(IoError::RunDamaged { run, .. }) if *run == runs(FIRST)[1])
             );
         }
-        // Of the right length, so only who reads it can tell.
+        // The length is right, so only reading the run shows the damage.
         assert_eq!(resumed(&storage, &plan(9)), done);
         Workdir::forget(&storage, &hints_of(&done[0]).name).unwrap();
         assert_eq!(resumed(&storage, &plan(9)), done[1..]);
     }
 
     #[test]
-    fn a_part_that_is_not_as_it_was_written_does_not_count() {
+    fn damaged_parts_do_not_count() {
         let (storage, done) = filled();
         let whole = storage.live_files();
         let name = partial_name(FIRST);
@@ -375,7 +375,7 @@ mod tests {
             files.insert(name.clone(), bytes);
             let storage = CrashStorage::holding(files);
             assert_eq!(resumed(&storage, &plan(9)), done[1..], "{why}");
-            // What does not count goes, its runs too.
+            // An invalid partial result is removed, and so are its runs.
             let [coins, hints] = runs(SECOND);
             let expected = ["plan", &hints, &partial_name(SECOND), &coins];
             assert_eq!(storage.names().unwrap(), expected);
@@ -389,12 +389,12 @@ mod tests {
             expect_lost(copy, "a flipped bit");
         }
         expect_lost([bytes, &[0][..]].concat(), "a byte too many");
-        expect_lost(whole[&partial_name(SECOND)].clone(), "of another segment");
+        expect_lost(whole[&partial_name(SECOND)].clone(), "from another segment");
     }
 
-    /// Right to the last byte of the checksum, and still not what the segment's name says.
+    /// A partial result with a right checksum does not count under another segment's name.
     #[test]
-    fn a_part_with_the_result_of_other_heights_does_not_count() {
+    fn a_partial_result_under_another_name_is_ignored() {
         let (storage, done) = filled();
         drop(storage);
         let id = sha256(&plan(9).to_bytes());
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_went_on_above_its_hints_keeps_its_record() {
+    fn a_sync_above_its_hints_keeps_its_record() {
         let (storage, done) = filled();
         storage.create(RECORD).unwrap().write_all(b"how far").unwrap();
         assert_eq!(resumed(&storage, &plan(9)), done);
@@ -435,10 +435,10 @@ mod tests {
         }
     }
 
-    /// To give a segment up because the disk failed once would cost its work; and a disk that
-    /// fails at all of them would cost all.
+    /// Discarding a segment because the disk failed once would cost its work; and a disk that fails for all of
+    /// them would cost everything.
     #[test]
-    fn a_disk_that_cannot_tell_gives_nothing_up() {
+    fn read_errors_discard_no_progress() {
         let (storage, done) = filled();
         let faulty = FaultStorage::new(storage.clone());
         for operation in [Operation::Len, Operation::Open, Operation::Read] {
@@ -453,10 +453,10 @@ mod tests {
         assert_eq!(resumed(&storage, &plan(9)), done);
     }
 
-    /// Many are stored together: all of them, or those before the one that could not be written; and where the disk
-    /// cannot be waited for, none counts.
+    /// Of many segments stored together, those before the first that could not be written count. If waiting for
+    /// the disk fails, none counts.
     #[test]
-    fn of_many_that_are_stored_those_before_a_fault_count() {
+    fn stored_segments_before_a_fault_count() {
         let mut plan = plan(9);
         plan.identity.stop = 24;
         plan.segments = (0..6).map(|at| HeightRange::new(4 * at + 1, 4 * at + 5)).collect();
@@ -468,7 +468,7 @@ mod tests {
             };
             plan.segments.iter().map(held).collect()
         };
-        // Of each segment two runs and the partial result are created and waited for.
+        // Two runs and the partial result of each segment are created and waited for.
         let faults = [
             (Operation::Create, 7),
             (Operation::Create, 0),
@@ -493,7 +493,7 @@ mod tests {
             workdir.store(&mut done).unwrap();
             assert_eq!(resumed(&storage.durable_image(), &plan), done);
         }
-        // Wherever the power goes: what counts then is whole.
+        // Whenever the power fails, every segment that counts then is intact.
         let whole = |done: &FinishedRange<Partial>, workdir: &Workdir<'_>| {
             let run = workdir.read_run(hints_of(done)).unwrap().to_vec();
             assert_eq!(run, [done.range.start as u8; 20]);
@@ -513,7 +513,7 @@ mod tests {
                 let image = storage.crash_image(seed);
                 let (workdir, found) = Workdir::resume::<SwiftSync>(&image, &plan).unwrap();
                 found.iter().for_each(|done| whole(done, &workdir));
-                // Nothing has a name before all bytes are durable, unless the disk lied.
+                // No file has its name before all bytes are durable, unless the disk lied.
                 let may_be_there = at == 18 || after == AfterCrash::Unnoticed;
                 assert!(may_be_there || found.is_empty(), "{at}: {found:?}");
             }
@@ -528,9 +528,9 @@ mod tests {
         assert_eq!(resumed(&storage.durable_image(), &plan(9)), done[1..]);
     }
 
-    /// Which is gone for certain before the other goes: the plan, or what was done under it.
+    /// The plan and the work under it are removed in a fixed order.
     #[test]
-    fn the_plan_goes_last_when_all_is_well_and_first_when_not() {
+    fn the_plan_is_removed_last_on_success_and_first_on_failure() {
         for well in [true, false] {
             for at in 0..2 {
                 let (storage, _) = filled();
@@ -578,7 +578,11 @@ mod tests {
             assert!(error.to_string().contains(name), "{error}");
             assert_eq!(plan_of(&[(name, b""), ("lock", b"")]).unwrap(), None, "after a crash");
         }
-        assert_eq!(plan_of(&[("connected", b"rotten")]).unwrap(), None, "that is told otherwise");
+        assert_eq!(
+            plan_of(&[("connected", b"rotten")]).unwrap(),
+            None,
+            "the reader of that file reports it"
+        );
         for (name, bytes) in [
             ("addresses", &b"apus-addresses 1 main\n"[..]),
             ("counts", b"APUSTXNS1234"),

@@ -1,8 +1,9 @@
-//! The memory of a block's coins: a full block of nothing but inputs, with the longest scripts behind them.
+//! Tests the memory for a block's coins with a full block of only inputs, which spend coins with the longest
+//! scripts.
 //!
-//! Its coins are a quarter of a gigabyte. Where no script is run and no undo data kept, they pass
-//! through a few megabytes, and the sum of what was taken is that of the whole coins. To run its scripts takes no copy
-//! of them.
+//! Its coins take a quarter of a gigabyte. If no script is run and no undo data is kept, they pass through a
+//! few megabytes, and the sum of the fetched coins is the same as without the bound. Running its scripts makes
+//! no copy of them.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -16,7 +17,7 @@ use bitcoin::hashes::Hash;
 use heavy::{KEY, MIB, block, coin, connect, most_bytes};
 use std::sync::Arc;
 
-/// Has a coin with the longest script under every name, and holds none of them.
+/// A store that returns a coin with the longest script for every outpoint, without holding any.
 struct Everything {
     at_once: usize,
 }
@@ -47,9 +48,9 @@ impl CoinsStore for Everything {
     }
 }
 
-/// One test, since others would use memory beside it.
+/// A single test, because others would use memory at the same time.
 #[test]
-fn the_coins_of_a_block_take_little_memory_however_long_their_scripts_are() {
+fn long_scripts_do_not_increase_the_memory_for_a_blocks_coins() {
     let params = Params::of(Network::Regtest).clone();
     let block = block();
     let raw = serialize(&block);
@@ -75,7 +76,7 @@ fn the_coins_of_a_block_take_little_memory_however_long_their_scripts_are() {
         }
     }
     let before = most_bytes().unwrap_or(0);
-    // One by one, and as many at once as a store on servers is asked for.
+    // Fetches coins one by one, and in batches as for a remote store.
     for at_once in [1, 8 * 170] {
         let store = Arc::new(Everything { at_once });
         assert_eq!(connect(&params, store, &raw, 2, None).1, sum);
@@ -83,16 +84,16 @@ fn the_coins_of_a_block_take_little_memory_however_long_their_scripts_are() {
     #[cfg(feature = "kernel")]
     run_scripts(&block.txdata[1]);
     let most = most_bytes().unwrap_or(0) - before;
-    // Without a bound it would be the coins, 240 million bytes, and more. How far threads run ahead of one another
-    // makes some ten million of a difference.
+    // Without the bound, this would be more than all coins, 240 million bytes. It varies by some ten million,
+    // because threads run ahead of each other.
     assert!(most < 128 * MIB, "{most} bytes more than before");
 }
 
-/// Runs some of the scripts of a transaction, whose coins are one that is there once. A copy for each input would be as
-/// much as all of them.
+/// Runs some of a transaction's scripts, whose coins are one coin in memory. A copy for each input would take
+/// as much as all of them.
 #[cfg(feature = "kernel")]
 fn run_scripts(tx: &bitcoin::Transaction) {
-    // As long as a script can be that is run to its end: bytes to look at, which are not kept.
+    // The longest script that still succeeds: it pushes bytes and drops them.
     let dropped = [&[0x4d, 8, 2][..], &[7; 520], &[0x75]].concat();
     let script = [dropped.repeat(19), vec![0x51]].concat();
     assert!(script.len() > 9_900);

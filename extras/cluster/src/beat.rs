@@ -1,5 +1,5 @@
-//! Signs of life: [`Beat`] and [`Beats`], those of machines; [`InWork`], which jobs a machine is at; and [`Leaders`], which
-//! runs have a coordinator.
+//! Heartbeats: [`Beat`] and [`Beats`] of machines; [`InWork`], the current jobs of a machine; and [`Leaders`], the runs
+//! that have a coordinator.
 
 use crate::key::ClusterKey;
 use crate::names;
@@ -12,50 +12,55 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// How often each machine gives one.
+/// Interval between two heartbeats of a machine.
 pub(crate) const BEAT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// So many machines are remembered at most.
+/// Maximum number of remembered machines.
 const MACHINES_MAX: usize = 10_000;
 
-/// So many segments that a machine is at are told.
+/// Maximum number of jobs listed in a heartbeat.
 const DOING_MAX: usize = 64;
 
-/// No sign of life is longer.
+/// Maximum length of a heartbeat, in bytes.
 const BEAT_BYTES_MAX: usize = 16 << 10;
 
-/// A machine's sign of life.
+/// A heartbeat of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Beat {
     pub(crate) version: u32,
     /// The name of the run.
     pub(crate) run: String,
     pub(crate) worker: String,
-    /// Jobs that it did for the run.
+    /// Number of jobs that the machine finished for the run.
     pub(crate) segments: u64,
-    /// The jobs that it is at.
-    pub(crate) doing: Vec<Doing>,
-    /// How many of its threads wait for a job.
+    /// The machine's current jobs.
+    pub(crate) doing: Vec<CurrentJob>,
+    /// Number of its threads that wait for a job.
     pub(crate) waiting: u32,
 }
 
-/// A job that a machine is at.
+/// A current job of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Doing {
-    /// What it is, for people.
+pub(crate) struct CurrentJob {
+    /// Description of the job, for people.
     pub(crate) job: String,
-    /// How much of it is done: blocks, or stretches of records.
+    /// Progress, in blocks or groups of records.
     pub(crate) done: u64,
 }
 
 impl Beat {
-    pub(crate) fn new(run: &RunId, worker: &str, segments: u64, mut doing: Vec<Doing>) -> Self {
+    pub(crate) fn new(
+        run: &RunId,
+        worker: &str,
+        segments: u64,
+        mut doing: Vec<CurrentJob>,
+    ) -> Self {
         doing.truncate(DOING_MAX);
         let (version, worker) = (apus_jobs::WIRE_VERSION, worker.to_owned());
         Self { version, run: run.name(), worker, segments, doing, waiting: 0 }
     }
 
-    /// The same, with so many threads that wait for a job.
+    /// Sets the number of waiting threads.
     pub(crate) fn with_waiting(self, waiting: u32) -> Self {
         Self { waiting, ..self }
     }
@@ -64,12 +69,12 @@ impl Beat {
         serde_json::to_vec(self).expect("numbers and words can be written")
     }
 
-    /// Reads one; none where it is none, or of another version.
+    /// Decodes a heartbeat; `None` if it is invalid or of another version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let beat =
             (bytes.len() <= BEAT_BYTES_MAX).then(|| serde_json::from_slice::<Self>(bytes).ok());
         let fits = |beat: &Self| {
-            let is_text = |doing: &Doing| !doing.job.chars().any(char::is_control);
+            let is_text = |doing: &CurrentJob| !doing.job.chars().any(char::is_control);
             beat.version == apus_jobs::WIRE_VERSION
                 && crate::names::is_name(&beat.worker)
                 && beat.doing.iter().all(is_text)
@@ -77,17 +82,17 @@ impl Beat {
         beat.flatten().filter(fits)
     }
 
-    /// What the machine does, for people.
+    /// The machine's current work, for people.
     pub(crate) fn doing(&self) -> String {
-        let one = |doing: &Doing| format!("{} ({} done)", doing.job, doing.done);
+        let one = |doing: &CurrentJob| format!("{} ({} done)", doing.job, doing.done);
         match &self.doing[..] {
-            [] => "waits for a job".to_owned(),
+            [] => "idle".to_owned(),
             some => some.iter().map(one).collect::<Vec<_>>().join(", "),
         }
     }
 }
 
-/// The last sign of life of each machine.
+/// The last heartbeat of each machine.
 #[derive(Default)]
 pub(crate) struct Beats(BTreeMap<String, (Instant, Beat)>);
 
@@ -117,16 +122,16 @@ impl Beats {
     }
 }
 
-// [`InWork`]: which jobs a machine is at.
+// [`InWork`]: the current jobs of a machine.
 
-/// Which jobs a machine is at.
+/// The current jobs of this machine.
 #[derive(Default)]
 pub(crate) struct InWork {
     next: u64,
-    /// By a number of its own, since a job may be given twice. With what is done of each.
+    /// Jobs and their progress, by a unique number, since the same job may be leased twice.
     leased: BTreeMap<u64, (Option<JobKey>, u64)>,
     jobs: u64,
-    /// How many threads wait for a job.
+    /// Number of threads that wait for a job.
     waiting: u32,
 }
 
@@ -134,7 +139,7 @@ impl InWork {
     pub(crate) fn beat(&self, run: &RunId, name: &str) -> Beat {
         let doing = |(key, done): &(Option<JobKey>, u64)| {
             let job = key.map_or_else(String::new, |key| key.to_string());
-            Doing { job, done: *done }
+            CurrentJob { job, done: *done }
         };
         Beat::new(run, name, self.jobs, self.leased.values().map(doing).collect())
             .with_waiting(self.waiting)
@@ -160,12 +165,12 @@ impl InWork {
         self.leased.remove(&lease);
     }
 
-    /// Whether a job is for another machine, since this one is at it.
+    /// Whether a copy of a job is meant for other machines, because this one is executing the job.
     pub(crate) fn is_for_others(&self, key: JobKey, copy: JobCopy) -> bool {
         copy != JobCopy::First && self.leased.values().any(|(other, _)| *other == Some(key))
     }
 
-    /// A thread waits for a job, or does so no more.
+    /// Records that a thread starts or stops waiting for a job.
     pub(crate) fn wait(&mut self, waits: bool) {
         self.waiting = match waits {
             true => self.waiting + 1,
@@ -178,16 +183,16 @@ pub(crate) fn lock(doing: &Mutex<InWork>) -> MutexGuard<'_, InWork> {
     doing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// A run whose coordinator was ended and not started again stays in the queue for 30 days. A machine that waits in it for jobs
-// leaves it for a run that has one.
+// A run whose coordinator was stopped and not started again stays in the queue for 30 days. A machine that waits for
+// its jobs leaves it for a run with a coordinator.
 
-/// A coordinator that gave no sign of life for so long is gone, or cannot be reached: it gives one every two seconds.
+/// A coordinator without a heartbeat for this long is gone or unreachable: it sends one every two seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(6);
 
-/// So many runs are remembered at most.
+/// Maximum number of remembered runs.
 const RUNS_MAX: usize = 1000;
 
-/// Which runs have a coordinator.
+/// The runs that have a coordinator.
 #[derive(Clone, Default)]
 pub(crate) struct Leaders(Arc<Mutex<HashMap<String, Instant>>>);
 
@@ -196,7 +201,7 @@ impl Leaders {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Listens for signs of life.
+    /// Listens for heartbeats of coordinators.
     pub(crate) async fn listen(
         &self,
         client: &Client,
@@ -226,10 +231,10 @@ impl Leaders {
         self.lock().get(&run.name()).is_some_and(|at| at.elapsed() < SILENCE_MAX)
     }
 
-    /// Whether a machine that came to a run at some time may leave it: its coordinator has been silent for long, and another
-    /// one is there.
-    pub(crate) fn may_leave(&self, run: &RunId, came: Instant) -> bool {
-        came.elapsed() >= SILENCE_MAX
+    /// Whether a machine that joined a run at `joined` may leave it: its coordinator has been silent for too long, and
+    /// another run has a coordinator.
+    pub(crate) fn may_leave(&self, run: &RunId, joined: Instant) -> bool {
+        joined.elapsed() >= SILENCE_MAX
             && !self.has(run)
             && self.lock().values().any(|at| at.elapsed() < SILENCE_MAX)
     }
@@ -241,8 +246,8 @@ mod tests {
     use JobCopy::{Again, Audit, First};
 
     #[test]
-    fn a_sign_of_life_is_read_back_or_passed_over() {
-        let doing = vec![Doing { job: "blocks 5 to 8".into(), done: 3 }];
+    fn a_heartbeat_is_read_back_or_ignored() {
+        let doing = vec![CurrentJob { job: "blocks 5 to 8".into(), done: 3 }];
         let beat = Beat::new(&RunId([3; 32]), "rack-7", 12, doing);
         let bytes = beat.to_bytes();
         assert_eq!(Beat::from_bytes(&bytes), Some(beat.clone()));
@@ -252,17 +257,17 @@ mod tests {
         assert_eq!(Beat::from_bytes(&newer.to_bytes()), None);
         let strange = Beat { worker: "\u{1b}[2J".into(), ..beat.clone() };
         assert_eq!(Beat::from_bytes(&strange.to_bytes()), None);
-        let doing = vec![Doing { job: "\u{1b}[2J".into(), done: 3 }];
+        let doing = vec![CurrentJob { job: "\u{1b}[2J".into(), done: 3 }];
         assert_eq!(Beat::from_bytes(&Beat { doing, ..beat.clone() }.to_bytes()), None);
         let mut beats = Beats::default();
         beats.add(beat.clone());
         beats.add(Beat { doing: Vec::new(), ..beat });
         let seen = beats.seen();
-        assert_eq!((seen.len(), &*seen[0].doing), (1, "waits for a job"));
+        assert_eq!((seen.len(), &*seen[0].doing), (1, "idle"));
     }
 
     #[test]
-    fn what_a_machine_is_at_is_for_others_too() {
+    fn copies_of_a_current_job_are_for_others() {
         let (mut work, key) = (InWork::default(), JobKey::join(3));
         let for_others =
             |work: &InWork| [First, Again, Audit].map(|copy| work.is_for_others(key, copy));
@@ -274,13 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_coordinator_is_left_for_one_that_has_one() {
+    fn machines_leave_a_run_without_a_coordinator() {
         let (leaders, gone, other) = (Leaders::default(), RunId([1; 32]), RunId([2; 32]));
         let long_ago = Instant::now().checked_sub(SILENCE_MAX).unwrap();
-        assert!(!leaders.may_leave(&gone, long_ago), "there is no other");
+        assert!(!leaders.may_leave(&gone, long_ago), "no other run has a coordinator");
         leaders.hear(&other.name());
         assert!(leaders.has(&other) && !leaders.has(&gone));
-        assert!(!leaders.may_leave(&gone, Instant::now()), "it may give a sign yet");
+        assert!(!leaders.may_leave(&gone, Instant::now()), "a heartbeat may still come");
         assert!(leaders.may_leave(&gone, long_ago));
         leaders.hear(&gone.name());
         assert!(!leaders.may_leave(&gone, long_ago));

@@ -1,4 +1,4 @@
-//! [`Coordinator`]: a run's side of the queue.
+//! [`Coordinator`]: the coordinator's side of the queue.
 
 use crate::beat::{BEAT_INTERVAL, Beat, Beats};
 use crate::link::{Link, at, away, from, last};
@@ -19,35 +19,35 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// What is left of a run that was never ended goes after so long, the secret among it.
+/// A run that was never closed expires after this time, including its secret.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// In a cluster of servers each stream is on so many: one of them may die, and a stream on more is slower.
+/// Number of replicas of a stream in a cluster of servers: one of them may fail, and more replicas are slower.
 const REPLICAS_OF_CLUSTER: usize = 3;
 
-/// How often it is looked for answers while there are none, and none is heard: what tells of them may be lost.
+/// Interval at which answers are polled without a notification: a notification may be lost.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// An answer that was heard is about to be stored. Where servers have to agree first it takes longer: then it is looked
-/// for after the same time, after twice that, and so on.
+/// Delay between the notification of an answer and the first poll for it: the server is about to store it. If several
+/// servers must agree first, storing takes longer, so the delay doubles with each poll.
 const STORED_AFTER: Duration = Duration::from_micros(300);
 
-/// See the module.
+/// The coordinator's side of a queue on NATS JetStream.
 pub struct Coordinator {
     link: Link,
     ack_wait: Duration,
     audit_percent: u8,
-    /// On how many servers each stream is.
+    /// Number of replicas of each stream.
     replicas: usize,
     state: Mutex<State>,
     beats: Arc<Mutex<Beats>>,
-    /// Told when an answer comes.
+    /// Notified when an answer arrives.
     answered: Arc<Notify>,
     given: Option<GivenBlocks>,
     removals: Mutex<Vec<Removal>>,
 }
 
-/// A run that was closed, and the removal of its objects while that is under way.
+/// A closed run, and the task that removes its objects while it is running.
 struct Removal {
     run: RunId,
     task: Option<JoinHandle<Result<(), QueueError>>>,
@@ -58,18 +58,18 @@ struct State {
     run: Option<RunId>,
     jobs: Option<Stream>,
     answers: Option<Stream>,
-    /// Where the next answer may stand.
+    /// First sequence number of the next answer.
     next: u64,
-    /// How long it is waited before the next look, where none is heard meanwhile; [`LOOK_INTERVAL`] at first.
+    /// Delay before the next poll without a notification; [`LOOK_INTERVAL`] at first.
     look: Option<Duration>,
-    /// How often the link had been connected when the run was opened.
+    /// Number of connections of the link when the run was opened.
     connections: u64,
-    /// Takes signs of life.
+    /// The task that receives heartbeats.
     listener: Option<JoinHandle<()>>,
 }
 
 impl Coordinator {
-    /// Connects. A job whose machine gives no sign of life for `ack_wait` goes to another one.
+    /// Connects. A job is requeued if its machine sends no heartbeat for `ack_wait`.
     pub fn connect(options: &LinkOptions, ack_wait: Duration) -> Result<Self, LinkError> {
         let link = Link::connect(options, "apus coordinator")?;
         let (state, beats, answered) = (Mutex::default(), Arc::default(), Arc::default());
@@ -90,30 +90,30 @@ impl Coordinator {
         })
     }
 
-    /// The same, with so many of a hundred jobs done twice.
+    /// Sets the percentage of jobs to run twice and compare.
     #[must_use]
     pub fn with_audit(self, percent: u8) -> Self {
         Self { audit_percent: percent, ..self }
     }
 
-    /// The same, with each stream on so many servers of a cluster.
+    /// Sets the number of replicas of each stream.
     #[must_use]
     pub fn with_replicas(self, replicas: u8) -> Self {
         Self { replicas: replicas.into(), ..self }
     }
 
-    /// The same, with blocks of the run's folder handed out.
+    /// Makes the coordinator hand out blocks of the run's folder.
     #[must_use]
     pub fn with_given(self, given: GivenBlocks) -> Self {
         Self { given: Some(given), ..self }
     }
 
-    /// Servers on this machine that let in whoever comes.
+    /// Servers on this machine that accept any client.
     pub fn open_servers(&self) -> &[String] {
         &self.link.open_servers
     }
 
-    /// The run that is open.
+    /// The open run.
     pub fn opened(&self) -> Option<RunId> {
         self.state().run
     }
@@ -130,8 +130,8 @@ impl Coordinator {
         self.removals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the objects of a run that was closed are gone, or those of all such runs. One that fails is begun anew by
-    /// the next call.
+    /// Waits until the objects of a closed run are removed, or those of all closed runs. The next call retries a failed
+    /// removal.
     fn await_removals(&self, of: Option<&RunId>) -> Result<(), QueueError> {
         let mut removals = self.removals();
         while let Some(place) = removals.iter().position(|it| of.is_none_or(|run| it.run == *run)) {
@@ -147,7 +147,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// The streams of jobs and of answers.
+    /// Creates the streams of jobs and of answers.
     async fn make_streams(&self, run: &RunId, spec: &[u8]) -> Result<[Stream; 2], QueueError> {
         let context = &self.link.context;
         let stream = |name: String, subjects: Vec<String>| Config {
@@ -184,35 +184,36 @@ impl Coordinator {
             ..pull::Config::default()
         };
         jobs.create_consumer(workers).await.map_err(away)?;
-        // Last, so that a machine that sees it finds all else.
+        // Publish the description last, so that a machine that sees the run finds everything else.
         let known = last(&runs, &names::run(run)).await?;
         let subject = names::run(run);
         let is_spec = |known: Vec<u8>| known == spec;
         let opened = known.and_then(|known| self.link.key.open(&subject, &known.payload).ok());
         if !opened.is_some_and(is_spec) {
             self.link.publish(subject, spec).await?;
-            // Those that do not hear it look for runs every now and then.
+            // Machines that miss this message poll for runs from time to time.
             self.link.client.publish(names::NEW, "".into()).await.map_err(away)?;
         }
         Ok([jobs, answers])
     }
 
-    /// Why streams cannot be made: servers of a cluster may be away, or there are too few.
+    /// The error if streams cannot be created: servers of a cluster may be unreachable, or too few.
     fn not_made(&self, error: &dyn std::error::Error) -> QueueError {
         let replicas = self.replicas;
         match replicas {
             1 => away(chain(error)),
             _ => away(format!(
-                "{}: streams are to be on {replicas} servers; see that as many run, or say on how many by --replicas",
+                "{}: each stream needs {replicas} servers. Start as many, or set a lower number with --replicas",
                 chain(error)
             )),
         }
     }
 
-    /// Takes signs of life, and gives some, until it is stopped. The client asks for them again when it was away.
+    /// Receives heartbeats, and sends the coordinator's, until the task is stopped. The client subscribes again after a
+    /// lost connection.
     async fn listen(&self, run: RunId) -> Result<JoinHandle<()>, QueueError> {
         let mut signs = self.link.client.subscribe(names::beat(&run)).await.map_err(away)?;
-        // They are stored as well: this is only to know when.
+        // Answers are read from the stream; this subscription only notifies of them.
         let mut answers =
             self.link.client.subscribe(names::any_answer(&run)).await.map_err(away)?;
         let mut asks = self.link.client.subscribe(names::ASK).await.map_err(away)?;
@@ -226,7 +227,7 @@ impl Coordinator {
                 let sign = tokio::select! {
                     sign = signs.next() => sign,
                     _ = own.tick() => {
-                        // One that is not heard is followed by the next.
+                        // A lost heartbeat is followed by the next.
                         let _ = client.publish(subject.clone(), lead.clone().into()).await;
                         continue;
                     }
@@ -255,7 +256,7 @@ impl Coordinator {
         }))
     }
 
-    /// Removes a message so that its bytes are overwritten where they were stored.
+    /// Removes the description of a run, so that the server overwrites its bytes, which contain the secret.
     async fn erase_spec(&self, run: &RunId) -> Result<(), QueueError> {
         let Some(spec) = self.link.spec(run).await? else { return Ok(()) };
         let runs = self.link.stream(names::RUNS).await?;
@@ -271,9 +272,9 @@ impl Coordinator {
     }
 }
 
-/// What became of a message that was to be deleted. Servers say of one that is gone already that it is not found, or that it
-/// cannot be deleted, in words of each version; and they refuse while they choose a leader. So it is looked for: an answer that
-/// is taken for gone and is not would stand in the way of the next one for ever.
+/// Interprets the result of deleting a message. If the message is gone already, servers report "not found" or "cannot
+/// be deleted", with wording that depends on the version; they also refuse while they elect a leader. So this checks
+/// whether the message is still there: an answer wrongly taken for deleted would block the next one forever.
 async fn removed(
     deleted: Result<bool, DeleteMessageError>,
     is_there: impl Future<Output = Result<bool, QueueError>>,
@@ -300,8 +301,8 @@ impl JobQueue for Coordinator {
             Ok::<_, QueueError>((streams, listener))
         })?;
         let mut state = self.state();
-        // What a killed server had not written is lost, and the place of a lost answer goes to another one: all
-        // are gone through again.
+        // A killed server loses what it had not written, and reuses the sequence number of a lost answer. So read all
+        // answers again.
         (state.next, state.connections) = (0, connections);
         state.run = Some(*run);
         (state.jobs, state.answers) = (Some(jobs), Some(answers));
@@ -328,7 +329,7 @@ impl JobQueue for Coordinator {
         self.link.wait(self.link.publish_first(subject, message)).map(drop)
     }
 
-    fn put_job_anew(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
+    fn put_job_again(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
         let (run, jobs) = {
             let state = self.state();
             (state.run, state.jobs.clone())
@@ -357,8 +358,8 @@ impl JobQueue for Coordinator {
             loop {
                 match (from(&stream, &subjects, next).await?, wait.checked_sub(began.elapsed())) {
                     (None, Some(left)) if !left.is_zero() => {
-                        let told = self.answered.notified();
-                        look = match tokio::time::timeout(look.min(left), told).await {
+                        let notified = self.answered.notified();
+                        look = match tokio::time::timeout(look.min(left), notified).await {
                             Ok(()) => {
                                 tokio::time::sleep(STORED_AFTER).await;
                                 STORED_AFTER
@@ -374,7 +375,7 @@ impl JobQueue for Coordinator {
         let Some(found) = found else { return Ok(None) };
         self.state().next = found.sequence + 1;
         let opened = self.link.key.open(&found.subject, &found.payload);
-        // A subject that is none of ours is passed over.
+        // Ignore a subject that is not ours.
         Ok(names::key_of(&found.subject).map(|key| AnswerBytes {
             place: found.sequence,
             key,
@@ -389,7 +390,7 @@ impl JobQueue for Coordinator {
         let Some(stream) = stream else { return Ok(()) };
         self.link.wait(async {
             let deleted = stream.delete_message(answer.place).await;
-            // Another try before this one may have removed it.
+            // An earlier attempt may have removed it.
             removed(deleted, async { at(&stream, answer.place).await.map(|it| it.is_some()) }).await
         })
     }
@@ -408,8 +409,8 @@ impl JobQueue for Coordinator {
 
     fn close(&self) -> Result<(), QueueError> {
         let run = self.run();
-        // First of all: whatever cannot be removed, the next run has listeners and streams of its own. Which run this was
-        // stays known until the queue has nothing of it, since another try may follow.
+        // Reset the state first, so that the next run gets its own listeners and streams even if the removal fails.
+        // Remember the run until the queue has nothing left of it, since another attempt may follow.
         let closing = State { run: Some(run), ..State::default() };
         if let Some(listener) = std::mem::replace(&mut *self.state(), closing).listener {
             listener.abort();
@@ -438,13 +439,13 @@ mod tests {
     use async_nats::jetstream::stream::DeleteMessageErrorKind;
     use serde_json::json;
 
-    fn said(code: u64, err_code: u64, description: &str) -> DeleteMessageError {
+    fn reply(code: u64, err_code: u64, description: &str) -> DeleteMessageError {
         let error = json!({ "code": code, "err_code": err_code, "description": description });
         DeleteMessageErrorKind::JetStream(serde_json::from_value(error).unwrap()).into()
     }
 
-    /// An answer is forgotten once it is not there, whatever the server calls that; a server that cannot delete now is asked
-    /// again.
+    /// An answer counts as deleted once it is absent, even if the server reports an error. A server that cannot
+    /// delete now is retried.
     #[test]
     fn a_message_is_removed_when_it_is_not_there() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -453,9 +454,9 @@ mod tests {
         };
         let errors = || {
             [
-                said(503, 10_008, "JetStream system temporarily unavailable"),
-                said(500, 10_057, "store is closed"),
-                said(400, 10_043, "sequence 7 not found"),
+                reply(503, 10_008, "JetStream system temporarily unavailable"),
+                reply(500, 10_057, "store is closed"),
+                reply(400, 10_043, "sequence 7 not found"),
                 DeleteMessageErrorKind::TimedOut.into(),
             ]
         };

@@ -1,11 +1,10 @@
-//! [`ClusterKey`]: what the machines of a cluster know and nobody else who reaches the queue. Whatever they send each other goes
-//! under it.
+//! [`ClusterKey`]: the shared secret of the machines of a cluster, which seals all their messages.
 //!
-//! A message is sealed: what it says is hidden, and nobody who lacks the key can write one, change one, or give one for
-//! another (its subject is sealed with it). The seal is that of SIV: the tag is a keyed BLAKE3 of subject and message, and a
-//! second key makes of the tag the stream that hides the message. So no number may be used once only, and the same
-//! message is sealed the same each time. To the server a machine shows itself by a third key, of which the server knows the
-//! public half (NATS calls that an nkey).
+//! Sealing encrypts a message, and without the key a message cannot be forged, changed, or moved to another subject
+//! (the seal covers the subject). The construction is SIV: the tag is a keyed BLAKE3 of subject and message, and a
+//! second key expands the tag to the stream that encrypts the message. So no nonce is needed, and the same message
+//! always gives the same bytes. A machine logs in to the server with a third key, whose public half the server knows
+//! (an nkey in NATS).
 
 use apus_jobs::WIRE_VERSION;
 use nkeys::{KeyPair, KeyPairType};
@@ -14,11 +13,11 @@ use std::fmt;
 /// First bytes of a sealed message.
 const MAGIC: &[u8; 8] = b"APUSSEAL";
 
-/// Where the tag stands, and what it hides.
+/// Offsets of the tag and of the encrypted message.
 const TAG: usize = 12;
 const HIDDEN: usize = TAG + 32;
 
-/// See the module.
+/// The shared secret of a cluster.
 #[derive(Clone)]
 pub struct ClusterKey {
     tag: [u8; 32],
@@ -32,28 +31,28 @@ impl fmt::Debug for ClusterKey {
     }
 }
 
-/// Why a message is not taken.
+/// Failure to open a sealed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// Another version of the program wrote it.
     #[error(
-        "it is of version {0}, and this program speaks version {WIRE_VERSION}: run the same version of the program on all \
-         machines"
+        "the message has version {0}, but this program speaks version {WIRE_VERSION}. Run the same version of Apus \
+         on all machines"
     )]
     Version(u32),
-    /// It was written under another key, or changed on its way.
+    /// The message was sealed with another key, or changed in transit.
     #[error("it is not sealed with the key of this cluster")]
     Foreign,
 }
 
 impl ClusterKey {
-    /// By 32 bytes that nobody can guess.
+    /// Derives the keys from 32 secret random bytes.
     pub fn new(secret: &[u8; 32]) -> Self {
         let derive = |what: &str| blake3::derive_key(&format!("apus cluster 2026 {what}"), secret);
         Self { tag: derive("tag"), stream: derive("stream"), login: derive("login") }
     }
 
-    /// By 64 hexadecimal digits, as they stand in a file.
+    /// Reads the secret from 64 hexadecimal digits, the format of the key file.
     pub fn from_hex(text: &str) -> Option<Self> {
         let (pairs, rest) = text.trim().as_bytes().as_chunks::<2>();
         let mut secret = [0; 32];
@@ -67,13 +66,13 @@ impl ClusterKey {
         Some(Self::new(&secret))
     }
 
-    /// Settings of a NATS server that lets in those alone who have the key. No secret stands in them.
+    /// Settings of a NATS server that accepts only clients with the key. They contain no secret.
     pub fn server_settings(&self) -> String {
         let key = self.login().public_key();
         format!("authorization {{ users: [ {{ nkey: {key} }} ] }}\n")
     }
 
-    /// By what a machine shows itself to the server.
+    /// The seed with which a machine logs in to the server.
     pub(crate) fn login_seed(&self) -> String {
         self.login().seed().expect("it has a seed")
     }
@@ -82,7 +81,7 @@ impl ClusterKey {
         KeyPair::new_from_raw(KeyPairType::User, self.login).expect("any 32 bytes are a seed")
     }
 
-    /// Seals a message of a subject.
+    /// Seals a message for a subject.
     pub(crate) fn seal(&self, subject: &str, message: &[u8]) -> Vec<u8> {
         let tag = self.tag_of(subject, message);
         let mut sealed = [MAGIC, &WIRE_VERSION.to_le_bytes()[..], tag.as_bytes(), message].concat();
@@ -90,12 +89,12 @@ impl ClusterKey {
         sealed
     }
 
-    /// The message of a subject that was sealed.
+    /// Opens a sealed message of a subject.
     pub(crate) fn open(&self, subject: &str, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
         let version =
             sealed.get(8..TAG).and_then(<[u8]>::first_chunk).copied().map(u32::from_le_bytes);
         match version {
-            // Messages of versions before this seal begin so, too.
+            // Unsealed messages of older versions begin this way as well.
             Some(version) if sealed.starts_with(b"APUS") && version != WIRE_VERSION => {
                 return Err(SealError::Version(version));
             }
@@ -107,7 +106,7 @@ impl ClusterKey {
         let tag = blake3::Hash::from_bytes(*tag);
         let mut message = sealed[HIDDEN..].to_vec();
         self.hide(&tag, &mut message);
-        // Compared in the same time, however much of them is the same.
+        // This comparison takes constant time.
         if self.tag_of(subject, &message) == tag { Ok(message) } else { Err(SealError::Foreign) }
     }
 
@@ -117,7 +116,7 @@ impl ClusterKey {
         hasher.update(subject.as_bytes()).update(message).finalize()
     }
 
-    /// Hides a message, or shows one that is hidden.
+    /// Encrypts or decrypts a message.
     fn hide(&self, tag: &blake3::Hash, message: &mut [u8]) {
         let mut stream = vec![0; message.len()];
         let mut hasher = blake3::Hasher::new_keyed(&self.stream);
@@ -133,7 +132,7 @@ mod tests {
     const SUBJECT: &str = "apus.answer.0a.join-5-6";
 
     #[test]
-    fn what_is_sealed_is_hidden_and_opened_by_the_key_alone() {
+    fn sealed_messages_are_encrypted_and_opened_by_the_key_alone() {
         let (key, other) = (ClusterKey::new(&[7; 32]), ClusterKey::new(&[8; 32]));
         for message in [&b""[..], b"a", &[0xa7; 1000]] {
             let sealed = key.seal(SUBJECT, message);
@@ -158,8 +157,8 @@ mod tests {
     fn other_versions_are_named() {
         let key = ClusterKey::new(&[7; 32]);
         for magic in [MAGIC, b"APUSSPEC"] {
-            let told = [magic, &(WIRE_VERSION - 1).to_le_bytes()[..], &[0; 80]].concat();
-            assert_eq!(key.open(SUBJECT, &told), Err(SealError::Version(WIRE_VERSION - 1)));
+            let sealed = [magic, &(WIRE_VERSION - 1).to_le_bytes()[..], &[0; 80]].concat();
+            assert_eq!(key.open(SUBJECT, &sealed), Err(SealError::Version(WIRE_VERSION - 1)));
         }
         assert_eq!(key.open(SUBJECT, b"hello"), Err(SealError::Foreign));
     }

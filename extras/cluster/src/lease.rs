@@ -1,4 +1,4 @@
-//! [`Leased`]: a job that a machine has.
+//! [`LeasedJob`]: a job leased to this machine.
 
 use crate::beat::{InWork, lock};
 use crate::link::{Link, away, last};
@@ -10,29 +10,29 @@ use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Of the time after which a job is missed, a sign of life is given after this part.
+/// Number of heartbeats within the requeue timeout of a job.
 const BEATS: u32 = 4;
 
-/// Reading or writing an object is no sign of life for longer.
+/// Heartbeats stop if reading or writing an object takes longer than this.
 const OBJECT_MAX: Duration = Duration::from_secs(600);
 
-/// Bytes of an object, which a retry wants again.
-struct Shared(Arc<Vec<u8>>);
+/// Bytes of an object, shared because a retry needs them again.
+struct SharedBytes(Arc<Vec<u8>>);
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Where a machine has its jobs from.
+/// The run that this machine takes jobs from.
 pub(crate) struct Place<'w> {
     pub(crate) link: &'w Link,
-    /// The machine.
+    /// The name of this machine.
     pub(crate) name: &'w str,
     pub(crate) run: RunId,
     pub(crate) answers: Stream,
-    /// After so long without a sign of life a job is missed.
+    /// A job is requeued after this time without a heartbeat.
     pub(crate) ack_wait: Duration,
     pub(crate) doing: Arc<Mutex<InWork>>,
 }
@@ -44,8 +44,8 @@ impl Place<'_> {
     }
 }
 
-/// See the module.
-pub(crate) struct Leased<'r> {
+/// A job leased to this machine.
+pub(crate) struct LeasedJob<'r> {
     place: &'r Place<'r>,
     message: Vec<u8>,
     copy: JobCopy,
@@ -53,12 +53,12 @@ pub(crate) struct Leased<'r> {
     acker: Arc<Acker>,
     number: u64,
     beaten: Mutex<Instant>,
-    /// What it put.
+    /// Objects stored for the job.
     put: Mutex<Vec<ObjectRef>>,
 }
 
-impl<'r> Leased<'r> {
-    /// Of a message, and the job in it.
+impl<'r> LeasedJob<'r> {
+    /// Leases the job in a message.
     pub(crate) fn new(place: &'r Place<'_>, message: Message, job: Vec<u8>) -> Self {
         let deliveries = message.info().map_or(1, |info| info.delivered);
         let (message, acker) = message.split();
@@ -75,7 +75,7 @@ impl<'r> Leased<'r> {
         }
     }
 
-    /// Removes what it put.
+    /// Removes the objects stored for the job.
     async fn remove_put(&self) -> Result<(), QueueError> {
         let put = std::mem::take(&mut *self.put.lock().unwrap_or_else(PoisonError::into_inner));
         for of in put {
@@ -84,7 +84,7 @@ impl<'r> Leased<'r> {
         Ok(())
     }
 
-    /// Gives signs of life until something is done, or takes too long.
+    /// Sends heartbeats until a future is ready or takes too long.
     async fn living<T>(&self, what: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let mut what = std::pin::pin!(what);
@@ -94,20 +94,20 @@ impl<'r> Leased<'r> {
                 return value;
             }
             if began.elapsed() < OBJECT_MAX {
-                // The next one comes soon.
+                // A failed heartbeat is followed by the next.
                 let _ = self.acker.ack_with(AckKind::Progress).await;
             }
         }
     }
 }
 
-impl Drop for Leased<'_> {
+impl Drop for LeasedJob<'_> {
     fn drop(&mut self) {
         lock(&self.place.doing).end(self.number);
     }
 }
 
-impl JobLease for Leased<'_> {
+impl JobLease for LeasedJob<'_> {
     fn message(&self) -> &[u8] {
         &self.message
     }
@@ -115,7 +115,8 @@ impl JobLease for Leased<'_> {
     fn deliveries(&self) -> u64 {
         match self.copy {
             JobCopy::First => self.deliveries,
-            // Machines pass on what is for others. It may be answered already.
+            // Deliveries of a copy do not count, because machines pass on copies meant for others. At least 2, because
+            // the job may be answered already.
             JobCopy::Again | JobCopy::Audit => self.deliveries.clamp(2, 3),
         }
     }
@@ -126,7 +127,7 @@ impl JobLease for Leased<'_> {
         if beaten.elapsed() >= self.place.ack_wait / BEATS {
             *beaten = Instant::now();
             let acker = Arc::clone(&self.acker);
-            // The walk over blocks does not wait for it.
+            // Send in the background, so that the walk over blocks does not wait.
             self.place.link.runtime.spawn(async move {
                 let _ = acker.ack_with(AckKind::Progress).await;
             });
@@ -145,7 +146,7 @@ impl JobLease for Leased<'_> {
 
     fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError> {
         let link = self.place.link;
-        let bytes = Bytes::from_owner(Shared(Arc::clone(bytes)));
+        let bytes = Bytes::from_owner(SharedBytes(Arc::clone(bytes)));
         link.wait(self.living(link.objects.put(&self.place.run, of, bytes)))?;
         self.put.lock().unwrap_or_else(PoisonError::into_inner).push(*of);
         Ok(())
@@ -155,7 +156,7 @@ impl JobLease for Leased<'_> {
         self.place.link.wait(async {
             let is_over = self.place.is_over().await.unwrap_or(false);
             if is_over {
-                // It came too late to go with the run. What stays takes room and does no harm.
+                // The objects came too late to be removed with the run. Leftover objects only take space.
                 let _ = self.remove_put().await;
             }
             is_over
@@ -167,7 +168,7 @@ impl JobLease for Leased<'_> {
         let subject = names::answer(&place.run, key, self.copy);
         place.link.wait(async {
             match last(&place.answers, &subject).await {
-                // The stream goes with the run.
+                // The stream is removed with the run.
                 Err(_) if place.is_over().await? => Ok(true),
                 other => Ok(other?.is_some()),
             }
@@ -178,9 +179,9 @@ impl JobLease for Leased<'_> {
         let place = self.place;
         let subject = names::answer(&place.run, key, self.copy);
         place.link.wait(async {
-            // Where there is one already, the job is done as well.
+            // If there is an answer already, the job is done as well.
             match self.living(place.link.publish_first(subject, message)).await {
-                // What was put for it came too late to go with the run.
+                // The objects came too late to be removed with the run.
                 Err(_) if place.is_over().await? => self.remove_put().await,
                 other => other.map(drop),
             }
@@ -190,7 +191,7 @@ impl JobLease for Leased<'_> {
     }
 
     fn done(&self) -> Result<(), QueueError> {
-        // One that is not heard is offered again, and found to be answered.
+        // If the acknowledgement is lost, the job is offered again and found to be answered.
         let _ = self.place.link.wait(self.acker.double_ack_with(AckKind::Ack));
         Ok(())
     }
@@ -211,7 +212,7 @@ impl JobLease for Leased<'_> {
             }
             let after = Some(after).filter(|after| !after.is_zero());
             self.acker.ack_with(AckKind::Nak(after)).await.map_err(away)?;
-            // The process may end at once.
+            // Flush, because the process may end at once.
             place.link.flush().await
         })
     }

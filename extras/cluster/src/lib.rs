@@ -1,14 +1,14 @@
-//! Segments on other machines: jobs on NATS JetStream, large data in a store of objects.
+//! Segments on other machines: a job queue on NATS JetStream, and large data in an object store.
 //!
-//! [`Coordinator`] is where a run gives out its segments, [`Worker`] is where they come from and their results go to;
-//! [`Overview`] shows both to a person. What the messages mean is not known here: `apus_sync` writes and reads them.
-//! All that waits is asynchronous inside, and nothing of that is seen outside.
+//! A run hands out its segments through a [`Coordinator`], and a [`Worker`] takes them and returns the results; an
+//! [`Overview`] shows both to a person. `apus_jobs` defines what the messages mean. Waiting is asynchronous inside; the
+//! public interface is synchronous.
 //!
-//! Whoever reaches the queue and lacks the [`ClusterKey`] reads nothing of it, and what he writes counts for nothing.
+//! Without the [`ClusterKey`], a client that reaches the queue can read nothing, and everything it writes is ignored.
 //!
-//! What is held true: a job stays in its stream until an answer to it is stored; an answer is stored once for each
-//! job; an object is what its name, a digest, says. Of JetStream only streams are used, as servers since 2.9 have
-//! them (`docs/decisions/0029-segments-on-many-machines.md`).
+//! Invariants: a job stays in its stream until an answer to it is stored; one answer is stored for each job; an object
+//! matches its name, which is its digest. The crate uses only JetStream's streams, with features that servers have
+//! since version 2.9 (`docs/decisions/0029-segments-on-many-machines.md`).
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

@@ -1,4 +1,4 @@
-//! [`Link`]: the connection to the queue, and what is asked of it over and over.
+//! [`Link`]: the connection to the queue, and its common requests.
 
 use crate::key::ClusterKey;
 use crate::names;
@@ -17,48 +17,48 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-/// A server that takes longer is away.
+/// Timeout of a request, after which the server counts as unreachable.
 const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A server that is not there when the program starts is waited for so long.
+/// How long to wait for a server at the start of the program.
 const START_WAIT: Duration = Duration::from_secs(4);
 
-/// A server that does not say in so long whom it lets in is passed over.
+/// Timeout of the check whether a server accepts any client; after it, the server is skipped.
 const DOOR_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A server that was away is looked for again so often.
+/// Maximum interval between two attempts to reconnect.
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
 
-/// See the module.
+/// The connection to the queue.
 pub(crate) struct Link {
     pub(crate) runtime: Runtime,
     pub(crate) client: Client,
     pub(crate) context: Context,
     pub(crate) objects: Objects,
     pub(crate) key: ClusterKey,
-    /// Servers on this machine that let in whoever comes.
+    /// Servers on this machine that accept any client.
     pub(crate) open_servers: Vec<String>,
-    /// How often a connection was made.
+    /// Number of connections made so far.
     connections: Arc<AtomicU64>,
 }
 
-/// Whether a server may be there in a moment.
+/// Whether the server may be about to start.
 fn is_absent(error: &ConnectError) -> bool {
     matches!(error.kind(), ConnectErrorKind::Io | ConnectErrorKind::TimedOut)
 }
 
-/// What to do about a server that cannot be used.
+/// How to fix a failed connection.
 fn advice(error: &ConnectError) -> &'static str {
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-            "have it let in those who have this machine's key (apus cluster nats-conf prints the settings), or give \
-             its credentials by --nats-creds"
+            "configure the server to accept this machine's key (`apus cluster nats-conf` prints the settings), or pass \
+             its credentials with --nats-creds"
         }
-        _ => "see that the NATS server runs there",
+        _ => "check that the NATS server is running there",
     }
 }
 
-/// The servers that let in one who shows nothing.
+/// The servers that accept a client without credentials.
 async fn open_servers(servers: &[ServerAddr], ca: Option<&Path>) -> Vec<ServerAddr> {
     let mut open = Vec::new();
     for server in servers {
@@ -74,24 +74,25 @@ async fn open_servers(servers: &[ServerAddr], ca: Option<&Path>) -> Vec<ServerAd
     open
 }
 
-/// Servers off this machine have to look who comes: an error for people.
+/// Fails if a server on another machine accepts any client.
 fn expect_closed(open: &[ServerAddr]) -> Result<(), LinkError> {
     match open.iter().find(|server| !is_loopback(server.host())) {
         Some(server) => Err(LinkError::Usage(format!(
-            "--nats: the server at {} lets in whoever reaches it, who can end runs there: start it with the settings that \
-             `apus cluster nats-conf` prints (nats-server -c FILE), or with credentials of its own, which --nats-creds names",
+            "--nats: the server at {} accepts any client, and any client can end runs there. Start the server with \
+             the settings of `apus cluster nats-conf` (nats-server -c FILE -js), or with its own credentials, and \
+             pass those with --nats-creds FILE",
             server.host()
         ))),
         None => Ok(()),
     }
 }
 
-/// Something that may be worth another try.
+/// A temporary error: the caller should retry.
 pub(crate) fn away(error: impl Display) -> QueueError {
-    let said = error.to_string();
-    // So the client shows that a server said no more than a number.
-    let said = said.strip_suffix(", None").unwrap_or(&said);
-    QueueError::Away(format!("NATS: {said}"))
+    let text = error.to_string();
+    // The client adds this suffix if a server replied with only a number.
+    let text = text.strip_suffix(", None").unwrap_or(&text);
+    QueueError::Away(format!("NATS: {text}"))
 }
 
 impl Link {
@@ -130,7 +131,7 @@ impl Link {
             }
             let began = Instant::now();
             loop {
-                // It may be about to start.
+                // Retry: the server may be about to start.
                 match connect.clone().connect(&servers[..]).await {
                     Err(error) if is_absent(&error) && began.elapsed() < START_WAIT => {
                         tokio::time::sleep(RECONNECT_MAX).await;
@@ -145,14 +146,14 @@ impl Link {
         })?;
         if !client.server_info().jetstream {
             return Err(failed(
-                "the server keeps no streams: start it with JetStream (nats-server -js)".to_owned(),
+                "the server has no JetStream. Start it with JetStream (nats-server -js)".to_owned(),
             ));
         }
         let open = runtime.block_on(open_servers(&servers, options.ca.as_deref()));
         expect_closed(&open)?;
         let open_servers = open.iter().map(|server| server.host().to_owned()).collect();
         runtime.block_on(objects.try_out())?;
-        // It begins a task of its own.
+        // The context spawns a task, which needs the runtime.
         let inside = runtime.enter();
         let mut context = async_nats::jetstream::new(client.clone());
         drop(inside);
@@ -161,13 +162,13 @@ impl Link {
         Ok(Self { runtime, client, context, objects, key, open_servers, connections })
     }
 
-    /// How often a connection was made: a server that was killed has lost what it had not written, and a request
-    /// need not have failed meanwhile.
+    /// Number of connections made so far. A change shows that a server may have been killed and lost what it had not
+    /// written, even if no request failed.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Waits for something.
+    /// Waits for a future.
     pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
@@ -176,7 +177,7 @@ impl Link {
         self.wait(self.objects.get(run, of))
     }
 
-    /// Waits until all that was said is on its way: no longer than for an answer, since a client goes on looking for servers
+    /// Waits until all messages are sent, at most [`ASK_TIMEOUT`], since the client never stops reconnecting to servers
     /// that are gone.
     pub(crate) async fn flush(&self) -> Result<(), QueueError> {
         match tokio::time::timeout(ASK_TIMEOUT, self.client.flush()).await {
@@ -185,7 +186,7 @@ impl Link {
         }
     }
 
-    /// A stream that is there or not.
+    /// A stream, if it exists.
     pub(crate) async fn stream(&self, name: &str) -> Result<Option<Stream>, QueueError> {
         use async_nats::jetstream::context::GetStreamErrorKind;
         match self.context.get_stream(name).await {
@@ -201,7 +202,7 @@ impl Link {
         }
     }
 
-    /// Stores a message unless one is there; says whether it was stored.
+    /// Stores a message unless its subject has one; returns whether it was stored.
     pub(crate) async fn publish_first(
         &self,
         subject: String,
@@ -221,14 +222,14 @@ impl Link {
         PublishMessage::build().payload(self.key.seal(subject, message).into())
     }
 
-    /// Stores a message; false where one was to be the first and is not.
+    /// Stores a message; returns false if it must be the first of its subject and is not.
     async fn send(&self, subject: String, message: PublishMessage) -> Result<bool, QueueError> {
         let sent = async { self.context.send_publish(subject, message).await?.await };
         match sent.await {
             Ok(_) => Ok(true),
             Err(error) => match error.kind() {
                 PublishErrorKind::WrongLastSequence => Ok(false),
-                // A cluster of servers says it so.
+                // A cluster of servers reports the wrong sequence number in another way.
                 _ if says_wrong_sequence(&error) => Ok(false),
                 PublishErrorKind::MaxPayloadExceeded => {
                     Err(QueueError::Refused(format!("NATS: {error}")))
@@ -238,7 +239,7 @@ impl Link {
         }
     }
 
-    /// The description of a run, if it is going on, and where it stands in the stream of runs.
+    /// The message with the description of a run, unless the run has ended.
     pub(crate) async fn spec(&self, run: &RunId) -> Result<Option<StreamMessage>, QueueError> {
         match self.stream(names::RUNS).await? {
             Some(stream) => last(&stream, &names::run(run)).await,
@@ -255,7 +256,7 @@ pub(crate) async fn last(
     found(stream.get_last_raw_message_by_subject(subject).await)
 }
 
-/// The message of a sequence.
+/// The message with a sequence number.
 pub(crate) async fn at(
     stream: &Stream,
     sequence: u64,
@@ -263,7 +264,7 @@ pub(crate) async fn at(
     found(stream.get_raw_message(sequence).await)
 }
 
-/// The first message of some subjects from a sequence on.
+/// The first message of these subjects at or after a sequence number.
 pub(crate) async fn from(
     stream: &Stream,
     subjects: &str,
@@ -282,7 +283,7 @@ fn found(
     }
 }
 
-/// Whether an error is the one of a stream that has another last message than was said.
+/// Whether an error means that the stream's last message is not the expected one.
 fn says_wrong_sequence(error: &dyn std::error::Error) -> bool {
     let source = error.source().and_then(|it| it.downcast_ref::<async_nats::jetstream::Error>());
     source.is_some_and(|it| it.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT)

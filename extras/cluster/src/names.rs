@@ -1,10 +1,10 @@
-//! What streams and subjects are called.
+//! Names of streams and subjects.
 //!
-//! `apus.run.RUN` has the description of a run, `apus.job.RUN.JOB` a job, `apus.answer.RUN.JOB` its answer
-//! and `apus.trouble.RUN.JOB.WORKER` why a machine could not do it. A copy of a job for a machine that has
-//! nothing to do is `apus.job.RUN.JOB.again`; one to be compared is `apus.job.RUN.JOB.audit`, with `apus.audit.RUN.JOB` as
-//! its answer. `apus.beat.RUN`, `apus.lead.RUN`, `apus.ask` and `apus.new` are not stored: signs of life of machines and of the
-//! coordinator, the wish for one, and that a run begins.
+//! `apus.run.RUN` has the description of a run, `apus.job.RUN.JOB` a job, `apus.answer.RUN.JOB` its answer, and
+//! `apus.trouble.RUN.JOB.WORKER` why a machine could not execute it. A copy of a slow job for an idle machine is
+//! `apus.job.RUN.JOB.again`; an audit is `apus.job.RUN.JOB.audit`, with the answer `apus.audit.RUN.JOB`. The
+//! server does not store `apus.beat.RUN` and `apus.lead.RUN` (heartbeats of machines and of the coordinator),
+//! `apus.ask` (a request for heartbeats) and `apus.new` (a run begins).
 
 use apus_jobs::{JobCopy, JobKey, RunId};
 
@@ -14,22 +14,22 @@ pub(crate) const RUNS: &str = "apus-runs";
 /// The descriptions of all runs.
 pub(crate) const ALL_RUNS: &str = "apus.run.*";
 
-/// Where signs of life are asked for.
+/// Requests for heartbeats.
 pub(crate) const ASK: &str = "apus.ask";
 
-/// Where it is told that a run begins.
+/// Announcements of new runs.
 pub(crate) const NEW: &str = "apus.new";
 
-/// Signs of life of all runs.
+/// Heartbeats of the machines of all runs.
 pub(crate) const ALL_BEATS: &str = "apus.beat.*";
 
-/// Signs of life of all coordinators.
+/// Heartbeats of all coordinators.
 pub(crate) const ALL_LEADS: &str = "apus.lead.*";
 
-/// Those who do the jobs of a run, as a consumer of its stream.
+/// The consumer of a run's jobs, shared by all machines.
 pub(crate) const WORKERS: &str = "workers";
 
-/// The greatest length of a machine's name.
+/// Maximum length of a machine's name.
 const NAME_MAX: usize = 64;
 
 pub(crate) fn run(run: &RunId) -> String {
@@ -56,7 +56,7 @@ pub(crate) fn all_answers(run: &RunId) -> [String; 3] {
     ]
 }
 
-/// Answers, second answers and troubles.
+/// Answers, audit answers and reports of trouble.
 pub(crate) fn any_answer(run: &RunId) -> String {
     format!("apus.*.{run}.>")
 }
@@ -70,7 +70,7 @@ pub(crate) fn job(run: &RunId, key: JobKey, copy: JobCopy) -> String {
     format!("apus.job.{run}.{}{copy}", key.name())
 }
 
-/// As what a job's subject has it put.
+/// The kind of copy that a job's subject names.
 pub(crate) fn copy_of(subject: &str) -> JobCopy {
     match subject.split('.').nth(4) {
         Some("again") => JobCopy::Again,
@@ -84,7 +84,7 @@ pub(crate) fn answer(run: &RunId, key: JobKey, copy: JobCopy) -> String {
     format!("apus.{what}.{run}.{}", key.name())
 }
 
-/// Whether an answer's subject has it to be compared.
+/// Whether an answer's subject names an audit.
 pub(crate) fn is_audit(subject: &str) -> bool {
     subject.starts_with("apus.audit.")
 }
@@ -101,12 +101,12 @@ pub(crate) fn lead(run: &RunId) -> String {
     format!("apus.lead.{run}")
 }
 
-/// The name of the run of any subject that has one.
+/// The name of the run in a subject, if it has one.
 pub(crate) fn run_of(subject: &str) -> &str {
     subject.split('.').nth(2).unwrap_or_default()
 }
 
-/// The job of a job's, an answer's or a trouble's subject.
+/// The job in the subject of a job, an answer or a report of trouble.
 pub(crate) fn key_of(subject: &str) -> Option<JobKey> {
     JobKey::from_name(subject.split('.').nth(3)?)
 }
@@ -117,7 +117,7 @@ pub(crate) fn is_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(fits)
 }
 
-/// A name that can be part of a subject, like the one given.
+/// Turns a name into one that can be part of a subject.
 pub(crate) fn like(name: &str) -> String {
     let fit = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     name.chars().take(NAME_MAX / 2).map(fit).collect()

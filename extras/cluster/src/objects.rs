@@ -1,9 +1,9 @@
-//! [`Objects`]: bytes by their digest, in a folder or a bucket.
+//! [`Objects`]: the object store, in a folder or a bucket. An object's name is its digest.
 //!
-//! An object is written whole or not at all, and again where it is there: what was there may be damaged. What is read
-//! is held against its name before it is handed on. The objects of a run lie together, and go together. A bucket that
-//! does not answer is away, like a queue. In a folder an object is lost where it is not there or has other bytes; any other
-//! error is of this machine, whose mount may be broken, and other machines may see the object.
+//! An object is written atomically, even over an existing one, which may be damaged. Its digest is verified after
+//! reading. The objects of a run share a folder and are removed together. A bucket that does not answer counts as
+//! unreachable, like a queue. In a folder, an object is lost if it is missing or has other bytes; any other error
+//! concerns this machine, whose mount may be broken, while other machines may still see the object.
 
 #[cfg(feature = "aws")]
 mod bucket;
@@ -22,42 +22,42 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many parts of objects are on their way at a time.
+/// Maximum number of parallel reads of parts.
 const AT_ONCE: usize = 16;
 
-/// The place of objects that are not wanted.
+/// The place of a store that is not used.
 const NOWHERE: &str = "nowhere";
 
-const NOT_THERE: &str = "it is not there";
+const NOT_THERE: &str = "not found";
 
-const TOO_SHORT: &str = "it is too short";
+const TOO_SHORT: &str = "too short";
 
-/// So many threads read parts of files at a time.
+/// Maximum number of threads that read parts of files.
 const READERS: usize = 4;
 
-/// For so much of a part memory is taken before it is read.
+/// Maximum buffer allocated for a part before it is read, in bytes.
 const PART_BYTES_FIRST: u64 = 1 << 20;
 
-/// So often it is tried to read from a folder, with so long between two tries.
+/// Number of attempts to read from a folder, and the time between two.
 const READS: u32 = 5;
 const BETWEEN_READS: Duration = Duration::from_millis(300);
 
-/// So often it is tried to remove a folder into which machines still put objects, with so long between two tries.
+/// Number of attempts to remove a folder while machines still write to it, and the time between two.
 const REMOVALS: u32 = 10;
 const BETWEEN_REMOVALS: Duration = Duration::from_millis(200);
 
-/// See the module.
+/// An object store.
 #[derive(Clone)]
 pub(crate) struct Objects {
     store: Arc<dyn ObjectStore>,
     root: Path,
     place: String,
-    /// The folder, where it is one.
+    /// The folder, unless the store is a bucket.
     local: Option<PathBuf>,
 }
 
 impl Objects {
-    /// No object is wanted.
+    /// A store that is not used.
     pub(crate) fn none() -> Self {
         Self {
             store: Arc::new(InMemory::new()),
@@ -67,7 +67,7 @@ impl Objects {
         }
     }
 
-    /// Opens a store: a folder, which is made where it is not there, or a URL.
+    /// Opens a store: a folder, created if missing, or a URL.
     pub(crate) fn open(place: &str) -> Result<Self, LinkError> {
         let failed = |what: String| LinkError::Objects { place: place.to_owned(), what };
         let folder = match place.split_once("://") {
@@ -82,7 +82,7 @@ impl Objects {
         Ok(Self { store: Arc::new(store), root: Path::default(), place, local })
     }
 
-    /// A bucket. What it is opened with stands in the environment, as the tools of its maker have it.
+    /// Opens a bucket. Its keys and settings come from the environment, with the variables of the AWS tools.
     #[cfg(feature = "aws")]
     fn remote(place: &str, _: &str) -> Result<Self, LinkError> {
         let (store, root) = bucket::open(place)?;
@@ -92,13 +92,13 @@ impl Objects {
     #[cfg(not(feature = "aws"))]
     fn remote(_: &str, scheme: &str) -> Result<Self, LinkError> {
         Err(LinkError::Usage(format!(
-            "--objects: this build has no {scheme}: objects, which are in the feature s3. The Debian package and the \
-             container have it, and so has what `cargo install --locked --path crates/apus --features extras` \
-             builds; a folder that all machines see needs none of them"
+            "--objects: this build does not support {scheme}:// (feature s3). Choose one: use the Debian package \
+             or the container, build with `cargo install --locked --path crates/apus --features extras`, or give a \
+             folder that all machines see"
         )))
     }
 
-    /// Sees that a bucket is there and takes the credentials, before any work is done for it.
+    /// Checks that a bucket exists and accepts the credentials, before any work starts.
     pub(crate) async fn try_out(&self) -> Result<(), LinkError> {
         if self.local.is_some() || self.place == NOWHERE {
             return Ok(());
@@ -119,7 +119,7 @@ impl Objects {
         }
     }
 
-    /// What became of something that was asked of the store.
+    /// Converts an error of the store.
     fn failed(&self, object: Option<&Path>, error: Error) -> QueueError {
         let place = &self.place;
         let named = |what: String| match object {
@@ -144,7 +144,7 @@ impl Objects {
         self.folder(run).join(of.name())
     }
 
-    /// Writes an object of this name.
+    /// Writes an object under this name.
     pub(crate) async fn put(
         &self,
         run: &RunId,
@@ -155,9 +155,9 @@ impl Objects {
         put.map(drop).map_err(|error| self.failed(None, error))
     }
 
-    /// Reads an object.
+    /// Reads an object and verifies its digest.
     pub(crate) async fn get(&self, run: &RunId, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
-        let got = some_times(async || self.get_once(run, of).await.map_err(|error| (0, error)));
+        let got = retried(async || self.get_once(run, of).await.map_err(|error| (0, error)));
         got.await.map_err(|(_, error)| error)
     }
 
@@ -167,23 +167,26 @@ impl Objects {
             |what: String| QueueError::Object(format!("object {path} of {}: {what}", self.place));
         let got = self.store.get(&path).await.map_err(|error| self.failed(Some(&path), error))?;
         if got.meta.size != of.bytes {
-            return Err(named(format!("it has {} bytes and not {}", got.meta.size, of.bytes)));
+            return Err(named(format!(
+                "the object has {} bytes instead of {}",
+                got.meta.size, of.bytes
+            )));
         }
         let bytes = got.bytes().await.map_err(|error| self.failed(Some(&path), error))?;
         match of.is_of(&bytes) {
             true => Ok(bytes.into()),
-            false => Err(named("its bytes are others than they were, by their digest".to_owned())),
+            false => Err(named("its bytes have changed: the digest does not match".to_owned())),
         }
     }
 
-    /// Reads some bytes of each of these objects, some of them at a time. Which one failed comes with an error.
+    /// Reads some bytes of each of these objects, several in parallel. An error carries the index of the failed part.
     pub(crate) async fn parts(
         &self,
         run: &RunId,
         parts: &[ObjectPart],
     ) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
         if let Some(local) = &self.local {
-            return some_times(async || self.local_parts(local, run, parts).await).await;
+            return retried(async || self.local_parts(local, run, parts).await).await;
         }
         let one = |(at, part): (usize, ObjectPart)| async move {
             self.part(run, &part).await.map_err(|error| (at, error))
@@ -192,7 +195,7 @@ impl Objects {
         all.buffered(AT_ONCE).try_collect().await
     }
 
-    /// The same of a folder: some threads, each of which opens a file once for parts that follow one another.
+    /// Reads parts from a folder, with several threads. Each opens a file once for consecutive parts of it.
     async fn local_parts(
         &self,
         local: &std::path::Path,
@@ -253,11 +256,11 @@ impl Objects {
 
     /// Removes all objects of a run.
     pub(crate) async fn remove_all(&self, run: &RunId) -> Result<(), QueueError> {
-        // Machines that were killed leave beginnings of objects, which are not listed.
+        // Remove the folder, because killed machines leave partial files, which the store does not list.
         if let Some(local) = &self.local {
             let folder = local.join(run.name());
             let place = folder.display().to_string();
-            // The system takes a while for many gigabytes.
+            // Use a blocking thread: removing many GB takes a while.
             let removed = tokio::task::spawn_blocking(move || {
                 until_empty(|| std::fs::remove_dir_all(&folder))
             });
@@ -274,8 +277,8 @@ impl Objects {
     }
 }
 
-/// Removes a folder. A machine that has not heard yet that the run is over may put an object while it is emptied, and is
-/// then waited for.
+/// Removes a folder. Retries if a machine that does not know yet that the run has ended writes an object during the
+/// removal.
 fn until_empty(mut remove: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
     for _ in 1..REMOVALS {
         match remove() {
@@ -288,7 +291,7 @@ fn until_empty(mut remove: impl FnMut() -> std::io::Result<()>) -> std::io::Resu
     gone(remove())
 }
 
-/// What is not there is removed.
+/// Treats "not found" as removed.
 fn gone(removed: std::io::Result<()>) -> std::io::Result<()> {
     match removed {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -296,9 +299,9 @@ fn gone(removed: std::io::Result<()>) -> std::io::Result<()> {
     }
 }
 
-/// Reads again where this machine could not: a network file system refuses for a moment what was written anew just then
-/// (ESTALE).
-async fn some_times<T>(
+/// Retries a read that failed on this machine: a network file system may refuse a file for a moment after it was
+/// rewritten (ESTALE).
+async fn retried<T>(
     mut read: impl AsyncFnMut() -> Result<T, (usize, QueueError)>,
 ) -> Result<T, (usize, QueueError)> {
     for _ in 1..READS {
@@ -310,15 +313,15 @@ async fn some_times<T>(
     read().await
 }
 
-/// Why a part of a file cannot be had.
+/// Failure to read a part of a file.
 enum PartError {
-    /// The object is lost, in this way.
+    /// The object is missing or damaged.
     Lost(&'static str),
     /// This machine cannot read it.
     Here(String),
 }
 
-/// Reads parts of files. Which one failed comes with the reason.
+/// Reads parts of files. An error carries the index of the failed part.
 fn read_parts(parts: &[(PathBuf, ObjectPart)]) -> Result<Vec<Vec<u8>>, (usize, PartError)> {
     let mut open = None;
     let one = |(at, (path, part)): (usize, &(PathBuf, ObjectPart))| match read_part(
@@ -331,7 +334,7 @@ fn read_parts(parts: &[(PathBuf, ObjectPart)]) -> Result<Vec<Vec<u8>>, (usize, P
     parts.iter().enumerate().map(one).collect()
 }
 
-/// Reads a part of a file, or what there is of it. The file may be the one that is open.
+/// Reads a part of a file, or less if the file ends early. Reuses the open file if it is the same.
 fn read_part(
     open: &mut Option<(PathBuf, File)>,
     path: &PathBuf,
@@ -345,7 +348,7 @@ fn read_part(
     }
     let (_, file) = open.as_mut().expect("it was opened");
     file.seek(SeekFrom::Start(part.offset))?;
-    // How long it is to be was said by another machine.
+    // Another machine claims this length, so allocate only up to the limit.
     let mut bytes = Vec::with_capacity(part.bytes.min(PART_BYTES_FIRST) as usize);
     file.take(part.bytes).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -371,16 +374,16 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_what_its_name_says() {
-        let desk = tempfile::tempdir().unwrap();
-        let folder = desk.path().join("objects");
+    fn an_object_matches_its_name() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = temp.path().join("objects");
         let objects = Objects::open(folder.to_str().unwrap()).unwrap();
         let (run, other) = (RunId([1; 32]), RunId([2; 32]));
         wait(async {
             let of = put(&objects, &run, b"some bytes").await;
             assert_eq!(objects.get(&run, &of).await.unwrap(), b"some bytes");
-            let told = objects.get(&other, &of).await.unwrap_err().to_string();
-            assert!(told.contains("it is not there"), "{told}");
+            let error = objects.get(&other, &of).await.unwrap_err().to_string();
+            assert!(error.contains("not found"), "{error}");
             let part = |offset, bytes| ObjectPart { object: of, offset, bytes };
             let parts = [part(5, 5), part(0, 0), part(0, 4)];
             let got = objects.parts(&run, &parts).await.unwrap();
@@ -391,12 +394,12 @@ mod tests {
             }
             let path = folder.join(objects.path(&run, &of).as_ref());
             std::fs::write(&path, b"some bites").unwrap();
-            let told = objects.get(&run, &of).await.unwrap_err().to_string();
-            assert!(told.contains("others than they were"), "{told}");
+            let error = objects.get(&run, &of).await.unwrap_err().to_string();
+            assert!(error.contains("its bytes have changed"), "{error}");
             std::fs::write(&path, b"some").unwrap();
-            let told = objects.get(&run, &of).await.unwrap_err().to_string();
-            assert!(told.contains("it has 4 bytes and not 10"), "{told}");
-            // What is damaged is mended by writing it again.
+            let error = objects.get(&run, &of).await.unwrap_err().to_string();
+            assert!(error.contains("the object has 4 bytes instead of 10"), "{error}");
+            // Writing a damaged object again repairs it.
             put(&objects, &run, b"some bytes").await;
             assert_eq!(objects.get(&run, &of).await.unwrap(), b"some bytes");
             objects.remove(&run, &of).await.unwrap();
@@ -413,11 +416,11 @@ mod tests {
         });
     }
 
-    /// What a machine cannot read for another reason than that it is not there is no lost object.
+    /// An object that a machine cannot read for a reason other than "not found" is not lost.
     #[test]
-    fn a_broken_folder_is_no_lost_object() {
-        let desk = tempfile::tempdir().unwrap();
-        let folder = desk.path().to_owned();
+    fn a_broken_folder_is_not_a_lost_object() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = temp.path().to_owned();
         let objects = Objects::open(folder.to_str().unwrap()).unwrap();
         let run = RunId([1; 32]);
         wait(async {
@@ -429,23 +432,23 @@ mod tests {
             assert!(matches!(lost, QueueError::Object(_)), "{lost:?}");
             let (_, lost) = objects.parts(&run, &parts).await.unwrap_err();
             assert!(matches!(lost, QueueError::Object(_)), "{lost:?}");
-            // What is no folder has no files: neither is there nor is it missing.
+            // A file in place of the folder: the objects are neither there nor known to be missing.
             std::fs::write(&good, "").unwrap();
             let broken = objects.get(&run, &of).await.unwrap_err();
             assert!(matches!(broken, QueueError::Store(_)), "{broken:?}");
             let (_, broken) = objects.parts(&run, &parts).await.unwrap_err();
             assert!(matches!(broken, QueueError::Store(_)), "{broken:?}");
-            let (read, mended) = tokio::join!(objects.get(&run, &of), async {
+            let (read, repaired) = tokio::join!(objects.get(&run, &of), async {
                 tokio::time::sleep(BETWEEN_READS / 2).await;
                 std::fs::remove_file(&good).and_then(|()| std::fs::rename(&aside, &good))
             });
-            mended.unwrap();
+            repaired.unwrap();
             assert_eq!(read.unwrap(), b"some bytes");
         });
     }
 
     #[test]
-    fn a_folder_into_which_machines_still_put_objects_is_removed_a_little_later() {
+    fn a_folder_that_machines_still_write_to_is_removed_later() {
         let (full, gone) = (ErrorKind::DirectoryNotEmpty, ErrorKind::NotFound);
         let removed = |errors: Vec<ErrorKind>| {
             let (mut errors, mut tries) = (errors.into_iter(), 0);
@@ -463,8 +466,8 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_not_known_is_named() {
-        let told = Objects::open("gopher://a/b").map(|_| ()).unwrap_err().to_string();
-        assert!(told.contains("gopher"), "{told}");
+    fn an_unknown_store_is_named() {
+        let error = Objects::open("gopher://a/b").map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("gopher"), "{error}");
     }
 }

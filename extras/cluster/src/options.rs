@@ -1,51 +1,51 @@
-//! [`LinkOptions`]: where the queue and the objects are; and [`LinkError`], why they cannot be reached.
+//! [`LinkOptions`]: the addresses of the queue and the object store; and [`LinkError`], why they cannot be reached.
 
 use crate::key::ClusterKey;
 use async_nats::ServerAddr;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// See the module.
+/// Addresses and keys of the queue and the object store.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
-    /// The NATS server, or several of a cluster with commas between. Has no user and no password.
+    /// The URL of the NATS server, or several of a cluster, separated by commas. Must not contain a user or a password.
     pub nats: String,
-    /// What is said goes under this key, and by it the server is shown that this is one of the cluster's machines.
+    /// The key that seals all messages and logs in to the server.
     pub key: ClusterKey,
-    /// A file with credentials as NATS has them (`.creds`), for a server that does not go by the key.
+    /// A NATS credentials file (`.creds`), for a server that does not know the key.
     pub creds: Option<PathBuf>,
-    /// A file with the certificates of those who may have signed the server's.
+    /// A file with CA certificates for the server's certificate.
     pub ca: Option<PathBuf>,
-    /// The objects: a folder, or a URL; none where no object is wanted.
+    /// The object store: a folder or a URL; `None` if no object is needed.
     pub objects: Option<String>,
 }
 
-/// Why queue or objects cannot be reached.
+/// Failure to reach the queue or the object store.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// It cannot be as it is asked for.
+    /// The options are invalid.
     #[error("{0}")]
     Usage(String),
-    /// The server does not answer as it should.
+    /// The server cannot be used.
     #[error("{url}: {what}")]
     Server {
-        /// Where it should be.
+        /// The server's URL.
         url: String,
-        /// What is wrong.
+        /// The cause.
         what: String,
     },
-    /// The store of objects.
+    /// The object store cannot be used.
     #[error("{place}: {what}")]
     Objects {
-        /// Where it should be.
+        /// The store's folder or URL.
         place: String,
-        /// What is wrong.
+        /// The cause.
         what: String,
     },
 }
 
 impl LinkOptions {
-    /// The servers.
+    /// Parses the servers' addresses.
     pub(crate) fn servers(&self) -> Result<Vec<ServerAddr>, LinkError> {
         let server = |url: &str| {
             let server: ServerAddr = url
@@ -53,8 +53,8 @@ impl LinkOptions {
                 .map_err(|error| LinkError::Usage(format!("--nats {}: {error}", shown(url))))?;
             if server.has_user_pass() || url.contains('@') {
                 return Err(LinkError::Usage(
-                    "--nats takes no user, password or token: others on this machine see command lines. Put \
-                     them into a file and name it by --nats-creds FILE"
+                    "--nats takes no user, password or token, because other users of this machine can see command \
+                     lines. Put them into a file and pass it with --nats-creds FILE"
                         .to_owned(),
                 ));
             }
@@ -63,13 +63,13 @@ impl LinkOptions {
         self.nats.split(',').map(|url| server(url.trim())).collect()
     }
 
-    /// Whether no machine but this one is named.
+    /// Whether all servers are on this machine.
     pub fn is_on_loopback(&self) -> Result<bool, LinkError> {
         Ok(self.servers()?.iter().all(|server| is_loopback(server.host())))
     }
 }
 
-/// An error with all that led to it.
+/// The message of an error and of all its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -83,7 +83,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A URL without what may be a secret in it.
+/// A URL without the part that may be a secret.
 fn shown(url: &str) -> &str {
     url.rsplit('@').next().unwrap_or_default()
 }
@@ -103,18 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_stands_in_a_url() {
+    fn secrets_in_urls_are_refused() {
         for url in ["nats://user:pass@host", "tls://token@host:4222", "a,nats://u:p@b"] {
-            let told = options(url).servers().unwrap_err().to_string();
-            assert!(told.contains("--nats-creds FILE"), "{told}");
-            assert!(!told.contains("pass@") && !told.contains("token@"), "{told}");
+            let error = options(url).servers().unwrap_err().to_string();
+            assert!(error.contains("--nats-creds FILE"), "{error}");
+            assert!(!error.contains("pass@") && !error.contains("token@"), "{error}");
         }
         assert_eq!(options("nats://a:1, nats://b:2").servers().unwrap().len(), 2);
         assert!(options("http://a").servers().is_err());
     }
 
     #[test]
-    fn what_is_on_this_machine_is_known() {
+    fn loopback_addresses_are_recognised() {
         for (urls, here) in [
             ("nats://127.0.0.1:4222", true),
             ("localhost, nats://[::1]:4222", true),

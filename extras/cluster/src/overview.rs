@@ -1,4 +1,4 @@
-//! [`Overview`]: all runs of a queue, how far they are and which machines are at them.
+//! [`Overview`]: all runs of a queue, their progress and their machines.
 
 use crate::beat::{Beat, Beats, Leaders};
 use crate::link::{Link, away};
@@ -12,56 +12,56 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Machines have so long to answer.
+/// How long to wait for the heartbeats of machines.
 const ANSWER_WAIT: Duration = Duration::from_millis(800);
 
-/// See the module.
+/// All runs of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Overview {
-    /// The runs that go on, the newest first.
+    /// The active runs, newest first.
     pub runs: Vec<RunOverview>,
 }
 
-/// A run.
+/// An active run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunOverview {
     /// Its name.
     pub run: String,
-    /// Core's name of the chain; empty where another version of the program made the run, or it was begun under another key.
+    /// Core's name of the chain; empty if the run belongs to another version of the program or to another key.
     pub chain: String,
-    /// The height whose set is wanted.
+    /// The height of the wanted UTXO set.
     pub stop_height: u32,
-    /// How many segments it has.
+    /// Number of segments.
     pub segments: usize,
     /// Whether all rules are checked.
     pub full: bool,
-    /// By what its blocks are done, for people.
+    /// How blocks are validated, as text for people.
     pub by: &'static str,
-    /// Jobs that were answered since the coordinator began the run.
+    /// Number of jobs answered since the run began.
     pub answered: u64,
-    /// Jobs that wait for a machine.
+    /// Number of jobs that wait for a machine.
     pub waiting: u64,
-    /// Jobs that machines are at, or that are missed and will be offered again.
+    /// Number of jobs in progress, including jobs of missing machines, which will be requeued.
     pub under_way: u64,
-    /// Whether its coordinator gives signs of life.
+    /// Whether its coordinator sends heartbeats.
     pub led: bool,
-    /// The machines.
+    /// Its machines.
     pub workers: Vec<WorkerOverview>,
 }
 
-/// A machine.
+/// A machine of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WorkerOverview {
     /// Its name.
     pub name: String,
-    /// Jobs that it did for the run.
+    /// Number of jobs that the machine finished for the run.
     pub segments: u64,
-    /// What it does, for people.
+    /// The machine's current work, as text for people.
     pub doing: String,
 }
 
 impl Overview {
-    /// Asks the queue and all machines.
+    /// Queries the queue and all machines.
     pub fn ask(options: &LinkOptions) -> Result<Self, LinkError> {
         let link = Link::connect(options, "apus status")?;
         let failed = |error: QueueError| LinkError::Server {
@@ -86,7 +86,7 @@ async fn ask(link: &Link) -> Result<Overview, QueueError> {
             }
         }
     };
-    // How long it takes is what is wanted.
+    // The timeout is the normal end: machines may answer until then.
     let _ = tokio::time::timeout(ANSWER_WAIT, listening).await;
     hearing.abort();
     let mut all = Vec::new();
@@ -126,7 +126,7 @@ async fn ask(link: &Link) -> Result<Overview, QueueError> {
     Ok(Overview { runs: all })
 }
 
-/// Answers, jobs that wait, and jobs that are under way.
+/// Numbers of answers, waiting jobs, and jobs in progress.
 async fn counts(link: &Link, run: &RunId) -> Result<(u64, u64, u64), QueueError> {
     let answers = link.stream(&names::answers_stream(run)).await?;
     let answered = answers.map_or(0, |answers| answers.cached_info().state.messages);

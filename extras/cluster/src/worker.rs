@@ -1,12 +1,12 @@
-//! [`Worker`]: a machine's side of the queue, and [`JoinedRun`], the run that it takes part in.
+//! [`Worker`]: a worker's side of the queue, and [`JoinedRun`], the run that it takes part in.
 
 use crate::beat::{BEAT_INTERVAL, InWork, Leaders, lock};
 use crate::key::SealError;
-use crate::lease::{Leased, Place};
+use crate::lease::{LeasedJob, Place};
 use crate::link::{Link, away, from};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};
-use apus_jobs::{JobOffer, Jobs, ObjectRef, QueueError, RunId, rest_of_passed_on};
+use apus_jobs::{JobOffer, Jobs, ObjectRef, QueueError, RunId, pass_on_delay};
 use async_nats::Subscriber;
 use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::message::{AckKind, Message};
@@ -17,54 +17,54 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// How often it is asked whether a run that has no jobs goes on.
+/// Interval between two checks whether a run without jobs has ended.
 const OVER_INTERVAL: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// A worker's connection to the queue.
 pub struct Worker {
     link: Link,
     name: String,
-    /// Tells when a run begins.
+    /// Announcements of new runs.
     new: Mutex<Subscriber>,
     leaders: Leaders,
-    /// Runs that this machine cannot take part in, and jobs that no coordinator put: what is to be told of them once.
-    strange: Mutex<Strange>,
+    /// Warnings about runs that this machine cannot take part in, and about jobs that no coordinator queued.
+    strange: Mutex<StrangerMessages>,
 }
 
-/// What was told of messages that are not for this machine, and what is still to be told.
+/// Warnings about messages that are not for this machine, each given once.
 #[derive(Default)]
-struct Strange {
+struct StrangerMessages {
     known: BTreeSet<String>,
-    untold: Vec<String>,
+    pending: Vec<String>,
 }
 
-/// So much of that is told.
+/// Maximum number of these warnings.
 const STRANGE_MAX: usize = 100;
 
-impl Strange {
+impl StrangerMessages {
     fn add(&mut self, what: String) {
         if self.known.len() < STRANGE_MAX && self.known.insert(what.clone()) {
-            self.untold.push(what);
+            self.pending.push(what);
         }
     }
 }
 
-/// A run that is known.
+/// A run found in the queue.
 #[derive(Clone)]
 pub struct RunSeen {
-    /// Which.
+    /// Its id.
     pub run: RunId,
-    /// What it is; has the secret of the run.
+    /// Its description, which contains the secret of the run.
     pub spec: Vec<u8>,
 }
 
 impl Worker {
-    /// Connects. Without a name it is that of the machine and the process.
+    /// Connects. The default name consists of the host name and the process id.
     pub fn connect(options: &LinkOptions, name: Option<&str>) -> Result<Self, LinkError> {
         let name = name.map_or_else(own_name, str::to_owned);
         if !names::is_name(&name) {
             return Err(LinkError::Usage(format!(
-                "--name {name}: a name has letters, digits, - and _, 64 at most"
+                "--name {name}: use 1 to 64 letters, digits, - and _"
             )));
         }
         let link = Link::connect(options, &name)?;
@@ -80,44 +80,44 @@ impl Worker {
         Ok(Self { link, name, new: Mutex::new(new), leaders, strange: Mutex::default() })
     }
 
-    /// Servers on this machine that let in whoever comes.
+    /// Servers on this machine that accept any client.
     pub fn open_servers(&self) -> &[String] {
         &self.link.open_servers
     }
 
-    fn strange(&self) -> MutexGuard<'_, Strange> {
+    fn strange(&self) -> MutexGuard<'_, StrangerMessages> {
         self.strange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was passed over since this was asked last, for people; each once.
+    /// Warnings about skipped runs and jobs since the last call, each given once.
     pub fn passed_over(&self) -> Vec<String> {
-        std::mem::take(&mut self.strange().untold)
+        std::mem::take(&mut self.strange().pending)
     }
 
-    /// Waits until it hears that a run begins, no longer than so long.
+    /// Waits until a run is announced, at most `wait`.
     pub fn wait_for_run(&self, wait: Duration) {
         let mut new = self.new.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whether or not one is heard, it is looked for one.
+        // The caller polls for runs in either case.
         let _ = self.link.wait(async { tokio::time::timeout(wait, new.next()).await });
     }
 
-    /// By what it is known.
+    /// The name of this machine.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The runs that go on: first those with a coordinator, and of these the newest.
+    /// The active runs: those with a coordinator first, newest first.
     pub fn runs(&self) -> Result<Vec<RunSeen>, QueueError> {
         let (mut open, closed) = self.link.wait(runs(&self.link))?;
         for ClosedRun { run, why } in closed {
             let name = run.name();
-            self.strange().add(format!("run {name} is passed over: {why}"));
+            self.strange().add(format!("run {name} is skipped: {why}"));
         }
         open.sort_by_key(|seen| !self.leaders.has(&seen.run));
         Ok(open)
     }
 
-    /// Takes part in a run; none where it has ended meanwhile.
+    /// Joins a run; `None` if it has already ended.
     pub fn join(&self, seen: &RunSeen) -> Result<Option<JoinedRun<'_>>, QueueError> {
         let run = seen.run;
         let joined = self.link.wait(async {
@@ -134,11 +134,21 @@ impl Worker {
         let beats = self.link.wait(self.beats(run, Arc::clone(&doing)))?;
         let asked = Mutex::new(Instant::now());
         let place = Place { link: &self.link, name: &self.name, run, answers, ack_wait, doing };
-        let (spec, came, was_left) = (seen.spec.clone(), Instant::now(), AtomicBool::new(false));
-        Ok(Some(JoinedRun { worker: self, place, spec, consumer, beats, asked, came, was_left }))
+        let (spec, joined_at, was_left) =
+            (seen.spec.clone(), Instant::now(), AtomicBool::new(false));
+        Ok(Some(JoinedRun {
+            worker: self,
+            place,
+            spec,
+            consumer,
+            beats,
+            asked,
+            joined_at,
+            was_left,
+        }))
     }
 
-    /// Gives signs of life, every now and then and when one is asked for.
+    /// Sends heartbeats, regularly and on request.
     async fn beats(
         &self,
         run: RunId,
@@ -150,7 +160,7 @@ impl Worker {
         Ok(self.link.runtime.spawn(async move {
             loop {
                 let beat = lock(&doing).beat(&run, &name).to_bytes();
-                // One that is not heard is followed by the next.
+                // A lost heartbeat is followed by the next.
                 let subject = names::beat(&run);
                 let beat = key.seal(&subject, &beat);
                 let _ = client.publish(subject, beat.into()).await;
@@ -160,7 +170,7 @@ impl Worker {
     }
 }
 
-/// The name of this machine and process.
+/// The default name, from the host name and the process id.
 fn own_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let host = host.ok().or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
@@ -168,14 +178,14 @@ fn own_name() -> String {
     format!("{}-{}", names::like(host), std::process::id())
 }
 
-/// A run of which this machine knows no more than the name.
+/// A run whose description this machine cannot open.
 pub(crate) struct ClosedRun {
-    /// Its first half, which is all that is known, is its name.
+    /// Its id, of which only the first half is known: the name.
     pub(crate) run: RunId,
     pub(crate) why: SealError,
 }
 
-/// The runs that go on, the newest first, and those that are not for this machine.
+/// The active runs, newest first, and the runs that this machine cannot open.
 pub(crate) async fn runs(link: &Link) -> Result<(Vec<RunSeen>, Vec<ClosedRun>), QueueError> {
     let (mut open, mut closed, mut next) = (Vec::new(), Vec::new(), 0);
     let Some(stream) = link.stream(names::RUNS).await? else { return Ok((open, closed)) };
@@ -184,7 +194,7 @@ pub(crate) async fn runs(link: &Link) -> Result<(Vec<RunSeen>, Vec<ClosedRun>), 
         match link.key.open(&found.subject, &found.payload) {
             Ok(spec) => {
                 let run = RunId::of(&spec);
-                // One whose name is not that of what it says is none.
+                // Ignore a description under the wrong name.
                 if *found.subject == *names::run(&run) {
                     open.push(RunSeen { run, spec });
                 }
@@ -199,17 +209,17 @@ pub(crate) async fn runs(link: &Link) -> Result<(Vec<RunSeen>, Vec<ClosedRun>), 
     Ok((open, closed))
 }
 
-/// See the module. Dropped, it gives no sign of life any more.
+/// A run that this machine takes part in. Dropping it stops the heartbeats.
 pub struct JoinedRun<'w> {
     worker: &'w Worker,
     place: Place<'w>,
     spec: Vec<u8>,
     consumer: Consumer<pull::Config>,
     beats: JoinHandle<()>,
-    /// When it was asked last whether the run goes on.
+    /// When the end of the run was last checked.
     asked: Mutex<Instant>,
-    /// When this machine came to it.
-    came: Instant,
+    /// When this machine joined the run.
+    joined_at: Instant,
     was_left: AtomicBool,
 }
 
@@ -220,28 +230,28 @@ impl Drop for JoinedRun<'_> {
 }
 
 impl JoinedRun<'_> {
-    /// Whether the run has ended, as far as that is known.
+    /// Whether the run is known to have ended.
     pub fn is_over(&self) -> bool {
         self.place.link.wait(self.place.is_over()).unwrap_or(false)
     }
 
-    /// Whether it was left for another one, since its coordinator gave no sign of life.
+    /// Whether this machine left the run for another one, because its coordinator sent no heartbeats.
     pub fn was_left(&self) -> bool {
         self.was_left.load(Ordering::Relaxed)
     }
 
-    /// Leaves it if its coordinator is gone and another one is there.
+    /// Leaves the run if its coordinator is gone and another run has one.
     fn leave(&self) -> bool {
-        let leaves = self.worker.leaders.may_leave(&self.place.run, self.came);
+        let leaves = self.worker.leaders.may_leave(&self.place.run, self.joined_at);
         self.was_left.fetch_or(leaves, Ordering::Relaxed) || leaves
     }
 
-    /// A job that the run's coordinator put; any other one goes.
+    /// Offers the job if the run's coordinator queued it; otherwise removes it.
     async fn offer(&self, message: Message) -> Result<JobOffer<'_>, QueueError> {
         match self.place.link.key.open(&message.subject, &message.payload) {
-            Ok(job) => Ok(JobOffer::Job(Box::new(Leased::new(&self.place, message, job)))),
+            Ok(job) => Ok(JobOffer::Job(Box::new(LeasedJob::new(&self.place, message, job)))),
             Err(why) => {
-                let what = format!("a job of run {} is passed over: {why}", self.place.run);
+                let what = format!("a job of run {} is skipped: {why}", self.place.run);
                 self.worker.strange().add(what);
                 message.ack_with(AckKind::Term).await.map_err(away)?;
                 Ok(JobOffer::Nothing)
@@ -255,7 +265,7 @@ impl JoinedRun<'_> {
         key.is_some_and(|key| lock(&self.place.doing).is_for_others(key, copy))
     }
 
-    /// The same, unless that was asked a moment ago.
+    /// Whether the run has ended. Returns false without checking if the last check was a moment ago, unless `now`.
     async fn has_ended(&self, now: bool) -> Result<bool, QueueError> {
         {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,12 +278,12 @@ impl JoinedRun<'_> {
     }
 
     async fn next(&self, wait: Duration) -> Result<Option<JobOffer<'_>>, QueueError> {
-        let _waiting = Waiting::begin(&self.place.doing);
+        let _waiting = WaitingThread::begin(&self.place.doing);
         let batch = self.consumer.batch().max_messages(1).expires(wait).messages();
         let mut batch = batch.await.map_err(away)?;
         match batch.next().await {
             Some(Ok(message)) if self.is_for_others(&message) => {
-                message.ack_with(AckKind::Nak(Some(rest_of_passed_on()))).await.map_err(away)?;
+                message.ack_with(AckKind::Nak(Some(pass_on_delay()))).await.map_err(away)?;
                 Ok(Some(JobOffer::Nothing))
             }
             Some(Ok(message)) => self.offer(message).await.map(Some),
@@ -283,17 +293,17 @@ impl JoinedRun<'_> {
     }
 }
 
-/// A thread that waits for a job.
-struct Waiting<'w>(&'w Mutex<InWork>);
+/// Counts a thread that waits for a job, until dropped.
+struct WaitingThread<'w>(&'w Mutex<InWork>);
 
-impl<'w> Waiting<'w> {
+impl<'w> WaitingThread<'w> {
     fn begin(doing: &'w Mutex<InWork>) -> Self {
         lock(doing).wait(true);
         Self(doing)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingThread<'_> {
     fn drop(&mut self) {
         lock(self.0).wait(false);
     }
@@ -317,13 +327,13 @@ impl Jobs for JoinedRun<'_> {
             return Ok(JobOffer::Over);
         }
         self.place.link.wait(async {
-            // A request to a server that went away is answered by none.
+            // Use a timeout, because a server that went away never answers a request.
             let next = tokio::time::timeout(wait + Duration::from_secs(2), self.next(wait)).await;
             match next {
                 Ok(Ok(Some(offer))) => Ok(offer),
                 Ok(Ok(None)) if self.has_ended(false).await? => Ok(JobOffer::Over),
                 Ok(Ok(None)) => Ok(JobOffer::Nothing),
-                // The stream of a run that has ended is gone.
+                // The stream of an ended run is gone.
                 Ok(Err(error)) => match self.has_ended(true).await? {
                     true => Ok(JobOffer::Over),
                     false => Err(error),

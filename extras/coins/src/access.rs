@@ -1,4 +1,4 @@
-//! Opening whatever store a place names.
+//! Opens the store that a URL names.
 
 use crate::cluster::{ClusterOptions, ClusterReader, ClusterStore};
 use crate::postgres::{PostgresOptions, PostgresReader, PostgresStore};
@@ -9,13 +9,13 @@ use apus_engine::utxo::{CoinsStore, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How servers are spoken to, of whatever kind they are.
+/// How to access servers of either kind.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// Their password, if they want one.
+    /// The servers' password, if they require one.
     pub password: Option<Password>,
-    /// For how long they may be away, or silent, before that is an error. The first call waits for some seconds
-    /// at most, since a name may be wrong.
+    /// How long the servers may be unavailable or silent before that is an error. The first call waits for a
+    /// few seconds at most, because the name may be wrong.
     pub patience: Duration,
 }
 
@@ -37,8 +37,8 @@ impl Access {
     }
 }
 
-/// Opens the store at a place, for writing, or makes one where there is none. Fails where another writer
-/// has it, or where it is another chain's.
+/// Opens a store for writing, or creates it. Fails if another writer holds it, or if it belongs to another
+/// chain.
 pub fn open(
     place: &StoreUrl,
     network: Network,
@@ -54,11 +54,11 @@ pub fn open(
     })
 }
 
-/// For those who look coins up and write nothing, beside the one who writes.
+/// Looks coins up without writing, while another process writes.
 ///
-/// It takes no lease and keeps no writer out. All coins of one look-up are of one block, and it says of
-/// which. On PostgreSQL that is a transaction. On a cluster the record is read before and after, and
-/// the look-up is made again where a flush came in between.
+/// It takes no lease and blocks no writer. All coins of one look-up belong to one block, which the result
+/// names. On PostgreSQL a transaction ensures this. On a cluster the record is read before and after the
+/// look-up, which is repeated if a flush happened in between.
 pub struct CoinsReader(ReaderKind);
 
 enum ReaderKind {
@@ -67,7 +67,8 @@ enum ReaderKind {
 }
 
 impl CoinsReader {
-    /// Opens the store at a place, for reading. Fails where there is none, or one of another chain.
+    /// Opens a store for reading. Fails if the store does not exist or belongs to another chain; on a cluster
+    /// only the look-ups check that.
     pub fn open(place: &StoreUrl, network: Network, access: &Access) -> Result<Self, StoreError> {
         Ok(Self(match place {
             StoreUrl::Cluster(place) => {
@@ -81,7 +82,7 @@ impl CoinsReader {
         }))
     }
 
-    /// Looks coins up. They are held all at once, so the caller bounds how many it asks for.
+    /// Looks coins up. Holds them all in memory, so the caller must limit how many it requests.
     pub fn look_up(&self, wanted: &[OutPoint]) -> Result<CoinsAtTip, StoreError> {
         match &self.0 {
             ReaderKind::Cluster(reader) => reader.look_up(wanted),

@@ -1,31 +1,29 @@
-//! [`Batcher`]: between many callers who each want a few coins and one store that wants to be asked for
-//! many at once.
+//! [`Batcher`]: combines the small look-ups of many callers into large batches for one store.
 //!
-//! A [`Producer`] hands in what it wants and gets a [`Ticket`], by which it takes the coins later. What
-//! all producers hand in is put together into batches. A batch goes to the store as soon as the first
-//! of these is so:
+//! A [`Producer`] submits the coins that it wants and gets a [`Ticket`], which it later redeems for the
+//! coins. The batcher combines the requests of all producers. It sends a batch to the store as soon as one of
+//! these holds:
 //!
 //! * it is full;
-//! * a producer whose coins are in it said that its block is complete ([`Producer::complete`]);
-//! * every producer waits for coins, so nothing can come that would be worth waiting for;
-//! * its first coin has waited as long as one may.
+//! * a producer with coins in it declared its block complete ([`Producer::complete`]);
+//! * every producer waits for coins, so no further requests can arrive;
+//! * its first coin has waited for the maximum time.
 //!
-//! A caller that knows what it wants therefore never waits for a timer, however few callers there are.
-//! The timer is for those that hand in a little, do something else, and go on.
+//! So a caller that knows what it wants never waits for a timer, however few callers there are. The timer
+//! serves callers that submit a little, do something else, and continue.
 //!
-//! What always holds: each coin that was taken in is answered exactly once, also when the store fails
-//! or panics, or the batcher ends. That a coin is not there is an answer and no failure. A batch that
-//! fails is tried again by itself, later each time; others are not held up by it. Batches under way
-//! are bounded in number and in the memory that their answers may take; coins that wait for their
-//! batch are bounded too, and beyond that bound a producer waits to hand more in. Answers belong to
-//! the tickets: a caller that hands in much before it takes anything holds it all.
+//! Invariants: every submitted coin gets exactly one answer, even if the store fails or panics, or the
+//! batcher ends. "No such coin" is an answer, not a failure. A failed batch is retried alone, after
+//! growing pauses, and does not delay others. The number of batches in flight is bounded, and so is the
+//! memory for their answers. The number of waiting coins is bounded too; at the bound, producers block. Answers
+//! belong to the tickets: a caller that submits much before it redeems anything holds all of it.
 //!
-//! A batch under way is no thread. A thread hands the store what is due by then, as many batches as the store
-//! [wants together](CoinsStore::batches_at_once), and takes their answers as they come; to wake a thread, or a
-//! caller, costs more than a batch. So a caller is woken once, by its last answer.
+//! Batches in flight do not each occupy a thread. A thread sends all batches that are due to the store, up to
+//! as many as the store [wants together](CoinsStore::batches_at_once), and receives their answers. Waking a
+//! thread or a caller costs more than a batch, so a caller is woken only once, by its last answer.
 //!
-//! It decides nothing about coins, keeps none, and needs nothing of a store but
-//! [`get_batches`](CoinsStore::get_batches).
+//! The batcher makes no decisions about coins, caches none, and uses only
+//! [`get_batches`](CoinsStore::get_batches) of the store.
 
 use apus_chain::{BlockHash, KnownBlock, MAX_SCRIPT_SIZE, OutPoint};
 use apus_engine::utxo::store::EachCoin;
@@ -40,25 +38,25 @@ use worker::Later;
 mod queue;
 mod worker;
 
-/// Threads at least, where as many batches may be under way: while some wait for the store, coins that come are to
-/// find one that does not.
+/// Fewest threads, unless fewer batches may be in flight: while some threads wait for the store, another must
+/// be free for new coins.
 const THREADS_MIN: usize = 8;
 
-/// How a batcher works.
+/// Options of a batcher.
 #[derive(Debug, Clone, Copy)]
 pub struct BatcherOptions {
-    /// Coins of a full batch, at least 1.
+    /// Coins in a full batch, at least 1.
     pub size: usize,
-    /// How long a coin may wait for others to join its batch.
+    /// How long a coin may wait for its batch to fill.
     pub deadline: Duration,
-    /// Batches under way at most, at least 1.
+    /// Maximum number of batches in flight, at least 1.
     pub in_flight: usize,
-    /// Memory that answers under way may take, in bytes, if every coin had the longest script. Where
-    /// it does not reach for as many batches as may be under way there are fewer, and at least one.
+    /// Memory limit for answers in flight, in bytes, assuming that every coin has the longest script. If it
+    /// is too small for `in_flight` batches, fewer are used, but at least one.
     pub bytes_max: u64,
-    /// How often a batch is tried again that the system would not read.
+    /// How often to retry a batch after an I/O error.
     pub retries: u32,
-    /// How long to wait before the first of these; twice as long before each further one.
+    /// Pause before the first retry; doubles each time.
     pub back_off: Duration,
 }
 
@@ -76,10 +74,10 @@ impl Default for BatcherOptions {
 }
 
 impl BatcherOptions {
-    /// What a coin takes at most in an answer, with what is kept beside it, in bytes.
+    /// Upper bound for the size of a coin in an answer including overhead, in bytes.
     pub const ANSWER_BYTES_MAX: u64 = MAX_SCRIPT_SIZE as u64 + 240;
 
-    /// Batches that may in fact be under way.
+    /// The actual limit on batches in flight.
     fn batches_max(&self) -> usize {
         let batch_bytes = Self::ANSWER_BYTES_MAX.saturating_mul(self.size.max(1) as u64);
         let fit = usize::try_from(self.bytes_max / batch_bytes).unwrap_or(usize::MAX);
@@ -87,70 +85,70 @@ impl BatcherOptions {
     }
 }
 
-/// See the module. Dropped, it answers what no thread has begun with [`StoreError::Stopped`], waits
-/// for what is under way, and takes nothing more.
+/// Batches look-ups for one store. When dropped, it answers requests that no thread has started with
+/// [`StoreError::Stopped`], and waits for batches in flight.
 pub struct Batcher {
     shared: Arc<BatcherShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads and the producers share.
+/// State shared by threads and producers.
 struct BatcherShared {
     store: Arc<dyn CoinsStore>,
     options: BatcherOptions,
-    /// Batches that one thread hands to the store together.
+    /// Batches that one thread sends to the store together.
     at_once: usize,
     state: Mutex<BatcherState>,
-    /// Something is due, or the end.
+    /// Signals that work is due, or that the batcher ends.
     work: Condvar,
-    /// The same, for the thread that sleeps until the next time at which something is due.
+    /// Like `work`, for the thread that sleeps until the next deadline.
     watch: Condvar,
-    /// There is room, or the end.
+    /// Signals room for more coins, or that the batcher ends.
     room: Condvar,
 }
 
 struct BatcherState {
     queue: LookUpQueue<Portion>,
-    /// Batches under way that failed and are to be tried again.
+    /// Failed batches in flight, waiting to be retried.
     later: Vec<Later>,
     stats: BatcherStats,
-    /// Producers that have more than there is room for.
+    /// Producers blocked for lack of room.
     waiting_for_room: usize,
-    /// Threads that sleep, and how many of them are being woken.
+    /// Sleeping threads, and how many of them are being woken.
     asleep: usize,
     woken: usize,
-    /// Whether one more sleeps until something is due.
+    /// True while one more thread sleeps until the next deadline.
     watched: bool,
     closed: bool,
 }
 
 impl BatcherState {
-    /// Has so many threads on their way to look for work, of those that sleep; [`BatcherShared::notify`] wakes those that
-    /// are still to be woken for that. One that is woken already takes all that is there once it comes.
-    fn wake(&mut self, threads: usize) -> Woken {
+    /// Arranges for this many sleeping threads to look for work. [`BatcherShared::notify`] wakes those not
+    /// already being woken: a thread that wakes takes everything available.
+    fn wake(&mut self, threads: usize) -> Wakeups {
         let sleepers = threads.min(self.asleep).saturating_sub(self.woken);
         self.woken += sleepers;
-        // The one that watches the time goes last: another would have to be woken in its place.
+        // Wake the deadline watcher last, because another thread would have to take its place.
         let watcher = threads > 0 && self.asleep == 0 && std::mem::take(&mut self.watched);
-        Woken { sleepers, watcher }
+        Wakeups { sleepers, watcher }
     }
 }
 
-/// Threads that are to be woken once the lock is theirs to have.
+/// Threads to wake once the lock is released.
 #[must_use]
-struct Woken {
+struct Wakeups {
     sleepers: usize,
     watcher: bool,
 }
 
 impl BatcherShared {
-    /// Nothing that panics runs under the lock.
+    /// Ignores poisoning: nothing that panics runs under the lock.
     fn lock(&self) -> MutexGuard<'_, BatcherState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes threads. They want the lock at once, so the caller has let go of it.
-    fn notify(&self, woken: Woken) {
+    /// Wakes threads. They need the lock at once, so the caller must have released it.
+    fn notify(&self, woken: Wakeups) {
         (0..woken.sleepers).for_each(|_| self.work.notify_one());
         if woken.watcher {
             self.watch.notify_one();
@@ -167,7 +165,7 @@ impl Batcher {
         let limits = BatchLimits {
             size,
             deadline: options.deadline,
-            // As many again wait as are under way: no thread runs out of work.
+            // As many coins may wait as may be in flight, so that no thread runs out of work.
             waiting_max: size.saturating_mul(in_flight),
         };
         let state = BatcherState {
@@ -193,24 +191,24 @@ impl Batcher {
         for number in 0..threads {
             let shared = Arc::clone(&batcher.shared);
             let builder = thread::Builder::new().name(format!("coins-{number}"));
-            // Those that were started before one could not be end as the batcher is dropped.
+            // On a failure, dropping the batcher ends the threads already started.
             batcher.threads.push(builder.spawn(move || shared.serve())?);
         }
         Ok(batcher)
     }
 
-    /// One more caller that hands coins in.
+    /// Registers another caller.
     pub fn producer(&self) -> Producer {
         self.shared.lock().queue.open();
         Producer { shared: Arc::clone(&self.shared) }
     }
 
-    /// How it works: as it was asked to, within its bounds.
+    /// The options in effect, after adjustment to their bounds.
     pub fn options(&self) -> &BatcherOptions {
         &self.shared.options
     }
 
-    /// What it did so far.
+    /// The statistics so far.
     pub fn stats(&self) -> BatcherStats {
         self.shared.lock().stats
     }
@@ -225,27 +223,27 @@ impl Drop for Batcher {
         self.shared.work.notify_all();
         self.shared.watch.notify_all();
         self.shared.room.notify_all();
-        // Each is answered as it goes, under no lock.
+        // Dropping a portion answers it, which must happen outside the lock.
         drop(left);
         self.shared.end_later(later);
         for thread in self.threads.drain(..) {
-            // A thread catches what a look-up throws; nothing else in it can fail.
+            // A thread catches panics of look-ups; nothing else in it can fail.
             let _ = thread.join();
         }
     }
 }
 
-/// One caller of a [`Batcher`].
+/// A caller of a [`Batcher`].
 pub struct Producer {
     shared: Arc<BatcherShared>,
 }
 
 impl Producer {
-    /// Hands in what is wanted. Waits only where too much waits already.
+    /// Submits coins to look up. Blocks only while too many are waiting already.
     pub fn submit(&mut self, wanted: &[OutPoint]) -> Result<Ticket, StoreError> {
         let request = LookUpRequest::new(wanted);
         let ticket = Ticket { shared: Arc::clone(&self.shared), request: Arc::clone(&request) };
-        // What is not handed in is answered as it goes, so that the ticket's number comes out.
+        // Dropping the rest on an early return answers it, so the ticket still completes.
         let mut rest = Portion::all(&request);
         let now = Instant::now();
         let mut state = self.shared.lock();
@@ -268,7 +266,7 @@ impl Producer {
             state.queue.push(some, now);
             let (full, len) = (state.queue.full_batches(), state.queue.len());
             state.stats.waiting_max = state.stats.waiting_max.max(len as u64);
-            // The deadline of the first has to be known to a thread; to wake one for each that joins it would cost
+            // A thread must know the deadline of the first coin. Waking one for every later coin would cost
             // more than the coins.
             let watch = usize::from(first && !state.watched);
             let woken = state.wake(full.div_ceil(self.shared.at_once).max(watch));
@@ -282,7 +280,7 @@ impl Producer {
         Ok(ticket)
     }
 
-    /// Says that what was handed in so far is all for now: it goes to the store without delay.
+    /// Declares that nothing more follows for now, so the coins submitted so far go to the store at once.
     pub fn complete(&mut self) {
         let mut state = self.shared.lock();
         let due = state.queue.complete();
@@ -291,8 +289,8 @@ impl Producer {
         self.shared.notify(woken);
     }
 
-    /// Gets coins, all of them known now: as [`submit`](Self::submit), [`complete`](Self::complete) and
-    /// [`Ticket::wait`] in one.
+    /// Looks up coins that are all known now: [`submit`](Self::submit), [`complete`](Self::complete) and
+    /// [`Ticket::wait`] in one call.
     pub fn coins(&mut self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         let ticket = self.submit(wanted)?;
         self.complete();
@@ -302,7 +300,7 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        // The others may all be waiting now.
+        // All remaining producers may be waiting now.
         let mut state = self.shared.lock();
         let due = state.queue.shut();
         let woken = state.wake(due.into());
@@ -311,27 +309,27 @@ impl Drop for Producer {
     }
 }
 
-/// Coins on their way. Dropped, they are looked up all the same, and forgotten.
-#[must_use = "the coins are taken by it"]
+/// A pending look-up. If dropped, the look-up still happens and its result is discarded.
+#[must_use = "it is needed to get the coins"]
 pub struct Ticket {
     shared: Arc<BatcherShared>,
     request: Arc<LookUpRequest>,
 }
 
 impl Ticket {
-    /// Waits for the coins, in the order in which they were asked for. Where a batch failed that some
-    /// of them were in, its error.
+    /// Waits for the coins, in the order of the request. Returns an error if a batch that contained some of
+    /// them failed.
     pub fn wait(self) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         loop {
             if let Some(taken) = self.request.taken() {
                 return taken;
             }
             let mut state = self.shared.lock();
-            // A thread of the batcher counts it out again, under this lock.
+            // A batcher thread decrements the count later, under this lock.
             if !self.request.is_done() {
                 self.request.set_awaited(true);
                 state.queue.wait_begins();
-                // A thread that is woken for nothing takes the core of one that has something to do.
+                // A thread woken without work would take a core from one that has some.
                 let threads = self.shared.threads_wanted(&state, Instant::now());
                 let woken = state.wake(threads);
                 drop(state);
@@ -345,66 +343,66 @@ impl Ticket {
 #[cfg(test)]
 mod tests;
 
-// [`BatcherStats`]: what a batcher did, in numbers.
+// [`BatcherStats`]: a batcher's statistics.
 
-/// Times, summed up.
+/// Total and longest of several durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Waited {
-    /// All together.
+pub struct WaitTimes {
+    /// The sum.
     pub sum: Duration,
     /// The longest.
     pub longest: Duration,
 }
 
-impl Waited {
+impl WaitTimes {
     fn add(&mut self, time: Duration) {
         self.sum = self.sum.saturating_add(time);
         self.longest = self.longest.max(time);
     }
 }
 
-/// What a batcher did since it was started.
+/// Statistics since a batcher started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BatcherStats {
-    /// Coins taken in.
+    /// Coins submitted.
     pub taken_in: u64,
-    /// Coins of batches that have ended, well or not.
+    /// Coins of finished batches, successful or not.
     pub answered: u64,
-    /// Batches begun: the sum of the next four.
+    /// Batches started: the sum of the next four.
     pub batches: u64,
-    /// Of the batches, those that were full.
+    /// Batches sent because they were full.
     pub full: u64,
-    /// Those that went since a producer's block was complete.
+    /// Batches sent because a producer's block was complete.
     pub complete: u64,
-    /// Those that went since all producers waited.
+    /// Batches sent because all producers waited.
     pub idle: u64,
-    /// Those that went since the first coin had waited long enough.
+    /// Batches sent because the first coin had waited long enough.
     pub deadline: u64,
     /// Coins of the largest batch.
     pub size_max: u64,
     /// How long batches waited, counted from their first coin.
-    pub waited: Waited,
-    /// How long the store took for batches, with all tries and pauses.
-    pub latency: Waited,
-    /// Tries after the first.
+    pub waited: WaitTimes,
+    /// How long the store took for batches, including retries and pauses.
+    pub latency: WaitTimes,
+    /// Retries.
     pub retries: u64,
-    /// Batches that failed for good.
+    /// Batches that failed after all retries.
     pub failures: u64,
-    /// Batches under way now.
+    /// Batches now in flight.
     pub in_flight: u64,
-    /// Batches under way at most.
+    /// Maximum number of batches in flight at a time.
     pub in_flight_max: u64,
-    /// Coins that waited for their batch at most.
+    /// Maximum number of coins waiting at a time.
     pub waiting_max: u64,
-    /// How often a producer had to wait to hand more in.
+    /// How often a producer was blocked for lack of room.
     pub held_up: u64,
 }
 
-// [`BatchedStore`]: a store that is asked for much at once through a batcher.
+// [`BatchedStore`]: a store whose look-ups go through a batcher.
 
-/// Another store, which lies beyond a network. All coins that a caller wants with one call are cut into
-/// batches that are under way side by side, together with those of other callers; so the caller waits
-/// for one way there and back, whatever it wants, and should ask for all that it knows of.
+/// Wraps a store that is reached over a network. All coins of one call are split into batches that are in
+/// flight at the same time, combined with the coins of other callers. So a caller waits for a single round trip,
+/// however many coins it wants, and should request all that it knows of.
 pub struct BatchedStore {
     batcher: Batcher,
     store: Arc<dyn CoinsStore>,
@@ -416,7 +414,7 @@ impl BatchedStore {
         Ok(Self { batcher: Batcher::new(Arc::clone(&store), options)?, store })
     }
 
-    /// What the batcher did so far.
+    /// The batcher's statistics so far.
     pub fn stats(&self) -> BatcherStats {
         self.batcher.stats()
     }
@@ -427,7 +425,7 @@ impl CoinsStore for BatchedStore {
         self.store.tip()
     }
 
-    /// One alone has nothing to wait for.
+    /// Queries the store directly, because a single coin needs no batch.
     fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
         self.store.get(outpoint)
     }

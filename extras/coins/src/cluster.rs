@@ -1,30 +1,30 @@
 //! [`ClusterStore`]: coins on Redis Cluster.
 //!
-//! Coins lie in *buckets*, hashes of Redis that each have the coins of a range of txids. So a flush and
-//! a look-up of many coins are a few commands for each bucket, in pipelines to all servers at once, and
-//! all coins come in the order of their names though no server keeps an order. What is under which key:
-//! `docs/remote-coins.md`.
+//! Coins are kept in *buckets*: Redis hashes that each hold the coins of a range of txids. So a flush or a
+//! large look-up takes only a few commands per bucket, pipelined to all servers at once. All coins can be
+//! listed in the order of their names, although no server keeps an order. `docs/remote-coins.md` lists the
+//! keys.
 //!
-//! # A flush is one step
+//! # A flush is atomic
 //!
-//! Redis Cluster has no transaction over several keys on several servers. So a flush is written ahead:
+//! Redis Cluster has no transactions over several keys on several servers. So a flush is written ahead:
 //!
-//! 1. its changes go into *chunks*, under names that no other writer uses;
-//! 2. one command puts the new tip, and which chunks are to be applied, into the *record*, if that is
-//!    still what this writer knows. From here on the store is at the new block;
-//! 3. the chunks are applied to the buckets;
-//! 4. the record forgets the chunks, and they go.
+//! 1. Its changes are written to *chunks*, under names that no other writer uses.
+//! 2. One command puts the new tip, and the chunks to apply, into the *record*, provided that the record is
+//!    still the one this writer knows. From here on the store is at the new block.
+//! 3. The chunks are applied to the buckets.
+//! 4. The record drops the chunks, and they are deleted.
 //!
-//! Who opens a store whose record names chunks does 3 before anything else. A chunk says what is there
-//! afterwards, not what to do, so to apply it twice is to apply it once.
+//! A writer that opens a store whose record names chunks first does step 3. A chunk states resulting values,
+//! not operations, so applying it twice has the same effect as once.
 //!
 //! # One writer
 //!
-//! A *lease* that must be renewed keeps a second writer out, and tells it so. Safety does not rest on
-//! it, since a writer may be stopped for longer than any lease and go on where it was. Who opens the store
-//! makes the record its own (`ClusterRecord::claim`), so that step 2 of any writer before fails; only then
-//! it removes what they wrote ahead. And each flush has a number, the *epoch*: a bucket takes no
-//! change of an epoch older than that of the last change that it took.
+//! A *lease*, which must be renewed, keeps a second writer out and lets it report why. Safety does not depend
+//! on the lease, because a writer may be stopped for longer than any lease and then continue. A writer that
+//! opens the store replaces the record (`ClusterRecord::claim`), so that step 2 of any earlier writer fails;
+//! only then it deletes what they wrote ahead. Also, each flush has a number, the *epoch*: a bucket rejects
+//! changes of an epoch older than its last change.
 
 mod apply;
 mod buckets;
@@ -54,22 +54,23 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use wal::{ChunkWriter, StoreChange};
 
-/// How many coins are worth one way to the servers and back.
+/// How many coins justify a round trip to the servers.
 const AT_ONCE: usize = 100;
 
-/// How many batches are worth one thread and its connections: half of what a block has, so that two read its answers.
+/// How many batches justify one thread and its connections: half of a block's batches, so that two threads
+/// read its answers.
 const BATCHES_AT_ONCE: usize = 8;
 
-/// What may be chosen of a store.
+/// Options of a store.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// The servers' password, if they want one.
+    /// The servers' password, if they require one.
     pub password: Option<Password>,
-    /// How many bits of a txid choose the bucket, 4 to 16; a store that is there has its own.
+    /// How many bits of a txid select the bucket, 4 to 16. An existing store keeps its own number.
     pub bucket_bits: u8,
-    /// How long a writer that is gone keeps others out.
+    /// How long a vanished writer keeps others out.
     pub lease: Duration,
-    /// For how long servers may be away, or silent, before that is an error.
+    /// How long servers may be unavailable or silent before that is an error.
     pub patience: Duration,
 }
 
@@ -84,21 +85,20 @@ impl Default for ClusterOptions {
     }
 }
 
-/// Coins on Redis Cluster.
+/// A coin store on Redis Cluster.
 pub struct ClusterStore {
-    // Fields are dropped in this order: others are let in when nothing is written any more.
+    // Fields are dropped in this order, so that others are let in only when nothing is being written.
     connections: Arc<ClusterConnections>,
     buckets: Buckets,
     record: KnownRecord<ClusterRecord>,
-    /// Held for writing while chunks are applied, so that no list of all coins is of two blocks.
+    /// Held exclusively while chunks are applied, so that no listing mixes two blocks.
     moving: RwLock<()>,
     lease: ClusterLease,
 }
 
 impl ClusterStore {
-    /// Opens the store at a place, for writing, or makes one where there is none. Brings a flush to its
-    /// end whose writer did not come to it. Waits for as long as the lease of a writer that is gone
-    /// lasts.
+    /// Opens a store for writing, or creates it. Completes the flush of a writer that stopped in the middle.
+    /// Waits for a vanished writer's lease to expire.
     pub fn open(
         place: &ClusterUrl,
         network: Network,
@@ -106,7 +106,7 @@ impl ClusterStore {
     ) -> Result<Self, StoreError> {
         let connections = Arc::new(ClusterConnections::open(place, options)?);
         connections.expect_durable()?;
-        // What is not ours is not even locked.
+        // Check first, so that a foreign store is not even locked.
         ClusterRecord::read(&connections, network)?;
         let lease = ClusterLease::take(&connections, options.lease)?;
         let record = ClusterRecord::read_or_make(&connections, network, options.bucket_bits)?;
@@ -115,7 +115,7 @@ impl ClusterStore {
         if let Some(pending) = record.pending {
             apply::chunks(&connections.apart(), buckets, record.epoch, &pending)?;
         }
-        // Before anything goes that a writer before may still refer to.
+        // Claim the record before deleting anything that an earlier writer may still refer to.
         let record = record.claim(&connections)?;
         wal::remove_leftovers(&connections)?;
         let (record, moving) = (KnownRecord::new(connections.place(), record), RwLock::new(()));
@@ -126,7 +126,7 @@ impl ClusterStore {
         self.connections.place()
     }
 
-    /// Step 1: everything of a flush into chunks. How many there are.
+    /// Step 1: writes a flush into chunks. Returns how many there are.
     fn write_ahead(
         &self,
         to: &ClusterConnections,
@@ -181,7 +181,7 @@ impl CoinsStore for ClusterStore {
         let chunks = match self.write_ahead(&apart, &token, flush) {
             Ok(chunks) => chunks,
             Err(error) => {
-                // What stays is removed when the store is opened next.
+                // Leftovers are removed when the store is next opened.
                 let _ = wal::remove(&self.connections, &token);
                 return Err(error);
             }
@@ -192,7 +192,8 @@ impl CoinsStore for ClusterStore {
         writing.is_open();
         let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = record.replace_by(&next, &self.connections) {
-            // Who took the store over did not see what came after; other errors may hide that it was recorded.
+            // If another writer took the store over, it did not see these chunks. After other errors, the
+            // record may name them.
             if matches!(error, StoreError::InUse { .. }) {
                 let _ = wal::remove_all(&self.connections, &token, chunks);
             }
@@ -202,7 +203,7 @@ impl CoinsStore for ClusterStore {
         let done = ClusterRecord { pending: None, ..next };
         next.replace_by(&done, &self.connections)?;
         writing.ends(done);
-        // The store is at its block, with or without what is left of the way there.
+        // The store is at its block, whether the leftovers are removed or not.
         let _ = wal::remove_all(&self.connections, &token, chunks);
         Ok(())
     }
@@ -219,10 +220,10 @@ impl CoinsStore for ClusterStore {
     }
 }
 
-/// How often it is looked whether a flush is over.
+/// How often to check whether a flush is over.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Reads a store that another writes.
+/// Reads a store while another process writes it.
 pub(crate) struct ClusterReader {
     connections: ClusterConnections,
     network: Network,
@@ -245,7 +246,7 @@ impl ClusterReader {
         loop {
             let before = self.record()?.ok_or_else(|| no_store(place))?;
             let tip = before.tip.ok_or_else(|| no_store(place))?;
-            // While chunks are applied, some buckets are of one block and some of another.
+            // While chunks are applied, buckets may belong to different blocks.
             if before.pending.is_none() {
                 let mut coins = Vec::with_capacity(wanted.len());
                 let buckets = Buckets::new(before.bucket_bits);
@@ -259,8 +260,8 @@ impl ClusterReader {
             if started.elapsed() > self.patience {
                 return Err(StoreError::io(
                     place,
-                    "it is between two blocks: wait for its writer, or have apus sync go on where \
-                     that one was stopped",
+                    "the store is between two blocks: wait until its writer is done, or rerun `apus sync` to \
+                     complete an interrupted flush",
                 ));
             }
             thread::sleep(LOOK_AGAIN);
@@ -272,10 +273,10 @@ impl ClusterReader {
     }
 }
 
-/// How often a lease that another holds is looked at.
+/// How often to check a lease that another writer holds.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Lets it last for longer where it is still this writer's, or there is none.
+/// Extends the lease if this writer holds it, or takes it if it is free.
 const RENEW: &str = "\
 local there = redis.call('GET', KEYS[1])
 if there and there ~= ARGV[1] then return 0 end
@@ -286,7 +287,7 @@ const GIVE_BACK: &str = "\
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0";
 
-/// What the writer and the thread that renews share.
+/// State shared by the writer and the renewing thread.
 struct LeaseState {
     connections: Arc<ClusterConnections>,
     key: String,
@@ -297,17 +298,17 @@ struct LeaseState {
     end: Condvar,
 }
 
-/// Says that a writer is there, for as long as it renews it. Given back as it is dropped.
+/// A writer's lease, kept by renewing it and given back on drop.
 ///
-/// It is for people: a second writer learns that there is one, and does no work in vain. What keeps the
-/// coins right where a lease failed is told above.
+/// It exists for users: a second writer reports the first and does no work in vain. The module explains why
+/// coins stay correct even if the lease fails.
 struct ClusterLease {
     shared: Arc<LeaseState>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ClusterLease {
-    /// Takes it, after waiting as long as it may take for one to go that is not renewed any more.
+    /// Takes the lease. Waits long enough for an unrenewed one to expire.
     fn take(connections: &Arc<ClusterConnections>, lasts: Duration) -> Result<Self, StoreError> {
         let place = || connections.place().to_owned();
         let (token, started) = (RandomId::random(connections.place())?, Instant::now());
@@ -321,7 +322,7 @@ impl ClusterLease {
             end: Condvar::new(),
         });
         while !connections.run(|to| shared.renew(to))? {
-            // A little more than it lasts: clocks differ.
+            // Wait a little longer than the lease, because clocks differ.
             if started.elapsed() > lasts + lasts / 4 {
                 return Err(StoreError::InUse { place: place() });
             }
@@ -335,7 +336,7 @@ impl ClusterLease {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Fails where another writer has it.
+    /// Fails if another writer holds the lease.
     fn expect_held(&self) -> Result<(), StoreError> {
         if self.shared.lost.load(Ordering::Relaxed) {
             return Err(StoreError::InUse { place: self.shared.connections.place().to_owned() });
@@ -345,7 +346,7 @@ impl ClusterLease {
 }
 
 impl LeaseState {
-    /// Whether it is this writer's for its time from now on.
+    /// Renews the lease. Returns true if this writer holds it.
     fn renew(&self, to: &mut Servers) -> RedisResult<bool> {
         let mut renew = cmd("EVAL");
         renew.arg(RENEW).arg(1).arg(&self.key).arg(&self.token.0);
@@ -363,8 +364,8 @@ impl LeaseState {
                 return;
             }
             drop(ended);
-            // What the servers do not answer decides nothing: a write would fail, too. The next time
-            // comes soon enough to try again.
+            // No answer from the servers decides nothing, because a write would fail too. The next renewal
+            // comes soon enough.
             if matches!(self.connections.once(every, |to| self.renew(to)), Ok(false)) {
                 self.lost.store(true, Ordering::Relaxed);
                 return;
@@ -379,10 +380,10 @@ impl Drop for ClusterLease {
         *self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.end.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Nothing in it panics.
+            // Nothing in the thread panics.
             let _ = thread.join();
         }
-        // Where that fails it goes by itself.
+        // If this fails, the lease expires by itself.
         let _ = self.shared.connections.once(self.shared.lasts, |to| {
             let mut give_back = cmd("EVAL");
             give_back.arg(GIVE_BACK).arg(1).arg(&self.shared.key).arg(&self.shared.token.0);
@@ -391,31 +392,30 @@ impl Drop for ClusterLease {
     }
 }
 
-/// What is read of a cluster's servers and written there, as functions of bytes: for those who try what
-/// readers make of any bytes.
+/// The stored formats as functions of bytes, for fuzzing the parsers.
 pub mod stored {
     use super::line::ServerAnswers;
     use super::{Buckets, ClusterRecord, wal};
 
-    /// Puts the digest behind bytes that both records and chunks end with.
+    /// Appends the digest that ends both records and chunks.
     pub fn sealed(bytes: &[u8]) -> Vec<u8> {
         let mut sealed = bytes.to_vec();
         wal::seal(&mut sealed);
         sealed
     }
 
-    /// A record as it is written, where bytes are one.
+    /// Parses a record and encodes it again. `None` if it is invalid.
     pub fn record(bytes: &[u8]) -> Option<Vec<u8>> {
         ClusterRecord::as_written(bytes)
     }
 
-    /// A chunk as it is written, where bytes are one.
+    /// Parses a chunk and encodes it again. `None` if it is invalid.
     pub fn chunk(bytes: &[u8]) -> Option<Vec<u8>> {
         wal::changes_as_written(bytes).map(|changes| sealed(&changes))
     }
 
-    /// The field of a coin as it is written, where one of a bucket is a coin's. So many bits choose the bucket,
-    /// 4 to 16.
+    /// Parses a coin's field in a bucket and encodes it again. `None` if it is invalid. `bits` select the
+    /// bucket, 4 to 16.
     pub fn field(bits: u8, bucket: u16, field: &[u8]) -> Option<Vec<u8>> {
         let buckets = Buckets::new(bits.clamp(4, 16));
         let bucket = bucket >> (16 - bits.clamp(4, 16));
@@ -423,7 +423,7 @@ pub mod stored {
         (buckets.of(&outpoint.txid) == bucket).then(|| buckets.field(&outpoint))
     }
 
-    /// How many answers of a server bytes are, one after the other.
+    /// How many consecutive server answers the bytes contain.
     pub fn answers(bytes: &[u8]) -> usize {
         let mut answers = ServerAnswers::new(bytes);
         std::iter::from_fn(|| answers.next().ok()).count()

@@ -1,24 +1,23 @@
-//! Stores of coins that lie beyond a network: [`CoinsStore`](apus_engine::utxo::CoinsStore)s whose coins
-//! are kept by servers.
+//! Remote coin stores: [`CoinsStore`](apus_engine::utxo::CoinsStore)s whose coins are kept by servers.
 //!
-//! - [`url`]: where such a store is, as its user names it, and the password.
-//! - [`open()`]: whichever of them a place names.
-//! - [`BatchedStore`]: look-ups of many callers as batches.
-//! - [`CoinsReader`]: look-ups beside a writer.
-//! - [`stored`]: what of it is read, for those who try any bytes.
+//! - [`url`]: a store's URL, and the password.
+//! - [`open()`]: opens a store of either kind.
+//! - [`BatchedStore`]: batches the look-ups of many callers.
+//! - [`CoinsReader`]: looks coins up while another process writes.
+//! - [`stored`]: parsers of stored data, for fuzzing.
 //! - [`cluster`]: [`ClusterStore`], on Redis Cluster.
 //! - [`postgres`]: [`PostgresStore`], on PostgreSQL.
 //!
-//! What every store promises is promised here too: it is at a block, at any moment that a crash of the
-//! client or of a server can choose. Nothing here prints or logs, and no message has a password in it.
+//! These stores keep the promise of every store: whenever the client or a server crashes, the store is at
+//! some block. Nothing here prints or logs, and no message contains a password.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod access;
 mod batcher;
 pub mod cluster;
-mod patience;
 pub mod postgres;
+mod retry;
 mod store;
 pub mod url;
 

@@ -1,26 +1,26 @@
 //! [`PostgresStore`]: coins on PostgreSQL.
 //!
-//! A store is a schema of a database. Coins lie in a table that is divided by the hashes of their
-//! names; which columns there are: `docs/remote-coins.md`.
+//! A store is a schema of a database. Coins are in a table partitioned by the hashes of their names.
+//! `docs/remote-coins.md` lists the columns.
 //!
-//! # A flush is one step
+//! # A flush is atomic
 //!
-//! It is one transaction, which changes the coins, the undo data and the record that says at which
-//! block the store is. Changes come by `COPY` into a table of the session's own first, and go from
-//! there to where they belong with one statement for those that are made and one for those that go.
-//! Where the connection is lost while the transaction ends, the record says whether it did.
+//! It is one transaction, which changes the coins, the undo data and the record of the store's block. Changes
+//! first go by `COPY` into a temporary table of the session. From there, one statement inserts or updates
+//! coins and another deletes them. If the connection is lost during the commit, the record shows whether it
+//! happened.
 //!
 //! # One writer
 //!
-//! A *lease* keeps a second writer out, and tells it so: a lock that the server holds for a session, and
-//! lets go with it. Safety does not rest on it. Who opens a store puts a number of its own, the *writer*,
-//! into the record, and each flush begins by looking whether it still stands there, which locks it
-//! for as long as the flush lasts. So a writer that was replaced changes nothing.
+//! A *lease* keeps a second writer out and lets it report why: an advisory lock that the server holds for a
+//! session and releases with it. Safety does not depend on it. A writer that opens the store puts a random
+//! number, the *writer*, into the record. Each flush starts by checking that number, which locks the record
+//! until the flush ends. So a replaced writer changes nothing.
 //!
 //! # Reading
 //!
-//! A look-up and a list of all coins are one statement each, so they are of one block, also while a
-//! flush is under way.
+//! A look-up and a listing of all coins are one statement each, so each sees a single block, even during a
+//! flush.
 
 mod connections;
 mod flush;
@@ -43,23 +43,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How many coins are worth one way to the server and back.
+/// How many coins justify a round trip to the server.
 const AT_ONCE: usize = 100;
 
-/// Bytes of a coin's name: its txid, and the number of the output, big-endian, so that names ascend as
-/// outpoints do.
+/// Length of a coin's name: its txid and the output number, big-endian, so that names sort like outpoints.
 const NAME_BYTES: usize = 36;
 
-/// What may be chosen of a store.
+/// Options of a store.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    /// The password, if the server wants one.
+    /// The password, if the server requires one.
     pub password: Option<Password>,
-    /// How long to wait for a writer that is about to be gone.
+    /// How long to wait for a departing writer.
     pub lease: Duration,
-    /// For how long the server may be away, or silent, before that is an error.
+    /// How long the server may be unavailable or silent before that is an error.
     pub patience: Duration,
-    /// Parts of the table of coins, 1 to 256; a store that is there has its own.
+    /// Partitions of the coin table, 1 to 256. An existing store keeps its own number.
     pub partitions: u16,
 }
 
@@ -74,7 +73,7 @@ impl Default for PostgresOptions {
     }
 }
 
-/// Coins on PostgreSQL.
+/// A coin store on PostgreSQL.
 pub struct PostgresStore {
     connections: Arc<PostgresConnections>,
     lease: Mutex<PostgresLease>,
@@ -83,17 +82,17 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens the store at a place, for writing, or makes one where there is none.
+    /// Opens a store for writing, or creates it.
     pub fn open(
         place: &PostgresUrl,
         network: Network,
         options: &PostgresOptions,
     ) -> Result<Self, StoreError> {
-        // Its name may stand for a standby as well, whose coins are those of some time ago.
+        // The host name may also resolve to a standby, whose coins lag behind.
         let attrs = TargetSessionAttrs::ReadWrite;
         let connections = Arc::new(PostgresConnections::open(place, options, attrs)?);
         connections.expect_durable()?;
-        // What is not ours is not even locked.
+        // Check first, so that a foreign store is not even locked.
         PostgresRecord::read(&connections, network)?;
         let lease = PostgresLease::take(&connections, options.lease)?;
         let writer = RandomId::random(connections.place())?;
@@ -146,7 +145,7 @@ impl CoinsStore for PostgresStore {
     }
 }
 
-/// What a coin is called.
+/// A coin's name.
 fn name_of(outpoint: &OutPoint) -> [u8; NAME_BYTES] {
     let mut name = [0; NAME_BYTES];
     name[..32].copy_from_slice(&outpoint.txid.0);
@@ -154,7 +153,7 @@ fn name_of(outpoint: &OutPoint) -> [u8; NAME_BYTES] {
     name
 }
 
-/// The coin that is called so.
+/// The coin with this name.
 fn outpoint_of(name: &[u8]) -> Option<OutPoint> {
     let name: &[u8; NAME_BYTES] = name.try_into().ok()?;
     let (txid, vout) = name.split_at(32);
@@ -162,17 +161,17 @@ fn outpoint_of(name: &[u8]) -> Option<OutPoint> {
     Some(OutPoint { txid, vout: u32::from_be_bytes(vout.try_into().ok()?) })
 }
 
-/// How often a lease that another holds is looked at.
+/// How often to check a lease that another writer holds.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The number of a lock is made of a text, which others in the same database will hardly use.
+/// The lock's number is a hash of a text that other users of the database are unlikely to lock.
 const TAKE: &str = "SELECT pg_try_advisory_lock(hashtextextended('apus-coins:' || $1::text, 0))";
 
-/// Says that a writer is there, for as long as its session lasts.
+/// A writer's lease, kept for as long as its session lasts.
 ///
-/// It is a lock of the server's that belongs to a session of its own. It is for people: a second writer
-/// learns that there is one, and does no work in vain. What keeps the coins right where a session was
-/// lost is told in [`postgres`](super). Given back as it is dropped, with its session.
+/// It is an advisory lock of the server in its own session. It exists for users: a second writer reports the
+/// first and does no work in vain. [`postgres`](super) explains why coins stay correct even if the session is
+/// lost. Dropping it ends the session and so gives it back.
 struct PostgresLease {
     connections: Arc<PostgresConnections>,
     waits: Duration,
@@ -180,14 +179,14 @@ struct PostgresLease {
 }
 
 impl PostgresLease {
-    /// Takes it, after waiting for a session to end whose client is gone.
+    /// Takes the lease. Waits for the session of a vanished client to end.
     fn take(connections: &Arc<PostgresConnections>, waits: Duration) -> Result<Self, StoreError> {
         let mut lease = Self { connections: Arc::clone(connections), waits, session: None };
         lease.renew()?;
         Ok(lease)
     }
 
-    /// Takes it again where its session was lost. Fails where another writer has it.
+    /// Takes the lease again if its session was lost. Fails if another writer holds it.
     fn expect_held(&mut self) -> Result<(), StoreError> {
         let limit = self.connections.patience().left();
         let alive = |session: &mut PostgresSession| {

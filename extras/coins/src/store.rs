@@ -1,8 +1,8 @@
-//! What stores of both kinds share: [`KnownRecord`], which the one who writes knows of the record on the servers;
-//! [`CoinsAtTip`], which the one who reads gets; and what their errors say.
+//! Code shared by both kinds of stores: [`KnownRecord`], the writer's copy of the servers' record;
+//! [`CoinsAtTip`], a reader's result; and error messages.
 //!
-//! Between the moment that a write may have changed it and the moment that this is known, the record is not known: after a
-//! write that failed there a store is *halted*, and what the servers have is found out by opening it again.
+//! The record is unknown between a write that may have changed it and the answer to that write. If such a
+//! write fails, the store is *halted*: only opening it again reveals what the servers have.
 
 use apus_chain::KnownBlock;
 use apus_engine::utxo::{CoinBytes, StoreError};
@@ -11,24 +11,24 @@ use std::fmt;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// See the module.
+/// A writer's copy of the record on the servers.
 pub(crate) struct KnownRecord<R> {
     place: String,
     record: Mutex<Option<R>>,
 }
 
 impl<R: Copy> KnownRecord<R> {
-    /// The record of the store at `place`, as it was opened.
+    /// Starts with the record of the store at `place`, as it was opened.
     pub(crate) fn new(place: &str, record: R) -> Self {
         Self { place: place.to_owned(), record: Mutex::new(Some(record)) }
     }
 
-    /// The record. Waits for a write that is under way.
+    /// The record. Waits for a write in progress.
     pub(crate) fn get(&self) -> Result<R, StoreError> {
         self.write().map(|writing| writing.before)
     }
 
-    /// Keeps others from writing until the answer is dropped. Fails where the store is halted.
+    /// Starts a write, which excludes others until the result is dropped. Fails if the store is halted.
     pub(crate) fn write(&self) -> Result<RecordWrite<'_, R>, StoreError> {
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         match *record {
@@ -38,35 +38,35 @@ impl<R: Copy> KnownRecord<R> {
     }
 }
 
-/// The one write that is under way.
+/// The write in progress.
 pub(crate) struct RecordWrite<'a, R> {
     record: MutexGuard<'a, Option<R>>,
-    /// The record before it.
+    /// The record before the write.
     pub(crate) before: R,
 }
 
 impl<R> RecordWrite<'_, R> {
-    /// From here on the servers may have the old record or the new one.
+    /// Records that from now on the servers may have the old record or the new one.
     pub(crate) fn is_open(&mut self) {
         *self.record = None;
     }
 
-    /// The servers have this one.
+    /// Ends the write: the servers have this record.
     pub(crate) fn ends(mut self, after: R) {
         *self.record = Some(after);
     }
 }
 
-/// The name of a flush, or of a writer.
+/// A random name of a flush or a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RandomId(pub(crate) [u8; 16]);
 
 impl RandomId {
-    /// Drawn by the system, for the store at a place.
+    /// Gets a random id from the system, for the store at `place`.
     pub(crate) fn random(place: &str) -> Result<Self, StoreError> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|error| {
-            StoreError::io(place, format!("the system gives no random numbers: {error}"))
+            StoreError::io(place, format!("the system provides no random numbers: {error}"))
         })?;
         Ok(Self(bytes))
     }
@@ -78,35 +78,35 @@ impl fmt::Display for RandomId {
     }
 }
 
-/// Coins that are looked up with one way to the servers and back.
+/// How many coins to look up in one round trip.
 pub(crate) const READ_AT_ONCE: usize = 500;
 
-/// What a look-up found.
+/// The result of a look-up.
 #[derive(Debug, Clone)]
 pub struct CoinsAtTip {
     /// The block that the store was at.
     pub tip: KnownBlock,
-    /// The coins, in the order in which they were asked for; none where there is no such coin.
+    /// The coins in the order of the request; `None` if there is no such coin.
     pub coins: Vec<Option<CoinBytes>>,
 }
 
-/// The error where there is nothing to read.
+/// The error if there is no store to read.
 pub(crate) fn no_store(place: &str) -> StoreError {
     StoreError::io(
         place,
-        "there are no coins under this name: see whether it is right; apus sync --coins and apus \
-                coins copy make some",
+        "no coins under this name: check the name, or create the store with apus sync --coins or apus \
+         coins copy",
     )
 }
 
-/// What to do about an error of TLS.
-pub(crate) const WHOM_TO_TRUST: &str = "the server's certificate has to be of its name, and from one whom this system trusts; \
-     SSL_CERT_FILE can name others";
+/// What to do about a TLS error.
+pub(crate) const WHOM_TO_TRUST: &str = "the server's certificate must match its name and be issued by an \
+    authority that this system trusts; to trust others, set SSL_CERT_FILE to a file of their certificates";
 
-/// Whether an error is one of TLS, and not of the connection below.
+/// Returns true for a TLS error, as opposed to an error of the connection below.
 ///
-/// Errors of TLS: a server that is not trusted, or is not the one that was named, or a system that trusts no authority. They
-/// do not go away by themselves, so the client does not ask again.
+/// TLS errors mean that a server is not trusted or is not the one named, or that the system trusts no
+/// authority. They are permanent, so the client does not retry.
 pub(crate) fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
     let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error.is::<rustls::Error>()
@@ -119,9 +119,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_halted_from_a_write_that_may_have_happened_on() {
+    fn a_store_is_halted_after_a_write_that_may_have_happened() {
         let known = KnownRecord::new("there", 1);
-        // One that changed nothing.
+        // This write changes nothing.
         drop(known.write().unwrap());
         assert_eq!(known.get().unwrap(), 1);
         let mut writing = known.write().unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_tls_are_told_from_those_below() {
+    fn tls_errors_are_distinguished_from_connection_errors() {
         let tls = rustls::Error::DecryptError;
         assert!(is_tls_error(&tls));
         assert!(is_tls_error(&io::Error::new(io::ErrorKind::InvalidData, tls)));

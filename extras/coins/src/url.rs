@@ -1,8 +1,8 @@
-//! [`StoreUrl`]: where a store is, as its user names it.
+//! [`StoreUrl`]: a store's URL.
 //!
-//! A password is no part of it. What stands on a command line is seen by every user of the machine and
-//! kept by shells, so a place with a password in it is refused. No refusal repeats anything of the text: where a
-//! password is looked for, it may stand somewhere else.
+//! It must not contain a password. Every user of the machine can see command lines, and shells save them, so
+//! a URL with a password is refused. No error repeats any part of the URL, because the password may be
+//! anywhere in it.
 
 #[cfg(test)]
 mod tests;
@@ -11,13 +11,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// What a store is called where its user gives no name.
+/// The default name of a store.
 const NAME: &str = "apus";
 
-/// The longest name of a store: it is a part of each key, or a schema's.
+/// Longest name of a store, in bytes: it is a part of each key, or a schema's name.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Where a store is.
+/// The URL of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// On a Redis Cluster.
@@ -38,7 +38,7 @@ impl FromStr for StoreUrl {
 }
 
 impl StoreUrl {
-    /// Whether a password may go to all servers that are named.
+    /// Checks whether a password may go to all servers named in the URL.
     pub fn may_have(&self, password: &Password) -> Result<(), PasswordExposed> {
         match self {
             Self::Cluster(place) => place.may_have(password),
@@ -56,55 +56,51 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// Why a text names no place.
+/// Why a store URL is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreUrlError {
-    /// It begins otherwise.
+    /// It has an unknown scheme.
     #[error(
-        "not a store: name it as redis://HOST:PORT,HOST:PORT/NAME, or rediss:// with TLS, or as \
-         postgres://USER@HOST:PORT/DATABASE/NAME, with ?sslmode=verify-full for TLS"
+        "not a store: write redis://HOST:PORT,HOST:PORT/NAME (rediss:// for TLS) or \
+         postgres://USER@HOST:PORT/DATABASE/NAME (with ?sslmode=verify-full for TLS)"
     )]
     Scheme,
-    /// It has a password in it, which is not repeated.
+    /// It contains a password, which is not repeated.
     #[error(
-        "a password, or a user of Redis, stands in it, where others can read it: take it out, change it, and \
-         give it by the environment variable APUS_COINS_PASSWORD or by --coins-password-file"
+        "the URL contains a password or a Redis user, which others may read. Remove it, change the password, and \
+         pass the new one in the environment variable APUS_COINS_PASSWORD or with --coins-password-file FILE"
     )]
     Password,
-    /// A server has no name: which, counted from 1.
-    #[error(
-        "server {0} in it has no name that could be one: write each as HOST:PORT, with commas between{NOT_REPEATED}"
-    )]
+    /// A server's address is invalid; its number, counted from 1.
+    #[error("server {0} is invalid: write each as HOST:PORT, separated by commas{NOT_REPEATED}")]
     Node(usize),
-    /// PostgreSQL has something else than one server.
-    #[error("its server has no name that could be one: write one HOST:PORT{NOT_REPEATED}")]
+    /// The address of the PostgreSQL server is invalid.
+    #[error("the server is invalid: write a single HOST:PORT{NOT_REPEATED}")]
     Host,
-    /// What follows a question mark is not known.
+    /// The part after the question mark is unknown.
     #[error(
-        "what follows its question mark is nothing that can be asked for: only sslmode=disable and \
-         sslmode=verify-full are, and nothing of Redis{NOT_REPEATED}"
+        "the part after the question mark is not a valid setting: PostgreSQL takes sslmode=disable or \
+         sslmode=verify-full, and Redis takes no settings{NOT_REPEATED}"
     )]
     Setting,
-    /// A user of PostgreSQL has no name that could be one.
-    #[error("its user has no name that could be one: use letters, digits, - and _{NOT_REPEATED}")]
+    /// The PostgreSQL user name is invalid.
+    #[error("the user name is invalid: use letters, digits, - and _{NOT_REPEATED}")]
     User,
-    /// A database of PostgreSQL has none.
-    #[error(
-        "its database has no name that could be one: use letters, digits, - and _{NOT_REPEATED}"
-    )]
+    /// The PostgreSQL database name is invalid.
+    #[error("the database name is invalid: use letters, digits, - and _{NOT_REPEATED}")]
     Database,
-    /// The store's name is none.
+    /// The store name is invalid.
     #[error(
-        "its last part is no name of a store: use up to {NAME_BYTES_MAX} letters, digits, - and _ after the \
+        "the store name is invalid: use up to {NAME_BYTES_MAX} letters, digits, - and _ after the \
          slash{NOT_REPEATED}"
     )]
     Name,
 }
 
-/// Why a message does not show what it is about.
-const NOT_REPEATED: &str = " (it is not repeated here, since a password may stand in it)";
+/// Why a message does not show the invalid part.
+const NOT_REPEATED: &str = " (not shown here, because it may contain a password)";
 
-/// The name of a store, which may be left out.
+/// Parses the optional name of a store.
 fn store_name(text: &str) -> Result<String, StoreUrlError> {
     let name = if text.is_empty() { NAME } else { text };
     match name.len() <= NAME_BYTES_MAX && is_plain(name) {
@@ -113,12 +109,12 @@ fn store_name(text: &str) -> Result<String, StoreUrlError> {
     }
 }
 
-/// Whether a name needs no care wherever it stands.
+/// Returns true if a name needs no quoting anywhere.
 fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
-/// A server: a name or an address, which is in brackets where it has colons, and perhaps a port.
+/// Parses a server: a name or an address, in brackets if it has colons, and an optional port.
 fn host_and_port(text: &str, default: u16) -> Option<(String, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
@@ -134,7 +130,7 @@ fn host_and_port(text: &str, default: u16) -> Option<(String, u16)> {
     sound.then(|| (host.to_owned(), port))
 }
 
-/// A server as it stands in a place.
+/// A server as written in a URL.
 struct HostPort<'a>(&'a str, u16);
 
 impl fmt::Display for HostPort<'_> {
@@ -147,39 +143,39 @@ impl fmt::Display for HostPort<'_> {
     }
 }
 
-/// A password, which is shown by nothing, and goes to no other machine without TLS unless its user says that the line is
-/// private.
+/// A password. It is never displayed, and goes to another machine only over TLS, unless the user declares the
+/// connection private.
 #[derive(Clone)]
 pub struct Password {
     text: String,
     line_is_private: bool,
 }
 
-/// A password would go over a line that others may read.
+/// The password would go over a connection that others may read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the password would go to {host} in the clear, and who is on the way could read it: have TLS by rediss:// in place of \
-     redis://, or by ?sslmode=verify-full behind postgres://, or give --coins-private-line where nobody else reads what goes \
-     there"
+    "the password would go to {host} in the clear, where others could read it: use TLS (rediss:// instead of redis://, \
+     or ?sslmode=verify-full at the end of a postgres:// URL), or pass --coins-private-line if no one else can \
+     read that connection"
 )]
 pub struct PasswordExposed {
-    /// Where it would go.
+    /// The host that it would go to.
     pub host: String,
 }
 
 impl Password {
-    /// Takes a text for the password.
+    /// Creates a password from text.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), line_is_private: false }
     }
 
-    /// The same, which may go without TLS, since nobody else reads what goes to the servers.
+    /// The same password, allowed without TLS because no one else can read the connection.
     #[must_use]
     pub fn on_a_private_line(self) -> Self {
         Self { line_is_private: true, ..self }
     }
 
-    /// For a server alone, which is spoken to with TLS or without.
+    /// Returns the password for one server, given whether TLS is used.
     pub(crate) fn reveal(&self, host: &str, tls: bool) -> Result<&str, PasswordExposed> {
         match tls || self.line_is_private || is_loopback(host) {
             true => Ok(&self.text),
@@ -188,7 +184,7 @@ impl Password {
     }
 }
 
-/// Whether what goes there stays on this machine. Of names only one is known: what others mean is said by servers.
+/// Returns true for a host on this machine. Only one name is known for sure: name servers define the others.
 fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
@@ -199,17 +195,17 @@ impl fmt::Debug for Password {
     }
 }
 
-/// The port of Redis.
+/// Redis's default port.
 const REDIS_PORT: u16 = 6379;
 
-/// Where a store on a Redis Cluster is, or on one server alone.
+/// The URL of a store on a Redis Cluster, or on a single Redis server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterUrl {
-    /// Whether the connections are encrypted.
+    /// True if the connections are encrypted.
     pub tls: bool,
-    /// Some of the servers, by which the others are found.
+    /// Some of the servers, used to find the others.
     pub nodes: Vec<(String, u16)>,
-    /// Tells stores on the same servers apart.
+    /// Distinguishes stores on the same servers.
     pub name: String,
 }
 
@@ -236,7 +232,7 @@ impl FromStr for ClusterUrl {
 }
 
 impl ClusterUrl {
-    /// Whether a password may go to all servers that are named.
+    /// Checks whether a password may go to all servers named in the URL.
     fn may_have(&self, password: &Password) -> Result<(), PasswordExposed> {
         self.nodes.iter().try_for_each(|(host, _)| password.reveal(host, self.tls).map(drop))
     }
@@ -253,29 +249,29 @@ impl fmt::Display for ClusterUrl {
     }
 }
 
-/// The port of PostgreSQL.
+/// PostgreSQL's default port.
 const POSTGRES_PORT: u16 = 5432;
 
-/// The user and the database where none are named.
+/// The default user and database.
 const LOGIN: &str = "apus";
 
-/// The server's own names are no longer.
+/// PostgreSQL's own limit on names, in bytes.
 const LOGIN_BYTES_MAX: usize = 63;
 
-/// Where a store on PostgreSQL is.
+/// The URL of a store on PostgreSQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostgresUrl {
-    /// Whether the connection is encrypted and the server has to show whose it is.
+    /// True if the connection is encrypted and the server must prove its identity.
     pub tls: bool,
     /// The server.
     pub host: String,
-    /// Where it listens.
+    /// Its port.
     pub port: u16,
-    /// As whom to ask.
+    /// The user to log in as.
     pub user: String,
     /// The database.
     pub database: String,
-    /// Tells stores in the same database apart: each is a schema.
+    /// Distinguishes stores in the same database: each is a schema.
     pub name: String,
 }
 
@@ -290,7 +286,7 @@ impl FromStr for PostgresUrl {
             return Err(StoreUrlError::Password);
         }
         let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // What stands before the last sign may be a password with signs in it.
+        // Everything before the last `@` may be a password, which may contain more of them.
         let (user, server) = server.rsplit_once('@').unwrap_or((LOGIN, server));
         if user.contains(':') || path.contains('@') {
             return Err(StoreUrlError::Password);
@@ -309,8 +305,8 @@ impl FromStr for PostgresUrl {
     }
 }
 
-/// Whether encryption is asked for. What would encrypt and not look whom it speaks to, or go on without,
-/// is not to be had.
+/// Returns true if TLS is requested. Modes that encrypt without verifying the server, or that may fall back
+/// to plaintext, are not supported.
 fn tls(settings: &str) -> Result<bool, StoreUrlError> {
     match settings {
         "" | "sslmode=disable" => Ok(false),

@@ -1,9 +1,9 @@
-//! The memory of a block's coins on real servers: a full block of nothing but inputs, with the longest scripts behind
-//! them, a quarter of a gigabyte.
+//! Measures the memory for a block's coins on real servers: a full block of inputs that spend the longest
+//! scripts, a quarter of a gigabyte.
 //!
-//! Writing them as a flush, and reading them where no script is run and no undo data kept, takes what `--dbcache`
-//! leaves for it. Among the last blocks such a block has undo data, and its scripts are run: it takes what its coins
-//! take, once for all that, and little more for writing it.
+//! Writing these coins in a flush, and reading them without running scripts or keeping undo data, must fit
+//! into what `--dbcache` leaves for it. Among the last blocks, which need undo data and have their scripts
+//! run, such a block takes the size of its coins once, and little more for writing.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -21,10 +21,10 @@ use bitcoin::consensus::encode::serialize;
 use heavy::{INPUTS, MIB, SCRIPT_BYTES, block, coin, connect, most_bytes, outpoint};
 use std::sync::Arc;
 
-/// What all coins of the block take.
+/// The size of all coins of the block.
 const COINS_BYTES: u64 = INPUTS as u64 * SCRIPT_BYTES as u64;
 
-/// All of them, none of which is held.
+/// All these coins, generated without holding them.
 struct All(Vec<OutPoint>);
 
 impl All {
@@ -41,7 +41,7 @@ impl Changes for All {
     }
 }
 
-/// Has the coins of each transaction, as an interpreter has, and finds nothing wrong.
+/// An interpreter that receives the coins of each transaction and accepts everything.
 struct Anything;
 
 struct Fine(Vec<CoinBytes>);
@@ -59,16 +59,16 @@ impl PreparedTx for Fine {
     }
 }
 
-/// How much more memory this process had at most while something was done than before.
+/// The peak of this process's memory during an action, minus the memory before it.
 fn more_bytes<T>(act: impl FnOnce() -> T) -> (u64, T) {
-    // The system counts the most anew from here on. Where it does not, the first that is measured counts.
+    // This resets the system's peak counter. Where it is unavailable, only the first measurement counts.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let before = most_bytes().unwrap_or(0);
     let done = act();
     (most_bytes().unwrap_or(0).saturating_sub(before), done)
 }
 
-/// With what a run with `--dbcache 16` asks servers with.
+/// Opens a store the way a sync with `--dbcache 16` does.
 fn open(url: &str) -> Arc<dyn CoinsStore> {
     let place = url.parse().unwrap();
     let store = apus_coins::open(&place, Network::Regtest, &Access::default()).unwrap();
@@ -81,7 +81,7 @@ fn open(url: &str) -> Arc<dyn CoinsStore> {
     Arc::new(BatchedStore::new(store, batches).unwrap())
 }
 
-/// One test, since others would use memory beside it.
+/// A single test, because others running next to it would use memory.
 #[test]
 fn a_block_of_the_longest_scripts_takes_little_memory_below_the_last_ones_and_its_coins_once_there()
 {
@@ -94,7 +94,7 @@ fn a_block_of_the_longest_scripts_takes_little_memory_below_the_last_ones_and_it
         let all = All::new();
         let write = |tip| store.write(&Flush { tip, changes: &all, undo: &[], undo_from: 0 });
         let (filling, ()) = more_bytes(|| write(genesis).unwrap());
-        // Again, now that there are some to be replaced.
+        // Write again, now that the store has coins to replace.
         let (replacing, ()) = more_bytes(|| write(genesis).unwrap());
         let (reading, state) = more_bytes(|| connect(&params, Arc::clone(&store), &raw, 2, None).0);
         drop(state);

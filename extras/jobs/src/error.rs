@@ -1,127 +1,125 @@
-//! [`ClusterError`]: what goes wrong between machines that do a run together; [`QueueError`]; and [`RemoteError`].
+//! Errors of a shared run: [`ClusterError`], [`QueueError`] and [`RemoteError`].
 
 use crate::job::JobKey;
 use apus_sync::error::{ErrorKind, InvalidBlock, RunError, SyncError};
 use apus_sync::progress::{Event, Observer};
 use apus_sync::warning::Warning;
 
-/// Why a queue did not do what it was asked for.
+/// Failure of one call to a queue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// The server does not answer, or not now: worth another try.
+    /// The server does not answer or is temporarily unavailable: retry.
     #[error("{0}")]
     Away(String),
-    /// What was asked for cannot be, however often it is tried.
+    /// The request is invalid; a retry would fail, too.
     #[error("{0}")]
     Refused(String),
-    /// An object that is not there, or is not what its name says.
+    /// An object is missing, or its bytes do not match its digest.
     #[error("{0}")]
     Object(String),
-    /// This machine cannot read or write the store of objects, which says nothing of what is there.
+    /// This machine cannot read or write the object store, so it cannot tell whether the object is there.
     #[error("{0}")]
     Store(String),
 }
 
-/// What goes wrong between machines.
+/// Failure of a run shared between machines.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The queue.
+    /// A call to the queue failed.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// A message that this program cannot go by.
+    /// A message is damaged, or asks for something this program cannot do.
     #[error("{0}")]
     Message(String),
-    /// Machines fail at a segment one after the other.
+    /// Several machines failed at the same job.
     #[error(
-        "{machines} machines could not do {key}; the last of them, {worker}, says: {text}. See to these \
-         machines; the same command then goes on from here"
+        "{machines} machines could not process {key}; the last, {worker}, reports: {text}. Fix these machines, then \
+         rerun the command to resume"
     )]
     Trouble {
         /// The job.
         key: JobKey,
-        /// How many machines.
+        /// Number of machines that failed.
         machines: usize,
-        /// The last one.
+        /// The last machine that failed.
         worker: String,
-        /// What it said.
+        /// Its error message.
         text: String,
     },
-    /// Results of a segment are no good, one after the other.
+    /// Several results of the same job were invalid.
     #[error(
-        "{results} results for {key} were of no use; the last of them, of {worker}: {why}. See to these \
-         machines and to the store of objects; the same command then goes on from here"
+        "{results} results for {key} were invalid; the last one, from {worker}: {why}. Check these machines and the \
+         object store, then rerun the command to resume"
     )]
-    Useless {
+    BadResults {
         /// The job.
         key: JobKey,
-        /// How many results.
+        /// Number of invalid results.
         results: usize,
-        /// Whose the last one was.
+        /// The machine that sent the last one.
         worker: String,
-        /// What was wrong with it.
+        /// Why the last one is invalid.
         why: String,
     },
-    /// A machine refuses a job, and whether it is right cannot be seen here.
+    /// A machine rejects a job, and the coordinator cannot check the verdict.
     #[error(
-        "{worker} refuses {key}: {said}. The coordinator does not believe it unseen, and cannot do the job itself: \
-         {why}. See to that; the same command then goes on from here"
+        "{worker} rejects {key}: {reply}. The coordinator must confirm this and cannot do the job itself: {why}. Fix \
+         that, then rerun the command to resume"
     )]
-    Unjudged {
+    Unconfirmed {
         /// The job.
         key: JobKey,
         /// The machine.
         worker: String,
-        /// What it says.
-        said: String,
-        /// Why the coordinator cannot do the job.
+        /// Its error message.
+        reply: String,
+        /// Why the coordinator cannot repeat the job.
         why: String,
     },
-    /// Two machines did one job, and say different things.
+    /// Two machines returned different results for the same job.
     #[error(
-        "{first} and {second} did {key}, and their results differ: one of the two machines computes what is \
-         wrong, or one of them lies. Find out which, and do the run anew without it"
+        "{first} and {second} did {key}, and their results differ: one of the two machines computes wrong results, \
+         or lies. Find out which one, then start over without that machine"
     )]
     Differ {
         /// The job.
         key: JobKey,
-        /// The machine whose result counted.
+        /// The machine whose result was accepted.
         first: String,
-        /// The other one.
+        /// The other machine.
         second: String,
     },
-    /// An object that a job needs is not there, or damaged.
+    /// An object that a job needs is missing or damaged.
     #[error("{why}")]
     Lost {
-        /// Its digest.
+        /// The object's digest.
         object: [u8; 32],
-        /// In which way.
+        /// The error message.
         why: String,
     },
-    /// What a job is told is lost, and the coordinator has not what it was made of.
+    /// The payload of a job is lost, and the coordinator cannot build it again.
     #[error(
-        "what is told of {key} is lost, and the coordinator cannot say it again: {why} (object {object}). \
-         See to the store of objects; the same command then goes on from here"
+        "the payload of {key} is lost, and the coordinator cannot build it again: {why} (object {object}). Check \
+         the object store, then rerun the command to resume"
     )]
     InputLost {
         /// The job.
         key: JobKey,
         /// The object.
         object: String,
-        /// In which way it is lost.
+        /// Why it is lost.
         why: String,
     },
-    /// A machine fails at one job after the other.
-    #[error(
-        "{jobs} jobs in a row failed on this machine, and went to others; the last of them: {text}"
-    )]
+    /// This machine failed at several jobs in a row.
+    #[error("{jobs} jobs in a row failed on this machine and were requeued; the last one: {text}")]
     Worker {
-        /// How many.
+        /// Number of failed jobs.
         jobs: u32,
-        /// What the last one failed of.
+        /// Error of the last one.
         text: String,
     },
-    /// The coordinator's headers are no chain up to the block where the run stops.
-    #[error("the headers that the coordinator gives are no chain up to its stop block: {0}")]
+    /// The coordinator's headers do not form a chain up to its stop block.
+    #[error("the headers from the coordinator do not form a chain up to its stop block: {0}")]
     Headers(String),
 }
 
@@ -138,18 +136,18 @@ impl RunError for ClusterError {
     }
 
     fn spoils_progress(&self) -> bool {
-        // Other results of one of the two machines may be wrong as well.
+        // More results of the faulty machine may be wrong.
         matches!(self, Self::Differ { .. })
     }
 }
 
 impl ClusterError {
-    /// The error of machines that ended a run, if one did.
+    /// Returns the [`ClusterError`] that ended a run, if one did.
     pub fn of(error: &SyncError) -> Option<&Self> {
         error.downcast()
     }
 
-    /// Why an object is of no use, if that is what ended the run.
+    /// Returns the message about a missing or damaged object, if that ended the run.
     pub(crate) fn lost_object(error: &SyncError) -> Option<&String> {
         match Self::of(error)? {
             Self::Queue(QueueError::Object(why)) => Some(why),
@@ -164,25 +162,24 @@ impl From<QueueError> for SyncError {
     }
 }
 
-/// What another machine says is wrong with blocks, or with what it was told of them. It reads as the error does on the
-/// machine where it was found.
+/// An error that another machine found in blocks or in a job's payload. Its text is the error message of that machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct RemoteError {
-    /// What is at fault.
+    /// What the error is about.
     pub kind: RemoteKind,
-    /// For people.
+    /// Error message for the user.
     pub text: String,
 }
 
-/// What is at fault.
+/// What a [`RemoteError`] is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemoteKind {
-    /// A block.
+    /// An invalid block.
     Block(InvalidBlock),
-    /// Hints, or a block.
+    /// Wrong hints, or an invalid block: the two look alike.
     Hints,
-    /// Something else that was judged.
+    /// Any other failed check.
     Other,
 }
 
@@ -210,7 +207,7 @@ impl RunError for RemoteError {
     }
 }
 
-/// Says what a user should know of machines while the run goes on.
-pub(crate) fn warn(observer: &dyn Observer, what: String) {
-    observer.event(Event::Warning(Warning::Extra(what)));
+/// Shows the user a warning about the machines.
+pub(crate) fn warn(observer: &dyn Observer, text: String) {
+    observer.event(Event::Warning(Warning::Extra(text)));
 }

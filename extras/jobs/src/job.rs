@@ -1,7 +1,8 @@
-//! [`JobKey`]: what one job of a run is about, by which its answer is known.
+//! [`JobKey`]: identifies a job of a run and its answer.
 //!
-//! A run has steps. Jobs of the first are segments of blocks; where coins are joined with spends, those of the second are
-//! parts of the join, and those of the third are segments again, judged with what the join found.
+//! A run has up to three steps. In the first, each job is a segment of blocks. Engines that join outputs with spends
+//! add two more: in the second step, each job is a part of the join; in the third, each job connects a segment with
+//! the coins that the join found.
 
 use apus_chain::HeightRange;
 use std::fmt::{Display, Formatter};
@@ -9,11 +10,11 @@ use std::fmt::{Display, Formatter};
 /// A step of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobStep {
-    /// Blocks, each by itself.
+    /// The first pass over blocks.
     Blocks,
-    /// Coins with the spends that take them.
+    /// The join of outputs with the inputs that spend them.
     Join,
-    /// Blocks with the coins that they spend.
+    /// Connecting the blocks with the coins that they spend.
     Connect,
 }
 
@@ -28,7 +29,7 @@ impl JobStep {
         }
     }
 
-    /// The byte that stands for it.
+    /// The byte that encodes the step in messages.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Blocks => 0,
@@ -42,28 +43,28 @@ impl JobStep {
     }
 }
 
-/// For what a job is put.
+/// Why a job is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobCopy {
-    /// To be done.
+    /// The job is new.
     First,
-    /// To be done by a machine that has nothing to do, while another one is slow at it.
+    /// Another machine is slow at the job, and an idle one may be faster.
     Again,
-    /// To be done once more by a machine that did not answer it, whose answer is compared.
+    /// A second machine repeats the job, and the two answers are compared.
     Audit,
 }
 
-/// See the module.
+/// The identity of a job: its step and its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobKey {
     /// The step.
     pub step: JobStep,
-    /// Heights; of a join the number of its part, and the next one.
+    /// The heights; for a part of the join, the part's number and the next one.
     pub range: HeightRange,
 }
 
 impl JobKey {
-    /// A segment of the first step.
+    /// The first pass over a segment.
     pub const fn blocks(range: HeightRange) -> Self {
         Self { step: JobStep::Blocks, range }
     }
@@ -73,17 +74,17 @@ impl JobKey {
         Self { step: JobStep::Join, range: HeightRange::new(part, part + 1) }
     }
 
-    /// A segment of the last step.
+    /// Connecting a segment.
     pub const fn connect(range: HeightRange) -> Self {
         Self { step: JobStep::Connect, range }
     }
 
-    /// Its name: lower-case letters, digits and hyphens.
+    /// The name of the job: lower-case letters, digits and hyphens.
     pub fn name(&self) -> String {
         format!("{}-{}-{}", self.step.name(), self.range.start, self.range.end)
     }
 
-    /// The job of a name; none where that is no job's.
+    /// Parses a job's name; `None` if it is invalid.
     pub fn from_name(name: &str) -> Option<Self> {
         let (step, range) = name.split_once('-')?;
         let step = JobStep::ALL.into_iter().find(|it| it.name() == step)?;
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_known_by_their_names() {
+    fn job_names_round_trip() {
         for key in [
             JobKey::blocks(HeightRange::new(1, 900_000)),
             JobKey::join(0),
@@ -138,9 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_what_a_job_is() {
-        let told =
+    fn display_is_readable() {
+        let shown =
             [JobKey::blocks(HeightRange::new(1, 5)), JobKey::join(7)].map(|it| it.to_string());
-        assert_eq!(told, ["blocks 1 to 4", "part 7 of the join"]);
+        assert_eq!(shown, ["blocks 1 to 4", "part 7 of the join"]);
     }
 }

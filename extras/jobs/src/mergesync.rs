@@ -1,15 +1,15 @@
-//! mergesync with its jobs done by other machines: this one hands them out, and puts together what they leave.
+//! The coordinator of a mergesync run: hands out the jobs of three steps and merges their results.
 //!
-//! Three steps, one after the other: segments are gathered, parts are joined, segments are judged. Records and answers
-//! go from machine to machine through the store of objects; here are their digests alone, in files, and at the end the
-//! coins that no spend took. Nothing of it is kept for a later start, which finds in the queue what was answered. In memory
-//! are some hundred bytes for each job.
+//! The steps, in order: the first pass over all segments, the parts of the join, and connecting all segments. Records
+//! and prevouts travel between machines through the object store. The coordinator keeps only their digests, in files,
+//! and at the end the unspent coins. It saves no progress: after a restart, it finds the answers in the queue. It
+//! needs a few hundred bytes of memory for each job.
 //!
-//! What is told of an invalid block is what one machine tells: where the first step refuses one, those below it go
-//! through all three before.
+//! An invalid chain gives the same error as on one machine: if the first step rejects a block, the blocks below it go
+//! through all three steps first.
 
-mod getting;
-mod keeping;
+mod datadir;
+mod fetch;
 mod parts;
 mod pieces;
 mod slices;
@@ -19,19 +19,20 @@ use apus_sync::engines::mergesync::{
     MergeWork, SharedResult, WalkOutcome, fingerprint_key, hash_beside,
 };
 
-use crate::desk::Answered;
-use crate::desk::Desk;
-use crate::desk::JobFailure;
-use crate::desk::Useless;
 use crate::job::{JobKey, JobStep};
 use crate::queue::{
-    ConnectDone, ConnectTold, ForestTold, GatherDone, JobQueue, PassKind, RunId, Sent, nothing_told,
+    ConnectDone, ConnectPayload, FirstPassDone, ForestPayload, JobQueue, PassKind, RunId, Sent,
+    empty_payload,
 };
+use crate::scheduler::AnswerError;
+use crate::scheduler::JobFailure;
+use crate::scheduler::JobResult;
+use crate::scheduler::Scheduler;
 use crate::shared::SharedRun;
 use crate::shared::open;
 use apus_chain::{Height, HeightRange};
 use apus_proofs::roots::RootsRunError;
-use apus_sync::engines::mergesync::Gather;
+use apus_sync::engines::mergesync::FirstPass;
 use apus_sync::engines::pass::{Counts, PartialResult, Pass};
 use apus_sync::error::{InvalidBlock, SyncError};
 use apus_sync::progress::{Event, Phase, Progress};
@@ -40,40 +41,41 @@ use apus_sync::supply::total;
 use apus_sync::workdir::Workdir;
 use apus_sync::workdir::plan::Plan;
 use apus_utreexo::{Fragment, Roots};
-use keeping::{DatadirKeeping, UndoFile};
-use parts::{JoinParts, told_before};
-use pieces::Gathered;
+use datadir::{DatadirKeeping, UndoFile};
+use parts::{JoinParts, earlier_payload};
+use pieces::SegmentPieces;
 use std::collections::BTreeMap;
 
-/// So many segments are judged at a time where undo data are kept, so that no more of them lie here before their turn.
+/// Maximum number of segments connected at a time if undo data are kept: it bounds the undo data that wait here to be
+/// written in order.
 const SEGMENTS_AT_ONCE: usize = 512;
 
-/// Does a run up to the last block of its plan.
+/// Runs all steps up to the last block of the plan.
 pub(crate) fn run(
     work: &MergeWork<'_>,
     of: &SharedQueue<'_>,
     workdir: &Workdir<'_>,
     plan: &Plan,
 ) -> Result<SharedResult, SyncError> {
-    // What an earlier start got is got again: how much of it is there is not known.
+    // Fetch everything again: nothing records how much an earlier start had fetched.
     Workdir::clear_scratch(workdir.storage())?;
-    let pass = match keeping::is_wanted(work.request) {
+    let pass = match datadir::is_wanted(work.request) {
         true => PassKind::MergeSyncKept,
         false => PassKind::MergeSync,
     };
     let shared = SharedRun { of: *of, pass, plan };
-    let desk = open(&shared, work.request, work.dir)?;
+    let scheduler = open(&shared, work.request, work.dir)?;
     let mut shared = MergeSteps {
         work,
         queue: of.queue,
         plan,
-        desk,
-        gathered: Gathered::new(work.request.env.workdir),
+        scheduler,
+        results: SegmentPieces::new(work.request.env.workdir),
     };
     let whole = shared.whole();
     let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();
     if whole.as_ref().err().is_none_or(ends) {
-        shared.desk.close();
+        shared.scheduler.close();
     }
     whole
 }
@@ -82,16 +84,16 @@ struct MergeSteps<'s> {
     work: &'s MergeWork<'s>,
     queue: &'s dyn JobQueue,
     plan: &'s Plan,
-    desk: Desk<'s>,
-    /// What segments left.
-    gathered: Gathered<'s>,
+    scheduler: Scheduler<'s>,
+    /// The results of the first pass.
+    results: SegmentPieces<'s>,
 }
 
 impl MergeSteps<'_> {
     fn whole(&mut self) -> Result<SharedResult, SyncError> {
         let segments = &self.plan.segments;
-        if let Some((_, error)) = self.gather(segments)? {
-            return Err(self.lowest(error));
+        if let Some((_, error)) = self.first_pass(segments)? {
+            return Err(self.lowest_error(error));
         }
         let counts = self.counts()?;
         let parts = self.join(segments)?;
@@ -112,12 +114,12 @@ impl MergeSteps<'_> {
         }
         let (end, assumed) = (self.plan.last(), self.plan.identity.assumed);
         let scripts = ScriptCounts { run: u64::from(end - assumed), assumed: u64::from(assumed) };
-        let judged = WalkOutcome { scripts, hashed, with_blocks };
-        Ok(SharedResult { joined: parts.joined, counts, judged })
+        let validated = WalkOutcome { scripts, hashed, with_blocks };
+        Ok(SharedResult { joined: parts.joined, counts, validated })
     }
 
-    /// Of blocks that are refused the lowest is told. `error` is about one that the first step refused.
-    fn lowest(&mut self, error: SyncError) -> SyncError {
+    /// The error of the lowest invalid block. `error` is about a block that the first step rejected.
+    fn lowest_error(&mut self, error: SyncError) -> SyncError {
         let mut error = error;
         loop {
             let refused = InvalidBlock::of(&error).map(|refused| refused.block.height);
@@ -127,16 +129,16 @@ impl MergeSteps<'_> {
             let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
             let below = self.plan.segments.iter().filter(|range| range.start <= end).map(cut);
             let segments: Vec<HeightRange> = below.collect();
-            match self.gather(&segments) {
+            match self.first_pass(&segments) {
                 Err(other) => return other,
-                // A lower one, and perhaps not the lowest.
+                // This block is lower, but there may be an even lower one.
                 Ok(Some((_, lower))) if InvalidBlock::of(&lower).is_some() => error = lower,
                 Ok(Some((_, other))) => return other,
                 Ok(None) => {
-                    let judged = self
+                    let connected = self
                         .join(&segments)
                         .and_then(|parts| self.connect(&segments, &parts, None));
-                    return match judged {
+                    return match connected {
                         Ok(ConnectOutcome::Passed(_)) => error,
                         Ok(ConnectOutcome::Failed((_, lower))) => lower,
                         Err(other) => other,
@@ -146,63 +148,63 @@ impl MergeSteps<'_> {
         }
     }
 
-    /// Has the segments gathered that are not.
-    fn gather(&mut self, segments: &[HeightRange]) -> Result<Option<JobFailure>, SyncError> {
+    /// Runs the first pass over the segments that have no result yet.
+    fn first_pass(&mut self, segments: &[HeightRange]) -> Result<Option<JobFailure>, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         let todo: Vec<HeightRange> =
-            segments.iter().copied().filter(|it| !self.gathered.has(it)).collect();
+            segments.iter().copied().filter(|it| !self.results.has(it)).collect();
         request.env.observer.event(Event::Started(Phase::Blocks));
         let heights = segments.iter().flat_map(|segment| segment.heights());
-        let mut progress = Telling::new(request, Phase::Blocks, total(source, heights));
-        let run = self.desk.run();
-        let told = |key: JobKey| Ok((key.step == JobStep::Blocks).then(nothing_told));
-        let mut read = |answered: Answered| {
-            let done: GatherDone = sent(&answered, run)?;
+        let mut progress = StepProgress::new(request, Phase::Blocks, total(source, heights));
+        let run = self.scheduler.run();
+        let payload = |key: JobKey| Ok((key.step == JobStep::Blocks).then(empty_payload));
+        let mut read = |answered: JobResult| {
+            let done: FirstPassDone = sent(&answered, run)?;
             match done.partial.ranges() == [answered.key.range] {
                 true => Ok((answered.key, done)),
-                false => Err(Useless::Result("it is of other blocks".to_owned())),
+                false => Err(AnswerError::Invalid("it is for other blocks".to_owned())),
             }
         };
-        let (gathered, mut new) = (&mut self.gathered, Vec::new());
-        let mut take = |done: Option<(JobKey, GatherDone)>| {
+        let (results, mut new) = (&mut self.results, Vec::new());
+        let mut take = |done: Option<(JobKey, FirstPassDone)>| {
             if let Some((key, done)) = done {
                 let work = done.partial.done();
                 progress.add(work.blocks, work.bytes);
                 new.push((key, [done.records, done.own]));
-                gathered.add(key.range, done)?;
+                results.add(key.range, done)?;
             }
             progress.tell();
             Ok(())
         };
         let todo = todo.into_iter().map(JobKey::blocks);
-        let failure = self.desk.step(todo, &told, &mut read, &mut take);
+        let failure = self.scheduler.step(todo, &payload, &mut read, &mut take);
         for (key, objects) in new {
-            self.desk.leaves(key, objects.iter());
+            self.scheduler.record_objects(key, objects.iter());
         }
         let bytes = progress.end();
         request.env.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
         failure
     }
 
-    /// How much was gathered, which must be all blocks.
+    /// Totals of the first pass, which must cover all blocks.
     fn counts(&self) -> Result<Counts, SyncError> {
-        let gather = Gather::new(
+        let pass = FirstPass::new(
             self.work.request.env.params,
             self.work.dir.chain(),
             fingerprint_key(self.plan),
         );
-        let mut whole = gather.nothing();
-        for done in self.gathered.all() {
+        let mut whole = pass.nothing();
+        for done in self.results.all() {
             whole.merge(&done.partial).map_err(|error| {
-                crate::error::ClusterError::Message(format!("results do not fit together: {error}"))
+                crate::error::ClusterError::Message(format!("results overlap: {error}"))
             })?;
         }
-        let apus_sync::engines::mergesync::Gathered { counts, .. } =
-            gather.conclude(&whole, self.plan.last())?;
+        let apus_sync::engines::mergesync::SegmentSummary { counts, .. } =
+            pass.conclude(&whole, self.plan.last())?;
         Ok(counts)
     }
 
-    /// Has the segments judged, with what the parts of the join left, and their blocks kept where that is wanted.
+    /// Connects the segments with the coins that the join found, and writes their blocks if requested.
     fn connect(
         &mut self,
         segments: &[HeightRange],
@@ -212,44 +214,44 @@ impl MergeSteps<'_> {
         let (request, source) = (self.work.request, self.work.dir);
         request.env.observer.event(Event::Started(Phase::Connect));
         let heights = segments.iter().flat_map(|segment| segment.heights());
-        let mut progress = Telling::new(request, Phase::Connect, total(source, heights));
-        let (run, gathered) = (self.desk.run(), &self.gathered);
-        // How many leaves lie below each segment.
+        let mut progress = StepProgress::new(request, Phase::Connect, total(source, heights));
+        let (run, results) = (self.scheduler.run(), &self.results);
+        // Number of leaves below each segment.
         let below = |sum: &mut u64, range: &HeightRange| {
             let first = *sum;
-            *sum += gathered.of(range).leaves;
+            *sum += results.of(range).leaves;
             Some(first)
         };
         let firsts: Vec<u64> = segments.iter().scan(0, below).collect();
         let with_leaves = self.plan.identity.numbered;
         let at = |key: JobKey| segments.partition_point(|segment| segment.start < key.range.start);
         let fetching = keeping.as_ref().map(|keeping| keeping.fetching());
-        let told = |key: JobKey| {
+        let payload = |key: JobKey| {
             if key.step != JobStep::Connect {
-                return told_before(key, run, gathered, (segments, &parts.keys));
+                return earlier_payload(key, run, results, (segments, &parts.keys));
             }
             let at = at(key);
             let existed = parts.joined.existed.range(key.range.start..key.range.end);
-            let forest = parts.leaves.as_ref().map(|leaves| -> Result<ForestTold, SyncError> {
-                Ok(ForestTold { first: firsts[at], leaves: leaves.of(at)? })
+            let forest = parts.leaves.as_ref().map(|leaves| -> Result<ForestPayload, SyncError> {
+                Ok(ForestPayload { first: firsts[at], leaves: leaves.of(at)? })
             });
-            let told = ConnectTold {
-                own: gathered.of(&key.range).own,
+            let payload = ConnectPayload {
+                own: results.of(&key.range).own,
                 answers: parts.answers.of(at)?,
                 existed: existed.map(|(height, all)| (*height, all.clone())).collect(),
                 forest: forest.transpose()?,
                 undo_from: fetching.map_or(Height::MAX, |fetching| fetching.from),
             };
-            Ok(Some(told.to_bytes(run, key)))
+            Ok(Some(payload.to_bytes(run, key)))
         };
-        let mut read = |answered: Answered| {
+        let mut read = |answered: JobResult| {
             let done: ConnectDone = sent(&answered, run)?;
             let key = answered.key;
             let leaves =
                 done.fragment.as_ref().map(|fragment| (fragment.first(), fragment.leaves()));
-            let wanted = with_leaves.then(|| (firsts[at(key)], gathered.of(&key.range).leaves));
+            let wanted = with_leaves.then(|| (firsts[at(key)], results.of(&key.range).leaves));
             if done.blocks != u64::from(key.range.count()) || leaves != wanted {
-                return Err(Useless::Result("it is of other blocks".to_owned()));
+                return Err(AnswerError::Invalid("it is for other blocks".to_owned()));
             }
             let undo = fetching.map(|fetching| fetching.undo(key.range, &done.undo)).transpose()?;
             Ok((key.range, done, undo))
@@ -270,7 +272,7 @@ impl MergeSteps<'_> {
         let mut failure = None;
         for some in segments.chunks(at_once.max(1)) {
             let todo = some.iter().copied().map(JobKey::connect);
-            failure = self.desk.step(todo, &told, &mut read, &mut take)?;
+            failure = self.scheduler.step(todo, &payload, &mut read, &mut take)?;
             if failure.is_some() {
                 break;
             }
@@ -281,14 +283,14 @@ impl MergeSteps<'_> {
     }
 }
 
-/// What came of the last step.
+/// Outcome of the last step.
 enum ConnectOutcome {
-    /// All passed. What the leaves of each segment make of the Utreexo forest, where that is wanted.
+    /// All segments are valid. Has the fragment of the Utreexo forest that each segment forms, if requested.
     Passed(BTreeMap<HeightRange, Fragment>),
     Failed(JobFailure),
 }
 
-/// The roots of the forest whose leaves these are, one fragment behind the other.
+/// The roots of the forest that the fragments form, in order.
 fn roots_of(fragments: &BTreeMap<HeightRange, Fragment>) -> Result<Roots, SyncError> {
     let whole = Fragment::new(0).and_then(|mut whole| {
         fragments.values().try_for_each(|next| whole.append(next))?;
@@ -298,20 +300,20 @@ fn roots_of(fragments: &BTreeMap<HeightRange, Fragment>) -> Result<Roots, SyncEr
     Ok(whole.roots().unwrap_or_default())
 }
 
-/// Reads what a job left.
-fn sent<S: Sent>(answered: &Answered, run: RunId) -> Result<S, Useless> {
+/// Decodes the result of a job.
+fn sent<S: Sent>(answered: &JobResult, run: RunId) -> Result<S, AnswerError> {
     let read = S::from_bytes(&answered.bytes, run, answered.key);
-    read.map_err(|error| Useless::Result(error.to_string()))
+    read.map_err(|error| AnswerError::Invalid(error.to_string()))
 }
 
-/// Tells how far a step is.
-struct Telling<'t> {
+/// Reports the progress of a step.
+struct StepProgress<'t> {
     request: &'t Request<'t>,
     phase: Phase,
     progress: Progress,
 }
 
-impl<'t> Telling<'t> {
+impl<'t> StepProgress<'t> {
     fn new(request: &'t Request<'t>, phase: Phase, progress: Progress) -> Self {
         Self { request, phase, progress }
     }

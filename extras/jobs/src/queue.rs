@@ -1,25 +1,25 @@
-//! The seam between a run and other machines that do its segments: [`JobQueue`] where the run is, [`Jobs`] where
-//! segments are done, and what is sent between them.
+//! The interface between a run and the machines that process its segments: [`JobQueue`] on the coordinator's side,
+//! [`Jobs`] on a worker's side, and the messages between them.
 //!
-//! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`], [`JobAnswer`],
-//! [`hints`], [`told`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an object,
-//! which goes by another way and is named by its digest. Each call of a queue is one try: what waits for a server that is
-//! away, and for how long, is the caller's business ([`QueuePatience`]).
+//! A queue carries bytes and knows heights. This module defines the bytes ([`RunSpec`], [`JobMessage`],
+//! [`JobAnswer`], [`hints`], [`payload`], [`SegmentResult`]), so a queue can be built on any transport. Messages are
+//! small. Large data are objects, which go through an object store and are named by their digest. Each call of a
+//! queue is one attempt; the caller decides how long to retry while a server is unreachable ([`QueueRetry`]).
 
 pub(crate) mod hints;
 mod message;
+pub(crate) mod payload;
 pub(crate) mod result;
 mod shuffle;
 mod spec;
-pub(crate) mod told;
 mod wire;
 
 pub(crate) use message::{AnswerKind, JobAnswer, JobMessage};
-pub use message::{reads_as_sent, rest_of_passed_on};
+pub use message::{pass_on_delay, reads_as_sent};
 pub(crate) use result::{ReadPartial, SegmentResult, SentUndo};
 pub(crate) use shuffle::{
-    ConnectDone, ConnectTold, ForestTold, FoundPart, FoundSlice, GatherDone, JoinDone, JoinFound,
-    JoinSource, JoinTold, RecordPiece, RunObjects, Sent, Slice, nothing_told,
+    ConnectDone, ConnectPayload, FirstPassDone, ForestPayload, FoundPart, FoundSlice, JoinDone,
+    JoinFound, JoinPayload, JoinSource, RecordPiece, RunObjects, Sent, Slice, empty_payload,
 };
 pub(crate) use spec::{PassKind, RunSpec};
 pub use spec::{RunDescription, RunId, describe_run};
@@ -35,147 +35,149 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Where a run puts jobs and gets answers.
+/// The coordinator's side of a queue: takes jobs and returns answers.
 pub trait JobQueue: Sync {
-    /// Makes a run known, so that machines may join it, or goes on with it where an earlier start made it known.
-    /// The `spec` has the secret of the run.
+    /// Announces a run so that machines may join it, or resumes it if an earlier start announced it. The `spec`
+    /// contains the secret of the run.
     fn open(&self, run: &RunId, spec: &[u8]) -> Result<(), QueueError>;
 
-    /// Puts an object of a run, which need not be open.
+    /// Stores an object of a run, which need not be open.
     fn put_object(&self, run: &RunId, bytes: &[u8]) -> Result<ObjectRef, QueueError>;
 
-    /// Gets an object, which is what its name says.
+    /// Reads an object and checks its digest.
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
 
-    /// Gets some bytes of each of these objects, in this order, as a machine at a job does ([`JobLease::object_parts`]).
+    /// Reads some bytes of each of these objects, in this order, like [`JobLease::object_parts`].
     fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)>;
 
-    /// Puts a job, unless it is there as such a copy.
+    /// Queues a job unless this copy of it is queued already.
     fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
 
-    /// The same of a job whose answer was of no use: that may be there still as one that a machine is at, since a machine
-    /// answers before it is done with it.
-    fn put_job_anew(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
+    /// Queues a job again after an invalid answer. The queue may still list the job as leased, because a machine
+    /// answers before it acknowledges the job.
+    fn put_job_again(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
 
-    /// The next answer to any job of the run, each once and from the first one on, those to an earlier start too.
-    /// Waits for one no longer than so long.
+    /// Waits at most `wait` for the next answer to any job of the run. Returns each answer once, in order of arrival,
+    /// including answers to an earlier start.
     fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError>;
 
-    /// Forgets an answer that is of no use, so that there can be another to that job.
+    /// Removes an invalid answer, so that the job can be answered again.
     fn forget(&self, answer: &AnswerBytes) -> Result<(), QueueError>;
 
-    /// How many of a hundred jobs are to be done twice, by two machines, and compared.
+    /// Percentage of jobs to run twice, on two machines, and compare.
     fn audit_percent(&self) -> u8 {
         0
     }
 
-    /// The machines that gave a sign of life.
+    /// The machines that sent a heartbeat.
     fn workers(&self) -> Vec<WorkerSeen>;
 
-    /// By what machines have blocks of the run's folder, if they are handed out.
+    /// How machines read blocks of the run's folder, if the run hands them out.
     fn given(&self) -> Option<&GivenBlocks> {
         None
     }
 
-    /// Ends the run: whatever the queue has of it goes, the secret among it, and workers are let go. Its objects may take
-    /// longer to remove than the run has to wait.
+    /// Ends the run: removes all its data from the queue, including the secret, and releases the workers. Does not
+    /// wait until all objects are removed.
     fn close(&self) -> Result<(), QueueError>;
 
-    /// Waits until the objects of runs that were closed are gone.
+    /// Waits until the objects of closed runs are removed.
     fn closed(&self) -> Result<(), QueueError> {
         Ok(())
     }
 }
 
-/// An answer as it came.
+/// An answer as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerBytes {
-    /// By what the queue knows it.
+    /// Identifies the answer in the queue.
     pub place: u64,
     /// The job.
     pub key: JobKey,
-    /// Whether it is to be compared with the one that counts.
+    /// Whether it answers an audit and is compared with the accepted answer.
     pub audit: bool,
-    /// Whether one wrote it who has the key of the run.
+    /// Whether its writer has the key of the run.
     pub is_genuine: bool,
     /// The message.
     pub message: Vec<u8>,
 }
 
-/// A machine as its last sign of life shows it.
+/// The state of a machine at its last heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerSeen {
     /// Its name.
     pub name: String,
-    /// How long ago that was.
+    /// Time since that heartbeat.
     pub ago: Duration,
     /// Whether it waits for a job.
     pub idle: bool,
-    /// What it does, for people.
+    /// Description of its current work.
     pub doing: String,
 }
 
-/// Where a machine gets jobs of one run.
+/// A worker's side of a queue: gives out jobs of one run.
 pub trait Jobs: Sync {
-    /// What the run is.
+    /// The description of the run.
     fn spec(&self) -> &[u8];
 
-    /// By what this machine is known.
+    /// The name of this machine.
     fn name(&self) -> &str;
 
-    /// Gets an object, which is what its name says.
+    /// Reads an object and checks its digest.
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
 
-    /// A job, if one comes in time.
+    /// Takes a job, waiting at most `wait` for one.
     fn take(&self, wait: Duration) -> Result<JobOffer<'_>, QueueError>;
 }
 
-/// What a machine is offered.
+/// The result of [`Jobs::take`].
 pub enum JobOffer<'a> {
     /// A job.
     Job(Box<dyn JobLease + 'a>),
-    /// Nothing now.
+    /// No job at the moment.
     Nothing,
     /// The run has ended.
     Over,
 }
 
-/// A job that this machine has, as long as it gives signs of life. Dropped, it goes to another one when
-/// these are missed.
+/// A job leased to this machine for as long as it sends heartbeats. If the lease is dropped, another machine gets the
+/// job once heartbeats are missing.
 pub trait JobLease: Send + Sync {
     /// The message.
     fn message(&self) -> &[u8];
 
-    /// How often the job was given to any machine, this time among them.
+    /// How often the job was delivered to any machine, including this time.
     fn deliveries(&self) -> u64;
 
-    /// A sign of life, to be given after each block. Costs nothing where one was given a moment ago.
+    /// Sends a heartbeat; call it after each block. Does nothing if one was sent a moment ago.
     fn alive(&self);
 
-    /// Gets an object while it gives signs of life.
+    /// Reads an object and sends heartbeats while it waits.
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
 
-    /// Gets some bytes of each of these objects, in this order. Nothing says that they are what they should be: the
-    /// caller has digests of them. The object that is not there, or too short, is named by its place among `parts`.
+    /// Reads some bytes of each of these objects, in this order. Does not verify them: the caller has their digests. An
+    /// error carries the index in `parts` of the object that is missing or too short.
     fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)>;
 
-    /// Puts an object of this name while it gives signs of life. Its bytes may be many, and are not copied.
+    /// Stores an object under this name and sends heartbeats while it waits. Does not copy the bytes, which may be
+    /// many.
     fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError>;
 
-    /// Whether the run has ended meanwhile, as far as that is known: then nothing waits for the job, and what was put for it
-    /// is removed, since it came too late to go with the run.
+    /// Whether the run is known to have ended, so that nothing waits for the job. If so, also removes the objects
+    /// stored for the job: they arrived too late to be removed with the run.
     fn is_over(&self) -> bool;
 
-    /// Whether the job has been answered, by any machine.
+    /// Whether any machine has answered the job.
     fn is_answered(&self, key: JobKey) -> Result<bool, QueueError>;
 
-    /// Answers the job unless another machine has, or the run has ended, and is done with it.
+    /// Answers the job, unless another machine has or the run has ended, and acknowledges it.
     fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError>;
 
-    /// The job is answered already: it is done with.
+    /// Acknowledges a job that is answered already.
     fn done(&self) -> Result<(), QueueError>;
 
-    /// Gives the job back, to be offered again after so long; says why where this machine is at fault.
+    /// Returns the job to the queue, which offers it again after `after`; `trouble` says why if this machine is at
+    /// fault.
     fn give_back(
         &self,
         after: Duration,
@@ -183,44 +185,42 @@ pub trait JobLease: Send + Sync {
     ) -> Result<(), QueueError>;
 }
 
-/// Tries what a queue is asked for again while it is away.
-pub(crate) struct QueuePatience<'a> {
-    /// The longest that it may be away at a stretch.
-    pub(crate) longest: Duration,
+/// Retries calls to a queue while it is unreachable.
+pub(crate) struct QueueRetry<'a> {
+    /// Fail once the queue has been unreachable for this long without a break.
+    pub(crate) max_away: Duration,
     pub(crate) observer: &'a dyn Observer,
     pub(crate) interrupt: &'a AtomicBool,
 }
 
-/// When the user is told that it is waited for.
-const TOLD_AFTER: Duration = Duration::from_secs(2);
+/// Warn the user after this much waiting.
+const WARN_AFTER: Duration = Duration::from_secs(2);
 
-/// Time between two tries.
+/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-impl QueuePatience<'_> {
-    /// Tries until it works, cannot work, took too long, or the run is interrupted.
+impl QueueRetry<'_> {
+    /// Retries until the attempt succeeds or fails for another reason, the queue is away for too long, or the run is
+    /// interrupted.
     pub(crate) fn with<T>(
         &self,
         mut attempt: impl FnMut() -> Result<T, QueueError>,
     ) -> Result<T, SyncError> {
-        let (began, mut told) = (Instant::now(), false);
+        let (began, mut warned) = (Instant::now(), false);
         loop {
             match attempt() {
                 Ok(value) => return Ok(value),
-                Err(QueueError::Away(what)) if began.elapsed() >= self.longest => {
+                Err(QueueError::Away(what)) if began.elapsed() >= self.max_away => {
                     let what = format!(
-                        "{what}: it was away for {} seconds. Start it again, and then the same command",
+                        "{what}: no answer for {} seconds. Restart the server, then rerun the command to resume",
                         began.elapsed().as_secs()
                     );
                     return Err(QueueError::Away(what).into());
                 }
                 Err(QueueError::Away(why)) => {
-                    if !told && began.elapsed() >= TOLD_AFTER {
-                        told = true;
-                        warn(
-                            self.observer,
-                            format!("the queue does not answer, and is waited for: {why}"),
-                        );
+                    if !warned && began.elapsed() >= WARN_AFTER {
+                        warned = true;
+                        warn(self.observer, format!("the queue does not answer, retrying: {why}"));
                     }
                 }
                 Err(error) => return Err(error.into()),
@@ -234,30 +234,30 @@ impl QueuePatience<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apus_sync::progress::Silent;
+    use apus_sync::progress::SilentObserver;
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn what_is_away_for_a_while_is_tried_again() {
+    fn an_unreachable_queue_is_retried() {
         let interrupt = AtomicBool::new(false);
-        let patience = QueuePatience {
-            longest: Duration::from_secs(60),
-            observer: &Silent,
+        let retry = QueueRetry {
+            max_away: Duration::from_secs(60),
+            observer: &SilentObserver,
             interrupt: &interrupt,
         };
         let mut tries = 0;
-        let value = patience.with(|| {
+        let value = retry.with(|| {
             tries += 1;
             if tries < 3 { Err(QueueError::Away("gone".into())) } else { Ok(5) }
         });
         assert_eq!(value.unwrap(), 5);
-        let refused = patience.with(|| Err::<(), _>(QueueError::Refused("never".into())));
+        let refused = retry.with(|| Err::<(), _>(QueueError::Refused("never".into())));
         assert!(refused.unwrap_err().to_string().contains("never"));
         interrupt.store(true, Ordering::Relaxed);
         let away = || Err::<(), _>(QueueError::Away("gone".into()));
-        assert!(matches!(patience.with(away), Err(SyncError::Interrupted)));
-        let short = QueuePatience { longest: Duration::ZERO, ..patience };
-        let told = short.with(away).unwrap_err().to_string();
-        assert!(told.contains("gone: it was away"), "{told}");
+        assert!(matches!(retry.with(away), Err(SyncError::Interrupted)));
+        let short = QueueRetry { max_away: Duration::ZERO, ..retry };
+        let error = short.with(away).unwrap_err().to_string();
+        assert!(error.contains("gone: no answer for"), "{error}");
     }
 }

@@ -1,21 +1,21 @@
-//! The segments of a pass, done by other machines.
+//! Has the segments of a pass processed by other machines.
 //!
-//! A job goes into the queue for each segment, and an answer comes back; which machine does which, and how often a
-//! job is offered, is the queue's business. An answer counts if it is of this run, these heights and the very input,
-//! and each segment counts once, whatever comes twice. All that is needed to go on after a crash is in the work folder
-//! and in the queue: what was answered meanwhile is found there. The desk is for any jobs of a run.
+//! Each segment is a job in the queue and gets one answer; the queue decides which machine gets which job and how
+//! often it offers a job. An answer counts if it names this run, these heights and the exact input. Each segment
+//! counts once, even if two answers arrive. A crashed run resumes from its work folder and the queue, which holds the
+//! answers that arrived in the meantime. The [`Scheduler`](crate::scheduler::Scheduler) runs the jobs of any step.
 
-use crate::desk::{Answered, Useless, await_closed};
 use crate::job::JobKey;
 use crate::mergesync;
-use crate::queue::{PassKind, ReadPartial, SegmentResult, hints, told};
+use crate::queue::{PassKind, ReadPartial, SegmentResult, hints, payload};
+use crate::scheduler::{AnswerError, JobResult, await_closed};
 use crate::shared::{SharedQueue, SharedRun, open};
 use apus_chain::HeightRange;
 use apus_sync::engines::mergesync as engine;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::{self, SegmentHints};
 use apus_sync::error::{SyncError, UsageError};
-use apus_sync::machines::{AnyPartial, Machines, NamedPass, Segments, TellSegment};
+use apus_sync::machines::{AnyPartial, EncodeInput, Machines, NamedPass, Segments};
 use apus_sync::pass::TakeDone;
 use apus_sync::request::Request;
 use apus_sync::source::GivenBlocks;
@@ -38,12 +38,12 @@ impl Machines for SharedQueue<'_> {
             AggregateKind::Coins => PassKind::Fully,
             _ => PassKind::SwiftSync,
         };
-        let told = |range| Ok(hints::write(&input(range)?));
+        let payload = |range| Ok(hints::write(&input(range)?));
         let mut take = |done: Option<FinishedRange<AnyPartial>>| {
             take(done.map(|done| done.map(AnyPartial::into)))
         };
         let read = AnyPartial::read::<swiftsync::Partial>;
-        self.segments(segments, (pass, read), &told, &mut take)
+        self.segments(segments, (pass, read), &payload, &mut take)
     }
 
     fn outside(
@@ -52,10 +52,10 @@ impl Machines for SharedQueue<'_> {
         pass: &NamedPass<'_>,
         take: &mut TakeDone<'_, AnyPartial>,
     ) -> Result<(), SyncError> {
-        let what = "a run by this engine";
+        let what = "a run with this engine";
         let kind = PassKind::of_name(pass.name).ok_or(UsageError::NotOnCluster { what })?;
-        let told = |range| Ok(told::write(range, &(pass.told)(range)?));
-        self.segments(segments, (kind, pass.read), &told, take)
+        let payload = |range| Ok(payload::write(range, &(pass.payload)(range)?));
+        self.segments(segments, (kind, pass.read), &payload, take)
     }
 
     fn merge(
@@ -77,14 +77,14 @@ impl SharedQueue<'_> {
         &self,
         segments: &Segments<'_>,
         (pass, read): (PassKind, ReadPartial),
-        told: &TellSegment<'_>,
+        payload: &EncodeInput<'_>,
         take: &mut TakeDone<'_, AnyPartial>,
     ) -> Result<(), SyncError> {
         let shared = SharedRun { of: *self, pass, plan: segments.plan };
-        // With nothing to do the run is ended all the same: the start before this one may have been killed when all was
-        // done, and machines still wait for jobs of it.
-        match hand_out(&shared, segments, (told, read), take) {
-            // What is under way goes on, and is found by the next start.
+        // Close the run even if there is nothing left to do: an earlier start may have been killed after the last
+        // segment, and machines still wait for jobs of it.
+        match hand_out(&shared, segments, (payload, read), take) {
+            // Machines finish the jobs they have; the next start finds the answers.
             Err(SyncError::Interrupted) => Ok(()),
             other => other,
         }
@@ -94,17 +94,17 @@ impl SharedQueue<'_> {
 fn hand_out(
     shared: &SharedRun<'_>,
     segments: &Segments<'_>,
-    (told, read): (&TellSegment<'_>, ReadPartial),
+    (payload, read): (&EncodeInput<'_>, ReadPartial),
     take: &mut TakeDone<'_, AnyPartial>,
 ) -> Result<(), SyncError> {
     let Segments { request, source, todo, runs, counters, .. } = *segments;
-    let mut desk = open(shared, request, source)?;
-    let run = desk.run();
-    let told = |key: JobKey| told(key.range).map(Some);
-    let mut read_answer = |Answered { key, bytes }: Answered| {
+    let mut scheduler = open(shared, request, source)?;
+    let run = scheduler.run();
+    let payload = |key: JobKey| payload(key.range).map(Some);
+    let mut read_answer = |JobResult { key, bytes }: JobResult| {
         let range = key.range;
         let finished = SegmentResult::read(bytes, run, range, runs.len(), read);
-        let finished = finished.map_err(|error| Useless::Result(error.to_string()))?;
+        let finished = finished.map_err(|error| AnswerError::Invalid(error.to_string()))?;
         Ok(FinishedRange::held(range, finished, runs))
     };
     let mut take = |done: Option<FinishedRange<AnyPartial>>| {
@@ -117,17 +117,17 @@ fn hand_out(
         take(done)
     };
     let todo = todo.iter().map(|range| JobKey::blocks(*range));
-    match desk.step(todo, &told, &mut read_answer, &mut take) {
+    match scheduler.step(todo, &payload, &mut read_answer, &mut take) {
         Ok(None) => {
-            desk.close();
+            scheduler.close();
             Ok(())
         }
         Ok(Some((_, verdict))) => {
-            desk.close();
+            scheduler.close();
             Err(verdict)
         }
         Err(error) if error.spoils_progress() => {
-            desk.close();
+            scheduler.close();
             Err(error)
         }
         Err(error) => Err(error),

@@ -1,8 +1,8 @@
-//! [`SharedRun`]: a run that machines share, and [`open`], which makes it known to them.
+//! [`SharedRun`]: a run shared between machines, and [`open`], which announces it to them.
 
-use crate::desk::{Desk, patience};
 use crate::error::ClusterError;
 use crate::queue::{JobQueue, ObjectRef, PassKind, RunId, RunSpec};
+use crate::scheduler::{Scheduler, retry};
 use apus_sync::error::{SourceError, SyncError};
 use apus_sync::progress::stop_if_interrupted;
 use apus_sync::request::Request;
@@ -10,7 +10,7 @@ use apus_sync::source::ChainSource;
 use apus_sync::workdir::plan::Plan;
 use std::time::Instant;
 
-/// A run that machines share.
+/// A run shared between machines.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedRun<'a> {
     pub(crate) of: SharedQueue<'a>,
@@ -18,38 +18,38 @@ pub(crate) struct SharedRun<'a> {
     pub(crate) plan: &'a Plan,
 }
 
-/// Machines that take jobs from a queue.
+/// The machines that take jobs from a queue.
 #[derive(Clone, Copy)]
 pub struct SharedQueue<'a> {
-    /// Where jobs go and answers come from.
+    /// Carries jobs to the machines and their answers back.
     pub queue: &'a dyn JobQueue,
 }
 
-/// Makes the run known, or goes on with it.
+/// Announces the run, or resumes it if an earlier start announced it.
 pub(crate) fn open<'d>(
     shared: &SharedRun<'d>,
     request: &'d Request<'d>,
     source: &'d dyn ChainSource,
-) -> Result<Desk<'d>, SyncError> {
+) -> Result<Scheduler<'d>, SyncError> {
     let began = Instant::now();
     let headers = headers(request, source, shared.plan.identity.stop)?;
-    let (of, patience) = (ObjectRef::of(&headers), patience(request));
+    let (of, retry) = (ObjectRef::of(&headers), retry(request));
     let spec = RunSpec { pass: shared.pass, plan: shared.plan.clone(), headers: of };
     let spec = spec.to_bytes().ok_or_else(|| {
         let segments = shared.plan.segments.len();
         ClusterError::Message(format!(
-            "{segments} segments are too many to be described to other machines: start anew, with another \
-             --workdir and a greater --segment-bytes, or without that"
+            "{segments} segments are too many for one message to other machines. Start over with another \
+             --workdir, and a larger --segment-bytes or no --segment-bytes"
         ))
     })?;
     let run = RunId::of(&spec);
-    // They are there before the run is seen.
-    patience.with(|| shared.of.queue.put_object(&run, &headers))?;
-    patience.with(|| shared.of.queue.open(&run, &spec))?;
-    Ok(Desk::new(shared.of.queue, request, (run, spec), source, began.elapsed()))
+    // Machines need the headers as soon as they see the run.
+    retry.with(|| shared.of.queue.put_object(&run, &headers))?;
+    retry.with(|| shared.of.queue.open(&run, &spec))?;
+    Ok(Scheduler::new(shared.of.queue, request, (run, spec), source, began.elapsed()))
 }
 
-/// The headers of all blocks up to a height, one after the other.
+/// The concatenated headers of blocks 1 to `stop`.
 fn headers(
     request: &Request<'_>,
     source: &dyn ChainSource,

@@ -1,10 +1,10 @@
-//! [`work`]: segments of a run elsewhere, done here.
+//! [`work`]: processes the jobs of a run that another machine coordinates.
 //!
-//! All that is known of the run is what it says itself ([`RunSpec`]): the headers of its blocks come as an object,
-//! what a segment is told comes with each job, and only the blocks are this machine's own. Each thread takes a job
-//! and gives a sign of life after each block; what it left is put while it does the next one. A segment that cannot be
-//! done because of the blocks, or of what was told of them, is answered so; one that this machine cannot do for a reason
-//! of its own goes back, for another one. Nothing is kept here.
+//! The worker learns everything about the run from its description ([`RunSpec`]): the headers of its blocks are an
+//! object, and each job has a payload. Only the blocks come from this machine. Each thread takes a job and sends a
+//! heartbeat after each block; a second thread uploads the result while the next job runs. If the blocks or the
+//! payload are invalid, the answer is a verdict. If the job fails because of this machine, it returns to the queue
+//! for another one. The worker keeps nothing after a job.
 
 mod in_turn;
 mod joiner;
@@ -14,14 +14,14 @@ mod segments;
 
 use crate::error::ClusterError;
 use crate::queue::{
-    JobLease, JobMessage, JobOffer, Jobs, ObjectRef, PassKind, QueuePatience, RunId, RunSpec, hints,
+    JobLease, JobMessage, JobOffer, Jobs, ObjectRef, PassKind, QueueRetry, RunId, RunSpec, hints,
 };
 use apus_chain::{ANY_TIME, HeaderChain, HeightRange, Params};
 use apus_engine::script::{ScriptPool, script_verifier};
 use apus_proofs::roots::leaf_hasher;
 use apus_sync::engines::pass::Work;
 use apus_sync::engines::swiftsync::aggregate::Aggregator;
-use apus_sync::engines::swiftsync::{Fully, JudgeByUndo, SegmentHints, SwiftSync};
+use apus_sync::engines::swiftsync::{ConnectByUndo, SegmentHints, SwiftSync, UndoPass};
 use apus_sync::error::{ClockError, IoError, SourceError, SyncError};
 use apus_sync::machines::{SegmentWork, SharedPass};
 use apus_sync::progress::Observer;
@@ -32,7 +32,7 @@ use apus_sync::source::peers::network::NetworkOptions;
 use apus_sync::source::{ChainSource, SearchOptions};
 use apus_sync::supply::{Supply, Walker};
 use joiner::Joiner;
-use one::{Failures, Left};
+use one::{Failures, UnreportedJob};
 use scratch::ScratchFolder;
 use segments::{OutsideSegments, PassSegments};
 use std::path::PathBuf;
@@ -41,90 +41,91 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a thread waits for a job before it looks at what else there is.
+/// How long a thread waits for a job before it checks for an interrupt.
 const TAKE_WAIT: Duration = Duration::from_millis(500);
 
-/// A queue may be away for so long at a stretch.
+/// Fail once the queue has been unreachable for this long without a break.
 const QUEUE_AWAY_MAX: Duration = Duration::from_secs(300);
 
-/// Where a machine that does segments has its blocks from.
+/// Where a worker reads its blocks.
 pub enum WorkBlocks<'a> {
     /// A folder, which is only read.
     Folder(PathBuf),
-    /// Peers, by options that name them; its headers are set here. Only the blocks of its jobs are asked of them.
+    /// Peers, with options that name them; [`work`] sets the headers. The worker requests only the blocks of its
+    /// jobs.
     Peers(&'a (dyn Fn(&Params) -> NetworkOptions + Sync)),
 }
 
-/// What a machine that does segments is asked for.
+/// Parameters of a worker.
 pub struct WorkRequest<'a> {
-    /// Its blocks.
+    /// The source of its blocks.
     pub blocks: WorkBlocks<'a>,
-    /// Does segments of a pass from outside, for runs by that.
+    /// Processes the segments of an outside pass, for runs that use it.
     pub outside: Option<&'a dyn SharedPass>,
-    /// A folder for what is too large for memory while a job is done, made where it is wanted.
+    /// A folder for data of a job that do not fit in memory; created when needed.
     pub scratch: PathBuf,
-    /// Memory for what is joined, in bytes, of all threads together: half for records, half for what comes of them. With
-    /// less of it more goes into files.
+    /// Memory for joins, in bytes, for all threads together: half for the records, half for the results. The rest goes
+    /// into files.
     pub memory_bytes: u64,
-    /// Threads, at least one; each does a segment at a time.
+    /// Number of threads, at least one; each processes one job at a time.
     pub threads: usize,
-    /// Seconds since 1970, for the rule against blocks from the future.
+    /// Current time in seconds since 1970, for the rule against blocks from the future.
     pub now: i64,
-    /// Told what happens.
+    /// Receives events.
     pub observer: &'a dyn Observer,
-    /// Set from outside to stop.
+    /// The caller sets it to stop the worker.
     pub interrupt: &'a AtomicBool,
 }
 
-/// What a machine did for a run.
+/// Totals of a worker's jobs in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkDone {
-    /// Segments.
+    /// Number of jobs.
     pub segments: u64,
-    /// Blocks, bytes and coins of these.
+    /// Their blocks, bytes and coins.
     pub work: Work,
 }
 
-/// What the threads share.
-struct Working<'a> {
+/// State shared by the threads.
+struct WorkerState<'a> {
     request: &'a WorkRequest<'a>,
     jobs: &'a dyn Jobs,
     run: RunId,
-    does: &'a dyn Does,
+    runner: &'a dyn JobRunner,
     supply: Supply<'a>,
     halt: AtomicBool,
     done: Mutex<WorkDone>,
     failures: Failures,
 }
 
-/// A job that a thread has.
-struct Hand<'h> {
+/// A job that a thread is processing.
+struct HeldJob<'h> {
     request: &'h WorkRequest<'h>,
     run: RunId,
     job: &'h JobMessage,
     lease: &'h dyn JobLease,
     supply: &'h Supply<'h>,
-    /// Objects that are put before the job is answered.
-    held: Mutex<Vec<(ObjectRef, Arc<Vec<u8>>)>>,
+    /// Objects to store before the job is answered.
+    objects: Mutex<Vec<(ObjectRef, Arc<Vec<u8>>)>>,
 }
 
-/// Does the jobs of a run.
-trait Does: Sync {
-    /// What a job leaves as bytes, and how much it was; none where it was halted.
+/// Processes the jobs of a run.
+trait JobRunner: Sync {
+    /// Processes a job and returns its encoded result and its amount of work; `None` if it was halted.
     fn job(
         &self,
-        hand: &Hand<'_>,
+        task: &HeldJob<'_>,
         walker: &mut Walker<'_>,
     ) -> Result<Option<(Vec<u8>, Work)>, SyncError>;
 }
 
-/// Memory for what the coordinator joins itself, in bytes; what is more goes into files.
+/// Memory for joins on the coordinator, in bytes; the rest goes into files.
 const OWN_MEMORY_BYTES: u64 = 64 << 20;
 
-/// Does the jobs of `jobs` where the run itself is, on its own blocks.
+/// Processes jobs on the coordinator, with its own blocks.
 ///
 /// # Errors
-/// As of [`work`].
+/// Those of [`work`].
 pub(crate) fn do_job(
     run: &Request<'_>,
     jobs: &dyn Jobs,
@@ -152,16 +153,15 @@ pub(crate) fn do_job(
     work_with(&request, jobs, &spec, source).map(drop)
 }
 
-/// Does segments of a run until it has ended.
+/// Processes jobs of a run until the run has ended.
 ///
 /// # Errors
-/// Where the run is none that this program can help with, where this machine fails at one job after the other, and
-/// where it is interrupted.
+/// If this program cannot take part in the run, if several jobs in a row fail on this machine, or on an interrupt.
 pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, SyncError> {
     let spec = RunSpec::from_bytes(jobs.spec());
     let spec = spec.map_err(|error| ClusterError::Message(error.to_string()))?;
     let params = Params::of(spec.plan.identity.network);
-    let headers = patience(request).with(|| jobs.object(&spec.headers))?;
+    let headers = retry(request).with(|| jobs.object(&spec.headers))?;
     let (headers, _) = headers.as_chunks::<80>();
     let chain = chain_of(request, headers, &spec, params)?;
     match &request.blocks {
@@ -180,7 +180,7 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
     }
 }
 
-/// Does segments of the blocks of a source.
+/// Processes jobs with the blocks of a source.
 fn work_with(
     request: &WorkRequest<'_>,
     jobs: &dyn Jobs,
@@ -189,7 +189,7 @@ fn work_with(
 ) -> Result<WorkDone, SyncError> {
     let identity = &spec.plan.identity;
     let params = Params::of(identity.network);
-    // Scripts are run for signet's block solutions.
+    // The solutions of signet's blocks are scripts.
     let verifier = params.signet_challenge.is_some().then(script_verifier).transpose();
     let verifier = verifier.map_err(apus_engine::script::ScriptPoolError::from)?;
     dir.leave_witnesses(identity.unseen);
@@ -200,16 +200,16 @@ fn work_with(
         .with_muhash(identity.muhash);
     let (source, rules) = ((dir as _, identity.unseen), (params, verifier.as_deref()));
     let supply = Supply::new(rules, source, request.threads, request.interrupt);
-    let all = |does: &dyn Does| {
+    let run_all = |runner: &dyn JobRunner| {
         let (run, halt) = (RunId::of(jobs.spec()), AtomicBool::new(false));
         let (done, failures) = (Mutex::default(), Failures::default());
-        Working { request, jobs, run, does, supply, halt, done, failures }.all()
+        WorkerState { request, jobs, run, runner, supply, halt, done, failures }.run()
     };
     let (assumed, last) = (identity.assumed, spec.plan.last());
-    // Each thread runs the scripts of the block that it takes.
+    // No pool threads: each worker thread runs the scripts of its own blocks.
     let scripts = || (assumed < last).then(|| ScriptPool::new(0)).transpose();
     match spec.pass {
-        PassKind::SwiftSync => all(&PassSegments { pass: &swiftsync, input: &read_hints }),
+        PassKind::SwiftSync => run_all(&PassSegments { pass: &swiftsync, input: &read_hints }),
         PassKind::Fully => {
             let search = SearchOptions {
                 threads: request.threads,
@@ -222,38 +222,41 @@ fn work_with(
                     WorkBlocks::Peers(_) => "a peer".to_owned(),
                 };
                 ClusterError::Message(format!(
-                    "the run goes by undo data, and {who} has not those of all blocks up to {last}: give \
-                     the folder of a node that has them, by --blocksdir"
+                    "the run needs undo data, but {who} lacks undo data for some blocks up to {last}. Give the \
+                     folder of a node that has them with --blocksdir DIR"
                 ))
             })?;
-            let judge = JudgeByUndo { params, chain: dir.chain(), assumed, scripts: scripts()? };
-            let pass = Fully { swiftsync, judge, undo: &*undo };
-            all(&PassSegments { pass: &pass, input: &read_hints })
+            let connector =
+                ConnectByUndo { params, chain: dir.chain(), assumed, scripts: scripts()? };
+            let pass = UndoPass { swiftsync, connector, undo: &*undo };
+            run_all(&PassSegments { pass: &pass, input: &read_hints })
         }
         PassKind::Utreexo => {
             let pass = request.outside.filter(|pass| Some(pass.name()) == spec.pass.outside());
             let pass = pass.ok_or_else(|| {
                 let by = spec.pass.by();
-                ClusterError::Message(format!("the run goes {by}, which this program cannot do"))
+                ClusterError::Message(format!(
+                    "the run works {by}, which this build of Apus cannot do"
+                ))
             })?;
             let WorkRequest { observer, interrupt, .. } = *request;
             let work = SegmentWork { plan: &spec.plan, source: dir, observer, interrupt };
-            all(&OutsideSegments(pass.begin(&work)?))
+            run_all(&OutsideSegments(pass.begin(&work)?))
         }
         PassKind::MergeSync | PassKind::MergeSyncKept => {
             let keeps = spec.pass == PassKind::MergeSyncKept;
-            all(&Joiner::new(request, &spec.plan, dir, scripts()?, keeps)?)
+            run_all(&Joiner::new(request, &spec.plan, dir, scripts()?, keeps)?)
         }
     }
 }
 
-/// What is told of a segment under hints.
-fn read_hints(told: &[u8], range: HeightRange) -> Result<SegmentHints, SyncError> {
-    let told = hints::read(told, range);
-    told.map_err(|error| ClusterError::Message(error.to_string()).into())
+/// Decodes the hints of a segment.
+fn read_hints(payload: &[u8], range: HeightRange) -> Result<SegmentHints, SyncError> {
+    let hints = hints::read(payload, range);
+    hints.map_err(|error| ClusterError::Message(error.to_string()).into())
 }
 
-/// The chain that the run is about, by the headers that it gives.
+/// Builds the run's chain from its headers.
 fn chain_of(
     request: &WorkRequest<'_>,
     headers: &[[u8; 80]],
@@ -272,33 +275,33 @@ fn chain_of(
     }
 }
 
-fn patience<'a>(request: &'a WorkRequest<'_>) -> QueuePatience<'a> {
+fn retry<'a>(request: &'a WorkRequest<'_>) -> QueueRetry<'a> {
     let (observer, interrupt) = (request.observer, request.interrupt);
-    QueuePatience { longest: QUEUE_AWAY_MAX, observer, interrupt }
+    QueueRetry { max_away: QUEUE_AWAY_MAX, observer, interrupt }
 }
 
-/// How often it is looked whether the job before has been answered.
+/// Interval between two checks of whether the previous job is answered.
 const HAND_OVER_INTERVAL: Duration = Duration::from_millis(1);
 
-/// So many of these looks lie between two signs of life.
-const LOOKS_BETWEEN_SIGNS: u32 = 100;
+/// Number of these checks between two heartbeats.
+const CHECKS_PER_HEARTBEAT: u32 = 100;
 
-/// Hands a job over to be answered, once that before it is; until then it gives signs of life.
-fn hand_over<'l>(left: Left<'l>, to: &SyncSender<Left<'l>>) {
-    let (mut left, mut looks) = (left, 0_u32);
+/// Hands over a job for its answer once the previous job is answered; sends heartbeats until then.
+fn hand_over<'l>(left: UnreportedJob<'l>, to: &SyncSender<UnreportedJob<'l>>) {
+    let (mut left, mut checks) = (left, 0_u32);
     while let Err(TrySendError::Full(back)) = to.try_send(left) {
         left = back;
-        looks += 1;
-        if looks.is_multiple_of(LOOKS_BETWEEN_SIGNS) {
+        checks += 1;
+        if checks.is_multiple_of(CHECKS_PER_HEARTBEAT) {
             left.alive();
         }
         std::thread::sleep(HAND_OVER_INTERVAL);
     }
 }
 
-impl Working<'_> {
-    /// All threads' lives.
-    fn all(self) -> Result<WorkDone, SyncError> {
+impl WorkerState<'_> {
+    /// Runs all threads until the run ends.
+    fn run(self) -> Result<WorkDone, SyncError> {
         let failure = Mutex::new(None);
         let fail = |error: SyncError| {
             self.halt.store(true, Ordering::Relaxed);
@@ -307,17 +310,17 @@ impl Working<'_> {
         std::thread::scope(|scope| {
             for index in 0..self.request.threads {
                 let (this, fail) = (&self, &fail);
-                // What the job before left is put and said meanwhile.
-                let (send, receive) = sync_channel::<Left<'_>>(0);
-                let say = move || {
-                    receive.iter().for_each(|left| this.say(left).unwrap_or_else(fail));
+                // At the same time, this thread uploads and answers the previous job.
+                let (send, receive) = sync_channel::<UnreportedJob<'_>>(0);
+                let report = move || {
+                    receive.iter().for_each(|left| this.report(left).unwrap_or_else(fail));
                 };
                 let work = move || {
                     this.thread(&mut |left| hand_over(left, &send)).unwrap_or_else(fail);
                 };
                 let named =
                     |what: &str| std::thread::Builder::new().name(format!("{what}-{index}"));
-                let spawned = named("answers").spawn_scoped(scope, say);
+                let spawned = named("answers").spawn_scoped(scope, report);
                 let spawned = spawned.and_then(|_| named("segments").spawn_scoped(scope, work));
                 if let Err(error) = spawned {
                     let wanted = 2 * self.request.threads;
@@ -334,15 +337,15 @@ impl Working<'_> {
         }
     }
 
-    /// The life of a thread that does jobs.
-    fn thread<'t>(&'t self, say: &mut dyn FnMut(Left<'t>)) -> Result<(), SyncError> {
+    /// Takes and processes jobs until the run ends.
+    fn thread<'t>(&'t self, report: &mut dyn FnMut(UnreportedJob<'t>)) -> Result<(), SyncError> {
         let mut walker = self.supply.walker(&self.halt);
         let stopped =
             || self.halt.load(Ordering::Relaxed) || self.request.interrupt.load(Ordering::Relaxed);
         while !stopped() {
-            match patience(self.request).with(|| self.jobs.take(TAKE_WAIT))? {
+            match retry(self.request).with(|| self.jobs.take(TAKE_WAIT))? {
                 JobOffer::Job(lease) => {
-                    self.one(lease, &mut walker)?.into_iter().for_each(&mut *say)
+                    self.run_job(lease, &mut walker)?.into_iter().for_each(&mut *report)
                 }
                 JobOffer::Nothing => {}
                 JobOffer::Over => break,

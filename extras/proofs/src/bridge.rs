@@ -1,12 +1,14 @@
-//! `Bridge`: the forest of all coins, block by block, and the proofs of what each block spends, in files of ranges.
+//! `Bridge`: builds the forest of all coins block by block, and writes the proofs of the coins that each
+//! block spends to files of block ranges.
 //!
-//! It takes blocks that were judged, in ascending height, with what each spends and adds, and only what depends on the
-//! blocks below is done here. Proofs go into a draft. Where its range ends the draft is made durable and gets its
-//! name, and where it is time the forest moves to that block: so there is a file for every block up to the forest's,
-//! and what lies above is made again after a crash.
+//! It receives validated blocks in ascending height, with the leaves that each spends and adds, and does only
+//! the work that depends on the blocks below. Proofs go into a draft. At the end of a range the draft is made
+//! durable and gets its name; the forest's store moves to a block only after that. So there is a file for
+//! every block up to the forest's block, and everything above it is rebuilt after a crash.
 //!
-//! Ranges end at heights that are multiples of what the caller says, so that any start leads to the same files. Where
-//! changes of the forest fill its memory before, a range ends there, and the next one where it would have.
+//! Ranges end at multiples of a height that the caller gives, so every start produces the same files. If
+//! changes of the forest fill its memory earlier, the range ends early, and the next one ends at the
+//! multiple.
 
 mod start;
 
@@ -20,7 +22,7 @@ use apus_storage::{Storage, StorageFile};
 use apus_sync::SyncError;
 use apus_sync::chain_index::{BlockEntry, ChainIndex, IndexWriter};
 use apus_sync::commitment::BlockPlaces;
-use apus_sync::engines::mergesync::{NumberedCoin, SeenBlock};
+use apus_sync::engines::mergesync::{IndexedCoin, SeenBlock};
 use apus_sync::error::StorageResult;
 use apus_sync::request::Request;
 use apus_sync::source::ChainSource;
@@ -29,39 +31,39 @@ use std::io::{BufWriter, IntoInnerError};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a file is called until its range has ended.
+/// Name of a file until its range ends.
 const DRAFT: &str = "proofs.incomplete";
 
-/// Opens the forest of a run.
+/// Opens the forest of a job.
 pub type OpenForest = dyn Fn() -> Result<Arc<dyn ForestStore>, StoreError> + Send + Sync;
 
-/// How proofs are made.
+/// Options for making proofs.
 pub struct BridgeOptions {
-    /// The folder of their files.
+    /// The folder of the proof files.
     pub storage: Arc<dyn Storage>,
-    /// The same as a path, to ask how much room is there; not asked where there is no such folder.
+    /// The same folder as a path, to query free disk space; not queried if it does not exist.
     pub folder: PathBuf,
     /// Files end at heights that are multiples of this.
     pub every: u32,
-    /// Opens the forest, which stays when the progress goes.
+    /// Opens the forest, which remains when the progress files are deleted.
     pub store: Box<OpenForest>,
     /// Memory for the forest, in bytes.
     pub memory_bytes: u64,
 }
 
-/// Proofs as an index of the chain: what a run of mergesync is given that is to make them.
+/// An index of the chain that makes a mergesync job write proofs.
 pub struct ProofIndex {
     options: BridgeOptions,
     made: Mutex<Option<ProofsMade>>,
 }
 
 impl ProofIndex {
-    /// Proofs that are to be made so.
+    /// Creates the index with these options.
     pub fn new(options: BridgeOptions) -> Self {
         Self { options, made: Mutex::default() }
     }
 
-    /// What came of it, once a run has ended.
+    /// The result, once a job has ended.
     pub fn made(&self) -> Option<ProofsMade> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -80,11 +82,11 @@ impl ChainIndex for ProofIndex {
         begun: bool,
     ) -> Result<Box<dyn IndexWriter + 'i>, SyncError> {
         let bridge = Bridge::start(request, self, source.chain(), end, begun)?;
-        bridge.tell();
+        bridge.report();
         Ok(Box::new(bridge))
     }
 
-    fn of_block(&self, block: &SeenBlock<'_>, coins: &[NumberedCoin<'_>]) -> Option<BlockEntry> {
+    fn of_block(&self, block: &SeenBlock<'_>, coins: &[IndexedCoin<'_>]) -> Option<BlockEntry> {
         let change = BlockLeafChange::of(block, coins)?;
         Some(BlockEntry { memory_bytes: change.memory_bytes(), value: Box::new(change) })
     }
@@ -99,14 +101,14 @@ impl ChainIndex for ProofIndex {
         source: &dyn ChainSource,
         end: Height,
     ) -> Result<(), SyncError> {
-        start::tell_disk(&request.env, &self.options, source, end)
+        start::report_disk(&request.env, &self.options, source, end)
     }
 }
 
-/// Pages of a store that others hold, too.
-struct BridgeRecord(Arc<dyn ForestStore>);
+/// Pages of a shared store.
+struct SharedPages(Arc<dyn ForestStore>);
 
-impl Pages for BridgeRecord {
+impl Pages for SharedPages {
     type Error = StoreError;
 
     fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, StoreError> {
@@ -122,25 +124,25 @@ impl Pages for BridgeRecord {
     }
 }
 
-/// See the module.
+/// Builds the forest and writes the proofs, block by block.
 struct Bridge<'a> {
     storage: &'a dyn Storage,
     network: Network,
     every: u32,
     store: Arc<dyn ForestStore>,
-    forest: Forest<BridgeRecord>,
+    forest: Forest<SharedPages>,
     places: BlockPlaces,
-    /// The last block that is in the forest, and the one where the store is.
+    /// The last block in the forest, and the height that the store is at.
     at: KnownBlock,
     stored: Height,
     range: Option<Range>,
     from: Height,
     totals: ProofsTotals,
-    /// Where it tells what came of it.
-    told: &'a Mutex<Option<ProofsMade>>,
+    /// Receives the result so far.
+    result: &'a Mutex<Option<ProofsMade>>,
 }
 
-/// A range under way.
+/// A range in progress.
 struct Range {
     first: Height,
     writer: RangeWriter<BufWriter<Box<dyn StorageFile>>>,
@@ -160,7 +162,8 @@ impl IndexWriter for Bridge<'_> {
         assert_eq!(block.height, self.at.height + 1, "blocks come in ascending height");
         let spent = leaves.spent.iter().map(|leaf| self.places.of(leaf.height, leaf.number));
         let spent: Option<Vec<u64>> = spent.collect();
-        let spent = spent.ok_or_else(|| self.unusable("a coin is spent that is no leaf"))?;
+        let spent =
+            spent.ok_or_else(|| self.unusable("a block spends a coin that is not a leaf"))?;
         if self.range.is_none() {
             self.range = Some(self.begin_range(block.height)?);
         }
@@ -183,12 +186,12 @@ impl IndexWriter for Bridge<'_> {
         if is_full { self.commit() } else { Ok(()) }
     }
 
-    /// Whether no range is under way.
+    /// Whether no range is in progress.
     fn can_commit(&self) -> bool {
         self.range.is_none()
     }
 
-    /// Moves the store to the last block. Files up to there are durable.
+    /// Moves the store to the last block. The files up to there are already durable.
     fn commit(&mut self) -> Result<(), SyncError> {
         if self.stored == self.at.height {
             return Ok(());
@@ -205,11 +208,11 @@ impl IndexWriter for Bridge<'_> {
         Ok(())
     }
 
-    /// Ends the last range, and makes all durable.
+    /// Ends the last range and makes everything durable.
     fn finish(&mut self) -> Result<(), SyncError> {
         self.end_range()?;
         self.commit()?;
-        self.tell();
+        self.report();
         Ok(())
     }
 }
@@ -228,7 +231,7 @@ impl Bridge<'_> {
         Ok(Range { first, writer })
     }
 
-    /// Makes the range under way a file, if there is one.
+    /// Completes the file of the range in progress, if any.
     fn end_range(&mut self) -> Result<(), SyncError> {
         let Some(Range { first, writer }) = self.range.take() else { return Ok(()) };
         let storage = self.storage;
@@ -243,11 +246,11 @@ impl Bridge<'_> {
         Ok(())
     }
 
-    /// Says what came of it so far.
-    fn tell(&self) {
+    /// Publishes the result so far.
+    fn report(&self) {
         let (totals, roots) = (self.totals.clone(), self.forest.roots().clone());
         let made = ProofsMade { from: self.from, totals, roots };
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
     }
 
     fn failed(&self, error: ForestError<StoreError>) -> SyncError {

@@ -1,41 +1,43 @@
-//! [`BridgeError`]: files of proofs that are made or looked at, and the forest that makes them.
+//! [`BridgeError`]: errors of proof files, and of the forest that makes them.
 
 use apus_chain::{Height, HeightRange, Network};
 use apus_sync::{ErrorKind, RunError};
 use apus_utreexo::{CachesError, ProofBytesError, RangeFileError};
 
-/// See the module.
+/// Why proof files cannot be made or read.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
-    /// A file is no file of proofs, or damaged, or cannot be read.
+    /// A file is not a proof file, is damaged, or cannot be read.
     #[error("{file}: {error}")]
     File {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The cause.
         error: RangeFileError,
     },
-    /// A file is about other heights than its name says.
-    #[error("{file} is about blocks {found}, which is not what its name says")]
+    /// A file's heights do not match its name.
+    #[error(
+        "{file} covers blocks {found}, which does not match its name: restore its original name"
+    )]
     Name {
         /// The file.
         file: String,
         /// The heights of its blocks.
         found: HeightRange,
     },
-    /// A file is of another network.
-    #[error("{file} is of {found}, not of the {wanted} chain: name another folder")]
+    /// A file belongs to another network.
+    #[error("{file} belongs to {found}, not to the {wanted} chain: use another folder")]
     Network {
         /// The file.
         file: String,
-        /// What it is of.
+        /// The chain that it belongs to.
         found: String,
-        /// The chain asked for.
+        /// The requested chain.
         wanted: Network,
     },
-    /// A file is of another chain of the network.
+    /// A file belongs to another chain of the network.
     #[error(
-        "{file} is about another block {height} than the chain has: name another folder, or remove the file"
+        "{file} has another block {height} than the chain: use another folder, or remove the file"
     )]
     Chain {
         /// The file.
@@ -43,17 +45,19 @@ pub enum BridgeError {
         /// The first block that differs.
         height: Height,
     },
-    /// Files do not follow one another.
-    #[error("{file} begins with block {found}, and the files before it end before block {wanted}")]
+    /// There is a gap or an overlap between files.
+    #[error(
+        "{file} begins at block {found}, but should begin at block {wanted}, where the files before it end"
+    )]
     Gap {
         /// The file.
         file: String,
         /// Its first block.
         found: Height,
-        /// What it should be.
+        /// The expected first block.
         wanted: Height,
     },
-    /// Files follow one another, and are not of one chain.
+    /// Adjacent files do not fit together.
     #[error("{file} does not begin where the file before it ends: it has {what}")]
     Seam {
         /// The file.
@@ -61,24 +65,26 @@ pub enum BridgeError {
         /// What differs.
         what: &'static str,
     },
-    /// There is no file of proofs.
-    #[error("{folder} holds no file of proofs")]
+    /// There is no proof file.
+    #[error("{folder} has no proof files")]
     None {
         /// The folder.
         folder: String,
     },
-    /// An entry is no proof.
-    #[error("{file}: the entry of block {height} is none: {error}")]
+    /// An entry does not begin with a valid proof.
+    #[error("{file}: invalid entry for block {height}: {error}")]
     Entry {
         /// The file.
         file: String,
         /// The block.
         height: Height,
-        /// What is wrong.
+        /// The cause.
         error: ProofBytesError,
     },
-    /// The leaf data behind a proof are not one for each target.
-    #[error("{file}: behind the proof of block {height} there are no leaf data of {targets} coins")]
+    /// The leaf data after a proof do not match its targets.
+    #[error(
+        "{file}: invalid entry for block {height}: no leaf data of {targets} coins after the proof"
+    )]
     Data {
         /// The file.
         file: String,
@@ -87,9 +93,9 @@ pub enum BridgeError {
         /// How many coins the block spends.
         targets: usize,
     },
-    /// Files begin above block 1.
+    /// The files begin above block 1.
     #[error(
-        "{file} begins with block {first}, after {leaves} leaves, and no file says what these are: proofs from \
+        "{file} begins at block {first}, after {leaves} leaves that no file describes: proofs from \
          block 1 on are needed"
     )]
     Begins {
@@ -97,70 +103,70 @@ pub enum BridgeError {
         file: String,
         /// Its first block.
         first: Height,
-        /// Leaves before that.
+        /// Leaves before that block.
         leaves: u64,
     },
-    /// A proof is not one of the chain that the files are about.
-    #[error("{file}: the entry of block {height} does not belong there: {error}")]
+    /// A proof does not fit the files before it.
+    #[error("{file}: the entry of block {height} does not match: {error}")]
     Block {
         /// The file.
         file: String,
         /// The block.
         height: Height,
-        /// What is wrong.
+        /// The cause.
         error: CachesError,
     },
-    /// There is no memory for as many leaves as files say that there are.
+    /// Not enough memory for the number of leaves in the files.
     #[error("{folder}: {error}")]
     Memory {
         /// The folder.
         folder: String,
-        /// What is wrong.
+        /// The cause.
         error: CachesError,
     },
-    /// Files are there, and no forest with which they could be gone on.
+    /// There are files, but no forest to continue them.
     #[error(
-        "{file} is there already, and the work folder has no forest that goes on from it: name the --workdir \
-         with which it was made, or another folder"
+        "{file} exists, but the work folder has no forest that continues this file: use the --workdir of the sync \
+         that wrote the file, or another folder for the proofs"
     )]
     There {
         /// The file.
         file: String,
     },
-    /// The forest is at a block up to which there are not all files.
+    /// Files are missing below the forest's block.
     #[error(
-        "the forest in the work folder is at block {at}, and {folder} has the proofs of blocks below {end} alone: \
-         name the folder that has them, or remove {forest} to make all anew"
+        "the forest in the work folder is at block {at}, but {folder} has only the proofs of blocks below {end}: \
+         give the folder that has all proofs, or remove {forest} to start over"
     )]
     Lacking {
         /// The folder.
         folder: String,
-        /// Where the forest is.
+        /// Height of the forest.
         at: Height,
         /// The first block whose proof is missing.
         end: Height,
         /// The forest.
         forest: String,
     },
-    /// The forest is at a block that the run does not come to.
+    /// The forest is at a block that this job does not reach.
     #[error(
-        "the forest in the work folder is at block {at} {why}: name another --workdir and another folder for \
-         the proofs, or remove {forest} and the proofs to make all anew"
+        "the forest in the work folder is at block {at} {why}: use another --workdir and another folder for the \
+         proofs, or remove {forest} and the proofs to start over"
     )]
     Beyond {
-        /// Where the forest is.
+        /// Height of the forest.
         at: Height,
-        /// Why that is of no use.
+        /// Why the job does not reach it.
         why: &'static str,
         /// The forest.
         forest: String,
     },
-    /// The forest cannot be gone on with.
-    #[error("{forest}: {what}. Remove it and the proofs to make all anew")]
+    /// The forest is unusable.
+    #[error("{forest}: {what}. Remove it and the proofs to start over")]
     Forest {
         /// The forest.
         forest: String,
-        /// What is wrong.
+        /// The cause.
         what: String,
     },
 }

@@ -1,7 +1,7 @@
-//! [`replay_caches`]: goes twice over the proofs of a folder, to find what verifiers save that remember some leaves.
+//! [`replay_caches`]: reads the proofs of a folder twice, to find what verifiers save by remembering some
+//! leaves.
 //!
-//! The first walk finds when each leaf is spent; the second needs that, since only then it is known which leaves are
-//! worth remembering.
+//! The first pass finds when each leaf is spent; the second needs that to choose which leaves to remember.
 
 use crate::bridge_error::BridgeError;
 use crate::proof_files::{failed, open, proofs_files};
@@ -14,51 +14,51 @@ use apus_utreexo::{CacheCost, CacheReplay, CacheRule, CachesError, Lifetimes, Pr
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Going over proofs with caches of several sizes, as a phase.
+/// The phase that replays proofs with caches of several sizes.
 pub const CACHES: Phase = Phase::Extra("caches");
 
-/// What is to be found.
+/// The input of [`replay_caches`].
 pub struct CachesRequest<'a> {
-    /// The folder with files of proofs from block 1 on.
+    /// The folder with proof files from block 1 on.
     pub storage: &'a dyn Storage,
-    /// The caches.
+    /// The caches to compare.
     pub rules: &'a [CacheRule],
-    /// Who hears how far it is.
+    /// Receives progress.
     pub observer: &'a dyn Observer,
-    /// Ends it.
+    /// The caller sets it to stop the replay.
     pub interrupt: &'a AtomicBool,
 }
 
-/// What was found.
+/// The result of [`replay_caches`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachesFound {
     /// Heights of the blocks.
     pub heights: HeightRange,
-    /// Leaves that there ever were.
+    /// Leaves ever added.
     pub leaves: u64,
-    /// What each cache makes of all blocks.
+    /// The cost of all blocks with each cache.
     pub costs: Vec<(CacheRule, CacheCost)>,
 }
 
-/// See the module.
+/// Replays all proofs of a folder with each cache. The files must be adjacent and begin with block 1.
 pub fn replay_caches(request: &CachesRequest<'_>) -> Result<CachesFound, SyncError> {
     let files = CacheFiles::find(request.storage)?;
     let memory = |error| BridgeError::Memory { folder: request.storage.describe(""), error };
     let mut lifetimes = Lifetimes::new(files.leaves).map_err(memory)?;
     let walk = CacheWalk { request, files: &files };
-    walk.go(Phase::Spends, |block, _| lifetimes.block(block))?;
+    walk.run(Phase::Spends, |block, _| lifetimes.block(block))?;
     let spends = lifetimes.finish();
     let mut replay = CacheReplay::new(&spends, request.rules);
-    walk.go(CACHES, |block, leaf_bytes| replay.block(block, leaf_bytes))?;
+    walk.run(CACHES, |block, leaf_bytes| replay.block(block, leaf_bytes))?;
     let CacheFiles { heights, leaves, .. } = files;
     Ok(CachesFound { heights, leaves, costs: replay.costs().collect() })
 }
 
-/// Files that follow one another from block 1 on.
+/// Adjacent files from block 1 on.
 struct CacheFiles {
     names: Vec<String>,
     heights: HeightRange,
-    /// Leaves that there ever were after the last block.
+    /// Leaves ever added, after the last block.
     leaves: u64,
     /// Bytes of all entries.
     bytes: u64,
@@ -97,15 +97,15 @@ fn expect_first(part: &FileSurvey, file: String) -> Result<(), BridgeError> {
     Ok(())
 }
 
-/// A walk over all blocks.
+/// A pass over all blocks.
 struct CacheWalk<'a> {
     request: &'a CachesRequest<'a>,
     files: &'a CacheFiles,
 }
 
 impl CacheWalk<'_> {
-    /// Takes each block, with the bytes that its leaf data have.
-    fn go(
+    /// Calls `take` for each block, with the sizes of its leaf data.
+    fn run(
         &self,
         phase: Phase,
         mut take: impl FnMut(&ProvedBlock<'_>, &[u32]) -> Result<(), CachesError>,
@@ -117,7 +117,7 @@ impl CacheWalk<'_> {
             bytes_total: self.files.bytes,
             ..Progress::default()
         };
-        let (mut entry, mut told) = (Vec::new(), Instant::now());
+        let (mut entry, mut reported) = (Vec::new(), Instant::now());
         for name in &self.files.names {
             let mut file = open(storage, name)?;
             for height in file.heights().heights() {
@@ -132,9 +132,9 @@ impl CacheWalk<'_> {
                 })?;
                 progress.blocks += 1;
                 progress.bytes += entry.len() as u64;
-                if told.elapsed() >= PROGRESS_INTERVAL {
+                if reported.elapsed() >= PROGRESS_INTERVAL {
                     observer.event(Event::Progress(phase, progress));
-                    told = Instant::now();
+                    reported = Instant::now();
                 }
             }
         }

@@ -1,8 +1,10 @@
-//! The work of the engine utreexo: every rule, range by range in any order, by proofs from files or peers.
+//! The engine utreexo: validates blocks by all rules, range by range in any order, with proofs from files or
+//! peers.
 //!
-//! A segment is the range of one file, or one that the run cuts itself where peers tell of it. Ranges that are done are kept in the work folder, as by other
-//! [passes](apus_sync::pass): what is kept of one is the roots with which it begins and ends, and numbers. No set comes of
-//! it, so nothing can be written but the roots after the last block.
+//! A segment is the range of one file, or a range that the job chooses if proofs come from peers. Finished
+//! ranges are kept in the work folder, as in other [passes](apus_sync::pass): for each, the roots at which it
+//! begins and ends, and totals. The engine produces no UTXO set, so it can write only the roots after the
+//! last block.
 
 mod coins;
 mod error;
@@ -27,8 +29,8 @@ use apus_p2p::transport::TransportChoice;
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_sync::engines::swiftsync::CoinTotals;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
-use apus_sync::error::{InvalidBlock, IoError, NoWayOn, SyncError, UsageError};
-use apus_sync::machines::{Elsewhere, Machines, SharedPass};
+use apus_sync::error::{BlockUnavailable, InvalidBlock, IoError, SyncError, UsageError};
+use apus_sync::machines::{Machines, RemotePass, SharedPass};
 use apus_sync::pass::{self, PassJob, Threads, assumed_by, expect_same};
 use apus_sync::request::{
     ChainEnd, ChainEngine, Engine, HintsProof, Outcome, Request, ScriptCounts, SetSummary,
@@ -42,7 +44,7 @@ use apus_sync::{Event, Phase};
 use apus_utreexo::Roots;
 use files::ProofFiles;
 pub use files::ProofFolder;
-pub use peers::{Asking, PeerProofs};
+pub use peers::{PeerProofs, ProofRequester};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,50 +54,52 @@ use std::time::Duration;
 /// The engine's name.
 pub const ENGINE: &str = "utreexo";
 
-/// Where proofs of what blocks spend come from.
+/// The source of proofs.
 #[derive(Debug, Clone)]
 pub enum ProofsInput {
-    /// The folder of files of proofs.
+    /// A folder with proof files.
     Folder(PathBuf),
-    /// Bridge nodes of Utreexo.
+    /// Utreexo bridge nodes.
     Peers(BridgePeers),
 }
 
 /// Bridge nodes, and how to connect to them.
 #[derive(Debug, Clone)]
 pub struct BridgePeers {
-    /// Where they are; one at least.
+    /// Their addresses, at least one.
     pub addresses: Vec<NodeAddress>,
-    /// A SOCKS5 proxy to go through.
+    /// A SOCKS5 proxy to connect through.
     pub proxy: Option<SocketAddr>,
     /// Which transports may be used.
     pub transport: TransportChoice,
-    /// How long they may give nothing that was asked for.
+    /// How long to wait for a requested answer.
     pub patience: Duration,
 }
 
-/// All blocks range by range in any order, by proofs of the coins that they spend. No set comes of it.
+/// The engine utreexo: validates all blocks, range by range in any order, with proofs of the coins that they
+/// spend. Produces no UTXO set.
 pub struct ByProofs {
     proofs: ProofsInput,
-    /// The block up to which scripts are taken for valid, under Core's conditions; none where all are to be run.
+    /// The block up to which scripts are assumed valid, under Core's conditions; `None` to run all scripts.
     assume_valid: Option<BlockHash>,
     segments: ProvenSegments,
     roots: Mutex<Option<Roots>>,
 }
 
 impl ByProofs {
-    /// By these proofs. Scripts are taken for valid up to a block, under Core's conditions; all are run where none is given.
+    /// Creates the engine with these proofs. Scripts are assumed valid up to `assume_valid`, under Core's
+    /// conditions; `None` runs all scripts.
     pub fn new(proofs: ProofsInput, assume_valid: Option<BlockHash>) -> Self {
         let segments = ProvenSegments { proofs: Some(proofs.clone()) };
         Self { proofs, assume_valid, segments, roots: Mutex::default() }
     }
 
-    /// Where they come from.
+    /// The source of the proofs.
     pub fn proofs(&self) -> &ProofsInput {
         &self.proofs
     }
 
-    /// The roots after the last block of the run that ended well last.
+    /// The roots after the last block of the last successful job.
     pub fn roots(&self) -> Option<Roots> {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -108,7 +112,7 @@ impl ChainEngine for ByProofs {
         chain: Arc<dyn ChainSource + 'a>,
         machines: Option<&dyn Machines>,
     ) -> Result<Outcome, SyncError> {
-        let Validated { stop, verdict, scripts } = self.validate(request, &*chain, machines)?;
+        let ProofsVerdict { stop, verdict, scripts } = self.validate(request, &*chain, machines)?;
         let AmountSums { coins, amount, bogosize } = verdict.coins;
         let totals = CoinTotals { coins, transactions: 0, amount, bogosize };
         *self.roots.lock().unwrap_or_else(PoisonError::into_inner) = Some(verdict.roots);
@@ -132,8 +136,8 @@ impl ChainEngine for ByProofs {
     }
 }
 
-/// What a run of the engine comes to.
-struct Validated {
+/// The result of a job with this engine.
+struct ProofsVerdict {
     /// The last block.
     stop: KnownBlock,
     verdict: Verdict,
@@ -141,37 +145,37 @@ struct Validated {
 }
 
 impl ByProofs {
-    /// Validates all blocks up to where the run ends, and writes the roots.
+    /// Validates all blocks up to the stop height, and writes the roots.
     fn validate(
         &self,
         request: &Request<'_>,
         dir: &dyn ChainSource,
         machines: Option<&dyn Machines>,
-    ) -> Result<Validated, SyncError> {
+    ) -> Result<ProofsVerdict, SyncError> {
         expect_no_set(request)?;
         let height = request.stop.end_in(dir)?;
         if height == 0 {
             return Err(SyncError::Usage(UsageError::NothingToDo));
         }
         request.env.observer.event(Event::Started(Phase::Hints));
-        let told = ProofInput::open(request, &self.proofs, dir, height)?;
-        let (workdir, plan, done) = self.begin(request, dir, &told, height)?;
-        request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: told.bytes });
+        let proofs = ProofInput::open(request, &self.proofs, dir, height)?;
+        let (workdir, plan, done) = self.begin(request, dir, &proofs, height)?;
+        request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: proofs.bytes });
         let assumed = plan.identity.assumed;
-        // Each thread runs the scripts of the block that it takes; where machines share the run, they do.
+        // Each thread runs the scripts of its own block; in a shared job the other machines do.
         let runs_scripts = assumed < height && !request.env.is_shared;
         let scripts = runs_scripts.then(|| ScriptPool::new(0)).transpose()?;
         request.env.observer.event(Event::Started(Phase::Blocks));
         let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
         let pass = Utreexo::new(request.env.params, dir.chain(), assumed, scripts);
-        let input = |range| told.from.range(range).map_err(|what| no_roots(range, &what));
+        let input = |range| proofs.from.range(range).map_err(|what| no_roots(range, &what));
         let job = PassJob { request, source: dir, pass: &pass, input: &input, unseen: 0 };
         let done = match machines {
             None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
             Some(machines) => {
-                let roots = |range| Ok(shared::write(told.from.roots(range)));
-                let elsewhere = Elsewhere { machines, plan: &plan, name: ENGINE, told: &roots };
-                pass::run(&job, &elsewhere, &workdir, &plan.segments, done)
+                let roots = |range| Ok(shared::write(proofs.from.roots(range)));
+                let remote = RemotePass { machines, plan: &plan, name: ENGINE, payload: &roots };
+                pass::run(&job, &remote, &workdir, &plan.segments, done)
             }
         };
         let done = done.map_err(|error| with_reason(request, error, height))?;
@@ -181,83 +185,83 @@ impl ByProofs {
         write_roots(request, &verdict)?;
         let stop = KnownBlock { height, hash: plan.identity.stop_hash };
         let (run, assumed) = (u64::from(height - assumed), u64::from(assumed));
-        Ok(Validated { stop, verdict, scripts: ScriptCounts { run, assumed } })
+        Ok(ProofsVerdict { stop, verdict, scripts: ScriptCounts { run, assumed } })
     }
 
-    /// Goes on with the plan in the work folder, or makes one.
+    /// Resumes the plan in the work folder, or makes one.
     fn begin<'a>(
         &self,
         request: &Request<'a>,
         dir: &dyn ChainSource,
-        told: &ProofInput<'_>,
+        proofs: &ProofInput<'_>,
         stop: Height,
-    ) -> Result<Planned<'a>, SyncError> {
+    ) -> Result<ProofPlan<'a>, SyncError> {
         let earlier = Workdir::read_plan(request.env.workdir)?;
         if earlier.is_none() && Record::read(request.env.workdir)?.is_some() {
-            return Err(request.env.other_run("by another engine"));
+            return Err(request.env.other_run("with another engine"));
         }
         let now = assumed_by(request, dir, self.assume_valid).min(stop);
         let identity = RunIdentity {
             network: request.env.params.network,
             stop,
             stop_hash: dir.chain().hash(stop).copied().unwrap_or_default(),
-            hints: told.id,
+            hints: proofs.id,
             aggregate: AggregateKind::None,
-            // As the earlier start took it, if that was fewer.
+            // Use the lower of the earlier start's height and this one's.
             assumed: earlier.as_ref().map_or(now, |plan| plan.identity.assumed.min(now)),
-            // Coins are made up of them.
+            // This engine counts no unseen witnesses.
             unseen: 0,
             numbered: false,
             muhash: false,
         };
         if earlier.as_ref().is_some_and(|plan| plan.identity.hints != identity.hints) {
-            return Err(request.env.other_run("by other ranges of proofs, or by another engine"));
+            return Err(request.env.other_run("with other proof ranges, or with another engine"));
         }
         expect_same(request, earlier.as_ref(), &identity)?;
         Workdir::clear_scratch(request.env.workdir)?;
-        pass::begin_or_go_on::<Utreexo<'a>>(request, earlier, identity, told.ranges.clone())
+        pass::begin_or_resume::<Utreexo<'a>>(request, earlier, identity, proofs.ranges.clone())
     }
 }
 
-/// Where ranges are told of, and which ones these are.
+/// The source of proofs, and the ranges that it covers.
 struct ProofInput<'a> {
-    from: Teller<'a>,
-    /// Ascending.
+    from: RangeSource<'a>,
+    /// The ranges, by ascending height.
     ranges: Vec<HeightRange>,
-    /// By what a later start knows that they are the same.
+    /// Identifies the ranges, so that a later start recognizes them.
     id: [u8; 32],
-    /// Bytes of proofs, where that is known before.
+    /// Bytes of proofs, if known in advance; otherwise 0.
     bytes: u64,
 }
 
-/// Who tells of them.
-enum Teller<'a> {
+/// The source of the data of a range.
+enum RangeSource<'a> {
     Files(ProofFiles),
     Peers(Box<PeerProofs<'a>>),
-    /// Peers that other machines ask, each its own.
-    Elsewhere,
+    /// The peers of other machines: each machine connects to its own.
+    Remote,
 }
 
-impl Teller<'_> {
+impl RangeSource<'_> {
     fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
         match self {
             Self::Files(files) => files.range(heights),
             Self::Peers(peers) => peers.range(heights),
-            Self::Elsewhere => Err("other machines ask for them".to_owned()),
+            Self::Remote => Err("other machines request them".to_owned()),
         }
     }
 
-    /// The roots around a range, as far as they are known here.
+    /// The roots before and after a range, if known here.
     fn roots(&self, heights: HeightRange) -> Option<(&Roots, &Roots)> {
         match self {
             Self::Files(files) => files.roots(heights),
-            Self::Peers(_) | Self::Elsewhere => None,
+            Self::Peers(_) | Self::Remote => None,
         }
     }
 }
 
 impl<'a> ProofInput<'a> {
-    /// Files, or peers, that tell of the blocks from 1 to `stop`.
+    /// Opens the files, or connects to the peers, for the blocks from 1 to `stop`.
     fn open(
         request: &Request<'a>,
         proofs: &'a ProofsInput,
@@ -269,17 +273,19 @@ impl<'a> ProofInput<'a> {
             ProofsInput::Folder(folder) => {
                 let files = ProofFiles::open(folder, network, chain, stop)?;
                 let (ranges, id, bytes) = (files.heights(), files.id(), files.bytes());
-                Ok(Self { from: Teller::Files(files), ranges, id, bytes })
+                Ok(Self { from: RangeSource::Files(files), ranges, id, bytes })
             }
             ProofsInput::Peers(peers) => {
-                let asking = Asking {
+                let asking = ProofRequester {
                     network,
                     observer: request.env.observer,
                     interrupt: request.env.interrupt,
                 };
                 let from = match request.env.is_shared {
-                    false => Teller::Peers(Box::new(PeerProofs::connect(peers, asking, chain)?)),
-                    true => Teller::Elsewhere,
+                    false => {
+                        RangeSource::Peers(Box::new(PeerProofs::connect(peers, asking, chain)?))
+                    }
+                    true => RangeSource::Remote,
                 };
                 let blocks = HeightRange::new(1, stop + 1);
                 let ranges = pass::divided(request, dir, blocks, request.env.threads);
@@ -289,13 +295,13 @@ impl<'a> ProofInput<'a> {
     }
 }
 
-/// The roots of a range cannot be had.
+/// The error for a range without roots.
 fn no_roots(range: HeightRange, what: &str) -> SyncError {
-    ProofsError::NotThere { what: format!("there are no roots around blocks {range}: {what}") }
+    ProofsError::NotThere { what: format!("cannot get the roots for blocks {range}: {what}") }
         .into()
 }
 
-/// Fails where a set of coins is to be written.
+/// Fails if the caller wants a UTXO set written.
 fn expect_no_set(request: &Request<'_>) -> Result<(), SyncError> {
     match request.outputs.is_empty() && request.folders.is_empty() {
         true => Ok(()),
@@ -303,31 +309,31 @@ fn expect_no_set(request: &Request<'_>) -> Result<(), SyncError> {
     }
 }
 
-type Planned<'a> = (Workdir<'a>, Plan, SegmentsOf<Utreexo<'a>>);
+type ProofPlan<'a> = (Workdir<'a>, Plan, SegmentsOf<Utreexo<'a>>);
 
-/// A block that breaks a rule by itself ends the run: the proofs reach over it. A wait for a peer that was interrupted
-/// is no failure.
+/// Adds the reason why an invalid block ends the job: the proofs cover it. A wait for a peer that was
+/// interrupted is not a failure.
 fn with_reason(request: &Request<'_>, error: SyncError, stop: Height) -> SyncError {
     if was_waiting(&error, request.env.interrupt) {
         return SyncError::Interrupted;
     }
     match InvalidBlock::of(&error) {
-        Some(_) => error.without_way(NoWayOn::Engine(format!(
-            "The proofs reach over it, up to block {stop}, so the blocks given are no valid chain for them: end \
-             the run below it, or do without proofs (--engine mergesync): such a run puts the block aside and goes \
-             on along the best chain that is left"
+        Some(_) => error.without_way(BlockUnavailable::Engine(format!(
+            "The proofs cover this block (they reach block {stop}), so the given blocks are not a valid chain for \
+             these proofs. Stop below this block (--stopatheight), or validate without proofs (--engine \
+             mergesync), which marks the block as failed and continues on the best remaining chain"
         ))),
         None => error,
     }
 }
 
-/// Whether an error is a wait for proofs that was interrupted.
+/// Whether an error means that a wait for proofs was interrupted.
 fn was_waiting(error: &SyncError, interrupt: &AtomicBool) -> bool {
     let is_missing = matches!(error.downcast(), Some(ProofsError::NotThere { .. }));
     is_missing && interrupt.load(Ordering::Relaxed)
 }
 
-/// Whether all ranges fit together.
+/// Checks that all ranges fit together.
 fn conclude(
     pass: &Utreexo<'_>,
     workdir: &Workdir<'_>,
@@ -346,7 +352,7 @@ fn conclude(
     Ok(pass.conclude(&whole, stop)?)
 }
 
-/// Writes the roots where they are wanted.
+/// Writes the roots, if requested.
 fn write_roots(request: &Request<'_>, verdict: &Verdict) -> Result<(), SyncError> {
     let Some(commitment) = request.commitment.filter(|it| it.is_wanted()) else { return Ok(()) };
     let mut roots = Vec::new();

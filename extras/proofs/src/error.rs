@@ -1,4 +1,4 @@
-//! [`ProofsError`]: proofs that are of no use for a run: their files, or the peers that were to give them.
+//! [`ProofsError`]: unusable proofs: bad files, or peers that do not serve them.
 
 use crate::peers::ProofPeerError;
 use apus_chain::{Height, HeightRange, Network};
@@ -7,21 +7,24 @@ use apus_utreexo::RangeFileError;
 use std::io;
 use std::path::PathBuf;
 
-/// See the module.
+/// Why the proofs for a job are unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofsError {
-    /// A folder or a file cannot be opened.
+    /// Cannot open a folder or file.
     #[error("{}: {error}", folder.display())]
     Folder {
-        /// Which one.
+        /// The folder or file.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// Blocks of which there are no proofs.
+    /// There are blocks without proofs.
     #[error(
-        "{} has no file of proofs of {}: get such a file{}", folder.display(), blocks(missing),
-        match below { Some(below) => format!(", or end the run below, by --stopatheight {below}"), None => String::new() }
+        "{} has no proof file for {}: get that file{}", folder.display(), blocks(missing),
+        match below {
+            Some(below) => format!(", or stop below them with --stopatheight {below}"),
+            None => String::new(),
+        }
     )]
     Missing {
         /// The folder.
@@ -31,97 +34,100 @@ pub enum ProofsError {
         /// The last block of the files below, if there are any.
         below: Option<Height>,
     },
-    /// The run would end within a file's range.
+    /// The stop height lies within a file's range.
     #[error(
-        "the run is to stop at height {stop}, and the proofs lead to the end of a range alone: use --stopatheight {}{above}",
+        "cannot stop at height {stop}: the proof files end at other heights. Use --stopatheight {}{above}",
         match below { Some(below) => format!("{below} or "), None => String::new() }
     )]
     StopWithin {
-        /// What was asked for.
+        /// The requested height.
         stop: Height,
         /// The end of the range below.
         below: Option<Height>,
-        /// The end of the range that it lies in.
+        /// The end of the range around it.
         above: Height,
     },
-    /// Two files about the same block.
-    #[error("{} and {} are about the same blocks: take one of them away", other.display(), file.display())]
+    /// Two files cover the same block.
+    #[error("{} and {} cover the same blocks: remove one of them", other.display(), file.display())]
     Overlap {
         /// One of them.
         file: PathBuf,
         /// The other.
         other: PathBuf,
     },
-    /// A file that is none, or damaged.
+    /// A file is not a proof file, or is damaged.
     #[error("{}: {error}", file.display())]
     File {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The cause.
         error: RangeFileError,
     },
-    /// A file about other blocks than its name says.
-    #[error("{} is about blocks {heights}, and its name says otherwise: give it the name back that it had", file.display())]
+    /// A file's heights do not match its name.
+    #[error("{} covers blocks {heights}, which does not match its name: restore its original name", file.display())]
     Name {
         /// The file.
         file: PathBuf,
         /// The blocks.
         heights: HeightRange,
     },
-    /// A file of another network.
-    #[error("{} is of another network than {network}", file.display())]
+    /// A file belongs to another network.
+    #[error("{} belongs to another network, not to {network}", file.display())]
     OtherNetwork {
         /// The file.
         file: PathBuf,
-        /// The network of the run.
+        /// The requested network.
         network: Network,
     },
-    /// A file about another chain.
-    #[error("{} has another block {height} than the chain that was found: it is about a stale fork or another chain", file.display())]
+    /// A file belongs to another chain.
+    #[error(
+        "{} has a block {height} that is not the best chain's: it belongs to a stale fork or another chain",
+        file.display()
+    )]
     OtherChain {
         /// The file.
         file: PathBuf,
-        /// The first block that is another one.
+        /// The first block that differs.
         height: Height,
     },
-    /// A file that does not begin where the one below ends.
+    /// A file does not begin with the roots at which the file before it ends.
     #[error(
-        "{} does not fit what lies below block {height}: it begins with other roots: {differ}. One of the two files is \
-         wrong: get others", file.display()
+        "{} does not fit the file before block {height}: it begins with other roots: {differ}. One of the two files is \
+         wrong: get new ones", file.display()
     )]
     Roots {
         /// The file.
         file: PathBuf,
         /// Its first block.
         height: Height,
-        /// In what its roots differ from those below.
+        /// How its roots differ from the roots below.
         differ: String,
     },
-    /// Peers that cannot be asked.
-    #[error("no proofs can be had: {0}")]
+    /// No peer can serve proofs.
+    #[error("cannot get proofs: {0}")]
     Peers(Box<ProofPeerError>),
-    /// What is needed of a block, or of a range, cannot be had.
+    /// Data for a block or a range is unavailable.
     #[error("{what}")]
     NotThere {
-        /// What, and why.
+        /// What is missing, and why.
         what: String,
     },
-    /// A set of coins is to be written.
+    /// The caller wants a UTXO set written.
     #[error(
-        "the engine utreexo keeps no set of coins: each block is judged by the coins that its proofs show, and \
-         what is left in the end is the roots of the forest alone. It writes these (utreexo:FILE), and nothing \
-         else: for a set use another engine"
+        "the engine utreexo keeps no UTXO set: it validates each block by the coins that its proofs show, and ends \
+         with only the roots of the forest. It writes only these roots (utreexo:FILE): for a set, use another \
+         engine"
     )]
     NoSetKept,
-    /// A machine is to do ranges of a run, and has no proofs.
+    /// A machine must process ranges of a job, but has no proofs.
     #[error(
-        "the run goes by proofs of what blocks spend: name the folder with files of them, --proofs DIR, or a \
-         bridge node to ask for them, --proofs peer:HOST:PORT"
+        "this job validates with Utreexo proofs: give the folder with proof files, --proofs DIR, or a bridge node, \
+         --proofs peer:HOST:PORT"
     )]
     NoneHere,
-    /// What a machine is told of a range is none of that.
-    #[error("what the range is told is damaged, or comes from another program")]
-    Told,
+    /// The payload for a range is invalid.
+    #[error("the payload of the range is damaged, or comes from another program")]
+    Payload,
 }
 
 impl RunError for ProofsError {
@@ -134,7 +140,7 @@ impl RunError for ProofsError {
             | Self::OtherNetwork { .. }
             | Self::NoSetKept
             | Self::NoneHere
-            | Self::Told => ErrorKind::Usage,
+            | Self::Payload => ErrorKind::Usage,
             Self::Peers(error) => match **error {
                 ProofPeerError::NoBridge { .. } => ErrorKind::Usage,
                 _ => ErrorKind::Io,
@@ -150,7 +156,7 @@ impl RunError for ProofsError {
         match self {
             Self::NotThere { .. } => "io",
             Self::NoSetKept => "usage",
-            Self::NoneHere | Self::Told => "cluster",
+            Self::NoneHere | Self::Payload => "cluster",
             _ => "proofs",
         }
     }

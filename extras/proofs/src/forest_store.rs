@@ -1,7 +1,7 @@
 //! [`ForestStore`]: the Utreexo forest on a disk, for a bridge that makes proofs block by block.
 //!
-//! Like a store of coins it is always *at a block*: it has the pages of the forest after it, its roots, and how many
-//! leaves there are before each block up to it. A write moves it to another block as a whole.
+//! Like a coin store it is always *at a block*: it has the pages of the forest after that block, its roots,
+//! and the number of leaves before each block up to it. A write moves it to another block atomically.
 
 mod disk;
 
@@ -14,45 +14,46 @@ use apus_utreexo::{PageId, Pages, Roots};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where a store is.
+/// The state of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ForestState {
-    /// The last block that is in the forest.
+    /// The last block in the forest.
     pub block: KnownBlock,
-    /// The roots after it.
+    /// The roots after this block.
     pub roots: Roots,
-    /// Where leaves of its blocks are.
+    /// The places of the leaves of its blocks.
     pub places: BlockPlaces,
 }
 
-/// Takes changed pages one by one, by ascending key: the bytes of one, or none where there is to be none.
+/// Receives changed pages one by one, by ascending key: with their bytes, or `None` if the page must be
+/// deleted.
 pub type EachPage<'a> = dyn FnMut(PageId, Option<&[u8]>) + 'a;
 
-/// One step of a store to another block.
+/// A write that moves a store to another block.
 pub struct ForestWrite<'a> {
-    /// The block.
+    /// The block that the store moves to.
     pub block: KnownBlock,
-    /// The roots after it.
+    /// The roots after this block.
     pub roots: &'a Roots,
-    /// How many leaves there are before each of the blocks that came, the last one `block`.
+    /// Number of leaves before each new block, the last of which is `block`.
     pub leaves: &'a [u64],
-    /// Gives all pages that changed.
+    /// Calls its argument for every changed page.
     pub changes: &'a dyn Fn(&mut EachPage<'_>),
 }
 
-/// See the module.
+/// A store of the Utreexo forest.
 pub trait ForestStore: Pages<Error = StoreError> + Send + Sync {
-    /// Where it is; none where it is new.
+    /// Returns its state; `None` if it is new.
     fn state(&self) -> Result<Option<ForestState>, StoreError>;
 
-    /// What to call it in a message to people.
+    /// Its name in messages.
     fn describe(&self) -> String;
 
-    /// Moves the store to another block, durably and as a whole.
+    /// Moves the store to another block, durably and atomically.
     fn write(&self, write: &ForestWrite<'_>) -> Result<(), StoreError>;
 }
 
-// [`MemoryForest`]: a forest's pages in memory. For tests, and for callers that want nothing kept.
+// [`MemoryForest`]: a forest's pages in memory, for tests and for callers that keep nothing.
 
 #[derive(Debug, Default)]
 struct MemoryPages {
@@ -60,12 +61,12 @@ struct MemoryPages {
     state: Option<ForestState>,
 }
 
-/// See the module.
+/// A forest's pages in memory.
 #[derive(Debug, Default)]
 pub struct MemoryForest(Mutex<MemoryPages>);
 
 impl MemoryForest {
-    /// One without a block.
+    /// Creates a store without blocks.
     pub fn new() -> Self {
         Self::default()
     }
@@ -74,7 +75,7 @@ impl MemoryForest {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the bytes of every page, as a disk would that gives others.
+    /// Changes the bytes of every page, to simulate a faulty disk.
     pub fn damage(&self, change: impl Fn(&mut Vec<u8>)) {
         self.held().pages.values_mut().for_each(change);
     }

@@ -1,41 +1,42 @@
-//! [`BlockLeafChange`]: what a block does to the Utreexo forest, and what is sent of the coins that it spends.
+//! [`BlockLeafChange`]: the leaves that a block spends and adds, and the leaf data of the coins that it
+//! spends.
 //!
-//! Every output that can be spent is a leaf, unless its own block spends it (BIP-182, draft): so each that has a number is
-//! one. A leaf that is spent is named by its coin's block and its number there: how many leaves there are before that
-//! block, whichever thread goes over the blocks in their order knows.
+//! Every spendable output is a leaf, unless its own block spends it (BIP-182, draft), so every numbered
+//! output is one. A spent leaf is named by its coin's block and its number in that block; the thread that
+//! processes blocks in order knows how many leaves there are before that block.
 
 use apus_chain::{
     BlockView, Height, OutPoint, Reader, TxView, WitnessView, read_coin_strict, txids_of,
 };
 use apus_engine::connect::coins_of;
-use apus_sync::engines::mergesync::{NumberedCoin, SeenBlock};
+use apus_sync::engines::mergesync::{IndexedCoin, SeenBlock};
 use apus_utreexo::{Leaf, NodeHash, Spender, leaf_hashes, write_compact_leaf};
 use std::collections::HashMap;
 
 /// A leaf that a block spends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpentLeaf {
-    /// The block that made its coin.
+    /// Height of the block that created its coin.
     pub height: Height,
-    /// Which one of that block's leaves it is, counted from 0.
+    /// Index among that block's leaves, from 0.
     pub number: u32,
 }
 
-/// See the module.
+/// The change that a block makes to the Utreexo forest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockLeafChange {
     /// The leaves that it spends, in the order of its inputs.
     pub spent: Vec<SpentLeaf>,
-    /// The leaf data of these, one after the other (BIP-183, draft).
+    /// The leaf data of the spent leaves, in the same order (BIP-183, draft).
     pub data: Vec<u8>,
     /// The leaves that it adds.
     pub added: Vec<NodeHash>,
 }
 
 impl BlockLeafChange {
-    /// Those of a block that was judged with these coins, one for each input but the coinbase's; none where they
-    /// are not such.
-    pub fn of(block: &SeenBlock<'_>, coins: &[NumberedCoin<'_>]) -> Option<Self> {
+    /// Computes the change of a block validated with these coins, one for each input except the coinbase's;
+    /// `None` if the coins do not match.
+    pub fn of(block: &SeenBlock<'_>, coins: &[IndexedCoin<'_>]) -> Option<Self> {
         let view = block.view();
         let spends = view.txs().skip(1).map(|tx| tx.inputs().len()).sum::<usize>();
         if spends != coins.len() {
@@ -58,7 +59,7 @@ impl BlockLeafChange {
         Some(leaves)
     }
 
-    /// Hashes the outputs that can be spent, but for the block's own among them.
+    /// Hashes the spendable outputs, except the outputs `own` that the block itself spends.
     fn add(&mut self, block: &SeenBlock<'_>, view: &BlockView<'_>, own: &[OutPoint]) {
         let (id, txids) = (block.id(), txids_of(view));
         let mut places = HashMap::new();
@@ -80,7 +81,7 @@ impl BlockLeafChange {
         leaf_hashes(&added, &mut self.added);
     }
 
-    /// Memory that they take beside the value itself, in bytes.
+    /// Heap memory that it takes, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let Self { spent, data, added } = self;
         let bytes = spent.capacity() * size_of::<SpentLeaf>()
@@ -90,7 +91,7 @@ impl BlockLeafChange {
     }
 }
 
-/// What each input spends, and what it shows of that.
+/// For each input, the outpoint that it spends and the parts that can reveal the script.
 fn with_spenders<'b>(tx: &TxView<'b>) -> impl Iterator<Item = (OutPoint, Spender<'b>)> + use<'b> {
     let witnesses: Vec<WitnessView<'b>> = tx.witnesses().collect();
     tx.inputs().zip(witnesses).map(|(input, witness)| {

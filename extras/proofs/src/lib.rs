@@ -1,12 +1,13 @@
-//! Utreexo beside the engines: whether a chain is valid, by proofs and without a set of coins; the proofs of what blocks
-//! spend; and the roots of a set.
+//! Utreexo in addition to the engines: validation of a chain with proofs, without a UTXO set; the proofs of the
+//! coins that blocks spend; and the roots of a set.
 //!
 //! - [`engine`]: [`ByProofs`], which validates blocks range by range in any order.
-//! - [`peers`] and [`message`]: bridge nodes that are asked for proofs and roots.
-//! - [`bridge`]: [`ProofIndex`](bridge::ProofIndex), the forest block by block, and the proofs of what blocks spend.
-//! - [`roots`]: [`RootsOutput`](roots::RootsOutput), the roots of the forest of a set.
-//! - [`survey_proofs`]: what files of proofs hold, and whether they fit together.
-//! - [`replay_caches`]: what a verifier saves that remembers some leaves.
+//! - [`peers`] and [`message`]: clients of bridge nodes, which serve proofs and roots.
+//! - [`bridge`]: [`ProofIndex`](bridge::ProofIndex), which builds the forest block by block and makes the
+//!   proofs of the coins that blocks spend.
+//! - [`roots`]: [`RootsOutput`](roots::RootsOutput), the roots of the forest of a UTXO set.
+//! - [`survey_proofs`]: reads proof files and checks that they fit together.
+//! - [`replay_caches`]: computes what a verifier saves by remembering some leaves.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -28,4 +29,4 @@ pub use caches::{CACHES, CachesFound, CachesRequest, replay_caches};
 pub use engine::{BridgePeers, ByProofs, ENGINE, ProofsInput, ProvenSegments};
 pub use error::ProofsError;
 pub use proof_files::{ProofsMade, ProofsTotals, proofs_files};
-pub use survey::{Surveyed, survey_proofs};
+pub use survey::{SurveyedFiles, survey_proofs};

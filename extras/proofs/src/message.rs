@@ -1,11 +1,11 @@
-//! [`UtreexoMessage`]: proofs of coins, and roots, from a bridge node of Utreexo.
+//! [`UtreexoMessage`]: messages with proofs of coins, and roots, from a Utreexo bridge node.
 //!
-//! BIP-183 is a draft, and what is spoken differs from its text: here all is as **utreexod 0.6.0** speaks it, and
-//! all that depends on that version is here. `docs/utreexo.md` has the layouts, where the two differ, and
-//! what 0.6.0 answers to which request.
+//! BIP-183 is a draft, and the deployed protocol differs from its text: this module follows **utreexod
+//! 0.6.0**, and everything that depends on that version is here. `docs/utreexo.md` has the layouts, the
+//! differences, and what 0.6.0 answers to which request.
 //!
-//! A [`PeerProof`] is numbers and bytes: nothing in it is checked against anything, and parts of it may have been left out
-//! as asked. Counts are held against what a block can hold before memory is taken.
+//! A [`PeerProof`] is raw numbers and bytes: nothing in it is verified, and parts may be left out on request.
+//! Counts are checked against what a block can hold before memory is allocated.
 
 #[cfg(test)]
 mod tests;
@@ -18,27 +18,27 @@ pub const UTREEXO: Services = Services(1 << 12);
 /// Proofs of all blocks (`NODE_UTREEXO_ARCHIVE`).
 pub const UTREEXO_ARCHIVE: Services = Services(1 << 13);
 
-/// What a bridge node offers that keeps the proof of each block.
+/// The services of a bridge node that keeps the proofs of all blocks.
 pub const BRIDGE: Services = UTREEXO.with(UTREEXO_ARCHIVE);
 
 /// A node's hash. Zeros stand for a root whose leaves are all deleted.
 pub type NodeHash = [u8; 32];
 
-/// What is said about Utreexo. Transactions with proofs, and times to live, are not listened to.
+/// A Utreexo message. Transactions with proofs, and times to live, are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UtreexoMessage {
     /// A request for a block's proof: `getuproof`.
     GetProof(ProofRequest),
-    /// What was asked for: `uproof`. Of a block that the peer has no proof of there is no answer at all.
+    /// The answer: `uproof`. A peer without a proof of the block sends no answer at all.
     Proof(PeerProof),
     /// A request for the roots after a block: `geturoot`.
     GetRoots(BlockHash),
-    /// What was asked for: `uroot`.
+    /// The answer: `uroot`.
     Roots(PeerRoots),
 }
 
 impl UtreexoMessage {
-    /// Its name.
+    /// The message's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl UtreexoMessage {
         }
     }
 
-    /// As peers send it.
+    /// The message as sent to peers.
     #[must_use]
     pub fn to_message(&self) -> Message {
         let mut payload = Vec::new();
@@ -57,81 +57,81 @@ impl UtreexoMessage {
         Message::Other { name: self.name().to_owned(), payload }
     }
 
-    /// Reads the message of this name; `None` if it is none of those listened to.
+    /// Reads the message of this name; `None` if the name is unknown.
     ///
     /// # Errors
-    /// When the payload is not what the name promises.
+    /// The payload does not fit the name.
     pub fn read(name: &str, payload: &[u8]) -> Result<Option<Self>, BadPayload> {
         let read = decode(name, &mut Reader::new(payload));
         read.map_err(|flaw| BadPayload { name: name.to_owned(), flaw })
     }
 }
 
-/// A payload that is none of its message.
+/// An invalid payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("payload of `{name}`: {flaw}")]
 pub struct BadPayload {
     /// The message's name.
     pub name: String,
-    /// What is wrong.
+    /// The flaw.
     pub flaw: PayloadFlaw,
 }
 
-/// What is wrong with a payload.
+/// Why a payload is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadFlaw {
     /// It ends within a field, or a count in it is above its limit.
     #[error(transparent)]
     Malformed(#[from] ReadError),
-    /// A leaf's script is of a kind that there is not.
-    #[error("leaf {index} has a script of kind {kind}; 4 is the greatest known")]
+    /// A leaf's script has an unknown kind.
+    #[error("leaf {index} has a script of unknown kind {kind}: at most 4")]
     ScriptKind {
-        /// Place of the leaf in the message, from 0.
+        /// Index of the leaf in the message, from 0.
         index: usize,
         /// The kind.
         kind: u8,
     },
-    /// Not as many roots as the number of leaves has one bits.
-    #[error("{found} roots for {leaves} leaves, which have {needed}")]
+    /// The number of roots is not the number of 1 bits in the number of leaves.
+    #[error("{found} roots for {leaves} leaves, which need {needed}")]
     RootCount {
-        /// Leaves that there have ever been.
+        /// Leaves ever added.
         leaves: u64,
         /// Roots found.
         found: u64,
-        /// Roots that so many leaves have.
+        /// Roots that this number of leaves has.
         needed: u32,
     },
 }
 
-/// Which parts of a block's proof are asked for.
+/// A request for parts of a block's proof.
 ///
-/// Two of the fields do not do what they say when utreexod 0.6.0 answers: `all_hashes` gives none, and
-/// `all_leaves` gives all hashes too.
+/// utreexod 0.6.0 treats two of the fields differently: `all_hashes` gives no hashes, and `all_leaves` gives
+/// all hashes too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProofRequest {
     /// The block.
     pub block: BlockHash,
-    /// Whether to tell the targets: all or none.
+    /// Whether to send the targets: all or none.
     pub targets: bool,
-    /// Whether to give all hashes.
+    /// Whether to send all hashes.
     pub all_hashes: bool,
-    /// Whether to give all leaves.
+    /// Whether to send all leaves.
     pub all_leaves: bool,
-    /// Which hashes to give besides.
+    /// Hashes to send in addition.
     pub hashes: WantedPlaces,
-    /// Which leaves to give besides.
+    /// Leaves to send in addition.
     pub leaves: WantedPlaces,
 }
 
 impl ProofRequest {
-    /// A request for all that there is.
+    /// A request for the whole proof.
     #[must_use]
     pub fn whole(block: BlockHash) -> Self {
         let (hashes, leaves) = (WantedPlaces::default(), WantedPlaces::default());
         Self { block, targets: true, all_hashes: true, all_leaves: true, hashes, leaves }
     }
 
-    /// A request for the targets alone. They say how many leaves there are.
+    /// A request for the targets only. Their number is the number of leaves.
     #[must_use]
     pub fn targets(block: BlockHash) -> Self {
         Self {
@@ -140,25 +140,25 @@ impl ProofRequest {
         }
     }
 
-    /// A request for some hashes and some leaves, by their places in the whole proof, and not for targets.
+    /// A request for some hashes and leaves, by their places in the whole proof, without targets.
     #[must_use]
     pub const fn parts(block: BlockHash, hashes: WantedPlaces, leaves: WantedPlaces) -> Self {
         Self { block, targets: false, all_hashes: false, all_leaves: false, hashes, leaves }
     }
 }
 
-/// Places in a list: bit `n % 8` of byte `n / 8` stands for place `n`.
+/// A bitmap of places in a list: bit `n % 8` of byte `n / 8` is place `n`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WantedPlaces(Vec<u8>);
 
 impl WantedPlaces {
-    /// Whether the thing at a place is wanted.
+    /// Whether a place is requested.
     #[must_use]
     pub fn has(&self, place: usize) -> bool {
         self.0.get(place / 8).is_some_and(|byte| byte >> (place % 8) & 1 == 1)
     }
 
-    /// The bits as bytes.
+    /// The bitmap's bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -178,32 +178,33 @@ impl FromIterator<usize> for WantedPlaces {
     }
 }
 
-/// A block's proof, or the parts of it that were asked for.
+/// A block's proof, or the requested parts of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerProof {
     /// The block.
     pub block: BlockHash,
-    /// Hashes that the roots are computed with, by ascending position.
+    /// Hashes needed to compute the roots, by ascending position.
     pub hashes: Vec<NodeHash>,
-    /// Positions of the coins that the block spends, in the order of its inputs without those that it made itself. They
-    /// count as in a forest of 63 rows, whatever the number of leaves.
+    /// Positions of the coins that the block spends, in the order of its inputs, without the coins that it
+    /// creates itself. They are numbered for a forest of 63 rows, regardless of the number of leaves.
     pub targets: Vec<u64>,
-    /// Those coins, in the same order.
+    /// These coins, in the same order.
     pub leaves: Vec<PeerLeaf>,
 }
 
-/// What a spender needs to know of a coin; the rest stands in the block that spends it.
+/// The data of a coin that a verifier needs; the rest is in the block that spends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerLeaf {
-    /// Twice the height of the block that made it, and one more if a coinbase did.
+    /// Twice the height of the block that created it, plus 1 if a coinbase did.
     pub header_code: u32,
-    /// Its satoshi, at most all there can be.
+    /// Amount in satoshi, at most `MAX_MONEY`.
     pub amount: u64,
     /// Its script.
     pub script: PeerLeafScript,
 }
 
-/// A coin's script, or how it is made from the input that spends it. That it can be made is the sender's claim.
+/// A coin's script, or how to rebuild it from the input that spends it. The claim that the input allows it is
+/// the sender's, and unverified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerLeafScript {
     /// The script itself.
@@ -218,45 +219,45 @@ pub enum PeerLeafScript {
     WitnessScriptHash,
 }
 
-/// The forest after a block, and where the peer's forest of such states has this one. The latter is of use only to
-/// who has that forest's roots from elsewhere.
+/// The forest after a block, and the position of this state in the peer's forest of states. The position is
+/// useful only to a reader that has that forest's roots from another source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerRoots {
     /// The block.
     pub block: BlockHash,
-    /// Leaves that there have ever been.
+    /// Leaves ever added.
     pub leaves: u64,
-    /// Roots, that of the highest tree first: one for each one bit of `leaves`.
+    /// Roots, highest tree first: one for each 1 bit of `leaves`.
     pub roots: Vec<NodeHash>,
     /// Position of this state among the states.
     pub target: u64,
-    /// Proof of it.
+    /// Proof of that position.
     pub proof: Vec<NodeHash>,
 }
 
-/// Most leaves that a block deletes: inputs of 41 bytes in the million bytes that are no witnesses (utreexod
+/// The most leaves that a block can delete: inputs of 41 bytes in one million non-witness bytes (utreexod
 /// `wire/utreexoblocksummary.go`, `MaxPossibleInputsPerBlock`).
 pub const LEAVES_MAX: usize = 24_386;
-/// Most hashes of a proof: that many leaves apart from each other in a forest of 51 rows (utreexod
+/// The most hashes in a proof: that many leaves far apart in a forest of 51 rows (utreexod
 /// `wire/msgutreexoproof.go`, `MaxProofHashes`).
 pub const HASHES_MAX: usize = 36 * LEAVES_MAX + ((1 << 15) - LEAVES_MAX);
-/// Greatest script of a coin (utreexod `wire/leaf.go`, `MaxScriptSize`): a longer one can't be spent.
+/// The longest script of a coin (utreexod `wire/leaf.go`, `MaxScriptSize`): longer ones are unspendable.
 pub const LEAF_SCRIPT_BYTES_MAX: usize = 10_000;
-/// Most hashes that prove a state of the forest (utreexod `wire/msgutreexoroot.go`, `maxProofSize`).
+/// The most hashes that prove a state of the forest (utreexod `wire/msgutreexoroot.go`, `maxProofSize`).
 pub const ROOT_PROOF_MAX: usize = 255;
 
-/// Bits of the byte that says what is asked for (utreexod `wire/msggetutreexoproof.go`).
+/// Bits of the byte that selects the requested parts (utreexod `wire/msggetutreexoproof.go`).
 const TARGETS: u8 = 1;
 const ALL_HASHES: u8 = 1 << 1;
 const ALL_LEAVES: u8 = 1 << 2;
 
 const HASH_BYTES: usize = 32;
-/// Least bytes of a leaf: header code, amount, kind of script.
+/// The fewest bytes of a leaf: header code, amount, kind of script.
 const LEAF_BYTES_LEAST: usize = 13;
-/// Most bytes of a leaf: these, and a script with its length.
+/// The most bytes of a leaf: these, and a script with its length.
 pub const LEAF_BYTES_MAX: usize = LEAF_BYTES_LEAST + 3 + LEAF_SCRIPT_BYTES_MAX;
 
-/// Reads the payload of the message of this name; `None` if it is none of those listened to.
+/// Reads the payload of the message of this name; `None` if the name is unknown.
 fn decode(name: &str, reader: &mut Reader<'_>) -> Result<Option<UtreexoMessage>, PayloadFlaw> {
     Ok(Some(match name {
         "getuproof" => UtreexoMessage::GetProof(read_request(reader)?),
@@ -267,7 +268,7 @@ fn decode(name: &str, reader: &mut Reader<'_>) -> Result<Option<UtreexoMessage>,
     }))
 }
 
-/// The payload of a message of Utreexo's, at the end of `out`.
+/// Appends the payload of a message to `out`.
 fn encode(message: &UtreexoMessage, out: &mut Vec<u8>) {
     match message {
         UtreexoMessage::GetProof(request) => write_request(request, out),
@@ -277,7 +278,7 @@ fn encode(message: &UtreexoMessage, out: &mut Vec<u8>) {
     }
 }
 
-/// Leaves, one after the other and without their number, at the end of `out`.
+/// Appends leaves to `out`, in order and without their number.
 pub fn write_leaves(leaves: &[PeerLeaf], out: &mut Vec<u8>) {
     leaves.iter().for_each(|leaf| write_leaf(leaf, out));
 }
@@ -288,7 +289,7 @@ fn read_hash(reader: &mut Reader<'_>) -> Result<NodeHash, ReadError> {
 
 fn read_hashes(reader: &mut Reader<'_>, most: usize) -> Result<Vec<NodeHash>, ReadError> {
     let count = reader.compact_max(most as u64)? as usize;
-    // The count is at most what there can be, so the product is far below its type's limit.
+    // The count is limited, so the product cannot overflow.
     let bytes = reader.take(count * HASH_BYTES)?;
     Ok(bytes.as_chunks().0.to_vec())
 }
@@ -298,7 +299,7 @@ fn write_hashes(hashes: &[NodeHash], out: &mut Vec<u8>) {
     out.extend_from_slice(hashes.as_flattened());
 }
 
-/// Bits of the first byte without a meaning are passed over, as utreexod does.
+/// Ignores unknown bits of the first byte, as utreexod does.
 fn read_request(reader: &mut Reader<'_>) -> Result<ProofRequest, ReadError> {
     let block = BlockHash(read_hash(reader)?);
     let asked = reader.u8()?;
@@ -371,7 +372,7 @@ fn read_leaf(reader: &mut Reader<'_>, index: usize) -> Result<PeerLeaf, PayloadF
     Ok(PeerLeaf { header_code, amount, script })
 }
 
-/// The amount of a coin that there is; utreexod reads any.
+/// Reads an amount and checks its range, which utreexod does not.
 fn read_amount(reader: &mut Reader<'_>) -> Result<u64, ReadError> {
     let offset = reader.position();
     let value = reader.u64()?;

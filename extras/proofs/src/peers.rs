@@ -1,11 +1,12 @@
-//! [`ProofPeers`]: proofs of blocks, and roots, from bridge nodes of Utreexo, asked for ahead of their turn.
+//! [`ProofPeers`]: requests proofs of blocks, and roots, from Utreexo bridge nodes ahead of time.
 //!
-//! A caller begins with a list of [`Question`]s and takes the answers in the same order. The [`ProofAnswers`] have a
-//! connection of their own meanwhile, on which more than one question is under way, so that a far peer costs no wait
-//! for each. A connection that breaks is made anew, with the same peer or another, and what was not answered is asked
-//! again. What a peer tells is not checked here: the caller has the roots that it has to fit.
+//! A caller starts with a list of [`Question`]s and takes the answers in the same order. Meanwhile the
+//! [`ProofAnswers`] keep several questions in flight on their own connection, so that a distant peer does not
+//! cost a round trip for each. If the connection breaks, they connect again, to the same peer or another, and
+//! repeat the unanswered questions. Answers are not verified here: the caller has the roots to check them
+//! against.
 //!
-//! What depends on the one program that answers is in `docs/utreexo.md`.
+//! `docs/utreexo.md` describes the behaviour of utreexod, the only server program.
 
 mod answers;
 #[cfg(test)]
@@ -23,17 +24,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Something to ask a peer.
+/// A question to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// The roots after a block.
     Roots(KnownBlock),
-    /// The proof of what a block spends, and the leaves.
+    /// The proof of the coins that a block spends, and their leaf data.
     Proof(KnownBlock),
 }
 
 impl Question {
-    /// The block that it is about.
+    /// The block that the question concerns.
     #[must_use]
     pub const fn block(&self) -> KnownBlock {
         match self {
@@ -42,28 +43,28 @@ impl Question {
     }
 }
 
-/// Bridge nodes, and the connections to them that wait for questions.
+/// Bridge nodes, and the idle connections to them.
 #[derive(Debug)]
 pub struct ProofPeers<'a> {
     dial: Dial,
     addresses: Vec<NodeAddress>,
-    /// How long peers may give nothing that was asked for.
+    /// How long to wait for a requested answer.
     patience: Duration,
-    /// Set from outside to stop waiting.
+    /// Set by the caller to stop waiting.
     interrupt: &'a AtomicBool,
-    /// Why some of them could not be reached at first.
+    /// Why some peers could not be reached at the start.
     absent: Vec<ProofPeerError>,
     idle: Mutex<Vec<BridgeLink>>,
-    /// Which peer the next connection is made to, modulo their number.
+    /// The peer for the next connection, modulo their number.
     next: Mutex<usize>,
 }
 
 impl<'a> ProofPeers<'a> {
-    /// Connects to each peer once. `dial` says how; which services a peer must offer is known here.
+    /// Connects to each peer once, with `dial`, but requires the services of a bridge node.
     ///
     /// # Errors
-    /// When a peer is no bridge node of this network, or none can be reached. Of several that can't, the first
-    /// one's reason is told.
+    /// A peer is not a bridge node of this network, or no peer can be reached. If several cannot be reached,
+    /// the first one's error is returned.
     pub fn connect(
         addresses: Vec<NodeAddress>,
         dial: Dial,
@@ -86,13 +87,13 @@ impl<'a> ProofPeers<'a> {
         Ok(peers)
     }
 
-    /// Why some of them could not be reached at first. They are asked again where others fail.
+    /// Why some peers could not be reached at the start. They are tried again if others fail.
     #[must_use]
     pub fn absent(&self) -> &[ProofPeerError] {
         &self.absent
     }
 
-    /// Begins to ask.
+    /// Starts a series of questions.
     pub fn ask<'q>(
         &'q self,
         questions: impl Iterator<Item = Question> + Send + 'q,
@@ -104,7 +105,7 @@ impl<'a> ProofPeers<'a> {
         self.interrupt.load(Ordering::Relaxed)
     }
 
-    /// A connection that waits, if there is one to a peer that is not ruled out.
+    /// Takes an idle connection to a peer that is not ruled out.
     fn take(&self, ruled_out: &[bool]) -> Option<BridgeLink> {
         let mut idle = self.lock_idle();
         let at = idle.iter().position(|link| !ruled_out[link.peer()])?;
@@ -115,12 +116,12 @@ impl<'a> ProofPeers<'a> {
         self.lock_idle().push(link);
     }
 
-    /// Closes the connections to a peer that wait.
+    /// Closes the idle connections to a peer.
     fn forget(&self, peer: usize) {
         self.lock_idle().retain(|link| link.peer() != peer);
     }
 
-    /// The next peer in turn that is not ruled out.
+    /// The next peer, round robin, that is not ruled out.
     fn next(&self, ruled_out: &[bool]) -> Option<usize> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let count = self.addresses.len();
@@ -129,26 +130,26 @@ impl<'a> ProofPeers<'a> {
         Some(found)
     }
 
-    /// The list is whole at any moment, also where a thread ended over it.
+    /// The list is always consistent, even if a thread panicked while holding the lock.
     fn lock_idle(&self) -> MutexGuard<'_, Vec<BridgeLink>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// See the module.
+/// A connection to a bridge node.
 #[derive(Debug)]
 struct BridgeLink {
     peer: usize,
     name: String,
     connection: Connection,
-    /// Pings so far. Their numbers are those of this connection, so that a late pong is no other one's.
+    /// Pings sent so far. Nonces are numbered per connection, so a late pong cannot match another ping.
     pings: u64,
-    /// Bytes that had come when the last message was whole.
+    /// Bytes received by the end of the last complete message.
     at_message: u64,
 }
 
 impl BridgeLink {
-    /// Connects to a peer, which has a place among the others.
+    /// Connects to a peer; `peer` is its index.
     fn open(peer: usize, address: &NodeAddress, dial: &Dial) -> Result<Self, ProofPeerError> {
         let name = address.to_string();
         let connection = match connect(address, dial) {
@@ -158,17 +159,17 @@ impl BridgeLink {
         Ok(Self { peer, name, connection, pings: 0, at_message: 0 })
     }
 
-    /// Its place.
+    /// The peer's index.
     const fn peer(&self) -> usize {
         self.peer
     }
 
-    /// Its address.
+    /// The peer's address.
     fn name(&self) -> &str {
         &self.name
     }
 
-    /// All bytes that came, those of an unfinished message among them.
+    /// All bytes received, including those of an incomplete message.
     fn received(&self) -> u64 {
         self.connection.reader.bytes_received()
     }
@@ -177,14 +178,14 @@ impl BridgeLink {
         self.connection.writer.write(message)
     }
 
-    /// Sends a ping, and tells its number.
+    /// Sends a ping and returns its nonce.
     fn ping(&mut self) -> Result<u64, PeerError> {
         self.pings += 1;
         self.send(&Message::Ping(self.pings))?;
         Ok(self.pings)
     }
 
-    /// The next message, and how many bytes came for it; none if it is not all here after a moment.
+    /// Receives the next message and its size in bytes; `None` if it is not complete yet.
     fn receive(&mut self) -> Result<Option<(Message, u64)>, PeerError> {
         let Some(message) = self.connection.reader.read()? else { return Ok(None) };
         let bytes = self.received() - self.at_message;
@@ -193,61 +194,61 @@ impl BridgeLink {
     }
 }
 
-/// See the module.
+/// Why a peer gives no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofPeerError {
-    /// The peer has no proofs to give.
+    /// The peer does not serve proofs.
     #[error(
-        "{peer} is no bridge node of Utreexo that has the proofs of all blocks: of its services ({offered:#x}) it lacks \
-         {lacking}. Name another peer, such as a utreexod that runs with --flatutreexoproofindex --prune=0",
+        "{peer} is not a Utreexo bridge node with the proofs of all blocks: its services ({offered:#x}) lack \
+         {lacking}. Use another peer, such as a utreexod started with --flatutreexoproofindex --prune=0",
         offered = .offered.0, lacking = lacking(*.offered)
     )]
     NoBridge {
         /// The peer.
         peer: String,
-        /// What it offers.
+        /// The services that it offers.
         offered: Services,
     },
-    /// The connection to a peer did not come about or ended.
-    #[error("{peer}: {error}: see that it runs and can be reached, or name another peer")]
+    /// The connection to a peer failed.
+    #[error("{peer}: {error}. Check that this peer runs and is reachable, or use another peer")]
     Peer {
         /// The peer.
         peer: String,
-        /// Why.
+        /// The cause.
         error: PeerError,
     },
-    /// The peer answered what came later, and not this.
+    /// The peer skipped this request and answered a later one.
     #[error(
-        "{peer} gives no {what} of block {} ({}), as utreexod does of blocks that are not on its best chain, of all \
-         blocks while its own last one is older than 24 hours or it is behind its peers, and where it prunes: see \
-         that it is in sync with this chain and runs with --prune=0, or name another peer", block.height, block.hash
+        "{peer} sends no {what} of block {} ({}). utreexod does so for blocks that are not on its best chain, for \
+         all blocks while its own tip is older than 24 hours or it is behind its peers, and if it prunes. Check \
+         that the peer is in sync with this chain and runs with --prune=0, or use another peer", block.height, block.hash
     )]
     Unanswered {
         /// The peer.
         peer: String,
-        /// What was asked for.
+        /// The requested data.
         what: &'static str,
         /// The block.
         block: KnownBlock,
     },
-    /// The peer answered what was not asked.
+    /// The peer sent something that was not requested.
     #[error(
-        "{peer} was asked for the {what} of block {} ({}) and answers with {found}: name another peer",
+        "{peer} was asked for the {what} of block {} ({}) but sent {found}. Use another peer",
         block.height, block.hash
     )]
     NotAsked {
         /// The peer.
         peer: String,
-        /// What was asked for.
+        /// The requested data.
         what: &'static str,
         /// The block.
         block: KnownBlock,
-        /// What came instead.
+        /// The data received instead.
         found: String,
     },
-    /// The parts of a proof do not make one.
+    /// The parts of a proof do not fit together.
     #[error(
-        "{peer} gives the proof of block {} ({}) in parts that do not fit: {what}: name another peer",
+        "{peer} sent parts of the proof of block {} ({}) that do not fit together: {what}. Use another peer",
         block.height, block.hash
     )]
     Parts {
@@ -255,26 +256,26 @@ pub enum ProofPeerError {
         peer: String,
         /// The block.
         block: KnownBlock,
-        /// In which way.
+        /// The mismatch.
         what: String,
     },
-    /// More than one attempt failed; the last one's reason is told.
-    #[error("{error}; so ended the last of {tries} attempts in {seconds} seconds")]
+    /// Several attempts failed; this has the last error.
+    #[error("{error} (last of {tries} attempts in {seconds} seconds)")]
     GaveUp {
-        /// The last one's.
+        /// The last error.
         error: Box<Self>,
-        /// How many there were.
+        /// The number of attempts.
         tries: u32,
-        /// In how much time.
+        /// Total time in seconds.
         seconds: u64,
     },
-    /// The caller wants no answers any more.
+    /// The caller interrupted the wait.
     #[error("interrupted")]
     Interrupted,
-    /// The caller took an answer of another kind than it asked for.
-    #[error("no {what} was asked for at this place: a mistake in the program")]
+    /// The caller took an answer of another kind than it asked for: a bug.
+    #[error("a bug in Apus: no {what} was requested at this point. Please report it")]
     OutOfTurn {
-        /// What the caller wants.
+        /// The kind that the caller wants.
         what: &'static str,
     },
 }
@@ -287,12 +288,12 @@ impl ProofPeerError {
         }
     }
 
-    /// What was asked for came for another block, or in another message.
+    /// The error for an answer about another block, or in another message.
     const fn not_asked(peer: String, what: &'static str, block: KnownBlock, found: String) -> Self {
         Self::NotAsked { peer, what, block, found }
     }
 
-    /// Whether the same peer may answer if it is asked again.
+    /// Whether the same peer may answer if asked again.
     fn may_pass(&self) -> bool {
         match self {
             Self::Peer { error: PeerError::ConnectedToSelf, .. } => false,
@@ -302,7 +303,7 @@ impl ProofPeerError {
     }
 }
 
-/// Which of the two services are not among these.
+/// Names the bridge services that are missing.
 fn lacking(offered: Services) -> String {
     let named =
         [(UTREEXO, "bit 12 (NODE_UTREEXO)"), (UTREEXO_ARCHIVE, "bit 13 (NODE_UTREEXO_ARCHIVE)")];
@@ -310,7 +311,7 @@ fn lacking(offered: Services) -> String {
     lacking.map(|(_, name)| name).collect::<Vec<_>>().join(" and ")
 }
 
-/// Of which block, where a message names one that is not at hand by height.
+/// Describes data about a block that is known only by its hash.
 fn of_block(hash: &BlockHash) -> String {
-    format!("what is about block {hash}")
+    format!("data of block {hash}")
 }

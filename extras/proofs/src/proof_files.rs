@@ -1,6 +1,7 @@
-//! A folder of proofs: what files it has, and whether they fit together.
+//! Lists and opens the proof files of a folder, and counts their contents.
 //!
-//! Nothing is proved here. Whether a proof holds with the roots before its block, the engine finds when it judges the block.
+//! This module proves nothing. The engine checks each proof against the roots before its block when it
+//! validates the block.
 
 use crate::bridge_error::BridgeError;
 use apus_chain::{Height, HeightRange};
@@ -10,18 +11,18 @@ use apus_sync::error::StorageResult;
 use apus_utreexo::{RangeFile, RangeFileError, Roots, range_of_name};
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// What files of proofs have.
+/// Totals over proof files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProofsTotals {
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Coins that are proved.
+    /// Number of proved coins.
     pub targets: u64,
-    /// Hashes in proofs.
+    /// Number of hashes in proofs.
     pub hashes: u64,
-    /// Bytes of proofs: places and hashes.
+    /// Bytes of proofs: targets and hashes.
     pub proof_bytes: u64,
     /// Bytes of leaf data.
     pub leaf_bytes: u64,
@@ -31,18 +32,18 @@ pub struct ProofsTotals {
     pub entry_bytes_max: u64,
 }
 
-/// What came of a run that makes proofs.
+/// The result of a job that makes proofs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProofsMade {
-    /// The first block whose proof this start made.
+    /// The first block whose proof this job made.
     pub from: Height,
-    /// What the files have that it wrote.
+    /// Totals over the files that it wrote.
     pub totals: ProofsTotals,
     /// The roots after the last block.
     pub roots: Roots,
 }
 
-/// The files of proofs of a folder, by ascending height. Of other files nothing is said.
+/// Lists the proof files of a folder, by ascending height. Ignores other files.
 pub fn proofs_files(storage: &dyn Storage) -> Result<Vec<(HeightRange, String)>, SyncError> {
     let names = storage.names().at(storage, "")?;
     let file = |name: String| Some((range_of_name(&name)?, name));
@@ -51,7 +52,7 @@ pub fn proofs_files(storage: &dyn Storage) -> Result<Vec<(HeightRange, String)>,
     Ok(files)
 }
 
-/// Opens a file of proofs, whose heights are those of its name.
+/// Opens a proof file and checks that its heights match its name.
 pub(crate) fn open<'s>(
     storage: &'s dyn Storage,
     name: &str,
@@ -65,13 +66,13 @@ pub(crate) fn open<'s>(
     }
 }
 
-/// What is wrong with a file of proofs.
+/// The error for an unreadable or invalid proof file.
 pub(crate) fn failed(storage: &dyn Storage, name: &str, error: RangeFileError) -> SyncError {
     BridgeError::File { file: storage.describe(name), error }.into()
 }
 
 impl ProofsTotals {
-    /// Counts the entry of a block.
+    /// Adds the entry of a block to the totals.
     pub(crate) fn count(
         &mut self,
         targets: usize,
@@ -88,20 +89,20 @@ impl ProofsTotals {
     }
 }
 
-// [`StoredFile`]: a file behind the door, read at any place.
+// [`StoredFile`]: a file of a [`Storage`], readable at any offset.
 
-/// See the module.
+/// A file of a [`Storage`], readable at any offset.
 pub(crate) struct StoredFile<'s> {
     storage: &'s dyn Storage,
     name: String,
     length: u64,
     at: u64,
-    /// What reads on from there, if it was not left.
+    /// Reader at `at`; dropped by a seek to another offset.
     reader: Option<Box<dyn Read + Send>>,
 }
 
 impl<'s> StoredFile<'s> {
-    /// Opens it at its beginning.
+    /// Opens the file at its beginning.
     pub(crate) fn open(storage: &'s dyn Storage, name: &str) -> io::Result<Self> {
         let length = storage.len(name)?;
         Ok(Self { storage, name: name.to_owned(), length, at: 0, reader: None })

@@ -1,8 +1,8 @@
-//! [`RootsOutput`]: the roots of the Utreexo forest of a set, as a commitment to it.
+//! [`RootsOutput`]: the roots of the Utreexo forest of a UTXO set, as a commitment to it.
 //!
-//! Each output that has a number is a leaf (BIP-182, draft). Those that survive come in [parts](HashParts), of which each
-//! has all those of a range of places. Threads make a fragment of each part, and those are joined, which takes no time: a
-//! fragment is some dozens of nodes.
+//! Each numbered output is a leaf (BIP-182, draft). Surviving leaves arrive in [parts](HashParts); each part
+//! has all survivors of a range of places. Threads compute a fragment of each part. Joining the fragments
+//! takes almost no time: a fragment has a few dozen nodes.
 
 use apus_chain::{BlockHash, CoinRef, OutPoint};
 use apus_storage::{Storage, StorageFile};
@@ -20,27 +20,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Live leaves whose nodes are hashed together: enough for all lanes of a processor on nearly all heights.
+/// Number of live leaves whose nodes are hashed together: enough to fill all SIMD lanes in nearly all rows.
 const TOGETHER: usize = 4096;
 
-/// Making them, as a phase of a run.
+/// The phase that computes the roots.
 pub const FOREST: Phase = Phase::Extra("forest");
 
-/// A file that the roots are written to.
+/// A file to write the roots to.
 pub struct RootsFile {
     /// Its folder.
     pub storage: Arc<dyn Storage>,
-    /// Its name in it.
+    /// Its name in the folder.
     pub name: String,
 }
 
-/// See the module.
+/// Computes the roots of the Utreexo forest of a set, and writes them to files.
 pub struct RootsOutput<'f> {
     files: &'f [RootsFile],
     made: Mutex<MadeRoots<'f>>,
 }
 
-/// What was made, and files that have no name yet.
+/// The computed roots, and the files that are still drafts.
 #[derive(Default)]
 struct MadeRoots<'f> {
     roots: Option<Roots>,
@@ -48,12 +48,13 @@ struct MadeRoots<'f> {
 }
 
 impl<'f> RootsOutput<'f> {
-    /// Roots for these files. Without any, none are made, and yet what an earlier start began for some goes on.
+    /// Creates an output for these files. Without files it computes no roots, but still resumes what an
+    /// earlier start began for other files.
     pub fn new(files: &'f [RootsFile]) -> Self {
         Self { files, made: Mutex::default() }
     }
 
-    /// The roots, once they are made.
+    /// The roots, once they are computed.
     pub fn roots(&self) -> Option<Roots> {
         self.held().roots.clone()
     }
@@ -62,7 +63,7 @@ impl<'f> RootsOutput<'f> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drafts the files.
+    /// Writes the drafts of the files.
     fn take(&self, roots: Roots) -> Result<(), SyncError> {
         let mut bytes = Vec::new();
         roots.write(&mut bytes);
@@ -100,7 +101,7 @@ impl SetCommitment for RootsOutput<'_> {
     }
 }
 
-/// Hashes coins into leaves.
+/// Returns a hasher from coins to leaf hashes.
 pub fn leaf_hasher() -> Box<dyn CoinHasher> {
     Box::<LeafHasher>::default()
 }
@@ -129,19 +130,17 @@ impl CoinHasher for LeafHasher {
     }
 }
 
-/// Why the leaves of a run lead to no roots.
+/// Why the leaves of a job yield no roots.
 #[derive(Debug, thiserror::Error)]
 pub enum RootsRunError {
-    /// What segments left makes no forest.
+    /// The results of segments do not form a forest.
     #[error(
-        "what the work folder says of the Utreexo forest makes none: {0}. Remove the run's work folder \
-         (--workdir), and start the same run again"
+        "the work folder holds an invalid Utreexo forest: {0}. Remove the work folder (--workdir), then rerun the \
+         command"
     )]
     Forest(#[from] FragmentError),
-    /// Other machines made something else.
-    #[error(
-        "what other machines made of the Utreexo forest are no roots: start the same run again"
-    )]
+    /// Other machines sent invalid roots.
+    #[error("other machines sent invalid Utreexo roots: rerun the command")]
     Made,
 }
 
@@ -155,11 +154,11 @@ impl RunError for RootsRunError {
     }
 }
 
-/// The roots that the leaves of all parts lead to.
+/// Computes the roots from the leaves of all parts.
 fn roots(env: &RunEnv<'_>, parts: &dyn HashParts) -> Result<Roots, SyncError> {
     env.observer.event(Event::Started(FOREST));
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let growing = Growing { env, parts, next, halt, bytes };
+    let growing = ForestGrowth { env, parts, next, halt, bytes };
     let fragments = growing.run(parts.bytes())?;
     let mut whole = Fragment::new(0).map_err(too_many)?;
     fragments.iter().try_for_each(|part| whole.append(part)).map_err(too_many)?;
@@ -168,22 +167,22 @@ fn roots(env: &RunEnv<'_>, parts: &dyn HashParts) -> Result<Roots, SyncError> {
     Ok(whole.roots().unwrap_or_default())
 }
 
-/// What the threads share.
-struct Growing<'a> {
+/// The state that the threads share.
+struct ForestGrowth<'a> {
     env: &'a RunEnv<'a>,
     parts: &'a dyn HashParts,
-    /// The first part that no thread has claimed.
+    /// The first unclaimed part.
     next: AtomicUsize,
     halt: AtomicBool,
-    /// Bytes of leaves that were gone through.
+    /// Bytes of leaves processed.
     bytes: AtomicU64,
 }
 
 /// Fragments, each with its part's number.
-type Numbered = Vec<(usize, Fragment)>;
+type NumberedFragments = Vec<(usize, Fragment)>;
 
-impl Growing<'_> {
-    /// The fragments of all parts, in their order.
+impl ForestGrowth<'_> {
+    /// Computes the fragments of all parts, in order.
     fn run(&self, bytes_total: u64) -> Result<Vec<Fragment>, SyncError> {
         let workers = self.env.threads.min(self.parts.count());
         let mut fragments = std::thread::scope(|scope| {
@@ -210,8 +209,8 @@ impl Growing<'_> {
             let ended = threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            // One that was halted says so; the reason is with the one that halted it.
-            let (mut all, mut failure) = (Numbered::new(), None);
+            // Halted threads report an interrupt; the thread that halted them has the cause.
+            let (mut all, mut failure) = (NumberedFragments::new(), None);
             for ended in ended {
                 match ended {
                     Ok(some) => all.extend(some),
@@ -225,9 +224,9 @@ impl Growing<'_> {
         Ok(fragments.into_iter().map(|(_, fragment)| fragment).collect())
     }
 
-    /// One thread's life.
-    fn work(&self) -> Result<Numbered, SyncError> {
-        let mut done = Numbered::new();
+    /// Work of one thread.
+    fn work(&self) -> Result<NumberedFragments, SyncError> {
+        let mut done = NumberedFragments::new();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if number >= self.parts.count() {
@@ -241,7 +240,7 @@ impl Growing<'_> {
         }
     }
 
-    /// The fragment of a part. Those of all parts, in their order, are that of all leaves.
+    /// Computes the fragment of a part. The fragments of all parts, in order, cover all leaves.
     fn fragment(&self, part: usize) -> Result<Fragment, SyncError> {
         let Range { start, end } = self.parts.places(part);
         let mut sprout = Sprout::new(self, start)?;
@@ -250,7 +249,7 @@ impl Growing<'_> {
         sprout.finish(end)
     }
 
-    fn go_on(&self) -> Result<(), SyncError> {
+    fn stop_if_halted(&self) -> Result<(), SyncError> {
         match self.halt.load(Ordering::Relaxed) {
             true => Err(SyncError::Interrupted),
             false => stop_if_interrupted(self.env.interrupt),
@@ -258,33 +257,33 @@ impl Growing<'_> {
     }
 }
 
-/// A fragment on its way, whose leaves come by ascending place.
+/// A growing fragment, whose leaves arrive by ascending place.
 struct Sprout<'g> {
-    growing: &'g Growing<'g>,
+    growing: &'g ForestGrowth<'g>,
     fragment: Fragment,
-    /// Those that are not in it yet, with their places behind its end.
+    /// Leaves that are not in the fragment yet; their places count from its end.
     live: Vec<LiveLeaf>,
 }
 
 impl<'g> Sprout<'g> {
-    /// Of the leaves from this one on.
-    fn new(growing: &'g Growing<'g>, first: u64) -> Result<Self, SyncError> {
+    /// Creates an empty fragment before leaf `first`.
+    fn new(growing: &'g ForestGrowth<'g>, first: u64) -> Result<Self, SyncError> {
         let fragment = Fragment::new(first).map_err(too_many)?;
         Ok(Self { growing, fragment, live: Vec::with_capacity(TOGETHER) })
     }
 
-    /// Takes a leaf that survives, behind those before it.
+    /// Adds a surviving leaf, which must follow the leaves before it.
     fn take(&mut self, leaf: PlacedHash) -> Result<(), SyncError> {
         let place = leaf.place - self.end();
         self.live.push(LiveLeaf { place, hash: NodeHash(leaf.hash) });
         if self.live.len() == TOGETHER {
-            self.growing.go_on()?;
+            self.growing.stop_if_halted()?;
             self.push(place + 1)?;
         }
         Ok(())
     }
 
-    /// Where the fragment ends.
+    /// The first leaf after the fragment.
     fn end(&self) -> u64 {
         self.fragment.first() + self.fragment.leaves()
     }
@@ -295,14 +294,14 @@ impl<'g> Sprout<'g> {
         Ok(())
     }
 
-    /// The fragment of all leaves before this one.
+    /// Returns the fragment of all leaves before `end`.
     fn finish(mut self, end: u64) -> Result<Fragment, SyncError> {
         self.push(end.saturating_sub(self.end()))?;
         Ok(self.fragment)
     }
 }
 
-/// No chain has so many leaves: the numbers that were read cannot be right.
+/// No chain has that many leaves, so the numbers read must be wrong.
 fn too_many(error: FragmentError) -> SyncError {
     RootsRunError::Forest(error).into()
 }

@@ -1,6 +1,7 @@
-//! [`survey_proofs`]: what a folder of proofs holds, and whether its files fit together.
+//! [`survey_proofs`]: reads proof files and checks that they fit together.
 //!
-//! Nothing is proved here. Whether a proof holds with the roots before its block, the engine finds when it judges the block.
+//! This module proves nothing. The engine checks each proof against the roots before its block when it
+//! validates the block.
 
 use crate::bridge_error::BridgeError;
 use crate::proof_files::{ProofsTotals, StoredFile, failed, open};
@@ -10,26 +11,26 @@ use apus_sync::SyncError;
 use apus_sync::error::StorageResult;
 use apus_utreexo::{Proof, RangeFile, Roots};
 
-/// Files of proofs that follow one another.
+/// The result of a survey of adjacent proof files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Surveyed {
-    /// The network, where it is known.
+pub struct SurveyedFiles {
+    /// The network, if known.
     pub network: Option<Network>,
     /// Heights of the blocks.
     pub heights: HeightRange,
     /// The last block.
     pub last: BlockHash,
-    /// Leaves that there ever were before the first block.
+    /// Leaves ever added, before the first block.
     pub leaves_before: u64,
     /// The roots after the last block.
     pub after: Roots,
-    /// What the files have.
+    /// Totals over the files.
     pub totals: ProofsTotals,
 }
 
-/// Goes through files of proofs by ascending height, with every entry: form, checksums, and that each begins where
-/// the one before it ends.
-pub fn survey_proofs(storage: &dyn Storage, names: &[String]) -> Result<Surveyed, SyncError> {
+/// Reads proof files by ascending height, with every entry. Checks formats and checksums, and that each file
+/// begins where the one before it ends.
+pub fn survey_proofs(storage: &dyn Storage, names: &[String]) -> Result<SurveyedFiles, SyncError> {
     let none = || BridgeError::None { folder: storage.describe("") };
     let (first, others) = names.split_first().ok_or_else(none)?;
     let mut whole = survey_file(storage, first)?;
@@ -43,7 +44,7 @@ pub fn survey_proofs(storage: &dyn Storage, names: &[String]) -> Result<Surveyed
     Ok(whole.surveyed())
 }
 
-/// A file, or some that follow one another.
+/// The survey of one file, or of adjacent files.
 pub(crate) struct FileSurvey {
     pub(crate) magic: [u8; 4],
     pub(crate) heights: HeightRange,
@@ -55,7 +56,7 @@ pub(crate) struct FileSurvey {
 }
 
 impl FileSurvey {
-    /// A file of which nothing was counted yet.
+    /// The survey of a file, without totals.
     pub(crate) fn of(file: &RangeFile<StoredFile<'_>>) -> Self {
         let head = file.head();
         Self {
@@ -69,8 +70,8 @@ impl FileSurvey {
         }
     }
 
-    fn surveyed(self) -> Surveyed {
-        Surveyed {
+    fn surveyed(self) -> SurveyedFiles {
+        SurveyedFiles {
             network: Network::from_magic(self.magic),
             heights: self.heights,
             last: self.last,
@@ -116,7 +117,7 @@ fn survey_file(storage: &dyn Storage, name: &str) -> Result<FileSurvey, SyncErro
     Ok(FileSurvey { totals, ..FileSurvey::of(&file) })
 }
 
-/// Adds those of other files.
+/// Adds the totals of another file.
 fn add(totals: &mut ProofsTotals, other: &ProofsTotals) {
     totals.files += other.files;
     totals.blocks += other.blocks;
@@ -128,12 +129,12 @@ fn add(totals: &mut ProofsTotals, other: &ProofsTotals) {
     totals.entry_bytes_max = totals.entry_bytes_max.max(other.entry_bytes_max);
 }
 
-/// What the entry of a block has.
+/// The entry of a block.
 pub(crate) struct ProofEntry {
     pub(crate) proof: Proof,
-    /// Bytes of the proof, behind which are the leaf data.
+    /// Bytes of the proof; the leaf data follow.
     proof_bytes: usize,
-    /// Those of each coin's data.
+    /// Bytes of each coin's leaf data.
     pub(crate) leaf_bytes: Vec<u32>,
 }
 
@@ -158,8 +159,8 @@ impl ProofEntry {
     }
 }
 
-/// Goes over the leaf data of so many coins: how many bytes each has. What was left out of them only the block's
-/// inputs tell.
+/// Reads the leaf data of `count` coins and returns the length of each. Scripts that were left out are not
+/// rebuilt, since that needs the block's inputs.
 fn leaf_bytes(reader: &mut Reader<'_>, count: usize) -> Option<Vec<u32>> {
     let bytes = |_| {
         let start = reader.position();

@@ -1,4 +1,4 @@
-//! A real bridge node of Utreexo at the other end: what it sends is what one said before, which the fixtures hold.
+//! Runs a real Utreexo bridge node: its answers must equal those recorded in the fixtures.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use apus_chain::{BlockHash, Network};
@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The bridge with the recorded blocks and one of today above them: it answers no peer while its last block is old.
+/// Starts the bridge with the recorded blocks and, above them, a block of today: it answers no peer while its
+/// tip is old.
 fn bridge(records: &[Value]) -> Utreexod {
     let node = Bitcoind::start(&["-maxtipage=2000000000"]);
     for record in records {
@@ -33,7 +34,7 @@ fn connection(bridge: &Utreexod, transport: TransportChoice) -> Connection {
     connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, bridge.p2p_port())).into(), &dial).unwrap()
 }
 
-/// What it answers to a request; whatever else it sends is left.
+/// Returns the bridge's answer to a request, and ignores other messages.
 fn ask(connection: &mut Connection, request: UtreexoMessage) -> UtreexoMessage {
     connection.writer.write(&request.to_message()).unwrap();
     let start = Instant::now();
@@ -71,7 +72,7 @@ fn words(hashes: &[NodeHash]) -> Value {
 }
 
 #[test]
-fn proofs_and_roots_are_those_recorded() {
+fn proofs_and_roots_match_the_recording() {
     let records = recorded_proofs("random-proofs.jsonl.gz");
     let bridge = bridge(&records);
     for (choice, transport) in
@@ -95,9 +96,9 @@ fn proofs_and_roots_are_those_recorded() {
     }
 }
 
-/// The text of BIP-183 knows no such byte; this is what its bits do in utreexod 0.6.0.
+/// BIP-183 does not have the byte that selects parts. The test shows what its bits do in utreexod 0.6.0.
 #[test]
-fn parts_of_a_proof_are_what_was_asked_for() {
+fn parts_of_a_proof_match_the_request() {
     let records = recorded_proofs("random-proofs.jsonl.gz");
     let bridge = bridge(&records);
     let connection = &mut connection(&bridge, TransportChoice::V1);
@@ -110,13 +111,13 @@ fn parts_of_a_proof_are_what_was_asked_for() {
         ProofRequest::parts(whole.block, WantedPlaces::default(), WantedPlaces::default());
     let none = PeerProof { hashes: vec![], targets: vec![], leaves: vec![], ..whole.clone() };
     assert_eq!(ask_proof(connection, nothing.clone()), none);
-    // Of no use, though meant to be.
+    // This bit has no effect, contrary to its name.
     let all_hashes = ProofRequest { all_hashes: true, ..nothing.clone() };
     assert_eq!(ask_proof(connection, all_hashes), none);
     let targets = ProofRequest { targets: true, ..nothing.clone() };
     let expected = PeerProof { targets: whole.targets.clone(), ..none.clone() };
     assert_eq!(ask_proof(connection, targets), expected);
-    // More than it is meant to be.
+    // This bit requests more than its name says.
     let all_leaves = ProofRequest { all_leaves: true, ..nothing.clone() };
     assert_eq!(ask_proof(connection, all_leaves), PeerProof { targets: vec![], ..whole.clone() });
 

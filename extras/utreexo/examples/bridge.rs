@@ -1,11 +1,13 @@
-//! Time to prove what a block spends and to take in what it adds, by our forest and by `rustreexo`'s, on one core.
+//! Measures the time to prove the leaves that a block spends and to add its new ones, with our forest and
+//! with `rustreexo`'s, on one core.
 //!
-//! `cargo run --release -p apus-utreexo --example bridge [ROUNDS]` lets both forests come to 6 million leaves, of which
-//! 1.3 million are live. Then each takes the same 10 blocks in turn, and so on. A block spends 7,000 coins, two in
-//! five of them younger than 10 blocks, and adds 9,700. Each round is a line of milliseconds per block; the last lines
-//! are the least and the median of all rounds. Ours runs three times, over a store that is a map: with all pages in
-//! memory, of which it never stores one; with 64 MiB; and with 16 MiB. The proofs must be the same.
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a wrong answer ends it")]
+//! `cargo run --release -p apus-utreexo --example bridge [ROUNDS]` grows both forests to 6 million leaves,
+//! 1.3 million of them live. Then the forests take turns with the same 10 blocks, round by round. A block
+//! spends 7,000 coins, two in five of them younger than 10 blocks, and adds 9,700. Each round prints a line
+//! of milliseconds per block; the last lines are the minimum and the median of all rounds. Our forest appears
+//! three times, over a store that is a map: with all pages in memory and nothing stored, with 64 MiB, and
+//! with 16 MiB. The proofs must be equal.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a wrong answer ends the program")]
 
 use apus_testkit::rng::Rng;
 use apus_utreexo::{Forest, NodeHash, PageId, Pages, Proof, Roots};
@@ -18,7 +20,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const ADDED: u64 = 9_700;
-/// By blocks that come before those that are measured, so that 1.3 million are left.
+/// Leaves spent per block before the measured blocks, so that 1.3 million are left.
 const SPENT_BEFORE: usize = 7_600;
 const SPENT: usize = 7_000;
 const BLOCKS_BEFORE: usize = 620;
@@ -51,13 +53,13 @@ impl Store {
 
 struct Block {
     spent: Vec<u64>,
-    /// The hashes of those.
+    /// The hashes of the spent leaves.
     gone: Vec<BitcoinNodeHash>,
     added: Vec<NodeHash>,
     added_theirs: Vec<BitcoinNodeHash>,
 }
 
-/// Blocks, and what is live after them.
+/// A made-up chain: makes blocks and tracks the live leaves.
 struct Chain {
     rng: Rng,
     leaves: u64,
@@ -84,8 +86,8 @@ impl Chain {
         Block { spent, gone, added, added_theirs }
     }
 
-    /// One of the last ten blocks, or an older one: half of these are younger than 100 blocks, a quarter
-    /// as old as 200, and so on.
+    /// Spends a leaf from one of the last ten blocks, or from an older one: half of these are younger than
+    /// 100 blocks, a quarter as old as 200, and so on.
     fn spend(&mut self) -> Option<u64> {
         for _ in 0..100 {
             let unit = self.rng.next_u64() as f64 / u64::MAX as f64;
@@ -102,7 +104,7 @@ impl Chain {
     }
 }
 
-/// One of ours, with its store.
+/// One of our forests, with its store.
 struct Ours<'a> {
     forest: Forest<&'a Store>,
     store: &'a Store,

@@ -1,12 +1,13 @@
-//! What a verifier does for a block, and what adding leaves costs, beside `rustreexo`'s `Stump`.
+//! Measures a verifier's time for a block, and the time to add leaves, compared with `rustreexo`'s `Stump`.
 //!
-//! `cargo run --release -p apus-utreexo --example verify [ROUNDS]` makes a forest of a million live leaves and
-//! the proofs of some blocks, which takes seconds, and then moves the roots over those blocks, round by round
-//! with both, so that both have the same of what else the machine does. Then the same of leaves alone, of which
-//! few or all are live: ours by fragments on one thread and on two, which join. Each line has the medians of all
-//! rounds, in milliseconds, and how often ours fits into theirs. Both come to the same roots, or it ends.
+//! `cargo run --release -p apus-utreexo --example verify [ROUNDS]` makes a forest of a million live leaves
+//! and the proofs of some blocks, which takes seconds, and then updates the roots over those blocks,
+//! alternating between both in each round, so that both see the same load from the rest of the machine. Then
+//! it adds leaves only, few or all of them live: ours by fragments on one thread, and on two threads with a
+//! join. Each line has the medians of all rounds, in milliseconds, and the ratio of theirs to ours. The
+//! program aborts if the roots differ.
 #![allow(clippy::print_stdout)]
-#![allow(clippy::unwrap_used, reason = "a failure here is one of the program")]
+#![allow(clippy::unwrap_used, reason = "a failure here ends the program")]
 
 use apus_utreexo::{Fragment, LiveLeaf, NodeHash, Proof, Roots};
 use rustreexo::mem_forest::MemForest;
@@ -20,12 +21,12 @@ const SPENT: usize = 4_000;
 const ADDED: u64 = 4_500;
 /// Leaves of the second part.
 const LEAVES: u64 = 2_000_000;
-/// Live leaves that are pushed together.
+/// Live leaves pushed together.
 const TOGETHER: usize = 8_192;
 
 type Theirs = rustreexo::proof::Proof<BitcoinNodeHash>;
 
-/// The same numbers on every machine.
+/// A random generator with the same numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -56,7 +57,7 @@ fn expect_same(ours: &Roots, theirs: &Stump) {
     assert!(ours.hashes().iter().map(|root| &root.0).eq(theirs.roots.iter().map(|root| &**root)));
 }
 
-/// What a verifier gets with a block, for both.
+/// What a verifier receives with a block, for both libraries.
 struct Block {
     proof: Proof,
     spent: Vec<NodeHash>,
@@ -66,7 +67,7 @@ struct Block {
     their_added: Vec<BitcoinNodeHash>,
 }
 
-/// Blocks that spend live leaves of any age, behind a forest of so many.
+/// A forest, and blocks after it that spend live leaves of any age.
 fn blocks(random: &mut Random) -> (Vec<NodeHash>, Vec<Block>) {
     let first: Vec<NodeHash> = (0..LIVE).map(|_| random.leaf()).collect();
     let (mut forest, mut live) = (MemForest::<BitcoinNodeHash>::new(), first.clone());
@@ -87,7 +88,7 @@ fn blocks(random: &mut Random) -> (Vec<NodeHash>, Vec<Block>) {
     (first, blocks)
 }
 
-/// Milliseconds of each sample.
+/// Samples in milliseconds.
 #[derive(Default)]
 struct Samples(Vec<f64>);
 
@@ -140,7 +141,7 @@ fn measure_blocks(rounds: usize, random: &mut Random) {
     report(&format!("update, {SPENT} spent, {ADDED} added"), &mut update, &mut modify);
 }
 
-/// The fragment of leaves from `first` on, of which these are live, by their places in the forest.
+/// The fragment of leaves `first..end`; `live` has the places of live leaves in the forest.
 fn fragment(first: u64, end: u64, live: &[LiveLeaf]) -> Fragment {
     let mut fragment = Fragment::new(first).unwrap();
     let mut done = first;

@@ -1,24 +1,25 @@
-//! What a verifier saves that remembers some leaves: how many hashes, and how much leaf data, it need not be sent.
+//! Computes how many hashes, and how much leaf data, a verifier saves by remembering some leaves.
 //!
-//! A verifier that remembers a leaf has its hash and data, knows where it is, and keeps the nodes that prove it, from
-//! the block that adds the leaf to the one that spends it. It is told which leaves those are by the one who makes
-//! proofs and knows the blocks to come.
+//! A verifier that remembers a leaf keeps its hash and data, its place, and the nodes that prove it, from the
+//! block that adds the leaf to the block that spends it. The maker of the proofs, who knows the later blocks,
+//! chooses which leaves to remember.
 //!
-//! What such a verifier knows, and needs, follows from which leaves are live and which are remembered, without a
-//! hash. Count only nodes with two living children: what is next to nothing stands in its parent's place.
+//! Which nodes such a verifier knows, and which it needs, follows from which leaves are live and which are
+//! remembered; no hash is computed. Only nodes with two live children count, because a node whose sibling is
+//! empty takes its parent's place.
 //!
-//! - It knows the roots, and both children of each node that has a remembered leaf below. Of two siblings it so
-//!   knows both or none, and with a node it knows all above.
-//! - A leaf that it does not remember is proved once what is computed from it meets a known node. So it needs a
-//!   hash for each node that has no remembered leaf below, and such a spent leaf below one child and not below the
-//!   other; without a cache those are the hashes of a [`Proof`].
-//! - After the block it knows what it needs of the new forest, since all that changed lies above spent leaves, whose
-//!   ways up it went or knew, or beside added ones, which it was all given.
+//! - It knows the roots, and both children of every node above a remembered leaf. So it knows both of two
+//!   siblings or neither, and with a node also all its ancestors.
+//! - A leaf that it does not remember is proved once the nodes computed from it reach a known node. So it
+//!   needs a hash for each node with no remembered leaf below that has a leaf to be proved below one child
+//!   and none below the other. Without a cache these are the hashes of a [`Proof`].
+//! - After the block it knows all nodes that it needs in the new forest: all changes lie above spent leaves,
+//!   whose paths it computed or knew, or next to added leaves, all of which it received.
 //!
-//! [`Lifetimes`] is the first walk over the proofs of a chain, which finds when each leaf is spent, and
-//! [`CacheReplay`] the second, which needs that. Both hold every proof against the places that they know: a target
-//! that leads to no live leaf, or another number of hashes than its targets need, is an error. Whether hashes are
-//! the right ones is not looked at.
+//! [`Lifetimes`] is the first pass over the proofs of a chain and finds when each leaf is spent;
+//! [`CacheReplay`] is the second and needs that result. Both check every proof against the places that they
+//! track: a target that does not lead to a live leaf, or a number of hashes other than the targets need, is
+//! an error. They do not check the hashes themselves.
 
 mod held;
 mod outline;
@@ -32,54 +33,59 @@ pub use track::{Lifetimes, Spends};
 use crate::Proof;
 use apus_chain::{BLOCK_SIZE_MAX, Height};
 
-/// The most leaves that a block adds: an output has nine bytes at least, each of weight four.
+/// The most leaves that a block can add: an output takes at least nine bytes, each of weight four.
 const ADDED_MAX: u64 = BLOCK_SIZE_MAX as u64 / 36;
 
-/// About how many bytes of memory both walks take for so many leaves.
+/// Estimates the bytes of memory that each of the two passes takes for `leaves` leaves.
 pub fn caches_bytes(leaves: u64) -> u64 {
-    // When each is spent, four bytes, and two bits of an outline.
+    // Per leaf: four bytes for the height that spends it, and two bits of an outline.
     leaves.saturating_mul(4).saturating_add(leaves / 4)
 }
 
-/// What files of proofs say of a block.
+/// A block's data in a proof file.
 #[derive(Clone, Copy, Debug)]
 pub struct ProvedBlock<'a> {
-    /// The block; each is the one above that before it.
+    /// Height of the block, one above the block before it.
     pub height: Height,
-    /// Leaves that there ever were after it.
+    /// Leaves ever added, after this block.
     pub leaves_after: u64,
-    /// Of the leaves that it spends.
+    /// Proof of the leaves that it spends.
     pub proof: &'a Proof,
 }
 
-/// Why proofs are not those of a chain.
+/// Formats a number of bytes in gigabytes.
+fn gigabytes(bytes: u64) -> String {
+    format!("{:.1} GB", bytes as f64 / 1e9)
+}
+
+/// Why proofs do not fit a chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CachesError {
-    /// A target that leads nowhere.
-    #[error("target {target} is not the place of a leaf that is there, among {leaves} leaves")]
+    /// A target that does not lead to a live leaf.
+    #[error("target {target} is not the place of a live leaf, among {leaves} leaves")]
     NoLeaf {
         /// The target.
         target: u64,
-        /// Leaves that there ever were.
+        /// Leaves ever added.
         leaves: u64,
     },
     /// A target more than once.
-    #[error("target {target} stands in the proof twice")]
+    #[error("target {target} occurs twice in the proof")]
     Twice {
         /// The target.
         target: u64,
     },
-    /// Other hashes than the targets need.
-    #[error("the proof has {found} hashes, and its targets need {needed}")]
+    /// A number of hashes other than the targets need.
+    #[error("the proof has {found} hashes, but its targets need {needed}")]
     Hashes {
-        /// Hashes that there are.
+        /// Hashes in the proof.
         found: usize,
-        /// Hashes that it takes.
+        /// Hashes that the targets need.
         needed: usize,
     },
     /// Fewer leaves than before, or more than a block can add.
     #[error(
-        "there cannot be {after} leaves after it and {before} before: a block adds {ADDED_MAX} at most"
+        "the number of leaves cannot change from {before} to {after}: a block adds at most {ADDED_MAX}"
     )]
     Leaves {
         /// Leaves before the block.
@@ -87,16 +93,18 @@ pub enum CachesError {
         /// Leaves after it.
         after: u64,
     },
-    /// No memory for what is kept of each leaf.
-    #[error("{leaves} leaves take about {bytes} bytes of memory, which are not there")]
+    /// Not enough memory for the records of all leaves.
+    #[error("not enough memory: {leaves} leaves need about {}", gigabytes(*.bytes))]
     Memory {
-        /// How many leaves.
+        /// Number of leaves.
         leaves: u64,
-        /// About how many bytes.
+        /// Approximate number of bytes.
         bytes: u64,
     },
-    /// The second walk finds something else than the first.
-    #[error("it spends and adds other leaves than when it was read first: the files have changed")]
+    /// The second pass differs from the first.
+    #[error(
+        "the block does not spend and add the same leaves as in the first pass: the files have changed"
+    )]
     Changed,
 }
 

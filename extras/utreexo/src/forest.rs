@@ -1,16 +1,17 @@
-//! [`Forest`]: all live leaves of a chain, of which it proves those that a block spends.
+//! [`Forest`]: all live leaves of a chain; it proves the leaves that a block spends.
 //!
-//! Leaves lie where they were put, the first at the left, and a node is the parent of the two below it; what was
-//! deleted is empty, and so is what was not yet added. The places that Utreexo gives to nodes follow from which are
-//! empty ([`prove`]). Six rows of nodes make a [page], and pages make levels. The one page of the highest level
-//! has all others below it. So the forest's roots say what its root must be, and every page says what those of
-//! the pages right below must be: no page is taken from the store whose root is another one.
+//! Leaves stay where they were added, from left to right, and a node is the parent of the two nodes below it.
+//! Deleted leaves, and leaves not yet added, are empty. The places that Utreexo gives to nodes follow from
+//! which nodes are empty ([`prove`]). Six rows of nodes make a [page], and pages form levels. The highest
+//! level has one page, above all others. So the forest's roots determine the root of that page, and every
+//! page determines the roots of the pages right below it: a page from the store with another root is
+//! rejected.
 //!
-//! A block has its pages in memory at once: those above what it spends, and those above what it adds. Besides these
-//! and what was changed since pages were last stored, no more is kept than the forest may have.
+//! All pages above the leaves that a block spends or adds are in memory at once. Besides these and the pages
+//! changed since the last store, memory stays within the forest's limit.
 //!
-//! What a block does is computed level by level from the leaves up, in each level many pages at a time, row by row,
-//! so that the hash function always gets many nodes at once.
+//! A block is applied level by level from the leaves up, in each level many pages at a time, row by row, so
+//! that the hash function always gets many nodes at once.
 
 mod cache;
 mod id;
@@ -26,86 +27,86 @@ pub use page::PageFault;
 use crate::position::LEAVES_MAX;
 use crate::{NodeHash, Proof, Roots};
 use cache::Cache;
-use touched::{Touched, touched_levels};
+use touched::{TouchedPage, touched_levels};
 use work::{PAGES_AT_ONCE, Work, compute};
 
-/// Why a forest does not take a block.
+/// Why a forest cannot apply or undo a block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForestError<E> {
     /// The store failed.
-    #[error("{page} of the forest cannot be read")]
+    #[error("cannot read {page} of the forest")]
     Read {
-        /// The first of the pages that were to be read.
+        /// The first of the requested pages.
         page: PageId,
-        /// What the store says.
+        /// The store's error.
         source: E,
     },
     /// The store lacks a page.
-    #[error("{page} of the forest is missing in the store: the forest must be made anew")]
+    #[error("{page} of the forest is missing from the store: rebuild the forest")]
     Missing {
-        /// Which one.
+        /// The page.
         page: PageId,
     },
-    /// The store has another page than was stored.
-    #[error("{page} of the forest is damaged: {fault}; the forest must be made anew")]
+    /// The store returned a page other than the stored one.
+    #[error("{page} of the forest is damaged: {fault}; rebuild the forest")]
     Damaged {
-        /// Which one.
+        /// The page.
         page: PageId,
-        /// What is wrong with it.
+        /// The fault found.
         fault: PageFault,
     },
-    /// A leaf is spent that was never added, or is spent already.
-    #[error("leaf {leaf} of {leaves} is spent, and is not live")]
+    /// A spent leaf was never added, or is already spent.
+    #[error("the block spends leaf {leaf} of {leaves}, which is not live")]
     NotLive {
-        /// Which one, counted from 0.
+        /// Index of the leaf, from 0.
         leaf: u64,
-        /// How many there have ever been.
+        /// Number of leaves ever added.
         leaves: u64,
     },
-    /// A leaf is to be live again that is live.
-    #[error("leaf {leaf} is live, so no block that spent it can be undone")]
+    /// Undo would restore a leaf that is live.
+    #[error("cannot undo a block that spent leaf {leaf}: the leaf is live")]
     Live {
-        /// Which one, counted from 0.
+        /// Index of the leaf, from 0.
         leaf: u64,
     },
-    /// Fewer leaves than a block that is to be undone is said to have added.
-    #[error("there are {leaves} leaves, so no block that added {added} can be undone")]
+    /// There are fewer leaves than the block to undo claims to have added.
+    #[error("cannot undo a block that added {added} leaves: there are only {leaves}")]
     TooFew {
-        /// How many there have ever been.
+        /// Number of leaves ever added.
         leaves: u64,
-        /// How many were added.
+        /// Number of leaves that the block claims to have added.
         added: u64,
     },
     /// A block spends a leaf twice.
     #[error("leaf {leaf} is spent twice by one block")]
     Twice {
-        /// Which one, counted from 0.
+        /// Index of the leaf, from 0.
         leaf: u64,
     },
     /// More leaves than any forest can have.
-    #[error("{added} leaves behind {leaves} are more than a forest has: at most 2^63")]
+    #[error("cannot add {added} leaves after {leaves}: a forest has at most 2^63")]
     TooMany {
-        /// How many there have ever been.
+        /// Number of leaves ever added.
         leaves: u64,
-        /// How many were to be added.
+        /// Number of leaves to add.
         added: usize,
     },
 }
 
-/// What a forest has in memory, and what it did.
+/// Memory and reads of a forest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForestUsage {
-    /// Pages that were read from the store since the forest was opened.
+    /// Pages read from the store since the forest was opened.
     pub pages_read: u64,
     /// Pages in memory.
     pub pages: usize,
-    /// Bytes that they take.
+    /// Bytes that these pages take.
     pub bytes: usize,
-    /// Those of pages that were changed since they were last stored.
+    /// Bytes of the pages changed since they were last stored.
     pub changed_bytes: usize,
 }
 
-/// See the module.
+/// All live leaves of a chain, in pages of a store.
 pub struct Forest<P> {
     pages: P,
     cache: Cache,
@@ -115,23 +116,23 @@ pub struct Forest<P> {
 }
 
 impl<P: Pages> Forest<P> {
-    /// The forest of a store that has its pages, as they were when it had these roots. Of pages that the store
-    /// has as they are it keeps so many bytes at most.
+    /// Opens the forest of a store whose pages belong to these roots. Keeps at most `bytes_max` bytes of
+    /// pages that are unchanged since they were stored.
     pub fn open(pages: P, roots: Roots, bytes_max: usize) -> Self {
         Self { pages, cache: Cache::default(), roots, bytes_max, pages_read: 0 }
     }
 
-    /// How many leaves there have ever been.
+    /// Number of leaves ever added.
     pub fn leaves(&self) -> u64 {
         self.roots.leaves
     }
 
-    /// Those of all blocks so far. The store needs them with the pages.
+    /// The roots after all blocks so far. The store must keep them with the pages.
     pub fn roots(&self) -> &Roots {
         &self.roots
     }
 
-    /// What it has in memory.
+    /// Returns the memory use and the number of reads.
     pub fn usage(&self) -> ForestUsage {
         ForestUsage {
             pages_read: self.pages_read,
@@ -141,8 +142,8 @@ impl<P: Pages> Forest<P> {
         }
     }
 
-    /// Proves the leaves that a block spends, which it names in the order of its inputs, deletes them, and adds
-    /// others; an empty one of those is deleted from the start. After an error the forest is as it was.
+    /// Proves the leaves that a block spends, given in the order of its inputs, deletes them, and adds
+    /// others; an empty added leaf counts as already deleted. After an error the forest is unchanged.
     pub fn block(
         &mut self,
         spent: &[u64],
@@ -153,8 +154,8 @@ impl<P: Pages> Forest<P> {
         done
     }
 
-    /// Undoes the last block that was not undone: its leaves that were spent are live again, of which it has to be told
-    /// the hashes, in any order, and those that it added were never there. After an error the forest is as it was.
+    /// Undoes the last applied block: restores the leaves that it spent, with their hashes, in any order, and
+    /// removes the leaves that it added. After an error the forest is unchanged.
     pub fn undo(
         &mut self,
         spent: &[(u64, NodeHash)],
@@ -165,13 +166,13 @@ impl<P: Pages> Forest<P> {
         done
     }
 
-    /// Whether changed pages take half of the memory: time to store them.
+    /// Whether changed pages take more than half of the memory, so that it is time to store them.
     pub fn wants_store(&self) -> bool {
         self.cache.changed_bytes() > self.bytes_max / 2
     }
 
-    /// Hands over every page that was changed since pages were last stored, by ascending key: its bytes, or `None` where the store must
-    /// no longer have it. They and the roots must be stored together or not at all.
+    /// Calls `page` for every page changed since the last store, by ascending key: with its bytes, or with
+    /// `None` if the store must delete it. Store all of them and the roots atomically.
     pub fn changes(&self, mut page: impl FnMut(PageId, Option<&[u8]>)) {
         let mut bytes = Vec::new();
         for (id, changed) in self.cache.changed() {
@@ -181,7 +182,8 @@ impl<P: Pages> Forest<P> {
         }
     }
 
-    /// Says that the store has all [changes](Self::changes), and that no block came or was undone since.
+    /// Marks all [changes](Self::changes) as stored. No block may have been applied or undone since they were
+    /// read.
     pub fn set_stored(&mut self) {
         self.cache.set_stored();
         self.cache.trim(self.bytes_max);
@@ -198,7 +200,7 @@ impl<P: Pages> Forest<P> {
         let end = end.ok_or(ForestError::TooMany { leaves, added: added.len() })?;
         let mut levels = touched_levels(&ascending, leaves..end);
         self.load(&mut levels)?;
-        if let Some(leaf) = levels[0].iter().find_map(Touched::first_not_live) {
+        if let Some(leaf) = levels[0].iter().find_map(TouchedPage::first_not_live) {
             return Err(ForestError::NotLive { leaf, leaves });
         }
         let proof = prove::prove(&levels, &self.cache, leaves, order.into_iter());
@@ -220,7 +222,7 @@ impl<P: Pages> Forest<P> {
         let (order, ascending) = in_order(spent.iter().map(|(leaf, _)| *leaf), leaves)?;
         let mut levels = touched_levels(&ascending, leaves..end);
         self.load(&mut levels)?;
-        if let Some(leaf) = levels[0].iter().find_map(Touched::first_live) {
+        if let Some(leaf) = levels[0].iter().find_map(TouchedPage::first_live) {
             return Err(ForestError::Live { leaf });
         }
         let mut changes: Vec<NodeHash> = order.into_iter().map(|at| spent[at].1).collect();
@@ -231,8 +233,8 @@ impl<P: Pages> Forest<P> {
         Ok(())
     }
 
-    /// Gives those leaves that a block touches these hashes, and computes all nodes above.
-    fn change(&mut self, levels: &[Vec<Touched>], mut changes: Vec<NodeHash>) {
+    /// Sets the hashes of the leaves that a block touches, and computes all nodes above them.
+    fn change(&mut self, levels: &[Vec<TouchedPage>], mut changes: Vec<NodeHash>) {
         let mut work = Vec::with_capacity(PAGES_AT_ONCE);
         for pages in levels {
             let (mut roots, mut rest) = (Vec::with_capacity(pages.len()), &changes[..]);
@@ -253,10 +255,10 @@ impl<P: Pages> Forest<P> {
         }
     }
 
-    /// The roots of so many leaves, after a block that touched these pages.
-    fn roots_after(&self, levels: &[Vec<Touched>], leaves: u64) -> Roots {
+    /// The roots of `leaves` leaves, after a block that touched these pages.
+    fn roots_after(&self, levels: &[Vec<TouchedPage>], leaves: u64) -> Roots {
         let root = |tree: prove::Tree| {
-            // A tree that the block did not touch was there before, or is part of what it undid.
+            // A tree that the block did not touch existed before; if undo touched it, it is in these pages.
             let touched = [tree.root(), tree.root_as_child()].into_iter().find_map(|spot| {
                 let pages = levels.get(spot.level)?;
                 let at = pages.binary_search_by_key(&spot.index, |page| page.index).ok()?;
@@ -273,7 +275,8 @@ impl<P: Pages> Forest<P> {
     }
 }
 
-/// Which one of a block's leaves comes when they ascend, and these leaves.
+/// Sorts a block's leaves: returns their original indexes in ascending order of the leaves, and the sorted
+/// leaves.
 fn in_order<E>(
     spent: impl Iterator<Item = u64>,
     leaves: u64,
@@ -289,7 +292,7 @@ fn in_order<E>(
     Ok(order.into_iter().map(|(leaf, at)| (at, leaf)).unzip())
 }
 
-/// The root of the highest page: that of all trees.
+/// The root of the highest page, which combines all trees.
 fn top(roots: &Roots) -> NodeHash {
     let trees = roots.hashes.iter().rev();
     trees.fold(NodeHash::EMPTY, |right, left| NodeHash::parent(left, &right))

@@ -1,9 +1,9 @@
-//! [`Fragment`]: what a range of leaves makes of the forest.
+//! [`Fragment`]: the part of the forest above a range of leaves.
 //!
-//! A range of leaves is the list of the largest perfect trees that lie in it, each aligned to its size: at
-//! most two of each height. The nodes above them also cover leaves outside. That list is the same however the
-//! range came together, so fragments next to each other join in any tree order; where leaves lie matters,
-//! which is why they do not join in any other order.
+//! A fragment is the list of the largest perfect trees that lie in its range, each aligned to its size: at
+//! most two of each height. The nodes above them also cover leaves outside the range. The list does not
+//! depend on how the range was put together, so adjacent fragments join in any tree order. Their positions
+//! matter, so only adjacent fragments can be joined.
 
 mod level;
 
@@ -14,59 +14,59 @@ use level::Level;
 /// A leaf that was not deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveLeaf {
-    /// Which one of the leaves of its range it is, counted from 0.
+    /// Index among the leaves of its range, from 0.
     pub place: u64,
     /// Its hash.
     pub hash: NodeHash,
 }
 
-/// Why a fragment cannot be had.
+/// Why a fragment is invalid or cannot be extended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FragmentError {
-    /// Fragments that do not lie next to each other.
+    /// Fragments that are not adjacent.
     #[error(
-        "leaves up to {end} are followed by leaves from {first} on: others must come between, or fewer"
+        "fragments are not adjacent: one ends before leaf {end}, the next begins at leaf {first}"
     )]
     NotAdjacent {
-        /// The first leaf behind the one.
+        /// The first leaf after the left fragment.
         end: u64,
-        /// The first leaf of the other.
+        /// The first leaf of the right fragment.
         first: u64,
     },
     /// More leaves than any forest can have.
-    #[error("{leaves} leaves from leaf {first} on are more than a forest has: at most 2^63")]
+    #[error("{leaves} leaves from leaf {first} on are too many: a forest has at most 2^63")]
     TooMany {
         /// Where the range begins.
         first: u64,
-        /// How many are claimed.
+        /// The claimed number.
         leaves: u64,
     },
-    /// The bytes of a fragment are not as many as its range needs.
+    /// The length does not match the range.
     #[error(
-        "the fragment of {leaves} leaves from leaf {first} on has {needed} bytes, and there are {found}"
+        "the fragment of {leaves} leaves from leaf {first} on takes {needed} bytes, found {found}"
     )]
     Length {
         /// Where the range begins.
         first: u64,
         /// How many leaves it has.
         leaves: u64,
-        /// Bytes that it takes.
+        /// Bytes that the fragment takes.
         needed: usize,
-        /// Bytes that there are.
+        /// Bytes found.
         found: usize,
     },
-    /// A live leaf that is not among those it is said to be among, or does not come behind the one before it.
+    /// A live leaf outside its range, or not after the live leaf before it.
     #[error("leaf {place} of {leaves} is out of place: live leaves come in ascending order")]
     OutOfPlace {
-        /// Which one of the leaves, counted from 0.
+        /// Index of the leaf, from 0.
         place: u64,
-        /// How many there are.
+        /// Number of leaves in the range.
         leaves: u64,
     },
-    /// Too few bytes to say of which leaves.
-    #[error("a fragment begins with 16 bytes, and there are {found}")]
+    /// Too few bytes for the range.
+    #[error("a fragment begins with 16 bytes, found {found}")]
     Head {
-        /// Bytes that there are.
+        /// Bytes found.
         found: usize,
     },
 }
@@ -79,23 +79,23 @@ struct Tree {
     hash: NodeHash,
 }
 
-/// See the module.
+/// The trees above a range of leaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment {
     first: u64,
     end: u64,
-    /// By the places of their leaves.
+    /// Ordered by the places of their leaves.
     trees: Vec<Tree>,
 }
 
 impl Fragment {
-    /// That of no leaf, before leaf `first`, counted from 0.
+    /// Creates an empty fragment before leaf `first`, counted from 0.
     pub fn new(first: u64) -> Result<Self, FragmentError> {
         expect_room(first, 0)?;
         Ok(Self { first, end: first, trees: Vec::new() })
     }
 
-    /// That of all leaves of a forest.
+    /// Creates the fragment of all leaves of a forest.
     pub(crate) fn of_forest(roots: &Roots) -> Self {
         let trees = rows(0, roots.leaves).zip(&roots.hashes);
         let trees = trees.map(|(row, hash)| Tree { row, hash: *hash }).collect();
@@ -107,7 +107,7 @@ impl Fragment {
         self.first
     }
 
-    /// How many leaves it has, empty ones included.
+    /// Number of leaves, empty ones included.
     pub fn leaves(&self) -> u64 {
         self.end - self.first
     }
@@ -119,7 +119,7 @@ impl Fragment {
         Ok(())
     }
 
-    /// Appends so many empty leaves, in a time that grows with the logarithm of their number.
+    /// Appends `count` empty leaves, in time logarithmic in their number.
     pub fn push_empty(&mut self, count: u64) -> Result<(), FragmentError> {
         expect_room(self.end, count)?;
         for row in rows(self.end, self.end + count) {
@@ -128,9 +128,9 @@ impl Fragment {
         Ok(())
     }
 
-    /// Appends so many leaves, of which these are live, in ascending order, and all others empty. Much faster
-    /// than one after the other: the nodes of one height are hashed together. Leaves of some thousand live ones
-    /// at a time are enough for that.
+    /// Appends `count` leaves: the `live` ones, in ascending order, and empty leaves everywhere else. Much
+    /// faster than appending them one by one, because the nodes of a row are hashed together; a few thousand
+    /// live leaves per call are enough for that.
     pub fn push_live(&mut self, count: u64, live: &[LiveLeaf]) -> Result<(), FragmentError> {
         expect_room(self.end, count)?;
         expect_places(count, live)?;
@@ -159,11 +159,11 @@ impl Fragment {
         Ok(())
     }
 
-    /// Appends a tree, to whose height the end must be aligned, and joins it with those before it.
+    /// Appends a tree and joins it with the trees before it. The end must be aligned to the tree's size.
     fn push_tree(&mut self, mut row: u32, mut hash: NodeHash) {
         let mut place = self.end >> row;
         self.end += 1 << row;
-        // The right one of two trees, of which the left one may lie before the first leaf, or in part.
+        // A right child joins its left sibling, unless that begins before the fragment's first leaf.
         while place & 1 == 1
             && let Some(left) = self.trees.pop_if(|left| left.row == row)
         {
@@ -173,21 +173,21 @@ impl Fragment {
         self.trees.push(Tree { row, hash });
     }
 
-    /// The forest's roots, if it begins with the first leaf.
+    /// The forest's roots, if the fragment begins with the first leaf.
     pub fn roots(&self) -> Option<Roots> {
         let hashes = self.trees.iter().map(|tree| tree.hash).collect();
         (self.first == 0).then_some(Roots { leaves: self.end, hashes })
     }
 
-    /// Appends its bytes: the first leaf and how many there are, 8 bytes each, little-endian; then the hashes of
-    /// its trees. Their heights follow from the range.
+    /// Appends the encoding: the first leaf and the number of leaves, 8 bytes each, little-endian; then the
+    /// hashes of its trees. Their heights follow from the range.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.first.to_le_bytes());
         out.extend_from_slice(&self.leaves().to_le_bytes());
         self.trees.iter().for_each(|tree| out.extend_from_slice(&tree.hash.0));
     }
 
-    /// The fragment that [`write`](Self::write) wrote.
+    /// Reads the fragment that [`write`](Self::write) wrote.
     pub fn read(bytes: &[u8]) -> Result<Self, FragmentError> {
         let head = FragmentError::Head { found: bytes.len() };
         let (first, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| head.clone())?;
@@ -224,7 +224,7 @@ fn expect_places(leaves: u64, live: &[LiveLeaf]) -> Result<(), FragmentError> {
     Ok(())
 }
 
-/// The heights of the largest aligned trees that the leaves from `first` to before `end` make.
+/// The heights of the largest aligned trees in `first..end`, from left to right.
 fn rows(mut first: u64, end: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let fits = (end - first).checked_ilog2()?;

@@ -1,4 +1,4 @@
-//! The leaf of a coin, and of many at once.
+//! Leaf hashes: of one coin, and of many at once.
 
 use crate::NodeHash;
 use apus_chain::{BlockHash, CoinRef, OutPoint};
@@ -6,7 +6,8 @@ use apus_hash::Message;
 use apus_hash::sha512_256::TaggedHasher;
 use std::sync::OnceLock;
 
-/// SHA-512 of `UtreexoV1`, which tells leaf hashes of this version from all else (BIP-182, draft).
+/// SHA-512 of `UtreexoV1`, which separates leaf hashes of this version from all other hashes (BIP-182,
+/// draft).
 const TAG: [u8; 64] = [
     0x5b, 0x83, 0x2d, 0xb8, 0xca, 0x26, 0xc2, 0x5b, 0xe1, 0xc5, 0x42, 0xd6, 0xcc, 0xed, 0xdd, 0xa8,
     0xc1, 0x45, 0x61, 0x5c, 0xff, 0x5c, 0x35, 0x72, 0x7f, 0xb3, 0x46, 0x26, 0x10, 0x80, 0x7e, 0x20,
@@ -14,32 +15,34 @@ const TAG: [u8; 64] = [
     0x15, 0x6e, 0xb3, 0x15, 0x1e, 0x0e, 0xd1, 0xb3, 0x09, 0x8b, 0xdc, 0x84, 0x45, 0x86, 0x18, 0x85,
 ];
 
-/// The hash of a coin's leaf: SHA-512/256 of a tag twice, the hash of the block that made it, outpoint,
-/// height and coinbase mark, amount in satoshi, and script (BIP-182, draft).
+/// Computes the hash of a coin's leaf: SHA-512/256 of the tag twice, the hash of the block that created the
+/// coin, outpoint, height and coinbase flag, amount in satoshi, and script (BIP-182, draft).
 ///
-/// Which coins have leaves the caller knows: not what can never be spent, nor what its own block spends.
+/// The caller decides which coins have leaves: unspendable outputs and outputs spent in their own block have
+/// none.
 pub fn leaf_hash(block: &BlockHash, outpoint: &OutPoint, coin: CoinRef<'_>) -> NodeHash {
-    // 36 + 4 + 8 bytes, and the script's length.
+    // 36 + 4 + 8 bytes, and at most 9 for the script's length.
     let mut head = Vec::with_capacity(48 + 9);
     write_head(&mut head, outpoint, coin);
     NodeHash(tagged().hash(&Message([&block.0, &head, coin.script])))
 }
 
-/// A coin with its name and the block that made it.
+/// A coin with its outpoint and the block that created it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leaf<'a> {
-    /// The block.
+    /// Hash of the block that created the coin.
     pub block: &'a BlockHash,
-    /// The coin's name.
+    /// The coin's outpoint.
     pub outpoint: OutPoint,
     /// The coin.
     pub coin: CoinRef<'a>,
 }
 
-/// Leaves that are hashed together: as many as stay near the processor, some dozens of KiB.
+/// Number of leaves hashed together: few enough that their bytes, some dozens of KiB, stay in the processor's
+/// cache.
 const TOGETHER: usize = 256;
 
-/// Appends the [hashes](leaf_hash) of leaves, which are hashed side by side.
+/// Appends the [hashes](leaf_hash) of leaves, computed in parallel lanes.
 pub fn leaf_hashes(leaves: &[Leaf<'_>], out: &mut Vec<NodeHash>) {
     let (mut heads, mut ends) = (Vec::new(), Vec::new());
     out.reserve(leaves.len());
@@ -57,17 +60,17 @@ pub fn leaf_hashes(leaves: &[Leaf<'_>], out: &mut Vec<NodeHash>) {
     }
 }
 
-/// Leaves that come one after the other, from where they do not stay, and are hashed side by side.
+/// Copies of leaves that arrive one by one, collected to be hashed in parallel lanes.
 #[derive(Debug, Default)]
 pub struct LeafBatch {
     bytes: Vec<u8>,
-    /// Where in these the leaves end.
+    /// Offsets in `bytes` where the leaves end.
     ends: Vec<usize>,
 }
 
 impl LeafBatch {
-    /// Takes a leaf. Once there are enough, the [hashes](leaf_hash) of all that came are appended to `out`, in the
-    /// order in which they came.
+    /// Adds a leaf. Once there are enough, appends the [hashes](leaf_hash) of all collected leaves to `out`,
+    /// in the order in which they were added.
     pub fn push(&mut self, leaf: Leaf<'_>, out: &mut Vec<NodeHash>) {
         self.bytes.extend_from_slice(&leaf.block.0);
         write_head(&mut self.bytes, &leaf.outpoint, leaf.coin);
@@ -78,7 +81,7 @@ impl LeafBatch {
         }
     }
 
-    /// Appends the hashes of those that came and were not hashed yet.
+    /// Appends the hashes of the leaves that are not hashed yet.
     pub fn flush(&mut self, out: &mut Vec<NodeHash>) {
         let messages: Vec<Message<'_>> =
             pieces(&self.bytes, &self.ends).map(Message::from).collect();
@@ -88,7 +91,7 @@ impl LeafBatch {
     }
 }
 
-/// The pieces of some bytes that end at these places.
+/// Splits bytes into pieces that end at these offsets.
 fn pieces<'b>(bytes: &'b [u8], ends: &'b [usize]) -> impl Iterator<Item = &'b [u8]> {
     let starts = std::iter::once(&0).chain(ends);
     starts.zip(ends).map(|(start, end)| &bytes[*start..*end])
@@ -102,7 +105,7 @@ fn hash_together(messages: &[Message<'_>], out: &mut Vec<NodeHash>) {
     out.extend(digests.iter().copied().map(NodeHash));
 }
 
-/// What of a leaf stands between the block's hash and the script.
+/// Appends the part of a leaf between the block's hash and the script.
 fn write_head(out: &mut Vec<u8>, outpoint: &OutPoint, coin: CoinRef<'_>) {
     let code = coin.height << 1 | u32::from(coin.coinbase);
     out.extend_from_slice(&outpoint.txid.0);
@@ -112,7 +115,7 @@ fn write_head(out: &mut Vec<u8>, outpoint: &OutPoint, coin: CoinRef<'_>) {
     apus_chain::write_compact_size(out, coin.script.len() as u64);
 }
 
-/// The tag fills one block of the hash function, whose state behind it is always the same.
+/// The tag, twice, fills one block of the hash function, so the state after it is constant and computed once.
 fn tagged() -> &'static TaggedHasher {
     static TAGGED: OnceLock<TaggedHasher> = OnceLock::new();
     TAGGED.get_or_init(|| {
@@ -132,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn many_are_hashed_as_each_alone(
+        fn batches_hash_like_single_leaves(
             scripts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..600),
         ) {
             let blocks: Vec<BlockHash> =
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_is_that_of_the_version() {
+    fn the_tag_is_the_hash_of_the_version() {
         assert_eq!(TAG[..], Sha512::digest(b"UtreexoV1")[..]);
     }
 }

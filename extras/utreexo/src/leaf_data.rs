@@ -1,12 +1,12 @@
-//! [`CompactLeaf`]: what is sent of a coin beside the block that spends it (BIP-183, draft).
+//! [`CompactLeaf`]: the data of a coin that is sent along with the block that spends it (BIP-183, draft).
 //!
-//! A reader that has the block knows the coin's name, and in four usual forms of script the input that spends it shows
-//! what the script has a hash of. So there go 4 bytes, height and coinbase mark; 8 bytes, the amount in satoshi;
-//! one byte, the form of the script; and the script after its length as a CompactSize where the form is 0. Numbers
-//! are little-endian.
+//! A reader that has the block knows the coin's outpoint, and for four common script forms the spending input
+//! reveals the preimage of the script's hash. So the encoding has 4 bytes of height and coinbase flag; 8
+//! bytes, the amount in satoshi; one byte, the form of the script; and, for form 0, the script after its
+//! length as a CompactSize. Numbers are little-endian.
 //!
-//! Nothing here is proved: a reader that is lied to gets another coin, whose [`leaf_hash`](crate::leaf_hash) is
-//! in no forest. A script may come whole although it could be left out; written it is in one form.
+//! Nothing here is proved: false data yields another coin, whose [`leaf_hash`](crate::leaf_hash) is in no
+//! forest. A script may be sent in full although it could be left out; writing produces exactly one encoding.
 
 mod script;
 
@@ -18,61 +18,61 @@ use apus_chain::{
 };
 use script::Form;
 
-/// Why bytes are no leaf data, or a coin has none.
+/// Why bytes are not leaf data, or a coin cannot have any.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeafDataError {
     /// A field could not be read.
-    #[error("the bytes are no leaf data: {0}")]
+    #[error("invalid leaf data: {0}")]
     Read(#[from] ReadError),
-    /// A height that no coin has.
-    #[error("the height {height} is above that of any coin: at most {COIN_HEIGHT_MAX}")]
+    /// A height above that of any coin.
+    #[error("height {height} is too high for a coin: at most {COIN_HEIGHT_MAX}")]
     Height {
         /// The height.
         height: Height,
     },
-    /// An amount that no coin has.
-    #[error("an amount of {amount} satoshi is no coin's: from 0 to {MAX_MONEY}")]
+    /// An amount out of range.
+    #[error("an amount of {amount} satoshi is out of range: 0 to {MAX_MONEY}")]
     Amount {
         /// The amount.
         amount: i128,
     },
-    /// A script that makes no leaf.
-    #[error("a script of {length} bytes has no leaf: at most {MAX_SCRIPT_SIZE}")]
+    /// A script too long for a leaf.
+    #[error("a script of {length} bytes is too long for a leaf: at most {MAX_SCRIPT_SIZE}")]
     ScriptTooLong {
         /// Its length.
         length: u64,
     },
-    /// A byte that stands for no form of script.
-    #[error("the byte {form:#04x} at byte {offset} is no form of script: 0 to 4")]
+    /// A byte that is not a form of script.
+    #[error("{form:#04x} at byte {offset} is not a form of script: 0 to 4")]
     Form {
-        /// Where it stands.
+        /// Offset of the byte.
         offset: usize,
         /// The byte.
         form: u8,
     },
-    /// The input does not show what a script of that form is made of.
-    #[error("the input does not show the script of the form {form} that leaf data leave out")]
+    /// The input does not reveal the key or script that a script of that form commits to.
+    #[error("the leaf data leave out a script of form {form}, but the input does not reveal it")]
     Spender {
         /// The form.
         form: u8,
     },
 }
 
-/// A coin as leaf data and the input that spends it tell of it.
+/// A coin, from its leaf data and the input that spends it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompactLeaf<'a> {
-    /// Height of the block that made it.
+    /// Height of the block that created it.
     pub height: Height,
-    /// Whether the transaction that made it is a coinbase.
+    /// Whether a coinbase transaction created it.
     pub coinbase: bool,
-    /// Its worth in satoshi.
+    /// Amount in satoshi.
     pub amount: u64,
-    /// The script that guards it.
+    /// The locking script.
     pub script: LeafScript<'a>,
 }
 
 impl<'a> CompactLeaf<'a> {
-    /// Reads the leaf data that begin here, of the coin that this input spends.
+    /// Reads the leaf data that begin here, for the coin that this input spends.
     pub fn read(reader: &mut Reader<'a>, spender: &Spender<'_>) -> Result<Self, LeafDataError> {
         let code = reader.u32()?;
         let amount = i64::from_le_bytes(*reader.array()?);
@@ -82,7 +82,7 @@ impl<'a> CompactLeaf<'a> {
         Ok(Self { height: code >> 1, coinbase: code & 1 == 1, amount: money, script })
     }
 
-    /// The coin, borrowed.
+    /// Borrows the coin.
     pub fn coin(&self) -> CoinRef<'_> {
         CoinRef {
             height: self.height,
@@ -110,8 +110,8 @@ fn read_script<'a>(
     Ok(LeafScript::whole(reader.take(length as usize)?))
 }
 
-/// Appends the leaf data of a coin for a reader that has the input that spends it. The script is left out if rebuilding
-/// gives just that script.
+/// Appends the leaf data of a coin for a reader that has the spending input. Leaves the script out if
+/// rebuilding it from the input gives exactly that script.
 pub fn write_compact_leaf(
     out: &mut Vec<u8>,
     coin: CoinRef<'_>,

@@ -1,24 +1,29 @@
 //! The Utreexo accumulator (BIP-181, draft) over the coins of a chain, computed in any order.
 //!
-//! The accumulator is a forest of perfect binary trees over all leaves ever added; what is kept of it are the
-//! roots. A leaf that is deleted leaves an empty place, and the roots are the same whether a leaf was added and
-//! deleted or was never there. A program that knows which coins survive can so compute the roots without a proof:
-//! survivors are leaves, and all others are empty.
+//! The accumulator is a forest of perfect binary trees over all leaves ever added; only its roots are kept.
+//! Deleting a leaf leaves an empty place, so the roots are the same whether a leaf was added and deleted or
+//! was never there. A program that knows which coins survive can therefore compute the roots without proofs:
+//! survivors are leaves, and all other places are empty.
 //!
-//! - [`NodeHash`]: a node, and how two make their parent.
-//! - [`leaf_hash`]: the leaf of a coin (BIP-182, draft); [`leaf_hashes`] and [`LeafBatch`]: of many at once.
-//! - [`CompactLeaf`]: what of a coin that a block spends is sent beside the block (BIP-183, draft).
-//! - [`LiveLeaf`]: one that was not deleted.
-//! - [`Fragment`]: what a range of leaves makes of the forest. Ranges are computed in any order, on any number of
-//!   threads, and fragments next to each other join, in any tree order.
-//! - [`Roots`]: what is left of all leaves from the first on.
-//! - [`Proof`]: that leaves are in a forest; [`Roots::verify`] checks it, and [`Roots::update`] deletes and adds.
-//! - [`Position`]: where nodes stand, as proofs say it.
-//! - [`Forest`]: all live leaves, in pages of a store, block by block. It makes the [`Proof`] of what each spends.
-//! - [`RangeWriter`] and [`RangeFile`]: a file of what it takes to judge a range of blocks from the roots before it.
-//! - [`Lifetimes`] and [`CacheReplay`]: how many bytes of proofs a verifier needs that remembers some leaves.
+//! - [`NodeHash`]: the hash of a node, and how two nodes make their parent.
+//! - [`leaf_hash`]: the leaf hash of a coin (BIP-182, draft); [`leaf_hashes`] and [`LeafBatch`] hash many at
+//!   once.
+//! - [`CompactLeaf`]: the data of a spent coin that is sent along with the block (BIP-183, draft).
+//! - [`LiveLeaf`]: a leaf that was not deleted.
+//! - [`Fragment`]: the part of the forest above a range of leaves. Ranges are computed in any order, on any
+//!   number of threads, and adjacent fragments join in any tree order.
+//! - [`Roots`]: the state of the accumulator after all leaves from the first on.
+//! - [`Proof`]: a proof that leaves are in a forest; [`Roots::verify`] checks it, and [`Roots::update`]
+//!   deletes and adds leaves.
+//! - [`Position`]: the position of a node, numbered as in proofs.
+//! - [`Forest`]: all live leaves, in pages of a store, updated block by block. It makes the [`Proof`] of the
+//!   leaves that each block spends.
+//! - [`RangeWriter`] and [`RangeFile`]: a file with everything needed to validate a range of blocks from the
+//!   roots before it.
+//! - [`Lifetimes`] and [`CacheReplay`]: how many bytes of proofs a verifier needs if it remembers some
+//!   leaves.
 //!
-//! It knows a block only as the leaves that it spends and adds.
+//! The crate sees a block only as the leaves that it spends and adds.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

@@ -1,24 +1,24 @@
-//! [`NodeHash`]: a node of the forest.
+//! [`NodeHash`]: the hash of a node of the forest.
 
 use apus_hash::sha512_256;
 use std::fmt;
 
-/// The hash of a node; a leaf is one, too. All zeros is the empty one, which is in the place of what was
-/// deleted (BIP-181, draft).
+/// The hash of a node or leaf. All zeros is the empty hash, which takes the place of a deleted node (BIP-181,
+/// draft).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct NodeHash(pub [u8; 32]);
 
 impl NodeHash {
-    /// Of what was deleted.
+    /// The hash of a deleted node.
     pub const EMPTY: Self = Self([0; 32]);
 
-    /// Whether all below it is deleted.
+    /// Whether everything below it is deleted.
     pub fn is_empty(&self) -> bool {
         *self == Self::EMPTY
     }
 
-    /// The parent of two nodes: SHA-512/256 of both. What is next to nothing takes its parent's place
-    /// (BIP-181, draft).
+    /// Computes the parent of two nodes: SHA-512/256 of both. A node whose sibling is empty takes its
+    /// parent's place (BIP-181, draft).
     pub fn parent(left: &Self, right: &Self) -> Self {
         if left.is_empty() {
             return *right;
@@ -29,7 +29,7 @@ impl NodeHash {
         Self(sha512_256::pair(&left.0, &right.0))
     }
 
-    /// The parents of many pairs of nodes, which lie side by side. None of them is empty.
+    /// Computes the parents of many pairs of adjacent nodes, none of them empty.
     pub(crate) fn parents(pairs: &[[u8; 32]]) -> Vec<Self> {
         let mut parents = vec![[0; 32]; pairs.len() / 2];
         sha512_256::pairs(pairs, &mut parents);
@@ -38,7 +38,7 @@ impl NodeHash {
 }
 
 impl fmt::Display for NodeHash {
-    /// In hex, in the order of the bytes.
+    /// Hex, in byte order.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }

@@ -1,37 +1,37 @@
-//! [`Position`]: where a node stands in the forest, and the number that says so.
+//! [`Position`]: the position of a node in the forest, and its number.
 //!
-//! Numbers count row by row from the leaves up, each row as if it were full (BIP-181, draft). So the number of
-//! a node above the leaves depends on how many rows are counted: proofs count [`PROOF_ROWS`] rows, whatever
-//! forest they are of, and the BIP's text those of the forest, [`forest_rows`]. Leaves have the same numbers
-//! in both.
+//! Numbers count row by row from the leaves up, each row as if it were full (BIP-181, draft). So the number
+//! of a node above the leaves depends on how many rows are counted: proofs count [`PROOF_ROWS`] rows,
+//! regardless of the forest, and the BIP's text counts the rows of the forest, [`forest_rows`]. Leaves have the
+//! same number in both.
 
-/// Rows above the leaves that the numbers in a proof count: those of the largest forest.
+/// Rows above the leaves that position numbers in proofs count: those of the largest forest.
 pub const PROOF_ROWS: u32 = 63;
 
-/// Leaves that a forest has at most: places of nodes must have 64 bits (BIP-181, draft).
+/// The most leaves a forest can have: positions of nodes must fit in 64 bits (BIP-181, draft).
 pub const LEAVES_MAX: u64 = 1 << 63;
 
 /// A place among the nodes of one height.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Position {
-    /// The height; 0 is that of leaves.
+    /// The height; leaves are at 0.
     pub row: u32,
-    /// Which one of the nodes of that height, counted from 0.
+    /// Index among the nodes of that height, from 0.
     pub place: u64,
 }
 
 impl Position {
-    /// What a number says in a forest of so many rows above its leaves, 63 at most.
+    /// Decodes a number in a forest with `rows` rows above its leaves, at most 63.
     pub fn of_number(number: u64, rows: u32) -> Option<Self> {
         let unused = PROOF_ROWS.checked_sub(rows)?;
-        // One bit more than there are rows; as many ones at the front as there are rows below.
+        // A number has one bit more than there are rows, and one leading 1 for each row below its own.
         let row = (number << unused).leading_ones();
         let fits = number.leading_zeros() >= unused && row <= rows;
         let places = u64::MAX.checked_shr(row + 1).unwrap_or(0) >> unused;
         fits.then_some(Self { row, place: number & places })
     }
 
-    /// The number in a forest of so many rows above its leaves, if the position is in it.
+    /// Its number in a forest with `rows` rows above its leaves; `None` if the position is outside.
     pub fn number(self, rows: u32) -> Option<u64> {
         let unused = PROOF_ROWS.checked_sub(rows)?;
         let ones = !u64::MAX.checked_shr(self.row)?;
@@ -41,18 +41,18 @@ impl Position {
 
     /// Whether all leaves below it are among the first `leaves`, so that it is a root or below one.
     pub(crate) fn is_in(self, leaves: u64) -> bool {
-        // What is cut off is less than one node of that row.
+        // The shift drops the leaves that do not fill a node of that row.
         self.place < leaves >> self.row
     }
 
-    /// Whether it is a root of a forest of so many leaves.
+    /// Whether it is a root of a forest of `leaves` leaves.
     pub(crate) fn is_root(self, leaves: u64) -> bool {
         let nodes = leaves >> self.row;
         nodes & 1 == 1 && self.place == nodes - 1
     }
 }
 
-/// Rows above the leaves of the smallest perfect tree that has room for so many leaves.
+/// Rows above the leaves of the smallest perfect tree with room for `leaves` leaves.
 pub fn forest_rows(leaves: u64) -> u32 {
     u64::BITS - leaves.saturating_sub(1).leading_zeros()
 }
@@ -62,13 +62,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Counts the rows before it, one by one.
+    /// Computes the number of a position by counting the rows before it one by one.
     fn counted(position: Position, rows: u32) -> u128 {
         let before: u128 = (0..position.row).map(|row| 1 << (rows - row)).sum();
         before + u128::from(position.place)
     }
 
-    /// A row of a forest of so many rows, and a place in it.
+    /// A number of rows, and a position in a forest of that many rows.
     fn inside() -> impl Strategy<Value = (u32, Position)> {
         let row = (0u32..=PROOF_ROWS).prop_flat_map(|rows| (Just(rows), 0..=rows));
         row.prop_flat_map(|(rows, row)| {
@@ -92,7 +92,7 @@ mod tests {
         }
 
         #[test]
-        fn a_number_is_a_position_or_none(shift in 0u32..64, number: u64, rows in 0u32..70) {
+        fn a_number_is_a_position_or_invalid(shift in 0u32..64, number: u64, rows in 0u32..70) {
             let number = number >> shift;
             let inside = rows <= 63 && u128::from(number) < (2 << rows) - 1;
             let position = Position::of_number(number, rows);
@@ -103,9 +103,9 @@ mod tests {
         }
     }
 
-    /// Those of the BIP's picture of eight leaves, and of the ends of the largest forest.
+    /// Positions from the BIP's figure of eight leaves, and at the ends of the largest forest.
     #[test]
-    fn known_numbers() {
+    fn known_positions_have_their_numbers() {
         for (rows, row, place, number) in [
             (3, 0, 7, 7),
             (3, 1, 0, 8),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_forest_of_seven_leaves() {
+    fn positions_in_a_forest_of_seven_leaves() {
         let all = (0..4).flat_map(|row| (0..8).map(move |place| Position { row, place }));
         let of = |keep: fn(Position) -> bool| -> Vec<(u32, u64)> {
             all.clone().filter(|at| keep(*at)).map(|at| (at.row, at.place)).collect()

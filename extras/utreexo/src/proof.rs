@@ -1,46 +1,46 @@
-//! [`Proof`]: that leaves are in a forest, many at once, and its bytes.
+//! [`Proof`]: a proof that a batch of leaves is in a forest, and its encoding.
 //!
-//! The bytes are the accumulator's part of what utreexod sends with a block: a CompactSize, how many targets,
-//! and each as a CompactSize; a CompactSize, how many hashes, and 32 bytes each (BIP-183, draft). One proof has
-//! one form.
+//! The bytes are the accumulator's part of what utreexod sends with a block: a CompactSize with the number of
+//! targets, and each target as a CompactSize; a CompactSize with the number of hashes, and 32 bytes for each
+//! (BIP-183, draft). Each proof has exactly one encoding.
 
 use crate::NodeHash;
 use apus_chain::{ReadError, Reader, write_compact_size};
 
-/// Why bytes are no proof.
+/// Why bytes are not a proof.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofBytesError {
     /// A number or a hash could not be read.
-    #[error("the bytes are no proof: {0}")]
+    #[error("invalid proof: {0}")]
     Read(#[from] ReadError),
-    /// A count of more than the bytes behind it can be.
-    #[error("the proof at byte {offset} claims {count} {what}, and {remaining} bytes follow")]
+    /// A count greater than the bytes after it can hold.
+    #[error("the proof claims {count} {what} at byte {offset}, but only {remaining} bytes follow")]
     Count {
-        /// Where the count begins.
+        /// Offset of the count.
         offset: usize,
-        /// Of what it is: targets or hashes.
+        /// What it counts: targets or hashes.
         what: &'static str,
         /// The count.
         count: u64,
-        /// Bytes behind it.
+        /// Bytes after it.
         remaining: usize,
     },
 }
 
-/// That leaves are in a forest, whose roots the reader has: [`Roots::verify`](crate::Roots::verify).
+/// A proof that leaves are in a forest, checked against its roots by [`Roots::verify`](crate::Roots::verify).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Proof {
-    /// Where the leaves are, in any order, in which the leaves are given, too: that of a block's inputs. Numbers
-    /// count [`PROOF_ROWS`](crate::PROOF_ROWS) rows. What stands next to a deleted tree stands in its parent's
-    /// place, so a leaf may be higher than where it was added.
+    /// Positions of the leaves, in the same order as the leaves are given: for a block, the order of its
+    /// inputs. Numbers count [`PROOF_ROWS`](crate::PROOF_ROWS) rows. The sibling of a deleted tree moves up
+    /// to its parent's place, so a leaf may be higher than where it was added.
     pub targets: Vec<u64>,
-    /// The nodes that it takes besides to compute the roots, by ascending position; none of them is computed
-    /// itself on the way.
+    /// The other nodes needed to compute the roots, by ascending position; none of them is itself computed
+    /// along the way.
     pub hashes: Vec<NodeHash>,
 }
 
 impl Proof {
-    /// Appends its bytes.
+    /// Appends the encoded proof.
     pub fn write(&self, out: &mut Vec<u8>) {
         write_compact_size(out, self.targets.len() as u64);
         self.targets.iter().for_each(|target| write_compact_size(out, *target));
@@ -48,8 +48,8 @@ impl Proof {
         self.hashes.iter().for_each(|hash| out.extend_from_slice(&hash.0));
     }
 
-    /// The proof that begins here, in the form in which [`write`](Self::write) writes it. Whether it proves
-    /// anything is not looked at.
+    /// Reads the proof that begins here, as [`write`](Self::write) writes it. Does not check whether it
+    /// proves anything.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, ProofBytesError> {
         let count = read_count(reader, "targets", 1)?;
         let mut targets = Vec::with_capacity(count);
@@ -62,7 +62,7 @@ impl Proof {
     }
 }
 
-/// How many things follow that take so many bytes each, or more.
+/// Reads the number of items that follow, each of at least `bytes_min` bytes.
 fn read_count(
     reader: &mut Reader<'_>,
     what: &'static str,
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn proofs_come_back(proof in proof(), behind: [u8; 3], cut: prop::sample::Index) {
+        fn proofs_round_trip(proof in proof(), behind: [u8; 3], cut: prop::sample::Index) {
             let mut bytes = Vec::new();
             proof.write(&mut bytes);
             let length = bytes.len();
@@ -105,9 +105,9 @@ mod tests {
             prop_assert!(read(&bytes[..cut.index(length)]).is_err());
         }
 
-        /// Few bytes at the front say how many, so that some are proofs.
+        /// The count in front is small, so that some of the inputs are proofs.
         #[test]
-        fn any_bytes_are_the_only_form_of_a_proof_or_none(
+        fn any_bytes_are_the_only_form_of_a_proof_or_invalid(
             count in 0u8..4,
             bytes in prop::collection::vec(prop_oneof![0u8..4, 0xfcu8..=0xff, any::<u8>()], 0..150),
         ) {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_held_against_the_bytes() {
+    fn counts_are_checked_against_the_bytes() {
         let claims = |what, offset, count, remaining| {
             Err(ProofBytesError::Count { offset, what, count, remaining })
         };

@@ -1,9 +1,10 @@
-//! A file of proofs: what it takes to judge a range of blocks from the roots before it (`docs/utreexo.md`).
+//! A proof file: everything needed to validate a range of blocks from the roots before it
+//! (`docs/utreexo.md`).
 //!
-//! [`RangeWriter`] makes one block by block; [`RangeFile`] opens one and gives the *entry* of any of its blocks: the
-//! [`Proof`](crate::Proof) of the coins that the block spends and does not make itself, then their compact leaves,
-//! in the order of its inputs. What an entry holds is not looked at here, and nothing in a file is proved: its sums
-//! are for disks that change bytes, and anybody can make a file.
+//! [`RangeWriter`] writes one block by block; [`RangeFile`] opens one and gives the *entry* of any of its
+//! blocks: the [`Proof`](crate::Proof) of the coins that the block spends and does not create itself, then
+//! their compact leaves, in the order of its inputs. This module does not look into entries, and nothing in a
+//! file is proved: its checksums protect against corruption on disk only, and anyone can make a file.
 
 mod read;
 mod write;
@@ -27,32 +28,32 @@ const RECORD_BYTES: usize = 56;
 /// Bytes of the foot.
 const FOOT_BYTES: usize = 24;
 
-/// The most bytes that an entry has. The inputs of a block that is valid, each with the longest script and with all
+/// The most bytes that an entry can have. The inputs of a valid block, each with the longest script and all
 /// nodes above it in a forest of 2^40 leaves, take less.
 pub const ENTRY_BYTES_MAX: u32 = 1 << 28;
 
-/// The most blocks that a file has: their records are in memory while it is open, 14 MiB at most.
+/// The most blocks that a file can have: their records stay in memory while it is open, at most 14 MiB.
 pub const RANGE_BLOCKS_MAX: u32 = 1 << 18;
 
-/// Where a range begins, and by which roots.
+/// The start of a range and the roots there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeHead {
-    /// Magic of the network.
+    /// Network magic.
     pub network: [u8; 4],
-    /// Height of the first block, from 1.
+    /// Height of the first block, at least 1.
     pub first: Height,
-    /// The block before it.
+    /// Hash of the block before it.
     pub before: BlockHash,
     /// The roots after that block.
     pub roots: Roots,
 }
 
-/// The name of the file of a range.
+/// The file name for a range.
 pub fn range_file_name(heights: HeightRange) -> String {
     format!("proofs-{:08}-{:08}.dat", heights.start, heights.end)
 }
 
-/// The range whose file has that name; none if the name is no such file's.
+/// The range in a file name; `None` if it is not the name of a proof file.
 pub fn range_of_name(name: &str) -> Option<HeightRange> {
     let (start, end) = name.strip_prefix("proofs-")?.strip_suffix(".dat")?.split_once('-')?;
     let height = |digits: &str| {
@@ -63,7 +64,7 @@ pub fn range_of_name(name: &str) -> Option<HeightRange> {
     (start < end).then(|| HeightRange::new(start, end))
 }
 
-/// The heights of so many blocks from `first` on; none where a file has no such range.
+/// The heights of `blocks` blocks from `first` on; `None` if a file cannot have that range.
 fn heights(first: Height, blocks: u32) -> Option<HeightRange> {
     if first == 0 || !(1..=RANGE_BLOCKS_MAX).contains(&blocks) {
         return None;

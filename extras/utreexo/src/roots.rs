@@ -1,47 +1,47 @@
-//! [`Roots`]: what is kept of a forest.
+//! [`Roots`]: the roots of a forest, and their encoding.
 
 use crate::NodeHash;
 use crate::position::LEAVES_MAX;
 use std::fmt;
 
-/// Why bytes are no roots.
+/// Why bytes are not roots.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RootsError {
-    /// Another length than they need.
-    #[error("the roots of {leaves} leaves have {needed} bytes, and there are {found}")]
+    /// The length does not match the number of leaves.
+    #[error("the roots of {leaves} leaves take {needed} bytes, found {found}")]
     Length {
         /// How many leaves the forest has had.
         leaves: u64,
-        /// Bytes that they take.
+        /// Bytes that the roots take.
         needed: usize,
-        /// Bytes that there are.
+        /// Bytes found.
         found: usize,
     },
-    /// Too few bytes to say how many leaves.
-    #[error("roots begin with 16 bytes, and there are {found}")]
+    /// Too few bytes for the two counts.
+    #[error("roots begin with 16 bytes, found {found}")]
     Head {
-        /// Bytes that there are.
+        /// Bytes found.
         found: usize,
     },
     /// More leaves than a forest can have.
-    #[error("{leaves} leaves are more than a forest has: at most 2^63")]
+    #[error("{leaves} leaves are too many: a forest has at most 2^63")]
     TooMany {
-        /// How many are claimed.
+        /// The claimed number.
         leaves: u64,
     },
-    /// Not the roots that so many leaves have.
-    #[error("a forest of {leaves} leaves has {needed} roots, and {found} are claimed")]
+    /// The number of roots does not match the number of leaves.
+    #[error("a forest of {leaves} leaves has {needed} roots, but {found} are claimed")]
     Count {
         /// How many leaves the forest has had.
         leaves: u64,
-        /// How many roots that makes.
+        /// How many roots such a forest has.
         needed: u32,
-        /// How many are claimed.
+        /// The claimed number.
         found: u64,
     },
 }
 
-/// The roots of a forest, highest tree first; those of trees all of whose leaves are deleted are empty.
+/// The roots of a forest, highest tree first. The root of a tree whose leaves are all deleted is empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Roots {
     pub(crate) leaves: u64,
@@ -49,25 +49,25 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// How many leaves there have ever been, deleted ones included.
+    /// Number of leaves ever added, deleted ones included.
     pub fn leaves(&self) -> u64 {
         self.leaves
     }
 
-    /// Highest tree first.
+    /// The root hashes, highest tree first.
     pub fn hashes(&self) -> &[NodeHash] {
         &self.hashes
     }
 
-    /// Appends their bytes: how many leaves and how many roots, 8 bytes each, little-endian, then the roots.
-    /// (`rustreexo` marks each root with one byte more.)
+    /// Appends the encoding: the number of leaves and the number of roots, 8 bytes each, little-endian, then
+    /// the roots. (`rustreexo` prefixes each root with one more byte.)
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.leaves.to_le_bytes());
         out.extend_from_slice(&(self.hashes.len() as u64).to_le_bytes());
         self.hashes.iter().for_each(|hash| out.extend_from_slice(&hash.0));
     }
 
-    /// The roots that [`write`](Self::write) wrote.
+    /// Reads the roots that [`write`](Self::write) wrote.
     pub fn read(bytes: &[u8]) -> Result<Self, RootsError> {
         let head = RootsError::Head { found: bytes.len() };
         let (leaves, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| head.clone())?;

@@ -1,18 +1,18 @@
-//! Whether a [`Proof`] holds, and what roots are once its leaves are deleted: [`Roots::verify`] and
-//! [`Roots::update`].
+//! Verifies a [`Proof`] and computes the roots without its leaves: [`Roots::verify`] and [`Roots::update`].
 //!
-//! One climb from the targets to the roots computes both what nodes are and what they become, all of a height
-//! together. What always holds:
+//! One climb from the targets to the roots, row by row, computes each node's hash both before and after the
+//! deletion. Invariants:
 //!
-//! - A leaf is proved where its target says, or the whole is refused: no node is computed twice or is both
-//!   given and computed, no hash is left over, none is empty, and each target ends at a root.
-//! - For a set of leaves there is one proof, in as many orders as there are of the leaves: next to an empty tree
-//!   no leaf can be claimed at its old place, as the empty sibling that this takes is refused.
-//! - On an error the roots are what they were.
+//! - A leaf is proved at its target, or the whole proof is refused: no node is computed twice or both given
+//!   and computed, no hash is left over, no hash is empty, and each target ends at a root.
+//! - Up to the order of the leaves, a set of leaves has exactly one proof: a leaf next to an empty tree
+//!   cannot be claimed at its old place, because the empty sibling that this needs is refused.
+//! - After an error the roots are unchanged.
 //!
-//! Not looked at is whether a hash is one of a leaf. The caller has computed it, by
-//! [`leaf_hash`](crate::leaf_hash), of at least 80 bytes behind a tag. So it is no node's, whose hash is one of
-//! 64 bytes without a tag; a node's hash, given as a leaf, could be proved where the node stands.
+//! Verification does not check that a given hash is the hash of a leaf. The caller has computed it with
+//! [`leaf_hash`](crate::leaf_hash), from at least 80 bytes after a tag, so it cannot be the hash of a node,
+//! which covers 64 bytes without a tag. If the caller passed a node's hash as a leaf, it could be proved at
+//! that node's place.
 
 mod climb;
 
@@ -22,28 +22,28 @@ use climb::Climb;
 /// Why a proof proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// Not as many leaves as targets.
-    #[error("the proof is of {targets} leaves, and {leaves} are to be proved")]
+    /// The number of leaves differs from the number of targets.
+    #[error("the proof has {targets} targets, but {leaves} leaves were given")]
     Leaves {
         /// Targets of the proof.
         targets: usize,
         /// Leaves given.
         leaves: usize,
     },
-    /// A leaf that was deleted: such a one is nowhere.
-    #[error("the leaf for target {target} is empty, which no proof shows to be there")]
+    /// A deleted leaf, which has no place in the forest.
+    #[error("the leaf for target {target} is empty: deleted leaves cannot be proved")]
     EmptyLeaf {
         /// Its target.
         target: u64,
     },
-    /// A hash that no proof needs: what stands next to nothing takes its parent's place.
-    #[error("hash {index} of the proof is empty, and empty nodes are in no proof")]
+    /// An empty hash, which no proof needs: a node next to an empty one takes its parent's place.
+    #[error("hash {index} of the proof is empty: proofs contain no empty nodes")]
     EmptyHash {
-        /// Which one, counted from 0.
+        /// Its index, from 0.
         index: usize,
     },
     /// A target where the forest has no node.
-    #[error("target {target} is no place in a forest of {leaves} leaves")]
+    #[error("target {target} is outside a forest of {leaves} leaves")]
     Outside {
         /// The target.
         target: u64,
@@ -51,57 +51,57 @@ pub enum ProofError {
         leaves: u64,
     },
     /// A target more than once.
-    #[error("target {target} stands in the proof twice")]
+    #[error("target {target} occurs twice in the proof")]
     Twice {
         /// The target.
         target: u64,
     },
-    /// A target above another one: leaves have nothing below them.
-    #[error("target {target} of the proof stands above another target, and so is no leaf")]
+    /// A target above another target, so it is not a leaf.
+    #[error("target {target} is above another target, so it is not a leaf")]
     Nested {
         /// The upper one.
         target: u64,
     },
     /// Fewer hashes than the targets need.
-    #[error("the proof has {hashes} hashes and lacks at least one more, for node {position}")]
+    #[error("the proof has {hashes} hashes and needs at least one more, for node {position}")]
     Missing {
-        /// Hashes that there are.
+        /// Hashes in the proof.
         hashes: usize,
-        /// Where the node stands whose hash would come next, counted as targets are.
+        /// Position of the node whose hash is missing, numbered like targets.
         position: u64,
     },
     /// More hashes than the targets need.
-    #[error("the proof has {hashes} hashes, and its targets need {needed}")]
+    #[error("the proof has {hashes} hashes, but its targets need {needed}")]
     Surplus {
-        /// Hashes that there are.
+        /// Hashes in the proof.
         hashes: usize,
         /// Hashes that were used.
         needed: usize,
     },
-    /// A tree that has another root.
-    #[error("the tree of 2^{row} leaves has the root {expected}, and the proof leads to {found}")]
+    /// The proof leads to a wrong root.
+    #[error("the tree of 2^{row} leaves has root {expected}, but the proof leads to {found}")]
     Root {
         /// The tree's height.
         row: u32,
         /// The root.
         expected: NodeHash,
-        /// What the proof makes of it.
+        /// The root that the proof leads to.
         found: NodeHash,
     },
-    /// No room for the leaves to be added.
+    /// The forest has no room for the added leaves.
     #[error(transparent)]
     Added(#[from] FragmentError),
 }
 
 impl Roots {
-    /// Whether these leaves are in the forest, each at the proof's target of the same index.
+    /// Checks that these leaves are in the forest, each at the proof's target of the same index.
     pub fn verify(&self, proof: &Proof, leaves: &[NodeHash]) -> Result<(), ProofError> {
         let targets = sorted(self.leaves, proof, leaves)?;
         Climb::new(self, &targets, &proof.hashes, false).up_to_roots().map(|_| ())
     }
 
-    /// Deletes the leaves `spent`, if the proof shows them to be in the forest, as in [`verify`](Self::verify),
-    /// then appends the leaves `added`, of which empty ones count as deleted before.
+    /// Deletes the leaves `spent` if the proof shows that they are in the forest, as in
+    /// [`verify`](Self::verify), then appends the leaves `added`; empty ones count as already deleted.
     pub fn update(
         &mut self,
         proof: &Proof,
@@ -119,10 +119,11 @@ impl Roots {
     }
 }
 
-/// Where a leaf is to be, and the leaf.
+/// The claimed position of a leaf, and its hash.
 type Target = (Position, NodeHash);
 
-/// The targets by ascending position, each once, each in the forest, none of an empty leaf; no hash is empty.
+/// Sorts the targets by ascending position. Refuses duplicates, targets outside the forest, empty leaves and
+/// empty hashes.
 fn sorted(forest: u64, proof: &Proof, leaves: &[NodeHash]) -> Result<Vec<Target>, ProofError> {
     if proof.targets.len() != leaves.len() {
         return Err(ProofError::Leaves { targets: proof.targets.len(), leaves: leaves.len() });
@@ -146,7 +147,7 @@ fn sorted(forest: u64, proof: &Proof, leaves: &[NodeHash]) -> Result<Vec<Target>
     }
 }
 
-/// A position as proofs say it. Those in a forest are in the largest one.
+/// A position's number in proofs. Every position in a forest is also in the largest forest.
 fn number(position: Position) -> u64 {
     position.number(PROOF_ROWS).unwrap_or(u64::MAX)
 }

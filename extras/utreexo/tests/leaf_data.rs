@@ -1,4 +1,4 @@
-//! The leaf data of real blocks: which scripts their inputs show, and that all coins come back.
+//! The leaf data of real blocks: which scripts their inputs reveal, and that all coins read back unchanged.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -47,7 +47,7 @@ fn spent(height: u32) -> Vec<Spent> {
     lines.map(|line| of_line(line.unwrap())).collect()
 }
 
-/// How many of each form the leaf data of a block have, and their bytes.
+/// The number of leaf data of each form in a block, and their total bytes.
 fn forms(height: u32) -> ([usize; 5], usize) {
     let raw = std::fs::read(path(height, ".raw")).unwrap();
     let mut layout = BlockLayout::new();
@@ -69,9 +69,9 @@ fn forms(height: u32) -> ([usize; 5], usize) {
     (forms, bytes)
 }
 
-/// By form, the ones that are sent whole first.
+/// Counts by form; scripts sent in full come first.
 #[test]
-fn scripts_of_real_blocks() {
+fn scripts_of_real_blocks_are_rebuilt() {
     for (height, expected) in [
         (277_647, ([0, 732, 0, 0, 0], 9_516)),
         (388_381, ([0, 1_394, 0, 291, 0], 21_905)),

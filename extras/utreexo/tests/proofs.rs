@@ -1,4 +1,4 @@
-//! Published vectors of proofs: whether they hold, and what roots are once their leaves are deleted and others
+//! Published vectors of proofs: whether they hold, and the roots after their leaves are deleted and others
 //! added.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
@@ -39,7 +39,8 @@ fn roots(leaves: u64, hex: &[String]) -> Roots {
     Roots::read(&bytes).unwrap()
 }
 
-/// Targets that count the rows of the forest, as proofs count them. What is in no such forest stays so.
+/// Converts targets from the forest's rows to the rows that proofs count. Targets outside the forest stay
+/// outside.
 fn of_forest(targets: &[u64], leaves: u64) -> Vec<u64> {
     let position = |target: &u64| Position::of_number(*target, forest_rows(leaves));
     let number = |target| position(target).map_or(u64::MAX, |at| at.number(PROOF_ROWS).unwrap());
@@ -110,12 +111,12 @@ struct UpdateCase {
     del_hashes: Vec<String>,
     proof_hashes: Vec<String>,
     proof_targets: Vec<u64>,
-    /// Nodes that come by adding, those on the way to roots among them.
+    /// Nodes created by adding leaves, including those on the paths to roots.
     new_add_pos: Vec<u64>,
     new_add_hash: Vec<String>,
 }
 
-/// Roots that came by adding are where, and what, the vectors say.
+/// Roots created by adding have the positions and hashes in the vectors.
 #[test]
 fn leaves_deleted_and_added() {
     let cases: Vec<UpdateCase> = fixture("update_data_tests.json");
@@ -182,9 +183,9 @@ fn proofs_before_blocks_and_roots_after_them() {
     }
 }
 
-/// The same roots as without the deleted leaves, whose places are empty from the start.
+/// The roots equal those computed without the deleted leaves, whose places are empty from the start.
 #[test]
-fn a_deleted_leaf_was_never_there() {
+fn a_deleted_leaf_counts_as_never_added() {
     let all: Vec<NodeHash> = (0..9).map(leaf).collect();
     let mut roots = Roots::default();
     roots.update(&Proof::default(), &[], &all[..4]).unwrap();

@@ -1,4 +1,4 @@
-//! Published vectors: roots of added and deleted leaves, and those of a real chain.
+//! Published vectors: roots of added and deleted leaves, and roots of a real chain.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -26,14 +26,14 @@ struct Cases {
 #[derive(Deserialize)]
 struct Case {
     leaf_preimages: Vec<u8>,
-    /// Leaves that are deleted.
+    /// Deleted leaves.
     #[serde(default)]
     target_values: Vec<u64>,
     expected_roots: Vec<String>,
 }
 
 impl Case {
-    /// Adds and deletes in one: what is deleted was never there.
+    /// Adds and deletes at once: a deleted leaf counts as never added.
     fn check(&self) {
         let mut fragment = Fragment::new(0).unwrap();
         for (place, preimage) in (0..).zip(&self.leaf_preimages) {
@@ -67,7 +67,7 @@ struct ChainRoots {
     numleaves: u64,
 }
 
-/// The forest of a chain's coins, those spent so far left out.
+/// The forest of a chain's coins, without the coins spent so far.
 #[derive(Default)]
 struct Coins {
     leaves: Vec<NodeHash>,
@@ -107,9 +107,9 @@ impl Coins {
     }
 }
 
-/// At every height. The genesis block's output is no coin, and no leaf.
+/// Compares the roots at every height. The genesis block's output is neither a coin nor a leaf.
 #[test]
-fn the_roots_of_signets_first_blocks() {
+fn roots_of_signets_first_blocks_match() {
     let blocks: Vec<RawBlock> = fixture("floresta/signet_blocks.json");
     let expected: Vec<ChainRoots> = fixture("floresta/signet_roots.json");
     assert!(blocks.len() == 121 && expected.len() >= 120);
@@ -123,7 +123,7 @@ fn the_roots_of_signets_first_blocks() {
 }
 
 #[test]
-fn roots_are_read_as_they_were_written() {
+fn roots_round_trip() {
     let mut fragment = Fragment::new(0).unwrap();
     for place in 0..70u8 {
         let roots = fragment.roots().unwrap();

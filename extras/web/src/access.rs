@@ -1,40 +1,40 @@
-//! Who may look: [`Token`], and which names a server on a loopback address goes by.
+//! Access control: [`Token`], and the host names that a server on a loopback address accepts.
 //!
-//! Without a token a server is for browsers of this machine alone. A page from elsewhere could have its own name
-//! resolve to 127.0.0.1 and read what is there as its own, so the name that the browser used has to be one of this
-//! machine's. With a token the name does not matter: the page from elsewhere lacks the token.
+//! Without a token, a server is only for browsers on this machine. A foreign page could let its own host name resolve
+//! to 127.0.0.1 and read the answers as its own (DNS rebinding), so the browser must use a host name of this machine.
+//! With a token the host name does not matter: a foreign page does not have the token.
 
 use std::net::IpAddr;
 
-/// Fewer characters could be guessed.
+/// Minimum length of a token: a shorter one could be guessed.
 const LENGTH_MIN: usize = 16;
 
-/// More are of no use.
+/// Maximum length of a token: a longer one is not safer.
 const LENGTH_MAX: usize = 128;
 
 /// The cookie in which a browser keeps the token.
 const COOKIE: &str = "apus_token";
 
-/// A secret that a browser, or Prometheus, has to show.
+/// A secret that a browser or Prometheus must present.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// What is no token.
+/// An invalid token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It is too short or too long.
-    #[error("a token has {LENGTH_MIN} to {LENGTH_MAX} characters, and this one {0}")]
+    /// The token is too short or too long.
+    #[error("a token has {LENGTH_MIN} to {LENGTH_MAX} characters, this one has {0}")]
     Length(usize),
-    /// It would have to be written otherwise in an address.
-    #[error("a token has letters, digits, - and _ alone")]
+    /// The token has a character that needs escaping in an address.
+    #[error("a token may only contain letters, digits, - and _")]
     Character,
 }
 
 impl Token {
-    /// A token that the user chose.
+    /// Checks a token chosen by the user.
     ///
     /// # Errors
-    /// When it could be guessed, or not be part of an address.
+    /// If it could be guessed, or cannot be part of an address.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         let length = text.chars().count();
         if !(LENGTH_MIN..=LENGTH_MAX).contains(&length) {
@@ -51,12 +51,12 @@ impl Token {
         Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// As people have to give it.
+    /// The token as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Takes as long for a wrong one whose beginning is right as for any other of that length.
+    /// Compares tokens in constant time for a given length.
     fn is(&self, shown: &str) -> bool {
         let pairs = self.0.bytes().zip(shown.bytes());
         self.0.len() == shown.len() && pairs.fold(0, |all, (a, b)| all | (a ^ b)) == 0
@@ -69,10 +69,10 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// What a request shows of itself.
+/// The parts of a request that determine access.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RequestClaims<'a> {
-    /// The name and port that it was sent to.
+    /// The host name and port that the request was sent to.
     pub(crate) host: Option<&'a str>,
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
@@ -80,19 +80,19 @@ pub(crate) struct RequestClaims<'a> {
     pub(crate) authorization: Option<&'a str>,
 }
 
-/// Whether it may see what it asks for.
+/// Whether a request is admitted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Welcome,
-    /// The address had the token in it: the browser is to keep it in a cookie, and forget the address.
+    /// The address contained the token: the browser must store it in a cookie, with this header, and reload without it.
     Keep(String),
-    /// It has no token, or a wrong one.
+    /// The token is missing or wrong.
     NoToken,
-    /// It was sent to a name that is not this machine's.
+    /// The host name is not one of this machine's.
     OtherName,
 }
 
-pub(crate) fn judge(token: Option<&Token>, shown: RequestClaims<'_>) -> Admission {
+pub(crate) fn admit(token: Option<&Token>, shown: RequestClaims<'_>) -> Admission {
     let Some(token) = token else {
         return match shown.host.is_some_and(is_of_this_machine) {
             true => Admission::Welcome,
@@ -114,7 +114,7 @@ pub(crate) fn judge(token: Option<&Token>, shown: RequestClaims<'_>) -> Admissio
     if in_cookie || in_header { Admission::Welcome } else { Admission::NoToken }
 }
 
-/// Whether a name, with a port or without, can be no other machine's.
+/// Whether a host name, with or without a port, always means this machine.
 fn is_of_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -138,14 +138,14 @@ mod tests {
     }
 
     fn to(host: &str) -> Admission {
-        judge(
+        admit(
             None,
             RequestClaims { host: Some(host), path: "/state.json", ..RequestClaims::default() },
         )
     }
 
     #[test]
-    fn without_a_token_only_names_of_this_machine_are_heard() {
+    fn without_a_token_only_names_of_this_machine_are_admitted() {
         for host in ["localhost", "LOCALHOST:1", "127.0.0.1:8080", "127.9.9.9", "[::1]:80", "[::1]"]
         {
             assert_eq!(to(host), Admission::Welcome, "{host}");
@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(to(host), Admission::OtherName, "{host}");
         }
         assert_eq!(
-            judge(None, RequestClaims { path: "/", ..RequestClaims::default() }),
+            admit(None, RequestClaims { path: "/", ..RequestClaims::default() }),
             Admission::OtherName
         );
     }
@@ -165,28 +165,28 @@ mod tests {
     fn a_token_is_taken_from_address_cookie_and_header() {
         let token = token();
         let bare = RequestClaims { path: "/", host: Some("localhost"), ..RequestClaims::default() };
-        let judge = |shown| judge(Some(&token), shown);
-        assert_eq!(judge(bare), Admission::NoToken);
-        let kept = judge(RequestClaims { query: Some("a=b&token=0123456789abcdef"), ..bare });
+        let admit = |shown| admit(Some(&token), shown);
+        assert_eq!(admit(bare), Admission::NoToken);
+        let kept = admit(RequestClaims { query: Some("a=b&token=0123456789abcdef"), ..bare });
         let Admission::Keep(cookie) = kept else { panic!("{kept:?}") };
         let pair = cookie.split(';').next().unwrap();
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
         let with = format!("other=1; {pair}");
-        assert_eq!(judge(RequestClaims { cookie: Some(&with), ..bare }), Admission::Welcome);
+        assert_eq!(admit(RequestClaims { cookie: Some(&with), ..bare }), Admission::Welcome);
         for header in ["Bearer 0123456789abcdef", "bearer  0123456789abcdef"] {
             assert_eq!(
-                judge(RequestClaims { authorization: Some(header), ..bare }),
+                admit(RequestClaims { authorization: Some(header), ..bare }),
                 Admission::Welcome
             );
         }
-        // Elsewhere than at the page an address is no place for it.
+        // Only the page accepts the token in its address.
         let metrics =
             RequestClaims { path: "/metrics", query: Some("token=0123456789abcdef"), ..bare };
-        assert_eq!(judge(metrics), Admission::NoToken);
+        assert_eq!(admit(metrics), Admission::NoToken);
     }
 
     #[test]
-    fn what_is_too_short_or_strange_is_no_token() {
+    fn short_and_odd_tokens_are_refused() {
         assert_eq!(Token::new("short"), Err(TokenError::Length(5)));
         assert_eq!(Token::new("0123456789abcde;"), Err(TokenError::Character));
         assert_eq!(Token::of_random([0xab; 16]).as_str(), "ab".repeat(16));
@@ -195,16 +195,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_the_token_is_the_token(other in "[0-9a-f]{0,20}") {
+        fn only_the_token_is_admitted(other in "[0-9a-f]{0,20}") {
             let token = token();
             let shown = |query| RequestClaims { path: "/", query: Some(query), ..RequestClaims::default() };
             let query = format!("token={other}");
-            let welcome = judge(Some(&token), shown(&query)) != Admission::NoToken;
+            let welcome = admit(Some(&token), shown(&query)) != Admission::NoToken;
             prop_assert_eq!(welcome, other == token.as_str());
         }
 
         #[test]
-        fn no_header_is_a_panic(host in ".*", cookie in ".*", auth in ".*", query in ".*") {
+        fn no_header_causes_a_panic(host in ".*", cookie in ".*", auth in ".*", query in ".*") {
             let shown = RequestClaims {
                 host: Some(&host),
                 path: "/",
@@ -212,8 +212,8 @@ mod tests {
                 cookie: Some(&cookie),
                 authorization: Some(&auth),
             };
-            judge(None, shown);
-            prop_assert_eq!(judge(Some(&token()), shown), Admission::NoToken);
+            admit(None, shown);
+            prop_assert_eq!(admit(Some(&token()), shown), Admission::NoToken);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What each path answers, and the headers that all answers have.
+//! The answer of each path, and the headers of all answers.
 
 use crate::Board;
-use crate::access::{Admission, RequestClaims, Token, judge};
+use crate::access::{Admission, RequestClaims, Token, admit};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -9,13 +9,13 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
 const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The version is that of Prometheus' text format.
+/// The content type of the metrics, with the version of Prometheus' text format.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The path of the state, by whose requests an open page is known.
+/// The path of the state. Its requests show that a page is open.
 pub(crate) const STATE: &str = "/state.json";
 
-/// The page's parts.
+/// The files of the page: path, type and contents.
 const PARTS: &[(&str, &str, &str)] = &[
     ("/", HTML, include_str!("page/index.html")),
     ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
@@ -24,7 +24,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-/// Nothing but this server is asked for anything, nothing is stored, and no other page may frame this one.
+/// Headers of all answers: the page may load from this server only, nothing is cached, and no other page may frame it.
 const ALWAYS: &[(HeaderName, &str)] = &[
     (
         header::CONTENT_SECURITY_POLICY,
@@ -36,16 +36,16 @@ const ALWAYS: &[(HeaderName, &str)] = &[
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
 ];
 
-const NO_TOKEN: &str = "This page needs the token that the run was started with: open the address that the run \
-                        wrote, which ends in /?token=..., or send the header 'Authorization: Bearer TOKEN'.\n";
+const NO_TOKEN: &str = "This page needs a token. Open the address that apus printed when it started, which ends in \
+    /?token=..., or send the header 'Authorization: Bearer TOKEN'.\n";
 
-const OTHER_NAME: &str = "This page is for browsers on the machine that it runs on: ask for it at 127.0.0.1 or \
+const OTHER_NAME: &str = "This page is only for browsers on the machine it runs on. Open it at 127.0.0.1 or \
                           localhost.\n";
 
 /// An answer.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// The answer to a request, whose body is of no interest.
+/// Answers a request; ignores its body.
 pub(crate) fn answer<B>(token: Option<&Token>, board: &dyn Board, request: &Request<B>) -> Answer {
     let text = |name: HeaderName| text(request.headers(), name);
     let path = request.uri().path();
@@ -56,7 +56,7 @@ pub(crate) fn answer<B>(token: Option<&Token>, board: &dyn Board, request: &Requ
         cookie: text(header::COOKIE),
         authorization: text(header::AUTHORIZATION),
     };
-    match judge(token, shown) {
+    match admit(token, shown) {
         Admission::Welcome => {}
         Admission::OtherName => return with(StatusCode::MISDIRECTED_REQUEST, TEXT, OTHER_NAME),
         Admission::NoToken => {
@@ -68,7 +68,7 @@ pub(crate) fn answer<B>(token: Option<&Token>, board: &dyn Board, request: &Requ
         Admission::Keep(cookie) => return kept(&cookie),
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut answer = with(StatusCode::METHOD_NOT_ALLOWED, TEXT, "This page is to look at.\n");
+        let mut answer = with(StatusCode::METHOD_NOT_ALLOWED, TEXT, "This page is read-only.\n");
         answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return answer;
     }
@@ -77,7 +77,7 @@ pub(crate) fn answer<B>(token: Option<&Token>, board: &dyn Board, request: &Requ
         "/metrics" => with(StatusCode::OK, METRICS, board.metrics()),
         _ => match PARTS.iter().find(|(name, ..)| *name == path) {
             Some((_, kind, part)) => with(StatusCode::OK, kind, *part),
-            None => with(StatusCode::NOT_FOUND, TEXT, "There is no such page here.\n"),
+            None => with(StatusCode::NOT_FOUND, TEXT, "Page not found.\n"),
         },
     }
 }
@@ -97,12 +97,12 @@ fn with(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answe
     answer
 }
 
-/// Sends the browser on to the page without the token in its address.
+/// Redirects the browser to the page, without the token in its address.
 fn kept(cookie: &str) -> Answer {
     let mut answer = with(StatusCode::SEE_OTHER, TEXT, "");
     let headers = answer.headers_mut();
     headers.insert(header::LOCATION, HeaderValue::from_static("/"));
-    // A token is made of characters that every header may have.
+    // Always true: the characters of a token are valid in a header.
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
         headers.insert(header::SET_COOKIE, cookie);
     }

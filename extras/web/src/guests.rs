@@ -1,8 +1,8 @@
-//! [`Guests`]: the connections that there are, of which some go where there are too many.
+//! [`Guests`]: the open connections, with a limit.
 //!
-//! There is always a place for the next one, so that nobody takes the page away from others, whether he reads nothing, says
-//! nothing, or comes often. The one that goes is of the same address where that has many; else of the address that has most;
-//! and of these the one that has neither said nor taken anything for the longest time.
+//! The server always makes room for the next connection, so that no client can block the page for others by not
+//! reading, not writing, or connecting often. It closes a connection of the same address if that has many, otherwise
+//! one of the address with the most connections; among these, the one that has been idle the longest.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,22 +15,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-/// Connections at a time.
+/// Maximum number of connections.
 const ALL_MAX: usize = 64;
 
-/// Connections of one address. A browser has six at most.
+/// Maximum number of connections of one address. A browser uses at most six.
 const OF_ADDRESS_MAX: usize = 16;
 
-/// When something came or went on a connection.
+/// When a connection last received or sent something.
 #[derive(Clone)]
-pub(crate) struct Moved(Arc<Mutex<Instant>>);
+pub(crate) struct LastActivity(Arc<Mutex<Instant>>);
 
-impl Moved {
+impl LastActivity {
     fn lock(&self) -> MutexGuard<'_, Instant> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When that was last.
+    /// The time of the last activity.
     pub(crate) fn last(&self) -> Instant {
         *self.lock()
     }
@@ -43,18 +43,18 @@ impl Moved {
     }
 }
 
-/// A connection, of which it is known when something came or went.
+/// A connection that records its last activity.
 pub(crate) struct GuestStream {
     stream: TcpStream,
-    moved: Moved,
+    moved: LastActivity,
 }
 
 impl GuestStream {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, moved: Moved(Arc::new(Mutex::new(Instant::now()))) }
+        Self { stream, moved: LastActivity(Arc::new(Mutex::new(Instant::now()))) }
     }
 
-    pub(crate) fn moved(&self) -> Moved {
+    pub(crate) fn moved(&self) -> LastActivity {
         self.moved.clone()
     }
 }
@@ -91,16 +91,16 @@ impl AsyncWrite for GuestStream {
 
 struct Guest {
     address: IpAddr,
-    moved: Moved,
+    moved: LastActivity,
     task: AbortHandle,
 }
 
-/// See the module.
+/// The open connections.
 #[derive(Default)]
 pub(crate) struct Guests(Vec<Guest>);
 
 impl Guests {
-    /// Makes a place for one more from an address.
+    /// Closes a connection if there is no room for one more from an address.
     pub(crate) fn make_place(&mut self, address: IpAddr) {
         self.0.retain(|guest| !guest.task.is_finished());
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -119,8 +119,8 @@ impl Guests {
         }
     }
 
-    /// One more, which a task serves.
-    pub(crate) fn add(&mut self, address: IpAddr, moved: Moved, task: AbortHandle) {
+    /// Adds a connection and the task that serves it.
+    pub(crate) fn add(&mut self, address: IpAddr, moved: LastActivity, task: AbortHandle) {
         self.0.push(Guest { address, moved, task });
     }
 }
@@ -140,17 +140,17 @@ mod tests {
     }
 
     #[test]
-    fn who_has_many_gives_place() {
+    fn the_address_with_most_connections_gives_way() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut guests = Guests::default();
         let began = Instant::now();
         let mut come = |of, after| {
             guests.make_place(address(of));
-            let moved = Moved(Arc::new(Mutex::new(began + Duration::from_secs(after))));
+            let moved = LastActivity(Arc::new(Mutex::new(began + Duration::from_secs(after))));
             let task = runtime.spawn(std::future::pending::<()>()).abort_handle();
             guests.add(address(of), moved, task);
         };
-        // The first one has said something last.
+        // The first connection has the latest activity.
         come(1, 1000);
         (0..40).for_each(|after| come(1, after));
         for of in 2..20 {

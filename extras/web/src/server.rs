@@ -1,8 +1,8 @@
 //! [`PageServer`]: a thread that answers browsers.
 //!
-//! All of it is one thread, which sleeps while there is no request, so that a run has its processors to itself. What a
-//! stranger can take is bounded: connections ([`Guests`]), the bytes of a request's head, and how long that may take to come, or
-//! an answer to go.
+//! The server is one thread, which sleeps while there is no request, so that a sync has the processors to itself. A
+//! client's resources are bounded: the number of connections ([`Guests`]), the bytes of a request's head, and the time
+//! to send a request or to read an answer.
 
 use crate::Board;
 use crate::access::Token;
@@ -24,47 +24,47 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-/// The head of a request, of which a browser's has about one kilobyte.
+/// Maximum length of a request's head, in bytes. A browser sends about 1 kB.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// How long a request may take to come, and a connection may be idle, or take nothing of its answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Idle timeout of a connection: the time to send a request, or to read nothing of the answer.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A page asks every second or two, so one that is open has asked within this time.
+/// A page asks every second or two, so an open one has asked within this time.
 const OPEN: Duration = Duration::from_secs(6);
 
-/// After an error of `accept`, most likely of too many open files; and until an answer has gone.
+/// Pause after an error of `accept`, most likely too many open files; also the time to send a last answer.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Where and for whom.
+/// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Where to listen; with port 0 the system chooses one.
+    /// The address to listen on; with port 0 the system chooses a port.
     pub address: SocketAddr,
-    /// What a browser has to show. Without one, only addresses of this machine alone are listened on.
+    /// The token that a browser must present. Without one, the address must be a loopback address.
     pub token: Option<Token>,
 }
 
-/// Why there is no page.
+/// Failure to start a server.
 #[derive(Debug, thiserror::Error)]
 pub enum WebError {
-    /// Others could look.
+    /// The address is public and there is no token.
     #[error("{0} can be reached from other machines, so the page needs a token")]
     Open(SocketAddr),
     /// The system refuses the address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// The system refuses a thread.
+    /// The system cannot start a thread.
     #[error("cannot start a thread for the page: {0}")]
     Thread(io::Error),
 }
 
-/// A server. Dropping it ends it.
+/// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct PageServer {
     address: SocketAddr,
@@ -73,7 +73,7 @@ pub struct PageServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// When the state was asked for.
+/// Requests for the state.
 #[derive(Debug, Default)]
 struct StateRequests {
     count: AtomicU64,
@@ -91,10 +91,10 @@ impl StateRequests {
 }
 
 impl PageServer {
-    /// Begins to answer.
+    /// Starts a server.
     ///
     /// # Errors
-    /// When the address cannot be had, or others could look without a token.
+    /// If the address is not available, or is public and there is no token.
     pub fn start(options: ServerOptions, board: Arc<dyn Board>) -> Result<Self, WebError> {
         let address = options.address;
         if options.token.is_none() && !address.ip().is_loopback() {
@@ -104,7 +104,7 @@ impl PageServer {
         let listener = StdListener::bind(address).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        // Who has just come is looked for after each answer, so that nobody's many requests delay another's one.
+        // Check for new connections after each answer, so that a client with many requests does not delay others.
         let runtime = Builder::new_current_thread().enable_all().event_interval(1).build();
         let runtime = runtime.map_err(WebError::Thread)?;
         let (stop, stopped) = oneshot::channel();
@@ -117,13 +117,13 @@ impl PageServer {
         Ok(Self { address, asked, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits until a page that is open has asked once more, for at most this long: what it was told then is
-    /// what it goes on to show when the server is gone.
+    /// Waits until an open page has asked once more, for at most this long: the page keeps showing that answer when the
+    /// server is gone.
     pub fn wait_for_pages(&self, at_most: Duration) {
         let last = self.asked.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_none_or(|last| last.elapsed() > OPEN) {
@@ -132,20 +132,20 @@ impl PageServer {
         let count = self.asked.count.load(Ordering::Relaxed);
         let not_again = |_: &mut Option<Instant>| self.asked.count.load(Ordering::Relaxed) == count;
         drop(self.asked.again.wait_timeout_while(last, at_most, not_again));
-        // The answer is on its way.
+        // Give the server time to send the answer.
         std::thread::sleep(PAUSE);
     }
 }
 
 impl Drop for PageServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The thread may have ended already.
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct PageContext {
     token: Option<Token>,
     board: Arc<dyn Board>,
@@ -192,24 +192,24 @@ async fn accept(listener: TcpListener, served: Arc<PageContext>) {
     }
 }
 
-/// All requests of a connection. One that breaks off is the browser's affair.
+/// Answers all requests of a connection. Ignores errors, which concern the browser.
 async fn converse(line: GuestStream, served: Arc<PageContext>) {
     let moved = line.moved();
     let service = service_fn(move |request| {
         let served = Arc::clone(&served);
         async move {
-            // One answer at a time, then it is the next connection's turn.
+            // After one answer it is the next connection's turn.
             tokio::task::yield_now().await;
             Ok::<_, Infallible>(respond(&served, &request))
         }
     });
     let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(IDLE_TIMEOUT)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(line), service);
     let silence = async {
-        while let Some(left) = PATIENCE.checked_sub(moved.last().elapsed()) {
+        while let Some(left) = IDLE_TIMEOUT.checked_sub(moved.last().elapsed()) {
             tokio::time::sleep(left.max(PAUSE)).await;
         }
     };
@@ -248,9 +248,9 @@ mod tests {
         fn tick(&self) {}
     }
 
-    /// However many clients take nothing of their answers, or ask for nothing, the next one is answered at once.
+    /// Clients that do not read their answers, or send no request, do not delay the next client.
     #[test]
-    fn clients_that_do_not_read_keep_nobody_out() {
+    fn clients_that_do_not_read_do_not_block_others() {
         let options = ServerOptions { address: "127.0.0.1:0".parse().unwrap(), token: None };
         let server = PageServer::start(options, Arc::new(Long)).unwrap();
         let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -258,21 +258,21 @@ mod tests {
             let mut held = Vec::new();
             for _ in 0..70 {
                 let mut stream = TcpStream::connect(server.address()).unwrap();
-                // One that was made to go says so.
+                // Fails if the server has closed the connection.
                 let _ = stream.write_all(asks.as_bytes());
                 held.push(stream);
             }
             let began = Instant::now();
             let mut stream = TcpStream::connect(server.address()).unwrap();
-            stream.set_read_timeout(Some(PATIENCE / 2)).unwrap();
+            stream.set_read_timeout(Some(IDLE_TIMEOUT / 2)).unwrap();
             stream.write_all(request("/metrics").as_bytes()).unwrap();
-            let (mut said, mut some) = (Vec::new(), [0; 1000]);
-            while !said.ends_with(b"apus_up 1\n") {
+            let (mut received, mut some) = (Vec::new(), [0; 1000]);
+            while !received.ends_with(b"apus_up 1\n") {
                 let read = stream.read(&mut some).unwrap();
                 assert!(read > 0, "it hung up");
-                said.extend_from_slice(&some[..read]);
+                received.extend_from_slice(&some[..read]);
             }
-            assert!(began.elapsed() < PATIENCE / 2);
+            assert!(began.elapsed() < IDLE_TIMEOUT / 2);
         }
     }
 }

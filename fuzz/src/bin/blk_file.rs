@@ -1,4 +1,4 @@
-//! Block files: whatever is in them, what a scan finds lies where it says.
+//! Block files: whatever they contain, every block that a scan finds is at the reported position.
 //!
 //! Input: switches, a key, then the bytes of a file as they lie on disk.
 //!
@@ -54,11 +54,11 @@ fuzz_target!(|data: &[u8]| {
     });
     let sound: Vec<_> = sound_records(&plain[0], network.magic()).collect();
     let places: Vec<_> = found.iter().map(|(place, _)| (place.offset, place.size)).collect();
-    assert!(places.starts_with(&sound), "{sound:?} were not all found, but {places:?}");
+    assert!(places.starts_with(&sound), "{sound:?} were not all found: {places:?}");
     check_read(&files, buffer_bytes, &found, &plain);
 });
 
-/// Offset and size of the blocks at a file's start that have another record right after them.
+/// Returns offset and size of the blocks at a file's start that are directly followed by another record.
 fn sound_records(file: &[u8], magic: [u8; 4]) -> impl Iterator<Item = (u64, u32)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -74,7 +74,7 @@ fn sound_records(file: &[u8], magic: [u8; 4]) -> impl Iterator<Item = (u64, u32)
     })
 }
 
-/// Every place found can be read, and holds what is on disk under the key.
+/// Checks that the block at every position found can be read, and equals the bytes on disk under the key.
 fn check_read(
     files: &BlockFiles,
     buffer_bytes: usize,
@@ -89,7 +89,7 @@ fn check_read(
         let file = &plain[place.file as usize];
         assert!(block == &file[place.offset as usize..place.end() as usize]);
         assert!(block.starts_with(&found[key as usize].1));
-        // A size that the block itself showed is not the one in the record.
+        // If a block revealed its own size, the record has another one.
         let located = files.locate(place.file, place.offset).expect("the file is there");
         let stated =
             file[place.offset as usize - 4..].first_chunk().map(|n| u32::from_le_bytes(*n));

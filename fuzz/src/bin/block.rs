@@ -1,7 +1,7 @@
-//! A block: read as the `bitcoin` crate reads it, and judged as a model of Core's rules does.
+//! A block: our parser agrees with the `bitcoin` crate, and our validation with a model of Core's rules.
 //!
-//! Input: switches, height, median time past, then the block. Switches seal the block, so that
-//! what lies behind the commitments is reached.
+//! Input: switches, height, median time past, then the block. Switches seal the block, so that the checks after
+//! the commitments are reached.
 //!
 //! Inputs: at most 20000 bytes.
 
@@ -39,27 +39,27 @@ fuzz_target!(|data: &[u8]| {
     check(&block, &place);
 });
 
-/// Reads with both; a block where both can.
+/// Parses with both parsers; returns the block if both accept it.
 fn read(raw: &[u8]) -> Option<Block> {
     let mut layout = BlockLayout::new();
-    // Neither looks at what follows the block.
+    // Both parsers ignore the bytes after the block.
     let theirs = deserialize_partial::<Block>(raw).map(|(block, _)| block);
     match (layout.read(raw), theirs) {
         (Ok(view), Ok(block)) => {
             assert_same(&view, &block);
             Some(block)
         }
-        // Core takes a zero flag for no outputs; it refuses such a transaction later.
+        // Core reads a zero flag as no outputs; it rejects such a transaction later.
         (Ok(_), Err(Error::UnsupportedSegwitFlag(0))) => None,
-        (Ok(_), Err(error)) => panic!("only we read it: {error}"),
-        // The crate wants no witness where there are no inputs; Core does.
+        (Ok(_), Err(error)) => panic!("only we accept it: {error}"),
+        // The crate rejects a witness if there are no inputs; Core accepts it.
         (Err(DecodeError::SuperfluousWitness { tx, .. }), Ok(block))
             if block.txdata[tx].input.is_empty() =>
         {
             None
         }
         (Err(DecodeError::TooLong { .. }), _) => None,
-        (Err(error), Ok(_)) => panic!("only we refuse it: {error}"),
+        (Err(error), Ok(_)) => panic!("only we reject it: {error}"),
         (Err(_), Err(_)) => None,
     }
 }

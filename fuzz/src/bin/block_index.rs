@@ -1,6 +1,6 @@
 //! Core's block index with one of its LevelDB files replaced: never a panic, and no block twice.
 //!
-//! Input: which file, whether its checksums are made right, then its bytes.
+//! Input: which file, whether its checksums are corrected, then its bytes.
 //!
 //! Inputs: at most 45000 bytes.
 
@@ -12,7 +12,7 @@ use apus_fuzz::{Input, leveldb, write};
 use libfuzzer_sys::fuzz_target;
 use std::ops::ControlFlow;
 
-/// The files of `fixtures/regtest-315`, and a log that is not among them.
+/// The files of `fixtures/regtest-315`, and a log that is not one of them.
 const FILES: [(&str, &[u8]); 7] = [
     ("CURRENT", include_bytes!("../../../fixtures/regtest-315/regtest/blocks/index/CURRENT")),
     (
@@ -26,7 +26,7 @@ const FILES: [(&str, &[u8]); 7] = [
     ("000011.ldb", include_bytes!("../../../fixtures/regtest-315/regtest/blocks/index/000011.ldb")),
 ];
 
-/// The numbers of the tables, the last of the files.
+/// The numbers of the tables, which come last among the files.
 const TABLES: [u8; 3] = [5, 8, 11];
 
 fuzz_target!(|data: &[u8]| {
@@ -42,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
     let mut files = FILES.map(|(name, bytes)| (name, bytes.to_vec()));
     files[place].1 = bytes;
     if choice & 0x40 != 0 {
-        // Lengths that are those of the tables that are there, whatever became of them.
+        // The lengths that the manifest lists match the tables, whatever their bytes are.
         let lengths = files[4..].iter().map(|(_, bytes)| bytes.len());
         files[1].1 = leveldb::manifest(12, &TABLES.into_iter().zip(lengths).collect::<Vec<_>>());
     }

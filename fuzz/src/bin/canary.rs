@@ -1,7 +1,7 @@
-//! A fault that is planted: fuzzing that does not find it finds nothing.
+//! A planted fault: if fuzzing does not find it, fuzzing finds nothing.
 //!
-//! Four comparisons deep, as those of parsers are: chance alone takes weeks to it, coverage and the values
-//! compared with lead there in a moment.
+//! It is four comparisons deep, like the faults of parsers: by chance, finding it takes weeks; coverage and
+//! recorded comparison operands find it in a moment.
 //!
 //! Inputs: at most 64 bytes.
 

@@ -1,6 +1,6 @@
-//! What machines that share a run send each other: never a panic, and what is read is written as it was.
+//! Messages between machines that share a sync: never a panic, and accepted messages are written back unchanged.
 //!
-//! Input: which message to begin with, then the bytes that follow its first ones.
+//! Input: which message to begin with, then the bytes after its first ones.
 //!
 //! Inputs: at most 4000 bytes.
 
@@ -10,7 +10,7 @@ use apus_fuzz::Input;
 use apus_jobs::{WIRE_VERSION, reads_as_sent};
 use libfuzzer_sys::fuzz_target;
 
-/// What messages begin with (`extras/jobs/src/queue`).
+/// The first bytes of messages (`extras/jobs/src/queue`).
 const BEGINNINGS: [&[u8; 8]; 5] = [b"APUSJOBS", b"APUSANSW", b"APUSTOLD", b"APUSSPEC", b"APUSDONE"];
 
 fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! A stored coin: three readers agree, and the strict one takes only what Core writes.
+//! A stored coin: three readers agree, and the strict one accepts only what Core writes.
 //!
 //! Inputs: at most 11000 bytes.
 
@@ -26,13 +26,13 @@ fuzz_target!(|data: &[u8]| {
         if let Ok(skipped) = skipped {
             assert_eq!(skipped, length);
         }
-        // Whatever was read has one form, and that is read back as the same coin.
+        // Every accepted coin has one encoding, which reads back as the same coin.
         let bytes = written(coin.as_ref());
         let again = read_coin(&mut Reader::new(&bytes)).expect("we wrote it");
         assert_eq!(again.as_ref(), coin.as_ref());
     }
     if let Ok(coin) = &strict {
-        assert_eq!(lenient.expect("the strict reader took it").as_ref(), coin.as_ref());
+        assert_eq!(lenient.expect("the strict reader accepted it").as_ref(), coin.as_ref());
         assert_eq!((strict_length, skipped), (length, Ok(length)));
         assert_eq!(written(coin.as_ref()), &data[..length]);
         assert_eq!(oracle(coin.as_ref()), &data[..length]);

@@ -1,14 +1,15 @@
-//! A sequence of headers, good and bad, in any order: the tree says of each, and of its tip, what a
-//! naive model says.
+//! A sequence of headers, good and bad, in any order: for each of them and for the tip, the tree agrees with a
+//! naive model.
 //!
-//! Input: which rules hold, then instructions to make headers and to hand them in.
+//! Input: the active rules, then instructions to make headers and to submit them.
 //!
 //! Inputs: at most 1024 bytes.
 
 #![no_main]
 
 use apus_chain::{
-    Accepted, Header, HeaderChain, HeaderStatus, HeaderTree, MerkleRoot, Network, Params, U256,
+    Header, HeaderAcceptance, HeaderChain, HeaderStatus, HeaderTree, MerkleRoot, Network, Params,
+    U256,
 };
 use apus_fuzz::Input;
 use apus_fuzz::header_model::{Kept, Model, reaches};
@@ -17,7 +18,7 @@ use num_bigint::BigUint;
 use std::num::NonZeroU32;
 
 const HEADERS_MAX: usize = 40;
-/// Harder targets than this many hashes reach are left unmined.
+/// Headers whose target needs more hashes than this stay unmined.
 const TRIES_MAX: u32 = 1 << 7;
 
 fuzz_target!(|data: &[u8]| {
@@ -37,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
                 model.orphans_max = usize::from(input.u8() % 8);
                 tree.set_orphans_max(model.orphans_max);
             }
-            // Again, or one that was made but not handed in.
+            // Submit a header again, or one that was made but not submitted.
             2 => {
                 let which = usize::from(input.u8()) % made.len();
                 hand_in(&mut tree, &mut model, &made[which]);
@@ -57,7 +58,7 @@ fuzz_target!(|data: &[u8]| {
 fn rules(switches: u8) -> Params {
     let seconds = |count| NonZeroU32::new(count).expect("not zero");
     let regtest = Params::of(Network::Regtest);
-    // As on regtest: not a number that a compact form can state.
+    // As on regtest: the compact form cannot express this number.
     let mut limit = [0xff; 32];
     limit[31] = 0x7f;
     assert_eq!(regtest.pow_limit, U256::from_le_bytes(&limit));
@@ -66,7 +67,7 @@ fn rules(switches: u8) -> Params {
         pow_no_retargeting: switches & 1 != 0,
         pow_allow_min_difficulty_blocks: switches & 2 != 0,
         enforce_bip94: switches & 4 != 0,
-        // Periods of five blocks.
+        // A period has five blocks.
         pow_target_timespan_seconds: seconds(1000),
         pow_target_spacing_seconds: seconds(200),
         bip34_height: from(switches & 8 != 0),
@@ -76,7 +77,7 @@ fn rules(switches: u8) -> Params {
     }
 }
 
-/// A child of any header made so far, right in most of its fields.
+/// Makes a child of any header made so far, with most fields correct.
 fn make(input: &mut Input<'_>, instruction: u8, made: &[Header], model: &Model) -> Header {
     let parent = made[made.len() - 1 - usize::from(input.u8()) % made.len()];
     let seconds = if instruction & 4 != 0 { i32::from(input.u16() as i16) } else { 150 };
@@ -106,9 +107,9 @@ fn make(input: &mut Input<'_>, instruction: u8, made: &[Header], model: &Model) 
 fn hand_in(tree: &mut HeaderTree, model: &mut Model, header: &Header) {
     let ours = tree.accept(&header.to_bytes());
     let ours = ours.map_err(|error| error.reason().into_owned()).map(|accepted| match accepted {
-        Accepted::New(_) => Kept::New,
-        Accepted::Known(_) => Kept::Known,
-        Accepted::Orphan(_) => Kept::Orphan,
+        HeaderAcceptance::New(_) => Kept::New,
+        HeaderAcceptance::Known(_) => Kept::Known,
+        HeaderAcceptance::Orphan(_) => Kept::Orphan,
     });
     assert_eq!(ours, model.accept(header));
     assert_eq!(*tree.hash(tree.tip()), model.tip().hash);

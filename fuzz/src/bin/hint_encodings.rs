@@ -1,5 +1,4 @@
-//! Hints in the other encodings: what is accepted is, written again, the same bytes, or at least
-//! the same sets.
+//! Hints in the other encodings: accepted files are written back as the same bytes, or at least the same sets.
 //!
 //! Input: which encoding, then the file.
 //!
@@ -17,11 +16,10 @@ use apus_sync::engines::swiftsync::hints::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Indices of a block, and how many outputs it has where the encoding says so.
+/// Indices of a block, and its number of outputs if the encoding states it.
 type Blocks = Vec<(Vec<u32>, Option<u32>)>;
 
-/// Compressed data can hold this much more than it is long, a thousand times and more; the target
-/// is not about that.
+/// Compressed data can grow a thousandfold and more; this target does not test that.
 const INDICES_MAX: usize = 1 << 20;
 
 fuzz_target!(|data: &[u8]| {
@@ -42,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
         2 => {
             let Ok(mut decoder) = BtcdDecoder::new(file) else { return };
             let Ok(blocks) = read(&mut decoder) else { return };
-            let stop = decoder.stop_height().expect("it states it");
+            let stop = decoder.stop_height().expect("the file states it");
             write(Box::new(BtcdEncoder::new(&mut out, stop).expect("memory")), &blocks);
             if file.starts_with(&GZIP_MAGIC) {
                 let mut again = BtcdDecoder::new(&out[..]).expect("it was written");
@@ -72,7 +70,7 @@ fn offsets<'a>(
     out: &'a mut Vec<u8>,
     decoder: &OffsetsDecoder<&[u8]>,
 ) -> Box<dyn HintsEncoder + 'a> {
-    let stop_block = decoder.stop_block().expect("it states it");
+    let stop_block = decoder.stop_block().expect("the file states it");
     Box::new(OffsetsEncoder::new(out, &stop_block).expect("memory"))
 }
 

@@ -1,7 +1,7 @@
-//! A hintsfile: what is accepted is, written again, the same bytes, and any range of it is a part
-//! of the whole.
+//! A hintsfile: accepted files are written back as the same bytes, and every range equals that part of the
+//! file.
 //!
-//! Input: what the user states, a range, then the file.
+//! Input: the values that the user states, a range, then the file.
 //!
 //! Inputs: at most 8192 bytes.
 

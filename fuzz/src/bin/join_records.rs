@@ -1,6 +1,6 @@
-//! What segments leave for a join: records that are accepted are, written again, the same bytes. And a join
-//! of any records, valid chains or not, comes to what a set of coins would have come to that is moved from
-//! block to block. The first byte of an input says which of the two it is for.
+//! Records that segments leave for a join: accepted records are written back as the same bytes. And a join of
+//! any records, valid chains or not, has the same result as moving a set of coins from block to block. The
+//! first byte of an input selects the test.
 //!
 //! Inputs: at most 4096 bytes.
 
@@ -10,8 +10,8 @@ use apus_chain::{
     Ancestry, BlockHash, Height, HeightRange, Network, OutPoint, Params, Reader, Txid,
 };
 use apus_sync::engines::mergesync::{
-    AnswerRecord, Answers, BareCoin, Claims, Gathered, Join, JoinSink, MadeCoin, MadeRecord,
-    SpentRecord,
+    Join, JoinSink, OutputCoin, OutputRecord, PrevoutRecord, SegmentPrevouts, SegmentSummary,
+    SpendRecord, SpendSummary, StrippedCoin,
 };
 use apus_sync::engines::pass::PartialResult;
 use core::convert::Infallible;
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// A chain whose blocks are a second apart.
+/// A chain whose blocks are one second apart.
 struct Seconds;
 
 impl Ancestry for Seconds {
@@ -39,51 +39,51 @@ impl Ancestry for Seconds {
     }
 }
 
-/// Whatever blocks claim of whatever coins, it is allowed or not.
-fn judge(data: &[u8]) {
+/// Reads arbitrary bytes as a spend summary, with any coins.
+fn check_summary(data: &[u8]) {
     let mut rest = data;
-    while let Some((claims, after)) = Claims::read(rest) {
+    while let Some((claims, after)) = SpendSummary::read(rest) {
         assert!(after.len() < rest.len());
         rest = after;
         let coins = || data.chunks(9);
         if let Some(claims) = claims
             && claims.allowed(Params::of(Network::Main), 500_000, &Seconds, coins())
         {
-            // Whoever allows it has read the coins, none of which is money out of nothing.
-            let bare = coins().filter_map(BareCoin::read);
+            // If the summary is allowed, all coins could be read, and none creates money.
+            let bare = coins().filter_map(StrippedCoin::read);
             assert!(bare.map(|coin| coin.value()).all(|coin| apus_chain::money_range(coin.amount)));
         }
     }
 }
 
 fn read(data: &[u8]) {
-    judge(data);
+    check_summary(data);
     let mut out = Vec::new();
-    if let Some((record, rest)) = MadeRecord::read(data) {
-        let coins: Vec<MadeCoin<'_>> = record.coins().collect();
+    if let Some((record, rest)) = OutputRecord::read(data) {
+        let coins: Vec<OutputCoin<'_>> = record.coins().collect();
         assert!(coins.is_sorted_by(|a, b| a.vout < b.vout));
-        MadeRecord::write(&mut out, &record.txid, record.height, |out| {
+        OutputRecord::write(&mut out, &record.txid, record.height, |out| {
             coins.iter().for_each(|coin| coin.write(out));
         });
         assert!([&out[..], rest].concat() == data);
     }
     out.clear();
-    if let Some((record, rest)) = SpentRecord::read(data) {
+    if let Some((record, rest)) = SpendRecord::read(data) {
         record.write(&mut out);
         assert!([&out[..], rest].concat() == data);
     }
     out.clear();
-    if let Some((record, rest)) = AnswerRecord::read(data) {
+    if let Some((record, rest)) = PrevoutRecord::read(data) {
         record.write(&mut out);
         assert!([&out[..], rest].concat() == data);
     }
     let (one, other) = data.split_at(data.len() / 2);
-    // Whatever is read, no place has two coins.
-    if Answers::read(HeightRange::new(0, Height::MAX), &[one, other]).is_some() {
+    // In records that can be read, no place has two coins.
+    if SegmentPrevouts::read(HeightRange::new(0, Height::MAX), &[one, other]).is_some() {
         let mut places = BTreeSet::new();
         for run in [one, other] {
             let mut rest = run;
-            while let Some((record, after)) = AnswerRecord::read(rest) {
+            while let Some((record, after)) = PrevoutRecord::read(rest) {
                 assert!(places.insert((record.height, record.place)));
                 rest = after;
             }
@@ -91,7 +91,7 @@ fn read(data: &[u8]) {
         }
     }
     let mut reader = Reader::new(data);
-    if let Some(gathered) = Gathered::read(&mut reader) {
+    if let Some(gathered) = SegmentSummary::read(&mut reader) {
         out.clear();
         gathered.write(&mut out);
         assert!(out == data[..reader.position()]);
@@ -107,7 +107,8 @@ struct Found {
     survivors: BTreeMap<OutPoint, (Height, u32, Vec<u8>)>,
     existed: BTreeMap<(Height, OutPoint), u32>,
     overwritten: BTreeMap<(OutPoint, Height), Vec<u8>>,
-    /// Of which output records are joined now, for answers: places of blocks may be anything here.
+    /// Spends whose prevouts the current join of output records looks for. Their positions in blocks are arbitrary
+    /// here.
     spends: BTreeMap<(Height, u32), BTreeSet<OutPoint>>,
 }
 
@@ -115,7 +116,7 @@ impl JoinSink for Found {
     type Error = Infallible;
 
     fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), Infallible> {
-        // The coin begins with what it is of.
+        // The coin begins with its outpoint.
         let outpoint = OutPoint { txid: Txid([coin[0]; 32]), vout: u32::from(coin[1]) };
         assert!(self.spends[&(height, place)].contains(&outpoint));
         assert!(self.answers.insert((height, place, outpoint), coin.to_vec()).is_none());
@@ -150,7 +151,7 @@ impl JoinSink for Found {
     }
 }
 
-/// Few transactions, outputs and heights, so that they meet.
+/// Joins records of few transactions, outputs and heights, so that they coincide.
 fn join(data: &[u8]) {
     let (mut made, mut spent) = (Made::new(), BTreeSet::new());
     for entry in data.as_chunks::<4>().0 {
@@ -177,16 +178,16 @@ fn join(data: &[u8]) {
     for txid in txids {
         for ((_, height), coins) in made.iter().filter(|(key, _)| key.0 == txid) {
             let mut record = Vec::new();
-            MadeRecord::write(&mut record, &txid, *height, |out| {
+            OutputRecord::write(&mut record, &txid, *height, |out| {
                 for (vout, (index, coin)) in coins {
-                    MadeCoin { vout: *vout, index: *index, coin }.write(out);
+                    OutputCoin { vout: *vout, index: *index, coin }.write(out);
                 }
             });
-            let (record, _) = MadeRecord::read(&record).expect("it was written");
+            let (record, _) = OutputRecord::read(&record).expect("it was written");
             let Ok(()) = join.made(&record);
         }
         for &(outpoint, height, place) in spent.iter().filter(|it| it.0.txid == txid) {
-            let Ok(()) = join.spent(&SpentRecord { outpoint, height, place });
+            let Ok(()) = join.spent(&SpendRecord { outpoint, height, place });
         }
     }
     let Ok(()) = join.finish();
@@ -194,7 +195,7 @@ fn join(data: &[u8]) {
     assert_eq!(found, wanted);
 }
 
-/// What a set comes to from block to block: spends of a block first, then what it makes.
+/// Computes the result with a set, block by block: a block's spends first, then its outputs.
 fn by_the_set(made: &Made, spent: &BTreeSet<(OutPoint, Height, u32)>) -> Found {
     let (mut set, mut found) = (BTreeMap::new(), Found::default());
     for height in 0..16 {

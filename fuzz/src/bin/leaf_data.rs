@@ -1,5 +1,5 @@
-//! Leaf data of Utreexo, beside an input: what is read is a coin whose script the `bitcoin` crate makes of that
-//! input, too, and is written again so that it reads the same, and no longer.
+//! Utreexo leaf data, next to an input: the `bitcoin` crate derives the same script from that input, and the coin,
+//! written back, reads the same and is not longer.
 //!
 //! Inputs: at most 11000 bytes.
 

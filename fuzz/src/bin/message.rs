@@ -1,5 +1,5 @@
-//! Payloads of messages from peers: never a panic, never more memory than a few times their bytes, and
-//! what was read is written so that it reads the same.
+//! Payloads of messages from peers: never a panic, never more memory than a few times their bytes, and an
+//! accepted message, written back, reads the same.
 //!
 //! Input: which command, then the payload.
 //!
@@ -46,12 +46,12 @@ fuzz_target!(|data: &[u8]| {
     let (command, payload) = encode(&message, true);
     let again = decode(command, payload.into_owned()).expect("what was written is read");
     assert_eq!(again, message);
-    // What p2p does not know, the messages of proofs among them.
+    // Messages that p2p does not know, such as those with proofs.
     if let Message::Other { name, payload } = &message
         && let Ok(Some(proofs)) = UtreexoMessage::read(name, payload)
     {
         let Message::Other { name, payload } = proofs.to_message() else {
-            panic!("it is of no other kind")
+            panic!("there is no other kind")
         };
         assert_eq!(UtreexoMessage::read(&name, &payload).ok().flatten(), Some(proofs));
     }

@@ -1,5 +1,5 @@
-//! Partial results, as a work folder holds them: what is accepted is, written again, the same
-//! bytes, and adding two up does not depend on which comes first.
+//! Partial results in a work folder: accepted ones are written back as the same bytes, and adding two does not
+//! depend on their order.
 //!
 //! Inputs: at most 8192 bytes.
 
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(merged, other.merge(&left));
     if merged.is_ok() {
         assert!(one == other);
-        // Neighbours are joined, so that the sum can be stored as well.
+        // Neighbouring ranges, so that the sum can be stored as well.
         let bytes = bytes(&one);
         assert!(Partial::read(&mut Reader::new(&bytes)).is_none_or(|again| again == one));
         assert!(one.merge(&right).is_err() || right.ranges().is_empty());

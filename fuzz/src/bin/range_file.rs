@@ -1,5 +1,5 @@
-//! Files of proofs: what is opened is written again, from its parts, to the byte; an entry comes only from under a
-//! right checksum. Where the first byte is odd, the checksums are made right before.
+//! Files of proofs: an accepted file is written back from its parts, byte for byte; an entry is returned only
+//! if its checksum is right. If the first byte is odd, the checksums are corrected first.
 //!
 //! Inputs: at most 4096 bytes.
 
@@ -10,17 +10,17 @@ use apus_utreexo::{RangeFile, RangeFileError, RangeWriter};
 use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
 
-/// Bytes before the roots in the head, of a block's record in the tail, and of the foot.
+/// Bytes of the head before the roots, of a block's record in the tail, and of the foot.
 const HEAD: usize = 52;
 const RECORD: usize = 56;
 const FOOT: usize = 24;
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
-    let mends = input.u8() % 2 == 1;
+    let is_repaired = input.u8() % 2 == 1;
     let mut bytes = input.rest().to_vec();
-    if mends {
-        mend(&mut bytes);
+    if is_repaired {
+        repair(&mut bytes);
     }
     let Ok(mut file) = RangeFile::open(Cursor::new(&bytes)) else { return };
     let heights = file.heights();
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
             Err(error) => panic!("{error}"),
         }
     }
-    assert!(all || !mends, "a checksum that was made right is found wrong");
+    assert!(all || !is_repaired, "a corrected checksum is refused");
     assert!(file.block(heights.end).is_none());
     if all {
         let again = writer.finish(file.after()).expect("memory takes anything");
@@ -47,8 +47,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Makes the checksums right, as far as the fields say where they are.
-fn mend(bytes: &mut [u8]) -> Option<()> {
+/// Corrects the checksums, as far as the fields locate them.
+fn repair(bytes: &mut [u8]) -> Option<()> {
     let foot = bytes.len().checked_sub(FOOT)?;
     let number = |bytes: &[u8], at: usize| {
         Some(usize::try_from(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?)).ok()?)

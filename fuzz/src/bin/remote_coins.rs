@@ -1,7 +1,7 @@
-//! What servers give of a store of coins: answers, and in them its record, chunks of a flush, names of coins in their
-//! buckets. Never a panic, and what is read is written as it was.
+//! Answers of servers with a store of coins, and the store's record, chunks of a flush and coin names in them.
+//! Never a panic, and accepted bytes are written back unchanged.
 //!
-//! Input: which of them, and whether its digest is made right; then the bytes.
+//! Input: which of them, and whether its digest is corrected; then the bytes.
 //!
 //! Inputs: at most 4096 bytes.
 

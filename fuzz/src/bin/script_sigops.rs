@@ -1,5 +1,5 @@
-//! A script: its signature operations counted as the `bitcoin` crate counts them, and its short
-//! form undone.
+//! A script: the count of its signature operations equals the `bitcoin` crate's, and its short form expands to
+//! the script.
 //!
 //! Inputs: at most 11000 bytes.
 

@@ -1,4 +1,4 @@
-//! A coinbase with a signet solution: what was signed is a transaction that spends the other one.
+//! A coinbase with a signet solution: the signed transaction spends the other one.
 //!
 //! Inputs: at most 4096 bytes.
 
@@ -22,14 +22,14 @@ fuzz_target!(|data: &[u8]| {
     };
     let theirs: Transaction = match deserialize(coinbase) {
         Ok(transaction) => transaction,
-        // Reading the block found that already.
+        // Parsing the block would have found that.
         Err(Error::ParseFailed("witness flag set but no witnesses present")) => return,
-        Err(error) => panic!("only we read it: {error}"),
+        Err(error) => panic!("only we accept it: {error}"),
     };
     assert!(theirs.output.iter().any(|output| output.script_pubkey.len() >= 38));
     let to_spend: Transaction = deserialize(&spend.to_spend).expect("we wrote a transaction");
     assert_eq!(to_spend.output[0].script_pubkey.as_bytes(), spend.challenge);
-    // A solution with witness items that are all empty counts as one with a witness in Core too.
+    // In Core, too, a solution whose witness items are all empty counts as one with a witness.
     let to_sign: Transaction = deserialize(&spend.to_sign).expect("we wrote a transaction");
     assert!(serialize(&to_sign) == spend.to_sign);
     assert_eq!(to_sign.input[0].previous_output.txid, to_spend.compute_txid());

@@ -1,4 +1,4 @@
-//! A UTXO snapshot: what is accepted is, written again, the same bytes.
+//! A UTXO snapshot: accepted ones are written back as the same bytes.
 //!
 //! Inputs: at most 8192 bytes.
 
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     for (txid, coins) in &groups {
         bytes.clear();
         let mut coins: Vec<_> = coins.iter().map(|(vout, coin)| (*vout, &coin[..])).collect();
-        // Any order will do.
+        // Any order is accepted.
         coins.reverse();
         write_group(&mut bytes, txid, &mut coins).expect("it was read");
         writer.write_groups(&bytes).expect("it was read in this order");
@@ -59,7 +59,7 @@ fn read<R: Read>(
     Ok((*reader.header(), groups, stats, hash))
 }
 
-/// Gives seven bytes at a time.
+/// Returns seven bytes at a time.
 struct Drip<'a>(&'a [u8]);
 
 impl Read for Drip<'_> {

@@ -1,5 +1,5 @@
-//! What a run keeps of the network: files of headers and of addresses. Never a panic; headers only
-//! under a right checksum; addresses that are written again as they were read.
+//! Stored state of the network: files of headers and of addresses. Never a panic; headers only if the checksum
+//! is right; addresses are written back unchanged.
 //!
 //! Input: which of the two, then the bytes.
 //!

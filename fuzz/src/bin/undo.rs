@@ -1,4 +1,4 @@
-//! Undo data of a block: whatever is read is in the one form that is written, coin for coin.
+//! Undo data of a block: accepted data has the one form that is written, coin for coin.
 //!
 //! Inputs: at most 8192 bytes.
 

@@ -1,7 +1,7 @@
-//! An undo file, and the log of a `blocks` folder in the making: never a panic, never more memory than the
-//! file has bytes, undo data only under a right checksum, and blocks only where they are.
+//! An undo file, and the log of a growing `blocks` folder: never a panic, never more memory than the file has
+//! bytes, undo data only if its checksum is right, and blocks only at their positions.
 //!
-//! Input: which of the two, whether the checks are made right, a place, then the bytes.
+//! Input: which of the two, whether the checksums are corrected, a position, then the bytes.
 //!
 //! Inputs: at most 4096 bytes.
 
@@ -17,7 +17,7 @@ use std::path::Path;
 const MAGIC: [u8; 4] = [0xfa, 0xbf, 0xb5, 0xda];
 const PREV: BlockHash = BlockHash([7; 32]);
 
-/// Length of the log's head, of its records of blocks and of undo data, and of the check at their end.
+/// Lengths of the log's head, of its records of blocks and of undo data, and of the check at their end.
 const HEAD: usize = 24;
 const BLOCK: usize = 105;
 const UNDO: usize = 73;
@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
 
 fn undo(dir: &Path, mut bytes: Vec<u8>, place: u64, repair: bool) {
     if repair && bytes.len() >= 40 {
-        // A whole record at the beginning.
+        // The file begins with a whole record.
         let size = bytes.len() - 40;
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..8].copy_from_slice(&(size as u32).to_le_bytes());
@@ -78,7 +78,7 @@ fn log(dir: &Path, mut bytes: Vec<u8>, repair: bool) {
         assert!(made.heads.is_empty() || made.is_wrong, "files that are as the log says");
         return;
     };
-    // What the log tells of is there, or it tells of nothing.
+    // The store has everything that the log lists, or nothing.
     assert_eq!(store.block_count(), made.heads.len());
     assert!(!made.is_wrong, "a block or undo data twice");
     for (header, undo) in &made.heads {
@@ -86,23 +86,23 @@ fn log(dir: &Path, mut bytes: Vec<u8>, repair: bool) {
         let block = store.read(&hash).expect("it is where it is").expect("it is there");
         assert_eq!(&block[..80], header);
         assert_eq!(store.has_undo(&hash), *undo);
-        assert_eq!(&store.stored(&hash).expect("it is told of").header, header);
+        assert_eq!(&store.stored(&hash).expect("it is listed").header, header);
     }
 }
 
-/// The files that a log tells of.
+/// The files that a log lists.
 #[derive(Default)]
 struct Made {
     blocks: Vec<u8>,
     undo: Vec<u8>,
     /// Headers, and whether their blocks have undo data.
     heads: Vec<([u8; 80], bool)>,
-    /// Something is told of twice, or undo data of no block.
+    /// Something is listed twice, or undo data without its block.
     is_wrong: bool,
 }
 
 impl Made {
-    /// Makes the records whole, so that each lies behind the one before it, and the files for them.
+    /// Makes the records consistent, so that each follows the one before, and makes their files.
     fn of(log: &mut [u8]) -> Self {
         let (mut made, mut at) = (Self::default(), HEAD);
         loop {

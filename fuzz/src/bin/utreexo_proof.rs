@@ -1,5 +1,6 @@
-//! A proof of Utreexo: holds exactly where a naive forest gives it, whatever is done to it, and then moves the
-//! roots to those of the naive forest without these leaves and with others; and any bytes as one.
+//! A Utreexo proof, changed or not: it verifies exactly if a naive forest produces it. It then updates the roots
+//! to those of the naive forest, with these leaves removed and others added. Also tests arbitrary bytes as a
+//! proof.
 //!
 //! Inputs: at most 600 bytes.
 
@@ -15,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let count = input.u8() % 65;
     let [alive, chosen] = [(); 2].map(|()| u64::from_le_bytes(input.array()));
-    // Other ones than those before, and some that are empty.
+    // These leaves differ from those before; some are empty.
     let new = |number: u8| leaf(if number % 3 == 1 { 0 } else { 100 + number });
     let added: Vec<Node> = (0..input.u8() % 8).map(new).collect();
     let bit = |bits: u64, number: u8| bits >> number & 1 == 1;
@@ -53,13 +54,13 @@ fuzz_target!(|data: &[u8]| {
         let mut again = Vec::new();
         proof.write(&mut again);
         assert_eq!(again, &rest[..reader.position()]);
-        // Leaves that are nowhere.
+        // These leaves do not exist.
         let verified = roots.verify(&proof, &vec![NodeHash(leaf(255)); proof.targets.len()]);
         assert_eq!(verified.is_ok(), proof == Proof::default());
     }
 });
 
-/// Of number 0 the empty one.
+/// Returns the leaf with this number; 0 is the empty leaf.
 fn leaf(number: u8) -> Node {
     [number; 32]
 }
@@ -78,7 +79,7 @@ fn roots_of(leaves: &[Node]) -> Roots {
     fragment.roots().expect("from the first leaf on")
 }
 
-/// Changes one thing, or nothing where there is none of its kind.
+/// Changes one thing, or nothing if there is none of its kind.
 fn edit(input: &mut Input<'_>, proof: &mut Proof, spent: &mut Vec<Node>) {
     let (kind, at, to) = (input.u8() % 12, usize::from(input.u8()), usize::from(input.u8()));
     let (targets, hashes) = (proof.targets.len(), proof.hashes.len());

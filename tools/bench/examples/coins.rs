@@ -1,16 +1,15 @@
-//! The engine `utxo` with its coins in the work folder, on a Redis Cluster and in PostgreSQL, side by side:
+//! Compares the engine `utxo` with its coins in the work folder, on a Redis Cluster and in PostgreSQL:
 //!
 //! ```sh
 //! cargo run -p apus-bench --example coins -- target/release/apus target/chain --rounds 3 --dbcache 450,16 --delay-us 1000
 //! ```
 //!
-//! takes the program and a chain that `apus-bench chain make` made, starts servers of its own for each run, on this
-//! machine, and prints how long each run took and how fast it was beside that with local coins. Rounds are
-//! interleaved: each place has its turn before any has the next. With `--delay-us` there are runs over lines on
-//! which all that is said to a server, and each answer, arrives later by half of it, and others over the same lines without a delay, so
-//! that what the lines take themselves is in both. `--json FILE` keeps everything; what follows `--` goes to
-//! `apus sync`. The servers are those of the tests (`scripts/redis-server`, `scripts/postgres`), which write their
-//! logs before they answer.
+//! takes the program and a chain made by `apus-bench chain make`, starts separate servers on this machine for
+//! each run, and prints each run's time and its speed relative to local coins. Rounds are interleaved: each
+//! place runs once per round. `--delay-us` adds runs over links that delay each request and each answer by
+//! half this time, and runs over the same links without a delay, so that the links' own cost is in both.
+//! `--json FILE` keeps everything; arguments after `--` go to `apus sync`. The tests use the same servers
+//! (`scripts/redis-server`, `scripts/postgres`), which write their logs before they answer.
 
 #![allow(
     clippy::print_stdout,
@@ -33,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Where the coins of a run are.
+/// Where a run keeps its coins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Local,
@@ -41,7 +40,7 @@ enum Place {
     Postgres(Line),
 }
 
-/// The way to servers: none between, or one with so many microseconds more.
+/// The link to the servers: direct, or through a proxy that adds this many microseconds.
 type Line = Option<u64>;
 
 impl fmt::Display for Place {
@@ -53,13 +52,13 @@ impl fmt::Display for Place {
         };
         match line {
             None => f.write_str(name),
-            Some(0) => write!(f, "{name}, a line"),
-            Some(us) => write!(f, "{name}, a line of {us} us"),
+            Some(0) => write!(f, "{name}, a link"),
+            Some(us) => write!(f, "{name}, a link of {us} us"),
         }
     }
 }
 
-/// Servers for one run, which end with it.
+/// Servers for one run; they stop on drop.
 enum Servers {
     None,
     Redis { url: String, _far: Option<RedisFar>, _cluster: RedisCluster },
@@ -94,8 +93,8 @@ impl Servers {
     }
 }
 
-/// What is asked for.
-struct Asked {
+/// The options of the command line.
+struct Args {
     program: PathBuf,
     chain: PathBuf,
     rounds: u32,
@@ -105,9 +104,9 @@ struct Asked {
     more: Vec<String>,
 }
 
-impl Asked {
+impl Args {
     fn read(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let mut asked = Self {
+        let mut args = Self {
             program: fs::canonicalize(words.next()?).ok()?,
             chain: fs::canonicalize(words.next()?).ok()?,
             rounds: 3,
@@ -118,19 +117,19 @@ impl Asked {
         };
         while let Some(word) = words.next() {
             match word.as_str() {
-                "--rounds" => asked.rounds = words.next()?.parse().ok()?,
+                "--rounds" => args.rounds = words.next()?.parse().ok()?,
                 "--dbcache" => {
                     let sizes = words.next()?;
                     let sizes = sizes.split(',').map(|size| size.parse().ok());
-                    asked.dbcaches = sizes.collect::<Option<_>>()?;
+                    args.dbcaches = sizes.collect::<Option<_>>()?;
                 }
-                "--delay-us" => asked.delay_us = Some(words.next()?.parse().ok()?),
-                "--json" => asked.json = Some(words.next()?.into()),
-                "--" => asked.more.extend(words.by_ref()),
+                "--delay-us" => args.delay_us = Some(words.next()?.parse().ok()?),
+                "--json" => args.json = Some(words.next()?.into()),
+                "--" => args.more.extend(words.by_ref()),
                 _ => return None,
             }
         }
-        Some(asked)
+        Some(args)
     }
 
     fn places(&self) -> Vec<Place> {
@@ -143,12 +142,12 @@ impl Asked {
         [Place::Local].into_iter().chain(redis).chain(postgres).collect()
     }
 
-    /// One run, as its report tells of it.
+    /// One run; returns its report.
     fn run(&self, place: Place, dbcache: u64, scratch: &Path) -> Value {
         let (manifest, servers) =
             (ChainManifest::read(&self.chain).unwrap(), Servers::start(place));
         let (work, report) = (scratch.join("work"), scratch.join("report.json"));
-        // What the run before left.
+        // Leftovers of the previous run.
         let _ = (fs::remove_dir_all(&work), fs::remove_file(&report));
         let mut command = Command::new(&self.program);
         command
@@ -162,9 +161,9 @@ impl Asked {
             .arg(&report)
             .args(servers.url().into_iter().flat_map(|url| ["--coins", url]))
             .args(&self.more);
-        let said = command.output().unwrap();
-        let error = String::from_utf8_lossy(&said.stderr);
-        assert!(said.status.success(), "{place}: {error}");
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{place}: {error}");
         serde_json::from_slice(&fs::read(&report).unwrap()).unwrap()
     }
 }
@@ -187,7 +186,7 @@ impl Runs {
 }
 
 fn main() {
-    let Some(asked) = Asked::read(std::env::args().skip(1)) else {
+    let Some(args) = Args::read(std::env::args().skip(1)) else {
         eprintln!(
             "usage: coins APUS CHAIN [--rounds N] [--dbcache MiB,...] [--delay-us N] [--json FILE] [-- ARGS]"
         );
@@ -195,11 +194,11 @@ fn main() {
     };
     let (machine, scratch) = (BenchMachine::here(), tempfile::tempdir().unwrap());
     let mut runs: BTreeMap<(u64, Place), Runs> = BTreeMap::new();
-    let mut places = asked.places();
-    for round in 1..=asked.rounds {
-        for dbcache in &asked.dbcaches {
+    let mut places = args.places();
+    for round in 1..=args.rounds {
+        for dbcache in &args.dbcaches {
             for place in &places {
-                let report = asked.run(*place, *dbcache, scratch.path());
+                let report = args.run(*place, *dbcache, scratch.path());
                 let seconds = &report["wall_seconds"];
                 eprintln!("round {round}, --dbcache {dbcache}, {place}: {seconds} s");
                 runs.entry((*dbcache, *place)).or_default().put(&report);
@@ -207,32 +206,24 @@ fn main() {
         }
         places.reverse();
     }
-    let columns = [
-        "--dbcache",
-        "coins",
-        "seconds",
-        "least",
-        "greatest",
-        "CPU",
-        "peak MB",
-        "speed beside local",
-    ];
-    let mut table = TextTable::new(format!("Engine utxo, {} rounds", asked.rounds), &columns);
+    let columns =
+        ["--dbcache", "coins", "seconds", "least", "greatest", "CPU", "peak MB", "speed vs. local"];
+    let mut table = TextTable::new(format!("Engine utxo, {} rounds", args.rounds), &columns);
     let mut measured = Vec::new();
     for ((dbcache, place), of) in &runs {
         let spread = |values: &[f64]| MeasuredSpread::of(values).unwrap();
         let (seconds, cpu) = (spread(&of.seconds), spread(&of.cpu_seconds));
         let speed = spread(&runs[&(*dbcache, Place::Local)].seconds).median / seconds.median;
-        let told = |value: f64| format!("{value:.2}");
+        let decimal = |value: f64| format!("{value:.2}");
         table.row([
             dbcache.to_string(),
             place.to_string(),
-            told(seconds.median),
-            told(seconds.min),
-            told(seconds.max),
-            told(cpu.median),
+            decimal(seconds.median),
+            decimal(seconds.min),
+            decimal(seconds.max),
+            decimal(cpu.median),
             format!("{:.0}", of.rss_peak_bytes / 1e6),
-            told(speed),
+            decimal(speed),
         ]);
         measured.push(json!({
             "dbcache_mib": dbcache,
@@ -244,12 +235,12 @@ fn main() {
         }));
     }
     println!("{}", table.text());
-    if let Some(path) = &asked.json {
+    if let Some(path) = &args.json {
         let all = json!({
             "version": 1,
             "machine": machine,
-            "manifest": ChainManifest::read(&asked.chain).unwrap(),
-            "rounds": asked.rounds,
+            "manifest": ChainManifest::read(&args.chain).unwrap(),
+            "rounds": args.rounds,
             "measured": measured,
         });
         fs::write(path, format!("{all:#}\n")).unwrap();

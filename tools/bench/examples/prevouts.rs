@@ -1,13 +1,13 @@
-//! `apus-bench prevouts` on stores of each kind, one after the other: a folder, a Redis Cluster and PostgreSQL:
+//! Runs `apus-bench prevouts` on stores of each kind in turn: a folder, a Redis Cluster and PostgreSQL:
 //!
 //! ```sh
 //! cargo run -p apus-bench --example prevouts -- target/release/apus --rounds 8
 //! ```
 //!
-//! takes the program, starts servers of its own on this machine, each only while it is measured, and prints how long the
-//! coins of a block took from each store, by the thread that takes them alone and with two threads beside it.
-//! `--json FILE` keeps everything. Without another word it is a block of 2,856 transactions with 2.5 inputs each, out
-//! of 400,000 coins. The servers are those of the tests (`scripts/redis-server`, `scripts/postgres`).
+//! takes the program, starts servers on this machine, each only while it is measured, and prints the time for
+//! the coins of a block from each store, with the consumer thread alone and with two helper threads. `--json
+//! FILE` keeps everything. By default the block has 2,856 transactions with 2.5 inputs each, out of 400,000
+//! coins. The tests use the same servers (`scripts/redis-server`, `scripts/postgres`).
 
 #![allow(
     clippy::print_stdout,
@@ -24,8 +24,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// What is asked for.
-struct Asked {
+/// The options of the command line.
+struct Args {
     program: PathBuf,
     rounds: String,
     inputs: String,
@@ -34,9 +34,9 @@ struct Asked {
     json: Option<PathBuf>,
 }
 
-impl Asked {
+impl Args {
     fn read(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let mut asked = Self {
+        let mut args = Self {
             program: fs::canonicalize(words.next()?).ok()?,
             rounds: "8".to_owned(),
             inputs: "7140".to_owned(),
@@ -47,18 +47,18 @@ impl Asked {
         while let Some(word) = words.next() {
             let value = words.next()?;
             match word.as_str() {
-                "--rounds" => asked.rounds = value,
-                "--inputs" => asked.inputs = value,
-                "--coins" => asked.coins = value,
-                "--threads" => asked.threads = value,
-                "--json" => asked.json = Some(value.into()),
+                "--rounds" => args.rounds = value,
+                "--inputs" => args.inputs = value,
+                "--coins" => args.coins = value,
+                "--threads" => args.threads = value,
+                "--json" => args.json = Some(value.into()),
                 _ => return None,
             }
         }
-        Some(asked)
+        Some(args)
     }
 
-    /// What the program found in a store.
+    /// The program's measurements of one store.
     fn measure(&self, store: &str) -> Value {
         let folder = tempfile::tempdir().unwrap();
         let found = folder.path().join("found.json");
@@ -76,28 +76,28 @@ impl Asked {
 }
 
 fn main() {
-    let Some(asked) = Asked::read(std::env::args().skip(1)) else {
+    let Some(args) = Args::read(std::env::args().skip(1)) else {
         eprintln!(
             "usage: prevouts APUS-BENCH [--rounds N] [--inputs N] [--coins N] [--threads N,...] [--json FILE]"
         );
         std::process::exit(1);
     };
     let folder = tempfile::tempdir().unwrap();
-    let mut found = vec![("local", asked.measure(folder.path().join("coins").to_str().unwrap()))];
+    let mut found = vec![("local", args.measure(folder.path().join("coins").to_str().unwrap()))];
     {
         let cluster = RedisCluster::start();
-        found.push(("redis", asked.measure(&cluster.url("bench"))));
+        found.push(("redis", args.measure(&cluster.url("bench"))));
     }
     {
         let server = PostgresServer::start();
-        found.push(("postgres", asked.measure(&server.url("bench"))));
+        found.push(("postgres", args.measure(&server.url("bench"))));
     }
     let columns = ["coins", "threads", "block ms", "least", "greatest"];
-    let title = format!("Coins of a block of {} inputs, {} rounds", asked.inputs, asked.rounds);
+    let title = format!("Coins of a block of {} inputs, {} rounds", args.inputs, args.rounds);
     let mut table = TextTable::new(title, &columns);
     for (place, found) in &found {
         for with in found["latencies"][0]["measured"].as_array().unwrap() {
-            // Without any there is the plain loop: one coin at a time.
+            // An entry without threads is the plain loop: one coin at a time.
             let Some(threads) = with["threads"].as_u64() else { continue };
             let ms = |name: &str| format!("{:.2}", with["block_ms"][name].as_f64().unwrap());
             let cells = [place.to_string(), threads.to_string()];
@@ -105,7 +105,7 @@ fn main() {
         }
     }
     println!("{}", table.text());
-    if let Some(path) = &asked.json {
+    if let Some(path) = &args.json {
         let all: serde_json::Map<_, _> =
             found.into_iter().map(|(place, found)| (place.to_owned(), found)).collect();
         fs::write(path, format!("{:#}\n", json!({ "version": 1, "measured": all }))).unwrap();

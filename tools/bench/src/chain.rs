@@ -1,4 +1,4 @@
-//! [`BenchChain`]: what is measured on: block files, hints for them, and what is known of both.
+//! [`BenchChain`]: the input of benchmarks: block files, hints for them, and the facts known about both.
 
 use crate::error::{AtPath, BenchError};
 use crate::manifest::{ChainManifest, FILE_NAME};
@@ -12,33 +12,33 @@ use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Greatest length of a file of JSON that is read.
+/// Maximum length of a JSON file.
 const JSON_BYTES_MAX: u64 = 64 << 20;
 
 /// A chain on disk.
 #[derive(Debug, Clone)]
 pub struct BenchChain {
-    /// What to call it.
+    /// Its name in reports.
     pub name: String,
-    /// The folder that everything is in.
+    /// The folder that contains everything.
     pub folder: PathBuf,
-    /// Which network's.
+    /// Its network.
     pub network: Network,
     /// The folder of its block files.
     pub blocksdir: PathBuf,
     /// Its hintsfile.
     pub hints: PathBuf,
-    /// What its maker says of it. It is no proof of anything.
+    /// The maker's description, unverified.
     pub manifest: Option<ChainManifest>,
 }
 
 impl BenchChain {
-    /// A generated chain: `DIR/blocks`, `DIR/chain.hints` and, if it is whole, `DIR/manifest.json`.
+    /// A generated chain: `DIR/blocks`, `DIR/chain.hints` and, if the chain is complete, `DIR/manifest.json`.
     pub fn in_folder(folder: &Path) -> Result<Self, BenchError> {
         let (blocksdir, hints) = (folder.join("blocks"), folder.join("chain.hints"));
         if !blocksdir.is_dir() || !hints.is_file() {
             return Err(BenchError::usage(format!(
-                "{} holds no generated chain, which would be `blocks` and `chain.hints`: make one \
+                "{}: no generated chain (`blocks` and `chain.hints`) in this folder: make one \
                  with `apus-bench chain make`",
                 folder.display()
             )));
@@ -46,7 +46,7 @@ impl BenchChain {
         let path = folder.join(FILE_NAME);
         let manifest =
             if path.exists() { Some(ChainManifest::read(folder).at(&path)?) } else { None };
-        // `.` and `..` have names too, once they are looked up.
+        // Resolve `.` and `..` to a name.
         let name = fs::canonicalize(folder).at(folder)?;
         let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self {
@@ -59,15 +59,15 @@ impl BenchChain {
         })
     }
 
-    /// A name for what is made of it: another chain in a folder of the same name has another tip.
+    /// A name for derived files: another chain in a folder of the same name has a different tip.
     pub(crate) fn mark(&self) -> String {
         let tip = self.manifest.as_ref().map_or("", |manifest| &manifest.tip_hash);
-        // The end tells hashes of hard chains apart as well, which begin with zeros.
+        // Hashes begin with zeros on chains with proof of work, so use the end of the hash.
         let end = tip.char_indices().rev().nth(15).map_or(tip, |(at, _)| &tip[at..]);
         [&self.name, end].join("-")
     }
 
-    /// The hash of a block at height 1: of the first in the files.
+    /// The hash of a block at height 1: the first one in the files.
     pub(crate) fn block_1(&self) -> Result<BlockHash, BenchError> {
         let files =
             BlockFiles::open(&self.blocksdir, self.network.magic()).map_err(SourceError::from)?;
@@ -111,24 +111,24 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, BenchErro
 
 // ---- the page cache ----
 //
-// Both are only wishes to the system, so afterwards the files are asked: a read that must not wait
-// for the disk succeeds exactly where the page is in memory. Where a system cannot be asked, the
-// share is unknown and said so.
+// Warming and dropping are only requests to the system, so check the files afterwards: a read with
+// `RWF_NOWAIT` succeeds only for a page in memory. On systems without such a check the share is unknown, and
+// is reported as such.
 
-/// Pages asked for in each file.
+/// Number of pages probed in each file.
 const PROBES: u64 = 256;
 
-/// How the files lay when runs began.
+/// State of the page cache for the block files when a run begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PageCache {
-    /// Read once before.
+    /// The files were read once before the first run.
     Warm,
-    /// Dropped before every run.
+    /// The files are dropped from the page cache before every run.
     Dropped,
 }
 
-/// Reads all files, so that they are in memory if they fit.
+/// Reads all files into the page cache, as far as they fit.
 pub(crate) fn warm(files: &[PathBuf]) -> Result<(), BenchError> {
     let mut buffer = vec![0; 1 << 20];
     for path in files {
@@ -138,16 +138,16 @@ pub(crate) fn warm(files: &[PathBuf]) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Makes the system forget all files, or says that it doesn't.
+/// Drops all files from the page cache; returns an error if that fails.
 pub(crate) fn drop_files(files: &[PathBuf]) -> Result<(), BenchError> {
     forget_all(files)?;
     let share = cached_share(files)?;
-    // Asking makes the system read ahead.
+    // Probing triggers read-ahead.
     forget_all(files)?;
     match share {
         Some(share) if share > 0.1 => Err(BenchError::usage(format!(
-            "the system was told to drop the block files from the page cache but kept {:.0} % of \
-             them: run without --cold, or put them on another file system",
+            "the system did not drop the block files from the page cache (it kept {:.0} % of \
+             them): run without --cold, or put them on another file system",
             100.0 * share
         ))),
         _ => Ok(()),
@@ -157,7 +157,7 @@ pub(crate) fn drop_files(files: &[PathBuf]) -> Result<(), BenchError> {
 fn forget_all(files: &[PathBuf]) -> Result<(), BenchError> {
     for path in files {
         let file = File::open(path).at(path)?;
-        // Pages that are not yet on the disk are kept.
+        // The system keeps dirty pages, so write them to disk first.
         file.sync_all().at(path)?;
         forget(&file, path)?;
     }
@@ -174,12 +174,12 @@ fn forget(file: &File, path: &Path) -> Result<(), BenchError> {
 #[cfg(not(target_os = "linux"))]
 fn forget(_: &File, _: &Path) -> Result<(), BenchError> {
     Err(BenchError::usage(
-        "this system cannot drop files from its page cache: run without --cold".to_owned(),
+        "this system cannot drop files from the page cache: run without --cold".to_owned(),
     ))
 }
 
-/// Which part of the files' pages is in memory, by samples; none where the system does not tell.
-/// Pages around those asked for may be read.
+/// Share of the files' pages that are in memory, from samples; `None` if the system cannot report it. The
+/// probes may read surrounding pages.
 #[cfg(target_os = "linux")]
 pub(crate) fn cached_share(files: &[PathBuf]) -> Result<Option<f64>, BenchError> {
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -202,7 +202,7 @@ pub(crate) fn cached_share(files: &[PathBuf]) -> Result<Option<f64>, BenchError>
     Ok((asked > 0).then(|| inside as f64 / asked as f64))
 }
 
-/// Other systems do not tell.
+/// Other systems cannot report this.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn cached_share(_: &[PathBuf]) -> Result<Option<f64>, BenchError> {
     Ok(None)
@@ -236,7 +236,7 @@ mod tests {
         let newer = ChainManifest { version: 2, ..manifest };
         fs::write(path(FILE_NAME), serde_json::to_vec(&newer).unwrap()).unwrap();
         let error = BenchChain::in_folder(folder.path()).unwrap_err();
-        assert!(error.to_string().contains("a manifest of version 2"), "{error}");
+        assert!(error.to_string().contains("manifest version 2"), "{error}");
         fs::write(path(FILE_NAME), "{").unwrap();
         let error = BenchChain::in_folder(folder.path()).unwrap_err();
         assert!(error.to_string().contains(FILE_NAME), "{error}");
@@ -248,7 +248,7 @@ mod cache_tests {
     use super::*;
 
     #[test]
-    fn what_was_read_is_in_memory() {
+    fn files_just_read_are_in_memory() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, vec![1; 3 << 20]).unwrap();
@@ -261,13 +261,13 @@ mod cache_tests {
     }
 
     #[test]
-    fn dropping_is_done_or_refused_but_never_pretended() {
+    fn dropping_caches_succeeds_or_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let files = [folder.path().join("file")];
         std::fs::write(&files[0], vec![1; 3 << 20]).unwrap();
         match drop_files(&files) {
             Ok(()) => assert!(cached_share(&files).unwrap().is_none_or(|share| share <= 0.1)),
-            // A file system in memory keeps its files there.
+            // tmpfs keeps its files in memory.
             Err(error) => assert!(error.to_string().contains("--cold"), "{error}"),
         }
     }

@@ -1,13 +1,12 @@
-//! `apus-bench chainstate`: writing a chainstate, beside copying its bytes.
+//! `apus-bench chainstate`: writing a chainstate, compared with copying its bytes.
 //!
-//! A set is made up and laid down on the disk in the order of its txids, as a merge of runs gives
-//! it. Then, in rounds, each in a process of its own: it is written as a chainstate; the files of
-//! that are copied; it is read back through another implementation of LevelDB and its hash
-//! computed. Copying as many bytes is the least that writing them can take, so the ratio of the two
-//! tells how far the writer is from the disk. It does not say what the merge costs that a run does
-//! on another thread at the same time.
+//! It generates a set and writes it to disk in txid order, as a merge of runs yields it. Then, in rounds,
+//! each part in a separate process: it writes the set as a chainstate; copies the chainstate's files; reads
+//! the chainstate back through another implementation of LevelDB and computes its hash. Copying the bytes is
+//! a lower bound for writing them, so the ratio of the two shows how far the writer is from the disk. The
+//! times exclude the merge, which a sync runs on another thread at the same time.
 //!
-//! What is read back is compared with what was made up: without that there are no numbers.
+//! The check compares the set with the generated one; if they differ, no numbers are reported.
 
 use crate::chain::read_json;
 use crate::commands::{ScratchFolder, own_program, show};
@@ -29,51 +28,51 @@ mod part;
 pub use part::ChainstatePart;
 use part::{PartOutcome, part};
 
-/// Version of the JSON form. New fields do not change it; another meaning of one does.
+/// Version of the JSON form. New fields keep it; changed meanings increment it.
 pub const VERSION: u32 = 1;
 
-/// What `apus-bench chainstate` found.
+/// The results of `apus-bench chainstate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChainstateRecord {
     /// [`VERSION`].
     pub version: u32,
-    /// Where.
+    /// The machine that ran the benchmark.
     pub machine: BenchMachine,
     /// Coins of the set.
     pub coins: u64,
-    /// Bytes of the set as it is read, with txids and lengths of groups.
+    /// Bytes of the input set, with txids and group lengths.
     pub set_bytes: u64,
     /// Bytes of the chainstate's files.
     pub chainstate_bytes: u64,
-    /// How often each was measured; all of them once, then again in the reverse order.
+    /// Number of rounds; each measures all parts once, in alternating order.
     pub rounds: u32,
-    /// By part.
+    /// Results by part.
     pub parts: Vec<MeasuredPart>,
 }
 
-/// What one part took.
+/// Measurements of one part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredPart {
-    /// Which.
+    /// The part.
     pub part: ChainstatePart,
-    /// From the first byte read until everything was durable, or compared.
+    /// Time from the first byte read until everything was durable, or compared.
     pub wall_seconds: MeasuredSpread,
     /// Processor time of all threads of its process.
     pub cpu_seconds: MeasuredSpread,
-    /// Greatest memory of its process in any round, without the page cache.
+    /// Peak memory of its process over all rounds, without the page cache.
     pub rss_peak_bytes: Option<u64>,
-    /// Its time over that of copying in the same round; the median is that of the medians.
+    /// Ratio of its time to the copy in the same round; its median is the ratio of the medians.
     pub over_copy: MeasuredSpread,
 }
 
-/// The folder in which everything is made.
+/// The folder that holds all files.
 #[derive(Debug, Clone)]
 struct ChainstateFolder {
     folder: PathBuf,
 }
 
 impl ChainstateFolder {
-    /// Uses `folder`, which exists. What is in it under the names used here is replaced.
+    /// Uses `folder`, which must exist. Replaces existing files of the names used here.
     fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
@@ -91,12 +90,12 @@ impl ChainstateFolder {
         self.folder.join("chainstate.copy")
     }
 
-    /// What a part's process led to.
-    fn told(&self) -> PathBuf {
+    /// The result of a part's process.
+    fn outcome_file(&self) -> PathBuf {
         self.folder.join("part.json")
     }
 
-    /// Makes room for what `part` writes.
+    /// Makes room for the output of `part`.
     fn prepare(&self, part: ChainstatePart) -> Result<(), BenchError> {
         let folder = match part {
             ChainstatePart::Write => self.chainstate(),
@@ -106,16 +105,16 @@ impl ChainstateFolder {
         remove(&folder).and_then(|()| fs::create_dir(&folder)).at(&folder)
     }
 
-    /// Removes everything that was made.
+    /// Removes all generated files.
     fn clear(&self) -> Result<(), BenchError> {
-        [self.set(), self.told(), self.chainstate(), self.copy()]
+        [self.set(), self.outcome_file(), self.chainstate(), self.copy()]
             .iter()
             .try_for_each(|path| remove(path))
             .at(&self.folder)
     }
 }
 
-/// Removes a file or a folder if it is there.
+/// Removes a file or a folder if it exists.
 fn remove(path: &Path) -> io::Result<()> {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
@@ -128,19 +127,19 @@ fn remove(path: &Path) -> io::Result<()> {
 
 const CHAINSTATE_EXAMPLES: &str = "\
 Examples:
-  Ten million made-up coins, on the disk of the folder for temporary files:
+  Ten million generated coins, on the disk of the temporary folder:
     apus-bench chainstate
 
-  On another disk, for other programs:
+  On another disk, with JSON output:
     apus-bench chainstate --coins 50000000 --dir /mnt/disk/scratch \\
          --json chainstate.json
 
-  Without a disk, to see the processor's part alone:
+  Without a disk, for the processor's part only:
     apus-bench chainstate --dir /dev/shm/scratch
 
-Three times the chainstate's bytes must fit there: some 70 bytes a coin.";
+The folder needs three times the chainstate's size, about 70 bytes per coin.";
 
-/// Measure writing a chainstate, beside copying its bytes
+/// Measure writing a chainstate, compared with copying its bytes
 #[derive(Debug, Args)]
 #[command(after_help = CHAINSTATE_EXAMPLES)]
 pub struct ChainstateArgs {
@@ -148,29 +147,29 @@ pub struct ChainstateArgs {
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     coins: u64,
 
-    /// Folder to work in, on the disk to measure; what is made there is removed at the end
+    /// Folder to work in, on the disk to measure; its generated files are removed at the end
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Rounds: how often each is measured
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Write everything as JSON
+    /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Do one part in the folder: what this command starts itself for
+    /// Run one part in the folder (used by this command itself)
     #[arg(long, value_name = "PART", hide = true, requires = "dir", value_enum)]
     part: Option<ChainstatePart>,
 }
 
-/// Measures, writes and shows what it found; or does one part.
+/// Measures, writes and shows the results; or runs one part.
 ///
 /// # Errors
-/// Where the disk fails, another set is read back than was written, or it is interrupted.
+/// If the disk fails, the set that was read back differs, or the command is interrupted.
 pub fn command(args: &ChainstateArgs) -> Result<(), BenchError> {
-    // Asked before anything here makes a load of its own.
+    // Read the load before this benchmark adds its own.
     let machine = BenchMachine::here();
     let interrupt = watch_signals()?;
     if let (Some(part), Some(folder)) = (args.part, &args.dir) {
@@ -186,14 +185,14 @@ pub fn command(args: &ChainstateArgs) -> Result<(), BenchError> {
     };
     let plan =
         ChainstatePlan { place: ChainstateFolder::new(&scratch.folder), rounds: args.rounds };
-    let mut tell = |line: String| terminal::aside(line);
-    let found = measure(&plan, machine, &command, &interrupt, &mut tell)?;
+    let mut log = |line: String| terminal::aside(line);
+    let found = measure(&plan, machine, &command, &interrupt, &mut log)?;
     show(args.json.as_deref(), &found, &table(&found))
 }
 
 // ---- tables ----
 
-/// What each part took, and how it compares with copying.
+/// The cost of each part, and its ratio to copying.
 pub fn table(found: &ChainstateRecord) -> TextTable {
     let columns = [
         "part",
@@ -242,13 +241,13 @@ fn row(found: &ChainstateRecord, it: &MeasuredPart) -> Vec<String> {
 
 // ---- rounds ----
 //
-// A process has its own peak of memory and a fresh heap. A slow minute of the machine meets all
-// parts, and the order is turned round after each round.
+// Each process has its own memory peak and a fresh heap. A slow minute of the machine affects all parts, and
+// the order alternates between rounds.
 
-/// Longer than any part should take.
+/// Time limit of a part: longer than any should take.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// What to measure.
+/// The size of the measurement.
 struct ChainstatePlan {
     place: ChainstateFolder,
     rounds: u32,
@@ -262,8 +261,8 @@ struct Rounds {
     rss_peak_bytes: Option<u64>,
 }
 
-/// Measures, and removes everything that was made for it. `command` gives the command that does a
-/// part by [`part()`].
+/// Measures, then removes all generated files. `command` returns the command that runs a part with
+/// [`part()`].
 fn measure(
     plan: &ChainstatePlan,
     machine: BenchMachine,
@@ -288,12 +287,12 @@ fn all(
         plan.place.prepare(part)?;
         let mut command = command(part);
         let usage = process::run(&mut command, LIMIT, interrupt)?;
-        Ok((usage, read_json(&plan.place.told())?))
+        Ok((usage, read_json(&plan.place.outcome_file())?))
     };
-    each("a set of coins is made up".to_owned());
+    each("generating a set of coins".to_owned());
     let (_, made) = run(ChainstatePart::Make)?;
     let mut order = ChainstatePart::MEASURED.map(|part| (part, Rounds::default()));
-    // The first round begins with the writing; a later one may copy what the last one wrote.
+    // The first round begins with writing; a later one may copy the previous round's output.
     let mut chainstate_bytes = 0;
     for round in 0..plan.rounds {
         for (part, rounds) in &mut order {
@@ -324,7 +323,7 @@ fn all(
     })
 }
 
-/// Holds what a part led to against what was made up.
+/// Compares a part's result with the generated set.
 fn compare(
     part: ChainstatePart,
     done: &PartOutcome,
@@ -333,7 +332,7 @@ fn compare(
 ) -> Result<(), BenchError> {
     let different = |what| {
         Err(BenchError::different(format_args!(
-            "{} led to another {what} than was made up: the writer or the reader is broken",
+            "{}: the {what} differs from the generated set: the writer or the reader is broken",
             part.name()
         )))
     };
@@ -373,7 +372,7 @@ mod tests {
     use crate::error::ErrorKind;
     use std::cell::RefCell;
 
-    /// Does the parts in this process, where the command that runs is one that does nothing.
+    /// Runs the parts in this process; the started command does nothing.
     fn measure_here(
         coins: u64,
         spoil: impl Fn(ChainstatePart, &ChainstateFolder),
@@ -392,28 +391,28 @@ mod tests {
             }
             Command::new("true")
         };
-        let mut told = Vec::new();
-        let mut tell = |line: String| told.push(line);
-        let found = measure(&plan, BenchMachine::here(), &command, &interrupt, &mut tell);
-        assert_eq!(told[0], "a set of coins is made up");
+        let mut lines = Vec::new();
+        let mut log = |line: String| lines.push(line);
+        let found = measure(&plan, BenchMachine::here(), &command, &interrupt, &mut log);
+        assert_eq!(lines[0], "generating a set of coins");
         if found.is_ok() {
-            assert!(told[1].starts_with("round 1 of 2: write: "), "{told:?}");
-            assert!(told[6].starts_with("round 2 of 2: write: "), "{told:?}");
+            assert!(lines[1].starts_with("round 1 of 2: write: "), "{lines:?}");
+            assert!(lines[6].starts_with("round 2 of 2: write: "), "{lines:?}");
         }
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something stays");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "files were left behind");
         match failed.into_inner() {
             Some(error) => Err(error),
             None => found,
         }
     }
 
-    /// The result of a measurement without much to do.
+    /// A measurement of minimal size.
     fn small() -> ChainstateRecord {
         measure_here(2_000, |_, _| ()).unwrap()
     }
 
     #[test]
-    fn everything_is_measured_and_compared() {
+    fn every_part_is_measured_and_compared() {
         let found = small();
         assert_eq!((found.coins, found.rounds), (2_000, 2));
         assert!(found.chainstate_bytes > found.set_bytes && found.set_bytes > 2_000 * 40);
@@ -431,9 +430,9 @@ mod tests {
         }
     }
 
-    /// A chainstate with a coin too few is a good one, but not the one that was made up.
+    /// A chainstate without one of the coins is valid, but not the generated one.
     #[test]
-    fn another_set_gives_no_numbers() {
+    fn a_different_set_reports_no_numbers() {
         let other = |it, place: &ChainstateFolder| {
             if it == ChainstatePart::Check {
                 let interrupt = AtomicBool::new(false);
@@ -444,11 +443,11 @@ mod tests {
             }
         };
         let error = measure_here(2_000, other).unwrap_err();
-        assert!(error.to_string().starts_with("check led to another"), "{error}");
+        assert!(error.to_string().starts_with("check: the number of coins differs"), "{error}");
     }
 
     #[test]
-    fn damage_ends_it() {
+    fn a_damaged_chainstate_fails_the_benchmark() {
         let damage = |it, place: &ChainstateFolder| {
             if it == ChainstatePart::Check {
                 let path = place.chainstate().join("000003.ldb");

@@ -1,4 +1,4 @@
-//! What the commands have in common.
+//! Code that the commands share.
 
 use crate::error::{AtPath, BenchError};
 use crate::table::TextTable;
@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
-// ---- what the commands have in common ----
+// ---- helpers of all commands ----
 
 /// Cores that this process may use.
 pub(crate) fn cores() -> usize {
@@ -25,19 +25,19 @@ pub(crate) fn now() -> i64 {
     since.as_secs().try_into().unwrap_or(i64::MAX)
 }
 
-/// This program, which does some parts in processes of their own.
+/// The path of this program, which runs some parts in separate processes.
 pub(crate) fn own_program() -> Result<PathBuf, BenchError> {
     env::current_exe()
         .map_err(|error| BenchError::usage(format!("cannot find this program itself: {error}")))
 }
 
-/// Writes a file of JSON for programs and people.
+/// Writes a JSON file for programs and people.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), BenchError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| BenchError::io(path, error))?;
     fs::write(path, text + "\n").at(path)
 }
 
-/// Writes what was found, where that is wanted, and shows it.
+/// Writes the results to a file if the user named one, and shows them.
 pub(crate) fn show(
     json: Option<&Path>,
     found: &impl Serialize,
@@ -49,18 +49,18 @@ pub(crate) fn show(
     terminal::result(table.text())
 }
 
-/// Another program to run.
+/// Another program to compare with.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Against {
     /// Bitcoin Core
     Bitcoind,
 }
 
-/// A time to wait.
+/// A waiting time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Latency(pub(crate) Duration);
 
-/// More than any disk or server takes.
+/// Upper bound of a latency: longer than any disk or server takes.
 const LATENCY_MAX: Duration = Duration::from_secs(10);
 
 impl FromStr for Latency {
@@ -74,20 +74,22 @@ impl FromStr for Latency {
             None => (text == "0").then_some(0),
         };
         let latency = us.map(Duration::from_micros).filter(|latency| *latency <= LATENCY_MAX);
-        latency.map(Self).ok_or_else(|| "not 0 or a number with us, ms or s, up to 10s".to_owned())
+        latency
+            .map(Self)
+            .ok_or_else(|| "expected 0 or a number with us, ms or s, up to 10s".to_owned())
     }
 }
 
-/// Where everything is made: a folder of the user's, or one that goes away.
+/// The folder of all generated files: the user's, or a temporary one.
 pub(crate) struct ScratchFolder {
     pub(crate) folder: PathBuf,
     temporary: bool,
-    /// Those around it, and itself, that were not there before: the innermost first.
+    /// The folders created here, including its parents: the innermost first.
     made: Vec<PathBuf>,
 }
 
 impl ScratchFolder {
-    /// The folder `given`, made if it is not there, or one of its own that is called `name`.
+    /// Opens the folder `given`, creating it if needed, or a temporary one called `name`.
     pub(crate) fn open(given: Option<&Path>, name: &str) -> Result<Self, BenchError> {
         let (folder, temporary) = match given {
             Some(folder) => (folder.to_owned(), false),
@@ -98,15 +100,15 @@ impl ScratchFolder {
         };
         let named = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
         let made = folder.ancestors().take_while(named).map(Path::to_owned).collect();
-        // Among temporary files another user may have one of its name.
+        // In the system's temporary folder another user may own one of this name.
         let made_there = match temporary {
             true => create_private_dir(&folder),
             false => fs::create_dir_all(&folder),
         };
         made_there.map_err(|error| {
-            BenchError::io(&folder, format!("{error}; name another folder with --dir"))
+            BenchError::io(&folder, format!("{error}; use another folder with --dir"))
         })?;
-        // A node wants its folder by its full name.
+        // A node needs the absolute path of its folder.
         let folder = fs::canonicalize(&folder).map_err(|error| BenchError::io(&folder, error))?;
         Ok(Self { folder, temporary, made })
     }
@@ -115,11 +117,11 @@ impl ScratchFolder {
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
         if self.temporary {
-            // At worst a folder among the temporary files stays.
+            // A leftover temporary folder is harmless.
             let _ = fs::remove_dir_all(&self.folder);
         }
         for folder in &self.made {
-            // Fails where something was left in it on purpose.
+            // Fails if something was left in it on purpose.
             let _ = fs::remove_dir(folder);
         }
     }
@@ -127,78 +129,79 @@ impl Drop for ScratchFolder {
 
 // ---- the program that is measured ----
 
-/// Its file's name.
+/// The program's file name.
 const NAME: &str = "apus";
 
-/// The `apus` that is measured.
+/// The `apus` program to measure.
 #[derive(Debug)]
 pub(crate) struct ApusProgram {
-    /// Where it is, in full: it is started in other folders.
+    /// Its absolute path, because benchmarks start it in other folders.
     pub(crate) program: PathBuf,
     /// Its release.
     pub(crate) version: String,
-    /// The commit that it was built from, if its builder knew.
+    /// The commit that it was built from, if the build recorded it.
     pub(crate) commit: Option<String>,
-    /// What was built in that can be left out.
+    /// Its optional features.
     pub(crate) features: Vec<String>,
 }
 
 impl ApusProgram {
-    /// The one named, else the one beside this program, else the one on `PATH`.
+    /// Finds the given program, else the one next to this program, else the one on `PATH`.
     pub(crate) fn find(named: Option<&Path>) -> Result<Self, BenchError> {
         let own = env::current_exe().ok();
-        let beside = own.as_deref().and_then(Path::parent);
-        let program = choose(named, beside, env::var_os("PATH"))?;
+        let own_folder = own.as_deref().and_then(Path::parent);
+        let program = choose(named, own_folder, env::var_os("PATH"))?;
         let program =
             fs::canonicalize(&program).map_err(|error| BenchError::io(&program, error))?;
         let output = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
         let output = output.map_err(|error| BenchError::io(&program, error))?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        let (version, commit, features) = understood(&said).ok_or_else(|| {
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let (version, commit, features) = parse_version(&printed).ok_or_else(|| {
             BenchError::usage(format!(
-                "{} is no apus: `--version` of it does not say what it is",
+                "{} is not an apus program: its `--version` output is not that of apus",
                 program.display()
             ))
         })?;
         Ok(Self { program, version, commit, features })
     }
 
-    /// Why its runs can run no scripts, if they cannot.
+    /// The reason if this build cannot validate scripts.
     pub(crate) fn no_interpreter(&self) -> Option<String> {
         let has = self.features.iter().any(|feature| feature == "kernel");
         (!has).then(|| "this apus has no script interpreter (the feature kernel)".to_owned())
     }
 }
 
-/// Where it is, of all places where it may be.
+/// Chooses among the possible paths.
 fn choose(
     named: Option<&Path>,
-    beside: Option<&Path>,
+    own_folder: Option<&Path>,
     path: Option<OsString>,
 ) -> Result<PathBuf, BenchError> {
     if let Some(named) = named {
-        // A wrong name is a mistake to report, no reason to take another program.
+        // A wrong name is an error, not a reason to use another program.
         return match named.is_file() {
             true => Ok(named.to_owned()),
             false => Err(BenchError::usage(format!(
-                "--apus names {}, which is no file: name the program apus itself",
+                "--apus: {} is not a file: give the path of the program apus",
                 named.display()
             ))),
         };
     }
     let on_path = path.iter().flat_map(env::split_paths);
-    let mut places = beside.map(Path::to_owned).into_iter().chain(on_path).map(|it| it.join(NAME));
+    let mut places =
+        own_folder.map(Path::to_owned).into_iter().chain(on_path).map(|it| it.join(NAME));
     places.find(|program| program.is_file()).ok_or_else(|| {
         BenchError::usage(
-            "there is no apus beside this program or on PATH: build it (cargo build --release -p \
-             apus), or name it with --apus",
+            "there is no apus next to this program or on PATH: build it (cargo build --release -p \
+             apus), or give its path with --apus",
         )
     })
 }
 
-/// Version, commit and features out of what `apus --version` prints.
-fn understood(said: &str) -> Option<(String, Option<String>, Vec<String>)> {
-    let mut lines = said.lines();
+/// Parses version, commit and features from the output of `apus --version`.
+fn parse_version(printed: &str) -> Option<(String, Option<String>, Vec<String>)> {
+    let mut lines = printed.lines();
     let version = lines.next()?.strip_prefix("apus ")?.to_owned();
     let (mut commit, mut features) = (None, None);
     for line in lines {
@@ -220,15 +223,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn named_first_then_beside_then_on_path_then_a_clear_message() {
-        let desk = tempfile::tempdir().unwrap();
-        let folder = |name: &str| desk.path().join(name);
+    fn apus_comes_from_the_option_the_own_folder_or_the_path() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let folder = |name: &str| sandbox.path().join(name);
         let find = |named: Option<&Path>| {
-            choose(named, Some(&folder("beside")), Some(folder("bin").into_os_string()))
+            choose(named, Some(&folder("own")), Some(folder("bin").into_os_string()))
         };
         let none = find(None).unwrap_err().to_string();
         assert!(none.contains("--apus"), "{none}");
-        for place in ["bin", "beside"] {
+        for place in ["bin", "own"] {
             fs::create_dir(folder(place)).unwrap();
             fs::write(folder(place).join(NAME), "").unwrap();
             assert_eq!(find(None).unwrap(), folder(place).join(NAME));
@@ -236,19 +239,20 @@ mod tests {
         let mine = folder("bin/apus");
         assert_eq!(find(Some(&mine)).unwrap(), mine);
         let wrong = find(Some(&folder("gone"))).unwrap_err().to_string();
-        assert!(wrong.starts_with("--apus names"), "{wrong}");
+        assert!(wrong.starts_with("--apus: "), "{wrong}");
     }
 
     #[test]
-    fn what_it_says_of_itself_is_understood() {
-        let said = "apus 0.1.0\ncommit    0123abc\nfeatures  kernel, web\nplatform  linux/x86_64\n";
-        let (version, commit, features) = understood(said).unwrap();
+    fn version_output_is_parsed() {
+        let printed =
+            "apus 0.1.0\ncommit    0123abc\nfeatures  kernel, web\nplatform  linux/x86_64\n";
+        let (version, commit, features) = parse_version(printed).unwrap();
         assert_eq!((version.as_str(), commit.as_deref()), ("0.1.0", Some("0123abc")));
         assert_eq!(features, ["kernel", "web"]);
         let bare = "apus 0.1.0\ncommit    not known\nfeatures  none\n";
-        assert_eq!(understood(bare), Some(("0.1.0".to_owned(), None, Vec::new())));
+        assert_eq!(parse_version(bare), Some(("0.1.0".to_owned(), None, Vec::new())));
         for other in ["", "Bitcoin Core daemon version v31\n", "apus 0.1.0\n"] {
-            assert_eq!(understood(other), None, "{other}");
+            assert_eq!(parse_version(other), None, "{other}");
         }
     }
 }

@@ -1,20 +1,22 @@
-//! `apus-bench decorate`: what it takes to look up all coins of a block through the batcher, where the
-//! store answers late.
+//! `apus-bench decorate`: measures looking up all coins of a block through the batcher, with a store of high
+//! latency.
 //!
-//! A block is so many transactions with so many inputs each. Callers hand them to one batcher in two
-//! ways: transaction by transaction, each taken before the next is handed in; or all first, then the
-//! word that the block is complete, and only then taken. The second is what a validator can do, since
-//! it has the block. Each batcher has two blocks, since a node's has many; the first is told apart. Beside both
-//! stands a loop that asks the store for one transaction at a time.
+//! A block has a given number of transactions and of inputs per transaction. Callers submit them to one
+//! batcher in two ways: transaction by transaction, taking each one's coins before they submit the next; or
+//! all at once, then marking the block as complete, and only then taking the coins. A validator can use the
+//! second way, because it has the whole block. Each batcher gets two blocks, because a node's batcher serves
+//! many; the first is reported separately. The baseline for both is a loop that asks the store for one
+//! transaction at a time.
 //!
-//! The coins are in memory, and each call for some of them takes as long as it is to, the look-up itself
-//! included: so what is measured is waiting, and what the batcher and its threads add. The time is kept by
-//! sleeping, with timers that are as exact as the system has them; how long a call's sleep really is, is
-//! measured and told, too. So is what as many threads take that do nothing but begin together, wait for one answer and
-//! are woken by it: on a machine with few cores that is most of the time of many callers, whoever answers. Every coin that comes back is compared with the one that was put there.
+//! The coins are in memory, and each call takes the configured latency, look-up included. So the benchmark
+//! measures waiting, and the overhead of the batcher and its threads. It sleeps with the system's most exact
+//! timers; it also measures and reports how long a sleep really takes. Another baseline is the same number of
+//! threads that start together, wait for one answer and are woken by it: on a machine with few cores that is
+//! most of the time of many callers, with any implementation. Every returned coin is compared with the stored
+//! one.
 
 use crate::commands::{Latency, show};
-use crate::error::{BenchError, go_on};
+use crate::error::{BenchError, check_interrupt};
 use crate::machine::BenchMachine;
 use crate::prevouts::coins::{coin, outpoint};
 use crate::prevouts::measure::{no_threads, wrong_coin};
@@ -33,79 +35,80 @@ use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Version of the JSON form. New fields do not change it; another meaning of one does.
+/// Version of the JSON form. New fields keep it; changed meanings increment it.
 pub const VERSION: u32 = 2;
 
-/// What `apus-bench decorate` found.
+/// The results of `apus-bench decorate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Decorated {
+pub struct DecorateRecord {
     /// [`VERSION`].
     pub version: u32,
-    /// Where.
+    /// The machine that ran the benchmark.
     pub machine: BenchMachine,
-    /// Transactions of a block.
+    /// Transactions per block.
     pub txs: u32,
-    /// Inputs of each.
+    /// Inputs per transaction.
     pub inputs: u32,
-    /// How long the store takes for a call at least, in microseconds.
+    /// Minimum time of a call to the store, in microseconds.
     pub latency_us: u64,
-    /// How long a pause of that is here where nothing else goes on, in microseconds: what the system oversleeps is
-    /// the made-up store's, and in every time of a block.
+    /// Real time of a sleep of that length on an idle thread, in microseconds. The made-up store oversleeps
+    /// by the same amount, so every block's time includes it.
     pub slept_us: MeasuredSpread,
     /// Coins of a full batch.
     pub batch: usize,
-    /// How long a coin may wait for others, in microseconds.
+    /// Time that a coin may wait for others, in microseconds.
     pub deadline_us: u64,
-    /// Batches under way at most.
+    /// Maximum number of batches in flight.
     pub in_flight: usize,
-    /// How often each was measured.
+    /// Number of rounds.
     pub rounds: u32,
-    /// A block without the batcher, one call of the store for each transaction, in milliseconds.
+    /// A block without the batcher, one call to the store per transaction, in milliseconds.
     pub plain_ms: MeasuredSpread,
-    /// By number of callers.
+    /// Results by number of callers.
     pub measured: Vec<WithCallers>,
 }
 
-/// What was measured with so many callers.
+/// Results with a given number of callers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WithCallers {
-    /// Threads that hand coins in.
+    /// Threads that submit look-ups.
     pub callers: usize,
-    /// As many that begin together, of which each waits for one answer that takes as long as the store takes, without a
-    /// batcher, in milliseconds: what this machine takes for so many callers, whoever answers.
+    /// Baseline without a batcher, in milliseconds: the same number of threads start together, and each waits
+    /// for one answer with the store's latency. This is the machine's own cost of the callers, with any
+    /// implementation.
     pub alone_ms: MeasuredSpread,
-    /// Each takes a transaction's coins before it hands in the next one's.
+    /// Each caller takes a transaction's coins before it submits the next one's.
     pub each: LookupTimes,
-    /// Each hands all in, says that the block is complete, and takes them then.
+    /// Each caller submits all, marks the block as complete, and then takes the coins.
     pub block: LookupTimes,
 }
 
-/// One way to get the coins of a block.
+/// Times of one way to get the coins of a block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LookupTimes {
     /// Time for the first block of a batcher, in milliseconds.
     pub first_ms: MeasuredSpread,
-    /// Time for the block after that.
+    /// Time for the second block.
     pub ms: MeasuredSpread,
-    /// Batches that this one took, in the last round.
+    /// Batches of the second block, in the last round.
     pub batches: u64,
-    /// Of these, those that waited for the deadline.
+    /// Of these, the batches that waited for the deadline.
     pub timed_out: u64,
-    /// Batches under way at once, at most, in the last round.
+    /// Maximum number of batches in flight at once, in the last round.
     pub in_flight_max: u64,
 }
 
 // ---- tables ----
 
-/// What Teranode says of its batcher, for 1,000 transactions of 3 inputs, a store of 500 us, batches
-/// of 100 and a deadline of 10 ms, on an Apple M3 Max: pull request 864 of bsv-blockchain/teranode.
-/// There a transaction's coins are taken before the next one's are handed in, and a batch that is
-/// not full waits for its deadline.
+/// Teranode's published numbers for its batcher, for 1,000 transactions of 3 inputs, a store of 500 us,
+/// batches of 100 and a deadline of 10 ms, on an Apple M3 Max: pull request 864 of bsv-blockchain/teranode.
+/// In that benchmark, a caller takes a transaction's coins before it submits the next one's, and a batch that
+/// is not full waits for its deadline.
 const PUBLISHED: &[(usize, f64)] = &[(1, 10_720.0), (4, 2_680.0), (16, 680.0), (64, 19.0)];
 const PUBLISHED_SEQUENTIAL_MS: f64 = 10_680.0;
 
-/// All times, by numbers of callers.
-pub fn table(found: &Decorated) -> TextTable {
+/// All times, by number of callers.
+pub fn table(found: &DecorateRecord) -> TextTable {
     let columns = [
         "callers",
         "callers alone ms",
@@ -120,7 +123,7 @@ pub fn table(found: &Decorated) -> TextTable {
         "Teranode's ms",
     ];
     let title = format!(
-        "Coins of {} transactions of {} inputs, a store that takes {} ({:.0} us as this system sleeps), batches \
+        "Coins of {} transactions of {} inputs, a store latency of {} ({:.0} us measured), batches \
          of {}, {} rounds",
         grouped(found.txs.into()),
         found.inputs,
@@ -173,25 +176,24 @@ fn time(us: u64) -> String {
 
 // ---- rounds ----
 
-/// Pauses that are measured by themselves.
+/// Number of sleeps that measure how long a sleep really takes.
 const SLEEPS: usize = 20;
 
 const DECORATE_EXAMPLES: &str = "\
 Examples:
-  A block of 1,000 transactions, a store that takes 500 us, from 1 to 64
-  callers:
+  A block of 1,000 transactions, a store latency of 500 us, 1 to 64 callers:
     apus-bench decorate
 
-  A store across a country, for other programs:
+  A store across a country, with JSON output:
     apus-bench decorate --latency 20ms --concurrency 1,8 --rounds 5 \\
          --json decorate.json
 
-\"Whole block\": each caller hands in all it has and says that the block is
-complete, so no timer is waited for. \"Each transaction\": it takes a
-transaction's coins before it hands in the next one's. Each batcher has two
-blocks, as a node's has many; \"first\" is what the first of them takes.
+\"Whole block\": each caller submits all its look-ups and marks the block as
+complete, so it waits for no timer. \"Each transaction\": it takes a
+transaction's coins before it submits the next one's. Each batcher gets two
+blocks, since a node's gets many; \"first\" is the time of the first one.
 \"Callers alone\" only wait for one answer, without a batcher. The last column
-is what Teranode published of its batcher for the default block.";
+shows Teranode's published numbers for the default block.";
 
 /// Measure looking up the coins of a block through a batcher
 #[derive(Debug, Args)]
@@ -201,11 +203,11 @@ pub struct DecorateArgs {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tx: u32,
 
-    /// Inputs of each
+    /// Inputs per transaction
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     inputs: u32,
 
-    /// How long the store takes for a call: 0, or a number with us, ms or s
+    /// Latency of a call to the store: 0, or a number with us, ms or s
     #[arg(long, value_name = "TIME", default_value = "500us")]
     latency: Latency,
 
@@ -221,33 +223,33 @@ pub struct DecorateArgs {
     #[arg(long, value_name = "TIME", default_value = "10ms")]
     deadline: Latency,
 
-    /// Batches under way at most
+    /// Maximum number of batches in flight
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     in_flight: u16,
 
-    /// Rounds: how often each is measured
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Write everything as JSON
+    /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Measures, writes and shows what it found.
+/// Measures, writes and shows the results.
 ///
 /// # Errors
-/// Where something asked for is too much, a store or a thread fails, or it is interrupted.
+/// If an option is too large, a store or a thread fails, or the command is interrupted.
 pub fn command(args: &DecorateArgs) -> Result<(), BenchError> {
-    // Asked before anything here makes a load of its own.
+    // Read the load before this benchmark adds its own.
     let machine = BenchMachine::here();
     let interrupt = watch_signals()?;
     let inputs = u64::from(args.tx) * u64::from(args.inputs);
     if inputs > 10_000_000 {
-        return Err(BenchError::usage(format!("{inputs} inputs: ask for 10000000 at most")));
+        return Err(BenchError::usage(format!("{inputs} inputs: the maximum is 10000000")));
     }
-    let mut tell = |line: String| terminal::aside(line);
-    let found = measure(args, machine, &interrupt, &mut tell)?;
+    let mut log = |line: String| terminal::aside(line);
+    let found = measure(args, machine, &interrupt, &mut log)?;
     show(args.json.as_deref(), &found, &table(&found))
 }
 
@@ -258,7 +260,7 @@ enum CallerMode {
     Block,
 }
 
-/// Times of one way, and what the batcher did in the last round.
+/// Times of one way, and the batcher's counters of the last round.
 #[derive(Default)]
 struct WayTimes {
     first_ms: Vec<f64>,
@@ -278,7 +280,7 @@ impl WayTimes {
     }
 }
 
-/// Times with so many callers.
+/// Times with a given number of callers.
 #[derive(Default)]
 struct WithTimes {
     callers: usize,
@@ -288,20 +290,20 @@ struct WithTimes {
 }
 
 impl WithTimes {
-    fn told(&self) -> Option<WithCallers> {
+    fn summary(&self) -> Option<WithCallers> {
         let alone_ms = MeasuredSpread::of(&self.alone_ms)?;
         let (each, block) = (self.each.course()?, self.block.course()?);
         Some(WithCallers { callers: self.callers, alone_ms, each, block })
     }
 }
 
-/// Measures all that the plan names.
+/// Measures everything in the plan.
 pub fn measure(
     plan: &DecorateArgs,
     machine: BenchMachine,
     interrupt: &AtomicBool,
     each: &mut dyn FnMut(String),
-) -> Result<Decorated, BenchError> {
+) -> Result<DecorateRecord, BenchError> {
     let _exact = ExactTimers::set();
     let slept_us = sleeps(plan.latency.0);
     let block = DecoratedBlock::of(plan);
@@ -317,12 +319,12 @@ pub fn measure(
         for WithTimes { callers, alone_ms, each, block: all } in &mut times {
             alone_ms.push(alone(*callers, plan.latency.0));
             for (way, times) in [(CallerMode::Each, each), (CallerMode::Block, all)] {
-                go_on(interrupt)?;
+                check_interrupt(interrupt)?;
                 block.batched(plan, &store, (*callers, way), times)?;
             }
         }
     }
-    Ok(Decorated {
+    Ok(DecorateRecord {
         version: VERSION,
         machine,
         txs: plan.tx,
@@ -334,12 +336,12 @@ pub fn measure(
         in_flight: plan.in_flight.into(),
         rounds: plan.rounds,
         plain_ms: MeasuredSpread::of(&plain_ms).ok_or_else(BenchError::interrupted)?,
-        measured: times.iter().filter_map(WithTimes::told).collect(),
+        measured: times.iter().filter_map(WithTimes::summary).collect(),
     })
 }
 
-/// Timers of this thread, and of threads that it starts, ring when they are to and not up to 50 us later, with
-/// others, as Linux lets them by default. It stands for a server, which answers when it has the answer.
+/// Exact timers for this thread and the threads it starts. By default Linux may delay timers by up to 50 us
+/// to combine them; a server answers as soon as it has the answer.
 struct ExactTimers(Option<u64>);
 
 impl ExactTimers {
@@ -362,13 +364,13 @@ impl Drop for ExactTimers {
         #[cfg(target_os = "linux")]
         if let Some(before) = self.0 {
             let before = std::num::NonZeroU64::new(before);
-            // Where that fails its timers stay exact, which costs some wake-ups.
+            // If that fails its timers stay exact, which costs some wake-ups.
             let _ = rustix::thread::set_current_timer_slack(before);
         }
     }
 }
 
-/// How long pauses of so long really are where nothing else goes on, in microseconds.
+/// Real duration of sleeps of length `pause` on an idle thread, in microseconds.
 fn sleeps(pause: Duration) -> MeasuredSpread {
     let sleep = |_| {
         let started = Instant::now();
@@ -408,12 +410,12 @@ impl DecoratedBlock {
         Ok(())
     }
 
-    /// One call for each transaction; the time in milliseconds.
+    /// One call per transaction; returns the time in milliseconds.
     fn plain(&self, store: &dyn CoinsStore, interrupt: &AtomicBool) -> Result<f64, BenchError> {
         let mut found = Vec::with_capacity(self.0.len());
         let started = Instant::now();
         for tx in &self.0 {
-            go_on(interrupt)?;
+            check_interrupt(interrupt)?;
             found.push(store.get_many(tx)?);
         }
         let took = started.elapsed();
@@ -421,8 +423,8 @@ impl DecoratedBlock {
         Ok(took.as_secs_f64() * 1e3)
     }
 
-    /// Twice through a batcher of its own. A node's outlives its blocks, so only the first of them meets threads
-    /// that have not begun, and memory that no thread has had.
+    /// Two blocks through a new batcher. A node's batcher outlives its blocks, so only the first block meets
+    /// threads that have not started, and memory that no thread has used.
     fn batched(
         &self,
         plan: &DecorateArgs,
@@ -444,7 +446,7 @@ impl DecoratedBlock {
         Ok(())
     }
 
-    /// Time from when the first caller begins to when the last one has all, in milliseconds.
+    /// Time from the first caller's start until the last one has all its coins, in milliseconds.
     fn through(
         &self,
         batcher: &Batcher,
@@ -475,7 +477,7 @@ impl DecoratedBlock {
         Ok(took.unwrap_or_default().as_secs_f64() * 1e3)
     }
 
-    /// One caller, until no transaction is left.
+    /// Runs one caller until no transaction is left.
     fn call(
         &self,
         mut to: Producer,
@@ -494,7 +496,7 @@ impl DecoratedBlock {
             }
         }
         to.complete();
-        // All are wanted, and the last ones come last: who waits for them first sleeps once.
+        // All are needed, and the last ones arrive last: waiting for these first means sleeping once.
         for (tx, ticket) in tickets.into_iter().rev() {
             found.push((tx, ticket.wait()?));
         }
@@ -502,14 +504,14 @@ impl DecoratedBlock {
     }
 }
 
-/// What one caller got.
+/// One caller's results.
 struct CallerAnswers {
     begun: Instant,
     ended: Instant,
     found: Vec<(usize, Vec<Option<CoinBytes>>)>,
 }
 
-/// Coins by their names, with the numbers that they follow from.
+/// Numbers of coins by outpoint; a coin follows from its number.
 struct NumberedCoins(BTreeMap<OutPoint, u32>);
 
 impl Changes for NumberedCoins {
@@ -520,15 +522,15 @@ impl Changes for NumberedCoins {
 
 // ---- callers without a batcher ----
 
-/// A caller, until it has its answer.
+/// A caller that waits for its answer.
 #[derive(Default)]
 struct Caller {
     answered: Mutex<bool>,
     woken: Condvar,
 }
 
-/// Time from when the first of so many callers begins to when the last one was woken, in milliseconds. They begin
-/// together, and a thread that one of them wakes as it begins wakes each of them, a pause after that.
+/// Time from the first caller's start until the last one is woken, in milliseconds. They start together; each
+/// start wakes a helper thread, which wakes its caller after a pause.
 pub(super) fn alone(callers: usize, pause: Duration) -> f64 {
     let waiting: Vec<Caller> = (0..callers).map(|_| Caller::default()).collect();
     let (ready, asked) = (Barrier::new(callers), Caller::default());
@@ -568,7 +570,7 @@ impl Caller {
         drop(waits.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Many may wake the same one: the first of them does.
+    /// Several threads may wake the same caller: the first one does.
     fn wake(&self) {
         let first = !std::mem::replace(&mut *self.lock(), true);
         if first {
@@ -600,23 +602,23 @@ mod tests {
 
     #[test]
     fn all_callers_get_all_coins_without_a_timer() {
-        let mut told = Vec::new();
-        let mut tell = |line: String| told.push(line);
+        let mut lines = Vec::new();
+        let mut log = |line: String| lines.push(line);
         let found =
-            measure(&plan(), BenchMachine::here(), &AtomicBool::new(false), &mut tell).unwrap();
-        assert_eq!(told, ["round 1 of 2", "round 2 of 2"]);
+            measure(&plan(), BenchMachine::here(), &AtomicBool::new(false), &mut log).unwrap();
+        assert_eq!(lines, ["round 1 of 2", "round 2 of 2"]);
         let callers: Vec<_> = found.measured.iter().map(|with| with.callers).collect();
         assert_eq!(callers, [4, 1]);
         for WithCallers { callers, alone_ms, each, block } in &found.measured {
             assert_eq!((each.timed_out, block.timed_out), (0, 0), "{callers}");
-            // A caller alone sends what it has; all of a block is 15 batches, and a rest for each
-            // caller at most.
+            // A single caller sends one batch per transaction; a whole block is 15 batches, plus at most one
+            // partial batch per caller.
             assert!(*callers > 1 || each.batches == 50, "{}", each.batches);
             assert!((15..=15 + *callers as u64).contains(&block.batches), "{}", block.batches);
             assert!([each, block].iter().all(|it| it.ms.min > 0.0 && it.first_ms.min > 0.0));
             assert!(alone_ms.min >= 0.02);
         }
-        // 50 pauses one after the other.
+        // Without the batcher, a block takes 50 sleeps in a row.
         assert!(found.plain_ms.min >= 1.0);
         let text = table(&found).text();
         for words in ["50 transactions", "no batcher", "20 us"] {
@@ -625,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_ends_it() {
+    fn an_interruption_ends_the_benchmark() {
         let interrupt = AtomicBool::new(true);
         let error = measure(&plan(), BenchMachine::here(), &interrupt, &mut |_| ()).unwrap_err();
         assert!(error.kind() == ErrorKind::Interrupted, "{error}");

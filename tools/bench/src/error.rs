@@ -1,4 +1,4 @@
-//! [`BenchError`]: why a measurement ended without numbers.
+//! [`BenchError`]: the reason why a measurement has no results.
 
 use apus_datadir::chainstate::ChainstateDbError as WriterError;
 use apus_engine::utxo::StoreError;
@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Why a measurement ended without numbers. Nothing depends on more than the kind, which is the exit code.
+/// The reason why a measurement has no results. Callers only use the kind, which selects the exit code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct BenchError {
@@ -23,37 +23,37 @@ impl BenchError {
         Self { kind, message: message.to_string() }
     }
 
-    /// The question was wrong.
+    /// A usage error.
     pub fn usage(message: impl Display) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
 
-    /// `what`, a command or an option, belongs to a feature that this program lacks.
+    /// `what`, a command or an option, needs a feature that this build lacks.
     pub fn without_servers(what: &str) -> Self {
         Self::usage(format!(
-            "{what}: this program was built without coins on servers: build it with cargo build --release -p apus-bench \
-             --features remote-coins"
+            "{what}: this program was built without support for remote coins; rebuild it: \
+             cargo build --release -p apus-bench --features remote-coins"
         ))
     }
 
-    /// Results differ, or what was found is not what it should be.
+    /// Results differ, or a result is not the expected one.
     pub fn different(message: impl Display) -> Self {
         Self::new(ErrorKind::Wrong, message)
     }
 
-    /// An error of the system about a file.
+    /// A system error about a file.
     pub fn io(path: &Path, error: impl Display) -> Self {
         Self::new(ErrorKind::Io, format_args!("{}: {error}", path.display()))
     }
 
-    /// A file is not what it should be.
+    /// A file has invalid contents.
     pub fn file(path: &Path, message: impl Display) -> Self {
         Self::different(format_args!("{}: {message}", path.display()))
     }
 
-    /// A node answered no question.
+    /// A node did not answer an RPC.
     pub(crate) fn rpc(method: &str, message: impl Display) -> Self {
-        Self::new(ErrorKind::Io, format_args!("bitcoind, asked for {method}: {message}"))
+        Self::new(ErrorKind::Io, format_args!("bitcoind: {method}: {message}"))
     }
 
     /// The caller asked to stop.
@@ -61,7 +61,7 @@ impl BenchError {
         Self::new(ErrorKind::Interrupted, "interrupted")
     }
 
-    /// What it means.
+    /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -91,7 +91,7 @@ impl From<WriterError> for BenchError {
     }
 }
 
-/// Names the file that an error of the system is about.
+/// Adds the file's path to a system error.
 pub(crate) trait AtPath<T> {
     fn at(self, path: &Path) -> Result<T, BenchError>;
 }
@@ -102,7 +102,7 @@ impl<T> AtPath<T> for io::Result<T> {
     }
 }
 
-/// An error once the caller asked to stop.
-pub(crate) fn go_on(interrupt: &AtomicBool) -> Result<(), BenchError> {
+/// Returns an error once the caller has asked to stop.
+pub(crate) fn check_interrupt(interrupt: &AtomicBool) -> Result<(), BenchError> {
     if interrupt.load(Ordering::Relaxed) { Err(BenchError::interrupted()) } else { Ok(()) }
 }

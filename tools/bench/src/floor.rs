@@ -1,32 +1,32 @@
-//! `apus-bench floor`: the limits of the machine at hand, and from them the least time in which an
-//! order-free sync of a chain could end on it.
+//! `apus-bench floor`: the limits of this machine, and the lower bound they set on the time of an order-free
+//! sync of a chain.
 //!
-//! **What the floor means.** Every byte of the chain has to be read, its obfuscation undone and its
-//! parts found; every transaction has an id to hash, every block a tree over the ids, and a second
-//! one where it commits to witnesses and scripts are not assumed valid; every coin that was spent goes into the aggregate twice. The
-//! chain says exactly how much of each there is ([`count`]), and the machine how fast each goes
-//! alone, at best, in the fastest code that there is here (`MachineMeasure`, `kernel_rates`). The floor
-//! is the sum of amounts over rates. It moves when that code gets faster: it says how far a run is
-//! from its own parts, not from what the silicon could do in other hands.
+//! **What the floor means.** A sync has to read every byte of the chain, undo its obfuscation and parse it;
+//! it hashes an id for every transaction and a merkle tree over the ids for every block, and a second tree if
+//! the block commits to witnesses and scripts are not assumed valid; every spent coin goes into the aggregate
+//! twice. The chain determines the exact amount of each ([`count`]), and the machine determines how fast each
+//! is alone, at best, with the fastest code here (`MachineMeasure`, `kernel_rates`). The floor is the sum of
+//! amounts over rates. It drops when that code gets faster: it compares a sync with its own parts, not with
+//! the limits of the hardware.
 //!
-//! **What it leaves out on purpose.** Everything that is not needed *in principle*, or is small: rules
-//! that only compare, sorting and merging of survivors, hints, headers of stale blocks, checkpoints
-//! and their checksums, a disk that is slower than the page cache, starting threads and waiting for
-//! the last one. It adds up kinds of work that could overlap in one core, and believes that data
-//! goes from one step to the next within the cache. So nothing reaches the floor; what is near it
-//! has little left to gain.
+//! **What it leaves out on purpose.** Everything that is not needed *in principle*, or is small: rules that
+//! only compare, sorting and merging of survivors, hints, headers of stale blocks, checkpoints and their
+//! checksums, a disk that is slower than the page cache, starting threads and waiting for the last one. It
+//! adds up kinds of work that could overlap in one core, and assumes that data passes between steps within
+//! the cache. So no sync reaches the floor; one near it has little left to gain.
 //!
-//! The set's own hash (`hash_serialized_3`, which `gettxoutsetinfo` shows) and writing its coins are summed apart:
-//! validation does not need them, every run does them. Its MuHash, which runs compute where it is asked for, is in no sum.
+//! The set's own hash (`hash_serialized_3`, which `gettxoutsetinfo` shows) and writing its coins have a
+//! separate sum: validation does not need them, but every sync does them. The set's MuHash, which syncs
+//! compute on request, is in no sum.
 
-mod bill;
+mod cost;
 mod measure;
 mod timing;
 mod work;
 
-pub use bill::{ChainFloor, FloorItem, FloorOf, FloorPart, FloorTimes};
-pub use bill::{KernelRates, MachineLimits, WorkRate};
-pub use bill::{items, limits, sums};
+pub use cost::{ChainFloor, FloorItem, FloorOf, FloorPart, FloorTimes};
+pub use cost::{KernelRates, MachineLimits, WorkRate};
+pub use cost::{items, limits, sums};
 pub use work::{ChainWork, Compressions, CountedWork, count};
 
 use crate::chain::{BenchChain, read_json};
@@ -46,19 +46,19 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use timing::{kernel_names, kernel_rates};
 
-/// Version of the JSON form. New fields do not change it; another meaning of one does.
+/// Version of the JSON form. New fields keep it; changed meanings increment it.
 pub const VERSION: u32 = 2;
 
-/// What `apus-bench floor` found.
+/// The results of `apus-bench floor`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Floor {
     /// [`VERSION`].
     pub version: u32,
-    /// Where.
+    /// The machine that ran the benchmark.
     pub machine: BenchMachine,
-    /// What it can do.
+    /// The machine's limits.
     pub limits: MachineLimits,
-    /// What that means for a chain, if one was given.
+    /// The lower bound for a chain, if one was given.
     pub chain: Option<ChainFloor>,
 }
 
@@ -66,22 +66,22 @@ pub struct Floor {
 
 const FLOOR_EXAMPLES: &str = "\
 Examples:
-  What this machine can do:
+  The limits of this machine:
     apus-bench floor
 
-  What that means for a chain made by `apus-bench chain make`:
+  The lower bound for a chain made by `apus-bench chain make`:
     apus-bench floor --chain-dir chain
 
   The same for the blocks of your own node:
     apus-bench floor --chain main --blocksdir ~/.bitcoin/blocks \\
          --hints main.hints
 
-The floor is the sum of what cannot be left out, each at the best rate that this
-program reaches alone. Witnesses of blocks whose scripts are assumed valid are
-left out, as by runs. No run gets there: rules, sorting, checkpoints and
-waiting come on top.";
+The floor is the sum of all unavoidable work, each kind at the best rate that
+this program reaches for it alone. It excludes witnesses of blocks whose scripts
+are assumed valid, as syncs do. No sync reaches it: rules, sorting, checkpoints
+and waiting add to it.";
 
-/// Measure the limits of this machine, and the least time a chain can take on it
+/// Measure the limits of this machine, and the lower bound they set on the time of a chain
 #[derive(Debug, Args)]
 #[command(after_help = FLOOR_EXAMPLES)]
 pub struct FloorArgs {
@@ -93,7 +93,7 @@ pub struct FloorArgs {
     #[arg(long, value_name = "DIR", requires = "hints")]
     blocksdir: Option<PathBuf>,
 
-    /// Their hintsfile, which says which coins survive
+    /// Hintsfile for these blocks, which lists the surviving coins
     #[arg(long, value_name = "FILE", requires = "blocksdir")]
     hints: Option<PathBuf>,
 
@@ -101,11 +101,11 @@ pub struct FloorArgs {
     #[arg(long, default_value = "regtest")]
     chain: Network,
 
-    /// Threads to measure besides one; 0 for one on each core
+    /// Threads to measure in addition to one; 0 for one on each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     par: u16,
 
-    /// Write everything as JSON
+    /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -113,18 +113,18 @@ pub struct FloorArgs {
     #[arg(long, value_name = "MS", default_value_t = 300, hide = true, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     span_ms: u64,
 
-    /// Measure the kernel in use alone and write its rates
+    /// Only measure the kernel in use and write its rates
     #[arg(long, hide = true, requires = "json")]
     one_kernel: bool,
 }
 
-/// Without a chain so much is written, read and removed again.
+/// Size of the temporary file that is written and read if no chain is given.
 const MADE_UP_BYTES: usize = 64 << 20;
 
-/// Measures, writes and shows what it found; or measures one kernel.
+/// Measures, writes and shows the results; or measures one kernel.
 ///
 /// # Errors
-/// Where files cannot be read or written, blocks and hints do not fit together, or it is interrupted.
+/// If files cannot be read or written, blocks and hints do not match, or the command is interrupted.
 pub fn command(args: &FloorArgs) -> Result<(), BenchError> {
     let threads = if args.par == 0 { cores() } else { args.par.into() };
     let span = Duration::from_millis(args.span_ms);
@@ -132,7 +132,7 @@ pub fn command(args: &FloorArgs) -> Result<(), BenchError> {
         let path = args.json.as_deref().unwrap_or(Path::new("kernel.json"));
         return write_json(path, &kernel_rates(threads, span));
     }
-    // Asked before anything here makes a load of its own.
+    // Read the load before this benchmark adds its own.
     let machine = BenchMachine::here();
     let interrupt = watch_signals()?;
     let scratch = ScratchFolder::open(None, "apus-bench-floor")?;
@@ -140,7 +140,7 @@ pub fn command(args: &FloorArgs) -> Result<(), BenchError> {
     let (files, blocks, work) = match &chain {
         Some(chain) => {
             let params = Params::of(chain.network);
-            terminal::aside("counting what the blocks have");
+            terminal::aside("counting the work in the blocks");
             let assumed = assumed(chain, params)?;
             let (blocks, hints) = (&chain.blocksdir, &chain.hints);
             let counted = count(params, blocks, hints, assumed.as_ref(), now(), &interrupt)?;
@@ -158,8 +158,8 @@ pub fn command(args: &FloorArgs) -> Result<(), BenchError> {
         scratch: &scratch.folder,
         interrupt: &interrupt,
     };
-    let mut tell = |what: &str| terminal::aside(format_args!("measuring {what}"));
-    let limits = measure.limits(kernels, &mut tell)?;
+    let mut log = |what: &str| terminal::aside(format_args!("measuring {what}"));
+    let limits = measure.limits(kernels, &mut log)?;
     let chain = work.and_then(|work| ChainFloor::new(work, &limits));
     let floor = Floor { version: VERSION, machine, limits, chain };
     if let Some(path) = &args.json {
@@ -178,8 +178,8 @@ fn show(floor: &Floor) -> Result<(), BenchError> {
     }
     match floor.machine.load {
         Some(load) if floor.machine.is_busy() => terminal::result(format_args!(
-            "The machine was busy when this began (load {load:.1}): rates may be too low, and those \
-             of several threads at once most of all."
+            "The machine was busy at the start (load {load:.1}): rates may be too low, above all \
+             those of several threads."
         )),
         _ => Ok(()),
     }
@@ -200,13 +200,13 @@ fn chain(args: &FloorArgs) -> Result<Option<BenchChain>, BenchError> {
     }))
 }
 
-/// The block up to which runs take scripts for valid.
+/// The block up to which syncs assume scripts valid.
 fn assumed(chain: &BenchChain, params: &Params) -> Result<Option<BlockHash>, BenchError> {
     let Some(manifest) = &chain.manifest else { return Ok(params.default_assume_valid) };
     manifest.assume_valid().map(Some).map_err(|error| BenchError::io(&chain.blocksdir, error))
 }
 
-/// Every kernel of the machine, each in a process of its own: one process has one kernel.
+/// Every kernel of the machine, each in a separate process: a process has one kernel.
 fn kernels(
     threads: usize,
     span_ms: u64,
@@ -215,7 +215,7 @@ fn kernels(
 ) -> Result<Vec<KernelRates>, BenchError> {
     let (program, json) = (own_program()?, scratch.join("kernel.json"));
     let measure = |kernel: &str| {
-        terminal::aside(format_args!("measuring SHA-256 by the kernel {kernel}"));
+        terminal::aside(format_args!("measuring SHA-256 with the kernel {kernel}"));
         let mut command = Command::new(&program);
         command
             .args(["floor", "--one-kernel", "--par", &threads.to_string()])
@@ -228,7 +228,7 @@ fn kernels(
     kernel_names().into_iter().map(measure).collect()
 }
 
-/// Longer than measuring a kernel should take.
+/// Time limit of measuring a kernel: longer than any should take.
 const LIMIT: Duration = Duration::from_secs(3_600);
 
 fn made_up_file(folder: &Path) -> Result<PathBuf, BenchError> {

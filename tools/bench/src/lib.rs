@@ -1,15 +1,16 @@
-//! Measuring Apus: everything that a stranger needs to get the numbers that are claimed.
+//! Benchmarks of Apus: everything needed to reproduce the published numbers.
 //!
-//! - [`chainstate`]: writing a chainstate, beside copying its bytes.
-//! - [`maker`]: a regtest chain shaped after the real one, valid under every rule, from a seed.
-//! - [`manifest`]: what such a chain is, in a file beside its blocks.
-//! - [`decorate`]: what it takes to look up the coins of a block through a batcher.
-//! - [`floor`]: the limits of the machine at hand, and from them the least time a chain can take.
-//! - [`prevouts`]: what fetching the coins of a block on several threads gains.
-//! - [`run`]: runs of Apus and of Bitcoin Core on the same blocks, interleaved, with ratios.
-//! - [`peers`]: blocks from nodes on this machine: Apus, a bare reader and Bitcoin Core in turns.
+//! - [`chainstate`]: writing a chainstate, compared with copying its bytes.
+//! - [`maker`]: a regtest chain shaped like the main chain, valid under every rule, from a seed.
+//! - [`manifest`]: the description of such a chain, in a file next to its blocks.
+//! - [`decorate`]: looking up the coins of a block through a batcher.
+//! - [`floor`]: the limits of this machine, and the lower bound they set on the time of a chain.
+//! - [`prevouts`]: the gain from fetching the coins of a block on several threads.
+//! - [`run`]: Apus and Bitcoin Core on the same blocks, interleaved, with ratios.
+//! - [`peers`]: blocks from nodes on this machine: Apus, a bare reader and Bitcoin Core in turn.
 //!
-//! Each is a command of the program `apus-bench`, which shows results through [`terminal`]. Nothing here is needed to validate blocks.
+//! Each is a command of the program `apus-bench`, which shows results through [`terminal`]. Validating blocks
+//! needs none of this.
 
 mod chain;
 pub mod chainstate;

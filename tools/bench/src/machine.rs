@@ -1,6 +1,6 @@
-//! [`BenchMachine`]: where something was measured, as far as numbers depend on it.
+//! [`BenchMachine`]: the machine that was measured, as far as numbers depend on it.
 //!
-//! What the system does not tell is absent rather than guessed.
+//! A value that the system does not report is absent rather than guessed.
 
 use apus_hash::Sha256Kernel;
 use serde::{Deserialize, Serialize};
@@ -21,12 +21,12 @@ pub struct BenchMachine {
     pub memory_bytes: Option<u64>,
     /// The SHA-256 kernel in use.
     pub sha256: String,
-    /// Programs that wanted a core, on average over the last minute.
+    /// Average number of programs that wanted a core, over the last minute.
     pub load: Option<f64>,
 }
 
 impl BenchMachine {
-    /// This one.
+    /// This machine.
     pub fn here() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -42,13 +42,13 @@ impl BenchMachine {
         }
     }
 
-    /// Whether other programs were at work, as far as that is known.
+    /// Whether other programs were running, if that is known.
     pub fn is_busy(&self) -> bool {
         self.load.is_some_and(|load| load > LOAD_MAX)
     }
 }
 
-/// A machine with nothing else to do is below this load.
+/// An idle machine is below this load.
 const LOAD_MAX: f64 = 0.3;
 
 /// The value after `name` and a colon.
@@ -62,7 +62,7 @@ fn load(loadavg: &str) -> Option<f64> {
     loadavg.split(' ').next()?.parse().ok()
 }
 
-/// A size as /proc writes it, in bytes.
+/// A size in /proc's notation, in bytes.
 fn kilobytes(text: &str) -> Option<u64> {
     text.strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_proc() {
+    fn fields_of_proc_are_parsed() {
         let text = "model\t\t: 17\nmodel name\t: AMD EPYC \nMemTotal:       24 kB\n";
         assert_eq!(field(text, "model name"), Some("AMD EPYC"));
         assert_eq!(field(text, "MemTotal").and_then(kilobytes), Some(24_576));

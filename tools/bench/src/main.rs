@@ -1,8 +1,8 @@
-//! The `apus-bench` program: measures Apus, and what it is measured against.
+//! The `apus-bench` program: measures Apus, and its competitors.
 //!
-//! Nothing here is needed to validate blocks. Progress goes to standard error, results to standard
-//! output, and exit codes are those of `apus`. What is measured of Apus as a whole is another
-//! process, of the program `apus`.
+//! Validating blocks needs none of this. Progress goes to standard error, results to standard output, and
+//! exit codes match those of `apus`. Benchmarks of Apus as a whole start the program `apus` as another
+//! process.
 
 #[cfg(feature = "remote-coins")]
 use apus_bench::decorate;
@@ -13,13 +13,13 @@ use apus_bench::{BenchError, ErrorKind, chainstate, floor, peers, prevouts};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Measures Apus: a chain to do it with, the machine's floor, runs side by side.
+/// Measures Apus: makes a test chain, finds the machine's lower bound, compares programs.
 #[derive(Parser)]
 #[command(
     name = "apus-bench",
     version,
     after_help = "Exit codes: 0 done; 1 usage or configuration; 2 an invalid block; 3 input or output; 4 \
-                  results differ, or what was given does not fit together; 130 interrupted.\n\n\
+                  results differ, or inputs do not match; 130 interrupted.\n\n\
                   `apus-bench run --help` shows examples."
 )]
 struct BenchCli {
@@ -29,28 +29,28 @@ struct BenchCli {
 
 #[derive(Subcommand)]
 enum BenchCommand {
-    /// Make a chain to measure with
+    /// Make a chain for benchmarks
     Chain(chain::ChainArgs),
-    /// Measure writing a chainstate, beside copying its bytes
+    /// Measure writing a chainstate, compared with copying its bytes
     Chainstate(chainstate::ChainstateArgs),
     /// Measure looking up the coins of a block through a batcher
     Decorate(decorate::DecorateArgs),
-    /// Measure the limits of this machine, and the least time a chain can take on it
+    /// Measure the limits of this machine, and the lower bound they set on the time of a chain
     Floor(floor::FloorArgs),
-    /// Measure getting blocks from nodes on this machine, beside a bare reader and Bitcoin Core
+    /// Measure getting blocks from nodes on this machine, compared with a bare reader and Bitcoin Core
     Peers(peers::PeersArgs),
-    /// Measure what fetching the coins of a block on several threads gains
+    /// Measure the gain from fetching the coins of a block on several threads
     Prevouts(prevouts::PrevoutsArgs),
-    /// Measure Apus, beside Bitcoin Core if wanted, and print ratios
+    /// Measure Apus, optionally against Bitcoin Core, and print ratios
     Run(run::BenchRunArgs),
 }
 
-/// The command of a program without coins on servers, which says so.
+/// Stands in for the command in a build without support for remote coins: returns an error.
 #[cfg(not(feature = "remote-coins"))]
 mod decorate {
     use apus_bench::BenchError;
 
-    /// Options, which this program does not read.
+    /// Options, which this build does not read.
     #[derive(clap::Args)]
     pub(crate) struct DecorateArgs {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
-            // Asking for help is no mistake; anything else is one of usage.
+            // A request for help is not an error; anything else is a usage error.
             return ExitCode::from(if error.use_stderr() {
                 exit_code(ErrorKind::Usage)
             } else {

@@ -1,12 +1,11 @@
-//! Makes regtest chains to measure with: shaped after the main chain of today, valid under every
-//! rule, and the same for the same arguments on every machine.
+//! Makes regtest chains for benchmarks: shaped like today's main chain, valid under every rule, and identical
+//! for the same arguments on every machine.
 //!
-//! A planner (`plan`) decides what is spent, a builder (`build`) signs and hashes on many threads, a
-//! writer lays blocks down in files; the three work side by side, and what they hold does not grow
-//! with the chain but with the coins that are still to be spent. The manifest is written last.
-//! Nothing here checks the chain: that is for what reads it, and for the tests with a real node. It
-//! shares nothing with the testkit's builder of chains but how random numbers are drawn, so that the
-//! tests can hold what it makes against the testkit's account of coins.
+//! A planner (`plan`) decides what is spent, a builder (`build`) signs and hashes on many threads, a writer
+//! stores blocks in files; the three run concurrently, and their memory grows with the coins still to be
+//! spent, not with the chain. The manifest is written last. The maker does not check the chain: its readers
+//! check it, and so do tests with a real node. It shares only the random number generator with the testkit's
+//! chain builder, so that the tests can compare its output with the testkit's independent account of coins.
 
 mod build;
 mod coins;
@@ -38,36 +37,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// More blocks than a user can wait for, all of them before today.
+/// More blocks than a user can wait for, with all timestamps before today.
 const BLOCKS_MAX: u32 = 500_000;
-/// Less has no room for a transaction, more is no block (Core `consensus/consensus.h`,
+/// Below this there is no room for a transaction; above it a block is invalid (Core `consensus/consensus.h`,
 /// `MAX_BLOCK_WEIGHT`).
 const BLOCK_WEIGHT: std::ops::RangeInclusive<u32> = 10_000..=4_000_000;
-/// Plans and blocks that may wait for the next in line.
+/// Plans and blocks that may wait for the next stage.
 const WAITING: usize = 2;
-/// Ages of coins, in blocks, that a manifest tells of.
+/// Upper bounds of the coin ages, in blocks, that a manifest lists.
 const AGES: [u32; 6] = [0, 1, 10, 100, 1_000, 10_000];
 
-/// What decides a chain, and how it is made.
+/// The parameters of a chain, and of its making.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MakeOptions {
     /// The shape of the chain.
     pub profile: ChainProfile,
-    /// How many full blocks.
+    /// Number of full blocks.
     pub blocks: u32,
-    /// Everything that is drawn is drawn from this.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Whether signatures are real; else they are other bytes of the same size.
+    /// Whether signatures are real; otherwise they are dummies of the same size.
     pub signed: bool,
-    /// Whether block files are XORed with a key that the seed gives; else with zeros, which changes nothing.
+    /// Whether block files are XORed with a key derived from the seed; otherwise the key is zeros, which
+    /// changes nothing.
     pub obfuscated: bool,
-    /// Threads that make transactions. They change nothing in the chain.
+    /// Threads that make transactions. They do not change the chain.
     pub threads: usize,
-    /// Weight that busy blocks come close to.
+    /// Target weight of busy blocks.
     pub block_weight: u32,
-    /// Blocks with coinbases alone at the end. More than 2,016 are needed for a node that assumes
-    /// the last busy block valid to skip scripts: two weeks (Core `validation.cpp`,
-    /// `ConnectBlock`).
+    /// Blocks with only a coinbase at the end. A node that assumes the last busy block valid needs more than
+    /// 2,016 of them to skip scripts: two weeks (Core `validation.cpp`, `ConnectBlock`).
     pub tail_blocks: u32,
 }
 
@@ -97,45 +96,48 @@ impl MakeOptions {
         let blocks = self.blocks.saturating_add(self.tail_blocks);
         if self.blocks == 0 || blocks > BLOCKS_MAX {
             return fail(format!(
-                "a chain has at least 1 full block and at most {BLOCKS_MAX} of all kinds, not {} \
+                "a chain has at least 1 full block and at most {BLOCKS_MAX} blocks in all, not {} \
                  full ones and {} after them",
                 self.blocks, self.tail_blocks
             ));
         }
         if !BLOCK_WEIGHT.contains(&self.block_weight) {
             let (low, high) = BLOCK_WEIGHT.into_inner();
-            return fail(format!("blocks weigh {low} to {high}, not {}", self.block_weight));
+            return fail(format!(
+                "block weight must be {low} to {high}, not {}",
+                self.block_weight
+            ));
         }
         Ok(())
     }
 }
 
-/// How far the making has come.
+/// Progress of making a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MakeProgress {
     /// Blocks made.
     pub blocks: u32,
-    /// Of so many.
+    /// Blocks in all.
     pub blocks_total: u32,
     /// Busy blocks among those made.
     pub busy: u32,
-    /// Of so many.
+    /// Busy blocks in all.
     pub busy_total: u32,
     /// Bytes of the blocks made.
     pub bytes: u64,
 }
 
-/// A chain that is there now.
+/// A chain that exists now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MadeChain {
-    /// It was made.
+    /// It was just made.
     Now(ChainManifest),
-    /// It had been made before with the same arguments; nothing was touched.
+    /// It existed already, made with the same arguments; nothing was changed.
     Before(ChainManifest),
 }
 
-/// Makes a chain in `folder`, which must be empty if it is there: `blocks/`, `chain.hints` and,
-/// last, `manifest.json`. Whatever ends it early, an interrupt included, leaves nothing.
+/// Makes a chain in `folder`, which must be empty or absent: `blocks/`, `chain.hints` and, last,
+/// `manifest.json`. On any error, including an interrupt, removes everything.
 pub fn make(
     folder: &Path,
     options: &MakeOptions,
@@ -160,7 +162,7 @@ pub fn make(
     Ok(MadeChain::Now(manifest))
 }
 
-/// What is known of a chain when its blocks are written.
+/// The facts about a chain once its blocks are written.
 struct Ends {
     tally: Tally,
     bytes: u64,
@@ -181,7 +183,7 @@ fn run(
     let magic = Network::Regtest.magic();
     let key = if options.obfuscated { xor_key(options.seed) } else { [0; 8] };
     let mut files = BlockFileWriter::create(&chain.blocks(), magic, key)?;
-    // A node wants the first block first when it reads files without an index.
+    // A node that reads files without an index needs the genesis block first.
     files.put(&params.genesis_block())?;
     let planner = Planner::new(keys, shape, options.seed, options.block_weight);
     let (plans_in, plans) = sync_channel(WAITING);
@@ -200,7 +202,7 @@ fn run(
                 ends.2 = block.hash;
             }
             progress(progress_at(shape, block.height, ends.0));
-            // The writer ended early: it says why.
+            // The writer ended early: it reports the error.
             if blocks.send(block).is_err() {
                 break;
             }
@@ -213,11 +215,11 @@ fn run(
     })
 }
 
-/// An error once the caller asked to stop. Nothing is left then.
+/// Returns an error once the caller has asked to stop. The caller then removes all files.
 fn stop_if(interrupt: &AtomicBool) -> Result<(), BenchError> {
     match interrupt.load(Ordering::Relaxed) {
         true => {
-            let message = "interrupted; what was made so far is removed";
+            let message = "interrupted; the incomplete chain is removed";
             Err(BenchError::new(ErrorKind::Interrupted, message))
         }
         false => Ok(()),
@@ -235,7 +237,7 @@ fn progress_at(shape: ChainShape, height: Height, bytes: u64) -> MakeProgress {
 }
 
 fn plan_all(mut planner: Planner<'_>, plans: &SyncSender<PlannedBlock>) -> Tally {
-    // No plans are taken any more when the making ends early.
+    // The receiver is closed when the making ends early.
     while let Some(plan) = planner.next()
         && plans.send(plan).is_ok()
     {}
@@ -249,7 +251,7 @@ fn write_all(mut files: BlockFileWriter, blocks: &Receiver<BuiltBlock>) -> Resul
     files.finish()
 }
 
-/// The key of a chain's block files. Eight bytes of zeros would be none.
+/// The key of a chain's block files. Eight zero bytes would mean no obfuscation.
 fn xor_key(seed: u64) -> [u8; 8] {
     let digest = apus_hash::sha256(format!("block files of the chain of seed {seed}").as_bytes());
     let mut key = [0; 8];

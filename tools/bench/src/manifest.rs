@@ -1,8 +1,8 @@
-//! [`ChainManifest`]: what a generated chain is, as `manifest.json` beside its `blocks/` and
-//! `chain.hints`.
+//! [`ChainManifest`]: the description of a generated chain, stored as `manifest.json` next to its `blocks/`
+//! and `chain.hints`.
 //!
-//! It is written last, so that a folder with a manifest is a whole chain. It does not vouch for the
-//! blocks: who reads it checks the chain as any other.
+//! It is written last, so a folder with a manifest is a complete chain. It does not vouch for the blocks:
+//! readers check the chain like any other.
 
 use apus_chain::BlockHash;
 use serde::{Deserialize, Serialize};
@@ -11,19 +11,19 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// Its name in the folder of a chain.
+/// Its file name in a chain's folder.
 pub const FILE_NAME: &str = "manifest.json";
 
-/// Its name before it is whole.
+/// Its file name until it is complete.
 pub(crate) const DRAFT_NAME: &str = "manifest.json.tmp";
 
-/// A manifest is some two thousand bytes; anything much larger is something else.
+/// A manifest is about 2,000 bytes; anything much larger is another kind of file.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Version of the form. New fields do not change it; another meaning of one does.
+/// Version of the form. New fields keep it; changed meanings increment it.
 pub const VERSION: u32 = 1;
 
-/// A generated chain. Counts leave the genesis block out.
+/// A generated chain. Counts exclude the genesis block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChainManifest {
     /// [`VERSION`].
@@ -34,23 +34,23 @@ pub struct ChainManifest {
     pub seed: u64,
     /// Whether signatures are real, so that full validation accepts the chain.
     pub signed: bool,
-    /// Whether block files are XORed with a key, as nodes have them since version 28. Older manifests lack it: their
-    /// files are.
+    /// Whether block files are XORed with a key, as in nodes since version 28. Older manifests lack the
+    /// field; their files have a key.
     #[serde(default = "older_are")]
     pub obfuscated: bool,
     /// Full blocks.
     pub busy_blocks: u32,
-    /// Weight that full blocks come close to.
+    /// Target weight of full blocks.
     pub block_weight: u32,
-    /// Blocks with coinbases alone after them.
+    /// Coinbase-only blocks after them.
     pub tail_blocks: u32,
     /// Height of the tip.
     pub height: u32,
-    /// Hash of the tip, as people see it.
+    /// Hash of the tip, in display order.
     pub tip_hash: String,
     /// Height of the last block with more than a coinbase.
     pub assumevalid_height: u32,
-    /// Hash of that block: what `-assumevalid` takes to skip all scripts.
+    /// Hash of that block: the value of `-assumevalid` that skips all scripts.
     pub assumevalid_hash: String,
     /// Transactions, coinbases included.
     pub transactions: u64,
@@ -68,11 +68,11 @@ pub struct ChainManifest {
     pub bytes: u64,
     /// Spendable outputs by type of script.
     pub scripts: BTreeMap<String, u64>,
-    /// Of all coins spent, how many were so within this many blocks, by the number of blocks.
+    /// Number of coins spent within this many blocks of their creation, by the number of blocks.
     pub spent_within: BTreeMap<u32, u64>,
 }
 
-/// Block files were never plain before there was a choice.
+/// Before the option existed, block files always had a key.
 const fn older_are() -> bool {
     true
 }
@@ -86,8 +86,8 @@ impl ChainManifest {
         let manifest: Self = serde_json::from_str(&text)?;
         if manifest.version != VERSION {
             let text = format!(
-                "a manifest of version {}, but this program reads version {VERSION}: make the chain \
-                 anew",
+                "manifest version {} is not supported (this program reads version {VERSION}): make the chain \
+                 again",
                 manifest.version
             );
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -96,21 +96,20 @@ impl ChainManifest {
         Ok(manifest)
     }
 
-    /// The last block with more than a coinbase, whose scripts runs take for valid, and those below.
+    /// The last block with more than a coinbase; syncs assume its scripts and all earlier ones valid.
     ///
     /// # Errors
-    /// Where its hash is none, so that a run cannot be told of it.
+    /// If its hash is invalid.
     pub fn assume_valid(&self) -> io::Result<BlockHash> {
         self.assumevalid_hash.parse().map_err(|_| {
             let hash = &self.assumevalid_hash;
             let text =
-                format!("assumevalid_hash is {hash:?}, which is no hash: make the chain anew");
+                format!("assumevalid_hash is {hash:?}, which is not a hash: make the chain again");
             io::Error::new(io::ErrorKind::InvalidData, text)
         })
     }
 
-    /// Writes it into the folder of a chain so that it is never seen in part, after all that is
-    /// there already.
+    /// Writes it atomically into the folder of a chain, after everything else there is durable.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let draft = folder.join(DRAFT_NAME);
         let mut file = File::create(&draft)?;
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else_is_left() {
+    fn written_manifests_are_read_and_leave_no_draft() {
         let folder = tempfile::tempdir().unwrap();
         manifest().write(folder.path()).unwrap();
         assert_eq!(ChainManifest::read(folder.path()).unwrap(), manifest());
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_manifest_is_refused() {
+    fn invalid_manifests_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let read = |text: &[u8]| {
             fs::write(folder.path().join(FILE_NAME), text).unwrap();
@@ -180,12 +179,12 @@ mod tests {
         read(b"");
         read(b"{}");
         read(&[0xff; 100]);
-        // More than is ever read into memory.
+        // More than the reader accepts into memory.
         read(&vec![b' '; 3 << 20]);
         let text = serde_json::to_string(&manifest()).unwrap();
         let other = text.replacen("\"version\":1", "\"version\":2", 1);
-        assert!(read(other.as_bytes()).contains("version 2"));
+        assert!(read(other.as_bytes()).contains("manifest version 2"));
         let other = text.replacen(&"bb".repeat(32), "bb", 1);
-        assert!(read(other.as_bytes()).contains("\"bb\", which is no hash"));
+        assert!(read(other.as_bytes()).contains("\"bb\", which is not a hash"));
     }
 }

@@ -1,12 +1,12 @@
 //! `apus-bench peers`: blocks from nodes on this machine.
 //!
-//! Nodes hand out a generated chain on ports of 127.0.0.1, over lines as good or bad as is wanted
-//! ([`line`](mod@apus_testkit::line)). In turns, each a process of its own: a bare reader (`reader`) that throws all blocks
-//! away, `apus sync`, and Bitcoin Core from nothing. All three and the nodes share the machine's
-//! cores, so ratios between them say more than times.
+//! Nodes serve a generated chain on ports of 127.0.0.1, over simulated links of configurable quality
+//! ([`line`](mod@apus_testkit::line)). In turn, each in a separate process, these run: a bare reader
+//! (`reader`) that discards all blocks, `apus sync`, and Bitcoin Core from scratch. All three and the nodes
+//! share the machine's cores, so their ratios mean more than their times.
 //!
-//! The sets are compared: with the node's own, and with what the chain's maker said. A difference
-//! ends it without numbers.
+//! The resulting sets must match the node's own and the chain maker's numbers. If they differ, no numbers are
+//! reported.
 
 use crate::chain::BenchChain;
 use crate::commands::{Against, ApusProgram, ScratchFolder, own_program, show, write_json};
@@ -30,18 +30,18 @@ mod reader;
 
 use measure::{PeersPlan, measure};
 
-/// Version of the JSON form. New fields do not change it; another meaning of one does.
+/// Version of the JSON form. New fields keep it; changed meanings increment it.
 pub const VERSION: u32 = 1;
 
 /// The program that gets the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockGetter {
-    /// A program that reads all blocks and keeps none.
+    /// A program that reads all blocks and discards them.
     Reader,
     /// `apus sync`.
     Apus,
-    /// `apus sync`, while the first peer's line stalls.
+    /// `apus sync`, while the first peer's link stalls.
     ApusStalled,
     /// Bitcoin Core.
     Bitcoind,
@@ -58,61 +58,62 @@ impl fmt::Display for BlockGetter {
     }
 }
 
-/// What `apus-bench peers` found.
+/// The results of `apus-bench peers`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeersRecord {
     /// [`VERSION`].
     pub version: u32,
-    /// Where.
+    /// The machine that ran the benchmark.
     pub machine: BenchMachine,
-    /// What the nodes say that they are.
+    /// The nodes' version string.
     pub bitcoind: String,
-    /// Whether they look up every output for BIP-30, as on regtest alone. Older files lack it: theirs did.
+    /// Whether they look up every output for BIP-30, as nodes do on regtest only. Older files lack it: their
+    /// nodes did.
     pub bip30_lookups: Option<bool>,
     /// Name of the chain's folder.
     pub chain: String,
     /// Blocks above the genesis block.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub bytes: u64,
-    /// Nodes that hand them out.
+    /// Number of nodes that serve them.
     pub peers: usize,
-    /// Whether in the encrypted transport.
+    /// Whether the transport is encrypted.
     pub v2transport: bool,
     /// `--dbcache` of Apus and of Bitcoin Core.
     pub dbcache_mib: u64,
-    /// What each peer's line is like; none if connected directly.
+    /// Quality of each peer's link; `None` if connected directly.
     pub line: Option<String>,
-    /// When the first peer's line stalls, after the beginning of a run in which it does.
+    /// Time from the start of a run until the first peer's link stalls, in runs with a stall.
     pub stall_after_seconds: Option<f64>,
-    /// What Apus writes. Older files lack it: nothing.
+    /// The output of Apus. Older files lack it: they had none.
     pub output: Option<String>,
-    /// How often each was run.
+    /// Number of rounds.
     pub rounds: u32,
-    /// What all programs but the reader came to.
+    /// The set that all programs but the reader produced.
     pub set: SetResult,
-    /// By program.
+    /// Results by program.
     pub measured: Vec<PeersMeasured>,
 }
 
-/// What all runs of one came to.
+/// All runs of one program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeersMeasured {
     /// The program.
     pub who: BlockGetter,
-    /// One by one.
+    /// The individual runs.
     pub runs: Vec<OneRun>,
-    /// From before the process was started until it was gone.
+    /// Wall time from before the process starts until it is gone.
     pub wall_seconds: MeasuredSpread,
     /// Processor time of all its threads.
     pub cpu_seconds: MeasuredSpread,
-    /// Its greatest memory in any run.
+    /// Its peak memory in any run.
     pub rss_peak_bytes: Option<u64>,
     /// Bytes of blocks over the median time.
     pub bytes_per_second: f64,
-    /// The part of all lines' rates together that this is, if they have one.
+    /// This rate as a share of all links' combined rate, if they have one.
     pub line_share: Option<f64>,
-    /// Its time over that of each of the others in the same round.
+    /// Ratio of its time to that of each other program in the same round.
     pub over: BTreeMap<BlockGetter, MeasuredSpread>,
 }
 
@@ -120,24 +121,23 @@ pub struct PeersMeasured {
 
 const PEERS_EXAMPLES: &str = "\
 Examples:
-  How fast eight nodes are read from, beside a program that throws everything
-  away and bitcoind:
+  Sync from eight nodes, compared with a reader that discards everything and
+  with bitcoind:
     apus-bench chain make --blocks 310 --unsigned --out chain
     apus-bench peers --chain-dir chain --against bitcoind
 
-  The same, encrypted, and what the nodes need of the chain kept for the next
-  time:
+  The same, encrypted, keeping the nodes' data for the next time:
     apus-bench peers --chain-dir chain --v2transport 1 --dir scratch
 
-  Whether lines of 20 Mbit/s with a round trip of 100 ms are full, and what it
-  costs if one stalls:
+  Use of links of 20 Mbit/s with a round trip of 100 ms, and the cost of a
+  stalled link:
     apus-bench peers --chain-dir chain --line 20mbit,50ms --stall-after 8
 
-Nodes, readers and lines share the cores of this machine. All take turns, round
-after round; sets are compared, and a difference ends the command with exit code
-4.";
+Nodes, readers and links share the cores of this machine. Programs run in turn,
+round after round. All sets must agree: a difference ends the command with exit
+code 4.";
 
-/// Measure getting blocks from nodes on this machine, beside a bare reader and Bitcoin Core
+/// Measure getting blocks from nodes on this machine, compared with a bare reader and Bitcoin Core
 #[derive(Debug, Args)]
 #[command(after_help = PEERS_EXAMPLES)]
 pub struct PeersArgs {
@@ -145,11 +145,11 @@ pub struct PeersArgs {
     #[arg(long, value_name = "DIR", required_unless_present = "read")]
     chain_dir: Option<PathBuf>,
 
-    /// Nodes that hand it out
+    /// Number of nodes that serve it
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     peers: u16,
 
-    /// Rounds: how often each is run
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
@@ -161,7 +161,7 @@ pub struct PeersArgs {
     #[arg(long, value_name = "0|1", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
     v2transport: u8,
 
-    /// The apus to measure; if not given, the one beside this program, or on PATH
+    /// The apus to measure; default: the one next to this program, or on PATH
     #[arg(long, value_name = "FILE")]
     apus: Option<PathBuf>,
 
@@ -169,48 +169,48 @@ pub struct PeersArgs {
     #[arg(long, value_enum)]
     against: Option<Against>,
 
-    /// The bitcoind to run; if not given, $BITCOIND_EXE, the one on PATH, or in a checkout the one
-    /// that scripts/bitcoind fetches
+    /// The bitcoind to run; default: $BITCOIND_EXE, the one on PATH, or in a checkout the one that
+    /// scripts/bitcoind fetches
     #[arg(long, value_name = "FILE")]
     bitcoind: Option<PathBuf>,
 
-    /// What each node's line is like: a rate, a latency of each direction and a loss, such as
-    /// 20mbit,50ms,1%. If not given, they are connected to directly
+    /// Simulated link of each node: a rate, a latency in each direction and a loss, such as 20mbit,50ms,1%.
+    /// Default: a direct connection
     #[arg(long, value_name = "LINE")]
     line: Option<PeerLine>,
 
-    /// Run Apus also so that the first node's line stalls so many seconds after the beginning
+    /// Also run Apus with the first node's link stalling after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..))]
     stall_after: Option<u16>,
 
-    /// Folder for everything that is made on the way; it is kept, so that the nodes' data need not be
-    /// made again. If not given, a temporary one, which is removed
+    /// Folder for intermediate files; it is kept, so that the nodes' data is reused. Default: a temporary
+    /// folder, which is removed
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Write everything as JSON
+    /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Read all blocks from these and throw them away: what this command starts itself for
-    #[arg(long, value_name = "IP:PORT", hide = true, requires = "told")]
+    /// Read all blocks from these peers and discard them (used by this command itself)
+    #[arg(long, value_name = "IP:PORT", hide = true, requires = "counts")]
     read: Vec<SocketAddr>,
 
-    /// Where to write how much that was
+    /// File for the counts of the blocks read
     #[arg(long, value_name = "FILE", hide = true, requires = "read")]
-    told: Option<PathBuf>,
+    counts: Option<PathBuf>,
 }
 
-/// Measures, writes and shows what it found; or reads blocks alone.
+/// Measures, writes and shows the results; or only reads blocks.
 ///
 /// # Errors
-/// Where a program or a node fails, results differ, or it is interrupted.
+/// If a program or a node fails, results differ, or the command is interrupted.
 pub fn command(args: &PeersArgs) -> Result<(), BenchError> {
-    if let Some(told) = &args.told {
-        return write_json(told, &read(&args.read, Network::Regtest, args.v2transport == 1)?);
+    if let Some(counts) = &args.counts {
+        return write_json(counts, &read(&args.read, Network::Regtest, args.v2transport == 1)?);
     }
     let Some(folder) = &args.chain_dir else {
-        return Err(BenchError::usage("--chain-dir is needed"));
+        return Err(BenchError::usage("--chain-dir is required"));
     };
     let chain = BenchChain::in_folder(folder)?;
     let bitcoind = node::find(args.bitcoind.as_deref())?;
@@ -231,11 +231,12 @@ pub fn command(args: &PeersArgs) -> Result<(), BenchError> {
 
 // ---- tables ----
 
-/// What each took, and how they compare.
+/// The cost of each program, and their ratios.
 pub fn table(found: &PeersRecord) -> TextTable {
     let transport = if found.v2transport { "encrypted" } else { "plaintext" };
-    let line = found.line.as_ref().map_or_else(String::new, |line| format!(" on lines of {line}"));
-    // Files that do not tell are of nodes that looked outputs up.
+    let line =
+        found.line.as_ref().map_or_else(String::new, |line| format!(" over links of {line}"));
+    // In files without this field, the nodes looked outputs up.
     let node = match found.bip30_lookups {
         _ if !found.measured.iter().any(|it| it.who == BlockGetter::Bitcoind) => "",
         Some(false) => "; bitcoind without BIP-30 look-ups, as on the main chain",
@@ -254,7 +255,7 @@ pub fn table(found: &PeersRecord) -> TextTable {
     let over: Vec<String> = others.iter().map(|who| format!("over {who}")).collect();
     let mut columns = vec!["who", "s", "least", "greatest", "MB/s", "CPU s", "peak memory"];
     let lines = found.measured.iter().any(|it| it.line_share.is_some());
-    columns.extend(lines.then_some("of the lines"));
+    columns.extend(lines.then_some("of the links"));
     columns.extend(over.iter().map(String::as_str));
     let mut table = TextTable::new(title, &columns);
     for it in &found.measured {
@@ -331,12 +332,12 @@ mod tests {
     }
 
     #[test]
-    fn ratios_stand_under_their_names() {
+    fn ratios_are_under_their_names() {
         let text = table(&found()).text();
         let mut lines = text.lines();
         let title = lines.next().unwrap();
         assert!(
-            title.starts_with("2,400 blocks, 10.0 MB, from 8 nodes on lines of 20mbit"),
+            title.starts_with("2,400 blocks, 10.0 MB, from 8 nodes over links of 20mbit"),
             "{title}"
         );
         assert!(
@@ -349,13 +350,13 @@ mod tests {
         with_node.measured[0].who = BlockGetter::Bitcoind;
         let title = table(&with_node).title;
         assert!(title.ends_with("with regtest's BIP-30 look-ups"), "{title}");
-        assert!(lines.next().unwrap().ends_with("of the lines  over apus  over apus, one stalls"));
+        assert!(lines.next().unwrap().ends_with("of the links  over apus  over apus, one stalls"));
         assert!(lines.next().unwrap().contains("95.3 %"));
         assert!(lines.next().unwrap().contains("1.25"));
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_records_can_be_read() {
         let json = serde_json::to_string(&found()).unwrap();
         assert!(json.contains("\"apus_stalled\":{\"median\":1.25"), "{json}");
         assert_eq!(serde_json::from_str::<PeersRecord>(&json).unwrap(), found());

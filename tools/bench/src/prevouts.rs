@@ -1,12 +1,11 @@
-//! `apus-bench prevouts`: what fetching a block's coins on several threads gains.
+//! `apus-bench prevouts`: the gain from fetching a block's coins on several threads.
 //!
-//! A block is some thousand inputs that spend coins of a made-up set, chosen by chance. Its coins
-//! are fetched as a connecting thread would take them, one after the other, with different numbers
-//! of threads beside it, and with look-ups that wait for different times before they answer, as a
-//! disk or a server lets one wait. The connecting thread does nothing else, so this is the most
-//! that can be gained; what a whole run gains is measured by running it.
+//! A block has a few thousand inputs that spend randomly chosen coins of a generated set. Its coins are
+//! fetched in order, as a connecting thread takes them, with different numbers of helper threads, and with
+//! different look-up latencies that simulate a disk or a server. The connecting thread does nothing else, so
+//! this is an upper bound of the gain; to measure a whole sync, run one.
 //!
-//! Every coin that comes back is compared with the one that was put there.
+//! Every returned coin is compared with the stored one.
 
 use crate::commands::{Latency, show};
 use crate::error::BenchError;
@@ -27,25 +26,25 @@ mod servers;
 use coins::{MadeUpCoins, StoredCoins};
 use measure::measure;
 
-/// Version of the JSON form. New fields do not change it; another meaning of one does.
+/// Version of the JSON form. New fields keep it; changed meanings increment it.
 pub const VERSION: u32 = 1;
 
-/// What `apus-bench prevouts` found.
+/// The results of `apus-bench prevouts`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prevouts {
     /// [`VERSION`].
     pub version: u32,
-    /// Where.
+    /// The machine that ran the benchmark.
     pub machine: BenchMachine,
-    /// Where coins are.
+    /// Where coins are stored.
     pub place: CoinsPlace,
-    /// How many there are.
+    /// Number of coins.
     pub coins: u32,
     /// Inputs of a block.
     pub inputs: u32,
-    /// How often each was measured; all of them once, then again in the reverse order.
+    /// Number of rounds; each measures all variants once, in alternating order.
     pub rounds: u32,
-    /// For each time that a look-up waits.
+    /// Results by look-up latency.
     pub latencies: Vec<AtLatency>,
 }
 
@@ -61,10 +60,10 @@ pub enum CoinsPlace {
     Servers,
 }
 
-/// What was measured with one time to wait.
+/// Results with one latency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AtLatency {
-    /// How long a look-up waits before it answers, in microseconds.
+    /// Latency of a look-up, in microseconds.
     pub latency_us: u64,
     /// Blocks in each round.
     pub blocks: u32,
@@ -72,14 +71,14 @@ pub struct AtLatency {
     pub measured: Vec<WithThreads>,
 }
 
-/// What was measured with so many threads.
+/// Results with a given number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WithThreads {
-    /// Threads beside the one that takes the coins; none where it asks for them in a plain loop.
+    /// Helper threads; `None` for a plain loop in the consumer thread.
     pub threads: Option<usize>,
     /// Time for all coins of a block, by rounds.
     pub block_ms: MeasuredSpread,
-    /// The time without threads over this one, by rounds; the median is that of the medians.
+    /// Ratio of the time without threads to this one, by rounds; its median is the ratio of the medians.
     pub times_faster: Option<MeasuredSpread>,
 }
 
@@ -87,36 +86,34 @@ pub struct WithThreads {
 
 const PREVOUTS_EXAMPLES: &str = "\
 Examples:
-  What threads gain, from a map in memory to a server far away; some minutes:
+  Gain from threads, from a map in memory to a remote server; takes minutes:
     apus-bench prevouts
 
-  Eight threads and a disk, for other programs:
+  Eight threads and a disk, with JSON output:
     apus-bench prevouts --latency 500us --threads 8 --rounds 5 \\
          --json prevouts.json
 
   The real store with a small cache, on the disk of a folder (filled with the
-  coins first); to see the disk and not the system's page cache, empty that
-  before:
+  coins first); to measure the disk, empty the system's page cache first:
     apus-bench prevouts --store coins.bench --coins 20000000 --latency 0
 
-  A block of 2,856 transactions, of 2.5 inputs each, on servers, as a run asks
-  them:
+  A block of 2,856 transactions of 2.5 inputs each, on servers, with a sync's
+  batches:
     apus-bench prevouts --store redis://10.0.0.1:6379/bench --inputs 7140 \\
          --coins 400000 --latency 0 --threads 2
 
-The thread that takes the coins does nothing else here, so this is the most that
-there is to gain.";
+The consumer thread does nothing else here, so this is an upper bound of the
+gain.";
 
-/// Measure what fetching the coins of a block on several threads gains
+/// Measure the gain from fetching the coins of a block on several threads
 #[derive(Debug, Args)]
 #[command(after_help = PREVOUTS_EXAMPLES)]
 pub struct PrevoutsArgs {
-    /// How long each look-up waits before it answers: 0, or a number with us, ms or s; several with
-    /// commas between
+    /// Latencies of a look-up: 0, or a number with us, ms or s; separated by commas
     #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "0,50us,500us,5ms")]
     latency: Vec<Latency>,
 
-    /// Numbers of threads beside the one that takes the coins; 0 is measured in any case
+    /// Numbers of helper threads; 0 is always measured
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,4,8,16,64", value_parser = clap::value_parser!(u16).range(0..=1024))]
     threads: Vec<u16>,
 
@@ -128,12 +125,12 @@ pub struct PrevoutsArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     coins: u32,
 
-    /// Rounds: how often each is measured
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Keep the coins in a store, which is filled with them if they are not there: in a folder, or on servers
-    /// that are named as for `apus sync --coins`, under a name of their own
+    /// Keep the coins in a store, adding missing ones: a folder, or servers as in `apus sync --coins`, under
+    /// a separate name
     #[arg(long, value_name = "DIR|URL")]
     store: Option<String>,
 
@@ -141,7 +138,7 @@ pub struct PrevoutsArgs {
     #[arg(long, value_name = "MiB", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     store_cache: u64,
 
-    /// Write everything as JSON
+    /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -156,29 +153,29 @@ impl PrevoutsArgs {
     }
 }
 
-/// Measures, writes and shows what it found.
+/// Measures, writes and shows the results.
 ///
 /// # Errors
-/// Where a store or a thread fails, another coin comes back than was put there, or it is interrupted.
+/// If a store or a thread fails, a returned coin differs from the stored one, or the command is interrupted.
 pub fn command(args: &PrevoutsArgs) -> Result<(), BenchError> {
-    // Asked before anything here makes a load of its own.
+    // Read the load before this benchmark adds its own.
     let machine = BenchMachine::here();
     let interrupt = watch_signals()?;
     let view: Arc<dyn CoinsView> = match &args.store {
         None => Arc::new(MadeUpCoins::new(args.coins)),
         Some(store) => Arc::new(stored(args, store)?),
     };
-    let mut tell = |line: String| terminal::aside(line);
-    let found = measure(args, machine, &view, &interrupt, &mut tell)?;
+    let mut log = |line: String| terminal::aside(line);
+    let found = measure(args, machine, &view, &interrupt, &mut log)?;
     show(args.json.as_deref(), &found, &table(&found))
 }
 
-/// The coins in a store, of which those are put there that it lacks.
+/// Opens the store in a folder and adds the missing coins.
 fn stored(args: &PrevoutsArgs, store: &str) -> Result<StoredCoins, BenchError> {
     if let CoinsPlace::Servers = args.place() {
         return on_servers(store, args.coins);
     }
-    terminal::aside(format_args!("the store in {store} gets the coins that it lacks"));
+    terminal::aside(format_args!("{store}: adding missing coins"));
     StoredCoins::open(Path::new(store), args.coins, args.store_cache << 20)
 }
 
@@ -192,10 +189,9 @@ fn on_servers(_: &str, _: u32) -> Result<StoredCoins, BenchError> {
 
 // ---- tables ----
 
-/// All times, and how they compare with those without threads.
+/// All times, compared with the times without threads.
 pub fn table(prevouts: &Prevouts) -> TextTable {
-    let columns =
-        ["a look-up waits", "threads", "block ms", "least", "greatest", "times faster", "least"];
+    let columns = ["latency", "threads", "block ms", "least", "greatest", "times faster", "least"];
     let place = match prevouts.place {
         CoinsPlace::Memory => "memory",
         CoinsPlace::Store => "a store",
@@ -268,19 +264,19 @@ mod tests {
         Arc::new(MadeUpCoins::new(coins))
     }
 
-    /// The result of a measurement without much to do.
+    /// A measurement of minimal size.
     fn small() -> Prevouts {
-        let mut told = Vec::new();
-        let mut tell = |line: String| told.push(line);
+        let mut lines = Vec::new();
+        let mut log = |line: String| lines.push(line);
         let found =
-            measure(&plan(), BenchMachine::here(), &view(50), &AtomicBool::new(false), &mut tell);
-        assert_eq!(told[0], "look-ups that wait 20 us: round 1 of 2");
-        assert!(told.iter().any(|line| line == "look-ups that wait 0 us: round 2 of 2"));
+            measure(&plan(), BenchMachine::here(), &view(50), &AtomicBool::new(false), &mut log);
+        assert_eq!(lines[0], "latency 20 us: round 1 of 2");
+        assert!(lines.iter().any(|line| line == "latency 0 us: round 2 of 2"));
         found.unwrap()
     }
 
     #[test]
-    fn everything_asked_for_is_measured() {
+    fn every_variant_is_measured() {
         let found = small();
         let threads = |at: &AtLatency| at.measured.iter().map(|with| with.threads).collect();
         let measured: Vec<(u64, Vec<_>)> =
@@ -302,9 +298,9 @@ mod tests {
     }
 
     #[test]
-    fn a_coin_that_is_not_the_right_one_ends_it() {
+    fn a_wrong_coin_ends_the_job() {
         let interrupt = AtomicBool::new(false);
-        // Some of those asked for are not there.
+        // Some of the requested coins are missing.
         let error =
             measure(&plan(), BenchMachine::here(), &view(25), &interrupt, &mut |_| ()).unwrap_err();
         assert!(error.to_string().contains("came back as None"), "{error}");
@@ -323,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_fails_ends_it() {
+    fn a_failing_store_ends_the_job() {
         let interrupt = AtomicBool::new(false);
         let view: Arc<dyn CoinsView> = Arc::new(Broken);
         let error =

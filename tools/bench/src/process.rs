@@ -1,10 +1,10 @@
-//! [`run`]: a program from start to end, with what it took as the system tells.
+//! [`run`]: runs a program to its end, and returns its resource usage as the system reports it.
 //!
-//! Wall time is measured around the whole process, so that starting and cleaning up count. While it
-//! runs this thread sleeps and looks: so often that the end is noticed within a few thousandths of the time that
-//! it took, and no more often, since each look takes a processor from the program. No program outlives the call.
+//! Wall time covers the whole process, including start and cleanup. This thread sleeps and polls: often
+//! enough to notice the end within a few thousandths of the elapsed time, and no more often, because each
+//! poll takes a processor from the program. No program outlives the call.
 
-use crate::error::{BenchError, ErrorKind, go_on};
+use crate::error::{BenchError, ErrorKind, check_interrupt};
 use core::ops::Range;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io::{self, Read};
@@ -16,39 +16,39 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 use wait4::Wait4;
 
-/// The shortest and the longest between two looks whether a program has ended.
+/// The shortest and the longest interval between two polls for a program's end.
 const LOOK_EVERY: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(100)];
 
-/// How much of the time that a program took until then may pass until the next look.
+/// The polling interval is at most this fraction of the time elapsed so far.
 const LOOK_AFTER: u32 = 500;
 
-/// How often a program is asked whether it is ready.
+/// Interval between polls for readiness.
 const READY_EVERY: Duration = Duration::from_millis(20);
 
-/// How long a program that was asked to stop may take.
+/// Time limit for a program that was asked to stop.
 const STOP_WAIT: Duration = Duration::from_secs(300);
 
-/// So much of what a failed program said is told.
-const SAID_BYTES_MAX: u64 = 2_000;
+/// Maximum length of a failed program's output in an error.
+const OUTPUT_BYTES_MAX: u64 = 2_000;
 
-/// How long is waited for what a failed program said: something that it started may still be there and
-/// have its standard error.
-const SAID_WAIT: Duration = Duration::from_secs(10);
+/// Time limit for reading a failed program's output: one of its child processes may still hold its standard
+/// error.
+const OUTPUT_WAIT: Duration = Duration::from_secs(10);
 
-/// What a program took.
+/// Resource usage of a program.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// From before it was started until it was gone.
+    /// Wall time from before the program starts until it is gone.
     pub wall_seconds: f64,
-    /// Of all its threads, in user and system mode.
+    /// Processor time of all its threads, in user and system mode.
     pub cpu_seconds: f64,
-    /// Its greatest resident memory. None where it is no more than what this process had when it
-    /// started the other: systems count that in.
+    /// Its peak resident memory. `None` if it is not above this process's own peak when it started the
+    /// program: systems count that in.
     pub rss_peak_bytes: Option<u64>,
 }
 
-/// Runs `command` to its end, at most for `limit`. The end of what it says on standard error is kept
-/// in memory, since a disk that is full may be what it says; standard output goes nowhere.
+/// Runs `command` to its end, at most for `limit`. Keeps the end of its standard error in memory, since a
+/// full disk may be the problem; discards standard output.
 pub(crate) fn run(
     command: &mut Command,
     limit: Duration,
@@ -66,19 +66,18 @@ pub(crate) fn run_on(
 ) -> Result<Usage, BenchError> {
     let program = name(command);
     let failed = |error: io::Error| {
-        BenchError::new(ErrorKind::Io, format_args!("{program} cannot be run: {error}"))
+        BenchError::new(ErrorKind::Io, format_args!("cannot run {program}: {error}"))
     };
     let own_peak = rss_peak_bytes().unwrap_or(0);
     let start = Instant::now();
-    let (mut child, said) = spawn(processors, command).map_err(failed)?;
+    let (mut child, output) = spawn(processors, command).map_err(failed)?;
     let mut end = None;
     while !child.has_ended().map_err(failed)? {
         if interrupt.load(Ordering::Relaxed) {
             end = Some(BenchError::interrupted());
         } else if start.elapsed() > limit {
             let seconds = limit.as_secs();
-            let message =
-                format!("{program} was stopped since it took more than {seconds} seconds");
+            let message = format!("{program} was stopped: it took more than {seconds} seconds");
             end = Some(BenchError::new(ErrorKind::Io, message));
         }
         if end.is_some() {
@@ -93,12 +92,12 @@ pub(crate) fn run_on(
     if let Some(error) = end {
         return Err(error);
     }
-    // A terminal tells both of us.
+    // A terminal signals both processes.
     if interrupt.load(Ordering::Relaxed) {
         return Err(BenchError::interrupted());
     }
     if !used.status.success() {
-        let said = said.recv_timeout(SAID_WAIT).unwrap_or_default();
+        let output = output.recv_timeout(OUTPUT_WAIT).unwrap_or_default();
         // Apus's own exit codes pass through.
         let kind = match used.status.code() {
             Some(1) => ErrorKind::Usage,
@@ -108,7 +107,7 @@ pub(crate) fn run_on(
         };
         return Err(BenchError::new(
             kind,
-            format_args!("{program} ended with {}: {said}", used.status),
+            format_args!("{program} ended with {}: {output}", used.status),
         ));
     }
     let peak = used.rusage.maxrss;
@@ -119,7 +118,7 @@ pub(crate) fn run_on(
     })
 }
 
-/// Starts a program that goes on, and waits at most for `wait` until it is `ready`.
+/// Starts a long-running program, and waits at most for `wait` until it is `ready`.
 pub(crate) fn start<T>(
     command: &mut Command,
     wait: Duration,
@@ -128,26 +127,26 @@ pub(crate) fn start<T>(
 ) -> Result<(RunningProgram, T), BenchError> {
     let program = name(command);
     let failed = |error: io::Error| {
-        BenchError::new(ErrorKind::Io, format_args!("{program} cannot be run: {error}"))
+        BenchError::new(ErrorKind::Io, format_args!("cannot run {program}: {error}"))
     };
-    let (mut child, said) = spawn(None, command).map_err(failed)?;
+    let (mut child, output) = spawn(None, command).map_err(failed)?;
     let begun = Instant::now();
     loop {
-        go_on(interrupt)?;
+        check_interrupt(interrupt)?;
         if let Some(ready) = ready() {
             return Ok((child, ready));
         }
         if child.has_ended().map_err(failed)? || begun.elapsed() > wait {
             child.stop().map_err(failed)?;
-            let said = said.recv_timeout(SAID_WAIT).unwrap_or_default();
-            let message = format!("{program} is not ready: {said}");
+            let output = output.recv_timeout(OUTPUT_WAIT).unwrap_or_default();
+            let message = format!("{program} is not ready: {output}");
             return Err(BenchError::new(ErrorKind::Io, message));
         }
         sleep(READY_EVERY);
     }
 }
 
-/// A program that says nothing but on standard error, and the end of that.
+/// Starts a program with only its standard error captured; returns it and a receiver of the output's end.
 fn spawn(
     processors: Option<Range<usize>>,
     command: &mut Command,
@@ -155,13 +154,13 @@ fn spawn(
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = lend(processors, || command.spawn().map(RunningProgram))?;
     let pipe = child.0.stderr.take().ok_or_else(|| io::Error::other("it has no pipe"))?;
-    Ok((child, hear(pipe)?))
+    Ok((child, collect_stderr(pipe)?))
 }
 
-/// Takes in what a program says, so that it never waits, and gives the end of it when that is all.
-fn hear(mut pipe: ChildStderr) -> io::Result<Receiver<String>> {
-    let (told, said) = channel();
-    let hear = move || {
+/// Reads a program's output, so that it never blocks, and sends the end of it when it is complete.
+fn collect_stderr(mut pipe: ChildStderr) -> io::Result<Receiver<String>> {
+    let (sender, output) = channel();
+    let collect_stderr = move || {
         let (mut end, mut piece) = (Vec::new(), [0; 1024]);
         loop {
             match pipe.read(&mut piece) {
@@ -169,13 +168,13 @@ fn hear(mut pipe: ChildStderr) -> io::Result<Receiver<String>> {
                 Err(_) | Ok(0) => break,
                 Ok(read) => end.extend_from_slice(&piece[..read]),
             }
-            end.drain(..end.len().saturating_sub(SAID_BYTES_MAX as usize));
+            end.drain(..end.len().saturating_sub(OUTPUT_BYTES_MAX as usize));
         }
-        // A program that ended well is not asked.
-        let _ = told.send(String::from_utf8_lossy(&end).trim().to_owned());
+        // For a successful program there is no receiver any more.
+        let _ = sender.send(String::from_utf8_lossy(&end).trim().to_owned());
     };
-    thread::Builder::new().name("said".to_owned()).spawn(hear)?;
-    Ok(said)
+    thread::Builder::new().name("output".to_owned()).spawn(collect_stderr)?;
+    Ok(output)
 }
 
 fn name(command: &Command) -> String {
@@ -184,18 +183,18 @@ fn name(command: &Command) -> String {
         .map_or_else(|| "the program".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// A program under way. Dropping it kills it.
+/// A running program. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct RunningProgram(Child);
 
 impl RunningProgram {
-    /// Whether it has ended; it can still be asked what it took.
+    /// Whether it has ended; its usage can still be read.
     pub(crate) fn has_ended(&self) -> io::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(Pid::from_child(&self.0)), options)?.is_some())
     }
 
-    /// Asks it politely to stop, and kills it if that is of no use.
+    /// Asks it to stop, and kills it if it does not.
     pub(crate) fn stop(&mut self) -> io::Result<()> {
         if self.has_ended()? {
             return Ok(());
@@ -214,7 +213,7 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // It was waited for already, as usual, or this is where it goes.
+        // Usually the program has ended already; otherwise kill it here.
         if let Ok(ended) = self.has_ended() {
             let _ = if ended { Ok(()) } else { self.0.kill() };
             let _ = self.0.wait();
@@ -222,7 +221,7 @@ impl Drop for RunningProgram {
     }
 }
 
-/// Greatest memory of this process so far.
+/// Peak memory of this process so far.
 fn rss_peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -232,15 +231,15 @@ fn rss_peak_bytes() -> Option<u64> {
 
 // ---- processors ----
 //
-// What the kernel and a thread that only hands on do beside one that computes would else be done on a processor that
-// is not counted, and a run with one thread would look better than it is. Where a system has no such call, and for a
-// program with as many threads as there are processors, nothing is done.
+// A sync also causes work in the kernel and in threads that only pass data on. On another, uncounted
+// processor that work would make a single-threaded run look better than it is. Without such a system call,
+// and for a program with as many threads as there are processors, this does nothing.
 
-/// Has what this thread starts in `start` run on some processors, counted among those that it may use itself; on the
-/// last ones, where there are not as many.
+/// Calls `start` so that programs it starts run on some of the processors that this thread may use, counted
+/// from its first; on the last ones if there are too few.
 ///
-/// Where the system does not give this thread its own processors back, what was started is dropped, so it has to be of
-/// a kind that ends with that.
+/// If the system does not restore this thread's own processors, the started program is dropped, so dropping
+/// it must end it.
 pub(crate) fn lend<T>(
     processors: Option<Range<usize>>,
     start: impl FnOnce() -> io::Result<T>,
@@ -296,7 +295,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(100);
 
     #[test]
-    fn what_a_program_took() {
+    fn a_programs_usage_is_measured() {
         let usage =
             shell("sleep 0.2; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done", LONG, false);
         let usage = usage.unwrap();
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_the_programs_own() {
+    fn peak_memory_excludes_the_parents_own() {
         // More than this process ever had.
         let megabytes = 64 + rss_peak_bytes().unwrap() / 1_000_000;
         let script = format!("x=$(head -c {megabytes}000000 /dev/zero | tr '\\0' x); :");
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_say_what_the_program_said() {
+    fn failures_include_the_programs_output() {
         let error = shell("echo first; echo second >&2; exit 2", LONG, false).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert_eq!(error.to_string(), "sh ended with exit status: 2: second");
@@ -325,23 +324,23 @@ mod tests {
         let mut gone = Command::new(folder.path().join("gone"));
         let stop = AtomicBool::new(false);
         let error = run(&mut gone, LONG, &stop).unwrap_err();
-        assert!(error.to_string().starts_with("gone cannot be run: "), "{error}");
+        assert!(error.to_string().starts_with("cannot run gone: "), "{error}");
     }
 
-    /// More than a pipe holds: a caller that does not listen would wait for it forever.
+    /// More than a pipe holds: the program would block forever if no one read it.
     #[test]
-    fn of_much_that_is_said_the_end_is_told() {
+    fn long_output_is_cut_to_its_end() {
         let script = "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done >&2; exit 3";
         let error = shell(script, LONG, false).unwrap_err();
-        let said = error.to_string();
+        let output = error.to_string();
         assert!(
-            said.ends_with("line 29999") && (said.len() as u64) < SAID_BYTES_MAX + 50,
-            "{said}"
+            output.ends_with("line 29999") && (output.len() as u64) < OUTPUT_BYTES_MAX + 50,
+            "{output}"
         );
     }
 
     #[test]
-    fn what_takes_too_long_or_is_interrupted_is_stopped() {
+    fn programs_are_stopped_at_the_limit_or_an_interrupt() {
         let begun = Instant::now();
         let error = shell("exec sleep 50", Duration::from_millis(50), false).unwrap_err();
         assert!(error.to_string().contains("took more than"), "{error}");
@@ -357,20 +356,24 @@ mod processors_tests {
     use std::process::Command;
     use std::thread::available_parallelism;
 
-    /// What a program sees of them.
+    /// The number of processors that a program sees.
     fn seen(processors: Option<Range<usize>>) -> usize {
         let output = lend(processors, || Command::new("nproc").output()).unwrap();
         String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
     }
 
     #[test]
-    fn no_more_than_are_lent() {
+    fn a_program_sees_only_lent_processors() {
         let all = available_parallelism().unwrap().get();
         assert_eq!(seen(Some(0..1)), 1);
         assert_eq!(seen(Some(0..usize::MAX)), all);
         assert_eq!(seen(Some(all..all + 1)), 1);
         assert_eq!(seen(None), all);
-        assert_eq!(available_parallelism().unwrap().get(), all, "this thread has its own back");
+        assert_eq!(
+            available_parallelism().unwrap().get(),
+            all,
+            "this thread has its own processors back"
+        );
         assert!(lend(Some(0..1), || Err::<(), _>(io::Error::other("no"))).is_err());
         assert_eq!(available_parallelism().unwrap().get(), all, "after a failure, too");
     }

@@ -1,15 +1,15 @@
-//! `apus-bench run`: Apus and Bitcoin Core on the same blocks, side by side.
+//! `apus-bench run`: Apus and Bitcoin Core on the same blocks, compared.
 //!
-//! - [`matrix`]: what is run, as tables of data.
-//! - [`session()`]: all of it, round after round, each run a process of its own, so that a slow
-//!   minute of the machine meets every kind; and the comparison of what came out.
+//! - [`matrix`]: the runs, as tables of data.
+//! - [`session()`]: executes them round after round, each in a separate process, so that a slow minute
+//!   of the machine affects every kind; and compares the results.
 //! - [`node`]: the other program.
-//! - [`BenchRecord`]: what was found, as JSON; [`tables()`] for people, [`markdown()`] and [`chart()`] of the
+//! - [`BenchRecord`]: the results, as JSON; [`tables()`] for people; [`markdown()`] and [`chart()`] show the
 //!   same.
 //!
-//! Times are worth nothing if results differ, so results are compared first: all runs with each
-//! other, with what the chain's maker said, and with the node's own set. A difference ends the
-//! benchmark with an error and without numbers.
+//! Times mean nothing if results differ, so results are compared first: all runs with each other, with the
+//! chain maker's numbers, and with the node's own set. A difference ends the benchmark with an error and
+//! without numbers.
 
 mod chart;
 pub mod command;

@@ -1,17 +1,17 @@
-//! [`TextTable`]: rows for people, as plain text and as Markdown, and the numbers in them.
+//! [`TextTable`]: tables for people, as plain text and as Markdown, and the numbers in them.
 
 use serde::{Deserialize, Serialize};
 
 pub use apus_sync::numbers::grouped;
 
-/// A table with a title. All columns but the first are numbers and stand at the right.
+/// A table with a title. All columns but the first are right-aligned numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextTable {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// As many cells as columns each.
+    /// Each row has one cell per column.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -27,7 +27,7 @@ impl TextTable {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Lines for a terminal.
+    /// Plain text for a terminal.
     pub fn text(&self) -> String {
         let lines = || std::iter::once(&self.columns).chain(&self.rows);
         let width = |column: usize| {
@@ -64,7 +64,7 @@ impl TextTable {
     }
 }
 
-/// Three digits, with the letter for thousands, millions or milliards.
+/// Three digits, with the letter for thousands (k), millions (M) or billions (G).
 pub fn short(number: f64) -> String {
     let (scaled, letter) = match number.abs() {
         1e9.. => (number / 1e9, " G"),
@@ -95,21 +95,21 @@ fn spaced(short: &str) -> String {
 
 // ---- spreads ----
 //
-// No mean and no deviation: the errors of timings go one way, and five runs have no distribution.
+// Neither mean nor deviation: timing errors are one-sided, and five runs have no distribution.
 
-/// Measurements in short.
+/// A summary of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredSpread {
-    /// The middle one, or between the two in the middle.
+    /// The middle one, or the mean of the two in the middle.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl MeasuredSpread {
-    /// Of some measurements; none of none, or where one is no number.
+    /// Summarizes measurements; `None` if there are none, or if one is not a number.
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.iter().any(|value| value.is_nan()) {
             return None;
@@ -126,8 +126,8 @@ impl MeasuredSpread {
         Some(Self { median, min, max })
     }
 
-    /// Of the ratios of measurements in pairs. The median is that of the medians: these may be of different pairs, so
-    /// that it can lie outside of any pair's.
+    /// Summarizes the ratios of paired measurements. The median is the ratio of the medians, which may come
+    /// from different pairs, so it can lie outside the range of the pairs' ratios.
     pub(crate) fn of_ratios(ones: &[f64], others: &[f64]) -> Option<Self> {
         let ratios: Vec<f64> = ones.iter().zip(others).map(|(one, other)| one / other).collect();
         let Self { min, max, .. } = Self::of(&ratios)?;
@@ -135,7 +135,7 @@ impl MeasuredSpread {
         Some(Self { median, min: min.min(median), max: max.max(median) })
     }
 
-    /// Median, least and greatest with so many decimals.
+    /// Median, minimum and maximum with this many decimals.
     pub(crate) fn cells(&self, decimals: usize) -> [String; 3] {
         [self.median, self.min, self.max].map(|value| format!("{value:.decimals$}"))
     }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_rows_in_both_forms() {
+    fn text_and_markdown_have_the_same_rows() {
         let mut table = TextTable::new("Speed", &["what", "s", "MB/s"]);
         table.row(["apus".to_owned(), "1.5".to_owned(), "600".to_owned()]);
         table.row(["a node".to_owned(), "20".to_owned(), "9".to_owned()]);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers() {
+    fn numbers_have_three_digits_and_a_unit() {
         for (number, text) in [
             (0.0, "0.00"),
             (9.996, "10.00"),
@@ -184,7 +184,7 @@ mod stats_tests {
     use proptest::prelude::*;
 
     #[test]
-    fn known_ones() {
+    fn spreads_match_known_values() {
         let spread = |values: &[f64]| MeasuredSpread::of(values).map(|s| [s.median, s.min, s.max]);
         assert_eq!(spread(&[]), None);
         assert_eq!(spread(&[1.0, f64::NAN]), None);
@@ -196,7 +196,7 @@ mod stats_tests {
 
     proptest! {
         #[test]
-        fn half_lies_on_each_side_whatever_the_order(
+        fn at_most_half_lies_on_each_side_of_the_median(
             values in prop::collection::vec(-1e9..1e9, 1..20),
             cut in any::<prop::sample::Index>(),
         ) {

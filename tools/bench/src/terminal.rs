@@ -1,4 +1,4 @@
-//! What goes to the terminal, and comes from it: lines, Ctrl-C.
+//! Terminal output, and Ctrl-C.
 
 use crate::error::BenchError;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Interrupted: 128 and the number of SIGINT, as shells have it.
+/// Exit code of an interrupted program: 128 plus the number of SIGINT, as in shells.
 pub const INTERRUPTED: u8 = 130;
 
-/// Writes a line of results. A reader that has seen enough is no failure.
+/// Writes a line of results. A closed pipe is not an error.
 pub(crate) fn result(line: impl Display) -> Result<(), BenchError> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
@@ -22,12 +22,12 @@ pub(crate) fn result(line: impl Display) -> Result<(), BenchError> {
     }
 }
 
-/// Tells the user something on the way. That it is not heard is no reason to stop.
+/// Prints a progress message to standard error; ignores errors.
 pub fn aside(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Set by Ctrl-C and by a polite kill; a second one ends the program at once. To be called once.
+/// Returns a flag that Ctrl-C and SIGTERM set; a second signal ends the program at once. Call it only once.
 pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, BenchError> {
     let interrupt = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

@@ -1,4 +1,4 @@
-//! Benchmarks from outside: a real node on a made chain, and programs that do not agree.
+//! Benchmarks from outside: a real node on a generated chain, and programs that disagree.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -21,14 +21,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 use tempfile::TempDir;
 
-static GO_ON: AtomicBool = AtomicBool::new(false);
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// A small chain whose scripts no node would accept.
 fn unsigned_chain() -> (TempDir, BenchChain) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("unsigned");
     let options = MakeOptions { signed: false, block_weight: 100_000, ..MakeOptions::new(3, 5) };
-    maker::make(&path, &options, &GO_ON, &mut |_| {}).unwrap();
+    maker::make(&path, &options, &NEVER, &mut |_| {}).unwrap();
     let chain = BenchChain::in_folder(&path).unwrap();
     (folder, chain)
 }
@@ -37,7 +37,7 @@ fn manifest(chain: &BenchChain) -> &ChainManifest {
     chain.manifest.as_ref().unwrap()
 }
 
-/// All files of a chain, with their content and time of change.
+/// All files of a chain, with their content and modification time.
 fn state(chain: &BenchChain) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     let files = fs::read_dir(&chain.blocksdir).unwrap().map(|entry| entry.unwrap().path());
     files
@@ -55,52 +55,53 @@ fn a_node_skips_scripts_and_has_the_set_of_the_manifest() {
     let scratch = tempfile::tempdir().unwrap();
     let before = state(&chain);
     let program = bitcoind::find();
-    let node = BenchNodeFolder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap();
+    let node = BenchNodeFolder::prepare(&program, &chain, scratch.path(), &NEVER).unwrap();
     assert!(node.version.contains("version"), "{}", node.version);
 
-    // That it gets to the tip proves that it ran no script: these are wrong.
-    let timed = node.run(ScriptValidation::Assumevalid, 8, &GO_ON).unwrap();
+    // Reaching the tip proves that it ran no script: these are invalid.
+    let timed = node.run(ScriptValidation::Assumevalid, 8, &NEVER).unwrap();
     let ChainManifest { height, assumevalid_height, assumevalid_hash, .. } = manifest(&chain);
     assert_eq!(timed.log.expect(*height, assumevalid_hash, *assumevalid_height), Ok(()));
     assert!(timed.usage.wall_seconds > timed.log.connect_seconds().unwrap());
-    let set = node.set(&GO_ON).unwrap();
+    let set = node.set(&NEVER).unwrap();
     let ChainManifest { tip_hash, coins, total_amount_sat, .. } = manifest(&chain);
     assert_eq!((set.stop_height, &set.stop_hash), (*height, tip_hash));
     assert_eq!((set.coins, set.total_amount_sat), (*coins, *total_amount_sat));
     assert_eq!(state(&chain), before, "the chain's own files");
 
-    // Told to run them, it does not get there.
-    let error = node.run(ScriptValidation::Full, 8, &GO_ON).unwrap_err();
+    // If the node runs scripts, it does not reach the tip.
+    let error = node.run(ScriptValidation::Full, 8, &NEVER).unwrap_err();
     assert!(error.kind() == ErrorKind::Wrong, "{error}");
     assert!(error.to_string().contains("connected blocks up to height"), "{error}");
 
-    // A folder that is ready is used again; what stands in its place is not touched.
+    // A ready folder is reused; a foreign folder in its place is not touched.
     let path = fs::read_dir(scratch.path()).unwrap().next().unwrap().unwrap().path();
     let index = |path: &Path| fs::metadata(path.join("prepared.json")).unwrap().modified().unwrap();
     let made = index(&path);
-    BenchNodeFolder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap();
+    BenchNodeFolder::prepare(&program, &chain, scratch.path(), &NEVER).unwrap();
     assert_eq!(index(&path), made);
     fs::remove_file(path.join("README")).unwrap();
     fs::remove_file(path.join("prepared.json")).unwrap();
-    let error = BenchNodeFolder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap_err();
+    let error = BenchNodeFolder::prepare(&program, &chain, scratch.path(), &NEVER).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage);
 }
 
-/// The build of `scripts/core` has an option for that, and says so; an ordinary node would not start with it.
+/// The build of `scripts/core` has an option for that, and its help lists it; an unmodified node would not
+/// start with it.
 #[test]
-fn a_node_that_can_be_told_of_the_first_block_is_told() {
+fn a_node_with_the_option_gets_the_first_block() {
     let (folder, chain) = unsigned_chain();
     let looks_up = |help: &str| {
         let program = folder.path().join("bitcoind");
         fs::write(&program, format!("#!/bin/sh\necho 'version 1'\necho '  {help}'\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let node = BenchNodeFolder::of_its_own(&program, &chain, folder.path()).unwrap();
-        let told = |arguments: Vec<String>| -> Vec<String> {
+        let bip34 = |arguments: Vec<String>| -> Vec<String> {
             arguments.into_iter().filter(|it| it.contains("bip34")).collect()
         };
-        let told_of = told(node.arguments(ScriptValidation::Assumevalid, 450));
-        assert_eq!(told(node.download_arguments(&[], false, 450)), told_of);
-        (node.looks_up_bip30(), told_of)
+        let found = bip34(node.arguments(ScriptValidation::Assumevalid, 450));
+        assert_eq!(bip34(node.download_arguments(&[], false, 450)), found);
+        (node.looks_up_bip30(), found)
     };
     assert_eq!(looks_up("-testactivationheight=name@height."), (true, Vec::new()));
     let genesis = genesis_block(bitcoin::Network::Regtest).block_hash();
@@ -110,15 +111,15 @@ fn a_node_that_can_be_told_of_the_first_block_is_told() {
 }
 
 #[test]
-fn a_node_that_runs_scripts_or_ends_elsewhere_does_not_count() {
+fn a_node_that_runs_scripts_or_ends_at_another_block_does_not_count() {
     let (_folder, chain) = unsigned_chain();
     let prepare = |change: &dyn Fn(&mut ChainManifest)| {
         let scratch = tempfile::tempdir().unwrap();
         let mut chain = chain.clone();
         change(chain.manifest.as_mut().unwrap());
-        BenchNodeFolder::prepare(&bitcoind::find(), &chain, scratch.path(), &GO_ON).unwrap_err()
+        BenchNodeFolder::prepare(&bitcoind::find(), &chain, scratch.path(), &NEVER).unwrap_err()
     };
-    // A block that is in no chain, so that scripts are run and found wrong.
+    // A block outside the chain, so that scripts are run and found invalid.
     let error = prepare(&|it| it.assumevalid_hash = it.assumevalid_hash.replace('0', "1"));
     assert!(error.kind() == ErrorKind::Wrong, "{error}");
     assert!(error.to_string().contains("connected blocks up to height"), "{error}");
@@ -130,14 +131,14 @@ fn a_node_that_runs_scripts_or_ends_elsewhere_does_not_count() {
     let without = BenchChain { manifest: None, ..chain.clone() };
     let scratch = tempfile::tempdir().unwrap();
     let error =
-        BenchNodeFolder::prepare(&bitcoind::find(), &without, scratch.path(), &GO_ON).unwrap_err();
-    assert!(error.to_string().contains("without a manifest.json"), "{error}");
-    let error = BenchNodeFolder::prepare(Path::new("/bin/false"), &chain, scratch.path(), &GO_ON);
+        BenchNodeFolder::prepare(&bitcoind::find(), &without, scratch.path(), &NEVER).unwrap_err();
+    assert!(error.to_string().contains("without manifest.json"), "{error}");
+    let error = BenchNodeFolder::prepare(Path::new("/bin/false"), &chain, scratch.path(), &NEVER);
     assert!(error.unwrap_err().to_string().contains("is it a bitcoind?"));
 }
 
-/// A program that reports what is in a file, with the kind of proof as one of the hashes. It makes the snapshot that it
-/// is to write, and wants the one that its hints are in.
+/// A program that writes a report from a file, with the kind of proof as one of the hashes. It creates any
+/// snapshot that the command line asks for, and requires the snapshot that its hints are in.
 fn program(folder: &Path, report: &str) -> PathBuf {
     let (program, template) = (folder.join("apus"), folder.join("template"));
     fs::write(&template, report).unwrap();
@@ -154,14 +155,14 @@ fn program(folder: &Path, report: &str) -> PathBuf {
 }
 
 fn report(chain: &BenchChain, hash: &str) -> String {
-    let said = manifest(chain);
+    let manifest = manifest(chain);
     serde_json::json!({
         "version": 1, "engine": "swiftsync", "validation": "assumevalid", "aggregate": "KIND",
-        "script_blocks": 0, "stop_height": said.height,
-        "stop_hash": said.tip_hash, "coins": said.coins,
-        "total_amount_sat": said.total_amount_sat, "muhash": hash, "hash_serialized_3": "ab",
-        "transactions": said.transactions, "inputs": said.inputs, "outputs": said.outputs,
-        "bytes": said.bytes, "cpu_seconds": 0.0, "rss_peak_bytes": 1000,
+        "script_blocks": 0, "stop_height": manifest.height,
+        "stop_hash": manifest.tip_hash, "coins": manifest.coins,
+        "total_amount_sat": manifest.total_amount_sat, "muhash": hash, "hash_serialized_3": "ab",
+        "transactions": manifest.transactions, "inputs": manifest.inputs, "outputs": manifest.outputs,
+        "bytes": manifest.bytes, "cpu_seconds": 0.0, "rss_peak_bytes": 1000,
         "phases": [{"phase": "blocks", "wall_seconds": 0.5}]
     })
     .to_string()
@@ -171,19 +172,19 @@ fn report(chain: &BenchChain, hash: &str) -> String {
 fn bench(
     chain: &BenchChain,
     report: &str,
-    told: &mut Vec<String>,
+    lines: &mut Vec<String>,
 ) -> Result<BenchRecord, BenchError> {
-    bench_on(chain, report, &[1], told)
+    bench_on(chain, report, &[1], lines)
 }
 
-/// The same with so many threads.
+/// The same with these numbers of threads.
 fn bench_on(
     chain: &BenchChain,
     report: &str,
     par: &[usize],
-    told: &mut Vec<String>,
+    lines: &mut Vec<String>,
 ) -> Result<BenchRecord, BenchError> {
-    bench_grids(chain, report, &[grid_of("swiftsync", &["sha256", "muhash"], par)], told)
+    bench_grids(chain, report, &[grid_of("swiftsync", &["sha256", "muhash"], par)], lines)
 }
 
 fn grid_of(engine: &str, aggregates: &[&str], par: &[usize]) -> Grid {
@@ -201,7 +202,7 @@ fn bench_grids(
     chain: &BenchChain,
     report: &str,
     grids: &[Grid],
-    told: &mut Vec<String>,
+    lines: &mut Vec<String>,
 ) -> Result<BenchRecord, BenchError> {
     let scratch = tempfile::tempdir().unwrap();
     let program = program(scratch.path(), report);
@@ -225,8 +226,8 @@ fn bench_grids(
         scratch: scratch.path(),
         now: 0,
     };
-    let mut tell = |line: String| told.push(line);
-    let (record, papers) = session(&plan, &GO_ON, &mut tell)?;
+    let mut log = |line: String| lines.push(line);
+    let (record, papers) = session(&plan, &NEVER, &mut log)?;
     assert_eq!(papers.len(), kinds);
     assert!(papers.keys().all(|name| name.ends_with(".report.json")), "{papers:?}");
     Ok(record)
@@ -235,10 +236,10 @@ fn bench_grids(
 #[test]
 fn all_kinds_take_turns_and_a_record_names_no_place() {
     let (_folder, chain) = unsigned_chain();
-    let mut told = Vec::new();
-    let record = bench(&chain, &report(&chain, "same"), &mut told).unwrap();
-    let kinds: Vec<bool> = told.iter().map(|line| line.contains("muhash")).collect();
-    assert_eq!(kinds, [false, true, true, false], "{told:?}");
+    let mut lines = Vec::new();
+    let record = bench(&chain, &report(&chain, "same"), &mut lines).unwrap();
+    let kinds: Vec<bool> = lines.iter().map(|line| line.contains("muhash")).collect();
+    assert_eq!(kinds, [false, true, true, false], "{lines:?}");
     let measured = &record.chains[0].measured;
     assert_eq!(measured.len(), 2);
     let rounds: Vec<u32> = measured[0].runs.iter().map(|run| run.round).collect();
@@ -252,14 +253,14 @@ fn all_kinds_take_turns_and_a_record_names_no_place() {
     assert!(!text.contains(std::env::temp_dir().to_str().unwrap()), "{text}");
 }
 
-/// It is made once, by a run that is not measured, and what hints out of it cost is told.
+/// An untimed run makes the snapshot once; the record reports the cost of hints from it.
 #[test]
-fn a_snapshot_is_there_before_runs_that_take_hints_out_of_it() {
+fn a_snapshot_is_made_before_runs_that_take_hints_from_it() {
     let (_folder, chain) = unsigned_chain();
     let grids = ["swiftsync", "snapshot-hints"].map(|engine| grid_of(engine, &["sha256"], &[1, 2]));
-    let mut told = Vec::new();
-    let record = bench_grids(&chain, &report(&chain, "same"), &grids, &mut told).unwrap();
-    assert_eq!(told.iter().filter(|line| line.contains("a snapshot is made")).count(), 1);
+    let mut lines = Vec::new();
+    let record = bench_grids(&chain, &report(&chain, "same"), &grids, &mut lines).unwrap();
+    assert_eq!(lines.iter().filter(|line| line.contains("making a snapshot")).count(), 1);
     let chain = &record.chains[0];
     let costs: Vec<String> = chain.outputs.iter().map(|it| it.subject.to_string()).collect();
     let of = |par| format!("apus snapshot-hints assumevalid sha256 par={par} dbcache=450");
@@ -267,26 +268,26 @@ fn a_snapshot_is_there_before_runs_that_take_hints_out_of_it() {
     assert!(chain.measured[2].arguments.iter().any(|it| it.starts_with("snapshot:")));
 }
 
-/// Two threads are held against two runs at once that have one thread, one processor and one folder each.
+/// Two threads are compared with two concurrent runs of one thread, each with its own processor and folder.
 #[test]
 fn threads_are_compared_with_runs_side_by_side() {
     let (_folder, chain) = unsigned_chain();
-    let (report, mut told) = (report(&chain, "same"), Vec::new());
+    let (report, mut lines) = (report(&chain, "same"), Vec::new());
     let side_by_side = |record: BenchRecord| {
         let scaling = record.chains.into_iter().flat_map(|chain| chain.scaling);
         scaling.map(|it| it.side_by_side.is_some_and(|times| times > 0.0)).collect::<Vec<_>>()
     };
-    let record = bench_on(&chain, &report, &[1, 2], &mut told).unwrap();
+    let record = bench_on(&chain, &report, &[1, 2], &mut lines).unwrap();
     let runs = record.chains[0].measured.iter().flat_map(|it| &it.runs);
     assert_eq!(runs.filter(|run| run.side_by_side_seconds.is_some()).count(), 4, "two kinds twice");
     assert_eq!(side_by_side(record), [true, true]);
-    // Where one thread is not measured there is nothing to be compared with.
-    let record = bench_on(&chain, &report, &[2], &mut told).unwrap();
+    // Without a single-threaded run there is nothing to compare with.
+    let record = bench_on(&chain, &report, &[2], &mut lines).unwrap();
     assert!(side_by_side(record).is_empty());
 
-    // Each of them is held against what the others came to.
+    // The result of each concurrent run is compared, too.
     let other = report.replace("\"same\"", "\"PLACE\"");
-    let error = bench_on(&chain, &other, &[1, 2], &mut told).unwrap_err();
+    let error = bench_on(&chain, &other, &[1, 2], &mut lines).unwrap_err();
     assert!(error.to_string().contains("side by side"), "{error}");
 }
 
@@ -295,22 +296,23 @@ fn results_that_differ_end_a_benchmark_and_name_the_run() {
     let (_folder, chain) = unsigned_chain();
     let error = bench(&chain, &report(&chain, "KIND"), &mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Wrong);
-    let said = error.to_string();
+    let message = error.to_string();
     for words in ["sha256 par=1", "muhash par=1", "round 1", "muhash sha256 and muhash"] {
-        assert!(said.contains(words), "{words} is not in {said}");
+        assert!(message.contains(words), "{words} is not in {message}");
     }
     let wrong = report(&chain, "same").replace("\"inputs\":", "\"inputs\":1");
     let error = bench(&chain, &wrong, &mut Vec::new()).unwrap_err();
-    assert!(error.to_string().contains("the chain's manifest do not agree: inputs"), "{error}");
-    // The same set by other work is no comparison either.
+    assert!(error.to_string().contains("the chain's manifest disagree: inputs"), "{error}");
+    // The same set from different work is not comparable either.
     let other = report(&chain, "same").replace("\"script_blocks\":0", "\"script_blocks\":7");
     let error = bench(&chain, &other, &mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Wrong);
-    assert!(error.to_string().contains("script_blocks 7 and not 0"), "{error}");
+    assert!(error.to_string().contains("script_blocks 7, not 0"), "{error}");
 }
 
-/// A program that makes proofs, and says of blocks that it judges by them what is in a file. Each call is noted.
-fn by_proofs(folder: &Path, report: &str) -> PathBuf {
+/// A program that makes proofs, and reports the contents of a file about blocks that it validates by them. It
+/// logs each call.
+fn proof_program(folder: &Path, report: &str) -> PathBuf {
     let (program, template) = (folder.join("apus"), folder.join("template"));
     fs::write(&template, report).unwrap();
     let script = format!(
@@ -326,15 +328,15 @@ fn by_proofs(folder: &Path, report: &str) -> PathBuf {
     program
 }
 
-/// They are made once for those that go by them, and by each run that makes some.
+/// Proofs are made once for the runs that use them, and again by each run of the proving subject.
 #[test]
-fn proofs_are_there_before_a_run_that_goes_by_them() {
+fn proofs_are_made_before_a_run_that_uses_them() {
     let (_folder, chain) = unsigned_chain();
-    let said = manifest(&chain);
+    let manifest = manifest(&chain);
     let mut report: serde_json::Value = serde_json::from_str(&report(&chain, "x")).unwrap();
     report["engine"] = "ENGINE".into();
     report["aggregate"] = serde_json::Value::Null;
-    report["script_blocks"] = (said.height - said.assumevalid_height).into();
+    report["script_blocks"] = (manifest.height - manifest.assumevalid_height).into();
     report["utreexo"] = serde_json::json!({"leaves": 7, "roots": ["ab", "cd", "ef"]});
     for hash in ["muhash", "hash_serialized_3"] {
         report[hash] = serde_json::Value::Null;
@@ -349,7 +351,7 @@ fn proofs_are_there_before_a_run_that_goes_by_them() {
         outputs: vec![output.to_owned()],
     };
     let grids = [grid("utreexo", "null"), grid("prove", "proofs")];
-    let program = by_proofs(scratch.path(), &report.to_string());
+    let program = proof_program(scratch.path(), &report.to_string());
     let plan = SessionPlan {
         profile: "utreexo",
         timed: true,
@@ -368,7 +370,7 @@ fn proofs_are_there_before_a_run_that_goes_by_them() {
         scratch: &scratch.path().join("s"),
         now: 0,
     };
-    let (record, _) = session(&plan, &GO_ON, &mut |_| ()).unwrap();
+    let (record, _) = session(&plan, &NEVER, &mut |_| ()).unwrap();
     let calls = fs::read_to_string(scratch.path().join("calls")).unwrap();
     let proves: Vec<bool> = calls.lines().map(|call| call.starts_with("utreexo prove")).collect();
     // With one thread, with two, and two side by side; then the same backwards.

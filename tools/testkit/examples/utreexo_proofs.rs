@@ -1,8 +1,9 @@
-//! Writes down what a real utreexod says of a chain: how `fixtures/utreexo/*-proofs.jsonl*` came about.
+//! Records the answers of a real utreexod for a chain: this made `fixtures/utreexo/*-proofs.jsonl*`.
 //!
-//! `utreexo_proofs OUT DATADIR` of the chain in a bitcoind's data directory on regtest, which is used up;
-//! `utreexo_proofs OUT SEED BLOCKS` of a chain with empty blocks first, then thrice as many random ones, with
-//! two between and at the end that leave trees without a leaf; it writes each block too.
+//! `utreexo_proofs OUT DATADIR` uses the chain in a bitcoind's regtest data directory, which the node changes;
+//! `utreexo_proofs OUT SEED BLOCKS` makes a chain: empty blocks, then three times BLOCKS
+//! random ones; after each series, two blocks leave trees without a leaf. It also writes each
+//! block.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed run")]
 
 use apus_testkit::bitcoind::Bitcoind;
@@ -15,13 +16,13 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// A coinbase can be spent after so many blocks.
+/// A coinbase can be spent after this many blocks.
 const EMPTY_BLOCKS: usize = 100;
 
-/// The last leaves of a block, which the next one spends: all those of the lower trees are among them.
+/// The last leaves of a block, which the next block spends: they include all leaves of the lower trees.
 const LAST_LEAVES: usize = 64;
 
-/// Two blocks, of which the second deletes what the first adds at its end.
+/// Adds two blocks; the second deletes what the first adds at its end.
 fn delete_the_last(chain: &mut ChainBuilder) {
     let coin = chain.mature_coin();
     let many: Vec<TxOut> =
@@ -33,9 +34,9 @@ fn delete_the_last(chain: &mut ChainBuilder) {
     chain.block_with(vec![spent]);
 }
 
-/// A node that has the chain.
+/// Starts a node that has the chain.
 fn node(words: &[String]) -> Bitcoind {
-    // The blocks are of another day, and the node waits for newer ones unless told so.
+    // The blocks are old, and by default the node waits for newer ones.
     let args = ["-maxtipage=2000000000"];
     if let [datadir] = words {
         return Bitcoind::start_in(Path::new(datadir), "regtest", &args).unwrap();

@@ -1,21 +1,21 @@
-// Says what LevelDB makes of a folder: Bitcoin Core's copy of it, with Core's options, assertions and all.
+// Reports what LevelDB reads in a folder: Bitcoin Core's copy of LevelDB, with Core's options and assertions.
 //
-// `scripts/leveldb` builds it. A request is the folder's path on a line, how many keys follow on another, and
-// the keys in hex, one a line. The folder is opened and changed, so it has to be a copy. The answer is some
+// `scripts/leveldb` builds it. A request is the folder's path on one line, the number of keys on the next, and
+// the keys in hex, one a line. The folder is opened and changed, so it must be a copy. The answer is some
 // lines, and `end`:
 //
-//   iterated KEY VALUE    an entry, going from the first to the last
-//   found KEY VALUE       a look-up, of the keys of the request and of all that were iterated
-//   absent KEY            the same, where it found none
-//   sought KEY            going to the key found it
-//   error WHAT            LevelDB said so
-//   changed WHAT          the answers are others after the database was written to, compacted and opened anew
+//   iterated KEY VALUE    an entry, iterating from the first to the last
+//   found KEY VALUE       a look-up of a requested or iterated key
+//   absent KEY            a look-up that found nothing
+//   sought KEY            seeking to the key found it
+//   error WHAT            LevelDB reported an error
+//   changed WHAT          the answers changed after the database was written to, compacted and reopened
 //   crashed SIGNAL        an assertion failed, or worse, or it took too long
 //
-// A folder `make PATH` is no database yet, and the one key is a seed: LevelDB makes it, by random writes that come to
-// lie on several levels, with old versions that were kept for who still read them, and is killed in the end or not.
+// A folder `make PATH` is not a database yet, and the single key is a seed: LevelDB creates it by random writes on
+// several levels, with old versions that were kept for readers, and may be killed in the end.
 //
-// Each request has a process of its own, so that none can end the others.
+// Each request has its own process, so that none can end the others.
 
 #include <leveldb/cache.h>
 #include <leveldb/db.h>
@@ -42,7 +42,7 @@ namespace {
 // A case takes milliseconds.
 constexpr unsigned SECONDS_MAX{60};
 
-// What Core gives its block index (Core `dbwrapper.cpp`, `GetOptions`).
+// Core's options for its block index (Core `dbwrapper.cpp`, `GetOptions`).
 constexpr size_t CACHE_BYTES{2 << 20};
 constexpr size_t FILE_BYTES_MAX{32 << 20};
 
@@ -58,7 +58,7 @@ std::string Hex(const leveldb::Slice& bytes)
         text += digits[byte >> 4];
         text += digits[byte & 15];
     }
-    // So that a line has as many words whatever they are.
+    // So that a line always has the same number of words.
     return text.empty() ? "-" : text;
 }
 
@@ -86,7 +86,7 @@ leveldb::Options CoreOptions()
 
 std::string Error(const leveldb::Status& status) { return "error " + status.ToString() + "\n"; }
 
-// All entries, by going over them and by looking them up.
+// All entries, by iterating and by looking them up.
 std::string Read(leveldb::DB& db, const std::vector<std::string>& asked)
 {
     leveldb::ReadOptions look_up, over_all;
@@ -133,7 +133,7 @@ std::string OpenAndRead(const std::string& folder, const std::vector<std::string
         const auto again{Read(*db, asked)};
         if (again != said) said += std::string{"changed "} + when + "\n" + again;
     }};
-    // What a node does to it sooner or later must change nothing of it.
+    // What a node sooner or later does to the database must not change its content.
     leveldb::WriteOptions sync;
     sync.sync = true;
     std::string value;
@@ -148,12 +148,12 @@ std::string OpenAndRead(const std::string& folder, const std::vector<std::string
     status = leveldb::DB::Open(options, folder, &opened);
     if (!status.ok()) return said + Error(status);
     db.reset(opened);
-    now("after it was opened anew");
+    now("after it was reopened");
     db.reset();
     return said;
 }
 
-// So small that little makes much of them.
+// So small that few writes fill many files.
 leveldb::Options SmallOptions()
 {
     auto options{CoreOptions()};
@@ -192,7 +192,7 @@ std::string Make(const std::string& folder, const std::string& seed)
                 db->CompactRange(below(2) ? &begin : nullptr, below(2) ? &end : nullptr);
             }
         }
-        // It is killed.
+        // The process is killed.
         if (left == 1 && below(2) == 0) {
             (void)db.release();
             break;
@@ -212,7 +212,7 @@ void Answer(const std::string& folder, const std::vector<std::string>& asked)
     }
     if (child == 0) {
         alarm(SECONDS_MAX);
-        // An assertion that fails says so.
+        // A failing assertion prints a message.
         dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
         const std::string make{"make "};
         std::cout << (folder.rfind(make, 0) == 0 ? Make(folder.substr(make.size()), asked.at(0)) : OpenAndRead(folder, asked));

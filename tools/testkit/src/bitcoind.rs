@@ -1,8 +1,8 @@
-//! [`Bitcoind`]: a real node, for the tests that compare with one.
+//! [`Bitcoind`]: a real node, for tests that compare with one.
 //!
-//! A test that needs a node fails where none can be found: it never passes by skipping. Each node
-//! listens on ports of its own and lives in a folder of its own; it is told to stop or, when
-//! dropped, killed. Nothing here decides what is right: it only asks.
+//! A test that needs a node fails if none can be found: it never passes by skipping. Each node has its own
+//! ports and its own folder; a test stops it, or dropping it kills it. This module never decides whether a
+//! block is valid: it only asks the node.
 
 mod calls;
 mod node;
@@ -16,16 +16,16 @@ use crate::rpc::Rpc;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The bitcoind to run.
+/// Returns the bitcoind to run.
 ///
 /// # Panics
-/// When there is none, saying how to get one.
+/// If there is none; the message says how to get one.
 pub fn find() -> PathBuf {
     find_program("bitcoind")
 }
 
-/// How to reach a node on this machine. It is waited for longer than any call that a test makes should
-/// take, on a slow and busy machine, and may answer many times as much as a whole block in hex.
+/// Returns the connection to a node on this machine. It waits longer than any call of a test should take on a
+/// slow and busy machine, and accepts answers many times the size of a whole block in hex.
 pub(crate) fn rpc(port: u16, cookie: String) -> Rpc {
     Rpc { port, cookie, answer_wait: Duration::from_secs(300), answer_bytes_max: 256 << 20 }
 }

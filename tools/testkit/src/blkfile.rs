@@ -1,8 +1,8 @@
-//! [`BlockFiles`]: block files as Bitcoin Core lays them down, sound or damaged as one likes.
+//! [`BlockFiles`]: block files in Bitcoin Core's layout, intact or damaged as a test needs.
 //!
-//! A record is magic, size, block; files follow one another as they fill; everything but the
-//! zeros at the end is XORed with the key at its place in the file (Core `node/blockstorage.cpp`).
-//! Writes no undo files and no index.
+//! A record is magic, size, block; a new file begins when one is full; everything except the zeros at the end
+//! is XORed with the key at its position in the file (Core `node/blockstorage.cpp`). Undo files and the index
+//! are not written.
 
 use bitcoin::consensus::encode::{deserialize, serialize};
 use bitcoin::{Block, BlockHash};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-/// Where a record went: the number of its file, and where the block itself begins there.
+/// The position of a record: the number of its file, and the offset of the block there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlace {
     /// The number in the file's name.
@@ -19,7 +19,7 @@ pub struct RecordPlace {
     pub offset: usize,
 }
 
-/// Block files being laid out in memory.
+/// Block files in memory.
 #[derive(Debug, Clone)]
 pub struct BlockFiles {
     magic: [u8; 4],
@@ -30,7 +30,7 @@ pub struct BlockFiles {
 }
 
 impl BlockFiles {
-    /// Files for the network with this magic: not XORed, of 128 MiB at most, no zeros at the end.
+    /// Makes files for the network with this magic: not XORed, of 128 MiB at most, no zeros at the end.
     pub fn new(magic: [u8; 4]) -> Self {
         Self {
             magic,
@@ -41,18 +41,18 @@ impl BlockFiles {
         }
     }
 
-    /// Files for regtest.
+    /// Makes files for regtest.
     pub fn regtest() -> Self {
         Self::new(bitcoin::Network::Regtest.magic().to_bytes())
     }
 
-    /// XORs all files with `key` and writes it into `xor.dat`. Without, there is no `xor.dat`.
+    /// XORs all files with `key` and writes it into `xor.dat`. Without this, there is no `xor.dat`.
     pub fn key(mut self, key: [u8; 8]) -> Self {
         self.key = Some(key);
         self
     }
 
-    /// Starts a new file when a record would make the current one longer than this.
+    /// Begins a new file when a record would make the current one longer than this.
     pub fn file_bytes_max(mut self, bytes: usize) -> Self {
         self.file_bytes_max = bytes;
         self
@@ -87,7 +87,7 @@ impl BlockFiles {
         place
     }
 
-    /// Adds the first `keep` bytes of a block's record, as a crash in mid-write leaves it.
+    /// Adds the first `keep` bytes of a block's record, as a crash during a write leaves it.
     pub fn torn(&mut self, block: &Block, keep: usize) {
         let content = serialize(block);
         let head = [self.magic, (content.len() as u32).to_le_bytes()].concat();
@@ -96,12 +96,12 @@ impl BlockFiles {
         self.bytes(&record[..keep]);
     }
 
-    /// Adds bytes as they are: garbage, a lying size, a foreign magic.
+    /// Adds raw bytes: garbage, a wrong size, a foreign magic.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.last().extend_from_slice(bytes);
     }
 
-    /// Goes on in a new file.
+    /// Continues in a new file.
     pub fn next_file(&mut self) {
         self.files.push(Vec::new());
     }
@@ -110,7 +110,7 @@ impl BlockFiles {
         self.files.last_mut().expect("there is always a file")
     }
 
-    /// The bytes of each file as they go to disk.
+    /// Returns the bytes of each file on disk.
     pub fn contents(&self) -> Vec<Vec<u8>> {
         let finish = |file: &Vec<u8>| {
             let mut file = file.clone();
@@ -121,7 +121,7 @@ impl BlockFiles {
         self.files.iter().map(finish).collect()
     }
 
-    /// Writes the files into `folder`, which it makes.
+    /// Writes the files into `folder`, which it creates.
     pub fn write(&self, folder: &Path) {
         fs::create_dir_all(folder).unwrap();
         for (number, content) in self.contents().iter().enumerate() {
@@ -137,10 +137,10 @@ fn xor(bytes: &mut [u8], key: [u8; 8]) {
     bytes.iter_mut().zip(key.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
 }
 
-/// Reads sound block files and returns the longest chain in them from `genesis` on.
+/// Reads intact block files and returns the longest chain in them from `genesis` on.
 ///
 /// # Panics
-/// When anything is wrong with the files: this is for fixtures, not for damage.
+/// If anything is wrong with the files: this is for fixtures, not for damage.
 pub fn read_chain(folder: &Path, magic: [u8; 4], genesis: BlockHash) -> Vec<Block> {
     let key = fs::read(folder.join("xor.dat")).map(|key| key.try_into().expect("8 bytes"));
     let mut blocks = HashMap::new();
@@ -236,7 +236,7 @@ mod tests {
         let mut chain = ChainBuilder::new(3);
         chain.random_blocks(130, Shape::default());
         let mut all = chain.blocks();
-        // Core itself wants the genesis block first; all else in any order.
+        // Core itself wants the genesis block first, and all others in any order.
         Rng::new(3).shuffle(&mut all[1..]);
         let mut files = BlockFiles::regtest().key([7; 8]).file_bytes_max(60_000);
         files = files.preallocate(8192);
@@ -245,7 +245,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         files.write(&folder.path().join("regtest/blocks"));
         let node = Bitcoind::start_in(folder.path(), "regtest", &["-reindex"]).unwrap();
-        // A reindex goes on after the node first answers.
+        // A reindex continues after the node first answers.
         for _ in 0..600 {
             if node.height() == chain.height() {
                 break;

@@ -1,8 +1,8 @@
-//! [`Btcd`]: a real node of another make, for the tests that get blocks from one; and how it and those that
-//! descend from it are run.
+//! [`Btcd`]: a real node of another implementation, for tests that get blocks from one; and how to run it and
+//! programs derived from it.
 //!
-//! A test that needs it fails where none can be found: it never passes by skipping. It lives in a
-//! folder of its own, gets its blocks from a bitcoind, and is killed when dropped.
+//! A test that needs it fails if none can be found: it never passes by skipping. It has its own folder, gets
+//! its blocks from a bitcoind, and is killed when dropped.
 
 use crate::bitcoind::{Bitcoind, rpc};
 use crate::programs::{Server, find_program, on_free_ports, wait_until};
@@ -12,7 +12,7 @@ use std::fs;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// User and password of its RPC, which listens on 127.0.0.1 alone.
+/// User and password of its RPC, which listens only on 127.0.0.1.
 const LOGIN: &str = "user:password";
 
 /// A running btcd on regtest. Dropping it kills it.
@@ -23,18 +23,18 @@ impl Btcd {
     /// Starts a node that gets all blocks of a bitcoind, and waits until it has them.
     ///
     /// # Panics
-    /// When there is no btcd, it does not start, or it does not take the blocks.
+    /// If there is no btcd, it does not start, or it does not accept the blocks.
     pub fn with_blocks_of(node: &Bitcoind) -> Self {
         Self(Relative::with_blocks_of("btcd", &["--nocfilters"], node))
     }
 
-    /// Where peers can reach it, on 127.0.0.1.
+    /// Returns the port for peers, on 127.0.0.1.
     pub fn p2p_port(&self) -> u16 {
         self.0.p2p_port
     }
 }
 
-/// A running btcd, or a program that descends from it, on regtest. Dropping it kills it.
+/// A running btcd, or a program derived from it, on regtest. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Relative {
     _process: Server,
@@ -44,7 +44,7 @@ pub(crate) struct Relative {
 }
 
 impl Relative {
-    /// Starts a program, with arguments of its own, that gets all blocks of a bitcoind, and waits until it has them.
+    /// Starts a program with its own arguments that gets all blocks of a bitcoind, and waits until it has them.
     pub(crate) fn with_blocks_of(name: &'static str, args: &[&str], node: &Bitcoind) -> Self {
         let from = node.p2p_port();
         let started = on_free_ports(name, |ports| Self::launch(name, args, ports, from));
@@ -65,7 +65,7 @@ impl Relative {
         let folder = tempfile::Builder::new().prefix(name).tempdir().map_err(failed)?;
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (user, password) = LOGIN.split_once(':').unwrap_or_default();
-        // Without one it writes a file of its own into the user's home.
+        // Without a configuration file it writes one into the user's home.
         fs::write(folder.path().join("conf"), "").map_err(failed)?;
         let mut command = Command::new(find_program(name));
         command

@@ -1,11 +1,11 @@
-//! Regtest chains built in memory, the same for a seed every time, and the coins they leave.
+//! Regtest chains built in memory, always the same for a seed, and their coins.
 //!
-//! [`ChainBuilder::random_block`] makes blocks that a node accepts, of every shape it can think
-//! of. Everything else does as it is told: any parent, any coinbase, any spend, valid or not. The
-//! builder never validates: what a bad block means is for the test to say.
+//! [`ChainBuilder::random_block`] makes blocks that a node accepts, in as many shapes as possible. Everything
+//! else builds exactly what the caller asks for: any parent, any coinbase, any spend, valid or not. The builder
+//! never validates: the test decides what a bad block means.
 //!
-//! The benchmarks have a maker of chains of their own. It shares nothing with what is here but how
-//! random numbers are drawn, so that its tests can hold its chains against the account of coins here.
+//! The benchmarks make their chains with other code. It shares only the random numbers with this module, so
+//! that its tests can compare its chains with the coins computed here.
 
 mod builder;
 mod model;

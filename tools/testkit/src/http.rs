@@ -1,10 +1,10 @@
-//! [`get`]: one HTTP request as a browser or a scraper makes it, for the tests of what answers such.
+//! [`get`]: one HTTP request like a browser's or a scraper's, for tests of HTTP servers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Longer than any answer here takes, on a slow and busy machine.
+/// Longer than any answer takes on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An answer.
@@ -12,17 +12,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct HttpAnswer {
     /// Its status.
     pub status: u16,
-    /// Its headers as they came, in lower case.
+    /// Its headers as received, in lower case.
     pub head: String,
-    /// What follows them.
+    /// The bytes after the headers.
     pub body: String,
 }
 
-/// Asks a server of this machine for a path. The headers are whole lines; that with the host is added
-/// unless it is among them.
+/// Requests a path from a server on this machine. `headers` are whole lines; a host header is added unless they
+/// contain one.
 ///
 /// # Panics
-/// When there is no answer that could be read.
+/// If the server sends no readable answer.
 pub fn get(port: u16, path: &str, headers: &[&str]) -> HttpAnswer {
     let has_host = headers.iter().any(|line| line.to_ascii_lowercase().starts_with("host:"));
     let host = if has_host { String::new() } else { format!("Host: 127.0.0.1:{port}\r\n") };
@@ -30,10 +30,10 @@ pub fn get(port: u16, path: &str, headers: &[&str]) -> HttpAnswer {
     send(port, &format!("GET {path} HTTP/1.0\r\n{host}{headers}\r\n"))
 }
 
-/// Sends any request, and reads until the server closes.
+/// Sends any request, and reads until the server closes the connection.
 ///
 /// # Panics
-/// When there is no answer that could be read.
+/// If the server sends no readable answer.
 pub fn send(port: u16, request: &str) -> HttpAnswer {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

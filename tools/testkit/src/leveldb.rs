@@ -1,8 +1,8 @@
-//! LevelDB folders that are sound and folders that lie, and what Bitcoin Core's LevelDB makes of them.
+//! Sound and inconsistent LevelDB folders, and Bitcoin Core's LevelDB reading them.
 //!
-//! A [`LevelDbFolder`] is made of a history of writes, in one of the many shapes that LevelDB gives it, and may
-//! then tell [lies](Lie): it is built from its parts, with right checksums, so that nothing but its meaning
-//! is wrong. An [`Oracle`] is LevelDB itself, which opens a folder as a node does. All of it comes from a seed.
+//! A [`LevelDbFolder`] is made from a history of writes, in one of the many shapes that LevelDB produces, and
+//! may then contain [lies](Lie): it is built from its parts, with right checksums, so that only its meaning is
+//! wrong. An [`Oracle`] is LevelDB itself, which opens a folder like a node does. A seed determines everything.
 
 mod folder;
 mod format;

@@ -1,11 +1,11 @@
-//! [`LineRelay`]: a line between a peer and what connects to it, as good or bad as is wanted.
+//! [`LineRelay`]: a line between a peer and its clients, with the quality that the test wants.
 //!
-//! A TCP relay in this process: it takes connections, makes one to the peer for each, and passes
-//! bytes on at a rate, after a time under way, with stops where a segment would have been lost. It
-//! can stall, as a line does whose far end is gone, and be cut. Every byte comes in the end, in
-//! order. It needs no privileges and no support of the system, and what it connects are real sockets.
+//! A TCP relay in this process: it accepts connections, opens one to the peer for each, and forwards bytes at a
+//! given rate and latency, with pauses where a segment would have been lost. It can stall, like a line whose
+//! far end is gone, and be cut. All bytes arrive eventually, in order. The relay needs no privileges and no
+//! support of the system, and it connects real sockets.
 //!
-//! It is no model of TCP: a loss costs a round trip and does not slow the sender down.
+//! It does not model TCP: a loss costs a round trip and does not slow the sender down.
 
 use crate::rng::Rng;
 use std::fmt;
@@ -18,34 +18,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-/// Bytes passed on at a time: some milliseconds of a slow line.
+/// Bytes forwarded at once: some milliseconds of a slow line.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Pieces that are under way at most, in each direction of a connection: 16 MB.
+/// Maximum number of pieces in transit, in each direction of a connection: 16 MB.
 const PIECES_MAX: usize = 1_024;
 
-/// What a segment of TCP carries: losses are drawn for so many bytes each.
+/// The payload of a TCP segment: each of this many bytes may be lost.
 const SEGMENT_BYTES: u64 = 1_448;
 
-/// How often threads look whether the line is still the same.
+/// How often threads check whether the line's state has changed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A line that was unused for longer has no bytes to make up for.
+/// Maximum idle time whose unused bytes a line may catch up on.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
-/// What a line is like, such as `20mbit,50ms,1%`.
+/// The properties of a line, such as `20mbit,50ms,1%`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PeerLine {
-    /// Bits a second in each direction, of all connections together; as many as go if none.
+    /// Bits a second in each direction, for all connections together; `None` for no limit.
     pub bits_per_second: Option<u64>,
-    /// How long a byte is under way, in each direction.
+    /// How long a byte is in transit, in each direction.
     pub latency: Duration,
     /// Segments lost in a million.
     pub lost_per_million: u64,
 }
 
 impl PeerLine {
-    /// How long so many bytes take to be put on the line.
+    /// Returns how long it takes to put this many bytes on the line.
     fn span(&self, bytes: usize) -> Duration {
         let seconds = |rate: u64| bytes as f64 * 8.0 / rate as f64;
         self.bits_per_second.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(seconds(rate)))
@@ -85,15 +85,15 @@ impl fmt::Display for PeerLine {
     }
 }
 
-/// What becomes of bytes.
+/// The state of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LineState {
-    /// They are passed on.
+    /// Bytes are forwarded.
     Open,
-    /// They wait, and neither side is told.
+    /// Bytes wait, and neither side is notified.
     Stalled,
-    /// All connections are closed, and new ones at once.
+    /// All connections are closed, and new ones are closed at once.
     Cut,
 }
 
@@ -110,7 +110,7 @@ struct LineShared {
     line: PeerLine,
     peer: SocketAddr,
     state: AtomicU8,
-    /// Bytes that came out at the side of those that connect.
+    /// Bytes that reached the clients.
     passed_bytes: AtomicU64,
     over: AtomicU8,
     streams: Mutex<Vec<TcpStream>>,
@@ -118,7 +118,7 @@ struct LineShared {
     wires: [Mutex<LineWire>; 2],
 }
 
-/// One direction of the line, which all connections share.
+/// One direction of the line, shared by all connections.
 #[derive(Debug)]
 struct LineWire {
     free_at: Instant,
@@ -126,10 +126,10 @@ struct LineWire {
 }
 
 impl LineRelay {
-    /// A line to `peer`, on a port of its own on 127.0.0.1. The seed decides which segments are lost.
+    /// Starts a line to `peer`, on its own port on 127.0.0.1. The seed decides which segments are lost.
     ///
     /// # Errors
-    /// When the system gives no port.
+    /// If the system has no free port.
     pub fn start(peer: SocketAddr, line: PeerLine, seed: u64) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -151,26 +151,26 @@ impl LineRelay {
         Ok(Self { address, shared, acceptor: Some(acceptor) })
     }
 
-    /// A line to a server on a port of 127.0.0.1 that is far away: there and back takes so long.
+    /// Starts a line to a server on a port of 127.0.0.1 that seems far away, with this round-trip time.
     ///
     /// # Panics
-    /// When the system gives no port.
+    /// If the system has no free port.
     pub fn far(port: u16, there_and_back: Duration) -> Self {
         let line = PeerLine { latency: there_and_back / 2, ..PeerLine::default() };
         Self::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), line, 0).unwrap()
     }
 
-    /// Where to connect to.
+    /// Returns the address to connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Bytes that came from the peer through the line so far.
+    /// Returns the bytes that came from the peer through the line so far.
     pub fn passed_bytes(&self) -> u64 {
         self.shared.passed_bytes.load(Ordering::Relaxed)
     }
 
-    /// Makes the line good or bad.
+    /// Changes the state of the line.
     pub fn set(&self, state: LineState) {
         self.shared.state.store(state as u8, Ordering::SeqCst);
         if state == LineState::Cut {
@@ -183,7 +183,7 @@ impl Drop for LineRelay {
     fn drop(&mut self) {
         self.shared.over.store(1, Ordering::SeqCst);
         self.set(LineState::Cut);
-        // Wakes the acceptor; should that fail, it is not waited for.
+        // Wakes the acceptor; if that fails, the relay does not wait for it.
         if TcpStream::connect(self.address).is_ok()
             && let Some(acceptor) = self.acceptor.take()
         {
@@ -203,12 +203,12 @@ impl LineShared {
 
     fn close(&self) {
         for stream in self.streams().drain(..) {
-            // An error means that it is closed already.
+            // An error means that it is already closed.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// Puts bytes on the line: when the next may follow, and when they come out.
+    /// Puts bytes on the line: returns when the next may follow, and when they arrive.
     fn carry(&self, wire: &Mutex<LineWire>, bytes: usize) -> (Instant, Instant) {
         let mut wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -228,7 +228,7 @@ fn accept(listener: &TcpListener, shared: &Arc<LineShared>) {
         }
         let Ok(near) = near else { continue };
         if !shared.is(LineState::Cut) {
-            // A peer that connects sees a closed connection if the peer is not there.
+            // If the peer is gone, the client sees a closed connection.
             let _ = join(near, shared);
         }
     }
@@ -252,7 +252,7 @@ fn join(near: TcpStream, shared: &Arc<LineShared>) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the threads that pass bytes in one direction.
+/// Starts the threads that forward bytes in one direction.
 fn pass_on(mut from: TcpStream, to: TcpStream, shared: &Arc<LineShared>, direction: usize) {
     let (sender, receiver) = sync_channel(PIECES_MAX);
     let (taking, giving) = (Arc::clone(shared), Arc::clone(shared));
@@ -260,7 +260,7 @@ fn pass_on(mut from: TcpStream, to: TcpStream, shared: &Arc<LineShared>, directi
     thread::spawn(move || give(to, &giving, direction, &receiver));
 }
 
-/// Takes bytes as fast as the line can carry them.
+/// Reads bytes as fast as the line can carry them.
 fn take(
     from: &mut TcpStream,
     shared: &LineShared,
@@ -283,7 +283,7 @@ fn take(
     }
 }
 
-/// Gives bytes when they are due.
+/// Writes bytes when they are due.
 fn give(
     mut to: TcpStream,
     shared: &LineShared,
@@ -313,7 +313,7 @@ fn give(
             }
         }
     }
-    // The sender has nothing more to say, or is gone; both are told by an end.
+    // The sender has finished or is gone; the receiver sees the end in both cases.
     let _ = to.shutdown(Shutdown::Both);
 }
 

@@ -1,7 +1,7 @@
-//! [`NatsServer`]: a real NATS server with JetStream, for the tests of runs that machines share.
+//! [`NatsServer`]: a real NATS server with JetStream, for tests of syncs that several machines share.
 //!
-//! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, its
-//! streams lie in a folder of its own, and it is killed when dropped.
+//! A test that needs it fails if none can be found: it never passes by skipping. It listens only on 127.0.0.1,
+//! its streams are in its own folder, and it is killed when dropped.
 
 use crate::http::get;
 use crate::programs::{Server, find_program, on_free_ports};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The file of a server's settings, where it has any.
+/// The file of a server's settings, if it has any.
 const SETTINGS: &str = "nats.conf";
 
 /// A running server. Dropping it kills it.
@@ -21,32 +21,32 @@ pub struct NatsServer {
     process: Server,
     port: u16,
     folder: TempDir,
-    /// What runs it, and where it listens.
+    /// The command that runs it, and its address.
     place: NatsPlace,
 }
 
-/// What runs a server, and where it listens.
+/// The command that runs a server, and its address.
 #[derive(Debug)]
 struct NatsPlace {
     by: Vec<String>,
     address: &'static str,
-    /// Where it tells how much it carried, if it does.
+    /// The port on which it reports its traffic, if it does.
     counts: Option<u16>,
 }
 
 impl NatsServer {
-    /// Starts a server with no streams.
+    /// Starts a server without streams.
     ///
     /// # Panics
-    /// When there is no nats-server, or it does not start.
+    /// If there is no nats-server, or it does not start.
     pub fn start() -> Self {
         Self::start_that(false)
     }
 
-    /// Starts a server that tells how much it [carried](Self::counted).
+    /// Starts a server that reports its [traffic](Self::counted).
     ///
     /// # Panics
-    /// When there is no nats-server, or it does not start.
+    /// If there is no nats-server, or it does not start.
     pub fn start_counted() -> Self {
         Self::start_that(true)
     }
@@ -60,11 +60,11 @@ impl NatsServer {
         })
     }
 
-    /// Starts a server by another program, as in a network namespace of its own, where it listens on all addresses; with these
-    /// settings.
+    /// Starts a server through another program, for example in its own network namespace, where it listens on
+    /// all addresses, with these settings.
     ///
     /// # Panics
-    /// When there is no nats-server, or it does not start.
+    /// If there is no nats-server, or it does not start.
     pub fn start_by(by: &[String], settings: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
         fs::write(folder.path().join(SETTINGS), settings).unwrap();
@@ -73,45 +73,45 @@ impl NatsServer {
         Self { process, port, folder, place }
     }
 
-    /// Where it is reached.
+    /// Returns its address.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// The number of its process.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Bytes that it got, and bytes that it gave, of messages with their subjects.
+    /// Returns the bytes that it received, and the bytes that it sent, of messages with their subjects.
     ///
     /// # Panics
-    /// When it was not started to count, or does not answer.
+    /// If it was started without counting, or does not answer.
     pub fn counted(&self) -> (u64, u64) {
         let port = self.place.counts.expect("it was started to count");
-        let told: Value = serde_json::from_str(&get(port, "/varz", &[]).body).unwrap();
-        let number = |name: &str| told[name].as_u64().unwrap();
+        let reported: Value = serde_json::from_str(&get(port, "/varz", &[]).body).unwrap();
+        let number = |name: &str| reported[name].as_u64().unwrap();
         (number("in_bytes"), number("out_bytes"))
     }
 
-    /// Ends it as a power cut would, but for what the system still writes.
+    /// Kills it, like a power failure, except that the system still writes its buffers.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again, with the streams that it had.
+    /// Starts it again, with its streams.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub fn start_again(&mut self) {
         self.process = launch(&self.folder, self.port, &self.place).unwrap();
     }
 
-    /// All bytes that it has stored, of messages that are gone as well.
+    /// Returns all bytes that it has stored, including deleted messages.
     pub fn stored(&self) -> Vec<u8> {
         let (mut bytes, mut folders) = (Vec::new(), vec![self.folder.path().join("streams")]);
         while let Some(folder) = folders.pop() {
-            // Files come and go.
+            // Files may appear and disappear during the listing.
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 match entry.path().is_dir() {
                     true => folders.push(entry.path()),
@@ -139,10 +139,10 @@ fn launch(folder: &TempDir, port: u16, place: &NatsPlace) -> Result<Server, Stri
     start(&mut command, &said, place.by.is_empty().then_some(port))
 }
 
-/// Starts a server, and waits until it is ready and reached at a port, if it can be reached from here.
+/// Starts a server, and waits until it is ready and, if it can be reached from here, accepts connections.
 ///
 /// # Errors
-/// When it does not start.
+/// If it does not start.
 pub fn start(command: &mut Command, said: &Path, port: Option<u16>) -> Result<Server, String> {
     let is_reached = |port| TcpStream::connect(("127.0.0.1", port)).is_ok();
     Server::start(command, said, |said| {
@@ -156,14 +156,14 @@ mod tests {
     use std::io::{Read, Write};
 
     #[test]
-    fn it_tells_how_much_it_carried() {
+    fn the_server_counts_its_traffic() {
         let server = NatsServer::start_counted();
         let before = server.counted();
         let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
         let message = "x".repeat(1000);
         write!(stream, "CONNECT {{\"verbose\":false}}\r\nSUB it 1\r\nPUB it 1000\r\n{message}\r\n")
             .unwrap();
-        // It is back once it was carried both ways.
+        // Once the message has returned, the server has counted both directions.
         let mut read = Vec::new();
         let mut piece = [0; 4096];
         while !String::from_utf8_lossy(&read).contains(&message) {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_there_again_after_it_was_killed() {
+    fn a_killed_server_can_be_restarted() {
         let mut server = NatsServer::start();
         let port = server.port;
         server.kill();

@@ -1,7 +1,7 @@
-//! An account of the formats of its own, slow and obvious, to compare the product with.
+//! An independent implementation of the formats, slow and obvious, to compare the product with.
 //!
-//! Written from the formats alone and sharing no code with the product; where public crates know
-//! a part (hashes, big numbers, hints), they do it. Checked against real nodes' files.
+//! It follows the formats alone and shares no code with the product; where public crates know a part (hashes,
+//! big numbers, hints), it uses them. It is checked against real nodes' files.
 
 mod coin;
 mod forest;

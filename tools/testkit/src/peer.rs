@@ -1,8 +1,8 @@
-//! A peer on a real socket that behaves as told: well, badly, or not at all.
+//! A peer on a real socket that behaves as the test wants: well, badly, or not at all.
 //!
-//! It speaks version 1 of the transport through the `bitcoin` crate, which shares no code with what
-//! it tests. One connection at a time gets one [`Behaviour`]; a peer may have another one for the
-//! next connection, so that it can get better or worse.
+//! It speaks version 1 of the transport through the `bitcoin` crate, which shares no code with the tested one.
+//! Each connection gets one [`Behaviour`]; the next connection may get another one, so that a peer can get
+//! better or worse.
 
 use crate::rng::Rng;
 use bitcoin::consensus::{Decodable, encode::serialize};
@@ -21,81 +21,81 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a peer does on one connection.
+/// A peer's behaviour on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// As it should.
+    /// Behaves correctly.
     Honest,
     /// Accepts the connection and says nothing.
     SilentAtOnce,
     /// Says nothing after the handshake.
     SilentAfterHandshake,
-    /// Gives headers and so many blocks, then nothing.
+    /// Sends headers and this many blocks, then nothing.
     SilentAfter(u64),
-    /// Hangs up after so many blocks.
+    /// Disconnects after this many blocks.
     GoneAfter(u64),
-    /// A byte every 20 ms, from the first on.
+    /// Sends everything byte by byte, one every 20 ms.
     Drip,
-    /// Headers as it should, blocks by the drip.
+    /// Sends headers correctly, and blocks byte by byte.
     DripBlocks,
-    /// Bytes without meaning instead of a handshake.
+    /// Sends random bytes instead of a handshake.
     Garbage,
-    /// Bytes without meaning after so many blocks.
+    /// Sends random bytes after this many blocks.
     GarbageAfter(u64),
-    /// A message that is said to have 4 GB.
+    /// Sends a message that claims a length of 4 GB.
     OversizedLength,
-    /// A block whose message has a wrong checksum.
+    /// Sends a block in a message with a wrong checksum.
     WrongChecksum,
-    /// The magic of another network.
+    /// Sends the magic of another network.
     WrongMagic,
-    /// Another block than the one asked for.
+    /// Sends a block other than the requested one.
     OtherBlock,
-    /// A block with one transaction too many, whose header is right.
+    /// Sends a block with one transaction too many and a right header.
     MutatedTransactions,
-    /// A block whose witness was changed.
+    /// Sends a block with a changed witness.
     MutatedWitness,
-    /// A block that ends in the middle.
+    /// Sends a block that ends in the middle.
     CutBlock,
-    /// Blocks that were not asked for.
+    /// Sends blocks that were not requested.
     Unrequested,
-    /// Every block three times.
+    /// Sends every block three times.
     Repeats,
     /// Says that it has none of the blocks.
     NotFound,
     /// Says that it has none of the blocks from this height on.
     NotFoundFrom(usize),
-    /// A header that has no proof of work.
+    /// Sends a header without proof of work.
     InvalidHeader,
-    /// Headers that don't follow each other.
+    /// Sends headers that do not connect.
     BrokenHeaders,
-    /// Always the same headers.
+    /// Always sends the same headers.
     SameHeaders,
-    /// Never a header.
+    /// Never sends a header.
     NoHeaders,
-    /// Headers by the thousand that were not asked for, each on a tip of its own.
+    /// Sends thousands of headers that were not requested, each on its own tip.
     HeaderFlood,
-    /// The version message twice.
+    /// Sends the version message twice.
     TwoVersions,
-    /// A version, and then no `verack`.
+    /// Sends a version, and then no `verack`.
     NoVerack,
-    /// A protocol version from before headers.
+    /// Uses a protocol version from before headers.
     OldVersion,
-    /// Has no blocks by its services.
+    /// Offers no blocks in its services.
     NoServices,
-    /// Our own nonce.
+    /// Sends the client's own nonce.
     OurNonce,
-    /// `verack` before the version, and messages before both.
+    /// Sends `verack` before the version, and messages before both.
     OutOfOrder,
-    /// Pings without end.
+    /// Sends pings endlessly.
     PingFlood,
-    /// Addresses without end.
+    /// Sends addresses endlessly.
     AddressFlood,
-    /// All but the answers to pings.
+    /// Behaves correctly, but never answers pings.
     NoPong,
 }
 
 impl Behaviour {
-    /// All that keep a run from getting blocks from this peer, or try to.
+    /// All behaviours that keep a sync from getting blocks from this peer, or try to.
     pub const BAD: [Self; 32] = [
         Self::SilentAtOnce,
         Self::SilentAfterHandshake,
@@ -132,25 +132,25 @@ impl Behaviour {
     ];
 }
 
-/// What came to pass at a peer.
+/// Counts of a peer's connections and blocks.
 #[derive(Debug, Default)]
 pub struct PeerCounters {
     /// Connections made to it.
     pub connections: AtomicU64,
-    /// Blocks that it sent, good or bad.
+    /// Blocks that it sent, intact or not.
     pub blocks: AtomicU64,
-    /// Blocks that it was asked for.
+    /// Blocks requested from it.
     pub asked: AtomicU64,
-    /// Heights of the blocks that it was asked for and has.
+    /// Heights of the requested blocks that it has.
     pub heights: Mutex<BTreeSet<usize>>,
 }
 
-/// The peer; it goes when it is dropped.
+/// The peer, which ends when dropped.
 pub struct FakePeer {
     address: SocketAddr,
     shared: Arc<PeerThreads>,
     ended: Arc<AtomicBool>,
-    /// What was seen.
+    /// The counts so far.
     pub seen: Arc<PeerCounters>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
     thread: Option<JoinHandle<()>>,
@@ -177,13 +177,13 @@ struct PeerThreads {
 }
 
 impl FakePeer {
-    /// A peer with a regtest chain from the genesis block on. The connections get the behaviours one
-    /// after the other, the last one over and over.
+    /// Starts a peer with a regtest chain from the genesis block on. The connections get the behaviours in
+    /// order; the last one repeats.
     pub fn start(chain: &[Block], behaviours: &[Behaviour]) -> Self {
         Self::slow(chain, behaviours, Duration::ZERO)
     }
 
-    /// One that takes so long for each block.
+    /// Starts a peer that takes this long for each block.
     pub fn slow(chain: &[Block], behaviours: &[Behaviour], delay: Duration) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -207,7 +207,7 @@ impl FakePeer {
                 shared.seen.connections.fetch_add(1, Ordering::Relaxed);
                 of_thread.lock().unwrap().push(stream.try_clone().unwrap());
                 let shared = Arc::clone(&shared);
-                // It ends with its socket.
+                // The thread ends with its socket.
                 std::thread::spawn(move || {
                     let _ = stream.set_nodelay(true);
                     let mut talk = Talk { shared: &shared, stream: &stream, behaviour, blocks: 0 };
@@ -219,20 +219,20 @@ impl FakePeer {
         Self { address, shared: of_peer, ended, seen, streams, thread: Some(thread) }
     }
 
-    /// It has this chain from now on, and no block of the one before that is not in it. A peer
-    /// that does not ask is not told.
+    /// Replaces the peer's chain: from now on it lacks the blocks of the old chain that are not on the new one.
+    /// It does not announce the change.
     pub fn set_chain(&self, chain: &[Block]) {
         *self.shared.chain.lock().unwrap() = PeerChain::of(chain);
     }
 
-    /// Ends all connections there are. A peer that comes back asks anew for what it has.
+    /// Closes all connections. A peer that reconnects asks for headers again.
     pub fn hang_up(&self) {
         for stream in self.streams.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// Waits until it was asked for the block at a height; at most for `patience`.
+    /// Waits until a client has requested the block at a height, at most for `patience`.
     pub fn wait_until_asked_for(&self, height: usize, patience: Duration) {
         let began = Instant::now();
         while !self.seen.heights.lock().unwrap().contains(&height) {
@@ -241,7 +241,7 @@ impl FakePeer {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -380,7 +380,7 @@ impl Talk<'_> {
         }
     }
 
-    /// Children of the genesis block without end, each with a proof of work.
+    /// Sends endless children of the genesis block, each with a proof of work.
     fn flood_headers(&mut self) -> io::Result<()> {
         let mut header = self.shared.chain().blocks[0].header;
         header.prev_blockhash = header.block_hash();
@@ -494,7 +494,7 @@ impl Talk<'_> {
         if self.behaviour == Behaviour::DripBlocks { self.drip(bytes) } else { self.write(bytes) }
     }
 
-    /// A message `block` with any payload and a right checksum.
+    /// Sends a message `block` with any payload and a right checksum.
     fn raw_block(&mut self, payload: &[u8]) -> io::Result<()> {
         let mut bytes = Magic::REGTEST.to_bytes().to_vec();
         bytes.extend_from_slice(b"block\0\0\0\0\0\0\0");
@@ -534,7 +534,7 @@ fn framed(message: NetworkMessage) -> Vec<u8> {
     serialize(&RawNetworkMessage::new(Magic::REGTEST, message))
 }
 
-/// The first two thirds.
+/// Returns the first two thirds of a message.
 fn cut(bytes: &[u8]) -> Vec<u8> {
     bytes[..bytes.len() * 2 / 3].to_vec()
 }

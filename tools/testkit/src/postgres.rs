@@ -1,11 +1,10 @@
-//! [`PostgresServer`]: a real PostgreSQL server, for the tests of stores on one.
+//! [`PostgresServer`]: a real PostgreSQL server, for tests of stores on one.
 //!
-//! A test that needs it fails where no postgres can be found: it never passes by skipping. The server
-//! lives in a folder of its own and is killed when dropped. It is spoken to by its own `psql`, by nothing
-//! that the tests are about.
+//! A test that needs it fails if no postgres can be found: it never passes by skipping. The server has its own
+//! folder and is killed when dropped. The tests talk to it through its own `psql`, not through the tested code.
 //!
-//! PostgreSQL refuses to run as root. Tests that are root run it as the user `postgres`, or else as
-//! `nobody`, who has to be able to get to the folder: those above it must let others pass.
+//! PostgreSQL refuses to run as root. Tests that run as root start it as the user `postgres` or else as
+//! `nobody`, who must be able to reach the folder: its parent folders must be executable for others.
 
 use crate::programs::{Server, children_of, find_program, on_free_ports, signal, wait_until};
 use std::fs;
@@ -16,18 +15,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// The user of the database, who may do everything, and the database.
+/// The user of the database, who has all rights, and the name of the database.
 pub const USER: &str = "apus";
 const DATABASE: &str = "postgres";
 
-/// How a server is run.
+/// The settings of a server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PostgresSetup {
-    /// The password that it wants, if any.
+    /// The required password, if any.
     pub password: Option<&'static str>,
-    /// Whether it leaves it to the system when what is written gets to the disk.
+    /// Whether the server never syncs, so that the system decides when data reaches the disk.
     pub forgets: bool,
-    /// Its certificate and key, as files; it speaks TLS with them.
+    /// Files of its certificate and key, if it speaks TLS.
     pub tls: Option<(&'static Path, &'static Path)>,
 }
 
@@ -41,15 +40,15 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Starts one without a password.
+    /// Starts a server without a password.
     ///
     /// # Panics
-    /// When there is no postgres, or it does not start.
+    /// If there is no postgres, or it does not start.
     pub fn start() -> Self {
         Self::with(PostgresSetup::default())
     }
 
-    /// Starts one of a given kind. Panics as [`start`](Self::start) does.
+    /// Starts a server with these settings. Panics like [`start`](Self::start).
     pub fn with(setup: PostgresSetup) -> Self {
         let folder = tempfile::Builder::new().prefix("postgres").tempdir().unwrap();
         let mut server = Self { process: None, port: 0, setup, folder };
@@ -61,26 +60,26 @@ impl PostgresServer {
         server
     }
 
-    /// The port of the server.
+    /// Returns the port of the server.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The place of a store on it: `postgres://apus@127.0.0.1:PORT/postgres/NAME`.
+    /// Returns the URL of a store on it: `postgres://apus@127.0.0.1:PORT/postgres/NAME`.
     pub fn url(&self, name: &str) -> String {
         self.url_at(self.port, name)
     }
 
-    /// The same through something that listens on another port.
+    /// Returns the URL through a relay that listens on another port.
     pub fn url_at(&self, port: u16, name: &str) -> String {
         format!("postgres://{USER}@127.0.0.1:{port}/{DATABASE}/{name}")
     }
 
-    /// Kills it, at once and without a warning; its processes that serve connections go with it.
+    /// Kills it without warning, with the processes that serve connections.
     pub fn kill(&mut self) {
         let Some(mut process) = self.process.take() else { return };
-        // Those that serve connections notice that it is gone, but go on for a moment: what they do then
-        // must not reach the folder that the next one starts on. So all are killed, each alone.
+        // The processes that serve connections run for a moment after the server has ended, and must not touch
+        // the folder on which the next server starts. So each of them is killed.
         let children = children_of(process.id());
         process.kill();
         for child in children {
@@ -88,39 +87,39 @@ impl PostgresServer {
         }
     }
 
-    /// Has it and all its processes do nothing, until [`go_on`](Self::go_on). Their connections stay, and the system
-    /// takes what is said to them, and new ones.
+    /// Suspends it and all its processes until [`go_on`](Self::go_on). Their connections stay, and the system
+    /// accepts data and new connections.
     pub fn stop(&self) {
         self.signal_all("STOP");
     }
 
-    /// Has them go on.
+    /// Resumes the suspended processes.
     pub fn go_on(&self) {
         self.signal_all("CONT");
     }
 
     fn signal_all(&self, name: &str) {
         let Some(process) = &self.process else { return };
-        // The first one first: it starts no more then.
+        // Signal the main process first, so that it starts no more processes.
         signal(process.id(), name);
         children_of(process.id()).into_iter().for_each(|child| signal(child, name));
     }
 
-    /// Starts a server again that was killed, with what it kept.
+    /// Starts a killed server again, with its data.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub fn restart(&mut self) {
-        // Memory that the one before shared with its processes is in use until the last of them is gone.
+        // Memory shared by the killed processes stays in use until the last of them has ended.
         wait_until("postgres starts again", || self.try_start().is_ok());
     }
 
-    /// Runs a line of SQL by `psql`, and what it prints: a line for each row, `|` between columns.
+    /// Runs a line of SQL with `psql`, and returns the output: a line for each row, `|` between columns.
     ///
     /// # Panics
-    /// When there is no `psql` or it does not succeed.
+    /// If there is no `psql` or it fails.
     pub fn sql(&self, line: &str) -> String {
-        let mut command = Command::new(self.beside("psql"));
+        let mut command = Command::new(self.sibling("psql"));
         command
             .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--host", "127.0.0.1"])
             .args(["--port", &self.port.to_string(), "--username", USER, "--dbname", DATABASE])
@@ -167,7 +166,7 @@ impl PostgresServer {
         self.folder.path().join("data")
     }
 
-    /// Whether it started.
+    /// Returns whether it started.
     fn try_start(&mut self) -> Result<(), String> {
         let mut command = self.command("postgres");
         command
@@ -188,7 +187,7 @@ impl PostgresServer {
         Ok(())
     }
 
-    /// A copy of a file that is the server's own, and that no other user can read.
+    /// Copies a file for the server, unreadable for other users.
     fn own(&self, file: &Path, name: &str) -> PathBuf {
         let copy = self.folder.path().join(name);
         fs::copy(file, &copy).unwrap();
@@ -201,23 +200,23 @@ impl PostgresServer {
 
     fn is_ready(&self) -> bool {
         let address = (Ipv4Addr::LOCALHOST, self.port);
-        // Spares a process for each look while nothing listens.
+        // While nothing listens, this avoids starting a process for each check.
         TcpStream::connect(address).and_then(|mut stream| stream.flush()).is_ok()
-            && Command::new(self.beside("pg_isready"))
+            && Command::new(self.sibling("pg_isready"))
                 .args(["--quiet", "--host", "127.0.0.1", "--port", &self.port.to_string()])
                 .status()
                 .unwrap()
                 .success()
     }
 
-    /// A program that lies where the server really lies.
-    fn beside(&self, name: &str) -> PathBuf {
+    /// Returns a program in the server's real folder.
+    fn sibling(&self, name: &str) -> PathBuf {
         fs::canonicalize(find_program("postgres")).unwrap().with_file_name(name)
     }
 
-    /// A program of the server's, run by the user who owns its folder.
+    /// Makes a command for a program of the server, run by the owner of its folder.
     fn command(&self, name: &str) -> Command {
-        let program = self.beside(name);
+        let program = self.sibling(name);
         let mut command = match other_user() {
             None => Command::new(program),
             Some((user, group)) => {
@@ -240,16 +239,15 @@ impl Drop for PostgresServer {
     }
 }
 
-/// The user and the group that the server is to be run as, where it cannot be the tests' own.
+/// Returns the user and group to run the server as, if it cannot be the tests' user.
 fn other_user() -> Option<(u32, u32)> {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;
     let users = || fs::read_to_string("/etc/passwd").unwrap_or_default();
-    root.then(|| user_of(&users(), "postgres").or_else(|| user_of(&users(), "nobody"))).map(
-        |user| user.expect("neither postgres nor nobody is a user here, and root may not run it"),
-    )
+    root.then(|| user_of(&users(), "postgres").or_else(|| user_of(&users(), "nobody")))
+        .map(|user| user.expect("no user postgres or nobody here, and root may not run it"))
 }
 
-/// The ids of a user and its group, by the lines of `/etc/passwd`.
+/// Returns the ids of a user and its group, from the lines of `/etc/passwd`.
 fn user_of(users: &str, name: &str) -> Option<(u32, u32)> {
     let mut fields = users
         .lines()
@@ -264,16 +262,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_server_was_told_it_still_knows() {
+    fn a_killed_server_keeps_its_data() {
         let mut server =
             PostgresServer::with(PostgresSetup { password: Some("word"), ..Default::default() });
-        server.sql("CREATE TABLE told (what text)");
-        server.sql("INSERT INTO told VALUES ('this')");
-        assert_eq!(server.sql("SELECT what, 1 FROM told"), "this|1");
+        server.sql("CREATE TABLE notes (what text)");
+        server.sql("INSERT INTO notes VALUES ('this')");
+        assert_eq!(server.sql("SELECT what, 1 FROM notes"), "this|1");
         server.kill();
         assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).is_err());
         server.restart();
-        assert_eq!(server.sql("SELECT what FROM told"), "this");
+        assert_eq!(server.sql("SELECT what FROM notes"), "this");
         assert!(server.url("x").ends_with("/postgres/x"));
     }
 

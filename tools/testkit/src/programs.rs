@@ -1,4 +1,4 @@
-//! Programs that tests start: where they are, waiting until one listens, signals to one.
+//! Programs that tests start: finding them, waiting until one listens, sending signals.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,28 +10,28 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a program may take to start or to stop, on a slow and busy machine.
+/// Maximum time for a program to start or stop, on a slow and busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// How often a program is looked at meanwhile.
+/// Interval between checks during a wait.
 pub const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// The program of this name to run: the one that its variable names (`BITCOIND_EXE`), else the one on `PATH`, else what
-/// its script in `scripts/` fetched.
+/// Finds the program of this name: the one that its variable names (`BITCOIND_EXE`), else the one on `PATH`,
+/// else the one that its script in `scripts/` fetched.
 ///
 /// # Panics
-/// When there is none, saying how to get one.
+/// If there is none; the message says how to get one.
 pub fn find_program(name: &str) -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     choose(name, env::var_os(variable(name)), env::var_os("PATH"), &repository)
         .unwrap_or_else(|message| panic!("{message}"))
 }
 
-/// The variable that names a program.
+/// Returns the name of the variable that names a program.
 fn variable(name: &str) -> String {
     format!("{}_EXE", name.to_ascii_uppercase().replace('-', "_"))
 }
 
-/// [`find_program`], with everything it looks at handed in.
+/// Does the work of [`find_program`], with its inputs as arguments.
 fn choose(
     name: &str,
     named: Option<OsString>,
@@ -44,7 +44,7 @@ fn choose(
         return match named.is_file() {
             true => Ok(named),
             false => Err(format!(
-                "{variable} names {}, which is no file: correct or unset it",
+                "{variable} names {}, which is not a file: correct or unset it",
                 named.display()
             )),
         };
@@ -53,22 +53,22 @@ fn choose(
     let fetched = repository.join(format!(".peers/{name}/bin/{name}"));
     on_path.chain([fetched]).find(|candidate| candidate.is_file()).ok_or_else(|| {
         format!(
-            "this test needs a {name} and there is none: run scripts/{name}, which gets one, or \
-             name yours in {variable}"
+            "this test needs a {name} but there is none: run scripts/{name} to get one, or \
+             set {variable} to the path of yours"
         )
     })
 }
 
-/// A program at work. Dropping it kills it.
+/// A running program. Dropping it kills it.
 #[derive(Debug)]
 pub struct Server(Child);
 
 impl Server {
-    /// Starts it, and waits until it `listens`, by what it has said so far in its file or otherwise. One that does
-    /// not within our patience is killed.
+    /// Starts it, and waits until it `listens`, as its output file or another check shows. It is killed if that
+    /// takes too long.
     ///
     /// # Errors
-    /// When it cannot be run, ends, or does not listen, with what it said.
+    /// If it cannot be run, ends, or does not listen; the error contains its output.
     pub fn start(
         command: &mut Command,
         said: &Path,
@@ -94,17 +94,17 @@ impl Server {
         Ok(server)
     }
 
-    /// Its number.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// How it ended, if it has.
+    /// Returns its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().ok().flatten()
     }
 
-    /// Kills it. An error means that it has ended already.
+    /// Kills it. An error means that it has already ended.
     pub fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -117,13 +117,13 @@ impl Drop for Server {
     }
 }
 
-/// Another program may take a port between our choosing it and a server's binding it.
+/// Another program may take a port between our choice and a server's bind.
 const PORT_TRIES: usize = 5;
 
-/// Starts a server on ports that are free; on others where it does not start on these.
+/// Starts a server on free ports; tries other ports if it does not start.
 ///
 /// # Panics
-/// When it does not start on any.
+/// If it does not start on any.
 pub fn on_free_ports<T, const N: usize>(
     name: &str,
     mut start: impl FnMut([u16; N]) -> Result<T, String>,
@@ -138,10 +138,10 @@ pub fn on_free_ports<T, const N: usize>(
     panic!("{name} does not start: {said}")
 }
 
-/// Waits for something that is to come.
+/// Waits for a condition.
 ///
 /// # Panics
-/// When it does not come within our patience.
+/// If that takes too long.
 pub fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is() {
@@ -150,14 +150,14 @@ pub fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// Ports that no program listens on right now.
+/// Returns ports on which no program is listening now.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     let listeners =
         [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
     listeners.map(|listener| listener.local_addr().expect("it is bound").port())
 }
 
-/// The processes that a process started.
+/// Returns the children of a process.
 pub fn children_of(process: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let listed = listed.unwrap_or_default();
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn named_first_then_path_then_fetched_then_a_clear_message() {
+    fn a_program_comes_from_its_variable_the_path_or_its_script() {
         let folder = tempfile::tempdir().unwrap();
         let place = |relative: &str| {
             let file = folder.path().join(relative);
@@ -197,7 +197,7 @@ mod tests {
             choose("bitcoind", Some(named.clone().into()), path(), folder.path()),
             Ok(named)
         );
-        // A wrong name is a mistake to report, not a reason to take another node.
+        // A wrong name is a mistake to report, not a reason to use another node.
         let gone = || Some(folder.path().join("gone").into());
         let wrong = choose("bitcoind", gone(), path(), folder.path());
         assert!(wrong.unwrap_err().contains("BITCOIND_EXE"));

@@ -1,8 +1,9 @@
-//! [`RedisCluster`]: three real Redis servers as one cluster, for the tests of stores on one; [`RedisServer`]: one alone.
+//! [`RedisCluster`]: three real Redis servers as one cluster, for tests of stores on one; [`RedisServer`]: a
+//! single server.
 //!
-//! A test that needs it fails where no redis-server can be found: it never passes by skipping. The
-//! servers live in a folder of their own, keep a log of what they are told, and are killed when
-//! dropped. They are spoken to in lines of text, by nothing that the tests are about.
+//! A test that needs it fails if no redis-server can be found: it never passes by skipping. The servers have
+//! their own folder, log their commands, and are killed when dropped. The tests talk to them in lines of text,
+//! not through the tested code.
 
 mod alone;
 
@@ -17,24 +18,24 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How many servers there are.
+/// Number of servers.
 pub const NODES: usize = 3;
 
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
 
-/// How the servers are run.
+/// The settings of the servers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RedisSetup {
-    /// The password that they want, if any.
+    /// The required password, if any.
     pub password: Option<&'static str>,
-    /// Whether they forget all when they stop.
+    /// Whether they lose all data when they stop.
     pub forgets: bool,
-    /// What they speak TLS with, beside doing without it. They name each other `localhost` then.
+    /// Files for TLS, which they speak in addition to plaintext. They then name each other `localhost`.
     pub tls: Option<RedisTls>,
 }
 
-/// Files: a certificate for servers and clients, its key, and whose certificates are trusted.
+/// Files: a certificate for servers and clients, its key, and the trusted authority.
 #[derive(Debug, Clone, Copy)]
 pub struct RedisTls {
     /// The certificate.
@@ -63,39 +64,39 @@ struct RedisNode {
 struct Ports {
     clear: u16,
     bus: u16,
-    /// Used where they speak TLS.
+    /// Used if they speak TLS.
     tls: u16,
 }
 
-/// Lines to the servers of a cluster, which is far away for those who go by them.
+/// Relays to the servers of a cluster, which make it seem far away.
 #[derive(Debug)]
 pub struct RedisFar {
     lines: [LineRelay; NODES],
 }
 
 impl RedisFar {
-    /// The servers as a store on them is named.
+    /// Returns the URL of a store on the servers.
     pub fn url(&self, name: &str) -> String {
         url_of(self.lines.each_ref().map(|line| line.address().port()), name)
     }
 }
 
-/// `redis://127.0.0.1:PORT,…/NAME`.
+/// Makes `redis://127.0.0.1:PORT,…/NAME`.
 fn url_of(ports: [u16; NODES], name: &str) -> String {
     let nodes = ports.map(|port| format!("127.0.0.1:{port}"));
     format!("redis://{}/{name}", nodes.join(","))
 }
 
 impl RedisCluster {
-    /// Starts one without a password.
+    /// Starts a cluster without a password.
     ///
     /// # Panics
-    /// When there is no redis-server, or the servers do not become a cluster.
+    /// If there is no redis-server, or the servers do not form a cluster.
     pub fn start() -> Self {
         Self::with(RedisSetup::default())
     }
 
-    /// Starts one of a given kind. Panics as [`start`](Self::start) does.
+    /// Starts a cluster with these settings. Panics like [`start`](Self::start).
     pub fn with(setup: RedisSetup) -> Self {
         let folder = tempfile::Builder::new().prefix("redis").tempdir().unwrap();
         let mut cluster = Self { nodes: Vec::new(), setup, folder };
@@ -111,20 +112,20 @@ impl RedisCluster {
         cluster
     }
 
-    /// The ports of the servers.
+    /// Returns the ports of the servers.
     pub fn ports(&self) -> [u16; NODES] {
         std::array::from_fn(|number| self.nodes[number].ports.clear)
     }
 
-    /// The servers as a store on them is named: `redis://127.0.0.1:PORT,…/NAME`.
+    /// Returns the URL of a store on the servers: `redis://127.0.0.1:PORT,…/NAME`.
     pub fn url(&self, name: &str) -> String {
         url_of(self.ports(), name)
     }
 
-    /// The same by TLS: `rediss://localhost:PORT,…/NAME`.
+    /// Returns the URL with TLS: `rediss://localhost:PORT,…/NAME`.
     ///
     /// # Panics
-    /// When they don't speak it.
+    /// If they do not speak TLS.
     pub fn tls_url(&self, name: &str) -> String {
         assert!(self.setup.tls.is_some(), "the servers speak no TLS");
         let nodes: Vec<_> =
@@ -132,17 +133,17 @@ impl RedisCluster {
         format!("rediss://{}/{name}", nodes.join(","))
     }
 
-    /// Puts lines before the servers on which all that is said to them arrives so much later. From then on the
-    /// servers name each other by these lines, to all clients.
+    /// Puts relays in front of the servers, which delay everything that clients send. From then on, the servers
+    /// send clients to these relays.
     ///
     /// # Panics
-    /// When they do not.
+    /// If a server refuses, or still reports another port.
     pub fn far(&self, delay: Duration) -> RedisFar {
         let lines = self.ports().map(|port| LineRelay::far(port, delay));
         for (port, line) in self.ports().into_iter().zip(&lines) {
             let said = self
                 .tell(port, &format!("CONFIG SET cluster-announce-port {}", line.address().port()));
-            assert!(said.unwrap().starts_with("+OK"), "a server has another port than its own");
+            assert!(said.unwrap().starts_with("+OK"), "a server reports a wrong port");
         }
         let named = |port| {
             let said = self.tell(port, "CLUSTER SLOTS").unwrap();
@@ -153,25 +154,25 @@ impl RedisCluster {
         RedisFar { lines }
     }
 
-    /// Kills a server, at once and without a warning.
+    /// Kills a server without warning.
     pub fn kill(&mut self, number: usize) {
         self.nodes[number].process = None;
     }
 
-    /// Starts a server again that was killed, with what it kept. [`wait`](Self::wait) says when all are
-    /// one cluster again.
+    /// Starts a killed server again, with its data. [`wait`](Self::wait) waits until all servers form a cluster
+    /// again.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub fn restart(&mut self, number: usize) {
         let process = self.launch(number, self.nodes[number].ports).unwrap();
         self.nodes[number].process = Some(process);
     }
 
-    /// The same of all that were killed.
+    /// Starts all killed servers again.
     ///
     /// # Panics
-    /// When one does not start.
+    /// If one does not start.
     pub fn restart_killed(&mut self) {
         for number in 0..self.nodes.len() {
             if self.nodes[number].process.is_none() {
@@ -180,13 +181,13 @@ impl RedisCluster {
         }
     }
 
-    /// Has all servers do nothing, until [`go_on`](Self::go_on). Their connections stay, and the system takes what
-    /// is said to them, and new ones.
+    /// Suspends all servers until [`go_on`](Self::go_on). Their connections stay, and the system accepts data
+    /// and new connections.
     pub fn stop(&self) {
         self.signal_all("STOP");
     }
 
-    /// Has them go on.
+    /// Resumes them.
     pub fn go_on(&self) {
         self.signal_all("CONT");
     }
@@ -196,10 +197,10 @@ impl RedisCluster {
         processes.for_each(|process| signal(process.id(), name));
     }
 
-    /// Waits until all servers agree that they are one cluster.
+    /// Waits until all servers agree that they form a cluster.
     ///
     /// # Panics
-    /// When they do not.
+    /// If a server refuses, or still reports another port.
     pub fn wait(&self) {
         let whole = |node: &RedisNode| {
             let said = self.tell(node.ports.clear, "CLUSTER INFO").unwrap_or_default();
@@ -209,7 +210,7 @@ impl RedisCluster {
         wait_until("the servers are one cluster", || self.nodes.iter().all(whole));
     }
 
-    /// Says a line of text to a server, and what it answers to that.
+    /// Sends a line of text to a server, and returns its answer.
     pub fn tell(&self, port: u16, line: &str) -> io::Result<String> {
         ask(port, self.setup.password, line)
     }
@@ -222,8 +223,8 @@ impl RedisCluster {
             .args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
             .args(["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
             .args(["--port", &ports.clear.to_string(), "--cluster-port", &ports.bus.to_string()])
-            // What was written is in the system's hands before it is answered, so it outlasts a kill. By
-            // default a server answers and puts that off for as long as it waits for the disk.
+            // Written data is in the system's buffers before the server answers, so it outlasts a kill. By default, a
+            // server answers first and delays writing while it waits for the disk.
             .args(["--appendonly", if self.setup.forgets { "no" } else { "yes" }])
             .args(["--appendfsync", "always"])
             .arg("--dir")
@@ -264,7 +265,7 @@ impl RedisCluster {
     }
 }
 
-/// Says a line to a server, and gives its answer.
+/// Sends a line to a server, and returns its answer.
 fn ask(port: u16, password: Option<&str>, line: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -277,7 +278,7 @@ fn ask(port: u16, password: Option<&str>, line: &str) -> io::Result<String> {
     answer(&mut reader)
 }
 
-/// One answer of a server: its first line, and what follows that says its length, or lists of such.
+/// Reads one answer of a server: its first line, and the data or the list of answers that the line announces.
 fn answer(reader: &mut impl BufRead) -> io::Result<String> {
     let mut text = String::new();
     if reader.read_line(&mut text)? == 0 {
@@ -305,18 +306,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_server_was_told_it_still_knows() {
+    fn a_killed_server_keeps_its_data() {
         let mut cluster =
             RedisCluster::with(RedisSetup { password: Some("word"), ..RedisSetup::default() });
         let [port, ..] = cluster.ports();
         // A key of the first server's slots.
         assert_eq!(cluster.tell(port, "CLUSTER KEYSLOT b").unwrap(), ":3300\r\n");
-        assert_eq!(cluster.tell(port, "SET b told").unwrap(), "+OK\r\n");
+        assert_eq!(cluster.tell(port, "SET b kept").unwrap(), "+OK\r\n");
         cluster.kill(0);
         assert!(cluster.tell(port, "GET b").is_err());
         cluster.restart(0);
         cluster.wait();
-        assert_eq!(cluster.tell(port, "GET b").unwrap(), "$4\r\ntold\r\n");
+        assert_eq!(cluster.tell(port, "GET b").unwrap(), "$4\r\nkept\r\n");
         assert!(cluster.tell(cluster.ports()[1], "GET b").unwrap().starts_with("-MOVED 3300"));
         assert!(
             cluster.url("x").starts_with("redis://127.0.0.1:") && cluster.url("x").ends_with("/x")

@@ -1,25 +1,25 @@
-//! [`Rng`]: randomness that a seed fixes for ever, on every machine and with every compiler.
+//! [`Rng`]: randomness that a seed determines, on every machine and with every compiler.
 //!
-//! SplitMix64: 64 bits of state, an addition and a mix, in whole numbers alone. A failing seed can be
-//! written into a test and means the same years later; a chain to measure with is known by its seed.
-//! Good enough to choose shapes and to fill bytes; of no use for secrets.
+//! SplitMix64: 64 bits of state, an addition and a mix, in integers only. A failing seed can be written into a
+//! test and means the same years later; a chain for measurements is identified by its seed. It is good enough
+//! to choose shapes and to fill bytes, but not for secrets.
 
-/// A stream of numbers that its seed decides.
+/// A stream of numbers determined by its seed.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The stream that belongs to `seed`.
+    /// Makes the stream of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The stream that belongs to a seed and a place, for what is made place by place in any order.
+    /// Makes the stream of a seed and a place, for data whose places are filled in any order.
     pub fn at(seed: u64, place: u64) -> Self {
         Self(Self(seed).next_u64() ^ place.wrapping_mul(0xd6e8_feb8_6659_fd93))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -28,49 +28,49 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number in `0..bound`.
+    /// Returns a number in `0..bound`.
     ///
     /// # Panics
-    /// When `bound` is 0: there is no such number.
+    /// If `bound` is 0: there is no such number.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "no number is below 0");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// An index into something with `len` elements.
+    /// Returns an index for `len` elements.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// A number in `low..=high`.
+    /// Returns a number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// True in `part` of 1,000 times.
+    /// Returns true in `part` of 1,000 times.
     pub fn per_mille(&mut self, part: u64) -> bool {
         self.below(1_000) < part
     }
 
-    /// `len` random bytes, each of a number of its own. What seeds stand for in tests depends on that;
-    /// [`Rng::fill`] makes more of a number.
+    /// Returns `len` random bytes, each from its own number. The meaning of seeds in tests depends on that;
+    /// [`Rng::fill`] gets more bytes from a number.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.next_u64() as u8).collect()
     }
 
-    /// Fills a slice with random bytes, eight of a number.
+    /// Fills a slice with random bytes, eight from a number.
     pub fn fill(&mut self, out: &mut [u8]) {
         for chunk in out.chunks_mut(8) {
             chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);
         }
     }
 
-    /// Appends `len` random bytes, as [`Rng::fill`] makes them.
+    /// Appends `len` random bytes, made like [`Rng::fill`]'s.
     pub fn append(&mut self, out: &mut Vec<u8>, len: usize) {
         let start = out.len();
         out.resize(start + len, 0);
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stream_is_fixed_for_ever() {
+    fn the_stream_never_changes() {
         // The published first outputs of SplitMix64 for seed 1234567.
         let mut rng = Rng::new(1_234_567);
         assert_eq!(rng.next_u64(), 6_457_827_717_110_365_317);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_those_of_the_numbers() {
+    fn bytes_match_the_numbers() {
         let mut rng = Rng::new(3);
         let numbers = [(); 13].map(|()| rng.next_u64());
         assert_eq!(Rng::new(3).bytes(13), numbers.map(|number| number as u8));

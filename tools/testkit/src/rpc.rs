@@ -1,8 +1,8 @@
 //! [`Rpc`]: one JSON-RPC call over one plain TCP connection.
 //!
-//! A connection per call: slower than keeping one, but no call ever meets a connection that the
-//! node has closed, so nothing is ever sent twice. Answers are bounded, in time and in bytes. Speaks
-//! just enough HTTP for a node on this machine.
+//! Each call has its own connection: slower than keeping one, but no call ever meets a connection that the node
+//! has closed, so nothing is ever sent twice. Answers are bounded in time and in bytes. It speaks just enough
+//! HTTP for a node on this machine.
 
 use data_encoding::BASE64;
 use serde_json::{Map, Value, json};
@@ -11,16 +11,16 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-/// How to reach a node, and what is waited for.
+/// The address of a node, and the limits for its answers.
 #[derive(Debug, Clone)]
 pub struct Rpc {
-    /// Where it listens, on 127.0.0.1.
+    /// The port on which it listens, on 127.0.0.1.
     pub port: u16,
-    /// User and password with a colon between them, such as a node leaves for its own user.
+    /// User and password with a colon between them, as in the cookie that a node writes for its own user.
     pub cookie: String,
-    /// Longer than any call takes.
+    /// Time limit of a call.
     pub answer_wait: Duration,
-    /// More than any answer has.
+    /// Maximum length of an answer.
     pub answer_bytes_max: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct Rpc {
 pub struct RpcError {
     /// Core's code, as in `rpc/protocol.h`.
     pub code: i64,
-    /// Its message.
+    /// The message.
     pub message: String,
 }
 
@@ -40,7 +40,8 @@ impl fmt::Display for RpcError {
 }
 
 impl Rpc {
-    /// Calls a method; `Err` on the outside when no answer came, on the inside when it was an error.
+    /// Calls a method; the outer `Err` means that no answer came, the inner one that the node answered with an
+    /// error.
     pub fn call(&self, method: &str, params: &[Value]) -> io::Result<Result<Value, RpcError>> {
         let body = json!({"jsonrpc": "1.0", "id": 0, "method": method, "params": params});
         let body = body.to_string();
@@ -63,7 +64,7 @@ impl Rpc {
     }
 }
 
-/// Takes an HTTP answer apart. Errors come with status 500 or 404 and a JSON body all the same.
+/// Parses an HTTP answer. Errors have status 500 or 404, but also a JSON body.
 fn understand(answer: &[u8]) -> io::Result<Result<Value, RpcError>> {
     let strange = |what: &str| {
         let start = String::from_utf8_lossy(&answer[..answer.len().min(200)]).into_owned();
@@ -89,12 +90,12 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn answers_and_errors_are_told_apart() {
+    fn answers_and_errors_are_distinguished() {
         let http = |body: &str| format!("HTTP/1.1 500 X\r\nA: b\r\n\r\n{body}").into_bytes();
         assert_eq!(understand(&http(r#"{"result":7,"error":null}"#)).unwrap(), Ok(json!(7)));
         let error = understand(&http(r#"{"result":null,"error":{"code":-8,"message":"no"}}"#));
         assert_eq!(error.unwrap(), Err(RpcError { code: -8, message: "no".to_owned() }));
-        // Neither a status alone, nor an error of no known form, nor a list where a reply should be.
+        // Neither a bare status, nor an error of unknown form, nor a list instead of a reply.
         for strange in ["", r#"{"error":"no"}"#, "[7]", "7"] {
             assert!(understand(&http(strange)).is_err(), "{strange}");
         }

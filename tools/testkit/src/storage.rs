@@ -1,10 +1,10 @@
-//! Disks that misbehave, behind the engine's own [`Storage`](apus_storage::Storage) door.
+//! Disks that misbehave, behind the engine's [`Storage`](apus_storage::Storage) trait.
 //!
-//! - [`CrashStorage`] keeps apart what a program has written and what a disk holds for certain,
-//!   stops the world at any sync point, and shows the many things that a disk may hold then.
-//! - [`FaultStorage`] makes chosen operations of another storage fail, or do less than asked.
+//! - [`CrashStorage`] separates what a program has written from what a disk certainly holds, stops the world at any
+//!   sync point, and shows the many states that a disk may then have.
+//! - [`FaultStorage`] makes chosen operations of another storage fail, or do less than requested.
 //!
-//! They promise exactly what the trait promises and break everything that it does not.
+//! They keep exactly the promises of the trait, and no others.
 
 mod crash;
 mod disk;

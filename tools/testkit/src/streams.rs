@@ -1,8 +1,8 @@
-//! Core's functional tests as streams of blocks, with what came out of each: the fixtures in
+//! Core's functional tests as streams of blocks, with the results of each step: the fixtures in
 //! `fixtures/block-streams`.
 //!
-//! A stream says what a node did, step by step; some steps say nothing, since the test looked only
-//! after several. Its times are those of the day it was recorded, so a replay has to set the clock.
+//! A stream records what a node did, step by step; some steps have no result, because the test checked only
+//! after several. Its times are from the day of recording, so a replay has to set the clock.
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -10,32 +10,32 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// A moment after all blocks of the streams, and before those that are to come from the future.
+/// A moment after all blocks of the streams, except for blocks that must be in the future.
 pub const RECORDED_AT: i64 = 1_795_289_400;
 
-/// What is given to a node.
+/// The input of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Given {
     /// A block in hexadecimal.
     Block(String),
-    /// The clock is set.
+    /// Sets the clock.
     SetMockTime(i64),
-    /// A block is to count as invalid: its hash.
+    /// Marks a block as invalid, by its hash.
     Invalidate(String),
 }
 
-/// One step of a stream, and what is known of its outcome.
+/// One step of a stream, and its known results.
 #[derive(Debug, Clone)]
 pub struct StreamStep {
     /// Number of the step in the stream.
     pub seq: u64,
-    /// What is given.
+    /// The input.
     pub given: Given,
-    /// The tip after it.
+    /// The tip after the step.
     pub tip_after: Option<String>,
-    /// What the node's reject reason contains.
+    /// A part of the node's reject reason.
     pub reason: Option<String>,
-    /// The step was answered, by this reason if it was rejected.
+    /// Whether the node answered the step; `reason` is set if it rejected the block.
     pub answered: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct StreamStep {
 pub struct Stream {
     /// Its name.
     pub name: &'static str,
-    /// `NAME@HEIGHT`, as `-testactivationheight` takes it.
+    /// `NAME@HEIGHT`, as for `-testactivationheight`.
     pub activation: &'static str,
     /// Its steps in order.
     pub steps: Vec<StreamStep>,
@@ -82,7 +82,7 @@ fn step(line: &str) -> StreamStep {
             seconds => Given::SetMockTime(seconds),
         },
         Some("invalidateblock") => Given::Invalidate(parameter.as_str().unwrap().to_owned()),
-        Some(other) => panic!("{other} is no call that is known"),
+        Some(other) => panic!("unknown call {other}"),
     };
     StreamStep {
         seq: line["seq"].as_u64().unwrap(),
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_streams_state_what_they_should() {
+    fn the_streams_have_the_documented_fields() {
         let streams = block_streams();
         let count = |of: fn(&StreamStep) -> bool| {
             streams.iter().flat_map(|stream| &stream.steps).filter(|&step| of(step)).count()

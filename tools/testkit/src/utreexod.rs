@@ -1,8 +1,8 @@
-//! [`Utreexod`]: a real bridge node of Utreexo, for the tests that get proofs from one; and [`recorded_proofs`],
-//! what one said of chains that the fixtures hold.
+//! [`Utreexod`]: a real bridge node of Utreexo, for tests that get proofs from one; and [`recorded_proofs`],
+//! its recorded answers for the chains of the fixtures.
 //!
-//! A test that needs it fails where none can be found: it never passes by skipping. It gets its blocks from a
-//! bitcoind and is killed when dropped. What it says is handed on as it says it.
+//! A test that needs it fails if none can be found: it never passes by skipping. It gets its blocks from a
+//! bitcoind and is killed when dropped. Its answers are passed on unchanged.
 
 use crate::bitcoind::Bitcoind;
 use crate::btcd::Relative;
@@ -17,28 +17,27 @@ use std::path::Path;
 pub struct Utreexod(Relative);
 
 impl Utreexod {
-    /// Starts a bridge that gets all blocks of a bitcoind, and waits until it has them. It gives proofs to
-    /// peers only while its last block is of the last 24 hours.
+    /// Starts a bridge that gets all blocks of a bitcoind, and waits until it has them. It serves proofs to
+    /// peers only while its last block is from the last 24 hours.
     ///
     /// # Panics
-    /// When there is no utreexod, it does not start, or it does not take the blocks.
+    /// If there is no utreexod, it does not start, or it does not accept the blocks.
     pub fn with_blocks_of(node: &Bitcoind) -> Self {
-        // It prunes unless told otherwise, and where it prunes it keeps no proofs. To whom speaks in plaintext it does
-        // so too.
+        // By default it prunes, and then keeps no proofs, nor does it serve peers that speak plaintext.
         let bridge = ["--flatutreexoproofindex", "--prune=0", "--v2transport"];
         Self(Relative::with_blocks_of("utreexod", &bridge, node))
     }
 
-    /// Where peers can reach it, on 127.0.0.1.
+    /// Returns the port for peers, on 127.0.0.1.
     pub fn p2p_port(&self) -> u16 {
         self.0.p2p_port
     }
 
-    /// All that it says of the block at a height: `height`, `hash`, the fields of `getutreexoproof` in words and,
-    /// as `proof`, in bytes, and those of `getutreexoroots`.
+    /// Returns all that the node reports about the block at a height: `height`, `hash`, the fields of
+    /// `getutreexoproof` in words and, as `proof`, in bytes, and the fields of `getutreexoroots`.
     ///
     /// # Panics
-    /// When it does not know the block, or it is the genesis block, for which it has no proof.
+    /// If it does not know the block, or for the genesis block, which has no proof.
     pub fn record(&self, height: u32) -> Value {
         let ask = |method: &str, params: &[Value]| {
             self.0.ask(method, params).unwrap_or_else(|| panic!("utreexod: {method} {params:?}"))
@@ -49,7 +48,7 @@ impl Utreexod {
         let words =
             [ask("getutreexoproof", &[hash.clone(), json!(1)]), ask("getutreexoroots", &[hash])];
         for (name, value) in words.iter().filter_map(Value::as_object).flatten() {
-            // Go's way to say that a list is empty.
+            // Go encodes an empty list like this.
             let empty = value.is_null();
             record[name.as_str()] = if empty { json!([]) } else { value.clone() };
         }
@@ -57,11 +56,11 @@ impl Utreexod {
     }
 }
 
-/// What a utreexod said of a chain, block by block from height 1: a file of `fixtures/utreexo` by its name.
-/// Each is as [`Utreexod::record`] tells; `block` has the block where no other fixture does.
+/// Returns the recorded answers of a utreexod for a chain, block by block from height 1, from a file of
+/// `fixtures/utreexo`. Each is like [`Utreexod::record`]; `block` contains the block if no other fixture does.
 ///
 /// # Panics
-/// When there is no such file.
+/// If there is no such file.
 pub fn recorded_proofs(name: &str) -> Vec<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/utreexo");
     let file = File::open(folder.join(name)).unwrap();
@@ -83,7 +82,7 @@ mod tests {
     use rustreexo::proof::Proof;
     use rustreexo::stump::Stump;
 
-    /// A node's hash as the library has it.
+    /// Converts a node's hash for the library.
     fn node(bytes: [u8; 32]) -> BitcoinNodeHash {
         if bytes == [0; 32] { BitcoinNodeHash::Empty } else { BitcoinNodeHash::from(bytes) }
     }
@@ -93,7 +92,7 @@ mod tests {
         record[name].as_array().unwrap().iter().map(|text| node(hash(text))).collect()
     }
 
-    /// Another library takes each block's proof with the roots before it.
+    /// Another library accepts each block's proof with the roots before it.
     #[test]
     fn proofs_prove_what_the_blocks_spend() {
         for name in ["regtest-315-proofs.jsonl.gz", "random-proofs.jsonl.gz"] {
@@ -129,14 +128,14 @@ mod tests {
         }
     }
 
-    /// The oracle's forest and that of the utreexod are one, on which leaves there are too.
+    /// The oracle's forest matches the utreexod's, including the number of leaves.
     #[test]
-    fn the_roots_are_those_of_the_oracle() {
+    fn the_roots_match_the_oracle() {
         let records = recorded_proofs("random-proofs.jsonl.gz");
         let mut blocks = vec![bitcoin::constants::genesis_block(Network::Regtest)];
         for (place, record) in (1..).zip(&records) {
             blocks.push(deserialize_hex::<Block>(record["block"].as_str().unwrap()).unwrap());
-            // To begin anew for each block takes a while, and the last ones hold it all.
+            // Starting over for each block takes a while, and the last blocks cover everything.
             if place % 40 == 0 || place == records.len() {
                 let (leaves, roots) = forest(&blocks);
                 assert_eq!(record["numleaves"], leaves, "{place}");

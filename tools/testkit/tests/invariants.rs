@@ -1,6 +1,6 @@
-//! What must hold of the tree and no tool holds: which way arrows point, between crates and between modules; which crates
-//! do no I/O; where `unsafe` may stand; that links lead somewhere.
-//! The lints in `Cargo.toml` and `clippy.toml` hold the rest. This finds slips, not malice.
+//! Rules of the tree that no tool checks: the direction of dependencies between crates and between modules;
+//! which crates do no I/O; where `unsafe` is allowed; that links point to existing files. The lints in
+//! `Cargo.toml` and `clippy.toml` check the rest. These tests find slips, not malice.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The crates from the bottom up, but for the testkit. Those of one line don't know each other.
+/// The crates from the bottom up, without the testkit. Crates on one line do not depend on each other.
 const LAYERS: [&[&str]; 10] = [
     &["apus-hash", "apus-storage", "apus-web"],
     &["apus-chain"],
@@ -24,10 +24,10 @@ const LAYERS: [&[&str]; 10] = [
 ];
 const TESTKIT: &str = "apus-testkit";
 
-/// Parts of `std` that reach beyond the bytes handed in.
+/// Parts of `std` for I/O, processes, threads and clocks.
 const IMPURE: [&str; 7] = ["fs", "io", "net", "os", "process", "thread", "time"];
 
-/// Where `unsafe` may stand: kernels, what glibc is told of memory, calls of Core's interpreter, and here.
+/// Where `unsafe` is allowed: kernels, glibc memory settings, calls of Core's interpreter, and here.
 const UNSAFE: [&str; 4] = [
     "crates/hash/src/",
     "crates/apus/src/allocator.rs",
@@ -45,7 +45,7 @@ fn said(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-/// Every text that git knows, by its path from the root, but for data.
+/// Returns every text file known to git, by its path from the root, without data.
 fn tree() -> BTreeMap<String, String> {
     let paths = String::from_utf8(said(Command::new("git").arg("ls-files"))).unwrap();
     let read = |path: &str| Some((path.to_owned(), fs::read_to_string(root().join(path)).ok()?));
@@ -61,7 +61,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c| !is_word(c))
 }
 
-/// Lines of code with their numbers, without the modules that only tests compile.
+/// Returns lines of code with their numbers, without modules that only tests compile.
 fn product_code(text: &str) -> Vec<(usize, &str)> {
     let (mut kept, mut test_next, mut inside) = (Vec::new(), false, None);
     for (number, line) in (1..).zip(text.lines()) {
@@ -80,7 +80,8 @@ fn product_code(text: &str) -> Vec<(usize, &str)> {
     kept
 }
 
-/// Where modules are that only tests compile: `#[cfg(test)] mod name;` means `name.rs`, and the folder `name`.
+/// Returns the paths of modules that only tests compile: `#[cfg(test)] mod name;` means `name.rs`, and the
+/// folder `name`.
 fn test_modules(path: &str, text: &str) -> Vec<String> {
     let path = Path::new(path);
     let folder = path.parent().unwrap();
@@ -94,7 +95,7 @@ fn test_modules(path: &str, text: &str) -> Vec<String> {
     names.map(|name| home.join(name).display().to_string()).collect()
 }
 
-/// The sources under a folder that are compiled without tests, by their paths from there.
+/// Returns the sources under a folder that are compiled without tests, by their relative paths.
 fn products<'a>(tree: &'a BTreeMap<String, String>, src: &str) -> Vec<(&'a str, &'a str)> {
     let sources = || tree.iter().filter(|(path, _)| path.starts_with(src) && path.ends_with(".rs"));
     let tests: Vec<_> = sources().flat_map(|(path, text)| test_modules(path, text)).collect();
@@ -126,9 +127,10 @@ fn chain_and_hash_are_pure() {
     }
 }
 
-/// `clippy.toml` says which functions. A root that lacks the line would let a product make files by any of them.
+/// `clippy.toml` names the functions. A root without the line would let a product create files with any of
+/// them.
 #[test]
-fn products_make_files_through_storage_alone() {
+fn products_make_files_only_through_storage() {
     const LINE: &str = "#![cfg_attr(not(test), deny(clippy::disallowed_methods))]";
     let tree = tree();
     let is_root = |path: &str| path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
@@ -136,18 +138,18 @@ fn products_make_files_through_storage_alone() {
     let roots = tree.iter().filter(|(path, _)| is_root(path) && is_product(path));
     let (storage, others): (Vec<_>, Vec<_>) =
         roots.partition(|(path, _)| path.starts_with("crates/storage/"));
-    assert!(storage.len() == 1 && others.len() > 10, "where are the products?");
+    assert!(storage.len() == 1 && others.len() > 10, "the sources of the products were not found");
     for (path, text) in others {
         assert!(text.lines().any(|line| line == LINE), "{path} lacks {LINE}");
     }
     let mut sources = tree.iter().filter(|(path, _)| is_product(path) && path.ends_with(".rs"));
     let allowed = |text: &str| code(text).any(|line| line.contains("allow(clippy::disallowed_"));
     let other = sources.find(|(path, text)| *path != "crates/storage/src/lib.rs" && allowed(text));
-    assert!(other.is_none(), "{other:?} allows itself what storage alone may");
+    assert!(other.is_none(), "{other:?} allows functions that only storage may call");
 }
 
 #[test]
-fn unsafe_stands_where_it_may() {
+fn unsafe_is_only_in_allowed_files() {
     let has = |line: &str| words(line).any(|word| ["unsafe", "unsafe_code"].contains(&word));
     for (path, text) in tree().iter().filter(|(path, _)| path.ends_with(".rs")) {
         let allowed = UNSAFE.iter().any(|place| path.starts_with(place));
@@ -155,22 +157,23 @@ fn unsafe_stands_where_it_may() {
     }
 }
 
-/// What reads a database back would find no mistake of code that it shares with the writer.
+/// A reader that shares code with the writer would miss that code's mistakes.
 #[test]
-fn what_reads_back_shares_nothing_with_what_writes() {
+fn readers_share_no_code_with_writers() {
     let tree = tree();
     let readers =
         || tree.iter().filter(|(path, _)| path.starts_with("crates/datadir/src/independent"));
-    assert!(readers().count() > 3, "the rule looks at nothing");
+    assert!(readers().count() > 3, "the rule matches no file");
     for (path, text) in readers() {
         let shares = |line: &&str| line.contains("crate::") || line.contains("super::super::");
         assert_eq!(code(text).find(shares), None, "{path} uses code of the first reader");
     }
 }
 
-/// `apus → sync → {engine, datadir} → chain → hash`; extras only by a feature of the program, tools only in tests.
+/// `apus → sync → {engine, datadir} → chain → hash`; the program uses extras only by a feature, and tools only
+/// in tests.
 #[test]
-fn crates_know_only_those_below_them() {
+fn crates_depend_only_on_lower_ones() {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]);
     let metadata: Value = serde_json::from_slice(&said(&mut cargo)).unwrap();
@@ -188,7 +191,7 @@ fn crates_know_only_those_below_them() {
             let to = dependency["name"].as_str().unwrap();
             let (dev, optional) = (dependency["kind"] == "dev", dependency["optional"] == true);
             let allowed = match to {
-                // To run scripts by Core's interpreter, and to hold a chain against Core's.
+                // To run scripts with Core's interpreter, and to compare a chain with Core's.
                 "bitcoinkernel" => ["apus-engine", "apus-sync"].contains(&from) && optional,
                 "log" | "tracing" => from == "apus",
                 // It cannot be optimised: see `Cargo.toml`.
@@ -197,11 +200,11 @@ fn crates_know_only_those_below_them() {
                 _ if !to.starts_with("apus") => true,
                 // The testkit shares no code with what it checks.
                 _ if from == TESTKIT => dev || to == "apus-storage",
-                // Crates, extras and tools, in this order of the alphabet.
+                // Crates, extras and tools, in this alphabetical order.
                 _ if dev || (from == "apus" && optional) => layer(to) < layer(from),
                 _ => layer(to) < layer(from) && room(to) <= room(from),
             };
-            assert!(allowed, "{from} → {to}: this arrow must not be");
+            assert!(allowed, "{from} → {to}: this dependency is not allowed");
             let reason = to.starts_with("apus") || reasons.contains(&format!("`{to}`"));
             assert!(reason, "{from} → {to}: docs/decisions/0002-dependencies.md gives no reason");
         }
@@ -209,20 +212,20 @@ fn crates_know_only_those_below_them() {
     }
 }
 
-/// What a module needs lies below it, so a reader can begin at the bottom, and a part can be taken out.
+/// A module's dependencies are below it, so that a reader can begin at the bottom, and a part can be removed.
 #[test]
-fn modules_know_only_those_below_them() {
+fn modules_depend_only_on_lower_ones() {
     let tree = tree();
-    // Of this one, outermost modules know each other: a request names the traits of engines, indexes and machines, and
-    // their methods take the request.
+    // In this crate, the outermost modules depend on each other: a request names the traits of engines, indexes and
+    // machines, and their methods take the request.
     const KNOTS: [&str; 1] = ["crates/sync"];
     let crates = tree.keys().filter_map(|path| path.strip_suffix("/Cargo.toml"));
     for krate in crates.filter(|krate| !KNOTS.contains(krate)) {
-        // Which of the crate's outermost modules names which others.
+        // For each outermost module, the others that it names.
         let mut modules: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (path, text) in products(&tree, &format!("{krate}/src/")) {
             let module = path.split('/').next().unwrap().trim_end_matches(".rs");
-            // From an outermost module's own file the others are `super`.
+            // In an outermost module's own file the others are `super`.
             let ways: &[&str] =
                 if path.contains('/') { &["crate::"] } else { &["crate::", "super::"] };
             let named = modules.entry(module).or_default();
@@ -233,22 +236,22 @@ fn modules_know_only_those_below_them() {
             }
         }
         modules.retain(|module, _| !["lib", "main", "bin"].contains(module));
-        // Taken away again and again: those that name none of the others, and those that none of the others names.
+        // Repeatedly removes the modules that name no other module, and the modules that no other module names.
         while !modules.is_empty() {
             let is_bottom =
                 |named: &BTreeSet<&str>| !named.iter().any(|of| modules.contains_key(of));
             let is_top = |module: &str| !modules.values().any(|named| named.contains(module));
             let ends = modules.iter().filter(|(module, named)| is_bottom(named) || is_top(module));
             let ends: Vec<&str> = ends.map(|(module, _)| *module).collect();
-            assert!(!ends.is_empty(), "{krate}: a knot of {:?}", modules.keys());
+            assert!(!ends.is_empty(), "{krate}: a dependency cycle among {:?}", modules.keys());
             modules.retain(|module, _| !ends.contains(module));
         }
     }
 }
 
-/// A link to a file, and what is named as in it: [`Type::method`](file.rs).
+/// Checks links to a file, and the item that a link names: [`Type::method`](file.rs).
 #[test]
-fn links_lead_somewhere() {
+fn links_point_to_existing_files() {
     for (path, text) in tree() {
         let folder = root().join(Path::new(&path).parent().unwrap());
         let pieces: Vec<&str> = text.split("](").filter(|_| path.ends_with(".md")).collect();

@@ -1,4 +1,4 @@
-//! Files of hints and of coins: `apus hints` and `apus snapshot`.
+//! Arguments of `apus hints` and `apus snapshot`, the commands for hints and UTXO snapshots.
 
 use super::values::parse_order;
 use super::{AggregateArgs, AssumeArgs, HintsArg, RunArgs, SourceArgs};
@@ -18,9 +18,9 @@ pub(crate) struct HintsArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum HintsCommand {
-    /// What a file of hints says about itself: heights, coins, size, encoding, bit order
+    /// Show the facts about a hints file: heights, coins, size, encoding, bit order
     Info(HintsInfoArgs),
-    /// Prove whether hints fit the blocks of a chain, writing no set
+    /// Check hints against the blocks of a chain; write no UTXO set
     Check(HintsCheckArgs),
     /// Rewrite hints in another encoding
     Convert(HintsConvertArgs),
@@ -34,36 +34,36 @@ Examples:
 #[derive(Args)]
 #[command(after_long_help = INFO_EXAMPLES)]
 pub(crate) struct HintsInfoArgs {
-    /// The file
+    /// File with hints
     pub(crate) file: InputFile,
-    /// Its encoding, needed where it has no mark of its own: bitmap, delta, offsets or offsets-height.
-    /// bip456, bip456-lsb and btcd have one
+    /// Encoding of the file. Required for bitmap, delta, offsets and offsets-height, which have no magic number; Apus
+    /// recognizes bip456, bip456-lsb and btcd
     #[arg(long, value_name = "FORMAT")]
     pub(crate) from: Option<SourceFormat>,
-    /// Bit order of BIP-456, where the file itself does not settle it
+    /// Bit order of BIP-456, if Apus cannot detect it
     #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
-    /// How many outputs the chain has up to the stop height, to tell the bits for each
+    /// Number of outputs in the chain up to the stop height, to show the bits per output
     #[arg(long, value_name = "N")]
     pub(crate) outputs: Option<u64>,
 }
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
-  Whether hints from elsewhere fit the blocks of your node:
+  Check whether hints that you received fit the blocks of your node:
     apus hints check main.hints --blocksdir ~/.bitcoin/blocks
 
-Apus does not ask whether the blocks are valid, wherever the hints stop. It
-reads and checks all blocks: this takes as long as `apus sync`, and goes on like
-it where it stopped when you give the same command again.";
+Apus checks whether hints and blocks fit, not whether the blocks are valid, at
+whatever height the hints stop. It reads all blocks, which takes as long as
+`apus sync`. Interrupted or killed runs resume: rerun the same command.";
 
 #[derive(Args)]
 #[command(after_long_help = CHECK_EXAMPLES)]
 pub(crate) struct HintsCheckArgs {
-    /// The hintsfile, or `snapshot:FILE`
+    /// Hintsfile, or `snapshot:FILE`
     #[arg(value_name = "FILE|snapshot:FILE")]
     pub(crate) hints: HintsArg,
-    /// Bit order of the hintsfile, where the file itself does not settle it
+    /// Bit order of the hintsfile, if Apus cannot detect it
     #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
     #[command(flatten)]
@@ -81,16 +81,15 @@ Encodings:
                   vectors)
   bip456-lsb      the same, bits filled from the least significant one
                   (hintsfile crate 0.2)
-  btcd            btcd's, plain or gzip when read, plain when written
-  bitmap          one bit an output; cannot hold blocks of more than 65,535
-                  outputs
+  btcd            btcd's; reads plain or gzip, writes plain
+  bitmap          one bit per output; holds blocks of at most 65,535 outputs
   delta           gaps between surviving outputs
   offsets         stop block, then indices
-  offsets-height  stop height and block, then distances; read, not written
+  offsets-height  stop height and block, then distances; read only
 
-The last four count unspendable outputs too, the first three do not: to go from
-one kind to the other the blocks are needed, and --blocksdir says where they
-are.
+The last four also count unspendable outputs, the first three do not. To convert
+from one group to the other Apus needs the blocks: give their folder with
+--blocksdir.
 
 Examples:
   For programs that use version 0.2 of the hintsfile crate:
@@ -103,39 +102,39 @@ Examples:
 #[derive(Args)]
 #[command(after_long_help = CONVERT_HELP)]
 pub(crate) struct HintsConvertArgs {
-    /// The file to read
+    /// File to read
     pub(crate) file: InputFile,
-    /// Its encoding, needed where it has no mark of its own: bitmap, delta, offsets or offsets-height.
-    /// bip456, bip456-lsb and btcd have one
+    /// Encoding of FILE. Required for bitmap, delta, offsets and offsets-height, which have no magic number; Apus
+    /// recognizes bip456, bip456-lsb and btcd
     #[arg(long, value_name = "FORMAT")]
     pub(crate) from: Option<SourceFormat>,
-    /// The encoding to write
+    /// Encoding to write
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: TargetFormat,
-    /// The file to write
+    /// File to write
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Bit order of the file to read, where the file itself does not settle it
+    /// Bit order of the file to read, if Apus cannot detect it
     #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
-    /// Which chain; that of the blocks if not given
+    /// Chain; by default the chain of the blocks
     ///
-    /// main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you name.
+    /// main, test, testnet4, signet or regtest. By default, Apus detects the chain from the blocks.
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
-    /// Folder with Bitcoin Core's blk*.dat files, where the blocks are needed
+    /// Folder with Bitcoin Core's blk*.dat files, if the conversion needs the blocks
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: Option<PathBuf>,
-    /// The stop block, for encodings that name it, where no blocks are given
+    /// Stop block, for encodings that store it, if no blocks are given
     #[arg(long, value_name = "HASH")]
     pub(crate) stop_block: Option<BlockHash>,
 }
 
-/// An encoding to read.
+/// An encoding that Apus reads.
 #[derive(Clone, Copy)]
 pub(crate) struct SourceFormat {
     pub(crate) format: Format,
-    /// Where its name says it.
+    /// `None` if the encoding's name does not include it.
     pub(crate) order: Option<BitOrder>,
 }
 
@@ -150,7 +149,7 @@ impl FromStr for SourceFormat {
     }
 }
 
-/// An encoding to write.
+/// An encoding that Apus writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TargetFormat {
     pub(crate) format: Format,
@@ -187,9 +186,9 @@ pub(crate) struct SnapshotArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum SnapshotCommand {
-    /// What a UTXO snapshot holds: base block, coins, amount, hashes
+    /// Show a UTXO snapshot's base block, coins, amount and hashes
     Info(SnapshotInfoArgs),
-    /// Compute the set from blocks and compare
+    /// Rebuild the UTXO set from blocks and compare
     Verify(Box<SnapshotVerifyArgs>),
 }
 
@@ -201,34 +200,34 @@ Examples:
 #[derive(Args)]
 #[command(after_long_help = SNAPSHOT_INFO_EXAMPLES)]
 pub(crate) struct SnapshotInfoArgs {
-    /// The file
+    /// Snapshot file
     pub(crate) file: InputFile,
-    /// Also compute the MuHash, which takes up to two microseconds a coin
+    /// Also compute the MuHash, which takes up to two microseconds per coin
     #[arg(long)]
     pub(crate) muhash: bool,
 }
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
-  Whether a snapshot is the UTXO set that the blocks of your node lead to:
+  Check whether a snapshot is the UTXO set that the blocks of your node produce:
     apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks
 
-  Whether these blocks are valid, too, by every rule and script; as a node does
-  that began with a snapshot:
+  Also validate these blocks by every rule and script, as a node that started
+  from a snapshot does:
     apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks \\
          --assumevalid 0
 
-Without --assumevalid Apus does not ask whether the blocks are valid, wherever
-the snapshot stops. With it the snapshot and the undo data beside the blocks say
-which coins are spent, and Apus trusts neither; where there are no undo data, it
-goes over the blocks twice. It reads and checks all blocks: this takes as long
-as `apus sync`, and goes on like it where it stopped when you give the same
-command again.";
+Without --assumevalid, Apus does not check whether the blocks are valid, at
+whatever height the snapshot stops. With --assumevalid, it takes the spent coins
+from the snapshot and from the undo data next to the blocks, and trusts neither.
+Without undo data it reads the blocks twice. Apus reads all blocks, which takes
+as long as `apus sync`. Interrupted or killed runs resume: rerun the same
+command.";
 
 #[derive(Args)]
 #[command(after_long_help = VERIFY_EXAMPLES)]
 pub(crate) struct SnapshotVerifyArgs {
-    /// The file
+    /// Snapshot file
     pub(crate) file: InputFile,
     #[command(flatten)]
     pub(crate) source: SourceArgs,

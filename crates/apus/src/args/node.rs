@@ -1,4 +1,4 @@
-//! Commands for a node's own folder, and what a run would take: `apus plan`, `reindex`, `verify`.
+//! Arguments of the commands for a node's data directory: `apus plan`, `reindex`, `verify`.
 
 use super::values::{parse_mib, parse_order};
 use super::{AggregateArgs, AssumeArgs, ConnectArgs, EngineArg, HintsArg, RunArgs, SinkArg};
@@ -11,12 +11,12 @@ use apus_sync::engines::swiftsync::hints::BitOrder;
 use clap::Args;
 use std::path::PathBuf;
 
-/// A node's own folder.
+/// A node's data directory.
 #[derive(Args)]
 pub(crate) struct NodeArgs {
-    /// Which chain; that of the blocks if not given
+    /// Chain; by default the chain of the blocks
     ///
-    /// main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you name.
+    /// main, test, testnet4, signet or regtest. By default, Apus detects the chain from the blocks.
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
@@ -24,15 +24,15 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) datadir: PathBuf,
 
-    /// The folder of the node's block files, if it is elsewhere
+    /// Folder with the node's block files, if outside --datadir
     ///
-    /// Where the node has one by -blocksdir on its own command line; what its bitcoin.conf says is known.
+    /// Needed only if the node has -blocksdir on its own command line. Apus reads the node's bitcoin.conf itself.
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: Option<PathBuf>,
 }
 
 impl NodeArgs {
-    /// Where the node has its blocks and its coins.
+    /// Finds the node's blocks and coins.
     pub(crate) fn folders(&self) -> Result<NodeFolders, Failure> {
         NodeFolders::find(&self.datadir, self.chain, self.blocksdir.as_deref())
     }
@@ -40,64 +40,66 @@ impl NodeArgs {
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
-  What it would take to compute a node's coins again from its blocks:
+  What rebuilding a node's coins from its blocks would take:
     apus plan --datadir ~/.bitcoin
 
   The same with hints:
     apus plan --datadir ~/.bitcoin --hints snapshot:utxo.dat
 
-  A data directory from a folder of blocks, every script run, with the progress
-  on another disk:
+  A data directory from a folder of blocks, with every script checked and
+  temporary files on another disk:
     apus plan --blocksdir /mnt/disk/blocks --assumevalid 0 \\
          --out datadir:node --workdir /fast/work
 
-  The same in order, by the engine utxo:
+  The same in order, with the engine utxo:
     apus plan --blocksdir /mnt/disk/blocks --engine utxo --out datadir:node
 
-Apus writes nothing. It reads and checks some of the blocks, from all over the
-files, which takes a few seconds; of a folder of up to 200 MB it takes all, and
-counts the coins that they leave. It warns of missing block files. A table says
-what each of three ways takes: with hints (--hints), without (no option), and in
-order (--engine utxo). Times come from how fast the blocks were read from the
-disk and checked, and are right within a factor of two; where a run looks coins
-up on a slow disk, it takes longer. Where the disk could not be measured, they
-are the least. Exit code 0: there is enough for one of the ways, and Apus names
-it; 3: there is too little for each, and Apus says what would do.";
+Apus writes nothing. It reads and checks a sample of the blocks from all over
+the files, which takes a few seconds. It reads a folder of up to 200 MB
+completely, and counts the coins exactly. It warns of missing block files. A
+table shows what each of three methods needs: with hints (--hints), without
+hints (no option), and in order (--engine utxo). Apus derives the times from the
+speed at which it read and checked the sample. They are right within a factor of
+two. Looking up coins on a slow disk takes longer. If Apus could not measure the
+disk, the times are lower bounds.
+
+Exit codes: 0 if at least one method fits this machine; 3 if no method fits.
+Apus says what each method lacks.";
 
 #[derive(Args)]
 #[command(after_long_help = PLAN_EXAMPLES)]
 pub(crate) struct PlanArgs {
-    /// Which chain; that of the blocks if not given
+    /// Chain; by default the chain of the blocks
     ///
-    /// main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you name.
+    /// main, test, testnet4, signet or regtest. By default, Apus detects the chain from the blocks.
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
-    /// A node's data directory: compute its coins again
+    /// A node's data directory: plan to rebuild its coins
     ///
-    /// As `apus reindex --replace` does.
+    /// Estimates what `apus reindex --replace` needs.
     #[arg(long, value_name = "DIR")]
     pub(crate) datadir: Option<PathBuf>,
 
-    /// A folder with Core's blk*.dat files: make what --out names
+    /// A folder with Core's blk*.dat files: plan to write --out
     ///
-    /// As `apus sync` does. Beside --datadir, the folder that the node has by its own -blocksdir.
+    /// Estimates what `apus sync` needs. With --datadir, give the folder of the node's own -blocksdir option.
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: Option<PathBuf>,
 
-    /// The hints of the run: a BIP-456 hintsfile, or `snapshot:FILE`
+    /// Hints for the sync: a BIP-456 hintsfile, or `snapshot:FILE`
     #[arg(long, value_name = "HINTS")]
     pub(crate) hints: Option<HintsArg>,
 
-    /// What computes the set: swiftsync if there are hints, utxo if there are --coins, else mergesync. Nothing is
-    /// known of what utreexo takes
+    /// Engine that computes the set; by default swiftsync with hints, utxo with --coins, otherwise mergesync. Apus
+    /// cannot estimate utreexo
     #[arg(long, value_enum, hide_short_help = true)]
     pub(crate) engine: Option<EngineArg>,
 
     #[command(flatten)]
     pub(crate) assume: AssumeArgs,
 
-    /// What the run writes, as `apus sync` has it; may be given more than once
+    /// Output of the sync, as for `apus sync`; may be repeated
     #[arg(long, value_name = "SINK", default_value = "null", conflicts_with = "datadir")]
     pub(crate) out: Vec<SinkArg>,
 
@@ -105,11 +107,11 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     pub(crate) prune: bool,
 
-    /// The run computes the MuHash of the set, whatever it writes
+    /// Include the time to compute the MuHash of the set
     #[arg(long)]
     pub(crate) muhash: bool,
 
-    /// Folder in which the run keeps its progress
+    /// Folder for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
 
@@ -117,7 +119,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = parse_mib)]
     pub(crate) dbcache: u64,
 
-    /// Worker threads; 0 for one on each core
+    /// Worker threads; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) par: u16,
 
@@ -128,7 +130,7 @@ pub(crate) struct PlanArgs {
 
 const REINDEX_EXAMPLES: &str = "\
 Examples:
-  A node's coins, anew from its blocks; what `bitcoind -reindex-chainstate`
+  Rebuild a node's coins from its blocks, as `bitcoind -reindex-chainstate`
   does:
     bitcoin-cli stop
     apus reindex --datadir ~/.bitcoin --replace
@@ -137,18 +139,17 @@ Examples:
   In minutes, with hints for a block that the node has:
     apus reindex --datadir ~/.bitcoin --replace --hints main.hints
 
-The node must be stopped, and cannot start meanwhile. The new chainstate is at
-the best block that the node's index has as valid and has undo data of; the
-node goes on from there. Apus replaces no chainstate by an older one unless you
-say --replace-with-older. It writes the new one beside the old one, which it
-moves aside at the end, to chainstate.old, or to chainstate.old-2 and so on
-where earlier ones are still there; they stay until you remove them. With
-hints, Apus assumes the scripts valid up to where these stop, as the node
-itself does, or refuses the hints; see `apus sync --help` for what else it
+Stop the node first; it cannot start while Apus works. The new chainstate ends
+at the best block that the node's index has as valid and has undo data for, and
+the node continues from there. Apus replaces a chainstate with an older one only
+if you add --replace-with-older. It writes the new chainstate next to the old
+one. At the end it moves the old one to chainstate.old, or to chainstate.old-2
+and so on if earlier ones exist. Old folders stay until you remove them. With
+hints, Apus assumes scripts valid up to the block where the hints stop, as the
+node itself does, or refuses the hints. `apus sync --help` says what else Apus
 assumes. It does not touch blocks, undo data and indexes.
 
-A run that was interrupted or killed goes on where it stopped when you give the
-same command again.";
+Interrupted or killed runs resume: rerun the same command.";
 
 #[derive(Args)]
 #[command(after_long_help = REINDEX_EXAMPLES)]
@@ -158,23 +159,23 @@ pub(crate) struct ReindexArgs {
 
     /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE`
     ///
-    /// The second is a UTXO snapshot. Without any, Apus checks the blocks by every rule.
+    /// The latter is a UTXO snapshot. Without hints, Apus checks every rule for every block.
     #[arg(long, value_name = "HINTS")]
     pub(crate) hints: Option<HintsArg>,
 
-    /// Bit order of the hintsfile, where the file itself does not settle it
+    /// Bit order of the hintsfile, if Apus cannot detect it
     #[arg(long, value_name = "msb|lsb", hide_short_help = true, value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
 
-    /// Move a chainstate that is there to chainstate.old
+    /// Move an existing chainstate to chainstate.old
     ///
-    /// Or to chainstate.old-2 and so on if there is one. They stay until you remove them.
+    /// Or to chainstate.old-2 and so on, if chainstate.old exists. Old folders stay until you remove them.
     #[arg(long)]
     pub(crate) replace: bool,
 
-    /// The same, also where the new coins are of an older block
+    /// Like --replace, but even if the new chainstate is older
     ///
-    /// Than those that are there, since the index leads no further.
+    /// The new chainstate is older if the node's index ends below the existing chainstate.
     #[arg(long)]
     pub(crate) replace_with_older: bool,
 
@@ -190,35 +191,36 @@ pub(crate) struct ReindexArgs {
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
-  Whether all that your node believes is true, every script run anew:
+  Audit your node, running every script again:
     apus verify --datadir ~/.bitcoin
 
-  In a fraction of the time, with the scripts left out that the node itself left
-  out:
+  In a fraction of the time, skipping the scripts that the node itself skipped:
     apus verify --datadir ~/.bitcoin --assumevalid default
 
-  Beside the running node, when nothing else wants the machine, with a report
-  for other programs:
+  At low priority next to the running node, with a report for other programs:
     nice -n 19 ionice -c 3 apus verify --datadir ~/.bitcoin --report verify.json
 
-Apus holds headers, blocks, undo data, block index and coins against each other
-and against every rule. It writes and locks nothing of the node's, which may run
-meanwhile. It copies the node's coins once, as they are on the disk, which is
-some way behind the tip; the copy takes as much disk as they do. It says how
-much it takes at most, and refuses where that is not free. It looks at the
-blocks above, and at those of other chains, one by one: by every rule, if their
-undo data are right. Of a node that has pruned its blocks only that can be done.
-What takes seconds comes first: the index, and what it says of files.
+Apus checks headers, blocks, undo data, block index and coins against each other
+and against every rule. It neither writes nor locks the node's files, so the
+node may keep running. Apus copies the node's coins once from the disk, where
+they are some way behind the tip. The copy takes as much disk as the coins. Apus
+prints how much disk it needs at most, and refuses to start if that is not free.
+It checks the blocks above the copied coins, and the blocks of other branches,
+one by one: by every rule, if their undo data are right. On a pruned node it can
+check only these. The checks that take seconds come first: the index, and what
+the index says about files.
 
-Where something is wrong, Apus goes over all blocks once more to say what: a
-line for each kind, with file, offset, height and hash of the first, and what
-mends it. That takes disk for up to nine tenths of the blocks, or more time
-where this is not free. Exit code 0: all is as it should be; 2: the node took an
-invalid block for valid; 4: something else is wrong; 3: it could not be read.
-Apus does not look at other indexes of the node, its wallets and its mempool.
+If Apus finds a problem, it reads all blocks once more to locate it. It prints
+one line per kind of problem, with file, offset, height and hash of the first,
+and the fix. That takes disk for up to nine tenths of the blocks, or more time
+if this is not free. Apus does not check the node's other indexes, its wallets
+and its mempool.
 
-A run that was interrupted or killed goes on where it stopped when you give the
-same command again, with the coins that it took at first.";
+Exit codes: 0 no problem; 2 the node accepted an invalid block; 3 Apus could not
+read the node; 4 another problem.
+
+Interrupted or killed runs resume, with the coins that they copied at first:
+rerun the same command.";
 
 #[derive(Args)]
 #[command(after_long_help = VERIFY_EXAMPLES)]

@@ -1,4 +1,4 @@
-//! `apus sync`: its options and its help.
+//! Options and help of `apus sync`.
 
 #[cfg(feature = "utreexo")]
 use super::values::ProofsArg;
@@ -6,7 +6,7 @@ use super::values::{out_help, parse_listen, parse_order, parse_proxy};
 use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
-use crate::course::RunWay;
+use crate::estimate::RunMethod;
 use crate::failure::Failure;
 use apus_chain::{BlockHash, Network, Params};
 use apus_sync::chain_index::ChainIndex;
@@ -20,21 +20,21 @@ use std::str::FromStr;
 
 const SYNC_EXAMPLES: &str = "\
 Examples:
-  A data directory for Bitcoin Core from another's blocks: blocks, undo data,
-  index and coins:
+  A data directory for Bitcoin Core, from another node's blocks: blocks, undo
+  data, index and coins:
     apus sync --blocksdir /mnt/disk/blocks --out datadir:node
 
-  The UTXO set of a node's blocks, as a snapshot that Bitcoin Core's
-  dumptxoutset would write:
+  The UTXO set of a node's blocks, as a snapshot equal to Bitcoin Core's
+  dumptxoutset:
     apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints \\
          --out snapshot:utxo.dat
 
-  Without hints, every rule checked and every script run:
+  Without hints, with every rule checked and every script run:
     apus sync --blocksdir ~/.bitcoin/blocks --assumevalid 0 \\
          --out snapshot:utxo.dat
 
-  The same in one pass, by hints and the undo data of the node, neither of which
-  is trusted:
+  The same in one pass, with hints and the node's undo data; Apus trusts
+  neither:
     apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints \\
          --assumevalid 0 --out snapshot:utxo.dat
 
@@ -42,14 +42,14 @@ Examples:
     apus sync --blocksdir ~/.bitcoin/regtest/blocks --hints regtest.hints \\
          --assumevalid hints --out snapshot:utxo.dat --report run.json
 
-  A data directory for a new node, without any other: blocks from peers, as fast
-  as the line gives them:
+  A data directory for a new node, with blocks from peers, as fast as the line
+  delivers them:
     apus sync --hints main.hints --out datadir:node
 
-  Its coins alone, with no disk for blocks:
+  Only its coins, with no disk for blocks:
     apus sync --hints main.hints --out chainstate:node/chainstate
 
-  From one node of yours, and on with it from block to block until Ctrl-C:
+  From one node of yours, following its new blocks until Ctrl-C:
     apus sync --connect 192.168.1.10 --hints main.hints --follow \\
          --out snapshot:utxo.dat
 
@@ -59,8 +59,8 @@ Examples:
          --coins redis://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379/main \\
          --out snapshot:utxo.dat
 
-  Whether all blocks are valid, by proofs of the coins that they spend, which
-  are not trusted:
+  Check whether all blocks are valid, with proofs of the coins that they spend;
+  Apus does not trust the proofs:
     apus sync --blocksdir ~/.bitcoin/blocks --proofs proofs \\
          --assumevalid 0 --stopatheight 900000
 
@@ -75,45 +75,44 @@ Examples:
     apus sync --blocksdir ~/.bitcoin/blocks --stopatheight HEIGHT \\
          --hints snapshot:utxo.dat --out hints:main.hints
 
-With hints, Apus takes the blocks up to where these stop in any order. It checks
-every block rule that needs no spent coins, that each spent coin existed and was
-spent exactly once (by the aggregate), BIP-30, and the supply. It assumes
-scripts, amounts of each block, and that no coin is spent in a block before its
-own. So it refuses hints that reach further than what Core assumes valid: they
-must stop at or below the assumed-valid block, on a chain that has it, with
-enough work, and with two weeks of work above them. If you take their blocks for
-valid for a reason of your own, say so by --assumevalid hints. Blocks above the
-hints, and all where there are none, Apus checks by every rule of Core's;
-under Core's conditions it does not run the scripts of ancestors of the
+With hints, Apus takes the blocks up to the hints' last block in any order. It
+checks every block rule that needs no spent coins, that each spent coin existed
+and was spent exactly once (by the aggregate), BIP-30, and the supply. It
+assumes scripts, the amounts of each block, and that no block spends a coin of a
+later block. So it refuses hints that reach further than what Core assumes
+valid: they must stop at or below the assumed-valid block, on a chain that
+contains it, with enough work, and with two weeks of work above them. If you
+have your own reason to trust these blocks, say so with --assumevalid hints.
+Apus checks the blocks above the hints, and all blocks without hints, by every
+rule of Core's; under Core's conditions it skips the scripts of ancestors of the
 assumed-valid block.
 
-A run that was interrupted or killed goes on where it stopped when you give the
-same command again.";
+Interrupted or killed runs resume: rerun the same command.";
 
 #[derive(Args)]
-#[command(after_help = "`apus sync --help` has all options, and examples.", after_long_help = SYNC_EXAMPLES)]
+#[command(after_help = "`apus sync --help` lists all options and shows examples.", after_long_help = SYNC_EXAMPLES)]
 pub(crate) struct SyncArgs {
-    /// Which chain; that of the blocks if not given
+    /// Chain; by default the chain of the blocks
     ///
-    /// main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you name; main where they come
-    /// from peers.
+    /// main, test, testnet4, signet or regtest. By default, Apus detects the chain from the blocks in a folder, and
+    /// uses main for blocks from peers.
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
-    /// Folder of Core's blk*.dat files; else from peers
+    /// Folder of Core's blk*.dat files (default: peers)
     ///
-    /// Opened for reading only; without it, blocks come from peers.
+    /// Apus opens the files for reading only. Without this option, Apus downloads blocks from peers.
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: Option<PathBuf>,
 
     /// Which coins survive: FILE or snapshot:FILE
     ///
-    /// A hintsfile of BIP-456, or a UTXO snapshot. With hints a run is several times as fast, and does not check every
+    /// A BIP-456 hintsfile, or a UTXO snapshot. Hints make a sync several times as fast, but it does not check every
     /// rule: see below.
     #[arg(long, value_name = "HINTS")]
     pub(crate) hints: Option<HintsArg>,
 
-    /// Bit order of the hintsfile, where the file itself does not settle it
+    /// Bit order of the hintsfile, if Apus cannot detect it
     #[arg(long, value_name = "msb|lsb", hide_short_help = true, value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
 
@@ -121,9 +120,9 @@ pub(crate) struct SyncArgs {
     #[command(flatten)]
     pub(crate) proofs: ProofsArgs,
 
-    /// Height of the set; the tip if not given
+    /// Stop at this height; by default at the tip
     ///
-    /// Not below that of the hints.
+    /// With hints, the height must not be below the one where they stop.
     #[arg(long, value_name = "HEIGHT")]
     pub(crate) stopatheight: Option<u32>,
 
@@ -131,29 +130,28 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "SINK", default_value = "null", long_help = out_help())]
     pub(crate) out: Vec<SinkArg>,
 
-    /// Move a chainstate:DIR that is there to DIR.old
+    /// Move an existing chainstate:DIR to DIR.old
     ///
-    /// Or to DIR.old-2 and so on if there is one. They stay until you remove them.
+    /// Or to DIR.old-2 and so on, if DIR.old exists. Old folders stay until you remove them.
     #[arg(long)]
     pub(crate) replace: bool,
 
     /// Keep only the last 288 blocks in datadir:DIR
     ///
-    /// With their undo data: for a node that runs with -prune.
+    /// Apus also keeps their undo data. Start the node with -prune.
     #[arg(long)]
     pub(crate) prune: bool,
 
-    /// Also compute the MuHash of the set, which takes up to two microseconds a coin; `chainstate:DIR` and `datadir:DIR` are
-    /// read back and compared by it in any case
+    /// Also compute the MuHash of the set, which takes up to two microseconds per coin
     #[arg(long, hide_short_help = true)]
     pub(crate) muhash: bool,
 
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
 
-    /// How the set is computed, if not by what is asked: swiftsync if there are hints, utreexo if there are proofs,
-    /// utxo if coins are on servers; else mergesync for blocks of a folder, and utxo for those of peers. With `--blocks
-    /// keep` mergesync does those of peers as well, up to the last ones, which are utxo's
+    /// Engine that computes the set. By default swiftsync with hints, utreexo with proofs, utxo with coins on servers;
+    /// otherwise mergesync for blocks from a folder, and utxo for blocks from peers. With `--blocks keep`, mergesync
+    /// can also use blocks from peers, and utxo connects the last ones
     #[arg(long, value_enum, hide_short_help = true)]
     engine: Option<EngineArg>,
 
@@ -172,7 +170,7 @@ pub(crate) struct SyncArgs {
 }
 
 impl SyncArgs {
-    /// What computes the set, where that is said: by its name, or by what it alone takes.
+    /// Returns the engine that the user chose, by name or through an option that only one engine has.
     pub(crate) fn engine(&self) -> Option<EngineArg> {
         #[cfg(feature = "remote-coins")]
         let on_servers = self.coins.are_named();
@@ -188,8 +186,8 @@ impl SyncArgs {
         }
     }
 
-    /// With hints a data directory of blocks from peers has what `--blocks keep` leaves: all blocks, and undo
-    /// data of those that were connected.
+    /// Turns on `--blocks keep` for a data directory from hints and blocks from peers: it then has all blocks, and the
+    /// undo data of the connected ones.
     pub(crate) fn keep_for_datadir(&mut self) {
         let is_datadir = |sink: &SinkArg| matches!(sink, SinkArg::Datadir(_));
         let of_peers = self.blocksdir.is_none() && self.hints.is_some() && !self.prune;
@@ -199,150 +197,151 @@ impl SyncArgs {
     }
 }
 
-/// Where proofs come from.
+/// The source of proofs.
 #[cfg(feature = "utreexo")]
 #[derive(Args)]
 pub(crate) struct ProofsArgs {
-    /// Check blocks by proofs of the coins that they spend, and keep no set
+    /// Check blocks with proofs of their spent coins; keep no set
     ///
-    /// From a folder with files of proofs (docs/utreexo.md), which together are about all blocks up to where the
-    /// run ends; or `peer:` and the address of a bridge node of Utreexo that is asked for them, which may be given more
-    /// than once.
+    /// Either a folder with proof files (docs/utreexo.md), which together cover all blocks up to the end of the run; or
+    /// `peer:` and the address of a Utreexo bridge node that serves proofs, which may be repeated.
     #[arg(long, value_name = "DIR|peer:HOST[:PORT]", hide_short_help = true)]
     pub(crate) proofs: Vec<ProofsArg>,
 }
 
 #[cfg(feature = "utreexo")]
 impl ProofsArgs {
-    /// Whether peers are asked for them.
-    pub(crate) fn name_peers(&self) -> bool {
+    /// Whether proofs come from peers.
+    pub(crate) fn names_peers(&self) -> bool {
         self.proofs.iter().any(|arg| arg.address().is_some())
     }
 }
 
-/// How blocks are had from peers.
+/// How to get blocks from peers.
 #[derive(Args)]
 pub(crate) struct PeerArgs {
-    /// Take blocks from this node alone, HOST or HOST:PORT
+    /// Get blocks only from this node, HOST or HOST:PORT
     ///
-    /// By name or address, and `:PORT` if it is not the usual one; may be given more than once. Without any, peers are
-    /// found.
+    /// A host name or an address, with `:PORT` if the port is not the default; may be repeated. Without --connect,
+    /// Apus finds peers itself.
     #[arg(long, value_name = "NODE", conflicts_with = "blocksdir")]
     pub(crate) connect: Vec<String>,
 
-    /// Stay at the tip, through new blocks, until Ctrl-C
+    /// Follow new blocks at the tip until Ctrl-C
     ///
-    /// And through reorganisations; what --out names is written when it is interrupted. The progress stays: once what
-    /// was written has other names, the same command goes on.
+    /// Apus also follows reorganisations. On Ctrl-C, Apus writes the outputs and keeps the progress. To continue,
+    /// rename the outputs, then rerun the command.
     #[arg(long, conflicts_with_all = ["blocksdir", "stopatheight"])]
     pub(crate) follow: bool,
 
-    /// Go through this SOCKS5 proxy, as of Tor
+    /// Connect through this SOCKS5 proxy, such as Tor
     ///
-    /// For everything: names are not looked up here.
+    /// Apus uses the proxy for all connections, and leaves resolving host names to it.
     #[arg(long, value_name = "IP:PORT", value_parser = parse_proxy)]
     pub(crate) proxy: Option<SocketAddr>,
 
-    /// Connections to make, where peers are found
+    /// Number of connections, if Apus finds peers
     #[arg(long, value_name = "N", hide_short_help = true, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) maxconnections: u16,
 
-    /// Use the encrypted transport (BIP-324) with peers that have it: 1 or 0
+    /// Use the encrypted transport (BIP-324) with peers that support it: 1 or 0
     #[arg(long, value_name = "0|1", hide_short_help = true, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) v2transport: u8,
 
-    /// Hand headers and blocks to peers that connect here, while this run lasts: with --blocks keep
-    /// the whole chain, without at most its last blocks. Without --follow the run ends with the
-    /// set, and then serves no peer any more
+    /// Serve headers and blocks to peers that connect to this address, until the sync ends. With --blocks keep, serve
+    /// the whole chain, except possibly its last blocks. Without --follow the sync ends as soon as the set is
+    /// complete
     #[arg(long, value_name = "IP:PORT", hide_short_help = true, conflicts_with = "blocksdir", value_parser = parse_listen)]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// What becomes of the blocks: `keep` leaves them, with an index, in `blocks` beside the folder of
-    /// --out chainstate:DIR, so that a node can start there. With hints `--out datadir:DIR` does the same
+    /// What to do with downloaded blocks: `keep` stores them, with an index, in `blocks` next to the folder of --out
+    /// chainstate:DIR, so that a node can start there. With hints, `--out datadir:DIR` stores them in DIR
     #[arg(long, value_enum, hide_short_help = true, default_value_t = BlocksArg::Discard)]
     pub(crate) blocks: BlocksArg,
 
-    /// Give up after so many seconds in which no peer sent anything useful
+    /// Give up after this many seconds without a requested header or block from any peer
     #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) patience: u16,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineArg {
-    /// Blocks in any order, told by hints which coins survive; those above the hints by utxo
+    /// Processes blocks in any order; hints say which coins survive. The engine utxo connects the blocks above the
+    /// hints
     Swiftsync,
-    /// Blocks in ascending height, every rule, coins looked up
+    /// Connects blocks in ascending height, looks coins up, and checks every rule
     Utxo,
-    /// Blocks in any order, every rule, without hints: spends are joined with the coins that they
-    /// take. Goes over the blocks of --blocksdir twice, and needs room for records beside --out
+    /// Processes blocks in any order, without hints, and checks every rule: matches each spend with its coin. Reads the
+    /// blocks twice, and needs disk for temporary files
     Mergesync,
-    /// Range by range in any order, every rule, by --proofs: each block is judged by the coins that it
-    /// spends, which are proved to be in the Utreexo forest. Says whether the chain is valid, and keeps no
-    /// set: --out utreexo:FILE and null alone
+    /// Processes block ranges in any order, with --proofs, and checks every rule: validates each block with its spent
+    /// coins, after checking the proofs that they are in the Utreexo forest. Keeps no set, so it accepts only --out
+    /// utreexo:FILE and null
     #[cfg(feature = "utreexo")]
     Utreexo,
 }
 
 /// How a run computes the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PlanWay {
-    /// By hints, in any order. The surviving coins are on disk until they are merged.
+pub(crate) enum SyncMethod {
+    /// Uses hints, and processes blocks in any order. The surviving coins stay on disk until they are merged.
     Hints,
-    /// Without hints, in any order. What blocks make and spend is on disk until it is joined.
+    /// Processes blocks in any order, without hints. Created and spent coins stay on disk until they are joined.
     Joins,
-    /// In order, by the engine `utxo`. The set is on disk, and as much of it in memory as fits.
+    /// Connects blocks in order with the engine `utxo`. The set is on disk, and cached in memory as far as it fits.
     InOrder,
-    /// The same with the set on servers.
+    /// Connects blocks in order with the engine `utxo`, and keeps the set on servers.
     InOrderOnServers,
 }
 
-/// What the program knows of an engine.
+/// The program's table entry for an engine.
 pub(crate) struct EngineFacts {
-    /// Its name.
+    /// The engine's name.
     pub(crate) name: &'static str,
-    /// The options that ask for it.
+    /// The options that select the engine.
     pub(crate) options: &'static str,
-    /// By what `apus plan` foresees it; none where that cannot be.
-    pub(crate) plan: Option<PlanWay>,
-    /// Which phases its run is going to have.
-    pub(crate) phases: RunWay,
-    /// What it does with blocks without hints; none for one that needs hints, or that lacks what it works by.
+    /// The method that `apus plan` estimates for the engine; `None` if it cannot.
+    pub(crate) plan: Option<SyncMethod>,
+    /// The phases of a run with the engine.
+    pub(crate) phases: RunMethod,
+    /// Creates the engine's task for blocks without hints; returns `None` if the engine needs hints, or a part is
+    /// missing.
     pub(crate) task: for<'a> fn(TaskParts<'a>) -> Option<Task<'a>>,
 }
 
-/// Of what a task without hints is made.
+/// The parts of a task without hints.
 pub(crate) struct TaskParts<'a> {
     pub(crate) connect: ConnectOptions<'a>,
-    /// An index from outside that follows the blocks.
+    /// An external index that is updated with each block.
     pub(crate) index: Option<&'a dyn ChainIndex>,
-    /// The engine that a feature adds, if it is one.
-    #[cfg_attr(not(feature = "utreexo"), allow(dead_code, reason = "only Utreexo is one"))]
+    /// The engine that a feature adds, if the run uses it.
+    #[cfg_attr(not(feature = "utreexo"), allow(dead_code, reason = "only Utreexo adds an engine"))]
     pub(crate) outside: Option<&'a dyn ChainEngine>,
 }
 
 impl EngineArg {
-    /// All that the program knows of it: what it does, says and foresees goes by this.
+    /// Returns the engine's facts. Behaviour, texts and estimates all follow from them.
     pub(crate) fn facts(self) -> EngineFacts {
         match self {
             Self::Swiftsync => EngineFacts {
                 name: "swiftsync",
                 options: "--engine swiftsync",
-                plan: Some(PlanWay::Hints),
-                phases: RunWay::Hints { connects: true },
+                plan: Some(SyncMethod::Hints),
+                phases: RunMethod::Hints { connects: true },
                 task: |_| None,
             },
             Self::Utxo => EngineFacts {
                 name: "utxo",
                 options: "--engine utxo and --coins",
-                plan: Some(PlanWay::InOrder),
-                phases: RunWay::Order,
+                plan: Some(SyncMethod::InOrder),
+                phases: RunMethod::Order,
                 task: |parts| Some(Task::InOrder(parts.connect)),
             },
             Self::Mergesync => EngineFacts {
                 name: "mergesync",
                 options: "--engine mergesync",
-                plan: Some(PlanWay::Joins),
-                phases: RunWay::Join,
+                plan: Some(SyncMethod::Joins),
+                phases: RunMethod::Join,
                 task: |TaskParts { connect, index, .. }| {
                     Some(Task::MergeSync(MergeSyncTask { connect, index }))
                 },
@@ -352,7 +351,7 @@ impl EngineArg {
                 name: "utreexo",
                 options: "--proofs",
                 plan: None,
-                phases: RunWay::Proofs,
+                phases: RunMethod::Proofs,
                 task: |parts| {
                     let engine = parts.outside?;
                     Some(Task::By(apus_sync::EngineTask { engine, connect: None }))
@@ -370,59 +369,59 @@ pub(crate) enum BlocksArg {
 
 #[derive(Args, Clone, Copy, Default)]
 pub(crate) struct AssumeArgs {
-    /// Run no scripts below this block; 0: run all
+    /// Skip scripts below this block; 0 skips none
     ///
-    /// What is checked, and what is assumed? Apus checks every rule, but under Core's conditions takes the scripts of
-    /// one block's ancestors for valid: of the block with this HASH, or of the one that Core assumes valid (`default`).
-    /// With 0 nothing is assumed, and every script is run. `hints` takes blocks under hints for valid where Bitcoin
-    /// Core would check them, too: above the assumed-valid block, within the last two weeks, or on a chain with too
-    /// little work. Without it such hints are refused; with it the report says which blocks nothing vouches for.
-    /// `hints,HASH` says both. If not given, `apus verify` runs every script, `apus snapshot verify` does not ask
-    /// whether blocks are valid, and for all else it is `default`.
+    /// Apus checks every rule, but under Core's conditions assumes the scripts of one block's ancestors valid: the
+    /// ancestors of the block HASH, or of the block that Core assumes valid (`default`). With 0 Apus assumes nothing
+    /// and runs every script. `hints` also assumes blocks under hints valid where Bitcoin Core would check them:
+    /// above the assumed-valid block, within the last two weeks, or on a chain with too little work. Without `hints`
+    /// Apus refuses such hints. With `hints`, the report lists these blocks. `hints,HASH` combines both. By default
+    /// `apus verify` runs every script, `apus snapshot verify` does not check whether blocks are valid, and all other
+    /// commands take `default`.
     #[arg(long, value_name = "HASH|0")]
     pub(crate) assumevalid: Option<AssumeValidArg>,
 
-    /// Old for --assumevalid: 0, or a block
+    /// Old name of --assumevalid: 0, or a block
     #[arg(long, hide = true)]
     validation: Option<OldValidation>,
 
-    /// Old for --assumevalid hints
+    /// Old name of --assumevalid hints
     #[arg(long, hide = true)]
     assume_hinted_valid: bool,
 }
 
-/// Values of the option that was there before `--assumevalid` said all.
+/// Values of the old option that `--assumevalid` replaced.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OldValidation {
     Assumevalid,
     Full,
 }
 
-/// What is taken for valid.
+/// What a run assumes valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AssumeValidArg {
     block: AssumedBlock,
-    /// All that hints cover, too.
+    /// Whether everything under hints is assumed valid, too.
     hinted: bool,
 }
 
-/// The block whose ancestors' scripts are not run.
+/// The block up to which Apus assumes scripts valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AssumedBlock {
-    /// The one that Core assumes valid, if the chain has one.
+    /// The block that Core assumes valid, if the chain has one.
     Default,
     None,
     Hash(BlockHash),
 }
 
 impl AssumeArgs {
-    /// What a command assumes that says it in its own way.
+    /// Creates the assumption for a command without the option.
     pub(crate) const fn of(assumevalid: AssumeValidArg) -> Self {
         Self { assumevalid: Some(assumevalid), validation: None, assume_hinted_valid: false }
     }
 
-    /// Takes the old options for what they mean. Gives what to say of their new names. Fails where what is given
-    /// does not fit together, or is of hints where a run has none.
+    /// Translates the old options to `--assumevalid`, and returns a warning for each. Fails if the values contradict
+    /// each other, or if they mention hints and the run has none.
     pub(crate) fn settle(&mut self, has_hints: bool) -> Result<Vec<String>, Failure> {
         let mut renamed = Vec::new();
         let AssumeValidArg { mut block, mut hinted } = self.assumevalid.unwrap_or_default();
@@ -431,7 +430,7 @@ impl AssumeArgs {
             match old {
                 OldValidation::Full if is_hash => {
                     return Err(Failure::usage(
-                        "--validation full assumes no block to be valid: leave out --assumevalid",
+                        "--validation full assumes nothing valid: leave out --assumevalid",
                     ));
                 }
                 OldValidation::Full => block = AssumedBlock::None,
@@ -449,14 +448,12 @@ impl AssumeArgs {
         }
         match (hinted, block) {
             (true, AssumedBlock::None) => Err(Failure::usage(ALL_AND_NONE)),
-            (true, _) if !has_hints => Err(Failure::usage(
-                "--assumevalid hints is about blocks under --hints, which are not given",
-            )),
+            (true, _) if !has_hints => Err(Failure::usage("--assumevalid hints needs --hints")),
             _ => Ok(renamed),
         }
     }
 
-    /// The block whose ancestors' scripts are not run.
+    /// The block up to which Apus assumes scripts valid.
     pub(crate) fn block(&self, params: &Params) -> Option<BlockHash> {
         match self.assumevalid.unwrap_or_default().block {
             AssumedBlock::Default => params.default_assume_valid,
@@ -465,19 +462,19 @@ impl AssumeArgs {
         }
     }
 
-    /// Whether blocks under hints are taken for valid, whatever Core would do.
+    /// Whether blocks under hints are assumed valid even if Core would check them.
     pub(crate) fn hinted(&self) -> bool {
         self.assumevalid.unwrap_or_default().hinted
     }
 
-    /// Whether it is said that every script is run.
+    /// Whether the user asked for every script to run.
     pub(crate) fn nothing(&self) -> bool {
         self.assumevalid == Some(AssumeValidArg::NOTHING)
     }
 }
 
-const ALL_AND_NONE: &str = "--assumevalid 0 runs every script, and --assumevalid hints none up to where the hints \
-                            stop: leave out one of them";
+const ALL_AND_NONE: &str = "--assumevalid 0 runs every script, and --assumevalid hints runs none up to where the \
+    hints stop: use only one of the two";
 
 impl AssumeValidArg {
     pub(crate) const NOTHING: Self = Self { block: AssumedBlock::None, hinted: false };
@@ -492,29 +489,28 @@ impl Default for AssumeValidArg {
 impl FromStr for AssumeValidArg {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut said = Self::default();
+        let mut parsed = Self::default();
         let mut blocks = 0;
         for word in text.split(',') {
             blocks += u32::from(word != "hints");
             match word {
-                "hints" => said.hinted = true,
-                "default" => said.block = AssumedBlock::Default,
-                "0" => said.block = AssumedBlock::None,
+                "hints" => parsed.hinted = true,
+                "default" => parsed.block = AssumedBlock::Default,
+                "0" => parsed.block = AssumedBlock::None,
                 hash => {
                     let hash = hash.parse().map_err(|_| {
-                        "neither a block hash of 64 hexadecimal digits nor 0, default or hints"
-                            .to_owned()
+                        "use a block hash of 64 hexadecimal digits, 0, default or hints".to_owned()
                     })?;
-                    said.block = AssumedBlock::Hash(hash);
+                    parsed.block = AssumedBlock::Hash(hash);
                 }
             }
         }
-        match (blocks, said) {
+        match (blocks, parsed) {
             (0 | 1, Self { block: AssumedBlock::None, hinted: true }) => {
                 Err(ALL_AND_NONE.to_owned())
             }
-            (0 | 1, said) => Ok(said),
-            _ => Err("one block is enough: those below it are its ancestors".to_owned()),
+            (0 | 1, parsed) => Ok(parsed),
+            _ => Err("give one block: its ancestors are all the blocks below it".to_owned()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Values of options that are more than a word or a number.
+//! Option values with a syntax of their own, and their parsers.
 
 use crate::unpack::InputFile;
 use apus_sync::OutputKind;
@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The challenge of a signet, in hexadecimal digits.
+/// The challenge of a signet, given in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChallengeArg(pub(crate) Vec<u8>);
 
@@ -22,8 +22,7 @@ impl FromStr for ChallengeArg {
         let is_hex = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         let bytes: Option<Vec<u8>> = text.as_bytes().chunks(2).map(byte).collect();
         bytes.filter(|_| is_hex).map(Self).ok_or_else(|| {
-            "the challenge of a signet is a script in hexadecimal digits, two for each byte"
-                .to_owned()
+            "a signet challenge is a script in hexadecimal digits, two per byte".to_owned()
         })
     }
 }
@@ -36,14 +35,14 @@ pub(crate) enum HintsArg {
 }
 
 impl HintsArg {
-    /// The file, whatever it is.
+    /// The hints or snapshot file.
     pub(crate) fn input(&self) -> &InputFile {
         match self {
             Self::File(input) | Self::Snapshot(input) => input,
         }
     }
 
-    /// The file as the user calls it.
+    /// The file's name as the user gave it.
     pub(crate) fn named(&self) -> &Path {
         self.input().named()
     }
@@ -55,7 +54,7 @@ impl FromStr for HintsArg {
         match text.strip_prefix("snapshot:") {
             Some("") => Err("snapshot: needs the name of a file".to_owned()),
             Some(path) => Ok(Self::Snapshot(path.into())),
-            None if text.is_empty() => Err("name a file".to_owned()),
+            None if text.is_empty() => Err("give a file".to_owned()),
             None => Ok(Self::File(text.into())),
         }
     }
@@ -66,7 +65,7 @@ impl FromStr for HintsArg {
 #[derive(Clone)]
 pub(crate) enum ProofsArg {
     Folder(PathBuf),
-    /// An address: which port is meant where none is named depends on the network.
+    /// An address. Its default port depends on the network.
     Peer(String),
 }
 
@@ -88,25 +87,25 @@ impl FromStr for ProofsArg {
         match text.strip_prefix("peer:") {
             Some("") => Err("peer: needs the address of a bridge node".to_owned()),
             Some(address) => Ok(Self::Peer(address.to_owned())),
-            None if text.is_empty() => Err("name a folder, or a peer".to_owned()),
+            None if text.is_empty() => Err("give a folder or a peer".to_owned()),
             None => Ok(Self::Folder(text.into())),
         }
     }
 }
 
-/// What the program knows of a file that a run makes of its set; [`FILE_FORMS`] has all.
+/// A kind of file that a run can write from its set; [`FILE_FORMS`] lists all.
 #[derive(Debug)]
 pub(crate) struct FileForm {
     pub(crate) kind: OutputKind,
-    /// What stands before the colon in `--out`, and what the report calls it.
+    /// Name in `--out`, before the colon, and in the report.
     pub(crate) name: &'static str,
-    /// What a plan calls it.
+    /// Name in a plan.
     pub(crate) planned: &'static str,
-    /// What the last lines of a run call it.
+    /// Name in the result that a run prints.
     pub(crate) written: &'static str,
-    /// Bytes of a coin, about.
+    /// Approximate bytes per coin.
     pub(crate) coin_bytes: u64,
-    /// What a coin takes of one core, in seconds, beside what a run takes in any case.
+    /// Seconds of one core per coin, in addition to the cost of every run.
     pub(crate) coin_seconds: f64,
 }
 
@@ -116,9 +115,10 @@ pub(crate) static SNAPSHOT: FileForm = FileForm {
     name: "snapshot",
     planned: "the snapshot",
     written: "a UTXO snapshot",
-    // With a txid for each transaction: 43 where a transaction has many, 70 on a chain of the first years.
+    // Each transaction's txid is stored once: 43 bytes per coin if transactions have many coins, 70 on a chain of the
+    // first years.
     coin_bytes: 60,
-    // So little that what a run takes in any case has room for it.
+    // Negligible compared with the cost of every run.
     coin_seconds: 0.0,
 };
 
@@ -132,10 +132,10 @@ static HINTS: FileForm = FileForm {
     coin_seconds: 0.0,
 };
 
-/// All files that a run makes of its set: what `--out` takes, its help, `apus plan` and the report go by them.
+/// All kinds of file that a run can write from its set. `--out`, its help, `apus plan` and the report use this list.
 static FILE_FORMS: [&FileForm; 2] = [&SNAPSHOT, &HINTS];
 
-/// A file out of [`FILE_FORMS`], `utreexo:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
+/// A file of [`FILE_FORMS`], `utreexo:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
 #[derive(Clone)]
 pub(crate) enum SinkArg {
     File(&'static FileForm, PathBuf),
@@ -190,55 +190,55 @@ pub(super) fn out_help() -> String {
     format!(
         "snapshot:FILE, chainstate:DIR, datadir:DIR and more\n\n\
          What to write: {files}`utreexo:FILE` (the roots of the Utreexo forest), `chainstate:DIR` (Bitcoin Core's \
-         coins), `datadir:DIR` (blocks, index, coins, and undo data of all blocks without hints, for Bitcoin Core to \
-         start on) or `null`; may be given more than once."
+         coins), `datadir:DIR` (blocks, index, coins, and without hints undo data of all blocks, for Bitcoin Core to \
+         start on) or `null`; may be repeated."
     )
 }
 
-/// What `--dbcache` may be.
+/// Valid values of `--dbcache`.
 const MIB: RangeInclusive<u64> = 4..=1 << 20;
 
-/// An address to listen at. A port alone could mean all machines or this one alone, which are
-/// far apart, so it is refused.
+/// Parses an address to listen at. Refuses a port alone, which does not say whether all machines or only this one may
+/// connect.
 pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| match text.parse::<u16>() {
-        Ok(0 | 1) => "name where to listen, as 0.0.0.0:8333 for all machines that can reach this \
-                      one; without --listen no peer is let in"
+        Ok(0 | 1) => "give an address, such as 0.0.0.0:8333 for all machines that can reach this machine. Without \
+            --listen, Apus accepts no peers"
             .to_owned(),
         Ok(port) => format!(
-            "which machines is it for? 127.0.0.1:{port} is for this one alone, 0.0.0.0:{port} for \
-             all that can reach it"
+            "which machines may connect? Use 127.0.0.1:{port} for this machine only, or 0.0.0.0:{port} for all \
+             that can reach it"
         ),
-        Err(_) => "an address and a port are needed, as 0.0.0.0:8333 or [::]:8333 for all \
-                   machines that can reach this one, 127.0.0.1:8333 for itself alone"
+        Err(_) => "give an address and a port, such as 0.0.0.0:8333 or [::]:8333 for all machines that can reach \
+            this machine, or 127.0.0.1:8333 for this machine only"
             .to_owned(),
     })
 }
 
-/// An address for browsers. A name is refused: it may stand for several addresses, and who reaches which of them can
-/// be far apart.
+/// Parses an address for browsers. Refuses a name, which may resolve to several addresses that different machines can
+/// reach.
 #[cfg(feature = "web")]
 pub(super) fn parse_web(text: &str) -> Result<SocketAddr, String> {
     parse_address(text, "127.0.0.1:8337")
 }
 
-/// The address of a proxy.
+/// Parses the address of a proxy.
 pub(crate) fn parse_proxy(text: &str) -> Result<SocketAddr, String> {
     parse_address(text, "127.0.0.1:9050")
 }
 
 fn parse_address(text: &str, example: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| format!("an IP address and a port are needed, as {example}"))
+    text.parse().map_err(|_| format!("give an IP address and a port, such as {example}"))
 }
 
-/// Memory in MiB.
+/// Parses an amount of memory in MiB.
 pub(crate) fn parse_mib(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|mib| MIB.contains(mib)).ok_or_else(|| {
-        format!("a whole number of MiB is needed, as 2000, from {} to {}", MIB.start(), MIB.end())
+        format!("give a whole number of MiB, such as 2000, from {} to {}", MIB.start(), MIB.end())
     })
 }
 
-/// The bit order of a hintsfile.
+/// Parses the bit order of a hintsfile.
 pub(super) fn parse_order(text: &str) -> Result<BitOrder, String> {
     text.parse().map_err(
         |error: apus_sync::engines::swiftsync::hints::elias_fano::UnknownBitOrder| {

@@ -1,4 +1,4 @@
-//! What the program advises exists: every option and every command that a text of it names, if nothing is left out.
+//! Checks that every option and command named in the program's texts exists, in a build with all features.
 #![cfg(feature = "extras")]
 
 use super::Cli;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Options of other programs that texts name.
+/// Options of other programs in our texts.
 const OF_OTHERS: [&str; 7] = [
     "cluster",
     "features",
@@ -17,7 +17,7 @@ const OF_OTHERS: [&str; 7] = [
     "release",
 ];
 
-/// The files of all crates whose texts users of the program see: not those of tools.
+/// Returns the source files of all crates whose texts users see; not the tools.
 fn sources() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut folders: Vec<PathBuf> = ["crates", "extras"]
@@ -43,8 +43,8 @@ fn sources() -> Vec<PathBuf> {
     files
 }
 
-/// The string literals of a source file, without those of its tests; and what documents options, which is text
-/// as well.
+/// Returns a source file's string literals, except in its tests, and its doc comments, because clap shows those of
+/// options to users.
 fn texts(source: &str) -> Vec<String> {
     let source = source.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let (mut texts, mut rest) = (Vec::new(), source);
@@ -59,7 +59,7 @@ fn texts(source: &str) -> Vec<String> {
                 behind
             }
             b'/' => after,
-            // A quote in a character, and no lifetime.
+            // A quote in a character literal, not a lifetime.
             b'\'' => ["\"'", "\\\"'", "\\''"]
                 .iter()
                 .find_map(|it| after.strip_prefix(it))
@@ -89,7 +89,7 @@ fn end_of_literal(text: &str) -> Option<usize> {
     })
 }
 
-/// Words of a text that begin an option.
+/// Returns the words of a text that look like options.
 fn options(text: &str) -> impl Iterator<Item = &str> {
     let starts = text.match_indices("--").filter(|(at, _)| {
         text[..*at]
@@ -113,7 +113,7 @@ fn longs(command: &clap::Command, into: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_option_and_command_that_a_text_names_exists() {
+fn texts_name_only_existing_options_and_commands() {
     let whole = Cli::whole_command();
     let mut known = BTreeSet::from(["help".to_owned(), "version".to_owned()]);
     longs(&whole, &mut known);
@@ -142,7 +142,7 @@ fn every_option_and_command_that_a_text_names_exists() {
 }
 
 #[test]
-fn an_option_that_does_not_exist_would_be_found() {
+fn a_missing_option_would_be_found() {
     let text = r##"
         /// Gives up (`--give-up`).
         // Not a text: --comment.

@@ -1,12 +1,12 @@
-//! `apus coins get`: a batch of look-ups, as JSON (`docs/remote-coins.md`). `apus coins copy`: a whole set of coins to
-//! servers, from a file, a node or other servers.
+//! `apus coins get` looks up a batch of coins and prints them as JSON (`docs/remote-coins.md`). `apus coins copy`
+//! copies a whole set of coins to servers, from a file, a node or other servers.
 //!
-//! The source is gone over twice: first to see that it is whole, and what its MuHash is; then to be
-//! copied, as one flush of a new store. So a copy that is stopped or killed leaves a store that has
-//! nothing, and the same command starts again, or one that has all of it, and the same command goes
-//! on where that is read back and compared. A store with other coins is refused.
+//! A copy walks the source twice: first to check that it is complete and to compute its MuHash, then to copy it as one
+//! flush of a new store. So a stopped or killed copy leaves the store either empty or complete. If it is empty,
+//! rerunning the command starts from scratch; if it is complete, the command continues with reading back and comparing.
+//! A store with other coins is refused.
 
-use super::servers::{AccessArgs, about, place};
+use super::servers::{AccessArgs, place, store_failure};
 use crate::failure::{Failure, INTERRUPTED, IO};
 use crate::machine::watch_signals;
 use crate::print::{self, hex};
@@ -30,10 +30,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it is told how far a walk is.
-const TOLD_EVERY: Duration = Duration::from_secs(5);
+/// Interval between a walk's progress messages.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 
-/// Coins between two looks at the clock and at signals.
+/// Number of coins between two checks of the clock and of signals.
 const LOOK_EVERY: u64 = 1 << 14;
 
 const COPY_EXAMPLES: &str = "\
@@ -45,16 +45,16 @@ Examples:
     apus coins copy --from chainstate:/srv/bitcoin/chainstate \\
          --to redis://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379/main
 
-A password comes from the environment variable APUS_COINS_PASSWORD.";
+Set the password in the environment variable APUS_COINS_PASSWORD.";
 
 #[derive(Args)]
 #[command(after_help = COPY_EXAMPLES)]
 pub(crate) struct CopyArgs {
-    /// The coins: `snapshot:FILE`, `chainstate:DIR` of a node, or the place of a store, as for --to
+    /// Source of the coins: snapshot:FILE, chainstate:DIR of a node, or the URL of a store, as for --to
     #[arg(long, value_name = "SOURCE")]
     from: String,
 
-    /// Where to, a store that has none yet: see --coins of `apus sync --help`
+    /// Target of the coins: a store without coins. See --coins of `apus sync --help`
     #[arg(long, value_name = "URL")]
     to: String,
 
@@ -66,10 +66,10 @@ pub(crate) struct CopyArgs {
     chain: Network,
 }
 
-/// Runs it.
+/// Runs `apus coins copy`.
 pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let interrupt = watch_signals()?;
-    // What the command line's own reader refuses it repeats, and this may have a password in it.
+    // clap quotes a value that it rejects, and this one may contain a password, so it is parsed here.
     let from = args.from.parse::<SourceArg>();
     let from = from.map_err(|why| Failure::usage(format!("the value of --from: {why}")))?;
     let place = place("--to", &args.to)?;
@@ -85,18 +85,19 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let places: Vec<&StoreUrl> = from_place.into_iter().chain([&place]).collect();
     let access = args.access.access(&places)?;
     let source = CoinsSource::open(&from, args.chain, &access)?;
-    let (base, expected) = look_at(&source, &interrupt)?;
+    let (base, expected) = scan(&source, &interrupt)?;
     let tip = KnownBlock { height: height_of(args.chain, base, &expected), hash: base.hash };
 
-    let store = apus_coins::open(&place, args.chain, &access).map_err(|error| about(&error))?;
-    match store.tip().map_err(|error| about(&error))? {
+    let store =
+        apus_coins::open(&place, args.chain, &access).map_err(|error| store_failure(&error))?;
+    match store.tip().map_err(|error| store_failure(&error))? {
         None => write(&source, &*store, tip, &interrupt)?,
         Some(there) if there == tip => {
-            print::aside(format_args!("{place} is at block {} already", tip.hash));
+            print::aside(format_args!("{place} already has the coins of block {}", tip.hash));
         }
         Some(there) => {
             return Err(Failure::usage(format!(
-                "{place} has the coins of block {} ({}) already: name another store",
+                "{place} already has the coins of block {} ({}): use another NAME at the end of --to",
                 there.height, there.hash
             )));
         }
@@ -108,7 +109,7 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let found = walk.finish();
     if found != expected {
         return Err(Failure::wrong(format!(
-            "{place} has {} coins with muhash {} now, but the source {} with {}: remove the store and copy \
+            "{place} now has {} coins with muhash {}, but the source has {} with {}: remove the store and copy \
              again",
             grouped(found.coins),
             found.muhash,
@@ -127,16 +128,17 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Goes over the source: whose coins they are, and what they come to.
-fn look_at(source: &CoinsSource, interrupt: &AtomicBool) -> Result<(BaseBlock, Summary), Failure> {
-    let mut walk = CoinsWalk::new("looked at", interrupt);
+/// Walks the source; returns the coins' block, and their sums.
+fn scan(source: &CoinsSource, interrupt: &AtomicBool) -> Result<(BaseBlock, Summary), Failure> {
+    let mut walk = CoinsWalk::new("checked", interrupt);
     let base =
         source.walk(&mut |outpoint, coin| walk.step(|summing| summing.push(outpoint, coin)))?;
     Ok((base, walk.finish()))
 }
 
-/// The height of the block: the one that the source says, or that Core knows it by. Else that of the highest coin, since
-/// no coinbase of the last 100 blocks is spent; a block may have left none, which then goes unseen.
+/// Returns the height of the block: from the source, or from Core's assumeutxo table. Otherwise takes the height of the
+/// highest coin, since no coinbase of the last 100 blocks can be spent. If the block has no coin in the set, this is
+/// wrong, and Apus cannot detect it.
 fn height_of(network: Network, base: BaseBlock, summary: &Summary) -> u32 {
     let params = Params::of(network);
     let known = || params.assumeutxo.iter().find(|known| known.block_hash == base.hash);
@@ -156,11 +158,11 @@ fn write(
     let failure = changes.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (failure, written) {
         (Some(failure), _) => Err(failure),
-        (None, written) => written.map_err(|error| about(&error)),
+        (None, written) => written.map_err(|error| store_failure(&error)),
     }
 }
 
-/// All coins of a source, as changes of a new store.
+/// All coins of a source, as the changes that fill a new store.
 struct All<'a> {
     source: &'a CoinsSource,
     interrupt: &'a AtomicBool,
@@ -174,7 +176,7 @@ impl Changes for All<'_> {
         let mut give: Box<Each<'_>> = Box::new(|outpoint, coin| {
             walk.step(|summing| summing.count())?;
             each(outpoint, Some(coin)).map_err(|error| {
-                let failure = about(&error);
+                let failure = store_failure(&error);
                 refused = Some(error);
                 failure
             })
@@ -192,28 +194,28 @@ impl Changes for All<'_> {
     }
 }
 
-/// A walk over all coins, which tells how far it is and ends when its user wants it to.
+/// A walk over all coins that prints its progress and stops when the user interrupts it.
 struct CoinsWalk<'a> {
     what: &'static str,
     interrupt: &'a AtomicBool,
-    told_at: Instant,
-    summing: Summing,
+    reported_at: Instant,
+    summing: SummaryBuilder,
 }
 
 impl<'a> CoinsWalk<'a> {
     fn new(what: &'static str, interrupt: &'a AtomicBool) -> Self {
-        Self { what, interrupt, told_at: Instant::now(), summing: Summing::new() }
+        Self { what, interrupt, reported_at: Instant::now(), summing: SummaryBuilder::new() }
     }
 
-    fn step(&mut self, push: impl FnOnce(&mut Summing)) -> Result<(), Failure> {
+    fn step(&mut self, push: impl FnOnce(&mut SummaryBuilder)) -> Result<(), Failure> {
         push(&mut self.summing);
         let coins = self.summing.coins();
         if coins.is_multiple_of(LOOK_EVERY) {
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(interrupted());
             }
-            if self.told_at.elapsed() >= TOLD_EVERY {
-                self.told_at = Instant::now();
+            if self.reported_at.elapsed() >= REPORT_EVERY {
+                self.reported_at = Instant::now();
                 print::aside(format_args!("{} coins {}", grouped(coins), self.what));
             }
         }
@@ -227,10 +229,10 @@ impl<'a> CoinsWalk<'a> {
 
 const GET_EXAMPLES: &str = "\
 Examples:
-  Whether coins are there, while a run writes them or after it:
+  Check whether coins are unspent, during a sync or after it:
     apus coins get --coins redis://10.0.0.1:6379/main TXID:0 TXID:1
 
-A password comes from the environment variable APUS_COINS_PASSWORD.";
+Set the password in the environment variable APUS_COINS_PASSWORD.";
 
 #[derive(Args)]
 #[command(after_help = GET_EXAMPLES)]
@@ -239,7 +241,7 @@ pub(crate) struct GetArgs {
     #[arg(required = true, value_name = "OUTPOINT", value_parser = outpoint)]
     outpoints: Vec<OutPoint>,
 
-    /// Where they are: see `apus sync --help`. A writer is not held up
+    /// The store, as for --coins of `apus sync --help`. Look-ups do not block a writer
     #[arg(long, value_name = "URL")]
     coins: String,
 
@@ -251,21 +253,22 @@ pub(crate) struct GetArgs {
     chain: Network,
 }
 
-/// Runs it.
+/// Runs `apus coins get`.
 pub(super) fn get(args: &GetArgs) -> Result<(), Failure> {
     let place = place("--coins", &args.coins)?;
     let access = args.access.access(&[&place])?;
-    let reader = CoinsReader::open(&place, args.chain, &access).map_err(|error| about(&error))?;
-    let seen = reader.look_up(&args.outpoints).map_err(|error| about(&error))?;
-    let coins: Vec<Value> = args.outpoints.iter().zip(&seen.coins).map(told).collect();
+    let reader =
+        CoinsReader::open(&place, args.chain, &access).map_err(|error| store_failure(&error))?;
+    let seen = reader.look_up(&args.outpoints).map_err(|error| store_failure(&error))?;
+    let coins: Vec<Value> = args.outpoints.iter().zip(&seen.coins).map(coin_json).collect();
     let (height, hash) = (seen.tip.height, seen.tip.hash.to_string());
     let answer =
         json!({ "chain": args.chain.to_string(), "height": height, "hash": hash, "coins": coins });
     print::result(format_args!("{answer:#}"))
 }
 
-/// A name and what is there.
-fn told((outpoint, coin): (&OutPoint, &Option<CoinBytes>)) -> Value {
+/// Formats an outpoint and its coin; null if the coin does not exist.
+fn coin_json((outpoint, coin): (&OutPoint, &Option<CoinBytes>)) -> Value {
     let coin = coin.as_ref().map(|coin| {
         let coin = coin.coin();
         let coin = coin.as_ref();
@@ -282,20 +285,20 @@ fn told((outpoint, coin): (&OutPoint, &Option<CoinBytes>)) -> Value {
 
 fn outpoint(text: &str) -> Result<OutPoint, String> {
     let read = text.split_once(':').and_then(|(txid, vout)| {
-        // Only digits: a number with a sign is no output's.
+        // Only digits: `parse` would also accept a plus sign.
         let digits = vout.bytes().all(|byte| byte.is_ascii_digit());
         let vout = vout.parse().ok().filter(|_| digits)?;
         Some(OutPoint { txid: txid.parse::<Txid>().ok()?, vout })
     });
-    read.ok_or_else(|| "name a coin as TXID:VOUT, the txid as 64 hex digits".to_owned())
+    read.ok_or_else(|| "use TXID:VOUT, with the txid as 64 hex digits".to_owned())
 }
 
-// ---- where coins come from ----
+// ---- sources of coins ----
 
-/// More than a transaction's coins can take: its outputs stand in a block.
+/// Upper bound on the memory of one transaction's coins, since its outputs fit into a block.
 const TRANSACTION_BYTES_MAX: usize = 16 << 20;
 
-/// A source as its user names it.
+/// A source of coins from the command line.
 #[derive(Debug, Clone)]
 enum SourceArg {
     Snapshot(PathBuf),
@@ -311,46 +314,46 @@ impl FromStr for SourceArg {
             Some(("snapshot", path)) if !path.is_empty() => Ok(Self::Snapshot(path.into())),
             Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
             _ => text.parse().map(Self::Store).map_err(|error| {
-                format!("use snapshot:FILE, chainstate:DIR or the place of a store: {error}")
+                format!("use snapshot:FILE, chainstate:DIR or the URL of a store: {error}")
             }),
         }
     }
 }
 
-/// Where a set of coins comes from. It can be gone over again and again. Coins come by ascending outpoint, whatever order
-/// the source has within a transaction.
+/// An open source of a set of coins, which can be walked repeatedly. A walk passes coins in ascending order of
+/// outpoint, also where the source orders a transaction's coins differently.
 enum CoinsSource {
     Snapshot(PathBuf, Network),
     Chainstate(PathBuf),
     Store(Arc<dyn CoinsStore>),
 }
 
-/// Takes coins one by one.
+/// Receives coins one by one.
 type Each<'a> = dyn FnMut(&OutPoint, &CoinBytes) -> Result<(), Failure> + 'a;
 
-/// What a set is, by one walk over it.
+/// Sums over a set of coins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Summary {
     coins: u64,
-    /// The greatest height of a coin.
+    /// The height of the highest coin.
     height_max: Height,
     muhash: UtxoSetHash,
 }
 
 impl CoinsSource {
-    /// Opens it. A store is kept from other writers for as long.
+    /// Opens the source. A store is locked against other writers while it is open.
     fn open(arg: &SourceArg, network: Network, access: &Access) -> Result<Self, Failure> {
         Ok(match arg {
             SourceArg::Snapshot(path) => Self::Snapshot(path.clone(), network),
             SourceArg::Chainstate(path) => Self::Chainstate(path.clone()),
             SourceArg::Store(place) => {
                 let store = apus_coins::open(place, network, access);
-                Self::Store(store.map_err(|error| about(&error))?)
+                Self::Store(store.map_err(|error| store_failure(&error))?)
             }
         })
     }
 
-    /// Gives all coins to `each`, and the block whose coins they are.
+    /// Passes all coins to `each`; returns the coins' block.
     fn walk(&self, each: &mut Each<'_>) -> Result<BaseBlock, Failure> {
         let of = |hash| BaseBlock { hash, height: None };
         match self {
@@ -361,17 +364,18 @@ impl CoinsSource {
     }
 }
 
-/// A block, with its height if the source says it.
+/// A block, with its height if the source has it.
 #[derive(Debug, Clone, Copy)]
 struct BaseBlock {
     hash: BlockHash,
     height: Option<Height>,
 }
 
-/// Gives all coins of a store to `each`.
+/// Passes all coins of a store to `each`.
 fn walk_store(store: &dyn CoinsStore, each: &mut Each<'_>) -> Result<BaseBlock, Failure> {
-    let tip = store.tip().map_err(|error| about(&error))?;
-    let tip = tip.ok_or_else(|| Failure::usage("there are no coins in the store of --from"))?;
+    let tip = store.tip().map_err(|error| store_failure(&error))?;
+    let tip =
+        tip.ok_or_else(|| Failure::usage("--from: the store has no coins: check its NAME"))?;
     let mut failure = None;
     let walked = store.for_each(&mut |outpoint, coin| {
         each(outpoint, coin).map_err(|error| {
@@ -381,12 +385,12 @@ fn walk_store(store: &dyn CoinsStore, each: &mut Each<'_>) -> Result<BaseBlock, 
     });
     match (failure, walked) {
         (Some(failure), _) => Err(failure),
-        (None, Err(error)) => Err(about(&error)),
+        (None, Err(error)) => Err(store_failure(&error)),
         (None, Ok(())) => Ok(BaseBlock { hash: tip.hash, height: Some(tip.height) }),
     }
 }
 
-/// The coins of one transaction, until they are in order.
+/// The coins of one transaction, collected for sorting.
 #[derive(Default)]
 struct CoinGroup {
     coins: Vec<(OutPoint, CoinBytes)>,
@@ -401,7 +405,7 @@ impl CoinGroup {
         each: &mut Each<'_>,
     ) -> Result<(), Failure> {
         if self.coins.last().is_some_and(|(last, _)| last.txid != outpoint.txid) {
-            self.hand_on(each)?;
+            self.flush(each)?;
         }
         self.bytes += size_of::<(OutPoint, CoinBytes)>() + coin.heap_bytes();
         if self.bytes > TRANSACTION_BYTES_MAX {
@@ -414,7 +418,7 @@ impl CoinGroup {
         Ok(())
     }
 
-    fn hand_on(&mut self, each: &mut Each<'_>) -> Result<(), Failure> {
+    fn flush(&mut self, each: &mut Each<'_>) -> Result<(), Failure> {
         self.bytes = 0;
         self.coins.sort_unstable_by_key(|(outpoint, _)| *outpoint);
         self.coins.drain(..).try_for_each(|(outpoint, coin)| each(&outpoint, &coin))
@@ -430,7 +434,7 @@ fn snapshot(path: &Path, network: Network, each: &mut Each<'_>) -> Result<BlockH
         let coin = coin_of(next.bytes)?;
         group.take(next.outpoint, coin, each)?;
     }
-    group.hand_on(each)?;
+    group.flush(each)?;
     Ok(reader.header().base_hash)
 }
 
@@ -452,24 +456,24 @@ fn chainstate(path: &Path, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
         true => Failure::wrong(&error),
         false => Failure::new(IO, error.to_string()),
     })?;
-    group.hand_on(each)?;
+    group.flush(each)?;
     Ok(read.best)
 }
 
 fn coin_of(bytes: &[u8]) -> Result<CoinBytes, Failure> {
-    // Both readers give coins in their one form.
+    // Both readers return coins in their canonical form.
     CoinBytes::read(bytes).map_err(Failure::wrong)
 }
 
-/// Sums coins up one by one.
-struct Summing {
+/// Sums up coins one by one.
+struct SummaryBuilder {
     coins: u64,
     height_max: Height,
     muhash: MuHashBatch,
     element: Vec<u8>,
 }
 
-impl Summing {
+impl SummaryBuilder {
     fn new() -> Self {
         Self { coins: 0, height_max: 0, muhash: MuHashBatch::new(), element: Vec::new() }
     }
@@ -484,12 +488,12 @@ impl Summing {
         self.muhash.insert(&self.element);
     }
 
-    /// Counts one whose sum is known.
+    /// Counts a coin without hashing it; for a walk whose sums are already known.
     fn count(&mut self) {
         self.coins += 1;
     }
 
-    /// How many there were so far.
+    /// Returns the number of coins so far.
     fn coins(&self) -> u64 {
         self.coins
     }
@@ -500,10 +504,11 @@ impl Summing {
     }
 }
 
-/// The ending of a copy that was stopped by its user.
+/// Creates the failure for a copy that the user stopped.
 fn interrupted() -> Failure {
     let message =
-        "interrupted: nothing was copied, or all of it; the same command says which".to_owned();
+        "interrupted: rerun the command to find out whether all coins were copied or none"
+            .to_owned();
     Failure::new(INTERRUPTED, message)
 }
 

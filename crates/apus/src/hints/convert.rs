@@ -1,5 +1,4 @@
-//! `apus hints convert`: from any encoding to any other, through the blocks where the two count
-//! outputs differently.
+//! `apus hints convert`: converts any encoding to any other. Needs the blocks if the two number outputs differently.
 
 use super::{about, census, decoder, format_of, order_of};
 use crate::args::verifier;
@@ -18,7 +17,7 @@ use apus_sync::engines::swiftsync::hints::{
     Format, HintsDecoder, HintsEncoder, HintsError, HintsWriter, IndexSpace, Layout,
 };
 use apus_sync::{
-    BlocksDir, ChainSource, OutputsOfBlock, Silent, SyncError, UseIndex, draft_of, parent,
+    BlocksDir, ChainSource, OutputsOfBlock, SilentObserver, SyncError, UseIndex, draft_of, parent,
     walk_outputs,
 };
 use std::fs::{self, File};
@@ -33,13 +32,13 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     args.file.make_plain(parent(&args.out), &interrupt)?;
     let format = format_of(&args.file, args.from)?;
     let named = args.file.named();
-    // Once to know how far they reach, which some encodings say at the start and some not at all.
+    // A first pass finds the stop height, which some encodings store at the start, and some not at all.
     let mut first = decoder(&args.file, format, order)?;
     let named_stop = first.stop_block();
     let found = census(named, &mut *first)?;
-    let stop_height = found
-        .stop_height
-        .ok_or_else(|| Failure::wrong(format!("{} holds hints of no block", named.display())))?;
+    let stop_height = found.stop_height.ok_or_else(|| {
+        Failure::wrong(format!("{} holds no hints for any block", named.display()))
+    })?;
     let chain = HintedChain::open(args, format, stop_height, &interrupt)?;
     let stop_block = chain.as_ref().and_then(|chain| chain.stop_block);
     if let (Some(stated), Some(found)) = (named_stop, stop_block)
@@ -78,14 +77,14 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     ))
 }
 
-/// Where the hints end.
+/// The last block of the hints.
 #[derive(Clone, Copy)]
 struct StopBlock {
     height: Height,
     block: Option<BlockHash>,
 }
 
-/// Which outputs an encoding counts.
+/// Returns the outputs that an encoding numbers.
 fn index_space(format: Format) -> IndexSpace {
     match format {
         Format::Bip456 | Format::Btcd => IndexSpace::Spendable,
@@ -95,7 +94,7 @@ fn index_space(format: Format) -> IndexSpace {
     }
 }
 
-/// The blocks, where they are needed or given.
+/// The chain of the hints, if the conversion needs the blocks or the user gave them.
 struct HintedChain {
     params: &'static Params,
     dir: BlocksDir,
@@ -114,12 +113,12 @@ impl HintedChain {
             let why = if index_space(from) != index_space(args.to.format) {
                 "one of these encodings counts unspendable outputs and the other does not"
             } else if from == Format::Bitmap || args.to.format == Format::Bitmap {
-                "a bitmap holds as many bits as a block has outputs, counted in 16 bits"
+                "a bitmap has one bit per output of a block, and counts them in 16 bits"
             } else {
                 return Ok(None);
             };
             return Err(Failure::usage(format!(
-                "{why}, so the blocks are needed: give --blocksdir and --chain"
+                "{why}, so Apus needs the blocks: add --blocksdir DIR"
             )));
         };
         let params = Params::of(args.chain);
@@ -129,7 +128,7 @@ impl HintedChain {
             params,
             clock(params)?,
             UseIndex::IfPresent,
-            &Silent,
+            &SilentObserver,
             interrupt,
         )
         .map_err(SyncError::from)?;
@@ -137,7 +136,7 @@ impl HintedChain {
         let stop_block = dir.chain().hash(stop_height).copied();
         if stop_block.is_none() {
             return Err(Failure::wrong(format!(
-                "the hints reach height {stop_height}, but the chain that was found ends at {tip}{}",
+                "the hints reach height {stop_height}, but the chain found ends at {tip}{}",
                 dir.gap()
             )));
         }
@@ -169,7 +168,7 @@ impl HintedChain {
     }
 }
 
-/// A conversion under way.
+/// A conversion in progress.
 struct Conversion<'a> {
     from: Format,
     source: &'a Path,
@@ -181,15 +180,14 @@ struct Conversion<'a> {
 }
 
 impl Conversion<'_> {
-    /// The genesis block, which one of the encodings lists and the other may not. Its only output
-    /// never was a coin.
+    /// Converts the genesis block, which some encodings list and others do not. Its only output never was a coin.
     fn genesis(&mut self) -> Result<(), Failure> {
         if self.decoder.start_height() == 0 {
             let read = self.decoder.next_block(&mut self.indices);
             read.map_err(|error| about(self.source, &error))?;
             if !self.indices.is_empty() {
                 return Err(Failure::wrong(format!(
-                    "{}: the hints call the genesis block's coin unspent, which never was one",
+                    "{}: the hints list the genesis block's output as unspent, but that output never was a coin",
                     self.source.display()
                 )));
             }
@@ -200,10 +198,10 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Converts one block; `false` at the end.
+    /// Converts one block; returns `false` at the end.
     fn block(&mut self, outputs: Option<&OutputsOfBlock>) -> Result<bool, Failure> {
         if self.interrupt.load(Ordering::Relaxed) {
-            let message = "interrupted; nothing was written".to_owned();
+            let message = "interrupted: nothing was written".to_owned();
             return Err(Failure::new(INTERRUPTED, message));
         }
         let read = self.decoder.next_block(&mut self.indices);
@@ -222,14 +220,14 @@ impl Conversion<'_> {
         Ok(true)
     }
 
-    /// Compares the number of outputs that the encoding states with the block.
+    /// Compares the number of outputs that the encoding states with the block's.
     fn expect_count(&self, block: &OutputsOfBlock, stated: Option<u32>) -> Result<(), Failure> {
         let real = block.spendable.len() as u32;
         match stated {
             Some(stated) if stated != real => {
                 let why = if self.from == Format::Bitmap && stated == real & 0xffff {
-                    "the bitmap counts outputs in 16 bits, which this block overflows: it cannot \
-                     hold this block's hints, and nothing after it can be trusted"
+                    "the bitmap counts outputs in 16 bits, which this block overflows. The bitmap cannot hold this \
+                     block's hints, and nothing after this block can be trusted: use another encoding"
                 } else {
                     "the hints were made for another chain or are damaged"
                 };
@@ -243,8 +241,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// Turns indices of one space into those of the other; returns how many outputs the block has
-    /// in the new one.
+    /// Converts indices from one index space to the other; returns the block's number of outputs in the new one.
     fn translate(&mut self, block: &OutputsOfBlock) -> Result<u32, Failure> {
         let from = self.decoder.index_space();
         let to = self.encoder.index_space();
@@ -286,12 +283,11 @@ impl Conversion<'_> {
         for &index in &self.indices {
             match ranks.get(index as usize) {
                 Some(Some(rank)) => kept.push(*rank),
-                // The coin of that name is a later block's, which has the same transaction id.
+                // A later block, with the same transaction id, creates the coin with this outpoint.
                 Some(None) if block.coinbase_overwritten && index == 0 => {}
                 Some(None) => {
                     return Err(Failure::wrong(format!(
-                        "{}: the hints call output {index} of block {} unspent, which is \
-                         unspendable",
+                        "{}: the hints list output {index} of block {} as unspent, but that output is unspendable",
                         self.source.display(),
                         block.height
                     )));
@@ -304,7 +300,7 @@ impl Conversion<'_> {
 
     fn out_of_range(&self, block: &OutputsOfBlock, count: u32) -> Failure {
         Failure::wrong(format!(
-            "{}: the hints of block {} name an output past its {count}: they were made for another \
+            "{}: the hints of block {} name an output past the block's {count}: the hints were made for another \
              chain or are damaged",
             self.source.display(),
             block.height
@@ -326,7 +322,7 @@ fn encoder(
     let block = || {
         stop.block.ok_or_else(|| {
             Failure::usage(
-                "this encoding names the stop block: give --stop-block, or --blocksdir to find it",
+                "this encoding stores the stop block: add --stop-block HASH, or --blocksdir DIR to find that block",
             )
         })
     };
@@ -342,14 +338,14 @@ fn encoder(
         Format::Offsets => Box::new(OffsetsEncoder::new(out, &block()?).map_err(named)?),
         Format::OffsetsWithHeight => {
             return Err(Failure::usage(
-                "offsets-height can be read but not written: no program is known that reads it \
-                 still; use bip456",
+                "Apus reads offsets-height but does not write it, because no known program still reads it: \
+                 use bip456",
             ));
         }
     })
 }
 
-/// The output under another name until it is whole.
+/// The output file, under a temporary name until it is complete.
 struct HintsDraft {
     file: File,
     draft: PathBuf,
@@ -359,7 +355,7 @@ struct HintsDraft {
 impl HintsDraft {
     fn create(path: &Path) -> Result<Self, Failure> {
         let draft = draft_of(path);
-        let failed = |error| Failure::making(&draft, &error, "name another --out");
+        let failed = |error| Failure::making(&draft, &error, "use another --out");
         fs::create_dir_all(parent(path)).map_err(failed)?;
         let file = apus_storage::replace_file(&draft).map_err(failed)?;
         Ok(Self { file, draft, path: path.to_owned() })
@@ -383,7 +379,7 @@ impl HintsDraft {
 impl Drop for HintsDraft {
     fn drop(&mut self) {
         if !self.draft.as_os_str().is_empty() {
-            // What failed is told already; a draft left behind does no harm.
+            // The original failure is already reported, and a leftover draft is harmless.
             let _ = fs::remove_file(&self.draft);
         }
     }

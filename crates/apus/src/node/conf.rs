@@ -1,8 +1,8 @@
-//! [`NodeConf`]: what a node's `bitcoin.conf` and `settings.json` say, read as Bitcoin Core reads them
+//! [`NodeConf`]: the options in a node's `bitcoin.conf` and `settings.json`, read as Bitcoin Core reads them
 //! (`common/config.cpp`, `common/settings.cpp`, `common/args.cpp`).
 //!
-//! Only a few options matter here: where the node has its blocks, and which chain it is of. A line that the
-//! node itself would refuse is passed over: it is the node's to tell of.
+//! Only a few options matter here: the place of the node's blocks, and its chain. Apus skips a line that the node
+//! itself would refuse, and leaves it to the node to report it.
 
 use crate::failure::Failure;
 use crate::node::reach;
@@ -14,40 +14,40 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The name of a node's configuration file in its data directory.
+/// Name of a node's configuration file in its data directory.
 const BITCOIN_CONF: &str = "bitcoin.conf";
 
-/// The name of the file of what its user set otherwise, in the chain's folder.
+/// Name of the file with overriding settings, in the chain's folder.
 const SETTINGS: &str = "settings.json";
 
-/// Many times what all options take.
+/// Maximum size of a file, in bytes: far more than all options need.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Files that one file may include.
+/// Maximum number of files that one file may include.
 const INCLUDED_MAX: usize = 100;
 
-/// What a node's files say.
+/// The settings in a node's files.
 #[derive(Debug, Default)]
 pub(crate) struct NodeConf {
-    /// The data directory that they are of.
+    /// The data directory that has the files.
     datadir: PathBuf,
     lines: Vec<ConfLine>,
 }
 
-/// A line that says something.
+/// A line with a setting.
 #[derive(Debug)]
 struct ConfLine {
     section: Vec<u8>,
     name: Vec<u8>,
-    /// None where the option is negated.
+    /// The option's value; `None` if the option is negated.
     value: Option<Vec<u8>>,
 }
 
 impl NodeConf {
-    /// Reads the files of a data directory. Where there are none, nothing is said.
+    /// Reads the files of a data directory. If there are none, there are no settings.
     ///
     /// # Errors
-    /// Where one is there and cannot be read.
+    /// If a file exists and cannot be read.
     pub(crate) fn read(datadir: &Path) -> Result<Self, Failure> {
         let path = datadir.join(BITCOIN_CONF);
         let mut conf = Self { datadir: datadir.to_owned(), lines: Vec::new() };
@@ -62,8 +62,8 @@ impl NodeConf {
         Ok(conf)
     }
 
-    /// The files that are included: those of the chain's section, then those of none. What they include is
-    /// not.
+    /// Returns the included files: first those of the chain's section, then those outside sections. Includes do not
+    /// nest.
     fn includes(&self) -> Vec<PathBuf> {
         let chain = self.chain().unwrap_or(Network::Main).name();
         let of = |section: &str| self.values(section, "includeconf").0;
@@ -71,8 +71,8 @@ impl NodeConf {
         paths.take(INCLUDED_MAX).map(path_of).collect()
     }
 
-    /// The values of an option in a section, none of a line before one that negates it; and whether the last
-    /// line negates it.
+    /// Returns an option's values in a section, ignoring lines before a negation; and whether the last line negates the
+    /// option.
     fn values(&self, section: &str, name: &str) -> (Vec<&[u8]>, bool) {
         let is_it =
             |line: &&ConfLine| line.section == section.as_bytes() && line.name == name.as_bytes();
@@ -83,8 +83,8 @@ impl NodeConf {
         (all[after..].iter().copied().flatten().collect(), negated)
     }
 
-    /// What is said of an option on a chain: by `settings.json`, by the section of the chain, by what stands in
-    /// none; of several lines of these the first counts. None where nothing is said, or that there is to be none.
+    /// Returns the value of an option on a chain: from `settings.json`, the chain's section, or outside sections, in
+    /// this order; of several lines in the same place, the first counts. `None` if the option is unset or negated.
     fn option(&self, chain: Network, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         if let Some(set) = self.setting(chain, name)? {
             return Ok(set);
@@ -98,13 +98,13 @@ impl NodeConf {
         Ok(None)
     }
 
-    /// What `settings.json` says of an option, if anything.
+    /// Returns the value of an option in `settings.json`, if the file has it.
     fn setting(&self, chain: Network, name: &str) -> Result<Option<Option<Vec<u8>>>, Failure> {
         let path = apus_datadir::chain_folder(&self.datadir, chain).join(SETTINGS);
         if !reach(&path)?.is_some_and(|it| it.is_file()) {
             return Ok(None);
         }
-        // One that is no JSON the node tells of when it starts.
+        // If the file is not JSON, the node reports that when it starts.
         let all: Value = serde_json::from_slice(&content(&path)?).unwrap_or_default();
         let of = |value: &Value| match value {
             Value::String(text) => Some(text.clone().into_bytes()),
@@ -117,7 +117,7 @@ impl NodeConf {
         })
     }
 
-    /// The chain that the node is of by its `bitcoin.conf`, if that says so, and says it once.
+    /// Returns the node's chain according to its `bitcoin.conf`, if that names exactly one.
     pub(crate) fn chain(&self) -> Option<Network> {
         let named = |name: &str| {
             let last = self.values("", name).0.last().copied();
@@ -132,35 +132,35 @@ impl NodeConf {
             ("testnet4", Network::Testnet4),
         ];
         let switched = switches.into_iter().filter(|(name, _)| named(name));
-        let mut said = switched.map(|(_, chain)| Some(chain)).chain(by_name);
-        // Of two the node takes neither.
-        said.next().flatten().filter(|_| said.next().is_none())
+        let mut found = switched.map(|(_, chain)| Some(chain)).chain(by_name);
+        // If two settings name the chain, the node refuses both.
+        found.next().flatten().filter(|_| found.next().is_none())
     }
 
-    /// The data directory that the node goes on to by its `bitcoin.conf`.
+    /// Returns the data directory that `bitcoin.conf` redirects the node to.
     pub(crate) fn datadir(&self) -> Option<PathBuf> {
         self.values("", "datadir").0.first().map(|path| path_of(path))
     }
 
-    /// The folder of `-blocksdir`.
+    /// Returns the folder of the option `-blocksdir`.
     pub(crate) fn blocksdir(&self, chain: Network) -> Result<Option<PathBuf>, Failure> {
-        let said = self.option(chain, "blocksdir")?.filter(|path| !path.is_empty());
-        Ok(said.map(|path| path_of(&path)))
+        let path = self.option(chain, "blocksdir")?.filter(|path| !path.is_empty());
+        Ok(path.map(|path| path_of(&path)))
     }
 
-    /// The challenge of a signet of one's own.
+    /// Returns the challenge of a custom signet.
     pub(crate) fn signet_challenge(&self) -> Result<Option<String>, Failure> {
-        let said = self.option(Network::Signet, "signetchallenge")?;
-        Ok(said.map(|digits| String::from_utf8_lossy(&digits).into_owned()))
+        let digits = self.option(Network::Signet, "signetchallenge")?;
+        Ok(digits.map(|digits| String::from_utf8_lossy(&digits).into_owned()))
     }
 }
 
-/// A path as it stands there: quotes are part of it.
+/// Converts a value to a path literally: quotes are part of it.
 fn path_of(value: &[u8]) -> PathBuf {
     OsStr::from_bytes(value).into()
 }
 
-/// Whether the digits that a value begins with are a number other than 0.
+/// Whether a value begins with a number other than 0.
 fn is_not_zero(value: &[u8]) -> bool {
     let value = value.strip_prefix(b"-").unwrap_or(value);
     value.iter().take_while(|digit| digit.is_ascii_digit()).any(|digit| *digit != b'0')
@@ -168,20 +168,18 @@ fn is_not_zero(value: &[u8]) -> bool {
 
 fn content(path: &Path) -> Result<Vec<u8>, Failure> {
     let found = reach(path)?.ok_or_else(|| {
-        Failure::io(
-            path,
-            "the node's bitcoin.conf includes this file, and it is not there: restore it",
-        )
+        Failure::io(path, "missing, but the node's bitcoin.conf includes this file: restore it")
     })?;
     if !found.is_file() {
-        return Err(Failure::io(path, "this is no file with the options of a node"));
+        return Err(Failure::io(path, "not a file, so it cannot hold the options of a node"));
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|error| Failure::opening(path, &error))?;
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| Failure::io(path, error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        let what = format!("more than {FILE_BYTES_MAX} bytes are no options of a node");
+        let what =
+            format!("larger than {FILE_BYTES_MAX} bytes, too large for the options of a node");
         return Err(Failure::io(path, what));
     }
     Ok(bytes)
@@ -198,7 +196,7 @@ fn lines(text: &[u8]) -> Vec<ConfLine> {
         let Some(at) = line.iter().position(|byte| *byte == b'=') else { continue };
         let (mut name, value) = (line[..at].trim_ascii(), line[at + 1..].trim_ascii());
         let mut of = section.clone();
-        // [regtest] and regtest.NAME say the same.
+        // [regtest] and regtest.NAME mean the same.
         if let Some(dot) = name.iter().position(|byte| *byte == b'.').filter(|_| of.is_empty()) {
             of = name[..dot].to_vec();
             name = &name[dot + 1..];
@@ -210,7 +208,7 @@ fn lines(text: &[u8]) -> Vec<ConfLine> {
         let value = match negated {
             false => Some(value.to_vec()),
             true if value.is_empty() || is_not_zero(value) => None,
-            // Not to have none.
+            // A negation with the value 0 sets the option.
             true => Some(b"1".to_vec()),
         };
         lines.push(ConfLine { section: of, name: name.to_vec(), value });
@@ -223,7 +221,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// What a `bitcoin.conf` of this text says, with further files beside it.
+    /// Reads the settings of a `bitcoin.conf` with this text, and of further files next to it.
     fn conf(text: &str, files: &[(&str, &str)]) -> (tempfile::TempDir, Result<NodeConf, Failure>) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in [(BITCOIN_CONF, text)].iter().chain(files) {
@@ -236,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_the_one_that_is_named_once() {
+    fn the_chain_must_be_named_exactly_once() {
         for (text, chain) in [
             ("", None),
             ("regtest=1\n", Some(Network::Regtest)),
@@ -257,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_the_blocks_is_what_the_node_takes_it_for() {
+    fn blocksdir_matches_the_nodes_reading() {
         let settings = [("regtest/settings.json", r#"{"blocksdir": "/set", "x": 1}"#)];
         let negated = [("regtest/settings.json", r#"{"blocksdir": false}"#)];
         let included = [("more.conf", "blocksdir=/more\n"), ("regtest.conf", "blocksdir=/r\n")];
@@ -290,11 +288,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_had_is_told_by_name() {
+    fn errors_name_the_file_that_cannot_be_read() {
         let (folder, missing) = conf("includeconf=none.conf\n", &[]);
-        let said = missing.unwrap_err();
-        assert_eq!(said.code, crate::failure::IO);
-        assert!(said.message.contains("none.conf: "), "{}", said.message);
+        let failure = missing.unwrap_err();
+        assert_eq!(failure.code, crate::failure::IO);
+        assert!(failure.message.contains("none.conf: "), "{}", failure.message);
         fs::write(folder.path().join(BITCOIN_CONF), vec![b'x'; FILE_BYTES_MAX as usize + 1])
             .unwrap();
         assert!(NodeConf::read(folder.path()).is_err());

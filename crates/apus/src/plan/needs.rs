@@ -1,8 +1,8 @@
-//! [`Needs`]: how much disk a run takes, and where; and whether that is free.
+//! [`Needs`]: compares the space that a sync needs on each disk with the free space.
 
 use super::is_main;
 use super::sample::{BlocksSample, BlocksSize};
-use crate::args::{HintsArg, PlanWay, SinkArg};
+use crate::args::{HintsArg, SinkArg, SyncMethod};
 use crate::failure::Failure;
 use crate::files::nearest;
 use crate::report::bytes;
@@ -18,36 +18,37 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a coin in a chainstate: its key and value, the table around them, and the filter.
 const CHAINSTATE_COIN: u64 = 65;
-/// In the runs of a work folder; and at most, with its place, in the runs of segments, and in the
-/// longer ones that these are merged into where memory is little.
+/// Bytes of a coin in the runs of a work folder. The upper bound covers the runs of segments, which also hold the
+/// coin's position, and the longer runs that these are merged into if memory is short.
 const RUN_COIN: u64 = 35;
 const RUN_COIN_MOST: u64 = 120;
 
-/// Of a coin that is made or spent, in what is joined.
+/// Bytes of a created or spent coin in the input of the join.
 const JOINED_COIN: u64 = 28;
 
-/// In the store of the engine `utxo`; and at most, while its tables are merged into others and both are there.
+/// Bytes of a coin in the store of the engine `utxo`, and an upper bound during a merge, which keeps old and new
+/// tables.
 const STORE_COIN: u64 = 75;
 const STORE_COIN_MOST: u64 = 200;
-/// On servers of either kind: PostgreSQL takes so much of a disk, a Redis Cluster half of it of its memory.
+/// Bytes of a coin on servers. PostgreSQL takes this much disk; a Redis Cluster takes half as much memory.
 const SERVERS_COIN: u64 = 200;
-/// In the memory of the engine `utxo`.
+/// Bytes of a coin in the memory of the engine `utxo`.
 const CACHE_COIN: u64 = 120;
 
-/// Bits of a hintsfile for each coin: on the main chain (BIP-456), and on any that tests make, where most blocks keep
-/// more of theirs.
+/// Bits per coin in a hintsfile: on the main chain (BIP-456), and on test chains, where most blocks keep more of their
+/// coins.
 const HINTS_BITS_MAIN: f64 = 5.8;
 const HINTS_BITS: f64 = 3.5;
 
-/// How large the set is.
+/// The size of the set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SetSize {
     pub(crate) coins: u64,
 }
 
 impl SetSize {
-    /// As the hints say, or all blocks where they were looked at, or a chainstate that is there, or what is usual of so
-    /// many blocks.
+    /// Takes the size from the hints if given, from the blocks if all were read, from an existing chainstate if that is
+    /// plausible, or else extrapolates from the sample.
     pub(super) fn of(
         hints: Option<&HintsArg>,
         chainstate_bytes: Option<u64>,
@@ -60,24 +61,24 @@ impl SetSize {
         }
         let coins = sample.coins(blocks.bytes);
         let there = Self::of_chainstate(chainstate_bytes.unwrap_or_default()).coins;
-        // One that is broken may be small, and one that was just written to may have much twice.
+        // A broken chainstate may be too small, and one that was just written may hold many coins twice.
         let is_credible = !sample.is_whole() && (coins / 2..=2 * coins).contains(&there);
         Ok(Self { coins: if is_credible { there } else { coins } })
     }
 
-    /// As a chainstate of so many bytes has it.
+    /// Estimates the size from the bytes of a chainstate.
     pub(crate) fn of_chainstate(bytes: u64) -> Self {
         Self { coins: bytes / CHAINSTATE_COIN }
     }
 
-    /// As a hintsfile says that is gone through; none where it is none, or cannot be read.
+    /// Counts the coins by reading a hintsfile; `None` if the hints are not a hintsfile, or it cannot be read.
     fn counted(hints: &HintsArg) -> Option<Self> {
         let HintsArg::File(input) = hints else { return None };
         let file = HintsFile::open_path(input.path(), &HintsOptions::default()).ok()?;
         Some(Self { coins: file.info().coins })
     }
 
-    /// As the hints say, where they say it, or their size.
+    /// Takes the size from a snapshot's header, or estimates it from a hintsfile's length.
     pub(crate) fn of_hints(hints: &HintsArg, chain: Network) -> Result<Self, Failure> {
         let path = hints.named();
         let mut head = [0; SnapshotHeader::SIZE];
@@ -93,28 +94,28 @@ impl SetSize {
                 file.read_exact(&mut head).map_err(|error| Failure::io(path, error))?;
                 let header = SnapshotHeader::from_bytes(&head)
                     .map_err(|error| Failure::wrong(format!("{}: {error}", path.display())))?;
-                // What it claims may be wrong; no coin has less than three bytes.
+                // The header is not trusted; a coin has at least three bytes.
                 header.coins.min(length / 3)
             }
         };
         Ok(Self { coins })
     }
 
-    /// Bytes as a chainstate.
+    /// Bytes of the set as a chainstate.
     pub(crate) fn chainstate(self) -> u64 {
         self.coins.saturating_mul(CHAINSTATE_COIN)
     }
 
-    /// Bytes on servers.
+    /// Bytes of the set on servers.
     pub(crate) fn on_servers(self) -> u64 {
         self.coins.saturating_mul(SERVERS_COIN)
     }
 }
 
-/// What a run takes disk for.
+/// What determines the disk space that a sync needs.
 pub(crate) struct Needs<'a> {
     pub(crate) blocks: BlocksSize,
-    pub(crate) way: PlanWay,
+    pub(crate) way: SyncMethod,
     pub(crate) set: SetSize,
     pub(crate) outputs: &'a [SinkArg],
     pub(crate) prune: bool,
@@ -124,34 +125,44 @@ pub(crate) struct Needs<'a> {
     pub(crate) threads: usize,
 }
 
-/// A disk that a run writes to.
+/// A disk that a sync writes to.
 #[derive(Debug)]
 pub(crate) struct DiskNeeds {
-    /// A folder on it.
+    /// A folder on the disk.
     pub(crate) folder: PathBuf,
     pub(crate) parts: Vec<DiskPart>,
-    /// Bytes that are free.
+    /// The disk's free bytes.
     pub(crate) free: u64,
 }
 
-/// What is written there.
+/// One use of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DiskPart {
     pub(crate) what: &'static str,
-    /// About how many bytes it takes.
+    /// Expected bytes.
     pub(crate) bytes: u64,
-    /// How many have to be free: a run does not begin with less, or is not sure to end.
+    /// Bytes that must be free: with less, a sync does not start, or may not finish.
     asked: u64,
 }
 
-const PROGRESS: &str = "progress, which goes again";
+impl DiskPart {
+    /// Describes the use, in words that follow its size.
+    pub(super) fn words(&self) -> String {
+        match self.what {
+            PROGRESS => format!("of {PROGRESS}, deleted at the end"),
+            what => format!("for {what}"),
+        }
+    }
+}
+
+const PROGRESS: &str = "temporary files";
 
 impl DiskNeeds {
     pub(crate) fn needed(&self) -> u64 {
         self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
 
-    /// How much has to be free.
+    /// Bytes that must be free on the disk.
     pub(crate) fn asked(&self) -> u64 {
         self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.asked))
     }
@@ -160,29 +171,31 @@ impl DiskNeeds {
         self.parts.len() > 1 && self.parts.iter().any(|part| part.what == PROGRESS)
     }
 
-    /// What it has too little of, and what would do; none where it has enough.
+    /// Why the disk is too small, with a remedy; `None` if it is large enough.
     pub(super) fn lacking(&self) -> Option<String> {
         (self.free < self.asked()).then(|| {
             let (at, free, asked) = (self.folder.display(), bytes(self.free), bytes(self.asked()));
-            let elsewhere = match self.has_progress() {
-                true => ", and progress can be on another disk, by --workdir",
-                false => "",
+            let other = match self.has_progress() {
+                true => "put the temporary files on another disk with --workdir DIR",
+                false => "use another disk",
             };
-            format!("disk at {at}, {free} free where {asked} would do{elsewhere}")
+            format!(
+                "not enough disk: {at} needs {asked} and has {free}. Choose one: free some space, or {other}"
+            )
         })
     }
 }
 
 impl Needs<'_> {
-    /// Of the coins that the engine `utxo` spends, the share that it looks up in its store: as much as it has no
-    /// memory for. Coins are spent soon, so it is less where a chain is long.
+    /// Upper bound on the share of spent coins that the engine `utxo` looks up in its store: the part of the set that
+    /// does not fit in its memory. On a long chain the true share is lower, since most coins are spent soon.
     pub(super) fn share_looked_up(&self) -> f64 {
         let memory = MemoryParts::with_files(self.memory_bytes, self.threads).coins_bytes;
         let whole = self.set.coins.max(1).saturating_mul(CACHE_COIN);
         1.0 - (memory as f64 / whole as f64).min(1.0)
     }
 
-    /// Each disk once, with what comes onto it.
+    /// Lists each disk once, with all its uses.
     pub(crate) fn disks(&self) -> Result<Vec<DiskNeeds>, Failure> {
         let mut disks: Vec<(u64, DiskNeeds)> = Vec::new();
         for (path, part) in self.parts() {
@@ -200,7 +213,8 @@ impl Needs<'_> {
         Ok(disks.into_iter().map(|(_, disk)| disk).collect())
     }
 
-    /// What is written where. Sizes are those that runs were seen to take; a run that may take more asks for more.
+    /// Lists the folders and what a sync writes there. Sizes are from real syncs; `asked` is larger if a sync may need
+    /// more.
     fn parts(&self) -> Vec<(&Path, DiskPart)> {
         let part = |what, bytes| DiskPart { what, bytes, asked: bytes };
         let mut parts = vec![(self.workdir, self.progress())];
@@ -222,37 +236,37 @@ impl Needs<'_> {
         parts
     }
 
-    /// What lies in the work folder.
+    /// Describes the use of the work folder.
     fn progress(&self) -> DiskPart {
         let Self { set, blocks, memory_bytes, threads, .. } = self;
         let (bytes, asked) = match self.way {
-            PlanWay::Hints => {
+            SyncMethod::Hints => {
                 let most = set.coins.saturating_mul(RUN_COIN_MOST);
                 (set.coins.saturating_mul(RUN_COIN), most)
             }
-            PlanWay::Joins => {
+            SyncMethod::Joins => {
                 let most = mergesync_disk_bytes(blocks.bytes, *memory_bytes, *threads);
                 let bytes = blocks.made.saturating_add(blocks.spent).saturating_mul(JOINED_COIN);
-                // Where memory does not hold them, what is joined lies beside what comes of it.
+                // If memory does not hold them, the join's input and output are on disk at the same time.
                 let is_held = bytes <= *memory_bytes;
                 let bytes = if is_held { bytes } else { bytes.saturating_mul(7) / 4 };
                 (if bytes > 0 { bytes.min(most) } else { most }, most)
             }
-            PlanWay::InOrder => {
+            SyncMethod::InOrder => {
                 let undo = blocks.undo_of(blocks.recent_bytes);
                 let of = |coin| set.coins.saturating_mul(coin).saturating_add(undo);
-                // Tables are merged where memory is too little for the set.
+                // If the set does not fit in memory, the store merges tables.
                 let merged = (2.0 * self.share_looked_up()).min(1.0);
                 (of(STORE_COIN + (STORE_COIN as f64 * merged) as u64), of(STORE_COIN_MOST))
             }
-            PlanWay::InOrderOnServers => (0, 0),
+            SyncMethod::InOrderOnServers => (0, 0),
         };
         DiskPart { what: PROGRESS, bytes, asked }
     }
 }
 
-/// The disks that have less free than a run may take, to be told before it begins.
-pub(crate) fn tell_little_room(
+/// Warns, before a sync starts, of disks with less free space than it may need.
+pub(crate) fn warn_of_low_space(
     needs: &Needs<'_>,
     tell: &mut dyn FnMut(Warning),
 ) -> Result<(), Failure> {
@@ -275,9 +289,9 @@ mod tests {
     use crate::args::SNAPSHOT;
 
     #[test]
-    fn each_disk_is_told_once_with_all_that_comes_onto_it() {
-        let desk = tempfile::tempdir().unwrap();
-        let path = |name: &str| desk.path().join(name);
+    fn each_disk_is_listed_once_with_all_its_uses() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = |name: &str| sandbox.path().join(name);
         let outputs = [
             SinkArg::File(&SNAPSHOT, path("utxo.dat")),
             SinkArg::Datadir(path("new/er/node")),
@@ -296,23 +310,23 @@ mod tests {
             };
             let disks = needs.disks().unwrap();
             assert_eq!(disks.len(), 1);
-            assert_eq!(disks[0].folder, desk.path());
+            assert_eq!(disks[0].folder, sandbox.path());
             assert!(disks[0].has_progress() && disks[0].free > 0);
             disks[0].asked()
         };
         let set = 1_000_000 * (SNAPSHOT.coin_bytes + CHAINSTATE_COIN);
         let all = set + 115_000_000_000;
-        assert_eq!(needs(PlanWay::Hints, false), all + 1_000_000 * RUN_COIN_MOST);
-        assert_eq!(needs(PlanWay::Joins, false), all + 90_000_000_000);
+        assert_eq!(needs(SyncMethod::Hints, false), all + 1_000_000 * RUN_COIN_MOST);
+        assert_eq!(needs(SyncMethod::Joins, false), all + 90_000_000_000);
         let last = 288 * 4_600_000;
-        assert_eq!(needs(PlanWay::Hints, true), set + 1_000_000 * RUN_COIN_MOST + last);
+        assert_eq!(needs(SyncMethod::Hints, true), set + 1_000_000 * RUN_COIN_MOST + last);
         let undo = 1008 * 600_000;
-        assert_eq!(needs(PlanWay::InOrder, false), all + 1_000_000 * STORE_COIN_MOST + undo);
-        assert_eq!(needs(PlanWay::InOrderOnServers, false), all);
+        assert_eq!(needs(SyncMethod::InOrder, false), all + 1_000_000 * STORE_COIN_MOST + undo);
+        assert_eq!(needs(SyncMethod::InOrderOnServers, false), all);
     }
 
     #[test]
-    fn hints_say_how_many_coins_there_are() {
+    fn hints_give_the_number_of_coins() {
         let fixtures =
             Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/regtest-315"));
         let of_hints = |hints: &HintsArg| SetSize::of_hints(hints, Network::Regtest);
@@ -327,11 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn coins_that_memory_has_no_place_for_are_looked_up() {
+    fn coins_that_do_not_fit_in_memory_are_looked_up() {
         let share = |coins, mib: u64| {
             let needs = Needs {
                 blocks: BlocksSize::of_size(1),
-                way: PlanWay::InOrder,
+                way: SyncMethod::InOrder,
                 set: SetSize { coins },
                 outputs: &[],
                 prune: false,
@@ -350,10 +364,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_little_is_told() {
-        let (mut told, needs) = (Vec::new(), |coins| Needs {
+    fn a_disk_that_is_too_small_gets_a_warning() {
+        let (mut warnings, needs) = (Vec::new(), |coins| Needs {
             blocks: BlocksSize::of_size(1),
-            way: PlanWay::Hints,
+            way: SyncMethod::Hints,
             set: SetSize { coins },
             outputs: &[],
             prune: false,
@@ -361,9 +375,9 @@ mod tests {
             memory_bytes: 450 << 20,
             threads: 2,
         });
-        tell_little_room(&needs(1), &mut |warning| told.push(warning)).unwrap();
-        assert_eq!(told, []);
-        tell_little_room(&needs(u64::MAX), &mut |warning| told.push(warning)).unwrap();
-        assert!(matches!(&told[..], [Warning::LittleRoomForRun { .. }]), "{told:?}");
+        warn_of_low_space(&needs(1), &mut |warning| warnings.push(warning)).unwrap();
+        assert_eq!(warnings, []);
+        warn_of_low_space(&needs(u64::MAX), &mut |warning| warnings.push(warning)).unwrap();
+        assert!(matches!(&warnings[..], [Warning::LittleRoomForRun { .. }]), "{warnings:?}");
     }
 }

@@ -1,11 +1,11 @@
-//! [`BlocksSample`]: some blocks from all over a folder, and how fast this machine reads and checks them.
+//! [`BlocksSample`]: a sample of blocks from all over a folder, and how fast this machine reads and checks them.
 //!
-//! Blocks are found by the magic before them, wherever a stretch of a file begins. Nothing is believed of
-//! them but how long they take: what is no block is passed over. Of a small folder every block is looked at.
+//! The sample finds blocks by the magic before them, wherever a stretch of a file begins. It uses only the time to
+//! check them and some totals, and skips bytes that are not a block. In a small folder it reads every block.
 //!
-//! [`DiskReading`] is how fast the disk gives block files, and not the system what it has of them in memory: some stretches
-//! of the files are dropped from the system's memory and read. Only those count of which the system says that they came from
-//! a disk. Where it never says so, as of files that lie in memory, nothing was measured.
+//! [`DiskReading`] measures the speed of the disk rather than of the page cache: it drops stretches of the files from
+//! the cache and reads them. It counts only stretches that came from a disk according to the system's counters. If none
+//! did, such as with files in memory, it has no measurement.
 
 use crate::failure::Failure;
 use crate::machine::disk_read_bytes;
@@ -16,7 +16,7 @@ use apus_chain::{
     is_unspendable,
 };
 use apus_datadir::{BlockFile, BlockFiles};
-use apus_sync::{BlockSource, BlocksDir, ChainSource, SyncError, Taken};
+use apus_sync::{BlockReply, BlockSource, BlocksDir, ChainSource, SyncError};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -24,35 +24,35 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Blocks at the end of which the engine `utxo` keeps undo data in its store.
+/// Blocks at the end whose undo data the engine `utxo` keeps in its store.
 const UNDO_BLOCKS: u64 = 1008;
 
 /// Blocks at the end that a pruned data directory keeps.
 const LAST_BLOCKS: u64 = apus_sync::LAST_BLOCKS as u64;
 
-/// No block is larger.
+/// Upper bound on the size of a block, in bytes.
 const LARGEST_BLOCK: u64 = 4_000_000;
 
-/// Undo data, in percent of the blocks, where nothing is known of these.
+/// Bytes of undo data in percent of the blocks' bytes, if nothing better is known.
 const UNDO_PERCENT: u64 = 15;
 
-/// What is known of a chain's blocks.
+/// Sizes of a chain's blocks, their undo data and their coins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BlocksSize {
     pub(crate) bytes: u64,
-    /// Bytes of the undo data of all.
+    /// Bytes of all undo data.
     pub(crate) undo_bytes: u64,
-    /// Coins that they make, and that they spend; none where that is not known.
+    /// Coins that the blocks create, and that they spend; 0 if unknown.
     pub(crate) made: u64,
     pub(crate) spent: u64,
-    /// Bytes of the last ones, that a pruned data directory keeps.
+    /// Bytes of the last blocks, which a pruned data directory keeps.
     pub(crate) last_bytes: u64,
-    /// Bytes of the recent ones, whose undo data is kept while blocks are connected.
+    /// Bytes of the recent blocks, whose undo data is kept while blocks are connected.
     pub(crate) recent_bytes: u64,
 }
 
 impl BlocksSize {
-    /// Of which only the size is known.
+    /// Creates the sizes from the blocks' total size alone.
     pub(crate) fn of_size(bytes: u64) -> Self {
         Self {
             bytes,
@@ -64,76 +64,76 @@ impl BlocksSize {
         }
     }
 
-    /// The undo data of some of them.
+    /// Bytes of undo data for `bytes` of the blocks.
     pub(super) fn undo_of(self, bytes: u64) -> u64 {
         let undo = u128::from(self.undo_bytes) * u128::from(bytes) / u128::from(self.bytes.max(1));
         undo.try_into().unwrap_or(u64::MAX)
     }
 }
 
-/// Stretches that are looked at, unless time is up before.
+/// Number of stretches to sample, unless time runs out.
 const STRETCHES: u64 = 24;
 
-/// Bytes of a stretch: any has a whole block, or two.
+/// Bytes of a stretch: enough for one or two whole blocks.
 const STRETCH_BYTES: u64 = 8 << 20;
 
-/// Folders of no more bytes are looked at whole.
+/// Folders up to this size are read completely.
 pub(super) const WHOLE_BYTES: u64 = STRETCHES * STRETCH_BYTES;
 
-/// When no further stretch is begun.
+/// Time limit: sampling starts no stretch after it.
 const TIME_MAX: Duration = Duration::from_secs(4);
 
-/// Before each block: magic and size.
+/// Bytes before each block: magic and size.
 const RECORD_HEAD: usize = 8;
 
-/// What a run takes of one core and of the disk.
+/// Cost of a sync on one core and on the disk.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Takes {
-    /// All work on a block, in times what its check takes.
+pub(super) struct RunCost {
+    /// Cost of all work on a block, in multiples of its check.
     pub(super) work: f64,
-    /// The part of it that one thread does, which is there beside those that `--par` counts; 0 where there is none.
+    /// The part of the work that runs on a single thread in addition to those of `--par`; 0 without such a thread.
     pub(super) alone: f64,
     /// Whether every script is run.
     pub(super) scripts: bool,
-    /// How often it goes over the blocks.
+    /// The number of passes over the blocks.
     pub(super) passes: f64,
-    /// What its outputs take, in seconds.
+    /// Time for the outputs, in seconds.
     pub(super) written: f64,
 }
 
-/// Of coins that blocks make, at least so many stay, in percent. What a sample has of them says little where nearly all
-/// are spent.
+/// Lower bound on the created coins that stay unspent, in percent. If nearly all are spent, a sample says little about
+/// the rest.
 const STAY_PERCENT: u64 = 2;
 
-/// Undo data of a coin.
+/// Bytes of undo data per coin.
 const UNDO_COIN_BYTES: u64 = 36;
 
-/// How long a run takes.
+/// The estimated time of a sync.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct WayTime {
+pub(super) struct MethodTime {
     pub(super) seconds: f64,
-    /// Whether it may well be more, since nothing says how fast the disk is.
+    /// Whether the time is a lower bound, since the speed of the disk is unknown.
     pub(super) is_least: bool,
 }
 
-/// What was seen of a chain.
+/// A sample of a chain's blocks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BlocksSample {
-    /// Bytes of the blocks that were checked.
+    /// Bytes of the checked blocks.
     bytes: u64,
     inputs: u64,
     check_seconds: f64,
     reading: DiskReading,
-    /// Sizes of blocks at the end of the files, in their order.
+    /// Sizes of the blocks at the end of the files, in their order.
     last: Vec<u64>,
-    /// Outputs that can be spent, but for that of the genesis block, and the coins that inputs spend.
+    /// Spendable outputs, except the genesis block's, and coins that inputs spend.
     made: u64,
     spent: u64,
-    /// Whether these are all blocks of a chain.
+    /// Whether the sample has all blocks of a chain.
     whole: bool,
 }
 
-/// What blocks are checked by, and with.
+/// The rules and buffers for checking blocks.
 struct RuleTimes<'a> {
     params: &'a Params,
     verifier: Option<&'a dyn ScriptVerifier>,
@@ -148,7 +148,7 @@ impl<'a> RuleTimes<'a> {
 }
 
 impl BlocksSample {
-    /// Looks at every block of a chain.
+    /// Reads and checks every block of a chain.
     pub(super) fn of_all(
         files: &BlockFiles,
         dir: &BlocksDir,
@@ -162,7 +162,7 @@ impl BlocksSample {
         let mut look = |_, raw: &[u8]| {
             sample.check_block(raw, &mut rules);
             sample.last.push(raw.len() as u64);
-            if interrupt.load(Ordering::Relaxed) { Taken::Stop } else { Taken::Yes }
+            if interrupt.load(Ordering::Relaxed) { BlockReply::Stop } else { BlockReply::Yes }
         };
         let all = HeightRange::new(0, dir.chain().tip_height() + 1);
         dir.fetcher(interrupt).fetch(all, &mut look).map_err(SyncError::from)?;
@@ -170,7 +170,7 @@ impl BlocksSample {
         Ok(sample)
     }
 
-    /// Reads all files, to know how fast that is.
+    /// Reads all files, to measure the disk's speed.
     fn read_all(&mut self, files: &BlockFiles, interrupt: &AtomicBool) -> Result<(), Failure> {
         let (begun, mut buffer) = (Instant::now(), Vec::new());
         for file in files.files() {
@@ -185,7 +185,7 @@ impl BlocksSample {
         Ok(())
     }
 
-    /// Looks at blocks for some seconds.
+    /// Samples blocks for some seconds.
     pub(super) fn take(
         files: &BlockFiles,
         params: &Params,
@@ -201,7 +201,7 @@ impl BlocksSample {
             sample.read(files, file, offset, &mut buffer)?;
             sample.note_last(&buffer, params);
         }
-        // The last ones first: blocks of today are most of what there is to do.
+        // Start at the end: recent blocks make up most of the work.
         for index in (0..stretches).rev() {
             stop_if(interrupt)?;
             let at = (u128::from(total) * u128::from(index) / u128::from(stretches)) as u64;
@@ -214,9 +214,9 @@ impl BlocksSample {
         }
         match sample.bytes {
             0 => Err(Failure::usage(format!(
-                "no block of the chain {} was found in {}: is it another chain's (--chain)?",
-                params.network,
-                files.dir().display()
+                "{}: found no block of chain {}: if these are blocks of another chain, name it with --chain",
+                files.dir().display(),
+                params.network
             ))),
             _ => Ok(sample),
         }
@@ -237,14 +237,14 @@ impl BlocksSample {
         Ok(())
     }
 
-    /// Notes how large the blocks are that come last.
+    /// Records the sizes of the last blocks.
     fn note_last(&mut self, mut stretch: &[u8], params: &Params) {
         while let Some(raw) = next_block(&mut stretch, params.network.magic()) {
             self.last.push(raw.len() as u64);
         }
     }
 
-    /// Checks the blocks of a stretch that it has whole.
+    /// Checks all blocks that lie completely within a stretch.
     fn check(&mut self, stretch: &[u8], rules: &mut RuleTimes<'_>) {
         let mut rest = stretch;
         while let Some(raw) = next_block(&mut rest, rules.params.network.magic()) {
@@ -261,23 +261,23 @@ impl BlocksSample {
         let context =
             BlockContext { params, height: 0, hash, median_time_past: 0, verifier: *verifier };
         let begun = Instant::now();
-        // Whatever is wrong with a block, a run will tell.
+        // Skip an invalid block: a sync will report it.
         if checker.check_anywhere(raw, &context).is_ok() {
             self.check_seconds += begun.elapsed().as_secs_f64();
             self.bytes += raw.len() as u64;
             self.inputs += inputs as u64;
-            // A coinbase spends nothing, and that of the genesis block makes nothing.
+            // A coinbase spends nothing, and the genesis block's creates no coin.
             self.spent += (inputs as u64).saturating_sub(1);
             self.made += if hash == params.genesis_hash { 0 } else { made as u64 };
         }
     }
 
-    /// Whether every block was looked at, so that coins are counted.
+    /// Whether every block was read, so that the coins are counted exactly.
     pub(super) fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// How many coins a chain of so many bytes leaves: those that its blocks make, less those that they spend.
+    /// Estimates the unspent coins of a chain of `block_bytes`: the created ones less the spent ones.
     pub(super) fn coins(&self, block_bytes: u64) -> u64 {
         let stay = self.made.saturating_sub(self.spent);
         match self.whole {
@@ -286,13 +286,13 @@ impl BlocksSample {
         }
     }
 
-    /// What a chain of so many bytes has, where the blocks that were looked at have so much.
+    /// Scales a count of the sample to a chain of `block_bytes`.
     fn scaled(&self, of_sample: u64, block_bytes: u64) -> u64 {
         let all = u128::from(of_sample) * u128::from(block_bytes) / u128::from(self.bytes.max(1));
         all.try_into().unwrap_or(u64::MAX)
     }
 
-    /// What is known of the blocks of a chain of so many bytes.
+    /// Extrapolates the sizes to a chain of `block_bytes`.
     pub(super) fn blocks(&self, block_bytes: u64) -> BlocksSize {
         BlocksSize {
             bytes: block_bytes,
@@ -304,7 +304,7 @@ impl BlocksSample {
         }
     }
 
-    /// Bytes of the last so many blocks.
+    /// Bytes of the last `count` blocks.
     fn last_bytes(&self, count: u64) -> u64 {
         let seen = self.last.iter().rev().take(count as usize);
         let (known, bytes) = (seen.len() as u64, seen.sum::<u64>());
@@ -315,19 +315,19 @@ impl BlocksSample {
         }
     }
 
-    /// Seconds in which one core checks so many bytes of such blocks.
+    /// Seconds that one core takes to check `block_bytes` of blocks like the sampled ones.
     pub(super) fn check_seconds_of(&self, block_bytes: u64) -> f64 {
         block_bytes as f64 / self.bytes as f64 * self.check_seconds
     }
 
-    /// How long a run takes with so many threads on so many cores.
+    /// Estimates how long a sync takes on this many threads and cores.
     pub(super) fn time(
         &self,
         block_bytes: u64,
-        takes: Takes,
+        takes: RunCost,
         threads: usize,
         cores: usize,
-    ) -> WayTime {
+    ) -> MethodTime {
         let inputs = block_bytes as f64 / self.bytes as f64 * self.inputs as f64;
         let scripts = if takes.scripts { inputs * SCRIPTS_SECONDS } else { 0.0 };
         let check = self.check_seconds_of(block_bytes);
@@ -338,19 +338,19 @@ impl BlocksSample {
         let rate = self.reading.bytes_per_second();
         let read = rate.map_or(0.0, |rate| block_bytes as f64 / rate * takes.passes);
         let seconds = (cpu / side_by_side).max(alone).max(read);
-        WayTime { seconds, is_least: rate.is_none() }
+        MethodTime { seconds, is_least: rate.is_none() }
     }
 
-    /// What is to be told of the machine.
+    /// Describes the machine's speed in words.
     pub(super) fn words(&self, threads: usize) -> String {
         let check = bytes((self.bytes as f64 / self.check_seconds.max(1e-9)) as u64);
         let disk = match self.reading.bytes_per_second() {
-            Some(rate) => format!("the disk gives {}/s", bytes(rate as u64)),
-            None => "the disk was not measured".to_owned(),
+            Some(rate) => format!("the disk reads {}/s", bytes(rate as u64)),
+            None => "disk speed unknown".to_owned(),
         };
         let threads =
             if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
-        format!("{threads}; one checks {check}/s of these blocks; {disk}")
+        format!("{threads}; a thread checks {check}/s of these blocks; {disk}")
     }
 }
 
@@ -361,11 +361,11 @@ fn stop_if(interrupt: &AtomicBool) -> Result<(), Failure> {
     }
 }
 
-/// The file, and the place in it, of a byte of all files one behind the other.
+/// Converts an offset in the concatenated files to a file and an offset in it.
 fn place(files: &BlockFiles, mut at: u64) -> Option<(&BlockFile, u64)> {
     for file in files.files() {
         if at < file.length {
-            // A short rest of a file would show nothing: its last bytes instead.
+            // The rest of the file may be too short for a block: take its last stretch instead.
             return Some((file, at.min(file.length.saturating_sub(STRETCH_BYTES))));
         }
         at -= file.length;
@@ -373,7 +373,7 @@ fn place(files: &BlockFiles, mut at: u64) -> Option<(&BlockFile, u64)> {
     None
 }
 
-/// The next block that is whole, by the magic and a size before it.
+/// Finds the next complete block, by the magic and the size before it.
 fn next_block<'a>(rest: &mut &'a [u8], magic: [u8; 4]) -> Option<&'a [u8]> {
     loop {
         let at = rest.windows(magic.len()).position(|window| window == magic)?;
@@ -385,16 +385,16 @@ fn next_block<'a>(rest: &mut &'a [u8], magic: [u8; 4]) -> Option<&'a [u8]> {
                 *rest = &record[RECORD_HEAD + size..];
                 return Some(block);
             }
-            // Not whole here, or no record.
+            // The record is incomplete, or the magic was other data.
             _ => *rest = &record[magic.len()..],
         }
     }
 }
 
-/// Of a stretch that came from a disk, the disk gave at least so much, in percent.
+/// A stretch counts as read from a disk if at least this percentage of it was.
 const FROM_DISK_PERCENT: u64 = 90;
 
-/// What the disk gave, and how long it took.
+/// Bytes read from the disk, and the time to read them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DiskReading {
     bytes: u64,
@@ -402,7 +402,7 @@ pub(super) struct DiskReading {
 }
 
 impl DiskReading {
-    /// Reads a stretch of a file, as much as `buffer` has room for.
+    /// Reads a stretch of a file into `buffer`, to its full length.
     pub(super) fn read(
         &mut self,
         file: &BlockFile,
@@ -411,30 +411,30 @@ impl DiskReading {
     ) -> Result<(), Failure> {
         let failed = |error| Failure::io(&file.path, error);
         let open = File::open(&file.path).map_err(failed)?;
-        // Where the system keeps it in spite of that, it tells below.
+        // If the system keeps the stretch cached nevertheless, its counter below shows that.
         let _ = fadvise(&open, offset, NonZeroU64::new(buffer.len() as u64), Advice::DontNeed);
         let (before, begun) = (disk_read_bytes(), Instant::now());
         open.read_exact_at(buffer, offset).map_err(failed)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let gave = disk_read_bytes().zip(before).map_or(0, |(after, before)| after - before);
-        self.count(buffer.len() as u64, gave, seconds);
+        let from_disk = disk_read_bytes().zip(before).map_or(0, |(after, before)| after - before);
+        self.count(buffer.len() as u64, from_disk, seconds);
         Ok(())
     }
 
-    fn count(&mut self, bytes: u64, gave: u64, seconds: f64) {
-        if gave >= bytes / 100 * FROM_DISK_PERCENT && seconds > 0.0 {
+    fn count(&mut self, bytes: u64, from_disk: u64, seconds: f64) {
+        if from_disk >= bytes / 100 * FROM_DISK_PERCENT && seconds > 0.0 {
             self.bytes += bytes;
             self.seconds += seconds;
         }
     }
 
-    /// Of so many bytes that took so long.
+    /// Creates a reading of `bytes` that took `seconds`.
     #[cfg(test)]
     pub(super) fn of(bytes: u64, seconds: f64) -> Self {
         Self { bytes, seconds }
     }
 
-    /// Bytes a second; none where nothing came from a disk.
+    /// Bytes per second; `None` if nothing came from a disk.
     pub(super) fn bytes_per_second(self) -> Option<f64> {
         (self.seconds > 0.0).then(|| self.bytes as f64 / self.seconds)
     }
@@ -444,7 +444,7 @@ impl DiskReading {
 mod tests {
     use super::*;
     use apus_chain::Network;
-    use apus_sync::{Silent, UseIndex};
+    use apus_sync::{SilentObserver, UseIndex};
     use std::path::Path;
 
     fn fixture() -> BlockFiles {
@@ -453,11 +453,11 @@ mod tests {
     }
 
     #[test]
-    fn the_blocks_of_a_folder_are_counted_as_they_are() {
+    fn all_blocks_of_a_small_folder_are_counted() {
         let never = AtomicBool::new(false);
         let files = fixture();
         let sample = BlocksSample::take(&files, Params::of(Network::Main), None, &never).unwrap();
-        // All of them fit into the first stretch.
+        // All blocks fit into the first stretch.
         assert_eq!(sample.bytes + 8 * 4522, files.bytes_total());
         assert!(sample.inputs > 0 && !sample.is_whole(), "{sample:?}");
         assert_eq!(sample.coins(sample.bytes), 4_348);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_whole_chain_the_coins_are_counted() {
+    fn coins_of_a_whole_chain_are_counted() {
         let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"));
         for (chain, blocks, coins) in [
             (Network::Main, "main-4521/blocks", 4_348),
@@ -486,7 +486,7 @@ mod tests {
                 params,
                 4_000_000_000,
                 UseIndex::IfPresent,
-                &Silent,
+                &SilentObserver,
                 &never,
             );
             let sample = BlocksSample::of_all(&files, &dir.unwrap(), params, None, &never).unwrap();
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_that_of_the_slower_of_work_and_reading() {
+    fn time_is_the_greater_of_work_and_reading() {
         let sample = BlocksSample {
             bytes: 1_000,
             inputs: 10,
@@ -507,25 +507,25 @@ mod tests {
             |bytes, takes, threads, cores| sample.time(bytes, takes, threads, cores).seconds;
         let about = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
         let takes =
-            |scripts, passes| Takes { work: 2.0, alone: 0.0, scripts, passes, written: 0.0 };
+            |scripts, passes| RunCost { work: 2.0, alone: 0.0, scripts, passes, written: 0.0 };
         about(seconds(10_000, takes(false, 1.0), 1, 8), 20.0);
         about(seconds(10_000, takes(true, 1.0), 1, 8), 20.0 + 100.0 * SCRIPTS_SECONDS);
         about(seconds(10_000, takes(false, 1.0), 2, 8), 20.0 / (1.0 + GAIN));
         about(seconds(10_000, takes(false, 2.0), 1_000, 8), 10.0);
-        // Where nothing came from a disk, that it may take longer is said.
+        // If nothing came from a disk, the time is a lower bound.
         let unknown = BlocksSample { reading: DiskReading::default(), ..sample.clone() };
         let time = unknown.time(10_000, takes(false, 2.0), 1_000, 8);
         assert!(time.is_least && time.seconds < 0.1, "{time:?}");
         assert!(!sample.time(10_000, takes(false, 2.0), 1_000, 8).is_least);
-        let written = Takes { written: 5.0, ..takes(false, 1.0) };
+        let written = RunCost { written: 5.0, ..takes(false, 1.0) };
         about(seconds(10_000, written, 1, 8), 25.0);
         about(sample.check_seconds_of(10_000), 10.0);
-        // However many threads there are, one of them has its part to do.
-        let in_order = Takes { alone: 1.5, ..takes(false, 1.0) };
+        // The single thread's part takes its time, regardless of the number of threads.
+        let in_order = RunCost { alone: 1.5, ..takes(false, 1.0) };
         about(seconds(10_000, in_order, 1, 1), 20.0);
         about(seconds(10_000, in_order, 1_000, 1_000), 15.0);
-        // It goes on beside the others where there is a core for it.
-        let little = Takes { alone: 0.1, ..in_order };
+        // With a spare core, it runs in parallel with the others.
+        let little = RunCost { alone: 0.1, ..in_order };
         about(seconds(10_000, little, 1, 8), 20.0 / (1.0 + GAIN));
         about(seconds(10_000, little, 2, 2), 20.0 / (1.0 + GAIN));
     }
@@ -544,10 +544,10 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_from_a_disk_counts() {
+    fn only_reads_from_a_disk_count() {
         let mut reading = DiskReading::default();
         assert_eq!(reading.bytes_per_second(), None);
-        // Out of memory, at a rate that no disk has.
+        // The page cache reads at a rate that no disk reaches.
         reading.count(8_000_000, 0, 0.001);
         reading.count(8_000_000, 4_000_000, 0.02);
         assert_eq!(reading.bytes_per_second(), None);
@@ -557,9 +557,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_what_the_file_has() {
-        let desk = tempfile::tempdir().unwrap();
-        let path = desk.path().join("blk00000.dat");
+    fn reads_return_the_content_of_the_file() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = sandbox.path().join("blk00000.dat");
         std::fs::write(&path, [7; 5000]).unwrap();
         let file = BlockFile { number: 0, length: 5000, path };
         let mut buffer = [0; 3000];

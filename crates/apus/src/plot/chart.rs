@@ -1,8 +1,7 @@
-//! [`RunsChart`]: runs as lines, height over time, and below it how many times as fast as one of them
-//! the others are.
+//! [`RunsChart`]: draws runs as lines of height over time, and below that their speedups over the baseline.
 //!
-//! Both panels have the same axis of time. It is logarithmic where linear would squeeze the fastest
-//! run into its frame, and so is the axis of ratios; both say so.
+//! Both panels have the same time axis. It is logarithmic if a linear one would squeeze the fastest run against the
+//! frame. A similar rule makes the axis of ratios logarithmic. The axes' labels say so.
 
 use super::run::{Comparison, PlotMeasure, PlottedRun, ScriptsRun, course, decimal, total};
 use clap::ValueEnum;
@@ -17,11 +16,11 @@ const WIDTH: u32 = 1_000;
 const MARGIN: i32 = 28;
 const RIGHT: i32 = WIDTH as i32 - MARGIN;
 const HEAD: u32 = 64;
-/// A run has two lines: its label, and what ran.
+/// Height of a run's legend entry, which has two lines: its label and its details.
 const LEGEND_ROW: u32 = 38;
 const HEIGHTS: u32 = 440;
 const RATIOS: u32 = 320;
-/// Ratio of the whole times from which on the axis of time is logarithmic.
+/// The time axis is logarithmic from this ratio of the total times on.
 const LOG_FROM: f64 = 25.0;
 
 const FONTS: &str = "Arial, 'Liberation Sans', Helvetica, sans-serif";
@@ -29,8 +28,8 @@ const INK: RGBColor = RGBColor(0x22, 0x26, 0x2b);
 const GREY: RGBColor = RGBColor(0x68, 0x6f, 0x78);
 const FRAME: RGBColor = RGBColor(0xb4, 0xba, 0xc2);
 const GRID: RGBColor = RGBColor(0xe9, 0xec, 0xef);
-/// Colours that people with any kind of colour vision tell apart, after Okabe and Ito. Their yellow
-/// is too light for lines on white.
+/// Colours that are distinct for any kind of colour vision, after Okabe and Ito. Without their yellow, which is too
+/// light for lines on white.
 const PALETTE: [RGBColor; 7] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -46,10 +45,10 @@ type Sheet<'a> = DrawingArea<Backend<'a>, Shift>;
 type DrawError = DrawingAreaErrorKind<<Backend<'static> as DrawingBackend>::ErrorType>;
 type Panel<'a> = ChartContext<'a, Backend<'a>, Cartesian2d<AxisRange, AxisRange>>;
 
-/// How time is spread over its axis.
+/// The scale of the time axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum TimeScale {
-    /// Logarithmic where times differ much.
+    /// Logarithmic if times differ much.
     Auto,
     /// Equal times are equally long.
     Linear,
@@ -57,7 +56,7 @@ pub(super) enum TimeScale {
     Log,
 }
 
-/// Runs in an SVG. Their lines, in the legend too, go from the slowest to the fastest.
+/// A chart of runs as SVG. The lines and the legend are ordered from the slowest to the fastest.
 pub(super) struct RunsChart<'a> {
     pub(super) title: &'a str,
     pub(super) runs: &'a [PlottedRun],
@@ -67,14 +66,14 @@ pub(super) struct RunsChart<'a> {
 }
 
 impl RunsChart<'_> {
-    /// The text of the SVG; the same input gives the same bytes.
+    /// Draws the SVG. The same input always gives the same bytes.
     pub(super) fn to_svg(&self) -> String {
         let legend = HEAD + self.runs.len() as u32 * LEGEND_ROW;
         let compared = self.comparison.ratios.iter().any(Option::is_some);
         let height = legend + HEIGHTS + if compared { RATIOS } else { 0 };
         let mut svg = String::new();
         let sheet = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        self.draw(&sheet, legend, compared).expect("a string takes all that is drawn");
+        self.draw(&sheet, legend, compared).expect("drawing into a string cannot fail");
         drop(sheet);
         svg
     }
@@ -181,7 +180,7 @@ impl RunsChart<'_> {
     }
 }
 
-/// What ran, where it began if that was not at the beginning, and which scripts it ran.
+/// Describes a run: the program and its options, the start if it is not the genesis block, and the executed scripts.
 fn detail(run: &PlottedRun, measure: PlotMeasure) -> String {
     let scripts = match run.scripts {
         ScriptsRun::Unknown => String::new(),
@@ -199,18 +198,18 @@ fn detail(run: &PlottedRun, measure: PlotMeasure) -> String {
 
 // ---- axes ----
 
-/// An axis from one value to a greater one, with its ticks, all of them within it.
+/// An axis from one value to a greater one, with ticks within it.
 struct Axis {
     name: String,
     log: bool,
     from: f64,
     to: f64,
-    /// Places, and what stands there.
+    /// Positions and labels.
     ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// An axis whose values are `unit` times what stands beside it, in a range of the latter.
+    /// Creates a linear axis. Its values are `unit` times the labels; `shown` is a range of labels.
     fn linear(name: String, shown: Range<f64>, count_max: usize, unit: f64, sign: &str) -> Self {
         let values = RangedCoordf64::from(shown.clone()).key_points(count_max);
         let step = values.windows(2).next().map_or(1.0, |pair| pair[1] - pair[0]);
@@ -226,7 +225,7 @@ impl Axis {
 
     fn of_time(runs: &[PlottedRun], scale: TimeScale) -> Self {
         let totals = || runs.iter().map(|run| run.total_seconds.max(run.resolution_seconds));
-        // A run that was over within its clock's rounding still has a place.
+        // A run shorter than its clock's resolution still needs a position.
         let longest = totals().fold(1e-6, f64::max);
         let shortest = totals().fold(longest, f64::min);
         let log = match scale {
@@ -235,7 +234,7 @@ impl Axis {
             TimeScale::Log => true,
         };
         if log {
-            // From where the fastest has a fiftieth of its way behind it.
+            // Start where the fastest run has done a fiftieth of its work.
             let began = runs.iter().map(|run| {
                 let began = run.crossing(run.start_height + run.height() / 50).unwrap_or(0.0);
                 began.max(run.resolution_seconds).max(run.total_seconds / 50.0)
@@ -256,7 +255,7 @@ impl Axis {
         Self::linear(name.to_owned(), 0.0..longest * 1.02 / unit, 12, unit, "")
     }
 
-    /// Where a value stands; the nearer end for one outside.
+    /// Returns a value's position; for a value outside, the nearer end.
     fn place(&self, value: f64) -> f64 {
         let value = value.clamp(self.from, self.to);
         if self.log { value.log10() } else { value }
@@ -273,7 +272,7 @@ impl Axis {
     }
 }
 
-/// The places of an axis as the library takes them, with our ticks in place of its own.
+/// An axis in the drawing library's form, with our ticks instead of its own.
 struct AxisRange {
     places: RangedCoordf64,
     ticks: Vec<f64>,
@@ -296,16 +295,16 @@ impl Ranged for AxisRange {
     }
 }
 
-/// These digits of each decade, within a range.
+/// Returns the multiples of each power of ten by these digits, within a range.
 fn decades(range: Range<f64>, digits: &[f64]) -> Vec<f64> {
     let tens = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
     let values = tens.flat_map(|ten| digits.iter().map(move |digit| digit * 10_f64.powi(ten)));
     values.filter(|value| range.contains(value)).collect()
 }
 
-/// Seconds within a range, with their units.
+/// Returns ticks of seconds within a range, with their units.
 fn time_ticks(range: Range<f64>) -> Vec<(f64, String)> {
-    // The greatest number of each is far enough below the next unit.
+    // The largest number of each unit is far enough below the next unit.
     const UNITS: [(f64, f64, &str); 5] = [
         (1e-3, 500.0, "ms"),
         (1.0, 30.0, "s"),
@@ -325,7 +324,7 @@ fn time_ticks(range: Range<f64>) -> Vec<(f64, String)> {
     ticks.filter(|(seconds, _)| range.contains(seconds)).collect()
 }
 
-/// A value on an axis whose ticks are `step` apart: with the decimals of the step.
+/// Formats a value on an axis whose ticks are `step` apart, with as many decimals as the step.
 fn tick(value: f64, step: f64) -> String {
     if value.abs() < step * 1e-6 {
         return "0".to_owned();
@@ -336,7 +335,7 @@ fn tick(value: f64, step: f64) -> String {
 
 // ---- drawing ----
 
-/// The frame of a panel: title, grid, ticks and names of the axes.
+/// Draws the frame of a panel: title, grid, ticks and names of the axes.
 fn panel<'a>(
     area: &Sheet<'a>,
     title: &str,
@@ -372,7 +371,7 @@ fn panel<'a>(
     Ok(panel)
 }
 
-/// A colour for each run; further runs have the first colours again, with gaps in their lines.
+/// Returns the colour of a run; runs beyond the palette reuse its colours, with dashed lines.
 fn colour(index: usize) -> RGBColor {
     PALETTE[index % PALETTE.len()]
 }
@@ -415,13 +414,13 @@ fn panel_line(
     Ok(())
 }
 
-/// How a line of text looks.
+/// The style of a line of text.
 #[derive(Clone, Copy)]
 struct Letters {
     size: u32,
     bold: bool,
     colour: RGBColor,
-    /// Which end of it is at its place.
+    /// The end of the text that the position refers to.
     at: HPos,
 }
 
@@ -429,7 +428,7 @@ const LETTERS: Letters = Letters { size: 13, bold: false, colour: INK, at: HPos:
 
 impl Letters {
     fn style(self) -> TextStyle<'static> {
-        // The library makes letters smaller by this.
+        // The library scales letters down by this factor.
         let size = f64::from(self.size) * 1.24;
         let font = (FONTS, size).into_font();
         let font = if self.bold { font.style(FontStyle::Bold) } else { font };
@@ -438,13 +437,13 @@ impl Letters {
 }
 
 fn write(sheet: &Sheet<'_>, text: &str, at: (i32, i32), letters: Letters) -> Result<(), DrawError> {
-    // XML 1.0 has no way to write these.
+    // XML 1.0 cannot represent these characters.
     let bad = |c: char| matches!(c, '\0'..='\x1f' | '\u{fffe}' | '\u{ffff}');
     let text: String = text.chars().map(|c| if bad(c) { '\u{fffd}' } else { c }).collect();
     sheet.draw(&Text::new(text, at, letters.style()))
 }
 
-/// The text, cut with an ellipsis where it is longer than a line of its size may be.
+/// Shortens a text that is too long for its line, and adds an ellipsis.
 fn cut(text: &str, letters_max: usize) -> String {
     if text.chars().count() <= letters_max {
         return text.to_owned();

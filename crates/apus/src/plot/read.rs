@@ -1,9 +1,7 @@
-//! [`read()`]: a run from its file, a report of `apus sync` or Bitcoin Core's `debug.log`, told apart
-//! by content.
+//! [`read()`]: reads a run from a report of `apus sync` or from Bitcoin Core's `debug.log`, recognised by content.
 //!
-//! Files are untrusted and logs are long: a report is no more than [`REPORT_BYTES_MAX`], a log is
-//! read once from start to end, and memory is bounded whatever is in it. An error names the file
-//! and the line.
+//! Files are untrusted and logs are long. A report has at most [`REPORT_BYTES_MAX`]. The reader reads a log once from
+//! start to end, in bounded memory for any content. An error names the file and the line.
 
 mod debug_log;
 
@@ -17,28 +15,28 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
-/// Many times the length of the longest report.
+/// Upper bound on the size of a report: far more than any has.
 const REPORT_BYTES_MAX: u64 = 16 << 20;
 
-/// The first bytes of what is compressed by gzip, as logs are that are kept.
+/// First bytes of a gzip file: rotated logs are often compressed.
 const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
 
-/// What lines of a log begin with that Docker keeps as JSON.
+/// Beginning of a line in a log that Docker stores as JSON.
 const DOCKER: &[u8] = b"{\"log\":";
 
-/// Greatest height of Core's.
+/// Greatest height in Bitcoin Core, an `int`.
 const HEIGHT_MAX: u64 = i32::MAX as u64;
 
-/// Which part of a file is the run, and when its time begins.
+/// Options that select the part of a file that is the run, and the beginning of its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadOptions {
-    /// Of a log that holds several starts of a node: which one, from 1; none for the last.
+    /// Which start of the node to read from a log with several, counted from 1; `None` for the last.
     pub(super) start: Option<NonZeroU64>,
-    /// When time begins.
+    /// The beginning of the run's time.
     pub(super) since: Since,
-    /// Of a log: nothing after this height was first reached.
+    /// Ignore the rest of a log after it first reached this height.
     pub(super) stop_height: Option<u64>,
-    /// By what it is told how far a run of Apus was. A log says heights alone: [`PlottedRun::measured`] changes that.
+    /// The measure of progress for a run of Apus. A log has no bytes; [`PlottedRun::measured`] converts its heights.
     pub(super) measure: PlotMeasure,
 }
 
@@ -48,23 +46,23 @@ impl Default for ReadOptions {
     }
 }
 
-/// When the time of a run begins.
+/// The beginning of a run's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Since {
-    /// When the program started.
+    /// The start of the program.
     Start,
-    /// With the first block: what a node waits for peers and headers is left out.
+    /// The first block, which excludes a node's wait for peers and headers.
     FirstBlock,
 }
 
-/// What is wrong, and in which line if it is in one.
+/// A parse error: the line's number, if known, and the message.
 type Wrong = (Option<u64>, String);
 
-/// Reads a run. Its label is the one that [`labels`] gives.
+/// Reads a run, with its short label.
 pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<PlottedRun, Failure> {
     let mut run = parse(path, options).map_err(|error| match error {
         RunFileError::Io(error) => Failure::new(IO, format!("{}: {error}", path.display())),
-        // No run: that says nothing of blocks.
+        // An invalid file is a usage error, since it says nothing about the validity of blocks.
         RunFileError::Content((Some(line), what)) => {
             Failure::usage(format!("{}:{line}: {what}", path.display()))
         }
@@ -95,7 +93,7 @@ fn parse(path: &Path, options: &ReadOptions) -> Result<PlottedRun, RunFileError>
     }
 }
 
-/// Why a file is no run.
+/// Why a file cannot be read as a run.
 #[derive(Debug)]
 enum RunFileError {
     Io(io::Error),
@@ -108,7 +106,7 @@ impl From<io::Error> for RunFileError {
     }
 }
 
-/// Names for legends: of the files, with their folders where the files' names say too little.
+/// Returns names for legends: the files' names, with their folders if the files' names are ambiguous.
 pub(super) fn labels(paths: &[PathBuf]) -> Vec<String> {
     let mut labels: Vec<String> = paths.iter().map(|path| name(path, false)).collect();
     for index in 0..labels.len() {
@@ -125,14 +123,14 @@ pub(super) fn labels(paths: &[PathBuf]) -> Vec<String> {
     labels
 }
 
-/// A file's name without its extension; a `debug.log` is known by its folder.
+/// Returns a file's name without its extension; for a `debug.log`, its folder's name.
 fn name(path: &Path, with_folder: bool) -> String {
     let text =
         |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
     let stem = text(path.file_stem()).unwrap_or_else(|| path.display().to_string());
     let packed = path.extension().is_some_and(|extension| extension == "gz");
     let stem = stem.strip_suffix(".log").filter(|_| packed).map_or(stem.clone(), str::to_owned);
-    // As the runs of record are called.
+    // Suffixes of the recorded benchmarks.
     let short = stem.strip_suffix(".report").or_else(|| stem.strip_suffix(".debug"));
     let stem = short.map_or(stem.clone(), str::to_owned);
     let folder = text(path.parent().and_then(Path::file_name));
@@ -143,16 +141,16 @@ fn name(path: &Path, with_folder: bool) -> String {
     }
 }
 
-/// The version of the form that is understood.
+/// The version of the report format that this program reads.
 const VERSION: u64 = 1;
 
 #[derive(Deserialize)]
 struct RunReport {
     engine: String,
-    /// Reports of versions with one engine alone may lack it.
+    /// Absent in reports from versions with a single engine.
     #[serde(default)]
     validation: String,
-    /// None where the engine needs no proof.
+    /// `None` if the engine needs no aggregate.
     aggregate: Option<String>,
     threads: u64,
     stop_height: u64,
@@ -178,15 +176,15 @@ struct ReportPhase {
 struct ReportSample {
     seconds: f64,
     height: u64,
-    /// Of blocks by then.
+    /// Bytes of the blocks processed so far.
     bytes: Option<u64>,
 }
 
-/// A report of another version need not have the other fields.
+/// The fields of reports of all versions; other versions may lack the rest.
 #[derive(Deserialize)]
 struct ReportVersion {
     version: u64,
-    /// Of a run that failed, why.
+    /// The failure, in the report of a failed run.
     failure: Option<ReportFailure>,
 }
 
@@ -195,37 +193,39 @@ struct ReportFailure {
     text: String,
 }
 
-/// Reads a report.
+/// Parses a report.
 pub(super) fn parse_report(text: &[u8], options: &ReadOptions) -> Result<PlottedRun, Wrong> {
     if text.len() as u64 > REPORT_BYTES_MAX {
         let most = REPORT_BYTES_MAX >> 20;
-        return Err((None, format!("more than {most} MiB: no report is that long")));
+        return Err((None, format!("more than {most} MiB, too long for a report")));
     }
-    let no_report = |error: serde_json::Error| {
+    let not_a_report = |error: serde_json::Error| {
         let what = error.to_string();
         let what = what.split(" at line ").next().unwrap_or_default();
-        (Some(error.line() as u64), format!("no report of `apus sync --report`: {what}"))
+        (Some(error.line() as u64), format!("not a report of `apus sync --report`: {what}"))
     };
-    let ReportVersion { version, failure } = serde_json::from_slice(text).map_err(no_report)?;
+    let ReportVersion { version, failure } = serde_json::from_slice(text).map_err(not_a_report)?;
     if version != VERSION {
         return Err((
             None,
-            format!("a report of version {version}; this program reads version {VERSION}"),
+            format!(
+                "this report has version {version}, but this version of Apus reads only version {VERSION}"
+            ),
         ));
     }
     if let Some(ReportFailure { text }) = failure {
         return Err((
             None,
-            format!("the report of a run that failed, so it has no course: {text}"),
+            format!("the report of a failed run, which has nothing to plot: {text}"),
         ));
     }
-    let report: RunReport = serde_json::from_slice(text).map_err(no_report)?;
+    let report: RunReport = serde_json::from_slice(text).map_err(not_a_report)?;
     if options.stop_height.is_some_and(|stop| stop < report.stop_height) {
         return Err((
             None,
             format!(
-                "this run ended at height {}: blocks are processed in any order, so that it has no \
-                 time for a lower height",
+                "this sync ended at height {}. It processed blocks in any order, so the report has no time for a \
+                 lower height",
                 report.stop_height
             ),
         ));
@@ -235,10 +235,10 @@ pub(super) fn parse_report(text: &[u8], options: &ReadOptions) -> Result<Plotted
 
 fn course(report: &RunReport, options: &ReadOptions) -> Result<PlottedRun, String> {
     let not_a_time = |what: &str, seconds: f64| {
-        format!("{what} is {seconds}, which is no time: the report is damaged")
+        format!("{what} is {seconds}, which is not a valid time: the report is damaged")
     };
     let mut began = 0.0;
-    // Where blocks are gone over twice it is the second time that they are judged.
+    // In a run with two passes over the blocks, the second one validates them.
     let twice = report.engine == "mergesync";
     let before = |phase: &&ReportPhase| match phase.phase.as_str() {
         "blocks" => twice,
@@ -252,13 +252,14 @@ fn course(report: &RunReport, options: &ReadOptions) -> Result<PlottedRun, Strin
         }
         began += phase.wall_seconds;
     }
-    // Clocks are read one after the other: the first sample may seem to be before the phase.
-    let judged = |sample: &&ReportSample| !twice || sample.seconds >= began;
+    // Apus read the clocks of sample and phase at different instants, so the first sample may seem to precede its
+    // phase.
+    let is_counted = |sample: &&ReportSample| !twice || sample.seconds >= began;
     let series: Vec<(usize, &ReportSample)> =
-        report.series.iter().enumerate().filter(|(_, sample)| judged(sample)).collect();
+        report.series.iter().enumerate().filter(|(_, sample)| is_counted(sample)).collect();
     began = series.first().map_or(began, |(_, sample)| began.min(sample.seconds));
     let far = |sample: &ReportSample| match options.measure {
-        // The caller knows how many transactions so many blocks have.
+        // The caller converts heights to transactions.
         PlotMeasure::Height | PlotMeasure::Transactions => Ok(sample.height),
         PlotMeasure::Bytes => {
             sample.bytes.ok_or("the `series` of this report has no `bytes`".to_owned())
@@ -299,7 +300,7 @@ fn course(report: &RunReport, options: &ReadOptions) -> Result<PlottedRun, Strin
     }
     let threads = if report.threads == 1 { "thread" } else { "threads" };
     let mut run = PlottedRun::new(points, start_height);
-    // What tells runs of an engine apart: the proof, or what is checked of scripts.
+    // Runs of the same engine differ in their aggregate, or in the scripts they check.
     let kind = report.aggregate.as_deref().unwrap_or(&report.validation);
     run.detail = format!("Apus {} {kind}, {} {threads}", report.engine, report.threads);
     run.scripts = match &report.verified {
@@ -308,7 +309,7 @@ fn course(report: &RunReport, options: &ReadOptions) -> Result<PlottedRun, Strin
         None => ScriptsRun::Unknown,
     };
     run.total_seconds = wall - origin;
-    // What one block takes is far less; samples are further apart, but true.
+    // Samples are much further apart than blocks, but their times are exact.
     run.resolution_seconds = 1e-3;
     Ok(run)
 }
@@ -326,12 +327,12 @@ mod tests {
         assert_eq!(labels(&["a/debug.log", "b/debug.log"]), ["a", "b"]);
         assert_eq!(labels(&["debug.log", "run.json"]), ["debug", "run"]);
         assert_eq!(labels(&["a/debug.log.gz", "core.log.gz"]), ["a", "core"]);
-        // The same file twice has one name.
+        // The same file twice gets the same name.
         assert_eq!(labels(&["a/run.json", "a/run.json"]), ["a/run", "a/run"]);
     }
 
     #[test]
-    fn a_log_may_be_compressed() {
+    fn a_compressed_log_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("core.log.gz");
         let log = format!(
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_run_is_told_by_name() {
+    fn an_invalid_file_is_named_in_the_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("run");
         let said = |content: &[u8]| {
@@ -360,7 +361,7 @@ mod tests {
             (&b""[..], "run: the file is empty"),
             (b" \n ", "run: the file is empty"),
             (b"\n{\n  \"version\": 1", "run:3: "),
-            (b"PK\x03\x04", "run: no line of it"),
+            (b"PK\x03\x04", "run: no line shows"),
             (b"2026-11-22T00:17:42Z UpdateTip: new best=00 height=x\n", "run:1: "),
         ] {
             let said = said(content);
@@ -379,7 +380,7 @@ mod report_tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    /// As `apus sync --report` wrote it for a real chain, but for the times.
+    /// Returns a report that `apus sync --report` wrote for a real chain, except for the times.
     fn report() -> Value {
         json!({
             "version": 1, "engine": "swiftsync", "aggregate": "sha256", "threads": 2,
@@ -406,7 +407,7 @@ mod report_tests {
     }
 
     #[test]
-    fn the_course_begins_with_the_phases_before_the_blocks() {
+    fn the_time_begins_with_the_phases_before_the_blocks() {
         let run = parse_json(&report(), &ReadOptions::default()).unwrap();
         assert_eq!(points(&run), [(0.0, 0), (0.125, 0), (0.25, 1000), (0.625, 4521)]);
         assert_eq!((run.total_seconds, run.height()), (0.75, 4521));
@@ -418,7 +419,7 @@ mod report_tests {
     }
 
     #[test]
-    fn a_run_without_a_proof_is_told_by_its_validation() {
+    fn a_run_without_an_aggregate_is_named_by_its_validation() {
         let mut in_order = report();
         in_order["engine"] = json!("utxo");
         in_order["validation"] = json!("full");
@@ -432,7 +433,7 @@ mod report_tests {
     }
 
     #[test]
-    fn a_run_that_goes_over_its_blocks_twice_has_the_course_of_the_second_time() {
+    fn only_the_second_of_two_passes_is_shown() {
         let mut twice = report();
         twice["engine"] = json!("mergesync");
         twice["verified"] = json!({"blocks": true, "scripts": false});
@@ -462,7 +463,7 @@ mod report_tests {
     }
 
     #[test]
-    fn a_resumed_run_begins_where_the_other_stopped() {
+    fn a_resumed_run_begins_where_the_previous_one_stopped() {
         let mut resumed = report();
         resumed["segments_resumed"] = json!(3);
         let run = parse_json(&resumed, &ReadOptions::default()).unwrap();
@@ -470,14 +471,14 @@ mod report_tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn errors_name_the_damaged_field() {
         let said = |path: &str, value: Value| {
             let mut bad = report();
             *bad.pointer_mut(path).unwrap() = value;
             parse_json(&bad, &ReadOptions::default()).unwrap_err().1
         };
         assert!(said("/version", json!(2)).contains("version 2"));
-        assert!(said("/version", json!("1")).contains("no report"));
+        assert!(said("/version", json!("1")).contains("not a report"));
         assert!(said("/series", json!([])).contains("has no block"));
         assert!(said("/series", json!(7)).contains("invalid type"));
         assert!(said("/series/1/seconds", json!(0.125)).contains("`series`[1] is 0.125"));
@@ -485,7 +486,7 @@ mod report_tests {
         assert!(said("/series/0/height", json!(1u64 << 40)).contains("too great"));
         assert!(said("/wall_seconds", json!(0.5)).contains("`wall_seconds` is 0.5"));
         assert!(said("/phases/0/wall_seconds", json!(-2.0)).contains("\"headers\" is -2"));
-        assert!(said("/threads", json!(-2)).contains("no report"));
+        assert!(said("/threads", json!(-2)).contains("not a report"));
         let lower = ReadOptions { stop_height: Some(4520), ..ReadOptions::default() };
         assert!(parse_json(&report(), &lower).unwrap_err().1.contains("ended at height 4521"));
         let same = ReadOptions { stop_height: Some(4521), ..ReadOptions::default() };
@@ -495,16 +496,16 @@ mod report_tests {
     }
 
     #[test]
-    fn syntax_is_told_by_its_line() {
+    fn syntax_errors_name_the_line() {
         let text = b"{\n  \"version\": 1,\n  \"engine\": swift\n}";
         let (line, what) = parse_report(text, &ReadOptions::default()).unwrap_err();
         assert_eq!(line, Some(3));
-        assert!(what.starts_with("no report of `apus sync --report`: expected value"), "{what}");
+        assert!(what.starts_with("not a report of `apus sync --report`: expected value"), "{what}");
         assert!(!what.contains("line"), "{what}");
     }
 
     #[test]
-    fn a_run_that_failed_says_why_it_cannot_be_drawn() {
+    fn the_report_of_a_failed_run_is_refused_with_its_reason() {
         let text = br#"{"version": 1, "failure": {"code": 3, "text": "a disk is full"}}"#;
         let (_, what) = parse_report(text, &ReadOptions::default()).unwrap_err();
         assert!(what.contains("failed") && what.ends_with("a disk is full"), "{what}");

@@ -1,30 +1,30 @@
-//! [`PlottedRun`]: what a picture shows of a run, wherever it was read from.
+//! [`PlottedRun`]: the data of a run that a chart shows, from a report or a log.
 //!
-//! A run has at least one point, its times never decrease, and it has no more points than
-//! [`POINTS_MAX`]: a picture shows no more, and logs have any number.
+//! A run has at least one point and at most [`POINTS_MAX`], since a chart shows no more while logs may have any number.
+//! Its times never decrease.
 
-use crate::course::keep_every_other;
+use crate::estimate::keep_every_other;
 use crate::failure::Failure;
 use apus_sync::numbers::group_digits;
 use clap::ValueEnum;
 
-/// Points that are kept of a run.
+/// Maximum number of points of a run.
 pub(super) const POINTS_MAX: usize = 8_192;
 
-/// How far a run was at some time.
+/// A run's progress at some time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PlotPoint {
-    /// Since the run's start.
+    /// Seconds since the run's start.
     pub(super) seconds: f64,
-    /// Blocks connected or processed by then, less those that a reorganization took back; or their bytes or
+    /// Blocks connected or processed so far, less those disconnected in a reorganization; or their bytes or
     /// transactions.
     pub(super) height: u64,
 }
 
-/// What says how far a run is.
+/// The measure of a run's progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum PlotMeasure {
-    /// Heights: each block counts as much as any.
+    /// Heights: all blocks count equally.
     Height,
     /// Bytes of blocks, which are closer to the work.
     Bytes,
@@ -33,7 +33,7 @@ pub(super) enum PlotMeasure {
 }
 
 impl PlotMeasure {
-    /// What is counted, as columns are called by it.
+    /// Returns the measure's name, as used for columns.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Height => "height",
@@ -43,57 +43,57 @@ impl PlotMeasure {
     }
 }
 
-/// Which scripts a run ran: what takes most of its time, where it ran them.
+/// The scripts that a run executed: they take most of its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptsRun {
-    /// Those of every block.
+    /// The scripts of every block.
     All,
-    /// Those of some blocks at most; the others were taken for valid.
+    /// The scripts of some blocks at most; the others were assumed valid.
     Assumed,
     /// The file does not say.
     Unknown,
 }
 
 impl ScriptsRun {
-    /// Whether it is known that two runs did not do the same.
+    /// Whether two runs are known to have executed different scripts.
     pub(super) fn differ(self, other: Self) -> bool {
         self != other && self != Self::Unknown && other != Self::Unknown
     }
 
-    /// In few words.
+    /// Describes the scripts briefly.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::All => "every script run",
-            Self::Assumed => "scripts taken for valid",
+            Self::Assumed => "scripts assumed valid",
             Self::Unknown => "scripts unknown",
         }
     }
 }
 
-/// The course of a run.
+/// The data of a run for a chart.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PlottedRun {
-    /// Its name in legends.
+    /// Name in legends.
     pub(super) label: String,
-    /// What ran, in few words.
+    /// A short description of the program and its options.
     pub(super) detail: String,
-    /// Which scripts it ran.
+    /// The scripts that the run executed.
     pub(super) scripts: ScriptsRun,
-    /// Whether it is from a node's log, which tells of heights and transactions. A report tells of heights and bytes.
+    /// Whether the run is from a node's log, which has heights and transactions. A report has heights and bytes.
     pub(super) of_node: bool,
-    /// Its whole time, which may go on after the last block.
+    /// Total time, which may include work after the last block.
     pub(super) total_seconds: f64,
-    /// How far off each time may be.
+    /// Maximum error of each time.
     pub(super) resolution_seconds: f64,
-    /// Height before the first block: more than zero for one that went on where another stopped.
+    /// Height before the first block: above zero for a run that resumed another.
     pub(super) start_height: u64,
     points: Vec<PlotPoint>,
-    /// Those that are higher than all before them.
+    /// The points that are higher than all previous ones.
     climb: Vec<PlotPoint>,
 }
 
 impl PlottedRun {
-    /// A course without names, whose points are in the order of time.
+    /// Creates a run without names. The points must be in the order of time.
     pub(super) fn new(points: Vec<PlotPoint>, start_height: u64) -> Self {
         debug_assert!(points.windows(2).all(|pair| pair[0].seconds <= pair[1].seconds));
         let mut climb: Vec<PlotPoint> = Vec::new();
@@ -115,7 +115,7 @@ impl PlottedRun {
         }
     }
 
-    /// The same run by another measure: `of` says how much the blocks up to a height are.
+    /// Converts the run to another measure: `of` returns the measure of all blocks up to a height.
     pub(super) fn measured(&self, of: impl Fn(u64) -> u64) -> Self {
         let by = |point: &PlotPoint| PlotPoint { height: of(point.height), ..*point };
         let points = self.points.iter().map(by).collect();
@@ -128,28 +128,28 @@ impl PlottedRun {
         }
     }
 
-    /// The course, thinned.
+    /// Returns the points, thinned.
     pub(super) fn points(&self) -> &[PlotPoint] {
         &self.points
     }
 
-    /// Points that are higher than all before them.
+    /// Returns the points that are higher than all previous ones.
     pub(super) fn climb(&self) -> &[PlotPoint] {
         &self.climb
     }
 
-    /// Greatest height.
+    /// Returns the greatest height.
     pub(super) fn height(&self) -> u64 {
         self.climb.last().map_or(0, |point| point.height)
     }
 
-    /// When a height was first reached, interpolated; none if it never was. At the last height this
-    /// is the whole time, work after the last block included.
+    /// Returns when the run first reached a height, interpolated; `None` if it never did. For the last height, returns
+    /// the total time, including work after the last block.
     pub(super) fn seconds_to(&self, height: u64) -> Option<f64> {
         if height == self.height() { Some(self.total_seconds) } else { self.crossing(height) }
     }
 
-    /// When a height was first reached by the blocks, interpolated.
+    /// Returns when the blocks first reached a height, interpolated; ignores work after the last block.
     pub(super) fn crossing(&self, height: u64) -> Option<f64> {
         let index = self.climb.partition_point(|point| point.height < height);
         let after = self.climb.get(index)?;
@@ -160,7 +160,7 @@ impl PlottedRun {
         Some(before.seconds + share * (after.seconds - before.seconds))
     }
 
-    /// The height at some time, interpolated.
+    /// Returns the height at a time, interpolated.
     pub(super) fn height_at(&self, seconds: f64) -> f64 {
         let after = self.points.partition_point(|point| point.seconds <= seconds);
         match (after.checked_sub(1).map(|index| self.points[index]), self.points.get(after)) {
@@ -174,13 +174,13 @@ impl PlottedRun {
     }
 }
 
-/// Collects any number of points, and keeps those that a picture can show: every n-th, the first
-/// and the last. Of points at one time the last counts.
+/// Collects any number of points, and keeps as many as a chart can show: every n-th, the first and the last. Of several
+/// points with the same time it keeps the last.
 #[derive(Debug)]
 pub(super) struct Thinner {
     kept: Vec<PlotPoint>,
     stride: u64,
-    /// Given since the last one kept.
+    /// Points received since the last one kept.
     since_kept: u64,
     last: Option<PlotPoint>,
 }
@@ -190,7 +190,7 @@ impl Thinner {
         Self { kept: Vec::new(), stride: 1, since_kept: 0, last: None }
     }
 
-    /// Takes the next point; times must not decrease.
+    /// Adds the next point; times must not decrease.
     pub(super) fn push(&mut self, point: PlotPoint) {
         if self.last.is_some_and(|last| last.seconds == point.seconds) {
             self.last = Some(point);
@@ -208,7 +208,7 @@ impl Thinner {
         }
         self.kept.push(last);
         self.since_kept = 0;
-        // One place is for the last of all.
+        // Leave room for the last point.
         if self.kept.len() == POINTS_MAX - 1 {
             keep_every_other(&mut self.kept);
             self.stride *= 2;
@@ -223,9 +223,8 @@ impl Thinner {
     }
 }
 
-/// The points of runs for other programs: one line a point, `label,seconds,height`, after a line with these names;
-/// by another measure the last column is that. Quoted as RFC 4180 says. Runs of many blocks are thinned as they are
-/// for pictures.
+/// Formats the points of runs as CSV: a header line, then a line `label,seconds,height` per point. With another
+/// measure, the last column is that one. Quoted as in RFC 4180. Runs with many points are thinned as for charts.
 pub(super) fn csv(runs: &[PlottedRun], measure: PlotMeasure) -> String {
     let mut out = format!("label,seconds,{}\n", measure.name());
     for run in runs {
@@ -239,9 +238,9 @@ pub(super) fn csv(runs: &[PlottedRun], measure: PlotMeasure) -> String {
     out
 }
 
-// ---- numbers and times as people read them ----
+// ---- numbers and times for people ----
 
-/// A number with so many decimals, its integer part in groups.
+/// Formats a number with this many decimals, and groups the digits of its integer part.
 pub(super) fn decimal(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
@@ -250,7 +249,7 @@ pub(super) fn decimal(value: f64, decimals: usize) -> String {
     format!("{sign}{}{rest}", group_digits(whole))
 }
 
-/// A number with as many decimals as three digits need.
+/// Formats a number with at least three significant digits.
 pub(super) fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -259,9 +258,9 @@ pub(super) fn number(value: f64) -> String {
     decimal(value, (2 - magnitude).clamp(0, 9) as usize)
 }
 
-/// A time, in its two largest units.
+/// Formats a time in its two largest units.
 pub(super) fn duration(seconds: f64) -> String {
-    // Rounded first: no minute has 60 seconds.
+    // Round first, so that no minute has 60 seconds.
     if seconds < 0.999_5 {
         format!("{} ms", number(seconds * 1e3))
     } else if seconds < 59.95 {
@@ -276,7 +275,7 @@ pub(super) fn duration(seconds: f64) -> String {
     }
 }
 
-/// A run's whole time, as far as its clock knows it.
+/// Formats a run's total time, no finer than its clock's resolution.
 pub(super) fn total(run: &PlottedRun) -> String {
     if run.total_seconds < run.resolution_seconds {
         return format!("< {}", duration(run.resolution_seconds));
@@ -284,31 +283,33 @@ pub(super) fn total(run: &PlottedRun) -> String {
     duration(run.total_seconds)
 }
 
-/// Runs beside one of them: times to the same height, divided.
+/// A comparison of runs with a baseline: how many times faster each reached the same height.
 ///
-/// Runs that began at different heights are not compared: the clock of one began where the other had long been. Neither are
-/// runs of which one ran all scripts and the other did not: that would compare what each was asked for. Early times, mostly
-/// beginnings and rounding, stay out of the curves.
+/// Runs that began at different heights are not compared, since their times measure different work. Nor are runs with
+/// and without all scripts, since that would compare their options. The curves leave out early times: they are mostly
+/// startup and rounding.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Comparison {
-    /// Which of the runs the others are compared with.
+    /// Index of the run that the others are compared with.
     pub(super) baseline: usize,
-    /// For each run how many times as fast as the baseline it was to the greatest height that both
-    /// reached; none for one that cannot be compared, and for the baseline.
+    /// For each run, its speedup over the baseline at the highest height that both reached; `None` for a run that
+    /// cannot be compared, and for the baseline.
     pub(super) ratios: Vec<Option<f64>>,
-    /// For each run whether it is known to have run other scripts than the baseline.
+    /// For each run, whether it is known to have run different scripts from the baseline.
     pub(super) unlike: Vec<bool>,
 }
 
 impl Comparison {
-    /// Compares with the run of this label, or with the slowest.
+    /// Compares with the run that has this label, or with the slowest.
     pub(super) fn new(runs: &[PlottedRun], baseline: Option<&str>) -> Result<Self, Failure> {
         let baseline = match baseline {
             None => slowest(runs),
             Some(label) => runs.iter().position(|run| run.label == label).ok_or_else(|| {
                 let labels: Vec<_> = runs.iter().map(|run| format!("{:?}", run.label)).collect();
                 let there = labels.join(", ");
-                Failure::usage(format!("--baseline: no run is called {label:?}: there are {there}"))
+                Failure::usage(format!(
+                    "--baseline: no run has the label {label:?}: use one of {there}"
+                ))
             })?,
         };
         let others = runs.iter().enumerate();
@@ -320,7 +321,7 @@ impl Comparison {
         Ok(Self { baseline, ratios: ratios.collect(), unlike: runs.iter().map(differs).collect() })
     }
 
-    /// What is to be said where runs did not do the same; none where they did.
+    /// A warning if runs did not do the same work.
     pub(super) fn warning(&self, runs: &[PlottedRun]) -> Option<String> {
         let base = &runs[self.baseline];
         let others: Vec<&str> = runs
@@ -339,7 +340,7 @@ impl Comparison {
         })
     }
 
-    /// A ratio in words, or why there is none.
+    /// Formats a ratio, or why there is none.
     pub(super) fn words(&self, index: usize) -> String {
         match self.ratios[index] {
             _ if self.ratios.len() < 2 => String::new(),
@@ -351,7 +352,7 @@ impl Comparison {
     }
 }
 
-/// The one with the greatest time to the height that all reached, of those that began lowest.
+/// Finds the run that took longest to reach the height that all reached, among the runs with the lowest start.
 fn slowest(runs: &[PlottedRun]) -> usize {
     let start = runs.iter().map(|run| run.start_height).min().unwrap_or(0);
     let height = runs.iter().map(PlottedRun::height).min().unwrap_or(0);
@@ -375,7 +376,7 @@ fn ratio(base: &PlottedRun, run: &PlottedRun) -> Option<f64> {
     (base_seconds > 0.0 && seconds > 0.0).then(|| base_seconds / seconds)
 }
 
-/// The ratio at each time of the baseline, in the order of time. Ends with the ratio of the whole.
+/// Computes the ratio at each time of the baseline, in the order of time. The last one is the ratio of the total times.
 pub(super) fn course(base: &PlottedRun, run: &PlottedRun) -> Vec<(f64, f64)> {
     let Some(last) = comparable_height(base, run) else { return Vec::new() };
     let trusted = |run: &PlottedRun| (20.0 * run.resolution_seconds).max(run.total_seconds / 200.0);
@@ -426,14 +427,14 @@ mod tests {
     fn the_whole_time_counts_at_the_last_height_and_a_reorganization_does_not() {
         let mut run = run(&[(0.0, 0), (10.0, 100), (11.0, 90), (20.0, 180)]);
         run.total_seconds = 25.0;
-        assert_eq!(run.seconds_to(95), Some(9.5), "when it was first there");
+        assert_eq!(run.seconds_to(95), Some(9.5), "when it was first reached");
         assert_eq!(run.seconds_to(180), Some(25.0));
         assert_eq!(run.crossing(180), Some(20.0));
         assert_eq!(run.height(), 180);
     }
 
     #[test]
-    fn a_run_can_be_measured_otherwise() {
+    fn a_run_can_be_converted_to_another_measure() {
         let mut run = run(&[(0.0, 0), (10.0, 2), (30.0, 3)]);
         (run.total_seconds, run.scripts) = (40.0, ScriptsRun::All);
         let bytes = run.measured(|height| [0, 5, 7, 1_007][height as usize]);
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_differ_where_both_say_what_they_ran() {
+    fn runs_differ_only_if_the_scripts_of_both_are_known() {
         assert!(ScriptsRun::All.differ(ScriptsRun::Assumed));
         for (a, b) in [(ScriptsRun::All, ScriptsRun::All), (ScriptsRun::Unknown, ScriptsRun::All)] {
             assert!(!a.differ(b) && !b.differ(a));
@@ -471,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_two_units() {
+    fn times_have_at_most_two_units() {
         for (seconds, text) in [
             (0.0, "0 ms"),
             (0.000_25, "0.250 ms"),
@@ -491,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_quoted_where_they_must_be() {
+    fn labels_are_quoted_if_necessary() {
         let point = |seconds, height| PlotPoint { seconds, height };
         let mut plain = PlottedRun::new(vec![point(0.0, 0), point(0.25, 7)], 0);
         plain.label = "plain".to_owned();
@@ -555,13 +556,13 @@ mod comparison_tests {
         let error = Comparison::new(&runs, Some("d")).unwrap_err();
         assert_eq!(
             error.message,
-            "--baseline: no run is called \"d\": there are \"a\", \"b\", \"c\""
+            "--baseline: no run has the label \"d\": use one of \"a\", \"b\", \"c\""
         );
         assert_eq!(Comparison::new(&runs[..1], None).unwrap().words(0), "");
     }
 
     #[test]
-    fn what_follows_the_last_block_counts_in_the_end() {
+    fn time_after_the_last_block_counts_in_the_total() {
         let base = run("base", 0, &[(0.0, 0), (100.0, 1000)]);
         let mut fast = run("fast", 0, &[(0.0, 0), (4.0, 1000)]);
         fast.total_seconds = 5.0;
@@ -571,7 +572,7 @@ mod comparison_tests {
     }
 
     #[test]
-    fn a_run_that_began_elsewhere_is_not_compared() {
+    fn a_run_with_another_start_height_is_not_compared() {
         let whole = run("whole", 0, &[(0.0, 0), (100.0, 1000)]);
         let rest = run("rest", 600, &[(0.0, 600), (500.0, 1000)]);
         assert_eq!(course(&whole, &rest), []);
@@ -596,11 +597,11 @@ mod comparison_tests {
     }
 
     #[test]
-    fn runs_that_ran_other_scripts_are_not_compared() {
+    fn runs_with_different_scripts_are_not_compared() {
         let mut runs =
             [run("core", 0, &[(0.0, 0), (60.0, 100)]), run("ours", 0, &[(0.0, 0), (2.0, 100)])];
         let compare = |runs: &[PlottedRun]| Comparison::new(runs, None).unwrap();
-        assert_eq!(compare(&runs).words(1), "30.0×", "neither says what it ran");
+        assert_eq!(compare(&runs).words(1), "30.0×", "neither file says which scripts ran");
         assert_eq!(compare(&runs).warning(&runs), None);
         (runs[0].scripts, runs[1].scripts) = (ScriptsRun::All, ScriptsRun::Assumed);
         let unlike = compare(&runs);
@@ -614,7 +615,7 @@ mod comparison_tests {
 
     proptest! {
         #[test]
-        fn ratios_are_positive_and_turn_around(
+        fn ratios_are_positive_and_invert(
             a in prop::collection::vec((0.001..1e5, 0u64..1_000_000), 1..50),
             b in prop::collection::vec((0.001..1e5, 0u64..1_000_000), 1..50),
         ) {

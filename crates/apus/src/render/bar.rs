@@ -1,17 +1,18 @@
-//! [`ProgressBar`]: lines at the end of a terminal that are drawn anew in their place, and their texts: for a
-//! terminal of some width ([`lines`]), and one for logs and files ([`line()`]).
+//! [`ProgressBar`]: lines at the end of a terminal that are redrawn in place. Their texts are several lines for a
+//! terminal of some width ([`lines`]), or one line for logs and files ([`line()`]).
 //!
-//! The cursor stands at the beginning of the first of them, and all below it is theirs. So nothing has to be known of
-//! how many rows they take: when a terminal is made narrower, some break its lines into more rows and others cut them
-//! off, and neither says so. Nothing of them is left behind, and nothing above them is lost.
+//! The cursor stays at the beginning of the first line, and everything below it belongs to the bar. So the bar need not
+//! know how many rows its lines take. When a terminal becomes narrower, some terminals wrap the lines and others cut
+//! them off, and neither reports it. In both cases the bar removes itself completely, and never removes text above it.
 //!
-//! What else is written meanwhile begins where they do. So a shell must find them gone: when the user has the run
-//! stopped by Ctrl-Z ([`clear_when_stopped`]), and when it is interrupted ([`ProgressBar::leave`]). Only a kill leaves them.
+//! Other output starts where the lines start. So the bar must remove them before the shell takes over: when the user
+//! suspends the job with Ctrl-Z ([`clear_when_stopped`]) or interrupts it ([`ProgressBar::leave`]). Only a kill leaves
+//! them on the screen.
 
-use crate::course::{PhaseStep, StepRate, StepState, duration};
+use crate::estimate::{PhaseStep, StepRate, StepState, duration};
 use crate::machine::rss_bytes;
 use crate::report::{bytes, grouped};
-use crate::watched::Watched;
+use crate::status::RunStatus;
 use apus_sync::{Progress, Worker};
 use console::Term;
 use signal_hook::consts::SIGTSTP;
@@ -22,30 +23,30 @@ use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Drawn no more often than this.
+/// Minimum interval between drawings of the bar.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// No line goes on in the next row, even if the terminal has become narrower since its width was asked for; and what
-/// is written later does again (`DECAWM`).
+/// Switch line wrapping off and on again (`DECAWM`). While it is off, no line wraps, even if the terminal has become
+/// narrower since we read its width.
 const WRAP_OFF: &str = "\x1b[?7l";
 const WRAP_ON: &str = "\x1b[?7h";
 
-/// From the beginning of the cursor's row to the end of the screen.
+/// Clears the screen from the beginning of the cursor's row.
 const CLEAR_BELOW: &str = "\r\x1b[J";
 
-/// See the module.
+/// A progress bar at the end of the terminal.
 pub(crate) struct ProgressBar {
     term: Term,
-    /// Whether any line is there now.
+    /// Whether the lines are on the screen.
     drawn: bool,
-    /// Whether none is to be drawn any more.
+    /// Whether the bar must never be drawn again.
     left: bool,
     last: Option<Instant>,
     lines: Vec<String>,
 }
 
 impl ProgressBar {
-    /// At the end of standard error. Nothing is drawn yet.
+    /// Creates a bar on standard error. Draws nothing yet.
     pub(crate) fn new() -> Self {
         clear_when_stopped();
         Self::at(Term::buffered_stderr())
@@ -55,8 +56,8 @@ impl ProgressBar {
         Self { term, drawn: false, left: false, last: None, lines: Vec::new() }
     }
 
-    /// Shows these lines, unless others were shown a moment ago: then they are not even made. That they cannot be
-    /// shown is no reason to stop.
+    /// Shows these lines, unless the last drawing is less than [`INTERVAL`] ago; then it does not even call `lines`.
+    /// Ignores errors: a failure to draw must not stop the job.
     pub(crate) fn show(&mut self, lines: impl FnOnce() -> Vec<String>) {
         if self.left || self.last.is_some_and(|last| last.elapsed() < INTERVAL) {
             return;
@@ -66,19 +67,19 @@ impl ProgressBar {
         let _ = self.erase().and_then(|()| self.draw()).and_then(|()| self.term.flush());
     }
 
-    /// Puts text above the lines, where it stays.
+    /// Prints permanent text above the lines.
     pub(crate) fn print(&mut self, text: &str) {
         let printed = self.erase().and_then(|()| self.term.write_line(text));
         let _ = printed.and_then(|()| self.draw()).and_then(|()| self.term.flush());
     }
 
-    /// Takes the lines away.
+    /// Removes the lines.
     pub(crate) fn clear(&mut self) {
         self.lines.clear();
         let _ = self.erase().and_then(|()| self.term.flush());
     }
 
-    /// Takes the lines away for good, since the program may end at any moment, and says why.
+    /// Removes the lines permanently, since the program may end at any moment, and prints why.
     pub(crate) fn leave(&mut self, why: &str) {
         if !self.left {
             self.left = true;
@@ -88,8 +89,8 @@ impl ProgressBar {
     }
 
     fn draw(&mut self) -> io::Result<()> {
-        // What a terminal of few rows has no room for would be scrolled away; and it may have become narrower since
-        // the lines were made.
+        // More lines than the terminal has rows would scroll it; and it may have become narrower since the lines were
+        // formatted.
         let (rows, columns) = self.term.size();
         let (rows, columns) = (usize::from(rows).max(2) - 1, usize::from(columns).max(2) - 1);
         let cut = |line: &String| line.chars().take(columns).collect::<String>();
@@ -110,8 +111,8 @@ impl ProgressBar {
     }
 }
 
-/// Has the lines taken away before Ctrl-Z stops the program; they are drawn anew when it goes on. Where that cannot be
-/// done, a shell writes over them.
+/// Removes the lines before Ctrl-Z stops the program; they are drawn again when it continues. If this fails, the shell
+/// overwrites them.
 fn clear_when_stopped() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -123,12 +124,12 @@ fn clear_when_stopped() {
                 let _ = emulate_default_handler(signal);
             }
         };
-        // Without the thread Ctrl-Z does nothing.
+        // If the thread cannot start, Ctrl-Z does nothing.
         let _ = thread::Builder::new().name("stop".to_owned()).spawn(wait);
     });
 }
 
-/// A percent, which is never 100 before all is done.
+/// Formats a fraction as percent; shows 100 only if everything is done.
 pub(crate) fn percent(fraction: f64) -> String {
     if fraction >= 1.0 {
         return "100 %".to_owned();
@@ -136,8 +137,8 @@ pub(crate) fn percent(fraction: f64) -> String {
     format!("{:.1} %", (100.0 * fraction).min(99.9))
 }
 
-/// Blocks, rates, coins, what holds the run up, memory: what there is to say beside percents.
-fn facts(watched: &Watched, step: &PhaseStep) -> Vec<String> {
+/// Formats the facts next to the percentages: blocks, rates, coins, bottleneck, memory.
+fn facts(watched: &RunStatus, step: &PhaseStep) -> Vec<String> {
     let Progress { blocks, blocks_total, coins, .. } = step.progress;
     let mut facts = Vec::new();
     if blocks_total > 0 {
@@ -147,7 +148,7 @@ fn facts(watched: &Watched, step: &PhaseStep) -> Vec<String> {
     if blocks_rate >= 1.0 {
         facts.push(format!("{} blocks/s", grouped(blocks_rate as u64)));
     }
-    if bytes_rate >= 1.0 || step.stands_still() {
+    if bytes_rate >= 1.0 || step.is_stalled() {
         facts.push(format!("{}/s", bytes(bytes_rate as u64)));
     }
     if coins > 0 {
@@ -159,30 +160,30 @@ fn facts(watched: &Watched, step: &PhaseStep) -> Vec<String> {
         facts.push(format!("limited by {limit}"));
     }
     if let Some(rss) = rss_bytes() {
-        facts.push(format!("{} memory", bytes(rss)));
+        facts.push(format!("{} of memory", bytes(rss)));
     }
     facts
 }
 
-/// One line: the phase and how far it is, what there is to say of it, and the whole run.
-pub(crate) fn line(watched: &Watched, step: &PhaseStep) -> String {
+/// Formats one line: the phase, its progress and facts, and the progress of the whole job.
+pub(crate) fn line(watched: &RunStatus, step: &PhaseStep) -> String {
     let mut parts = vec![step.phase.name().to_owned()];
     parts.extend(step.fraction().map(percent));
     parts.extend(facts(watched, step));
     parts.extend(step.left_seconds().map(|left| format!("{} left", duration(left))));
-    let mut all = format!("{}; all {}", parts.join(", "), percent(watched.course.fraction()));
-    if let Some(left) = watched.course.left_seconds() {
+    let mut all = format!("{}; total {}", parts.join(", "), percent(watched.estimate.fraction()));
+    if let Some(left) = watched.estimate.left_seconds() {
         all.push_str(&format!(", {} left", duration(left)));
     }
     all
 }
 
-/// What a bar is drawn with.
+/// The width and characters of a terminal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Canvas {
-    /// Columns; the last one stays empty, since some terminals go on to the next line after it.
+    /// Number of columns. The last one stays empty, since some terminals wrap after it.
     pub(crate) width: usize,
-    /// Whether it shows more than ASCII.
+    /// Whether the terminal shows characters outside ASCII.
     pub(crate) unicode: bool,
 }
 
@@ -191,7 +192,7 @@ impl Canvas {
         self.width.saturating_sub(1).max(20)
     }
 
-    /// Text that fits in a line.
+    /// Shortens a text to fit in a line.
     pub(crate) fn fit(self, text: &str) -> String {
         Self::cut(text, self.room())
     }
@@ -203,7 +204,7 @@ impl Canvas {
         text.chars().take(room - 3).chain("...".chars()).collect()
     }
 
-    /// Items put into as many lines as they need; none is broken that fits in a line.
+    /// Distributes items over as many lines as necessary; breaks no item that fits in a line.
     pub(crate) fn fill(self, items: &[String]) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         for item in items {
@@ -218,7 +219,7 @@ impl Canvas {
                     if let Some(line) = lines.last_mut() {
                         line.push(',');
                     }
-                    // A comma may follow.
+                    // Leave room for a comma.
                     lines.push(Self::cut(item, self.room() - 1));
                 }
             }
@@ -226,7 +227,7 @@ impl Canvas {
         lines
     }
 
-    /// A bar with a text behind it, over the whole line.
+    /// Draws a bar followed by a text, over the whole line.
     fn bar(self, fraction: f64, text: &str) -> String {
         let (full, empty) = if self.unicode { ('█', '░') } else { ('#', '.') };
         let cells = self.room().saturating_sub(text.chars().count() + 3).max(5);
@@ -236,15 +237,15 @@ impl Canvas {
     }
 }
 
-/// Several lines: a bar of the whole run, all phases with their percents, and what runs now.
-pub(crate) fn lines(watched: &Watched, step: &PhaseStep, canvas: Canvas) -> Vec<String> {
-    let fraction = watched.course.fraction();
-    let mut told = percent(fraction);
-    if let Some(left) = watched.course.left_seconds() {
-        told.push_str(&format!(", {} left", duration(left)));
+/// Formats several lines: a bar for the whole job, all phases with their percentages, and facts about the running one.
+pub(crate) fn lines(watched: &RunStatus, step: &PhaseStep, canvas: Canvas) -> Vec<String> {
+    let fraction = watched.estimate.fraction();
+    let mut text = percent(fraction);
+    if let Some(left) = watched.estimate.left_seconds() {
+        text.push_str(&format!(", {} left", duration(left)));
     }
-    let mut lines = vec![canvas.bar(fraction, &told)];
-    let phases = watched.course.steps().iter().map(|step| {
+    let mut lines = vec![canvas.bar(fraction, &text)];
+    let phases = watched.estimate.steps().iter().map(|step| {
         let name = step.phase.name();
         match (step.state, step.fraction()) {
             (StepState::Waiting, _) => format!("{name} -"),
@@ -258,30 +259,30 @@ pub(crate) fn lines(watched: &Watched, step: &PhaseStep, canvas: Canvas) -> Vec<
     lines
 }
 
-/// One line: what a machine did, how fast, when it was seen last, and what it does.
+/// Formats one line about a worker machine: its jobs, its speed, when it was last seen, and what it is doing.
 pub(crate) fn worker_line(worker: &Worker) -> String {
     let rate = worker.bytes as f64 / worker.busy.as_secs_f64().max(0.001);
     let seen = match worker.seen {
-        None => "not seen by this start".to_owned(),
+        None => "not seen since this job started".to_owned(),
         Some(seen) => format!("seen {} ago, {}", duration(seen.as_secs_f64()), worker.doing),
     };
     let (name, segments) = (&worker.name, grouped(worker.segments));
-    format!("{name}: {segments} jobs, {}/s for each thread, {seen}", bytes(rate as u64))
+    format!("{name}: {segments} jobs, {}/s per thread, {seen}", bytes(rate as u64))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::course::{RunCourse, RunWay, Writes, expected};
-    use crate::watched::About;
+    use crate::estimate::{ProgressEstimate, RunMethod, Writes, expected};
+    use crate::status::RunFacts;
     use apus_sync::Phase;
     use proptest::prelude::*;
 
-    fn watched() -> Watched {
-        let about = About { command: "sync", chain: "main", threads: 2, on_servers: false };
-        let expected = expected(RunWay::Hints { connects: false }, false, true, Writes::Files);
-        let mut watched = Watched::new(about, RunCourse::new(expected, 2));
-        watched.course.started(Phase::Blocks, 0.0);
+    fn watched() -> RunStatus {
+        let about = RunFacts { command: "sync", chain: "main", threads: 2, on_servers: false };
+        let expected = expected(RunMethod::Hints { connects: false }, false, true, Writes::Files);
+        let mut watched = RunStatus::new(about, ProgressEstimate::new(expected, 2));
+        watched.estimate.started(Phase::Blocks, 0.0);
         for second in 0..=4 {
             let progress = Progress {
                 blocks: 100 * second,
@@ -291,15 +292,15 @@ mod tests {
                 coins: 1234,
                 ..Progress::default()
             };
-            watched.course.progress(Phase::Blocks, second as f64, progress, f64::INFINITY);
+            watched.estimate.progress(Phase::Blocks, second as f64, progress, f64::INFINITY);
         }
         watched
     }
 
     #[test]
-    fn a_line_tells_what_a_person_wants_to_know() {
+    fn a_line_has_the_facts_that_users_need() {
         let watched = watched();
-        let step = watched.course.running().expect("blocks run");
+        let step = watched.estimate.running().expect("blocks run");
         let line = line(&watched, step);
         for part in [
             "blocks, 40.0 %",
@@ -307,7 +308,7 @@ mod tests {
             "100 blocks/s",
             "1.0 MB/s",
             "1,234 coins",
-            "6 s left; all 39.9 %, 6 s left",
+            "6 s left; total 39.9 %, 6 s left",
         ] {
             assert!(line.contains(part), "{part} in {line}");
         }
@@ -316,12 +317,12 @@ mod tests {
     #[test]
     fn a_terminal_shows_a_bar_and_all_phases() {
         let watched = watched();
-        let step = watched.course.running().expect("blocks run");
+        let step = watched.estimate.running().expect("blocks run");
         let lines = lines(&watched, step, Canvas { width: 60, unicode: false });
         assert!(lines[0].starts_with("[####"), "{lines:?}");
         assert!(lines[1].contains("blocks 40.0 %, coins -"), "{lines:?}");
         assert!(lines.iter().any(|line| line.contains("400 of 1,000 blocks")), "{lines:?}");
-        // What is left out was said not to come when the phase began.
+        // Skipped phases are not shown.
         assert!(!lines[1].contains("hints"), "{lines:?}");
     }
 

@@ -1,14 +1,14 @@
-//! [`Watch`]: what of a run's being watched has to be right before it begins: the log ([`RunLog`]) can be written, and the
-//! page's address can be had.
+//! [`RunDisplay`]: the display of a job. It is set up before the job starts, so that errors appear early: the log
+//! ([`RunLog`]) must be writable, and the page's address free.
 
 use crate::args::{ProgressArg, RunArgs};
-use crate::course::{Expected, RunCourse};
+use crate::estimate::{ExpectedPhase, ProgressEstimate};
 use crate::failure::Failure;
 #[cfg(feature = "web")]
 use crate::page;
 use crate::print;
 use crate::render::bar::Canvas;
-use crate::watched::{About, Note, Shared, Watched};
+use crate::status::{Note, RunFacts, RunStatus, StatusLock};
 use apus_chain::utc;
 use apus_storage::open_to_append;
 use console::Term;
@@ -17,7 +17,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// How progress is shown.
+/// How to display a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Bar,
@@ -26,19 +26,19 @@ pub(super) enum Style {
     None,
 }
 
-/// A run that is going to be watched.
-pub(crate) struct Watch {
+/// The display of a job that has not started yet.
+pub(crate) struct RunDisplay {
     pub(super) style: Style,
     pub(super) log: Option<RunLog>,
-    pub(crate) shared: Shared,
+    pub(crate) shared: StatusLock,
 }
 
-impl Watch {
-    /// Opens the log and the page, where the user wants them.
+impl RunDisplay {
+    /// Opens the log and the page, if the user wants them.
     pub(crate) fn of(
         run: &RunArgs,
-        about: About,
-        expected: Vec<Expected>,
+        about: RunFacts,
+        expected: Vec<ExpectedPhase>,
     ) -> Result<Self, Failure> {
         let log = run.log.as_deref().map(RunLog::open).transpose()?;
         let watch = Self { log, ..Self::plain(run.progress, about, expected) };
@@ -47,8 +47,12 @@ impl Watch {
         Ok(watch)
     }
 
-    /// One that is only shown.
-    pub(crate) fn plain(progress: ProgressArg, about: About, expected: Vec<Expected>) -> Self {
+    /// Creates a display without log and page.
+    pub(crate) fn plain(
+        progress: ProgressArg,
+        about: RunFacts,
+        expected: Vec<ExpectedPhase>,
+    ) -> Self {
         let style = match progress {
             ProgressArg::Auto if std::io::stderr().is_terminal() => Style::Bar,
             ProgressArg::Auto | ProgressArg::Plain => Style::Lines,
@@ -58,21 +62,21 @@ impl Watch {
         if style == Style::Json {
             print::speak_json();
         }
-        let course = RunCourse::new(expected, about.threads);
-        let shared = Arc::new(Mutex::new(Watched::new(about, course)));
+        let estimate = ProgressEstimate::new(expected, about.threads);
+        let shared = Arc::new(Mutex::new(RunStatus::new(about, estimate)));
         Self { style, log: None, shared }
     }
 }
 
 impl Canvas {
-    /// The terminal as it is now, which the user may make wider or narrower.
+    /// Returns the terminal's current size, which the user may change at any time.
     pub(crate) fn here() -> Self {
         let (_, width) = Term::stderr().size();
         Self { width: width.into(), unicode: speaks_unicode() }
     }
 }
 
-/// By what the environment says of the user's language, as programs go by it everywhere.
+/// Whether the environment's locale is UTF-8.
 fn speaks_unicode() -> bool {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let language = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
@@ -80,7 +84,7 @@ fn speaks_unicode() -> bool {
     language.contains("utf-8") || language.contains("utf8")
 }
 
-/// An open log, `--log FILE`: what happens, a line each, after what the file has already.
+/// The log of `--log FILE`: one line per event, appended to the file.
 ///
 /// A line is `2026-01-31T12:34:56Z kind: text`; further lines of a text are indented. The file is for people and for
 /// `grep`; programs read `--progress json`.
@@ -89,14 +93,14 @@ pub(crate) struct RunLog {
 }
 
 impl RunLog {
-    /// Opens the file to append to, and makes it where it is not there.
+    /// Opens the file for appending, and creates it if it does not exist.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let file = open_to_append(path)
-            .map_err(|error| Failure::making(path, &error, "name another --log"))?;
+            .map_err(|error| Failure::making(path, &error, "choose another file with --log"))?;
         Ok(Self { file })
     }
 
-    /// Writes a line. That it cannot be written is no reason to end a run.
+    /// Writes a line. Ignores errors: a failure to log must not stop the job.
     pub(crate) fn write(&mut self, note: &Note) {
         let text = note.text.trim_end().replace('\n', "\n    ");
         let line = format!("{} {}: {text}\n", utc(note.time as i64), note.kind);

@@ -1,5 +1,5 @@
-//! Parts of a report: machines that took part ([`Cluster`]), the Utreexo forest ([`ForestReport`]), proofs ([`ProofsReport`]),
-//! files ([`WrittenFile`]); and the report of a run that failed ([`FailedReport`]).
+//! Parts of a report: worker machines ([`Cluster`]), the Utreexo forest ([`ForestReport`]), proofs ([`ProofsReport`])
+//! and files ([`WrittenFile`]). Also the report of a failed job ([`FailedReport`]).
 
 use crate::args::SinkArg;
 use crate::failure::{Failure, USAGE};
@@ -14,44 +14,44 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-/// Threads for which times are projected.
+/// Numbers of threads to project times for.
 const PROJECTED: [u64; 5] = [1, 2, 4, 16, 64];
 
-/// What machines did, and which part of the run none of them could share.
+/// The machines' work, and the part that they cannot share.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Cluster {
     pub(crate) workers: Vec<ClusterWorker>,
-    /// What this machine did alone: all but the blocks, and handing out jobs and taking in results.
+    /// Time that this machine worked alone: everything except the blocks, plus handing out jobs and collecting results.
     pub(crate) serial_seconds: f64,
-    /// What threads of all machines did, added up.
+    /// Total working time of the threads of all machines.
     pub(crate) parallel_seconds: f64,
-    /// Of both together, the part that is serial; measured.
+    /// The serial share of the sum of both; measured.
     pub(crate) serial_fraction: f64,
-    /// By Amdahl's law, from these two numbers; nothing of it was measured.
-    pub(crate) projection: Vec<Projected>,
+    /// Projections from these two numbers by Amdahl's law; not measured.
+    pub(crate) projection: Vec<ScalingEstimate>,
 }
 
-/// A machine's share, for this start.
+/// A machine's share of the work in this start.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ClusterWorker {
     pub(crate) name: String,
     pub(crate) segments: u64,
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
-    /// Of its threads, added up.
+    /// Total working time of its threads.
     pub(crate) busy_seconds: f64,
 }
 
-/// How long the run would take with so many threads like these.
+/// The projected time with another number of equally fast threads.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Projected {
+pub(crate) struct ScalingEstimate {
     pub(crate) threads: u64,
     pub(crate) seconds: f64,
 }
 
 impl Cluster {
     pub(super) fn of(workers: &Workers, wall_seconds: f64, phases: &[PhaseReport]) -> Self {
-        // Where machines share a run they share these phases whole.
+        // Machines share all work of these phases.
         const SHARED: [Phase; 3] = [Phase::Blocks, Phase::Join, Phase::Connect];
         let shared = |it: &&PhaseReport| SHARED.iter().any(|phase| phase.name() == it.phase);
         let shared: f64 = phases.iter().filter(shared).map(|phase| phase.wall_seconds).sum();
@@ -61,7 +61,7 @@ impl Cluster {
         let parallel_seconds: f64 = busy.sum();
         let projected = |threads: u64| {
             let seconds = serial_seconds + parallel_seconds / threads as f64;
-            Projected { threads, seconds }
+            ScalingEstimate { threads, seconds }
         };
         let whole = serial_seconds + parallel_seconds;
         Self {
@@ -90,7 +90,7 @@ impl fmt::Display for Cluster {
         for (title, worker) in names.zip(&self.workers) {
             writeln!(
                 f,
-                "{title:<18} {}: {} jobs, {} blocks, {} in {:.1} s of its threads",
+                "{title:<18} {}: {} jobs, {} blocks, {} in {:.1} thread-seconds",
                 worker.name,
                 grouped(worker.segments),
                 grouped(worker.blocks),
@@ -108,19 +108,19 @@ impl fmt::Display for Cluster {
         let times = times.join(", ");
         writeln!(
             f,
-            "{:<18} {times} (Amdahl's law on the line above, not measured)",
+            "{:<18} {times} (by Amdahl's law from the line above, not measured)",
             "projected, threads"
         )
     }
 }
 
-/// What there is to say of the Utreexo forest at the stop block.
+/// The Utreexo forest at the stop block.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(not(feature = "utreexo"), allow(dead_code, reason = "only Utreexo makes one"))]
 pub(crate) struct ForestReport {
-    /// How many leaves there have ever been.
+    /// The number of leaves ever added.
     pub(crate) leaves: u64,
-    /// Highest tree first, in the order of their bytes; zeros where all leaves of the tree are deleted.
+    /// The roots in hex, bytes in order, highest tree first; zeros if all leaves of the tree are deleted.
     pub(crate) roots: Vec<String>,
 }
 
@@ -132,19 +132,19 @@ impl fmt::Display for ForestReport {
     }
 }
 
-/// What there is to say of proofs that were made.
+/// The proofs that a run made.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(not(feature = "utreexo"), allow(dead_code, reason = "only Utreexo makes one"))]
 pub(crate) struct ProofsReport {
     /// The first block whose proof this start made.
     pub(crate) from: u32,
-    /// Files that it wrote.
+    /// Number of files that this start wrote.
     pub(crate) files: u64,
-    /// Blocks in them.
+    /// Number of blocks in these files.
     pub(crate) blocks: u64,
-    /// Coins that are proved.
+    /// Number of proved coins.
     pub(crate) coins: u64,
-    /// Hashes that this took.
+    /// Number of hashes in the proofs.
     pub(crate) hashes: u64,
     pub(crate) proof_bytes: u64,
     pub(crate) leaf_data_bytes: u64,
@@ -154,12 +154,12 @@ pub(crate) struct ProofsReport {
 impl fmt::Display for ProofsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (blocks, from, files) = (grouped(self.blocks), self.from, grouped(self.files));
-        let coins = format!("{}, by {} hashes", grouped(self.coins), grouped(self.hashes));
+        let coins = format!("{}, with {} hashes", grouped(self.coins), grouped(self.hashes));
         for (name, value) in [
-            ("proofs", format!("of {blocks} blocks from {from} on, in {files} files")),
+            ("proofs", format!("of {blocks} blocks from height {from} on, in {files} files")),
             ("coins proved", coins),
-            ("bytes of proofs", bytes(self.proof_bytes)),
-            ("of leaf data", bytes(self.leaf_data_bytes)),
+            ("size of proofs", bytes(self.proof_bytes)),
+            ("size of leaf data", bytes(self.leaf_data_bytes)),
         ] {
             writeln!(f, "{name:<18} {value}")?;
         }
@@ -167,21 +167,21 @@ impl fmt::Display for ProofsReport {
     }
 }
 
-/// A file that a run wrote.
+/// A file that a job wrote.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct WrittenFile {
-    /// As `--out` has it.
+    /// The kind of file, as in `--out`.
     pub(crate) kind: &'static str,
-    /// What it is, in words.
+    /// The description for people.
     #[serde(skip)]
     what: &'static str,
     pub(crate) path: String,
-    /// Its length; null where the system does not tell.
+    /// The file's length; null if the system does not report it.
     pub(crate) bytes: Option<u64>,
 }
 
 impl WrittenFile {
-    /// Those among the outputs of a run that succeeded.
+    /// Lists the files among the outputs of a job that succeeded.
     pub(crate) fn all(outputs: &[SinkArg]) -> Vec<Self> {
         let file = |output: &SinkArg| {
             let (kind, what, path) = match output {
@@ -203,52 +203,52 @@ impl fmt::Display for WrittenFile {
     }
 }
 
-// ---- a run that failed ----
+// ---- failed jobs ----
 
-/// The report of a run that failed, for programs.
+/// The report of a failed job, for programs.
 ///
-/// It has no field for what was found or verified, so a reader that takes it for the report of a run that succeeded finds
-/// nothing to go by.
+/// It has no field for results or verified rules, so a reader that mistakes it for the report of a successful job finds
+/// none.
 #[derive(Debug, Serialize)]
 pub(crate) struct FailedReport {
     version: u32,
     /// Core's name of the chain.
     chain: &'static str,
-    failure: WhyFailed,
+    failure: FailureReport,
     wall_seconds: f64,
     cpu_seconds: f64,
     rss_peak_bytes: Option<u64>,
     segments_resumed: usize,
-    /// Those that ended.
+    /// The phases that ended before the failure.
     phases: Vec<PhaseReport>,
     warnings: Vec<String>,
     program: Program,
     machine: Machine,
 }
 
-/// What went wrong.
+/// A failure in a report.
 #[derive(Debug, Serialize)]
-struct WhyFailed {
+struct FailureReport {
     /// The exit code.
     code: u8,
     class: &'static str,
-    /// What, where, and what to do about it, as it was told.
+    /// The error message as printed: what, where, and how to fix it.
     text: String,
-    /// The phase in which it went wrong; null before the first and after the last.
+    /// The phase that failed; null before the first phase and after the last.
     phase: Option<&'static str>,
-    /// Of the block that it is about; null where it is about none.
+    /// Height of the block at fault; null if there is none.
     height: Option<u32>,
     hash: Option<String>,
 }
 
 impl FailedReport {
-    /// Of a run that came so far.
+    /// Creates the report from the failure and the job's history.
     pub(crate) fn new(chain: &'static str, failure: &Failure, history: RunHistory) -> Self {
         let block = failure.block;
         Self {
             version: VERSION,
             chain,
-            failure: WhyFailed {
+            failure: FailureReport {
                 code: failure.code,
                 class: failure.class,
                 text: failure.message.clone(),
@@ -269,48 +269,48 @@ impl FailedReport {
 }
 
 impl FailedReport {
-    /// Whether what was asked for was at fault.
+    /// Whether the command line was at fault.
     pub(super) fn is_of_usage(&self) -> bool {
         self.failure.code == USAGE
     }
 
-    /// Whether the run had begun.
+    /// Whether the job had begun.
     pub(super) fn has_begun(&self) -> bool {
         self.failure.phase.is_some() || !self.phases.is_empty()
     }
 }
 
-/// What a file holds, if it is JSON and no longer than a report.
+/// Reads a file as JSON; `None` if it is not JSON, or too long for a report.
 pub(super) fn json(path: &Path) -> Option<serde_json::Value> {
-    /// Many times the length of the longest.
+    /// Far more than the length of any report.
     const BYTES_MAX: u64 = 16 << 20;
     let mut text = Vec::new();
-    // A pipe would make this wait for who writes into it.
+    // Opening a pipe would wait for a writer.
     fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut text)).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
-/// Whether a file is the report of a run that failed: the next run's may take its place.
+/// Whether a file is the report of a failed job, which the next report may replace.
 pub(crate) fn is_failed_report(path: &Path) -> bool {
     let json = json(path).unwrap_or_default();
     let has = |field: &str| json.get(field).is_some();
     has("version") && has("program") && json.pointer("/failure/class").is_some()
 }
 
-/// Writes the report so that it is never seen in part.
+/// Writes the report atomically.
 pub(crate) fn write_report(path: &Path, report: &impl Serialize) -> Result<(), Failure> {
     let write = || -> std::io::Result<()> {
         fs::create_dir_all(parent(path))?;
         let text = serde_json::to_string_pretty(report)? + "\n";
-        // The progress goes next: by then the report must be where a power cut leaves it.
+        // The caller deletes the progress next, so by then the report must survive a power cut.
         publish_file(path, &draft_of(path), text.as_bytes())
     };
-    write().map_err(|error| Failure::making(path, &error, "name another --report"))
+    write().map_err(|error| Failure::making(path, &error, "use another --report"))
 }
 
-/// Writes why a run failed, unless the command line was at fault before it began. One that did not fit what lies there
-/// takes no other run's report away. If it cannot be written, the first failure is still the one to tell.
+/// Writes a failure's report, unless it is a usage error that occurred before the job began, or one that would replace
+/// the report of a successful job. If writing fails, prints that; the original failure remains the program's result.
 pub(crate) fn leave_failed(path: Option<&Path>, report: &FailedReport) {
     let Some(path) = path else { return };
     if report.is_of_usage() && (!report.has_begun() || is_report(path)) {
@@ -321,7 +321,7 @@ pub(crate) fn leave_failed(path: Option<&Path>, report: &FailedReport) {
         if matches!(expect_own_draft(&draft), Ok(Ok(()))) {
             let _ = fs::remove_file(draft);
         }
-        print::aside(format_args!("apus: the report cannot be written: {}", failure.message));
+        print::aside(format_args!("apus: cannot write the report: {}", failure.message));
     }
 }
 
@@ -332,7 +332,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_is_projected_follows_from_what_was_measured() {
+    fn projections_follow_from_measurements() {
         let worker = |busy| Worker { busy: Duration::from_secs(busy), ..Worker::default() };
         let handling = Duration::from_secs(1);
         let workers = Workers { all: vec![worker(30), worker(66)], handling, last: true };

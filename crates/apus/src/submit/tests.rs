@@ -5,7 +5,7 @@ use bitcoin::Block;
 use bitcoin::consensus::encode::serialize_hex;
 use serde_json::{Value, json};
 
-/// What is answered to these lines.
+/// Returns the answers to the lines.
 fn answers(input: &[u8]) -> Vec<Value> {
     let mut output = Vec::new();
     let Ok(manager) = in_memory(Params::of(Network::Regtest), None) else { panic!() };
@@ -22,13 +22,13 @@ fn lines(lines: &[String]) -> Vec<Value> {
 
 const GENESIS: &str = "0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206";
 
-fn said(block: &Block, result: &str, reason: Option<&str>, tip: &Block) -> Value {
+fn verdict(block: &Block, result: &str, reason: Option<&str>, tip: &Block) -> Value {
     let (hash, tip) = (block.block_hash().to_string(), tip.block_hash().to_string());
     json!({"hash": hash, "result": result, "reason": reason, "tip": tip})
 }
 
 #[test]
-fn every_line_has_its_answer() {
+fn every_line_gets_an_answer() {
     let mut chain = ChainBuilder::new(1);
     let genesis = chain.blocks()[0].clone();
     let blocks = chain.empty_blocks(3);
@@ -44,13 +44,13 @@ fn every_line_has_its_answer() {
     let tip = |block: &Block| json!({"tip": block.block_hash().to_string()});
     let [one, two, three] = &blocks[..] else { panic!() };
     let given = [
-        (hex(two), said(two, "orphan", None, &genesis)),
-        (hex(one).to_uppercase(), said(one, "accepted", None, two)),
-        (hex(&rival), said(&rival, "inconclusive", None, two)),
-        (hex(two), said(two, "duplicate", None, two)),
-        (hex(three), said(three, "accepted", None, three)),
-        (hex(&greedy), said(&greedy, "rejected", Some("bad-cb-amount"), three)),
-        (hex(&greedy), said(&greedy, "rejected", Some("duplicate-invalid"), three)),
+        (hex(two), verdict(two, "orphan", None, &genesis)),
+        (hex(one).to_uppercase(), verdict(one, "accepted", None, two)),
+        (hex(&rival), verdict(&rival, "inconclusive", None, two)),
+        (hex(two), verdict(two, "duplicate", None, two)),
+        (hex(three), verdict(three, "accepted", None, three)),
+        (hex(&greedy), verdict(&greedy, "rejected", Some("bad-cb-amount"), three)),
+        (hex(&greedy), verdict(&greedy, "rejected", Some("duplicate-invalid"), three)),
         (command("invalidateblock", two), tip(&rival)),
         (command("reconsiderblock", two), tip(three)),
         ("{\"setmocktime\": 1}".to_owned(), tip(three)),
@@ -60,7 +60,7 @@ fn every_line_has_its_answer() {
 }
 
 #[test]
-fn lines_that_make_no_sense_do_not_end_it() {
+fn invalid_lines_do_not_end_the_program() {
     let mut chain = ChainBuilder::new(1);
     let block = chain.block_with(Vec::new());
     let asked = [
@@ -75,7 +75,7 @@ fn lines_that_make_no_sense_do_not_end_it() {
     ];
     let answers = lines(&asked);
     assert_eq!(answers.len(), asked.len());
-    let about = ["empty", "no digit", "0 or more", "there is no block", "longer than"];
+    let about = ["empty", "not a digit", "0 or more", "there is no block", "longer than"];
     for (number, (answer, about)) in (1..).zip(answers.iter().zip(about)) {
         let error = answer["error"].as_str().unwrap();
         assert!(error.starts_with(&format!("line {number}: ")) && error.contains(about), "{error}");
@@ -86,17 +86,17 @@ fn lines_that_make_no_sense_do_not_end_it() {
         assert_eq!(answer["reason"], "DataStream::read(): end of data");
     }
     assert!(answers[5]["hash"].is_string() && answers[6]["hash"].is_null());
-    assert_eq!(answers[7], said(&block, "accepted", None, &block));
+    assert_eq!(answers[7], verdict(&block, "accepted", None, &block));
 }
 
 #[test]
-fn bytes_that_are_no_text_are_answered_too() {
+fn lines_that_are_not_utf8_get_answers() {
     let answers = answers(b"\xff\xfe\n{\"\xff\"}\r\n\0");
     assert_eq!(answers.len(), 3);
     assert!(answers.iter().all(|answer| answer["error"].is_string()), "{answers:?}");
 }
 
-/// Output that breaks after some bytes.
+/// An output that fails with this error after some bytes.
 struct Broken(usize, io::ErrorKind);
 
 impl Write for Broken {
@@ -116,7 +116,7 @@ impl Write for Broken {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is() {
+fn a_closed_pipe_is_not_a_failure_but_a_full_disk_is() {
     for (kind, fine) in [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)] {
         for room in [0, 100, 200] {
             let Ok(manager) = in_memory(Params::of(Network::Regtest), None) else { panic!() };

@@ -1,28 +1,28 @@
-//! [`run`]: a run from what was asked to its report, whichever command asks for it.
+//! [`run`]: executes a run, from its settings to its report, for all commands that start one.
 //!
-//! Before anything runs it says that a disk may become full, where that can be foreseen. An estimate stops no run. Where the
-//! engine knows what its records take at most, it refuses by itself.
+//! Before the run starts, it estimates whether a disk may become full, and warns. An estimate never stops a run, but an
+//! engine that knows an upper bound for its records may refuse to start.
 
-use crate::args::{AggregateArg, HintsArg, PlanWay, SinkArg, TaskParts};
+use crate::args::{AggregateArg, HintsArg, SinkArg, SyncMethod, TaskParts};
 use crate::args::{expect_interpreter, verifier};
 use crate::failure::Failure;
 use crate::files::{
-    MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
+    NewFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
 };
 use crate::files::{bytes_in, expect_places, tell_aside};
 use crate::machine::{clock, threads, watch_signals};
-use crate::making::{Making, roots_files};
 use crate::node::expect_first_blocks;
 use crate::peers;
-use crate::plan::{BlocksSize, Needs, SetSize, tell_little_room};
+use crate::plan::{BlocksSize, Needs, SetSize, warn_of_low_space};
 use crate::print;
-use crate::render::{Renderer, RunRecord, Watch};
+use crate::render::{Renderer, RunDisplay, RunRecord};
 use crate::report::{
     Circumstances, FailedReport, ForestReport, ProofsReport, RunReport, WrittenFile,
     is_failed_report, is_report, leave_failed, write_report,
 };
+use crate::status::lock;
 use crate::sync::{JobSource, RunJob, writes};
-use crate::watched::lock;
+use crate::utreexo_outputs::{UtreexoOutputs, roots_files};
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Height, Params, ScriptVerifier};
 use apus_datadir::{BlockFiles, chain_folder};
@@ -32,7 +32,7 @@ use apus_storage::DirStorage;
 use apus_sync::chain_index::ChainIndex;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
-use apus_sync::peers::{KeptFolder, Peers};
+use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{
     COINS, ConnectOptions, DatadirBlocks, Event, FolderKind, FolderOutput, HINTS, HintedTask,
     HintedValidity, HintsInput, INDEX, KEPT, MemoryParts, Observer, Outcome, Output, OutputKind,
@@ -44,15 +44,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Does a run from start to end, report and clean-up included. One that fails leaves a report, too, unless the command
-/// line itself was at fault.
+/// Executes a run from start to end, including report and clean-up. Also writes a report for a failed run, unless the
+/// command line was invalid.
 pub(crate) fn run(job: &RunJob<'_>) -> Result<RunReport, Failure> {
     let work_path = work_path(job);
-    let unsure = expect_sensible(job, &output_paths(job.outputs), &work_path)?;
-    let watch = Watch::of(job.run, job.about(), job.expected())?;
+    let not_durable = expect_sensible(job, &output_paths(job.outputs), &work_path)?;
+    let watch = RunDisplay::of(job.run, job.about(), job.expected())?;
     let shared = Arc::clone(&watch.shared);
     let mut record = None;
-    let result = run_watched(job, (&work_path, unsure), watch, &mut record);
+    let result = run_watched(job, (&work_path, not_durable), watch, &mut record);
     let report = match &result {
         Ok(report) => serde_json::to_value(report),
         Err(failure) => {
@@ -72,7 +72,7 @@ pub(crate) fn run(job: &RunJob<'_>) -> Result<RunReport, Failure> {
     result
 }
 
-/// Where progress is kept.
+/// Returns the path of the work folder.
 pub(crate) fn work_path(job: &RunJob<'_>) -> PathBuf {
     job.run.workdir.clone().unwrap_or_else(|| {
         let hints = job.hints.map(HintsArg::named);
@@ -84,27 +84,27 @@ pub(crate) fn work_path(job: &RunJob<'_>) -> PathBuf {
 
 fn run_watched(
     job: &RunJob<'_>,
-    (work_path, unsure): (&Path, Vec<PathBuf>),
-    watch: Watch,
+    (work_path, not_durable): (&Path, Vec<PathBuf>),
+    watch: RunDisplay,
     ended: &mut Option<RunRecord>,
 ) -> Result<RunReport, Failure> {
     let rules = RunRules::of(job)?;
     let interrupt = watch_signals()?;
     unpack_hints(job, work_path, &interrupt)?;
-    let _made = made_folders(job, work_path)?;
+    let _made = make_folders(job, work_path)?;
     let folder = WorkFolder::open(work_path)?;
     folder.begin(job.coins_place())?;
     let peers = start_peers(job, rules.params, &folder, work_path)?;
     let renderer = Renderer::new(watch, peers.as_ref());
     warn_of_room(job, work_path, &renderer);
-    for folder in unsure {
+    for folder in not_durable {
         let folder = folder.display().to_string();
         renderer.event(Event::Warning(Warning::NamesNotDurable { folder }));
     }
     let workdir = folder.storage();
-    let means =
-        RunMeans { workdir, peers: peers.as_ref(), renderer: &renderer, interrupt: &interrupt };
-    let computed = compute(job, &rules, &means);
+    let setup =
+        RunSetup { workdir, peers: peers.as_ref(), renderer: &renderer, interrupt: &interrupt };
+    let computed = compute(job, &rules, &setup);
     let record = &*ended.insert(renderer.into_record());
     let (outcome, utreexo) = match computed {
         Ok(computed) => computed,
@@ -122,13 +122,13 @@ fn run_watched(
     Ok(report)
 }
 
-/// By which rules blocks are judged, and at what time.
+/// The rules that a run validates blocks by, and its time.
 struct RunRules {
     params: &'static Params,
     now: i64,
     verifier: Option<Box<dyn ScriptVerifier>>,
     assume_valid: Option<BlockHash>,
-    leave_witnesses: bool,
+    skips_witnesses: bool,
 }
 
 impl RunRules {
@@ -138,29 +138,29 @@ impl RunRules {
         let verifier = verifier(params)?;
         let assume_valid = job.connect.and_then(|args| args.assume.block(params));
         expect_scripts(job, assume_valid)?;
-        let leave_witnesses = job.connect.map(|args| job.leaves_witnesses(args)).transpose()?;
-        let leave_witnesses = leave_witnesses.unwrap_or_default();
-        Ok(Self { params, now, verifier, assume_valid, leave_witnesses })
+        let skips_witnesses = job.connect.map(|args| job.skips_witnesses(args)).transpose()?;
+        let skips_witnesses = skips_witnesses.unwrap_or_default();
+        Ok(Self { params, now, verifier, assume_valid, skips_witnesses })
     }
 }
 
-/// What a run works with.
-struct RunMeans<'a> {
+/// The resources of a run.
+struct RunSetup<'a> {
     workdir: &'a DirStorage,
     peers: Option<&'a Peers<'a>>,
     renderer: &'a Renderer<'a>,
     interrupt: &'a AtomicBool,
 }
 
-/// Makes the folders around all that the run writes; those that stay empty go again.
-fn made_folders(job: &RunJob<'_>, work_path: &Path) -> Result<MadeFolders, Failure> {
+/// Creates the parent folders of everything that the run writes. Folders that are still empty at the end are removed.
+fn make_folders(job: &RunJob<'_>, work_path: &Path) -> Result<NewFolders, Failure> {
     let written = job.outputs.iter().filter_map(SinkArg::path).chain(job.run.report.as_deref());
-    let mut made = MadeFolders::around(written.chain([work_path]))?;
+    let mut made = NewFolders::around(written.chain([work_path]))?;
     job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
     Ok(made)
 }
 
-/// Begins to look for peers, where blocks come from these.
+/// Starts the search for peers, if they are the source of blocks.
 fn start_peers<'a>(
     job: &RunJob<'_>,
     params: &Params,
@@ -173,16 +173,16 @@ fn start_peers<'a>(
     peers.inspect_err(|_| folder.leave()).map(Some)
 }
 
-/// What a run has of the Utreexo forest, and of proofs.
+/// A run's reports about the Utreexo forest and about proofs.
 type UtreexoReports = (Option<ForestReport>, Option<ProofsReport>);
 
-/// Computes the set that the job asks for.
+/// Computes the set, and writes the outputs of the job.
 fn compute(
     job: &RunJob<'_>,
     rules: &RunRules,
-    means: &RunMeans<'_>,
+    setup: &RunSetup<'_>,
 ) -> Result<(Outcome, UtreexoReports), SyncError> {
-    let work_path = means.workdir.folder();
+    let work_path = setup.workdir.folder();
     let (threads, budget) = (threads(job.run.par), job.run.dbcache << 20);
     let memory = match &job.source {
         JobSource::Files { .. } => MemoryParts::with_files(budget, threads),
@@ -192,7 +192,7 @@ fn compute(
     let coins_path = work_path.join(COINS);
     let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {
         match job.coins {
-            Some(beyond) => beyond.open(job.chain, memory.answers_bytes()),
+            Some(servers) => servers.open(job.chain, memory.answers_bytes()),
             None => Ok(Arc::new(DiskStore::open(&coins_path, job.chain, options())?)),
         }
     };
@@ -201,20 +201,20 @@ fn compute(
         prevout_threads: args.prevout_threads.into(),
         cache_bytes: memory.coins_bytes,
         store: &open_store,
-        beyond: job.coins.map(|beyond| beyond.place.clone()),
+        beyond: job.coins.map(|servers| servers.place.clone()),
         hints_folder: work_path.join(HINTS),
         positions: work_path.join(POSITIONS),
     });
     let outputs: Vec<Output> = output_paths(job.outputs).into_iter().map(open_output).collect();
     let (folders, roots_files) = (folder_outputs(job), roots_files(job.outputs));
     let index = (work_path.join(INDEX), memory.store_bytes);
-    let making = Making::new(job.chain, &roots_files, job.bridge, index, budget);
-    // Beside the forest a run has the other half.
+    let making = UtreexoOutputs::new(job.chain, &roots_files, job.bridge, index, budget);
+    // The Utreexo forest uses the other half of the memory.
     let memory_bytes = if making.index().is_some() { budget / 2 } else { budget };
     let request = Request {
-        source: source(job, means.peers),
+        source: source(job, setup.peers),
         task: task(job, connect, making.index())?,
-        leave_witnesses: rules.assume_valid.filter(|_| rules.leave_witnesses),
+        leave_witnesses: rules.assume_valid.filter(|_| rules.skips_witnesses),
         stop: job.stop,
         follow: job.follows(),
         outputs: &outputs,
@@ -229,23 +229,23 @@ fn compute(
             checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
             now: rules.now,
             verifier: rules.verifier.as_deref(),
-            workdir: means.workdir,
+            workdir: setup.workdir,
             is_shared: false,
             given: None,
-            observer: means.renderer,
-            interrupt: means.interrupt,
+            observer: setup.renderer,
+            interrupt: setup.interrupt,
         },
     };
-    let outcome = means.renderer.beside(|| match job.machines {
+    let outcome = setup.renderer.beside(|| match job.machines {
         Some(machines) => apus_sync::run_shared(&request, machines),
         None => apus_sync::run(&request),
     })?;
-    let (forest, proofs) = making.told();
+    let (forest, proofs) = making.reports();
     let forest = forest.or(job.outside.and_then(|outside| (outside.forest)()));
     Ok((outcome, (forest, proofs)))
 }
 
-/// Where blocks come from. Blocks of a job from peers have these.
+/// Returns the source of blocks. If it is peers, they have already been started.
 fn source<'a>(job: &RunJob<'_>, peers: Option<&'a Peers<'a>>) -> Source<'a> {
     match (&job.source, peers) {
         (JobSource::Files { blocksdir, use_index }, _) => {
@@ -255,7 +255,7 @@ fn source<'a>(job: &RunJob<'_>, peers: Option<&'a Peers<'a>>) -> Source<'a> {
     }
 }
 
-/// Ends a run that failed. An error about hints begins with their file.
+/// Ends a failed run. Prefixes an error about hints with their file's name.
 fn give_up(job: &RunJob<'_>, folder: WorkFolder, error: SyncError) -> Failure {
     let about_hints = job.hints.filter(|_| error.is_about_hints());
     let mut failure = folder.give_up(error);
@@ -265,7 +265,7 @@ fn give_up(job: &RunJob<'_>, folder: WorkFolder, error: SyncError) -> Failure {
     failure
 }
 
-/// What the run was like, for its report.
+/// Collects the run's circumstances for its report.
 fn circumstances(
     job: &RunJob<'_>,
     peers: Option<&Peers<'_>>,
@@ -282,7 +282,7 @@ fn circumstances(
     }
 }
 
-/// Ends a run that succeeded at a height. What of its work folder a later run goes on from stays.
+/// Ends a run that succeeded at a height. Keeps progress in the work folder if a later run can continue from it.
 fn leave_work_folder(
     job: &RunJob<'_>,
     folder: WorkFolder,
@@ -290,34 +290,34 @@ fn leave_work_folder(
     height: Height,
 ) -> Result<(), Failure> {
     let place = work_path.display();
-    // A data directory has the blocks in it, and nothing is added to one that is complete.
+    // A data directory already has the blocks, and Apus never extends a complete one.
     let has_blocks = |output: &SinkArg| matches!(output, SinkArg::Datadir(_));
     if job.follows() && !job.outputs.iter().any(has_blocks) {
         folder.leave_ended()?;
         print::aside(format_args!(
-            "progress is kept in {place}: {}the same command goes on from block {height}",
-            if writes(job.outputs) { "when what was written has other names, " } else { "" },
+            "progress is kept in {place}: {}rerun the command to continue from block {height}",
+            if writes(job.outputs) { "rename the written output, then " } else { "" },
         ));
     } else if let Some(coins) = job.coins_place() {
         folder.leave_coins(coins)?;
         print::aside(format_args!(
-            "the coins stay at {coins}, and what is known of them in {place}: once there are more blocks, the same \
-             command goes on from block {height}"
+            "the coins stay at {coins}, and their state in {place}. Once there are more blocks, rerun the command \
+             to continue from block {height}"
         ));
     } else {
         folder.discard()?;
     }
     if job.bridge.is_some() {
         print::aside(format_args!(
-            "the forest stays in {}: a later run with the same --out and --workdir goes on from it",
+            "the forest stays in {}: a later sync with the same --out and --workdir continues there",
             work_path.join(INDEX).display()
         ));
     }
     Ok(())
 }
 
-/// Where all scripts are to be run, a build that runs none says so before it asks for headers. With
-/// hints, or an assumed-valid block, it depends on where the chain ends.
+/// Fails early, before requesting headers, if all scripts must run but the build cannot run any. With hints or an
+/// assumed-valid block, whether scripts run depends on the chain's end.
 fn expect_scripts(job: &RunJob<'_>, assume_valid: Option<BlockHash>) -> Result<(), Failure> {
     if job.connect.is_none() || job.hints.is_some() || assume_valid.is_some() {
         return Ok(());
@@ -325,7 +325,7 @@ fn expect_scripts(job: &RunJob<'_>, assume_valid: Option<BlockHash>) -> Result<(
     expect_interpreter()
 }
 
-/// What does the blocks of a job.
+/// Returns the task for the blocks of a job.
 fn task<'a>(
     job: &RunJob<'a>,
     connect: Option<ConnectOptions<'a>>,
@@ -350,18 +350,19 @@ fn task<'a>(
     task.ok_or(SyncError::Usage(UsageError::NothingToConnect))
 }
 
-/// Commands that say nothing of rules ask whether hints fit blocks, and not whether these are valid.
+/// Returns how to treat the validity of blocks under hints. Commands without options about rules only check hints
+/// against blocks, not the blocks' validity.
 fn hinted_validity(job: &RunJob<'_>) -> HintedValidity {
     match job.connect {
         None => HintedValidity::NotAsked,
-        // Hints that are themselves the question stand for nothing.
+        // Hints under examination prove nothing about the blocks.
         Some(_) if job.stop == Stop::AtHints => HintedValidity::Checked,
         Some(args) if args.assume.hinted() => HintedValidity::Assumed,
         Some(_) => HintedValidity::Anchored,
     }
 }
 
-/// Hints that come through a pipe, or are compressed, are unpacked where the run has its progress.
+/// Unpacks piped or compressed hints into the run's work folder.
 fn unpack_hints(job: &RunJob<'_>, work_path: &Path, interrupt: &AtomicBool) -> Result<(), Failure> {
     match job.hints {
         Some(hints) if !hints.input().is_plain()? => {
@@ -382,13 +383,14 @@ fn hints_input(hints: &HintsArg, order: Option<BitOrder>) -> HintsInput {
     }
 }
 
-/// Says at once what would otherwise fail hours later. Gives the folders whose names cannot be made durable.
+/// Fails early for problems that would otherwise appear hours later. Returns the folders whose names cannot be made
+/// durable.
 fn expect_sensible(
     job: &RunJob<'_>,
     outputs: &[(OutputKind, PathBuf)],
     work_path: &Path,
 ) -> Result<Vec<PathBuf>, Failure> {
-    // Others are looked at once they are unpacked.
+    // Piped or compressed hints are checked later, once unpacked.
     if let Some(hints) = job.hints.filter(|hints| hints.input().is_plain().unwrap_or(true)) {
         expect_hints(hints)?;
     }
@@ -405,7 +407,7 @@ fn expect_sensible(
     }
     paths.push(work_path);
     expect_apart(&paths)?;
-    // Files that an earlier start finished before it was killed are not in the way.
+    // Accept files that an earlier start finished before it was killed.
     let resuming = WorkFolder::was_broken_off(work_path);
     paths.extend(job.hints.map(HintsArg::named));
     paths.extend(job.outside.and_then(|outside| outside.folder));
@@ -440,7 +442,7 @@ pub(super) fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
         .collect()
 }
 
-/// The files of the roots of the Utreexo forest.
+/// Returns the paths of the files for the Utreexo forest's roots.
 fn roots_paths(sinks: &[SinkArg]) -> impl Iterator<Item = &Path> {
     sinks.iter().filter_map(|sink| match sink {
         SinkArg::Utreexo(path) => Some(path.as_path()),
@@ -463,22 +465,22 @@ pub(super) fn folder_outputs(job: &RunJob<'_>) -> Vec<FolderOutput> {
     job.outputs.iter().filter_map(output).collect()
 }
 
-/// Where blocks from peers are kept: in the data directory that is made around them, or beside the chainstate, as in a
-/// node's folder.
-pub(super) fn kept_folder(job: &RunJob<'_>, work_path: &Path) -> Option<KeptFolder> {
+/// Returns the folder for blocks from peers: in the data directory that is built around them, or next to the
+/// chainstate, as in a node's data directory.
+pub(super) fn kept_folder(job: &RunJob<'_>, work_path: &Path) -> Option<BlocksFolderOptions> {
     let log = work_path.join(KEPT);
     let datadir = folder_outputs(job).into_iter().find(|it| it.kind == FolderKind::KeptDatadir);
     if let Some(datadir) = datadir {
         let folder = chain_folder(&draft_of(&datadir.path), job.chain).join("blocks");
-        return Some(KeptFolder { folder, log, datadir: Some(datadir) });
+        return Some(BlocksFolderOptions { folder, log, datadir: Some(datadir) });
     }
     let chainstate = job.outputs.iter().find_map(|sink| match sink {
         SinkArg::Chainstate(path) => Some(path),
         _ => None,
     });
-    let beside = |path: &PathBuf| parent(path).join("blocks");
-    chainstate.filter(|_| job.keeps_blocks()).map(|path| KeptFolder {
-        folder: beside(path),
+    let next_to = |path: &PathBuf| parent(path).join("blocks");
+    chainstate.filter(|_| job.keeps_blocks()).map(|path| BlocksFolderOptions {
+        folder: next_to(path),
         log,
         datadir: None,
     })
@@ -489,11 +491,13 @@ pub(super) fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
     Output { kind, storage: Arc::new(DirStorage::new(parent(&path))), name }
 }
 
-/// Warns of each disk that has less free than the run may take. What is wrong with blocks or hints the run
-/// tells by itself.
+/// Warns of each disk with less free space than the run may need. Ignores errors in blocks or hints, which the run
+/// itself reports.
 pub(super) fn warn_of_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Observer) {
     let JobSource::Files { blocksdir, .. } = &job.source else { return };
-    let Ok(way) = PlanWay::of(job.engine, job.hints.is_some(), job.coins.is_some()) else { return };
+    let Ok(way) = SyncMethod::of(job.engine, job.hints.is_some(), job.coins.is_some()) else {
+        return;
+    };
     if job.bridge.is_some() || WorkFolder::has_plan(work_path) {
         return;
     }
@@ -516,5 +520,5 @@ pub(super) fn warn_of_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Ob
         memory_bytes: job.run.dbcache << 20,
         threads: crate::machine::threads(job.run.par),
     };
-    let _ = tell_little_room(&needs, &mut |warning| observer.event(Event::Warning(warning)));
+    let _ = warn_of_low_space(&needs, &mut |warning| observer.event(Event::Warning(warning)));
 }

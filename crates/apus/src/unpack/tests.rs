@@ -1,4 +1,4 @@
-//! What is packed is what was packed, in every form, and what is damaged is told.
+//! Checks that unpacking restores the content in every format, and that damage is an error.
 
 use super::*;
 use crate::failure::{INTERRUPTED, WRONG};
@@ -31,7 +31,7 @@ type Pack = fn(&[u8]) -> Vec<u8>;
 
 const ALL: [Pack; 3] = [gzip, xz, zstd];
 
-/// A file with these bytes, unpacked.
+/// Unpacks a file with these bytes.
 fn unpacked(bytes: &[u8]) -> (TempDir, Result<Vec<u8>, Failure>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
@@ -39,8 +39,8 @@ fn unpacked(bytes: &[u8]) -> (TempDir, Result<Vec<u8>, Failure>) {
     let input = InputFile::from(path.clone());
     let made = input.make_plain(folder.path(), &NEVER);
     let names = fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!((names, input.named()), (1, path.as_path()), "nothing has a name beside it");
-    // It can be read more than once.
+    assert_eq!((names, input.named()), (1, path.as_path()), "no other file has a name");
+    // The copy can be read repeatedly.
     let read = made.map(|()| fs::read(input.path()).and(fs::read(input.path())).unwrap());
     (folder, read)
 }
@@ -59,26 +59,26 @@ fn streamed(bytes: &[u8]) -> Result<Vec<u8>, Failure> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
-    fn every_form_gives_back_what_was_packed(bytes in prop::collection::vec(0u8..9, 0..200_000), cut in 0usize..200_000) {
+    fn every_format_restores_the_content(bytes in prop::collection::vec(0u8..9, 0..200_000), cut in 0usize..200_000) {
         prop_assert_eq!(unpacked(&bytes).1.unwrap(), &bytes[..]);
         let (one, two) = bytes.split_at(cut.min(bytes.len()));
         for pack in ALL {
             prop_assert_eq!(unpacked(&pack(&bytes)).1.unwrap(), &bytes[..]);
-            // As programs make it that pack in parts.
+            // Programs that compress in parts write such files.
             let parts = [pack(one), pack(two)].concat();
             prop_assert_eq!(streamed(&parts).unwrap(), &bytes[..]);
         }
     }
 
     #[test]
-    fn no_bytes_are_too_strange(mark in 0usize..3, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_never_cause_a_panic(mark in 0usize..3, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let mark = [&[0x1f, 0x8b, 8][..], b"\xfd7zXZ\0", &[0x28, 0xb5, 0x2f, 0xfd]][mark];
         let _ = streamed(&[mark, &bytes].concat());
     }
 }
 
 #[test]
-fn what_is_cut_short_or_changed_is_told() {
+fn truncated_or_changed_files_are_errors() {
     let bytes: Vec<u8> = (0..50_000u32).map(|n| (n % 251) as u8).collect();
     for (pack, command) in ALL.into_iter().zip(["gzip -d ", "xz -d ", "zstd -d "]) {
         let packed = pack(&bytes);
@@ -103,13 +103,13 @@ fn a_frame_for_other_programs_is_skipped() {
 }
 
 #[test]
-fn a_decoder_takes_no_more_memory_than_is_allowed() {
-    // A frame that looks back 2 GiB; and a block of LZMA2 that looks back 4 GiB less one byte.
+fn a_decoder_respects_its_memory_limit() {
+    // A zstd frame with a window of 2 GiB, and an LZMA2 block with a dictionary of 4 GiB less one byte.
     let far = [0x28, 0xb5, 0x2f, 0xfd, 0, 0xa8, 1, 0, 0];
     let said = unpacked(&far).1.unwrap_err();
     assert_eq!(said.code, WRONG, "{}", said.message);
     let mut block = xz(b"some");
-    // Behind the stream's header stand the block's size and flags, the filter, its size and the dictionary's.
+    // The stream's header is followed by the block's size and flags, the filter, its size and the dictionary's.
     assert_eq!(block[14..16], [0x21, 1]);
     block[16] = 40;
     let header = block[12..20].to_vec();
@@ -118,7 +118,7 @@ fn a_decoder_takes_no_more_memory_than_is_allowed() {
     assert!(said.code == WRONG && said.message.contains("memory"), "{}", said.message);
 }
 
-/// CRC-32 of IEEE 802.3, a bit at a time.
+/// CRC-32 (IEEE 802.3), one bit at a time.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 * (crc & 1)))
@@ -126,7 +126,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_full_disk_ends_it_before_it_is_full() {
+fn unpacking_stops_before_the_disk_is_full() {
     let folder = tempfile::tempdir().unwrap();
     let file = tempfile::tempfile_in(folder.path()).unwrap();
     let mut target = Target::new(&file, folder.path(), &NEVER).unwrap();
@@ -137,7 +137,7 @@ fn a_full_disk_ends_it_before_it_is_full() {
 }
 
 #[test]
-fn a_pipe_is_read_once_and_one_that_nobody_writes_to_ends_with_the_first_signal() {
+fn a_pipe_is_read_once_and_one_without_a_writer_ends_at_the_first_signal() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -147,7 +147,7 @@ fn a_pipe_is_read_once_and_one_that_nobody_writes_to_ends_with_the_first_signal(
     input.make_plain(folder.path(), &NEVER).unwrap();
     writer.join().unwrap();
     assert_eq!(fs::read(input.path()).unwrap(), [7; 99_999]);
-    // What is plain by now stays as it is.
+    // A plain file is not unpacked.
     input.make_plain(folder.path(), &NEVER).unwrap();
     let (input, interrupt) = (InputFile::from(path), AtomicBool::new(true));
     let said = input.make_plain(folder.path(), &interrupt).unwrap_err();

@@ -1,4 +1,4 @@
-//! Arguments of `apus utreexo`.
+//! Arguments of `apus utreexo` and its help.
 
 use crate::args::{AssumeArgs, ProgressArg, RunArgs, SourceArgs};
 use clap::{Args, Subcommand};
@@ -12,42 +12,41 @@ pub(crate) struct UtreexoArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum UtreexoCommand {
-    /// Make proofs and leaf data of what each block spends, in files of ranges with the roots before them
+    /// Make proofs and leaf data for each block's spent coins, in one file per block range, which begins with the roots
     Prove(ProveArgs),
-    /// What files of proofs hold: blocks, leaves, roots, bytes
+    /// Show the blocks, leaves, roots and bytes of proof files
     Info(ProofsInfoArgs),
-    /// Check every file of a folder: its form, its checksums, and that it begins where the one before it ends
+    /// Check every file of a folder: format, checksums, and that no blocks are missing between files
     Check(ProofsCheckArgs),
-    /// How many bytes of proofs a verifier needs that remembers some leaves until they are spent
+    /// Measure the proofs that a verifier needs if it remembers some leaves until they are spent
     Caches(CachesArgs),
 }
 
 const PROVE_EXAMPLES: &str = "\
 Examples:
-  Proofs of all blocks of a node, into the folder `proofs`:
+  Proofs for all blocks of a node, in the folder `proofs`:
     apus utreexo prove --blocksdir ~/.bitcoin/blocks --out proofs
 
-  On regtest, every script run, a file for each 1,000 blocks:
+  On regtest, with every script run and a file per 1,000 blocks:
     apus utreexo prove --chain regtest --blocksdir ~/.bitcoin/regtest/blocks \\
          --assumevalid 0 --every 1000 --out proofs
 
-  Later on, for the blocks that came since:
+  Later, for the blocks added since:
     apus utreexo prove --blocksdir ~/.bitcoin/blocks --out proofs
 
-Apus judges blocks by every rule, as `apus sync` does without hints: it goes
-over them twice, in any order. A proof holds with the roots before its
-block, and each file begins with these, so that a verifier of its blocks needs
-no other file. A file ends at heights that are multiples of --every; sooner
-where memory is full.
+Apus validates blocks by every rule, as `apus sync` does without hints: it reads
+them twice, in any order. A proof holds with the roots before its block, and
+each file begins with these, so that a verifier of its blocks needs no other
+file. A file ends at heights that are multiples of --every, or sooner if memory
+is full.
 
-Apus says how much disk it may take before it starts: records and the forest in
+Before it starts, Apus says how much disk it may take: records and the forest in
 the work folder, up to 85 percent of the blocks' bytes, and files of proofs,
-which on busy blocks have about 80 percent.
+about 80 percent on busy blocks.
 
 The forest is in the work folder, under `forest`, and stays there: a later run
-with the same --out and --workdir goes over all blocks again, and makes the
-proofs of those that are new. A run that was interrupted or killed goes on where
-it stopped when the same command is given again.";
+with the same --out and --workdir reads all blocks again, and makes proofs for
+the new ones. Interrupted or killed runs resume: rerun the same command.";
 
 #[derive(Args)]
 #[command(after_long_help = PROVE_EXAMPLES)]
@@ -55,18 +54,18 @@ pub(crate) struct ProveArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
 
-    /// The folder for the files, made if it is not there
+    /// Folder for the files; Apus creates it if it is missing
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
-    /// Blocks in a file: how often roots are given
+    /// Blocks per file, and so between stored roots
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 18))]
     pub(crate) every: u32,
 
     #[command(flatten)]
     pub(crate) assume: AssumeArgs,
 
-    /// The last block to make a proof of; the tip if not given
+    /// Last block to make a proof for; the tip by default
     #[arg(long, value_name = "HEIGHT")]
     pub(crate) stopatheight: Option<u32>,
 
@@ -82,7 +81,7 @@ Examples:
 #[derive(Args)]
 #[command(after_long_help = PROOFS_INFO_EXAMPLES)]
 pub(crate) struct ProofsInfoArgs {
-    /// A folder of files of proofs, or one file
+    /// Folder with proof files, or one file
     #[arg(value_name = "DIR|FILE")]
     pub(crate) path: PathBuf,
 }
@@ -91,20 +90,20 @@ const PROOFS_CHECK_EXAMPLES: &str = "\
 Examples:
   apus utreexo check proofs
 
-Apus reads every entry. It does not ask whether a proof holds with the roots
-before its block: a verifier of the blocks finds that, and believes no file.";
+Apus reads every entry. It does not check whether a proof holds with the roots
+before its block: a verifier of the blocks does, and trusts no file.";
 
 #[derive(Args)]
 #[command(after_long_help = PROOFS_CHECK_EXAMPLES)]
 pub(crate) struct ProofsCheckArgs {
-    /// A folder of files of proofs
+    /// Folder with proof files
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
 }
 
 const CACHES_EXAMPLES: &str = "\
 Examples:
-  What 1,000, 10,000 and 100,000 remembered leaves save of the proofs in the
+  What 1,000, 10,000 and 100,000 remembered leaves save in the proofs of the
   folder `proofs`:
     apus utreexo caches proofs
 
@@ -112,36 +111,36 @@ Examples:
     apus utreexo caches proofs --leaves 500000 --look-ahead 6,144 \\
          --report caches.json
 
-A verifier that remembers a leaf has its hash and data, knows where it is, and
-keeps the nodes that prove it, from the block that adds the leaf to the one that
-spends it. For such a leaf it is sent neither place nor data, and no hash that
-it knows. The maker of the proofs says which leaves those are, by one of two
-rules:
+A verifier that remembers a leaf has the leaf's hash and data, knows its
+position, and keeps the nodes that prove it, from the block that adds the leaf
+to the block that spends it. For such a leaf it receives neither position nor
+data, and no hash that it knows. The maker of the proofs says which leaves to
+remember, by one of two rules:
 
-  clairvoyant  of all leaves that could be remembered those that are spent next
-               (Belady's rule)
-  look-ahead   leaves that are spent within so many blocks, while there is room;
-               none is put out
+  clairvoyant  of all leaves that could be remembered, the ones that are spent
+               next (Belady's rule)
+  look-ahead   leaves that are spent within BLOCKS blocks, while there is room;
+               none is evicted
 
-What it takes to say so is not counted: with look-ahead a bit for each leaf that
-is added.
+The size of these instructions is not counted: with look-ahead it is one bit per
+added leaf.
 
-The folder must have the proofs of all blocks from 1 on. Apus goes over it
-twice. A proof with a place that leads to no leaf, or with other hashes than it
-needs, is refused; whether hashes are the right ones is not asked.
+The folder must have the proofs of all blocks from 1 on. Apus reads it twice. It
+refuses a proof with a position that leads to no leaf, or with other hashes than
+the proof needs; it does not check whether the hashes are right.
 
 Memory: four and a quarter bytes for each leaf that was ever added, so 13 GB for
-the 3,083 million of the main chain at block 943,013, and some 50 bytes for each
-leaf that a row has room for.";
+the 3,083 million of the main chain at block 943,013, and about 50 bytes for
+each leaf that a row of the table has room for.";
 
 #[derive(Args)]
 #[command(after_long_help = CACHES_EXAMPLES)]
 pub(crate) struct CachesArgs {
-    /// A folder of files of proofs from block 1 on
+    /// Folder with proof files from block 1 on
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
 
-    /// How many leaves are remembered at most: one number, or some with commas between
+    /// Maximum number of leaves to remember: one number, or several separated by commas
     #[arg(
         long,
         value_name = "N",
@@ -151,15 +150,15 @@ pub(crate) struct CachesArgs {
     )]
     pub(crate) leaves: Vec<u32>,
 
-    /// Within how many blocks a leaf is spent that look-ahead remembers: one number, or some with commas between
+    /// With look-ahead, remember leaves spent within this many blocks: one number, or several separated by commas
     #[arg(long, value_name = "BLOCKS", value_delimiter = ',', default_value = "10,100,1000")]
     pub(crate) look_ahead: Vec<u32>,
 
-    /// Write the report as JSON
+    /// Write a JSON report to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
-    /// How progress is shown on standard error
+    /// Progress display on standard error
     #[arg(long, value_enum, default_value_t = ProgressArg::Auto)]
     pub(crate) progress: ProgressArg,
 }

@@ -1,6 +1,6 @@
-//! Block files that are damaged, incomplete or invalid: told with file, place, height and remedy.
+//! Block files that are damaged, incomplete or invalid: the error names file, place, height and remedy.
 
-use crate::desk::{Desk, REGTEST};
+use crate::sandbox::{REGTEST, Sandbox};
 use apus_testkit::blkfile::{BlockFiles, RecordPlace};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape, seal};
 use apus_testkit::rng::Rng;
@@ -12,26 +12,26 @@ use std::os::unix::fs::symlink;
 const RUN: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints --progress none \
                    --out snapshot:utxo.dat --workdir progress.work";
 
-/// A chain in several small files, and where each block lies.
-struct Laid {
+/// A chain in several small files, and the place of each block.
+struct BlocksOnDisk {
     chain: ChainBuilder,
-    desk: Desk,
+    sandbox: Sandbox,
     places: Vec<RecordPlace>,
 }
 
-impl Laid {
+impl BlocksOnDisk {
     fn new(seed: u64, key: Option<[u8; 8]>) -> Self {
         let mut chain = ChainBuilder::new(seed);
         chain.random_blocks(130, Shape::default());
-        let desk = Desk::empty();
+        let sandbox = Sandbox::empty();
         let mut files = BlockFiles::regtest().file_bytes_max(30_000);
         if let Some(key) = key {
             files = files.key(key);
         }
         let places = files.blocks(&chain.blocks());
-        files.write(&desk.path("blocks"));
-        desk.write_results(&chain);
-        Self { chain, desk, places }
+        files.write(&sandbox.path("blocks"));
+        sandbox.write_results(&chain);
+        Self { chain, sandbox, places }
     }
 
     /// Name of the file with the block at a height.
@@ -42,7 +42,7 @@ impl Laid {
     /// Flips a bit at a distance from the first byte of a block.
     fn flip(&self, height: usize, distance: isize, bit: u32) {
         let place = self.places[height].offset.checked_add_signed(distance).unwrap();
-        self.desk.edit(&self.file(height), |bytes| bytes[place] ^= 1 << bit);
+        self.sandbox.edit(&self.file(height), |bytes| bytes[place] ^= 1 << bit);
     }
 
     fn hash(&self, height: usize) -> String {
@@ -52,15 +52,15 @@ impl Laid {
 
 #[test]
 fn a_flipped_bit_in_any_part_of_a_block_is_noticed() {
-    let laid = Laid::new(31, None);
+    let laid = BlocksOnDisk::new(31, None);
     let height = 115;
     let block = &laid.chain.blocks()[height];
     let length = serialize(block).len() as isize;
-    // Half of all headers meet regtest's target: a changed one may stand beside its old place.
+    // Half of all headers meet regtest's target: a changed one may be next to its old place.
     let missing = ["missing or damaged", "found ends at 11", "add the missing block files"];
     let hash = laid.hash(height);
     let file = laid.file(height);
-    let damaged = [&hash[..], &file, "block 115", "damaged; restore the file"];
+    let damaged = [&hash[..], &file, "block 115", "damaged. Restore the file"];
     for (part, distance, said) in [
         ("magic", -8, &missing[..]),
         ("size, far too much", -1, &missing),
@@ -78,26 +78,26 @@ fn a_flipped_bit_in_any_part_of_a_block_is_noticed() {
         ("last lock time", length - 1, &damaged),
     ] {
         for bit in [0, 6] {
-            let good = laid.desk.read(&laid.file(height));
+            let good = laid.sandbox.read(&laid.file(height));
             laid.flip(height, distance, bit);
-            let ended = laid.desk.apus(RUN);
+            let ended = laid.sandbox.apus(RUN);
             assert_eq!(ended.code, Some(4), "{part}: {ended}");
             ended.fails(4, said);
-            // What was done is kept, and goes on once the file is restored.
-            laid.desk.write(&laid.file(height), &good);
+            // Apus keeps the progress, and resumes once the file is restored.
+            laid.sandbox.write(&laid.file(height), &good);
         }
     }
-    // A size that can be is not believed: the block itself tells how long it is.
+    // Apus does not trust even a plausible size: the block itself determines its length.
     for distance in [-4, -3] {
         laid.flip(height, distance, 0);
     }
-    laid.desk.apus(RUN).succeeds();
-    assert!(laid.desk.read("utxo.dat") == laid.desk.read("node.dat"));
+    laid.sandbox.apus(RUN).succeeds();
+    assert!(laid.sandbox.read("utxo.dat") == laid.sandbox.read("node.dat"));
 }
 
 #[test]
 fn a_flipped_bit_of_a_witness_is_noticed() {
-    let laid = Laid::new(37, Some([3; 8]));
+    let laid = BlocksOnDisk::new(37, Some([3; 8]));
     let blocks = laid.chain.blocks();
     let witness = |block: &bitcoin::Block| {
         let inputs = block.txdata[1..].iter().flat_map(|tx| &tx.input);
@@ -110,107 +110,108 @@ fn a_flipped_bit_of_a_witness_is_noticed() {
     let place = raw.windows(item.len()).position(|bytes| bytes == item).unwrap() + 30;
     laid.flip(height, place as isize, 2);
     let block = format!("block {height} ({})", laid.hash(height));
-    laid.desk.apus(RUN).fails(4, &[&block, &laid.file(height), "bad-witness-merkle-match"]);
+    laid.sandbox.apus(RUN).fails(4, &[&block, &laid.file(height), "bad-witness-merkle-match"]);
 }
 
 #[test]
 fn any_flipped_bit_of_a_real_nodes_file_is_noticed() {
-    let desk = Desk::with(REGTEST);
-    let good = desk.read("blocks/blk00000.dat");
+    let sandbox = Sandbox::with(REGTEST);
+    let good = sandbox.read("blocks/blk00000.dat");
     let mut rng = Rng::new(4);
     for _ in 0..25 {
-        // All blocks end before the zeros at the end.
+        // The file ends with zeros; all blocks lie before them.
         let place = 293 + rng.index(275_000 - 293);
-        desk.edit("blocks/blk00000.dat", |bytes| bytes[place] ^= 1 << rng.below(8));
-        desk.apus(RUN).fails(4, &["block"]);
-        desk.write("blocks/blk00000.dat", &good);
-        if desk.has("progress.work") {
-            desk.remove("progress.work");
+        sandbox.edit("blocks/blk00000.dat", |bytes| bytes[place] ^= 1 << rng.below(8));
+        sandbox.apus(RUN).fails(4, &["block"]);
+        sandbox.write("blocks/blk00000.dat", &good);
+        if sandbox.has("progress.work") {
+            sandbox.remove("progress.work");
         }
     }
     let zeros = good.len() - 100;
-    desk.edit("blocks/blk00000.dat", |bytes| bytes[zeros] ^= 1);
-    desk.apus(RUN).succeeds();
-    assert!(desk.read("utxo.dat") == desk.read("node.dat"));
+    sandbox.edit("blocks/blk00000.dat", |bytes| bytes[zeros] ^= 1);
+    sandbox.apus(RUN).succeeds();
+    assert!(sandbox.read("utxo.dat") == sandbox.read("node.dat"));
 }
 
 #[test]
 fn a_second_copy_stands_in_for_a_damaged_block() {
-    let laid = Laid::new(32, None);
+    let laid = BlocksOnDisk::new(32, None);
     laid.flip(90, 85, 3);
     let mut more = BlockFiles::regtest();
     more.block(&laid.chain.blocks()[90]);
-    laid.desk.write("blocks/blk00099.dat", &more.contents()[0]);
-    laid.desk.apus(RUN).succeeds();
-    assert!(laid.desk.read("utxo.dat") == laid.desk.read("node.dat"));
+    laid.sandbox.write("blocks/blk00099.dat", &more.contents()[0]);
+    laid.sandbox.apus(RUN).succeeds();
+    assert!(laid.sandbox.read("utxo.dat") == laid.sandbox.read("node.dat"));
 }
 
-/// Nothing else would tell the user that the set is one of long ago.
+/// Nothing else would warn the user that the set is outdated.
 #[test]
-fn blocks_that_do_not_join_the_chain_are_warned_of() {
+fn apus_warns_of_blocks_that_do_not_connect_to_the_chain() {
     const RUN: &str = "sync --blocksdir blocks --out null";
-    let laid = Laid::new(38, Some([9; 8]));
-    let desk = &laid.desk;
+    let laid = BlocksOnDisk::new(38, Some([9; 8]));
+    let sandbox = &laid.sandbox;
     let first_of = |file: usize| laid.places.iter().position(|place| place.file == file).unwrap();
     let warned = |tip: usize, said: &[&str]| {
-        let ended = desk.apus(&format!("{RUN} --report {tip}.json")).succeeds();
-        let report = desk.json(&format!("{tip}.json"));
+        let ended = sandbox.apus(&format!("{RUN} --report {tip}.json")).succeeds();
+        let report = sandbox.json(&format!("{tip}.json"));
         assert_eq!(report["stop_height"], tip);
         let warnings = report["warnings"].as_array().unwrap();
         let ends = format!("the chain ends at block {tip} ({}); ", laid.hash(tip));
         let of_chain = |warning: &&serde_json::Value| warning.as_str().unwrap().starts_with(&ends);
         let warning = warnings.iter().find(of_chain).unwrap().as_str().unwrap();
         assert!(said.iter().all(|words| warning.contains(words)), "{warning}");
-        // On the way, and again below what came of the run.
+        // Apus prints the warning during the run, and again below the result.
         assert!(ended.stderr.contains(&format!("warning: {warning}\n")), "{ended}");
         assert!(ended.stdout.ends_with(&format!("\nWarning: {warning}.\n")), "{ended}");
     };
-    let whole = desk.apus(RUN).succeeds();
+    let whole = sandbox.apus(RUN).succeeds();
     assert!(!whole.stderr.contains("warning") && !whole.stdout.contains("Warning"), "{whole}");
-    let middle = desk.read("blocks/blk00001.dat");
-    desk.remove("blocks/blk00001.dat");
+    let middle = sandbox.read("blocks/blk00001.dat");
+    sandbox.remove("blocks/blk00001.dat");
     let beyond = format!("; {} further blocks descend", 131 - first_of(2));
     let one = laid.hash(first_of(2) - 1);
-    let said = ["blk00001.dat is not in the folder", "copy the files", &beyond, &one];
+    let said =
+        ["blk00001.dat is not in the folder", "copy the missing or damaged files", &beyond, &one];
     warned(first_of(1) - 1, &said);
-    desk.write("blocks/blk00001.dat", &middle);
-    // One block less, and no file.
+    sandbox.write("blocks/blk00001.dat", &middle);
+    // One block is missing, but all files are there.
     laid.flip(70, -8, 3);
     warned(69, &["; 60 further blocks descend", &laid.hash(70)]);
     laid.flip(70, -8, 3);
-    // The last one: nothing descends from it, and its header is no longer one.
-    let good = desk.read(&laid.file(130));
+    // The last block: nothing descends from it, and its header is no longer valid.
+    let good = sandbox.read(&laid.file(130));
     let refused = |bit: &u32| {
         laid.flip(130, 75, *bit);
-        let refused = desk.apus(RUN).succeeds().stderr.contains("header(s) refused");
-        desk.write(&laid.file(130), &good);
+        let refused = sandbox.apus(RUN).succeeds().stderr.contains("header(s) refused");
+        sandbox.write(&laid.file(130), &good);
         refused
     };
     assert!((0..8).any(|bit| refused(&bit)));
 }
 
-/// With its reason once, and where what came of the run is read.
+/// Apus gives the reason once, next to the result.
 #[cfg(feature = "kernel")]
 #[test]
-fn a_block_that_is_put_aside_is_told_of_at_the_end() {
+fn a_block_marked_as_failed_is_reported_at_the_end() {
     let mut chain = ChainBuilder::new(41);
     chain.random_blocks(120, Shape::default());
     let bad = chain.block_with_a_wrong_signature().block_hash().to_string();
-    let desk = Desk::of(&chain);
+    let sandbox = Sandbox::of(&chain);
     for run in ["", "--engine utxo"] {
-        let ended = desk.apus(&format!("sync --blocksdir blocks --out null {run}")).succeeds();
+        let ended = sandbox.apus(&format!("sync --blocksdir blocks --out null {run}")).succeeds();
         let last = ended.stdout.lines().last().unwrap();
         assert!(last.starts_with(&format!("Warning: block 121 ({bad}) is invalid: ")), "{last}");
         assert!(last.ends_with("."), "{last}");
-        for told in [last, &ended.stderr] {
-            assert_eq!(told.matches("block-script-verify-flag-failed").count(), 1, "{told}");
+        for text in [last, &ended.stderr] {
+            assert_eq!(text.matches("block-script-verify-flag-failed").count(), 1, "{text}");
         }
     }
 }
 
-/// A node's folder has blocks that lost against others; whatever they descend from is there.
+/// A node's folder also has blocks of losing branches, with all their ancestors.
 #[test]
-fn branches_that_lost_are_no_reason_to_warn() {
+fn losing_branches_cause_no_warning() {
     let mut chain = ChainBuilder::new(39);
     chain.random_blocks(20, Shape::default());
     let fork = chain.tip();
@@ -218,90 +219,90 @@ fn branches_that_lost_are_no_reason_to_warn() {
     let lost = chain.blocks()[21..].to_vec();
     chain.set_tip(fork);
     chain.random_blocks(5, Shape::default());
-    let desk = Desk::empty();
+    let sandbox = Sandbox::empty();
     let mut files = BlockFiles::regtest();
     files.blocks(&chain.blocks());
     files.blocks(&lost);
-    files.write(&desk.path("blocks"));
-    let ended = desk.apus("sync --blocksdir blocks --out null").succeeds();
+    files.write(&sandbox.path("blocks"));
+    let ended = sandbox.apus("sync --blocksdir blocks --out null").succeeds();
     assert!(!ended.stderr.contains("warning"), "{ended}");
 }
 
 #[test]
-fn files_that_are_missing_or_cut_are_told() {
-    let laid = Laid::new(33, Some([1, 2, 3, 4, 5, 6, 7, 8]));
-    let desk = &laid.desk;
-    assert!(desk.names("blocks").len() > 3, "{:?}", desk.names("blocks"));
+fn missing_or_truncated_files_are_reported() {
+    let laid = BlocksOnDisk::new(33, Some([1, 2, 3, 4, 5, 6, 7, 8]));
+    let sandbox = &laid.sandbox;
+    assert!(sandbox.names("blocks").len() > 3, "{:?}", sandbox.names("blocks"));
     let first_of = |file: usize| laid.places.iter().position(|place| place.file == file).unwrap();
     let one = laid.hash(first_of(2) - 1);
     let ends = format!("ends at {}", first_of(1) - 1);
     let said = [&ends[..], "stop at height 130", &one, "is missing or damaged"];
 
-    let middle = desk.read("blocks/blk00001.dat");
-    desk.remove("blocks/blk00001.dat");
-    desk.apus(RUN).fails(4, &said);
-    desk.write("blocks/blk00001.dat", &[]);
-    desk.apus(RUN).fails(4, &said);
-    desk.write("blocks/blk00001.dat", &middle);
+    let middle = sandbox.read("blocks/blk00001.dat");
+    sandbox.remove("blocks/blk00001.dat");
+    sandbox.apus(RUN).fails(4, &said);
+    sandbox.write("blocks/blk00001.dat", &[]);
+    sandbox.apus(RUN).fails(4, &said);
+    sandbox.write("blocks/blk00001.dat", &middle);
 
-    // The last block torn by a crash of the node: the chain is one block shorter.
+    // A crash of the node tore the last block: the chain is one block shorter.
     let last = laid.file(130);
-    let whole = desk.read(&last);
-    desk.edit(&last, |bytes| bytes.truncate(bytes.len() - 5));
-    desk.apus(RUN).fails(4, &["ends at 129", "use hints for a height up to 129"]);
-    desk.write(&last, &whole);
+    let whole = sandbox.read(&last);
+    sandbox.edit(&last, |bytes| bytes.truncate(bytes.len() - 5));
+    sandbox.apus(RUN).fails(4, &["ends at 129", "use hints for a height up to 129"]);
+    sandbox.write(&last, &whole);
 
-    let first = desk.read("blocks/blk00000.dat");
-    desk.remove("blocks/blk00000.dat");
-    let said = ["no block that follows the genesis block", "blk00000.dat and all files after it"];
-    desk.apus(RUN).fails(4, &said);
-    desk.write("blocks/blk00000.dat", &first);
-    desk.apus(RUN).succeeds();
-    assert!(desk.read("utxo.dat") == desk.read("node.dat"));
+    let first = sandbox.read("blocks/blk00000.dat");
+    sandbox.remove("blocks/blk00000.dat");
+    let said = ["no block after genesis found", "blk00000.dat and all files after it"];
+    sandbox.apus(RUN).fails(4, &said);
+    sandbox.write("blocks/blk00000.dat", &first);
+    sandbox.apus(RUN).succeeds();
+    assert!(sandbox.read("utxo.dat") == sandbox.read("node.dat"));
 }
 
 #[test]
-fn files_that_cannot_be_read_are_told() {
-    let laid = Laid::new(34, Some([7; 8]));
-    let desk = &laid.desk;
-    let middle = desk.read("blocks/blk00001.dat");
-    desk.remove("blocks/blk00001.dat");
-    fs::create_dir(desk.path("blocks/blk00001.dat")).unwrap();
-    desk.apus(RUN).fails(3, &["blocks/blk00001.dat is not a regular file", "restore"]);
-    desk.remove("blocks/blk00001.dat");
-    symlink("nowhere", desk.path("blocks/blk00001.dat")).unwrap();
-    desk.apus(RUN).fails(3, &["blocks/blk00001.dat"]);
-    fs::remove_file(desk.path("blocks/blk00001.dat")).unwrap();
-    desk.write("elsewhere", &middle);
-    symlink("../elsewhere", desk.path("blocks/blk00001.dat")).unwrap();
-    desk.apus(RUN).succeeds();
-    assert!(desk.read("utxo.dat") == desk.read("node.dat"));
+fn unreadable_files_are_reported() {
+    let laid = BlocksOnDisk::new(34, Some([7; 8]));
+    let sandbox = &laid.sandbox;
+    let middle = sandbox.read("blocks/blk00001.dat");
+    sandbox.remove("blocks/blk00001.dat");
+    fs::create_dir(sandbox.path("blocks/blk00001.dat")).unwrap();
+    sandbox.apus(RUN).fails(3, &["blocks/blk00001.dat is not a regular file", "restore"]);
+    sandbox.remove("blocks/blk00001.dat");
+    symlink("nowhere", sandbox.path("blocks/blk00001.dat")).unwrap();
+    sandbox.apus(RUN).fails(3, &["blocks/blk00001.dat"]);
+    fs::remove_file(sandbox.path("blocks/blk00001.dat")).unwrap();
+    sandbox.write("moved.dat", &middle);
+    symlink("../moved.dat", sandbox.path("blocks/blk00001.dat")).unwrap();
+    sandbox.apus(RUN).succeeds();
+    assert!(sandbox.read("utxo.dat") == sandbox.read("node.dat"));
 }
 
 #[test]
-fn without_the_right_key_nothing_is_guessed() {
-    let laid = Laid::new(35, Some([9, 8, 7, 6, 5, 4, 3, 2]));
-    let desk = &laid.desk;
-    let key = desk.read("blocks/xor.dat");
-    desk.remove("blocks/xor.dat");
-    desk.apus(RUN).fails(4, &["no block was found", "copy xor.dat together with the files"]);
+fn without_the_right_key_apus_guesses_nothing() {
+    let laid = BlocksOnDisk::new(35, Some([9, 8, 7, 6, 5, 4, 3, 2]));
+    let sandbox = &laid.sandbox;
+    let key = sandbox.read("blocks/xor.dat");
+    sandbox.remove("blocks/xor.dat");
+    sandbox.apus(RUN).fails(4, &["no block was found", "Copy xor.dat together with the files"]);
     for bit in (0..64).step_by(5) {
         let mut wrong = key.clone();
         wrong[bit / 8] ^= 1 << (bit % 8);
-        desk.write("blocks/xor.dat", &wrong);
-        desk.apus(RUN).fails(4, &["block"]);
+        sandbox.write("blocks/xor.dat", &wrong);
+        sandbox.apus(RUN).fails(4, &["block"]);
     }
     for length in [0, 7, 9] {
-        desk.write("blocks/xor.dat", &vec![9; length]);
+        sandbox.write("blocks/xor.dat", &vec![9; length]);
         let bytes = format!("xor.dat has {length} bytes where Bitcoin Core writes 8");
-        desk.apus(RUN).fails(3, &[&bytes, "restore it"]);
+        sandbox.apus(RUN).fails(3, &[&bytes, "Restore the file"]);
     }
-    desk.remove("blocks/xor.dat");
-    fs::create_dir(desk.path("blocks/xor.dat")).unwrap();
-    desk.apus(RUN).fails(3, &["xor.dat"]);
-    desk.remove("blocks/xor.dat");
-    desk.write("blocks/xor.dat", &key);
-    desk.apus(RUN).succeeds();
+    sandbox.remove("blocks/xor.dat");
+    fs::create_dir(sandbox.path("blocks/xor.dat")).unwrap();
+    sandbox.apus(RUN).fails(3, &["xor.dat"]);
+    sandbox.remove("blocks/xor.dat");
+    sandbox.write("blocks/xor.dat", &key);
+    sandbox.apus(RUN).succeeds();
 }
 
 fn output(satoshi: u64) -> TxOut {
@@ -309,7 +310,7 @@ fn output(satoshi: u64) -> TxOut {
 }
 
 #[test]
-fn a_chain_that_breaks_a_rule_has_no_set() {
+fn an_invalid_chain_produces_no_set() {
     let grow = || {
         let mut chain = ChainBuilder::new(36);
         chain.random_blocks(120, Shape::default());
@@ -353,7 +354,7 @@ fn a_chain_that_breaks_a_rule_has_no_set() {
                 chain.block_with(vec![chain.spend(&[coin], vec![output(1)])]);
             },
             4,
-            &["does not balance", "one that never was"],
+            &["does not balance", "a coin that never existed"],
         ),
         (
             |chain| {
@@ -368,8 +369,8 @@ fn a_chain_that_breaks_a_rule_has_no_set() {
         let mut chain = grow();
         break_it(&mut chain);
         chain.empty_blocks(3);
-        let desk = Desk::of(&chain);
-        desk.apus(RUN).fails(code, said);
-        assert!(!desk.has("utxo.dat"));
+        let sandbox = Sandbox::of(&chain);
+        sandbox.apus(RUN).fails(code, said);
+        assert!(!sandbox.has("utxo.dat"));
     }
 }

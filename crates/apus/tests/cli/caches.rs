@@ -1,22 +1,22 @@
 //! `apus utreexo caches`: a table and a report of what remembered leaves save.
 
-use crate::desk::{Desk, REGTEST};
+use crate::sandbox::{REGTEST, Sandbox};
 
-/// What stands in a line of a table.
+/// The cells of a table's line.
 fn cells(line: &str) -> Vec<&str> {
     line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
 #[test]
 fn a_table_and_a_report_say_the_same() {
-    let desk = Desk::with(REGTEST);
+    let sandbox = Sandbox::with(REGTEST);
     let prove = "utreexo prove --chain regtest --blocksdir blocks --out proofs --report made.json";
-    desk.apus(prove).succeeds();
-    let (made, line) = (desk.json("made.json"), "utreexo caches proofs");
-    let said = desk
+    sandbox.apus(prove).succeeds();
+    let (made, line) = (sandbox.json("made.json"), "utreexo caches proofs");
+    let said = sandbox
         .apus(&format!("{line} --leaves 5,0,1000000 --look-ahead 200000,3 --report caches.json"));
     let said = said.succeeds();
-    let (lines, report) = (said.stdout.lines().collect::<Vec<_>>(), desk.json("caches.json"));
+    let (lines, report) = (said.stdout.lines().collect::<Vec<_>>(), sandbox.json("caches.json"));
     let names: Vec<&str> = lines[2..].iter().map(|line| cells(line)[0]).collect();
     let wanted = [
         "none",
@@ -45,19 +45,20 @@ fn a_table_and_a_report_say_the_same() {
         assert_eq!(cells(lines[2 + all])[2], "100.0 %");
         assert_eq!(report["caches"][all]["remembered"], report["coins"]);
     }
-    desk.apus(&format!("{line} --report caches.json")).fails(1, &["caches.json exists already"]);
+    sandbox.apus(&format!("{line} --report caches.json")).fails(1, &["caches.json exists already"]);
 }
 
 #[test]
-fn folders_without_all_proofs_are_told() {
-    let desk = Desk::with(REGTEST);
-    desk.apus("utreexo caches blocks").fails(1, &["blocks", "holds no file of proofs"]);
-    desk.apus("utreexo caches nowhere").fails(1, &["nowhere is no folder"]);
-    desk.apus("utreexo prove --chain regtest --blocksdir blocks --out proofs --every 40")
+fn folders_without_all_proofs_are_refused() {
+    let sandbox = Sandbox::with(REGTEST);
+    sandbox.apus("utreexo caches blocks").fails(1, &["blocks", "has no proof files"]);
+    sandbox.apus("utreexo caches nowhere").fails(1, &["nowhere is not a folder"]);
+    sandbox
+        .apus("utreexo prove --chain regtest --blocksdir blocks --out proofs --every 40")
         .succeeds();
     let first = "proofs/proofs-00000001-00000041.dat";
-    desk.remove(first);
+    sandbox.remove(first);
     let line = "utreexo caches proofs";
-    desk.apus(line).fails(1, &["begins with block 41", "proofs from block 1 on are needed"]);
-    desk.apus(&format!("{line} --leaves many")).fails(1, &["many"]);
+    sandbox.apus(line).fails(1, &["begins at block 41", "proofs from block 1 on are needed"]);
+    sandbox.apus(&format!("{line} --leaves many")).fails(1, &["many"]);
 }

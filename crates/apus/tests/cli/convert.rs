@@ -1,16 +1,16 @@
-//! `apus hints`: every encoding into every other, what it says, and what it cannot hold.
+//! `apus hints`: every encoding into every other, what `info` shows, and what an encoding cannot hold.
 
-use crate::desk::{Desk, MAIN, REGTEST};
+use crate::sandbox::{MAIN, REGTEST, Sandbox};
 use apus_testkit::blkfile::{BlockFiles, read_chain};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, is_unspendable};
 use bitcoin::consensus::encode::{VarInt, deserialize_partial, serialize};
 use bitcoin::hashes::Hash;
 use bitcoin::{Amount, Network, ScriptBuf, TxOut};
 
-/// Encodings that can be written.
+/// Encodings that Apus writes.
 const WRITTEN: [&str; 6] = ["bip456", "bip456-lsb", "btcd", "bitmap", "delta", "offsets"];
 
-/// The option that names an encoding without a mark.
+/// The option that names an encoding without a magic number.
 fn from(format: &str) -> String {
     match format {
         "bip456" | "btcd" => String::new(),
@@ -21,56 +21,58 @@ fn from(format: &str) -> String {
 const BLOCKS: &str = "--chain regtest --blocksdir blocks";
 
 #[test]
-fn every_encoding_becomes_every_other_and_the_same_again() {
-    let desk = Desk::with(REGTEST);
+fn every_encoding_converts_to_every_other_and_back() {
+    let sandbox = Sandbox::with(REGTEST);
     for to in WRITTEN {
         let line = format!("hints convert msb.hints --to {to} --out {to}.hints {BLOCKS}");
-        desk.apus(&line).succeeds().says(&["20,326 coins", "up to 315", to]);
+        sandbox.apus(&line).succeeds().says(&["20,326 coins", "up to 315", to]);
     }
-    assert!(desk.read("bip456.hints") == desk.read("msb.hints"));
-    assert!(desk.read("bip456-lsb.hints") == desk.read("lsb.hints"));
-    desk.write("offsets-height.hints", &with_height(&desk.read("offsets.hints"), 315));
+    assert!(sandbox.read("bip456.hints") == sandbox.read("msb.hints"));
+    assert!(sandbox.read("bip456-lsb.hints") == sandbox.read("lsb.hints"));
+    sandbox.write("offsets-height.hints", &with_height(&sandbox.read("offsets.hints"), 315));
     for source in WRITTEN.into_iter().chain(["offsets-height"]) {
         for to in WRITTEN {
             let line = format!(
                 "hints convert {source}.hints {} --to {to} --out {source}.{to} {BLOCKS}",
                 from(source)
             );
-            desk.apus(&line).succeeds();
-            let (new, known) = (desk.read(&format!("{source}.{to}")), format!("{to}.hints"));
-            assert!(new == desk.read(&known), "{source} as {to}");
+            sandbox.apus(&line).succeeds();
+            let (new, known) = (sandbox.read(&format!("{source}.{to}")), format!("{to}.hints"));
+            assert!(new == sandbox.read(&known), "{source} as {to}");
         }
     }
 }
 
 #[test]
-fn encodings_that_count_alike_need_no_blocks() {
-    let desk = Desk::with(REGTEST);
-    desk.apus("hints convert lsb.hints --to btcd --out btcd").succeeds();
-    desk.apus("hints convert btcd --to bip456 --out back").succeeds();
-    assert!(desk.read("back") == desk.read("msb.hints"));
-    desk.apus(&format!("hints convert btcd --to delta --out delta {BLOCKS}")).succeeds();
-    let stop = desk.json("gettxoutsetinfo.json")["bestblock"].as_str().unwrap().to_owned();
+fn encodings_that_number_outputs_alike_convert_without_blocks() {
+    let sandbox = Sandbox::with(REGTEST);
+    sandbox.apus("hints convert lsb.hints --to btcd --out btcd").succeeds();
+    sandbox.apus("hints convert btcd --to bip456 --out back").succeeds();
+    assert!(sandbox.read("back") == sandbox.read("msb.hints"));
+    sandbox.apus(&format!("hints convert btcd --to delta --out delta {BLOCKS}")).succeeds();
+    let stop = sandbox.json("gettxoutsetinfo.json")["bestblock"].as_str().unwrap().to_owned();
     let line = "hints convert delta --from delta --to offsets --out offsets";
-    desk.apus(line).fails(1, &["names the stop block", "--stop-block", "--blocksdir"]);
-    desk.apus(&format!("{line} --stop-block {stop}")).succeeds();
-    desk.apus("hints convert offsets --from offsets --to delta --out delta2").succeeds();
-    assert!(desk.read("delta") == desk.read("delta2"));
+    sandbox.apus(line).fails(1, &["stores the stop block", "--stop-block", "--blocksdir"]);
+    sandbox.apus(&format!("{line} --stop-block {stop}")).succeeds();
+    sandbox.apus("hints convert offsets --from offsets --to delta --out delta2").succeeds();
+    assert!(sandbox.read("delta") == sandbox.read("delta2"));
 }
 
 #[test]
-fn what_cannot_be_converted_says_why() {
-    let desk = Desk::with(REGTEST);
-    let other = Desk::with(MAIN);
-    desk.write("main.hints", &other.read("msb.hints"));
-    desk.apus(&format!("hints convert msb.hints --to offsets --out offsets {BLOCKS}")).succeeds();
-    let mut stale = desk.read("offsets");
+fn failed_conversions_say_why() {
+    let sandbox = Sandbox::with(REGTEST);
+    let other = Sandbox::with(MAIN);
+    sandbox.write("main.hints", &other.read("msb.hints"));
+    sandbox
+        .apus(&format!("hints convert msb.hints --to offsets --out offsets {BLOCKS}"))
+        .succeeds();
+    let mut stale = sandbox.read("offsets");
     stale[5] ^= 1;
-    desk.write("stale", &stale);
+    sandbox.write("stale", &stale);
     let counts = "counts unspendable outputs and the other does not";
     for (line, code, said) in [
-        ("msb.hints --to bitmap", 1, &[counts, "give --blocksdir and --chain"][..]),
-        ("msb.hints --to delta", 1, &[counts, "give --blocksdir and --chain"]),
+        ("msb.hints --to bitmap", 1, &[counts, "add --blocksdir DIR"][..]),
+        ("msb.hints --to delta", 1, &[counts, "add --blocksdir DIR"]),
         (&format!("msb.hints --to offsets-height {BLOCKS}"), 1, &["bip456"]),
         (&format!("main.hints --to delta {BLOCKS}"), 4, &["reach height 4521", "ends at 315"]),
         (&format!("stale --from offsets --to delta {BLOCKS}"), 4, &["the hints are for block"]),
@@ -79,45 +81,45 @@ fn what_cannot_be_converted_says_why() {
         ("msb.hints --to delta --blocksdir blocks --chain main", 1, &["use --chain regtest"]),
         ("msb.hints --to delta --chain regtest --blocksdir no", 3, &["no: No such file"]),
     ] {
-        desk.apus(&format!("hints convert {line} --out out")).fails(code, said);
+        sandbox.apus(&format!("hints convert {line} --out out")).fails(code, said);
     }
 }
 
 #[test]
-fn info_tells_what_a_file_says_of_itself() {
-    let desk = Desk::with(REGTEST);
-    desk.apus("hints info msb.hints").succeeds().says(&[
+fn info_shows_what_a_file_says_about_itself() {
+    let sandbox = Sandbox::with(REGTEST);
+    sandbox.apus("hints info msb.hints").succeeds().says(&[
         "format           bip456",
-        "bit order        most significant bit first, settled by block 3",
+        "bit order        most significant bit first, determined by block 3",
         "heights          1 to 315",
         "coins            20,326",
         "bytes            5,957",
     ]);
-    desk.apus("hints info lsb.hints").succeeds().says(&["least significant bit first"]);
-    desk.apus("hints info msb.hints --outputs 20700").succeeds().says(&["20,700 outputs"]);
+    sandbox.apus("hints info lsb.hints").succeeds().says(&["least significant bit first"]);
+    sandbox.apus("hints info msb.hints --outputs 20700").succeeds().says(&["20,700 outputs"]);
     for to in WRITTEN {
         let line = format!("hints convert msb.hints --to {to} --out {to} {BLOCKS}");
-        desk.apus(&line).succeeds();
-        desk.apus(&format!("hints info {to} {}", from(to))).succeeds().says(&["20,326"]);
+        sandbox.apus(&line).succeeds();
+        sandbox.apus(&format!("hints info {to} {}", from(to))).succeeds().says(&["20,326"]);
     }
-    let stop = desk.json("gettxoutsetinfo.json")["bestblock"].as_str().unwrap().to_owned();
-    desk.apus("hints info offsets --from offsets").succeeds().says(&[&stop]);
+    let stop = sandbox.json("gettxoutsetinfo.json")["bestblock"].as_str().unwrap().to_owned();
+    sandbox.apus("hints info offsets --from offsets").succeeds().says(&[&stop]);
 }
 
 #[test]
 fn check_proves_hints_right() {
     for fixture in [MAIN, REGTEST] {
-        let desk = Desk::with(fixture);
+        let sandbox = Sandbox::with(fixture);
         for hints in ["msb.hints", "lsb.hints", "snapshot:node.dat"] {
             let line = format!("hints check {hints} --chain {} --blocksdir blocks", fixture.chain);
-            let node = desk.json("gettxoutsetinfo.json");
+            let node = sandbox.json("gettxoutsetinfo.json");
             let verdict = format!("The hints fit the blocks up to {}", node["height"]);
-            desk.apus(&line).succeeds().says(&[&verdict]);
+            sandbox.apus(&line).succeeds().says(&[&verdict]);
         }
     }
 }
 
-/// A chain whose one block after genesis has this many outputs in its coinbase.
+/// A chain whose only block after genesis has this many outputs in its coinbase.
 fn wide_block(outputs: usize) -> ChainBuilder {
     let mut chain = ChainBuilder::new(5);
     let empty = TxOut { value: Amount::ZERO, script_pubkey: ScriptBuf::new() };
@@ -126,8 +128,8 @@ fn wide_block(outputs: usize) -> ChainBuilder {
     chain
 }
 
-/// A bitmap as a program that counts in 16 bits makes it: all of the outputs of the one block
-/// that it can see are unspent.
+/// A bitmap from a program that counts outputs in 16 bits: it marks all outputs of the only block that it can
+/// see as unspent.
 fn overflowing_bitmap(outputs: usize) -> Vec<u8> {
     let seen = outputs & 0xffff;
     let bits = |count: usize| {
@@ -143,23 +145,24 @@ fn overflowing_bitmap(outputs: usize) -> Vec<u8> {
 }
 
 #[test]
-fn blocks_too_wide_for_a_bitmap_are_told() {
+fn blocks_too_wide_for_a_bitmap_are_reported() {
     for outputs in [65_535, 65_536, 70_000] {
         let chain = wide_block(outputs);
-        let desk = Desk::of(&chain);
+        let sandbox = Sandbox::of(&chain);
         let run = format!("sync {BLOCKS} --hints msb.hints --out snapshot:utxo.dat");
-        desk.apus(&run).succeeds();
-        assert!(desk.read("utxo.dat") == desk.read("node.dat"), "{outputs} outputs");
+        sandbox.apus(&run).succeeds();
+        assert!(sandbox.read("utxo.dat") == sandbox.read("node.dat"), "{outputs} outputs");
 
-        let write = desk.apus(&format!("hints convert msb.hints --to bitmap --out new {BLOCKS}"));
-        desk.write("bitmap", &overflowing_bitmap(outputs));
+        let write =
+            sandbox.apus(&format!("hints convert msb.hints --to bitmap --out new {BLOCKS}"));
+        sandbox.write("bitmap", &overflowing_bitmap(outputs));
         let read = format!("hints convert bitmap --from bitmap --to bip456 --out back {BLOCKS}");
-        let read = desk.apus(&read);
+        let read = sandbox.apus(&read);
         if outputs == 65_535 {
             write.succeeds();
-            assert!(desk.read("new") == desk.read("bitmap"));
+            assert!(sandbox.read("new") == sandbox.read("bitmap"));
             read.succeeds();
-            assert!(desk.read("back") == desk.read("msb.hints"));
+            assert!(sandbox.read("back") == sandbox.read("msb.hints"));
             continue;
         }
         write.fails(4, &[&outputs.to_string(), "height 1", "more than the 65535"]);
@@ -170,11 +173,11 @@ fn blocks_too_wide_for_a_bitmap_are_told() {
 
 #[test]
 fn hints_of_an_unspendable_output_are_refused() {
-    let desk = Desk::with(REGTEST);
-    desk.apus(&format!("hints convert msb.hints --to bitmap --out bitmap {BLOCKS}")).succeeds();
-    // The first unspendable output: which block, and which of its outputs.
+    let sandbox = Sandbox::with(REGTEST);
+    sandbox.apus(&format!("hints convert msb.hints --to bitmap --out bitmap {BLOCKS}")).succeeds();
+    // The first unspendable output: its block, and its index there.
     let genesis = bitcoin::constants::genesis_block(Network::Regtest).block_hash();
-    let chain = read_chain(&desk.path("blocks"), crate::desk::REGTEST_MAGIC, genesis);
+    let chain = read_chain(&sandbox.path("blocks"), crate::sandbox::REGTEST_MAGIC, genesis);
     let mut bit = 0;
     let (height, output) = (0..)
         .zip(&chain)
@@ -191,28 +194,31 @@ fn hints_of_an_unspendable_output_are_refused() {
             }
         })
         .unwrap();
-    desk.edit("bitmap", |bytes| bytes[bit + output / 8] |= 1 << (output % 8));
-    desk.apus(&format!("hints convert bitmap --from bitmap --to btcd --out out {BLOCKS}"))
+    sandbox.edit("bitmap", |bytes| bytes[bit + output / 8] |= 1 << (output % 8));
+    sandbox
+        .apus(&format!("hints convert bitmap --from bitmap --to btcd --out out {BLOCKS}"))
         .fails(4, &[&format!("output {output} of block {height}"), "unspendable"]);
 }
 
 #[test]
 fn hints_of_another_chain_do_not_fit_when_outputs_are_counted() {
-    let desk = Desk::of(&wide_block(3));
-    desk.write("bitmap", &overflowing_bitmap(4));
-    desk.apus(&format!("hints convert bitmap --from bitmap --to btcd --out out {BLOCKS}"))
+    let sandbox = Sandbox::of(&wide_block(3));
+    sandbox.write("bitmap", &overflowing_bitmap(4));
+    sandbox
+        .apus(&format!("hints convert bitmap --from bitmap --to btcd --out out {BLOCKS}"))
         .fails(4, &["block 1 has 3 outputs, but the hints say 4", "another chain"]);
     // More blocks than the chain has.
     let mut files = BlockFiles::regtest();
     files.blocks(&wide_block(3).blocks()[..1]);
-    files.write(&desk.path("genesis alone"));
-    desk.copy(&desk.path("genesis alone"), "genesis");
-    desk.apus("hints convert msb.hints --to delta --out out --chain regtest --blocksdir genesis")
-        .fails(4, &["no block that follows the genesis block"]);
+    files.write(&sandbox.path("genesis alone"));
+    sandbox.copy(&sandbox.path("genesis alone"), "genesis");
+    sandbox
+        .apus("hints convert msb.hints --to delta --out out --chain regtest --blocksdir genesis")
+        .fails(4, &["no block after genesis found"]);
 }
 
-/// `offsets-height` from `offsets`: the height goes first, and of each block all indices but the
-/// first become distances.
+/// Converts `offsets` to `offsets-height`: puts the height first, and in each block replaces all indices but
+/// the first by distances.
 fn with_height(offsets: &[u8], height: u32) -> Vec<u8> {
     let hash = bitcoin::BlockHash::from_slice(&offsets[..32]).unwrap();
     let mut out = [&height.to_le_bytes()[..], &hash.to_byte_array()].concat();

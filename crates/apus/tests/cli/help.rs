@@ -1,7 +1,7 @@
-//! What the program says of itself, and to a user who mistypes.
+//! Help, versions, options from environment and file, and errors for mistyped lines.
 
 use crate::cli::fixtures::sync;
-use crate::desk::{Desk, REGTEST};
+use crate::sandbox::{REGTEST, Sandbox};
 
 const COMMANDS: [&str; 28] = [
     "",
@@ -34,7 +34,7 @@ const COMMANDS: [&str; 28] = [
     "cluster status",
 ];
 
-/// Those that the program has, which may lack features.
+/// The commands of this build, which may lack features.
 fn commands() -> impl Iterator<Item = &'static str> {
     COMMANDS.into_iter().filter(|command| match command.split(' ').next() {
         Some("coins") => cfg!(feature = "remote-coins"),
@@ -45,31 +45,31 @@ fn commands() -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
-fn every_command_has_help_and_those_that_do_something_show_examples() {
-    let desk = Desk::empty();
+fn every_command_has_help_and_its_own_commands_show_examples() {
+    let sandbox = Sandbox::empty();
     for command in commands() {
-        let short = desk.apus(&format!("{command} -h")).succeeds().says(&["Usage: apus"]);
-        let long = desk.apus(&format!("{command} --help")).succeeds().says(&["Usage: apus"]);
+        let short = sandbox.apus(&format!("{command} -h")).succeeds().says(&["Usage: apus"]);
+        let long = sandbox.apus(&format!("{command} --help")).succeeds().says(&["Usage: apus"]);
         assert_eq!((short.stderr.as_str(), long.stderr.as_str()), ("", ""), "{command}");
         if !["", "hints", "snapshot", "utreexo", "cluster", "coins"].contains(&command) {
             let help = long.says(&["Examples:\n", &format!("apus {command} ")]).stdout;
-            // In a narrower terminal each line that is too long would be two, the second one word long.
+            // A narrower terminal would wrap each longer line, with a single word on the second line.
             let after = help.split("Examples:\n").nth(1).unwrap();
             let long: Vec<_> = after.lines().filter(|line| line.chars().count() > 80).collect();
             assert!(long.is_empty(), "{command}: {long:#?}");
         }
     }
-    desk.apus("help snapshot verify").succeeds().says(&["Usage: apus snapshot verify"]);
-    desk.apus("--help").succeeds().says(&["Exit codes: 0"]);
+    sandbox.apus("help snapshot verify").succeeds().says(&["Usage: apus snapshot verify"]);
+    sandbox.apus("--help").succeeds().says(&["Exit codes: 0"]);
 }
 
-/// What people need is on one screen; the rest is in `--help`.
+/// The important options fit on one screen; the rest is in `--help`.
 #[test]
 fn short_help_is_short() {
-    let desk = Desk::empty();
+    let sandbox = Sandbox::empty();
     let help = |line: &str| {
         let script = "COLUMNS=80 exec \"$0\" \"$@\"";
-        desk.start_in_shell(script, line).wait().succeeds().stdout
+        sandbox.start_in_shell(script, line).wait().succeeds().stdout
     };
     let begins = |line: &str, with: &str| {
         let rest = line.strip_prefix(with);
@@ -91,10 +91,10 @@ fn short_help_is_short() {
     }
 }
 
-/// Each with what it is now. They go with the next release.
+/// Each old name is paired with its new spelling. The next release will remove the old names.
 #[test]
-fn old_names_still_work_and_say_the_new_ones() {
-    let desk = Desk::with(REGTEST);
+fn old_names_still_work_and_warn_with_the_new_ones() {
+    let sandbox = Sandbox::with(REGTEST);
     let hash = "00".repeat(32);
     let by_hints = "sync --blocksdir blocks --hints msb.hints --out null --assume-hinted-valid";
     let cases = [
@@ -123,35 +123,37 @@ fn old_names_still_work_and_say_the_new_ones() {
         ("plan --blocksdir blocks --validation full".to_owned(), "--validation full", "0"),
     ];
     for (line, old, new) in cases {
-        let ended = desk.apus_as_typed(&line);
+        let ended = sandbox.apus_as_typed(&line);
         let said = format!("warning: {old} is now --assumevalid {new}\n");
         assert_eq!(ended.stderr.matches(&said).count(), 1, "{ended}");
         assert!(ended.code == Some(0) || !cfg!(feature = "kernel"), "{ended}");
     }
     let script = "APUS_ASSUME_HINTED_VALID=1 APUS_PROGRESS=json exec \"$0\" \"$@\"";
-    let ended = desk.start_in_shell(script, "hints check msb.hints --blocksdir blocks").wait();
-    assert!(!ended.succeeds().stderr.contains("is now"), "it is no option of that");
+    let ended = sandbox.start_in_shell(script, "hints check msb.hints --blocksdir blocks").wait();
+    assert!(!ended.succeeds().stderr.contains("is now"), "hints check has no such option");
     let script = "APUS_VALIDATION=full APUS_PROGRESS=json exec \"$0\" \"$@\"";
-    let ended = desk.start_in_shell(script, "sync --blocksdir blocks").wait();
+    let ended = sandbox.start_in_shell(script, "sync --blocksdir blocks").wait();
     let first: serde_json::Value =
         serde_json::from_str(ended.stderr.lines().next().unwrap_or_default()).unwrap();
     assert_eq!(
         (&first["event"], &first["text"]),
         (&"warning".into(), &"--validation full is now --assumevalid 0".into())
     );
-    desk.write("apus.conf", b"validation=full\n");
-    let ended = desk.apus_as_typed("plan --blocksdir blocks --conf apus.conf").succeeds();
+    sandbox.write("apus.conf", b"validation=full\n");
+    let ended = sandbox.apus_as_typed("plan --blocksdir blocks --conf apus.conf").succeeds();
     assert!(ended.stderr.contains("--validation full is now --assumevalid 0"), "{ended}");
     let both = format!("{by_hints} --validation full");
-    desk.apus_as_typed(&both).fails(1, &["--assumevalid 0 runs every", "leave out one"]);
+    sandbox
+        .apus_as_typed(&both)
+        .fails(1, &["--assumevalid 0 runs every", "use only one of the two"]);
 }
 
-/// Only there: what scripts read stays in one line.
+/// Apus wraps lines only for a terminal: lines that scripts read stay whole.
 #[test]
-fn a_terminal_has_no_line_that_is_wider() {
-    let desk = Desk::with(REGTEST);
-    desk.copy(&crate::desk::fixtures().join("regtest-315/regtest"), "node/regtest");
-    desk.edit("node/regtest/blocks/rev00000.dat", |bytes| bytes[5_000] ^= 1);
+fn no_line_is_wider_than_the_terminal() {
+    let sandbox = Sandbox::with(REGTEST);
+    sandbox.copy(&crate::sandbox::fixtures().join("regtest-315/regtest"), "node/regtest");
+    sandbox.edit("node/regtest/blocks/rev00000.dat", |bytes| bytes[5_000] ^= 1);
     for (size, width, line) in [
         ("cols 80 rows 30", 80, "--help"),
         ("cols 80 rows 30", 80, "plan --help"),
@@ -161,8 +163,8 @@ fn a_terminal_has_no_line_that_is_wider() {
         ("cols 70 rows 30", 70, "verify --datadir node --progress none"),
     ] {
         let script = format!("exec script -qc \"stty {size}; '$0' $*\" /dev/null");
-        let shown = desk.start_in_shell(&script, line).wait().succeeds().stdout;
-        // Bold, and back.
+        let shown = sandbox.start_in_shell(&script, line).wait().succeeds().stdout;
+        // Bold on, and off.
         let plain = |line: &str| {
             let parts = line.trim_end().split('\x1b').enumerate();
             let text = |(number, part): (usize, &str)| match number {
@@ -176,7 +178,7 @@ fn a_terminal_has_no_line_that_is_wider() {
         let wide = lines.iter().filter(|line| line.chars().count() > width);
         assert_eq!(wide.collect::<Vec<_>>(), Vec::<&String>::new(), "{line}");
     }
-    let said = desk.apus("plan --blocksdir blocks --dbcache 1048576 --out datadir:node");
+    let said = sandbox.apus("plan --blocksdir blocks --dbcache 1048576 --out datadir:node");
     assert!(said.stderr.starts_with("apus: ") && said.stderr.lines().count() == 1, "{said}");
     assert!(said.stderr.len() > 60, "{said}");
 }
@@ -184,8 +186,8 @@ fn a_terminal_has_no_line_that_is_wider() {
 #[test]
 fn the_version_is_the_packages() {
     let version = concat!("apus ", env!("CARGO_PKG_VERSION"), "\n");
-    assert_eq!(Desk::empty().apus("-V").succeeds().stdout, version);
-    let long = Desk::empty().apus("--version").succeeds().stdout;
+    assert_eq!(Sandbox::empty().apus("-V").succeeds().stdout, version);
+    let long = Sandbox::empty().apus("--version").succeeds().stdout;
     assert!(long.starts_with(version), "{long}");
     let kernel = if cfg!(feature = "kernel") { "kernel" } else { "features  " };
     for part in ["\ncommit    ", "\nfeatures  ", "\nplatform  ", "\nSHA-256   ", kernel] {
@@ -193,14 +195,14 @@ fn the_version_is_the_packages() {
     }
 }
 
-/// An option that the line has not can come from the environment; what the line says counts more.
+/// An option that is not on the line can come from the environment; the line takes precedence.
 #[test]
 fn options_come_from_the_environment() {
-    let desk = Desk::with(REGTEST);
+    let sandbox = Sandbox::with(REGTEST);
     let line = sync(REGTEST, "msb.hints");
     let with = |variables: &str, more: &str| {
         let script = format!("{variables} exec \"$0\" \"$@\"");
-        desk.start_in_shell(&script, &format!("{line} {more}")).wait()
+        sandbox.start_in_shell(&script, &format!("{line} {more}")).wait()
     };
     with("APUS_STOPATHEIGHT=loud", "")
         .fails(1, &["error: APUS_STOPATHEIGHT: ", "'loud'", "--stopatheight"]);
@@ -208,19 +210,19 @@ fn options_come_from_the_environment() {
     assert!(!ended.stderr.contains("APUS_"), "{ended}");
     with("APUS_PAR=loud", "--par 1").succeeds();
     with("APUS_REPORT=report.json", "").succeeds();
-    assert!(desk.json("report.json")["machine"].is_object());
+    assert!(sandbox.json("report.json")["machine"].is_object());
 }
 
-/// Those that have no value are given or not by either of two words, in the environment as in a file.
+/// Flags take the same words in the environment as in a file.
 #[test]
-fn what_is_given_or_not_takes_the_same_words_everywhere() {
-    let desk = Desk::with(REGTEST);
+fn flags_take_the_same_words_everywhere() {
+    let sandbox = Sandbox::with(REGTEST);
     let line = "sync --blocksdir blocks --conf apus.conf --report";
     let has_muhash = |file: &str, variables: &str, name: &str| {
-        desk.write("apus.conf", file.as_bytes());
+        sandbox.write("apus.conf", file.as_bytes());
         let script = format!("{variables} exec \"$0\" \"$@\"");
-        desk.start_in_shell(&script, &format!("{line} {name}.json")).wait().succeeds();
-        desk.json(&format!("{name}.json"))["muhash"].is_string()
+        sandbox.start_in_shell(&script, &format!("{line} {name}.json")).wait().succeeds();
+        sandbox.json(&format!("{name}.json"))["muhash"].is_string()
     };
     for (word, given) in [("1", true), ("true", true), ("0", false), ("false", false)] {
         let in_file = format!("muhash={word}");
@@ -228,65 +230,65 @@ fn what_is_given_or_not_takes_the_same_words_everywhere() {
         let variables = format!("APUS_MUHASH={word}");
         assert_eq!(has_muhash("", &variables, &format!("env-{word}")), given);
     }
-    // It needs hints where it is given, and there are none.
+    // The old flag would need hints if it were set, and there are none.
     assert!(!has_muhash("", "APUS_ASSUME_HINTED_VALID=0", "none"));
     let script = "APUS_MUHASH=yes exec \"$0\" \"$@\"";
-    let ended = desk.start_in_shell(script, "sync --blocksdir blocks").wait();
+    let ended = sandbox.start_in_shell(script, "sync --blocksdir blocks").wait();
     ended.fails(1, &["error: APUS_MUHASH: ", "'yes'", "--muhash", "1 or 0, true or false"]);
-    desk.write("apus.conf", b"muhash=yes");
-    desk.apus(&format!("{line} r.json")).fails(1, &["apus.conf:1: --muhash is 1 or 0"]);
+    sandbox.write("apus.conf", b"muhash=yes");
+    sandbox.apus(&format!("{line} r.json")).fails(1, &["apus.conf:1: --muhash takes 1 or 0"]);
 }
 
-/// And from a file, which counts less than both.
+/// Options can also come from a file, which ranks below the command line and the environment.
 #[test]
 fn options_come_from_a_file() {
-    let desk = Desk::with(REGTEST);
-    desk.write(
+    let sandbox = Sandbox::with(REGTEST);
+    sandbox.write(
         "apus.conf",
         b"# mine\npar=1\n\n[sync]\nblocksdir=blocks\nhints=msb.hints\nreport=r.json\n",
     );
     let line = "sync --conf apus.conf --assumevalid hints";
     let script = |variables: &str| {
         let script = format!("{variables} exec \"$0\" \"$@\"");
-        desk.start_in_shell(&script, line).wait()
+        sandbox.start_in_shell(&script, line).wait()
     };
     script("").succeeds();
     assert_eq!(
-        (&desk.json("r.json")["threads"], &desk.json("r.json")["chain"]),
+        (&sandbox.json("r.json")["threads"], &sandbox.json("r.json")["chain"]),
         (&1.into(), &"regtest".into())
     );
-    desk.remove("r.json");
+    sandbox.remove("r.json");
     script("APUS_PAR=2").succeeds();
-    assert_eq!(desk.json("r.json")["threads"], 2);
-    desk.write("apus.conf", b"par=loud");
+    assert_eq!(sandbox.json("r.json")["threads"], 2);
+    sandbox.write("apus.conf", b"par=loud");
     let place = ["error: apus.conf:1: ", "'loud'", "--par"];
-    desk.apus(&format!("{line} --blocksdir blocks")).fails(1, &place);
-    desk.write("apus.conf", b"\n[sync]\nout=null\nout=paper:x\n");
-    desk.apus(line).fails(1, &["error: apus.conf:4: ", "'paper:x'", "--out"]);
-    desk.write("apus.conf", b"\nparr=1");
-    desk.apus(line).fails(1, &["apus.conf:2: there is no option --parr"]);
-    desk.apus("sync --conf nowhere").fails(3, &["nowhere: No such file"]);
+    sandbox.apus(&format!("{line} --blocksdir blocks")).fails(1, &place);
+    sandbox.write("apus.conf", b"\n[sync]\nout=null\nout=paper:x\n");
+    sandbox.apus(line).fails(1, &["error: apus.conf:4: ", "'paper:x'", "--out"]);
+    sandbox.write("apus.conf", b"\nparr=1");
+    sandbox.apus(line).fails(1, &["apus.conf:2: there is no option --parr"]);
+    sandbox.apus("sync --conf nowhere").fails(3, &["nowhere: No such file"]);
 }
 
 #[test]
-fn a_shell_and_a_manual_know_every_command() {
-    let desk = Desk::empty();
+fn completions_and_manuals_cover_every_command() {
+    let sandbox = Sandbox::empty();
     for shell in ["bash", "zsh", "fish"] {
-        let completions = desk.apus(&format!("completions {shell}")).succeeds().stdout;
+        let completions = sandbox.apus(&format!("completions {shell}")).succeeds().stdout;
         for word in ["reindex", "utreexo", "--blocksdir", "stopatheight"] {
             assert!(completions.contains(word), "{word} for {shell}");
         }
     }
-    desk.apus_as_typed("man man").succeeds().says(&["man -l man/apus.1"]);
-    let page = String::from_utf8(desk.read("man/apus-sync.1")).unwrap();
+    sandbox.apus_as_typed("man man").succeeds().says(&["man -l man/apus.1"]);
+    let page = String::from_utf8(sandbox.read("man/apus-sync.1")).unwrap();
     assert!(page.contains("blocksdir") && page.contains("Examples"), "{page}");
-    desk.write("taken", b"a file");
-    desk.apus("man taken").fails(3, &["taken"]);
+    sandbox.write("taken", b"a file");
+    sandbox.apus("man taken").fails(3, &["taken"]);
 }
 
 #[test]
-fn a_mistyped_line_is_told_what_was_expected() {
-    let desk = Desk::empty();
+fn errors_of_mistyped_lines_say_what_was_expected() {
+    let sandbox = Sandbox::empty();
     let run = "sync --blocksdir blocks --hints x.hints";
     for (line, said) in [
         ("", &["Usage: apus [OPTIONS] <COMMAND>", "sync "][..]),
@@ -302,10 +304,10 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("hints chekc", &["'check'"]),
         ("sync", &["--blocksdir DIR", "--connect NODE"]),
         ("sync --blocksdir blocks --engine swiftsync", &["needs --hints"]),
-        (&format!("{run} --engine utxo"), &["no use for hints"]),
-        (&format!("{run} --engine mergesync"), &["mergesync has no use for hints"]),
+        (&format!("{run} --engine utxo"), &["takes no hints"]),
+        (&format!("{run} --engine mergesync"), &["mergesync takes no hints"]),
         ("sync --engine mergesync --out null", &["--blocksdir"]),
-        ("sync --engine mergesync --connect node", &["goes over the blocks twice"]),
+        ("sync --engine mergesync --connect node", &["reads the blocks twice"]),
         ("sync --blocksdir blocks --assumevalid hints", &["--hints"]),
         ("reindex --datadir node --assumevalid hints", &["--hints"]),
         ("sync --hints x.hints", &["--blocksdir DIR"]),
@@ -326,28 +328,31 @@ fn a_mistyped_line_is_told_what_was_expected() {
         (&format!("{run} --par many"), &["--par"]),
         (&format!("{run} --par 5000"), &["1024"]),
         (&format!("{run} --dbcache 1"), &["a whole number of MiB", "from 4 to 1048576"]),
-        (&format!("{run} --dbcache 2GB"), &["'2GB'", "a whole number of MiB is needed, as 2000"]),
-        (&format!("{run} --proxy 9050"), &["an IP address and a port", "as 127.0.0.1:9050"]),
+        (&format!("{run} --dbcache 2GB"), &["'2GB'", "a whole number of MiB, such as 2000"]),
+        (&format!("{run} --proxy 9050"), &["an IP address and a port", "such as 127.0.0.1:9050"]),
         (&format!("{run} --dbcache -1"), &["-1"]),
         (&format!("{run} --segment-bytes 0"), &["--segment-bytes"]),
         (&format!("{run} --stopatheight tip"), &["--stopatheight"]),
         (&format!("{run} --hints-order big"), &["msb", "lsb"]),
         (&format!("{run} --aggregate xor"), &["sha256, muhash"]),
         (&format!("{run} --engine forest"), &["swiftsync", "utreexo"]),
-        (&format!("{run} --assumevalid 0,default"), &["one block is enough"]),
-        (&format!("{run} --assumevalid all"), &["nor 0, default or hints"]),
-        (&format!("{run} --assumevalid 0,hints"), &["--assumevalid 0 runs every", "leave out one"]),
+        (&format!("{run} --assumevalid 0,default"), &["give one block"]),
+        (&format!("{run} --assumevalid all"), &["64 hexadecimal digits, 0, default or hints"]),
+        (
+            &format!("{run} --assumevalid 0,hints"),
+            &["--assumevalid 0 runs every", "use only one of the two"],
+        ),
         (&format!("{run} --witnesses some"), &["check, skip"]),
         (
             "sync --blocksdir blocks --witnesses skip --out datadir:node",
-            &["--witnesses skip leaves blocks without", "--out datadir:DIR needs"],
+            &["--witnesses skip drops the witnesses", "--out datadir:DIR needs"],
         ),
         (&format!("{run} --progress loud"), &["auto, plain, json, none"]),
         (&format!("{run} --hints y.hints"), &["cannot be used multiple times"]),
         ("sync --blocksdir blocks --hints snapshot:", &["needs the name of a file"]),
-        ("sync --blocksdir blocks --hints=", &["name a file"]),
+        ("sync --blocksdir blocks --hints=", &["give a file"]),
         ("hints info", &["<FILE>"]),
-        ("hints info x --from bip456-lsb --hints-order msb", &["leave out one of the two"]),
+        ("hints info x --from bip456-lsb --hints-order msb", &["leave out --hints-order"]),
         ("snapshot verify x --blocksdir b --hints-order lsb", &["--hints-order"]),
         ("hints info x --from zip", &["zip", "bitmap, delta, offsets or offsets-height"]),
         ("hints convert x --out y", &["--to <FORMAT>"]),
@@ -355,17 +360,20 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("hints convert x --out y --to zip", &["bip456-lsb", "btcd", "delta or offsets"]),
         ("hints convert x --out y --to offsets --stop-block 00", &["--stop-block"]),
         ("snapshot verify x", &["--blocksdir <DIR>"]),
-        ("snapshot verify x --blocksdir b --assumevalid hints", &["--hints, which are not given"]),
+        (
+            "snapshot verify x --blocksdir b --assumevalid hints",
+            &["--assumevalid hints needs --hints"],
+        ),
         ("verify", &["--datadir <DIR>"]),
-        ("verify --datadir nowhere", &["nowhere is no data directory"]),
+        ("verify --datadir nowhere", &["nowhere is not the data directory"]),
     ] {
-        desk.apus(line).fails(1, said);
+        sandbox.apus(line).fails(1, said);
     }
 }
 
 #[test]
-fn words_of_bitcoin_core_are_told_how_they_are_written_here() {
-    let desk = Desk::empty();
+fn bitcoin_core_options_get_advice_on_their_spelling_in_apus() {
+    let sandbox = Sandbox::empty();
     for (words, said) in [
         ("-chain=regtest", &["'-chain=regtest'", "as in --chain=regtest"][..]),
         ("-blocksdir=x", &["as in --blocksdir=x"]),
@@ -378,17 +386,17 @@ fn words_of_bitcoin_core_are_told_how_they_are_written_here() {
         ("--listen here", &["0.0.0.0:8333", "127.0.0.1:8333"]),
         ("--port=8333", &["--listen 0.0.0.0:8333"]),
     ] {
-        let ended = desk.apus(&format!("sync {words} --out null")).fails(1, said);
+        let ended = sandbox.apus(&format!("sync {words} --out null")).fails(1, said);
         assert!(ended.stderr.contains("try '--help'"), "{ended}");
     }
-    desk.apus("reindex -datadir=node").fails(1, &["as in --datadir=node"]);
-    desk.apus("bench run --profile quick").fails(1, &["program of its own now, apus-bench"]);
+    sandbox.apus("reindex -datadir=node").fails(1, &["as in --datadir=node"]);
+    sandbox.apus("bench run --profile quick").fails(1, &["now a separate program, apus-bench"]);
 }
 
 #[test]
-fn a_program_says_in_which_feature_is_what_it_lacks() {
-    let desk = Desk::empty();
-    desk.write("page.conf", b"web=127.0.0.1:0\n");
+fn a_build_names_the_feature_that_it_lacks() {
+    let sandbox = Sandbox::empty();
+    sandbox.write("page.conf", b"web=127.0.0.1:0\n");
     for (line, feature, is_in) in [
         ("cluster status", "cluster", cfg!(feature = "cluster")),
         ("coins get x:0 --coins redis://a", "remote-coins", cfg!(feature = "remote-coins")),
@@ -399,7 +407,7 @@ fn a_program_says_in_which_feature_is_what_it_lacks() {
         ("sync --proofs proofs", "utreexo", cfg!(feature = "utreexo")),
         ("sync --engine utreexo", "utreexo", cfg!(feature = "utreexo")),
     ] {
-        let ended = desk.apus(line).fails(1, &[]);
+        let ended = sandbox.apus(line).fails(1, &[]);
         let named = ended.stderr.contains(&format!("the feature {feature}"));
         assert_eq!(named, !is_in, "{ended}");
         assert!(is_in || ended.stderr.contains("--features extras"), "{ended}");

@@ -1,20 +1,20 @@
-//! Killed, interrupted, started twice: the result is the same to the byte, or a clear refusal.
+//! Killed, interrupted or started twice: the result is the same to the byte, or Apus refuses clearly.
 
-use crate::desk::{Desk, Ended, REGTEST, Running};
+use crate::sandbox::{Ended, REGTEST, Running, Sandbox};
 use apus_testkit::rng::Rng;
 use serde_json::Value;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// One block a segment: hundreds of moments at which the world may end.
+/// One block per segment: hundreds of moments at which the run may be killed.
 const SYNC: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints --segment-bytes 1 \
                     --muhash --checkpoint-seconds 0 --out snapshot:utxo.dat --out hints:utxo.hints --report report.json";
 
 const WORK: &str = "utxo.dat.work";
 
-/// Segments that are done.
-fn segments(desk: &Desk) -> usize {
-    desk.names(WORK).iter().filter(|name| name.ends_with(".part")).count()
+/// Number of finished segments.
+fn segments(sandbox: &Sandbox) -> usize {
+    sandbox.names(WORK).iter().filter(|name| name.ends_with(".part")).count()
 }
 
 fn kill(run: Running) -> Ended {
@@ -22,88 +22,88 @@ fn kill(run: Running) -> Ended {
     run.wait()
 }
 
-/// A run that stands still in the middle of its work.
-fn halted(line: &str, mut reached: impl FnMut(&Desk) -> bool) -> (Desk, Running) {
-    // One that was too fast to be caught says nothing.
+/// Starts a run and stops it in the middle of its work.
+fn halted(line: &str, mut reached: impl FnMut(&Sandbox) -> bool) -> (Sandbox, Running) {
+    // A run that ends before it can be stopped proves nothing.
     for _ in 0..20 {
-        let desk = Desk::with(REGTEST);
-        let mut run = desk.start(line);
-        let caught = run.until(|| reached(&desk));
+        let sandbox = Sandbox::with(REGTEST);
+        let mut run = sandbox.start(line);
+        let caught = run.until(|| reached(&sandbox));
         run.signal(&["STOP"]);
         if caught && !run.has_ended() {
-            return (desk, run);
+            return (sandbox, run);
         }
     }
     panic!("never caught: {line}");
 }
 
-/// Whatever is there under an output's name is whole.
-fn expect_nothing_half_done(desk: &Desk) {
-    assert!(!desk.has("utxo.dat") || desk.read("utxo.dat") == desk.read("node.dat"));
-    assert!(!desk.has("utxo.hints") || desk.read("utxo.hints") == desk.read("msb.hints"));
-    assert!(!desk.has("report.json") || desk.json("report.json").is_object());
+/// Checks that everything under an output's name is complete.
+fn expect_nothing_half_done(sandbox: &Sandbox) {
+    assert!(!sandbox.has("utxo.dat") || sandbox.read("utxo.dat") == sandbox.read("node.dat"));
+    assert!(!sandbox.has("utxo.hints") || sandbox.read("utxo.hints") == sandbox.read("msb.hints"));
+    assert!(!sandbox.has("report.json") || sandbox.json("report.json").is_object());
 }
 
-fn expect_done(desk: &Desk) {
-    assert!(desk.read("utxo.dat") == desk.read("node.dat"));
-    assert!(desk.read("utxo.hints") == desk.read("msb.hints"));
-    assert!(!desk.has(WORK) && !desk.has("utxo.dat.incomplete"));
-    let (report, node) = (desk.json("report.json"), desk.json("gettxoutsetinfo.json"));
+fn expect_done(sandbox: &Sandbox) {
+    assert!(sandbox.read("utxo.dat") == sandbox.read("node.dat"));
+    assert!(sandbox.read("utxo.hints") == sandbox.read("msb.hints"));
+    assert!(!sandbox.has(WORK) && !sandbox.has("utxo.dat.incomplete"));
+    let (report, node) = (sandbox.json("report.json"), sandbox.json("gettxoutsetinfo.json"));
     assert_eq!(report["hash_serialized_3"], node["hash_serialized_3"]);
     assert_eq!(report["muhash"], node["muhash"]);
 }
 
 /// A run that was interrupted after some segments.
-fn interrupted() -> Desk {
-    let (desk, run) = halted(SYNC, |desk| segments(desk) >= 3);
+fn interrupted() -> Sandbox {
+    let (sandbox, run) = halted(SYNC, |sandbox| segments(sandbox) >= 3);
     run.signal(&["INT", "CONT"]);
     run.wait().fails(130, &[]);
-    desk
+    sandbox
 }
 
 #[test]
-fn killed_after_any_number_of_segments_it_arrives_all_the_same() {
+fn a_run_killed_after_any_number_of_segments_still_completes() {
     for seed in 0..3 {
         let mut rng = Rng::new(seed);
-        let desk = Desk::with(REGTEST);
+        let sandbox = Sandbox::with(REGTEST);
         let mut kills = 0;
         loop {
-            let mut run = desk.start(&format!("{SYNC} --par {}", rng.between(1, 4)));
-            let goal = segments(&desk) + rng.between(1, 120) as usize;
-            run.until(|| segments(&desk) >= goal);
+            let mut run = sandbox.start(&format!("{SYNC} --par {}", rng.between(1, 4)));
+            let goal = segments(&sandbox) + rng.between(1, 120) as usize;
+            run.until(|| segments(&sandbox) >= goal);
             if kill(run).code == Some(0) {
                 break;
             }
-            expect_nothing_half_done(&desk);
+            expect_nothing_half_done(&sandbox);
             kills += 1;
         }
         assert!(kills > 0, "seed {seed}");
-        expect_done(&desk);
-        assert!(desk.json("report.json")["segments_resumed"].as_u64() > Some(0), "seed {seed}");
+        expect_done(&sandbox);
+        assert!(sandbox.json("report.json")["segments_resumed"].as_u64() > Some(0), "seed {seed}");
     }
 }
 
 #[test]
-fn killed_after_any_time_it_arrives_all_the_same() {
+fn a_run_killed_at_any_time_still_completes() {
     for seed in 0..3 {
         let mut rng = Rng::new(seed);
-        let desk = Desk::with(REGTEST);
+        let sandbox = Sandbox::with(REGTEST);
         for _ in 0..8 {
-            let run = desk.start(&SYNC.replace("msb.hints", "snapshot:node.dat"));
+            let run = sandbox.start(&SYNC.replace("msb.hints", "snapshot:node.dat"));
             sleep(Duration::from_micros(rng.below(60_000)));
             kill(run);
-            expect_nothing_half_done(&desk);
+            expect_nothing_half_done(&sandbox);
         }
-        if !desk.has("report.json") || desk.has(WORK) {
+        if !sandbox.has("report.json") || sandbox.has(WORK) {
             let line = SYNC.replace("msb.hints", "snapshot:node.dat");
-            desk.start(&line).wait().succeeds();
+            sandbox.start(&line).wait().succeeds();
         }
-        expect_done(&desk);
+        expect_done(&sandbox);
     }
 }
 
 #[test]
-fn killed_while_it_finishes_it_arrives_all_the_same() {
+fn a_run_killed_while_it_finishes_still_completes() {
     for moment in [
         "utxo.dat.work/lock",
         "utxo.dat.work/plan",
@@ -114,158 +114,163 @@ fn killed_while_it_finishes_it_arrives_all_the_same() {
         "report.json.incomplete",
         "report.json",
     ] {
-        let desk = Desk::with(REGTEST);
+        let sandbox = Sandbox::with(REGTEST);
         let line = SYNC.replace("--segment-bytes 1", "--segment-bytes 9000");
-        let mut run = desk.start(&line);
-        run.until(|| desk.has(moment));
+        let mut run = sandbox.start(&line);
+        run.until(|| sandbox.has(moment));
         let killed = kill(run);
-        expect_nothing_half_done(&desk);
-        let unfinished = desk.has("utxo.dat.work/plan") || !desk.has("report.json");
+        expect_nothing_half_done(&sandbox);
+        let unfinished = sandbox.has("utxo.dat.work/plan") || !sandbox.has("report.json");
         if killed.code == Some(0) {
-            expect_done(&desk);
+            expect_done(&sandbox);
             continue;
         }
-        let again = desk.start(&line).wait();
+        let again = sandbox.start(&line).wait();
         if unfinished {
             again.succeeds();
         } else {
-            // All was done but for the empty folder, and was not said yet.
+            // The killed run had done everything except removing the empty folder and reporting.
             again.fails(1, &["utxo.dat exists already"]);
-            if desk.has(WORK) {
-                desk.remove(WORK);
+            if sandbox.has(WORK) {
+                sandbox.remove(WORK);
             }
         }
-        expect_done(&desk);
+        expect_done(&sandbox);
     }
 }
 
 #[test]
 fn a_polite_signal_keeps_progress_and_says_so() {
     for signal in ["INT", "TERM"] {
-        let (desk, run) = halted(SYNC, |desk| segments(desk) >= 3);
+        let (sandbox, run) = halted(SYNC, |sandbox| segments(sandbox) >= 3);
         run.signal(&[signal, "CONT"]);
-        let said = ["interrupted", "progress is kept in utxo.dat.work", "same command goes on"];
+        let said =
+            ["interrupted", "progress is kept in utxo.dat.work", "Rerun the command to resume"];
         run.wait().fails(130, &said);
-        assert!(!desk.has("utxo.dat"));
-        assert_eq!(desk.json("report.json")["failure"]["class"], "interrupted");
-        let kept = segments(&desk);
-        let again = desk.apus(SYNC).succeeds();
-        assert!(again.stderr.contains(&format!("going on: {kept} of 315 segments are done")));
-        expect_done(&desk);
-        assert_eq!(desk.json("report.json")["segments_resumed"], kept);
+        assert!(!sandbox.has("utxo.dat"));
+        assert_eq!(sandbox.json("report.json")["failure"]["class"], "interrupted");
+        let kept = segments(&sandbox);
+        let again = sandbox.apus(SYNC).succeeds();
+        assert!(again.stderr.contains(&format!("resuming: {kept} of 315 segments done already")));
+        expect_done(&sandbox);
+        assert_eq!(sandbox.json("report.json")["segments_resumed"], kept);
     }
 }
 
 #[test]
 fn a_signal_before_there_is_progress_says_so() {
-    let (desk, run) = halted(SYNC, |desk| desk.has("utxo.dat.work/lock"));
+    let (sandbox, run) = halted(SYNC, |sandbox| sandbox.has("utxo.dat.work/lock"));
     run.signal(&["INT", "CONT"]);
     let ended = run.wait();
-    match segments(&desk) {
+    match segments(&sandbox) {
         1.. => ended.fails(130, &["progress is kept"]),
-        0 => ended.fails(130, &["before there was progress to keep", "starts anew"]),
+        0 => ended
+            .fails(130, &["before there was progress to keep", "Rerun the command to start again"]),
     };
-    desk.apus(SYNC).succeeds();
-    expect_done(&desk);
+    sandbox.apus(SYNC).succeeds();
+    expect_done(&sandbox);
 }
 
 #[test]
 fn a_conversion_that_is_interrupted_leaves_nothing() {
     let line = "hints convert msb.hints --to bitmap --out new --chain regtest --blocksdir blocks";
-    let (desk, run) = halted(line, |desk| desk.has("new.incomplete"));
+    let (sandbox, run) = halted(line, |sandbox| sandbox.has("new.incomplete"));
     run.signal(&["INT", "CONT"]);
     let ended = run.wait();
     if ended.code == Some(130) {
-        ended.fails(130, &["interrupted; nothing was written"]);
-        assert!(!desk.has("new"));
+        ended.fails(130, &["interrupted: nothing was written"]);
+        assert!(!sandbox.has("new"));
     } else {
         // All blocks were done when the signal came.
         ended.succeeds();
-        desk.apus("hints info new --from bitmap").succeeds();
+        sandbox.apus("hints info new --from bitmap").succeeds();
     }
-    assert!(!desk.has("new.incomplete"));
+    assert!(!sandbox.has("new.incomplete"));
 }
 
 #[test]
 fn a_second_run_on_the_same_folder_is_refused() {
-    let (desk, first) = halted(SYNC, |desk| segments(desk) >= 1);
-    let said = ["utxo.dat.work is in use by another run", "--workdir"];
-    desk.apus(SYNC).fails(1, &said);
-    desk.apus(&SYNC.replace("utxo.hints", "other.hints")).fails(1, &said);
+    let (sandbox, first) = halted(SYNC, |sandbox| segments(sandbox) >= 1);
+    let said = ["utxo.dat.work is in use by another sync", "--workdir"];
+    sandbox.apus(SYNC).fails(1, &said);
+    sandbox.apus(&SYNC.replace("utxo.hints", "other.hints")).fails(1, &said);
     first.signal(&["CONT"]);
     first.wait().succeeds();
-    expect_done(&desk);
+    expect_done(&sandbox);
 }
 
 #[test]
 fn progress_of_another_run_is_neither_used_nor_lost() {
-    let desk = interrupted();
-    let kept = segments(&desk);
-    let remedies = ["finish that one", "name another --workdir", "remove the folder"];
+    let sandbox = interrupted();
+    let kept = segments(&sandbox);
+    let remedies = ["finish that sync", "use another --workdir", "remove the folder"];
     for (line, what) in [
         (SYNC.replace("msb.hints", "lsb.hints"), "other hints"),
         (SYNC.replace("msb.hints", "snapshot:node.dat"), "other hints"),
         (format!("{SYNC} --aggregate muhash"), "another --aggregate"),
     ] {
-        let ended = desk.apus(&line).fails(1, &["utxo.dat.work", "progress of another run", what]);
+        let ended =
+            sandbox.apus(&line).fails(1, &["utxo.dat.work", "progress of another sync", what]);
         for remedy in remedies {
             assert!(ended.stderr.contains(remedy), "{ended}");
         }
-        assert_eq!(segments(&desk), kept);
+        assert_eq!(segments(&sandbox), kept);
     }
-    desk.apus(&format!("{SYNC} --stopatheight 300")).fails(1, &["height 300"]);
-    desk.write("broken.hints", &desk.read("msb.hints")[..5000]);
-    desk.apus(&SYNC.replace("msb.hints", "broken.hints")).fails(4, &["broken.hints"]);
-    assert_eq!(segments(&desk), kept, "hints that were never used cost no progress");
-    // Budgets, the number of threads and what is shown are no part of what a run is.
+    sandbox.apus(&format!("{SYNC} --stopatheight 300")).fails(1, &["height 300"]);
+    sandbox.write("broken.hints", &sandbox.read("msb.hints")[..5000]);
+    sandbox.apus(&SYNC.replace("msb.hints", "broken.hints")).fails(4, &["broken.hints"]);
+    assert_eq!(segments(&sandbox), kept, "hints that were never used cost no progress");
+    // Memory, threads and the progress display are not part of a run's identity.
     let other = " --dbcache 4 --par 3 --progress json";
-    desk.apus(&(SYNC.replace("--segment-bytes 1", "--segment-bytes 7777") + other)).succeeds();
-    expect_done(&desk);
+    sandbox.apus(&(SYNC.replace("--segment-bytes 1", "--segment-bytes 7777") + other)).succeeds();
+    expect_done(&sandbox);
 }
 
-/// Which proof hints have is no question where there were none.
+/// The error does not blame `--aggregate`, which does not matter without hints.
 #[test]
-fn progress_without_hints_is_not_that_of_a_run_with_them() {
+fn progress_with_and_without_hints_does_not_mix() {
     let with = SYNC.replace(" --muhash", "");
     let without = with.replace(" --hints msb.hints", "");
     for (first, then, what) in [
         (&without, &with, "(without hints)"),
         (&with, &without, "(with hints, or by another engine)"),
     ] {
-        let (desk, run) = halted(first, |desk| segments(desk) >= 3);
+        let (sandbox, run) = halted(first, |sandbox| segments(sandbox) >= 3);
         run.signal(&["INT", "CONT"]);
         run.wait().fails(130, &[]);
         for more in ["", " --stopatheight 315"] {
-            let ended = desk.apus(&format!("{then}{more}")).fails(1, &["another run", what]);
+            let ended = sandbox.apus(&format!("{then}{more}")).fails(1, &["another sync", what]);
             assert!(!ended.stderr.contains("--aggregate"), "{ended}");
         }
-        desk.apus(first).succeeds();
+        sandbox.apus(first).succeeds();
     }
 }
 
-/// What was not computed of the segments that are done cannot be told of the whole. What was, may be left.
+/// If the finished segments lack a hash, a run cannot compute it for the whole set. It may drop a hash that they have.
 #[test]
-fn a_hash_that_was_not_wanted_cannot_be_had_later() {
+fn a_hash_cannot_be_added_to_a_run_later() {
     let without = SYNC.replace(" --muhash", "");
-    let (desk, run) = halted(&without, |desk| segments(desk) >= 3);
+    let (sandbox, run) = halted(&without, |sandbox| segments(sandbox) >= 3);
     run.signal(&["INT", "CONT"]);
     run.wait().fails(130, &[]);
-    desk.apus(SYNC).fails(1, &["progress of another run", "without the set's MuHash (--muhash)"]);
-    desk.apus(&without).succeeds().says(&["not computed: give --muhash"]);
-    assert_eq!(desk.json("report.json")["muhash"], Value::Null);
-    assert!(desk.read("utxo.dat") == desk.read("node.dat"));
+    sandbox
+        .apus(SYNC)
+        .fails(1, &["progress of another sync", "without the set's MuHash (--muhash)"]);
+    sandbox.apus(&without).succeeds().says(&["not computed: add --muhash"]);
+    assert_eq!(sandbox.json("report.json")["muhash"], Value::Null);
+    assert!(sandbox.read("utxo.dat") == sandbox.read("node.dat"));
 
-    let desk = interrupted();
-    desk.apus(&without).succeeds();
-    expect_done(&desk);
+    let sandbox = interrupted();
+    sandbox.apus(&without).succeeds();
+    expect_done(&sandbox);
 }
 
 #[test]
-fn other_runs_go_on_beside() {
-    let desk = interrupted();
+fn other_runs_can_work_at_the_same_time() {
+    let sandbox = interrupted();
     let other = SYNC.replace("utxo.", "other.").replace("report.json", "other.json");
-    desk.apus(&other).succeeds();
-    desk.apus("hints check lsb.hints --chain regtest --blocksdir blocks").succeeds();
-    desk.apus(SYNC).succeeds();
-    expect_done(&desk);
+    sandbox.apus(&other).succeeds();
+    sandbox.apus("hints check lsb.hints --chain regtest --blocksdir blocks").succeeds();
+    sandbox.apus(SYNC).succeeds();
+    expect_done(&sandbox);
 }

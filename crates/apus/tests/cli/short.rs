@@ -1,87 +1,89 @@
-//! Sets that end below what their source has: told whatever is shown of a run, and put in the place of none that is newer.
+//! Sets that end below their source's tip: Apus always warns, and never replaces a newer set with one.
 
-use crate::desk::{Desk, fixtures};
+use crate::sandbox::{Sandbox, fixtures};
 use std::fs;
 
 /// A node with 315 blocks.
-fn node() -> Desk {
-    let desk = Desk::empty();
-    fs::create_dir(desk.path("node")).unwrap();
-    desk.copy(&fixtures().join("regtest-315/regtest"), "node/regtest");
-    lock(&desk);
-    desk
+fn node() -> Sandbox {
+    let sandbox = Sandbox::empty();
+    fs::create_dir(sandbox.path("node")).unwrap();
+    sandbox.copy(&fixtures().join("regtest-315/regtest"), "node/regtest");
+    lock(&sandbox);
+    sandbox
 }
 
-/// What a node leaves, and is there when another program has kept it out.
-fn lock(desk: &Desk) {
-    desk.write("node/regtest/.lock", b"");
-    desk.write("node/regtest/blocks/.lock", b"");
+/// Creates the lock files that a node leaves, which remain after another program has locked the node out.
+fn lock(sandbox: &Sandbox) {
+    sandbox.write("node/regtest/.lock", b"");
+    sandbox.write("node/regtest/blocks/.lock", b"");
 }
 
-/// Where the record of block 301 begins in the node's only file.
+/// Offset of the record of block 301 in the node's only file.
 const AFTER_300: usize = 70_966;
 
 const SYNC: &str =
     "sync --chain regtest --blocksdir node/regtest/blocks --engine utxo --assumevalid 0";
 const REINDEX: &str = "reindex --chain regtest --datadir node";
 
-/// Files that end too early, and one that is not there: by the index, and without it.
+/// A block file that ends too early, with and without the index.
 #[test]
-fn a_node_whose_last_blocks_are_gone() {
-    let desk = node();
-    desk.edit("node/regtest/blocks/blk00000.dat", |bytes| bytes.truncate(AFTER_300));
-    let at_315 = "Warning: the coins of the node beside these blocks are at block 315 (";
-    let by_index = "there are 15 further block(s), up to height 315, whose files are not there or end too early";
-    let ended = desk.apus(&format!("{SYNC} --out snapshot:a --progress none")).succeeds();
+fn missing_last_blocks_of_a_node_are_reported() {
+    let sandbox = node();
+    sandbox.edit("node/regtest/blocks/blk00000.dat", |bytes| bytes.truncate(AFTER_300));
+    let at_315 = "Warning: the coins of the node that has these blocks are at block 315 (";
+    let by_index =
+        "lists 15 further block(s), up to height 315, whose files are missing or end too early";
+    let ended = sandbox.apus(&format!("{SYNC} --out snapshot:a --progress none")).succeeds();
     ended.says(&[at_315, by_index, "Warning: the chain ends at block 300 ("]);
-    let said = ["276072 bytes of blk00000.dat are in use, and it has 70966", "restore the folder"];
-    desk.apus(&format!("{REINDEX} --replace")).fails(4, &said);
-    desk.apus(&format!("{REINDEX} --replace-with-older")).fails(4, &said);
-    desk.remove("node/regtest/blocks/index");
-    let ended = desk.apus(&format!("{SYNC} --out snapshot:b --progress none")).succeeds();
+    let said =
+        ["276072 bytes of blk00000.dat are in use, but the file has 70966", "restore the folder"];
+    sandbox.apus(&format!("{REINDEX} --replace")).fails(4, &said);
+    sandbox.apus(&format!("{REINDEX} --replace-with-older")).fails(4, &said);
+    sandbox.remove("node/regtest/blocks/index");
+    let ended = sandbox.apus(&format!("{SYNC} --out snapshot:b --progress none")).succeeds();
     ended.says(&[
-        "the node beside these blocks are at block 38bf44cc63d0",
+        "the node that has these blocks are at block 38bf44cc63d0",
         "its index does not have",
     ]);
 }
 
-/// A node's index leads to an older block than its coins are at.
+/// The node's index ends at an older block than its coins.
 #[test]
-fn older_coins_take_the_place_of_newer_ones_by_order_alone() {
-    let desk = node();
-    fs::rename(desk.path("node"), desk.path("newer")).unwrap();
+fn older_coins_replace_newer_ones_only_with_the_option() {
+    let sandbox = node();
+    fs::rename(sandbox.path("node"), sandbox.path("newer")).unwrap();
     let line = SYNC.replace("node/", "newer/");
-    desk.apus(&format!("{line} --stopatheight 300 --out datadir:node")).succeeds();
-    lock(&desk);
-    desk.remove("node/regtest/chainstate");
-    desk.copy(&desk.path("newer/regtest/chainstate"), "node/regtest/chainstate");
+    sandbox.apus(&format!("{line} --stopatheight 300 --out datadir:node")).succeeds();
+    lock(&sandbox);
+    sandbox.remove("node/regtest/chainstate");
+    sandbox.copy(&sandbox.path("newer/regtest/chainstate"), "node/regtest/chainstate");
     let said = [
         "the node's coins are at block 38bf44cc63d0",
         "lead to block 300 (",
         "--replace-with-older",
     ];
-    desk.apus(&format!("{REINDEX} --replace")).fails(1, &said);
-    assert!(!desk.has("node/regtest/chainstate.old"));
-    let ended = desk.start(&format!("{REINDEX} --replace-with-older")).wait().succeeds();
-    ended.says(&["goes on from block 300", "Warning: the coins of the node"]);
-    assert!(desk.has("node/regtest/chainstate.old/CURRENT"));
+    sandbox.apus(&format!("{REINDEX} --replace")).fails(1, &said);
+    assert!(!sandbox.has("node/regtest/chainstate.old"));
+    let ended = sandbox.start(&format!("{REINDEX} --replace-with-older")).wait().succeeds();
+    ended.says(&["continues from block 300", "Warning: the coins of the node"]);
+    assert!(sandbox.has("node/regtest/chainstate.old/CURRENT"));
 }
 
-/// The key in xor.dat fits some files alone.
+/// The key in xor.dat fits only some files.
 #[test]
-fn a_plain_file_among_those_that_are_obfuscated() {
-    let desk = node();
-    let key = desk.read("node/regtest/blocks/xor.dat");
+fn a_file_that_the_key_does_not_fit_is_reported() {
+    let sandbox = node();
+    let key = sandbox.read("node/regtest/blocks/xor.dat");
     assert!(key.iter().any(|byte| *byte != 0));
-    let mut plain = desk.read("node/regtest/blocks/blk00000.dat");
+    let mut plain = sandbox.read("node/regtest/blocks/blk00000.dat");
     plain.iter_mut().zip(key.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
-    desk.write("node/regtest/blocks/blk00001.dat", &plain);
-    desk.remove("node/regtest/blocks/index");
+    sandbox.write("node/regtest/blocks/blk00001.dat", &plain);
+    sandbox.remove("node/regtest/blocks/index");
     let said = ["blk00001.dat is a plain file", "xor.dat"];
-    desk.apus(&format!("{SYNC} --out snapshot:a")).fails(4, &said);
-    // Of another key.
+    sandbox.apus(&format!("{SYNC} --out snapshot:a")).fails(4, &said);
+    // Obfuscate the file with another key.
     plain.iter_mut().for_each(|byte| *byte ^= 0x5a);
-    desk.write("node/regtest/blocks/blk00001.dat", &plain);
-    let ended = desk.apus(&format!("{SYNC} --out snapshot:b --progress none")).succeeds();
+    sandbox.write("node/regtest/blocks/blk00001.dat", &plain);
+    let ended = sandbox.apus(&format!("{SYNC} --out snapshot:b --progress none")).succeeds();
     ended.says(&["Warning: ", "no block can be read in blk00001.dat"]);
 }

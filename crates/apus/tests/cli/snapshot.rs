@@ -1,40 +1,40 @@
-//! `apus snapshot`: what a snapshot says, and whether it is the set that the blocks lead to.
+//! `apus snapshot`: what `info` shows, and whether a snapshot is the set that the blocks produce.
 
-use crate::desk::{Desk, MAIN, REGTEST, SIGNET};
+use crate::sandbox::{MAIN, REGTEST, SIGNET, Sandbox};
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::oracle;
 
 #[test]
-fn info_says_what_the_node_says() {
+fn info_matches_the_node() {
     for fixture in [MAIN, REGTEST, SIGNET] {
-        let desk = Desk::with(fixture);
-        let node = desk.json("gettxoutsetinfo.json");
+        let sandbox = Sandbox::with(fixture);
+        let node = sandbox.json("gettxoutsetinfo.json");
         let words = |name: &str| node[name].as_str().unwrap().to_owned();
-        let info = desk.apus("snapshot info node.dat").succeeds().says(&[
+        let info = sandbox.apus("snapshot info node.dat").succeeds().says(&[
             fixture.chain,
             &words("bestblock"),
             &words("hash_serialized_3"),
-            "give --muhash",
+            "add --muhash",
         ]);
         assert!(!info.stdout.contains(&words("muhash")));
-        desk.apus("snapshot info node.dat --muhash").succeeds().says(&[&words("muhash")]);
+        sandbox.apus("snapshot info node.dat --muhash").succeeds().says(&[&words("muhash")]);
     }
-    let desk = Desk::with(REGTEST);
-    desk.apus("snapshot info node.dat").succeeds().says(&["20,326", "11399.99752789 BTC"]);
+    let sandbox = Sandbox::with(REGTEST);
+    sandbox.apus("snapshot info node.dat").succeeds().says(&["20,326", "11399.99752789 BTC"]);
 }
 
 #[test]
 fn a_true_snapshot_is_verified() {
     for fixture in [MAIN, REGTEST, SIGNET] {
-        let desk = Desk::with(fixture);
-        let node = desk.json("gettxoutsetinfo.json");
+        let sandbox = Sandbox::with(fixture);
+        let node = sandbox.json("gettxoutsetinfo.json");
         let line = format!("snapshot verify node.dat --chain {} --blocksdir blocks", fixture.chain);
         let verdict = format!(
             "node.dat holds the coins that the blocks up to {} ({}) leave",
             node["height"],
             node["bestblock"].as_str().unwrap()
         );
-        desk.apus(&line).succeeds().says(&[&verdict]);
+        sandbox.apus(&line).succeeds().says(&[&verdict]);
     }
 }
 
@@ -42,9 +42,9 @@ fn a_true_snapshot_is_verified() {
 fn one_wrong_coin_is_noticed() {
     let mut chain = ChainBuilder::new(11);
     chain.random_blocks(130, Shape::default());
-    let desk = Desk::of(&chain);
+    let sandbox = Sandbox::of(&chain);
     let write = |name: &str, coins: &apus_testkit::chain::UtxoSet| {
-        desk.write(name, &oracle::snapshot(crate::desk::REGTEST_MAGIC, chain.tip(), coins));
+        sandbox.write(name, &oracle::snapshot(crate::sandbox::REGTEST_MAGIC, chain.tip(), coins));
     };
     let mut richer = chain.utxo().clone();
     richer.values_mut().next().unwrap().output.value += bitcoin::Amount::ONE_SAT;
@@ -61,13 +61,13 @@ fn one_wrong_coin_is_noticed() {
     invented.insert(outpoint, coin);
     write("invented.dat", &invented);
     for (name, said) in [
-        ("richer.dat", "right names but not the right contents"),
+        ("richer.dat", "right outpoints but not the right contents"),
         ("poorer.dat", "the aggregate does not balance"),
         ("moved.dat", "coin"),
         ("invented.dat", "coin"),
     ] {
         let line = format!("snapshot verify {name} --chain regtest --blocksdir blocks");
-        desk.apus(&line).fails(4, &[said]);
-        assert_eq!(desk.names("").len(), 8, "a verdict leaves no work folder");
+        sandbox.apus(&line).fails(4, &[said]);
+        assert_eq!(sandbox.names("").len(), 8, "a verdict leaves no work folder");
     }
 }

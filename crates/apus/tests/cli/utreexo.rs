@@ -1,9 +1,9 @@
-//! `--out utreexo:FILE`: the roots that Floresta has for the first blocks of signet, by every engine; and the engine
-//! that goes by proofs.
+//! `--out utreexo:FILE`: every engine, including the one that validates with proofs, gives Floresta's roots for the
+//! first blocks of signet.
 
-use crate::bridge::tell;
-use crate::desk::{Desk, fixtures};
+use crate::bridge::proofs_of;
 use crate::proof_files::write_files;
+use crate::sandbox::{Sandbox, fixtures};
 use apus_chain::HeightRange;
 use apus_testkit::blkfile::BlockFiles;
 use bitcoin::consensus::encode::deserialize_hex;
@@ -22,15 +22,15 @@ fn blocks() -> Vec<Block> {
 }
 
 /// A folder with the first blocks of signet, and the roots after each.
-fn desk() -> (Desk, Vec<Value>) {
-    let (blocks, desk) = (blocks(), Desk::empty());
+fn sandbox() -> (Sandbox, Vec<Value>) {
+    let (blocks, sandbox) = (blocks(), Sandbox::empty());
     let mut files = BlockFiles::new(Network::Signet.magic().to_bytes());
     files.blocks(&blocks);
-    files.write(&desk.path("blocks"));
-    (desk, signet("signet_roots.json"))
+    files.write(&sandbox.path("blocks"));
+    (sandbox, signet("signet_roots.json"))
 }
 
-/// The file of these roots.
+/// The expected output file for these roots.
 fn file(roots: &Value) -> Vec<u8> {
     let hashes = roots["roots"].as_array().unwrap();
     let hash = |hex: &Value| {
@@ -44,18 +44,18 @@ fn file(roots: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn the_roots_of_signets_first_blocks() {
-    let (desk, roots) = desk();
+fn every_engine_gives_the_roots_of_signets_first_blocks() {
+    let (sandbox, roots) = sandbox();
     let sync = "sync --chain signet --blocksdir blocks --report report.json --out utreexo:roots";
-    // The first roots are those after block 1.
+    // The first roots are the roots after block 1.
     for height in [1, 2, 77, 120] {
         let expected = &roots[height - 1];
         for way in ["--engine mergesync --out hints:h", "--engine utxo", "--hints h"] {
             let line = format!("{sync} --stopatheight {height} {way}");
-            let said = desk.apus(&line).succeeds();
+            let said = sandbox.apus(&line).succeeds();
             assert!(said.stdout.contains("utreexo leaves"), "{said}");
-            assert!(desk.read("roots") == file(expected), "at {height}, {way}");
-            let report = &desk.json("report.json")["utreexo"];
+            assert!(sandbox.read("roots") == file(expected), "at {height}, {way}");
+            let report = &sandbox.json("report.json")["utreexo"];
             assert_eq!(
                 report,
                 &json!({
@@ -63,31 +63,31 @@ fn the_roots_of_signets_first_blocks() {
                     "roots": expected["roots"],
                 })
             );
-            ["roots", "report.json"].iter().for_each(|name| desk.remove(name));
+            ["roots", "report.json"].iter().for_each(|name| sandbox.remove(name));
         }
-        desk.remove("h");
+        sandbox.remove("h");
     }
 }
 
-/// Writes files of proofs into the folder `proofs`, for the ranges between these heights.
-fn write_proofs(desk: &Desk, cuts: &[u32]) {
+/// Writes proof files into the folder `proofs`, for the ranges between these heights.
+fn write_proofs(sandbox: &Sandbox, cuts: &[u32]) {
     let (blocks, range) = (blocks(), |cut: &[u32]| HeightRange::new(cut[0], cut[1]));
     let ranges: Vec<HeightRange> = cuts.windows(2).map(range).collect();
-    write_files(desk, Network::Signet, "proofs", &blocks, &tell(&blocks), &ranges);
+    write_files(sandbox, Network::Signet, "proofs", &blocks, &proofs_of(&blocks), &ranges);
 }
 
 #[test]
-fn by_proofs() {
-    let (desk, roots) = desk();
-    write_proofs(&desk, &[1, 41, 78, 121]);
+fn validation_with_proofs_gives_the_same_roots() {
+    let (sandbox, roots) = sandbox();
+    write_proofs(&sandbox, &[1, 41, 78, 121]);
     let sync = "sync --chain signet --blocksdir blocks --proofs proofs";
     for height in [77, 120] {
         let out = "--assumevalid 0 --report report.json --out utreexo:roots";
-        let said = desk.apus(&format!("{sync} --stopatheight {height} {out}")).succeeds();
+        let said = sandbox.apus(&format!("{sync} --stopatheight {height} {out}")).succeeds();
         assert!(said.stdout.contains("no set was kept"), "{said}");
         assert!(said.stdout.contains("every script"), "{said}");
-        assert!(desk.read("roots") == file(&roots[height - 1]), "at {height}");
-        let report = desk.json("report.json");
+        assert!(sandbox.read("roots") == file(&roots[height - 1]), "at {height}");
+        let report = sandbox.json("report.json");
         assert_eq!(report["utreexo"]["roots"], roots[height - 1]["roots"]);
         let said = |field: &str| report[field].clone();
         assert_eq!((said("engine"), said("validation")), (json!("utreexo"), json!("full")));
@@ -97,27 +97,27 @@ fn by_proofs() {
         for what in ["blocks", "scripts", "amounts", "order", "bip30", "supply"] {
             assert_eq!(verified[what], json!(true), "{what}");
         }
-        ["roots", "report.json"].iter().for_each(|name| desk.remove(name));
+        ["roots", "report.json"].iter().for_each(|name| sandbox.remove(name));
     }
-    desk.apus(&format!("{sync} --stopatheight 100")).fails(1, &["--stopatheight 77 or 120"]);
+    sandbox.apus(&format!("{sync} --stopatheight 100")).fails(1, &["--stopatheight 77 or 120"]);
 }
 
 #[test]
-fn lines_that_make_no_sense_are_refused() {
-    let (desk, _) = desk();
-    write_proofs(&desk, &[1, 121]);
+fn contradictory_options_are_refused() {
+    let (sandbox, _) = sandbox();
+    write_proofs(&sandbox, &[1, 121]);
     let sync = "sync --chain signet --blocksdir blocks";
     for (line, said) in [
         (
             format!("{sync} --engine utreexo"),
-            "needs the folder of the files of proofs, --proofs DIR, or a bridge node",
+            "needs proofs: give their folder with --proofs DIR, or a bridge node",
         ),
-        (format!("{sync} --engine mergesync --proofs proofs"), "leave out --engine, or --proofs"),
+        (format!("{sync} --engine mergesync --proofs proofs"), "leave out --engine or --proofs"),
         (format!("{sync} --proofs proofs --hints h"), "leave out --hints"),
-        (format!("{sync} --proofs proofs --out snapshot:s"), "keeps no set of coins"),
-        (format!("{sync} --proofs proofs --out datadir:d"), "keeps no set of coins"),
+        (format!("{sync} --proofs proofs --out snapshot:s"), "keeps no UTXO set"),
+        (format!("{sync} --proofs proofs --out datadir:d"), "keeps no UTXO set"),
         ("sync --chain signet --proofs proofs --out utreexo:r".to_owned(), "--blocksdir DIR"),
     ] {
-        desk.apus(&line).fails(1, &[said]);
+        sandbox.apus(&line).fails(1, &[said]);
     }
 }

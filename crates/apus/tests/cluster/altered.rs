@@ -1,4 +1,4 @@
-//! [`Altered`]: a machine in this process that takes part in a run as the program does, but for one thing.
+//! [`Altered`]: a worker machine in this process that behaves like the program, except for one thing.
 
 use crate::cluster::world::World;
 use apus_cluster::{JoinedRun, LinkOptions, RunSeen, Worker};
@@ -6,32 +6,32 @@ use apus_jobs::{
     JobKey, JobLease, JobOffer, Jobs, ObjectPart, ObjectRef, QueueError, WorkBlocks, WorkDone,
     WorkRequest, work,
 };
-use apus_sync::{Silent, SyncError};
+use apus_sync::{SilentObserver, SyncError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What is done otherwise.
+/// How a machine deviates from the program's behaviour.
 pub(crate) trait Alters: Sync {
-    /// Bytes are about to be put as an object.
+    /// May change an object's bytes before the machine stores them.
     fn put(&self, _bytes: &mut [u8]) {}
 
-    /// A job is about to be answered.
+    /// Called before the machine answers a job.
     fn answer(&self, _lease: &dyn JobLease, _key: JobKey) {}
 }
 
-/// Where queue and objects are.
+/// The options for reaching queue and objects.
 pub(crate) fn link(world: &World) -> LinkOptions {
-    let objects = Some(world.desk.path("objects").display().to_string());
+    let objects = Some(world.sandbox.path("objects").display().to_string());
     LinkOptions { nats: world.server.url(), key: World::key(), creds: None, ca: None, objects }
 }
 
-/// A machine that is not the program, or not this version of it.
+/// Connects a worker of this process to the queue.
 pub(crate) fn machine(world: &World, name: &str) -> Worker {
     Worker::connect(&link(world), Some(name)).unwrap()
 }
 
-/// The newest run, once there is one.
+/// Waits for a run; returns the newest.
 pub(crate) fn newest(worker: &Worker) -> RunSeen {
     loop {
         if let Some(seen) = worker.runs().unwrap().into_iter().next() {
@@ -40,8 +40,8 @@ pub(crate) fn newest(worker: &Worker) -> RunSeen {
     }
 }
 
-/// Has such a machine take part in the newest run while something else is done; what came of both.
-pub(crate) fn beside<T>(
+/// Lets an altered machine work on the newest run while `other` runs; returns both results.
+pub(crate) fn with_altered<T>(
     world: &World,
     name: &str,
     alters: &dyn Alters,
@@ -51,13 +51,13 @@ pub(crate) fn beside<T>(
     let altered = Altered { joined: worker.join(&newest(&worker)).unwrap().unwrap(), alters };
     let interrupt = AtomicBool::new(false);
     let request = WorkRequest {
-        blocks: WorkBlocks::Folder(world.desk.path("blocks")),
+        blocks: WorkBlocks::Folder(world.sandbox.path("blocks")),
         outside: None,
-        scratch: world.desk.path("scratch"),
+        scratch: world.sandbox.path("scratch"),
         memory_bytes: 64 << 20,
         threads: 1,
         now: 1_900_000_000,
-        observer: &Silent,
+        observer: &SilentObserver,
         interrupt: &interrupt,
     };
     std::thread::scope(|scope| {
@@ -67,7 +67,7 @@ pub(crate) fn beside<T>(
     })
 }
 
-/// Where the test fails it is waited for nothing.
+/// Interrupts the machine if the test fails, so that nothing waits for it.
 struct EndsWithTest<'i>(&'i AtomicBool);
 
 impl Drop for EndsWithTest<'_> {
@@ -76,7 +76,7 @@ impl Drop for EndsWithTest<'_> {
     }
 }
 
-/// See the module.
+/// A queue that behaves differently in one way.
 struct Altered<'a> {
     joined: JoinedRun<'a>,
     alters: &'a dyn Alters,
@@ -85,11 +85,11 @@ struct Altered<'a> {
 struct AlteredLease<'l> {
     lease: Box<dyn JobLease + 'l>,
     alters: &'l dyn Alters,
-    /// Names of objects that were changed, with those that they have now.
+    /// Old and new names of changed objects.
     renamed: Mutex<Vec<[ObjectRef; 2]>>,
 }
 
-/// As it stands in messages (`extras/jobs/src/queue`).
+/// An object's name as in messages (`extras/jobs/src/queue`).
 pub(crate) fn named(of: &ObjectRef) -> Vec<u8> {
     [&of.digest[..], &of.bytes.to_le_bytes()].concat()
 }

@@ -1,8 +1,8 @@
-//! Jobs that are done twice, by two machines, and compared.
+//! Jobs that two machines execute, so that the coordinator can compare the results.
 
-use crate::cluster::altered::{Alters, beside, link, machine, newest};
+use crate::cluster::altered::{Alters, link, machine, newest, with_altered};
 use crate::cluster::world::World;
-use crate::desk::REGTEST;
+use crate::sandbox::REGTEST;
 use apus_cluster::{Coordinator, JoinedRun, Worker};
 use apus_jobs::{JobCopy, JobKey, JobLease, JobOffer, JobQueue, Jobs, ObjectRef, RunId};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A machine that changes a sum of one result before it gives it away, and does all else as it should.
+/// A machine that changes a sum in one result before it sends it, and otherwise works correctly.
 #[derive(Default)]
 pub(crate) struct Lies {
     has_lied: AtomicBool,
 }
 
 impl Alters for Lies {
-    /// The sums stand before a MuHash of 768 bytes and an empty list.
+    /// The sums come before a MuHash of 768 bytes and an empty list.
     fn put(&self, bytes: &mut [u8]) {
         if !self.has_lied.swap(true, Ordering::Relaxed) {
             let place = bytes.len() - 1 - 768 - 10;
@@ -26,14 +26,14 @@ impl Alters for Lies {
     }
 }
 
-/// Where jobs are done twice, the lie is found at once, and it is known between whom.
+/// If every job runs on two machines, the coordinator finds the lie at once, and its error names both machines.
 #[test]
 fn a_lie_is_found_by_a_second_machine() {
     let world = World::with(REGTEST);
     let serve = world.serve("--segment-bytes 9000 --progress none --audit 100");
     let lies = Lies::default();
-    let (honest, _) = beside(&world, "liar", &lies, || {
-        // It has lied before anyone else is there.
+    let (honest, _) = with_altered(&world, "liar", &lies, || {
+        // Let it lie before another machine joins.
         while !lies.has_lied.load(Ordering::Relaxed) {
             sleep(Duration::from_millis(1));
         }
@@ -44,11 +44,11 @@ fn a_lie_is_found_by_a_second_machine() {
         honest
     });
     honest.kill();
-    assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
-    world.status("").succeeds().says(&["no run goes on"]);
+    assert!(!world.sandbox.has("utxo.dat") && !world.sandbox.has("progress.work"));
+    world.status("").succeeds().says(&["no active runs"]);
 }
 
-/// A machine that has done its first job when another one has answered it.
+/// A machine that finishes its first job after another machine has answered it.
 #[derive(Default)]
 struct Late {
     has_job: AtomicBool,
@@ -64,13 +64,13 @@ impl Alters for Late {
     }
 }
 
-/// Both machines have done the job then, but only the answer of one counts, and the other one may be compared with it.
+/// Both machines finish the job, but only one answer counts. The late machine may audit it.
 #[test]
-fn a_machine_that_was_late_is_compared_with_the_one_that_was_not() {
+fn a_late_machine_is_compared_with_the_other_one() {
     let world = World::with(REGTEST);
     let serve = world.serve("--segment-bytes 60000 --progress plain --audit 100");
     let late = Late::default();
-    let (second, worked) = beside(&world, "late", &late, || {
+    let (second, worked) = with_altered(&world, "late", &late, || {
         while !late.has_job.load(Ordering::Relaxed) {
             sleep(Duration::from_millis(1));
         }
@@ -83,12 +83,12 @@ fn a_machine_that_was_late_is_compared_with_the_one_that_was_not() {
     world.expect_done();
 }
 
-/// A machine answers before it is done with a job. Where its answer is of no use the job is there for others at once.
+/// A machine answers before it marks a job as done. If the answer is refused, others can take the job at once.
 #[test]
-fn a_job_whose_answer_was_of_no_use_waits_for_no_machine() {
+fn a_job_with_a_refused_answer_can_be_taken_at_once() {
     let world = World::with(REGTEST);
     let (spec, key) = (b"a run", JobKey::join(3));
-    // No job is missed for an hour.
+    // No lease expires within an hour.
     let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(3600)).unwrap();
     coordinator.open(&RunId::of(spec), spec).unwrap();
     let (one, other) = (machine(&world, "one"), machine(&world, "other"));
@@ -96,10 +96,10 @@ fn a_job_whose_answer_was_of_no_use_waits_for_no_machine() {
     for copy in [JobCopy::First, JobCopy::Audit] {
         coordinator.put_job(key, copy, b"job").unwrap();
         let held = job_of(&first);
-        // It is there, and so it is not put.
+        // The copy exists already, so this call adds none.
         coordinator.put_job(key, copy, b"job").unwrap();
         assert!(matches!(second.take(Duration::from_millis(200)).unwrap(), JobOffer::Nothing));
-        coordinator.put_job_anew(key, copy, b"job anew").unwrap();
+        coordinator.put_job_again(key, copy, b"job anew").unwrap();
         let anew = job_of(&second);
         assert_eq!((held.message(), anew.message()), (&b"job"[..], &b"job anew"[..]));
         held.done().unwrap();
@@ -108,9 +108,9 @@ fn a_job_whose_answer_was_of_no_use_waits_for_no_machine() {
     coordinator.close().unwrap();
 }
 
-/// What a machine puts once its run has ended goes, whatever becomes of its job.
+/// A machine removes the objects that it puts after its run has ended, no matter what happens to its job.
 #[test]
-fn what_is_put_too_late_does_not_stay() {
+fn objects_put_too_late_are_removed() {
     let world = World::with(REGTEST);
     let spec = b"a run";
     let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(3600)).unwrap();
@@ -128,7 +128,7 @@ fn what_is_put_too_late_does_not_stay() {
     let leases = ways.map(|_| job_of(&joined));
     coordinator.close().unwrap();
     coordinator.closed().unwrap();
-    let left = || std::fs::read_dir(world.desk.path("objects")).unwrap().count();
+    let left = || std::fs::read_dir(world.sandbox.path("objects")).unwrap().count();
     for (lease, end) in leases.iter().zip(ways) {
         let bytes = Arc::new(b"what it leaves".to_vec());
         lease.put_object(&ObjectRef::of(&bytes), &bytes).unwrap();

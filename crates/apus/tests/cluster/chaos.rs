@@ -1,8 +1,8 @@
-//! Workers, coordinators and servers killed one after the other, without a pause, for as long as a seed says: each run
-//! that comes through has the very set of a node, and each of its blocks counts once.
+//! Kills workers, coordinators and servers in turn, without a pause, for as long as a seed says. Each run that
+//! completes has exactly the set of a node, and counts each of its blocks once.
 
 use crate::cluster::world::{Process, World};
-use crate::desk::{Fixture, MAIN, REGTEST};
+use crate::sandbox::{Fixture, MAIN, REGTEST};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
@@ -10,24 +10,24 @@ use std::time::Duration;
 
 const WORKERS: usize = 3;
 
-/// So many are killed in one go, with hours to spend and without.
+/// The number of kills in a normal test, and with hours to spend.
 const KILLS: (u64, u64) = (6, 100);
 
-/// What is run.
+/// The kind of run.
 struct Course {
     fixture: Fixture,
     run: fn(&World) -> String,
     blocks: u64,
 }
 
-/// A world in which things are killed.
+/// A world in which processes are killed.
 struct Chaos {
     course: Course,
     world: World,
     workers: Vec<Process>,
     serve: Option<Process>,
     /// Whether the coordinator was killed during this run.
-    anew: bool,
+    was_restarted: bool,
     runs: u32,
 }
 
@@ -36,33 +36,33 @@ impl Chaos {
         let world = World::with(course.fixture);
         let workers = (0..WORKERS).map(|_| work(&world)).collect();
         let serve = Some(world.serve_run(&(course.run)(&world)));
-        Self { course, world, workers, serve, anew: false, runs: 0 }
+        Self { course, world, workers, serve, was_restarted: false, runs: 0 }
     }
 
-    /// The run that came through is as it should be, and makes place for the next.
+    /// Checks a completed run, and clears its output for the next.
     fn expect_set(&mut self) {
         self.world.expect_outputs();
-        let report = self.world.desk.json("report.json");
+        let report = self.world.sandbox.json("report.json");
         assert_eq!(report["blocks"], self.course.blocks);
         let shares = report["cluster"]["workers"].as_array().unwrap();
         let counted: u64 = shares.iter().map(|share| share["blocks"].as_u64().unwrap()).sum();
-        // What an earlier start counted is no share of this one's machines.
+        // The machines' counts do not include those of earlier starts.
         assert!(
-            counted == self.course.blocks || self.anew && counted < self.course.blocks,
+            counted == self.course.blocks || self.was_restarted && counted < self.course.blocks,
             "{counted}"
         );
         for name in ["utxo.dat", "utxo.hints", "report.json"] {
-            self.world.desk.remove(name);
+            self.world.sandbox.remove(name);
         }
-        (self.anew, self.runs) = (false, self.runs + 1);
+        (self.was_restarted, self.runs) = (false, self.runs + 1);
     }
 
     fn serve_again(&mut self) {
         self.serve = Some(self.world.serve_run(&(self.course.run)(&self.world)));
     }
 
-    /// Where the run came through, the next begins.
-    fn go_on(&mut self) {
+    /// Begins the next run if this one has completed.
+    fn begin_next(&mut self) {
         if self.serve.as_mut().is_none_or(Process::has_ended) {
             self.end_run();
             self.serve_again();
@@ -78,16 +78,16 @@ impl Chaos {
         match rng.below(WORKERS as u64 + 2) {
             0 => {
                 self.serve.take().unwrap().kill();
-                let desk = &self.world.desk;
-                self.anew = true;
-                if desk.has("utxo.dat") && !desk.has("progress.work") {
-                    // It was through, but for its last word.
+                let sandbox = &self.world.sandbox;
+                self.was_restarted = true;
+                if sandbox.has("utxo.dat") && !sandbox.has("progress.work") {
+                    // It had completed, except for its last line.
                     let files = ["utxo.dat", "utxo.hints", "report.json"];
                     files
                         .into_iter()
-                        .filter(|name| desk.has(name))
-                        .for_each(|name| desk.remove(name));
-                    self.anew = false;
+                        .filter(|name| sandbox.has(name))
+                        .for_each(|name| sandbox.remove(name));
+                    self.was_restarted = false;
                 }
                 self.serve_again();
             }
@@ -120,15 +120,15 @@ fn arrives(course: Course, seed: u64) {
     let kills = rounds(KILLS.0, KILLS.1);
     for _ in 0..kills {
         sleep(Duration::from_millis(rng.below(700)));
-        chaos.go_on();
+        chaos.begin_next();
         chaos.expect_workers();
         chaos.kill(&mut rng);
     }
     chaos.end_run();
-    assert!(chaos.workers[0].until(|| chaos.world.desk.names("objects").is_empty()));
+    assert!(chaos.workers[0].until(|| chaos.world.sandbox.names("objects").is_empty()));
     chaos.expect_workers();
-    println!("seed {seed}: {kills} kills, {} runs came through", chaos.runs);
-    chaos.world.status("").succeeds().says(&["no run goes on"]);
+    println!("seed {seed}: {kills} kills, {} runs completed", chaos.runs);
+    chaos.world.status("").succeeds().says(&["no active runs"]);
 }
 
 #[test]

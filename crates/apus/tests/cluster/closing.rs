@@ -1,14 +1,14 @@
-//! What a coordinator removes, alone: answers that are of no use, and runs that are over.
+//! Data that only a coordinator removes: refused answers, and ended runs.
 
 use crate::cluster::altered::{link, machine};
 use crate::cluster::world::World;
-use crate::desk::MAIN;
+use crate::sandbox::MAIN;
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, Worker};
 use apus_jobs::{AnswerBytes, JobCopy, JobKey, JobOffer, JobQueue, Jobs, RunId};
 use std::time::{Duration, Instant};
 
-/// Waits until the coordinator has seen a sign of life from a machine that takes part in the newest run.
+/// Waits until the coordinator has received a heartbeat from a machine in the newest run.
 fn sees(coordinator: &Coordinator, worker: &Worker, run: RunId) -> bool {
     let seen = worker.runs().unwrap().into_iter().find(|seen| seen.run == run).unwrap();
     let _joined = worker.join(&seen).unwrap().unwrap();
@@ -22,18 +22,18 @@ fn sees(coordinator: &Coordinator, worker: &Worker, run: RunId) -> bool {
     false
 }
 
-/// The coordinator goes on to the next chain after it closed a run, and sees the machines of that one, whether the objects
-/// of the first one could be removed or not.
+/// After closing a run, the coordinator continues with the next chain and sees its machines, whether or not the
+/// objects of the first run could be removed.
 #[test]
-fn the_next_run_is_as_any_other_where_the_last_one_could_not_be_removed() {
+fn the_next_run_works_if_the_last_one_could_not_be_removed() {
     let world = World::with(MAIN);
     let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(30)).unwrap();
     let worker = machine(&world, "rack-1");
     let (first, second) = (RunId::of(b"first"), RunId::of(b"second"));
     coordinator.open(&first, b"first").unwrap();
     assert!(sees(&coordinator, &worker, first));
-    // What is no folder cannot be removed as one.
-    world.desk.write(&format!("objects/{}", first.name()), b"in the way");
+    // A file in place of a folder cannot be removed as one.
+    world.sandbox.write(&format!("objects/{}", first.name()), b"in the way");
     coordinator.close().unwrap();
     assert!(coordinator.workers().is_empty());
     assert_eq!(coordinator.opened(), None);
@@ -41,18 +41,18 @@ fn the_next_run_is_as_any_other_where_the_last_one_could_not_be_removed() {
     coordinator.open(&second, b"second").unwrap();
     assert!(sees(&coordinator, &worker, second));
     coordinator.close().unwrap();
-    // It is known which one that was, for another try.
+    // The queue still knows which run that was, for another attempt.
     for _ in 0..2 {
         coordinator.closed().unwrap_err();
     }
     coordinator.open(&first, b"first").unwrap_err();
-    world.desk.remove(&format!("objects/{}", first.name()));
+    world.sandbox.remove(&format!("objects/{}", first.name()));
     coordinator.closed().unwrap();
     coordinator.open(&first, b"first").unwrap();
     coordinator.close().unwrap();
 }
 
-/// Which run is to be closed is known until the queue has nothing of it.
+/// The coordinator remembers which run it must close until the queue has nothing left of it.
 #[test]
 fn a_run_is_closed_when_the_server_is_back() {
     let mut world = World::with(MAIN);
@@ -71,9 +71,9 @@ fn a_run_is_closed_when_the_server_is_back() {
     assert!(machine(&world, "rack-1").runs().unwrap().is_empty());
 }
 
-/// A run that is closed, and begun again while its objects are being removed, keeps those that it puts then.
+/// If a closed run restarts while its objects are being removed, it keeps the objects that it puts from then on.
 #[test]
-fn what_is_put_after_a_run_was_closed_stays() {
+fn objects_put_after_a_run_was_closed_stay() {
     let world = World::with(MAIN);
     let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(30)).unwrap();
     let run = RunId::of(b"run");
@@ -90,12 +90,12 @@ fn what_is_put_after_a_run_was_closed_stays() {
     }
     coordinator.close().unwrap();
     coordinator.closed().unwrap();
-    assert!(world.desk.names("objects").is_empty());
+    assert!(world.sandbox.names("objects").is_empty());
 }
 
-/// Whether it was there, was forgotten before, or never was.
+/// Forgetting an answer succeeds whether it exists, was forgotten before, or never existed.
 #[test]
-fn an_answer_is_forgotten_once_it_is_not_there() {
+fn an_answer_can_be_forgotten_repeatedly() {
     let world = World::with(MAIN);
     let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(30)).unwrap();
     let (worker, run) = (machine(&world, "rack-1"), RunId::of(b"run"));
@@ -104,14 +104,14 @@ fn an_answer_is_forgotten_once_it_is_not_there() {
     let joined = worker.join(&seen).unwrap().unwrap();
     let key = JobKey::blocks(HeightRange::new(1, 5));
     let answer = |text: &[u8]| {
-        coordinator.put_job_anew(key, JobCopy::First, b"job").unwrap();
+        coordinator.put_job_again(key, JobCopy::First, b"job").unwrap();
         let JobOffer::Job(lease) = joined.take(Duration::from_secs(5)).unwrap() else { panic!() };
         lease.answer(key, text).unwrap();
         coordinator.answer(Duration::from_secs(5)).unwrap().unwrap()
     };
     let first = answer(b"one");
     coordinator.forget(&first).unwrap();
-    // There is place for another one now.
+    // The job can now have another answer.
     let second = answer(b"two");
     assert_eq!(second.message, b"two");
     coordinator.forget(&first).unwrap();

@@ -1,8 +1,8 @@
-//! Workers, coordinators and servers that are killed at any moment: nothing is lost and nothing counts twice.
+//! Kills workers, coordinators and servers at any moment: no job is lost, and none counts twice.
 
 use crate::cluster::altered::{machine, newest};
 use crate::cluster::world::{Process, World};
-use crate::desk::MAIN;
+use crate::sandbox::MAIN;
 use apus_cluster::JoinedRun;
 use apus_jobs::{JobLease, JobOffer, JobStep, Jobs};
 use apus_testkit::effort::rounds;
@@ -10,7 +10,7 @@ use apus_testkit::rng::Rng;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Some six hundred segments: as many moments at which the world may end.
+/// About six hundred segments, so that kills can happen at many moments.
 const SMALL: &str = "--segment-bytes 1500 --checkpoint-seconds 0";
 
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ enum Fault {
     Server,
 }
 
-/// What is run: with hints or without.
+/// The kind of run: with hints or without.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Hints,
@@ -35,7 +35,7 @@ impl By {
         }
     }
 
-    /// Faults happen within about so many milliseconds of each other.
+    /// Faults happen about this many milliseconds apart.
     fn pause(self) -> u64 {
         match self {
             Self::Hints => 500,
@@ -44,7 +44,7 @@ impl By {
     }
 }
 
-/// A run with two workers during which each of these is killed at a moment of its own.
+/// Completes a run with two workers, and causes each of these faults at a random moment.
 fn arrives_after(by: By, faults: &[Fault], rng: &mut Rng) {
     let mut world = World::with(MAIN);
     let work = |world: &World| world.work("--par 1 --stay --scratch scratch");
@@ -65,8 +65,8 @@ fn arrives_after(by: By, faults: &[Fault], rng: &mut Rng) {
         }
     }
     serve.wait().succeeds();
-    // A worker that did a job once more takes away what it put for it.
-    assert!(workers[0].until(|| world.desk.names("objects").is_empty()));
+    // A worker that repeated a job removes the objects that it put for it.
+    assert!(workers[0].until(|| world.sandbox.names("objects").is_empty()));
     for mut worker in workers {
         let gave_up = worker.has_ended();
         let ended = worker.kill();
@@ -75,13 +75,13 @@ fn arrives_after(by: By, faults: &[Fault], rng: &mut Rng) {
     world.expect_done();
 }
 
-/// Kills the coordinator, and gives the same command again.
+/// Kills the coordinator, and reruns its command.
 fn restarted(by: By, world: &World, serve: Process) -> Process {
     serve.kill();
-    if world.desk.has("utxo.dat") && !world.desk.has("progress.work") {
-        // It was through.
+    if world.sandbox.has("utxo.dat") && !world.sandbox.has("progress.work") {
+        // The killed coordinator had completed.
         for name in ["utxo.dat", "utxo.hints", "report.json"] {
-            world.desk.remove(name);
+            world.sandbox.remove(name);
         }
     }
     world.serve_run(&by.run(world))
@@ -99,7 +99,7 @@ fn killed_at_any_moment_the_set_is_the_same() {
 }
 
 #[test]
-fn killed_at_any_moment_the_join_comes_to_the_same_set() {
+fn killed_at_any_moment_the_join_gives_the_same_set() {
     for seed in 0..rounds(1, 34) {
         let mut rng = Rng::new(500 + seed);
         for fault in [Fault::Worker, Fault::Coordinator, Fault::Server] {
@@ -109,7 +109,7 @@ fn killed_at_any_moment_the_join_comes_to_the_same_set() {
     }
 }
 
-/// Takes a job of this step of a run, once there is one; others go back.
+/// Waits for a job of this step of a run and takes it; gives other jobs back.
 fn held<'j>(joined: &'j JoinedRun<'_>, step: JobStep) -> Box<dyn JobLease + 'j> {
     let name = [JobStep::Blocks, JobStep::Join, JobStep::Connect].iter().position(|it| *it == step);
     loop {
@@ -124,7 +124,7 @@ fn held<'j>(joined: &'j JoinedRun<'_>, step: JobStep) -> Box<dyn JobLease + 'j> 
 
 /// Workers and coordinators die in each step of a run that joins coins with spends.
 #[test]
-fn killed_in_each_step_the_join_comes_to_the_same_set() {
+fn killed_in_each_step_the_join_gives_the_same_set() {
     let world = World::with(MAIN);
     let work = || world.work("--par 1 --stay --scratch scratch");
     let mut serve = world.serve_run(&By::Join.run(&world));
@@ -146,13 +146,13 @@ fn killed_in_each_step_the_join_comes_to_the_same_set() {
     }
     serve.wait().succeeds();
     let mut worker = worker.unwrap();
-    assert!(worker.until(|| world.desk.names("objects").is_empty()));
+    assert!(worker.until(|| world.sandbox.names("objects").is_empty()));
     worker.kill();
     world.expect_done();
 }
 
 #[test]
-fn all_of_them_one_after_the_other() {
+fn all_faults_in_turn() {
     for seed in 0..rounds(1, 30) {
         println!("seed {seed}");
         let mut rng = Rng::new(1000 + seed);
@@ -163,32 +163,31 @@ fn all_of_them_one_after_the_other() {
     }
 }
 
-/// What machines answered while the coordinator was gone is not done again.
+/// Machines do not repeat the jobs that they answered while the coordinator was down.
 #[test]
-fn what_was_answered_meanwhile_counts() {
+fn answers_while_the_coordinator_is_down_count() {
     let world = World::with(MAIN);
     let mut serve = world.serve("--segment-bytes 60000");
-    // All its jobs are out.
+    // All its jobs are in the queue.
     assert!(serve.until(|| world.status("").stdout.contains("under way, 1")));
     serve.kill();
     let mut worker = world.work("--par 1 --stay --name rack-1");
     assert!(worker.until(|| world.status("").stdout.contains(" 0 jobs under way, 0 waiting")));
     worker.kill();
-    // With no machine left.
+    // The rest needs no machine.
     world.serve("--segment-bytes 60000").wait().succeeds();
-    let shares = world.desk.json("report.json")["cluster"]["workers"].clone();
+    let shares = world.sandbox.json("report.json")["cluster"]["workers"].clone();
     assert_eq!((&shares[0]["name"], &shares[0]["blocks"]), (&"rack-1".into(), &4521.into()));
     world.expect_done();
 }
 
-/// One that stands still keeps its jobs no longer than a dead one, and what it says when it comes back is of no
-/// matter.
+/// A hanging worker loses its jobs as soon as a dead one would, and its late answers do not matter.
 #[test]
-fn a_worker_that_hangs_is_done_without() {
+fn a_run_completes_without_a_worker_that_hangs() {
     let world = World::with(MAIN);
     let slow = world.work("--par 1 --stay");
     let mut serve = world.serve(SMALL);
-    serve.until(|| world.desk.names("progress.work").len() > 20);
+    serve.until(|| world.sandbox.names("progress.work").len() > 20);
     slow.signal("STOP");
     let worker = world.work("--par 1");
     serve.wait().succeeds();
@@ -199,13 +198,13 @@ fn a_worker_that_hangs_is_done_without() {
     world.expect_done();
 }
 
-/// At the end a machine that has nothing to do does what another one is slow at.
+/// At the end, an idle machine also executes the job of a slow machine.
 #[test]
-fn what_one_is_slow_at_is_done_by_another() {
+fn the_job_of_a_slow_machine_is_done_by_another() {
     let world = World::with(MAIN);
     let url = world.server.url();
     let run = world.run("--segment-bytes 20000");
-    // No job is missed for an hour.
+    // No lease expires within an hour.
     let line = format!("cluster serve --nats {url} --objects objects --ack-wait 3600 {run}");
     let serve = world.start(&line);
     let slow = machine(&world, "slow");
@@ -218,7 +217,7 @@ fn what_one_is_slow_at_is_done_by_another() {
     world.expect_done();
 }
 
-/// An interrupted worker gives its jobs back, and they are not waited for.
+/// An interrupted worker gives its jobs back, and no one waits for them.
 #[test]
 fn an_interrupted_worker_gives_its_jobs_back_at_once() {
     let world = World::with(MAIN);
@@ -227,9 +226,9 @@ fn an_interrupted_worker_gives_its_jobs_back_at_once() {
     let line = format!("cluster serve --nats {url} --objects objects --ack-wait 3600 {run}");
     let mut serve = world.start(&line);
     let worker = world.work("--par 2");
-    serve.until(|| world.desk.names("progress.work").len() > 20);
+    serve.until(|| world.sandbox.names("progress.work").len() > 20);
     worker.signal("INT");
-    worker.wait().fails(130, &["interrupted; the jobs that were under way go to other machines"]);
+    worker.wait().fails(130, &["interrupted: unfinished jobs go to other machines"]);
     let worker = world.work("--par 2");
     serve.wait().succeeds();
     worker.wait().succeeds();
@@ -238,15 +237,15 @@ fn an_interrupted_worker_gives_its_jobs_back_at_once() {
 
 /// An interrupted coordinator keeps its progress and the run.
 #[test]
-fn an_interrupted_coordinator_goes_on() {
+fn an_interrupted_coordinator_resumes() {
     let world = World::with(MAIN);
     let mut serve = world.serve(SMALL);
     let worker = world.work("--par 1");
-    serve.until(|| world.desk.names("progress.work").len() > 20);
+    serve.until(|| world.sandbox.names("progress.work").len() > 20);
     serve.signal("INT");
     serve.wait().fails(130, &["progress is kept"]);
     let ended = world.serve(SMALL).wait().succeeds();
-    assert!(ended.stderr.contains("going on: "), "{ended}");
+    assert!(ended.stderr.contains("resuming: "), "{ended}");
     worker.wait().succeeds();
     world.expect_done();
 }

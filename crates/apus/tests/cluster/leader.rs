@@ -1,14 +1,14 @@
-//! A cluster of three NATS servers that loses the one that leads a stream, while a run goes on.
+//! A cluster of three NATS servers that loses the leader of a stream during a run.
 
 use super::nats_cluster::NatsCluster;
 use crate::cluster::world::{Process, World};
-use crate::desk::MAIN;
+use crate::sandbox::MAIN;
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longer than servers take to choose a leader, on a slow and busy machine.
+/// Longer than servers take to elect a leader, even on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for a leader of a stream.
@@ -24,7 +24,7 @@ fn leader_of(cluster: &NatsCluster, stream: &str, serve: &mut Process) -> Option
     None
 }
 
-/// Kills the leader of a stream again and again; says how often that was during the run.
+/// Kills the leader of a stream repeatedly; returns how often during the run.
 fn loses_leaders(
     cluster: &mut NatsCluster,
     run: &str,
@@ -43,7 +43,7 @@ fn loses_leaders(
         println!("{stream} loses its leader, server {leader}");
         cluster.kill(leader);
         killed += 1;
-        // Without it others lead; two of three are needed for that.
+        // The remaining two servers elect another leader.
         leader_of(cluster, stream, &mut serve);
         sleep(Duration::from_millis(rng.below(1500)));
         cluster.start_again(leader);
@@ -54,7 +54,7 @@ fn loses_leaders(
         worker.kill();
     }
     world.expect_outputs();
-    assert_eq!(world.desk.json("report.json")["blocks"], 4521);
+    assert_eq!(world.sandbox.json("report.json")["blocks"], 4521);
     killed
 }
 
@@ -75,9 +75,9 @@ fn without_the_leader_of_a_stream_the_set_is_the_same() {
     assert!(killed > 0, "the runs were over before a leader was killed");
 }
 
-/// How many servers have each stream can be said, and a number that they are too few for is told.
+/// The user can choose how many servers keep each stream; a number above that of the servers is an error.
 #[test]
-fn how_many_servers_have_each_stream_can_be_said() {
+fn the_number_of_replicas_can_be_set() {
     let cluster = NatsCluster::start();
     let mut world = World::with(MAIN);
     world.queue = Some(cluster.urls());
@@ -89,11 +89,11 @@ fn how_many_servers_have_each_stream_can_be_said() {
     worker.leave();
     world.expect_done();
     for name in ["utxo.dat", "utxo.hints", "report.json"] {
-        world.desk.remove(name);
+        world.sandbox.remove(name);
     }
     let mut serve = world.serve("--segment-bytes 20000 --replicas 5 --progress plain");
     sleep(Duration::from_secs(4));
     assert!(!serve.has_ended());
     serve.signal("INT");
-    serve.wait().fails(130, &["streams are to be on 5 servers"]);
+    serve.wait().fails(130, &["each stream needs 5 servers"]);
 }

@@ -1,9 +1,9 @@
-//! Machines with slow lines that lose packets, and lines that are cut and mended: each in a network namespace.
+//! Machines with slow, lossy lines, and lines that are cut and restored: each machine in a network namespace.
 
 use super::netns::{HUB, Net, NetLine};
 use super::versitygw::S3Server;
 use crate::cluster::world::{Process, World};
-use crate::desk::MAIN;
+use crate::sandbox::MAIN;
 use apus_testkit::effort::rounds;
 use apus_testkit::nats::NatsServer;
 use apus_testkit::rng::Rng;
@@ -14,7 +14,7 @@ fn line(millis: u64, lost_per_mille: u64) -> NetLine {
     NetLine { delay: Duration::from_millis(millis), lost_per_mille }
 }
 
-/// A queue and a store in the hub, and what runs by default runs there.
+/// A queue and a store in the hub, where programs run by default.
 fn world_in(net: &Net) -> (World, S3Server) {
     let mut world = World::with(MAIN);
     world.server = NatsServer::start_by(&net.in_hub(), &World::key().server_settings());
@@ -40,15 +40,15 @@ fn serve_in(net: &Net, place: usize, world: &World, run: &str) -> Process {
     world.start_by(&net.in_place(place), &line)
 }
 
-/// A server off this machine that lets in whoever comes is refused, and with the settings that the program prints it lets in
-/// those who have the key.
+/// Machines refuse a server that admits everyone and is on another machine. With the settings `nats-conf` prints, the
+/// server admits only clients with the key.
 #[test]
 fn namespaces_with_a_queue_for_everyone_are_refused() {
     let net = Net::new(&[line(0, 0)], 33);
     let (mut world, _s3) = world_in(&net);
     let settings = world.start("cluster nats-conf").wait().succeeds().stdout;
     assert_eq!(settings, World::key().server_settings());
-    world.status("").succeeds().says(&["no run goes on"]);
+    world.status("").succeeds().says(&["no active runs"]);
     world.environment.retain(|(name, _)| name != "APUS_CLUSTER_KEY");
     world.environment.push(("APUS_CLUSTER_KEY".to_owned(), "4c".repeat(32)));
     world
@@ -56,13 +56,11 @@ fn namespaces_with_a_queue_for_everyone_are_refused() {
         .fails(3, &["authorization violation", "apus cluster nats-conf", "--nats-creds"]);
     world.server.kill();
     world.server = NatsServer::start_by(&net.in_hub(), "");
-    world
-        .status("")
-        .fails(1, &["lets in whoever reaches it", "apus cluster nats-conf", "--nats-creds"]);
+    world.status("").fails(1, &["accepts any client", "apus cluster nats-conf", "--nats-creds"]);
 }
 
 #[test]
-fn namespaces_with_slow_lines_that_lose_packets_come_to_the_same_set() {
+fn namespaces_with_slow_lossy_lines_give_the_same_set() {
     let net = Net::new(&[line(5, 10), line(50, 5), line(20, 30)], 31);
     let (world, _s3) = world_in(&net);
     let workers = [1, 2].map(|place| work_in(&net, place, &world));
@@ -70,7 +68,7 @@ fn namespaces_with_slow_lines_that_lose_packets_come_to_the_same_set() {
         serve_in(&net, 0, &world, &run).wait().succeeds();
         world.expect_done();
         for name in ["utxo.dat", "utxo.hints", "report.json"] {
-            world.desk.remove(name);
+            world.sandbox.remove(name);
         }
     }
     for (place, mut worker) in [1, 2].into_iter().zip(workers) {
@@ -82,9 +80,9 @@ fn namespaces_with_slow_lines_that_lose_packets_come_to_the_same_set() {
     }
 }
 
-/// Workers and the coordinator are cut off, one after the other, and come back.
+/// Workers and the coordinator are cut off in turn, and come back.
 #[test]
-fn namespaces_that_are_cut_off_and_come_back_come_to_the_same_set() {
+fn namespaces_that_are_cut_off_and_come_back_give_the_same_set() {
     for seed in 0..rounds(1, 6) {
         println!("seed {seed}");
         let mut rng = Rng::new(9000 + seed);
@@ -104,9 +102,9 @@ fn namespaces_that_are_cut_off_and_come_back_come_to_the_same_set() {
             }
             let place = rng.below(3) as usize;
             net.cut(place);
-            // Longer than a job is waited for, every now and then.
+            // Sometimes the cut outlasts a lease.
             sleep(Duration::from_millis(rng.below(3500)));
-            net.mend(place);
+            net.restore(place);
             cuts += 1;
         }
         serve.wait().succeeds();
@@ -115,6 +113,6 @@ fn namespaces_that_are_cut_off_and_come_back_come_to_the_same_set() {
         let ended = workers.map(|worker| worker.kill().to_string());
         assert!(!gave_up, "a worker gave up: {ended:?}");
         world.expect_outputs();
-        assert_eq!(world.desk.json("report.json")["blocks"], 4521);
+        assert_eq!(world.sandbox.json("report.json")["blocks"], 4521);
     }
 }

@@ -1,9 +1,9 @@
-//! Objects that are lost or changed after machines left them, in every step: that is told by name, what left them is done
-//! again, and all files are those of one machine.
+//! Objects that are lost or changed in every step, after machines left them: the error names them, their jobs are done
+//! again, and all files are the same as those of one machine.
 
 use crate::cluster::kept::expect_files_of_one_machine;
 use crate::cluster::world::{Process, World};
-use crate::desk::MAIN;
+use crate::sandbox::MAIN;
 use apus_chain::Reader;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -13,17 +13,17 @@ const BLOCKS: u8 = 0;
 const JOIN: u8 = 1;
 const CONNECT: u8 = 2;
 
-/// The place of the step in what a job leaves, and of what is behind the job.
+/// Offsets in a job's result: of the step, and of the data after the job.
 const STEP: usize = 44;
 const BODY: usize = 53;
 
-/// A run whose coordinator stands still while jobs are done.
+/// A run whose coordinator is stopped while machines execute jobs.
 struct Halting {
     world: World,
     serve: Process,
 }
 
-/// How many jobs wait, and how many machines are at.
+/// How many jobs are waiting, and how many are in progress.
 fn jobs(world: &World) -> (u64, u64) {
     let status: Value = serde_json::from_str(&world.status("--json").stdout).unwrap_or_default();
     let count = |name: &str| status["runs"][0][name].as_u64().unwrap_or_default();
@@ -31,7 +31,7 @@ fn jobs(world: &World) -> (u64, u64) {
 }
 
 impl Halting {
-    /// A run with every output for which machines leave something.
+    /// Starts a run with every output that needs results of machines.
     fn start() -> Self {
         let world = World::with(MAIN);
         let more = "--segment-bytes 20000 --progress plain --out utreexo:roots --out datadir:node";
@@ -39,7 +39,7 @@ impl Halting {
         Self { world, serve }
     }
 
-    /// Has it stand still once it has put jobs.
+    /// Stops the coordinator once it has put jobs.
     fn halt(&mut self) {
         let (world, mut before) = (&self.world, 0);
         assert!(self.serve.until(|| {
@@ -49,7 +49,7 @@ impl Halting {
         self.serve.signal("STOP");
     }
 
-    /// Has all jobs of a step done: what each of them left. The coordinator has read nothing of it, and stands still.
+    /// Completes all jobs of a step, and returns their results. The coordinator is stopped and has read none of them.
     fn step(&mut self, step: u8) -> Vec<Vec<u8>> {
         loop {
             self.halt();
@@ -58,59 +58,59 @@ impl Halting {
             assert!(worker.until(|| jobs(&self.world) == (0, 0)));
             worker.kill();
             let new = self.objects().difference(&before).cloned().collect::<Vec<_>>();
-            let read = new.iter().map(|path| self.world.desk.read(path));
+            let read = new.iter().map(|path| self.world.sandbox.read(path));
             let is_of_step =
                 |bytes: &Vec<u8>| bytes.starts_with(b"APUSDONE") && bytes[STEP] == step;
             let left: Vec<Vec<u8>> = read.filter(is_of_step).collect();
             if !left.is_empty() {
                 return left;
             }
-            // It puts jobs once it has read what is there.
+            // The coordinator puts jobs after it has read the existing results.
             self.serve.signal("CONT");
         }
     }
 
     fn objects(&self) -> BTreeSet<String> {
-        let desk = &self.world.desk;
-        let run = &desk.names("objects")[0];
-        let names = desk.names(&format!("objects/{run}")).into_iter();
+        let sandbox = &self.world.sandbox;
+        let run = &sandbox.names("objects")[0];
+        let names = sandbox.names(&format!("objects/{run}")).into_iter();
         names.map(|name| format!("objects/{run}/{name}")).collect()
     }
 
     fn path(&self, object: &str) -> String {
-        format!("objects/{}/{object}", self.world.desk.names("objects")[0])
+        format!("objects/{}/{object}", self.world.sandbox.names("objects")[0])
     }
 
     fn lose(&self, object: &str) {
-        self.world.desk.remove(&self.path(object));
+        self.world.sandbox.remove(&self.path(object));
     }
 
     fn change(&self, object: &str) {
-        self.world.desk.edit(&self.path(object), |bytes| {
+        self.world.sandbox.edit(&self.path(object), |bytes| {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
         });
     }
 
-    /// Lets all go on: so often it is said that an object is lost, and that a result is of no use.
+    /// Completes the run; asserts how many lost objects and refused results it reported.
     fn expect_done(self, lost: usize, refused: usize) {
         self.serve.signal("CONT");
         let worker = self.world.work("--par 1");
         let said = self.serve.wait().succeeds();
         worker.wait().succeeds();
-        // What is tried again before the job is done again says it again.
+        // A step that is retried before the job is done again reports it again.
         let again =
-            said.stderr.lines().filter_map(|it| it.split_once(" is lost, and that is done again"));
+            said.stderr.lines().filter_map(|it| it.split_once(" is lost, and the job is requeued"));
         let segments = again.map(|(segment, _)| segment).collect::<BTreeSet<_>>();
         assert_eq!(segments.len(), lost, "{said}");
         assert_eq!(said.stderr.matches(" was refused").count(), refused, "{said}");
         self.world.expect_outputs();
         expect_files_of_one_machine(&self.world, "main", "--out utreexo:expected");
-        assert!(self.world.desk.read("roots") == self.world.desk.read("expected"));
+        assert!(self.world.sandbox.read("roots") == self.world.sandbox.read("expected"));
     }
 }
 
-/// Reads what jobs leave.
+/// A reader of the results of jobs.
 struct Left<'l>(Reader<'l>);
 
 impl<'l> Left<'l> {
@@ -137,13 +137,13 @@ impl<'l> Left<'l> {
         (0..count).map(|_| self.object()).collect()
     }
 
-    /// The objects of a run.
+    /// Reads the objects of a run.
     fn run(&mut self) -> Vec<String> {
         self.skip(8 + 4 + 16);
         self.objects()
     }
 
-    /// Those of what was found for segments.
+    /// Reads the objects found for segments.
     fn found(&mut self) -> Vec<String> {
         let objects = self.objects();
         for _ in 0..self.count() {
@@ -155,7 +155,7 @@ impl<'l> Left<'l> {
     }
 }
 
-/// The objects that a part of the join left: coins, places, answers, leaves.
+/// The objects in the result of a part of the join: coins, positions, answers, leaves.
 fn of_part(bytes: &[u8]) -> [Vec<String>; 4] {
     let mut left = Left::of(bytes);
     left.skip(3 * 8 + 16 + 768);
@@ -166,9 +166,9 @@ fn of_part(bytes: &[u8]) -> [Vec<String>; 4] {
     all
 }
 
-/// Records, which parts of the join read, and what a segment left for itself.
+/// Records, which the parts of the join read, and the segment's own objects.
 #[test]
-fn what_segments_left_is_lost() {
+fn lost_results_of_segments_are_recomputed() {
     let mut halting = Halting::start();
     let left = halting.step(BLOCKS);
     let objects = left.iter().map(|bytes| {
@@ -183,14 +183,14 @@ fn what_segments_left_is_lost() {
     halting.expect_done(4, 0);
 }
 
-/// Coins and places, which the coordinator reads, and answers and leaves, which segments do.
+/// Coins and positions, which the coordinator reads, and answers and leaves, which segments read.
 #[test]
-fn what_parts_of_the_join_left_is_lost() {
+fn lost_results_of_the_join_are_recomputed() {
     let mut halting = Halting::start();
     let left = halting.step(JOIN);
     let parts: Vec<[Vec<String>; 4]> = left.iter().map(|bytes| of_part(bytes)).collect();
     let mut answered = parts.iter().filter(|[_, _, answers, _]| !answers.is_empty());
-    let mut next = || answered.next().expect("there are parts enough");
+    let mut next = || answered.next().expect("there are enough parts");
     let [[coins, ..], [_, places, ..], [_, _, answers, _], [.., leaves]] =
         [next(), next(), next(), next()];
     halting.lose(&coins[0]);
@@ -201,7 +201,7 @@ fn what_parts_of_the_join_left_is_lost() {
 }
 
 #[test]
-fn undo_data_are_lost() {
+fn lost_undo_data_is_recomputed() {
     let mut halting = Halting::start();
     let left = halting.step(CONNECT);
     let objects = left.iter().map(|bytes| {
@@ -212,7 +212,7 @@ fn undo_data_are_lost() {
         left.objects()
     });
     let objects: Vec<Vec<String>> = objects.collect();
-    // Blocks that spend nothing have the same undo data, which is one object.
+    // Blocks that spend nothing have the same undo data, so they share one object.
     let is_of_one =
         |object: &&String| objects.iter().filter(|objects| objects.contains(object)).count() == 1;
     let of_one: Vec<&String> =
@@ -222,20 +222,20 @@ fn undo_data_are_lost() {
     halting.expect_done(0, 2);
 }
 
-/// What jobs are told is written again.
+/// The coordinator rewrites lost payloads of jobs.
 #[test]
-fn what_jobs_are_told_is_lost() {
+fn lost_payloads_of_jobs_are_rewritten() {
     let mut halting = Halting::start();
     halting.step(BLOCKS);
     halting.serve.signal("CONT");
     halting.halt();
     let objects = halting.objects();
-    let is_told = |path: &&String| {
-        let bytes = halting.world.desk.read(path);
+    let is_payload = |path: &&String| {
+        let bytes = halting.world.sandbox.read(path);
         bytes.starts_with(b"APUSTOLD") && bytes.get(STEP) == Some(&JOIN)
     };
-    let told: Vec<&String> = objects.iter().filter(is_told).collect();
-    halting.world.desk.remove(told[0]);
-    halting.world.desk.edit(told[1], |bytes| *bytes.last_mut().unwrap() ^= 1);
+    let payloads: Vec<&String> = objects.iter().filter(is_payload).collect();
+    halting.world.sandbox.remove(payloads[0]);
+    halting.world.sandbox.edit(payloads[1], |bytes| *bytes.last_mut().unwrap() ^= 1);
     halting.expect_done(0, 0);
 }

@@ -18,7 +18,7 @@ pub(crate) struct NatsCluster {
 
 #[derive(Debug)]
 struct ClusterNode {
-    /// None while it is killed.
+    /// `None` while it is killed.
     process: Option<Server>,
     client: u16,
     route: u16,
@@ -29,7 +29,7 @@ impl NatsCluster {
     /// Starts servers with no streams, and waits until they have a leader.
     ///
     /// # Panics
-    /// When there is no nats-server, or they do not start.
+    /// If nats-server is not installed, or a server does not start.
     pub(crate) fn start() -> Self {
         on_free_ports("a cluster of nats-server", |ports: [u16; 3 * SERVERS]| {
             let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
@@ -46,17 +46,17 @@ impl NatsCluster {
         })
     }
 
-    /// Where they are reached, with commas between.
+    /// The servers' URLs, separated by commas.
     pub(crate) fn urls(&self) -> String {
         let url = |server: &ClusterNode| format!("nats://127.0.0.1:{}", server.client);
         self.servers.iter().map(url).collect::<Vec<_>>().join(",")
     }
 
-    /// The server that leads a stream whose name begins so; none where there is none now.
+    /// The index of the server that leads the stream with this prefix; `None` if there is no leader now.
     pub(crate) fn leader_of(&self, stream: &str) -> Option<usize> {
         let is_up = |index: &usize| self.servers[*index].process.is_some();
         (0..SERVERS).find_map(|index| {
-            // Each knows of the streams that it has itself.
+            // Each server knows only the streams that it keeps.
             let about = self.asked(index, "/jsz?accounts=true&streams=true")?;
             let accounts = about["account_details"].as_array()?;
             let mut all = accounts.iter().flat_map(|it| it["stream_detail"].as_array()).flatten();
@@ -65,7 +65,7 @@ impl NatsCluster {
         })
     }
 
-    /// On how many servers that stream is.
+    /// The number of servers that keep that stream.
     pub(crate) fn replicas_of(&self, stream: &str) -> usize {
         let has = |index: &usize| {
             let about = self.asked(*index, "/jsz?accounts=true&streams=true");
@@ -74,15 +74,15 @@ impl NatsCluster {
         (0..SERVERS).filter(has).count()
     }
 
-    /// Ends one as a power cut would, but for what the system still writes.
+    /// Kills a server. Unlike in a power cut, the system still writes the server's files.
     pub(crate) fn kill(&mut self, index: usize) {
         self.servers[index].process = None;
     }
 
-    /// Starts it again, with the streams that it had.
+    /// Restarts a killed server with its old streams.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If the server does not start.
     pub(crate) fn start_again(&mut self, index: usize) {
         self.launch(index).unwrap();
     }

@@ -1,9 +1,8 @@
-//! [`Net`]: network namespaces of a test's own, joined by lines that are slow, that lose packets and that can be cut.
+//! [`Net`]: private network namespaces for a test, connected by lines that are slow, lose packets and can be cut.
 //!
-//! A hub, and places around it. Each place has a line to the hub alone: a TUN device at either end, and between them
-//! threads that carry packets, each later by as long as the line is, and lose some of them. Nothing of it
-//! is seen outside of these namespaces. They need root, and a test that cannot make them fails: it never passes by
-//! skipping. They go when dropped.
+//! A hub has places around it, each with a line only to the hub: a TUN device at each end, and threads between them
+//! that forward packets with a delay and lose some of them. Nothing outside these namespaces can see the net. The
+//! namespaces need root; a test that cannot create them fails and is never skipped. Dropping the net removes them.
 
 use apus_testkit::rng::Rng;
 use std::process::{Command, id};
@@ -14,19 +13,19 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tun::Device;
 
-/// No packet is longer.
+/// Upper bound on the length of a packet.
 const PACKET_BYTES_MAX: usize = 2048;
 
-/// What a device says that is down.
+/// The error of a device that is down.
 const EIO: i32 = 5;
 
-/// Where the hub is reached from all places, and from itself.
+/// The hub's address, from all places and from the hub.
 pub(crate) const HUB: &str = "10.231.255.1";
 
-/// How a line is.
+/// The properties of a line.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NetLine {
-    /// How long a packet is on its way, in either direction.
+    /// The latency of a packet, in either direction.
     pub(crate) delay: Duration,
     /// How many of a thousand packets are lost.
     pub(crate) lost_per_mille: u64,
@@ -44,16 +43,16 @@ pub(crate) struct Net {
 struct NetHost {
     name: String,
     device: String,
-    /// Packets that arrived at either end, and such that were lost.
+    /// Packets that arrived at either end, and packets that were lost.
     carried: Arc<AtomicU64>,
     lost: Arc<AtomicU64>,
 }
 
 impl Net {
-    /// Makes a hub, and a place for each of these lines.
+    /// Creates a hub, and a place for each of these lines.
     ///
     /// # Panics
-    /// Where this process may not make namespaces or devices.
+    /// If this process may not create namespaces or devices.
     pub(crate) fn new(lines: &[NetLine], seed: u64) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -70,11 +69,11 @@ impl Net {
 
     fn add(&mut self, number: u32, index: usize, line: NetLine, seed: u64) {
         let name = format!("apus-{}-{number}-{index}", id());
-        // Until they are moved, all nets' devices are in one namespace. A name has 15 bytes at most.
+        // Until they are moved, the devices of all nets are in the same namespace. A name has at most 15 bytes.
         let device = |end: &str| format!("ap{}{end}{number}-{index}", id() % 100_000);
         let (near, far) = (device("n"), device("f"));
         ip(&format!("netns add {name}"));
-        // What is dropped from here on is removed as well.
+        // From here on, dropping it also removes this place.
         let (carried, lost) = (Arc::default(), Arc::default());
         let place = NetHost { name: name.clone(), device: far.clone(), carried, lost };
         let ends = [(&near, &self.hub), (&far, &place.name)].map(|(device, space)| {
@@ -95,33 +94,33 @@ impl Net {
             carry(ends, line, rng, [Arc::clone(&place.carried), Arc::clone(&place.lost)]);
         }
         self.places.push(place);
-        self.mend(index);
+        self.restore(index);
     }
 
-    /// What runs a program in the hub.
+    /// The command prefix that runs a program in the hub.
     pub(crate) fn in_hub(&self) -> Vec<String> {
         runs_in(&self.hub)
     }
 
-    /// What runs a program in a place.
+    /// The command prefix that runs a program in a place.
     pub(crate) fn in_place(&self, place: usize) -> Vec<String> {
         runs_in(&self.places[place].name)
     }
 
-    /// Cuts a place off.
+    /// Cuts off a place.
     pub(crate) fn cut(&self, place: usize) {
         let NetHost { name, device, .. } = &self.places[place];
         ip(&format!("-n {name} link set {device} down"));
     }
 
-    /// Joins it again.
-    pub(crate) fn mend(&self, place: usize) {
+    /// Reconnects a place.
+    pub(crate) fn restore(&self, place: usize) {
         let NetHost { name, device, .. } = &self.places[place];
         ip(&format!("-n {name} link set {device} up"));
         ip(&format!("-n {name} route replace {HUB}/32 via 10.231.{place}.1"));
     }
 
-    /// How many packets arrived that went to or from a place, and how many were lost.
+    /// The numbers of packets to and from a place that arrived, and that were lost.
     pub(crate) fn packets(&self, place: usize) -> (u64, u64) {
         let place = &self.places[place];
         (place.carried.load(Ordering::Relaxed), place.lost.load(Ordering::Relaxed))
@@ -131,7 +130,7 @@ impl Net {
 impl Drop for Net {
     fn drop(&mut self) {
         for name in self.places.iter().map(|place| &place.name).chain([&self.hub]) {
-            // Its devices go with it, and the threads between them with these.
+            // Its devices vanish with it, and the threads between them end.
             let _ = Command::new("ip").args(["netns", "del", name]).status();
         }
     }
@@ -141,7 +140,7 @@ fn runs_in(space: &str) -> Vec<String> {
     ["ip", "netns", "exec", space].map(str::to_owned).into()
 }
 
-/// Runs `ip` with the words of a line.
+/// Runs `ip` with these arguments.
 fn ip(line: &str) {
     let ended = Command::new("ip").args(line.split(' ')).output();
     let ended = ended.unwrap_or_else(|error| panic!("ip {line}: {error}; install iproute2"));
@@ -153,7 +152,7 @@ fn ip(line: &str) {
     );
 }
 
-/// Carries packets from one end to the other until an end is gone.
+/// Forwards packets from one end to the other until an end is gone.
 fn carry(ends: [Arc<Device>; 2], line: NetLine, mut rng: Rng, counts: [Arc<AtomicU64>; 2]) {
     let ([from, to], [carried, lost]) = (ends, counts);
     let (put, taken) = channel();
@@ -170,9 +169,9 @@ fn carry(ends: [Arc<Device>; 2], line: NetLine, mut rng: Rng, counts: [Arc<Atomi
                         return;
                     }
                 }
-                // It went with its namespace.
+                // The device vanished with its namespace.
                 Err(error) if error.raw_os_error() != Some(EIO) => return,
-                // It is down.
+                // The device is down.
                 Err(_) => sleep(Duration::from_millis(5)),
             }
         }
@@ -180,11 +179,11 @@ fn carry(ends: [Arc<Device>; 2], line: NetLine, mut rng: Rng, counts: [Arc<Atomi
     std::thread::spawn(move || deliver(&taken, &to, &carried));
 }
 
-/// Hands packets over when it is time.
+/// Delivers packets when their delay is over.
 fn deliver(taken: &Receiver<(Instant, Vec<u8>)>, to: &Device, carried: &AtomicU64) {
     while let Ok((arrives, packet)) = taken.recv() {
         sleep(arrives.saturating_duration_since(Instant::now()));
-        // An end that is down takes none: they are lost, as on a line that is cut.
+        // An end that is down accepts no packets; they are lost, as on a cut line.
         if to.send(&packet).is_ok() {
             carried.fetch_add(1, Ordering::Relaxed);
         }
@@ -198,7 +197,7 @@ mod tests {
     fn ping(net: &Net, place: usize) -> bool {
         let by = net.in_place(place);
         let script = format!("exec 3<>/dev/tcp/{HUB}/9; echo never");
-        // Nothing listens there, and that it does not is an answer of the hub's.
+        // Nothing listens there, so the hub refuses the connection, which is an answer.
         let ended = Command::new(&by[0])
             .args(&by[1..])
             .args(["timeout", "2", "bash", "-c", &script])
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_have_lines_that_take_time_and_can_be_cut() {
+    fn namespaces_have_lines_with_latency_that_can_be_cut() {
         let slow = NetLine { delay: Duration::from_millis(60), lost_per_mille: 0 };
         let net = Net::new(&[NetLine::default(), slow], 1);
         assert!(ping(&net, 0));
@@ -217,7 +216,7 @@ mod tests {
         net.cut(0);
         assert!(!ping(&net, 0));
         assert!(ping(&net, 1));
-        net.mend(0);
+        net.restore(0);
         assert!(ping(&net, 0));
         let dead = Net::new(&[NetLine { lost_per_mille: 1000, ..NetLine::default() }], 2);
         assert!(!ping(&dead, 0));

@@ -1,23 +1,23 @@
-//! [`Outsider`]: one who speaks to a server by its own protocol, without the program and without what its machines know.
+//! [`Outsider`]: a client that speaks the server's protocol without the program and without the cluster's key.
 
 use apus_testkit::nats::NatsServer;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-/// Where it gets answers.
+/// The subject for replies.
 const INBOX: &str = "outsider.inbox";
 
-/// See the module.
+/// A connection to a server without the key.
 #[derive(Debug)]
 pub(crate) struct Outsider {
     stream: BufReader<TcpStream>,
 }
 
 impl Outsider {
-    /// Comes in, where the server lets in whoever comes.
+    /// Connects to a server that admits everyone.
     ///
     /// # Panics
-    /// When it does not.
+    /// If the server refuses.
     pub(crate) fn connect(server: &NatsServer) -> Self {
         let url = server.url();
         let stream = TcpStream::connect(url.trim_start_matches("nats://")).unwrap();
@@ -29,10 +29,10 @@ impl Outsider {
         outsider
     }
 
-    /// Publishes a message, and has the first answer to it.
+    /// Publishes a message, and returns the first reply.
     ///
     /// # Panics
-    /// When the server hangs up.
+    /// If the server closes the connection.
     pub(crate) fn ask(&mut self, subject: &str, message: &[u8]) -> Vec<u8> {
         let head = format!("PUB {subject} {INBOX} {}\r\n", message.len());
         self.say(&[head.as_bytes(), message, b"\r\n"].concat());
@@ -49,9 +49,9 @@ impl Outsider {
                 "HMSG" => (length(2), length(1)),
                 _ => continue,
             };
-            let mut told = vec![0; bytes + 2];
-            self.stream.read_exact(&mut told).unwrap();
-            return told[headers..bytes].to_vec();
+            let mut reply = vec![0; bytes + 2];
+            self.stream.read_exact(&mut reply).unwrap();
+            return reply[headers..bytes].to_vec();
         }
     }
 
@@ -61,7 +61,7 @@ impl Outsider {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        assert!(self.stream.read_line(&mut line).unwrap() > 0, "the server hung up");
+        assert!(self.stream.read_line(&mut line).unwrap() > 0, "the server closed the connection");
         line.trim_end().to_owned()
     }
 }

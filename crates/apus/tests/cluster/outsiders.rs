@@ -1,9 +1,9 @@
-//! Those who reach the queue and are none of its machines; and runs that their coordinator left.
+//! Clients that reach the queue without belonging to the cluster, and runs without a coordinator.
 
 use super::outsider::Outsider;
 use crate::cluster::altered::{link, machine, newest};
 use crate::cluster::world::World;
-use crate::desk::REGTEST;
+use crate::sandbox::REGTEST;
 use apus_cluster::{ClusterKey, Coordinator, LinkOptions, Worker};
 use apus_jobs::{JobOffer, JobQueue, Jobs, RunId};
 use serde_json::{Value, json};
@@ -15,17 +15,18 @@ fn subjects(outsider: &mut Outsider, stream: &str) -> Vec<String> {
     let (mut all, mut next) = (Vec::new(), 1);
     loop {
         let asked = json!({ "next_by_subj": ">", "seq": next }).to_string();
-        let told = outsider.ask(&format!("$JS.API.STREAM.MSG.GET.{stream}"), asked.as_bytes());
-        let told: Value = serde_json::from_slice(&told).unwrap();
-        let Some(message) = told.get("message") else { return all };
+        let reply = outsider.ask(&format!("$JS.API.STREAM.MSG.GET.{stream}"), asked.as_bytes());
+        let reply: Value = serde_json::from_slice(&reply).unwrap();
+        let Some(message) = reply.get("message") else { return all };
         all.push(message["subject"].as_str().unwrap().to_owned());
         next = message["seq"].as_u64().unwrap() + 1;
     }
 }
 
-/// One without the key ends no run, whatever he answers: his answers go, and the jobs are done.
+/// Answers of a client without the key cannot affect a run: the coordinator removes them, and machines execute the
+/// jobs.
 #[test]
-fn one_who_lacks_the_key_cannot_say_what_becomes_of_a_run() {
+fn a_client_without_the_key_cannot_affect_a_run() {
     let world = World::with(REGTEST);
     let mut serve = world.serve("--segment-bytes 9000 --progress plain");
     assert!(serve.until(|| world.status("").stdout.contains(" waiting")));
@@ -36,8 +37,8 @@ fn one_who_lacks_the_key_cannot_say_what_becomes_of_a_run() {
     let jobs = subjects(&mut outsider, &stream);
     let forged = [b"APUSANSW".as_slice(), &10_u32.to_le_bytes(), &[0; 200]].concat();
     for (job, bytes) in jobs.iter().zip([&forged[..], b"hello"]) {
-        let told = outsider.ask(&job.replace("apus.job.", "apus.answer."), bytes);
-        assert!(String::from_utf8_lossy(&told).contains("\"seq\""), "it is not stored");
+        let reply = outsider.ask(&job.replace("apus.job.", "apus.answer."), bytes);
+        assert!(String::from_utf8_lossy(&reply).contains("\"seq\""), "it is not stored");
     }
     let worker = world.work("--par 1");
     let ended = serve.wait().succeeds();
@@ -46,14 +47,14 @@ fn one_who_lacks_the_key_cannot_say_what_becomes_of_a_run() {
         2,
         "{ended}"
     );
-    assert!(ended.stderr.contains("lets in whoever reaches it"), "{ended}");
+    assert!(ended.stderr.contains("accepts any client"), "{ended}");
     worker.wait().succeeds();
     world.expect_done();
 }
 
-/// A machine takes part in no run of another key, and does no job that the coordinator did not put.
+/// A machine ignores runs with another key, and jobs that the coordinator did not put.
 #[test]
-fn what_is_under_another_key_is_passed_over() {
+fn runs_and_jobs_with_another_key_are_ignored() {
     let mut world = World::with(REGTEST);
     let (spec, of) = (b"a run", RunId::of(b"a run"));
     let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(30)).unwrap();
@@ -61,63 +62,64 @@ fn what_is_under_another_key_is_passed_over() {
     let other = LinkOptions { key: ClusterKey::new(&[1; 32]), ..link(&world) };
     let stranger = Worker::connect(&other, Some("stranger")).unwrap();
     assert!(stranger.runs().unwrap().is_empty());
-    let told = stranger.passed_over();
+    let ignored = stranger.passed_over();
     assert!(
-        told[0].contains(&of.name()) && told[0].contains("not sealed with the key"),
-        "{told:?}"
+        ignored[0].contains(&of.name()) && ignored[0].contains("not sealed with the key"),
+        "{ignored:?}"
     );
-    assert!(stranger.runs().unwrap().is_empty() && stranger.passed_over().is_empty(), "told twice");
+    assert!(
+        stranger.runs().unwrap().is_empty() && stranger.passed_over().is_empty(),
+        "reported twice"
+    );
     let worker = machine(&world, "worker");
     let joined = worker.join(&newest(&worker)).unwrap().unwrap();
     let mut outsider = Outsider::connect(&world.server);
     outsider.ask(&format!("apus.job.{of}.join-5-6"), b"do it");
     assert!(matches!(joined.take(Duration::from_secs(5)).unwrap(), JobOffer::Nothing));
-    let told = worker.passed_over();
-    assert!(told[0].starts_with("a job of run ") && told.len() == 1, "{told:?}");
+    let ignored = worker.passed_over();
+    assert!(ignored[0].starts_with("a job of run ") && ignored.len() == 1, "{ignored:?}");
     world.environment = vec![("APUS_CLUSTER_KEY".to_owned(), "4c".repeat(32))];
-    world.status("").succeeds().says(&["under another key"]);
+    world.status("").succeeds().says(&["with another key"]);
     coordinator.close().unwrap();
 }
 
-/// The first command makes the key, for its user alone, and a worker of the same user finds it.
+/// The first command creates the key, readable only by its user, and a worker of the same user finds it.
 #[test]
 fn machines_of_one_user_find_the_key_by_themselves() {
     let mut world = World::with(REGTEST);
-    let home = world.desk.path("home").display().to_string();
+    let home = world.sandbox.path("home").display().to_string();
     world.environment =
         vec![("HOME".to_owned(), home), ("XDG_CONFIG_HOME".to_owned(), String::new())];
     let key = "home/.config/apus/cluster.key";
-    world
-        .status("")
-        .fails(1, &[key, "copy that file from the coordinator's machine", "--key-file"]);
+    world.status("").fails(1, &[key, "copy the file from the coordinator's machine", "--key-file"]);
     let worker = world.work("--par 1");
     world.serve("--segment-bytes 9000").wait().succeeds();
     worker.wait().succeeds();
-    let path = world.desk.path(key);
+    let path = world.sandbox.path(key);
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(world.desk.names("home/.config/apus"), ["cluster.key"]);
+    assert_eq!(world.sandbox.names("home/.config/apus"), ["cluster.key"]);
     world.expect_done();
     let open = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
     open(0o644);
-    world.status("").fails(1, &["others on this machine can read", "chmod 600"]);
+    world.status("").fails(1, &["other users of this machine can read", "chmod 600"]);
     open(0o600);
-    world.desk.write(key, b"too short");
+    world.sandbox.write(key, b"too short");
     world.status("").fails(1, &["64 hexadecimal digits"]);
 }
 
-/// A machine that waits in a run whose coordinator is gone turns to another run, and says so.
+/// A machine that waits in a run whose coordinator is gone switches to another run, and says so.
 #[test]
-fn a_run_without_a_coordinator_is_left_for_another_one() {
+fn machines_leave_a_run_without_a_coordinator() {
     let world = World::with(REGTEST);
     let mut left = world.serve_run(&world.join("--segment-bytes 60000 --progress none"));
     assert!(left.until(|| world.status("").stdout.contains(" waiting")));
     left.kill();
-    world.desk.remove("progress.work");
+    world.sandbox.remove("progress.work");
     let mut worker = world.work("--par 1 --name early");
     assert!(worker.until(|| world.status("").stdout.contains("early: ")));
-    world.status("").succeeds().says(&["no coordinator gives a sign of life"]);
+    world.status("").succeeds().says(&["no sign of life from the coordinator"]);
     world.serve("--segment-bytes 9000 --progress none").wait().succeeds();
     let ended = worker.wait().succeeds();
-    assert!(ended.stderr.contains("is left for another one"), "{ended}");
+    assert!(ended.stderr.contains("leaving the run"), "{ended}");
     world.expect_outputs();
 }

@@ -1,10 +1,10 @@
-//! Ranges that machines validate by proofs: the roots are those of one machine, and what is wrong is told as there.
+//! Block ranges that machines validate with proofs: the roots and the errors are the same as on one machine.
 
-use crate::bridge::{Told, tell, tell_with};
+use crate::bridge::{ProofData, proofs_of, proofs_with_lie};
 use crate::cluster::joined::bad;
-use crate::cluster::world::{Process, World, told};
-use crate::desk::Desk;
+use crate::cluster::world::{Process, World, final_message};
 use crate::proof_files::write_files;
+use crate::sandbox::Sandbox;
 use apus_chain::HeightRange;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::blkfile::BlockFiles;
@@ -24,23 +24,23 @@ fn grown(seed: u64) -> ChainBuilder {
     chain
 }
 
-/// Ranges of so many blocks.
+/// Divides the blocks into ranges of `each` blocks.
 fn ranges(blocks: &[Block], each: usize) -> Vec<HeightRange> {
     let end = blocks.len() as u32;
     let starts = (1..end).step_by(each);
     starts.map(|start| HeightRange::new(start, end.min(start + each as u32))).collect()
 }
 
-/// A chain with files of its proofs.
+/// A world with a chain and its proof files.
 fn world_of(chain: &ChainBuilder, each: usize) -> World {
-    let world = World::on(Desk::of(chain), "regtest");
+    let world = World::on(Sandbox::of(chain), "regtest");
     let blocks = chain.blocks();
     write_files(
-        &world.desk,
+        &world.sandbox,
         Network::Regtest,
         "proofs",
         &blocks,
-        &tell(&blocks),
+        &proofs_of(&blocks),
         &ranges(&blocks, each),
     );
     world
@@ -53,22 +53,22 @@ const OUT: &str = "--out utreexo:roots --report report.json";
 
 const WORK: &str = "--proofs proofs --par 1";
 
-/// The roots are those that another engine computes of the blocks alone, and nothing else is left.
+/// Asserts that another engine computes the same roots from blocks only, and that the run left no other file.
 #[track_caller]
 fn expect_roots(world: &World) {
-    if !world.desk.has("expected") {
+    if !world.sandbox.has("expected") {
         let line =
             "sync --chain regtest --blocksdir blocks --engine mergesync --out utreexo:expected";
-        world.desk.apus(line).succeeds();
+        world.sandbox.apus(line).succeeds();
     }
-    assert!(world.desk.read("roots") == world.desk.read("expected"));
-    assert!(!world.desk.has("progress.work"));
-    assert_eq!(world.desk.names("objects"), [""; 0]);
-    world.status("").succeeds().says(&["no run goes on"]);
+    assert!(world.sandbox.read("roots") == world.sandbox.read("expected"));
+    assert!(!world.sandbox.has("progress.work"));
+    assert_eq!(world.sandbox.names("objects"), [""; 0]);
+    world.status("").succeeds().says(&["no active runs"]);
 }
 
 #[test]
-fn any_number_of_workers_comes_to_the_same_roots() {
+fn any_number_of_workers_gives_the_same_roots() {
     for (seed, count, each) in [(960, 1, 40), (961, 2, 5), (962, 5, 1)] {
         let chain = grown(seed);
         let world = world_of(&chain, each);
@@ -76,15 +76,15 @@ fn any_number_of_workers_comes_to_the_same_roots() {
         let ended = world.serve_run(&format!("{RUN} {OUT}")).wait().succeeds();
         assert!(ended.stdout.contains("no set was kept"), "{ended}");
         workers.into_iter().for_each(Process::leave);
-        let report = world.desk.json("report.json");
+        let report = world.sandbox.json("report.json");
         assert_eq!((&report["engine"], &report["validation"]), (&"utreexo".into(), &"full".into()));
         assert_eq!(report["script_blocks"], chain.height());
         let shares = report["cluster"]["workers"].as_array().unwrap();
         let blocks: u64 = shares.iter().map(|share| share["blocks"].as_u64().unwrap()).sum();
         assert_eq!(blocks, u64::from(chain.height()));
         let line = format!("sync {RUN} --out utreexo:alone --report alone.json");
-        world.desk.apus(&line.replace("progress.work", "alone.work")).succeeds();
-        let alone = world.desk.json("alone.json");
+        world.sandbox.apus(&line.replace("progress.work", "alone.work")).succeeds();
+        let alone = world.sandbox.json("alone.json");
         for field in ["coins", "amount_sat", "bogosize", "utreexo", "stop_hash", "verified"] {
             assert_eq!(report[field], alone[field], "{field}");
         }
@@ -92,90 +92,90 @@ fn any_number_of_workers_comes_to_the_same_roots() {
     }
 }
 
-/// Nothing is written; jobs are done twice.
+/// The run has no outputs, and two machines validate each range.
 #[test]
-fn ranges_that_are_done_twice_come_to_the_same() {
+fn ranges_on_two_machines_give_the_same_result() {
     let world = world_of(&grown(963), 4);
     let workers =
         ["first", "second"].map(|name| world.work(&format!("{WORK} --stay --name {name}")));
     world.serve_run(&format!("{RUN} --audit 100")).wait().succeeds();
     workers.into_iter().for_each(|worker| drop(worker.kill()));
-    assert_eq!(world.desk.names("objects"), [""; 0]);
+    assert_eq!(world.sandbox.names("objects"), [""; 0]);
 }
 
-/// What a machine lacks is done by others; one that has no proofs at all says what it needs.
+/// The ranges that a machine lacks go to other machines; a machine without any proofs says what it needs.
 #[test]
 fn a_machine_without_all_files_leaves_ranges_to_others() {
     let chain = grown(964);
     let world = world_of(&chain, 10);
     let blocks = chain.blocks();
     let some = &ranges(&blocks, 10)[..6];
-    write_files(&world.desk, Network::Regtest, "some", &blocks, &tell(&blocks), some);
+    write_files(&world.sandbox, Network::Regtest, "some", &blocks, &proofs_of(&blocks), some);
     let serve = world.serve_run(&format!("{RUN} {OUT} --progress plain"));
-    world.work("--par 1").wait().fails(1, &["goes by proofs", "--proofs DIR"]);
+    world.work("--par 1").wait().fails(1, &["validates with Utreexo proofs", "--proofs DIR"]);
     let poor = world.work("--proofs some --par 1 --name poor");
-    poor.wait().fails(3, &["some/proofs-000000", "went to others"]);
+    poor.wait().fails(3, &["some/proofs-000000", "were requeued"]);
     let rich = world.work(WORK);
     let ended = serve.wait().succeeds();
-    assert!(ended.stderr.contains("warning: poor could not do blocks 61 to 70"), "{ended}");
+    assert!(ended.stderr.contains("warning: poor could not process blocks 61 to 70"), "{ended}");
     rich.wait().succeeds();
     expect_roots(&world);
 }
 
-/// Files of another forest, of which a machine says so before it goes by them.
+/// A machine with files of another forest notices that before it uses them.
 #[test]
-fn a_machine_with_other_roots_is_found_out() {
+fn a_machine_with_other_roots_notices_it() {
     let chain = grown(965);
     let world = world_of(&chain, 10);
     let blocks = chain.blocks();
-    let mut other = tell(&blocks);
+    let mut other = proofs_of(&blocks);
     let mut fragment = apus_utreexo::Fragment::new(0).unwrap();
     (0..other.roots[20].leaves()).for_each(|_| fragment.push(NodeHash([7; 32])).unwrap());
     other.roots[20] = fragment.roots().unwrap();
-    write_files(&world.desk, Network::Regtest, "other", &blocks, &other, &ranges(&blocks, 10));
+    write_files(&world.sandbox, Network::Regtest, "other", &blocks, &other, &ranges(&blocks, 10));
     let serve = world.serve_run(&format!("{RUN} {OUT} --progress plain"));
-    // It does all but the two ranges that meet there.
+    // The machine can validate all ranges except the two that meet at the other roots.
     let poor = world.work("--proofs other --par 1 --name poor");
-    poor.wait().fails(3, &["with other roots than those of the run"]);
+    poor.wait().fails(3, &["with other roots than the coordinator's"]);
     let rich = world.work(WORK);
     let ended = serve.wait().succeeds();
-    assert!(ended.stderr.contains("warning: poor could not do blocks 11 to 20"), "{ended}");
+    assert!(ended.stderr.contains("warning: poor could not process blocks 11 to 20"), "{ended}");
     rich.wait().succeeds();
     expect_roots(&world);
 }
 
-/// A run fails with the same words on one machine and on several.
+/// Asserts that a run fails with the same error on one machine and on several.
 fn fails_alike(world: &World, code: i32, said: &[&str]) {
-    // Of lies at one border the lower range tells by one thread; of two threads, who finds one first.
+    // With lies on both sides of a border, one thread reports the lower range; two threads, whichever is first.
     let alone = format!("sync {RUN} {OUT} --par 1");
-    let alone = world.desk.start_as_typed(&alone).wait().fails(code, said);
-    world.desk.remove("progress.work");
+    let alone = world.sandbox.start_as_typed(&alone).wait().fails(code, said);
+    world.sandbox.remove("progress.work");
     let workers = [world.work(WORK), world.work(&WORK.replace('1', "2"))];
     let shared = world.serve_run(&format!("{RUN} {OUT}")).wait().fails(code, said);
-    assert_eq!(told(&alone), told(&shared));
-    assert!(!world.desk.has("roots"));
+    assert_eq!(final_message(&alone), final_message(&shared));
+    assert!(!world.sandbox.has("roots"));
     workers.into_iter().for_each(Process::leave);
-    world.status("").succeeds().says(&["no run goes on"]);
-    assert_eq!(world.desk.names("objects"), [""; 0]);
+    world.status("").succeeds().says(&["no active runs"]);
+    assert_eq!(world.sandbox.names("objects"), [""; 0]);
 }
 
 #[test]
-fn each_rule_is_told_as_on_one_machine() {
+fn each_rule_gives_the_same_error_as_on_one_machine() {
     for (reason, make) in bad() {
         println!("{reason}");
         let mut chain = grown(966);
         let wrong = make(&mut chain);
         chain.empty_blocks(12);
         let world = world_of(&chain, 7);
-        // Its proofs may be at fault, unless no proof is needed to see it.
+        // The proofs may be at fault, unless the error shows without a proof.
         let code = if reason == "bad-cb-height" { 2 } else { 4 };
         fails_alike(&world, code, &[&wrong.block_hash().to_string()]);
     }
 }
 
-/// Of several the lowest, whichever range is done first.
+/// Of several bad blocks the lowest is reported, in any order of ranges.
 #[test]
-fn the_lowest_block_is_told() {
+fn the_lowest_bad_block_is_reported() {
     let mut chain = grown(967);
     let mut wrong = || {
         let output =
@@ -190,52 +190,59 @@ fn the_lowest_block_is_told() {
     fails_alike(&world, 4, &[&low, "the coinbase pays out"]);
 }
 
-/// Proofs and roots that are lies, which no reader of a file alone can see.
+/// Wrong proofs and roots, which do not show when a file is read.
 #[test]
-fn lies_are_told_as_on_one_machine() {
+fn wrong_proofs_give_the_same_error_as_on_one_machine() {
     let chain = grown(968);
     let blocks = chain.blocks();
-    let spends = |told: &Told, from: usize| {
-        let mut entries = told.entries.iter().enumerate().skip(from);
+    let spends = |proofs: &ProofData, from: usize| {
+        let mut entries = proofs.entries.iter().enumerate().skip(from);
         entries.find(|(_, entry)| !entry.proof.hashes.is_empty()).unwrap().0
     };
-    type Lie = fn(&mut Told, usize);
+    type Lie = fn(&mut ProofData, usize);
     let lies: [(Lie, &str); 3] = [
-        (|told, at| told.entries[at].proof.hashes[0].0[5] ^= 1, "are of no use"),
-        (|told, at| told.entries[at].coins[0].1.amount += 1, "are of no use"),
+        (|proofs, at| proofs.entries[at].proof.hashes[0].0[5] ^= 1, "are invalid"),
+        (|proofs, at| proofs.entries[at].coins[0].1.amount += 1, "are invalid"),
         (
-            // Two files agree about roots between them that were never there.
-            |told, _| {
+            // Two adjacent files agree on false roots.
+            |proofs, _| {
                 let mut fragment = apus_utreexo::Fragment::new(0).unwrap();
-                let leaves = told.roots[105].leaves();
+                let leaves = proofs.roots[105].leaves();
                 (0..leaves).for_each(|_| fragment.push(NodeHash([9; 32])).unwrap());
-                told.roots[105] = fragment.roots().unwrap();
+                proofs.roots[105] = fragment.roots().unwrap();
             },
-            "they lead to other roots than they end with",
+            "they do not lead to the roots that they end with",
         ),
     ];
     for (lie, said) in lies {
-        let world = World::on(Desk::of(&chain), "regtest");
-        let mut told = tell(&blocks);
-        let at = spends(&told, 110);
-        lie(&mut told, at);
-        write_files(&world.desk, Network::Regtest, "proofs", &blocks, &told, &ranges(&blocks, 15));
+        let world = World::on(Sandbox::of(&chain), "regtest");
+        let mut proofs = proofs_of(&blocks);
+        let at = spends(&proofs, 110);
+        lie(&mut proofs, at);
+        write_files(
+            &world.sandbox,
+            Network::Regtest,
+            "proofs",
+            &blocks,
+            &proofs,
+            &ranges(&blocks, 15),
+        );
         fails_alike(&world, 4, &[said]);
     }
 }
 
-/// A coin that never was, in a forest about which all files agree but one.
+/// The forest contains a coin that never existed, and all files but one agree on it.
 #[test]
-fn a_coin_that_never_was_is_found() {
+fn a_forged_coin_is_found() {
     let chain = grown(969);
     let blocks = chain.blocks();
-    let world = World::on(Desk::of(&chain), "regtest");
-    let honest = tell(&blocks);
+    let world = World::on(Sandbox::of(&chain), "regtest");
+    let honest = proofs_of(&blocks);
     let (_, coin) = honest.entries.iter().find_map(|entry| entry.coins.first()).unwrap().clone();
     let outpoint = bitcoin::OutPoint { txid: blocks[1].txdata[0].compute_txid(), vout: 7 };
-    let told = tell_with(&blocks, Some((100, outpoint, coin)));
-    write_files(&world.desk, Network::Regtest, "proofs", &blocks, &told, &ranges(&blocks, 9));
-    fails_alike(&world, 4, &["of no use"]);
+    let proofs = proofs_with_lie(&blocks, Some((100, outpoint, coin)));
+    write_files(&world.sandbox, Network::Regtest, "proofs", &blocks, &proofs, &ranges(&blocks, 9));
+    fails_alike(&world, 4, &["are invalid"]);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -245,7 +252,7 @@ enum Fault {
     Server,
 }
 
-/// Killed at any moment, it goes on, and comes to the same roots.
+/// Killed at any moment, a run resumes and gives the same roots.
 #[test]
 fn killed_at_any_moment_the_roots_are_the_same() {
     for seed in 0..rounds(1, 34) {
@@ -266,10 +273,10 @@ fn killed_at_any_moment_the_roots_are_the_same() {
                     }
                     Fault::Coordinator => {
                         serve.kill();
-                        if world.desk.has("roots") && !world.desk.has("progress.work") {
+                        if world.sandbox.has("roots") && !world.sandbox.has("progress.work") {
                             ["roots", "report.json"]
                                 .iter()
-                                .for_each(|name| world.desk.remove(name));
+                                .for_each(|name| world.sandbox.remove(name));
                         }
                         serve = world.serve_run(&run);
                     }
@@ -277,28 +284,28 @@ fn killed_at_any_moment_the_roots_are_the_same() {
                 }
             }
             serve.wait().succeeds();
-            assert!(workers[0].until(|| world.desk.names("objects").is_empty()));
+            assert!(workers[0].until(|| world.sandbox.names("objects").is_empty()));
             workers.into_iter().for_each(|worker| drop(worker.kill()));
             expect_roots(&world);
         }
     }
 }
 
-/// Each worker asks a bridge node, as one machine would.
+/// Each worker gets proofs from a bridge node, as a single machine does.
 #[test]
-fn proofs_of_a_bridge_node() {
+fn workers_can_get_proofs_from_a_bridge_node() {
     let mut chain = ChainBuilder::new(975);
     chain.random_blocks(130, Shape::default());
     let node = Bitcoind::start(&["-maxtipage=2000000000"]);
     let mut blocks = chain.blocks();
     blocks[1..].iter().for_each(|block| node.submit_block(block).unwrap());
-    // Without a block of today a bridge answers nothing.
+    // A bridge answers nothing until its chain has a block of today.
     node.mine(1);
     blocks.push(node.block_at(chain.height() + 1));
-    let world = World::on(Desk::empty(), "regtest");
+    let world = World::on(Sandbox::empty(), "regtest");
     let mut files = BlockFiles::regtest();
     files.blocks(&blocks);
-    files.write(&world.desk.path("blocks"));
+    files.write(&world.sandbox.path("blocks"));
     let bridge = Utreexod::with_blocks_of(&node);
     let peer = format!("--proofs peer:127.0.0.1:{}", bridge.p2p_port());
     let run = format!("{} {OUT} --segment-bytes 3000", RUN.replace("--proofs proofs", &peer));
@@ -306,12 +313,12 @@ fn proofs_of_a_bridge_node() {
     world.serve_run(&run).wait().succeeds();
     workers.into_iter().for_each(Process::leave);
     expect_roots(&world);
-    world.desk.remove("roots");
-    world.desk.remove("report.json");
-    // A node that is none.
+    world.sandbox.remove("roots");
+    world.sandbox.remove("report.json");
+    // This node is not a bridge.
     let serve = world.serve_run(&run);
     let other = format!("--proofs peer:127.0.0.1:{}", node.p2p_port());
-    world.work(&other).wait().fails(1, &["is no bridge node"]);
+    world.work(&other).wait().fails(1, &["is not a Utreexo bridge node"]);
     let worker = world.work(&peer);
     serve.wait().succeeds();
     worker.wait().succeeds();

@@ -1,15 +1,15 @@
-//! Blocks whose scripts are taken for valid are read by the first walk alone: the second goes by what they claim.
+//! Blocks with assumed-valid scripts are read only in the first pass: the second pass uses the notes of the first.
 
 use crate::cluster::joined::{bad, fails_alike_under};
 use crate::cluster::world::{Process, World};
-use crate::desk::Desk;
+use crate::sandbox::Sandbox;
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 
-/// Blocks above the assumed-valid one that make it old enough: two weeks of them, and some.
+/// Blocks above the assumed-valid one that make it old enough: two weeks of them, and a few more.
 const TWO_WEEKS: usize = 2016 + 5;
 
-/// A chain with coins that go from block to block, and which of its blocks is taken for valid.
+/// A chain with coins that move from block to block, and its assumed-valid block.
 pub(crate) fn buried(seed: u64, grow: impl FnOnce(&mut ChainBuilder)) -> (ChainBuilder, String) {
     let mut chain = ChainBuilder::new(seed);
     chain.empty_blocks(98);
@@ -20,13 +20,13 @@ pub(crate) fn buried(seed: u64, grow: impl FnOnce(&mut ChainBuilder)) -> (ChainB
     (chain, assumed)
 }
 
-/// The first walk is done by a machine with all blocks, the rest by one that has those above the assumed-valid block.
-fn second_walk_without_blocks(chain: &ChainBuilder, assumed: &str) -> (World, Process, Process) {
-    let world = World::on(Desk::of(chain), "regtest");
+/// A machine with all blocks runs the first pass; one with only the blocks above the assumed-valid block runs the rest.
+fn second_pass_without_blocks(chain: &ChainBuilder, assumed: &str) -> (World, Process, Process) {
+    let world = World::on(Sandbox::of(chain), "regtest");
     let mut files = BlockFiles::regtest();
     let blocks = chain.blocks();
     files.blocks(&blocks[blocks.len() - TWO_WEEKS..]);
-    files.write(&world.desk.path("some"));
+    files.write(&world.sandbox.path("some"));
     let run =
         world.join(&format!("--segment-bytes 12000 --progress plain --assumevalid {assumed}"));
     let mut serve = world.serve_run(&run);
@@ -42,31 +42,31 @@ fn second_walk_without_blocks(chain: &ChainBuilder, assumed: &str) -> (World, Pr
 }
 
 #[test]
-fn the_second_walk_needs_no_blocks_whose_scripts_are_taken_for_valid() {
+fn the_second_pass_needs_no_blocks_with_assumed_valid_scripts() {
     let (chain, assumed) = buried(950, |_| ());
-    let (world, serve, poor) = second_walk_without_blocks(&chain, &assumed);
+    let (world, serve, poor) = second_pass_without_blocks(&chain, &assumed);
     serve.wait().succeeds();
     poor.wait().succeeds();
-    let report = world.desk.json("report.json");
+    let report = world.sandbox.json("report.json");
     assert_eq!(report["script_blocks"], TWO_WEEKS as u64);
     world.expect_done();
 }
 
-/// Where scripts are run the same machine is of no use.
+/// If scripts are run, the same machine cannot do the second pass.
 #[test]
 fn blocks_whose_scripts_are_run_are_read_again() {
     let (chain, _) = buried(951, |_| ());
-    let (world, serve, poor) = second_walk_without_blocks(&chain, "0");
-    poor.wait().fails(3, &["some has no block "]);
+    let (world, serve, poor) = second_pass_without_blocks(&chain, "0");
+    poor.wait().fails(3, &["some: block "]);
     let rich = world.work("--par 2");
     serve.wait().succeeds();
     rich.wait().succeeds();
     world.expect_done();
 }
 
-/// What breaks a rule is read again, and blamed with the words of a run on one machine.
+/// A block that breaks a rule is read again, and gives the same error as on one machine.
 #[test]
-fn claims_let_no_wrong_block_pass() {
+fn the_notes_let_no_invalid_block_pass() {
     for (reason, make) in bad() {
         if reason == "block-script-verify-flag-failed" {
             continue;

@@ -1,9 +1,10 @@
-//! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
+//! Errors are the same as on one machine, and blame the same block or hints; results that do not fit are refused by
+//! name.
 
-use crate::cluster::altered::{beside, link, machine, named, newest};
+use crate::cluster::altered::{link, machine, named, newest, with_altered};
 use crate::cluster::audits::Lies;
-use crate::cluster::world::{Process, World, told};
-use crate::desk::{Desk, MAIN, REGTEST};
+use crate::cluster::world::{Process, World, final_message};
+use crate::sandbox::{MAIN, REGTEST, Sandbox};
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, Worker};
 use apus_jobs::{JobKey, JobLease, JobOffer, JobQueue, Jobs, ObjectRef, RunId, WIRE_VERSION};
@@ -13,23 +14,23 @@ use bitcoin::{Amount, ScriptBuf, TxOut};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The version of another program.
+/// The message version of a newer program.
 const NEWER: u32 = WIRE_VERSION + 1;
 
-/// A run that fails says the same, and leaves the same, on one machine and on several.
-fn fails_alike(desk: Desk, code: i32, said: &str) {
-    let world = World::on(desk, "regtest");
+/// Asserts that a run fails with the same error, and leaves the same files, on one machine and on several.
+fn fails_alike(sandbox: Sandbox, code: i32, said: &str) {
+    let world = World::on(sandbox, "regtest");
     let run = world.run("--segment-bytes 3000 --progress none");
-    let alone = world.desk.start_as_typed(&format!("sync {run}")).wait().fails(code, &[said]);
-    let left = (world.desk.has("progress.work"), world.desk.has("utxo.dat"));
+    let alone = world.sandbox.start_as_typed(&format!("sync {run}")).wait().fails(code, &[said]);
+    let left = (world.sandbox.has("progress.work"), world.sandbox.has("utxo.dat"));
     let workers = [world.work("--par 1"), world.work("--par 2")];
     let shared = world.serve_run(&run).wait().fails(code, &[said]);
-    assert_eq!(told(&alone), told(&shared));
-    assert_eq!((world.desk.has("progress.work"), world.desk.has("utxo.dat")), left);
-    // The run has ended for all.
+    assert_eq!(final_message(&alone), final_message(&shared));
+    assert_eq!((world.sandbox.has("progress.work"), world.sandbox.has("utxo.dat")), left);
+    // The run has ended for all machines.
     workers.into_iter().for_each(Process::leave);
-    world.status("").succeeds().says(&["no run goes on"]);
-    assert_eq!(world.desk.names("objects"), [""; 0]);
+    world.status("").succeeds().says(&["no active runs"]);
+    assert_eq!(world.sandbox.names("objects"), [""; 0]);
 }
 
 fn grown(seed: u64) -> ChainBuilder {
@@ -44,26 +45,26 @@ fn output(satoshi: u64) -> TxOut {
 
 #[test]
 fn hints_of_another_chain_do_not_balance() {
-    let desk = Desk::of(&grown(21));
-    let other = Desk::of(&grown(22));
-    desk.write("msb.hints", &other.read("msb.hints"));
+    let sandbox = Sandbox::of(&grown(21));
+    let other = Sandbox::of(&grown(22));
+    sandbox.write("msb.hints", &other.read("msb.hints"));
     let (code, said) = (4, "the hints");
-    fails_alike(desk, code, said);
+    fails_alike(sandbox, code, said);
 }
 
 #[test]
-fn hints_that_name_too_much_are_told_with_the_lowest_block() {
+fn hints_that_name_too_much_are_reported_with_the_lowest_block() {
     let mut chain = ChainBuilder::new(20);
     chain.empty_blocks(20);
-    let desk = Desk::of(&chain);
-    // Each block has one coin, at an element of three bytes; those of two blocks name a second one.
-    desk.edit("msb.hints", |hints| {
+    let sandbox = Sandbox::of(&chain);
+    // Each block has one coin, in an element of three bytes; change those of two blocks to name a second one.
+    sandbox.edit("msb.hints", |hints| {
         for height in [15, 6] {
             let at = 9 + 3 * (height - 1);
             hints.splice(at..at + 3, [1, 1, 0x80, 0x80]);
         }
     });
-    fails_alike(desk, 4, "the hints for block 6 ");
+    fails_alike(sandbox, 4, "the hints for block 6 ");
 }
 
 #[test]
@@ -72,44 +73,44 @@ fn a_block_that_breaks_a_rule_is_blamed() {
     let coinbase = chain.coinbase(77, vec![output(1)]);
     chain.add_plan(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() });
     chain.empty_blocks(3);
-    fails_alike(Desk::of(&chain), 2, "block 121");
+    fails_alike(Sandbox::of(&chain), 2, "block 121");
 }
 
 #[test]
 fn a_worker_without_all_blocks_leaves_them_to_others() {
     let chain = grown(37);
-    let world = World::on(Desk::of(&chain), "regtest");
+    let world = World::on(Sandbox::of(&chain), "regtest");
     let mut files = BlockFiles::regtest();
     files.blocks(&chain.blocks()[..60]);
-    files.write(&world.desk.path("some"));
+    files.write(&world.sandbox.path("some"));
     let serve = world.serve("--segment-bytes 3000 --progress plain");
     let poor = world.work_on("some", "--par 1 --name poor");
     let block = chain.blocks()[70].block_hash();
-    let ended = poor.wait().fails(3, &["some has no block ", "went to others"]);
+    let ended = poor.wait().fails(3, &["some: block ", "were requeued"]);
     assert!(!ended.stderr.contains(&block.to_string()), "it looks for lower ones first");
     let rich = world.work("--par 1 --name rich");
     let ended = serve.wait().succeeds();
-    assert!(ended.stderr.contains("warning: poor could not do blocks "), "{ended}");
+    assert!(ended.stderr.contains("warning: poor could not process blocks "), "{ended}");
     rich.wait().succeeds();
     world.expect_done();
 }
 
-/// Where one machine after the other lacks the same block, a person has to see to it.
+/// If several machines in turn lack the same block, the user must act.
 #[test]
 fn a_block_that_three_machines_lack_ends_the_run_until_one_has_it() {
     let chain = grown(38);
-    let world = World::on(Desk::of(&chain), "regtest");
+    let world = World::on(Sandbox::of(&chain), "regtest");
     let blocks = chain.blocks();
     let (last, others) = blocks.split_last().unwrap();
     let mut files = BlockFiles::regtest();
     files.blocks(others);
-    files.write(&world.desk.path("some"));
+    files.write(&world.sandbox.path("some"));
     let serve = world.serve("--segment-bytes 3000 --progress none");
     let poor = ["a", "b", "c"].map(|name| world.work_on("some", &format!("--par 1 --name {name}")));
     let hash = last.block_hash().to_string();
     serve.wait().fails(
         3,
-        &["3 machines could not do blocks ", "some has no block", &hash, "progress is kept"],
+        &["3 machines could not process blocks ", "some: block ", &hash, "progress is kept"],
     );
     poor.into_iter().for_each(|poor| drop(poor.kill()));
     let rich = world.work("--par 1");
@@ -118,7 +119,7 @@ fn a_block_that_three_machines_lack_ends_the_run_until_one_has_it() {
     world.expect_done();
 }
 
-/// Takes a job of the run and answers it by `answer`, of the job's message.
+/// Takes a job of the run and answers it with `answer` of the job's message.
 fn answer_by(worker: &Worker, answer: impl Fn(&dyn JobLease) -> Vec<u8>) -> JobKey {
     let joined = worker.join(&newest(worker)).unwrap().unwrap();
     loop {
@@ -132,7 +133,7 @@ fn answer_by(worker: &Worker, answer: impl Fn(&dyn JobLease) -> Vec<u8>) -> JobK
     }
 }
 
-/// An answer that the job is done, with an object as its result (`extras/jobs/src/queue`).
+/// Encodes an answer that the job is done, with an object as its result (`extras/jobs/src/queue`).
 fn done(job: &[u8], object: &[u8]) -> Vec<u8> {
     let mut answer = [b"APUSANSW", &job[8..93]].concat();
     answer.extend(4_u32.to_le_bytes());
@@ -144,10 +145,10 @@ fn done(job: &[u8], object: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
+fn results_that_do_not_fit_are_refused_by_name_and_recomputed() {
     type Lie = fn(&dyn JobLease) -> Vec<u8>;
     let newer =
-        format!("the answer is of version {NEWER}, and this program speaks version {WIRE_VERSION}");
+        format!("the answer has version {NEWER}, but this program speaks version {WIRE_VERSION}");
     let lies: [(Lie, &str); 5] = [
         (|_| b"hello".to_vec(), "the answer is damaged, or comes from another program"),
         (
@@ -166,7 +167,7 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
             },
             "the answer is for run ",
         ),
-        (|lease| done(lease.message(), &[0; 40]), "it is not there"),
+        (|lease| done(lease.message(), &[0; 40]), "not found"),
         (
             |lease| {
                 let result = b"no result at all";
@@ -190,11 +191,11 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
     }
 }
 
-/// A machine that says a block of its job is invalid is believed only where the coordinator finds the same.
+/// If a machine reports an invalid block, the coordinator checks that itself.
 #[test]
 fn a_block_that_passes_at_the_coordinator_is_not_refused() {
     let chain = grown(39);
-    let world = World::on(Desk::of(&chain), "regtest");
+    let world = World::on(Sandbox::of(&chain), "regtest");
     let serve = world.serve("--segment-bytes 3000 --progress plain");
     let key = answer_by(&machine(&world, "liar"), |lease| {
         let mut answer = [b"APUSANSW", &lease.message()[8..93]].concat();
@@ -211,57 +212,60 @@ fn a_block_that_passes_at_the_coordinator_is_not_refused() {
     let worker = world.work("--par 1");
     let ended = serve.wait().succeeds();
     let said = format!("the result of liar for {key} was refused");
-    assert!(ended.stderr.contains(&said) && ended.stderr.contains("it passes here"), "{ended}");
+    assert!(
+        ended.stderr.contains(&said) && ended.stderr.contains("the job succeeds here"),
+        "{ended}"
+    );
     worker.wait().succeeds();
     world.expect_done();
 }
 
-/// Objects of results that rot, or are changed, before they are read.
+/// The test damages or changes objects of results before the coordinator reads them.
 #[test]
-fn a_result_that_was_damaged_is_told_and_done_again() {
+fn a_damaged_result_is_reported_and_recomputed() {
     let world = World::with(REGTEST);
     let mut serve = world.serve("--segment-bytes 9000 --progress plain");
     assert!(serve.until(|| world.status("").stdout.contains("waiting")));
     serve.signal("STOP");
     let mut worker = world.work("--par 1");
     assert!(worker.until(|| world.status("").stdout.contains(" 0 jobs under way, 0 waiting")));
-    let run = &world.desk.names("objects")[0];
+    let run = &world.sandbox.names("objects")[0];
     let mut damaged = 0;
-    for name in world.desk.names(&format!("objects/{run}")) {
+    for name in world.sandbox.names(&format!("objects/{run}")) {
         let path = format!("objects/{run}/{name}");
-        if world.desk.read(&path).starts_with(b"APUSDONE") && damaged < 3 {
+        if world.sandbox.read(&path).starts_with(b"APUSDONE") && damaged < 3 {
             damaged += 1;
-            world.desk.edit(&path, |bytes| *bytes.last_mut().unwrap() ^= 1);
+            world.sandbox.edit(&path, |bytes| *bytes.last_mut().unwrap() ^= 1);
         }
     }
     assert_eq!(damaged, 3);
     serve.signal("CONT");
     let ended = serve.wait().succeeds();
-    let times = ended.stderr.matches("its bytes are others than they were").count();
+    let times = ended.stderr.matches("its bytes have changed").count();
     assert_eq!(times, 3, "{ended}");
     worker.wait().succeeds();
     world.expect_done();
 }
 
-/// In an object that is whole nothing but the proof can tell.
+/// The object is intact, so only the proof exposes the lie.
 #[test]
 fn a_lie_about_sums_never_leads_to_a_set() {
     let world = World::with(REGTEST);
     let serve = world.serve("--segment-bytes 9000 --progress none");
-    let ((), worked) = beside(&world, "liar", &Lies::default(), || {
+    let ((), worked) = with_altered(&world, "liar", &Lies::default(), || {
         serve.wait().fails(4, &["does not balance"]);
     });
     assert!(worked.unwrap().segments > 1);
-    assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
+    assert!(!world.sandbox.has("utxo.dat") && !world.sandbox.has("progress.work"));
 }
 
-/// A run that another version of the program gives out, or that is about something else than its headers.
+/// The run belongs to another version of the program, or does not match its headers.
 #[test]
-fn a_worker_refuses_what_it_cannot_go_by() {
+fn a_worker_refuses_a_run_that_it_cannot_do() {
     let world = World::with(REGTEST);
     let newer = [b"APUSSPEC", &NEWER.to_le_bytes()[..]].concat();
     let of = format!(
-        "the description of the run is of version {NEWER}, and this program speaks version {WIRE_VERSION}"
+        "the description of the run has version {NEWER}, but this program speaks version {WIRE_VERSION}"
     );
     for (spec, said) in [
         (newer, &of[..]),
@@ -275,17 +279,17 @@ fn a_worker_refuses_what_it_cannot_go_by() {
 }
 
 #[test]
-fn what_cannot_be_shared_is_said_by_name() {
+fn runs_that_cannot_be_shared_are_refused_by_name() {
     let world = World::with(MAIN);
     let run = "--blocksdir blocks --workdir progress.work --progress none";
     for (run, said) in [
         (
             format!("{run} --engine utxo"),
-            "a run by the engine utxo, one block after the other, is not done by several",
+            "a sync with the engine utxo, which connects blocks in order, cannot be shared",
         ),
         (
             format!("{run} --hints msb.hints --assumevalid hints --prune --out datadir:node"),
-            "a folder with the last blocks, of which hints tell nothing, is not done by several yet",
+            "a folder with the last blocks, which hints do not cover, cannot be shared among machines yet",
         ),
         ("--hints msb.hints --out snapshot:utxo.dat".to_owned(), "--blocksdir DIR"),
     ] {
@@ -295,5 +299,5 @@ fn what_cannot_be_shared_is_said_by_name() {
     let ended = world.start(line).wait().fails(1, &["--nats-creds FILE"]);
     assert!(!ended.stderr.contains("secret@"), "{ended}");
     let line = "cluster status --nats nats://127.0.0.1:1";
-    world.start(line).wait().fails(3, &["see that the NATS server runs there"]);
+    world.start(line).wait().fails(3, &["check that the NATS server is running there"]);
 }

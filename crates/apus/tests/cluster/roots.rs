@@ -1,20 +1,20 @@
-//! Roots of the Utreexo forest out of a join that machines share: each makes the fragments of its segments' leaves.
+//! Roots of the Utreexo forest from a shared join: each machine makes the fragments for its segments' leaves.
 
 use crate::cluster::read_once::buried;
 use crate::cluster::world::{Process, World};
-use crate::desk::{Desk, Fixture, MAIN, REGTEST};
+use crate::sandbox::{Fixture, MAIN, REGTEST, Sandbox};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// What one machine makes of the same blocks.
+/// The result of one machine for the same blocks.
 fn alone(world: &World, chain: &str, more: &str) -> Vec<u8> {
     let line = format!(
         "sync --chain {chain} --blocksdir blocks --engine mergesync --out utreexo:alone {more}"
     );
-    world.desk.start_as_typed(&line).wait().succeeds();
-    world.desk.read("alone")
+    world.sandbox.start_as_typed(&line).wait().succeeds();
+    world.sandbox.read("alone")
 }
 
 fn run(world: &World, more: &str) -> String {
@@ -22,7 +22,7 @@ fn run(world: &World, more: &str) -> String {
 }
 
 #[test]
-fn the_roots_are_those_of_one_machine() {
+fn the_roots_are_the_same_as_on_one_machine() {
     let cases: [(Fixture, usize, &str); 3] = [
         (MAIN, 1, "--segment-bytes 60000"),
         (MAIN, 2, "--segment-bytes 9000"),
@@ -33,27 +33,27 @@ fn the_roots_are_those_of_one_machine() {
         let workers: Vec<_> = (0..count).map(|_| world.work("--par 1 --stay")).collect();
         world.serve_run(&run(&world, more)).wait().succeeds();
         workers.into_iter().for_each(|worker| drop(worker.kill()));
-        assert!(world.desk.read("roots") == alone(&world, fixture.chain, ""));
-        let report = &world.desk.json("report.json")["utreexo"];
+        assert!(world.sandbox.read("roots") == alone(&world, fixture.chain, ""));
+        let report = &world.sandbox.json("report.json")["utreexo"];
         assert!(report["leaves"].as_u64().unwrap() > 0);
         world.expect_done();
     }
 }
 
-/// Coins that are bare have no numbers behind them, and others have.
+/// Stripped coins lack the numbers that follow other coins.
 #[test]
-fn roots_come_of_blocks_that_are_read_once_as_well() {
+fn blocks_that_are_read_once_give_roots_as_well() {
     let (chain, assumed) = buried(980, |_| ());
-    let world = World::on(Desk::of(&chain), "regtest");
+    let world = World::on(Sandbox::of(&chain), "regtest");
     let workers = [world.work("--par 1"), world.work("--par 1")];
     let assumed = format!("--assumevalid {assumed} --segment-bytes 12000");
     world.serve_run(&run(&world, &assumed)).wait().succeeds();
     workers.into_iter().for_each(Process::leave);
-    assert!(world.desk.read("roots") == alone(&world, "regtest", "--assumevalid 0"));
+    assert!(world.sandbox.read("roots") == alone(&world, "regtest", "--assumevalid 0"));
     world.expect_done();
 }
 
-/// Whichever machine is killed, and whenever.
+/// Any machine may be killed at any time.
 #[test]
 fn killed_at_any_moment_the_roots_are_the_same() {
     for seed in 0..rounds(1, 34) {
@@ -71,18 +71,18 @@ fn killed_at_any_moment_the_roots_are_the_same() {
                 continue;
             }
             serve.kill();
-            if world.desk.has("utxo.dat") && !world.desk.has("progress.work") {
-                // It was through.
+            if world.sandbox.has("utxo.dat") && !world.sandbox.has("progress.work") {
+                // The killed coordinator had completed.
                 for name in ["utxo.dat", "utxo.hints", "report.json", "roots"] {
-                    world.desk.remove(name);
+                    world.sandbox.remove(name);
                 }
             }
             serve = world.serve_run(&run);
         }
         serve.wait().succeeds();
-        assert!(workers[0].until(|| world.desk.names("objects").is_empty()));
+        assert!(workers[0].until(|| world.sandbox.names("objects").is_empty()));
         workers.into_iter().for_each(|worker| drop(worker.kill()));
-        assert!(world.desk.read("roots") == alone(&world, "main", ""));
+        assert!(world.sandbox.read("roots") == alone(&world, "main", ""));
         world.expect_done();
     }
 }

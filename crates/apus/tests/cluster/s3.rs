@@ -1,15 +1,15 @@
-//! Objects in a bucket of a real server that speaks S3.
+//! Objects in a bucket of a real S3 server.
 
 use super::versitygw::S3Server;
 use crate::cluster::world::{Process, World};
-use crate::desk::MAIN;
+use crate::sandbox::MAIN;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A world whose objects are in a folder of a bucket.
+/// A world with its objects in a folder of a bucket.
 fn on_bucket(s3: &S3Server) -> World {
     let mut world = World::with(MAIN);
     world.objects = format!("s3://{}/runs/here", S3Server::BUCKET);
@@ -21,7 +21,7 @@ fn on_bucket(s3: &S3Server) -> World {
 fn objects(s3: &S3Server) -> Vec<PathBuf> {
     let (mut files, mut folders) = (Vec::new(), vec![s3.bucket().join("runs")]);
     while let Some(folder) = folders.pop() {
-        // Objects come and go.
+        // Objects may appear and vanish in the meantime.
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             match entry.path().is_dir() {
                 true => folders.push(entry.path()),
@@ -32,7 +32,7 @@ fn objects(s3: &S3Server) -> Vec<PathBuf> {
     files
 }
 
-/// Those that are what jobs left.
+/// The objects with results of jobs.
 fn results(s3: &S3Server) -> BTreeSet<PathBuf> {
     let is_result = |path: &PathBuf| fs::read(path).unwrap_or_default().starts_with(b"APUSDONE");
     objects(s3).into_iter().filter(is_result).collect()
@@ -42,18 +42,18 @@ fn results(s3: &S3Server) -> BTreeSet<PathBuf> {
 fn expect_done(world: &World, s3: &S3Server) {
     world.expect_done();
     assert_eq!(objects(s3), [""; 0].map(PathBuf::from));
-    assert!(!world.desk.has("objects"), "a folder was used as well");
+    assert!(!world.sandbox.has("objects"), "a folder was used, too");
 }
 
 #[test]
-fn the_set_comes_through_a_bucket_by_both_ways() {
+fn both_methods_work_through_a_bucket() {
     let s3 = S3Server::start();
     let world = on_bucket(&s3);
     let worker = world.work("--par 2 --stay");
     world.serve("--segment-bytes 60000").wait().succeeds();
     expect_done(&world, &s3);
     for name in ["utxo.dat", "utxo.hints", "report.json"] {
-        world.desk.remove(name);
+        world.sandbox.remove(name);
     }
     world.serve_run(&world.join("--segment-bytes 30000")).wait().succeeds();
     expect_done(&world, &s3);
@@ -63,7 +63,7 @@ fn the_set_comes_through_a_bucket_by_both_ways() {
 
 /// A worker and the store are killed, and objects are lost and changed in the bucket.
 #[test]
-fn what_goes_wrong_with_a_bucket_is_mended() {
+fn a_run_recovers_from_faults_of_a_bucket() {
     let mut s3 = S3Server::start();
     let world = on_bucket(&s3);
     let mut serve = world.serve_run(&world.join("--segment-bytes 30000 --progress plain"));
@@ -74,7 +74,7 @@ fn what_goes_wrong_with_a_bucket_is_mended() {
     serve.signal("STOP");
     let before = results(&s3);
     s3.kill();
-    // One that begins now says so; one that is under way waits.
+    // A machine that starts now reports the missing store; a running machine waits.
     world.work("--par 1").wait().fails(3, &["s3://objects/runs/here: "]);
     serve.signal("CONT");
     sleep(Duration::from_millis(500));
@@ -93,20 +93,20 @@ fn what_goes_wrong_with_a_bucket_is_mended() {
     fs::write(changed, bytes).unwrap();
     serve.signal("CONT");
     let ended = serve.wait().succeeds();
-    assert!(ended.stderr.contains("it is not there"), "{ended}");
-    assert!(ended.stderr.contains("its bytes are others than they were"), "{ended}");
+    assert!(ended.stderr.contains("not found"), "{ended}");
+    assert!(ended.stderr.contains("its bytes have changed"), "{ended}");
     worker.kill();
     expect_done(&world, &s3);
 }
 
-/// Wrong keys, a bucket that is not there, a server that is not: said before any work, and no secret with it.
+/// Wrong keys, a missing bucket, a missing server: reported before any work, and without revealing a secret.
 #[test]
-fn a_bucket_that_cannot_be_used_is_told_at_once_without_a_secret() {
+fn an_unusable_bucket_is_reported_at_once_without_secrets() {
     let s3 = S3Server::start();
     let mut world = on_bucket(&s3);
     let both = |world: &World| [world.serve("--progress none"), world.work("--par 1")];
     let secret = "never-to-be-shown-0123456789";
-    let told = |world: &World, said: &[&str]| {
+    let expect_failure = |world: &World, said: &[&str]| {
         for ended in both(world).map(Process::wait) {
             let all = ended.fails(3, said).to_string();
             assert!(!all.contains(secret) && !all.contains(S3Server::KEYS[1]), "{all}");
@@ -119,28 +119,28 @@ fn a_bucket_that_cannot_be_used_is_told_at_once_without_a_secret() {
         environment
     };
     world.environment = with("AWS_SECRET_ACCESS_KEY", secret);
-    told(
+    expect_failure(
         &world,
         &["the store refuses the credentials", "AWS_SECRET_ACCESS_KEY in the environment"],
     );
-    // As this server says it.
+    // The error text comes from the server.
     world.environment = with("AWS_ACCESS_KEY_ID", "stranger");
-    told(&world, &["XAdminUserNotFound"]);
+    expect_failure(&world, &["XAdminUserNotFound"]);
     world.environment = right.clone();
     world.objects = "s3://another-bucket/runs".to_owned();
-    told(&world, &["s3://another-bucket/runs: there is no such bucket"]);
+    expect_failure(&world, &["s3://another-bucket/runs: the bucket does not exist"]);
     world.objects = format!("s3://key:{secret}@{}/runs", S3Server::BUCKET);
     for ended in both(&world).map(Process::wait) {
-        let all = ended.fails(1, &["takes s3://BUCKET/FOLDER and nothing else"]).stderr;
+        let all = ended.fails(1, &["takes only s3://BUCKET/FOLDER"]).stderr;
         assert!(!all.contains(secret), "{all}");
     }
     world.objects = format!("s3://{}/runs", S3Server::BUCKET);
     world.environment = with("AWS_ENDPOINT", "http://127.0.0.1:1");
-    told(&world, &["s3://objects/runs: ", "127.0.0.1:1"]);
+    expect_failure(&world, &["s3://objects/runs: ", "127.0.0.1:1"]);
 }
 
 #[test]
-fn keys_are_nowhere_in_what_is_stored_or_said() {
+fn keys_do_not_appear_in_stored_data_or_output() {
     let s3 = S3Server::start();
     let world = on_bucket(&s3);
     let mut serve = world.serve("--segment-bytes 20000 --progress json");

@@ -1,16 +1,16 @@
-//! However many machines, whatever is known of the coins: one set, to the byte, and all told of it.
+//! Any number of machines, with any kind of hints: the same set, byte for byte, and the same report.
 
 use crate::cluster::world::{Process, World};
-use crate::desk::{MAIN, REGTEST};
+use crate::sandbox::{MAIN, REGTEST};
 use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Some sixteen segments.
+/// About sixteen segments.
 const LARGE: &str = "--segment-bytes 60000 --muhash";
 
 #[test]
-fn any_number_of_workers_comes_to_the_same_set() {
+fn any_number_of_workers_gives_the_same_set() {
     for count in [1, 2, 5] {
         let world = World::with(MAIN);
         let names: Vec<String> = (0..count).map(|number| format!("rack-{number}")).collect();
@@ -18,8 +18,8 @@ fn any_number_of_workers_comes_to_the_same_set() {
             names.iter().map(|name| world.work(&format!("--par 1 --name {name}"))).collect();
         let ended = world.serve(LARGE).wait().succeeds();
         workers.into_iter().for_each(Process::leave);
-        let report = world.desk.json("report.json");
-        let node = world.desk.json("gettxoutsetinfo.json");
+        let report = world.sandbox.json("report.json");
+        let node = world.sandbox.json("gettxoutsetinfo.json");
         assert_eq!(report["muhash"], node["muhash"]);
         assert_eq!(report["blocks"], 4521);
         let cluster = &report["cluster"];
@@ -38,35 +38,35 @@ fn any_number_of_workers_comes_to_the_same_set() {
     }
 }
 
-/// A coordinator that does jobs as well needs no other machine, and leaves its own jobs to others when it ends.
+/// A coordinator that also executes jobs needs no other machine, and leaves its own jobs to others when it ends.
 #[test]
-fn a_coordinator_does_jobs_itself() {
+fn a_coordinator_can_execute_jobs_itself() {
     let world = World::with(MAIN);
     world.serve("--segment-bytes 60000 --work 2").wait().succeeds();
-    let shares = world.desk.json("report.json")["cluster"]["workers"].clone();
+    let shares = world.sandbox.json("report.json")["cluster"]["workers"].clone();
     assert_eq!((&shares[0]["blocks"], &shares[1]), (&4521.into(), &serde_json::Value::Null));
     world.expect_done();
     for name in ["utxo.dat", "utxo.hints", "report.json"] {
-        world.desk.remove(name);
+        world.sandbox.remove(name);
     }
-    // Beside a worker, interrupted once.
+    // Interrupt the coordinator once, then add a worker.
     let run = world.join("--segment-bytes 12000 --checkpoint-seconds 0 --work 1 --scratch scratch");
     let mut serve = world.serve_run(&run);
-    assert!(serve.until(|| world.desk.names("objects").len() == 1));
+    assert!(serve.until(|| world.sandbox.names("objects").len() == 1));
     sleep(Duration::from_millis(300));
     serve.signal("INT");
     serve.wait().fails(130, &["interrupted"]);
     let worker = world.work("--par 1 --scratch scratch");
     world.serve_run(&run).wait().succeeds();
     worker.wait().succeeds();
-    let shares = world.desk.json("report.json")["cluster"]["workers"].clone();
+    let shares = world.sandbox.json("report.json")["cluster"]["workers"].clone();
     let blocks = shares.as_array().unwrap().iter().map(|share| share["blocks"].as_u64().unwrap());
     assert_eq!(blocks.sum::<u64>(), 4521);
-    assert_eq!(world.desk.names("scratch"), [""; 0]);
+    assert_eq!(world.sandbox.names("scratch"), [""; 0]);
     world.expect_done();
 }
 
-/// Each machine has undo data beside its blocks, and by them every rule is applied.
+/// Each machine has undo data next to its blocks, so every rule is checked.
 #[test]
 fn with_undo_data_every_rule_is_checked() {
     let world = World::with(REGTEST);
@@ -76,14 +76,14 @@ fn with_undo_data_every_rule_is_checked() {
     let ended = world.serve_run(&run).wait().succeeds();
     worker.wait().succeeds();
     assert!(ended.stdout.contains("every script"), "{ended}");
-    let report = world.desk.json("report.json");
+    let report = world.sandbox.json("report.json");
     assert_eq!(report["aggregate"], "coins");
     assert_eq!(report["verified"]["scripts"], true);
     world.expect_done();
 }
 
 #[test]
-fn hints_of_a_snapshot_and_leaves_of_the_forest_come_along() {
+fn hints_from_a_snapshot_and_leaves_of_the_forest_work() {
     let world = World::with(REGTEST);
     let worker = world.work("--par 2");
     let run = world.run("--segment-bytes 9000 --out utreexo:roots");
@@ -91,14 +91,14 @@ fn hints_of_a_snapshot_and_leaves_of_the_forest_come_along() {
     world.serve_run(&run).wait().succeeds();
     worker.wait().succeeds();
     let alone = "sync --chain regtest --blocksdir blocks --hints msb.hints --out utreexo:alone";
-    world.desk.start(alone).wait().succeeds();
-    assert!(world.desk.read("roots") == world.desk.read("alone"));
+    world.sandbox.start(alone).wait().succeeds();
+    assert!(world.sandbox.read("roots") == world.sandbox.read("alone"));
     world.expect_done();
 }
 
-/// What two machines leave is the same to the byte, of each kind of job; one alone does not do.
+/// For each kind of job, two machines produce exactly the same bytes; one machine cannot be compared with itself.
 #[test]
-fn jobs_that_are_done_twice_come_to_the_same() {
+fn jobs_on_two_machines_give_the_same_result() {
     let world = World::with(REGTEST);
     let first = world.work("--par 2 --stay --name first");
     let mut serve = world.serve("--segment-bytes 9000 --audit 60 --progress plain");
@@ -108,7 +108,7 @@ fn jobs_that_are_done_twice_come_to_the_same() {
     serve.wait().succeeds();
     world.expect_done();
     for name in ["utxo.dat", "utxo.hints", "report.json"] {
-        world.desk.remove(name);
+        world.sandbox.remove(name);
     }
     world.serve_run(&world.join("--segment-bytes 9000 --audit 100")).wait().succeeds();
     world.expect_done();
@@ -119,15 +119,15 @@ fn jobs_that_are_done_twice_come_to_the_same() {
 #[test]
 fn status_shows_runs_and_machines() {
     let world = World::with(REGTEST);
-    world.status("").succeeds().says(&["no run goes on"]);
+    world.status("").succeeds().says(&["no active runs"]);
     let mut serve = world.serve("--segment-bytes 9000");
-    assert!(serve.until(|| world.status("").stdout.contains("no machine gives a sign of life")));
+    assert!(serve.until(|| world.status("").stdout.contains("no sign of life from any worker")));
     let json = world.status("--json").succeeds();
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     let run = &json["runs"][0];
     assert_eq!((&run["chain"], &run["stop_height"]), (&"regtest".into(), &315.into()));
     assert_eq!(run["waiting"], run["segments"]);
-    // Stopped before it does anything, it has no job and is there all the same.
+    // The worker is stopped before it takes a job, but it is listed.
     let mut worker = world.work("--par 1 --stay --name rack-7");
     serve.until(|| false);
     serve.wait().succeeds();
@@ -137,12 +137,12 @@ fn status_shows_runs_and_machines() {
     world.expect_done();
 }
 
-/// Nothing on the server's disk has the secret, while the run goes on and afterwards.
+/// The server's disk never contains the secret, neither during the run nor afterwards.
 #[test]
 fn the_secret_is_hidden_from_the_queue() {
     let world = World::with(REGTEST);
     let mut serve = world.serve("--segment-bytes 9000 --progress json");
-    assert!(serve.until(|| !world.status("").stdout.contains("no run goes on")));
+    assert!(serve.until(|| !world.status("").stdout.contains("no active runs")));
     let secret = world.secret();
     assert!(world.stores(b"APUSSEAL"), "the test looks in the wrong place");
     assert!(!world.stores(&secret) && !world.stores(b"APUSSPEC"));

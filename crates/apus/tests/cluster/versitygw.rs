@@ -1,7 +1,7 @@
-//! [`S3Server`]: a real server that speaks S3 over a folder, for the tests of objects in buckets.
+//! [`S3Server`]: a real S3 server over a folder, for the tests with objects in buckets.
 //!
-//! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, has
-//! one bucket, and is killed when dropped.
+//! A test that needs it fails if versitygw is not installed; it is never skipped. The server listens only on 127.0.0.1,
+//! has one bucket, and is killed when dropped.
 
 use apus_testkit::programs::{Server, find_program, on_free_ports};
 use std::fs;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 #[derive(Debug)]
 pub(crate) struct S3Server {
     process: Server,
-    /// What runs it, and where it is reached.
+    /// The command prefix that runs it, and its address.
     by: Vec<String>,
     address: String,
     port: u16,
@@ -22,16 +22,16 @@ pub(crate) struct S3Server {
 }
 
 impl S3Server {
-    /// The bucket that is there.
+    /// The name of the bucket.
     pub(crate) const BUCKET: &str = "objects";
 
-    /// The keys that it takes.
+    /// The keys that it accepts.
     pub(crate) const KEYS: [&str; 2] = ["apus-test-access", "apus-test-secret-0123456789"];
 
     /// Starts a server with an empty bucket.
     ///
     /// # Panics
-    /// When there is no versitygw, or it does not start.
+    /// If versitygw is not installed, or does not start.
     pub(crate) fn start() -> Self {
         on_free_ports("versitygw", |[port]| {
             let (folder, address) = (empty(), "127.0.0.1".to_owned());
@@ -40,17 +40,17 @@ impl S3Server {
         })
     }
 
-    /// Starts one by another program, as in a network namespace of its own, on an address there.
+    /// Starts a server through another program, for example in a network namespace, on an address there.
     ///
     /// # Panics
-    /// When there is no versitygw, or it does not start.
+    /// If versitygw is not installed, or does not start.
     pub(crate) fn start_by(by: &[String], address: &str) -> Self {
         let (folder, by, address, port) = (empty(), by.to_vec(), address.to_owned(), 7070);
         let process = launch(&by, &folder, &address, port).unwrap();
         Self { process, by, address, port, folder }
     }
 
-    /// What a client has in its environment.
+    /// The environment variables for a client.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let [access, secret] = Self::KEYS;
         let endpoint = format!("http://{}:{}", self.address, self.port);
@@ -63,25 +63,25 @@ impl S3Server {
         named.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     }
 
-    /// The folder in which its bucket's objects lie.
+    /// The folder with the bucket's objects.
     pub(crate) fn bucket(&self) -> PathBuf {
         self.folder.path().join("buckets").join(Self::BUCKET)
     }
 
-    /// All that it said.
+    /// Everything that the server has printed.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.folder.path().join("said")).unwrap_or_default()
     }
 
-    /// Ends it as a power cut would, but for what the system still writes.
+    /// Kills the server. Unlike in a power cut, the system still writes the server's files.
     pub(crate) fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again, with the objects that it had.
+    /// Restarts the server with its old objects.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If the server does not start.
     pub(crate) fn start_again(&mut self) {
         self.process = launch(&self.by, &self.folder, &self.address, self.port).unwrap();
     }
@@ -103,17 +103,17 @@ fn launch(by: &[String], folder: &TempDir, address: &str, port: u16) -> Result<S
     let mut command = Command::new(words.next().expect("there is a program"));
     command
         .args(words)
-        // Not on its command line: other users of the machine see that.
+        // Other users of the machine can see the command line, so pass the keys in the environment.
         .env("ROOT_ACCESS_KEY_ID", access)
         .env("ROOT_SECRET_ACCESS_KEY", secret)
         .args(["--port", &format!("{address}:{port}"), "--keep-alive", "posix"])
-        // Not every folder has attributes.
+        // Not every filesystem has extended attributes.
         .arg("--sidecar")
         .arg(folder.path().join("about"))
         .arg(folder.path().join("buckets"));
     Server::start(&mut command, &said, |said| match by.is_empty() {
         true => TcpStream::connect((address, port)).is_ok(),
-        // It cannot be reached from here.
+        // A server in a namespace cannot be reached from here, so its output must show the port.
         false => said.contains(&port.to_string()),
     })
 }

@@ -1,13 +1,13 @@
-//! [`World`]: a queue and a desk, and the processes that work on it.
+//! [`World`]: a queue and a sandbox, with processes that work on them.
 
-use crate::desk::{Desk, Ended, Fixture, Running};
+use crate::sandbox::{Ended, Fixture, Running, Sandbox};
 use apus_cluster::ClusterKey;
 use apus_testkit::nats::NatsServer;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A process that does not outlive its test.
+/// A process that ends with its test.
 pub(crate) struct Process(Option<Running>);
 
 impl Process {
@@ -27,8 +27,8 @@ impl Process {
         self.0.take().unwrap().wait()
     }
 
-    /// Waits for a worker beside others to end with the run, if it was quick enough to take part in it; one that
-    /// was not waits for the next.
+    /// Ends one of several workers after the run. A worker that joined the run ends with it; one that was too slow to
+    /// join waits for the next run, and is interrupted.
     pub(crate) fn leave(mut self) {
         let deadline = Instant::now() + Duration::from_secs(3);
         while !self.has_ended() && Instant::now() < deadline {
@@ -36,11 +36,15 @@ impl Process {
         }
         match self.has_ended() {
             true => drop(self.wait().succeeds()),
-            false => drop(self.kill()),
+            // Interrupt instead of kill, so that the worker removes its scratch folder.
+            false => {
+                self.signal("INT");
+                drop(self.wait());
+            }
         }
     }
 
-    /// Ends it as a power cut would.
+    /// Kills the process.
     pub(crate) fn kill(self) -> Ended {
         self.signal("KILL");
         self.wait()
@@ -53,55 +57,55 @@ impl Drop for Process {
     }
 }
 
-/// What a run said last.
-pub(crate) fn told(ended: &Ended) -> &str {
+/// The last message of a run.
+pub(crate) fn final_message(ended: &Ended) -> &str {
     ended.stderr.lines().find(|line| line.starts_with("apus: ")).unwrap()
 }
 
 pub(crate) struct World {
     pub(crate) server: NatsServer,
-    /// Where the queue is, if it is not that server.
+    /// The address of the queue, if it differs from the server's.
     pub(crate) queue: Option<String>,
-    pub(crate) desk: Desk,
-    /// Where objects are, and what programs have in their environment to get there.
+    pub(crate) sandbox: Sandbox,
+    /// The place of the objects, and the environment variables to reach it.
     pub(crate) objects: String,
     pub(crate) environment: Vec<(String, String)>,
-    /// What runs programs, unless another one is named.
+    /// The command prefix for programs, unless another is given.
     pub(crate) by: Vec<String>,
     chain: &'static str,
 }
 
-/// The key of the cluster of all machines here.
+/// The cluster key of all machines here.
 const KEY: [u8; 32] = [0x4b; 32];
 
-/// The same, as programs have it in their environment.
+/// The environment variable with the key.
 fn environment() -> Vec<(String, String)> {
     vec![("APUS_CLUSTER_KEY".to_owned(), "4b".repeat(KEY.len()))]
 }
 
 impl World {
-    /// On a copy of a fixture.
+    /// A world with a copy of a fixture.
     pub(crate) fn with(fixture: Fixture) -> Self {
-        Self::on(Desk::with(fixture), fixture.chain)
+        Self::on(Sandbox::with(fixture), fixture.chain)
     }
 
-    pub(crate) fn on(desk: Desk, chain: &'static str) -> Self {
+    pub(crate) fn on(sandbox: Sandbox, chain: &'static str) -> Self {
         let (server, objects) = (NatsServer::start(), "objects".to_owned());
         let (environment, by) = (environment(), Vec::new());
-        Self { server, queue: None, desk, objects, environment, by, chain }
+        Self { server, queue: None, sandbox, objects, environment, by, chain }
     }
 
-    /// The key of all machines here.
+    /// The cluster key of all machines here.
     pub(crate) fn key() -> ClusterKey {
         ClusterKey::new(&KEY)
     }
 
-    /// Where the queue is.
+    /// The URL of the queue.
     pub(crate) fn url(&self) -> String {
         self.queue.clone().unwrap_or_else(|| self.server.url())
     }
 
-    /// The options of a run; the set is written, and what the hints leave behind.
+    /// The options of a run that writes the set and the hints.
     pub(crate) fn run(&self, more: &str) -> String {
         let chain = self.chain;
         format!(
@@ -111,17 +115,17 @@ impl World {
         )
     }
 
-    /// The program with a line.
+    /// Starts the program with a command line.
     pub(crate) fn start(&self, line: &str) -> Process {
         self.start_by(&self.by, line)
     }
 
-    /// The same, by another program.
+    /// Starts the program through another program, with its command prefix.
     pub(crate) fn start_by(&self, by: &[String], line: &str) -> Process {
-        Process(Some(self.desk.start_by(by, &self.environment, line)))
+        Process(Some(self.sandbox.start_by(by, &self.environment, line)))
     }
 
-    /// The options of a run without hints, of the same files.
+    /// The options of a run without hints, with the same outputs.
     pub(crate) fn join(&self, more: &str) -> String {
         let chain = self.chain;
         format!(
@@ -130,10 +134,10 @@ impl World {
         )
     }
 
-    /// A coordinator of a run with these options.
+    /// Starts a coordinator for a run with these options.
     pub(crate) fn serve_run(&self, run: &str) -> Process {
         let url = self.url();
-        // Short, or each job of a machine that was killed would be waited for.
+        // Short, so that the jobs of killed machines are requeued soon.
         let objects = &self.objects;
         let line = format!("cluster serve --nats {url} --objects {objects} --ack-wait 1 {run}");
         self.start(&line)
@@ -143,12 +147,12 @@ impl World {
         self.serve_run(&self.run(more))
     }
 
-    /// A worker.
+    /// Starts a worker.
     pub(crate) fn work(&self, more: &str) -> Process {
         self.work_on("blocks", more)
     }
 
-    /// A worker with a folder of blocks.
+    /// Starts a worker with a folder of blocks.
     pub(crate) fn work_on(&self, blocks: &str, more: &str) -> Process {
         let url = self.url();
         let objects = &self.objects;
@@ -157,7 +161,7 @@ impl World {
         self.start(&line)
     }
 
-    /// Has the server die, and come back some moments later.
+    /// Kills the server, and starts it again a moment later.
     pub(crate) fn lose_server(&mut self, rng: &mut Rng) {
         self.server.kill();
         sleep(Duration::from_millis(rng.below(300)));
@@ -169,25 +173,25 @@ impl World {
         self.start(&format!("cluster status --nats {url} {more}")).wait()
     }
 
-    /// The set of the node is there, and nothing else that a run leaves.
+    /// Asserts that the run wrote the node's set, and left no other file.
     #[track_caller]
     pub(crate) fn expect_done(&self) {
         self.expect_outputs();
-        assert_eq!(self.desk.names("objects"), [""; 0]);
-        self.status("").succeeds().says(&["no run goes on"]);
+        assert_eq!(self.sandbox.names("objects"), [""; 0]);
+        self.status("").succeeds().says(&["no active runs"]);
     }
 
-    /// The set of the node is there.
+    /// Asserts that the run wrote the node's set.
     #[track_caller]
     pub(crate) fn expect_outputs(&self) {
-        assert!(self.desk.read("utxo.dat") == self.desk.read("node.dat"));
-        assert!(self.desk.read("utxo.hints") == self.desk.read("msb.hints"));
-        assert!(!self.desk.has("progress.work"));
+        assert!(self.sandbox.read("utxo.dat") == self.sandbox.read("node.dat"));
+        assert!(self.sandbox.read("utxo.hints") == self.sandbox.read("msb.hints"));
+        assert!(!self.sandbox.has("progress.work"));
     }
 
-    /// The secret of the run whose progress is there.
+    /// Reads the run's secret from its progress.
     pub(crate) fn secret(&self) -> Vec<u8> {
-        self.desk.read("progress.work/plan")[90..122].to_vec()
+        self.sandbox.read("progress.work/plan")[90..122].to_vec()
     }
 
     pub(crate) fn stores(&self, bytes: &[u8]) -> bool {

@@ -1,14 +1,14 @@
-//! What would ruin a node is in no folder that the program writes: looked for entry by entry and byte
-//! by byte, with readers and an account of the formats of the tests' own.
+//! No folder that the program writes contains anything that would ruin a node. The tests check this entry by entry and
+//! byte by byte, with their own readers and their own implementation of the formats.
 //!
-//! Some of it a node does not notice when it starts, and then ruins its files or the chain in its
-//! index: a missing best block, a coin too few or too many, an index without records of its files.
+//! A node does not notice some of these faults when it starts, and then ruins its files or the chain in its index: a
+//! missing best block, a coin too few or too many, an index without records of its files.
 
-use crate::desk::{REGTEST, REGTEST_MAGIC};
 use crate::handover::database::{Entries, entries, expect_uncompressed};
 use crate::handover::reindex::REINDEX;
 use crate::handover::written::{WAYS, sync};
 use crate::lived::{Lived, fixture};
+use crate::sandbox::{REGTEST, REGTEST_MAGIC};
 use apus_testkit::blkfile::read_chain;
 use apus_testkit::chain::{ModelCoin, UtxoSet, apply_block, utxo_set};
 use apus_testkit::oracle::{coin_bytes, varint};
@@ -20,20 +20,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Where a chainstate keeps what its values are obfuscated by (Core `dbwrapper.cpp`).
+/// The chainstate entry with the obfuscation key (Core `dbwrapper.cpp`).
 const OBFUSCATION_KEY: &[u8] = b"\x0e\0obfuscate_key";
 
-/// Core's `CDiskBlockIndex::DUMMY_VERSION`, which stands before each entry of the index.
+/// Core's `CDiskBlockIndex::DUMMY_VERSION`, at the beginning of each entry of the index.
 const VERSION: u64 = 259_900;
 
-/// XOR with a key of eight bytes that begins anew every eight bytes.
+/// XORs with a repeated key of eight bytes.
 fn xor(bytes: &[u8], key: &[u8]) -> Vec<u8> {
     bytes.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect()
 }
 
-/// Expects exactly these coins at this block, and nothing else: no mark of an unfinished write (`H`),
-/// no kind of entry that a node does not know (`c` and what follows it), no table that is
-/// compressed.
+/// Expects exactly these coins at this block, and nothing else: no mark of an unfinished write (`H`), no kind of entry
+/// that a node does not know (`c` and higher), no compressed table.
 fn expect_chainstate(folder: &Path, best: BlockHash, coins: &UtxoSet) {
     assert!(expect_uncompressed(folder) > 3);
     let mut found = entries(folder);
@@ -55,10 +54,10 @@ fn coin_key(outpoint: &OutPoint) -> Vec<u8> {
     [b"C", &outpoint.txid.to_byte_array()[..], &varint(u64::from(outpoint.vout))].concat()
 }
 
-/// A block's undo data (Core `undo.h`, `CBlockUndo`): the coins that it spends, in its order.
+/// A block's undo data (Core `undo.h`, `CBlockUndo`): the coins that it spends, in the block's order.
 fn undo_bytes(block: &Block, before: &UtxoSet, height: u32) -> Vec<u8> {
     let mut coins = before.clone();
-    // Coins of the block's own can be spent in it.
+    // The block may spend its own coins.
     apply_outputs(&mut coins, block, height);
     let transactions = &block.txdata[1..];
     let mut bytes = serialize(&VarInt(transactions.len() as u64));
@@ -69,7 +68,7 @@ fn undo_bytes(block: &Block, before: &UtxoSet, height: u32) -> Vec<u8> {
             let stored = coin_bytes(coin);
             let code = varint(u64::from(coin.height) * 2 + u64::from(coin.coinbase));
             bytes.extend(&code);
-            // Once a transaction's version; kept as a byte, but for height 0.
+            // This was a transaction's version once; Core still writes the byte, except for height 0.
             bytes.push(0);
             bytes.extend(&stored[code.len()..]);
         }
@@ -87,8 +86,7 @@ fn apply_outputs(coins: &mut UtxoSet, block: &Block, height: u32) {
     }
 }
 
-/// What a file of blocks holds, for its record in the index (Core `node/blockstorage.h`,
-/// `CBlockFileInfo`).
+/// The record of a block file in the index (Core `node/blockstorage.h`, `CBlockFileInfo`).
 #[derive(Default, Debug, PartialEq, Eq)]
 struct FileInfo {
     heights: Vec<u32>,
@@ -110,9 +108,9 @@ impl FileInfo {
     }
 }
 
-/// Expects blocks and undo data of the chain from the height `first` on, record after record without a
-/// byte between or after, and an index that has exactly these, everything valid and each file's record; of
-/// blocks below, which a pruned node has not, headers and numbers of transactions alone.
+/// Expects blocks and undo data of the chain from the height `first` on, record after record without a byte between
+/// or after them, and an index that has exactly these, all marked valid, with each file's record. For blocks below,
+/// which a pruned node does not have, the index must have only headers and numbers of transactions.
 fn expect_blocks(folder: &Path, chain: &[Block], first: u32) {
     let key = fs::read(folder.join("xor.dat")).unwrap();
     assert_eq!(key.len(), 8);
@@ -196,54 +194,56 @@ fn expect_index(folder: &Path, expected: &Entries) {
 }
 
 #[test]
-fn nothing_but_the_chain_and_its_set() {
+fn folders_contain_nothing_but_the_chain_and_its_set() {
     for ((seed, args), way) in (50..).zip([&["-fastprune"][..], &["-blocksxor=0"], &[]]).zip(WAYS) {
         let lived = Lived::new(seed, args);
         let (tip, coins, blocks) = (lived.chain.tip(), lived.chain.utxo(), lived.chain.blocks());
-        let desk = &lived.desk;
-        desk.apus(&sync(way, "chainstate:coins")).succeeds();
-        expect_chainstate(&desk.path("coins"), tip, coins);
-        desk.apus(&format!("{} --prune", sync(way, "datadir:pruned"))).succeeds();
-        expect_chainstate(&desk.path("pruned/regtest/chainstate"), tip, coins);
-        expect_blocks(&desk.path("pruned/regtest/blocks"), &blocks, 1);
+        let sandbox = &lived.sandbox;
+        sandbox.apus(&sync(way, "chainstate:coins")).succeeds();
+        expect_chainstate(&sandbox.path("coins"), tip, coins);
+        sandbox.apus(&format!("{} --prune", sync(way, "datadir:pruned"))).succeeds();
+        expect_chainstate(&sandbox.path("pruned/regtest/chainstate"), tip, coins);
+        expect_blocks(&sandbox.path("pruned/regtest/blocks"), &blocks, 1);
         if !way.contains("--hints") {
-            desk.apus(&sync(way, "datadir:whole")).succeeds();
-            expect_chainstate(&desk.path("whole/regtest/chainstate"), tip, coins);
-            expect_blocks(&desk.path("whole/regtest/blocks"), &blocks, 0);
+            sandbox.apus(&sync(way, "datadir:whole")).succeeds();
+            expect_chainstate(&sandbox.path("whole/regtest/chainstate"), tip, coins);
+            expect_blocks(&sandbox.path("whole/regtest/blocks"), &blocks, 0);
         }
-        desk.start(&format!("{REINDEX} --replace {way}")).wait().succeeds();
-        expect_chainstate(&desk.path("node/regtest/chainstate"), tip, coins);
+        sandbox.start(&format!("{REINDEX} --replace {way}")).wait().succeeds();
+        expect_chainstate(&sandbox.path("node/regtest/chainstate"), tip, coins);
     }
 }
 
-/// The transaction of 20,001 outputs is in it, whose names sort unlike their numbers.
+/// The fixture has a transaction with 20,001 outputs, whose keys sort differently from their numbers.
 #[test]
-fn nothing_but_the_fixtures_chain_and_set() {
-    let (desk, set) = fixture(REGTEST);
+fn folders_contain_nothing_but_the_fixtures_chain_and_set() {
+    let (sandbox, set) = fixture(REGTEST);
     let genesis = bitcoin::constants::genesis_block(bitcoin::Network::Regtest).block_hash();
-    let chain = read_chain(&desk.path("node/regtest/blocks"), REGTEST_MAGIC, genesis);
+    let chain = read_chain(&sandbox.path("node/regtest/blocks"), REGTEST_MAGIC, genesis);
     let coins = utxo_set(&chain);
     assert_eq!(coins.len() as u64, set.txouts);
-    desk.apus(&sync(WAYS[2], "datadir:whole")).succeeds();
-    expect_chainstate(&desk.path("whole/regtest/chainstate"), set.best_block, &coins);
-    expect_blocks(&desk.path("whole/regtest/blocks"), &chain, 0);
-    // Longer than what a pruned node keeps.
+    sandbox.apus(&sync(WAYS[2], "datadir:whole")).succeeds();
+    expect_chainstate(&sandbox.path("whole/regtest/chainstate"), set.best_block, &coins);
+    expect_blocks(&sandbox.path("whole/regtest/blocks"), &chain, 0);
+    // The chain is longer than the part that a pruned node keeps.
     let first = chain.len() as u32 - 288;
     for (number, way) in WAYS.iter().enumerate() {
-        desk.apus(&format!("{} --prune", sync(way, &format!("datadir:pruned{number}")))).succeeds();
-        expect_blocks(&desk.path(&format!("pruned{number}/regtest/blocks")), &chain, first);
+        sandbox
+            .apus(&format!("{} --prune", sync(way, &format!("datadir:pruned{number}"))))
+            .succeeds();
+        expect_blocks(&sandbox.path(&format!("pruned{number}/regtest/blocks")), &chain, first);
     }
-    desk.apus(&sync(WAYS[1], "chainstate:coins")).succeeds();
-    expect_chainstate(&desk.path("coins"), set.best_block, &coins);
+    sandbox.apus(&sync(WAYS[1], "chainstate:coins")).succeeds();
+    expect_chainstate(&sandbox.path("coins"), set.best_block, &coins);
 }
 
-/// The readers here notice what they are there for: a node's own files pass, and each damage is seen.
+/// The readers accept a node's files, and detect each kind of damage.
 #[test]
-fn the_readers_notice() {
+fn the_readers_detect_damage() {
     let lived = Lived::new(53, &[]);
     let coins = lived.chain.utxo();
-    let folder = lived.desk.path("node/regtest/chainstate");
-    lived.desk.start(&format!("{REINDEX} --replace")).wait().succeeds();
+    let folder = lived.sandbox.path("node/regtest/chainstate");
+    lived.sandbox.start(&format!("{REINDEX} --replace")).wait().succeeds();
     let tip = lived.chain.tip();
     expect_chainstate(&folder, tip, coins);
     let fails = |best: BlockHash, coins: UtxoSet| {

@@ -1,5 +1,5 @@
-//! Two readers of LevelDB that share no line with the product's: every entry through the library
-//! `rusty-leveldb`, and how the tables' blocks are stored, by hand.
+//! Two readers of LevelDB that share no code with the product: one reads every entry through the library
+//! `rusty-leveldb`, the other reads by hand how the tables' blocks are stored.
 
 use rusty_leveldb::{DB, LdbIterator, Options};
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use std::path::Path;
 /// Keys and values.
 pub(crate) type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a table ends with.
+/// The last bytes of a table's footer.
 const TABLE_MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
 const FOOTER_SIZE: usize = 48;
-/// What follows a block: how it is compressed, and a checksum.
+/// Bytes after a block: the kind of compression, and a checksum.
 const TRAILER_SIZE: usize = 5;
 
-/// All entries of the database in `folder`, which is not touched: the library changes what it opens.
+/// Reads all entries of the database in `folder`, from a copy, since the library changes what it opens.
 pub(crate) fn entries(folder: &Path) -> Entries {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(folder).unwrap() {
@@ -27,13 +27,13 @@ pub(crate) fn entries(folder: &Path) -> Entries {
     let mut iterator = database.new_iter().unwrap();
     let mut entries = Entries::new();
     while let Some((key, value)) = iterator.next() {
-        assert_eq!(entries.insert(key, value), None, "a key comes once");
+        assert_eq!(entries.insert(key, value), None, "a duplicate key");
     }
     entries
 }
 
-/// Expects that no block of any table is compressed: a node's LevelDB could not read it, and spoils
-/// the database in the attempt. How many blocks there are.
+/// Expects that no block of any table is compressed: a node's LevelDB could not read it, and would corrupt the
+/// database in the attempt. Returns the number of blocks.
 pub(crate) fn expect_uncompressed(folder: &Path) -> usize {
     let mut blocks = 0;
     for entry in fs::read_dir(folder).unwrap() {
@@ -50,7 +50,7 @@ fn uncompressed_blocks(table: &[u8]) -> usize {
     assert_eq!(magic, TABLE_MAGIC);
     let mut footer = &rest[rest.len() - (FOOTER_SIZE - TABLE_MAGIC.len())..];
     let mut blocks = 0;
-    // Both blocks that the footer names hold the places of others.
+    // The footer names two blocks, which have the positions of the others.
     for _ in 0..2 {
         let named = block(table, &mut footer);
         blocks += 1;
@@ -62,7 +62,7 @@ fn uncompressed_blocks(table: &[u8]) -> usize {
     blocks
 }
 
-/// The block whose place is read from `handle`.
+/// Reads a position from `handle`; returns the block there.
 fn block<'a>(table: &'a [u8], handle: &mut &[u8]) -> &'a [u8] {
     let offset = varint(handle);
     let end = offset + varint(handle);
@@ -84,7 +84,7 @@ fn values(block: &[u8]) -> Vec<&[u8]> {
     values
 }
 
-/// LevelDB's own form of a number, least significant seven bits first.
+/// Reads LevelDB's variable-length number, least significant seven bits first.
 fn varint(bytes: &mut &[u8]) -> usize {
     let (mut number, mut shift) = (0, 0);
     loop {

@@ -1,6 +1,6 @@
-//! A node's own folder with blocks in it that the node stored and then found invalid.
+//! A node's folder with blocks that the node stored and then found invalid.
 
-use crate::handover::judge::{passes_all_checks, starts};
+use crate::handover::node_checks::{passes_all_checks, starts};
 use crate::handover::reindex::REINDEX;
 use crate::lived::{CHAIN, Lived, grow, submit};
 use apus_testkit::bitcoind::Bitcoind;
@@ -8,10 +8,10 @@ use apus_testkit::chain::{BlockPlan, ScriptKind};
 use bitcoin::consensus::encode::serialize_hex;
 use serde_json::json;
 
-/// The node knows the headers first and gets the blocks from the last to the first, so it stores all of
-/// them before it judges one. Its folder holds a chain of more work than its own.
+/// The node gets the headers first, and then the blocks from the last to the first, so it stores all of them before it
+/// validates one. Its folder then has a chain with more work than its active chain.
 #[test]
-fn a_node_that_stored_an_invalid_block_before_it_connected_it() {
+fn a_stored_invalid_block_ends_the_chain_below_it() {
     for (seed, above) in [(60, 0), (61, 3)] {
         let (mut lived, node) = Lived::running(seed, &[]);
         let mut blocks = vec![lived.chain.block_with_a_wrong_signature()];
@@ -28,12 +28,12 @@ fn a_node_that_stored_an_invalid_block_before_it_connected_it() {
         node.stop();
         for by_index in [true, false] {
             if !by_index {
-                lived.desk.remove("node/regtest/blocks/index");
+                lived.sandbox.remove("node/regtest/blocks/index");
             }
             let line = "sync --chain regtest --blocksdir node/regtest/blocks --assumevalid 0 \
                         --out datadir:new --muhash --report new.json";
-            lived.desk.apus(line).succeeds();
-            let report = lived.desk.json("new.json");
+            lived.sandbox.apus(line).succeeds();
+            let report = lived.sandbox.json("new.json");
             assert_eq!(report["stop_hash"], lived.set.best_block.to_string());
             assert_eq!(report["tip_height"], lived.set.height);
             assert_eq!(report["muhash"], lived.set.muhash);
@@ -46,18 +46,18 @@ fn a_node_that_stored_an_invalid_block_before_it_connected_it() {
             for words in [&at, &end, "script-verify-flag-failed"] {
                 assert!(warning.contains(words), "{words}: {warning}");
             }
-            assert_eq!(warning.contains("the 3 blocks above it"), above == 3, "{warning}");
-            passes_all_checks(&lived.desk.path("new"), &lived.set).stop();
-            lived.desk.remove("new");
-            lived.desk.remove("new.json");
+            assert_eq!(warning.contains("the 3 blocks above are"), above == 3, "{warning}");
+            passes_all_checks(&lived.sandbox.path("new"), &lived.set).stop();
+            lived.sandbox.remove("new");
+            lived.sandbox.remove("new.json");
         }
     }
 }
 
-/// Two chains of the same work, of which the node has stored the invalid one first: hints are for the
-/// node's own, and a run under them would not see that the other is invalid.
+/// Two chains have the same work, and the node stored the invalid one first. The hints are for the node's active chain,
+/// and a run with hints would not notice that the other chain is invalid.
 #[test]
-fn of_two_last_blocks_the_one_that_the_node_connected_is_gone_for() {
+fn of_two_last_blocks_the_connected_one_is_chosen() {
     let (mut lived, node) = Lived::running(63, &[]);
     let invalid = lived.chain.block_with_a_wrong_signature();
     let said = node.submit_block(&invalid).unwrap_err();
@@ -66,29 +66,29 @@ fn of_two_last_blocks_the_one_that_the_node_connected_is_gone_for() {
     grow(&mut lived.chain, &node, 1);
     assert_eq!(node.height(), lived.set.height + 1);
     let set = node.txoutset_info();
-    lived.desk.write_results(&lived.chain);
+    lived.sandbox.write_results(&lived.chain);
     node.stop();
     for hints in ["msb.hints", "snapshot:node.dat"] {
         let line = format!(
             "sync --chain regtest --blocksdir node/regtest/blocks --hints {hints} \
              --out chainstate:new --muhash --report new.json"
         );
-        lived.desk.apus(&line).succeeds();
-        let report = lived.desk.json("new.json");
+        lived.sandbox.apus(&line).succeeds();
+        let report = lived.sandbox.json("new.json");
         assert_eq!(report["stop_hash"], set.best_block.to_string());
         assert_eq!(report["muhash"], set.muhash);
-        lived.desk.remove("new");
-        lived.desk.remove("new.json");
+        lived.sandbox.remove("new");
+        lived.sandbox.remove("new.json");
     }
 }
 
-/// A node on which a rule does not hold yet has connected a block that breaks it. Its index says that
-/// the block is valid, so coins of another chain would not be this node's.
+/// A node with a later activation height has connected a block that breaks the rule. Its index says that the block is
+/// valid, so the coins of another chain would not be this node's.
 #[test]
-fn a_block_that_the_node_has_as_valid_is_an_error() {
+fn an_invalid_block_that_the_node_considers_valid_is_an_error() {
     let args = ["-testactivationheight=bip34@500"];
     let mut lived = Lived::new(62, &args);
-    let node = Bitcoind::start_in(&lived.desk.path("node"), CHAIN, &args).unwrap();
+    let node = Bitcoind::start_in(&lived.sandbox.path("node"), CHAIN, &args).unwrap();
     let output = lived.chain.output(1, ScriptKind::OpTrue);
     let coinbase = lived.chain.coinbase(lived.set.height + 300, vec![output]);
     let plan = BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() };
@@ -98,8 +98,8 @@ fn a_block_that_the_node_has_as_valid_is_an_error() {
     let set = node.txoutset_info();
     node.stop();
     let hash = block.block_hash().to_string();
-    let said = [&hash[..], "bad-cb-height", "own block index has it as valid"];
-    lived.desk.start(&format!("{REINDEX} --replace")).wait().fails(2, &said);
-    assert!(!lived.desk.has("node/regtest/chainstate.old"));
-    starts(&lived.desk.path("node"), &args, &set).stop();
+    let said = [&hash[..], "bad-cb-height", "own block index has this block as valid"];
+    lived.sandbox.start(&format!("{REINDEX} --replace")).wait().fails(2, &said);
+    assert!(!lived.sandbox.has("node/regtest/chainstate.old"));
+    starts(&lived.sandbox.path("node"), &args, &set).stop();
 }

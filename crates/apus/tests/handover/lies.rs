@@ -1,11 +1,12 @@
-//! `apus verify` and `apus reindex` on a node whose block index tells lies that the node believes: of block files, of
-//! how far blocks came, of what is invalid. What a node does on some of them stands beside.
+//! `apus verify` and `apus reindex` on a node whose block index is wrong in ways that the node believes: about block
+//! files, about how far blocks were validated, about which are invalid. Some tests also show what a node does on such
+//! an index.
 
-use crate::desk::Desk;
 use crate::handover::database::entries;
 use crate::handover::reindex::REINDEX;
 use crate::handover::verify::{files, findings, verify};
 use crate::lived::{CHAIN, Lived, grow};
+use crate::sandbox::Sandbox;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::oracle::varint;
 use bitcoin::BlockHash;
@@ -18,13 +19,14 @@ use std::path::PathBuf;
 type ChangeNumbers = fn(&mut [u64]);
 type ChangeEntry = fn(&mut Entry);
 
-/// The numbers of an entry, and its header.
+/// An index entry: its numbers, and its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     height: u64,
     status: u64,
     tx_count: u64,
-    /// File, place of the block, place of its undo data, as far as the status says that they are there.
+    /// The file, the position of the block and the position of its undo data; each only if the status says that it
+    /// exists.
     places: Vec<u64>,
     header: Vec<u8>,
 }
@@ -61,20 +63,20 @@ impl Entry {
     }
 }
 
-/// The index of a stopped node, whose entries a test changes.
+/// The index of a stopped node, for a test to change.
 struct Index {
     folder: PathBuf,
     whole: BTreeMap<PathBuf, Vec<u8>>,
 }
 
 impl Index {
-    fn of(desk: &Desk) -> Self {
-        let folder = desk.path("node").join(CHAIN).join("blocks/index");
+    fn of(sandbox: &Sandbox) -> Self {
+        let folder = sandbox.path("node").join(CHAIN).join("blocks/index");
         let whole = files(&folder);
         Self { folder, whole }
     }
 
-    /// As it was at first.
+    /// Restores the original index.
     fn restore(&self) {
         for path in files(&self.folder).into_keys() {
             fs::remove_file(path).unwrap();
@@ -116,195 +118,205 @@ fn key_of(hash: BlockHash) -> Vec<u8> {
     [b"b", &hash.to_byte_array()[..]].concat()
 }
 
-/// Expects this kind alone, these words, and that the remedy has those.
-fn expect(desk: &Desk, kind: &str, words: &str, remedy: &str) {
-    let found = verify(desk, "--assumevalid default");
+/// Expects only a finding of this kind, with these words, and with `remedy` in its remedy.
+fn expect(sandbox: &Sandbox, kind: &str, words: &str, remedy: &str) {
+    let found = verify(sandbox, "--assumevalid default");
     assert_eq!(found.keys().collect::<Vec<_>>(), [kind], "{words}: {found:?}");
     let finding = &found[kind];
     assert!(finding["what"].as_str().unwrap().contains(words), "{words}: {finding}");
     assert!(finding["remedy"].as_str().unwrap().contains(remedy), "{words}: {finding}");
 }
 
-/// All of it is a node's own, and each number is one that it goes by.
+/// A node wrote these records, and relies on each number in them.
 #[test]
 fn lies_about_files_are_found() {
     let lived = Lived::new(120, &["-fastprune"]);
-    let (desk, index) = (&lived.desk, Index::of(&lived.desk));
-    assert!(verify(desk, "--assumevalid default").is_empty());
+    let (sandbox, index) = (&lived.sandbox, Index::of(&lived.sandbox));
+    assert!(verify(sandbox, "--assumevalid default").is_empty());
     let last = entries(&index.folder)[&b"l"[..]].clone();
     assert!(last[0] > 0, "several files");
     let kind = "file_record";
     let numbers: [(&str, ChangeNumbers); 8] = [
-        ("blocks lie in it up to byte", |it| it[1] -= 1),
-        ("undo data lie in it up", |it| it[2] -= 1),
-        ("in use, and it has", |it| it[1] += 1 << 20),
-        ("in use, and it has", |it| it[2] += 1 << 21),
-        ("blocks lie in it, and has", |it| it[0] -= 1),
-        ("a node that prunes would remove", |it| it[3] += 1),
-        ("a node that prunes would remove", |it| it[4] -= 1),
-        ("has blocks of times", |it| it[6] -= 1),
+        ("but its blocks end at byte", |it| it[1] -= 1),
+        ("but its undo data ends at byte", |it| it[2] -= 1),
+        ("in use, but the file has", |it| it[1] += 1 << 20),
+        ("in use, but the file has", |it| it[2] += 1 << 21),
+        ("blocks, but the index has entries for", |it| it[0] -= 1),
+        ("a node that prunes would delete", |it| it[3] += 1),
+        ("a node that prunes would delete", |it| it[4] -= 1),
+        ("but the index entries have times", |it| it[6] -= 1),
     ];
     for (words, change) in numbers {
         index.change_file(0, change);
-        expect(desk, kind, words, "-reindex");
+        expect(sandbox, kind, words, "-reindex");
         index.restore();
     }
-    // Without a record a node takes a file for empty.
+    // Without a record, a node considers a file empty.
     index.put(b"f\0\0\0\0", None);
-    expect(desk, kind, "no record of this file", "-reindex");
-    // New coins would not mend that, and nothing is made.
-    let said = desk.start(&format!("{REINDEX} --replace")).wait();
+    expect(sandbox, kind, "no record of this file", "-reindex");
+    // New coins would not fix that, so `reindex` makes none.
+    let said = sandbox.start(&format!("{REINDEX} --replace")).wait();
     said.fails(4, &["file_record", "no record of this file", "-reindex"]);
-    assert!(!desk.has("node/regtest/chainstate.old"));
+    assert!(!sandbox.has("node/regtest/chainstate.old"));
     index.restore();
     index.put(b"f\0\0\0\0", Some(b"\x01"));
-    expect(desk, kind, "no record of this file", "-reindex");
+    expect(sandbox, kind, "no record of this file", "-reindex");
     index.restore();
-    // A node reads past a number that is too low, and past none at all as past 0.
+    // A node reads past a file number that is too low, and treats a missing one as 0.
     index.put(b"l", Some(&[0, 0, 0, 0]));
-    assert!(verify(desk, "--assumevalid default").is_empty());
+    assert!(verify(sandbox, "--assumevalid default").is_empty());
     index.restore();
     index.put(b"l", Some(&[last[0] + 9, 0, 0, 0]));
-    expect(desk, kind, "has no record of it", "-reindex");
+    expect(sandbox, kind, "has no record of it", "-reindex");
     index.restore();
     index.put(b"l", None);
-    assert!(verify(desk, "--assumevalid default").is_empty());
-    // But for a record beyond a gap.
+    assert!(verify(sandbox, "--assumevalid default").is_empty());
+    // But it does not read past a gap in the records.
     index.put(&[b'f', last[0] + 9, 0, 0, 0], Some(&[0; 7]));
-    expect(desk, kind, "and the index has one of file", "-reindex");
+    expect(sandbox, kind, "but the index has one of file", "-reindex");
     index.restore();
     index.put(b"F\x10prunedblockfiles", Some(b"1"));
-    expect(desk, "index_flag", "has removed block files", "-prune");
+    expect(sandbox, "index_flag", "has deleted block files", "-prune");
     index.restore();
-    assert!(verify(desk, "--assumevalid default").is_empty());
+    assert!(verify(sandbox, "--assumevalid default").is_empty());
 }
 
-/// A node appends where the record of its file says that blocks end.
+/// A node appends at the end of a file according to its record.
 #[test]
 fn a_node_writes_over_blocks_beyond_a_size_that_is_too_small() {
     let lived = Lived::new(121, &["-blocksxor=0"]);
-    let index = Index::of(&lived.desk);
+    let index = Index::of(&lived.sandbox);
     index.change_file(0, |it| it[1] = 300);
-    let node = Bitcoind::start_in(&lived.desk.path("node"), CHAIN, &["-checkblocks=1"]).unwrap();
+    let node = Bitcoind::start_in(&lived.sandbox.path("node"), CHAIN, &["-checkblocks=1"]).unwrap();
     node.mine(3);
     node.stop();
-    let found = verify(&lived.desk, "--assumevalid default");
+    let found = verify(&lived.sandbox, "--assumevalid default");
     assert!(found.contains_key("block_damaged"), "{found:?}");
 }
 
 #[test]
 fn lies_about_blocks_are_found() {
     let lived = Lived::new(122, &[]);
-    let (desk, index) = (&lived.desk, Index::of(&lived.desk));
+    let (sandbox, index) = (&lived.sandbox, Index::of(&lived.sandbox));
     let blocks = lived.chain.blocks();
     let hash = |height: usize| blocks[height].block_hash();
     let tip = lived.set.height as usize;
     let genesis = hash(0);
     let status = "index_status";
     index.change(hash(7), |entry| entry.status &= !128);
-    expect(desk, "witness_mark", "no mark that its witnesses were stored", "-reindex");
-    let refused = Bitcoind::start_in(&desk.path("node"), CHAIN, &[]).unwrap_err();
+    expect(sandbox, "witness_mark", "no mark that its witnesses were stored", "-reindex");
+    let refused = Bitcoind::start_in(&sandbox.path("node"), CHAIN, &[]).unwrap_err();
     assert!(refused.contains("requires validation"), "{refused}");
     index.restore();
     index.put(&key_of(genesis), None);
-    expect(desk, status, "no entry of the genesis block", "-reindex");
-    // It makes up an entry that has no transactions, and finds no chain.
-    let refused = Bitcoind::start_in(&desk.path("node"), CHAIN, &[]).unwrap_err();
+    expect(sandbox, status, "no entry for the genesis block", "-reindex");
+    // The node creates an entry without transactions, and finds no chain.
+    let refused = Bitcoind::start_in(&sandbox.path("node"), CHAIN, &[]).unwrap_err();
     assert!(refused.contains("setBlockIndexCandidates"), "{refused}");
-    desk.start(&format!("{REINDEX} --replace")).wait().fails(4, &["genesis block", "-reindex"]);
+    sandbox.start(&format!("{REINDEX} --replace")).wait().fails(4, &["genesis block", "-reindex"]);
     index.restore();
     let changes: [(&str, &str, BlockHash, ChangeEntry); 7] = [
-        ("block_damaged", "the genesis block does not lie there", genesis, |it| it.places[1] += 1),
-        (status, "no place of the genesis block", genesis, |it| {
+        ("block_damaged", "this is not the genesis block", genesis, |it| it.places[1] += 1),
+        (status, "no position for the genesis block", genesis, |it| {
             it.status &= !8;
             it.places.clear();
         }),
         (status, "a node sets level 3 and one", genesis, |it| it.tx_count = 0),
-        ("index_entry", "its height is 0", genesis, |it| it.height = 1),
-        (status, "it has validity level 6", hash(9), |it| it.status += 1),
+        ("index_entry", "its header says height 0", genesis, |it| it.height = 1),
+        (status, "the index states validity level 6", hash(9), |it| it.status += 1),
         (status, "at least one transaction", hash(9), |it| it.tx_count = 0),
-        ("index_entry", "is not marked as valid", hash(tip), |it| it.status -= 2),
+        ("index_entry", "does not mark this block as valid", hash(tip), |it| it.status -= 2),
     ];
     for (kind, words, hash, change) in changes {
         index.change(hash, change);
-        let found = verify(desk, "--assumevalid default");
+        let found = verify(sandbox, "--assumevalid default");
         let what = found.get(kind).and_then(|it| it["what"].as_str()).unwrap_or_default();
         assert!(what.contains(words), "{words}: {found:?}");
         index.restore();
     }
-    // Wrong numbers of transactions whose sum is right.
+    // Wrong numbers of transactions with the right sum.
     index.change(hash(tip), |entry| entry.tx_count += 1);
     index.change(hash(tip - 1), |entry| entry.tx_count -= 1);
     if blocks[tip - 1].txdata.len() > 1 {
-        expect(desk, "index_entry", "transactions, and the block has", "-reindex");
+        expect(sandbox, "index_entry", "transactions, but the block has", "-reindex");
     }
     index.restore();
-    // Two blocks have each other's place.
+    // Two blocks have their positions swapped.
     let places = |height: usize| Entry::read(&entries(&index.folder)[&key_of(hash(height))]).places;
     let (one, other) = (places(20), places(21));
     index.change(hash(20), |entry| entry.places = vec![other[0], other[1], one[2]]);
     index.change(hash(21), |entry| entry.places = vec![one[0], one[1], other[2]]);
-    let found = verify(desk, "--assumevalid default");
+    let found = verify(sandbox, "--assumevalid default");
     assert!(found.contains_key("block_damaged"), "{found:?}");
     index.restore();
-    assert!(verify(desk, "--assumevalid default").is_empty());
+    assert!(verify(sandbox, "--assumevalid default").is_empty());
 }
 
-/// Marks on branches that the node left.
+/// The index has wrong marks on branches that the node left.
 #[test]
-fn lies_about_blocks_beside_the_chain_are_found() {
+fn lies_about_blocks_on_other_branches_are_found() {
     let lived = Lived::new(123, &[]);
-    let (desk, index) = (&lived.desk, Index::of(&lived.desk));
+    let (sandbox, index) = (&lived.sandbox, Index::of(&lived.sandbox));
     let chain: Vec<Vec<u8>> =
         lived.chain.blocks().iter().map(|block| key_of(block.block_hash())).collect();
-    let beside: Vec<(BlockHash, Entry)> = entries(&index.folder)
+    let others: Vec<(BlockHash, Entry)> = entries(&index.folder)
         .iter()
         .filter(|(key, _)| key.starts_with(b"b") && !chain.contains(key))
         .map(|(key, value)| (BlockHash::from_slice(&key[1..]).unwrap(), Entry::read(value)))
         .collect();
     let connected = |entry: &Entry| entry.status & 16 > 0;
-    let (left, _) = beside.iter().find(|(_, entry)| connected(entry)).unwrap();
-    let (never, _) = beside.iter().find(|(_, entry)| !connected(entry)).unwrap();
-    // It was connected once, so its undo data say what it spends.
+    let (left, _) = others.iter().find(|(_, entry)| connected(entry)).unwrap();
+    let (never, _) = others.iter().find(|(_, entry)| !connected(entry)).unwrap();
+    // This block was connected once, so its undo data has the coins that it spends.
     index.change(*left, |entry| entry.status |= 32);
-    expect(desk, "marked_invalid", "if its undo data are right", &left.to_string());
+    expect(sandbox, "marked_invalid", "if its undo data is right", &left.to_string());
     index.restore();
-    // It was not: the node's coins say that.
-    let lowest = beside.iter().filter(|(_, entry)| !connected(entry)).min_by_key(|it| it.1.height);
+    // This block was never connected: the node's coins show that.
+    let lowest = others.iter().filter(|(_, entry)| !connected(entry)).min_by_key(|it| it.1.height);
     index.change(lowest.unwrap().0, |entry| entry.status |= 32);
-    expect(desk, "marked_invalid", "it obeys every rule", &lowest.unwrap().0.to_string());
+    expect(
+        sandbox,
+        "marked_invalid",
+        "but the block obeys every rule",
+        &lowest.unwrap().0.to_string(),
+    );
     index.restore();
     index.change(*never, |entry| entry.status = entry.status & !7 | 5);
-    expect(desk, "index_status", "connected", "-reindex");
+    expect(sandbox, "index_status", "connected", "-reindex");
     index.restore();
     index.change(*never, |entry| entry.status &= !128);
-    expect(desk, "witness_mark", "no mark", "-reindex");
+    expect(sandbox, "witness_mark", "no mark", "-reindex");
     index.restore();
     index.change(*left, |entry| {
         entry.status &= !8;
         entry.places.remove(1);
     });
-    expect(desk, "index_status", "a place of undo data, and none of the block", "-reindex");
+    expect(
+        sandbox,
+        "index_status",
+        "a position for the undo data, but no position for the block",
+        "-reindex",
+    );
     index.restore();
-    assert!(verify(desk, "--assumevalid default").is_empty());
+    assert!(verify(sandbox, "--assumevalid default").is_empty());
 }
 
-/// A node shuns a valid chain, as after a change of its program. It says so, and how it is mended: with undo data and
-/// without, as they are not there of a block that was refused when it came.
+/// A node refuses a valid chain, as may happen after its program changed. Apus reports the mark with the fix, with and
+/// without undo data: a block that the node refused on arrival has none.
 #[test]
-fn a_mark_on_the_best_chain_is_named_with_its_cure() {
+fn an_invalid_mark_on_the_best_chain_is_reported_with_its_fix() {
     let (lived, node) = Lived::running(124, &[]);
     let shunned = lived.below_tip(3);
     node.invalidate_block(shunned);
     node.stop();
-    let (desk, index) = (&lived.desk, Index::of(&lived.desk));
+    let (sandbox, index) = (&lived.sandbox, Index::of(&lived.sandbox));
     let command = format!("reconsiderblock {shunned}");
-    expect(desk, "marked_invalid", "it obeys every rule", &command);
-    let said = desk.start(&format!("{REINDEX} --replace")).wait().succeeds();
+    expect(sandbox, "marked_invalid", "but the block obeys every rule", &command);
+    let said = sandbox.start(&format!("{REINDEX} --replace")).wait().succeeds();
     for words in ["marked_invalid", &shunned.to_string(), &command, "bitcoind -datadir=node"] {
         assert!(said.stdout.contains(words), "{words}: {said}");
     }
-    // The refused block alone is stored, and those above are known by their headers.
+    // Only the refused block is stored; those above are known by their headers.
     for back in 0..4 {
         index.change(lived.below_tip(back), |entry| {
             let is_root = back == 3;
@@ -314,55 +326,55 @@ fn a_mark_on_the_best_chain_is_named_with_its_cure() {
         });
     }
     expect(
-        desk,
+        sandbox,
         "marked_invalid",
-        "the index marks it as invalid, and it obeys every rule",
+        "the index marks the block as invalid, but the block obeys every rule",
         &command,
     );
-    assert_eq!(findings(desk)["marked_invalid"]["hash"], shunned.to_string());
-    let said = desk.start(&format!("{REINDEX} --replace")).wait().succeeds();
+    assert_eq!(findings(sandbox)["marked_invalid"]["hash"], shunned.to_string());
+    let said = sandbox.start(&format!("{REINDEX} --replace")).wait().succeeds();
     assert!(said.stdout.contains(&command), "{said}");
-    // It does what it is told, and has the whole chain again.
+    // The node follows the command, and has the whole chain again.
     index.restore();
-    let node = Bitcoind::start_in(&desk.path("node"), CHAIN, &[]).unwrap();
+    let node = Bitcoind::start_in(&sandbox.path("node"), CHAIN, &[]).unwrap();
     assert_eq!(node.height(), lived.set.height - 4);
     node.reconsider_block(shunned);
     assert_eq!(node.txoutset_info(), lived.set);
     node.stop();
-    assert!(verify(desk, "--assumevalid default").is_empty());
+    assert!(verify(sandbox, "--assumevalid default").is_empty());
 }
 
-/// A node that refused an invalid block is right: with blocks above it, and where it came alone.
+/// A node that refused an invalid block is right, with and without blocks above it.
 #[test]
-fn a_mark_that_is_right_is_no_finding() {
+fn a_correct_mark_is_not_a_finding() {
     let (mut lived, node) = Lived::running(125, &[]);
     let invalid = lived.chain.block_with_a_wrong_signature();
     let said = node.submit_block(&invalid).unwrap_err();
     assert!(said.contains("script-verify-flag-failed"), "{said}");
     node.stop();
-    assert!(verify(&lived.desk, "").is_empty());
-    let report = lived.desk.json("report.json");
+    assert!(verify(&lived.sandbox, "").is_empty());
+    let report = lived.sandbox.json("report.json");
     assert_eq!(report["proven"], true, "{report}");
-    let said = lived.desk.start(&format!("{REINDEX} --replace")).wait().succeeds();
+    let said = lived.sandbox.start(&format!("{REINDEX} --replace")).wait().succeeds();
     assert!(said.stdout.contains("apus verify"), "{said}");
 }
 
-/// Folders that nodes leave in every state of their lives have no finding.
+/// Apus finds no problem in a node's folder, whatever state the node left it in.
 #[test]
-fn nodes_of_every_fate_are_sound() {
+fn nodes_in_every_state_are_sound() {
     let (mut lived, mut node) = Lived::running(126, &["-fastprune"]);
     grow(&mut lived.chain, &node, 5);
-    // Blocks in any order, and sizes by the places where they lie.
+    // After a reindex, the blocks are in any order, and the node took their sizes from their positions.
     node.restart(&["-fastprune", "-reindex"]);
     while node.height() < lived.chain.height() {
         std::thread::yield_now();
     }
     node.stop();
-    assert!(verify(&lived.desk, "").is_empty());
-    assert_eq!(lived.desk.json("report.json")["proven"], true);
-    // Blocks beyond what the index has are on the disk.
-    let node = Bitcoind::start_in(&lived.desk.path("node"), CHAIN, &["-fastprune"]).unwrap();
+    assert!(verify(&lived.sandbox, "").is_empty());
+    assert_eq!(lived.sandbox.json("report.json")["proven"], true);
+    // The disk has blocks that the index does not have yet.
+    let node = Bitcoind::start_in(&lived.sandbox.path("node"), CHAIN, &["-fastprune"]).unwrap();
     grow(&mut lived.chain, &node, 9);
     node.kill();
-    assert!(verify(&lived.desk, "").is_empty());
+    assert!(verify(&lived.sandbox, "").is_empty());
 }

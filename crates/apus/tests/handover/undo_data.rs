@@ -1,4 +1,4 @@
-//! Hints with a node's own undo data: every rule is checked under them, and nothing is taken on trust.
+//! Hints with a node's undo data: every rule is checked under hints, and nothing is assumed.
 
 use crate::handover::written::sync;
 use crate::lived::Lived;
@@ -7,7 +7,7 @@ use std::fs;
 
 const FULL: &str = "--hints msb.hints --assumevalid 0 --report full.json";
 
-/// Nodes that keep their files in both forms.
+/// Options of nodes for both forms of files.
 const NODES: [&[&str]; 2] = [&["-blocksxor=0", "-fastprune"], &["-blocksxor=1"]];
 
 #[test]
@@ -15,10 +15,11 @@ fn every_rule_is_checked_under_hints() {
     for (seed, args) in (90..).zip(NODES) {
         let lived = Lived::new(seed, args);
         let height = u64::from(lived.set.height);
-        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:full.dat --muhash")).succeeds();
+        let said =
+            lived.sandbox.apus_as_typed(&sync(FULL, "snapshot:full.dat --muhash")).succeeds();
         assert!(!said.stdout.contains("Assumed: scripts"), "{said}");
         assert!(said.stdout.contains("swiftsync: hints and undo data"), "{said}");
-        let report = lived.desk.json("full.json");
+        let report = lived.sandbox.json("full.json");
         for (field, value) in
             [("engine", "swiftsync"), ("validation", "full"), ("aggregate", "coins")]
         {
@@ -32,35 +33,34 @@ fn every_rule_is_checked_under_hints() {
         for rule in ["scripts", "amounts", "order", "aggregate", "supply", "bip30"] {
             assert_eq!(report["verified"][rule], true, "{rule}");
         }
-        // The set is that of a run by every rule.
-        lived.desk.apus(&sync("--assumevalid 0", "snapshot:every-rule.dat")).succeeds();
-        assert!(lived.desk.read("full.dat") == lived.desk.read("every-rule.dat"));
+        // The set is the same as from a run with every rule.
+        lived.sandbox.apus(&sync("--assumevalid 0", "snapshot:every-rule.dat")).succeeds();
+        assert!(lived.sandbox.read("full.dat") == lived.sandbox.read("every-rule.dat"));
     }
 }
 
-/// The last blocks of what a node starts on are connected, on a set that was proven by undo data.
+/// The last blocks for a node are connected, on top of a set that was proven with undo data.
 #[test]
-fn a_run_goes_on_above_what_undo_data_proved() {
+fn a_run_connects_blocks_above_a_set_proven_with_undo_data() {
     let (mut lived, node) = Lived::running(92, &[]);
     crate::lived::grow(&mut lived.chain, &node, 250);
-    lived.desk.write_results(&lived.chain);
+    lived.sandbox.write_results(&lived.chain);
     drop(node.stop());
     let line = format!("{} --prune", sync(FULL, "datadir:new"));
-    lived.desk.apus_as_typed(&line).succeeds();
-    let report = lived.desk.json("full.json");
+    lived.sandbox.apus_as_typed(&line).succeeds();
+    let report = lived.sandbox.json("full.json");
     let height = u64::from(lived.chain.height());
     assert_eq!((&report["validation"], &report["aggregate"]), (&"full".into(), &"coins".into()));
     assert_eq!(report["script_blocks"].as_u64(), Some(height));
     assert_eq!(report["connected_from"].as_u64(), Some(1));
 }
 
-/// Wherever a byte of the undo data is another: the run ends with the same set, since no block of the chain
-/// is concerned, or says which block's are of no use, or that the sums differ. What the node's files say it
-/// never believes.
+/// A flipped byte anywhere in the undo data: the run produces the same set, since no block of the chain is affected, or
+/// reports the block with invalid undo data, or that the sums differ. It never trusts the node's files.
 #[test]
 fn flipped_bytes_of_undo_data_are_found() {
     let lived = Lived::new(93, &["-blocksxor=0", "-fastprune"]);
-    let folder = lived.desk.path("node/regtest/blocks");
+    let folder = lived.sandbox.path("node/regtest/blocks");
     let mut rng = Rng::new(7);
     let mut found = 0;
     for round in 0..24 {
@@ -71,24 +71,24 @@ fn flipped_bytes_of_undo_data_are_found() {
         files.sort();
         let file = &files[rng.index(files.len())];
         let before = fs::read(file).unwrap();
-        // Where data lie, which is not to the end of the file.
+        // The part of the file that has data.
         let end = before.iter().rposition(|byte| *byte != 0).unwrap() + 1;
         let mut bytes = before.clone();
         bytes[rng.index(end)] ^= 1 << rng.below(8);
         fs::write(file, &bytes).unwrap();
-        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:flip.dat --muhash"));
+        let said = lived.sandbox.apus_as_typed(&sync(FULL, "snapshot:flip.dat --muhash"));
         fs::write(file, &before).unwrap();
         if said.code == Some(0) {
-            assert_eq!(lived.desk.json("full.json")["muhash"], lived.set.muhash, "{round}");
-            lived.desk.remove("flip.dat");
-            lived.desk.remove("full.json");
+            assert_eq!(lived.sandbox.json("full.json")["muhash"], lived.set.muhash, "{round}");
+            lived.sandbox.remove("flip.dat");
+            lived.sandbox.remove("full.json");
         } else {
             let said = said.fails(4, &["undo data", "--engine mergesync"]);
             assert!(said.stderr.contains("rev0") || said.stderr.contains("block "), "{said}");
             found += 1;
         }
-        if lived.desk.has("flip.dat.work") {
-            lived.desk.remove("flip.dat.work");
+        if lived.sandbox.has("flip.dat.work") {
+            lived.sandbox.remove("flip.dat.work");
         }
     }
     assert!(
@@ -97,15 +97,16 @@ fn flipped_bytes_of_undo_data_are_found() {
     );
 }
 
-/// Where no index tells, they are found by what their checksums cover.
+/// Without an index, Apus matches undo data to blocks by the checksums, which cover the block.
 #[test]
-fn undo_data_are_found_without_an_index() {
+fn undo_data_is_found_without_an_index() {
     for (seed, args) in (94..).zip(NODES) {
         let lived = Lived::new(seed, args);
-        lived.desk.remove("node/regtest/blocks/index");
-        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:full.dat --muhash")).succeeds();
+        lived.sandbox.remove("node/regtest/blocks/index");
+        let said =
+            lived.sandbox.apus_as_typed(&sync(FULL, "snapshot:full.dat --muhash")).succeeds();
         assert!(said.stdout.contains("swiftsync: hints and undo data"), "{said}");
-        let report = lived.desk.json("full.json");
+        let report = lived.sandbox.json("full.json");
         assert_eq!(
             (&report["muhash"], &report["aggregate"]),
             (&lived.set.muhash.into(), &"coins".into())
@@ -115,20 +116,20 @@ fn undo_data_are_found_without_an_index() {
     }
 }
 
-/// Without them hints reach no further than what is assumed, and neither where some of them are damaged and
-/// no index tells.
+/// Without undo data, assumed-valid blocks must anchor the hints. The same holds if some undo data is damaged and
+/// there is no index.
 #[test]
-fn without_undo_data_hints_are_anchored() {
+fn without_undo_data_hints_need_an_anchor() {
     let lived = Lived::new(96, &["-blocksxor=0"]);
-    let refused = ["would be taken under hints", "with their undo data"];
-    lived.desk.remove("node/regtest/blocks/index");
-    let rev = lived.desk.path("node/regtest/blocks/rev00000.dat");
+    let refused = ["the hints cover block", "blocks folder with undo data"];
+    lived.sandbox.remove("node/regtest/blocks/index");
+    let rev = lived.sandbox.path("node/regtest/blocks/rev00000.dat");
     let mut bytes = fs::read(&rev).unwrap();
-    // In the first record, behind magic and size.
+    // Flip a bit in the first record, after magic and size.
     bytes[8] ^= 1;
     fs::write(&rev, &bytes).unwrap();
-    let said = lived.desk.apus_as_typed(&sync(FULL, "null")).fails(1, &refused);
-    assert!(said.stderr.contains("rev00000.dat has none of block 1"), "{said}");
+    let said = lived.sandbox.apus_as_typed(&sync(FULL, "null")).fails(1, &refused);
+    assert!(said.stderr.contains("rev00000.dat has no undo data for block 1"), "{said}");
     fs::remove_file(&rev).unwrap();
-    lived.desk.apus_as_typed(&sync(FULL, "null")).fails(1, &refused);
+    lived.sandbox.apus_as_typed(&sync(FULL, "null")).fails(1, &refused);
 }

@@ -1,8 +1,8 @@
-//! `apus verify` on nodes of every fate, and on what they never should have.
+//! `apus verify` on nodes in every state, and on damage of every kind.
 
-use crate::desk::{Desk, REGTEST};
 use crate::lived::{CHAIN, Lived, fixture, grow};
 use crate::peers::nodes::wait_for;
+use crate::sandbox::{REGTEST, Sandbox};
 use apus_chain::{BlockUndo, BlockUndoWriter, Header, OutPoint, undo_checksum, write_coin};
 use apus_chain::{CoinRef, Txid, write_compact_size};
 use apus_datadir::chainstate::{ChainstateWriter, read_node};
@@ -22,21 +22,21 @@ use std::path::{Path, PathBuf};
 
 const VERIFY: &str = "verify --chain regtest --datadir node --progress none --report report.json";
 
-/// What was found, by kind.
-pub(crate) fn findings(desk: &Desk) -> BTreeMap<String, Value> {
-    let report = desk.json("report.json");
+/// The findings in the report, by kind.
+pub(crate) fn findings(sandbox: &Sandbox) -> BTreeMap<String, Value> {
+    let report = sandbox.json("report.json");
     let all = report["findings"].as_array().unwrap().clone();
     all.into_iter().map(|it| (it["kind"].as_str().unwrap().to_owned(), it)).collect()
 }
 
-/// Verifies, and gives what was found; the exit code goes with it, and nothing is left behind.
-pub(crate) fn verify(desk: &Desk, options: &str) -> BTreeMap<String, Value> {
-    if desk.has("report.json") {
-        desk.remove("report.json");
+/// Runs a verification and returns the findings; asserts that the exit code matches, and that no progress is left.
+pub(crate) fn verify(sandbox: &Sandbox, options: &str) -> BTreeMap<String, Value> {
+    if sandbox.has("report.json") {
+        sandbox.remove("report.json");
     }
-    let said = desk.start_as_typed(&format!("{VERIFY} {options}")).wait();
-    assert!(desk.has("report.json"), "{said}");
-    let found = findings(desk);
+    let said = sandbox.start_as_typed(&format!("{VERIFY} {options}")).wait();
+    assert!(sandbox.has("report.json"), "{said}");
+    let found = findings(sandbox);
     let code = match found.contains_key("block_invalid") {
         true => 2,
         false if found.is_empty() => 0,
@@ -46,7 +46,7 @@ pub(crate) fn verify(desk: &Desk, options: &str) -> BTreeMap<String, Value> {
     for kind in found.keys() {
         assert!(said.stdout.contains(&format!("\n{kind}")), "{kind}: {said}");
     }
-    assert!(!desk.has("apus-regtest-verify.work"), "progress is left");
+    assert!(!sandbox.has("apus-regtest-verify.work"), "there is progress left");
     found
 }
 
@@ -64,13 +64,13 @@ pub(crate) fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn a_sound_node_is_proven_and_left_as_it_is() {
+fn a_sound_node_is_proven_and_not_changed() {
     for (seed, args) in [(100, &["-blocksxor=0", "-fastprune"][..]), (101, &["-blocksxor=1"])] {
         let lived = Lived::new(seed, args);
-        let before = files(&lived.desk.path("node"));
-        assert!(verify(&lived.desk, "").is_empty());
-        assert!(files(&lived.desk.path("node")) == before);
-        let report = lived.desk.json("report.json");
+        let before = files(&lived.sandbox.path("node"));
+        assert!(verify(&lived.sandbox, "").is_empty());
+        assert!(files(&lived.sandbox.path("node")) == before);
+        let report = lived.sandbox.json("report.json");
         let (proof, set) = (&report["proof"], &lived.set);
         assert_eq!((&report["proven"], &proof["by_hints"]), (&json!(true), &json!(true)));
         assert_eq!(
@@ -80,71 +80,68 @@ fn a_sound_node_is_proven_and_left_as_it_is() {
         assert_eq!(proof["hash_serialized_3"], set.hash_serialized_3);
         assert_eq!(proof["muhash"], set.muhash);
         assert_eq!(proof["script_blocks"], set.height);
-        // Blocks that stayed behind; some of them were connected once.
+        // Stale blocks; some of them were connected once.
         assert_eq!(report["looked_at"], 3 + 2 + 5);
     }
 }
 
-/// Its coins are on disk where it wrote them last, and it goes on meanwhile.
+/// A running node's coins on disk are as old as its last write.
 #[test]
-fn a_node_at_work_is_verified() {
+fn a_running_node_is_verified() {
     let (mut lived, node) = Lived::running(102, &[]);
-    // It has not written its coins yet, nor its index.
-    assert!(verify(&lived.desk, "").is_empty());
-    assert_eq!(lived.desk.json("report.json")["proven"], false);
+    // The node has not written its coins or its index yet.
+    assert!(verify(&lived.sandbox, "").is_empty());
+    assert_eq!(lived.sandbox.json("report.json")["proven"], false);
     assert_eq!(node.txoutset_info(), lived.set);
     grow(&mut lived.chain, &node, 7);
-    assert!(verify(&lived.desk, "").is_empty());
-    let report = lived.desk.json("report.json");
+    assert!(verify(&lived.sandbox, "").is_empty());
+    let report = lived.sandbox.json("report.json");
     assert_eq!(report["proof"]["stop_height"], lived.set.height);
     assert_eq!(report["proof"]["hash_serialized_3"], lived.set.hash_serialized_3);
     grow(&mut lived.chain, &node, 1);
     assert_eq!(node.best_block_hash(), lived.chain.tip());
     node.kill();
-    assert!(verify(&lived.desk, "").is_empty());
-    assert_eq!(lived.desk.json("report.json")["proven"], true);
+    assert!(verify(&lived.sandbox, "").is_empty());
+    assert_eq!(lived.sandbox.json("report.json")["proven"], true);
 }
 
-/// Another node, whose index and coins are of another version.
+/// The fixture's node is another one, with another version of index and coins.
 #[test]
 fn the_fixtures_node_is_verified() {
-    let (desk, set) = fixture(REGTEST);
-    assert!(verify(&desk, "--par 1 --dbcache 4").is_empty());
-    assert_eq!(desk.json("report.json")["proof"]["hash_serialized_3"], set.hash_serialized_3);
+    let (sandbox, set) = fixture(REGTEST);
+    assert!(verify(&sandbox, "--par 1 --dbcache 4").is_empty());
+    assert_eq!(sandbox.json("report.json")["proof"]["hash_serialized_3"], set.hash_serialized_3);
 }
 
 #[test]
-fn of_a_pruned_node_what_is_left_is_looked_at() {
+fn the_remaining_blocks_of_a_pruned_node_are_verified() {
     let (mut lived, node) = Lived::running(103, &["-prune=1", "-fastprune"]);
     grow(&mut lived.chain, &node, 400);
     let pruned = node.call("pruneblockchain", &[json!(200)]).as_u64().unwrap();
     node.stop();
-    assert!(verify(&lived.desk, "").is_empty());
-    let report = lived.desk.json("report.json");
+    assert!(verify(&lived.sandbox, "").is_empty());
+    let report = lived.sandbox.json("report.json");
     assert_eq!((&report["proven"], &report["proof"]), (&json!(false), &Value::Null));
     let from = report["stored_from"].as_u64().unwrap();
     assert!(from > 1 && from >= pruned, "{from}, {pruned}");
     let looked_at = report["looked_at"].as_u64().unwrap();
     assert!(looked_at > u64::from(lived.chain.height()) - from, "{looked_at}");
-    // What is left is held against the rules.
-    let entry = entry_at(&lived.desk, &lived.chain, lived.chain.height());
-    change_undo(&lived.desk, &entry, |amount| amount / 2);
-    let found = verify(&lived.desk, "");
+    // The remaining blocks are checked against the rules.
+    let entry = entry_at(&lived.sandbox, &lived.chain, lived.chain.height());
+    change_undo(&lived.sandbox, &entry, |amount| amount / 2);
+    let found = verify(&lived.sandbox, "");
     assert_eq!(found.keys().collect::<Vec<_>>(), ["block_invalid"]);
-    assert!(
-        found["block_invalid"]["what"].as_str().unwrap().contains("if its undo data are right")
-    );
+    assert!(found["block_invalid"]["what"].as_str().unwrap().contains("if its undo data is right"));
 }
 
-/// Where a byte is another: it is found, and the file is named in which it is, or it belongs to nothing
-/// that the node goes by.
+/// `verify` finds a flipped byte anywhere and names its file, unless the node does not use the byte.
 #[test]
 fn flipped_bytes_are_found() {
     let lived = Lived::new(104, &["-blocksxor=0", "-fastprune"]);
-    let folder = lived.desk.path("node").join(CHAIN);
+    let folder = lived.sandbox.path("node").join(CHAIN);
     let mut rng = Rng::new(11);
     let whole = files(&folder);
-    let records = records(&lived.desk);
+    let records = records(&lived.sandbox);
     let of_kind = |begin: &str| -> Vec<PathBuf> {
         let named = |path: &&PathBuf| path.strip_prefix(&folder).unwrap().starts_with(begin);
         whole.keys().filter(named).cloned().collect()
@@ -168,13 +165,13 @@ fn flipped_bytes_are_found() {
         let at = rng.index(end);
         bytes[at] ^= 1 << rng.below(8);
         fs::write(path, &bytes).unwrap();
-        let found = verify(&lived.desk, "");
+        let found = verify(&lived.sandbox, "");
         fs::write(path, &whole[path]).unwrap();
         let says = |kinds: &[&str]| kinds.iter().any(|kind| found.contains_key(*kind));
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let context = || format!("{} at byte {at}: {found:?}", path.display());
         if round % 2 == 1 {
-            // Places are padded at the end of a table; what a log ends with may be cut off.
+            // Tables have padding at the end; the end of a log may be cut off.
             let matters = name.ends_with(".ldb") && at + 48 < bytes.len();
             assert!(!matters || !found.is_empty(), "{}", context());
             found_in_databases += u32::from(!found.is_empty());
@@ -182,25 +179,25 @@ fn flipped_bytes_are_found() {
         }
         let is_undo = name.starts_with("rev");
         let matters = records.iter().any(|(file, start, end)| {
-            // Of a record of undo data a node reads no magic and size, but this program does.
+            // A node does not read the magic and size of a record of undo data, but this program does.
             *file == name && (*start..*end).contains(&(at as u64))
         });
         assert_eq!(matters, !found.is_empty(), "{}", context());
         if matters {
             let kinds: &[&str] = if is_undo { &["undo_damaged"] } else { &["block_damaged"] };
             assert!(says(kinds), "{}", context());
-            let told = found[kinds[0]]["file"].as_str().unwrap();
-            assert!(told.ends_with(&name), "{}", context());
+            let file = found[kinds[0]]["file"].as_str().unwrap();
+            assert!(file.ends_with(&name), "{}", context());
             found_in_blocks += 1;
         }
     }
-    // A size that takes in what is behind the block.
+    // Enlarge a record's size to include bytes after the block.
     let (name, start, _) = records.iter().find(|(name, ..)| name.starts_with("blk")).unwrap();
     let path = folder.join("blocks").join(name);
     let mut bytes = whole[&path].clone();
     bytes[*start as usize + 4] += 1;
     fs::write(&path, &bytes).unwrap();
-    let found = verify(&lived.desk, "");
+    let found = verify(&lived.sandbox, "");
     fs::write(&path, &whole[&path]).unwrap();
     let what = found["block_damaged"]["what"].as_str().unwrap();
     assert!(what.contains("1 bytes are left over"), "{what}");
@@ -208,17 +205,17 @@ fn flipped_bytes_are_found() {
         found_in_blocks > 4 && found_in_databases > 4,
         "{found_in_blocks}, {found_in_databases}"
     );
-    assert!(verify(&lived.desk, "").is_empty());
+    assert!(verify(&lived.sandbox, "").is_empty());
 }
 
-/// Stretches of files in which blocks and undo data lie, with what is before and behind them.
-fn records(desk: &Desk) -> Vec<(String, u64, u64)> {
-    let blocksdir = desk.path("node").join(CHAIN).join("blocks");
+/// The records of blocks and undo data, as stretches of files.
+fn records(sandbox: &Sandbox) -> Vec<(String, u64, u64)> {
+    let blocksdir = sandbox.path("node").join(CHAIN).join("blocks");
     let mut records = Vec::new();
-    for entry in index(desk) {
+    for entry in index(sandbox) {
         let places = [("blk", entry.data, 0), ("rev", entry.undo, 32)];
         for (kind, place, checksum) in places {
-            // Nothing is asked of the genesis block.
+            // The genesis block is not checked.
             let Some((file, offset)) = place.filter(|_| entry.height > 0) else { continue };
             let name = format!("{kind}{file:05}.dat");
             let bytes = fs::read(blocksdir.join(&name)).unwrap();
@@ -230,9 +227,9 @@ fn records(desk: &Desk) -> Vec<(String, u64, u64)> {
     records
 }
 
-fn index(desk: &Desk) -> Vec<IndexEntry> {
+fn index(sandbox: &Sandbox) -> Vec<IndexEntry> {
     let mut entries = Vec::new();
-    read_index(&desk.path("node").join(CHAIN).join("blocks"), &mut |entry| {
+    read_index(&sandbox.path("node").join(CHAIN).join("blocks"), &mut |entry| {
         entries.push(entry);
         ControlFlow::Continue(())
     })
@@ -240,17 +237,17 @@ fn index(desk: &Desk) -> Vec<IndexEntry> {
     entries
 }
 
-fn entry_at(desk: &Desk, chain: &ChainBuilder, height: u32) -> IndexEntry {
+fn entry_at(sandbox: &Sandbox, chain: &ChainBuilder, height: u32) -> IndexEntry {
     let hash = chain.blocks()[height as usize].block_hash();
     let is_it = |entry: &IndexEntry| entry.hash.to_string() == hash.to_string();
-    index(desk).into_iter().find(is_it).unwrap()
+    index(sandbox).into_iter().find(is_it).unwrap()
 }
 
-/// Changes the amount of the first coin in a block's undo data, whose checksum is right again. The amount
-/// must take as many bytes as before.
-fn change_undo(desk: &Desk, entry: &IndexEntry, change: impl Fn(u64) -> u64) {
+/// Changes the amount of the first coin in a block's undo data, and updates the checksum. The amount must take as many
+/// bytes as before.
+fn change_undo(sandbox: &Sandbox, entry: &IndexEntry, change: impl Fn(u64) -> u64) {
     let (file, offset) = entry.undo.unwrap();
-    let blocksdir = desk.path("node").join(CHAIN).join("blocks");
+    let blocksdir = sandbox.path("node").join(CHAIN).join("blocks");
     let path = blocksdir.join(format!("rev{file:05}.dat"));
     let key = fs::read(blocksdir.join("xor.dat"))
         .map_or(Obfuscation::NONE, |key| Obfuscation::new(key.try_into().unwrap()));
@@ -271,7 +268,7 @@ fn change_undo(desk: &Desk, entry: &IndexEntry, change: impl Fn(u64) -> u64) {
         }));
     }
     writer.finish();
-    assert_eq!(new.len(), size, "it has to fit where it was");
+    assert_eq!(new.len(), size, "it must fit into the same place");
     assert_ne!(new, old);
     bytes[start..start + size].copy_from_slice(&new);
     let sum = undo_checksum(&Header::parse(&entry.header).prev, &new);
@@ -280,7 +277,7 @@ fn change_undo(desk: &Desk, entry: &IndexEntry, change: impl Fn(u64) -> u64) {
     fs::write(&path, bytes).unwrap();
 }
 
-/// The last blocks that spend something, highest first.
+/// The heights of the last blocks that spend something, highest first.
 fn spending(lived: &Lived) -> Vec<u32> {
     let blocks = lived.chain.blocks();
     let spends = |height: &u32| blocks[*height as usize].txdata.len() > 1;
@@ -288,27 +285,29 @@ fn spending(lived: &Lived) -> Vec<u32> {
 }
 
 #[test]
-fn undo_data_that_name_other_coins_are_named() {
+fn undo_data_with_other_coins_is_found() {
     let lived = Lived::new(105, &[]);
     let height = spending(&lived)[0];
-    change_undo(&lived.desk, &entry_at(&lived.desk, &lived.chain, height), |amount| amount ^ 1);
-    let found = verify(&lived.desk, "");
+    change_undo(&lived.sandbox, &entry_at(&lived.sandbox, &lived.chain, height), |amount| {
+        amount ^ 1
+    });
+    let found = verify(&lived.sandbox, "");
     assert_eq!(found.keys().collect::<Vec<_>>(), ["undo_wrong"]);
     assert_eq!(
         (&found["undo_wrong"]["height"], &found["undo_wrong"]["count"]),
         (&json!(height), &json!(1))
     );
-    let report = lived.desk.json("report.json");
+    let report = lived.sandbox.json("report.json");
     assert_eq!(report["proof"]["by_hints"], false);
     assert_eq!(report["proof"]["hash_serialized_3"], lived.set.hash_serialized_3);
 }
 
-/// Coins and what is stored of each.
+/// Keys and values of coins.
 type Coins = Vec<(OutPoint, Vec<u8>)>;
 
-/// Writes the node's coins anew, at the same block, after a change.
-fn change_coins(desk: &Desk, change: impl FnOnce(&mut Coins)) {
-    let dir = desk.path("node").join(CHAIN).join("chainstate");
+/// Changes the node's coins, at the same block.
+fn change_coins(sandbox: &Sandbox, change: impl FnOnce(&mut Coins)) {
+    let dir = sandbox.path("node").join(CHAIN).join("chainstate");
     let mut coins = Coins::new();
     let read = read_node(&dir, &mut |outpoint, bytes| {
         coins.push((outpoint, bytes.to_vec()));
@@ -333,12 +332,12 @@ fn change_coins(desk: &Desk, change: impl FnOnce(&mut Coins)) {
 }
 
 #[test]
-fn coins_that_are_not_those_of_the_blocks_are_named() {
+fn coins_that_contradict_the_blocks_are_found() {
     let lived = Lived::new(106, &[]);
-    let whole = files(&lived.desk.path("node").join(CHAIN).join("chainstate"));
+    let whole = files(&lived.sandbox.path("node").join(CHAIN).join("chainstate"));
     let restore = || {
-        fs::remove_dir_all(lived.desk.path("node").join(CHAIN).join("chainstate")).unwrap();
-        fs::create_dir(lived.desk.path("node").join(CHAIN).join("chainstate")).unwrap();
+        fs::remove_dir_all(lived.sandbox.path("node").join(CHAIN).join("chainstate")).unwrap();
+        fs::create_dir(lived.sandbox.path("node").join(CHAIN).join("chainstate")).unwrap();
         whole.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
     };
     let mut names = Vec::new();
@@ -347,47 +346,48 @@ fn coins_that_are_not_those_of_the_blocks_are_named() {
         assert_eq!(found[kinds[0]]["outpoint"], outpoint.to_string());
         names.push(kinds[0].to_owned());
     };
-    // Every field of a coin: what is stored is a number for height and mark, one for the amount, a script.
+    // Change every field of a coin. The value has a number for height and coinbase flag, one for the amount, and a
+    // script.
     for byte in 0..3 {
         let mut which = None;
-        change_coins(&lived.desk, |coins| {
-            // The code of a low height and the amount of a whole number of bitcoins are a byte each.
+        change_coins(&lived.sandbox, |coins| {
+            // The code of a low height, and of a whole number of bitcoins, takes a byte each.
             let small = |(_, bytes): &&mut (OutPoint, Vec<u8>)| bytes[0] < 0x40 && bytes[1] < 0x40;
             let (outpoint, bytes) = coins.iter_mut().find(small).unwrap();
             match byte {
-                // A height, the mark of a coinbase, an amount, a byte of the script.
+                // Change the height, the coinbase flag, the amount, or a byte of the script.
                 0 => bytes[0] ^= 2,
                 1 => bytes[0] ^= 1,
                 _ => *bytes.last_mut().unwrap() ^= 1,
             }
             which = Some(*outpoint);
         });
-        named(&verify(&lived.desk, ""), &["coin_wrong"], which.unwrap());
+        named(&verify(&lived.sandbox, ""), &["coin_wrong"], which.unwrap());
         restore();
     }
     let mut which = None;
-    change_coins(&lived.desk, |coins| which = Some(coins.remove(coins.len() / 2).0));
-    named(&verify(&lived.desk, ""), &["coin_missing"], which.unwrap());
+    change_coins(&lived.sandbox, |coins| which = Some(coins.remove(coins.len() / 2).0));
+    named(&verify(&lived.sandbox, ""), &["coin_missing"], which.unwrap());
     restore();
     let unknown = OutPoint { txid: Txid([0x42; 32]), vout: 7 };
-    change_coins(&lived.desk, |coins| {
+    change_coins(&lived.sandbox, |coins| {
         let mut bytes = Vec::new();
         let coin = CoinRef { height: 3, coinbase: false, amount: 50_000, script: &[0x51] };
         write_coin(&mut bytes, coin);
         coins.push((unknown, bytes));
         coins.sort_by_key(|(outpoint, _)| outpoint.txid.0);
     });
-    named(&verify(&lived.desk, ""), &["coin_unknown"], unknown);
+    named(&verify(&lived.sandbox, ""), &["coin_unknown"], unknown);
     restore();
-    assert!(verify(&lived.desk, "").is_empty());
+    assert!(verify(&lived.sandbox, "").is_empty());
     assert_eq!(names.len(), 5);
 }
 
-/// LevelDB has a table that the manifest adds and removes at once, and the node would spend its coin.
+/// LevelDB reads a table that the manifest adds and removes at once, and the node would spend its coin.
 #[test]
 fn a_coin_that_only_leveldb_sees_is_found() {
     let lived = Lived::new(111, &[]);
-    let dir = lived.desk.path("node").join(CHAIN).join("chainstate");
+    let dir = lived.sandbox.path("node").join(CHAIN).join("chainstate");
     let obfuscation = read_node(&dir, &mut |_, _| ControlFlow::Continue(())).unwrap().key;
     let outpoint = OutPoint { txid: Txid([0xfe; 32]), vout: 0 };
     let mut value = Vec::new();
@@ -396,42 +396,42 @@ fn a_coin_that_only_leveldb_sees_is_found() {
     obfuscation.apply(&mut value, 0);
     let key = [b"C", &outpoint.txid.0[..], &[0]].concat();
     hide(&[(key, Some(value))], &dir);
-    let found = verify(&lived.desk, "");
+    let found = verify(&lived.sandbox, "");
     assert_eq!(found.keys().collect::<Vec<_>>(), ["coins_damaged"], "{found:?}");
     assert!(found["coins_damaged"]["file"].as_str().unwrap().contains("MANIFEST"), "{found:?}");
-    // What harm it would have done.
-    let node = Bitcoind::start_in(&lived.desk.path("node"), CHAIN, &[]).unwrap();
+    // Show what a node would do with the coin.
+    let node = Bitcoind::start_in(&lived.sandbox.path("node"), CHAIN, &[]).unwrap();
     assert_eq!(node.txoutset_info().txouts, lived.set.txouts + 1);
     let asked = [json!(outpoint.txid.to_string()), json!(0)];
     assert_eq!(node.call("gettxout", &asked)["value"], json!(1000.0));
     node.stop();
-    // The node has put it among the others.
-    let found = verify(&lived.desk, "");
+    // The node has merged the coin's table with the others.
+    let found = verify(&lived.sandbox, "");
     assert_eq!(found.keys().collect::<Vec<_>>(), ["coin_unknown"], "{found:?}");
     assert_eq!(found["coin_unknown"]["outpoint"], outpoint.to_string());
 }
 
-/// A node that takes scripts for valid believes a signature that is none.
+/// A node that assumes scripts valid accepts an invalid signature.
 #[test]
 fn a_block_that_the_node_assumed_valid_is_found_invalid() {
-    let (desk, mut chain) = (Desk::empty(), ChainBuilder::new(107));
+    let (sandbox, mut chain) = (Sandbox::empty(), ChainBuilder::new(107));
     let _trunk = chain.empty_blocks(110);
     let wrong = chain.block_with_a_wrong_signature();
-    // Core assumes no block valid that has less than two weeks of work above it.
+    // Core assumes no block valid with less than two weeks of work above it.
     let _above = chain.empty_blocks(2100);
     let tip = chain.tip();
     let mut files = BlockFiles::regtest();
     files.blocks(&chain.blocks());
-    fs::create_dir_all(desk.path("node/regtest/blocks")).unwrap();
-    files.write(&desk.path("node/regtest/blocks"));
+    fs::create_dir_all(sandbox.path("node/regtest/blocks")).unwrap();
+    files.write(&sandbox.path("node/regtest/blocks"));
     let assumed = format!("-assumevalid={tip}");
-    // It has all headers before it connects a block.
+    // The node gets all headers before it connects a block.
     let believed = [assumed.as_str(), "-minimumchainwork=0", "-reindex"];
-    let node = Bitcoind::start_in(&desk.path("node"), CHAIN, &believed).unwrap();
+    let node = Bitcoind::start_in(&sandbox.path("node"), CHAIN, &believed).unwrap();
     wait_for(&node, chain.height());
     assert_eq!(node.best_block_hash(), tip);
     node.stop();
-    let found = verify(&desk, "");
+    let found = verify(&sandbox, "");
     assert_eq!(found.keys().collect::<Vec<_>>(), ["block_invalid"]);
     let finding = &found["block_invalid"];
     assert_eq!(
@@ -439,17 +439,16 @@ fn a_block_that_the_node_assumed_valid_is_found_invalid() {
         (&json!(111), &json!(wrong.block_hash().to_string()))
     );
     assert!(finding["what"].as_str().unwrap().contains("script-verify-flag-failed"), "{finding}");
-    // On the node's own terms it is right.
-    assert!(verify(&desk, &format!("--assumevalid {tip}")).is_empty());
-    let report = desk.json("report.json");
+    // Under the node's assumptions, the block is valid.
+    assert!(verify(&sandbox, &format!("--assumevalid {tip}")).is_empty());
+    let report = sandbox.json("report.json");
     assert!(report["proof"]["assumed_script_blocks"].as_u64().unwrap() > 111);
 }
 
-/// What is missing is named.
 #[test]
-fn what_is_missing_is_named() {
+fn missing_files_are_reported() {
     let lived = Lived::new(108, &["-fastprune"]);
-    let node = lived.desk.path("node").join(CHAIN);
+    let node = lived.sandbox.path("node").join(CHAIN);
     for (name, kind) in [
         ("blocks/blk00001.dat", "block_missing"),
         ("blocks/rev00001.dat", "undo_damaged"),
@@ -462,34 +461,34 @@ fn what_is_missing_is_named() {
                 .find(|path| path.to_string_lossy().contains("MANIFEST"))
                 .unwrap(),
         };
-        let away = lived.desk.path("away");
+        let away = lived.sandbox.path("away");
         fs::rename(&path, &away).unwrap();
-        let found = verify(&lived.desk, "");
+        let found = verify(&lived.sandbox, "");
         fs::rename(&away, &path).unwrap();
         assert_eq!(found.keys().collect::<Vec<_>>(), [kind], "{found:?}");
-        let told = found[kind]["file"].as_str().unwrap();
-        assert!(told.ends_with(path.file_name().unwrap().to_str().unwrap()), "{told}");
+        let file = found[kind]["file"].as_str().unwrap();
+        assert!(file.ends_with(path.file_name().unwrap().to_str().unwrap()), "{file}");
     }
-    lived.desk.remove("node/regtest/chainstate");
-    // Without its coins all else is verified.
-    let found = verify(&lived.desk, "");
+    lived.sandbox.remove("node/regtest/chainstate");
+    // Without the node's coins, `verify` still checks everything else.
+    let found = verify(&lived.sandbox, "");
     assert_eq!(found.keys().collect::<Vec<_>>(), ["coins_damaged"]);
-    let proof = &lived.desk.json("report.json")["proof"];
+    let proof = &lived.sandbox.json("report.json")["proof"];
     assert_eq!(proof["by_hints"], false);
     assert_eq!(proof["hash_serialized_3"], lived.set.hash_serialized_3);
 }
 
 #[test]
-fn an_interrupted_verification_goes_on() {
+fn an_interrupted_verification_resumes() {
     let (mut lived, node) = Lived::running(109, &[]);
     grow(&mut lived.chain, &node, 60);
     node.stop();
-    lived.desk.copy(&lived.desk.path("node"), "other");
+    lived.sandbox.copy(&lived.sandbox.path("node"), "other");
     let line = format!("{VERIFY} --par 1 --segment-bytes 2000 --checkpoint-seconds 0");
     let mut times = 0;
     loop {
-        let mut running = lived.desk.start_as_typed(&line);
-        let part = lived.desk.path("apus-regtest-verify.work/proof");
+        let mut running = lived.sandbox.start_as_typed(&line);
+        let part = lived.sandbox.path("apus-regtest-verify.work/proof");
         let parts = || fs::read_dir(&part).map_or(0, Iterator::count);
         let before = parts();
         running.until(|| parts() > before + 3);
@@ -500,73 +499,74 @@ fn an_interrupted_verification_goes_on() {
         }
         running.signal(&["KILL"]);
         running.wait();
-        let report = lived.desk.path("report.json");
+        let report = lived.sandbox.path("report.json");
         if report.exists() {
-            // It had told all, and was about to end.
+            // The interrupted run had printed everything, and was about to end.
             fs::remove_file(report).unwrap();
             continue;
         }
         times += 1;
-        // What was found of one node says nothing of another, though it has the same chain.
+        // Findings about one node do not apply to another, although it has the same chain.
         lived
-            .desk
+            .sandbox
             .start_as_typed(&line.replace("--datadir node", "--datadir other"))
             .wait()
             .fails(1, &["apus-regtest-verify.work", "another node"]);
     }
     assert!(times > 1, "it was killed {times} times");
-    assert!(findings(&lived.desk).is_empty());
-    assert_eq!(lived.desk.json("report.json")["coins_of_earlier"], true);
-    assert!(!lived.desk.has("apus-regtest-verify.work"));
+    assert!(findings(&lived.sandbox).is_empty());
+    assert_eq!(lived.sandbox.json("report.json")["coins_of_earlier"], true);
+    assert!(!lived.sandbox.has("apus-regtest-verify.work"));
 }
 
-/// What a verification is not for, and where it must not work.
+/// The cases are unsuitable arguments, and places where Apus must not write.
 #[test]
-fn what_cannot_be_is_said_before_anything_is_written() {
-    let (desk, _) = fixture(REGTEST);
-    fs::create_dir(desk.path("mine")).unwrap();
-    desk.write("mine/letter.txt", b"dear");
-    // Names that a verification uses as well.
-    fs::create_dir(desk.path("coins")).unwrap();
-    desk.write("coins/coins.dat", b"a snapshot of another owner");
-    fs::create_dir_all(desk.path("set/set")).unwrap();
-    let before = files(&desk.path(""));
+fn usage_errors_are_reported_before_anything_is_written() {
+    let (sandbox, _) = fixture(REGTEST);
+    fs::create_dir(sandbox.path("mine")).unwrap();
+    sandbox.write("mine/letter.txt", b"dear");
+    // A verification uses these names, too.
+    fs::create_dir(sandbox.path("coins")).unwrap();
+    sandbox.write("coins/coins.dat", b"a snapshot of another owner");
+    fs::create_dir_all(sandbox.path("set/set")).unwrap();
+    let before = files(&sandbox.path(""));
     for (options, said) in [
-        ("--assumevalid hints", "which are not given"),
-        ("--workdir node/regtest/work", "where nothing is written"),
+        ("--assumevalid hints", "--assumevalid hints needs --hints"),
+        ("--workdir node/regtest/work", "where Apus writes nothing"),
         ("--workdir mine", "letter.txt"),
-        ("--workdir coins", "coins.dat, which is no file of a verification"),
-        ("--workdir set", "set, which is no file of a verification"),
+        ("--workdir coins", "coins.dat, which is not a file of `apus verify`"),
+        ("--workdir set", "set, which is not a file of `apus verify`"),
         ("--chain main", "use --chain regtest"),
     ] {
         let line = format!("verify --chain regtest --datadir node {options}");
         let line = line.replace("--chain regtest --datadir node --chain", "--datadir node --chain");
-        desk.apus_as_typed(&line).fails(1, &[said]);
-        assert!(files(&desk.path("")) == before, "{options}");
+        sandbox.apus_as_typed(&line).fails(1, &[said]);
+        assert!(files(&sandbox.path("")) == before, "{options}");
     }
 }
 
-/// What a node does behind a snapshot that it began with: every rule, by undo data or without.
+/// A node that starts from a snapshot trusts the blocks below it. Apus checks them by every rule, with or without undo
+/// data.
 #[test]
-fn a_snapshot_is_verified_by_every_rule() {
+fn a_snapshots_blocks_are_checked_by_every_rule() {
     let lived = Lived::new(110, &[]);
     let line = "snapshot verify node.dat --chain regtest --blocksdir node/regtest/blocks \
                 --assumevalid 0 --report report.json";
-    let verify = || lived.desk.start_as_typed(line).wait();
+    let verify = || lived.sandbox.start_as_typed(line).wait();
     for (engine, aggregate) in [("swiftsync", json!("coins")), ("mergesync", Value::Null)] {
         let said = verify().succeeds();
-        assert!(said.stdout.contains("These blocks obey the rules"), "{said}");
-        let report = lived.desk.json("report.json");
+        assert!(said.stdout.contains("These blocks obey the requested rules"), "{said}");
+        let report = lived.sandbox.json("report.json");
         assert_eq!((&report["engine"], &report["aggregate"]), (&json!(engine), &aggregate));
         assert_eq!(report["script_blocks"], lived.set.height);
         assert_eq!(report["stop_hash"], lived.set.best_block.to_string());
-        lived.desk.remove("report.json");
+        lived.sandbox.remove("report.json");
         if engine == "swiftsync" {
-            lived.desk.remove("node/regtest/blocks/index");
-            lived.desk.remove("node/regtest/blocks/rev00000.dat");
+            lived.sandbox.remove("node/regtest/blocks/index");
+            lived.sandbox.remove("node/regtest/blocks/rev00000.dat");
         }
     }
-    // Coins of the right names that are other coins: the last byte is of a script.
-    lived.desk.edit("node.dat", |bytes| *bytes.last_mut().unwrap() ^= 1);
+    // Change a coin but not its key: the last byte belongs to a script.
+    lived.sandbox.edit("node.dat", |bytes| *bytes.last_mut().unwrap() ^= 1);
     verify().fails(4, &["not the right contents"]);
 }

@@ -1,7 +1,7 @@
-//! [`Chromium`]: a real browser without a window, driven by its own DevTools protocol.
+//! [`Chromium`]: a real headless browser, driven through its DevTools protocol.
 //!
-//! A test that needs it fails where none can be found: it never passes by skipping. It resolves no name, so what a page
-//! asks of other hosts fails, and is noted like all requests. It is killed when dropped.
+//! A test that needs it fails if chromium is not installed; it is never skipped. The browser resolves no names, so
+//! requests to other hosts fail, and are recorded like all requests. Dropping it kills the browser.
 
 use apus_testkit::programs::{PATIENCE, POLL_EVERY, find_program};
 use serde_json::{Value, json};
@@ -25,16 +25,16 @@ pub(crate) struct Chromium {
     _profile: TempDir,
 }
 
-/// How a page is shown.
+/// The screen that shows a page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Screen {
     /// In pixels of CSS.
     pub(crate) width: u32,
     /// In pixels of CSS.
     pub(crate) height: u32,
-    /// Whether the user likes dark pages.
+    /// Whether the user prefers dark pages.
     pub(crate) dark: bool,
-    /// Whether it is a phone's.
+    /// Whether it is a phone's screen.
     pub(crate) phone: bool,
 }
 
@@ -42,7 +42,7 @@ impl Chromium {
     /// Starts a browser.
     ///
     /// # Panics
-    /// When there is no chromium, or it does not start.
+    /// If chromium is not installed, or does not start.
     pub(crate) fn start() -> Self {
         let profile = tempfile::Builder::new().prefix("chromium").tempdir().unwrap();
         let said = profile.path().join("said");
@@ -92,7 +92,7 @@ impl Chromium {
         browser
     }
 
-    /// Calls a method, and waits for what it returns.
+    /// Calls a method, and waits for its result.
     fn call(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let id = self.next;
@@ -141,15 +141,15 @@ impl Chromium {
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    /// Goes to a page.
+    /// Opens a page.
     pub(crate) fn open(&mut self, url: &str) {
         self.call("Page.navigate", json!({"url": url}));
     }
 
-    /// What an expression of JavaScript comes to on the page.
+    /// Evaluates a JavaScript expression on the page.
     ///
     /// # Panics
-    /// When it throws.
+    /// If it throws.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "returnByValue": true});
         let result = self.call("Runtime.evaluate", params);
@@ -160,10 +160,10 @@ impl Chromium {
     /// Waits until an expression is true on the page.
     ///
     /// # Panics
-    /// When it is not for long; with what the page shows.
+    /// If it stays false for too long; the message has the page's text.
     pub(crate) fn wait_for(&mut self, expression: &str) {
         let deadline = Instant::now() + PATIENCE;
-        // Between two pages there is none to ask.
+        // Between two pages there is no document.
         let asked = format!(
             "(() => {{ try {{ return Boolean({expression}); }} catch {{ return false; }} }})()"
         );
@@ -181,7 +181,7 @@ impl Chromium {
         self.evaluate("document.body.innerText").as_str().unwrap_or_default().to_owned()
     }
 
-    /// Takes a picture of the whole page, as PNG.
+    /// Takes a screenshot of the whole page, as PNG.
     pub(crate) fn picture(&mut self) -> Vec<u8> {
         let params = json!({"format": "png", "captureBeyondViewport": true});
         let picture = self.call("Page.captureScreenshot", params);
@@ -189,12 +189,12 @@ impl Chromium {
         data_encoding::BASE64.decode(base64.as_bytes()).unwrap()
     }
 
-    /// Addresses that pages asked for.
+    /// URLs that pages requested.
     pub(crate) fn requests(&self) -> &[String] {
         &self.requests
     }
 
-    /// Errors of scripts, of requests, and of what the page's own policy forbids.
+    /// Errors from scripts, from requests, and from violations of the page's content security policy.
     pub(crate) fn complaints(&self) -> &[String] {
         &self.complaints
     }
@@ -208,7 +208,7 @@ impl Drop for Chromium {
     }
 }
 
-/// Where the browser is to be reached, once it says so.
+/// Waits for the browser to write its DevTools port and path.
 fn address(file: &Path, said: &Path) -> (u16, String) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -216,8 +216,8 @@ fn address(file: &Path, said: &Path) -> (u16, String) {
         if let Some((port, path)) = text.split_once('\n').filter(|(_, path)| !path.is_empty()) {
             return (port.parse().unwrap(), path.trim().to_owned());
         }
-        let told = || fs::read_to_string(said).unwrap_or_default();
-        assert!(Instant::now() < deadline, "chromium does not start: {}", told());
+        let output = || fs::read_to_string(said).unwrap_or_default();
+        assert!(Instant::now() < deadline, "chromium does not start: {}", output());
         sleep(POLL_EVERY);
     }
 }
@@ -227,16 +227,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_page_does_is_noted() {
+    fn requests_and_errors_of_a_page_are_recorded() {
         let mut browser = Chromium::start();
-        let page = "data:text/html,<p id=a>first</p><img src='http://elsewhere.example/x.png'>\
+        let page = "data:text/html,<p id=a>first</p><img src='http://other.example/x.png'>\
                     <script>document.getElementById('a').textContent = 1 + 1; undefined.x;</script>";
         browser.open(page);
         browser.wait_for("document.getElementById('a').textContent == '2'");
         browser.wait_for("document.readyState == 'complete'");
         assert_eq!(browser.text().trim(), "2");
-        let elsewhere = |url: &String| url.starts_with("http://elsewhere.example/");
-        assert!(browser.requests().iter().any(elsewhere), "{:?}", browser.requests());
+        let is_other = |url: &String| url.starts_with("http://other.example/");
+        assert!(browser.requests().iter().any(is_other), "{:?}", browser.requests());
         assert!(browser.complaints().len() >= 2, "{:?}", browser.complaints());
         browser.show_on(Screen { width: 390, height: 600, dark: true, phone: true });
         assert_eq!(browser.evaluate("matchMedia('(prefers-color-scheme: dark)').matches"), true);

@@ -1,18 +1,18 @@
-//! The page of a run that ended well, and its log.
+//! The page and the log of a job that succeeded.
 
-use crate::desk::{Desk, MAIN};
 use crate::page::{expect_fits, expect_sound, open_page, start_with_page};
+use crate::sandbox::{MAIN, Sandbox};
 
 #[test]
 fn a_run_that_ended_shows_its_report_until_ctrl_c() {
-    let desk = Desk::with(MAIN);
+    let sandbox = Sandbox::with(MAIN);
     let line = "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
                 --muhash --report report.json --log run.log --web-stay forever";
-    let (run, port) = start_with_page(&desk, line);
+    let (run, port) = start_with_page(&sandbox, line);
     let mut browser = open_page(port, "/");
     browser.wait_for("document.getElementById('state').textContent == 'done'");
     let text = browser.text();
-    let report = desk.json("report.json");
+    let report = sandbox.json("report.json");
     for said in [
         "Apus sync main",
         "100 %",
@@ -35,7 +35,7 @@ fn a_run_that_ended_shows_its_report_until_ctrl_c() {
     let squares = "document.querySelectorAll('#segments i').length == \
                    document.querySelectorAll('#segments i.done').length";
     assert_eq!(browser.evaluate(squares), true, "{text}");
-    // Nothing of a run that ended is asked for again.
+    // The page of an ended job sends no more requests.
     let asked = browser.requests().len();
     std::thread::sleep(std::time::Duration::from_millis(2500));
     browser.evaluate("1");
@@ -45,11 +45,11 @@ fn a_run_that_ended_shows_its_report_until_ctrl_c() {
     run.signal(&["INT"]);
     run.wait().succeeds();
 
-    // The browser goes on showing what it has.
+    // The browser keeps showing the last state.
     assert!(browser.text().contains("100 %"));
-    let log = String::from_utf8(desk.read("run.log")).unwrap();
+    let log = String::from_utf8(sandbox.read("run.log")).unwrap();
     for said in
-        ["begin: apus ", "chain: chain of 4521", "phase: blocks begins", "done: at block 4521"]
+        ["begin: apus ", "chain: chain of 4521", "phase: blocks started", "done: at block 4521"]
     {
         assert!(log.lines().any(|line| line.contains(said)), "{said:?} is not in {log}");
     }
@@ -59,14 +59,14 @@ fn a_run_that_ended_shows_its_report_until_ctrl_c() {
     }
 }
 
-/// A page that is open when the run ends gets its end, though the run does not wait for long.
+/// A page that is open when the job ends gets the final state, although the job does not wait long.
 #[test]
-fn a_page_that_is_open_gets_the_end() {
-    let desk = Desk::with(MAIN);
+fn an_open_page_gets_the_final_state() {
+    let sandbox = Sandbox::with(MAIN);
     let line = "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat --web-stay 1";
-    let (run, port) = start_with_page(&desk, line);
+    let (run, port) = start_with_page(&sandbox, line);
     let state = apus_testkit::http::get(port, "/state.json", &[]);
     assert_eq!(state.status, 200);
     run.wait().succeeds();
-    assert!(desk.read("utxo.dat") == desk.read("node.dat"), "another set");
+    assert!(sandbox.read("utxo.dat") == sandbox.read("node.dat"), "another set");
 }

@@ -1,10 +1,10 @@
-//! The page of a run that goes on: it follows without being loaded anew.
+//! The page of a running job: it updates without being reloaded.
 
 use crate::lived::grow;
 use crate::page::{Follower, expect_fits, expect_sound, open_page};
 
 #[test]
-fn a_run_that_follows_the_tip_is_shown_as_it_goes_on() {
+fn the_page_of_a_sync_that_follows_the_tip_updates_itself() {
     let Follower { mut lived, node, run, port } = Follower::start();
     let mut browser = open_page(port, "/");
     browser.wait_for("document.getElementById('state').textContent == 'at the tip'");
@@ -23,5 +23,5 @@ fn a_run_that_follows_the_tip_is_shown_as_it_goes_on() {
     run.signal(&["INT"]);
     browser.wait_for("document.getElementById('state').textContent == 'done'");
     run.wait().succeeds();
-    assert!(lived.desk.has("set.dat"));
+    assert!(lived.sandbox.has("set.dat"));
 }

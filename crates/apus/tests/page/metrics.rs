@@ -1,27 +1,27 @@
-//! The numbers, by Prometheus' own judgement, and the dashboard that shows them.
+//! The metrics, checked by a real Prometheus, and the dashboard that shows them.
 
 use super::prometheus::{Prometheus, complaints};
-use crate::desk::{Desk, MAIN, fixtures};
 use crate::page::{Follower, start_with_page};
+use crate::sandbox::{MAIN, Sandbox, fixtures};
 use apus_testkit::http::get;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Names of metrics in a text of them.
+/// The names of the metrics in a text.
 fn names(metrics: &str) -> BTreeSet<String> {
     let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn prometheus_takes_them_as_they_are() {
-    let desk = Desk::with(MAIN);
+fn prometheus_accepts_the_metrics() {
+    let sandbox = Sandbox::with(MAIN);
     let token = "prometheus-shows-this-token";
     let line = format!(
         "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
          --web-token {token} --web-stay forever"
     );
-    let (run, port) = start_with_page(&desk, &line);
+    let (run, port) = start_with_page(&sandbox, &line);
     let prometheus = Prometheus::scraping(port, Some(token));
     let done = prometheus.samples("apus_run_state{state=\"done\"} == 1");
     assert_eq!(done[0].0["chain"], "main");
@@ -42,9 +42,9 @@ fn prometheus_takes_them_as_they_are() {
     run.wait().succeeds();
 }
 
-/// What a dashboard or a page of documents names is there, and what is there is documented.
+/// All metrics on the dashboard and in the documentation exist, and all existing ones are documented.
 #[test]
-fn the_dashboard_and_the_document_name_what_is_there() {
+fn the_dashboard_and_the_documentation_name_existing_metrics() {
     let Follower { run, port, node: _node, lived: _lived } = Follower::start();
     let prometheus = Prometheus::scraping(port, None);
     prometheus.samples("apus_run_state{state=\"waiting\"} == 1");
@@ -73,7 +73,7 @@ fn the_dashboard_and_the_document_name_what_is_there() {
             assert!(there.contains(name) || sometimes.contains(&name), "{name} in {expression}");
         }
     }
-    // They are well-formed, too.
+    // The expressions are well-formed, too.
     for expression in
         expressions.iter().filter(|it| !sometimes.iter().any(|name| it.contains(name)))
     {

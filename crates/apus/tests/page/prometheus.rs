@@ -1,7 +1,7 @@
-//! [`Prometheus`]: a real one that scrapes what a test tells it to, and `promtool`, which knows the conventions.
+//! [`Prometheus`]: a real server that scrapes a test's target, and `promtool`, which knows the conventions.
 //!
-//! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, and
-//! is killed when dropped.
+//! A test that needs it fails if Prometheus is not installed; it is never skipped. The server listens only on
+//! 127.0.0.1. Dropping it kills the server.
 
 use apus_testkit::http;
 use apus_testkit::programs::{PATIENCE, POLL_EVERY, Server, find_program, free_ports};
@@ -23,10 +23,10 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes a port of this machine every second, with a token if there is one.
+    /// Starts a server that scrapes a port of this machine every second, with a token if given.
     ///
     /// # Panics
-    /// When there is no prometheus, or it does not start.
+    /// If prometheus is not installed, or does not start.
     pub(crate) fn scraping(target: u16, token: Option<&str>) -> Self {
         let folder = tempfile::Builder::new().prefix("prometheus").tempdir().unwrap();
         let authorization = token
@@ -49,10 +49,10 @@ impl Prometheus {
         Self { _process: process, port, _folder: folder }
     }
 
-    /// What an expression comes to, once it comes to something: the samples, each with its labels.
+    /// Waits until an expression has a result; returns the samples, each with its labels.
     ///
     /// # Panics
-    /// When it comes to nothing for long.
+    /// If it has no result for too long.
     pub(crate) fn samples(&self, expression: &str) -> Vec<(Value, f64)> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -64,16 +64,16 @@ impl Prometheus {
                 let value = |it: &Value| it["value"][1].as_str().unwrap().parse().unwrap();
                 return found.iter().map(|it| (it["metric"].clone(), value(it))).collect();
             }
-            assert!(Instant::now() < deadline, "{expression} comes to nothing: {body}");
+            assert!(Instant::now() < deadline, "{expression} has no result: {body}");
             sleep(POLL_EVERY);
         }
     }
 }
 
-/// What `promtool check metrics` has against a text; nothing where it has nothing.
+/// Returns the complaints of `promtool check metrics` about a text; empty if there are none.
 ///
 /// # Panics
-/// When there is no promtool beside prometheus.
+/// If there is no promtool next to prometheus.
 pub(crate) fn complaints(metrics: &str) -> String {
     let promtool = find_program("prometheus").with_file_name("promtool");
     let mut process = Command::new(promtool)
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conventions_are_known() {
+    fn promtool_knows_the_conventions() {
         let good = "# HELP a_bytes Bytes.\n# TYPE a_bytes gauge\na_bytes 1\n";
         assert_eq!(complaints(good), "");
         let bad = "# HELP a_milliseconds Time.\n# TYPE a_milliseconds gauge\na_milliseconds 1\n";

@@ -1,8 +1,8 @@
-//! The set from one node, from several, and from some that come and go.
+//! The set from one node, from several nodes, and from nodes that are killed.
 
-use crate::desk::Desk;
 use crate::lived::Lived;
 use crate::peers::connect;
+use crate::sandbox::Sandbox;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) const SYNC: &str = "sync --chain regtest --workdir w.work";
 
 pub(crate) fn expect_set(lived: &Lived) {
-    assert!(lived.desk.read("set.dat") == lived.desk.read("node.dat"), "another set");
+    assert!(lived.sandbox.read("set.dat") == lived.sandbox.read("node.dat"), "another set");
 }
 
 /// Waits until a node has a block.
@@ -26,7 +26,7 @@ pub(crate) fn wait_for(node: &Bitcoind, height: u32) {
     panic!("the node is at {} and not at {height}", node.height());
 }
 
-/// A node with the blocks of another, which it gets by itself.
+/// A node that downloads the blocks of another node.
 pub(crate) fn twin(of: &Bitcoind) -> Bitcoind {
     let node = Bitcoind::start(&[]);
     node.call("addnode", &[json!(format!("127.0.0.1:{}", of.p2p_port())), json!("onetry")]);
@@ -35,15 +35,15 @@ pub(crate) fn twin(of: &Bitcoind) -> Bitcoind {
 }
 
 #[test]
-fn by_hints_in_plaintext() {
+fn a_node_in_plaintext_gives_the_set_with_hints() {
     let (lived, node) = Lived::running(1, &["-v2transport=0"]);
     let line = format!(
         "{SYNC} {} --hints msb.hints --out snapshot:set.dat --report report.json",
         connect(&node)
     );
-    lived.desk.apus(&line).succeeds();
+    lived.sandbox.apus(&line).succeeds();
     expect_set(&lived);
-    let report = lived.desk.json("report.json");
+    let report = lived.sandbox.json("report.json");
     let (peers, peer) = (&report["peers"], &report["peers"]["connected"][0]);
     assert_eq!(peers["taken_bytes"], report["bytes"]);
     assert_eq!(
@@ -58,99 +58,101 @@ fn by_hints_in_plaintext() {
 }
 
 #[test]
-fn by_hints_encrypted() {
+fn an_encrypted_node_gives_the_set_with_hints() {
     let (lived, node) = Lived::running(2, &["-v2transport=1"]);
     let line = format!(
         "{SYNC} {} --hints msb.hints --out snapshot:set.dat --report report.json",
         connect(&node)
     );
-    lived.desk.apus(&line).succeeds();
+    lived.sandbox.apus(&line).succeeds();
     expect_set(&lived);
-    let report = lived.desk.json("report.json");
+    let report = lived.sandbox.json("report.json");
     assert_eq!(report["peers"]["connected"][0]["encrypted"], json!(true));
 }
 
-/// A node that wants plaintext alone, asked for the encrypted transport first.
+/// The node speaks only plaintext, but Apus tries the encrypted transport first.
 #[test]
-fn the_plaintext_that_is_fallen_back_to() {
+fn a_sync_falls_back_to_plaintext() {
     let (lived, node) = Lived::running(3, &["-v2transport=0"]);
     let line = format!("{SYNC} {} --hints msb.hints --out snapshot:set.dat", connect(&node));
-    lived.desk.apus(&format!("{line} --v2transport 1")).succeeds();
+    lived.sandbox.apus(&format!("{line} --v2transport 1")).succeeds();
     expect_set(&lived);
 }
 
 #[test]
-fn every_rule_and_script_in_order() {
+fn every_rule_and_script_is_checked_in_order() {
     let (lived, node) = Lived::running(4, &[]);
     let line = format!("{SYNC} {} --assumevalid 0 --out snapshot:set.dat", connect(&node));
-    lived.desk.apus(&line).succeeds();
+    lived.sandbox.apus(&line).succeeds();
     expect_set(&lived);
 }
 
-/// Hints for a height below the tip: up to there in any order, above it in order, to the tip.
+/// The hints end below the tip. Apus applies the blocks up to there in any order, and those above in order, to the tip.
 #[test]
-fn past_the_hints_to_the_tip() {
+fn a_sync_continues_past_the_hints_to_the_tip() {
     let (mut lived, node) = Lived::running(5, &[]);
     let height = lived.chain.height() - 7;
-    let set = lived.desk.read("node.dat");
+    let set = lived.sandbox.read("node.dat");
     lived.write_results_at(height);
-    lived.desk.write("node.dat", &set);
+    lived.sandbox.write("node.dat", &set);
     let line = format!("{SYNC} {} --hints msb.hints --out snapshot:set.dat", connect(&node));
-    lived.desk.apus(&line).succeeds();
+    lived.sandbox.apus(&line).succeeds();
     expect_set(&lived);
 }
 
-/// A chainstate without any blocks, for a node with its own.
+/// A node starts on the data directory and continues.
 #[test]
-fn a_data_directory_from_nothing() {
+fn a_sync_without_blocks_makes_a_data_directory() {
     let (lived, node) = Lived::running(6, &[]);
     let line = format!("{SYNC} {} --out datadir:copy", connect(&node));
-    lived.desk.apus(&line).succeeds();
-    let copy = Bitcoind::start_in(&lived.desk.path("copy"), "regtest", &[]).unwrap();
+    lived.sandbox.apus(&line).succeeds();
+    let copy = Bitcoind::start_in(&lived.sandbox.path("copy"), "regtest", &[]).unwrap();
     assert_eq!(copy.best_block_hash(), node.best_block_hash());
     assert_eq!(copy.txoutset_info(), lived.set);
     copy.mine(1);
 }
 
-/// By hints, with all blocks; the folder around it is made.
+/// The sync uses hints, keeps all blocks, and creates the folder around the data directory.
 #[test]
-fn a_data_directory_by_hints_from_nothing() {
+fn a_sync_with_hints_makes_a_data_directory() {
     let (lived, node) = Lived::running(9, &[]);
     let line = format!("{SYNC} {} --hints msb.hints --out datadir:new/copy", connect(&node));
-    let mut run = lived.desk.start(&line);
-    run.until(|| lived.desk.has("new/copy.incomplete/regtest/blocks/blk00000.dat"));
+    let mut run = lived.sandbox.start(&line);
+    run.until(|| lived.sandbox.has("new/copy.incomplete/regtest/blocks/blk00000.dat"));
     run.signal(&["KILL"]);
     run.wait();
-    // A node that started on it would begin anew, over the blocks.
-    let whole = !lived.desk.has("new/copy.incomplete");
-    assert_eq!(lived.desk.has("new/copy"), whole);
+    // A node started on the folder would start from scratch, and overwrite the blocks.
+    let whole = !lived.sandbox.has("new/copy.incomplete");
+    assert_eq!(lived.sandbox.has("new/copy"), whole);
     if !whole {
-        let ended = lived.desk.start(&line).wait().succeeds();
+        let ended = lived.sandbox.start(&line).wait().succeeds();
         ended.says(&["Next: start a node on it:", "new/copy", "-chain=regtest"]);
     }
-    assert!(!lived.desk.has("new/copy.incomplete") && !lived.desk.has("new/copy/apus.incomplete"));
-    let copy = Bitcoind::start_in(&lived.desk.path("new/copy"), "regtest", &[]).unwrap();
+    assert!(
+        !lived.sandbox.has("new/copy.incomplete") && !lived.sandbox.has("new/copy/apus.incomplete")
+    );
+    let copy = Bitcoind::start_in(&lived.sandbox.path("new/copy"), "regtest", &[]).unwrap();
     assert_eq!(copy.best_block_hash(), node.best_block_hash());
     assert_eq!(copy.txoutset_info(), lived.set);
     assert_eq!(copy.block_at(1), node.block_at(1));
     copy.mine(1);
 }
 
-/// A pruned one, by hints.
+/// A pruned data directory, made with hints.
 #[test]
-fn a_pruned_data_directory_from_nothing() {
+fn a_sync_without_blocks_makes_a_pruned_data_directory() {
     let (lived, node) = Lived::running(7, &[]);
     let line = format!("{SYNC} {} --hints msb.hints --prune --out datadir:copy", connect(&node));
-    lived.desk.apus(&line).succeeds();
-    let copy = Bitcoind::start_in(&lived.desk.path("copy"), "regtest", &["-prune=550"]).unwrap();
+    lived.sandbox.apus(&line).succeeds();
+    let copy = Bitcoind::start_in(&lived.sandbox.path("copy"), "regtest", &["-prune=550"]).unwrap();
     assert_eq!(copy.best_block_hash(), node.best_block_hash());
     assert_eq!(copy.txoutset_info(), lived.set);
     copy.mine(1);
 }
 
-/// Eight nodes; some are killed on the way and come back.
+/// The sync uses eight nodes; three are killed during the sync.
 #[test]
-fn from_eight_of_which_some_come_and_go() {
+fn a_sync_survives_the_loss_of_some_nodes() {
     let (lived, first) = Lived::running(8, &[]);
     let mut nodes = vec![first];
     while nodes.len() < 8 {
@@ -162,8 +164,8 @@ fn from_eight_of_which_some_come_and_go() {
         "{SYNC} {} --hints msb.hints --segment-bytes 500000 --out snapshot:set.dat",
         all.join(" ")
     );
-    let mut run = lived.desk.start(&line);
-    run.until(|| lived.desk.has("w.work/plan"));
+    let mut run = lived.sandbox.start(&line);
+    run.until(|| lived.sandbox.has("w.work/plan"));
     for node in nodes.drain(..3) {
         drop(node.kill());
     }
@@ -171,60 +173,60 @@ fn from_eight_of_which_some_come_and_go() {
     expect_set(&lived);
 }
 
-/// Ended in the middle, it goes on; with no node there it says so.
+/// The sync is killed several times, at different moments.
 #[test]
-fn killed_and_started_again() {
+fn a_killed_sync_resumes() {
     let (lived, node) = Lived::running(9, &[]);
     let line = format!("{SYNC} {} --hints msb.hints --out snapshot:set.dat", connect(&node));
     for wait in [5, 30, 80] {
-        let run = lived.desk.start(&line);
+        let run = lived.sandbox.start(&line);
         std::thread::sleep(Duration::from_millis(wait));
         run.signal(&["KILL"]);
         run.wait();
     }
-    if !lived.desk.has("set.dat") {
-        lived.desk.start(&line).wait().succeeds();
+    if !lived.sandbox.has("set.dat") {
+        lived.sandbox.start(&line).wait().succeeds();
     }
     expect_set(&lived);
 }
 
 #[test]
-fn no_peer_there() {
-    let desk = Desk::empty();
+fn a_missing_peer_is_reported() {
+    let sandbox = Sandbox::empty();
     let line = format!("{SYNC} --connect 127.0.0.1:1 --patience 1 --out snapshot:set.dat");
-    desk.start(&line).wait().fails(3, &["nothing useful came from any peer", "127.0.0.1:1"]);
+    sandbox.start(&line).wait().fails(3, &["no peer sent anything for", "127.0.0.1:1"]);
 }
 
-/// A node of another chain.
+/// The node is on another chain.
 #[test]
-fn another_network() {
+fn a_peer_on_another_network_is_refused() {
     let node = Bitcoind::start(&[]);
-    let desk = Desk::empty();
+    let sandbox = Sandbox::empty();
     let line = format!("sync --chain signet {} --patience 1 --out null", connect(&node));
-    desk.start(&line).wait().fails(3, &["nothing useful came from any peer"]);
+    sandbox.start(&line).wait().fails(3, &["no peer sent anything for"]);
 }
 
-/// By hints, all blocks kept: a node that has everything.
+/// The sync uses hints and keeps all blocks, so the result is a complete node.
 #[test]
-fn a_whole_node_from_nothing() {
+fn a_sync_without_blocks_makes_a_complete_node() {
     let (mut lived, node) = Lived::running(10, &[]);
     let height = lived.chain.height() - 9;
     lived.write_results_at(height);
-    std::fs::create_dir_all(lived.desk.path("copy/regtest")).unwrap();
+    std::fs::create_dir_all(lived.sandbox.path("copy/regtest")).unwrap();
     let line = format!(
         "{SYNC} {} --hints msb.hints --blocks keep --out chainstate:copy/regtest/chainstate",
         connect(&node)
     );
     for wait in [20, 60] {
-        let run = lived.desk.start(&line);
+        let run = lived.sandbox.start(&line);
         std::thread::sleep(Duration::from_millis(wait));
         run.signal(&["KILL"]);
         run.wait();
     }
-    if !lived.desk.has("copy/regtest/chainstate/CURRENT") || lived.desk.has("w.work/lock") {
-        lived.desk.start(&line).wait();
+    if !lived.sandbox.has("copy/regtest/chainstate/CURRENT") || lived.sandbox.has("w.work/lock") {
+        lived.sandbox.start(&line).wait();
     }
-    let copy = lived.desk.path("copy");
+    let copy = lived.sandbox.path("copy");
     let copy = Bitcoind::start_in(&copy, "regtest", &[]).unwrap();
     assert_eq!(copy.best_block_hash(), node.best_block_hash());
     assert_eq!(copy.txoutset_info(), lived.set);
@@ -239,11 +241,12 @@ fn a_whole_node_from_nothing() {
 
 #[test]
 fn kept_blocks_need_a_place() {
-    let desk = Desk::empty();
-    desk.start(&format!("{SYNC} --blocks keep --out snapshot:set.dat"))
+    let sandbox = Sandbox::empty();
+    sandbox
+        .start(&format!("{SYNC} --blocks keep --out snapshot:set.dat"))
         .wait()
         .fails(1, &["--blocks keep", "--out chainstate:DIR"]);
-    // Where no node would look for them.
+    // No node would look for the blocks in these places.
     for (chain, place, wanted) in [
         ("regtest", "node/chainstate", "DIR/regtest/chainstate"),
         ("signet", "node/regtest/chainstate", "DIR/signet/chainstate"),
@@ -252,19 +255,19 @@ fn kept_blocks_need_a_place() {
         let line = format!(
             "sync --chain {chain} --connect 127.0.0.1:1 --blocks keep --out chainstate:{place}"
         );
-        desk.start(&line).wait().fails(1, &["a node looks for its coins", wanted]);
-        assert!(!desk.has("node"));
+        sandbox.start(&line).wait().fails(1, &["a node looks for its coins", wanted]);
+        assert!(!sandbox.has("node"));
     }
 }
 
-/// Of blocks whose scripts are taken for valid the node sends no witnesses, unless they are to be checked.
+/// The node sends no witnesses of blocks with assumed-valid scripts, unless the user wants them checked.
 #[test]
-fn without_the_witnesses_of_assumed_blocks() {
-    let (home, desk, mut chain) = (Desk::empty(), Desk::empty(), ChainBuilder::new(8));
+fn assumed_blocks_are_requested_without_witnesses() {
+    let (home, sandbox, mut chain) = (Sandbox::empty(), Sandbox::empty(), ChainBuilder::new(8));
     chain.empty_blocks(98);
     chain.random_blocks(22, Shape::default());
     let assumed = chain.tip();
-    // Core assumes no block valid that has less than two weeks of work above it.
+    // Core assumes no block valid with less than two weeks of work above it.
     chain.empty_blocks(2_050);
     let blocks = chain.blocks();
     let mut files = BlockFiles::regtest();
@@ -277,13 +280,13 @@ fn without_the_witnesses_of_assumed_blocks() {
          --report node.json"
     ))
     .succeeds();
-    assert_eq!(home.json("node.json")["verified"]["witnesses"], json!(true), "a node gets them");
+    assert_eq!(home.json("node.json")["verified"]["witnesses"], json!(true), "a node needs them");
     let node = Bitcoind::start_in(&home.path("node"), "regtest", &[]).unwrap();
     let wait = |name: &str, options: &str| {
         let line = format!("{sync} {} {options} --report {name}.json", connect(&node));
-        desk.apus(&format!("{line} --out snapshot:{name}.dat")).succeeds();
-        assert!(desk.read(&format!("{name}.dat")) == home.read("node.dat"), "another set");
-        desk.json(&format!("{name}.json"))
+        sandbox.apus(&format!("{line} --out snapshot:{name}.dat")).succeeds();
+        assert!(sandbox.read(&format!("{name}.dat")) == home.read("node.dat"), "another set");
+        sandbox.json(&format!("{name}.json"))
     };
     let (all, fewer) = (wait("all", "--witnesses check"), wait("fewer", ""));
     let witnesses = blocks[1..=120].iter().map(|block| {
@@ -294,6 +297,9 @@ fn without_the_witnesses_of_assumed_blocks() {
     assert_eq!((saved, saved > 1_000), (witnesses.sum::<u64>(), true));
     let claims = |report: &serde_json::Value| report["verified"]["witnesses"].as_bool();
     assert_eq!((claims(&all), claims(&fewer)), (Some(true), Some(false)));
-    assert!(fewer["assumed"].to_string().contains("120 blocks whose scripts"), "{fewer}");
+    assert!(
+        fewer["assumed"].to_string().contains("120 blocks with assumed-valid scripts"),
+        "{fewer}"
+    );
     assert_eq!(fewer["peers"]["damaged_copies"], json!(0));
 }

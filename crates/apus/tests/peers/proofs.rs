@@ -1,7 +1,7 @@
-//! Proofs from a real bridge node of Utreexo, and from one whose line is tampered with.
+//! Proofs from a real Utreexo bridge node, and from one whose messages are altered in transit.
 
 use super::relay::{Fate, NodeLine};
-use crate::desk::{Desk, Ended};
+use crate::sandbox::{Ended, Sandbox};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -13,18 +13,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// One block a range, so that there is much to be asked and kept.
+/// One block per range, so that there are many requests and many ranges to keep.
 const EACH: &str = "--segment-bytes 1 --checkpoint-seconds 0";
 
-/// A chain in block files on a desk, and the node that has it.
+/// A chain in block files on a sandbox, and the node that has it.
 struct World {
-    desk: Desk,
+    sandbox: Sandbox,
     node: Bitcoind,
     blocks: Vec<Block>,
 }
 
 impl World {
-    /// These blocks, and one of today if `today`: without one a bridge answers nothing.
+    /// A world with these blocks, and a block of today if `today`: without one a bridge answers nothing.
     fn of(chain: &ChainBuilder, today: bool) -> Self {
         let node = Bitcoind::start(&["-maxtipage=2000000000"]);
         let mut blocks = chain.blocks();
@@ -35,14 +35,14 @@ impl World {
             node.mine(1);
             blocks.push(node.block_at(chain.height() + 1));
         }
-        let desk = Desk::empty();
+        let sandbox = Sandbox::empty();
         let mut files = BlockFiles::regtest();
         files.blocks(&blocks);
-        files.write(&desk.path("blocks"));
-        Self { desk, node, blocks }
+        files.write(&sandbox.path("blocks"));
+        Self { sandbox, node, blocks }
     }
 
-    /// A chain that spends.
+    /// A world with a random chain that spends coins.
     fn random(seed: u64) -> (Self, Utreexod) {
         let mut chain = ChainBuilder::new(seed);
         chain.random_blocks(130, Shape::default());
@@ -51,7 +51,7 @@ impl World {
         (world, bridge)
     }
 
-    /// A run by the proofs of peers at these ports.
+    /// The command line of a sync with proofs from peers at these ports.
     fn line(ports: &[u16], more: &str) -> String {
         let peers: Vec<String> =
             ports.iter().map(|port| format!("--proofs peer:127.0.0.1:{port}")).collect();
@@ -62,41 +62,41 @@ impl World {
     }
 
     fn run(&self, ports: &[u16], more: &str) -> Ended {
-        self.desk.apus(&Self::line(ports, more))
+        self.sandbox.apus(&Self::line(ports, more))
     }
 
-    /// The whole run ends with the roots that another engine computes from the blocks alone.
+    /// Asserts that a sync ends with the roots that another engine computes from blocks only.
     #[track_caller]
     fn expect_valid(&self, ports: &[u16], more: &str) -> Ended {
         let out = "--assumevalid 0 --out utreexo:roots --report report.json";
         let said = self.run(ports, &format!("{out} {more}")).succeeds();
-        if !self.desk.has("expected") {
+        if !self.sandbox.has("expected") {
             let other = "sync --chain regtest --blocksdir blocks --engine mergesync";
-            self.desk.apus(&format!("{other} --out utreexo:expected")).succeeds();
+            self.sandbox.apus(&format!("{other} --out utreexo:expected")).succeeds();
         }
-        assert!(self.desk.read("roots") == self.desk.read("expected"), "other roots: {said}");
-        let report = self.desk.json("report.json");
+        assert!(self.sandbox.read("roots") == self.sandbox.read("expected"), "other roots: {said}");
+        let report = self.sandbox.json("report.json");
         assert_eq!(report["blocks"], self.blocks.len() - 1);
         assert_eq!(report["validation"], "full");
-        ["roots", "report.json"].iter().for_each(|name| self.desk.remove(name));
+        ["roots", "report.json"].iter().for_each(|name| self.sandbox.remove(name));
         said
     }
 
-    /// What messages call a block.
+    /// A block as messages name it.
     fn named(&self, hash: [u8; 32]) -> String {
         let hash = BlockHash::from_byte_array(hash);
         let height = self.blocks.iter().position(|block| block.block_hash() == hash).unwrap();
         format!("block {height} ({hash})")
     }
 
-    /// Ranges that are kept.
+    /// The number of ranges kept.
     fn kept(&self) -> usize {
-        self.desk.names("w.work").iter().filter(|name| name.ends_with(".part")).count()
+        self.sandbox.names("w.work").iter().filter(|name| name.ends_with(".part")).count()
     }
 }
 
 #[test]
-fn all_rules_by_the_proofs_of_a_bridge() {
+fn a_bridges_proofs_suffice_to_check_every_rule() {
     let (world, bridge) = World::random(41);
     for more in ["--v2transport 1", "--v2transport 0 --par 1", &format!("{EACH} --par 3")] {
         let said = world.expect_valid(&[bridge.p2p_port()], more);
@@ -104,9 +104,9 @@ fn all_rules_by_the_proofs_of_a_bridge() {
     }
 }
 
-/// The questions of many blocks go together, so that a far peer costs no wait for each.
+/// Requests for many blocks go out together, so a distant peer does not cost a round trip per block.
 #[test]
-fn a_peer_that_is_far_away() {
+fn a_distant_peer_costs_no_round_trip_per_block() {
     let (world, bridge) = World::random(52);
     let far = NodeLine::far(bridge.p2p_port(), Duration::from_millis(30), |_, _| Fate::Passes);
     world.expect_valid(&[far.port()], "--v2transport 0 --par 1");
@@ -120,28 +120,29 @@ fn a_node_without_proofs_is_refused() {
     chain.empty_blocks(3);
     let world = World::of(&chain, true);
     let port = world.node.p2p_port();
-    let lacks = ["is no bridge node", "bit 12 (NODE_UTREEXO) and bit 13 (NODE_UTREEXO_ARCHIVE)"];
+    let lacks =
+        ["is not a Utreexo bridge node", "bit 12 (NODE_UTREEXO) and bit 13 (NODE_UTREEXO_ARCHIVE)"];
     world.run(&[port], "").fails(1, &[&format!("127.0.0.1:{port}"), lacks[0], lacks[1]]);
-    // One that is bad is told, also beside others.
+    // Apus reports a bad peer even if there are others.
     let bridge = Utreexod::with_blocks_of(&world.node);
     world.run(&[bridge.p2p_port(), port], "").fails(1, &lacks);
     world.expect_valid(&[bridge.p2p_port()], "");
 }
 
-/// Its last block is of long ago, so it says nothing at all.
+/// The bridge's last block is old, so it answers nothing.
 #[test]
-fn a_bridge_that_is_not_in_sync_is_told() {
+fn a_bridge_that_is_not_in_sync_is_reported() {
     let mut chain = ChainBuilder::new(43);
     chain.random_blocks(3, Shape::default());
     let world = World::of(&chain, false);
     let bridge = Utreexod::with_blocks_of(&world.node);
     let peer = format!("127.0.0.1:{}", bridge.p2p_port());
     let said = world.run(&[bridge.p2p_port()], "");
-    said.fails(3, &[&format!("{peer} gives no roots of block 3 ("), "24 hours"]);
+    said.fails(3, &[&format!("{peer} sends no roots of block 3 ("), "24 hours"]);
 }
 
 #[test]
-fn nothing_where_a_peer_should_be() {
+fn an_unreachable_peer_is_reported() {
     let (world, bridge) = World::random(44);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     world.run(&[free], "").fails(3, &[&format!("cannot connect to 127.0.0.1:{free}")]);
@@ -150,9 +151,9 @@ fn nothing_where_a_peer_should_be() {
     assert!(said.stderr.contains(&warned) && said.stderr.contains("other peers"), "{said}");
 }
 
-/// The node itself is killed, with all its connections, and another one is there later.
+/// The node is killed, with all its connections, and another one takes its place later.
 #[test]
-fn a_bridge_that_is_killed() {
+fn another_node_can_replace_a_killed_bridge() {
     let (world, bridge) = World::random(45);
     let port = bridge.p2p_port();
     let (victim, proofs) = (Mutex::new(Some(bridge)), AtomicUsize::new(0));
@@ -165,19 +166,19 @@ fn a_bridge_that_is_killed() {
     let peer = format!("127.0.0.1:{}", relay.port());
     let out = format!("--assumevalid 0 --out utreexo:roots --report report.json {EACH}");
     let said = world.run(&[relay.port()], &format!("{out} --v2transport 0"));
-    said.fails(3, &[&peer, "6 attempts", "the same command goes on from there"]);
+    said.fails(3, &[&peer, "6 attempts", "rerun the command to resume"]);
     let kept = world.kept();
     assert!(kept > 10, "{kept}");
     let again = Utreexod::with_blocks_of(&world.node);
     world.run(&[again.p2p_port()], &out).succeeds();
-    assert_eq!(world.desk.json("report.json")["segments_resumed"], kept);
-    ["roots", "report.json"].iter().for_each(|name| world.desk.remove(name));
+    assert_eq!(world.sandbox.json("report.json")["segments_resumed"], kept);
+    ["roots", "report.json"].iter().for_each(|name| world.sandbox.remove(name));
     world.expect_valid(&[again.p2p_port()], EACH);
 }
 
-/// Connections that break are made anew, and with another peer where the first takes none any more.
+/// Apus replaces broken connections, and uses another peer if the first one accepts no more.
 #[test]
-fn a_line_that_breaks() {
+fn broken_connections_are_replaced() {
     let (world, bridge) = World::random(46);
     let messages = AtomicUsize::new(0);
     let breaks = NodeLine::to(bridge.p2p_port(), move |name, _| {
@@ -192,16 +193,16 @@ fn a_line_that_breaks() {
     let proofs = AtomicUsize::new(0);
     let ends = NodeLine::to(bridge.p2p_port(), move |name, _| {
         match name == "uproof" && proofs.fetch_add(1, Ordering::Relaxed) >= 30 {
-            true => Fate::EndsAllForGood,
+            true => Fate::StopsRelay,
             false => Fate::Passes,
         }
     });
     world.expect_valid(&[ends.port(), bridge.p2p_port()], "--v2transport 0");
 }
 
-/// One bit of a hash, of a leaf, of a root, of what block it is about.
+/// The peer flips one bit: in a hash, in a leaf, in a root, or in the hash of the proof's block.
 #[test]
-fn a_peer_that_lies_is_told_with_the_block() {
+fn a_peer_that_lies_is_reported_with_the_block() {
     let (world, bridge) = World::random(47);
     let all: &[(&str, usize)] = &[("uproof", 33), ("uproof", usize::MAX)];
     for &(lied, place) in all {
@@ -209,7 +210,7 @@ fn a_peer_that_lies_is_told_with_the_block() {
         let notes = Arc::clone(&about);
         let liar = NodeLine::to(bridge.p2p_port(), move |name, payload| {
             let mut about = notes.lock().unwrap();
-            // One with hashes, and not three zeros behind the block.
+            // A proof with hashes, rather than three zeros after the block.
             if name == lied && about.is_none() && payload.get(32).is_some_and(|count| *count > 0) {
                 *about = Some(*payload.first_chunk().unwrap());
                 let last = payload.len() - 1;
@@ -221,7 +222,7 @@ fn a_peer_that_lies_is_told_with_the_block() {
         let block = world.named(about.lock().unwrap().unwrap());
         let from = format!("from 127.0.0.1:{}", liar.port());
         said.fails(4, &[&format!("proofs of {block}"), &from, "Get other proofs"]);
-        // Its range is done again, and no other.
+        // Apus repeats only the range of that block.
         world.expect_valid(&[bridge.p2p_port()], "--par 1");
     }
     let liar = NodeLine::to(bridge.p2p_port(), |name, payload| {
@@ -233,7 +234,7 @@ fn a_peer_that_lies_is_told_with_the_block() {
         Fate::Passes
     });
     let said = world.run(&[liar.port()], "--v2transport 0");
-    said.fails(4, &[&format!("from 127.0.0.1:{}", liar.port()), "other roots"]);
+    said.fails(4, &[&format!("from 127.0.0.1:{}", liar.port()), "do not lead to the roots"]);
     let other = NodeLine::to(bridge.p2p_port(), |name, payload| {
         if name == "uproof" {
             payload[0] ^= 1;
@@ -241,29 +242,26 @@ fn a_peer_that_lies_is_told_with_the_block() {
         Fate::Passes
     });
     let said = world.run(&[other.port()], "--v2transport 0");
-    said.fails(
-        3,
-        &["was asked for the proof of block 1 (", "and answers with what is about block"],
-    );
+    said.fails(3, &["was asked for the proof of block 1 (", "but sent data of block"]);
 }
 
-/// A range that spends nothing needs no proof, so it passes from roots that were never there if it ends with such as
-/// follow from them: it is found out by the range below, and nothing of the run is gone on from.
+/// A range that spends nothing needs no proof, so it passes with forged roots if it ends with roots that follow from
+/// them. The range below exposes it, and the sync cannot be resumed from it.
 #[test]
-fn a_forest_that_never_was() {
+fn an_invented_forest_is_exposed() {
     let mut chain = ChainBuilder::new(51);
     chain.empty_blocks(12);
     let world = World::of(&chain, true);
     let bridge = Utreexod::with_blocks_of(&world.node);
-    // With the seventh leaf the trees of four and of two stay as they are.
+    // With the seventh leaf, the trees of four and of two leaves do not change.
     let hash = |height: usize| world.blocks[height].block_hash().to_byte_array();
     let (before, after) = (hash(6), hash(7));
     let asked = [AtomicUsize::new(0), AtomicUsize::new(0)];
     let liar = NodeLine::to(bridge.p2p_port(), move |name, payload| {
-        // Leaves and position have one byte each, and the number of roots.
+        // The number of leaves, the position and the number of roots take a byte each.
         let about = payload.get(2..34).filter(|_| name == "uroot").map(<[u8]>::to_vec);
         let turn = |at: usize| asked[at].fetch_add(1, Ordering::Relaxed);
-        // Each is asked for as the end of one range and as the beginning of the next.
+        // Each is requested as the end of one range and as the beginning of the next.
         let lies = match about {
             Some(block) if block == before => turn(0) == 1,
             Some(block) if block == after => turn(1) == 0,
@@ -275,14 +273,14 @@ fn a_forest_that_never_was() {
         Fate::Passes
     });
     let said = world.run(&[liar.port()], &format!("{EACH} --v2transport 0 --par 1"));
-    said.fails(4, &["do not fit together: the one from block 7 on", "Get other proofs"]);
-    assert!(!world.desk.has("w.work/plan"));
+    said.fails(4, &["do not fit together: the range from block 7 on", "Get other proofs"]);
+    assert!(!world.sandbox.has("w.work/plan"));
     world.expect_valid(&[bridge.p2p_port()], EACH);
 }
 
-/// An answer that is left out is known by what comes behind it, and silence by the time.
+/// Apus notices a missing answer when the next one arrives, and silence after a timeout.
 #[test]
-fn a_peer_that_keeps_something_back() {
+fn a_peer_that_withholds_answers_is_noticed() {
     let (world, bridge) = World::random(48);
     let proofs = AtomicUsize::new(0);
     let leaves_out = NodeLine::to(bridge.p2p_port(), move |name, _| {
@@ -293,7 +291,7 @@ fn a_peer_that_keeps_something_back() {
     });
     let said = world.run(&[leaves_out.port()], "--v2transport 0 --par 1");
     let peer = format!("127.0.0.1:{}", leaves_out.port());
-    said.fails(3, &[&format!("{peer} gives no proof of block 10 (")]);
+    said.fails(3, &[&format!("{peer} sends no proof of block 10 (")]);
     let lost = Arc::<AtomicUsize>::default();
     let counts = Arc::clone(&lost);
     let silent = NodeLine::to(bridge.p2p_port(), move |name, _| match name {
@@ -305,18 +303,18 @@ fn a_peer_that_keeps_something_back() {
     });
     let said = world.run(&[silent.port()], "--v2transport 0 --patience 1");
     said.fails(3, &[&format!("127.0.0.1:{}", silent.port()), "took longer than 1s"]);
-    // A wait can be interrupted.
+    // The user can interrupt the wait.
     lost.store(0, Ordering::Relaxed);
-    let mut waits = world.desk.start(&World::line(&[silent.port()], "--v2transport 0"));
+    let mut waits = world.sandbox.start(&World::line(&[silent.port()], "--v2transport 0"));
     assert!(waits.until(|| lost.load(Ordering::Relaxed) > 0));
     waits.signal(&["INT"]);
     waits.wait().fails(130, &["interrupted"]);
     world.expect_valid(&[bridge.p2p_port()], "");
 }
 
-/// As many coins with scripts of 10,000 bytes are spent in one block that no message here holds their leaves.
+/// One block spends more coins with scripts of 10,000 bytes than fit into a message with their leaves.
 #[test]
-fn a_proof_that_is_longer_than_a_message() {
+fn a_proof_longer_than_a_message_is_fetched_in_parts() {
     let mut chain = ChainBuilder::new(49);
     chain.empty_blocks(105);
     let mut script = Vec::new();
@@ -354,23 +352,23 @@ fn a_proof_that_is_longer_than_a_message() {
     });
     world.expect_valid(&[relay.port()], "--v2transport 0");
     assert!(longest.load(Ordering::Relaxed) > 4_000_000, "{longest:?}");
-    // Targets, hashes, and twice leaves.
+    // The long proof takes four more messages: targets, hashes, and twice leaves.
     let once = world.blocks.len() - 1;
     assert!(parts.load(Ordering::Relaxed) >= once + 4, "{parts:?}");
 }
 
 #[test]
-fn lines_that_make_no_sense_are_refused() {
+fn contradictory_options_are_refused() {
     let mut chain = ChainBuilder::new(50);
     chain.empty_blocks(2);
-    let desk = Desk::of(&chain);
+    let sandbox = Sandbox::of(&chain);
     let line = "sync --chain regtest --blocksdir blocks --engine utreexo";
     for (proofs, said) in [
         ("--proofs peer:127.0.0.1 --proofs blocks", "leave out --proofs blocks"),
         ("--proofs peer:", "needs the address"),
-        ("--proofs peer:127.0.0.1:x", "no port from 1 to 65535"),
+        ("--proofs peer:127.0.0.1:x", "a number from 1 to 65535"),
         ("--proofs nothing --proxy 127.0.0.1:9050", "--proxy is for peers"),
     ] {
-        desk.apus(&format!("{line} {proofs}")).fails(1, &[said]);
+        sandbox.apus(&format!("{line} {proofs}")).fails(1, &[said]);
     }
 }

@@ -1,7 +1,7 @@
-//! [`NodeLine`]: a line to a real node, on which a test can change, keep back or cut off what the node says.
+//! [`NodeLine`]: a relay to a real node, on which a test can change, drop or cut off the node's messages.
 //!
-//! It speaks nothing itself. What the node says is taken apart into messages of the plaintext transport; what is said
-//! to the node passes as it is.
+//! It sends nothing itself. It parses the node's data as messages of the plaintext transport, and passes data to the
+//! node unchanged.
 
 use bitcoin::hashes::{Hash, sha256d};
 use std::io::{self, Read, Write};
@@ -14,45 +14,45 @@ use std::time::Duration;
 /// Bytes before a payload: magic, name, length, checksum.
 const HEADER_BYTES: usize = 24;
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It goes on, as it is now.
+    /// The message passes, with its current payload.
     Passes,
-    /// It never arrives.
+    /// The message never arrives.
     IsLost,
-    /// The connection ends before it.
+    /// The connection ends before the message.
     EndsAll,
-    /// So it does, and no further one comes about.
-    EndsAllForGood,
+    /// The connection ends before the message, and the relay accepts no more connections.
+    StopsRelay,
 }
 
-/// Decides on a message of the node's by its name, and may change its payload.
+/// Decides on a message of the node by its name, and may change its payload.
 type Decide = dyn Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync;
 
-/// A relay at work. Dropping it ends it, and its connections with their next message.
+/// A running relay. Dropping it ends it, and its connections end with their next message.
 pub(crate) struct NodeLine {
     line: Arc<RelayLine>,
     listening: Option<JoinHandle<()>>,
 }
 
-/// What a relay's threads share.
+/// The state that a relay's threads share.
 struct RelayLine {
-    /// Where the node is, and where the relay listens.
+    /// The ports of the node and of the relay.
     node: u16,
     own: u16,
-    /// How long what is said to the node is on its way.
+    /// The latency towards the node.
     delay: Duration,
-    /// How often something was on its way.
+    /// The number of batches sent to the node.
     batches: AtomicUsize,
     over: AtomicBool,
 }
 
 impl NodeLine {
-    /// Listens on 127.0.0.1, and leads each connection to a port there.
+    /// Listens on 127.0.0.1, and forwards each connection to a port there.
     ///
     /// # Panics
-    /// When it cannot listen.
+    /// If it cannot listen.
     pub(crate) fn to(
         port: u16,
         decide: impl Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync + 'static,
@@ -60,11 +60,11 @@ impl NodeLine {
         Self::far(port, Duration::ZERO, decide)
     }
 
-    /// The same to a node that is far away: what is said to it takes so long, and all that is said meanwhile goes
+    /// Listens like [`Self::to`], for a distant node: data to it takes `delay`, and data sent meanwhile goes out
     /// together.
     ///
     /// # Panics
-    /// When it cannot listen.
+    /// If it cannot listen.
     pub(crate) fn far(
         node: u16,
         delay: Duration,
@@ -83,7 +83,7 @@ impl NodeLine {
                 let Ok(stream) = stream else { continue };
                 let (line, decide) = (Arc::clone(&of_listener), Arc::clone(&decide));
                 std::thread::spawn(move || {
-                    // How a connection ends is of no matter here.
+                    // It does not matter how a connection ends.
                     let _ = carry(stream, &line, &*decide);
                 });
             }
@@ -91,13 +91,13 @@ impl NodeLine {
         Self { line, listening: Some(listening) }
     }
 
-    /// How often something was on its way to the node: as often as the speaker waited for answers before it said
-    /// more, if each way takes long.
+    /// The number of batches sent to the node. With a long latency, this is how often the sender waited for answers
+    /// before it sent more.
     pub(crate) fn batches(&self) -> usize {
         self.line.batches.load(Ordering::Relaxed)
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// The port where it listens, on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.line.own
     }
@@ -113,13 +113,13 @@ impl Drop for NodeLine {
 }
 
 impl RelayLine {
-    /// Has no further connection taken: the thread that waits for them is woken by a last one.
+    /// Stops accepting connections; a last connection wakes the thread that waits for them.
     fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
         let _ = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.own)));
     }
 
-    /// Carries what is said to the node.
+    /// Forwards data to the node.
     fn forward(&self, mut client: TcpStream, mut node: &TcpStream) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 16];
         loop {
@@ -133,7 +133,7 @@ impl RelayLine {
     }
 }
 
-/// Carries one connection's messages until either side has enough.
+/// Forwards one connection's messages until either side closes it.
 fn carry(client: TcpStream, line: &Arc<RelayLine>, decide: &Decide) -> io::Result<()> {
     let node = TcpStream::connect((Ipv4Addr::LOCALHOST, line.node))?;
     let (from_client, to_node, of_thread) =
@@ -143,7 +143,7 @@ fn carry(client: TcpStream, line: &Arc<RelayLine>, decide: &Decide) -> io::Resul
         let _ = to_node.shutdown(Shutdown::Both);
     });
     let fate = messages(&node, &client, decide);
-    if matches!(fate, Ok(Fate::EndsAllForGood)) {
+    if matches!(fate, Ok(Fate::StopsRelay)) {
         line.end();
     }
     let _ = client.shutdown(Shutdown::Both);
@@ -152,7 +152,7 @@ fn carry(client: TcpStream, line: &Arc<RelayLine>, decide: &Decide) -> io::Resul
     fate.map(drop)
 }
 
-/// The fate of the message that ended it.
+/// Forwards messages of the node; returns the fate of the message that ended the connection.
 fn messages(mut node: &TcpStream, mut client: &TcpStream, decide: &Decide) -> io::Result<Fate> {
     loop {
         let mut header = [0; HEADER_BYTES];

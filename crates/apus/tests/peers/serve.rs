@@ -1,4 +1,4 @@
-//! Nodes that get their blocks from the program.
+//! Nodes that download blocks from the program.
 
 use crate::lived::{Lived, grow};
 use crate::peers::connect;
@@ -12,18 +12,18 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A node, the program that follows it, and behind that another node and another program.
+/// The program follows a node; another node and another program download the blocks from it.
 #[test]
-fn a_node_and_another_of_its_kind() {
+fn another_node_and_another_program_get_blocks() {
     let (mut lived, node) = Lived::running(1, &["-maxtipage=2000000000"]);
-    std::fs::create_dir_all(lived.desk.path("out/regtest")).unwrap();
+    std::fs::create_dir_all(lived.sandbox.path("out/regtest")).unwrap();
     let port = free_port();
     let line = format!(
         "sync --chain regtest --workdir w.work {} --follow --listen 127.0.0.1:{port} \
          --blocks keep --out chainstate:out/regtest/chainstate",
         connect(&node)
     );
-    let run = lived.desk.start(&line);
+    let run = lived.sandbox.start(&line);
     for transport in ["-v2transport=0", "-v2transport=1"] {
         let behind = Bitcoind::start(&[transport]);
         for _ in 0..100 {
@@ -41,9 +41,9 @@ fn a_node_and_another_of_its_kind() {
         "sync --chain regtest --workdir x.work --connect 127.0.0.1:{port} --hints msb.hints \
          --out snapshot:set.dat"
     );
-    lived.desk.start(&again).wait().succeeds();
-    assert!(lived.desk.read("set.dat") == lived.desk.read("node.dat"), "another set");
-    // New blocks are announced to those behind.
+    lived.sandbox.start(&again).wait().succeeds();
+    assert!(lived.sandbox.read("set.dat") == lived.sandbox.read("node.dat"), "another set");
+    // Apus announces new blocks to its peers.
     let behind = Bitcoind::start(&["-maxtipage=2000000000"]);
     behind.call("addnode", &[json!(format!("127.0.0.1:{port}")), json!("onetry")]);
     wait_for(&behind, node.height());

@@ -1,10 +1,9 @@
-//! Random blocks, most with exactly one thing changed, under the eyes of a real node: the same
-//! verdict and the same tip after each of them.
+//! Random blocks, most with exactly one change, compared with a real node: the same verdict and the same tip after each
+//! block.
 //!
-//! A seed decides everything, so a disagreement can be looked at again: it is told with its seed,
-//! what was changed, and the block. `cargo test -p apus --test program submit:: -- --ignored --nocapture`
-//! runs thousands of cases and tells how often each change was met; `DIFFERENTIAL_SEEDS=5..9` in
-//! the environment picks other seeds.
+//! A seed determines everything, so a disagreement can be reproduced: the failure shows the seed, the change and the
+//! block. `cargo test -p apus --test program submit:: -- --ignored --nocapture` runs thousands of cases and prints
+//! how often each change occurred. `DIFFERENTIAL_SEEDS=5..9` in the environment selects other seeds.
 
 use crate::submit::node::{agree, submit};
 use crate::submit::program::Program;
@@ -16,10 +15,10 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// How often each change was met, and how often the block was accepted.
+/// How often each change occurred, and how often the block was accepted.
 type Tally = BTreeMap<&'static str, (usize, usize)>;
 
-/// Both sides on the same chain.
+/// The node and the program, on the same chain.
 struct Both {
     seed: u64,
     node: Bitcoind,
@@ -48,15 +47,15 @@ impl Both {
         };
         for block in both.mutator.base() {
             let raw = apus_testkit::chain::raw_of(&block);
-            let answer = both.judge(&Case { mutation: "base", raw }).unwrap();
+            let answer = both.compare(&Case { mutation: "base", raw }).unwrap();
             assert_eq!(answer["result"], "accepted", "seed {seed}: {answer}");
         }
         both.tally.clear();
         both
     }
 
-    /// Gives a block to both, which must say the same and be at the same tip.
-    fn judge(&mut self, case: &Case) -> Result<Value, String> {
+    /// Submits a block to both, which must give the same verdict and have the same tip.
+    fn compare(&mut self, case: &Case) -> Result<Value, String> {
         let block = hex(&case.raw);
         let said = submit(&self.node, &block);
         let answer = self.program.ask(&block);
@@ -74,24 +73,24 @@ impl Both {
         ))
     }
 
-    /// One case on the tip, one that came before, or a branch.
+    /// Submits a case on the tip, a repeated case, or a branch.
     fn round(&mut self) -> Result<(), String> {
         if self.mutator.one_in(25) && !self.given.is_empty() {
-            // Cases are few enough to be asked for by chance as well as in order.
+            // The cases are random, so any fixed index picks a random one.
             let index = self.given.len() / 2;
             let again = Case { mutation: "given again", ..self.given.swap_remove(index) };
-            self.judge(&again)?;
+            self.compare(&again)?;
             return Ok(());
         }
         if self.mutator.one_in(10) {
             for case in self.mutator.branch(3) {
-                self.judge(&case)?;
+                self.compare(&case)?;
             }
             self.mutator.go_to(self.node.best_block_hash());
             return Ok(());
         }
         let case = self.mutator.case();
-        let answer = self.judge(&case)?;
+        let answer = self.compare(&case)?;
         if answer["result"] == "accepted" {
             self.mutator.accept(&case.raw);
         }
@@ -100,8 +99,7 @@ impl Both {
     }
 }
 
-/// Rounds until there were so many cases, or a disagreement: after one nothing more is to be had
-/// from the same chains.
+/// Runs rounds until there were `cases`, or a disagreement, after which the chains differ.
 fn run(seed: u64, cases: usize) -> (Tally, Option<String>) {
     let mut both = Both::start(seed);
     let count = |tally: &Tally| tally.values().map(|(met, _)| met).sum::<usize>();
@@ -119,11 +117,11 @@ fn random_blocks_get_a_real_nodes_verdict() {
     let (tally, disagreement) = run(1, 300);
     assert_eq!(disagreement, None);
     let sums = tally.values().fold((0, 0), |sum, (met, accepted)| (sum.0 + met, sum.1 + accepted));
-    // Both verdicts are met often, of many changes.
+    // Both verdicts occur often, with many changes.
     assert!(tally.len() > 80 && sums.1 > 60 && sums.0 - sums.1 > 60, "{tally:?}");
 }
 
-/// `A..B` from the environment.
+/// The seeds `A..B` from the environment.
 fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var("DIFFERENTIAL_SEEDS") else { return 100..112 };
     let (from, to) = text.split_once("..").expect("DIFFERENTIAL_SEEDS is of the form 5..9");

@@ -1,4 +1,4 @@
-//! Kills at any moment: every answer that was given holds afterwards.
+//! Kills at any moment: every answer given before remains true.
 
 use crate::submit::program::Program;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -39,5 +39,5 @@ fn every_answer_survives_a_kill() {
         .unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("in use"));
-    assert!(other.end().contains("going on from"));
+    assert!(other.end().contains("continuing from"));
 }

@@ -1,4 +1,4 @@
-//! A real node is given the same lines: the same tip after each of them.
+//! A real node gets the same lines, and has the same tip after each of them.
 
 use crate::submit::program::Program;
 use crate::submit::streams::line;
@@ -7,25 +7,25 @@ use apus_testkit::streams::{Given, RECORDED_AT, block_streams};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 
-/// A node that keeps what has no parent, as the program does.
+/// A node that keeps orphan blocks, as the program does.
 struct Node {
     node: Bitcoind,
-    /// Blocks that it did not keep, in hexadecimal.
+    /// Blocks that the node did not keep, in hexadecimal.
     unkept: Vec<String>,
 }
 
-/// The hash in a block's header of the block before it, as bytes in hexadecimal.
+/// The previous block's hash from a block's header, as hex in byte order.
 fn prev(block: &str) -> &str {
     &block[8..72]
 }
 
-/// A hash as people write it from one as it is in a header.
+/// Reverses a header's hash into display order.
 fn displayed(internal: &str) -> String {
     let pairs: Vec<&str> = (0..32).map(|at| &internal[2 * at..2 * at + 2]).collect();
     pairs.into_iter().rev().collect()
 }
 
-/// A node's word for a block, `accepted` where it has none.
+/// Submits a block to a node; returns the node's reason, or `accepted`.
 pub(crate) fn submit(node: &Bitcoind, block: &str) -> String {
     match node.try_call("submitblock", &[json!(block)]) {
         Ok(Value::Null) => "accepted".to_owned(),
@@ -75,23 +75,23 @@ impl Node {
     }
 }
 
-/// Whether a node's word and an answer say the same.
+/// Whether a node's reason and an answer agree.
 pub(crate) fn agree(said: &str, answer: &Value) -> bool {
     let result = answer["result"].as_str().unwrap_or_default();
     let reason = answer["reason"].as_str().unwrap_or_default();
     match said {
         "accepted" | "duplicate" => result == said,
-        // The node tells nothing of a block whose chain fails below it.
+        // The node gives no reason for a block whose chain fails below it.
         "inconclusive" => result != "duplicate" && result != "orphan",
         "prev-blk-not-found" => result == "orphan",
         unread if unread.contains("Block decode failed") => result == "rejected",
-        // Told before anything else is looked at; here it is one of the rules.
+        // The node checks this before anything else; here it is one of the rules.
         headless if headless.contains("does not start with a coinbase") => {
             result == "rejected" && ["bad-cb-missing", "bad-blk-length"].contains(&reason)
         }
         refused => {
-            // Versions of Core differ in the first word of a script's failure; Knots has a reason
-            // of its own for some versions that Core refuses as too old.
+            // Versions of Core differ in the first word of a script failure. Knots has a separate reason for some
+            // block versions that Core refuses as too old.
             let refused = refused.replace("mandatory-script", "block-script");
             let refused = match refused.as_str() {
                 "bad-version-sha256d" if reason.starts_with("bad-version(") => reason.to_owned(),
@@ -103,7 +103,7 @@ pub(crate) fn agree(said: &str, answer: &Value) -> bool {
 }
 
 #[test]
-fn a_real_node_says_the_same_of_every_stream() {
+fn a_real_node_agrees_on_every_stream() {
     for stream in block_streams() {
         let flag = format!("-testactivationheight={}", stream.activation);
         let clock = format!("-mocktime={RECORDED_AT}");

@@ -1,10 +1,10 @@
-//! The running program, asked line by line.
+//! The running program, which answers line by line.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// `apus submit` that waits for the next line.
+/// A running `apus submit` that waits for the next line.
 pub(crate) struct Program {
     process: Child,
     input: Option<ChildStdin>,
@@ -12,7 +12,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts it on regtest.
+    /// Starts the program on regtest.
     pub(crate) fn start(args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
         command.args(["submit", "--chain", "regtest"]).args(args);
@@ -23,7 +23,7 @@ impl Program {
         Self { process, input, output }
     }
 
-    /// Gives a line and waits for its answer.
+    /// Sends a line and waits for the answer.
     pub(crate) fn ask(&mut self, line: &str) -> Value {
         let input = self.input.as_mut().unwrap();
         input.write_all(line.as_bytes()).unwrap();
@@ -42,18 +42,18 @@ impl Program {
         said
     }
 
-    /// Ends the input, and expects that all is well.
+    /// Ends the input, and asserts success; returns standard error.
     pub(crate) fn end(mut self) -> String {
         drop(self.input.take());
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
-        assert_eq!(rest, "", "an answer that was not asked for");
+        assert_eq!(rest, "", "an unexpected answer");
         let said = self.complaints();
         assert!(self.process.wait().unwrap().success(), "{said}");
         said
     }
 
-    /// Ends it as a power cut would.
+    /// Kills the program.
     pub(crate) fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();

@@ -12,7 +12,7 @@ pub(crate) fn line(given: &Given) -> String {
     }
 }
 
-/// What is wrong with an answer.
+/// Compares an answer with the recorded step; returns the differences.
 fn complaints(step: &StreamStep, answer: &Value) -> Vec<String> {
     let mut complaints = Vec::new();
     let reason = answer["reason"].as_str().unwrap_or_default();
@@ -36,7 +36,7 @@ fn expect(stream: &Stream, complaints: &[String]) {
 }
 
 #[test]
-fn every_stream_comes_out_as_recorded() {
+fn every_stream_gives_the_recorded_answers() {
     for stream in block_streams() {
         let mut program = Program::start(&["--testactivationheight", stream.activation]);
         program.ask(&line(&Given::SetMockTime(RECORDED_AT)));
@@ -48,9 +48,9 @@ fn every_stream_comes_out_as_recorded() {
     }
 }
 
-/// A start for every few steps, some of which end in a kill.
+/// Restarts the program every few steps, sometimes by a kill.
 #[test]
-fn every_stream_comes_out_as_recorded_by_many_starts() {
+fn every_stream_gives_the_recorded_answers_over_many_starts() {
     for stream in block_streams() {
         let folder = tempfile::tempdir().unwrap();
         let workdir = folder.path().join("state").display().to_string();

@@ -1,4 +1,4 @@
-//! Command lines that cannot be, and a build that cannot run scripts.
+//! Invalid command lines, and a build that cannot run scripts.
 
 use std::process::{Command, Output, Stdio};
 
@@ -20,16 +20,19 @@ fn refused(line: &str, about: &str) {
 fn activation_heights_are_as_in_bitcoind_and_for_regtest() {
     let regtest = "--chain regtest --testactivationheight";
     refused(&format!("{regtest} segwit"), "NAME@HEIGHT");
-    refused(&format!("{regtest} taproot@3"), "no deployment");
-    refused(&format!("{regtest} csv@-1"), "no height");
-    refused("--chain signet --testactivationheight csv@1", "for --chain regtest");
+    refused(&format!("{regtest} taproot@3"), "unknown deployment");
+    refused(&format!("{regtest} csv@-1"), "invalid height");
+    refused(
+        "--chain signet --testactivationheight csv@1",
+        "--testactivationheight needs --chain regtest",
+    );
     refused("--chain mainnet", "unknown chain");
 }
 
 #[test]
 #[cfg(not(feature = "kernel"))]
-fn without_an_interpreter_nothing_is_judged() {
-    refused("--chain regtest", "no block can be judged");
+fn without_an_interpreter_no_block_is_validated() {
+    refused("--chain regtest", "cannot validate blocks");
 }
 
 #[test]

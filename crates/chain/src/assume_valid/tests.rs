@@ -6,13 +6,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 
-/// Regtest with a block a day, so that fourteen blocks are two weeks.
+/// Regtest parameters with one block a day, so that fourteen blocks are two weeks.
 fn daily() -> Params {
     let day = NonZeroU32::new(86_400).unwrap();
     Params { pow_target_spacing_seconds: day, ..Params::of(Network::Regtest).clone() }
 }
 
-/// A tree with a chain up to height `tip`, and its hashes by height.
+/// A tree with a chain up to height `tip`, and the chain's hashes by height.
 fn trunk(params: &Params, tip: Height) -> (HeaderTree, Vec<Header>) {
     let mut tree = HeaderTree::new(params, NOW);
     let mut headers = vec![params.genesis_header];
@@ -63,7 +63,7 @@ fn scripts_run_above_the_assumed_valid_block() {
     assert_eq!(checks.reason(21), Some(ScriptCheckReason::AboveAssumedValid));
 }
 
-/// Fourteen days lie on the block that has fourteen above it: not more than two weeks.
+/// A block with fourteen on top has exactly fourteen days of work above it, which is not more than two weeks.
 #[test]
 fn scripts_run_in_the_last_two_weeks_of_work() {
     let params = daily();
@@ -82,7 +82,7 @@ fn scripts_run_in_the_last_two_weeks_of_work() {
 #[test]
 fn scripts_run_on_a_chain_with_too_little_work() {
     let (_, headers) = trunk(&daily(), 40);
-    // Each block of regtest takes two hashes, the genesis block included.
+    // Each regtest block takes two hashes, including the genesis block.
     for (minimum_chain_work, reason) in [(82, None), (83, Some(ScriptCheckReason::TooLittleWork))] {
         let params = Params { minimum_chain_work, ..daily() };
         let (tree, _) = trunk(&params, 40);
@@ -110,9 +110,9 @@ fn an_unknown_block_is_not_assumed() {
     }
 }
 
-/// The branch that is assumed to be valid shares its first ten blocks with the best chain.
+/// The assumed-valid branch shares its first ten blocks with the best chain.
 #[test]
-fn a_branch_vouches_for_what_lies_below_its_fork() {
+fn a_branch_vouches_for_the_blocks_below_its_fork() {
     let params = daily();
     let (mut tree, headers) = trunk(&params, 40);
     let stale = branch(&mut tree, &params, &headers[10], 5);
@@ -139,7 +139,7 @@ fn a_block_above_the_best_chain_is_outside_of_it() {
     assert_eq!(checks.reason(41), Some(ScriptCheckReason::AboveAssumedValid));
 }
 
-/// One height divides the chain, whichever condition it is that ends the assumption.
+/// For each condition that ends the assumption, one height divides the chain.
 #[test]
 fn up_to_the_last_assumed_height_no_script_runs_and_above_it_all_do() {
     let params = daily();
@@ -175,9 +175,9 @@ fn up_to_the_last_assumed_height_no_script_runs_and_above_it_all_do() {
 }
 
 proptest! {
-    /// Core's definition for each block of a chain whose difficulty jumps about.
+    /// Compares with Core's definition for each block of a chain with a fluctuating difficulty.
     #[test]
-    fn the_last_two_weeks_are_those_of_the_definition(
+    fn the_last_two_weeks_match_the_definition(
         bits in vec(
             prop_oneof![0x1d00_8000u32..0x1d01_0000, 0x1c00_8000u32..0x1c10_0000, Just(0x1d00_ffff)],
             1..60,

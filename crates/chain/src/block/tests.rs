@@ -1,4 +1,4 @@
-//! Witnesses, item by item.
+//! Tests reading witnesses, item by item.
 
 use crate::tests::{bare_tx, input, with_tx};
 use bitcoin::Witness;

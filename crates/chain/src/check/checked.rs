@@ -1,8 +1,8 @@
-//! What a check comes to: a [`CheckedBlock`], which owns its bytes and goes from thread to thread, or what is wrong
-//! with the block, in Core's words.
+//! The result of a check: a [`CheckedBlock`], which owns its bytes and can move between threads, or an error
+//! with Core's reject reason.
 //!
-//! The bytes and what was read from them stay together and never change, so that a [`BlockBytes`]
-//! of it is as good as one fresh from the checker.
+//! The bytes and the data read from them stay together and never change, so its [`BlockBytes`] are the same
+//! as the checker's.
 
 use super::{BlockBytes, BlockChecker, BlockContext};
 use crate::block::{BlockLayout, DecodeError};
@@ -35,38 +35,38 @@ const _: () = {
 };
 
 impl CheckedBlock {
-    /// The block's height.
+    /// Returns the block's height.
     pub fn height(&self) -> Height {
         self.height
     }
 
-    /// The block's hash.
+    /// Returns the block's hash.
     pub fn hash(&self) -> BlockHash {
         self.hash
     }
 
-    /// The block as [`BlockChecker::check`] would have returned it.
+    /// Returns the block as [`BlockChecker::check`] would have returned it.
     pub fn bytes(&self) -> BlockBytes<'_> {
         let view = self.layout.view(&self.raw);
         let Self { ref txids, height, hash, legacy_sigops, .. } = *self;
         BlockBytes { view, txids, height, hash, legacy_sigops }
     }
 
-    /// Memory that it takes beside the value itself, in bytes.
+    /// Returns the memory in use in addition to the value itself, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let bytes = self.raw.capacity() + self.txids.capacity() * size_of::<[u8; 32]>();
         bytes as u64 + self.layout.memory_bytes()
     }
 
-    /// The block's bytes, without what was learned of them.
+    /// Returns the block's bytes and drops the data read from them.
     pub fn into_raw(self) -> Vec<u8> {
         self.raw
     }
 }
 
 impl BlockChecker {
-    /// Checks one block that it takes over. Bytes that are refused come back with the reason; those
-    /// that follow a block that is not go.
+    /// Checks one block and takes ownership of its bytes. Returns the bytes with the error if it rejects the
+    /// block; otherwise drops bytes after the block.
     pub fn check_owned(
         &mut self,
         mut raw: Vec<u8>,
@@ -80,7 +80,7 @@ impl BlockChecker {
             }
             Err(error) => return Err((raw, error)),
         };
-        // The next block is about as large as this one.
+        // The next block is probably about as large as this one.
         let layout = BlockLayout::with_room_of(&self.layout);
         let txids = Vec::with_capacity(self.ids.txids.len());
         Ok(CheckedBlock {
@@ -94,7 +94,7 @@ impl BlockChecker {
     }
 }
 
-/// Why a transaction is invalid whatever it spends (Core `consensus/tx_check.cpp`).
+/// Why a transaction is invalid, regardless of its coins (Core `consensus/tx_check.cpp`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TxError {
     /// It has no inputs.
@@ -103,7 +103,7 @@ pub enum TxError {
     /// It has no outputs.
     #[error("no outputs")]
     NoOutputs,
-    /// Without its witness it is larger than a block may be.
+    /// Without its witness it is larger than the limit for a block.
     #[error("{size} bytes without witness, more than a block may have")]
     Oversize {
         /// Bytes without witness.
@@ -118,7 +118,7 @@ pub enum TxError {
         value: i64,
     },
     /// An output's amount is above 21 million bitcoins.
-    #[error("output {vout} has {value} satoshis, more than there can be")]
+    #[error("output {vout} has {value} satoshis, more than the maximum supply")]
     OutputTooLarge {
         /// Index of the output.
         vout: usize,
@@ -126,18 +126,18 @@ pub enum TxError {
         value: i64,
     },
     /// The amounts add up to more than 21 million bitcoins.
-    #[error("the outputs add up to more than there can be")]
+    #[error("the outputs add up to more than the maximum supply")]
     OutputTotalTooLarge,
     /// Two inputs spend the same coin (CVE-2018-17144).
     #[error("two inputs spend the same coin")]
     DuplicateInputs,
-    /// A coinbase's script has less than 2 or more than 100 bytes.
-    #[error("a coinbase script of {length} bytes, where 2 to 100 are allowed")]
+    /// A coinbase's script is shorter than 2 or longer than 100 bytes.
+    #[error("a coinbase script of {length} bytes, but 2 to 100 are allowed")]
     CoinbaseLength {
         /// Bytes of the script.
         length: usize,
     },
-    /// An input that is no coinbase's spends nothing.
+    /// An ordinary transaction has an input with a null outpoint, which spends nothing.
     #[error("input {vin} has a null outpoint")]
     NullPrevout {
         /// Index of the input.
@@ -146,7 +146,7 @@ pub enum TxError {
 }
 
 impl TxError {
-    /// Core's reject reason.
+    /// Returns Core's reject reason.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::NoInputs => "bad-txns-vin-empty",
@@ -162,46 +162,50 @@ impl TxError {
     }
 }
 
-/// Why a block is invalid, judged by itself and its place in the header chain.
+/// Why a block is invalid, on its own or at its place in the header chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
-    /// The bytes are no block.
+    /// The bytes are not a block.
     #[error("block decode failed: {0}")]
     Decode(#[from] DecodeError),
-    /// The bytes are another block than the one asked for.
+    /// The bytes are a different block from the expected one.
     #[error("the bytes are block {found}")]
     OtherBlock {
         /// Hash of the bytes' header.
         found: BlockHash,
     },
-    /// The block does not carry the signature that signet asks for (BIP-325).
+    /// The block lacks the signature that signet requires (BIP-325).
     #[error("signet block solution: {0}")]
     SignetSolution(String),
-    /// The same of a block whose transactions are those that its header commits to, so that no copy carries one.
+    /// Like [`SignetSolution`](Self::SignetSolution), but the transactions match the header, so no
+    /// copy of the block can be signed.
     #[error("signet block solution: {0}")]
     Unsigned(String),
-    /// The transactions do not add up to the header's merkle root.
+    /// The transactions do not match the header's merkle root.
     #[error("the transactions do not match the header's merkle root")]
     MerkleRoot,
-    /// A tail of the transactions is repeated (CVE-2012-2459).
+    /// The last transactions are repeated (CVE-2012-2459).
     #[error("transactions are repeated so that the merkle root stays the same (CVE-2012-2459)")]
     DuplicateTransactions,
-    /// No transactions, or more of them or of their bytes than a block can have.
-    #[error("{txs} transactions in {size} bytes without witness: none, or too much for a block")]
+    /// It has no transactions, or more transactions or bytes than a block can have.
+    #[error(
+        "{txs} transactions in {size} bytes without witness: a block needs at least one transaction, and at most \
+         as many as fit"
+    )]
     Length {
-        /// How many transactions.
+        /// Number of transactions.
         txs: usize,
         /// Bytes without witness.
         size: usize,
     },
-    /// The first transaction is no coinbase.
-    #[error("the first transaction is no coinbase")]
+    /// The first transaction is not a coinbase.
+    #[error("the first transaction is not a coinbase")]
     CoinbaseMissing,
-    /// The same, and a transaction has the length of two nodes of a merkle tree: the block may be
-    /// another one whose lowest transactions were left out, under the same header (Core
-    /// `validation.cpp`, `IsBlockMutated`).
+    /// Like [`CoinbaseMissing`](Self::CoinbaseMissing), and a transaction has the length of two
+    /// nodes of a merkle tree. The block may be a different one under the same header, with merkle
+    /// tree nodes in place of its transactions (Core `validation.cpp`, `IsBlockMutated`).
     #[error(
-        "the first transaction is no coinbase, and one has 64 bytes, as two nodes of the merkle \
+        "the first transaction is not a coinbase, and one has 64 bytes, as two nodes of the merkle \
          tree have: what the header commits to may be another block"
     )]
     MerkleNodes,
@@ -211,23 +215,23 @@ pub enum BlockError {
         /// Its index.
         tx: usize,
     },
-    /// A transaction is invalid by itself.
+    /// A transaction is invalid on its own.
     #[error("transaction {tx} ({txid}): {error}")]
     Tx {
         /// Its index.
         tx: usize,
         /// Its id.
         txid: Txid,
-        /// What is wrong.
+        /// The error.
         error: TxError,
     },
-    /// Too many signature operations, counted without looking at what is spent.
+    /// It has too many signature operations, counted without the spent coins.
     #[error("{cost} units of legacy signature operations, more than 80,000")]
     SigOps {
-        /// Their cost: four for each.
+        /// Their cost: four each.
         cost: u64,
     },
-    /// A transaction's lock time is not over (BIP-113).
+    /// A transaction is locked until a later height or time (BIP-113).
     #[error("transaction {tx} ({txid}) is not final")]
     NonFinal {
         /// Its index.
@@ -238,21 +242,21 @@ pub enum BlockError {
     /// The coinbase does not begin with the height (BIP-34).
     #[error("the coinbase does not begin with the block's height")]
     CoinbaseHeight,
-    /// The coinbase's witness is not one item of 32 bytes (BIP-141).
+    /// The coinbase's witness is not exactly one item of 32 bytes (BIP-141).
     #[error("the coinbase's witness is not a single item of 32 bytes")]
     WitnessNonceSize,
     /// The witnesses do not match the commitment (BIP-141).
     #[error("the witnesses do not match the coinbase's commitment")]
     WitnessMerkleMatch,
-    /// A witness in a block that commits to none (BIP-141).
-    #[error("transaction {tx} ({txid}) has a witness, but the block commits to none")]
+    /// A transaction has a witness, but the block has no commitment (BIP-141).
+    #[error("transaction {tx} ({txid}) has a witness, but the block has no witness commitment")]
     UnexpectedWitness {
         /// Its index.
         tx: usize,
         /// Its id.
         txid: Txid,
     },
-    /// More weight than a block may have (BIP-141).
+    /// The block is heavier than allowed (BIP-141).
     #[error("weight {weight}, more than 4,000,000")]
     Weight {
         /// In weight units.
@@ -261,8 +265,8 @@ pub enum BlockError {
 }
 
 impl BlockError {
-    /// Core's reject reason (`validation.cpp`); where the bytes are no block, the words of the
-    /// exception that reading them raises there.
+    /// Returns Core's reject reason (`validation.cpp`); for unreadable bytes, the text of the
+    /// exception that Core raises.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Decode(error) => error.reason(),
@@ -284,9 +288,9 @@ impl BlockError {
         }
     }
 
-    /// The reject reason with what Core adds to it where two rules share one: more signature
-    /// operations in plain sight than a block may have (`validation.cpp`, `CheckBlock`), beside more
-    /// of them in all ([`SpendError::SigOps`](crate::SpendError::SigOps)).
+    /// Returns the reject reason, with Core's detail if two rules share one. Too many visible signature
+    /// operations (`validation.cpp`, `CheckBlock`) share it with too many in all
+    /// ([`SpendError::SigOps`](crate::SpendError::SigOps)).
     pub fn reject_reason(&self) -> String {
         match self {
             Self::SigOps { .. } => format!("{}, out-of-bounds SigOpCount", self.reason()),
@@ -294,11 +298,11 @@ impl BlockError {
         }
     }
 
-    /// Whether another copy of the same block may still be good: the header's hash does not commit
-    /// to what is wrong with this one (Core's `BLOCK_MUTATED`, or damaged bytes).
+    /// Returns whether another copy of the same block may still be valid, because the header's hash
+    /// does not commit to the fault of this one (Core's `BLOCK_MUTATED`, or damaged bytes).
     ///
-    /// A signature that is missing or wrong is among them where the transactions, in which the signet solution lies,
-    /// are not those of the header.
+    /// This includes a missing or wrong signature if the transactions, which contain the signet
+    /// solution, do not match the header.
     pub const fn is_damage(&self) -> bool {
         matches!(
             self,
@@ -335,7 +339,7 @@ mod tests {
     const SMALL: &str = "91880_00000000000743f190a18c5577a3c2d2a1f610ae9601ac046a38084ccb7cd721";
 
     #[test]
-    fn an_owned_block_is_the_borrowed_one() {
+    fn an_owned_block_equals_the_borrowed_one() {
         let mut checker = BlockChecker::new();
         for (height, name) in [(170_060, LARGE), (91_880, SMALL), (170_060, LARGE)] {
             let raw = real_block(name);
@@ -357,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_bytes_come_back() {
+    fn rejected_bytes_are_returned() {
         let mut raw = real_block(SMALL);
         let context = context(91_880, &raw);
         let last = raw.len() - 1;
@@ -373,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_block_goes() {
+    fn bytes_after_a_block_are_dropped() {
         let raw = real_block(LARGE);
         let context = context(170_060, &raw);
         let mut checker = BlockChecker::new();
@@ -384,9 +388,10 @@ mod tests {
         assert!(block.into_raw() == raw);
     }
 
-    /// What is made of a block goes with it, and the next one, if it is no larger, is read without growing anything.
+    /// The block keeps its storage, but the checker reads the next block without reallocating, if that is no
+    /// larger.
     #[test]
-    fn the_next_block_has_room() {
+    fn the_next_block_needs_no_reallocation() {
         let mut checker = BlockChecker::new();
         let raw = real_block(LARGE);
         let context = context(170_060, &raw);

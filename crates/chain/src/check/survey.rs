@@ -1,10 +1,10 @@
-//! A [`Surveyor`] gathers what the rules ask of a block's transactions while the block is read.
+//! A [`Surveyor`] collects the facts about a block's transactions that rules need, while the block is read.
 //!
-//! Judging is left to the caller: a [`BlockSurvey`] notes the first offender against each rule, so that
-//! the rules can be applied in Core's order although the transactions were looked at only once, and before it was known
-//! whether they are the block's.
+//! The caller applies the rules. A [`BlockSurvey`] records the first violation of each rule, so that the
+//! caller can apply the rules in Core's order although each transaction is read only once, and before it
+//! knows whether the transactions belong to the block.
 //!
-//! Beside it the rules for one transaction by itself, and when it is final.
+//! This module also has the rules for a single transaction, including whether it is final.
 
 use super::checked::TxError;
 use crate::amount::MAX_MONEY;
@@ -12,74 +12,74 @@ use crate::block::{BlockView, TxView, Visitor};
 use crate::hashes::OutPoint;
 use crate::script::legacy_sigops;
 
-/// What was found. Places count transactions from the start of the block.
+/// The facts about a block. Indices count transactions from the start of the block.
 #[derive(Debug, Default)]
 pub(super) struct BlockSurvey {
     /// The first transaction in the form of a coinbase.
     pub(super) coinbase: Option<usize>,
-    /// The second.
+    /// The second transaction in the form of a coinbase.
     pub(super) second_coinbase: Option<usize>,
-    /// The first transaction that is invalid by itself.
+    /// The first transaction that is invalid on its own.
     pub(super) invalid: Option<(usize, TxError)>,
-    /// Signature operations in plain sight (Core `consensus/tx_verify.cpp`,
-    /// `GetLegacySigOpCount`).
+    /// Visible signature operations (Core `consensus/tx_verify.cpp`, `GetLegacySigOpCount`).
     pub(super) sigops: u64,
     /// The first transaction that is not final.
     pub(super) non_final: Option<usize>,
-    /// The first transaction in the form with witnesses.
+    /// The first transaction in the witness form.
     pub(super) witness: Option<usize>,
-    /// Bytes of the block without witnesses.
+    /// Size of the block without witnesses in bytes.
     pub(super) stripped_size: usize,
 }
 
 impl BlockSurvey {
-    /// Weight in units of BIP-141 of a block of `size` bytes: three times the stripped size and
-    /// once the size.
+    /// Returns the weight of a block of `size` bytes (BIP-141): three times the stripped size plus
+    /// the size.
     pub(super) fn weight(&self, size: usize) -> usize {
         3 * self.stripped_size + size
     }
 }
 
-/// Surveys a block while it is read.
+/// Collects the facts while a block is read.
 pub(super) struct Surveyor<'a> {
-    /// What lock times are compared with.
+    /// The height and time to compare lock times with.
     height: u32,
     cutoff: u32,
     /// Working space.
     scratch: &'a mut Vec<u64>,
-    /// Its size is that of the witnesses until the end.
+    /// The facts so far. Until the end, `stripped_size` holds the size of the witnesses.
     survey: BlockSurvey,
-    /// Transactions that were shown.
+    /// Number of transactions seen.
     count: usize,
-    present: Present,
+    current: CurrentTx,
 }
 
-/// The transaction that is being read.
+/// The transaction being read.
 #[derive(Default)]
-struct Present {
-    /// Satoshis of its outputs, as long as none is out of range.
+struct CurrentTx {
+    /// The sum of its outputs in satoshi; valid only while none is out of range.
     total: u64,
-    /// Its amounts may be out of range.
+    /// Whether its amounts may be out of range.
     odd_amounts: bool,
-    /// An input may spend nothing, as that of a coinbase does.
+    /// Whether an input may spend nothing, like a coinbase's.
     nulls: bool,
-    /// An input lets the lock time count.
+    /// Whether an input's sequence number enables the lock time.
     heeds_lock_time: bool,
 }
 
 impl Visitor for Surveyor<'_> {
     #[inline]
     fn input(&mut self, outpoint: &[u8; OutPoint::SIZE], script_sig: &[u8], sequence: u32) {
-        self.present.nulls |= outpoint[32..] == [0xff; 4];
-        self.present.heeds_lock_time |= sequence != SEQUENCE_FINAL;
+        self.current.nulls |= outpoint[32..] == [0xff; 4];
+        self.current.heeds_lock_time |= sequence != SEQUENCE_FINAL;
         self.survey.sigops += u64::from(legacy_sigops(script_sig));
     }
 
     #[inline]
     fn output(&mut self, value: i64, script: &[u8]) {
-        // Negative ones are great ones here. After the first that is out of range the sum doesn't count.
+        // As unsigned numbers, negative amounts are very large. After the first amount out of range, the sum
+        // no longer matters.
         let amount = value as u64;
-        let Present { total, odd_amounts, .. } = &mut self.present;
+        let CurrentTx { total, odd_amounts, .. } = &mut self.current;
         *total = total.wrapping_add(amount);
         *odd_amounts |= (amount > MAX_MONEY) | (*total > MAX_MONEY);
         self.survey.sigops += u64::from(legacy_sigops(script));
@@ -87,10 +87,10 @@ impl Visitor for Surveyor<'_> {
 
     #[inline]
     fn transaction(&mut self, tx: &TxView<'_>) {
-        let present = core::mem::take(&mut self.present);
+        let current = core::mem::take(&mut self.current);
         let index = self.count;
         self.count += 1;
-        let is_coinbase = present.nulls && tx.is_coinbase();
+        let is_coinbase = current.nulls && tx.is_coinbase();
         let survey = &mut self.survey;
         if is_coinbase {
             match survey.coinbase {
@@ -98,11 +98,11 @@ impl Visitor for Surveyor<'_> {
                 Some(_) => survey.second_coinbase = survey.second_coinbase.or(Some(index)),
             }
         }
-        if survey.invalid.is_none() && present.may_be_invalid(tx, self.scratch) {
+        if survey.invalid.is_none() && current.may_be_invalid(tx, self.scratch) {
             let checked = check_transaction(tx, is_coinbase, self.scratch);
             survey.invalid = checked.err().map(|error| (index, error));
         }
-        if present.heeds_lock_time
+        if current.heeds_lock_time
             && survey.non_final.is_none()
             && !is_final(tx, self.height, self.cutoff)
         {
@@ -115,9 +115,9 @@ impl Visitor for Surveyor<'_> {
     }
 }
 
-impl Present {
-    /// Whether [`check_transaction`] may have something against the transaction. It has nothing against nearly all, and
-    /// what it asks for was seen of these while they were read.
+impl CurrentTx {
+    /// Returns whether [`check_transaction`] might reject the transaction. That is rare, and reading a
+    /// transaction already shows the facts that decide it.
     #[inline]
     fn may_be_invalid(&self, tx: &TxView<'_>, scratch: &mut Vec<u64>) -> bool {
         let (inputs, outputs) = (tx.inputs().len(), tx.outputs().len());
@@ -128,33 +128,34 @@ impl Present {
 }
 
 impl<'a> Surveyor<'a> {
-    /// Nothing was shown yet. `height` and `cutoff` are what lock times are compared with; `scratch` is working space.
+    /// Creates a surveyor for a new block. Lock times are compared with `height` and `cutoff`;
+    /// `scratch` is working space.
     pub(super) fn new(height: u32, cutoff: u32, scratch: &'a mut Vec<u64>) -> Self {
-        let (survey, present) = (BlockSurvey::default(), Present::default());
-        Self { height, cutoff, scratch, survey, count: 0, present }
+        let (survey, current) = (BlockSurvey::default(), CurrentTx::default());
+        Self { height, cutoff, scratch, survey, count: 0, current }
     }
 
-    /// What was found in the block, which was shown from its start to its end.
+    /// Returns the facts about the block, which must have been read from start to end.
     pub(super) fn finish(self, block: &BlockView<'_>) -> BlockSurvey {
         let stripped_size = block.raw().len() - self.survey.stripped_size;
         BlockSurvey { stripped_size, ..self.survey }
     }
 }
 
-/// Lock times below are heights, others are times (Core `script/script.h`).
+/// Lock times below this are heights, others are times (Core `script/script.h`).
 pub const LOCKTIME_THRESHOLD: u32 = 500_000_000;
 
-/// A sequence that switches the lock time off (Core `primitives/transaction.h`).
+/// A sequence number that disables the lock time (Core `primitives/transaction.h`).
 pub(super) const SEQUENCE_FINAL: u32 = 0xffff_ffff;
 
-/// Greatest weight of a block (Core `consensus/consensus.h`); a stripped byte weighs four.
+/// Maximum weight of a block (Core `consensus/consensus.h`); a stripped byte weighs four.
 pub(super) const WEIGHT_MAX: usize = 4_000_000;
 
-/// Up to this many inputs are compared each with each; more are sorted.
+/// Up to this many inputs are compared pairwise; more are sorted.
 const INPUTS_COMPARED_MAX: usize = 8;
 
-/// Everything that Core's `CheckTransaction` asks for (`consensus/tx_check.cpp`), in its order.
-/// `is_coinbase` is what [`TxView::is_coinbase`] says, `scratch` is working space.
+/// Checks everything that Core's `CheckTransaction` checks (`consensus/tx_check.cpp`), in its
+/// order. `is_coinbase` is the result of [`TxView::is_coinbase`]; `scratch` is working space.
 pub(super) fn check_transaction(
     tx: &TxView<'_>,
     is_coinbase: bool,
@@ -201,8 +202,8 @@ fn check_amounts(tx: &TxView<'_>) -> Result<(), TxError> {
     Ok(())
 }
 
-/// Whether a coin is spent twice (CVE-2018-17144). Most transactions have one input or two, where
-/// there is nothing to sort.
+/// Returns whether a coin is spent twice (CVE-2018-17144). Most transactions have one or two inputs, which
+/// need no sorting.
 #[inline]
 pub(super) fn has_duplicate_inputs(tx: &TxView<'_>, scratch: &mut Vec<u64>) -> bool {
     let count = tx.inputs().len();
@@ -214,16 +215,16 @@ pub(super) fn has_duplicate_inputs(tx: &TxView<'_>, scratch: &mut Vec<u64>) -> b
             tx.inputs().skip(index + 1).any(|other| input.outpoint() == other.outpoint())
         });
     }
-    // Equal outpoints have equal fingerprints, and nearly no others do, so that the outpoints
-    // themselves, which take longer to sort, seldom have to be looked at.
+    // Equal outpoints have equal fingerprints, and others seldom do. So the outpoints themselves, which take
+    // longer to sort, are seldom compared.
     scratch.clear();
     scratch.extend(tx.inputs().map(|input| fingerprint(input.outpoint())));
     scratch.sort_unstable();
     scratch.windows(2).any(|pair| pair[0] == pair[1]) && sorted_has_duplicates(tx)
 }
 
-/// The start of the txid, with the vout spread over all bits: outputs of one transaction are often
-/// spent together.
+/// The fingerprint of an outpoint: the start of the txid mixed with the vout, spread over all bits, because
+/// outputs of one transaction are often spent together.
 fn fingerprint(outpoint: &[u8; OutPoint::SIZE]) -> u64 {
     let OutPoint { txid, vout } = OutPoint::from_bytes(outpoint);
     let start = txid.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -236,9 +237,9 @@ fn sorted_has_duplicates(tx: &TxView<'_>) -> bool {
     outpoints.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// Whether the transaction may stand in a block of this height (Core `consensus/tx_verify.cpp`,
-/// `IsFinalTx`). `cutoff` is the time to compare with: the median time past of the block before
-/// where BIP-113 is active, else the block's own time.
+/// Returns whether the transaction is final in a block at this height (Core
+/// `consensus/tx_verify.cpp`, `IsFinalTx`). `cutoff` is the time to compare with: the median time
+/// past of the previous block if BIP-113 is active, else the block's own time.
 #[inline]
 pub(super) fn is_final(tx: &TxView<'_>, height: u32, cutoff: u32) -> bool {
     let lock_time = tx.lock_time();
@@ -259,7 +260,7 @@ mod tests {
     const HEIGHT: u32 = 100;
     const CUTOFF: u32 = 600_000_000;
 
-    /// An input: first byte of the id that it spends of, output, script, sequence.
+    /// An input: first byte of the spent txid, output, script, sequence.
     type In = (u8, u32, Vec<u8>, u32);
 
     fn inputs() -> impl Strategy<Value = Vec<In>> {
@@ -278,8 +279,8 @@ mod tests {
         prop_oneof![9 => vec(output, 1..3), 1 => Just(vec![])]
     }
 
-    /// The bytes of a transaction; one without inputs has no outputs either, or it could not be told from one with a
-    /// witness.
+    /// Serializes a transaction. If it has no inputs, it gets no outputs either: otherwise it would read as
+    /// one with a witness.
     fn tx(inputs: &[In], outputs: &[(i64, Vec<u8>)], lock_time: u32, witness: bool) -> Vec<u8> {
         let mut raw = vec![2, 0, 0, 0];
         let witness = witness && !inputs.is_empty();
@@ -307,9 +308,9 @@ mod tests {
     }
 
     proptest! {
-        /// What is seen while a block is read is what each rule, asked of each transaction, says.
+        /// The survey gives the same results as each rule applied to each transaction.
         #[test]
-        fn a_survey_is_what_the_rules_say_one_by_one(
+        fn a_survey_matches_each_rule_applied_alone(
             txs in vec((inputs(), outputs(), lock_times(), any::<bool>()), 1..6),
         ) {
             let mut raw = vec![0; 80];
@@ -347,16 +348,16 @@ mod tests {
         prop_oneof![Just(0), Just(HEIGHT - 1), Just(HEIGHT), Just(CUTOFF - 1), Just(CUTOFF)]
     }
 
-    /// In a block the bound on all its bytes comes first, so that no block has such a transaction.
+    /// In a block, the bound on the block's size applies first, so no block contains such a transaction.
     #[test]
-    fn a_transaction_has_a_million_bytes_at_most() {
+    fn a_transaction_has_at_most_a_million_bytes() {
         let checked = |size: usize| {
             let mut large = bare_tx();
             large.input.push(input(0));
-            // Bytes of witnesses don't count.
+            // Witness bytes do not count.
             large.input[0].witness = Witness::from_slice(&[[1; 100]]);
             large.output.push(output(1));
-            // The length of the script takes five bytes in place of one.
+            // The script length takes five bytes instead of one.
             let others = large.base_size() + 3;
             large.output[0].script_pubkey = vec![0x51; size - others].into();
             with_tx(&large, |tx| {

@@ -1,4 +1,4 @@
-//! Ids of transactions, however long these are.
+//! Tests the ids of transactions of any length.
 
 use super::*;
 use crate::block::BlockLayout;
@@ -6,7 +6,7 @@ use crate::read::write_compact_size;
 use apus_hash::sha256d;
 use proptest::prelude::*;
 
-/// A transaction with one witness item of the length given, or in the plain form.
+/// A transaction with one witness item of the given length, or in the plain form.
 fn tx(script_len: usize, witness: Option<usize>) -> Vec<u8> {
     let mut raw = vec![2, 0, 0, 0];
     if witness.is_some() {
@@ -30,9 +30,9 @@ fn tx(script_len: usize, witness: Option<usize>) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Short and long ones in any mixture, with and without witnesses, in more than one batch.
+    /// Mixes short and long transactions, with and without witnesses, in more than one batch.
     #[test]
-    fn ids_are_those_of_the_definition(
+    fn ids_match_the_definition(
         kinds in proptest::collection::vec(
             (
                 prop_oneof![4 => 0usize..100, 1 => 1_900usize..2_100, 1 => 0usize..9_000],

@@ -1,5 +1,5 @@
-//! The rules that a header obeys because of those before it (Core `pow.cpp`, and
-//! `validation.cpp`, `ContextualCheckBlockHeader`), and why a header was refused, in Core's words and in ours.
+//! The rules for a header and its ancestors (Core `pow.cpp`, and `validation.cpp`,
+//! `ContextualCheckBlockHeader`), and the errors, with Core's reject reasons.
 
 use super::{HeaderId, HeaderTree, TreeEntry};
 use crate::hashes::BlockHash;
@@ -11,20 +11,20 @@ use std::borrow::Cow;
 /// How far ahead of the clock a header may be (Core `chain.h`, `MAX_FUTURE_BLOCK_TIME`).
 const MAX_FUTURE_BLOCK_TIME_SECONDS: i64 = 2 * 60 * 60;
 
-/// How far a period's first header may lie before its parent (Core `consensus/consensus.h`,
+/// How far the first header of a period may be before its parent (Core `consensus/consensus.h`,
 /// `MAX_TIMEWARP`; BIP-94).
 const MAX_TIMEWARP_SECONDS: i64 = 600;
 
-/// Headers in the median (Core `chain.h`, `nMedianTimeSpan`).
+/// Number of headers in the median (Core `chain.h`, `nMedianTimeSpan`).
 pub(crate) const MEDIAN_TIME_SPAN: usize = 11;
 
-/// Whether a header of this time lies so far ahead of a clock that it is refused.
+/// Returns whether a header with this time is rejected for being too far ahead of the clock.
 pub fn is_too_new(time: u32, now: i64) -> bool {
     i64::from(time) > now.saturating_add(MAX_FUTURE_BLOCK_TIME_SECONDS)
 }
 
-/// The middle of up to [`MEDIAN_TIME_SPAN`] times, the later of two (Core `chain.h`,
-/// `GetMedianTimePast`).
+/// Returns the median of up to [`MEDIAN_TIME_SPAN`] times, the later of the middle two for an even
+/// number (Core `chain.h`, `GetMedianTimePast`).
 pub(crate) fn median_time(times: impl Iterator<Item = u32>) -> u32 {
     let mut span = [0; MEDIAN_TIME_SPAN];
     let mut count = 0;
@@ -36,12 +36,12 @@ pub(crate) fn median_time(times: impl Iterator<Item = u32>) -> u32 {
     span[count / 2]
 }
 
-/// The target after a period that began and ended at these times, from the `bits` that the
-/// network's rules start from (Core `pow.cpp`, `CalculateNextWorkRequired`).
+/// Returns the target after a period with these times at its start and end. The new target is based on
+/// `bits`, which the network's rules choose (Core `pow.cpp`, `CalculateNextWorkRequired`).
 fn retarget(params: &Params, bits: u32, first_time: u32, last_time: u32) -> u32 {
     let timespan = i64::from(params.pow_target_timespan_seconds.get());
     let actual = (i64::from(last_time) - i64::from(first_time)).clamp(timespan / 4, timespan * 4);
-    // Core multiplies by 32 bits of it, and wraps where the product has more than 256.
+    // Like Core, multiply by the low 32 bits; a product of more than 256 bits wraps.
     let product = U256::from_compact(bits).value.wrapping_mul_u32(actual as u32);
     let divisor = U256::from_u32(params.pow_target_timespan_seconds.get());
     let target = product.checked_div(divisor).unwrap_or(U256::ZERO);
@@ -53,17 +53,18 @@ impl HeaderTree {
         self.lineage_of(id).map(|id| &self.entries[id.index()])
     }
 
-    /// Median of the times of a connected header and up to ten before it (Core `chain.h`,
-    /// `GetMedianTimePast`).
+    /// Returns the median of the times of a connected header and up to ten before it (Core
+    /// `chain.h`, `GetMedianTimePast`).
     ///
     /// # Panics
-    /// When the header is not connected.
+    ///
+    /// Panics if the header is not connected.
     pub fn median_time_past(&self, id: HeaderId) -> u32 {
         assert!(self.entries[id.index()].is_connected(), "an orphan has no median time");
         median_time(self.lineage(id).map(|entry| entry.time))
     }
 
-    /// The target that a child of `parent` with this time must have (Core `pow.cpp`,
+    /// Returns the target that a child of `parent` with this time must have (Core `pow.cpp`,
     /// `GetNextWorkRequired`).
     pub(super) fn next_bits(&self, parent: HeaderId, time: u32) -> u32 {
         let params = &self.params;
@@ -82,12 +83,12 @@ impl HeaderTree {
         }
         let first = self.lineage(parent).nth(interval as usize - 1);
         let first = first.expect("a period that ends has a first header");
-        // BIP-94: a period's last header may be an exception of minimum difficulty, its first not.
+        // BIP-94: a period's last header may be a minimum-difficulty exception; its first header may not.
         let bits = if params.enforce_bip94 { first.bits } else { last.bits };
         retarget(params, bits, first.time, last.time)
     }
 
-    /// All that depends on ancestors, in Core's order (Core `validation.cpp`,
+    /// Checks all rules that depend on ancestors, in Core's order (Core `validation.cpp`,
     /// `ContextualCheckBlockHeader`).
     pub(super) fn check_contextual(
         &self,
@@ -139,20 +140,20 @@ impl HeaderTree {
     }
 }
 
-/// Why a header was refused.
+/// Why a header was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// The hash does not reach the claimed target, or no block may have that target.
+    /// The hash does not meet the claimed target, or the target is out of range for any block.
     #[error("block header {hash} lacks the proof of work for its bits 0x{bits:08x} (high-hash)")]
     HighHash {
         /// The header.
         hash: BlockHash,
-        /// The target it claims.
+        /// The claimed target.
         bits: u32,
     },
-    /// The target is not the one that the retarget rules give.
+    /// The target differs from the result of the retarget rules.
     #[error(
-        "block header {hash} at height {height} has bits 0x{found:08x} where its chain requires \
+        "block header {hash} at height {height} has bits 0x{found:08x} but its chain requires \
          0x{expected:08x} (bad-diffbits)"
     )]
     BadDiffBits {
@@ -160,12 +161,12 @@ pub enum HeaderError {
         hash: BlockHash,
         /// Its height.
         height: Height,
-        /// The target it claims.
+        /// The claimed target.
         found: u32,
-        /// The target that the rules give.
+        /// The required target.
         expected: u32,
     },
-    /// The time is not above the median of the eleven blocks before.
+    /// The time is not above the median of the previous eleven blocks.
     #[error(
         "block header {hash} at height {height} has time {time}, not above its median time past \
          of {median_time_past} (time-too-old)"
@@ -180,7 +181,7 @@ pub enum HeaderError {
         /// The median.
         median_time_past: u32,
     },
-    /// The first block of a retarget period lies too far before its parent (BIP-94).
+    /// The first block of a retarget period is too far before its parent (BIP-94).
     #[error(
         "block header {hash} at height {height} has time {time}, more than 600 seconds before the \
          {prev_time} of its parent in the period before (time-timewarp-attack)"
@@ -195,10 +196,10 @@ pub enum HeaderError {
         /// The parent's time.
         prev_time: u32,
     },
-    /// The time lies more than two hours ahead of the clock.
+    /// The time is more than two hours ahead of the clock.
     #[error(
-        "block header {hash} at height {height} is of {}, more than two hours after this machine's \
-         clock at {}; if the clock is wrong, set it (time-too-new)",
+        "block header {hash} at height {height} has time {}, more than two hours ahead of this machine's clock at \
+         {}. If the clock is wrong, set it (time-too-new)",
         utc((*.time).into()), utc(*.now)
     )]
     TimeTooNew {
@@ -233,44 +234,46 @@ pub enum HeaderError {
         hash: BlockHash,
         /// Its parent.
         prev: BlockHash,
-        /// The invalid ancestor that is the cause.
+        /// The first invalid ancestor.
         invalid: BlockHash,
-        /// Core's word for what is wrong with that.
+        /// Core's reject reason for that ancestor.
         invalid_reason: Cow<'static, str>,
     },
-    /// A first block that is not this chain's.
+    /// A header without a parent that is not this chain's genesis block.
     #[error(
-        "block header {hash} has no parent and is not this chain's genesis block: it belongs to another chain (prev-blk-not-found)"
+        "block header {hash} has no parent and is not this chain's genesis block: it belongs to \
+         another chain (prev-blk-not-found)"
     )]
     OtherGenesis {
         /// The header.
         hash: BlockHash,
     },
-    /// Too many headers wait for parents that never came.
+    /// Too many headers wait for missing parents.
     #[error(
-        "block header {hash} follows the unknown {prev}, and {limit} headers wait for unknown \
-         parents already: blocks are missing from the input (prev-blk-not-found)"
+        "block header {hash} has the unknown parent {prev}, and {limit} headers already wait for unknown \
+         parents: blocks are missing from the input (prev-blk-not-found)"
     )]
     TooManyOrphans {
         /// The header.
         hash: BlockHash,
         /// Its parent.
         prev: BlockHash,
-        /// How many may wait.
+        /// The limit of waiting headers.
         limit: usize,
     },
-    /// More headers than ids.
-    #[error("block header {hash} is one more than the {limit} that a header tree can hold")]
+    /// The tree has assigned all its ids.
+    #[error("block header {hash} exceeds the {limit} headers that a header tree can hold")]
     TooManyHeaders {
         /// The header.
         hash: BlockHash,
-        /// How many fit.
+        /// The limit.
         limit: usize,
     },
 }
 
 impl HeaderError {
-    /// Core's reject reason (`validation.cpp`), or for limits of our own the nearest word.
+    /// Returns Core's reject reason (`validation.cpp`), or the nearest one for limits that Core
+    /// lacks.
     pub fn reason(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::HighHash { .. } => "high-hash",
@@ -287,7 +290,7 @@ impl HeaderError {
         })
     }
 
-    /// The header that was refused.
+    /// Returns the hash of the rejected header.
     pub const fn hash(&self) -> &BlockHash {
         match self {
             Self::HighHash { hash, .. }
@@ -303,7 +306,7 @@ impl HeaderError {
         }
     }
 
-    /// `hash` descends, through `prev`, from what `cause` found invalid.
+    /// Returns the error that `hash` descends, through `prev`, from the header that `cause` rejected.
     pub(super) fn bad_prev(hash: BlockHash, prev: BlockHash, cause: &Self) -> Self {
         let (invalid, invalid_reason) = match cause {
             Self::BadPrev { invalid, invalid_reason, .. } => (*invalid, invalid_reason.clone()),
@@ -321,7 +324,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Any sequence of times and any target that main can have.
+        /// Any sequence of times, and any target that main can have.
         #[test]
         fn retarget_agrees_with_the_reference(
             size in 4u32..=0x1c, mantissa in 0x8000u32..0x80_0000, span in any::<u32>(),

@@ -1,4 +1,4 @@
-//! Sets in any order and from parts, one by one and in batches.
+//! Tests sets in any order and from parts, one by one and in batches.
 
 use super::*;
 use proptest::collection::vec;
@@ -16,7 +16,7 @@ fn shown(hash: [u8; 32]) -> String {
 }
 
 #[test]
-fn known_hash_of_inserted_and_removed_elements() {
+fn inserted_and_removed_elements_have_a_known_hash() {
     let element = |first: u8| {
         let mut bytes = [0; 32];
         bytes[0] = first;
@@ -108,14 +108,14 @@ proptest! {
 }
 
 #[test]
-fn the_hash_is_that_of_the_set_not_of_its_history() {
+fn the_hash_depends_on_the_set_not_on_its_history() {
     let hash = of(&[b"a", b"b", b"c"], &[b"b"]);
     assert_eq!(hash.finalize(), of(&[b"c", b"a"], &[]).finalize());
     assert_ne!(hash.finalize(), of(&[b"c"], &[]).finalize());
 }
 
 #[test]
-fn many_elements_and_long_ones() {
+fn many_elements_and_long_ones_can_be_batched() {
     let element = |i: usize| {
         let len = match i % 40 {
             7 => BYTES + i % 2,
@@ -140,9 +140,9 @@ fn many_elements_and_long_ones() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Elements of any length in any order of insertions and removals, in batches cut anywhere.
+    /// Inserts and removes elements of any length in any order, in batches of any size.
     #[test]
-    fn batches_give_what_single_steps_give(
+    fn batches_equal_single_steps(
         steps in vec((any::<bool>(), vec(any::<u8>(), 0..100)), 0..150),
         cut in any::<proptest::sample::Index>(),
     ) {

@@ -1,6 +1,7 @@
-//! The five chains' numbers, from Core's `kernel/chainparams.cpp`; BIP-30's from `validation.cpp`.
+//! The five chains' parameters, from Core's `kernel/chainparams.cpp`; the BIP-30 parameters are from
+//! `validation.cpp`.
 //!
-//! Hashes are written as people see them and read at compile time: a bad digit does not build.
+//! Hashes are in display order and parsed at compile time: a bad digit does not compile.
 
 use super::{AssumeUtxo, KnownBlock, Network, Params, SignetMagic};
 use crate::hashes::{BlockHash, MerkleRoot};
@@ -12,7 +13,7 @@ use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::sync::OnceLock;
 
-/// Reads hexadecimal digits, passing over white space.
+/// Parses hexadecimal digits, skipping whitespace.
 const fn hex<const N: usize>(text: &str) -> [u8; N] {
     let digits = text.as_bytes();
     let mut out = [0u8; N];
@@ -36,7 +37,7 @@ const fn hex<const N: usize>(text: &str) -> [u8; N] {
     out
 }
 
-/// Reads 32 bytes that are displayed last byte first.
+/// Parses 32 bytes in display order (last byte first).
 const fn bytes(text: &str) -> [u8; 32] {
     let shown = hex::<32>(text);
     let mut out = [0; 32];
@@ -64,7 +65,7 @@ const fn at_least_one(value: u32) -> NonZeroU32 {
     NonZeroU32::new(value).expect("no chain has a zero here")
 }
 
-/// All genesis blocks have version 1 and nothing before them.
+/// All genesis blocks have version 1 and no previous block.
 const fn genesis(merkle_root: &str, time: u32, nonce: u32, bits: u32) -> Header {
     let merkle_root = MerkleRoot(bytes(merkle_root));
     Header { version: 1, prev: BlockHash::ZERO, merkle_root, time, bits, nonce }
@@ -86,7 +87,7 @@ static GENESIS_COINBASE_TESTNET4: [u8; 180] =
      65ffffffff0100f2052a0100000023210000000000000000000000000000000000000000000000000000 \
      00000000000000ac00000000");
 
-/// One of two keys.
+/// A multisig script of one of two keys.
 static SIGNET_CHALLENGE: [u8; 71] =
     hex("512103ad5e0edad18cb1f0fc0d28a3d4f1f3e445640337489abb10404f2d1e086be430\
      210359ef5021964fe22d6f8e05b2463c9540ce96883fe3b278760f048f5189f2e6c452ae");
@@ -388,30 +389,32 @@ pub(super) static REGTEST: Params = Params {
     ]),
 };
 
-/// The one that is known.
-static KNOWN: OnceLock<Params> = OnceLock::new();
+/// The registered custom signet.
+static REGISTERED: OnceLock<Params> = OnceLock::new();
 
-/// Another signet is known already.
+/// A different custom signet is already registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("there is one signet at a time, and another challenge was given before")]
+#[error("a process can use only one custom signet, and a different challenge was given before")]
 pub struct OtherSignet;
 
 impl Params {
-    /// Makes the signet of this challenge known (Core `kernel/chainparams.cpp`, `SigNetParams`).
+    /// Registers the custom signet with this challenge (Core `kernel/chainparams.cpp`,
+    /// `SigNetParams`).
     ///
     /// # Errors
-    /// Where another one is.
+    ///
+    /// Fails if a different one is registered.
     pub fn know_signet(challenge: &[u8]) -> Result<Network, OtherSignet> {
-        let known = KNOWN.get_or_init(|| of_challenge(challenge));
+        let known = REGISTERED.get_or_init(|| of_challenge(challenge));
         match known.signet_challenge.as_deref() == Some(challenge) {
             true => Ok(known.network.make_known()),
             false => Err(OtherSignet),
         }
     }
 
-    /// The signet that is known, if one is.
+    /// Returns the registered custom signet, if there is one.
     pub fn known_signet() -> Option<&'static Self> {
-        KNOWN.get()
+        REGISTERED.get()
     }
 }
 
@@ -441,14 +444,14 @@ mod tests {
         assert_eq!(own.network.magic(), Network::Signet.magic());
         assert_eq!((own.genesis_hash, own.pow_limit), (public.genesis_hash, public.pow_limit));
         assert_eq!((own.minimum_chain_work, own.default_assume_valid), (0, None));
-        // OP_TRUE, as the first bytes of `sha256d 0151` have it.
+        // OP_TRUE; the magic is the first bytes of `sha256d 0151`.
         assert_eq!(of_challenge(&[0x51]).network.magic(), [0x54, 0xd2, 0x6f, 0xbd]);
         let long = of_challenge(&[0x51; 300]).network.magic();
         assert_eq!(long, apus_hash::sha256d(&[&[0xfd, 44, 1][..], &[0x51; 300]].concat())[..4]);
     }
 
     #[test]
-    fn a_signet_that_is_known_is_a_network_like_the_others() {
+    fn known_signets_are_ordinary_networks() {
         let challenge = [0x51, 0x51];
         let magic = of_challenge(&challenge).network.magic();
         assert_eq!(Network::from_magic(magic), None);

@@ -35,7 +35,7 @@ fn genesis_blocks_and_work_limits_agree_with_an_independent_library() {
 }
 
 #[test]
-fn retarget_periods() {
+fn retarget_periods_match_known_lengths() {
     for network in Network::ALL {
         let interval = Params::of(network).difficulty_adjustment_interval();
         assert_eq!(interval, if network == Network::Regtest { 144 } else { 2016 }, "{network}");
@@ -65,7 +65,7 @@ fn bip30_is_checked_below_bip34_and_far_above_and_not_for_the_two_repeats() {
     assert!(main.enforces_bip30(main.bip34_height + 1, &other, Some(&other)), "another chain");
     assert!(!main.enforces_bip30(BIP34_IMPLIES_BIP30_LIMIT - 1, &other, known));
     assert!(main.enforces_bip30(BIP34_IMPLIES_BIP30_LIMIT, &other, known));
-    // Without a known BIP-34 block the check never ends.
+    // Without a known BIP-34 block the check stays on forever.
     for network in [Network::Testnet4, Network::Signet, Network::Regtest] {
         assert!(Params::of(network).enforces_bip30(500, &other, Some(&BlockHash::ZERO)));
     }
@@ -75,7 +75,7 @@ fn bip30_is_checked_below_bip34_and_far_above_and_not_for_the_two_repeats() {
 }
 
 #[test]
-fn script_flags_switch_on_at_their_heights_and_exceptions_keep_theirs() {
+fn script_flags_activate_at_their_heights_and_exceptions_keep_theirs() {
     use crate::script::*;
     let main = Params::of(Network::Main);
     let any = BlockHash([7; 32]);
@@ -109,7 +109,7 @@ fn a_copy_may_have_other_activation_heights() {
     assert_eq!(Params::of(Network::Regtest).bip66_height, 1);
 }
 
-/// The table in `fixtures/headers/assumeutxo.tsv` was taken from Core's sources by other means.
+/// The table in `fixtures/headers/assumeutxo.tsv` was extracted from Core's sources independently.
 #[test]
 fn assumeutxo_equals_the_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/headers/assumeutxo.tsv");
@@ -144,7 +144,7 @@ fn assumeutxo_equals_the_table() {
 #[test]
 fn names_and_magics_are_distinct_and_parse_back() {
     for network in Network::ALL {
-        // Another test may have made a signet of its own known meanwhile.
+        // Another test may have registered a custom signet before this one.
         let parsed: Network = network.name().parse().unwrap();
         assert_eq!(parsed.name(), network.name());
         assert_eq!(Network::from_magic(network.magic()), Some(network));
@@ -180,7 +180,7 @@ fn each_name_moves_its_own_height_and_no_other() {
 }
 
 #[test]
-fn other_forms_are_refused() {
+fn other_forms_are_rejected() {
     let parse = |text: &str| text.parse::<ActivationHeight>();
     let form = |text: &str| Err(ActivationError::Form(text.to_owned()));
     let name = |text: &str| Err(ActivationError::Name(text.to_owned()));
@@ -216,7 +216,7 @@ fn other_forms_are_refused() {
 }
 
 #[test]
-fn errors_say_what_would_do() {
+fn errors_name_the_valid_values() {
     let text = ActivationError::Name("taproot".to_owned()).to_string();
     for deployment in Deployment::ALL {
         assert!(text.contains(deployment.name()), "{text}");

@@ -1,12 +1,12 @@
-//! What block rules read in scripts, against the `bitcoin` crate.
+//! Tests the facts that block rules read in scripts against the `bitcoin` crate.
 
 mod sigops;
 
 use super::*;
 use proptest::prelude::*;
 
-/// Puts something else between two operations that count. That crate remembers a number from
-/// before the first of them for the second; Core does not.
+/// Inserts another operation between counted ones. The `bitcoin` crate still applies a number from before the
+/// first of them to the second; Core does not.
 pub(crate) fn spread_sigops(script: &mut [u8]) {
     const OP_NOP: u8 = 0x61;
     for at in 1..script.len() {
@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn sigops_of_usual_forms_are_those_of_the_walk(
+    fn sigops_of_usual_forms_match_the_walk(
         form in 0usize..5,
         length in 18usize..36,
         fill: u8,
@@ -68,7 +68,7 @@ proptest! {
 
     #[test]
     fn height_push_agrees_with_the_bitcoin_crate(shift in 0u32..32, height in any::<u32>()) {
-        // Core keeps heights in an i32.
+        // Core stores heights in an i32.
         let height = (height >> shift) & 0x7fff_ffff;
         let expected = bitcoin::script::Builder::new().push_int(i64::from(height)).into_script();
         let (bytes, length) = height_push(height);
@@ -93,7 +93,7 @@ fn multisigs_count_the_number_before_them() {
 }
 
 #[test]
-fn the_last_push_is_what_a_script_leaves_on_top() {
+fn the_last_push_is_the_top_of_the_stack() {
     for (script, expected) in [
         (&[][..], Some(&[][..])),
         (&[1, 7], Some(&[7])),
@@ -111,7 +111,7 @@ fn the_last_push_is_what_a_script_leaves_on_top() {
 }
 
 #[test]
-fn height_pushes_at_the_edges() {
+fn height_pushes_match_at_the_limits() {
     for (height, expected) in [
         (0u32, &[0x00u8][..]),
         (1, &[0x51]),

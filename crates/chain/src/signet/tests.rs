@@ -40,7 +40,7 @@ impl Parts {
     }
 }
 
-/// Block 1 with another last output's script in its coinbase.
+/// Block 1 with a changed script in the last output of its coinbase.
 fn with_commitment(change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Parts {
     let mut block = blocks().swap_remove(1);
     let outputs = &mut block.txdata[0].output;
@@ -50,7 +50,7 @@ fn with_commitment(change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Parts {
     Parts::of(&block)
 }
 
-/// The fault of block 1 with this solution in the place of its own, or its spend.
+/// Replaces the solution of block 1; returns the fault or the spend.
 fn with_solution(solution: &[u8]) -> Result<SignetSpend, SignetFault> {
     let parts = with_commitment(|script| {
         let mut script = script[..38].to_vec();
@@ -62,7 +62,7 @@ fn with_solution(solution: &[u8]) -> Result<SignetSpend, SignetFault> {
 }
 
 #[test]
-fn the_spend_of_every_block_is_what_bip325_describes() {
+fn the_spend_of_every_block_matches_bip325() {
     let params = Params::of(Network::Signet);
     for block in &blocks()[1..] {
         let parts = Parts::of(block);
@@ -82,7 +82,7 @@ fn the_spend_of_every_block_is_what_bip325_describes() {
             assert_eq!(tx.input[0].sequence.0, 0);
             assert_eq!(tx.output[0].value.to_sat(), 0);
         }
-        // The 72 bytes signed: the header without target and nonce, over the changed root.
+        // The 72 signed bytes: the header without target and nonce, with the changed root.
         let signed = &to_spend.input[0].script_sig.as_bytes()[2..];
         let header = parts.header.to_bytes();
         assert_eq!((signed.len(), &signed[..36]), (72, &header[..36]));
@@ -101,13 +101,13 @@ fn the_witness_of_the_coinbase_does_not_matter() {
 }
 
 #[test]
-fn nothing_is_asked_of_other_chains_and_of_genesis() {
+fn other_chains_and_genesis_need_no_solution() {
     let blocks = blocks();
     assert_eq!(Parts::of(&blocks[0]).spend(Params::of(Network::Signet)), Ok(None));
     for network in [Network::Main, Network::Testnet3, Network::Testnet4, Network::Regtest] {
         assert_eq!(Parts::of(&blocks[1]).spend(Params::of(network)), Ok(None));
     }
-    // A signet with another challenge and the same genesis block exempts only that.
+    // A signet with a different challenge but the same genesis block exempts only that block.
     let mut params = Params::of(Network::Signet).clone();
     params.signet_challenge = Some(Cow::Owned(vec![0x51]));
     assert_eq!(Parts::of(&blocks[0]).spend(&params), Ok(None));
@@ -126,7 +126,7 @@ fn a_block_without_witness_commitment_is_refused() {
     assert!(error.to_string().contains(&parts.header.hash().to_string()));
 }
 
-/// BIP-141: of several commitments the last one counts, and so its solution.
+/// BIP-141: of several commitments the last one counts, and so does its solution.
 #[test]
 fn the_last_commitment_holds_the_solution() {
     let mut block = blocks().swap_remove(1);
@@ -151,7 +151,7 @@ fn a_missing_solution_counts_as_an_empty_one() {
         let to_sign: bitcoin::Transaction = deserialize(&spend.to_sign).unwrap();
         assert!(to_sign.input[0].script_sig.is_empty(), "{why}");
         assert!(to_sign.input[0].witness.is_empty(), "{why}");
-        // Nothing was cut out: the root is the block's own.
+        // Without a solution to remove, the root is the block's own.
         let to_spend: bitcoin::Transaction = deserialize(&spend.to_spend).unwrap();
         let leaves: Vec<[u8; 32]> = parts.txids.iter().map(|txid| txid.0).collect();
         let root = merkle_root(&leaves, &mut MerkleScratch::default()).root;
@@ -160,7 +160,7 @@ fn a_missing_solution_counts_as_an_empty_one() {
 }
 
 #[test]
-fn a_solution_is_a_script_and_a_witness_and_nothing_else() {
+fn a_solution_is_exactly_a_script_and_a_witness() {
     let good = with_solution(&[2, 0x51, 0x52, 1, 3, 7, 8, 9]).unwrap();
     let to_sign: bitcoin::Transaction = deserialize(&good.to_sign).unwrap();
     assert_eq!(to_sign.input[0].script_sig.as_bytes(), [0x51, 0x52]);
@@ -176,13 +176,13 @@ fn a_solution_is_a_script_and_a_witness_and_nothing_else() {
     assert_eq!(bad(&[2, 1]), ReadError::End { offset: 1, needed: 2 });
     assert_eq!(bad(&[0, 0xfd, 0, 0]), ReadError::NonCanonical { offset: 1 });
     assert!(matches!(bad(&[0, 0xfe, 0, 0, 0, 3]), ReadError::TooLarge { offset: 1, .. }));
-    // A count is not believed before its items are there.
+    // A huge count allocates no memory before its items are read.
     assert!(matches!(bad(&[0, 0xfe, 0, 0, 0, 2]), ReadError::End { .. }));
 }
 
-/// The script that Core's rewriting leaves, and the solution it finds.
+/// Returns the script that Core's rewriting produces, and the solution that it finds.
 #[test]
-fn the_commitment_is_written_anew_where_a_solution_is_cut_out() {
+fn the_commitment_is_rewritten_without_the_solution() {
     let push = |data: &[u8]| {
         let mut script = Vec::new();
         write_push(&mut script, data);
@@ -194,7 +194,7 @@ fn the_commitment_is_written_anew_where_a_solution_is_cut_out() {
         assert_eq!(take_solution(script), Some((cleared.to_vec(), solution.to_vec())));
     };
     both(&push(&with(b"x")), &header, b"x");
-    // Pushes come out in their shortest form, before and after.
+    // Pushes are written in their shortest form, before and after the solution.
     let long = [OP_PUSHDATA2, 5, 0, 0xec, 0xc7, 0xda, 0xa2, b'x'];
     both(&long, &header, b"x");
     both(
@@ -208,7 +208,7 @@ fn the_commitment_is_written_anew_where_a_solution_is_cut_out() {
         &[&[OP_PUSHDATA1, OP_0, OP_RETURN][..], &header].concat(),
         b"x",
     );
-    // Only the first one is cut out.
+    // Only the first solution is removed.
     both(
         &[push(&with(b"x")), push(&with(b"y"))].concat(),
         &[header.clone(), push(&with(b"y"))].concat(),
@@ -219,7 +219,7 @@ fn the_commitment_is_written_anew_where_a_solution_is_cut_out() {
         &[header.clone(), header.clone()].concat(),
         b"y",
     );
-    // What follows a push beyond the end is dropped.
+    // All bytes after a push beyond the end are dropped.
     both(
         &[push(&with(b"x")), vec![0x51, 5, 1, 2]].concat(),
         &[header.clone(), vec![0x51]].concat(),
@@ -229,14 +229,14 @@ fn the_commitment_is_written_anew_where_a_solution_is_cut_out() {
         let solution = vec![7; size as usize];
         both(&push(&with(&solution)), &header, &solution);
     }
-    // Without a solution nothing changes.
+    // Without a solution, the script does not change.
     for script in [&[][..], &header, &[OP_PUSHDATA1, 0, 0x51], &[9, 0xec, 0xc7, 0xda, 0xa2, 1]] {
         assert_eq!(take_solution(script), None);
     }
 }
 
 #[test]
-fn a_cut_coinbase_is_an_error_everywhere() {
+fn a_truncated_coinbase_is_always_an_error() {
     let parts = with_commitment(|script| script);
     let params = Params::of(Network::Signet);
     let spend = |coinbase: &[u8]| signet_spend(params, &parts.header, coinbase, &parts.txids);
@@ -255,9 +255,9 @@ fn a_cut_coinbase_is_an_error_everywhere() {
     assert_eq!(none.fault, SignetFault::NoTransactions);
 }
 
-/// What the check asks of a verifier, and that its answer is the check's.
+/// The check passes the right arguments to a verifier and returns its result.
 #[test]
-fn the_verifier_is_asked_once_and_believed() {
+fn the_verifier_is_called_once_and_decides() {
     type Call = (Vec<u8>, u64, Vec<u8>, usize, u32);
     struct Asked(Mutex<Vec<Call>>, Result<(), ScriptError>);
     impl ScriptVerifier for Asked {

@@ -1,4 +1,4 @@
-//! What a transaction may take, one rule after the other.
+//! Tests the rules for spent coins, one by one.
 
 mod sequence_locks;
 
@@ -15,7 +15,7 @@ fn coin(amount: u64) -> CoinRef<'static> {
     CoinRef { height: HEIGHT - 1, coinbase: false, amount, script: &[0x51] }
 }
 
-/// Spends `coins` with a transaction that pays out `amounts`.
+/// Spends `coins` in a transaction that pays out `amounts`.
 fn spend(inputs: u32, coins: &[CoinRef<'_>], amounts: &[u64]) -> Result<u64, SpendError> {
     let mut tx = bare_tx();
     tx.input.extend((0..inputs).map(input));
@@ -28,14 +28,14 @@ fn reason(result: Result<u64, SpendError>) -> &'static str {
 }
 
 #[test]
-fn what_is_not_paid_out_is_the_fee() {
+fn the_difference_is_the_fee() {
     assert_eq!(spend(2, &[coin(70), coin(30)], &[40, 50]), Ok(10));
     assert_eq!(spend(2, &[coin(70), coin(30)], &[40, 60]), Ok(0));
     assert_eq!(spend(1, &[coin(MAX_MONEY)], &[0]), Ok(MAX_MONEY));
 }
 
 #[test]
-fn an_input_without_a_coin() {
+fn an_input_without_a_coin_is_rejected() {
     let error = spend(2, &[coin(70)], &[1]).unwrap_err();
     let outpoint = OutPoint { txid: Txid([7; 32]), vout: 1 };
     assert_eq!(error, SpendError::MissingOrSpent { tx: 3, txid: Txid([9; 32]), vin: 1, outpoint });
@@ -43,7 +43,7 @@ fn an_input_without_a_coin() {
 }
 
 #[test]
-fn a_coinbase_rests_for_a_hundred_blocks() {
+fn a_coinbase_matures_after_a_hundred_blocks() {
     let mined_at = |height| CoinRef { height, coinbase: true, ..coin(70) };
     assert_eq!(spend(1, &[mined_at(HEIGHT - 100)], &[70]), Ok(0));
     for height in [HEIGHT - 99, HEIGHT, HEIGHT + 1, u32::MAX] {
@@ -55,7 +55,7 @@ fn a_coinbase_rests_for_a_hundred_blocks() {
 }
 
 #[test]
-fn no_input_and_no_sum_of_inputs_is_above_all_the_money() {
+fn no_input_and_no_sum_of_inputs_exceeds_the_supply() {
     for coins in [
         [coin(MAX_MONEY + 1), coin(0)],
         [coin(1), coin(MAX_MONEY)],
@@ -75,7 +75,7 @@ fn outputs_are_not_worth_more_than_inputs() {
     assert_eq!(error.reason(), "bad-txns-in-belowout");
 }
 
-/// A checked transaction has none of these; they must not become money all the same.
+/// A checked transaction has no such amounts, but they must never become money.
 #[test]
 fn amounts_out_of_range_are_never_paid_out() {
     for amounts in [&[u64::MAX][..], &[50, (-50i64) as u64], &[i64::MAX as u64; 3], &[u64::MAX; 2]]
@@ -84,7 +84,7 @@ fn amounts_out_of_range_are_never_paid_out() {
     }
 }
 
-/// Maturity and amount of one coin come before those of the next (Core `CheckTxInputs`).
+/// Maturity and amount of one coin are checked before the next coin (Core `CheckTxInputs`).
 #[test]
 fn the_first_bad_coin_decides() {
     let young = CoinRef { coinbase: true, ..coin(1) };
@@ -101,7 +101,7 @@ fn any_amount() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn fees_are_those_of_endless_numbers(
+    fn fees_match_unbounded_arithmetic(
         coins in vec(any_amount(), 1..4),
         amounts in vec(prop_oneof![0..10u64, 0..=MAX_MONEY], 1..4),
     ) {
@@ -125,10 +125,10 @@ proptest! {
     }
 }
 
-// ---- what a block may add up to, on both sides of each limit ----
+// ---- the totals of a block, on both sides of each limit ----
 
 #[test]
-fn fees_stop_at_all_the_money() {
+fn fees_stop_at_the_supply() {
     let mut totals = BlockTotals::new();
     assert_eq!(totals.add_fee(1, Txid::ZERO, MAX_MONEY - 1), Ok(()));
     assert_eq!(totals.add_fee(2, Txid::ZERO, 1), Ok(()));
@@ -152,7 +152,7 @@ fn signature_operations_stop_at_the_limit() {
 }
 
 #[test]
-fn a_coinbase_takes_subsidy_and_fees_and_no_more() {
+fn a_coinbase_gets_at_most_subsidy_and_fees() {
     let params = Params::of(Network::Main);
     let mut totals = BlockTotals::new();
     totals.add_fee(1, Txid::ZERO, 7).unwrap();

@@ -19,7 +19,7 @@ fn written(txs: &[Vec<CoinRef<'_>>]) -> Vec<u8> {
 }
 
 #[test]
-fn the_form_of_known_coins() {
+fn known_coins_have_their_form() {
     let hash = [7; 20];
     let script = [&[0x76, 0xa9, 20], &hash[..], &[0x88, 0xac]].concat();
     let coin =
@@ -27,10 +27,10 @@ fn the_form_of_known_coins() {
     let genesis = CoinRef { height: 0, coinbase: true, amount: 1, script: &[0x51] };
     let bytes = written(&[vec![coin], vec![COIN, genesis]]);
     let expected = [
-        // One transaction beside the coinbase spends one coin: 2 * 203998, the zero, 600 BTC.
+        // One transaction besides the coinbase spends one coin: 2 * 203998, the zero, 600 BTC.
         &[2, 1, 0x97, 0xf2, 0x3c, 0, 0x83, 0x58, 0][..],
         &hash,
-        // The other spends two; no zero stands after height 0.
+        // The other spends two; a coin of height 0 has no zero.
         &[2, 7, 0, 0, 7, 0x51],
         &[1, 1, 7, 0x51],
     ];
@@ -38,7 +38,7 @@ fn the_form_of_known_coins() {
 }
 
 #[test]
-fn transactions_have_their_places() {
+fn transactions_are_found_by_index() {
     let bytes = written(&[vec![COIN], vec![], vec![COIN; 2]]);
     let undo = BlockUndo::read(&bytes).unwrap();
     assert_eq!(undo.tx_count(), 4);
@@ -50,7 +50,7 @@ fn transactions_have_their_places() {
 }
 
 #[test]
-fn another_form_is_refused() {
+fn other_forms_are_rejected() {
     // One transaction, one coin of height 3.
     assert!(BlockUndo::read(&[1, 1, 7, 0, 0, 7, 0x51]).is_ok());
     let version = UndoError::Version { offset: 3, found: 1 };
@@ -64,7 +64,7 @@ fn another_form_is_refused() {
 }
 
 #[test]
-fn counts_alone_take_no_memory() {
+fn huge_counts_allocate_no_memory() {
     for bytes in [&[0xfe, 0, 0, 0, 2][..], &[1, 0xfe, 0, 0, 0, 2], &[0xfe, 0, 0, 0, 2, 0, 0]] {
         assert!(matches!(BlockUndo::read(bytes), Err(UndoError::Read(ReadError::End { .. }))));
     }
@@ -78,12 +78,12 @@ fn a_missing_transaction_is_noticed() {
 
 #[test]
 #[should_panic(expected = "more transactions")]
-fn a_transaction_too_many_is_noticed() {
+fn an_extra_transaction_is_noticed() {
     BlockUndoWriter::new(&mut Vec::new(), 1).push_tx([].into_iter());
 }
 
 #[test]
-fn what_is_no_stored_coin_is_not_taken() {
+fn invalid_stored_coins_are_rejected() {
     let mut out = Vec::new();
     let mut writer = BlockUndoWriter::new(&mut out, 2);
     assert!(writer.push_stored_tx([&[0x80][..]].into_iter()).is_err());
@@ -130,7 +130,7 @@ proptest! {
         prop_assert_eq!(from_stored, bytes);
     }
 
-    /// Bytes that are nearly undo data, and noise.
+    /// Makes bytes that are almost valid undo data, and noise.
     #[test]
     fn reading_accepts_one_form_only(
         bytes in prop_oneof![
@@ -155,8 +155,8 @@ proptest! {
     }
 }
 
-/// A file of the regtest node's data directory without its obfuscation (Core
-/// `util/obfuscation.h`): each byte XORed with the key at its place.
+/// Reads a file of the regtest node's data directory and removes its obfuscation (Core `util/obfuscation.h`):
+/// each byte XORed with the key at its position.
 fn node_file(name: &str) -> Vec<u8> {
     let blocks = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/regtest-315/regtest/blocks");
     let key = std::fs::read(format!("{blocks}/xor.dat")).unwrap();
@@ -165,8 +165,7 @@ fn node_file(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// The records of such a file up to its empty rest: the magic, a length, and so many bytes; `tail`
-/// bytes follow.
+/// The records of such a file up to its unused end: magic, length, data; `tail` bytes follow each.
 fn records(file: &[u8], tail: usize) -> Vec<(&[u8], &[u8])> {
     let mut records = Vec::new();
     let mut rest = file;
@@ -180,9 +179,9 @@ fn records(file: &[u8], tail: usize) -> Vec<(&[u8], &[u8])> {
     records
 }
 
-/// What a real node wrote while it connected 315 blocks comes out of those blocks alone.
+/// A real node wrote undo data while it connected 315 blocks. Those blocks alone are enough to rebuild it.
 #[test]
-fn a_nodes_undo_data_is_written_byte_for_byte() {
+fn a_nodes_undo_data_is_rebuilt_byte_for_byte() {
     let (blk, rev) = (node_file("blk00000.dat"), node_file("rev00000.dat"));
     let by_prev: HashMap<[u8; 32], &[u8]> = records(&blk, 0)
         .into_iter()
@@ -207,7 +206,7 @@ fn a_nodes_undo_data_is_written_byte_for_byte() {
                     .map(|input| coins.remove(&OutPoint::from_bytes(input.outpoint())).unwrap())
                     .collect();
                 spent_count += spent.len();
-                // Read and written again, so that both forms are seen.
+                // Read and write it again, to test both directions.
                 let spent: Vec<Coin<'_>> = spent
                     .iter()
                     .map(|bytes| read_coin_strict(&mut Reader::new(bytes)).unwrap())

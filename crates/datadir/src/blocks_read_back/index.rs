@@ -1,7 +1,7 @@
-//! [`WrittenIndex`]: what a block index says, entry by entry held against the chain.
+//! [`WrittenIndex`]: a block index that was compared with the chain, entry by entry.
 //!
-//! The words of its keys and its numbers stand here once more, as Core has them, and not with the
-//! writer's: a mistake there is to be one against something.
+//! Its key names and constants repeat Core's definitions instead of sharing the writer's: otherwise a mistake
+//! in the writer would go unnoticed.
 
 use super::{ReadBackError, WrittenBlocks};
 use crate::independent::DatabaseEntries;
@@ -13,21 +13,21 @@ use std::path::PathBuf;
 /// Magic and size before each record.
 const RECORD_HEAD: u32 = 8;
 
-/// The flag of a node that prunes, as key and value (Core `node/blockstorage.cpp`, `WriteFlag`).
+/// The flag of a pruning node, as key and value (Core `node/blockstorage.cpp`, `WriteFlag`).
 const PRUNED: (&[u8], &[u8]) = (b"F\x10prunedblockfiles", b"1");
 
-/// How many blocks are looked at between two words of it.
-const TOLD_EVERY: u32 = 4096;
+/// The number of blocks between two progress reports.
+const REPORT_EVERY: u32 = 4096;
 
-/// What the index says of a block. Offsets have 32 bits there.
+/// The index's facts about a block. It stores offsets in 32 bits.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct BlockSlot {
     pub(super) file: u32,
-    /// Where the block begins, behind magic and size.
+    /// The offset of the block, after magic and size.
     pub(super) data: u32,
-    /// Where its undo data begin; 0 where there are none.
+    /// The offset of its undo data; 0 if it has no undo data.
     pub(super) undo: u32,
-    /// 0 as long as there was no entry.
+    /// 0 until the entry has been read.
     pub(super) tx_count: u32,
 }
 
@@ -37,14 +37,14 @@ impl BlockSlot {
     }
 }
 
-/// What the index says of a file.
+/// The index's facts about a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FileSlot {
     pub(super) blocks_bytes: u64,
     pub(super) undo_bytes: u64,
 }
 
-/// What its blocks say of a file (Core `node/blockstorage.h`, `CBlockFileInfo`).
+/// What a file's blocks imply about the file (Core `node/blockstorage.h`, `CBlockFileInfo`).
 #[derive(Debug, Default, Clone, Copy)]
 struct FileTally {
     blocks: u64,
@@ -64,18 +64,18 @@ impl FileTally {
     }
 }
 
-/// See the module.
+/// The content of a block index that matches the chain.
 pub(super) struct WrittenIndex {
     pub(super) entries: u64,
     pub(super) transactions: u64,
-    /// By number.
+    /// Indexed by file number.
     pub(super) files: Vec<FileSlot>,
-    /// By height.
+    /// Indexed by height.
     pub(super) slots: Vec<BlockSlot>,
 }
 
 impl WrittenIndex {
-    /// Reads all of it. Nothing where `reached` broke it off.
+    /// Reads the whole index. Returns `None` if `reached` cancels.
     pub(super) fn read(
         written: &WrittenBlocks<'_>,
         reached: &mut dyn FnMut(u32) -> ControlFlow<()>,
@@ -85,7 +85,7 @@ impl WrittenIndex {
         let mut entries = DatabaseEntries::open(&path)?;
         while let Some((key, value)) = entries.next()? {
             reading.take(key, value).map_err(|what| reading.error(what))?;
-            if reading.found.is_multiple_of(TOLD_EVERY) && reached(reading.found).is_break() {
+            if reading.found.is_multiple_of(REPORT_EVERY) && reached(reading.found).is_break() {
                 return Ok(None);
             }
         }
@@ -102,12 +102,12 @@ struct IndexCheck<'w, 'a> {
     written: &'w WrittenBlocks<'a>,
     path: PathBuf,
     pruned: bool,
-    /// Blocks.
+    /// The number of blocks in the chain.
     found: u32,
     transactions: u64,
     slots: Vec<BlockSlot>,
     seen: BTreeMap<u32, FileTally>,
-    /// What it says of files, by number: seven numbers as they stand there.
+    /// The seven numbers that the index states for each file, by file number.
     files: BTreeMap<u32, [u64; 7]>,
     last_file: Option<i32>,
     others: u64,
@@ -133,11 +133,11 @@ impl<'w, 'a> IndexCheck<'w, 'a> {
         ReadBackError::Index { path: self.path.clone(), what }
     }
 
-    /// Takes an entry; what is wrong with it, if anything is.
+    /// Checks an entry; the error names its fault.
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         let unknown = || {
             let key = &key[..key.len().min(40)];
-            format!("there is an entry that should not be, of the key {key:02x?}")
+            format!("unexpected entry with the key {key:02x?}")
         };
         match key.split_first() {
             Some((b'b', hash)) => {
@@ -155,7 +155,8 @@ impl<'w, 'a> IndexCheck<'w, 'a> {
                 Ok(())
             }
             Some((b'l', [])) => {
-                let number = value.try_into().map_err(|_| "the last file has no number")?;
+                let number =
+                    value.try_into().map_err(|_| "the number of the last file is invalid")?;
                 self.others += 1;
                 self.last_file = Some(i32::from_le_bytes(number));
                 Ok(())
@@ -195,14 +196,14 @@ impl<'w, 'a> IndexCheck<'w, 'a> {
         if let Some(tx_counts) = self.written.holds.tx_counts
             && tx_counts.get(height as usize) != Some(&slot.tx_count)
         {
-            return Err(format!("has a wrong number of transactions, {}", slot.tx_count));
+            return Err(format!("has a wrong number of transactions: {}", slot.tx_count));
         }
         if !self.written.holds.lacks(height) {
-            // Zero is where a block has no undo data.
+            // A block without undo data has zero here.
             let may_lack = height == 0 || !self.written.holds.whole;
             let undo_fits = slot.undo >= RECORD_HEAD || slot.undo == 0 && may_lack;
             if slot.data < RECORD_HEAD || !undo_fits {
-                return Err("has a place where no record can lie".to_owned());
+                return Err("states an impossible position".to_owned());
             }
             self.seen.entry(slot.file).or_default().add(height, Header::parse(header).time);
         }
@@ -212,9 +213,9 @@ impl<'w, 'a> IndexCheck<'w, 'a> {
         Ok(())
     }
 
-    /// What the status of a block should be (Core `chain.h`, `BlockStatus`): scripts valid, or for the
-    /// genesis block, which is never connected, transactions valid; checked with its witnesses; and what
-    /// is stored of it.
+    /// The expected status of a block (Core `chain.h`, `BlockStatus`): its scripts are valid (for the genesis
+    /// block, which is never connected, its transactions); its witnesses were checked; and the block and its
+    /// undo data are stored or not.
     fn status(&self, height: u32, undo: bool) -> u64 {
         let holds = self.written.holds;
         match height {
@@ -226,7 +227,7 @@ impl<'w, 'a> IndexCheck<'w, 'a> {
         }
     }
 
-    /// What only all entries together say.
+    /// Checks properties that only all entries together show.
     fn end(self) -> Result<WrittenIndex, ReadBackError> {
         if let Some(height) = self.slots.iter().position(|slot| slot.tx_count == 0) {
             let hash = (self.written.context)(height as u32).hash;
@@ -234,28 +235,30 @@ impl<'w, 'a> IndexCheck<'w, 'a> {
         }
         let pruned = self.written.holds.tx_counts.is_some();
         if pruned != self.pruned {
-            return Err(self.error("it does not say that blocks were pruned".to_owned()));
+            return Err(self.error("its flag for pruned blocks is missing".to_owned()));
         }
         let count = self.files.len() as u32;
         if self.files.keys().copied().ne(0..count) {
-            return Err(self.error("files are missing that come before its last one".to_owned()));
+            return Err(self.error("a file before its last one has no entry".to_owned()));
         }
         if self.last_file != Some(count as i32 - 1) {
-            let said = self.last_file;
-            return Err(self.error(format!("the last of {count} files is said to be {said:?}")));
+            let stated = self.last_file;
+            return Err(self.error(format!("it states {stated:?} as the last of {count} files")));
         }
         if let Some(number) = self.seen.keys().find(|number| !self.files.contains_key(number)) {
-            return Err(self.error(format!("there are blocks in file {number}, which it lacks")));
+            return Err(
+                self.error(format!("it has blocks in file {number} but no entry for that file"))
+            );
         }
         let mut files = Vec::new();
-        for (number, said) in &self.files {
+        for (number, stated) in &self.files {
             let seen = self.seen.get(number).copied().unwrap_or_default();
-            let [_, blocks_bytes, undo_bytes, ..] = *said;
+            let [_, blocks_bytes, undo_bytes, ..] = *stated;
             let FileTally { blocks, heights, times } = seen;
             let (least, most) = (heights.0, heights.1);
             let wanted = [blocks, blocks_bytes, undo_bytes, least, most, times.0, times.1];
-            if *said != wanted {
-                let what = format!("the entry of file {number} says {said:?}, not {wanted:?}");
+            if *stated != wanted {
+                let what = format!("the entry of file {number} is {stated:?}, not {wanted:?}");
                 return Err(self.error(what));
             }
             files.push(FileSlot { blocks_bytes, undo_bytes });
@@ -265,7 +268,7 @@ impl<'w, 'a> IndexCheck<'w, 'a> {
     }
 }
 
-/// An entry (Core `chain.h`, `CDiskBlockIndex`).
+/// Parses an entry (Core `chain.h`, `CDiskBlockIndex`).
 struct BlockIndexEntry<'a> {
     height: u32,
     status: u64,

@@ -1,10 +1,10 @@
-//! [`PartReader`]: blocks and undo data where the index says that they lie.
+//! [`PartReader`]: reads blocks and undo data at the positions in the index.
 //!
-//! No more memory is taken than one block and its undo data may have: sizes in a record are held
-//! against what can be before.
+//! It never takes more memory than one block and its undo data can need: it checks the size that a record
+//! states against that limit before it allocates.
 
 use super::index::BlockSlot;
-use super::{BlocksReadBack, Holds, ReadBackError};
+use super::{BlocksReadBack, ExpectedFolder, ReadBackError};
 use crate::files::{self, BLOCK_SIZES, Obfuscation};
 use crate::rev;
 use apus_chain::{BlockChecker, BlockHash, BlockUndo, CoinAdder, MAX_SCRIPT_SIZE, OutPoint};
@@ -17,26 +17,26 @@ use std::path::PathBuf;
 /// Magic and size before each record.
 const HEAD: u64 = 8;
 
-/// Behind undo data: SHA-256d of the hash of the block before, then the data.
+/// Bytes after undo data: SHA-256d of the previous block's hash followed by the data.
 const CHECKSUM: usize = 32;
 
-/// More than a coin takes beside its script, and a count beside its coins.
+/// Upper bound for the bytes of a coin besides its script, and of a count besides its coins.
 const UNDO_COIN_REST: usize = 40;
 
-/// What was found in a part.
+/// The result of checking a part.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct PartRead {
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Blocks whose undo data were found.
+    /// The number of blocks with undo data.
     pub undo: u64,
-    /// Coins in these.
+    /// The number of coins in the undo data.
     pub undo_coins: u64,
     /// Bytes read, of blocks and undo data.
     pub bytes: u64,
 }
 
-/// A file that is open.
+/// An open file.
 struct RecordFile {
     path: PathBuf,
     file: File,
@@ -66,7 +66,7 @@ impl RecordFile {
         Ok(())
     }
 
-    /// The size in the record whose content begins at `offset`, if a record of the chain is there.
+    /// The size in the record whose content begins at `offset`; `None` if no record of the chain is there.
     fn record_size(
         &self,
         offset: u64,
@@ -83,25 +83,25 @@ impl RecordFile {
     }
 }
 
-/// Reads parts one by one. One for each thread: it has the space to work in.
+/// Checks parts one by one. Each thread needs its own, because it holds the working buffers.
 #[derive(Default)]
 pub struct PartReader {
     checker: BlockChecker,
     block: Vec<u8>,
     undo: Vec<u8>,
-    /// Inputs of the block's transactions behind the coinbase.
+    /// The number of inputs of each transaction after the coinbase.
     inputs: Vec<usize>,
-    /// What they spend.
+    /// The outpoints that these inputs spend.
     outpoints: Vec<OutPoint>,
     /// A coin in its stored form.
     coin: Vec<u8>,
 }
 
-/// A block's place.
+/// The position of a block.
 struct RecordPlace<'a> {
     height: u32,
     slot: &'a BlockSlot,
-    /// Those of the blocks before and behind it in the same file.
+    /// The neighbours in the same file: the preceding and the following block.
     before: Option<&'a BlockSlot>,
     behind: Option<&'a BlockSlot>,
 }
@@ -117,11 +117,11 @@ impl<'a> RecordPlace<'a> {
         Self { height, slot, before: at.checked_sub(1).and_then(other), behind: other(at + 1) }
     }
 
-    /// What is wrong with where a record begins and ends, if anything is. `begin` is behind its head,
-    /// which `of` says of others.
+    /// Checks where a record begins and ends; returns the fault, if any. `begin` is the offset after the
+    /// record's head, and `of` returns the same offset for its neighbours.
     fn fault(
         &self,
-        holds: Holds<'_>,
+        holds: ExpectedFolder<'_>,
         (begin, end): (u32, u64),
         length: u64,
         of: fn(&BlockSlot) -> u32,
@@ -134,11 +134,11 @@ impl<'a> RecordPlace<'a> {
         };
         let is_first = self.before.map_or(0, of) == 0;
         if is_dense && is_first && u64::from(begin) != HEAD {
-            Some(format!("something lies before it, up to byte {begin}"))
+            Some(format!("there is unexpected data before it, up to byte {begin}"))
         } else if is_dense && end != limit {
-            Some(format!("its record ends at byte {end}, and not at {limit}"))
+            Some(format!("its record ends at byte {end}, not at {limit}"))
         } else if end > limit {
-            Some(format!("its record ends at byte {end} of {limit}"))
+            Some(format!("its record ends at byte {end}, after the limit {limit}"))
         } else {
             None
         }
@@ -146,12 +146,12 @@ impl<'a> RecordPlace<'a> {
 }
 
 impl PartReader {
-    /// Empty space.
+    /// Starts with empty buffers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Checks the blocks at these places in the order of the folder, which are of one file.
+    /// Checks the blocks at these positions in the folder's order, all in one file.
     pub(super) fn check(
         &mut self,
         all: &BlocksReadBack<'_>,
@@ -182,7 +182,7 @@ impl PartReader {
         Ok(found)
     }
 
-    /// Reads a block, and compares; how long it is with all around it.
+    /// Reads and checks a block; returns the length of its record.
     fn check_block(
         &mut self,
         all: &BlocksReadBack<'_>,
@@ -195,7 +195,7 @@ impl PartReader {
         };
         let size = match file.record_size(offset, all)? {
             Some(size) if BLOCK_SIZES.contains(&size) => size,
-            Some(size) => return wrong(format!("there is one of {size} bytes, which none has")),
+            Some(size) => return wrong(format!("its record has the impossible size {size}")),
             None => return wrong("there is no record".to_owned()),
         };
         let span = (place.slot.data, offset + u64::from(size));
@@ -209,22 +209,22 @@ impl PartReader {
         self.outpoints.clear();
         if height == 0 {
             if self.block != all.written.params.genesis_block() {
-                return wrong("there is another block than the chain begins with".to_owned());
+                return wrong("it is not the chain's genesis block".to_owned());
             }
             return Ok(HEAD + u64::from(size));
         }
         let block = match self.checker.check(&self.block, &(all.written.context)(height)) {
             Ok(block) => block,
-            Err(error) => return wrong(format!("what is there is not that block: {error}")),
+            Err(error) => return wrong(format!("it is not that block: {error}")),
         };
         let length = block.view().raw().len();
         if length != size as usize {
-            return wrong(format!("its record has {size} bytes, and the block {length}"));
+            return wrong(format!("its record has {size} bytes, but the block has {length}"));
         }
         let txs = block.view().tx_count();
         if txs != place.slot.tx_count as usize {
-            let said = place.slot.tx_count;
-            return wrong(format!("it has {txs} transactions, by the block index {said}"));
+            let stated = place.slot.tx_count;
+            return wrong(format!("it has {txs} transactions, but the block index says {stated}"));
         }
         self.inputs.extend(block.view().txs().skip(1).map(|tx| tx.inputs().count()));
         let inputs = block.view().txs().skip(1).flat_map(|tx| tx.inputs());
@@ -232,8 +232,7 @@ impl PartReader {
         Ok(HEAD + u64::from(size))
     }
 
-    /// Reads the undo data of the block that was read last, and compares; how long they are with all
-    /// around them.
+    /// Reads and checks the undo data of the block read last; returns the length of the undo record.
     fn check_undo(
         &mut self,
         all: &BlocksReadBack<'_>,
@@ -255,7 +254,9 @@ impl PartReader {
         let size = size as usize;
         let coins: usize = self.inputs.iter().sum();
         if size > (coins + self.inputs.len() + 1) * (MAX_SCRIPT_SIZE + UNDO_COIN_REST) {
-            return wrong(format!("{size} bytes are claimed, which {coins} coins cannot take"));
+            return wrong(format!(
+                "the record claims {size} bytes, more than {coins} coins can take"
+            ));
         }
         let span = (place.slot.undo, offset + (size + CHECKSUM) as u64);
         let fault = place.fault(all.written.holds, span, file.length, |slot| slot.undo);
@@ -272,7 +273,7 @@ impl PartReader {
         hash.update(&prev.0);
         hash.update(undo);
         if sum != sha256(&hash.finalize()) {
-            return wrong("the checksum is of other data".to_owned());
+            return wrong("the checksum does not match".to_owned());
         }
         let undo = match BlockUndo::read(undo) {
             Ok(undo) => undo,
@@ -280,18 +281,18 @@ impl PartReader {
         };
         let txs = self.inputs.len() + 1;
         if undo.tx_count() != txs {
-            return wrong(format!("they are of {} transactions, not {txs}", undo.tx_count()));
+            return wrong(format!("they cover {} transactions, not {txs}", undo.tx_count()));
         }
         for (tx, inputs) in (1..).zip(&self.inputs) {
             let coins = undo.spent_by(tx).map_or(0, <[_]>::len);
             if coins != *inputs {
-                let what = format!("transaction {tx} has {inputs} inputs and spends {coins} coins");
+                let what = format!("transaction {tx} has {inputs} inputs but {coins} coins");
                 return wrong(what);
             }
         }
         if let Some(spent_at) = all.written.spent {
             let Some(spent) = spent_at(height) else {
-                return wrong("it is not known which coins the block spent".to_owned());
+                return wrong("the sum of the coins that the block spent is unknown".to_owned());
             };
             let mut adder = CoinAdder::new(spent.key);
             for (outpoint, coin) in self.outpoints.iter().zip(undo.coins()) {
@@ -300,27 +301,27 @@ impl PartReader {
                 adder.add(outpoint, &self.coin);
             }
             if adder.sum() != spent.sum {
-                return wrong("they have other coins than the block spent".to_owned());
+                return wrong("they do not match the coins that the block spent".to_owned());
             }
         }
         Ok(HEAD + self.undo.len() as u64)
     }
 }
 
-/// Has the system read the bytes between the least and the greatest of these offsets from the disk
-/// again. Only a wish.
+/// Asks the system to drop the cached pages between the lowest and the highest of these offsets, so that the
+/// next read comes from the disk. Only a hint.
 #[cfg(target_os = "linux")]
 fn forget(file: &File, offsets: impl Iterator<Item = u32> + Clone) {
     use core::num::NonZeroU64;
     use rustix::fs::{Advice, fadvise};
     let (least, most) = (offsets.clone().min(), offsets.max());
     if let (Some(least), Some(most)) = (least, most) {
-        // The last record, too: it is seldom longer.
+        // Include the last record, which is rarely longer than this.
         let length = NonZeroU64::new(u64::from(most - least) + (4 << 20));
         let _ = fadvise(file, u64::from(least), length, Advice::DontNeed);
     }
 }
 
-/// Other systems read what they still have.
+/// Other systems may read from their cache.
 #[cfg(not(target_os = "linux"))]
 fn forget(_: &File, _: impl Iterator<Item = u32> + Clone) {}

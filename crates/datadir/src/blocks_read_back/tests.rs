@@ -1,5 +1,5 @@
-//! Folders as the writers leave them and as a node does pass; every kind of damage between writing and
-//! reading back is found.
+//! Reads back folders from our writers and from a node. Every kind of damage between writing and reading back
+//! must be found.
 
 mod damage;
 
@@ -19,13 +19,13 @@ use bitcoin::consensus::encode::serialize;
 use bitcoin::hashes::Hash;
 use std::collections::BTreeMap;
 
-/// Enough for coinbases to mature.
+/// Enough blocks for coinbases to mature.
 const BLOCKS: usize = 130;
 
-/// Some ten files.
+/// The file length limit: makes about ten files.
 const FILE_BYTES: u64 = 8_000;
 
-/// A block with its undo data, and the median time past at it.
+/// A block with its undo data and its median time past.
 #[derive(Clone)]
 struct Made {
     hash: BlockHash,
@@ -34,12 +34,12 @@ struct Made {
     tx_count: u32,
     undo: Vec<u8>,
     coins: u64,
-    /// The sum of these.
+    /// The sum of the coins that the block spends.
     spent: KeyedCoinSum,
     time: u32,
 }
 
-/// Under which coins are added up.
+/// The key of the coin sums.
 const SUM_KEY: CoinSumKey = CoinSumKey::new([0x77; 16]);
 
 impl Made {
@@ -48,7 +48,7 @@ impl Made {
     }
 }
 
-/// A valid chain.
+/// Builds a valid chain.
 fn chain(seed: u64) -> Vec<Made> {
     let mut builder = ChainBuilder::new(seed);
     builder.random_blocks(BLOCKS, Shape { transactions_max: 4, ..Shape::default() });
@@ -91,24 +91,24 @@ fn chain(seed: u64) -> Vec<Made> {
     all
 }
 
-/// A pruned folder's first block.
+/// The height of a pruned folder's first block.
 const FIRST: u32 = 100;
 
-/// What a folder is to hold.
+/// The expected content of a folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     InOrder,
     InAnyOrder,
-    /// From [`FIRST`] on.
+    /// The last blocks, from [`FIRST`] on.
     Last,
 }
 
-/// A folder in a place of its own, and the chain that it is to hold.
+/// A temporary folder and the chain that it should hold.
 struct Folder {
     dir: tempfile::TempDir,
     kind: Kind,
     chain: Vec<Made>,
-    /// Whether it is known which coins the blocks spent.
+    /// Whether the sums of the spent coins are known.
     sums: bool,
 }
 
@@ -117,14 +117,14 @@ impl Folder {
         Self { dir: tempfile::tempdir().unwrap(), kind, chain: chain.to_vec(), sums: true }
     }
 
-    /// An open store of these files, with the genesis block if it is wanted.
+    /// Opens a store for these files, with the genesis block if given.
     fn open(&self, key: [u8; 8], genesis: Option<&Made>) -> BlockStore {
         let (log, key) = (self.dir.path().join("log"), Obfuscation::new(key));
         let genesis = genesis.map(|made| &made.block[..]);
         BlockStore::open_with(&self.blocks(), &log, MAGIC, key, genesis, FILE_BYTES).unwrap()
     }
 
-    /// Writes the index of the chain; blocks below the height `first` were pruned.
+    /// Writes the index of the chain, with the blocks below height `first` pruned.
     fn index(&self, store: &BlockStore, first: u32) {
         let at = &mut |height: u32| {
             let made = &self.chain[height as usize];
@@ -136,7 +136,7 @@ impl Folder {
         write_block_index(store, &self.new_index(), self.chain.len() as u32, at).unwrap();
     }
 
-    /// In order, as a data directory has them.
+    /// Writes blocks in chain order, like a sync that fills a data directory.
     fn in_order(chain: &[Made], key: [u8; 8]) -> Self {
         let folder = Self::new(Kind::InOrder, chain);
         let store = folder.open(key, Some(&chain[0]));
@@ -152,7 +152,7 @@ impl Folder {
         }
     }
 
-    /// In any order, with blocks of another chain between, and undo data of every third.
+    /// Writes blocks in any order, mixed with blocks of another chain, and undo data for every third block.
     fn in_any_order(chain: &[Made], others: &[Made], seed: u64) -> Self {
         let folder = Self::new(Kind::InAnyOrder, chain);
         let store = folder.open(KEY, Some(&chain[0]));
@@ -168,7 +168,7 @@ impl Folder {
         folder
     }
 
-    /// The last blocks, as a node that prunes has them.
+    /// Writes only the last blocks, like a pruning node.
     fn pruned(chain: &[Made], key: [u8; 8]) -> Self {
         let folder = Self::new(Kind::Last, chain);
         let store = folder.open(key, None);
@@ -187,7 +187,7 @@ impl Folder {
         DirStorage::new(index)
     }
 
-    /// Reads all of it back: entries of the index, and what was found in the parts.
+    /// Reads everything back; returns the number of index entries and the results of all parts.
     fn read(&self) -> Result<(u64, PartRead), ReadBackError> {
         let params = Params::of(Network::Regtest);
         let counts: Vec<u32> = self.chain.iter().map(|made| made.tx_count).collect();
@@ -204,7 +204,7 @@ impl Folder {
             folder: &folder,
             params,
             blocks: self.chain.len() as u32,
-            holds: Holds {
+            holds: ExpectedFolder {
                 first: if self.kind == Kind::Last { FIRST } else { 0 },
                 tx_counts: (self.kind == Kind::Last).then_some(&counts),
                 whole: self.kind != Kind::InAnyOrder,
@@ -226,7 +226,7 @@ impl Folder {
         Ok((all.index_entries(), found))
     }
 
-    /// Block and undo files with their contents, and the key.
+    /// The block and undo files with their content, and the obfuscation key.
     fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let paths = fs::read_dir(self.blocks()).unwrap().map(|entry| entry.unwrap().path());
         paths
@@ -235,7 +235,7 @@ impl Folder {
             .collect()
     }
 
-    /// All of the index.
+    /// All entries of the index.
     fn entries(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut all = BTreeMap::new();
         let visit = &mut |key: &[u8], value: &[u8]| {
@@ -246,7 +246,7 @@ impl Folder {
         all
     }
 
-    /// Writes an index of these entries in the place of the one that is there.
+    /// Rewrites the index with one of these entries replaced.
     fn set_entries(&self, entries: &BTreeMap<Vec<u8>, Vec<u8>>) {
         fs::remove_dir_all(self.blocks().join("index")).unwrap();
         let folder = self.new_index();
@@ -263,7 +263,7 @@ fn coins(chain: &[Made]) -> u64 {
 }
 
 #[test]
-fn what_a_store_leaves_is_as_it_should_be() {
+fn a_written_folder_passes() {
     let chain = chain(1);
     for key in [KEY, [0; 8]] {
         let folder = Folder::in_order(&chain, key);
@@ -281,11 +281,11 @@ fn what_a_store_leaves_is_as_it_should_be() {
 }
 
 #[test]
-fn what_was_kept_in_any_order_is_as_it_should_be() {
+fn blocks_in_any_order_pass() {
     let (chain, others) = (chain(2), chain(3));
     for seed in 0..3 {
         let folder = Folder::in_any_order(&chain, &others, seed);
-        // Whatever else the folder is used for.
+        // Unrelated files do not matter.
         fs::write(folder.blocks().join("notes"), "").unwrap();
         let (_, found) = folder.read().unwrap();
         assert_eq!(found.blocks, chain.len() as u64);
@@ -294,7 +294,7 @@ fn what_was_kept_in_any_order_is_as_it_should_be() {
 }
 
 #[test]
-fn a_pruned_index_is_as_it_should_be() {
+fn a_pruned_folder_passes() {
     let chain = chain(4);
     let folder = Folder::pruned(&chain, KEY);
     let (entries, found) = folder.read().unwrap();
@@ -306,7 +306,7 @@ fn a_pruned_index_is_as_it_should_be() {
 }
 
 #[test]
-fn reading_the_index_can_be_broken_off() {
+fn reading_the_index_can_be_cancelled() {
     let folder = Folder::pruned(&chain(5), KEY);
     let params = Params::of(Network::Regtest);
     let context = |height: u32| BlockContext {
@@ -318,17 +318,17 @@ fn reading_the_index_can_be_broken_off() {
     };
     let counts: Vec<u32> = folder.chain.iter().map(|made| made.tx_count).collect();
     let (blocks, dir) = (folder.chain.len() as u32, folder.blocks());
-    let holds = Holds { first: FIRST, tx_counts: Some(&counts), whole: true };
+    let holds = ExpectedFolder { first: FIRST, tx_counts: Some(&counts), whole: true };
     let (context, spent) = (&context, None);
     let written = WrittenBlocks { folder: &dir, params, blocks, holds, context, spent };
     let all = BlocksReadBack::open(written, &mut |_| ControlFlow::Break(())).unwrap();
     assert!(all.is_none());
 }
 
-/// What a real node laid down: but for the space that it takes ahead and what it notes of itself, it
-/// is what is wanted of ours.
+/// A real node's files pass like ours, apart from their preallocated space and the index entries about the
+/// node itself.
 #[test]
-fn what_a_node_leaves_is_as_it_should_be() {
+fn a_nodes_folder_passes() {
     let theirs = fixtures().join("regtest-315/regtest/blocks");
     let mut chain = Vec::new();
     crate::read_index(&theirs, &mut |entry| {

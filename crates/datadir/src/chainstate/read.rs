@@ -1,13 +1,12 @@
-//! [`read_back()`]: a chainstate read by another implementation of LevelDB than the one that wrote
-//! it.
+//! [`read_back()`]: reads a chainstate with an implementation of LevelDB that shares no code with
+//! the one that wrote it.
 //!
-//! It goes through [`DatabaseEntries`], so nothing on disk is written and memory does not grow with the
+//! It reads through [`DatabaseEntries`], so it writes nothing to disk and its memory does not grow with the
 //! database.
 //!
-//! It takes every entry, refuses those that a node would stumble over, and hands out the coins.
-//! It does not know which coins there should be: count and hash are for the caller to compare. It goes
-//! from the first entry to the last; what leads a node to a single one is for a
-//! [`CoinSample`](super::CoinSample) to try.
+//! It reads every entry, refuses entries that a node could not handle, and passes on the coins. It does not
+//! know the right coins: the caller compares count and hash. It reads from the first entry to the last;
+//! [`CoinSample`](super::CoinSample) tests the paths on which a node looks up a single entry.
 
 use super::{ChainstateDbError, KEY_BEST_BLOCK, KEY_COIN, KEY_HEAD_BLOCKS, KEY_OBFUSCATION};
 use crate::files::Obfuscation;
@@ -17,23 +16,22 @@ use apus_chain::{BlockHash, OutPoint, Reader, Txid, check_coin};
 use core::ops::ControlFlow;
 use std::path::Path;
 
-/// What a chainstate says of itself.
+/// What a chainstate says about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainstateSummary {
-    /// The block that its coins are at.
+    /// The block of its coins.
     pub best: BlockHash,
-    /// What its values were obfuscated by.
+    /// The key that obfuscates its values.
     pub key: Obfuscation,
-    /// How many coins were read: all, unless `each` broke off.
+    /// The number of coins read: all, unless `each` cancelled.
     pub coins: u64,
 }
 
 /// Reads the chainstate in the folder `dir` from start to end. `each` gets every coin in its stored
-/// form, txids ascending, outputs as [`vout_order`](apus_chain::vout_order) has it, and may break
-/// off.
+/// form, txids ascending, outputs in [`vout_order`](apus_chain::vout_order), and may cancel.
 ///
-/// Refused are entries that are none of Core's, coins that cannot be read to their last byte, and
-/// a set that is at no block, or between two. A node must not write to it meanwhile.
+/// Refuses entries that Core does not write, coins with invalid or extra bytes, and a set that names no block
+/// or is between two blocks. No node may write to the chainstate during the call.
 pub fn read_back(
     dir: &Path,
     each: &mut dyn FnMut(OutPoint, &[u8]) -> ControlFlow<()>,
@@ -48,7 +46,7 @@ pub fn read_back(
     set.finish()
 }
 
-/// The entries of a chainstate as they come, by whatever they are read.
+/// Processes the entries of a chainstate in order. The entries may come from either reader.
 pub(super) struct SetEntries<'d> {
     dir: &'d Path,
     key: Obfuscation,
@@ -62,7 +60,7 @@ impl<'d> SetEntries<'d> {
         Self { dir, key: Obfuscation::NONE, best: None, coins: 0, value: Vec::new() }
     }
 
-    /// Takes the next entry, and gives it to `each` if it is a coin.
+    /// Takes the next entry, and passes it to `each` if it is a coin.
     pub(super) fn entry(
         &mut self,
         name: &[u8],
@@ -77,7 +75,7 @@ impl<'d> SetEntries<'d> {
         value.clear();
         value.extend_from_slice(stored);
         key.apply(value, 0);
-        // The order of the keys puts all that follows behind the key and the block.
+        // In key order, everything else follows the obfuscation key and the best block.
         if name == KEY_BEST_BLOCK {
             *best = Some(block(dir, value)?);
             return Ok(ControlFlow::Continue(()));
@@ -92,14 +90,14 @@ impl<'d> SetEntries<'d> {
         }
         check_whole(value).map_err(|error| {
             let dir = dir.display();
-            let what = format!("in the chainstate {dir} coin {outpoint} cannot be read: {error}");
+            let what = format!("the chainstate {dir}: coin {outpoint} cannot be read: {error}");
             ChainstateDbError::Invalid(what)
         })?;
         *coins += 1;
         Ok(each(outpoint, value))
     }
 
-    /// What they say of themselves.
+    /// Returns the chainstate's description of itself, once all entries are read.
     pub(super) fn finish(self) -> Result<ChainstateSummary, ChainstateDbError> {
         let Self { dir, key, best, coins, .. } = self;
         let path = dir.to_path_buf();
@@ -130,8 +128,8 @@ fn outpoint(dir: &Path, key: &[u8]) -> Result<OutPoint, ChainstateDbError> {
     };
     parse().ok_or_else(|| {
         ChainstateDbError::Invalid(format!(
-            "the chainstate {} has an entry {:02x?}, which is none of Bitcoin Core's; a node \
-             would refuse it or overlook it",
+            "the chainstate {} has an entry {:02x?} that Bitcoin Core does not write: a node would refuse or \
+             ignore that entry",
             dir.display(),
             &key[..key.len().min(40)]
         ))
@@ -144,25 +142,26 @@ fn check_whole(bytes: &[u8]) -> Result<(), apus_chain::CoinError> {
     Ok(reader.finish()?)
 }
 
-/// Sees that the files of a node's chainstate in the folder `dir` are there and fit together, without
-/// reading what is in its tables: in a second, whatever its size.
+/// Checks that the files of a node's chainstate in the folder `dir` exist and fit together, without
+/// reading the content of its tables. Takes a second, regardless of its size.
 ///
 /// # Errors
-/// [`ChainstateDbError::Table`], `Vanished`, `Missing` and `Read`, as [`read_node`] would end with.
+/// [`ChainstateDbError::Table`], `Vanished`, `Missing` and `Read`, like [`read_node`].
 pub fn check_files(dir: &Path) -> Result<(), ChainstateDbError> {
     Ok(leveldb::check_files(dir)?)
 }
 
-/// Reads a node's chainstate in the folder `dir` from start to end, as [`read_back()`](super::read_back())
-/// reads one that was written here.
+/// Reads a node's chainstate in the folder `dir` from start to end, like
+/// [`read_back()`](super::read_back()).
 ///
 /// # Errors
-/// [`ChainstateDbError::Table`] where a file is damaged or gone; otherwise as there.
+/// [`ChainstateDbError::Table`] if a file is damaged or missing; otherwise like [`read_back()`](super::read_back()).
 ///
-/// It is read through `Database`, which opens files for reading and takes no lock; every checksum is
-/// compared, those of filters too, which a node goes by when it looks for a coin. What a node is writing
-/// meanwhile is seen whole or not at all, but a table that is gone before it was read ends the reading:
-/// reading again from the start helps.
+/// It reads through `Database`, which only opens files for reading and takes no lock. It verifies every
+/// checksum, including those of the filters, which a node uses to look up a coin. It sees a concurrent write
+/// of a node completely or not at all. If the node removes a table before it was read, reading fails; then
+/// start again.
+/// was read ends the reading; then start again.
 pub fn read_node(
     dir: &Path,
     each: &mut dyn FnMut(OutPoint, &[u8]) -> ControlFlow<()>,
@@ -178,14 +177,14 @@ pub fn read_node(
     failed.map_or_else(|| set.finish(), Err)
 }
 
-/// The block that a node's coins in the folder `dir` are at; none while it is between two.
+/// Reads which block a node's coins in the folder `dir` are at; `None` while they are between two blocks.
 ///
 /// # Errors
-/// As [`read_node`].
+/// Like [`read_node`].
 pub fn node_best_block(dir: &Path) -> Result<Option<BlockHash>, ChainstateDbError> {
     let (mut key, mut best) = (Obfuscation::NONE, Ok(None));
     Database::open(dir)?.for_each(&mut |name, stored| {
-        // Both come before the coins.
+        // Both keys sort before the coins.
         match name {
             KEY_OBFUSCATION => match obfuscation(dir, stored) {
                 Ok(found) => key = found,

@@ -1,14 +1,15 @@
-//! [`CoinSample`]: coins of a chainstate drawn at random, to ask for one by one as a node does.
+//! [`CoinSample`]: a random sample of a chainstate's coins, for looking them up one by one as a
+//! node does.
 //!
-//! Reading a database from its first entry to its last never uses the separators of an index, the
-//! filters or the restart points of blocks, where one wrong bit hides a coin from a node, which
-//! then refuses the valid block that spends it. So some coins are looked up, through another
-//! implementation: all of a small set, at least a thousandth and [`COINS_MIN`] of a large one. As many
-//! outpoints are asked for that are not there, on which filters and blocks have to agree, too.
+//! Reading a database from its first entry to its last never uses the index separators, the filters or the
+//! restart points of blocks. One wrong bit in them hides a coin from a node, which then refuses the valid
+//! block that spends it. So the sample looks up coins through another implementation: all coins of a small
+//! set; at least a thousandth and [`COINS_MIN`] of a large one. It also looks up as many outpoints that do
+//! not exist, because filters and blocks must agree on those too.
 //!
-//! Which they are is decided by a secret of its own for each sample, while the coins are read. What is
-//! kept of a coin is its name and a digest under that secret, 48 bytes; at most half as many again as
-//! are wanted are kept.
+//! A secret, new for each sample, decides which coins to draw while they are read. For each drawn coin the
+//! sample keeps the outpoint and a digest under that secret, 48 bytes; it holds at most one and a half times
+//! the wanted number.
 
 use super::read::{ChainstateSummary, block, obfuscation};
 use super::{ChainstateDbError, KEY_BEST_BLOCK, KEY_COIN, KEY_OBFUSCATION};
@@ -18,41 +19,41 @@ use core::ops::ControlFlow;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
-/// So many coins are looked up where a set has them.
+/// The minimum number of coins to look up, if the set has that many.
 const COINS_MIN: usize = 100_000;
 
-/// One of so many is looked up where that is more.
+/// Of larger sets, one coin in this many is looked up.
 const ONE_OF: u64 = 1_000;
 
-/// No transaction has so many outputs that one has this number.
+/// An output number too high for any transaction.
 const NO_OUTPUT: u32 = 1 << 31;
 
-/// What was asked for.
+/// How many look-ups succeeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LookedUp {
-    /// Coins that were found, as they are.
+pub struct CoinLookUp {
+    /// Coins that were found unchanged.
     pub coins: u64,
-    /// Outpoints that were not found, and are not there.
+    /// Outpoints that were correctly not found.
     pub absent: u64,
 }
 
-/// Coins drawn from those that it is shown.
+/// A random sample of the coins passed to it.
 pub struct CoinSample {
     secret: RandomState,
     coins_min: usize,
     seen: u64,
-    /// Coins are drawn whose lot is below this.
+    /// The highest lot drawn.
     limit: u64,
     drawn: Vec<SampledCoin>,
 }
 
 struct SampledCoin {
     outpoint: OutPoint,
-    /// Of its stored form.
+    /// The digest of the coin's stored form.
     digest: u64,
 }
 
-/// What was drawn, by the place of the coin among all.
+/// The lot of a coin, derived from its outpoint and the secret.
 fn lot(secret: &RandomState, outpoint: &OutPoint) -> u64 {
     secret.hash_one((outpoint.txid.0, outpoint.vout))
 }
@@ -64,7 +65,7 @@ impl Default for CoinSample {
 }
 
 impl CoinSample {
-    /// No coin yet, and a secret from the system.
+    /// An empty sample, with a secret from the system.
     pub fn new() -> Self {
         Self::of_at_least(COINS_MIN)
     }
@@ -74,14 +75,13 @@ impl CoinSample {
         Self { secret, coins_min, seen: 0, limit: u64::MAX, drawn: Vec::new() }
     }
 
-    /// What was drawn.
+    /// The outpoints that were drawn.
     #[cfg(test)]
     pub(super) fn names(&self) -> Vec<OutPoint> {
         self.drawn.iter().map(|drawn| drawn.outpoint).collect()
     }
 
-    /// Takes note of a coin in its stored form, or passes it over. They come in the order of the
-    /// database.
+    /// Draws a coin in its stored form, or skips it. Expects coins in the order of the database.
     pub fn take(&mut self, outpoint: OutPoint, coin: &[u8]) {
         self.seen += 1;
         if lot(&self.secret, &outpoint) > self.limit {
@@ -90,39 +90,39 @@ impl CoinSample {
         self.drawn.push(SampledCoin { outpoint, digest: self.secret.hash_one(coin) });
         let wanted = self.coins_min.max((self.seen / ONE_OF) as usize);
         if self.drawn.len() > wanted + wanted / 2 {
-            // Three quarters of them are an eighth more than wanted: too few is not to be feared.
+            // Three quarters of these are an eighth more than wanted, so the sample never gets too small.
             self.limit = self.limit / 4 * 3;
             let Self { secret, limit, drawn, .. } = self;
             drawn.retain(|drawn| lot(secret, &drawn.outpoint) <= *limit);
         }
     }
 
-    /// How many coins there are to look up.
+    /// The number of coins to look up.
     pub fn count(&self) -> u64 {
         self.drawn.len() as u64
     }
 
-    /// About how many that will be of so many coins.
+    /// The approximate size of a sample of `coins` coins.
     pub fn expected_count(coins: u64) -> u64 {
         coins.min((COINS_MIN as u64).max(coins / ONE_OF) / 4 * 3)
     }
 
-    /// Asks the chainstate in the folder `dir`, which was `read` with these coins, for each of them and
-    /// for as many that are not there. `reached` is told how many were asked for, and may break it off:
-    /// then there is nothing.
+    /// Looks up each sampled coin, and as many missing outpoints, in the chainstate in the folder `dir`.
+    /// `read` is the result of reading it. `reached` gets the number of look-ups so far, and may cancel: then
+    /// the result is `None`.
     ///
     /// # Errors
-    /// [`ChainstateDbError::LookUp`] for the first answer that is another one than reading gave.
+    /// [`ChainstateDbError::LookUp`] for the first answer that differs from the entries read in order.
     pub fn look_up(
         self,
         dir: &Path,
         read: &ChainstateSummary,
         reached: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<Option<LookedUp>, ChainstateDbError> {
+    ) -> Result<Option<CoinLookUp>, ChainstateDbError> {
         let mut database =
             ChainstateLookUps { dir, database: DatabaseLookUps::open(dir)?, key: Vec::new() };
         database.expect_set(read)?;
-        let mut found = LookedUp::default();
+        let mut found = CoinLookUp::default();
         for (at, SampledCoin { outpoint, digest }) in (0..).zip(&self.drawn) {
             if reached(at).is_break() {
                 return Ok(None);
@@ -135,12 +135,12 @@ impl CoinSample {
             let mut coin = database.coin(outpoint)?.ok_or_else(|| wrong("does not find it"))?;
             read.key.apply(&mut coin, 0);
             if self.secret.hash_one(&coin[..]) != *digest {
-                return Err(wrong("has another one"));
+                return Err(wrong("finds another coin"));
             }
             found.coins += 1;
             let outpoint = absent(outpoint, self.secret.hash_one(at));
             if database.coin(&outpoint)?.is_some() {
-                let (path, what) = (dir.to_owned(), "has one, though there is none");
+                let (path, what) = (dir.to_owned(), "finds a coin that does not exist");
                 let entry = format!("coin {outpoint}");
                 return Err(ChainstateDbError::LookUp { path, entry, what });
             }
@@ -150,8 +150,8 @@ impl CoinSample {
     }
 }
 
-/// The name of no coin, by chance either an output that no transaction can have, or one of a transaction
-/// whose txid would have to be found by 2^192 attempts.
+/// Makes up an outpoint that does not exist: at random, either with an output number that no transaction can
+/// have, or with a txid that would take 2^192 attempts to find.
 fn absent(near: &OutPoint, random: u64) -> OutPoint {
     let mut outpoint = *near;
     if random & 1 == 0 {
@@ -162,7 +162,7 @@ fn absent(near: &OutPoint, random: u64) -> OutPoint {
     outpoint
 }
 
-/// A chainstate that is asked for single entries.
+/// Looks up single entries of a chainstate.
 struct ChainstateLookUps<'d> {
     dir: &'d Path,
     database: DatabaseLookUps<'d>,
@@ -170,12 +170,12 @@ struct ChainstateLookUps<'d> {
 }
 
 impl ChainstateLookUps<'_> {
-    /// Fails unless what a node asks for first is what was read.
+    /// Fails unless the entries that a node looks up first match the entries read in order.
     fn expect_set(&mut self, read: &ChainstateSummary) -> Result<(), ChainstateDbError> {
         let wrong = |entry: &str| ChainstateDbError::LookUp {
             path: self.dir.to_owned(),
             entry: entry.to_owned(),
-            what: "gives another answer than before",
+            what: "gives a different answer from when it was read",
         };
         let key = self.database.get(KEY_OBFUSCATION)?;
         let key = key.map(|value| obfuscation(self.dir, &value)).transpose()?;
@@ -190,7 +190,7 @@ impl ChainstateLookUps<'_> {
         Ok(())
     }
 
-    /// What is stored under a coin's name.
+    /// Returns the value stored for a coin.
     fn coin(&mut self, outpoint: &OutPoint) -> Result<Option<Vec<u8>>, ChainstateDbError> {
         self.key.clear();
         self.key.push(KEY_COIN);

@@ -1,4 +1,4 @@
-//! Chainstates that a node wrote, that are written here, and that no program should have written.
+//! Chainstates written by a node, by us, and damaged ones that no program should write.
 
 mod look_ups;
 mod node;
@@ -27,7 +27,7 @@ fn node_chainstate() -> PathBuf {
     fixtures().join("regtest-315/regtest/chainstate")
 }
 
-/// The coins of the fixture's snapshot, and the block that they are at.
+/// The coins of the fixture's snapshot, and their block.
 fn snapshot() -> (BlockHash, Coins) {
     let bytes = fs::read(fixtures().join("regtest-315/utxo.dat")).unwrap();
     let mut reader = SnapshotReader::new(&bytes[..], None).unwrap();
@@ -101,7 +101,7 @@ fn a_snapshot_becomes_a_chainstate() {
     }
 }
 
-/// What a node made of the same blocks, read in both ways.
+/// Reads a node's chainstate of the same blocks with both readers.
 #[test]
 fn a_node_has_the_same_entries() {
     let (best, coins) = snapshot();
@@ -127,7 +127,7 @@ fn a_node_has_the_same_entries() {
 }
 
 #[test]
-fn an_empty_set_is_at_a_block_too() {
+fn an_empty_set_names_its_block_too() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), BEST, Obfuscation::new(KEY), SMALL, &[]);
     let (read, coins) = read_all(dir.path()).unwrap();
@@ -135,7 +135,7 @@ fn an_empty_set_is_at_a_block_too() {
 }
 
 #[test]
-fn reading_can_be_broken_off() {
+fn reading_can_be_cancelled() {
     let mut seen = 0;
     let read = read_back(&node_chainstate(), &mut |_, _| {
         seen += 1;
@@ -150,7 +150,7 @@ fn coin_bytes(script: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A group of these outputs that all have the coin.
+/// A group with these outputs, all with the same coin.
 fn group(count: u64, vouts: &[u64], coin: &[u8]) -> Vec<u8> {
     let mut group = Vec::new();
     write_compact_size(&mut group, count);
@@ -162,7 +162,7 @@ fn group(count: u64, vouts: &[u64], coin: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_group_in_order_is_refused_and_leaves_no_chainstate() {
+fn invalid_groups_are_refused_and_leave_no_chainstate() {
     let coin = coin_bytes(&[0x51]);
     let good = group(2, &[0, 1], &coin);
     let trailing = [&good[..], &[0]].concat();
@@ -172,7 +172,7 @@ fn what_is_no_group_in_order_is_refused_and_leaves_no_chainstate() {
         (6, group(2, &[1, 0], &coin), "must not follow that of output "),
         (6, group(2, &[1, 1], &coin), "must not follow that of output "),
         (6, group(2, &[256, 16_512], &coin), "must not follow that of output "),
-        (6, group(0, &[], &coin), "comes without a coin"),
+        (6, group(0, &[], &coin), "has no coins"),
         (6, group(3, &[0, 1], &coin), "bad coins of transaction "),
         (6, group(1, &[1 << 32], &coin), "bad coins of transaction "),
         (6, group(u64::MAX, &[0], &coin[..2]), "bad coins of transaction "),
@@ -191,7 +191,7 @@ fn what_is_no_group_in_order_is_refused_and_leaves_no_chainstate() {
     }
 }
 
-/// Keys and values.
+/// The entries of a chainstate: keys and values.
 type KeysAndValues<'a> = &'a [(&'a [u8], &'a [u8])];
 
 fn with_entries(entries: KeysAndValues<'_>) -> tempfile::TempDir {
@@ -206,22 +206,22 @@ fn with_entries(entries: KeysAndValues<'_>) -> tempfile::TempDir {
 }
 
 #[test]
-fn what_a_node_would_stumble_over_is_refused() {
+fn entries_that_a_node_cannot_handle_are_refused() {
     let coin = coin_bytes(&[0x51]);
     let name = [&[b'C'][..], &[1; 32], &[0]].concat();
     let best = (KEY_BEST_BLOCK, &[9; 32][..]);
     let cases: [(KeysAndValues<'_>, &str); 13] = [
-        (&[], "does not say at which block it is"),
-        (&[(&name, &coin)], "does not say at which block it is"),
+        (&[], "does not name its block"),
+        (&[(&name, &coin)], "does not name its block"),
         (&[(KEY_HEAD_BLOCKS, &[2])], "is between two blocks"),
         (&[best, (KEY_HEAD_BLOCKS, &[2])], "is between two blocks"),
         (&[(KEY_BEST_BLOCK, &[9; 31])], "is not what Bitcoin Core writes"),
         (&[(KEY_OBFUSCATION, &[7; 9]), best], "is not what Bitcoin Core writes"),
         (&[(KEY_OBFUSCATION, &[8; 8]), best], "is not what Bitcoin Core writes"),
-        (&[(b"A", b""), best], "which is none of Bitcoin Core's"),
-        (&[best, (b"c", b"")], "which is none of Bitcoin Core's"),
-        (&[best, (&name[..33], &coin)], "which is none of Bitcoin Core's"),
-        (&[best, (&[&name[..], &[0]].concat(), &coin)], "which is none of Bitcoin Core's"),
+        (&[(b"A", b""), best], "that Bitcoin Core does not write"),
+        (&[best, (b"c", b"")], "that Bitcoin Core does not write"),
+        (&[best, (&name[..33], &coin)], "that Bitcoin Core does not write"),
+        (&[best, (&[&name[..], &[0]].concat(), &coin)], "that Bitcoin Core does not write"),
         (&[best, (&name, &coin[..coin.len() - 1])], "cannot be read: "),
         (&[best, (&name, &[&coin[..], &[0]].concat())], "cannot be read: "),
     ];
@@ -229,7 +229,7 @@ fn what_a_node_would_stumble_over_is_refused() {
         let error = read_all(with_entries(entries).path()).unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains(says), "{entries:02x?} {error}");
     }
-    // Without a key of its own, as plain as it comes.
+    // An unobfuscated chainstate without an entry for the key.
     let (read, coins) = read_all(with_entries(&[best, (&name, &coin)]).path()).unwrap();
     assert_eq!((read.best, read.key, coins.len()), (BEST, Obfuscation::NONE, 1));
 }
@@ -262,7 +262,7 @@ fn damaged(change: impl FnOnce(&mut BTreeMap<PathBuf, Vec<u8>>)) -> tempfile::Te
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Never other coins; never a panic that is not caught; never a change to the disk.
+    /// Damage never yields wrong coins, an uncaught panic or a change to the disk.
     #[test]
     fn damage_is_refused(
         file in any::<proptest::sample::Index>(),
@@ -284,7 +284,7 @@ proptest! {
         });
         let before = files(dir.path());
         match read_all(dir.path()) {
-            // The filters are not looked at, nor what fills up the footer.
+            // This reader uses neither the filters nor the padding of the footer.
             Ok((_, found)) => prop_assert!(found == coins),
             Err(error) => prop_assert!(!same, "{error}"),
         }
@@ -346,9 +346,9 @@ proptest! {
     }
 }
 
-/// Coins as most are: one of a transaction, some twenty bytes of script.
+/// Typical coins: one per transaction, with scripts of about twenty bytes.
 #[test]
-fn the_bound_is_not_far_off() {
+fn the_size_bound_is_tight() {
     let coin = coin_bytes(&[&[0x00, 0x14][..], &[3; 20]].concat());
     let mut coins = Coins::new();
     for number in 0u32..100_000 {
@@ -365,9 +365,9 @@ fn the_bound_is_not_far_off() {
     assert_eq!(size_bound(u64::MAX, u64::MAX), u64::MAX);
 }
 
-/// The folder is a door of the caller's: anything that can be written to will do.
+/// The caller provides the storage; here, one that fails.
 #[test]
-fn a_folder_that_refuses_is_told() {
+fn a_storage_error_is_reported() {
     let folder = FaultStorage::new(CrashStorage::new());
     folder.fail_from(Operation::Any, 0, std::io::ErrorKind::StorageFull);
     let error = ChainstateWriter::new(&folder, BEST, Obfuscation::NONE).err().unwrap();

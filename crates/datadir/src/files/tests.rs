@@ -1,4 +1,4 @@
-//! Tests of this module.
+//! Block files: listing, positions and obfuscation.
 
 use super::*;
 use apus_chain::Network;
@@ -22,7 +22,7 @@ fn says<T: std::fmt::Debug>(answer: Result<T, BlkError>, what: &str) {
 }
 
 #[test]
-fn only_cores_names_count_and_gaps_are_fine() {
+fn only_cores_file_names_count_and_gaps_are_fine() {
     let dir = folder(&[
         ("blk00007.dat", b"1234"),
         ("blk00002.dat", b"12"),
@@ -41,7 +41,7 @@ fn only_cores_names_count_and_gaps_are_fine() {
 }
 
 #[test]
-fn one_file_that_can_be_read_will_do() {
+fn one_readable_file_is_enough() {
     let expect = |files: &[(&str, &[u8])]| {
         BlockFiles::open(folder(files).path(), MAGIC).unwrap().expect_blocks()
     };
@@ -70,7 +70,7 @@ fn the_key_has_eight_bytes_or_is_absent() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_files_are_named() {
     let dir = folder(&[("readme", b"")]);
     let error = BlockFiles::open(dir.path(), MAGIC).unwrap_err();
     assert!(matches!(error, BlkError::NoFiles { .. }));
@@ -84,7 +84,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn a_record_is_located_by_the_offset_of_its_block() {
+fn a_record_is_located_by_its_blocks_offset() {
     let mut bytes = vec![0xee; 3];
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&100u32.to_le_bytes());
@@ -98,8 +98,8 @@ fn a_record_is_located_by_the_offset_of_its_block() {
     for offset in [0, 7, 8, 10, 12, 111, 112, u64::MAX] {
         assert_eq!(files.locate(4, offset).unwrap(), None, "{offset}");
     }
-    says(files.locate(5, 11), "was not there when the folder was listed");
-    // The size claims one byte more than the file has.
+    says(files.locate(5, 11), "was missing when Apus listed the folder");
+    // The record states one byte more than the file has.
     let file = fs::OpenOptions::new().write(true).open(&files.files()[0].path).unwrap();
     file.set_len(110).unwrap();
     let shorter = BlockFiles::open(dir.path(), MAGIC).unwrap();
@@ -107,7 +107,7 @@ fn a_record_is_located_by_the_offset_of_its_block() {
     file.set_len(5).unwrap();
     says(files.locate(4, 11), "ends before byte 11");
     fs::remove_file(&files.files()[0].path).unwrap();
-    says(files.locate(4, 11), "has vanished");
+    says(files.locate(4, 11), "vanished after");
 }
 
 fn bytewise(key: [u8; 8], bytes: &[u8], offset: u64) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! [`DatabaseLayout`]: what a database consists of, by its manifest and logs (LevelDB `db/version_edit.cc`, `db/write_batch.cc`).
+//! [`DatabaseLayout`]: the tables and logs of a database, from its manifest and log files (LevelDB
+//! `db/version_edit.cc`, `db/write_batch.cc`).
 
 use super::{ByteCursor, IndependentReadError, fault, stored_sum};
 use core::cmp::Ordering;
@@ -7,26 +8,26 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The order of the keys, by name.
+/// The name of the key order.
 const ORDER: &[u8] = b"leveldb.BytewiseComparator";
 
-/// Behind each user's key: sequence number and kind, the newest first.
+/// The order of the bytes after each user key: sequence number and kind, the newest first.
 pub(super) const TAG: usize = 8;
 
-/// Levels of a database.
+/// The number of levels of a database.
 const LEVELS: u64 = 7;
 
-/// A table as the manifest has it.
+/// A table listed in the manifest.
 pub(super) struct TableName {
     pub(super) number: u64,
     pub(super) length: u64,
-    /// With their tags.
+    /// The first and the last key, with their tags.
     first: Vec<u8>,
     last: Vec<u8>,
 }
 
 impl TableName {
-    /// The file; a name that old versions of LevelDB gave is taken where there is no other.
+    /// Returns the path of the table's file; falls back to the extension of old LevelDB versions.
     pub(super) fn path(&self, dir: &Path) -> PathBuf {
         let named = |extension: &str| dir.join(format!("{:06}.{extension}", self.number));
         Some(named("sst"))
@@ -34,7 +35,7 @@ impl TableName {
             .unwrap_or(named("ldb"))
     }
 
-    /// Whether all its keys are before a user's key.
+    /// Returns whether all its keys sort before a user key.
     pub(super) fn is_before(&self, key: &[u8]) -> bool {
         user(&self.last) < key
     }
@@ -44,23 +45,24 @@ impl TableName {
     }
 }
 
-/// A key without its tag, and the tag; none where it is too short.
+/// Splits a key into user key and tag; `None` if the key is too short.
 pub(super) fn split(key: &[u8]) -> Option<(&[u8], u64)> {
     let (user, tag) = key.split_last_chunk::<TAG>()?;
     Some((user, u64::from_le_bytes(*tag)))
 }
 
-/// LevelDB's order: users' keys ascend, the newest version of one comes first.
+/// LevelDB's order: user keys ascend, and the newest version of a key comes first.
 pub(super) fn order(a: &[u8], b: &[u8]) -> Option<Ordering> {
     let ((a, newer), (b, older)) = (split(a)?, split(b)?);
     Some(a.cmp(b).then(older.cmp(&newer)))
 }
 
-/// Puts and deletions of the logs, the newest of each key.
+/// Puts and deletions in the logs, the newest of each key.
 pub(super) type LoggedValues = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 pub(super) struct DatabaseLayout {
-    /// By level; on the first the newest comes first, on the others their keys ascend and do not overlap.
+    /// Indexed by level. On level 0 the newest table comes first; on the others, keys ascend and do
+    /// not overlap.
     pub(super) levels: Vec<Vec<TableName>>,
     pub(super) memory: LoggedValues,
 }
@@ -70,12 +72,10 @@ impl DatabaseLayout {
         let path = manifest_path(dir)?;
         let mut manifest = TableList::default();
         for record in records(&path)? {
-            manifest
-                .take(&record)
-                .ok_or_else(|| fault(&path, 0, "it has a record that says nothing"))?;
+            manifest.take(&record).ok_or_else(|| fault(&path, 0, "a record cannot be parsed"))?;
         }
         if !manifest.is_whole {
-            return Err(fault(&path, 0, "it does not say where its logs begin"));
+            return Err(fault(&path, 0, "it does not name its first log"));
         }
         let levels =
             manifest.levels().ok_or_else(|| fault(&path, 0, "tables of a level overlap"))?;
@@ -91,11 +91,11 @@ fn no_database(dir: &Path, what: impl ToString) -> IndependentReadError {
     IndependentReadError::Open { path: dir.to_owned(), what: what.to_string() }
 }
 
-/// The manifest that `CURRENT` names.
+/// Reads the manifest that `CURRENT` names.
 fn manifest_path(dir: &Path) -> Result<PathBuf, IndependentReadError> {
     let current = dir.join("CURRENT");
     if !current.is_file() {
-        return Err(no_database(dir, "it has no file CURRENT"));
+        return Err(no_database(dir, "it has no CURRENT file"));
     }
     let name = whole(&current)?;
     let name = name.strip_suffix(b"\n").and_then(|name| std::str::from_utf8(name).ok());
@@ -103,16 +103,16 @@ fn manifest_path(dir: &Path) -> Result<PathBuf, IndependentReadError> {
     match digits.filter(|digits| !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()))
     {
         Some(digits) => Ok(dir.join(format!("MANIFEST-{digits}"))),
-        None => Err(fault(&current, 0, "it names no manifest")),
+        None => Err(fault(&current, 0, "it does not name a manifest")),
     }
 }
 
-/// The tables and the first log that the records of a manifest lead to.
+/// The tables and the first log, accumulated from the records of a manifest.
 #[derive(Default)]
 struct TableList {
-    /// By level and number.
+    /// Indexed by level and number.
     tables: BTreeMap<(u64, u64), TableName>,
-    /// Logs below are in tables already.
+    /// Logs with lower numbers are already in tables, so they are not read.
     log_number: u64,
     is_whole: bool,
 }
@@ -126,7 +126,7 @@ impl TableList {
                 2 => (self.log_number, self.is_whole) = (rest.varint()?, true),
                 // The next file's number, the last sequence number, a log of old versions.
                 3 | 4 | 9 => drop(rest.varint()?),
-                // Where merging goes on.
+                // The key at which compaction continues.
                 5 => drop((rest.varint()?, rest.string()?)),
                 6 => removed.push((level(&mut rest)?, rest.varint()?)),
                 7 => {
@@ -138,13 +138,13 @@ impl TableList {
                 _ => return None,
             }
         }
-        // What one record removes it removes first.
+        // LevelDB applies a record's removals before its additions.
         removed.iter().for_each(|table| drop(self.tables.remove(table)));
         self.tables.extend(added);
         Some(())
     }
 
-    /// The tables by level, in order; nothing where two of a level have keys in common.
+    /// Sorts the tables of each level; `None` if two tables of a level overlap.
     fn levels(&mut self) -> Option<Vec<Vec<TableName>>> {
         let mut levels: Vec<Vec<TableName>> = (0..LEVELS).map(|_| Vec::new()).collect();
         for ((level, _), table) in core::mem::take(&mut self.tables) {
@@ -153,7 +153,7 @@ impl TableList {
         levels[0].reverse();
         for level in &mut levels[1..] {
             level.sort_by(|a, b| by_key(&a.first, &b.first));
-            // Versions of one key may go on in the next table.
+            // Versions of one key may continue in the next table.
             let overlap = |pair: &[TableName]| by_key(&pair[0].last, &pair[1].first).is_ge();
             if level.windows(2).any(overlap) {
                 return None;
@@ -180,7 +180,7 @@ fn by_key(a: &[u8], b: &[u8]) -> Ordering {
     order(a, b).expect("keys without a tag were refused")
 }
 
-/// What the logs hold that is in no table yet.
+/// Collects the log entries that are in no table yet.
 fn memory(dir: &Path, from: u64) -> Result<LoggedValues, IndependentReadError> {
     let mut logs = BTreeMap::new();
     for entry in fs::read_dir(dir).map_err(|error| fault(dir, 0, error))? {
@@ -194,14 +194,13 @@ fn memory(dir: &Path, from: u64) -> Result<LoggedValues, IndependentReadError> {
     let mut memory = LoggedValues::new();
     for path in logs.values() {
         for record in records(path)? {
-            add(&mut memory, &record)
-                .ok_or_else(|| fault(path, 0, "it has a record that is none"))?;
+            add(&mut memory, &record).ok_or_else(|| fault(path, 0, "a record cannot be parsed"))?;
         }
     }
     Ok(memory)
 }
 
-/// One record: sequence number, count, and so many puts and deletions.
+/// Adds one record: a sequence number, a count, then that many puts and deletions.
 fn add(memory: &mut LoggedValues, record: &[u8]) -> Option<()> {
     let mut rest = ByteCursor(record);
     rest.take(8)?;
@@ -220,7 +219,7 @@ fn add(memory: &mut LoggedValues, record: &[u8]) -> Option<()> {
 
 const BLOCK_BYTES: usize = 32 << 10;
 
-/// Before each piece: checksum, length, kind.
+/// The length of the head of each piece: checksum, length, kind.
 const HEAD: usize = 7;
 
 const WHOLE: u8 = 1;
@@ -228,13 +227,13 @@ const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
 const LAST: u8 = 4;
 
-/// The most that a manifest or log may have. One that has more is its node's to put in order.
+/// The length limit of a manifest or log. Restarting the node makes a longer one short again.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// All records of a file, in order.
+/// Reads all records of a file, in order.
 ///
-/// A file is a row of blocks of 32 KiB, a record one piece or several. Nothing is passed over: a database at rest has
-/// no record that a crash left unfinished.
+/// A file is a series of 32 KiB blocks; a record is one piece or several. Skips nothing: after a clean stop,
+/// no record is unfinished.
 pub(super) fn records(path: &Path) -> Result<Vec<Vec<u8>>, IndependentReadError> {
     let bytes = whole(path)?;
     let (mut all, mut begun) = (Vec::new(), None::<Vec<u8>>);
@@ -245,7 +244,7 @@ pub(super) fn records(path: &Path) -> Result<Vec<Vec<u8>>, IndependentReadError>
             (FIRST, None) => begun = Some(piece.to_vec()),
             (MIDDLE, Some(record)) => begun = Some([&record, piece].concat()),
             (LAST, Some(record)) => all.push([&record, piece].concat()),
-            _ => return Err(fault(path, at, "a piece of a record is not where it can be")),
+            _ => return Err(fault(path, at, "a piece of a record is out of place")),
         }
         at = next;
     }
@@ -257,10 +256,10 @@ pub(super) fn records(path: &Path) -> Result<Vec<Vec<u8>>, IndependentReadError>
 
 type Piece<'b> = (u8, &'b [u8], usize);
 
-/// The piece at an offset: kind, content, and where the next one begins; nothing at the end.
+/// Reads the piece at an offset: its kind and content, and the offset of the next piece; `None` at the end.
 fn piece(bytes: &[u8], at: usize) -> Result<Option<Piece<'_>>, &'static str> {
     let left = BLOCK_BYTES - at % BLOCK_BYTES;
-    // Too little for a head is filled up.
+    // The rest of a block is padding if it is too short for a head.
     let at = if left < HEAD { at + left } else { at };
     if at >= bytes.len() {
         return Ok(None);
@@ -269,22 +268,27 @@ fn piece(bytes: &[u8], at: usize) -> Result<Option<Piece<'_>>, &'static str> {
     let mut rest = ByteCursor(&bytes[at..block_end]);
     let mut head =
         || Some((rest.four()?, u64::from(rest.byte()?), u64::from(rest.byte()?), rest.byte()?));
-    let (sum, low, high, kind) = head().ok_or("it ends within the head of a record")?;
-    let content = rest.take(low | high << 8).ok_or("a record is longer than what is left")?;
+    let (sum, low, high, kind) = head().ok_or("it ends within a record's head")?;
+    let content =
+        rest.take(low | high << 8).ok_or("a record is longer than the rest of its block")?;
     if sum != stored_sum([&[kind], content]) {
         return Err("a record has a wrong checksum");
     }
     Ok(Some((kind, content, at + HEAD + content.len())))
 }
 
-/// A file that is small.
+/// Reads a small file.
 pub(super) fn whole(path: &Path) -> Result<Vec<u8>, IndependentReadError> {
     let mut bytes = Vec::new();
     let read =
         File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
     read.map_err(|error| fault(path, 0, error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(fault(path, 0, "it is too long for a database at rest"));
+        return Err(fault(
+            path,
+            0,
+            "it is too long: the database of a stopped node has only a short log",
+        ));
     }
     Ok(bytes)
 }
@@ -293,7 +297,7 @@ pub(super) fn whole(path: &Path) -> Result<Vec<u8>, IndependentReadError> {
 mod tests {
     use super::*;
 
-    /// A file with these pieces.
+    /// Makes a file of these pieces.
     fn file(pieces: &[(u8, &[u8])]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (kind, content) in pieces {
@@ -313,10 +317,10 @@ mod tests {
     }
 
     #[test]
-    fn pieces_make_records() {
+    fn pieces_form_records() {
         let rest = vec![5; BLOCK_BYTES - 2 * HEAD - 2 - 3];
         let mut bytes = file(&[(WHOLE, b"ab"), (FIRST, &rest)]);
-        // Three bytes that no head fits into.
+        // Three bytes of padding, too short for a head.
         bytes.extend([0; 3]);
         assert_eq!(bytes.len(), BLOCK_BYTES);
         bytes.extend(file(&[(MIDDLE, b"c"), (LAST, b"d"), (WHOLE, b"")]));
@@ -326,14 +330,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn invalid_records_are_refused() {
         for (bytes, why) in [
             (file(&[(FIRST, b"a")]), "ends within a record"),
-            (file(&[(LAST, b"a")]), "not where it can be"),
-            (file(&[(FIRST, b"a"), (WHOLE, b"b")]), "not where it can be"),
-            (file(&[(5, b"a")]), "not where it can be"),
-            (file(&[(WHOLE, b"a")])[..6].to_vec(), "within the head"),
-            (file(&[(WHOLE, b"abc")])[..9].to_vec(), "longer than what is left"),
+            (file(&[(LAST, b"a")]), "out of place"),
+            (file(&[(FIRST, b"a"), (WHOLE, b"b")]), "out of place"),
+            (file(&[(5, b"a")]), "out of place"),
+            (file(&[(WHOLE, b"a")])[..6].to_vec(), "within a record's head"),
+            (file(&[(WHOLE, b"abc")])[..9].to_vec(), "longer than the rest"),
             (vec![0; 20], "checksum"),
         ] {
             let error = read(&bytes).unwrap_err();

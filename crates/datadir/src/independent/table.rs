@@ -1,6 +1,7 @@
-//! [`SortedTable`] and [`TableWalk`]: one sorted table, asked for a key as a node asks, or gone through from its first entry.
+//! [`SortedTable`] looks up keys in one table as a node does; [`TableWalk`] reads the table in order.
 //!
-//! In memory are its index, its filters and one block. Each block's checksum is verified before anything is believed of it.
+//! Memory holds the table's index, its filters and one block. Every checksum is verified before the block is
+//! used.
 
 use super::layout::{TAG, TableName, order, split};
 use super::{ByteCursor, IndependentReadError, fault, little, stored_sum};
@@ -10,22 +11,23 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A table's last bytes: where the list of further blocks and the index are, filled up to 40, and a number.
+/// The length of the footer: the positions of the metaindex and the index, padded to 40 bytes, and a magic
+/// number.
 const FOOTER: u64 = 48;
 const PLACES: usize = 40;
 const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
 
-/// Behind each block: 0 for no compression, checksum.
+/// The length of a block's trailer: 0 for no compression, and the checksum.
 const TAIL: u64 = 5;
 
-/// The tag that no version of a key comes before: the highest sequence number, and a put.
+/// The tag that sorts before all versions of a key: the highest sequence number with the kind of a put.
 const NEWEST: u64 = u64::MAX << 8 | 1;
 
 /// The kinds of an entry, in the low byte of its tag.
 const DELETED: u64 = 0;
 const PUT: u64 = 1;
 
-/// Where a block is.
+/// The position and length of a block.
 struct BlockExtent {
     offset: u64,
     length: u64,
@@ -37,7 +39,7 @@ impl BlockExtent {
     }
 }
 
-/// What a table has under a key.
+/// The result of a look-up in a table.
 pub(super) enum TableAnswer {
     Value(Vec<u8>),
     Deleted,
@@ -47,7 +49,7 @@ pub(super) enum TableAnswer {
 pub(super) struct SortedTable {
     path: PathBuf,
     file: File,
-    /// Where its last bytes begin.
+    /// The offset of the footer.
     end: u64,
     index: EntryBlock,
     filters: Option<Vec<u8>>,
@@ -59,7 +61,7 @@ impl SortedTable {
         let file = File::open(&path).map_err(|error| fault(&path, 0, error))?;
         let length = file.metadata().map_err(|error| fault(&path, 0, error))?.len();
         if length != name.length {
-            let what = format!("it has {length} bytes, and {} in the manifest", name.length);
+            let what = format!("it has {length} bytes, but {} in the manifest", name.length);
             return Err(fault(&path, 0, what));
         }
         let Some(end) = length.checked_sub(FOOTER) else {
@@ -70,7 +72,7 @@ impl SortedTable {
         let mut places = ByteCursor(&footer[..PLACES]);
         let (list, index) = (BlockExtent::read(&mut places), BlockExtent::read(&mut places));
         let (Some(list), Some(index), true) = (list, index, footer[PLACES..] == MAGIC) else {
-            return Err(fault(&path, end, "it does not end as a table does"));
+            return Err(fault(&path, end, "it does not end like a table"));
         };
         let none = EntryBlock::new(vec![0, 0, 0, 0, 1, 0, 0, 0]).expect("a block of no entries");
         let mut table = Self { path, file, end, index: none, filters: None };
@@ -83,12 +85,12 @@ impl SortedTable {
         fault(&self.path, offset, what)
     }
 
-    /// What stands at a place, with the right checksum.
+    /// Reads the bytes at a position and verifies their checksum.
     fn content(&self, place: &BlockExtent) -> Result<Vec<u8>, IndependentReadError> {
         let BlockExtent { offset, length } = *place;
         let end = offset.checked_add(length).and_then(|end| end.checked_add(TAIL));
         if end.is_none_or(|end| end > self.end) {
-            return Err(self.fault(self.end, "a block is said to be where none can be"));
+            return Err(self.fault(self.end, "a block's position is impossible"));
         }
         let mut bytes = vec![0; (length + TAIL) as usize];
         let read: io::Result<()> = self.file.read_exact_at(&mut bytes, offset);
@@ -107,7 +109,8 @@ impl SortedTable {
         EntryBlock::new(self.content(place)?).ok_or_else(|| self.fault(place.offset, NO_BLOCK))
     }
 
-    /// The filters, where the list of further blocks has some of the kind that Core uses. Its keys have no tags.
+    /// Reads the filters, if the metaindex lists some of the kind that Core uses. The metaindex's keys have
+    /// no tags.
     fn filters(&self, list: &BlockExtent) -> Result<Option<Vec<u8>>, IndependentReadError> {
         let content = self.content(list)?;
         let mut rest = ByteCursor(&content);
@@ -122,13 +125,14 @@ impl SortedTable {
         }
     }
 
-    /// The block that an entry of the index leads to.
+    /// Reads the block that an index entry points to.
     fn place(&self, at: &EntryPosition) -> Result<BlockExtent, IndependentReadError> {
         let place = BlockExtent::read(&mut ByteCursor(self.index.value(at)));
         place.ok_or_else(|| self.fault(self.end, NO_BLOCK))
     }
 
-    /// What it has under a user's key: by the index to a block, by its filter away from it, by whole keys to an entry.
+    /// Looks up a user key: the index selects a block, the filter may rule the key out, and restart points
+    /// lead to the entry.
     pub(super) fn get(&self, key: &[u8]) -> Result<TableAnswer, IndependentReadError> {
         let target = [key, &NEWEST.to_le_bytes()].concat();
         let mut at = EntryPosition::default();
@@ -154,25 +158,25 @@ impl SortedTable {
     }
 }
 
-/// Goes through a table.
+/// The entries of a table, in order.
 pub(super) struct TableWalk {
     table: SortedTable,
     in_index: EntryPosition,
     offset: u64,
     block: Option<EntryBlock>,
     at: EntryPosition,
-    /// The key before this one.
+    /// The previous key.
     before: Vec<u8>,
 }
 
 impl TableWalk {
-    /// Before the first entry.
+    /// Starts before the first entry.
     pub(super) fn new(table: SortedTable) -> Self {
         let (in_index, at) = (EntryPosition::default(), EntryPosition::default());
         Self { table, in_index, offset: 0, block: None, at, before: Vec::new() }
     }
 
-    /// Goes to the next entry: whether there is one.
+    /// Moves to the next entry; returns false at the end.
     pub(super) fn advance(&mut self) -> Result<bool, IndependentReadError> {
         self.before.clone_from(&self.at.key);
         loop {
@@ -203,34 +207,34 @@ impl TableWalk {
         self.table.fault(self.offset, what)
     }
 
-    /// The key with its tag, and the value, of the entry that it is at.
+    /// The key with its tag, and the value, of the current entry.
     pub(super) fn entry(&self) -> (&[u8], &[u8]) {
         (&self.at.key, self.block.as_ref().map_or(&[], |block| block.value(&self.at)))
     }
 }
 
-/// Said where a block is none.
+/// Reports a block that cannot be parsed.
 pub(super) const NO_BLOCK: &str = "a block cannot be read, though its checksum is right";
 
-/// Entries, and at the end where whole keys stand.
+/// A block: entries, followed by the offsets of its restart points, which are entries with whole keys.
 pub(super) struct EntryBlock {
     bytes: Vec<u8>,
     entries_end: usize,
     restarts: usize,
 }
 
-/// The entry that was read last.
+/// The position of the current entry.
 #[derive(Default)]
 pub(super) struct EntryPosition {
     pub(super) key: Vec<u8>,
-    /// In the block.
+    /// The range of the value in the block.
     value: Range<usize>,
-    /// Where the next one begins.
+    /// The offset of the next entry.
     next: usize,
 }
 
 impl EntryBlock {
-    /// Takes the content of a block; nothing where that cannot be one.
+    /// Parses the content of a block; `None` if it is not a valid block.
     pub(super) fn new(bytes: Vec<u8>) -> Option<Self> {
         let restarts = little(bytes.last_chunk::<4>()?) as usize;
         let entries_end = bytes.len().checked_sub(restarts.checked_mul(4)?.checked_add(4)?)?;
@@ -241,7 +245,7 @@ impl EntryBlock {
         &self.bytes[at.value.clone()]
     }
 
-    /// Goes to the next entry: whether there is one, or nothing where it cannot be read.
+    /// Moves to the next entry; returns false at the end, `None` if the entry cannot be parsed.
     pub(super) fn next(&self, at: &mut EntryPosition) -> Option<bool> {
         if at.next == self.entries_end {
             return Some(false);
@@ -258,14 +262,14 @@ impl EntryBlock {
         (at.key.len() >= TAG).then_some(true)
     }
 
-    /// Goes to the first entry that is not before `key`, as a node does: by whole keys to the last of them that is
-    /// before it, and on from there.
+    /// Moves to the first entry not before `key`, like a node: jumps to the last restart point before the
+    /// key, then moves forward.
     pub(super) fn seek(&self, key: &[u8], at: &mut EntryPosition) -> Option<bool> {
         let (mut low, mut high) = (0, self.restarts - 1);
         while low < high {
             let middle = (low + high).div_ceil(2);
             self.restart(middle, at)?;
-            // One that is not there is as good as one that is behind.
+            // The end of the block counts as a key after all others.
             if self.next(at)? && order(&at.key, key)?.is_lt() {
                 low = middle
             } else {
@@ -281,7 +285,7 @@ impl EntryBlock {
         Some(false)
     }
 
-    /// Stands before the whole key of this number.
+    /// Moves to just before the restart point with this number.
     fn restart(&self, number: usize, at: &mut EntryPosition) -> Option<()> {
         let place = self.entries_end + 4 * number;
         at.key.clear();
@@ -290,17 +294,17 @@ impl EntryBlock {
     }
 }
 
-/// The name under which a table's list of further blocks has them.
+/// The name of the filters in a table's metaindex.
 pub(super) const NAME: &[u8] = b"filter.leveldb.BuiltinBloomFilter2";
 
-/// Whether a look-up of a user's key goes on to the block that begins at `offset`. What is no filter holds nothing
-/// back, as in LevelDB.
+/// Returns whether a look-up of a user key must read the block at `offset`. An invalid filter lets
+/// everything pass, as in LevelDB.
 pub(super) fn may_have(filters: &[u8], offset: u64, key: &[u8]) -> bool {
     filter_of(filters, offset).is_none_or(|filter| matches(filter, key))
 }
 
-/// The filter of the block there. They come one after the other, then where each begins, where that list begins, and
-/// of how many bytes of the table one is, as a power of two.
+/// Reads the filter of the block at an offset. The block of filters has four parts: the filters, the offset
+/// of each, the offset of that list, and the bytes of the table per filter, as a power of two.
 fn filter_of(filters: &[u8], offset: u64) -> Option<&[u8]> {
     let (log2, rest) = filters.split_last()?;
     let (places, end) = rest.split_last_chunk::<4>()?;
@@ -308,7 +312,7 @@ fn filter_of(filters: &[u8], offset: u64) -> Option<&[u8]> {
     let count = places.len().checked_sub(end)? / 4;
     let number = offset.checked_shr((*log2).into()).unwrap_or(0);
     let number = usize::try_from(number).ok().filter(|number| *number < count)?;
-    // Behind the last one stands where the list begins, which is where it ends.
+    // The offset of the list follows the last filter's offset, and is also where that filter ends.
     let place = |number: usize| Some(little(rest.get(end + 4 * number..)?.get(..4)?) as usize);
     filters[..end].get(place(number)?..place(number + 1)?)
 }
@@ -317,7 +321,7 @@ fn matches(filter: &[u8], key: &[u8]) -> bool {
     let Some((probes, bits)) = filter.split_last().filter(|(_, bits)| !bits.is_empty()) else {
         return false;
     };
-    // Kept for other filters.
+    // LevelDB reserves these numbers of probes for other filters.
     if *probes > 30 {
         return true;
     }
@@ -329,7 +333,7 @@ fn matches(filter: &[u8], key: &[u8]) -> bool {
     })
 }
 
-/// LevelDB's own, of four bytes at a time (`util/hash.cc`).
+/// LevelDB's hash function, four bytes at a time (`util/hash.cc`).
 fn hash(key: &[u8]) -> u32 {
     const FACTOR: u32 = 0xc6a4_a793;
     let mut words = key.chunks_exact(4);
@@ -351,10 +355,10 @@ fn hash(key: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Answers of LevelDB's own test (`util/hash_test.cc` has another seed; `bloom_test.cc`): an empty filter has nothing,
-    /// and of a broken one nothing is concluded.
+    /// Results of LevelDB's own tests (`util/hash_test.cc` with another seed, `bloom_test.cc`): an
+    /// empty filter matches nothing, and an invalid one lets everything pass.
     #[test]
-    fn filters_that_say_little() {
+    fn empty_and_invalid_filters() {
         assert!(!matches(&[], b"hello"));
         assert!(!matches(&[6], b"hello"));
         assert!(matches(&[0, 31], b"hello"));

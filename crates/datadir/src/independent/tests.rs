@@ -1,4 +1,4 @@
-//! Folders that LevelDB made by itself, and sound ones of every shape: read in both ways as LevelDB reads them.
+//! Reads folders that LevelDB wrote, and valid ones of every shape, in both ways, and compares with LevelDB.
 
 use super::*;
 use apus_testkit::effort::rounds;
@@ -21,7 +21,7 @@ fn all_of(mut entries: DatabaseEntries<'_>) -> Model {
     all
 }
 
-/// Each key of these that is there, and its value.
+/// The existing keys and their values.
 fn looked_up<'k>(dir: &Path, keys: impl Iterator<Item = &'k Vec<u8>>) -> Model {
     let mut database = DatabaseLookUps::open(dir).unwrap();
     let found = keys.filter_map(|key| Some((key.clone(), database.get(key).unwrap()?)));
@@ -38,13 +38,13 @@ fn writes(rng: &mut Rng) -> Vec<Write> {
     (0..count).map(write).collect()
 }
 
-/// A log that a crash cut off is no damage to LevelDB, but no sign of a database at rest.
+/// LevelDB accepts a log that a crash cut off, but a cleanly closed database has none.
 fn is_torn_log(error: &IndependentReadError) -> bool {
     matches!(error, IndependentReadError::File { path, .. } if path.extension().is_some_and(|it| it == "log"))
 }
 
 #[test]
-fn sound_folders_are_read_as_they_are() {
+fn valid_folders_are_read_correctly() {
     let (count, mut torn) = (rounds(200, 10_000), 0);
     for seed in 0..count {
         let mut rng = Rng::new(seed);
@@ -67,12 +67,12 @@ fn sound_folders_are_read_as_they_are() {
 }
 
 #[test]
-fn what_leveldb_made_is_read_as_it_reads_it() {
+fn folders_of_leveldb_are_read_as_leveldb_reads_them() {
     let mut oracle = Oracle::start();
     for seed in 0..rounds(5, 200) {
         let dir = tempfile::tempdir().unwrap();
         oracle.make(dir.path(), seed);
-        // Before LevelDB opens it once more, which puts its logs into tables; and after.
+        // Read the folder before and after LevelDB opens it again, which moves its logs into tables.
         let found = all(dir.path());
         assert!(!found.is_empty(), "seed {seed}");
         assert!(looked_up(dir.path(), found.keys()) == found, "seed {seed}");
@@ -86,7 +86,7 @@ fn what_leveldb_made_is_read_as_it_reads_it() {
 }
 
 #[test]
-fn numbers_end_where_they_end() {
+fn varints_end_where_they_should() {
     let number = |bytes: &[u8]| {
         let mut bytes = ByteCursor(bytes);
         bytes.varint().map(|number| (number, bytes.0.len()))
@@ -104,8 +104,8 @@ fn numbers_end_where_they_end() {
     assert_eq!(ByteCursor(&[1, 2, 3, 4]).four(), Some(0x0403_0201));
 }
 
-/// RFC 3720, B.4: that of 32 bytes of zeros is 0x8a9136aa.
+/// RFC 3720, B.4: the CRC of 32 bytes of zeros is 0x8a9136aa.
 #[test]
-fn the_checksum_is_turned() {
+fn the_checksum_is_masked() {
     assert_eq!(stored_sum([&[0; 30], &[0; 2]]), 0x6d55_1522_u32.wrapping_add(0xa282_ead8));
 }

@@ -1,4 +1,4 @@
-//! A real node's index: what it says, and that reading leaves no trace.
+//! Reads a real node's index, and checks that reading leaves no trace.
 
 use super::*;
 use crate::files::BlockFiles;
@@ -16,7 +16,7 @@ fn blocksdir() -> PathBuf {
 }
 
 #[test]
-fn a_nodes_index_leads_to_every_block() {
+fn the_index_of_a_node_locates_every_block() {
     let mut entries = index_entries(&blocksdir());
     entries.sort_by_key(|entry| entry.height);
     assert_eq!(entries.len(), 316);
@@ -44,9 +44,9 @@ fn a_nodes_index_leads_to_every_block() {
     assert_eq!(entries[315].hash.to_string(), tip);
 }
 
-/// Beside its blocks a node says of each file what lies in it.
+/// Besides its blocks, a node's index describes the content of each file.
 #[test]
-fn what_an_index_says_of_files_is_read() {
+fn file_records_are_read() {
     let mut of_entries = FileInfo::default();
     let rest = read_whole_index(&blocksdir(), &mut |entry| {
         of_entries.add(entry.height, Header::parse(&entry.header).time);
@@ -60,7 +60,7 @@ fn what_an_index_says_of_files_is_read() {
     assert_eq!((info.blocks, info.height_last), (316, 315));
     let files = BlockFiles::open(blocksdir(), Network::Regtest.magic()).unwrap();
     assert!((1..=files.bytes_total()).contains(&info.size), "{info:?}");
-    // What a node could not read is there, and says nothing.
+    // The index has a record that a node could not read.
     let mut rest = IndexRest::default();
     rest.take(b"f\x07\0\0\0", b"\x01");
     rest.take(b"f\xff\xff\xff\xff", b"\x01");
@@ -79,7 +79,7 @@ fn the_visitor_can_stop() {
     assert_eq!(count, 10);
 }
 
-/// Names, contents and times of a folder, its own time included.
+/// The names, contents and times of a folder's files, and the folder's own time.
 fn state(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     let changed = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
     let mut state = BTreeMap::from([(dir.to_owned(), (Vec::new(), changed(dir)))]);
@@ -91,7 +91,7 @@ fn state(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
 }
 
 #[test]
-fn reading_changes_nothing_and_needs_no_lock_and_no_right_to_write() {
+fn reading_changes_nothing_and_needs_no_lock_or_write_permission() {
     let dir = tempfile::tempdir().unwrap();
     let index = dir.path().join("index");
     fs::create_dir(&index).unwrap();
@@ -103,7 +103,7 @@ fn reading_changes_nothing_and_needs_no_lock_and_no_right_to_write() {
         rights.set_readonly(true);
         fs::set_permissions(&to, rights).unwrap();
     }
-    // As a running node does.
+    // Hold the lock, like a running node.
     let lock = fs::File::open(index.join("LOCK")).unwrap();
     lock.lock().unwrap();
     let mut rights = fs::metadata(&index).unwrap().permissions();
@@ -112,20 +112,20 @@ fn reading_changes_nothing_and_needs_no_lock_and_no_right_to_write() {
     let before = state(&index);
     assert_eq!(index_entries(dir.path()), index_entries(&blocksdir()));
     assert_eq!(state(&index), before);
-    // So that the folder can be removed.
+    // Restore the permissions, so that the folder can be removed.
     std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o700);
     fs::set_permissions(&index, rights).unwrap();
 }
 
 #[test]
-fn no_index_is_said_plainly() {
+fn a_missing_index_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let error = read_index(dir.path(), &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(matches!(error, IndexError::Missing { .. }), "{error}");
 }
 
 #[test]
-fn entries_hold_what_their_status_says_and_nothing_else() {
+fn an_entrys_status_determines_its_fields() {
     let encode = |numbers: &[u64], header: usize| {
         let mut out = Vec::new();
         numbers.iter().for_each(|number| write_varint(&mut out, *number));
@@ -148,9 +148,9 @@ fn entries_hold_what_their_status_says_and_nothing_else() {
     }
 }
 
-/// Bitcoin Knots has longer ones since its own proof of work, with bit 31 of the version set.
+/// Bitcoin Knots has longer headers since its own proof of work, with bit 31 of the version set.
 #[test]
-fn longer_headers_are_read_as_what_they_are() {
+fn longer_headers_are_recognized() {
     let entry = |last_of_version: u8, more: usize| {
         let mut out = Vec::new();
         [259_900, 5, 2, 0].iter().for_each(|number| write_varint(&mut out, *number));
@@ -168,7 +168,7 @@ fn longer_headers_are_read_as_what_they_are() {
 }
 
 #[test]
-fn a_node_in_the_middle_of_a_reindex_is_known() {
+fn an_unfinished_reindex_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let index = DirStorage::new(dir.path().join("index"));
     fs::create_dir(index.folder()).unwrap();
@@ -182,7 +182,7 @@ fn a_node_in_the_middle_of_a_reindex_is_known() {
 }
 
 #[test]
-fn what_is_written_is_read_again_and_edges_grow() {
+fn file_records_round_trip_and_grow() {
     let mut info = FileInfo { size: u64::from(u32::MAX), undo_size: 7, ..FileInfo::default() };
     for (height, time) in [(9, 50), (7, 60), (12, 40)] {
         info.add(height, time);

@@ -1,12 +1,12 @@
-//! [`write_block_index`]: Core's block index, for one chain of blocks and nothing beside it.
+//! [`write_block_index`]: writes Core's block index for one chain of blocks.
 //!
-//! Every block is written as fully validated, for a node that is to go on from its coins: what a
-//! run took for granted, as scripts under hints, the node will too, and the caller must tell the
-//! user so. Blocks may lie in any order and may have been pruned, which the index then says of the
-//! node as a whole. Keys and values are those of Core (`node/blockstorage.cpp`, `kernel::BlockTreeDB`;
-//! `chain.h`, `CDiskBlockIndex`); `docs/formats/blocksdir.md` has them.
+//! It marks every block as fully validated, for a node that continues from its coins. The node will accept
+//! everything that the sync assumed, such as scripts under hints, and the caller must tell the user so.
+//! Blocks may be in any order. They may also be pruned; the index then states this for the whole node. Keys
+//! and values are Core's (`node/blockstorage.cpp`, `kernel::BlockTreeDB`; `chain.h`, `CDiskBlockIndex`);
+//! `docs/formats/blocksdir.md` describes them.
 //!
-//! The folder must be empty. The database counts once all of it is on the disk.
+//! The folder must be empty. The database becomes valid only once it is completely on the disk.
 
 use super::{
     FileInfo, KEY_BLOCK, KEY_FILE, KEY_FLAG, KEY_LAST_FILE, STATUS_HAVE_DATA, STATUS_HAVE_UNDO,
@@ -17,22 +17,23 @@ use crate::store::{BlockStore, BlockStoreError, StoredBlock};
 use apus_chain::{BlockHash, Header, write_compact_size, write_varint};
 use apus_storage::Storage;
 
-/// What Core writes for a version (`chain.h`, `CDiskBlockIndex::DUMMY_VERSION`).
+/// The version that Core writes (`chain.h`, `CDiskBlockIndex::DUMMY_VERSION`).
 const VERSION: u64 = 259_900;
 
-/// The flag of a node that has removed block files.
+/// The key of the flag that says that a node has removed block files.
 const PRUNED: &[u8] = b"prunedblockfiles";
 
-/// What the index is to say of a block.
+/// How the index should describe a block.
 #[derive(Debug, Clone, Copy)]
 pub enum ChainBlock {
-    /// This one is stored.
+    /// The block is stored.
     Stored(BlockHash),
-    /// One with this header and so many transactions was: the node has to run with `-prune`.
+    /// The block with this header and number of transactions was pruned: the node must run with
+    /// `-prune`.
     Pruned([u8; Header::SIZE], u32),
 }
 
-/// The caller's word for the block at a height.
+/// Returns the block at a height.
 type BlockAt<'a> = dyn FnMut(u32) -> ChainBlock + 'a;
 
 /// Why a block index could not be written.
@@ -41,34 +42,35 @@ pub enum IndexWriteError {
     /// The database could not be written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// What is to stand in it could not be read.
+    /// The blocks to be listed could not be read.
     #[error(transparent)]
     Blocks(#[from] BlockStoreError),
-    /// The blocks are no chain.
+    /// The blocks do not form a chain.
     #[error(
-        "the block index was not written: the block stored for height {height} does not follow \
-         the one before it; begin anew"
+        "the block index was not written: the block stored for height {height} does not follow the block before \
+         it. Start over with an empty work folder"
     )]
     Chain {
         /// The height.
         height: u32,
     },
-    /// A block is said to have no transactions, as one that never arrived.
-    #[error("the block index was not written: no number of transactions for height {height}")]
+    /// A block has no transactions, so a node would believe that it never arrived.
+    #[error(
+        "the block index was not written: the block for height {height} has no number of transactions"
+    )]
     Transactions {
         /// The height.
         height: u32,
     },
 }
 
-/// Makes all of `store` durable and writes the index of one chain into an empty folder, which is to be
-/// `index` in that of the blocks. `at` is asked twice for the blocks at heights 0 to `blocks`, exclusive.
-/// What is stored beside the chain stays in the files and is not in the index. Takes 36 bytes of memory
-/// a block.
+/// Makes all of `store` durable and writes the index of one chain into an empty folder, which must be `index`
+/// in the folder of the blocks. Calls `at` twice for each height from 0 up to `blocks`, exclusive. Stored
+/// blocks off the chain stay in the files but get no index entry. Takes 36 bytes of memory per block.
 ///
 /// # Errors
 /// [`IndexWriteError::Chain`] if a block does not follow the one before it;
-/// [`BlockStoreError::Block`] if one is not stored.
+/// [`BlockStoreError::Block`] if a block is not stored.
 pub fn write_block_index(
     store: &BlockStore,
     folder: &dyn Storage,
@@ -83,10 +85,10 @@ pub fn write_block_index(
     Ok(())
 }
 
-/// Takes a key and its value.
+/// Receives a key and its value.
 type Put<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), IndexWriteError> + 'a;
 
-/// All entries in ascending order of their keys.
+/// Passes on all entries in ascending order of their keys.
 fn entries(
     store: &BlockStore,
     chain: IndexedChain,
@@ -113,7 +115,7 @@ fn entries(
         put(&key, &value)?;
     }
     let mut files: Vec<_> = (0i32..).map(i32::to_le_bytes).zip(chain.files).collect();
-    // Not the order of the numbers: their lowest byte comes first.
+    // Key order differs from number order: the lowest byte comes first.
     files.sort_unstable_by_key(|(number, _)| *number);
     for (number, info) in &files {
         let mut key = [KEY_FILE; 5];
@@ -126,7 +128,7 @@ fn entries(
     put(&[KEY_LAST_FILE], &last.to_le_bytes())
 }
 
-/// How far the block at a height was validated.
+/// The status of the block at a height, without its data flags.
 fn validity(height: u32) -> u32 {
     let validity = if height == 0 { VALID_TRANSACTIONS } else { VALID_SCRIPTS };
     validity | STATUS_OPT_WITNESS
@@ -152,7 +154,7 @@ fn write_pruned(out: &mut Vec<u8>, height: u32, header: &[u8; Header::SIZE], tx_
     out.extend_from_slice(header);
 }
 
-/// Appends a number of an entry; before the first one, the version.
+/// Appends a number of an entry; before the first number, appends the version.
 fn write_number(out: &mut Vec<u8>, number: u32) {
     if out.is_empty() {
         write_varint(out, VERSION);
@@ -160,11 +162,11 @@ fn write_number(out: &mut Vec<u8>, number: u32) {
     write_varint(out, u64::from(number));
 }
 
-/// What has to be known of all blocks before any can be written.
+/// The facts about all blocks that the first entry already depends on.
 struct IndexedChain {
-    /// Names and heights, by name.
+    /// Hashes and heights, by hash.
     order: Vec<(BlockHash, u32)>,
-    /// By number.
+    /// Indexed by file number.
     files: Vec<FileInfo>,
     tip: BlockHash,
     is_pruned: bool,
@@ -217,7 +219,7 @@ impl IndexedChain {
 
     fn add_stored(&mut self, height: u32, stored: &StoredBlock) -> Result<(), IndexWriteError> {
         self.add(height, &stored.header, stored.tx_count)?;
-        // A store tells of no block beyond its files.
+        // The store only lists blocks within its files.
         self.files[stored.block.file as usize].add(height, Header::parse(&stored.header).time);
         Ok(())
     }

@@ -1,42 +1,42 @@
-//! [`BlockWriter`]: the entries of one block of a table, written one by one (LevelDB
-//! `table/block_builder.cc`), and [`entries`], which finds them again.
+//! [`BlockWriter`] writes the entries of one block of a table (LevelDB `table/block_builder.cc`); [`entries`]
+//! reads them back.
 //!
-//! A key shares its beginning with the one before it, save at restarts. Whether keys ascend is
-//! told, and is for the caller to act on.
+//! Except at restarts, a key is stored without the bytes that it shares with the previous key. The writer
+//! reports whether keys ascend; the caller must act on it.
 
 use super::{put_varint, varint};
 use crate::files::Obfuscation;
 use apus_chain::{Reader, write_varint};
 
-/// The three lengths before a short entry, a byte each.
+/// The length of a short entry's head: three lengths, one byte each.
 const LENGTHS: usize = 3;
 
-/// Half of a hash, and the size of the pieces that short entries are copied in. A short value has at
-/// least one, and no more than three.
+/// Half the length of a hash. Short entries are copied in pieces of this size: a short value has one to
+/// three.
 const HALF: usize = size_of::<[u8; 32]>() / 2;
 
-/// At most so many bytes a short entry has.
+/// The length limit of a short entry.
 const SHORT_MAX: usize = LENGTHS + (1 + 2 * HALF + 1 + TAG_BYTES) + 3 * HALF;
 
-/// How a key stands to the one before it.
+/// How a key compares with the previous one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Follows {
-    /// How many bytes at the beginnings of both are the same.
+pub(super) struct KeyRelation {
+    /// The number of first bytes that both keys share.
     common: usize,
-    /// Whether it is the key of a user's that comes later.
+    /// Whether its user key is greater.
     pub(super) above: bool,
 }
 
-/// One block at the end of a buffer that its owner keeps.
+/// One block at the end of a buffer that the caller owns.
 pub(super) struct BlockWriter {
-    /// Where it begins in the buffer.
+    /// The start of the block in the buffer.
     start: usize,
-    /// Entries between two that have their whole keys.
+    /// The number of entries from one restart to the next.
     interval: usize,
     restarts: Vec<u32>,
     /// Entries since the last restart.
     run: usize,
-    /// The key before; it stays when a block ends.
+    /// The previous key; stays when a block ends.
     last: TaggedKey,
 }
 
@@ -52,7 +52,7 @@ impl BlockWriter {
         self.run = 0;
     }
 
-    /// Where it begins in the buffer.
+    /// The start of the block in the buffer.
     pub(super) fn start(&self) -> usize {
         self.start
     }
@@ -61,37 +61,37 @@ impl BlockWriter {
         out.len() == self.start
     }
 
-    /// Length of the block if it ended now.
+    /// The length of the block if it ended now.
     pub(super) fn size(&self, out: &[u8]) -> usize {
         out.len() - self.start + self.restarts.len() * 4 + 4
     }
 
-    /// The last key, of whatever block.
+    /// The last key of this block or a previous one.
     pub(super) fn last(&self) -> &TaggedKey {
         &self.last
     }
 
-    /// How this key stands to the last one.
+    /// Compares this key with the last one.
     #[inline]
-    pub(super) fn follow(&self, key: &TaggedKey) -> Follows {
+    pub(super) fn follow(&self, key: &TaggedKey) -> KeyRelation {
         let common = key.common(&self.last);
         if self.last.is_none() {
-            return Follows { common, above: true };
+            return KeyRelation { common, above: true };
         }
         let (last, user) = (self.last.user(), key.user());
         let same = common.min(last.len()).min(user.len());
-        // A key is above those that it begins with.
+        // A key that extends the last one is greater.
         let above = same < user.len() && (same == last.len() || user[same] > last[same]);
-        Follows { common, above }
+        KeyRelation { common, above }
     }
 
-    /// Appends an entry, whose key stands to the last one as `follows` says, and applies the
-    /// obfuscation to its value.
+    /// Appends an entry and obfuscates its value. `follows` is the result of comparing its key with the last
+    /// one.
     pub(super) fn put(
         &mut self,
         out: &mut Vec<u8>,
         key: &TaggedKey,
-        follows: Follows,
+        follows: KeyRelation,
         value: &[u8],
         obfuscation: Obfuscation,
     ) {
@@ -107,10 +107,11 @@ impl BlockWriter {
         self.last.clone_from(key);
     }
 
-    /// The same of nearly all coins, in a fraction of the time: it makes no key, has no loop, and
-    /// takes few branches that a processor could not guess. False, and nothing is done, where the
-    /// entry is the first of its block, too long or too short, or does not follow from a coin with a
-    /// smaller key that differs early or in the number alone; then it is for [`put`](Self::put).
+    /// Like [`put`](Self::put), in a fraction of the time: it builds no key, has no loop, and takes few
+    /// branches that a processor could mispredict. It handles nearly all coins. Returns false and does
+    /// nothing for the first entry of a block, an entry that is too long or too short, or one that does not
+    /// follow a coin with a smaller key that differs early or only in the number. Use [`put`](Self::put)
+    /// then.
     #[inline]
     pub(super) fn put_short(
         &mut self,
@@ -129,8 +130,7 @@ impl BlockWriter {
         let at = out.len();
         out.extend_from_slice(&[0; SHORT_MAX]);
         let entry = &mut out[at..];
-        // Wherever parts of changing length follow each other, each is copied in pieces of one size
-        // that overlap.
+        // Parts of varying length are copied as overlapping pieces of one size.
         let number_at = if shared > size_of_val(key.hash) {
             LENGTHS
         } else {
@@ -146,7 +146,8 @@ impl BlockWriter {
         let value_at = number_at + 1 + TAG_BYTES;
         let last = value.len() - HALF;
         for from in [0, last.min(HALF), last] {
-            let piece: &[u8; HALF] = value[from..].first_chunk().expect("at least so many bytes");
+            let piece: &[u8; HALF] =
+                value[from..].first_chunk().expect("a short value has at least HALF bytes");
             let piece = obfuscation.applied(piece, from as u64);
             entry[value_at + from..][..HALF].copy_from_slice(&piece);
         }
@@ -157,12 +158,12 @@ impl BlockWriter {
         true
     }
 
-    /// Appends an entry whose key needs no order.
+    /// Appends an entry whose key need not ascend.
     pub(super) fn append(&mut self, out: &mut Vec<u8>, key: &TaggedKey, value: &[u8]) {
         self.put(out, key, self.follow(key), value, Obfuscation::NONE);
     }
 
-    /// Counts the entry that follows. True where it has its whole key.
+    /// Counts a new entry. Returns true if it must store its whole key.
     fn begin_entry(&mut self, out: &[u8]) -> bool {
         if self.run == self.interval {
             self.restarts.push((out.len() - self.start) as u32);
@@ -180,20 +181,20 @@ impl BlockWriter {
     }
 }
 
-/// An entry of a block.
+/// A parsed entry of a block.
 pub(super) struct BlockEntry<'a> {
-    /// So many bytes its key begins with as the one before it does.
+    /// The number of bytes shared with the previous key.
     pub(super) shared: usize,
-    /// So many follow.
+    /// The number of further bytes of the key.
     pub(super) own: usize,
-    /// These, and all that lies behind them in the block.
+    /// These bytes, and everything after them in the block.
     pub(super) bytes: &'a [u8],
 }
 
-/// The entries of a block that a [`BlockWriter`] made.
+/// Iterates over the entries of a block that a [`BlockWriter`] made.
 #[inline]
 pub(super) fn entries(block: &[u8]) -> impl Iterator<Item = BlockEntry<'_>> {
-    const OWN: &str = "a block of our own making";
+    const OWN: &str = "a block that this program wrote";
     let (rest, count) = block.split_last_chunk().expect(OWN);
     let restarts = u32::from_le_bytes(*count) as usize * size_of::<u32>();
     let mut rest = &rest[..rest.len() - restarts];
@@ -215,30 +216,30 @@ pub(super) fn entries(block: &[u8]) -> impl Iterator<Item = BlockEntry<'_>> {
     })
 }
 
-/// Bytes after the user's key: sequence number and kind (LevelDB `db/dbformat.h`).
+/// The length of a tag: sequence number and kind (LevelDB `db/dbformat.h`).
 pub(super) const TAG_BYTES: usize = 8;
 
-/// More than any key of Core's: the longest are of coins, 1 + 32 + 5 bytes.
+/// More than the length of any of Core's keys: the longest are those of coins, 1 + 32 + 5 bytes.
 pub(super) const KEY_BYTES_MAX: usize = 64;
 
-/// Bytes of a key that are copied at once: all of a coin's, with its tag.
+/// The number of key bytes copied at once: all of a coin's key with its tag.
 const STEP: usize = 48;
 
 const LENGTH_MAX: usize = KEY_BYTES_MAX + TAG_BYTES;
 
-/// With room to copy a whole step wherever a key goes on.
+/// The buffer's length: room to copy a whole step at any position of a key.
 const PLACE: usize = LENGTH_MAX + STEP;
 
-/// The greatest number that takes one byte.
+/// The largest number that takes one byte.
 pub(super) const NUMBER_MAX: u32 = 0x7f;
 
-/// Where a number stands, behind kind and hash.
+/// The offset of the number, after kind and hash.
 const NUMBER_AT: usize = 1 + size_of::<[u8; 32]>();
 
-/// Bytes of the key of nearly every coin: kind, hash, a number of one byte.
+/// The length of nearly every coin's key: kind, hash, and a number of one byte.
 pub(super) const COIN_KEY: usize = NUMBER_AT + 1;
 
-/// The key of something numbered that a hash has, as a coin is an output of a transaction.
+/// The key of a numbered item of a hash, such as an output of a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NumberedKey<'a> {
     pub(crate) kind: u8,
@@ -246,17 +247,16 @@ pub(crate) struct NumberedKey<'a> {
     pub(crate) number: u32,
 }
 
-/// The key of an entry with its tag, in a place of fixed size.
-///
-/// Keys are short and there are very many of them, so what is done to a key is done to a fixed
-/// number of bytes, whatever its length: that needs no loop and no guess of the processor's. Bytes
-/// behind the key are of no meaning.
+/// The key of an entry with its tag, in a fixed-size buffer.
+/// Keys are short but numerous, so each operation handles a fixed number of bytes, whatever the key's length:
+/// no loop, no branch to predict. Bytes after the key have no meaning.
+/// key's length: that needs no loop and no branch prediction. Bytes after the key have no meaning.
 pub(super) struct TaggedKey {
     bytes: [u8; PLACE],
     length: usize,
 }
 
-/// No key: it has not even a tag.
+/// The initial state: no key, not even a tag.
 impl Default for TaggedKey {
     fn default() -> Self {
         Self { bytes: [0; PLACE], length: 0 }
@@ -281,7 +281,7 @@ impl Clone for TaggedKey {
 }
 
 impl TaggedKey {
-    /// Becomes this key of a user's, which has at most [`KEY_BYTES_MAX`] bytes.
+    /// Sets the user key, which has at most [`KEY_BYTES_MAX`] bytes.
     #[inline]
     pub(super) fn set(&mut self, user: &[u8], tag: u64) {
         self.bytes[..user.len()].copy_from_slice(user);
@@ -289,7 +289,7 @@ impl TaggedKey {
         self.length = user.len() + TAG_BYTES;
     }
 
-    /// Becomes the key of this kind and hash with a number behind, as Core's VARINT.
+    /// Sets the key to this kind and hash, followed by a number as Core's VARINT.
     #[inline]
     pub(super) fn set_numbered(&mut self, key: NumberedKey<'_>, tag: u64) {
         self.bytes[0] = key.kind;
@@ -304,7 +304,7 @@ impl TaggedKey {
         self.length = end + TAG_BYTES;
     }
 
-    /// Where it ends.
+    /// Sets a number of more than one byte; returns the end of the key.
     #[cold]
     fn set_long_number(&mut self, number: u32) -> usize {
         let mut bytes = Vec::with_capacity(5);
@@ -313,17 +313,17 @@ impl TaggedKey {
         NUMBER_AT + bytes.len()
     }
 
-    /// A key of another kind, without a tag.
+    /// Sets a key of any other form, without a tag.
     pub(super) fn untagged(bytes: &[u8]) -> Self {
         let mut key = Self::default();
-        key.go_on(0, bytes.len(), bytes);
+        key.continue_with(0, bytes.len(), bytes);
         key
     }
 
-    /// Goes on behind its first `shared` bytes with `own` of `entry`. It must not become longer than
-    /// a key with its tag can be.
+    /// Keeps the first `shared` bytes and appends `own` bytes of `entry`. The result must not exceed the
+    /// longest key with its tag.
     #[inline]
-    pub(super) fn go_on(&mut self, shared: usize, own: usize, entry: &[u8]) {
+    pub(super) fn continue_with(&mut self, shared: usize, own: usize, entry: &[u8]) {
         debug_assert!(shared <= self.length && shared + own <= LENGTH_MAX);
         match entry.first_chunk::<STEP>() {
             Some(step) if own <= STEP => self.bytes[shared..][..STEP].copy_from_slice(step),
@@ -336,21 +336,20 @@ impl TaggedKey {
         self.length == 0
     }
 
-    /// Its bytes.
+    /// The key's bytes.
     #[inline]
     pub(super) fn whole(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// Its bytes without the tag.
+    /// The key's bytes without the tag.
     #[inline]
     pub(super) fn user(&self) -> &[u8] {
         &self.bytes[..self.length - TAG_BYTES]
     }
 
-    /// How many bytes at the beginnings of both are the same, where this is a key of the same kind
-    /// and of one byte for its number, and below: in one of the first eight bytes of the hash, or in
-    /// the number alone. `None` where it stands otherwise.
+    /// Counts the common first bytes if this key has the same kind and a one-byte number, and is smaller: in
+    /// one of the first eight bytes of the hash, or only in the number. Otherwise `None`.
     #[inline]
     pub(super) fn common_below(&self, key: NumberedKey<'_>) -> Option<usize> {
         if self.length != COIN_KEY + TAG_BYTES || self.bytes[0] != key.kind {
@@ -365,7 +364,7 @@ impl TaggedKey {
         (same && u32::from(self.bytes[NUMBER_AT]) < key.number).then_some(NUMBER_AT)
     }
 
-    /// How many bytes at the beginnings of both are the same.
+    /// Counts the first bytes that both keys share.
     #[inline]
     pub(super) fn common(&self, other: &Self) -> usize {
         let least = self.length.min(other.length);
@@ -385,7 +384,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An entry as the format has it, from whole keys.
+    /// Encodes an entry by the format's definition, from whole keys.
     fn plain(out: &mut Vec<u8>, last: Option<&[u8]>, key: &[u8], value: &[u8]) {
         let same = |last: &[u8]| last.iter().zip(key).take_while(|(a, b)| a == b).count();
         let shared = last.map_or(0, same);
@@ -414,9 +413,9 @@ mod tests {
     }
 
     proptest! {
-        /// Some keys go on as the tag of the one before does.
+        /// Some keys continue with bytes equal to the previous key's tag.
         #[test]
-        fn a_block_is_that_of_whole_keys(
+        fn a_block_equals_one_made_from_whole_keys(
             entries in proptest::collection::btree_map(
                 keys(),
                 proptest::collection::vec(any::<u8>(), 0..200),
@@ -428,7 +427,7 @@ mod tests {
             const INTERVAL: usize = 4;
             let obfuscation = Obfuscation::new(mask);
             let mut block = BlockWriter::new(INTERVAL);
-            // A block begins where another one ended.
+            // A block starts where another one ended.
             let (mut out, mut expected, mut restarts) = (vec![9; 5], Vec::new(), Vec::new());
             block.begin(&out);
             let mut last: Option<Vec<u8>> = None;
@@ -458,14 +457,14 @@ mod tests {
             let mut key = TaggedKey::default();
             for _ in 0..2 {
                 let found = super::entries(&expected).map(|BlockEntry { shared, own, bytes }| {
-                    key.go_on(shared, own, bytes);
+                    key.continue_with(shared, own, bytes);
                     key.user().to_vec()
                 });
                 prop_assert!(found.eq(entries.keys().cloned()));
             }
         }
 
-        /// So are nearly all coins, and none may take the slower way unnoticed.
+        /// Nearly all coins are short, and a slow path for them must not go unnoticed.
         #[test]
         fn coins_are_short(
             coins in proptest::collection::btree_map(
@@ -493,7 +492,7 @@ mod tests {
                 }
                 prop_assert_eq!(&out, &expected);
                 prop_assert_eq!(short.last().whole(), plain.last().whole());
-                // Neither once more, nor before.
+                // The same key again and a smaller one are refused.
                 prop_assert!(!short.put_short(&mut out, key, TAG, value, mask));
                 let before = NumberedKey { number: number.saturating_sub(1), ..key };
                 prop_assert!(!short.put_short(&mut out, before, TAG, value, mask));
@@ -514,7 +513,7 @@ mod tests {
         }
 
         #[test]
-        fn beginnings_in_words_are_those_in_bytes(
+        fn comparing_words_equals_comparing_bytes(
             a in proptest::collection::vec(0u8..2, 0..30),
             length in 0usize..30,
             b in proptest::collection::vec(0u8..2, 0..30),
@@ -522,10 +521,10 @@ mod tests {
         ) {
             let b = [&a[..length.min(a.len())], &b].concat();
             let (mut left, mut right) = (TaggedKey::default(), TaggedKey::default());
-            // What was there before makes no difference.
+            // Leftovers of a previous key make no difference.
             left.set(&before, 1);
             for (place, key) in [(&mut left, &a), (&mut right, &b)] {
-                place.go_on(0, key.len(), key);
+                place.continue_with(0, key.len(), key);
             }
             let same = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
             prop_assert_eq!(left.common(&right), same);

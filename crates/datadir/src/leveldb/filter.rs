@@ -1,27 +1,26 @@
-//! [`FilterWriter`]: the filters of a table, which let a look-up of an absent key end without
-//! reading a block.
+//! [`FilterWriter`]: the filters of a table, which let a look-up of an absent key skip reading the block.
 //!
-//! LevelDB's bloom filter at Core's ten bits a key (LevelDB `util/bloom.cc`, `util/hash.cc`,
+//! LevelDB's bloom filter with Core's ten bits per key (LevelDB `util/bloom.cc`, `util/hash.cc`,
 //! `table/filter_block.cc`; Core `dbwrapper.cpp`, `NewBloomFilterPolicy(10)`): one filter for the
 //! keys of all blocks that begin within the same 2 KiB of the table. Blocks are larger than that,
-//! so each has a filter of its own, and the stretches in which none begins have empty ones.
+//! so each has its own filter, and ranges in which no block begins have empty ones.
 //!
-//! Keys are the user's, without the sequence numbers. Only their hashes are held, four bytes each.
+//! Keys are user keys, without sequence numbers. Only their hashes are kept, four bytes each.
 
 use super::block_writer::{BlockEntry, COIN_KEY, TAG_BYTES, TaggedKey, entries};
 
-/// The name under which the table's list of further blocks has the filters.
+/// The name of the filters in the table's metaindex.
 pub(super) const NAME: &[u8] = b"filter.leveldb.BuiltinBloomFilter2";
 
 const BITS_PER_KEY: usize = 10;
 
-/// Bits that each key sets: what LevelDB makes of ten bits a key, ln 2 of them, rounded down.
+/// The number of bits set per key: LevelDB's choice for ten bits per key, ln 2 times ten, rounded down.
 const PROBES: u8 = 6;
 
-/// Least size of a filter; smaller ones would let too much pass.
+/// The minimum size of a filter in bits; smaller filters would let too many keys pass.
 const BITS_MIN: usize = 64;
 
-/// A filter is for blocks that begin within the same 2^11 bytes.
+/// A filter covers blocks that begin within the same 2^11 bytes.
 pub(super) const BASE_LOG2: u8 = 11;
 
 #[derive(Default)]
@@ -29,12 +28,12 @@ pub(super) struct FilterWriter {
     /// Hashes of the keys since the last filter.
     hashes: Vec<u32>,
     filters: Vec<u8>,
-    /// Where each filter begins in `filters`.
+    /// The start of each filter in `filters`.
     offsets: Vec<u32>,
 }
 
 impl FilterWriter {
-    /// Takes the keys of the next block.
+    /// Adds the keys of the next block.
     pub(super) fn add_block(&mut self, block: &[u8]) {
         let before = self.hashes.len();
         if add_coins(&mut self.hashes, block).is_some() {
@@ -43,12 +42,12 @@ impl FilterWriter {
         self.hashes.truncate(before);
         let mut key = TaggedKey::default();
         for BlockEntry { shared, own, bytes } in entries(block) {
-            key.go_on(shared, own, bytes);
+            key.continue_with(shared, own, bytes);
             self.hashes.push(hash(key.user()));
         }
     }
 
-    /// The next block begins at `offset` of the table; keys until now are those before it.
+    /// Starts the next block at `offset` of the table. The keys added so far belong to earlier blocks.
     pub(super) fn start_block(&mut self, offset: u64) {
         let index = offset >> BASE_LOG2;
         while index > self.offsets.len() as u64 {
@@ -56,7 +55,7 @@ impl FilterWriter {
         }
     }
 
-    /// Appends the whole block of filters to `out` and begins anew.
+    /// Appends the whole filter block to `out` and starts over.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         if !self.hashes.is_empty() {
             self.end_filter();
@@ -93,18 +92,18 @@ impl FilterWriter {
     }
 }
 
-/// A number to divide others by, prepared so that each rest costs two multiplications: the part
-/// behind the point of what a division gives, times the divisor (Lemire, Kaser and Kurz, *Faster
-/// remainder by direct computation*, 2019). It holds for all numbers of 32 bits.
+/// A divisor prepared so that each remainder costs two multiplications: the fractional part of the
+/// quotient, times the divisor (Lemire, Kaser and Kurz, *Faster remainder by direct computation*,
+/// 2019). Correct for all 32-bit numbers.
 #[derive(Clone, Copy)]
 struct Divisor {
     divisor: u32,
-    /// 2^64 divided by it, rounded up.
+    /// 2^64 divided by the divisor, rounded up.
     inverse: u64,
 }
 
 impl Divisor {
-    /// `divisor` is at least 2.
+    /// Prepares a `divisor`, which must be at least 2.
     fn new(divisor: u32) -> Self {
         Self { divisor, inverse: u64::MAX / u64::from(divisor) + 1 }
     }
@@ -115,14 +114,14 @@ impl Divisor {
     }
 }
 
-/// Appends the hashes of the keys of a block of coins, in a fraction of the time: no key is made, and
-/// the second coin of a transaction goes on from the hash of the first. `None` where an entry has a
-/// key of another length, or begins as the one before it does in a way that those of coins hardly do.
+/// Appends the hashes of the keys in a block of coins in a fraction of the time: it builds no keys, and
+/// continues from the hash of a transaction's first coin for its second. Returns `None` if a key's length
+/// differs, or if it shares bytes with the previous key in a way that coins hardly ever do.
 fn add_coins(hashes: &mut Vec<u32>, block: &[u8]) -> Option<()> {
     const WORD: usize = size_of::<u64>();
     const SAME_HASH: usize = COIN_KEY - 1;
     let begun = Hash::of_length(COIN_KEY);
-    // The first bytes of the last key, the hash of all but its last two, and the first of these.
+    // The first bytes of the last key; the hash of all but its last two bytes; and the first of those two.
     let (mut first, mut body, mut next_to_last) = (0, begun, 0);
     for BlockEntry { shared, own, bytes } in entries(block) {
         if shared + own != COIN_KEY + TAG_BYTES {
@@ -151,21 +150,21 @@ fn add_coins(hashes: &mut Vec<u32>, block: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// A hash of LevelDB's on its way.
+/// A LevelDB hash in progress.
 #[derive(Clone, Copy)]
 struct Hash(u32);
 
 impl Hash {
     const MULTIPLIER: u32 = 0xc6a4_a793;
 
-    /// That of a key of so many bytes before the first of them, with the seed of the bloom filter.
+    /// The initial state for a key of this length, with the bloom filter's seed.
     #[inline]
     fn of_length(length: usize) -> Self {
         const SEED: u32 = 0xbc9f_1d34;
         Self(SEED ^ (length as u32).wrapping_mul(Self::MULTIPLIER))
     }
 
-    /// With four bytes more, and a shift of 16, or with the last ones, if they are fewer, and one of 24.
+    /// Adds the next four bytes with a shift of 16, or fewer last bytes with a shift of 24.
     #[inline]
     fn and(self, word: u32, shift: u32) -> Self {
         let hash = self.0.wrapping_add(word).wrapping_mul(Self::MULTIPLIER);
@@ -197,13 +196,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rests_are_those_of_a_division(number: u32, divisor in 2u32..) {
+        fn remainders_match_a_division(number: u32, divisor in 2u32..) {
             for divisor in [divisor, divisor % 4096 + 2] {
                 prop_assert_eq!(Divisor::new(divisor).rest_of(number), number % divisor);
             }
         }
 
-        /// Without keys and with them, whatever begins as what; and never wrongly in another order.
+        /// The fast path and the slow path agree for keys that share any number of first bytes. The fast path
+        /// accepts keys in any order.
         #[test]
         fn coins_have_the_hashes_of_their_keys(
             hashes in proptest::collection::btree_set(
@@ -241,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn one_filter_is_the_other_implementations(
+        fn filters_match_the_other_implementation(
             keys in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 1..100),
         ) {
             let (mut filter, mut flat, mut offsets) = (FilterWriter::default(), vec![], vec![]);
@@ -259,9 +259,9 @@ mod tests {
         }
     }
 
-    /// So that they are, and not the slower way.
+    /// Checks that coins take the fast path.
     #[test]
-    fn coins_of_one_block_need_no_keys() {
+    fn coins_of_one_block_take_the_fast_path() {
         let (mut block, mut out, mut found) = (BlockWriter::new(16), vec![], vec![]);
         block.begin(&out);
         for at in 0u8..100 {

@@ -1,10 +1,9 @@
 //! [`LogReader`] and [`append_record`]: the records of a LevelDB log, the format of both `.log`
 //! files and manifests.
 //!
-//! A log is cut into blocks of 32 KiB; a record is one fragment or several, none across blocks,
-//! each with checksum, length and kind. An unfinished record at the end is what a crash, or a
-//! node writing right now, leaves behind, and counts as the end, exactly where it does for LevelDB.
-//! Anything else wrong is an error.
+//! A log consists of 32 KiB blocks. A record is one fragment or several; no fragment crosses blocks, and each
+//! has a checksum, a length and a kind. A crash, or a node that is writing right now, leaves an unfinished
+//! record at the end. It counts as the end exactly when LevelDB treats it so. Any other fault is an error.
 
 use super::{
     FILE_NUMBER_MAX, KIND_DELETE, KIND_PUT, KeyValue, SEQUENCE_MAX, masked_crc32c, number, prefixed,
@@ -28,30 +27,35 @@ pub(super) struct LogReader {
     file: File,
     length: u64,
     block: Vec<u8>,
-    /// File offset of `block`.
+    /// The file offset of `block`.
     start: u64,
     position: usize,
 }
 
 impl LogReader {
-    /// Refuses a log of more than `length_max` bytes, so that what is made of it is bounded too.
+    /// Opens a log. Refuses a log of more than `length_max` bytes, so that memory for its content is bounded
+    /// too.
     pub(super) fn open(path: &Path, length_max: u64) -> Result<Self, IndexError> {
         let (file, length) = IndexError::open(path)?;
         if length > length_max {
-            return Err(IndexError::corrupt(path, 0, "it is far longer than any such file"));
+            return Err(IndexError::corrupt(
+                path,
+                0,
+                "it is far longer than any log that a node writes",
+            ));
         }
         let (path, block) = (path.to_owned(), Vec::with_capacity(BLOCK));
         Ok(Self { path, file, length, block, start: 0, position: 0 })
     }
 
-    /// The next record, in place of what `record` held; `None` at the end. With it comes the
-    /// offset of its first fragment.
+    /// Reads the next record into `record`; `None` at the end. Returns the offset of its first
+    /// fragment.
     pub(super) fn next(&mut self, record: &mut Vec<u8>) -> Result<Option<u64>, IndexError> {
         record.clear();
         let mut begun: Option<u64> = None;
         loop {
             if self.block.len() - self.position < HEAD {
-                // What is left of a block is padding.
+                // The rest of a block that is too short for a head is padding.
                 if !self.next_block()? {
                     return Ok(None);
                 }
@@ -63,14 +67,14 @@ impl LogReader {
             let length = usize::from(u16::from_le_bytes([l0, l1]));
             if kind == 0 && length == 0 {
                 if begun.is_some() {
-                    return Err(self.corrupt(at, "a log record breaks off"));
+                    return Err(self.corrupt(at, "a log record is cut off"));
                 }
-                // Space that a file system set aside.
+                // A file system may have preallocated this space.
                 self.position = self.block.len();
                 continue;
             }
             let Some(data) = rest.get(..length) else {
-                // Of a whole block LevelDB does not know whether it is the last.
+                // After a full block, LevelDB cannot know whether it is the last.
                 if self.block.len() < BLOCK {
                     return Ok(None);
                 }
@@ -79,7 +83,7 @@ impl LogReader {
             if u32::from_le_bytes([c0, c1, c2, c3]) != masked_crc32c(&[kind], data) {
                 return Err(self.corrupt(at, "a log record has a wrong checksum"));
             }
-            // Old versions of LevelDB began a record at the end of a block, and again in the next one.
+            // Old versions of LevelDB started a record at the end of a block, then again in the next block.
             if matches!(kind, FULL | FIRST) && record.is_empty() {
                 begun = None;
             }
@@ -111,7 +115,7 @@ impl LogReader {
     }
 }
 
-/// Appends a record to `log`, a log from its first byte on.
+/// Appends a record to `log`, which must hold the log from its first byte on.
 pub(super) fn append_record(log: &mut Vec<u8>, mut record: &[u8]) {
     let mut first = true;
     loop {
@@ -128,7 +132,7 @@ pub(super) fn append_record(log: &mut Vec<u8>, mut record: &[u8]) {
             (false, true) => LAST,
         };
         log.extend_from_slice(&masked_crc32c(&[kind], data).to_le_bytes());
-        // At most a block, which fits.
+        // At most a block, so it fits 16 bits.
         log.extend_from_slice(&(data.len() as u16).to_le_bytes());
         log.push(kind);
         log.extend_from_slice(data);
@@ -139,29 +143,29 @@ pub(super) fn append_record(log: &mut Vec<u8>, mut record: &[u8]) {
     }
 }
 
-/// More than this the logs of a block index do not hold together: the first write after all
-/// headers have arrived is some 150 MB, and a log ends soon after it is full.
+/// Upper bound for all logs of a block index together: the first write after the header sync is about 150 MB,
+/// and LevelDB starts a new log soon after one is full.
 const LOG_BYTES_MAX: u64 = 512 << 20;
 
-/// An entry of a log: where its key and its value lie in what was read.
+/// An entry of a log: the positions of its key and its value in the concatenated records.
 struct LogEntry {
     key: Range<usize>,
     tag: u64,
     value: Range<usize>,
 }
 
-/// The entries of the logs, which no table has yet, sorted.
+/// The sorted entries of the logs, which no table contains yet.
 #[derive(Default)]
 pub(super) struct LogMemory {
-    /// All records, one after the other: an entry is small, and there may be a million.
+    /// All records, concatenated in one buffer: entries are small, and may number a million.
     bytes: Vec<u8>,
     entries: std::vec::IntoIter<LogEntry>,
-    /// The last sequence number of the logs; 0 where they have none.
+    /// The last sequence number in the logs; 0 if the logs are empty.
     pub(super) last_sequence: u64,
 }
 
 impl LogMemory {
-    /// Reads the logs in `dir` whose numbers are `live`.
+    /// Reads the logs in `dir` with the numbers `live`.
     pub(super) fn read(dir: &Path, live: impl Fn(u64) -> bool) -> Result<Self, IndexError> {
         let (mut bytes, mut entries, mut record) = (Vec::new(), Vec::new(), Vec::new());
         let (mut left, mut next_sequence) = (LOG_BYTES_MAX, 1);
@@ -171,7 +175,8 @@ impl LogMemory {
             while let Some(at) = log.next(&mut record)? {
                 let batch = WriteBatch::read(&record)
                     .ok_or_else(|| log.corrupt(at, "a batch of writes cannot be read"))?;
-                // Later batches are newer: LevelDB may put them into tables that it looks into first.
+                // Later batches must have higher sequence numbers: LevelDB may put them into tables that it
+                // searches first.
                 if batch.first < next_sequence || batch.end > SEQUENCE_MAX {
                     return Err(log.corrupt(at, "a batch of writes has a wrong sequence number"));
                 }
@@ -198,11 +203,11 @@ impl LogMemory {
     }
 }
 
-/// Some writes: the first sequence number, a count, then so many puts and deletions.
+/// A batch of writes: the first sequence number, a count, and that many puts and deletions.
 struct WriteBatch<'r> {
     reader: Reader<'r>,
     first: u64,
-    /// The sequence number that follows.
+    /// The next sequence number after the batch.
     end: u64,
 }
 
@@ -214,7 +219,7 @@ impl<'r> WriteBatch<'r> {
         Some(Self { reader, first, end })
     }
 
-    /// Adds its entries; it will lie at `start`.
+    /// Adds the batch's entries; `start` is the batch's offset in the concatenated records.
     fn add_to(self, entries: &mut Vec<LogEntry>, start: usize) -> Option<()> {
         let Self { mut reader, first, end } = self;
         for sequence in first..end {
@@ -247,9 +252,9 @@ fn live_logs(dir: &Path, live: impl Fn(u64) -> bool) -> Result<Vec<PathBuf>, Ind
         if !live(number) {
             continue;
         }
-        // LevelDB takes the number from the name, and makes a name of the number.
+        // LevelDB parses the number from the name, then forms the name from the number.
         if name != format!("{number:06}.log") || number == 0 || number > FILE_NUMBER_MAX {
-            return Err(IndexError::corrupt(&path, 0, "no log of LevelDB's has such a name"));
+            return Err(IndexError::corrupt(&path, 0, "LevelDB never gives a log such a name"));
         }
         logs.push((number, path));
     }

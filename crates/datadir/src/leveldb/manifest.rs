@@ -1,8 +1,8 @@
-//! [`DatabaseManifest`]: which tables and logs make up the database, from `CURRENT` and the file that it
-//! names; and [`first_record`], which makes the one record of a new database's manifest.
+//! [`DatabaseManifest`] reads the tables and logs of a database, from `CURRENT` and the file that it names;
+//! [`first_record`] makes the only record of a new database's manifest.
 //!
-//! A manifest is a log of edits; only their sum matters here. It is formed as LevelDB forms it, and
-//! where LevelDB could come to another one, the manifest is damaged.
+//! A manifest is a log of edits; only their sum matters here. This code adds them up like LevelDB; if LevelDB
+//! could get another result, the manifest counts as damaged.
 
 use super::log::LogReader;
 use super::{FILE_NUMBER_MAX, InternalKey, SEQUENCE_MAX, prefixed, put_varint, varint};
@@ -11,10 +11,10 @@ use apus_chain::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The order of the keys.
+/// The name of the key order.
 const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
 
-/// Fields of a record (LevelDB `db/version_edit.cc`).
+/// The fields of a record (LevelDB `db/version_edit.cc`).
 const FIELD_COMPARATOR: u64 = 1;
 const FIELD_LOG_NUMBER: u64 = 2;
 const FIELD_NEXT_FILE: u64 = 3;
@@ -24,18 +24,18 @@ const FIELD_DELETED_FILE: u64 = 6;
 const FIELD_NEW_FILE: u64 = 7;
 const FIELD_PREV_LOG_NUMBER: u64 = 9;
 
-/// More than this no manifest has: it starts anew whenever a node starts.
+/// The length limit of a manifest: a node begins a new one each time it starts.
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DatabaseManifest {
-    /// Logs from this number on have entries that no table has.
+    /// Logs with this number or a higher one may have entries that no table contains.
     pub(super) log_number: u64,
-    /// One more such log, from before LevelDB 1.3; 0 for none.
+    /// One more such log, used before LevelDB 1.3; 0 for none.
     pub(super) prev_log_number: u64,
-    /// No entry of a table is newer.
+    /// The sequence number of the newest entry in a table, or a higher one.
     pub(super) last_sequence: u64,
-    /// Those first in which a look-up is made first.
+    /// The tables, in the order in which a look-up searches them.
     pub(super) tables: Vec<LiveTable>,
 }
 
@@ -60,8 +60,8 @@ impl DatabaseManifest {
 }
 
 impl DatabaseManifest {
-    /// Whether the log of a number may have entries that no table has. Number 0 is that of no log before, and so of one
-    /// that LevelDB takes sooner or later.
+    /// Returns whether the log with this number may have entries that no table contains. Number 0 means "no
+    /// previous log", so LevelDB reads a log of that number sooner or later.
     pub(super) fn has_log(&self, number: u64) -> bool {
         number == 0 || number >= self.log_number || number == self.prev_log_number
     }
@@ -87,7 +87,7 @@ impl Edits {
         self.levels.apply(change)
     }
 
-    /// `None` where the bytes run out.
+    /// Applies one field; `None` if the bytes run out.
     fn apply_field(
         &mut self,
         reader: &mut Reader<'_>,
@@ -102,7 +102,7 @@ impl Edits {
             FIELD_LOG_NUMBER => self.log_number = Some(varint(reader)?),
             FIELD_NEXT_FILE => self.next_file = Some(varint(reader)?),
             FIELD_LAST_SEQUENCE => self.last_sequence = Some(varint(reader)?),
-            // Where compaction goes on: a level and a key.
+            // The level and key at which compaction continues.
             FIELD_COMPACT_POINTER => {
                 level(varint(reader)?)?;
                 InternalKey::read(prefixed(reader)?)?;
@@ -124,8 +124,8 @@ impl Edits {
         Some(Ok(()))
     }
 
-    /// Expects the numbers without which LevelDB opens nothing, and room for those that it gives out
-    /// next: it would write over files whose numbers are not below the next one.
+    /// Checks that the manifest has the numbers that LevelDB requires, and that they leave room for the
+    /// numbers that it assigns next: LevelDB would overwrite files whose numbers are not below the next one.
     fn check_numbers(&self, manifest: u64) -> Result<(), &'static str> {
         let (Some(log), Some(next), Some(sequence)) =
             (self.log_number, self.next_file, self.last_sequence)
@@ -133,7 +133,7 @@ impl Edits {
             return Err("the manifest lacks a number that LevelDB needs");
         };
         if next > FILE_NUMBER_MAX || sequence > SEQUENCE_MAX {
-            return Err("the manifest has a number that no node comes to");
+            return Err("the manifest has a number that no node reaches");
         }
         if manifest.max(log).max(self.prev_log_number) >= next {
             return Err("the manifest has a number for its next file that is taken");
@@ -151,7 +151,7 @@ impl Edits {
     }
 }
 
-/// What a manifest says of a table.
+/// A manifest's facts about a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NewTable {
     /// Length in bytes.
@@ -162,10 +162,10 @@ pub(super) struct NewTable {
     pub(super) largest: Vec<u8>,
 }
 
-/// The whole content of a database: tables of one level under ascending numbers from
-/// `first_number` on, every entry with a sequence number of at most `last_sequence`.
+/// Makes a manifest's record of a whole database. Its tables are on one level and have ascending numbers from
+/// `first_number` on; every entry's sequence number is at most `last_sequence`.
 ///
-/// `log_number` is of a log that does not exist: entries are in tables alone.
+/// `log_number` is the number of a log that does not exist: all entries are in tables.
 pub(super) fn first_record(
     tables: &[NewTable],
     level: u32,
@@ -200,8 +200,8 @@ fn put_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The manifest's name and number. Only a name of the right form is followed, so that a damaged
-/// `CURRENT` leads nowhere else.
+/// Reads the name and number of the manifest from `CURRENT`. Accepts only a name of the right form, so that a
+/// damaged `CURRENT` cannot lead to another file.
 fn current_name(dir: &Path) -> Result<(String, u64), IndexError> {
     let path = dir.join("CURRENT");
     let (file, length) = match IndexError::open(&path) {
@@ -221,10 +221,10 @@ fn current_name(dir: &Path) -> Result<(String, u64), IndexError> {
     Ok((name.unwrap_or_default().to_owned(), number))
 }
 
-/// LevelDB `db/dbformat.h`, `kNumLevels`.
+/// The number of levels (LevelDB `db/dbformat.h`, `kNumLevels`).
 const LEVELS: usize = 7;
 
-/// Where a look-up begins: the logs.
+/// The rank of the logs in the order of a look-up: first.
 pub(super) const PLACE_OF_LOGS: usize = 0;
 
 /// A table that is part of the database.
@@ -237,16 +237,16 @@ pub(super) struct LiveTable {
     pub(super) smallest: InternalKey,
     /// Its last key.
     pub(super) largest: InternalKey,
-    /// When a look-up comes to it; tables of one level, but for level 0, have the same.
+    /// Its rank in the order of a look-up; tables of one level have the same, except on level 0.
     pub(super) place: usize,
 }
 
-/// Where the table of a number lies.
+/// Returns the path of the table with a number.
 pub(super) fn table_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:06}.ldb"))
 }
 
-/// What is wrong with the tables, and with which.
+/// A fault of the tables, and the number of the affected table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TableFault {
     /// The table's number.
@@ -254,35 +254,33 @@ pub(super) struct TableFault {
     pub(super) what: &'static str,
 }
 
-/// What one record of a manifest does to the tables.
+/// The changes that one manifest record makes to the tables.
 #[derive(Default)]
 pub(super) struct LevelEdit {
     pub(super) removed: BTreeSet<(usize, u64)>,
     pub(super) added: Vec<(usize, LiveTable)>,
 }
 
-/// A level as it is stored.
+/// Converts a stored level; `None` if LevelDB has no such level.
 pub(super) fn level(number: u64) -> Option<usize> {
     usize::try_from(number).ok().filter(|level| *level < LEVELS)
 }
 
-/// The tables that edits of a manifest leave, and the order in which a look-up goes
-/// through them.
+/// The tables that result from a manifest's edits, and the order in which a look-up searches them.
 ///
-/// LevelDB looks for a key in the logs, then in the tables of level 0, those with high numbers first,
-/// then level by level, and takes the first version that it meets. Going over all keys it takes the
-/// newest. Both are the same only where tables lie as LevelDB puts them, so other arrangements are
-/// damage.
+/// LevelDB searches a key in the logs, then in the tables of level 0 by descending number, then level by
+/// level, and returns the first version that it finds. When it iterates over all keys, it returns the newest
+/// version. Both agree only in tables that LevelDB itself arranged, so other arrangements count as damage.
 #[derive(Default)]
 pub(super) struct Levels {
     tables: [BTreeMap<u64, LiveTable>; LEVELS],
-    /// All that were added, those too that are gone.
+    /// All tables ever added, including those removed since.
     seen: BTreeSet<(usize, u64)>,
 }
 
 impl Levels {
-    /// Removes first and adds then, as LevelDB does, whatever the order in the record. To remove what
-    /// is not there does nothing.
+    /// Applies removals before additions, like LevelDB, regardless of the order in the record. Removing a
+    /// missing table does nothing.
     pub(super) fn apply(&mut self, change: LevelEdit) -> Result<(), &'static str> {
         for (level, number) in &change.removed {
             self.tables[*level].remove(number);
@@ -292,7 +290,7 @@ impl Levels {
             if change.removed.contains(&name) {
                 return Err("a manifest record adds and removes the same table");
             }
-            // LevelDB would keep what it was told first.
+            // LevelDB would keep the first one.
             if !self.seen.insert(name) {
                 return Err("a table is added to a level a second time");
             }
@@ -301,7 +299,7 @@ impl Levels {
         Ok(())
     }
 
-    /// All tables, those first to which a look-up comes first. New files get numbers from `next_file` on.
+    /// Returns all tables in the order of a look-up. LevelDB numbers new files from `next_file` on.
     pub(super) fn into_tables(self, next_file: u64) -> Result<Vec<LiveTable>, TableFault> {
         let mut numbers = BTreeSet::new();
         let mut all = Vec::new();
@@ -316,13 +314,13 @@ impl Levels {
             for mut table in tables {
                 let fault = |what| Err(TableFault { table: table.number, what });
                 if table.number == 0 || table.number >= next_file {
-                    return fault("its number is one that the manifest has not given out");
+                    return fault("the manifest has not assigned its number");
                 }
                 if !numbers.insert(table.number) {
-                    return fault("the manifest has it on two levels");
+                    return fault("the manifest lists it on two levels");
                 }
                 if table.smallest > table.largest {
-                    return fault("the manifest has its first key behind its last");
+                    return fault("in the manifest its first key is after its last");
                 }
                 let before = all.last().filter(|before: &&LiveTable| before.place == place);
                 if before.is_some_and(|before| before.largest >= table.smallest) {

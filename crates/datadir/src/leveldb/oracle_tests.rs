@@ -1,8 +1,8 @@
-//! Sound folders and lying ones, held against LevelDB itself.
+//! Compares valid folders and manipulated ones with LevelDB itself.
 //!
-//! Whatever a folder says: where it is read without an error, LevelDB reads the same, by going over all
-//! keys and by looking each up, at once and after it has written and compacted. And what LevelDB has
-//! written is never called damaged.
+//! For any content of a folder: if this reader returns no error, LevelDB reads the same entries, both by
+//! iterating over all keys and by looking up each, at once and after it has written and compacted. And this
+//! reader never calls LevelDB's own output damaged.
 
 use super::*;
 use apus_testkit::effort::rounds;
@@ -24,7 +24,7 @@ fn read(dir: &Path) -> Result<Model, IndexError> {
     Ok(all)
 }
 
-/// Keys that begin alike, values short and long, some larger than a block of a log.
+/// Keys with common beginnings; short and long values, some longer than a block of a log.
 fn writes(rng: &mut Rng) -> Vec<Write> {
     let most = 1 + rng.index(60);
     let keys = 1 + rng.below(30);
@@ -51,11 +51,11 @@ struct Counts {
     sound: u64,
     lying_yet_sound: u64,
     damaged: u64,
-    /// Of these: LevelDB read the same from them as if they did not lie.
+    /// The number of damaged folders that LevelDB reads as if they were intact.
     damaged_to_us_alone: u64,
 }
 
-/// LevelDB's answer where it has one.
+/// The content that LevelDB reports; `None` if its answers differ.
 fn agreed(answer: &OracleAnswer) -> Option<&Model> {
     let keys: BTreeSet<_> = answer.iterated.keys().cloned().collect();
     let is_one =
@@ -84,7 +84,7 @@ fn case(seed: u64, oracle: &mut Oracle, counts: &mut Counts) {
             } else {
                 counts.lying_yet_sound += 1;
             }
-            // Now LevelDB has written it.
+            // LevelDB has now rewritten the folder.
             let after = read(dir.path());
             assert!(after.as_ref().ok() == Some(found), "{}: {after:?}", context());
         }
@@ -97,7 +97,7 @@ fn case(seed: u64, oracle: &mut Oracle, counts: &mut Counts) {
     }
 }
 
-/// What LevelDB made by itself is read, and nothing of it is damaged.
+/// Checks that our reader accepts every folder that LevelDB made.
 fn made(seed: u64, oracle: &mut Oracle) {
     let dir = tempfile::tempdir().unwrap();
     oracle.make(dir.path(), seed);
@@ -120,22 +120,22 @@ fn cases(from: u64, count: u64) {
 }
 
 #[test]
-fn leveldb_reads_what_is_read_here() {
+fn leveldb_agrees() {
     cases(1, rounds(200, 10_000));
 }
 
-/// What `scripts/soak --kind leveldb` runs.
+/// `scripts/soak --kind leveldb` runs this test.
 #[test]
-#[ignore = "as many as wanted: scripts/soak --kind leveldb"]
-fn leveldb_reads_what_is_read_here_as_often_as_asked() {
+#[ignore = "long: run by scripts/soak --kind leveldb"]
+fn leveldb_reads_the_same_for_many_seeds() {
     let number = |name: &str| std::env::var(name).ok()?.parse().ok();
     let (from, count) = (number("SOAK_SEED").unwrap_or(1), number("SOAK_CASES").unwrap_or(10_000));
     cases(from, count);
 }
 
-/// A table that one record adds and removes: LevelDB removes first, whatever the order.
+/// One record adds and removes the same table: LevelDB removes first, regardless of the order.
 #[test]
-fn a_table_that_is_added_and_removed_at_once_is_damage() {
+fn a_table_added_and_removed_by_one_record_is_damage() {
     let lie = Lie::Edits(InEdits::AddedAndRemoved);
     let mut oracle = Oracle::start();
     let mut hidden = 0;
@@ -148,16 +148,16 @@ fn a_table_that_is_added_and_removed_at_once_is_damage() {
         if let Err(IndexError::Corrupt { path, what, .. }) = read(dir.path()) {
             assert!(path.to_string_lossy().contains("MANIFEST"), "{}", path.display());
             assert!(what.contains("adds and removes"), "{what}");
-            // It is there to LevelDB.
+            // LevelDB keeps the table.
             hidden += u32::from(agreed(&oracle.ask(dir.path(), &[])) == Some(folder.contents()));
         }
     }
     assert!(hidden > 10, "{hidden}");
 }
 
-/// Core's LevelDB merges the table with the deletion alone, and what it deletes is back.
+/// Core's LevelDB merges only the table with the deletion, so the deleted entry reappears.
 #[test]
-fn a_deletion_apart_from_what_it_deletes_is_damage() {
+fn a_deletion_in_a_different_table_from_its_entry_is_damage() {
     let lie = Lie::Tables(AmongTables::DeletionParted);
     let (mut oracle, mut found, mut back) = (Oracle::start(), 0, 0);
     for seed in 0..120 {
@@ -175,7 +175,7 @@ fn a_deletion_apart_from_what_it_deletes_is_damage() {
 }
 
 #[test]
-fn files_are_missed_before_tables_are_read() {
+fn missing_files_are_found_before_tables_are_read() {
     let (mut missed, mut rng) = (0, Rng::new(5));
     for seed in 0..30 {
         let folder = LevelDbFolder::new(&writes(&mut rng), &[], &mut Rng::new(seed));
@@ -184,7 +184,7 @@ fn files_are_missed_before_tables_are_read() {
         check_files(dir.path()).unwrap();
         let files = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
         let is_table = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "ldb");
-        // The one with the highest number may be left from before.
+        // The table with the highest number may be a leftover.
         let Some(table) = files.filter(is_table).min() else { continue };
         let whole = fs::read(&table).unwrap();
         fs::write(&table, &whole[1..]).unwrap();
@@ -194,7 +194,7 @@ fn files_are_missed_before_tables_are_read() {
         fs::remove_file(&table).unwrap();
         assert!(matches!(check_files(dir.path()), Err(IndexError::Vanished { .. })));
         missed += 1;
-        // LevelDB passes over it the first time, and ends itself the second time.
+        // LevelDB ignores the log the first time, but fails the second time.
         fs::write(&table, &whole).unwrap();
         fs::write(dir.path().join("000000.log"), b"").unwrap();
         assert!(matches!(check_files(dir.path()), Err(IndexError::Corrupt { .. })));

@@ -1,8 +1,9 @@
-//! [`TableFile`]: a table that a manifest names; [`TableCursor`]: its entries, in order, with one block
-//! of it in memory.
+//! [`TableFile`] is a table that a manifest names; [`TableCursor`] iterates over its entries, with one of its
+//! blocks in memory.
 //!
-//! All is held on the way that look-ups rely on, so that they find what is read here: the order of the
-//! keys, the separators of the blocks, the filters, and the keys that the manifest has for the table.
+//! While iterating, the cursor checks everything that look-ups depend on, so that they would find the same
+//! entries: the order of the keys, the separators of the blocks, the filters, and the first and last key in
+//! the manifest.
 
 use super::filter::{self, BASE_LOG2, hash};
 use super::manifest::{LiveTable, table_path};
@@ -13,16 +14,16 @@ use core::ops::Range;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Two handles, padding and the magic number at a table's end.
+/// The length of the footer: two handles, padding and the magic number.
 pub(super) const FOOTER: usize = 48;
 pub(super) const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 
-/// A table whose length is the manifest's, and which ends as a table does.
+/// A table file with a valid footer and the length in the manifest.
 pub(super) struct TableFile {
     path: PathBuf,
     file: File,
     length: u64,
-    /// Where the list of further blocks lies.
+    /// The position of the metaindex.
     further: BlockHandle,
     index: BlockHandle,
 }
@@ -33,7 +34,7 @@ impl TableFile {
         if length != table.length {
             return Err(IndexError::corrupt(&path, length, "its length is not the manifest's"));
         }
-        let no_footer = || IndexError::corrupt(&path, length, "it does not end as a table does");
+        let no_footer = || IndexError::corrupt(&path, length, "it does not end like a table");
         let start = length.checked_sub(FOOTER as u64).ok_or_else(no_footer)?;
         let mut footer = [0; FOOTER];
         IndexError::read(&path, &file, &mut footer, start)?;
@@ -49,8 +50,8 @@ impl TableFile {
         IndexError::corrupt(&self.path, at, what)
     }
 
-    /// Reads the blocks that going from the first key to the last does without: the filters, which make a
-    /// look-up end early, and their list. Gives those that a node asks.
+    /// Reads the blocks that only look-ups need: the metaindex and the filters, which tell a look-up to skip
+    /// a block. Returns the filters that a node uses.
     fn filters(&self) -> Result<Option<FilterReader>, IndexError> {
         let corrupt = |what| self.corrupt(self.further.offset, what);
         let mut list = self.block(self.further)?;
@@ -74,19 +75,19 @@ impl TableFile {
 
 pub(super) struct TableCursor {
     table: TableFile,
-    /// The first and the last key, as the manifest has them.
+    /// The first and the last key, from the manifest.
     smallest: InternalKey,
     largest: InternalKey,
-    /// Of the database.
+    /// The last sequence number of the database.
     last_sequence: u64,
     index: BlockCursor,
     filters: Option<FilterReader>,
     data: Option<DataBlock>,
-    /// The separator of the block before.
+    /// The separator of the previous block.
     separator: Option<InternalKey>,
-    /// Where the block before ends, in the file.
+    /// The end of the previous block in the file.
     end: u64,
-    /// The entry before; none at first.
+    /// The previous entry; `None` before the first one.
     last: Option<InternalKey>,
 }
 
@@ -94,7 +95,7 @@ pub(super) struct TableCursor {
 struct DataBlock {
     entries: BlockCursor,
     offset: u64,
-    /// No key of it is above; all of the next block are.
+    /// The upper bound of the block's keys; all keys of the next block are above it.
     separator: InternalKey,
     is_empty: bool,
 }
@@ -130,7 +131,7 @@ impl TableCursor {
         &self.table.path
     }
 
-    /// Moves to the next entry; false at the end.
+    /// Moves to the next entry; returns false at the end.
     pub(super) fn next(&mut self, entry: &mut KeyValue) -> Result<bool, IndexError> {
         loop {
             let Some(data) = &mut self.data else {
@@ -155,7 +156,7 @@ impl TableCursor {
         }
     }
 
-    /// Holds the key under the cursor against what is around it, and keeps it as the last one.
+    /// Checks the key under the cursor against its context, then stores it in `last`.
     fn check_key(&mut self) -> Result<(), &'static str> {
         let Some(data) = &mut self.data else { return Ok(()) };
         let (user, tag) = split(data.entries.key()).ok_or("a key is too short")?;
@@ -163,16 +164,16 @@ impl TableCursor {
             return Err("an entry is of no known kind, or newer than the database");
         }
         match &self.last {
-            // Merging, and the promise that no key comes twice, rest on the order.
+            // Merging depends on this order, and so does the promise to visit each key once.
             Some(last) if !last.is_below(user, tag) => return Err("its keys are not in order"),
             None if !self.smallest.is(user, tag) => {
-                return Err("its first key is not the one that the manifest has");
+                return Err("its first key differs from the manifest's");
             }
             _ => {}
         }
         let is_above = |separator: &InternalKey| separator.is_below(user, tag);
         if data.is_empty && !self.separator.as_ref().is_none_or(is_above) {
-            return Err("a key belongs into the block before");
+            return Err("a key belongs in the previous block");
         }
         let lets_pass = |filters: &FilterReader| filters.lets_pass(data.offset, user);
         if !self.filters.as_ref().is_none_or(lets_pass) {
@@ -189,20 +190,20 @@ impl TableCursor {
             return Err("a block has no entry");
         }
         if self.last.as_ref().is_some_and(|last| last.is_behind(&data.separator)) {
-            return Err("a key is above the one that the index has for its block");
+            return Err("a key is above the separator of its block");
         }
         self.separator = Some(data.separator);
         Ok(())
     }
 
-    /// Moves to the next block; false behind the last.
+    /// Moves to the next block; returns false after the last.
     fn next_block(&mut self) -> Result<bool, IndexError> {
         let index_at = self.table.index.offset;
         let corrupt = |what| self.table.corrupt(index_at, what);
         let Some(value) = self.index.next().map_err(corrupt)? else {
             return match self.last.as_ref() == Some(&self.largest) {
                 true => Ok(false),
-                false => Err(corrupt("its last key is not the one that the manifest has")),
+                false => Err(corrupt("its last key differs from the manifest's")),
             };
         };
         let unreadable = || corrupt("its index cannot be read");
@@ -212,14 +213,14 @@ impl TableCursor {
             return Err(corrupt("its blocks are not in order"));
         }
         let entries = self.table.block(handle)?;
-        // It lies within the file.
+        // The block has been read, so this does not overflow.
         self.end = handle.offset + handle.size + BLOCK_TAIL;
         self.data = Some(DataBlock { entries, offset: handle.offset, separator, is_empty: true });
         Ok(true)
     }
 }
 
-/// Tables end in `.ldb`, in `.sst` where an old version wrote them.
+/// Opens a table: `.ldb`, or `.sst` for old versions.
 fn open_either(dir: &Path, number: u64) -> Result<(PathBuf, File, u64), IndexError> {
     let path = table_path(dir, number);
     let old = path.with_extension("sst");
@@ -235,7 +236,7 @@ fn open_either(dir: &Path, number: u64) -> Result<(PathBuf, File, u64), IndexErr
     }
 }
 
-/// Of the list of further blocks, and of the index.
+/// Parses the handles of the metaindex and the index in a footer.
 fn handles(footer: &[u8; FOOTER]) -> Option<(BlockHandle, BlockHandle)> {
     let (handles, magic) = footer.split_last_chunk()?;
     if u64::from_le_bytes(*magic) != MAGIC {
@@ -245,15 +246,15 @@ fn handles(footer: &[u8; FOOTER]) -> Option<(BlockHandle, BlockHandle)> {
     Some((BlockHandle::read(&mut reader)?, BlockHandle::read(&mut reader)?))
 }
 
-/// After each block: the kind of compression and a checksum.
+/// The length of a block's trailer: the kind of compression and a checksum.
 pub(super) const BLOCK_TAIL: u64 = 5;
 
-/// More than any block by far: one is some kilobytes long, or has one long value.
+/// The length limit of a block. Real blocks are far shorter: some kilobytes, or one long value.
 const BLOCK_BYTES_MAX: u64 = 1 << 29;
 
 const RESTART: usize = size_of::<u32>();
 
-/// A place in a table.
+/// The position of a block in a table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockHandle {
     pub(super) offset: u64,
@@ -265,7 +266,7 @@ impl BlockHandle {
         Some(Self { offset: varint(reader)?, size: varint(reader)? })
     }
 
-    /// The one that is all of a value.
+    /// Parses a value that must be exactly one handle.
     pub(super) fn whole(value: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(value);
         let handle = Self::read(&mut reader)?;
@@ -276,20 +277,21 @@ impl BlockHandle {
 
 /// The entries of one block of a table, in order.
 ///
-/// Keys share beginnings with the key before them, but for those at the restart points, of which the
-/// block's end has a list. Look-ups begin at restart points, so each has to be the place of a whole key.
+/// A key is stored without the bytes that it shares with the previous key, except at the restart points. The
+/// block lists these at its end. Look-ups begin at restart points, so each must be the position of a whole
+/// key.
 pub(super) struct BlockCursor {
     bytes: Vec<u8>,
-    /// Where the entries end and the restart points begin.
+    /// The end of the entries, where the list of restart points begins.
     entries_end: usize,
     position: usize,
-    /// The restart points that are not reached yet, in `bytes`.
+    /// The unvisited restart points, as a range in `bytes`.
     restarts: Range<usize>,
     key: Vec<u8>,
 }
 
 impl BlockCursor {
-    /// Reads a block of a table that has `length` bytes.
+    /// Reads a block of a table of `length` bytes.
     pub(super) fn read(
         path: &Path,
         file: &File,
@@ -297,16 +299,17 @@ impl BlockCursor {
         handle: BlockHandle,
     ) -> Result<Self, IndexError> {
         let bytes = read_block(path, file, length, handle)?;
-        let no_end = || IndexError::corrupt(path, handle.offset, "a block has no end");
+        let no_end =
+            || IndexError::corrupt(path, handle.offset, "a block has no list of restart points");
         let entries_end = restarts_start(&bytes).ok_or_else(no_end)?;
         let restarts = entries_end..bytes.len() - RESTART;
         Ok(Self { bytes, entries_end, position: 0, restarts, key: Vec::new() })
     }
 
-    /// Moves to the next entry: where its value lies in the block, or `None` at the end.
+    /// Moves to the next entry; returns the range of its value in the block, or `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, &'static str> {
         if self.position == self.entries_end {
-            // A block without entries has one restart point nevertheless.
+            // Even a block without entries has one restart point.
             let rest = self.restarts.len() / RESTART;
             let is_none_left = rest == usize::from(self.position == 0)
                 && self.next_restart().is_none_or(|restart| restart == 0);
@@ -322,7 +325,7 @@ impl BlockCursor {
         self.advance(is_restart).map(Some)
     }
 
-    /// The key of the entry that [`next`](Self::next) moved to.
+    /// Returns the key of the entry that [`next`](Self::next) moved to.
     pub(super) fn key(&self) -> &[u8] {
         &self.key
     }
@@ -347,7 +350,8 @@ impl BlockCursor {
         Ok(start..end)
     }
 
-    /// How many bytes the key of the entry here shares, and where its own begin, its value, and what follows.
+    /// Parses the current entry: the number of shared key bytes, and the offsets of its own key bytes, its
+    /// value, and its end.
     fn entry(&self) -> Option<(usize, usize, usize, usize)> {
         let mut reader = Reader::new(&self.bytes[self.position..self.entries_end]);
         let shared = varint32(&mut reader)?;
@@ -361,9 +365,9 @@ impl BlockCursor {
     }
 }
 
-const NO_RESTART: &str = "a block has a restart point where no whole key stands";
+const NO_RESTART: &str = "a restart point is not at a whole key";
 
-/// Reads any block of a table that has `length` bytes, and compares its checksum.
+/// Reads any block of a table of `length` bytes, and verifies its checksum.
 pub(super) fn read_block(
     path: &Path,
     file: &File,
@@ -378,7 +382,7 @@ pub(super) fn read_block(
         return Err(outside());
     }
     if whole > BLOCK_BYTES_MAX {
-        return Err(corrupt("a block is far longer than any"));
+        return Err(corrupt("a block is impossibly long"));
     }
     let mut bytes = vec![0; usize::try_from(whole).map_err(|_| outside())?];
     IndexError::read(path, file, &mut bytes, handle.offset)?;
@@ -393,31 +397,34 @@ pub(super) fn read_block(
     Ok(bytes)
 }
 
-/// The block ends in restart points of four bytes, at least one, and their count.
+/// Finds the start of the restart points: a block ends with at least one, of four bytes each, followed by
+/// their count.
 fn restarts_start(bytes: &[u8]) -> Option<usize> {
     let (rest, count) = bytes.split_last_chunk()?;
     let count = usize::try_from(u32::from_le_bytes(*count)).ok().filter(|count| *count > 0)?;
     rest.len().checked_sub(count.checked_mul(RESTART)?)
 }
 
-/// So many probes LevelDB keeps for other kinds of filters, and lets all keys pass.
+/// The maximum number of probes. LevelDB reserves higher numbers for other kinds of filters, and lets all
+/// keys pass.
 const PROBES_MAX: u8 = 30;
 
-/// Behind the places of the filters: where the places begin, and the stretch of a table for a filter.
+/// The length of the data after the filters' offsets: the start of those offsets (4), and the bytes of the
+/// table per filter (1).
 const TAIL: usize = size_of::<u32>() + 1;
 
-/// The filters of a table as a look-up asks them.
+/// The filters of a table, as a look-up uses them.
 ///
-/// A filter that says of a key that it is not there ends the look-up, so each has to let the keys of
-/// its block pass (LevelDB `table/filter_block.cc`, `util/bloom.cc`).
+/// If a filter excludes a key, the look-up stops there, so each filter must let the keys of its block pass
+/// (LevelDB `table/filter_block.cc`, `util/bloom.cc`).
 pub(super) struct FilterReader {
     bytes: Vec<u8>,
-    /// Where the filters end and their places begin.
+    /// The end of the filters, where their offsets begin.
     filters_end: usize,
 }
 
 impl FilterReader {
-    /// Takes a whole block of filters; `None` where it is none that LevelDB writes.
+    /// Parses a whole filter block; `None` if LevelDB would not write it.
     pub(super) fn new(bytes: Vec<u8>) -> Option<Self> {
         let (places, tail) = bytes.split_at_checked(bytes.len().checked_sub(TAIL)?)?;
         let (end, base) = tail.split_first_chunk()?;
@@ -427,7 +434,7 @@ impl FilterReader {
             .then_some(Self { bytes, filters_end })
     }
 
-    /// Whether a look-up of the user's key goes on to the block that begins at `offset`.
+    /// Returns whether a look-up of the user key must read the block at `offset`.
     pub(super) fn lets_pass(&self, offset: u64, user: &[u8]) -> bool {
         let Some(filter) = usize::try_from(offset >> BASE_LOG2).ok().and_then(|it| self.filter(it))
         else {
@@ -450,14 +457,14 @@ impl FilterReader {
         })
     }
 
-    /// LevelDB lets a key pass that has no filter of the right form. There is none in what it writes.
+    /// LevelDB lets a key pass if its filter is invalid, but writes no such filter itself.
     fn filter(&self, index: usize) -> Option<&[u8]> {
         let start = self.place(index)?;
         let end = self.place(index.checked_add(1)?)?;
         self.bytes.get(..self.filters_end)?.get(start..end)
     }
 
-    /// Behind the places stands where they begin, which is where the last filter ends.
+    /// The start of the list of offsets follows the list, and is also where the last filter ends.
     fn place(&self, index: usize) -> Option<usize> {
         let at = self.filters_end.checked_add(index.checked_mul(size_of::<u32>())?)?;
         let place = self.bytes.get(..self.bytes.len() - 1)?.get(at..)?.first_chunk()?;

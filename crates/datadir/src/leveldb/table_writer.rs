@@ -1,50 +1,47 @@
-//! [`TableWriter`]: the bytes of one table, made from entries in order.
+//! [`TableWriter`]: makes the bytes of one table from sorted entries.
 //!
-//! LevelDB's format as its own `table/table_builder.cc` writes it, to the byte: blocks of sorted
-//! entries that share beginnings of keys, the filters, a list of further blocks, an index with the
-//! shortest keys that part the blocks, and a footer. Nothing is compressed; Core's LevelDB cannot
-//! undo that. Blocks and index are made here; the rest, which costs about as much, is for
-//! [`TableSealer`] on another thread.
+//! The output equals that of LevelDB's own `table/table_builder.cc`, byte for byte: blocks of sorted entries
+//! with shared key beginnings, the filters, a metaindex, an index with the shortest keys that separate the
+//! blocks, and a footer. It compresses nothing, because Core's LevelDB cannot decompress. This type makes the
+//! blocks and the index; [`TableSealer`] makes the rest on another thread, which costs about as much.
 //!
-//! It writes nothing anywhere: finished blocks gather in a buffer that the caller takes whenever it
-//! likes. [`TableWriter::follow`] says whether entries come in order; that it is asked is for the
-//! caller to see to.
+//! It does no I/O: finished blocks accumulate in a buffer that the caller may take at any time.
+//! [`TableWriter::follow`] reports whether entries ascend; the caller must check the result.
 
-use super::block_writer::{BlockWriter, Follows, NumberedKey, TaggedKey};
+use super::block_writer::{BlockWriter, KeyRelation, NumberedKey, TaggedKey};
 use super::filter::{self, FilterWriter};
 use super::manifest::NewTable;
 use super::table::{BLOCK_TAIL, BlockHandle, FOOTER, MAGIC};
 use super::{masked_crc32c, put_varint};
 use crate::files::Obfuscation;
 
-/// Entries between two that have their whole keys.
+/// The number of entries from one restart to the next.
 pub(super) const RESTART_INTERVAL: usize = 16;
 
-/// The tag before all entries of a key: the greatest sequence number, and the kind that look-ups
-/// have (LevelDB `db/dbformat.h`, `kMaxSequenceNumber`, `kValueTypeForSeek`).
+/// The tag that sorts before all entries of a key: the largest sequence number, and the kind used
+/// for look-ups (LevelDB `db/dbformat.h`, `kMaxSequenceNumber`, `kValueTypeForSeek`).
 const TAG_SEEK: u64 = u64::MAX << 8 | 1;
 
 pub(super) struct TableWriter {
     block_bytes: usize,
-    /// Blocks that were not taken yet; the one being written is at the end.
+    /// The blocks that the caller has not taken; the current one is at the end.
     out: TablePiece,
-    /// Where `out` begins in the table.
+    /// The offset of `out` in the table.
     base: u64,
     block: BlockWriter,
-    /// The block that is finished but has no entry in the index yet, since that depends on the
-    /// key that follows.
+    /// The finished block that has no index entry yet, because the entry depends on the next key.
     finished: Option<BlockHandle>,
     index: Vec<u8>,
     index_block: BlockWriter,
-    /// The key of an entry of the index: the user's.
+    /// A buffer for the user key of an index entry.
     key: Vec<u8>,
-    /// And the whole.
+    /// A buffer for the whole key of an index entry.
     index_key: TaggedKey,
     smallest: Vec<u8>,
 }
 
 impl TableWriter {
-    /// Tables whose blocks have about `block_bytes`.
+    /// Makes tables with blocks of about `block_bytes`.
     pub(super) fn new(block_bytes: usize) -> Self {
         let mut writer = Self {
             block_bytes,
@@ -70,18 +67,18 @@ impl TableWriter {
         self.index_block.begin(&self.index);
     }
 
-    /// How this key stands to the last one.
-    pub(super) fn follow(&self, key: &TaggedKey) -> Follows {
+    /// Compares this key with the last one.
+    pub(super) fn follow(&self, key: &TaggedKey) -> KeyRelation {
         self.block.follow(key)
     }
 
-    /// Appends an entry, whose key stands to the last one as `follows` says, and applies the
-    /// obfuscation to its value. True where a block ended with it: only then [`take`](Self::take) may
-    /// be called, and only then the length changes.
+    /// Appends an entry and obfuscates its value. `follows` is the result of comparing its key with the last
+    /// one. Returns true if the entry ended a block: only then does the length change, and may
+    /// [`take`](Self::take) be called.
     pub(super) fn put(
         &mut self,
         key: &TaggedKey,
-        follows: Follows,
+        follows: KeyRelation,
         value: &[u8],
         obfuscation: Obfuscation,
     ) -> bool {
@@ -95,7 +92,8 @@ impl TableWriter {
         self.end_full_block()
     }
 
-    /// The same of nearly all coins, as [`BlockWriter::put_short`] has it; `None` for others.
+    /// Like [`put`](Self::put), but uses the fast [`BlockWriter::put_short`], which takes nearly all coins;
+    /// `None` for other entries.
     #[inline]
     pub(super) fn put_short(
         &mut self,
@@ -117,23 +115,23 @@ impl TableWriter {
         full
     }
 
-    /// The user's key of the last entry, of whatever table; `None` before the first one.
+    /// The user key of the last entry, in this table or a previous one; `None` before the first entry.
     pub(super) fn last(&self) -> Option<&[u8]> {
         let last = self.block.last();
         (!last.is_none()).then(|| last.user())
     }
 
-    /// Length of the finished blocks.
+    /// The length of the finished blocks.
     pub(super) fn length(&self) -> u64 {
         self.base + self.ready() as u64
     }
 
-    /// Bytes that can be taken.
+    /// The number of bytes ready to take.
     pub(super) fn ready(&self) -> usize {
         self.out.bytes.len()
     }
 
-    /// Takes the blocks that are finished and goes on in `empty`.
+    /// Takes the finished blocks and continues in `empty`.
     pub(super) fn take(&mut self, empty: TablePiece) -> TablePiece {
         self.base += self.ready() as u64;
         let full = core::mem::replace(&mut self.out, empty);
@@ -141,8 +139,8 @@ impl TableWriter {
         full
     }
 
-    /// Ends the table; its last blocks and what comes behind them. The next entry is of another.
-    /// It needs an entry.
+    /// Ends the table, which must have an entry; returns its last blocks and the rest. The next entry starts
+    /// another table.
     pub(super) fn finish(&mut self, empty: TablePiece) -> (TablePiece, TableEnd) {
         if !self.block.is_empty(&self.out.bytes) {
             self.end_block();
@@ -172,8 +170,8 @@ impl TableWriter {
         self.block.begin(out);
     }
 
-    /// The index has, for each block, a key not before its last one and before the next block's
-    /// first, as short as can be.
+    /// Adds an index entry for a block: the shortest possible key that is at or after the block's last key
+    /// and before the next block's first.
     fn index_entry(&mut self, handle: BlockHandle, next: Option<&TaggedKey>) {
         let last = self.block.last();
         let shorter = match next {
@@ -184,7 +182,7 @@ impl TableWriter {
             Some(length) => {
                 self.key.clear();
                 self.key.extend_from_slice(&last.user()[..length]);
-                // Neither function shortens behind a byte that it cannot count up.
+                // Both functions stop at a byte that can be incremented, so this does not overflow.
                 self.key[length - 1] += 1;
                 self.index_key.set(&self.key, TAG_SEEK);
                 &self.index_key
@@ -195,7 +193,7 @@ impl TableWriter {
     }
 }
 
-/// How many bytes at their beginnings are the same.
+/// Counts the first bytes that both share.
 fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -209,26 +207,26 @@ impl BlockHandle {
     }
 }
 
-/// How many bytes of `start` to keep so that, with the last of them counted up by one, they are a
-/// key between `start` and `limit`; `None` where that makes nothing shorter. As LevelDB's
-/// `util/comparator.cc`, `FindShortestSeparator`.
+/// Returns how many bytes of `start` to keep so that, with the last one incremented, they form a key between
+/// `start` and `limit`; `None` if that key would not be shorter. Like LevelDB's `util/comparator.cc`,
+/// `FindShortestSeparator`.
 fn separator(start: &[u8], limit: &[u8]) -> Option<usize> {
     let common = common(start, limit);
     let (byte, bound) = (*start.get(common)?, *limit.get(common)?);
     (byte < 0xff && byte + 1 < bound && common + 1 < start.len()).then_some(common + 1)
 }
 
-/// The same with nothing behind (`FindShortSuccessor`).
+/// Like [`separator`], without a limit (`FindShortSuccessor`).
 fn successor(start: &[u8]) -> Option<usize> {
     let length = start.iter().position(|byte| *byte != 0xff)? + 1;
     (length < start.len()).then_some(length)
 }
 
-/// Some whole blocks of one table, each with room for its kind and checksum behind it.
+/// Some whole blocks of one table, each followed by space for its kind and checksum.
 #[derive(Default)]
 pub(super) struct TablePiece {
     pub(super) bytes: Vec<u8>,
-    /// Where each block ends in `bytes`, before that room.
+    /// The end of each block in `bytes`, before that space.
     pub(super) ends: Vec<usize>,
 }
 
@@ -239,9 +237,9 @@ impl TablePiece {
     }
 }
 
-/// What remains of a table when its blocks of entries are made.
+/// The parts of a table that are complete only after its last block of entries.
 pub(super) struct TableEnd {
-    /// The block that is the index.
+    /// The index block.
     pub(super) index: Vec<u8>,
     /// The first key, with its tag.
     pub(super) smallest: Vec<u8>,
@@ -249,20 +247,19 @@ pub(super) struct TableEnd {
     pub(super) largest: Vec<u8>,
 }
 
-/// Goes through the pieces of one table after another.
+/// Seals the pieces of each table in order.
 ///
-/// It shares no state with the [`TableWriter`] that makes the
-/// blocks, so it can work on another thread: a block has all that its filter is made of. It believes
-/// what it is given; nothing here reads a file.
+/// It shares no state with the [`TableWriter`] that makes the blocks, so it can work on another thread: a
+/// block contains everything that its filter needs. It trusts its input, which never comes from a file.
 #[derive(Default)]
 pub(super) struct TableSealer {
     filter: FilterWriter,
-    /// How much of the table was sealed.
+    /// The number of bytes sealed so far.
     length: u64,
 }
 
 impl TableSealer {
-    /// Puts kind and checksum behind each block, and its keys into the filters.
+    /// Writes kind and checksum after each block, and adds its keys to the filters.
     pub(super) fn seal(&mut self, piece: &mut TablePiece) {
         let mut start = 0;
         for &end in &piece.ends {
@@ -277,7 +274,7 @@ impl TableSealer {
         self.length += start as u64;
     }
 
-    /// Puts the last bytes of the table into `out`, which is empty. The next piece is of another.
+    /// Writes the rest of the table to `out`, which must be empty. The next piece starts another table.
     pub(super) fn end(&mut self, end: TableEnd, out: &mut Vec<u8>) -> NewTable {
         self.filter.finish(out);
         let filters = self.close(out, 0);
@@ -301,7 +298,7 @@ impl TableSealer {
         NewTable { length, smallest: end.smallest, largest: end.largest }
     }
 
-    /// Seals the block that begins at `start` of `out`, the rest of the table.
+    /// Seals the block from `start` to the end of `out`.
     fn close(&self, out: &mut Vec<u8>, start: usize) -> BlockHandle {
         let block = &out[start..];
         let (size, tail) = (block.len() as u64, tail_of(block));
@@ -310,7 +307,7 @@ impl TableSealer {
     }
 }
 
-/// What stands behind a block: that it is not compressed, and its checksum.
+/// Makes a block's trailer: the kind for "not compressed", and the checksum.
 fn tail_of(block: &[u8]) -> [u8; BLOCK_TAIL as usize] {
     let [a, b, c, d] = masked_crc32c(block, &[0]).to_le_bytes();
     [0, a, b, c, d]
@@ -327,10 +324,10 @@ mod tests {
     use proptest::prelude::*;
     use std::fs;
 
-    /// Bitcoin Core's LevelDB wrote these tables: its entries again make its bytes again, blocks,
-    /// index, filters and all.
+    /// Bitcoin Core's LevelDB wrote these tables: writing their entries with our code gives the same bytes in
+    /// all parts, including filters.
     #[test]
-    fn tables_are_the_bytes_that_core_writes() {
+    fn tables_have_the_bytes_that_core_writes() {
         let mut tables = 0;
         for folder in ["chainstate", "blocks/index"] {
             let dir = crate::tests::fixtures().join("regtest-315/regtest").join(folder);
@@ -344,7 +341,7 @@ mod tests {
                     bytes.extend(piece.bytes);
                 };
                 while cursor.next(&mut entry).unwrap() {
-                    // Where a key comes twice the newer version is the first.
+                    // If a key comes twice, the newer version is first.
                     key.set(&entry.key.user, entry.key.tag.0);
                     let follows = writer.follow(&key);
                     assert!(follows.above || writer.last() == Some(&entry.key.user[..]));

@@ -1,4 +1,4 @@
-//! Held against another implementation of LevelDB, and against damage.
+//! Compares our reader with another implementation of LevelDB, and damages databases.
 
 use super::*;
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn options() -> Options {
     }
 }
 
-/// Puts and deletions (`None`) in order.
+/// A list of puts and deletions (`None`), in order.
 fn write(dir: &Path, writes: &[(u16, Option<usize>)], model: &mut Model) {
     let mut db = DB::open(dir, options()).unwrap();
     for (number, (key, length)) in writes.iter().enumerate() {
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn what_was_written_is_read(rounds in proptest::collection::vec(writes(), 1..4)) {
+    fn written_entries_are_read(rounds in proptest::collection::vec(writes(), 1..4)) {
         let dir = tempfile::tempdir().unwrap();
         let mut model = Model::new();
         for writes in &rounds {
@@ -96,8 +96,8 @@ proptest! {
             if cut { bytes.truncate(at) } else { bytes[at] = with }
         }
         fs::write(&path, bytes).unwrap();
-        // Where the end of a log or manifest is cut off, entries may be missing or be older, as
-        // after a crash. A damaged table never gives another answer than the right one.
+        // A log or manifest that was cut off may lack entries or have old ones, as after a crash. A damaged
+        // table never gives a wrong answer.
         if let Ok(found) = read(dir.path()) {
             let is_table = path.extension().is_some_and(|ending| ending == "ldb");
             prop_assert!(found == good || !is_table);
@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[test]
-fn numbers_are_read_to_64_bits_and_no_further() {
+fn numbers_have_at_most_64_bits() {
     let read = |bytes: &[u8]| varint(&mut Reader::new(bytes));
     assert_eq!(read(&[0x7f]), Some(127));
     assert_eq!(read(&[0xac, 0x02]), Some(300));
@@ -133,7 +133,7 @@ fn numbers_are_read_to_64_bits_and_no_further() {
 }
 
 #[test]
-fn a_missing_piece_is_named() {
+fn a_missing_file_is_named() {
     let from = crate::tests::fixtures().join("regtest-315/regtest/blocks/index");
     let dir = tempfile::tempdir().unwrap();
     let copy = |without: &str| {
@@ -157,7 +157,7 @@ fn a_missing_piece_is_named() {
 }
 
 #[test]
-fn compressed_tables_are_refused_by_name() {
+fn the_error_names_compressed_tables() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { compressor: 1, ..options() };
     let mut db = DB::open(dir.path(), options).unwrap();
@@ -171,8 +171,8 @@ fn compressed_tables_are_refused_by_name() {
 }
 
 #[test]
-fn known_values() {
-    // The mask is a bijection: unmask to compare with the plain sums.
+fn checksums_match_known_values() {
+    // The mask is a bijection: undo it to compare with the plain checksums.
     let crc = |bytes: &[u8]| masked_crc32c(bytes, b"").wrapping_sub(0xa282_ead8).rotate_left(15);
     // RFC 3720, appendix B.4.
     assert_eq!(crc(&[0; 32]), 0x8a91_36aa);

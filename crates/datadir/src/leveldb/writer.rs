@@ -1,17 +1,14 @@
-//! [`DatabaseWriter`]: a new database from entries in ascending order of keys, at the speed of the
-//! disk.
+//! [`DatabaseWriter`]: writes a new database from entries in ascending key order, at disk speed.
 //!
-//! Each byte is written once. All tables lie side by side on one level, the lowest that may hold
-//! so much, so the node that opens the database has nothing to merge. The calling thread makes
-//! blocks, a second one adds checksums and filters and writes, a third syncs ([`TablePipe`]); together
-//! they hold some 10 MB.
+//! It writes each byte once. All tables are on one level, the lowest that may hold this many bytes, so the
+//! node that opens the database has nothing to merge. The calling thread makes blocks; a second thread adds
+//! checksums and filters, and writes; a third one syncs ([`TablePipe`]). Together they hold about 10 MB.
 //!
-//! `CURRENT` comes last, by a rename, when all that it leads to is durable: before that a reader
-//! finds no database. Tables of an attempt that ended early stay where they are, and are replaced
-//! or, once a database is there, removed by the LevelDB that opens it.
+//! It creates `CURRENT` last, with a rename, when all other files are durable: before that, a reader finds no
+//! database. An interrupted attempt leaves its tables behind. The next attempt replaces them or, once a
+//! database exists, the LevelDB that opens it removes them.
 //!
-//! It only makes new databases. Where one exists already it must not be used: the folder is the
-//! caller's to choose and to empty.
+//! It only makes new databases and must not be used where one exists: the caller chooses an empty folder.
 
 use super::KIND_PUT;
 use super::block_writer::{KEY_BYTES_MAX, NumberedKey, TaggedKey};
@@ -25,50 +22,49 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-/// Numbers of files, in the order in which they are given out: manifest, a log that is never
-/// written, tables.
+/// File numbers in the order of assignment: the manifest, a log that is never written, the tables.
 const MANIFEST_NUMBER: u64 = 1;
 const LOG_NUMBER: u64 = 2;
 const FIRST_TABLE_NUMBER: u64 = 3;
 
-/// All entries are as old as each other: no key comes twice.
+/// The sequence number of all entries: no key occurs twice, so all may have the same.
 const SEQUENCE: u64 = 1;
 const TAG: u64 = SEQUENCE << 8 | KIND_PUT as u64;
 
-/// The database is past them all. Where it is not, `rusty-leveldb` looks for a key with exactly the
-/// number of its entry, and does not find a table's last one.
+/// The database's last sequence number, above that of all entries. If it were equal, `rusty-leveldb` would
+/// look for a key with exactly the number of its entry, and miss the last one of a table.
 const LAST_SEQUENCE: u64 = SEQUENCE + 1;
 
-/// How much is handed to the writing thread at once.
+/// The length of a piece, which is what the writing thread receives at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// More than any value of Core's by far. The format has 32 bits for offsets within a block.
+/// Far longer than any value of Core's. The format has 32 bits for offsets within a block.
 const VALUE_BYTES_MAX: usize = 1 << 28;
 
-const TOO_LARGE: &str = "it is far larger than any entry can be";
+const TOO_LARGE: &str = "it is far larger than any valid entry";
 
-/// What a reader does not care about.
+/// Sizes that make no difference to a reader.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriterOptions {
-    /// A table ends with the block that brings it to this length.
+    /// A table ends with the block that reaches this length.
     pub(crate) table_bytes: u64,
-    /// A block ends with the entry that brings it to this length.
+    /// A block ends with the entry that reaches this length.
     pub(crate) block_bytes: usize,
 }
 
 impl Default for WriterOptions {
-    /// As Core has it (Core `dbwrapper.cpp`, `DBWRAPPER_MAX_FILE_SIZE`; LevelDB's blocks).
+    /// Core's values (Core `dbwrapper.cpp`, `DBWRAPPER_MAX_FILE_SIZE`; LevelDB's block size).
     fn default() -> Self {
         Self { table_bytes: 32 << 20, block_bytes: 4 << 10 }
     }
 }
 
-/// What was written.
+/// The size of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DatabaseSize {
-    /// Length of all files together.
+    /// The total length of all files.
     pub(crate) bytes: u64,
-    /// How many tables there are.
+    /// The number of tables.
     pub(crate) tables: u64,
 }
 
@@ -77,16 +73,16 @@ pub(crate) struct DatabaseWriter<'f> {
     options: WriterOptions,
     pipe: TablePipe,
     table: TableWriter,
-    /// Whether `table` has an entry, and so a file.
+    /// Whether `table` has an entry, and therefore a file.
     begun: bool,
-    /// How many tables were begun.
+    /// The number of tables started.
     tables: u64,
-    /// Whether something is missing, so that it must never be finished.
+    /// Whether entries may be missing, so that the database must never be finished.
     failed: bool,
 }
 
 impl<'f> DatabaseWriter<'f> {
-    /// Begins a database in `folder`, which holds none.
+    /// Starts a database in `folder`, which must not contain one.
     pub(crate) fn new(
         folder: &'f dyn Storage,
         options: WriterOptions,
@@ -96,13 +92,12 @@ impl<'f> DatabaseWriter<'f> {
         Ok(Self { folder, options, pipe, table, begun: false, tables: 0, failed: false })
     }
 
-    /// Adds an entry, whose key must be above those before it. After an error the database cannot
-    /// be finished.
+    /// Adds an entry; its key must be above all earlier ones. After an error the database cannot be finished.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
         self.put_obfuscated(key, value, Obfuscation::NONE)
     }
 
-    /// The same, with the value obfuscated on its way.
+    /// Like [`put`](Self::put), and obfuscates the value.
     pub(crate) fn put_obfuscated(
         &mut self,
         key: &[u8],
@@ -117,7 +112,7 @@ impl<'f> DatabaseWriter<'f> {
         self.put_tagged(&tagged, value, obfuscation)
     }
 
-    /// The same of what is numbered, which is fast for coins.
+    /// Like [`put_obfuscated`](Self::put_obfuscated), for a key with a number; fast for coins.
     #[inline]
     pub(crate) fn put_numbered(
         &mut self,
@@ -158,16 +153,16 @@ impl<'f> DatabaseWriter<'f> {
         if ended { self.hand_on() } else { Ok(()) }
     }
 
-    /// An entry that cannot be, after which there is no database.
+    /// Reports an invalid entry; the database cannot be finished afterwards.
     fn refused(&mut self, key: &[u8], what: &'static str) -> Result<(), DatabaseError> {
         self.failed = true;
         let previous = hex(self.table.last().unwrap_or_default());
         Err(DatabaseError::Entry { key: hex(key), previous, what })
     }
 
-    /// Ends the table if it is long enough, and hands on what is enough for the writing thread.
+    /// Ends the table if it is long enough; sends bytes to the writing thread once they make a piece.
     fn hand_on(&mut self) -> Result<(), DatabaseError> {
-        // Stays so where anything below fails.
+        // Stays set if anything below fails.
         self.failed = true;
         if self.table.length() >= self.options.table_bytes {
             self.end_table()?;
@@ -179,7 +174,7 @@ impl<'f> DatabaseWriter<'f> {
         Ok(())
     }
 
-    /// Makes everything durable, then names it in `CURRENT`.
+    /// Makes everything durable, then creates `CURRENT`.
     pub(crate) fn finish(mut self) -> Result<DatabaseSize, DatabaseError> {
         if self.failed {
             return Err(self.failed_before());
@@ -197,28 +192,28 @@ impl<'f> DatabaseWriter<'f> {
         let name = format!("MANIFEST-{MANIFEST_NUMBER:06}");
         self.write_file(&name, &manifest)?;
 
-        // Under LevelDB's own name for it, so that one left by a crash is cleaned away.
+        // LevelDB uses the same temporary name, so it cleans up a file left by a crash.
         let draft = format!("{MANIFEST_NUMBER:06}.dbtmp");
         let current = format!("{name}\n");
         self.write_file(&draft, current.as_bytes())?;
         self.sync_names()?;
-        self.told("rename", &draft, self.folder.rename(&draft, "CURRENT"))?;
+        self.with_context("rename", &draft, self.folder.rename(&draft, "CURRENT"))?;
         self.sync_names()?;
         let bytes = tables + manifest.len() as u64 + current.len() as u64;
         Ok(DatabaseSize { bytes, tables: made.len() as u64 })
     }
 
-    /// Why a writer that failed does nothing more.
+    /// The error after an earlier failure.
     pub(crate) fn failed_before(&self) -> DatabaseError {
         DatabaseError::Failed { folder: self.folder.describe("") }
     }
 
     fn begin_table(&mut self) -> Result<(), DatabaseError> {
-        // Stays so where anything below fails.
+        // Stays set if anything below fails.
         self.failed = true;
         let number = FIRST_TABLE_NUMBER + self.tables;
         let name = format!("{number:06}.ldb");
-        let file = self.told("create", &name, self.folder.create(&name))?;
+        let file = self.with_context("create", &name, self.folder.create(&name))?;
         self.pipe.begin(file, self.folder.describe(&name))?;
         self.tables += 1;
         (self.begun, self.failed) = (true, false);
@@ -234,16 +229,16 @@ impl<'f> DatabaseWriter<'f> {
 
     /// Writes a small file and makes it durable.
     fn write_file(&self, name: &str, bytes: &[u8]) -> Result<(), DatabaseError> {
-        let mut file = self.told("create", name, self.folder.create(name))?;
-        self.told("write", name, file.write_all(bytes))?;
-        self.told("sync", name, file.sync())
+        let mut file = self.with_context("create", name, self.folder.create(name))?;
+        self.with_context("write", name, file.write_all(bytes))?;
+        self.with_context("sync", name, file.sync())
     }
 
     fn sync_names(&self) -> Result<(), DatabaseError> {
-        self.told("sync", "", self.folder.sync_names())
+        self.with_context("sync", "", self.folder.sync_names())
     }
 
-    fn told<T>(
+    fn with_context<T>(
         &self,
         doing: &'static str,
         name: &str,
@@ -253,47 +248,46 @@ impl<'f> DatabaseWriter<'f> {
     }
 }
 
-/// The lowest level that may hold tables of so many bytes: 10 MiB on level 1, ten times as much on
-/// each further one (LevelDB `db/version_set.cc`, `MaxBytesForLevel`). A level that holds as much
-/// as it may is merged into the next as soon as the database is opened. The last, 6, has no limit;
-/// level 0 is counted in tables, which may overlap there.
+/// Returns the lowest level that may hold this many bytes of tables: 10 MiB on level 1, ten times as much on
+/// each further one (LevelDB `db/version_set.cc`, `MaxBytesForLevel`). LevelDB merges a full level into the
+/// next as soon as it opens the database. The last level, 6, has no limit; level 0 counts tables, which may
+/// overlap there.
 pub(crate) fn level_of(bytes: u64) -> u32 {
     (1..6).find(|level| bytes < (10 << 20) * 10u64.pow(level - 1)).unwrap_or(6)
 }
 
-/// For messages: enough of a key to find it.
+/// Formats enough of a key to identify it in messages.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes.iter().take(40) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     if text.is_empty() { "(none)".to_owned() } else { text }
 }
 
-/// Why a database could not be written. What was written so far is none: no file `CURRENT` names
-/// it.
+/// Why a database could not be written. The written files are not a database, because no `CURRENT` names
+/// them.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// The system refused.
+    /// The system failed.
     #[error(
-        "cannot {doing} {file}: {source}; see that the disk has space and is sound, then write the \
-         database anew"
+        "cannot {doing} {file}: {source}. Check the disk and its free space, then rerun the command"
     )]
     Io {
-        /// What was tried: "create", "write", "sync" ...
+        /// The operation: "create", "write", "sync" ...
         doing: &'static str,
         /// The file or folder.
         file: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The threads that write could not be started.
-    #[error("cannot start a thread to write {folder} with: {source}")]
+    /// The writing threads could not be started.
+    #[error("cannot start a thread for writing {folder}: {source}")]
     Thread {
         /// The folder of the database.
         folder: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A key does not follow the one before it, or an entry is too large for a table.
@@ -301,29 +295,29 @@ pub enum DatabaseError {
     Entry {
         /// The key in hex.
         key: String,
-        /// The one before it in hex.
+        /// The previous key in hex.
         previous: String,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
-    /// Writing failed before, and the caller went on nevertheless.
-    #[error("writing {folder} failed before: nothing can be added to it")]
+    /// The caller continued after a failed write.
+    #[error("writing {folder} failed before, so nothing more can be written there")]
     Failed {
         /// The folder of the database.
         folder: String,
     },
 }
 
-/// Pieces of a file that can wait for the writing thread.
+/// The number of pieces that can wait for the writing thread.
 const BACKLOG: usize = 4;
 
-/// A file with its name in messages.
-type Named = (Box<dyn StorageFile>, String);
+/// A file, with its name for messages.
+type NamedFile = (Box<dyn StorageFile>, String);
 
 enum PipeOrder {
-    Begin(Named),
+    Begin(NamedFile),
     Write(TablePiece),
-    /// The table has no more blocks: complete it and make it durable.
+    /// The table's blocks are complete: write the rest and make it durable.
     End(TableEnd),
 }
 
@@ -335,16 +329,16 @@ struct PipeThreads {
     syncer: Thread<()>,
 }
 
-/// Two threads that bring tables to a disk while others are made.
+/// Two threads that write tables to a disk while the caller makes the next ones.
 ///
-/// One seals and writes, the other makes whole files durable, so that the disk has work while the
-/// next file's bytes are copied to the system. What waits is bounded: [`BACKLOG`] pieces and two
-/// files. The first error ends both threads; it is told by the next call.
+/// One seals and writes; the other syncs whole files, so that the disk works while the system receives the
+/// next file's bytes. The backlog is bounded: [`BACKLOG`] pieces and two files. The first error ends both
+/// threads; the next call returns it.
 pub(super) struct TablePipe {
     folder: String,
     /// `None` once the threads have been joined.
     running: Option<PipeThreads>,
-    /// Buffers that were written.
+    /// Written buffers, for reuse.
     spare: Receiver<TablePiece>,
 }
 
@@ -357,13 +351,13 @@ impl TablePipe {
         let failed = |source| DatabaseError::Thread { folder: folder.clone(), source };
         let thread = |name: &str| Builder::new().name(name.to_owned());
         let writer = thread("db-write").spawn(move || write(&to_write, &whole, &written));
-        // Without a syncing thread `to_sync` is gone, and the writing one ends by itself.
+        // Without a syncing thread, `to_sync` is closed and the writing thread ends.
         let syncer = thread("db-sync").spawn(move || sync(&to_sync));
         let (writer, syncer) = (writer.map_err(&failed)?, syncer.map_err(&failed)?);
         Ok(Self { folder, running: Some(PipeThreads { orders, writer, syncer }), spare })
     }
 
-    /// The following pieces go to this file, which is another table.
+    /// Starts a new table: the following pieces go to this file.
     pub(super) fn begin(
         &mut self,
         file: Box<dyn StorageFile>,
@@ -372,22 +366,22 @@ impl TablePipe {
         self.send(PipeOrder::Begin((file, name)))
     }
 
-    /// Seals blocks and appends them to the file; waits while too much is waiting already.
+    /// Seals blocks and appends them to the file; waits while the backlog is full.
     pub(super) fn write(&mut self, piece: TablePiece) -> Result<(), DatabaseError> {
         self.send(PipeOrder::Write(piece))
     }
 
-    /// The file has all its blocks.
+    /// Ends the file after its last block.
     pub(super) fn end(&mut self, end: TableEnd) -> Result<(), DatabaseError> {
         self.send(PipeOrder::End(end))
     }
 
-    /// An empty buffer, one that was used if there is one.
+    /// Returns an empty buffer, reused if possible.
     pub(super) fn buffer(&self) -> TablePiece {
         self.spare.try_recv().unwrap_or_default()
     }
 
-    /// Waits until all files are durable; the tables that they are.
+    /// Waits until all files are durable; returns their tables in order.
     pub(super) fn finish(&mut self) -> Result<Vec<NewTable>, DatabaseError> {
         let Some(PipeThreads { orders, writer, syncer }) = self.running.take() else {
             return Err(DatabaseError::Failed { folder: self.folder.clone() });
@@ -409,28 +403,28 @@ impl TablePipe {
     }
 }
 
-/// Nothing is written any more when a pipe is gone.
+/// Stops all writing when the pipe is dropped.
 impl Drop for TablePipe {
     fn drop(&mut self) {
         if let Some(PipeThreads { orders, writer, syncer }) = self.running.take() {
             drop(orders);
-            // A writer that drops it early needs no results.
+            // A writer that drops the pipe early does not need the results.
             let _ = (writer.join(), syncer.join());
         }
     }
 }
 
 fn join<T>(thread: Thread<T>) -> Result<T, DatabaseError> {
-    // A panic there is a mistake of ours, and goes on here.
+    // A panic in a thread is a bug, and continues here.
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn write(
     orders: &Receiver<PipeOrder>,
-    whole: &SyncSender<Named>,
+    whole: &SyncSender<NamedFile>,
     written: &Sender<TablePiece>,
 ) -> Result<Vec<NewTable>, DatabaseError> {
-    let (mut current, mut made): (Option<Named>, _) = (None, Vec::new());
+    let (mut current, mut made): (Option<NamedFile>, _) = (None, Vec::new());
     let (mut sealer, mut rest) = (TableSealer::default(), Vec::new());
     for order in orders {
         match order {
@@ -440,7 +434,7 @@ fn write(
                 sealer.seal(&mut piece);
                 append(file, &piece.bytes)?;
                 piece.clear();
-                // The other end may be about to finish and need no buffer.
+                // The other thread may be about to finish and need no buffer.
                 let _ = written.send(piece);
             }
             PipeOrder::End(end) => {
@@ -448,7 +442,7 @@ fn write(
                 rest.clear();
                 made.push(sealer.end(end, &mut rest));
                 append(&mut file, &rest)?;
-                // It ends early only with an error, which it tells itself.
+                // The syncing thread ends early only with an error, which it returns itself.
                 if whole.send(file).is_err() {
                     return Ok(made);
                 }
@@ -458,18 +452,18 @@ fn write(
     Ok(made)
 }
 
-fn append((file, name): &mut Named, bytes: &[u8]) -> Result<(), DatabaseError> {
+fn append((file, name): &mut NamedFile, bytes: &[u8]) -> Result<(), DatabaseError> {
     file.write_all(bytes).map_err(|source| io_error("write", name, source))
 }
 
-fn sync(whole: &Receiver<Named>) -> Result<(), DatabaseError> {
+fn sync(whole: &Receiver<NamedFile>) -> Result<(), DatabaseError> {
     for (mut file, name) in whole {
         file.sync().map_err(|source| io_error("sync", &name, source))?;
     }
     Ok(())
 }
 
-/// An error of the system about a file.
+/// Adds the file to a system error.
 pub(super) fn io_error(doing: &'static str, file: &str, source: std::io::Error) -> DatabaseError {
     DatabaseError::Io { doing, file: file.to_owned(), source }
 }

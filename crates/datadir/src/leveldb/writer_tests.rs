@@ -1,4 +1,4 @@
-//! What is written is read by our own reader and by another implementation; crashes; errors.
+//! Our own reader and another implementation read the databases back; also tests crashes and errors.
 
 use super::block_writer::NumberedKey;
 use super::writer::{DatabaseSize, DatabaseWriter, WriterOptions, level_of};
@@ -15,7 +15,7 @@ use std::path::Path;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Few entries make many blocks and tables.
+/// Makes many blocks and tables from few entries.
 const SMALL: WriterOptions = WriterOptions { table_bytes: 2000, block_bytes: 200 };
 
 fn write(
@@ -60,7 +60,7 @@ fn read_by_other(db: &mut DB) -> Model {
     all
 }
 
-/// Writes, reads in all ways, and returns the size.
+/// Writes a database, reads it in all ways, and returns the size.
 fn round_trip(options: WriterOptions, model: &Model) -> DatabaseSize {
     let dir = tempfile::tempdir().unwrap();
     let size = write(&DirStorage::new(dir.path()), options, model).unwrap();
@@ -70,7 +70,7 @@ fn round_trip(options: WriterOptions, model: &Model) -> DatabaseSize {
     assert!(&read(dir.path()) == model);
 
     let mut db = other(dir.path());
-    // It would have written other tables on opening if there were anything to merge.
+    // If there were anything to merge, opening it would have written other tables.
     let tables = |files: BTreeMap<String, Vec<u8>>| {
         files.into_iter().filter(|(name, _)| name.ends_with(".ldb")).collect::<BTreeMap<_, _>>()
     };
@@ -98,7 +98,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn what_was_written_is_read(
+    fn written_entries_are_read(
         model in proptest::collection::btree_map(byte_strings(9), byte_strings(90), 0..200),
     ) {
         round_trip(SMALL, &model);
@@ -119,13 +119,13 @@ fn model(entries: &[(&[u8], usize)]) -> Model {
 }
 
 #[test]
-fn sizes_at_the_edges() {
+fn sizes_at_the_limits_round_trip() {
     assert_eq!(round_trip(SMALL, &model(&[])).tables, 0);
     assert_eq!(round_trip(SMALL, &model(&[(b"", 0)])).tables, 1);
     assert_eq!(round_trip(WriterOptions::default(), &model(&[(b"k", 3_000_000)])).tables, 1);
-    // Lengths of values of one, two and three bytes; a value larger than a table.
+    // Value lengths of one, two and three bytes; a value larger than a table.
     round_trip(SMALL, &model(&[(b"a", 127), (b"b", 128), (b"c", 16_383), (b"d", 16_384)]));
-    // The block that fills a table ends with its last entry, and nothing is left for another one.
+    // The block that fills a table ends with its last entry, so no block remains.
     let full = model(&[(b"a", 2000), (b"b", 2000), (b"c", 1)]);
     assert_eq!(round_trip(SMALL, &full).tables, 3);
     assert_eq!(round_trip(SMALL, &model(&[(b"a", 2000), (b"b", 2000)])).tables, 2);
@@ -133,7 +133,7 @@ fn sizes_at_the_edges() {
     round_trip(SMALL, &model(&[(&[0xff], 300), (&[0xff; 2], 300), (&[0xff; 30], 3000)]));
 }
 
-/// More bytes than a piece of the pipe and than its backlog, in more than one table.
+/// Writes more bytes than a piece of the pipe and than its backlog, in more than one table.
 #[test]
 fn many_pieces_arrive_in_order() {
     let many: Model =
@@ -146,7 +146,7 @@ fn many_pieces_arrive_in_order() {
 }
 
 #[test]
-fn the_level_holds_all() {
+fn the_level_has_room_for_all_tables() {
     const MIB: u64 = 1 << 20;
     for (bytes, level) in [
         (0, 1),
@@ -170,7 +170,7 @@ fn keys_must_ascend() {
         writer.put(first, b"").unwrap();
         let error = writer.put(second, b"").unwrap_err();
         assert!(matches!(error, DatabaseError::Entry { .. }), "{error}");
-        // What comes after a refused entry would hide that it is missing.
+        // If a writer accepted more entries after a refused one, they would hide the gap.
         assert!(matches!(writer.put(b"z", b"").unwrap_err(), DatabaseError::Failed { .. }));
         assert!(matches!(writer.finish().unwrap_err(), DatabaseError::Failed { .. }));
         assert!(!dir.path().join("CURRENT").exists());
@@ -178,7 +178,7 @@ fn keys_must_ascend() {
 }
 
 #[test]
-fn what_no_entry_can_be_is_refused() {
+fn impossible_entries_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let folder = DirStorage::new(dir.path());
     round_trip(SMALL, &model(&[(&[7; 63], 3), (&[7; 64], 3), (&[8; 64], 300)]));
@@ -188,8 +188,7 @@ fn what_no_entry_can_be_is_refused() {
     assert!(matches!(writer.finish().unwrap_err(), DatabaseError::Failed { .. }));
 }
 
-/// What is numbered: a hash that may begin as others do, a number of one byte or more, a value of any
-/// length.
+/// Numbered keys: hashes with common beginnings, numbers of one byte or more, values of any length.
 fn numbered() -> impl Strategy<Value = BTreeMap<Vec<u8>, ([u8; 32], u32, Vec<u8>)>> {
     let beginning = proptest::collection::vec(0u8..2, 10);
     let hash = (beginning, 0usize..=10, any::<[u8; 32]>()).prop_map(|(few, count, mut hash)| {
@@ -214,7 +213,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn what_is_numbered_is_as_if_it_had_a_key(all in numbered(), mask: [u8; 8], large: bool) {
+    fn numbered_entries_equal_entries_with_keys(all in numbered(), mask: [u8; 8], large: bool) {
         let mask = Obfuscation::new(mask);
         let options = if large { WriterOptions::default() } else { SMALL };
         let (numbered, plain) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -240,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_numbered_ascends(all in numbered(), again in any::<proptest::sample::Index>()) {
+    fn numbered_keys_must_ascend(all in numbered(), again in any::<proptest::sample::Index>()) {
         prop_assume!(!all.is_empty());
         let all: Vec<_> = all.into_values().collect();
         let dir = tempfile::tempdir().unwrap();
@@ -264,14 +263,14 @@ fn thirty() -> Model {
     (0u8..30).map(|n| (vec![n], vec![n; 300])).collect()
 }
 
-/// How many calls it takes to write [`thirty`].
+/// Counts the storage calls for writing [`thirty`].
 fn calls() -> u64 {
     let whole = FaultStorage::new(CrashStorage::new());
     write(&whole, SMALL, &thirty()).unwrap();
     whole.calls()
 }
 
-/// A disk, and its door, where no call from the nth on does anything.
+/// A disk, and a storage for it that fails every call from the nth on.
 fn full_from(n: u64) -> (CrashStorage, FaultStorage) {
     let disk = CrashStorage::new();
     let folder = FaultStorage::new(disk.clone());
@@ -300,15 +299,15 @@ fn a_crash_leaves_the_whole_database_or_none() {
             }
         }
     }
-    // After the last call always, and sometimes after the rename, where names were written early.
+    // The database is always complete if all calls succeeded, and sometimes if one after the rename failed.
     assert!(complete > 20, "{complete}");
 }
 
 #[test]
-fn an_error_is_told_with_its_file() {
+fn an_error_names_its_file() {
     for n in 0..calls() {
         let error = write(&full_from(n).1, SMALL, &thirty()).unwrap_err().to_string();
-        // What failed, of which file, and why.
+        // The message names the operation, the file and the reason.
         let (what, why) = error.split_once(": ").unwrap();
         assert!(what.starts_with("cannot ") && why.contains(" made to fail"), "{error}");
         let calls = [
@@ -317,8 +316,8 @@ fn an_error_is_told_with_its_file() {
             ("cannot rename ", "Rename"),
             ("cannot sync ", "Sync"),
         ];
-        let told = calls.iter().any(|(said, call)| what.starts_with(said) && why.contains(call));
-        assert!(told, "{error}");
+        let known = calls.iter().any(|(said, call)| what.starts_with(said) && why.contains(call));
+        assert!(known, "{error}");
     }
 }
 
@@ -332,7 +331,7 @@ fn a_writer_that_is_dropped_leaves_no_database() {
     }
     drop(writer);
     assert!(!dir.path().join("CURRENT").exists());
-    // What it left is in no later writer's way.
+    // Its leftovers do not affect the next writer.
     write(&folder, SMALL, &model(&[(b"k", 9)])).unwrap();
     assert!(read(dir.path()) == model(&[(b"k", 9)]));
     assert!(read_by_other(&mut other(dir.path())) == model(&[(b"k", 9)]));

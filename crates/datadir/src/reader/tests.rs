@@ -1,4 +1,4 @@
-//! What is read is what lies there, whatever the order and the buffer.
+//! The reader returns the right bytes for any order and any buffer size.
 
 use super::*;
 use crate::tests::*;
@@ -118,7 +118,7 @@ fn the_caller_can_stop() {
 }
 
 #[test]
-fn wrong_places_are_errors() {
+fn wrong_positions_are_errors() {
     let block = synthetic_block(1, 1, 1_000);
     let mut plain = Vec::new();
     let good = push_record(&mut plain, MAGIC, &block);
@@ -146,7 +146,7 @@ fn wrong_places_are_errors() {
 }
 
 #[test]
-fn real_blocks_come_back_with_the_headers_that_were_scanned() {
+fn real_blocks_have_the_headers_of_the_scan() {
     for (folder, network) in
         [("main-4521/blocks", Network::Main), ("regtest-315/regtest/blocks", Network::Regtest)]
     {

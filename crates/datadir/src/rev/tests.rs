@@ -1,4 +1,4 @@
-//! Undo data where the index has them, and where a search finds them.
+//! Reads undo data at the positions of the index, and finds it through a search.
 
 use super::*;
 use crate::tests::{KEY, MAGIC, fixtures};
@@ -15,7 +15,7 @@ fn prev(of: u8) -> BlockHash {
     BlockHash([of; 32])
 }
 
-/// The undo data of a block, which are longer the higher it is.
+/// Makes a block's undo data, longer for a higher block.
 fn record(of: u8) -> Vec<u8> {
     let undo = vec![of; usize::from(of)];
     let size = (undo.len() as u32).to_le_bytes();
@@ -26,7 +26,7 @@ fn records(of: &[u8]) -> Vec<u8> {
     of.iter().flat_map(|&of| record(of)).collect()
 }
 
-/// The blocks from 1 to `last` whose undo data are found in a file, in the order of the records.
+/// Searches a file for the undo data of blocks 1 to `last`; returns the blocks found, in record order.
 fn in_order(plain: &[u8], last: u8) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let mut bytes = plain.to_vec();
@@ -45,7 +45,7 @@ fn in_order(plain: &[u8], last: u8) -> Vec<u8> {
     blocks
 }
 
-/// The same, ascending, each once.
+/// The same blocks, in ascending order without duplicates.
 fn found(plain: &[u8], last: u8) -> Vec<u8> {
     let mut blocks = in_order(plain, last);
     blocks.sort_unstable();
@@ -69,9 +69,9 @@ fn records_are_found_in_any_order() {
 }
 
 #[test]
-fn records_of_other_blocks_are_passed() {
+fn records_of_other_blocks_are_skipped() {
     assert_eq!(found(&records(&[1, 90, 2, 3, 91, 92, 5]), 5), [1, 2, 3, 5]);
-    // The same one twice, as where a node was killed.
+    // The same record twice, as a killed node leaves it.
     assert_eq!(in_order(&records(&[1, 2, 3, 2, 3, 4]), 4), [1, 2, 3, 2, 3, 4]);
     assert!(found(&[], 4).is_empty());
     assert!(found(&records(&[9, 8, 7]), 4).is_empty());
@@ -79,7 +79,7 @@ fn records_of_other_blocks_are_passed() {
     assert_eq!(found(&preallocated, 3), [1, 2, 3]);
 }
 
-/// One flipped bit costs the record that it is in.
+/// One flipped bit costs only the record that contains it.
 #[test]
 fn damage_costs_no_other_record() {
     let good = records(&[1, 2, 3, 4]);
@@ -98,16 +98,16 @@ fn damage_costs_no_other_record() {
     }
 }
 
-/// The magic may lie across the bounds of what is read at once.
+/// The magic may cross the end of a chunk.
 #[test]
-fn records_behind_anything() {
+fn records_after_arbitrary_bytes_are_found() {
     for length in (CHUNK - 60..CHUNK + 8).chain(2 * CHUNK - 20..2 * CHUNK) {
         let bytes = [vec![0xee; length], records(&[1, 2, 3])].concat();
         assert_eq!(found(&bytes, 3), [1, 2, 3], "{length}");
     }
 }
 
-/// A file of nothing but heads that each claim all the rest takes no more work than was said.
+/// A file consists only of heads, each of which claims the whole rest of the file.
 #[test]
 fn hostile_files_take_bounded_work() {
     let mut bytes = Vec::new();
@@ -117,7 +117,7 @@ fn hostile_files_take_bounded_work() {
     }
     let began = Instant::now();
     assert!(found(&bytes, 200).is_empty());
-    // Hashing 25 MB, where without the bound it were 20 GB and more.
+    // This hashes 25 MB; without the bound it would hash 20 GB and more.
     assert!(began.elapsed().as_secs() < 30);
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("rev00000.dat"), records(&[1, 2])).unwrap();
@@ -127,7 +127,7 @@ fn hostile_files_take_bounded_work() {
     assert!(matches!(files.find(1, &[prev(1)], &GO_ON), Err(RevError::Open { .. })));
 }
 
-/// Without the index they are found where the index says.
+/// The search finds the undo data at the index's positions.
 #[test]
 fn a_nodes_undo_data_are_found_without_its_index() {
     let blocksdir = fixtures().join("regtest-315/regtest/blocks");
@@ -166,7 +166,7 @@ fn folder(change: impl Fn(&mut Vec<u8>)) -> (tempfile::TempDir, UndoFiles) {
 }
 
 #[test]
-fn a_record_is_read_where_it_lies_and_nowhere_else() {
+fn a_record_is_read_only_at_its_own_offset() {
     let (dir, mut files) = folder(|_| ());
     assert_eq!(files.read(3, 13, &PREV).unwrap(), b"abc");
     for offset in [0, 7, 8, 12, 14, 48, 49, u64::MAX] {
@@ -176,7 +176,7 @@ fn a_record_is_read_where_it_lies_and_nowhere_else() {
     let error = files.read(3, 13, &BlockHash([8; 32])).unwrap_err();
     assert!(error.to_string().contains("rev00003.dat is damaged at byte 13"), "{error}");
     assert!(matches!(files.read(4, 13, &PREV), Err(RevError::Open { .. })));
-    // A failed read of another file does no harm.
+    // A failed read of another file does not affect later reads.
     assert_eq!(files.read(3, 13, &PREV).unwrap(), b"abc");
     fs::write(dir.path().join("xor.dat"), b"short").unwrap();
     assert!(matches!(UndoFiles::open(dir.path(), MAGIC), Err(RevError::Key(_))));

@@ -1,4 +1,4 @@
-//! Every kind of damage that a scan must survive, one after the other, then at random.
+//! A scan survives every kind of damage, first one by one, then at random.
 
 use super::*;
 use crate::files::Obfuscation;
@@ -29,7 +29,7 @@ fn places(seen: &Seen) -> Vec<BlockLocation> {
     seen.iter().map(|(_, location)| *location).collect()
 }
 
-/// Scans `plain` as file 0 with and without a key and preallocated zeros: all must agree.
+/// Scans `plain` as file 0 with and without a key and preallocated zeros; all results must agree.
 fn scan_bytes(plain: &[u8]) -> (Seen, ScanSummary) {
     let mut answers = Vec::new();
     for (key, zeros) in [(None, 0), (Some(KEY), 0), (None, 300_000), (Some(KEY), 300_000)] {
@@ -61,7 +61,7 @@ fn clean_records_are_found_with_their_headers() {
 }
 
 #[test]
-fn the_same_block_is_reported_wherever_it_lies() {
+fn the_same_block_is_reported_at_each_position() {
     let block = synthetic_block(1, 2, 30);
     let mut plain = Vec::new();
     let want = [(); 3].map(|()| push_record(&mut plain, MAGIC, &block));
@@ -69,7 +69,7 @@ fn the_same_block_is_reported_wherever_it_lies() {
 }
 
 #[test]
-fn zeros_between_records_are_no_damage() {
+fn zeros_between_records_are_not_damage() {
     let [first, second, _] = three_blocks();
     for key in [None, Some(KEY)] {
         let mut plain = Vec::new();
@@ -110,7 +110,7 @@ fn a_block_that_really_ends_in_zeros_is_whole() {
     let want = push_record(&mut plain, MAGIC, &block);
     let (seen, summary) = scan_bytes(&plain);
     assert_eq!(places(&seen), [want]);
-    assert_eq!((summary.torn_count, summary.mended), (0, 0));
+    assert_eq!((summary.torn_count, summary.corrected), (0, 0));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn sizes_that_no_block_has_are_garbage() {
     let [first, second, _] = three_blocks();
     for size in [0, 1, 79, 4_000_001, u32::MAX] {
         let mut plain = Vec::new();
-        push_lying_record(&mut plain, MAGIC, &first, size);
+        push_record_of_size(&mut plain, MAGIC, &first, size);
         let lost = plain.len() as u64;
         let want = push_record(&mut plain, MAGIC, &second);
         let (seen, summary) = scan_bytes(&plain);
@@ -150,20 +150,20 @@ fn sizes_that_no_block_has_are_garbage() {
 }
 
 #[test]
-fn a_lying_size_is_mended_and_costs_no_block() {
+fn a_wrong_size_is_corrected_and_costs_no_block() {
     let blocks = three_blocks();
     let true_size = blocks[1].len() as u32;
-    // Too small, into the next block, past it, past the end of the file.
+    // The stated size is too small, or leads into the next block, past it, or past the end of the file.
     for size in
         [80, 100, true_size - 1, true_size + 1, true_size + 500, true_size + 70_000, 3_999_999]
     {
         let mut plain = Vec::new();
         let a = push_record(&mut plain, MAGIC, &blocks[0]);
-        let b = push_lying_record(&mut plain, MAGIC, &blocks[1], size);
+        let b = push_record_of_size(&mut plain, MAGIC, &blocks[1], size);
         let c = push_record(&mut plain, MAGIC, &blocks[2]);
         let (seen, summary) = scan_bytes(&plain);
         assert_eq!(places(&seen), [a, BlockLocation { size: true_size, ..b }, c], "{size}");
-        assert_eq!((summary.mended, summary.resynced_count, summary.torn_count), (1, 0, 0));
+        assert_eq!((summary.corrected, summary.resynced_count, summary.torn_count), (1, 0, 0));
     }
 }
 
@@ -171,11 +171,11 @@ fn a_lying_size_is_mended_and_costs_no_block() {
 fn blocks_inside_the_span_of_a_ruined_record_are_found() {
     let blocks = three_blocks();
     let mut ruined = blocks[1].clone();
-    // A count of inputs that the block cannot hold: its own outline gives no answer.
+    // The block claims more inputs than it can hold, so its outline gives no length.
     ruined[HEADER + 1 + 4] = 0xfe;
     for size in [90, 70_000, 3_999_999] {
         let mut plain = Vec::new();
-        push_lying_record(&mut plain, MAGIC, &ruined, size);
+        push_record_of_size(&mut plain, MAGIC, &ruined, size);
         let lost = plain.len() as u64;
         let a = push_record(&mut plain, MAGIC, &blocks[0]);
         let b = push_record(&mut plain, MAGIC, &blocks[2]);
@@ -195,7 +195,7 @@ fn a_record_inside_a_good_block_is_not_a_block() {
     outer[at..at + inner.len()].copy_from_slice(&inner);
     let mut plain = Vec::new();
     let want = push_record(&mut plain, MAGIC, &outer);
-    // Garbage behind it makes the record doubtful.
+    // Garbage after it makes the record doubtful.
     plain.extend_from_slice(&[0xab; 200]);
     assert_eq!(places(&scan_bytes(&plain).0), [want]);
 }
@@ -211,7 +211,7 @@ fn other_networks_are_counted_and_named() {
     let error = files.scan(&mut |_, _| panic!("no block of ours")).unwrap_err();
     assert!(matches!(error, BlkError::WrongChain { found: Network::Signet, records: 3, .. }));
     assert!(error.to_string().ends_with("use --chain signet"));
-    // One block of ours is enough for the scan to go on.
+    // One block of this chain is enough to continue the scan.
     let own = push_record(&mut plain, MAGIC, &blocks[0]);
     push_record(&mut plain, Network::Main.magic(), &blocks[1]);
     let (seen, summary) = scan_bytes(&plain);
@@ -269,17 +269,17 @@ fn files_that_vanish_or_shrink_are_errors() {
     let path = &files.files()[0].path;
     fs::OpenOptions::new().write(true).open(path).unwrap().set_len(1_200).unwrap();
     let error = files.scan(&mut |_, _| ControlFlow::Continue(())).unwrap_err();
-    assert!(error.to_string().contains("it was shortened"), "{error}");
+    assert!(error.to_string().contains("the file was shortened"), "{error}");
     fs::remove_file(path).unwrap();
     let error = files.scan(&mut |_, _| ControlFlow::Continue(())).unwrap_err();
-    assert!(error.to_string().contains("has vanished"), "{error}");
+    assert!(error.to_string().contains("vanished after"), "{error}");
 }
 
 #[test]
 fn a_hostile_file_cannot_make_a_scan_slow() {
-    // Heads of records everywhere, each of a block with a witness that goes on to the file's end:
-    // following every outline would take seven thousand million steps. The first byte of the
-    // magic reads as the length of a witness item, which skips the rest of each head.
+    // The file consists of heads of records, each of a block with a witness that extends to the file's end:
+    // following every outline would take seven billion steps. The first byte of the magic reads as the length
+    // of a witness item, which skips the rest of each head.
     let mut record = MAGIC.to_vec();
     record.extend_from_slice(&3_000_000u32.to_le_bytes());
     record.resize(8 + HEADER, 0x11);
@@ -305,7 +305,7 @@ fn real_files_hold_the_blocks_that_the_node_counted() {
     ] {
         let files = BlockFiles::open(fixtures().join(folder), network.magic()).unwrap();
         let summary = files.scan(&mut |_, _| ControlFlow::Continue(())).unwrap();
-        assert_eq!((summary.records, summary.mended), (records, 0), "{folder}");
+        assert_eq!((summary.records, summary.corrected), (records, 0), "{folder}");
         assert_eq!((summary.torn_count, summary.resynced_count), (0, 0), "{folder}");
         let wrong = BlockFiles::open(fixtures().join(folder), *b"\x01\x02\x03\x04").unwrap();
         let error = wrong.scan(&mut |_, _| ControlFlow::Continue(())).unwrap_err();
@@ -316,7 +316,7 @@ fn real_files_hold_the_blocks_that_the_node_counted() {
     }
 }
 
-/// A piece of a block file.
+/// A part of a block file.
 #[derive(Clone, Debug)]
 enum Piece {
     Record {
@@ -324,7 +324,7 @@ enum Piece {
         script: usize,
         lie: Option<u32>,
     },
-    /// Never holds a byte with which a magic begins.
+    /// Garbage never contains a byte with which a magic begins.
     Garbage(Vec<u8>),
 }
 
@@ -363,14 +363,15 @@ proptest! {
                     if claimed != size {
                         false_ends.push(plain.len() as u64 + 8 + u64::from(claimed));
                     }
-                    let place = push_lying_record(&mut plain, MAGIC, &block, claimed);
+                    let place = push_record_of_size(&mut plain, MAGIC, &block, claimed);
                     if (80..=4_000_000).contains(&claimed) {
                         want.push(BlockLocation { size, ..place });
                     }
                 }
             }
         }
-        // A false size that leads just to another record, or to the end, looks like a true one.
+        // A false size that leads exactly to another record, or to the end, cannot be distinguished from a
+        // true one.
         let end = (plain.len() + zeros) as u64;
         prop_assume!(!false_ends.iter().any(|at| *at == end || starts.contains(at)));
         let (_dir, files) = block_folder(key, &[&plain], zeros);
@@ -403,7 +404,7 @@ proptest! {
 }
 
 #[test]
-fn real_blocks_end_where_they_end() {
+fn the_length_of_real_blocks_is_computed() {
     for (name, block) in fixture_blocks() {
         assert_eq!(block_len(&block).0, Some(block.len()), "{name}");
         let mut longer = block.clone();
@@ -416,9 +417,9 @@ fn real_blocks_end_where_they_end() {
 }
 
 #[test]
-fn a_block_whose_end_became_zeros_is_none() {
+fn a_block_whose_end_became_zeros_is_refused() {
     for (name, mut block) in fixture_blocks() {
-        // A single transaction may well survive zeros in its scripts; the count may not.
+        // A single transaction may well survive zeros in its scripts, but not in the count of transactions.
         if block[HEADER] == 1 {
             continue;
         }
@@ -430,7 +431,7 @@ fn a_block_whose_end_became_zeros_is_none() {
 }
 
 #[test]
-fn zeros_are_no_block() {
+fn zeros_are_not_a_block() {
     assert_eq!(block_len(&[0; 200]).0, None);
     let mut block = vec![0; HEADER];
     block.push(3);

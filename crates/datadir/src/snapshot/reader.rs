@@ -1,7 +1,8 @@
-//! [`SnapshotReader`]: a snapshot coin by coin, from any stream.
+//! [`SnapshotReader`]: reads a snapshot coin by coin, from any stream.
 //!
-//! Holds one buffer of fixed size, whatever the file claims. Accepts exactly the files that
-//! [`SnapshotWriter`](super::SnapshotWriter) and Core write; an error repeats when asked again.
+//! It holds one buffer of fixed size, even if the file claims large sizes. It accepts exactly the files that
+//! [`SnapshotWriter`](super::SnapshotWriter) and Core write. After an error, each further call returns that
+//! error.
 
 use super::{Sequence, SnapshotError, SnapshotHeader};
 use apus_chain::{
@@ -11,20 +12,20 @@ use apus_chain::{
 };
 use std::io::{ErrorKind, Read};
 
-/// The most that is needed at once: txid, count, vout, the numbers of a coin, its script.
+/// The longest item that must be in the buffer at once: txid, count, vout, the numbers of a coin, its script.
 const ENTRY_BYTES_MAX: usize = 32 + 9 + 9 + 3 * 10 + MAX_SCRIPT_SIZE;
 
-/// Bytes that are read at once.
+/// The number of bytes to read at once.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// A coin as it lies in a snapshot.
+/// A coin in a snapshot.
 #[derive(Clone, Debug)]
 pub struct SnapshotCoin<'a> {
-    /// Its name.
+    /// The coin's outpoint.
     pub outpoint: OutPoint,
     /// The coin.
     pub coin: Coin<'a>,
-    /// The same in stored form.
+    /// The coin in its stored form.
     pub bytes: &'a [u8],
 }
 
@@ -35,18 +36,18 @@ pub struct SnapshotReader<R> {
     header: SnapshotHeader,
     sequence: Sequence,
     buffer: Vec<u8>,
-    /// The part of `buffer` that was read from `input` but not taken yet.
+    /// The range of `buffer` that was read from `input` but not consumed yet.
     start: usize,
     end: usize,
-    /// Where `start` is in the file.
+    /// The offset of `start` in the file.
     offset: u64,
     at_end: bool,
 }
 
 impl<R: Read> SnapshotReader<R> {
-    /// Reads the header. A chain other than `expected` is refused; `None` takes any.
+    /// Reads the header. Fails if the chain is not `expected`; `None` accepts any chain.
     ///
-    /// `input` needs no buffer of its own.
+    /// `input` needs no buffering.
     pub fn new(input: R, expected: Option<Network>) -> Result<Self, SnapshotError> {
         let mut reader = Self {
             input,
@@ -76,22 +77,22 @@ impl<R: Read> SnapshotReader<R> {
         Ok(reader)
     }
 
-    /// What the snapshot says of itself.
+    /// The snapshot's description of itself.
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
 
-    /// Bytes of the file that were taken so far.
+    /// The number of bytes consumed so far.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Coins that were taken so far.
+    /// The number of coins read so far.
     pub fn coins_read(&self) -> u64 {
         self.header.coins - self.sequence.coins_left
     }
 
-    /// Sees to it that whatever comes next lies whole in the buffer, unless the file ends.
+    /// Reads until the buffer contains the whole next item, or the file ends.
     fn fill(&mut self) -> Result<(), SnapshotError> {
         if self.end - self.start >= ENTRY_BYTES_MAX || self.at_end {
             return Ok(());
@@ -117,13 +118,13 @@ impl<R: Read> SnapshotReader<R> {
         let offset = self.offset + (self.end - self.start) as u64;
         let (coins, stated) = (self.coins_read(), self.header.coins);
         SnapshotError::Invalid(format!(
-            "the snapshot ends at byte {offset} after {coins} of {stated} coins: it is cut off, \
-             get it again"
+            "the snapshot ends at byte {offset} after {coins} of {stated} coins. The file is truncated: get it \
+             again"
         ))
     }
 
-    /// A field that could not be read at `position` after the current offset. Since an entry lies
-    /// whole in the buffer, running out of bytes is the end of the file.
+    /// Reports a field that could not be read at `position` after the current offset. The buffer contains
+    /// whole entries, so running out of bytes means that the file ends too early.
     fn number_error(&self, position: usize, source: ReadError) -> SnapshotError {
         match source {
             ReadError::End { .. } => self.truncated(),
@@ -131,8 +132,7 @@ impl<R: Read> SnapshotReader<R> {
         }
     }
 
-    /// The transaction that the next coin belongs to, or `None` after the last coin, where the file
-    /// must end.
+    /// Returns the transaction of the next coin, or `None` after the last coin, where the file must end.
     fn group(&mut self) -> Result<Option<Txid>, SnapshotError> {
         if let Some(txid) = self.sequence.open_group() {
             return Ok(Some(txid));
@@ -141,7 +141,7 @@ impl<R: Read> SnapshotReader<R> {
             if self.start < self.end {
                 let (offset, coins) = (self.offset, self.header.coins);
                 return Err(SnapshotError::Invalid(format!(
-                    "the snapshot goes on at byte {offset} after all of the {coins} coins it states"
+                    "the snapshot continues at byte {offset} after all of the {coins} coins that its header states"
                 )));
             }
             return Ok(None);
@@ -157,7 +157,8 @@ impl<R: Read> SnapshotReader<R> {
         Ok(Some(txid))
     }
 
-    /// The next coin, or `None` when all that the header states were read and the file ends there.
+    /// Reads the next coin; returns `None` after the number of coins in the header, and fails unless the file
+    /// ends there.
     pub fn next_coin(&mut self) -> Result<Option<SnapshotCoin<'_>>, SnapshotError> {
         self.fill()?;
         let Some(txid) = self.group()? else { return Ok(None) };
@@ -180,26 +181,26 @@ impl<R: Read> SnapshotReader<R> {
     }
 }
 
-/// What a snapshot holds.
+/// A summary of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SnapshotInfo {
     /// The chain that the coins belong to.
     pub network: Network,
-    /// The block after which the set is as stated.
+    /// The block after which the set has these coins.
     pub base_hash: BlockHash,
-    /// Counts and sums.
+    /// The counts and sums of the set.
     pub stats: UtxoStats,
-    /// The greatest height of a coin; it cannot be above the base block's.
+    /// The maximum height of a coin, which cannot be above the base block.
     pub height_max: Height,
-    /// The hash that Core holds a snapshot against.
+    /// The hash that Core compares when it loads a snapshot.
     pub hash_serialized_3: UtxoSetHash,
-    /// The hash that does not depend on order, if it was asked for.
+    /// The order-independent hash, if requested.
     pub muhash: Option<UtxoSetHash>,
-    /// Length of the file.
+    /// The length of the file.
     pub bytes: u64,
 }
 
-/// Reads a snapshot to its end. `with_muhash` costs several times as much as the rest.
+/// Reads a snapshot to its end. `with_muhash` costs several times as much as everything else.
 pub fn snapshot_info<R: Read>(
     mut reader: SnapshotReader<R>,
     with_muhash: bool,

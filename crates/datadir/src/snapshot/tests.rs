@@ -1,16 +1,16 @@
-//! Snapshots that Core wrote, the answers of its `gettxoutsetinfo`, and what damage does to them.
+//! Tests with snapshots that Core wrote, its `gettxoutsetinfo` results, and damaged files.
 
 use super::*;
 use apus_chain::{CoinError, CoinRef, MAX_MONEY, Txid, write_coin, write_compact_size};
 use proptest::prelude::*;
 use std::io::{self, Read};
 
-/// Number of an output and its coin in stored form.
+/// An output number, and its coin in stored form.
 type Stored<'a> = (u64, &'a [u8]);
-/// First byte of a txid, stated count, coins.
+/// The first byte of a txid, the stated count, the coins.
 type Group<'a> = (u8, u64, &'a [Stored<'a>]);
-/// The coins of one transaction.
-type Owned = (Txid, Vec<(u32, Vec<u8>)>);
+/// The coins of one transaction: output numbers and stored forms.
+type Ownership = (Txid, Vec<(u32, Vec<u8>)>);
 
 struct Fixture {
     network: Network,
@@ -33,7 +33,7 @@ impl Fixture {
         std::fs::read(self.path("utxo.dat")).unwrap()
     }
 
-    /// A field of the flat object that `gettxoutsetinfo` gave, as text.
+    /// A field of Core's flat `gettxoutsetinfo` object, as text.
     fn answer(&self, field: &str) -> String {
         let text = std::fs::read_to_string(self.path("gettxoutsetinfo.json")).unwrap();
         let (_, rest) = text.split_once(&format!("\"{field}\": ")).unwrap();
@@ -46,7 +46,7 @@ fn info(bytes: &[u8]) -> Result<SnapshotInfo, SnapshotError> {
 }
 
 #[test]
-fn agrees_with_the_node_that_wrote_it() {
+fn the_summary_agrees_with_the_node_that_wrote_it() {
     for fixture in FIXTURES {
         let bytes = fixture.snapshot();
         let reader = SnapshotReader::new(&bytes[..], Some(fixture.network)).unwrap();
@@ -65,11 +65,11 @@ fn agrees_with_the_node_that_wrote_it() {
     }
 }
 
-/// Reads everything and writes it again from the coins, each group with its coins reversed.
+/// Reads a whole snapshot and writes it again, each group from its coins in reverse order.
 fn rewritten(bytes: &[u8]) -> Vec<u8> {
     let mut reader = SnapshotReader::new(bytes, None).unwrap();
     let mut writer = SnapshotWriter::new(Vec::new(), *reader.header()).unwrap();
-    let mut groups: Vec<Owned> = Vec::new();
+    let mut groups: Vec<Ownership> = Vec::new();
     while let Some(next) = reader.next_coin().unwrap() {
         let mut coin = Vec::new();
         write_coin(&mut coin, next.coin.as_ref());
@@ -101,7 +101,7 @@ fn reading_and_writing_gives_the_same_file() {
     }
 }
 
-/// Gives one byte at a time, with interruptions.
+/// A stream that returns one byte at a time, with interruptions.
 struct Trickle<'a>(&'a [u8], bool);
 
 impl Read for Trickle<'_> {
@@ -142,10 +142,10 @@ fn every_cut_is_an_error_that_repeats() {
 }
 
 #[test]
-fn no_flipped_bit_goes_unnoticed() {
+fn every_flipped_bit_is_noticed() {
     let original = SIGNET.snapshot();
     let expected = info(&original).unwrap();
-    // Every bit of the header and of the first coins, then every thirteenth.
+    // Flip every bit of the header and of the first coins, then every thirteenth.
     let bits = (0..8 * 300).chain((8 * 300..8 * original.len()).step_by(13));
     for bit in bits {
         let mut bytes = original.clone();
@@ -168,7 +168,7 @@ fn coin_bytes(script: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A snapshot from parts that need not be right.
+/// Builds a snapshot from parts that may be wrong.
 fn made(coins: u64, groups: &[Group<'_>]) -> Vec<u8> {
     let mut bytes = SnapshotHeader { coins, ..HEADER }.to_bytes().to_vec();
     for (txid, count, coins) in groups {
@@ -193,7 +193,7 @@ fn expect_says(error: &SnapshotError, what: &str) {
 }
 
 #[test]
-fn headers_of_other_things_are_refused() {
+fn invalid_headers_are_refused() {
     let good = HEADER.to_bytes();
     assert_eq!(SnapshotHeader::from_bytes(&good).unwrap(), HEADER);
     let spoilt = |at: usize, value| {
@@ -201,12 +201,12 @@ fn headers_of_other_things_are_refused() {
         bytes[at] = value;
         error_of(&bytes)
     };
-    expect_says(&spoilt(0, b'v'), "it begins with");
+    expect_says(&spoilt(0, b'v'), "the file begins with");
     expect_says(&spoilt(5, 1), "format version 1,");
     expect_says(&spoilt(7, 0), "an unknown chain");
     let error = SnapshotReader::new(&good[..], Some(Network::Signet)).unwrap_err().to_string();
     assert!(error.contains("regtest") && error.contains("signet"), "{error}");
-    expect_says(&error_of(&good[..50]), "50 bytes, less than a header");
+    expect_says(&error_of(&good[..50]), "50 bytes are less than a header");
 }
 
 #[test]
@@ -214,15 +214,15 @@ fn an_empty_set_has_a_header_only() {
     let bytes = made(0, &[]);
     assert_eq!(info(&bytes).unwrap().stats.coins, 0);
     let trailing = [&bytes[..], &[0]].concat();
-    expect_says(&error_of(&trailing), "goes on at byte 51 after all of the 0 coins");
+    expect_says(&error_of(&trailing), "continues at byte 51 after all of the 0 coins");
 }
 
 #[test]
-fn the_count_of_the_header_must_be_that_of_the_body() {
+fn the_header_must_state_the_number_of_coins() {
     let coin = coin_bytes(&[0x51]);
     let group: &[Group<'_>] = &[(1, 1, &[(0, &coin)]), (2, 1, &[(0, &coin)])];
     assert_eq!(info(&made(2, group)).unwrap().stats.transactions, 2);
-    expect_says(&error_of(&made(1, group)), "goes on at byte");
+    expect_says(&error_of(&made(1, group)), "continues at byte");
     expect_says(&error_of(&made(3, group)), "after 2 of 3 coins");
 }
 
@@ -251,7 +251,7 @@ fn outputs_must_ascend_as_their_varints_do() {
 }
 
 #[test]
-fn counts_and_numbers_that_cannot_be_are_refused() {
+fn impossible_counts_and_numbers_are_refused() {
     let coin = coin_bytes(&[0x51]);
     for (stated, count) in [(1, 0), (1, 2), (u64::MAX, u64::MAX), (u64::MAX, OUTPUTS_MAX + 1)] {
         let error = error_of(&made(stated, &[(1, count, &[(0, &coin)])]));
@@ -295,7 +295,7 @@ fn coins_that_core_would_not_write_are_refused() {
 }
 
 #[test]
-fn the_writer_wants_what_its_header_states() {
+fn the_writer_requires_the_number_of_coins_in_its_header() {
     let coin = coin_bytes(&[0x51]);
     let group = |txid, vouts: &[u32]| {
         let mut out = Vec::new();
@@ -305,7 +305,10 @@ fn the_writer_wants_what_its_header_states() {
     };
     let header = SnapshotHeader { coins: 2, ..HEADER };
     let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
-    expect_says(&writer.write_groups(&group(5, &[0, 1, 2])).unwrap_err(), "where 1 to 2 can be");
+    expect_says(
+        &writer.write_groups(&group(5, &[0, 1, 2])).unwrap_err(),
+        "where 1 to 2 are possible",
+    );
     writer.write_groups(&group(5, &[0])).unwrap();
     let written = writer.offset();
     for bad in [&group(5, &[1])[..], &group(4, &[1]), &group(6, &[1])[..35], &[0; 3]] {

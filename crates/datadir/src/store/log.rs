@@ -1,8 +1,8 @@
-//! The log: which blocks and undo data a folder holds and where, in the order in which they came.
+//! The log: lists the blocks and undo data in a folder with their positions, in order of arrival.
 //!
-//! A head, then records, each with a check over itself and its offset: one torn by a crash, moved,
-//! or of a flipped bit is none. A crash can tear only what was written last, so damage further from
-//! the end is told instead of being cut off.
+//! It has a head, then records, each with a check over itself and its offset: a record that a crash tore, or
+//! that was moved or changed by a flipped bit, is invalid. A crash can tear only the bytes written last, so
+//! damage further from the end is reported instead of cut off.
 //!
 //! ```text
 //! 8     41 50 55 53 4b 45 50 54   "APUSKEPT"
@@ -13,15 +13,16 @@
 //!
 //! 1     62 ("b"): a block                           1     75 ("u"): undo data of a block above
 //! 80    its header                                  32    hash of the block
-//! 4     how many transactions it has                4     their offset, behind magic and size
+//! 4     its number of transactions                  4     their offset, after magic and size
 //! 4     number of the file                          4     their size, without the checksum
-//! 4     offset of the block, behind magic and size  16    a key
-//! 4     its size                                    8     the sum of the coins that the block spends under it
+//! 4     offset of the block, after magic and size   16    a key
+//! 4     its size                                    8     the sum, under that key, of the coins that the block spends
 //! 8     check                                       8     check
 //! ```
 //!
-//! The check is the first 8 bytes of SHA-256 of the record's own offset (8), then its bytes before. A record is written
-//! only when what it tells of is on the disk, and at most 1 MiB of records before they are on the disk themselves.
+//! The check is the first 8 bytes of SHA-256 of the record's own offset (8) followed by its bytes before the
+//! check. A record is written only when its data are on the disk, and the log is synced at least once per 1
+//! MiB of records.
 
 use super::BlockStoreError;
 use crate::files::{BLOCK_SIZES, BlockLocation, Obfuscation, RECORD_HEAD};
@@ -39,50 +40,51 @@ const MAGIC: &[u8; 8] = b"APUSKEPT";
 
 const VERSION: u32 = 2;
 
-/// Length of the head in bytes.
+/// The length of the head in bytes.
 pub(super) const HEAD: u64 = 24;
 
-/// As much is written before the next is: a crash leaves no more than this behind the last intact
-/// record.
+/// The number of bytes that may be written before the next sync: a crash leaves no more than this after the
+/// last intact record.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
 
 const CHECK: usize = 8;
 
-/// Lengths of the records by their first byte, which and the check included.
+/// The first byte of a record, and the record's length including that byte and the check.
 const BLOCK: (u8, usize) = (b'b', 1 + Header::SIZE + 16 + CHECK);
 const UNDO: (u8, usize) = (b'u', 1 + 32 + 8 + KeyedCoinSum::SIZE + CHECK);
 
-/// Where the undo data of a block lie; the file is that of the block, with `rev` in its name.
+/// The position of a block's undo data; the file has the number of the block's file, with `rev` in
+/// its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UndoLocation {
-    /// Offset of the first byte, after magic and size.
+    /// The offset of the first byte, after magic and size.
     pub offset: u64,
-    /// Length in bytes, without the checksum behind them.
+    /// The length in bytes, without the checksum after them.
     pub size: u32,
 }
 
-/// A block that is stored.
+/// A stored block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredBlock {
-    /// Its header.
+    /// The block's header.
     pub header: [u8; Header::SIZE],
-    /// How many transactions it has.
+    /// The number of its transactions.
     pub tx_count: u32,
-    /// Where it lies.
+    /// The position of the block.
     pub block: BlockLocation,
-    /// Where its undo data lie, if they are there.
+    /// The position of its undo data, if they are stored.
     pub undo: Option<UndoLocation>,
-    /// The sum of the coins that it spends, as told by the caller that stored them.
+    /// The sum of the coins that it spends, as given by the caller that stored the undo data.
     pub spent: KeyedCoinSum,
 }
 
-/// What is told.
+/// The content of a log record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LogRecord {
-    /// A block: header, number of transactions, place.
+    /// A block: its header, number of transactions and position.
     Block([u8; Header::SIZE], u32, BlockLocation),
-    /// The undo data of a block that was told of before, with the sum of its coins; they lie in the file
-    /// of its number.
+    /// The undo data of a block listed before, with the sum of its coins; they are in the undo file
+    /// with the number of the block's file.
     Undo(BlockHash, UndoLocation, KeyedCoinSum),
 }
 
@@ -95,7 +97,7 @@ impl LogRecord {
             Self::Block(header, tx_count, place) => {
                 out.push(BLOCK.0);
                 out.extend_from_slice(header);
-                // Offsets fit: `BlockPlaces` has taken them.
+                // Offsets fit 32 bits: `BlockPlaces` has accepted them.
                 for field in [*tx_count, place.file, place.offset as u32, place.size] {
                     number(out, field);
                 }
@@ -113,7 +115,7 @@ impl LogRecord {
         out.extend_from_slice(&check);
     }
 
-    /// `None` unless it is a whole record that was written at `at`.
+    /// Parses a record; `None` unless it is complete and was written for offset `at`.
     fn parse(bytes: &[u8], at: u64) -> Option<Self> {
         let (body, found) = bytes.split_last_chunk::<CHECK>()?;
         if check(at, body) != *found {
@@ -155,7 +157,7 @@ fn record_len(first: u8) -> Option<usize> {
     [BLOCK, UNDO].into_iter().find(|(kind, _)| *kind == first).map(|(_, length)| length)
 }
 
-/// The first bytes of the file: what it is, its version, the network's magic, the folder's key.
+/// Makes the first bytes of the file: magic, version, the network's magic, the folder's key.
 pub(super) fn head(magic: [u8; 4], key: Obfuscation) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend_from_slice(&VERSION.to_le_bytes());
@@ -164,18 +166,18 @@ pub(super) fn head(magic: [u8; 4], key: Obfuscation) -> Vec<u8> {
     out
 }
 
-/// What a log says.
+/// The content of a whole log.
 #[derive(Debug)]
 pub(super) struct LogContents {
     /// The key of the files.
     pub(super) key: Obfuscation,
     pub(super) places: BlockPlaces,
-    /// Where its intact records end.
+    /// The end of its intact records.
     pub(super) end: u64,
 }
 
-/// Reads the log of a folder of this network, as far as to the undo data of the block `until` if it tells
-/// of them. `None` if there is none, or no more than a head that a crash cut short.
+/// Reads the log of a folder of this network, up to the undo data of the block `until` if it lists them.
+/// `None` if the log is missing, or has only a head that a crash cut short.
 pub(super) fn read(
     path: &Path,
     magic: [u8; 4],
@@ -198,7 +200,7 @@ pub(super) fn read(
         if length == HEAD {
             return Ok(None);
         }
-        let what = "it does not begin as one of this version and chain";
+        let what = "it does not begin like a log of this version and chain";
         return Err(BlockStoreError::damaged(path, what));
     }
     let mut contents = LogContents { key, places: BlockPlaces::default(), end: HEAD };
@@ -226,7 +228,7 @@ pub(super) fn read(
     Ok(Some(contents))
 }
 
-/// The next record and its length, if it is intact.
+/// Reads the next record and its length; `None` if it is not intact.
 fn next(
     input: &mut impl Read,
     path: &Path,
@@ -248,7 +250,7 @@ fn next(
     Ok(LogRecord::parse(&bytes[..length], at).map(|record| (record, length)))
 }
 
-/// Looks single records up.
+/// Looks up single records of a log.
 #[derive(Debug)]
 pub(super) struct LogLookUp {
     path: PathBuf,
@@ -260,7 +262,7 @@ impl LogLookUp {
         Self { path: path.to_owned(), file }
     }
 
-    /// All that is told of a block.
+    /// Reads all records about a block.
     pub(super) fn stored(&self, entry: &StoreEntry) -> Result<StoredBlock, BlockStoreError> {
         let wrong = |at: u32| {
             let what = format!("the record at byte {at} is not that of block {}", entry.hash);
@@ -291,26 +293,26 @@ impl LogLookUp {
     }
 }
 
-/// Lengths in bytes of a block file and the undo file of the same number.
+/// The lengths in bytes of a block file and of the undo file with the same number.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileLengths {
-    /// Of the block file.
+    /// The length of the block file.
     pub(crate) blocks: u64,
-    /// Of the undo file; 0 where there is none.
+    /// The length of the undo file; 0 if there is none.
     pub(crate) undo: u64,
 }
 
-/// A block that is stored.
+/// A stored block, as kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StoreEntry {
     pub(super) hash: BlockHash,
-    /// Number, offset and size in the block files; offsets have 32 bits there.
+    /// The number, offset and size in the block files; offsets have 32 bits there.
     file: u32,
     offset: u32,
     size: u32,
-    /// Where the log tells of it.
+    /// The offset of its record in the log.
     pub(super) record: u32,
-    /// Where the log tells of its undo data; 0, where its head is, if it does not.
+    /// The offset of its undo record in the log; 0, the offset of the head, if it has none.
     undo_record: u32,
 }
 
@@ -324,18 +326,17 @@ impl StoreEntry {
     }
 }
 
-/// Which blocks are stored, and where.
+/// The stored blocks and their positions.
 ///
-/// The state that the log's records lead to: a record is taken only where the one before it leaves
-/// room for it, so what is read from a log can be relied on to be as it was written. Memory is some
-/// 70 bytes a block.
+/// It is the state that the log's records describe. It accepts a record only if that may directly follow the
+/// one before, so a log that can be read is exactly as it was written. Memory is about 70 bytes per block.
 #[derive(Debug, Default)]
 pub(super) struct BlockPlaces {
-    /// In the order in which they lie in the files.
+    /// The stored blocks, in disk order.
     entries: Vec<StoreEntry>,
     /// Indexes of entries, by hash.
     table: HashTable<u32>,
-    /// By number.
+    /// Indexed by file number.
     files: Vec<FileLengths>,
 }
 
@@ -354,8 +355,8 @@ impl BlockPlaces {
             .map(|index| &self.entries[*index as usize])
     }
 
-    /// Takes a block. `None`, and nothing is changed, if it is there already or does not lie
-    /// directly behind the one before it.
+    /// Adds a block. Returns `None`, without a change, if the block is already stored or does not directly
+    /// follow the block before it on the disk.
     pub(super) fn add_block(
         &mut self,
         hash: BlockHash,
@@ -389,8 +390,8 @@ impl BlockPlaces {
         Some(())
     }
 
-    /// Where undo data of `size` bytes for `entry` would lie. `None` if they would end where
-    /// offsets of 32 bits do not reach.
+    /// Returns the position for undo data of `size` bytes for `entry`; `None` if they would end beyond the
+    /// range of 32-bit offsets.
     pub(super) fn undo_place(&self, entry: &StoreEntry, size: usize) -> Option<UndoLocation> {
         let offset = self.files[entry.file as usize].undo + RECORD_HEAD;
         let size = u32::try_from(size).ok()?;
@@ -398,8 +399,8 @@ impl BlockPlaces {
         (end <= u64::from(u32::MAX)).then_some(UndoLocation { offset, size })
     }
 
-    /// Takes undo data. `None`, and nothing is changed, if their block is not there or has some, or
-    /// they do not lie directly behind those before them.
+    /// Adds undo data. Returns `None`, without a change, if their block is not stored or already has undo
+    /// data, or if they do not directly follow the undo data before them on the disk.
     pub(super) fn add_undo(
         &mut self,
         hash: &BlockHash,
@@ -420,8 +421,8 @@ impl BlockPlaces {
     }
 }
 
-/// A block's hash is a hash already; its first bytes in internal order have no zeros that mining
-/// leaves.
+/// Hashes a block hash for a table: it is already a hash, and its first bytes in internal order lack the
+/// zeros that mining produces.
 fn key(hash: &BlockHash) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = hash.0;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])

@@ -1,10 +1,10 @@
-//! Opening: a folder is made, gone on with, or refused.
+//! Opens a folder: creates, resumes or refuses it.
 //!
-//! Ours is a folder whose log tells of it: its key, the length of each file, the last block in
-//! each. Until all of that is seen nothing is changed. The log's head is on the disk before the
-//! folder gets its first file, and no file is there then, so a folder without a log was never ours. The
-//! first block, where it is the genesis block, is on the disk before any other: a folder that has more
-//! files, and a log without a record, was put together by others.
+//! A folder is ours if its log matches it: its key, the length of each file, the last block in each. Opening
+//! checks all of that before it changes anything. The log's head is on the disk before the folder gets its
+//! first file, and a new folder must be empty, so a folder without a log was never ours. If the first block
+//! is the genesis block, it is on the disk before any other block. So if the log has no record, but the
+//! folder has more files, other programs made them.
 
 use super::log::{self, BlockPlaces, LogContents, LogLookUp};
 use super::state::{AppendFile, BlockStoreState, sync_names};
@@ -19,27 +19,27 @@ use std::sync::Mutex;
 
 const KEY_FILE: &str = "xor.dat";
 
-/// What belongs to a folder, whether it is new or not.
+/// The parameters of a folder, new or not.
 struct StoreFolder<'a> {
     dir: &'a Path,
     log: &'a Path,
     magic: [u8; 4],
-    /// Where the folder has it.
+    /// The genesis block, if the folder should have it.
     genesis: Option<&'a [u8]>,
     file_bytes_max: u64,
 }
 
 impl BlockStore {
-    /// Makes the folder `dir` with the genesis block in it, if there is one, or goes on with what an
-    /// earlier start synced. `log` is a file outside of it that belongs to the run: it says what `dir`
-    /// holds, and that it is ours. `magic` begins each record; `key` is for the files of a new folder,
-    /// an older one keeps its own.
+    /// Creates the folder `dir`, with the genesis block in it if given, or resumes from the data that an
+    /// earlier start synced. `log` is a file outside the folder that belongs to the sync: it lists the
+    /// content of `dir` and proves that `dir` is ours. `magic` begins each record. `key` obfuscates the files
+    /// of a new folder; an existing folder keeps its own key.
     ///
     /// # Errors
-    /// [`BlockStoreError::Foreign`] if `dir` has block files without a log that tells of them, or a
-    /// folder `index`, even our own: a caller that goes on after writing one removes it before.
-    /// [`BlockStoreError::Damaged`] if not all is there that the log tells of. Nothing was changed
-    /// then.
+    /// [`BlockStoreError::Foreign`] if `dir` has block files without a log that lists them, or a folder
+    /// `index`. That includes an index of ours: a caller that continues after writing one removes it first.
+    /// [`BlockStoreError::Damaged`] if data that the log lists is missing. Both errors leave everything
+    /// unchanged.
     pub fn open(
         dir: &Path,
         log: &Path,
@@ -51,11 +51,11 @@ impl BlockStore {
         wanted.open(key, None)
     }
 
-    /// Goes on with the blocks that an earlier start put in order, up to the block `last` and its undo
-    /// data, as if none had come behind, or with all of them if these are not there.
+    /// Resumes with the blocks that an earlier start stored in chain order, up to the block `last` and its
+    /// undo data. Discards later blocks; but keeps all blocks if the undo data of `last` are not stored.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The same as for [`open`](Self::open).
     pub fn open_up_to(
         dir: &Path,
         log: &Path,
@@ -67,7 +67,7 @@ impl BlockStore {
         wanted.open(key, Some(last))
     }
 
-    /// [`open`](Self::open) with files of another length.
+    /// Like [`open`](Self::open), with another length limit of files.
     #[cfg(test)]
     pub(crate) fn open_with(
         dir: &Path,
@@ -80,9 +80,9 @@ impl BlockStore {
         StoreFolder { dir, log, magic, genesis, file_bytes_max }.open(key, None)
     }
 
-    /// Removes the log and the block and undo files of a folder that a run of ours made and begins anew.
+    /// Removes the log and the block and undo files of a folder that a sync of ours made, then starts over.
     pub fn remove(dir: &Path, log: &Path) -> Result<(), BlockStoreError> {
-        // First, so that it never tells of what is gone.
+        // Remove the log first, so that it never lists missing data.
         match fs::remove_file(log) {
             Err(error) if !is_absent(&error) => Err(BlockStoreError::io("remove", log)(error)),
             _ => remove_from(dir, 0),
@@ -102,7 +102,7 @@ impl StoreFolder<'_> {
             Err(error) => return Err(BlockStoreError::io("read", self.dir)(error)),
         }
         match log::read(self.log, self.magic, last)? {
-            Some(contents) if !contents.places.entries().is_empty() => self.go_on(contents),
+            Some(contents) if !contents.places.entries().is_empty() => self.resume(contents),
             begun => self.begin(key, begun.is_some()),
         }
     }
@@ -111,7 +111,7 @@ impl StoreFolder<'_> {
         BlockStoreError::Foreign { path: self.dir.to_owned(), what: what.into() }
     }
 
-    /// Makes a folder. If it was `begun` before, what it can have come to is written over.
+    /// Creates a folder. If an earlier start has already `begun` it, overwrites its first files.
     fn begin(&self, key: Obfuscation, begun: bool) -> Result<BlockStore, BlockStoreError> {
         for (name, length) in block_and_undo_files(self.dir)? {
             let could_be = |genesis: &[u8]| {
@@ -132,17 +132,17 @@ impl StoreFolder<'_> {
         write_key(self.dir, key)?;
         let store = self.store(key, BlockPlaces::default(), log::HEAD, log)?;
         if let Some(genesis) = self.genesis {
-            // Too short a block is refused whatever its name.
+            // Refuses a block that is too short for a header, even if its hash matches.
             store.put(&hash_of(genesis).unwrap_or_default(), genesis)?;
         }
         store.sync()?;
         Ok(store)
     }
 
-    fn go_on(&self, contents: LogContents) -> Result<BlockStore, BlockStoreError> {
+    fn resume(&self, contents: LogContents) -> Result<BlockStore, BlockStoreError> {
         let LogContents { key, places, end } = contents;
         self.expect(key, &places)?;
-        // First, so that it never tells of what is about to go.
+        // Truncate the log first, so that it never lists data that is about to be removed.
         let mut log = AppendFile::open_private(self.log.to_owned(), end)?;
         log.sync()?;
         self.trim(&places)?;
@@ -168,14 +168,13 @@ impl StoreFolder<'_> {
         })
     }
 
-    /// Fails unless the folder has the key, files that are long enough, and in each of them the
-    /// block that should be its last.
+    /// Fails unless the folder has the key and long enough files, and each file ends with the right block.
     fn expect(&self, key: Obfuscation, places: &BlockPlaces) -> Result<(), BlockStoreError> {
         let first = places.entries().first().map(|entry| entry.hash);
         if let Some(genesis) = self.genesis
             && first != hash_of(genesis)
         {
-            let what = "the first block that it tells of is not the genesis block";
+            let what = "the first block that it lists is not the genesis block";
             return Err(BlockStoreError::damaged(self.log, what));
         }
         expect_key(self.dir, key)?;
@@ -197,7 +196,7 @@ impl StoreFolder<'_> {
         Ok(())
     }
 
-    /// Cuts off what the log does not tell of.
+    /// Cuts off all data that the log does not list.
     fn trim(&self, places: &BlockPlaces) -> Result<(), BlockStoreError> {
         remove_from(self.dir, places.files().len() as u32)?;
         for (number, lengths) in (0..).zip(places.files()) {
@@ -226,7 +225,7 @@ impl StoreFolder<'_> {
     }
 }
 
-/// The hash of a block that is long enough to have one.
+/// Hashes a block's header; `None` if the block is too short to have one.
 fn hash_of(block: &[u8]) -> Option<BlockHash> {
     block.first_chunk().map(|header| Header::parse(header).hash())
 }
@@ -235,7 +234,7 @@ fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
-/// Names and lengths of the block and undo files in a folder that need not be there.
+/// Lists the names and lengths of the block and undo files in a folder, which may be missing.
 fn block_and_undo_files(dir: &Path) -> Result<Vec<(String, u64)>, BlockStoreError> {
     let mut found = Vec::new();
     let entries = match fs::read_dir(dir) {
@@ -263,7 +262,7 @@ fn sync_name_of(path: &Path) -> Result<(), BlockStoreError> {
     }
 }
 
-/// Writes `xor.dat`, eight zeros for plain files as Core does.
+/// Writes `xor.dat`; eight zeros mean plain files, as in Core.
 fn write_key(dir: &Path, key: Obfuscation) -> Result<(), BlockStoreError> {
     let mut file = AppendFile::open(dir.join(KEY_FILE), 0)?;
     file.push(&[&key.key()], Obfuscation::NONE);
@@ -271,7 +270,7 @@ fn write_key(dir: &Path, key: Obfuscation) -> Result<(), BlockStoreError> {
     sync_names(dir)
 }
 
-/// Removes the block and undo files with the number `first` and higher ones.
+/// Removes the block and undo files with number `first` and higher.
 fn remove_from(dir: &Path, first: u32) -> Result<(), BlockStoreError> {
     for (name, _) in block_and_undo_files(dir)? {
         let number = files::file_number(&name).or_else(|| rev::file_number(&name));
@@ -289,23 +288,23 @@ fn expect_key(dir: &Path, key: Obfuscation) -> Result<(), BlockStoreError> {
     expect_length(&path, Obfuscation::KEY_SIZE as u64)?;
     let found = files::read_key(&path).ok();
     if found != Some(key) {
-        return Err(BlockStoreError::damaged(&path, "it holds another key than it should"));
+        return Err(BlockStoreError::damaged(&path, "it holds a wrong key"));
     }
     Ok(())
 }
 
-/// Fails unless the file is there and has at least `length` bytes.
+/// Fails unless the file exists and is at least `length` bytes long.
 fn expect_length(path: &Path, length: u64) -> Result<(), BlockStoreError> {
     let found = match fs::metadata(path) {
         Ok(meta) if meta.is_file() => meta.len(),
-        Ok(_) => return Err(BlockStoreError::damaged(path, "it is no file")),
+        Ok(_) => return Err(BlockStoreError::damaged(path, "it is not a file")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(BlockStoreError::damaged(path, "it is not there"));
+            return Err(BlockStoreError::damaged(path, "it is missing"));
         }
         Err(source) => return Err(BlockStoreError::io("read", path)(source)),
     };
     if found < length {
-        let what = format!("it has {found} bytes, {length} are needed");
+        let what = format!("it has {found} bytes but needs {length}");
         return Err(BlockStoreError::damaged(path, what));
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! [`BlockStoreState`]: what changes while blocks are stored, behind one lock.
+//! [`BlockStoreState`]: the mutable part of a store, behind one lock.
 //!
-//! A block and its place are taken together or not at all. What the log is to say of them waits
-//! here until they are on the disk.
+//! A block and its position are added together or not at all. Their log records wait in memory until the data
+//! are on the disk.
 
 use super::log::{self, BlockPlaces, LogRecord, PIECE_BYTES, StoreEntry};
 use super::{BlockStoreError, SpentCoins};
@@ -16,13 +16,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// So many files may be open because they have to be synced.
+/// The maximum number of open files that wait for a sync.
 const UNSYNCED_MAX: usize = 64;
 
-/// So many whole block files may be behind the disk: a sync never has to wait for much more.
+/// The maximum number of whole block files that wait for the disk: a sync never has to wait for much more.
 const FILES_BEHIND_MAX: u32 = 2;
 
-/// A block that can be stored: its bytes begin with its header and have transactions.
+/// A block that can be stored: its bytes begin with its header and it has transactions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewBlock<'a> {
     pub(super) hash: BlockHash,
@@ -32,7 +32,7 @@ pub(super) struct NewBlock<'a> {
     pub(super) raw: &'a [u8],
 }
 
-/// See the module.
+/// The mutable part of a store.
 #[derive(Debug)]
 pub(super) struct BlockStoreState {
     dir: PathBuf,
@@ -40,23 +40,23 @@ pub(super) struct BlockStoreState {
     key: Obfuscation,
     file_bytes_max: u64,
     pub(super) places: BlockPlaces,
-    /// Number of the block file that is written to.
+    /// The number of the current block file.
     number: u32,
     blocks: AppendFile,
-    /// Files that the system has, but the disk need not have yet.
+    /// Files with bytes that may not be on the disk yet.
     unsynced: BTreeMap<PathBuf, Arc<File>>,
-    /// How many block files were left since the last sync.
+    /// The number of block files completed since the last sync.
     files_left: u32,
-    /// Whether the folder has names that need not be on the disk yet.
+    /// Whether the folder has new names that may not be on the disk yet.
     new_names: bool,
-    /// What is to go into the log, and where that will end.
+    /// The records for the log, and the offset at which they will end.
     records: Vec<u8>,
     log_end: u64,
-    /// A write failed: what is on the disk is unknown.
+    /// A write failed, so the content of the disk is unknown.
     pub(super) failed: bool,
 }
 
-/// What a sync has to do.
+/// The files, names and records that a sync must make durable.
 #[derive(Debug)]
 pub(super) struct SyncWork {
     files: BTreeMap<PathBuf, Arc<File>>,
@@ -64,18 +64,18 @@ pub(super) struct SyncWork {
     records: Vec<u8>,
 }
 
-/// Where bytes of a file are to be had.
+/// Where the bytes of a record are.
 pub(super) enum RecordBytes {
-    /// They were in the buffer.
+    /// The buffer; has a copy of the bytes.
     Bytes(Vec<u8>),
-    /// In a file that is open.
+    /// An open file.
     Open(Arc<File>),
-    /// In a file that has to be opened.
+    /// A file that must be opened.
     Closed,
 }
 
 impl BlockStoreState {
-    /// Goes on behind what `places` and the log's end say. Files must be as long at least.
+    /// Continues from `places` and the end of the log. The files must have at least the lengths in `places`.
     pub(super) fn new(
         dir: &Path,
         magic: [u8; 4],
@@ -103,28 +103,28 @@ impl BlockStoreState {
         })
     }
 
-    /// Whether so much waits for the disk that a sync should come first.
+    /// Returns whether so much data waits for the disk that a sync should come first.
     pub(super) fn is_full(&self) -> bool {
         self.records.len() >= PIECE_BYTES
             || self.unsynced.len() >= UNSYNCED_MAX
             || self.files_left >= FILES_BEHIND_MAX
     }
 
-    /// Appends a block that is not there yet.
+    /// Appends a block that is not stored yet.
     pub(super) fn append(&mut self, block: &NewBlock<'_>) -> Result<(), BlockStoreError> {
         self.make_room(block.size)?;
         let offset = self.blocks.end() + RECORD_HEAD;
         let place = BlockLocation { file: self.number, offset, size: block.size };
         if self.places.add_block(block.hash, place, self.log_end).is_none() {
-            return Err(BlockStoreError::block(&block.hash, "no log can tell of so many blocks"));
+            return Err(BlockStoreError::block(&block.hash, "the log has no room for more blocks"));
         }
         self.blocks.push(&[&self.magic, &block.size.to_le_bytes(), block.raw], self.key);
         self.note(LogRecord::Block(block.header, block.tx_count, place));
         Ok(())
     }
 
-    /// Appends the undo data of a block that has none. They are with the system at once: the blocks
-    /// that have some lie anywhere.
+    /// Appends the undo data of a block that has none. Writes them at once, because the blocks with undo data
+    /// may be in any file.
     pub(super) fn append_undo(
         &mut self,
         entry: &StoreEntry,
@@ -134,7 +134,7 @@ impl BlockStoreState {
         let (hash, undo) = (entry.hash, spends.undo);
         let wrong = |what: &str| BlockStoreError::undo(&hash, what);
         let Some(place) = self.places.undo_place(entry, undo.len()) else {
-            return Err(wrong("they would end where Bitcoin Core no longer finds them"));
+            return Err(wrong("they would end beyond the offsets that Bitcoin Core can store"));
         };
         let at = place.offset - RECORD_HEAD;
         let mut bytes = [&self.magic, &place.size.to_le_bytes()[..], undo, sum].concat();
@@ -143,7 +143,7 @@ impl BlockStoreState {
         let file = self.undo_file(&path)?;
         file.write_all_at(&bytes, at).map_err(BlockStoreError::io("write", &path))?;
         if self.places.add_undo(&hash, place, self.log_end).is_none() {
-            return Err(wrong("no log can tell of so many blocks"));
+            return Err(wrong("the log has no room for more blocks"));
         }
         self.note(LogRecord::Undo(hash, place, spends.sum));
         Ok(())
@@ -166,14 +166,14 @@ impl BlockStoreState {
         self.log_end += (self.records.len() - from) as u64;
     }
 
-    /// Empties a full buffer, and begins a new file if a block of `size` bytes would make this one
-    /// too long (Core `node/blockstorage.cpp`, `FindNextBlockPos`).
+    /// Writes out a full buffer, and begins a new file if a block of `size` bytes would exceed this one's
+    /// length limit (Core `node/blockstorage.cpp`, `FindNextBlockPos`).
     fn make_room(&mut self, size: u32) -> Result<(), BlockStoreError> {
         if self.blocks.is_full() {
             self.blocks.write()?;
         }
         let more = RECORD_HEAD + u64::from(size);
-        // One block always fits: matters only for files shorter than a block.
+        // One block always fits; this matters only in tests with a limit below a block's size.
         if self.blocks.end() + more < self.file_bytes_max.max(more + 1) {
             return Ok(());
         }
@@ -185,14 +185,14 @@ impl BlockStoreState {
         Ok(())
     }
 
-    /// Remembers that the block file has to be synced.
+    /// Notes that the block file must be synced.
     fn retire(&mut self) {
         if let Some(file) = self.blocks.take_dirty() {
             self.unsynced.insert(self.blocks.path().to_owned(), file);
         }
     }
 
-    /// Hands over what has to be made durable. It counts as done.
+    /// Hands over the data that a sync must make durable, and marks it as synced.
     pub(super) fn take_unsynced(&mut self) -> Result<SyncWork, BlockStoreError> {
         self.blocks.write()?;
         self.retire();
@@ -204,7 +204,7 @@ impl BlockStoreState {
         })
     }
 
-    /// Where `length` bytes from `offset` of block file `number` are, obfuscated.
+    /// Locates `length` obfuscated bytes from `offset` of block file `number`.
     pub(super) fn source(&self, number: u32, offset: u64, length: usize) -> RecordBytes {
         if number != self.number {
             let open = self.unsynced.get(&self.dir.join(files::file_name(number)));
@@ -218,8 +218,8 @@ impl BlockStoreState {
 }
 
 impl SyncWork {
-    /// Blocks, undo data and names first, then the log, so that it tells of nothing that a crash
-    /// could take away.
+    /// Syncs blocks, undo data and names before it writes the log, so that the log lists no data that a crash
+    /// could remove.
     pub(super) fn sync(self, log: &mut AppendFile) -> Result<(), BlockStoreError> {
         for (path, file) in self.files {
             file.sync_data().map_err(BlockStoreError::io("sync", &path))?;
@@ -235,32 +235,32 @@ impl SyncWork {
     }
 }
 
-/// Written with one call. The buffer is this long and one record.
+/// The number of bytes written with one call. The buffer has room for this much and one record.
 pub(super) const BUFFER_BYTES: usize = 1 << 20;
 
-/// A file written at its end, through a buffer.
+/// A buffered writer that appends to a file.
 ///
-/// Bytes go to the system at an offset of their own, so that a failed write can be tried again and
-/// leaves nothing twice. Nothing is durable before [`sync`](AppendFile::sync).
+/// It writes bytes at their own offset, so a failed write can be retried without duplicates. Nothing is
+/// durable before [`sync`](AppendFile::sync).
 #[derive(Debug)]
 pub(super) struct AppendFile {
     path: PathBuf,
     file: Arc<File>,
-    /// How much of the file the system has.
+    /// The number of bytes written to the system.
     written: u64,
     buffer: Vec<u8>,
-    /// Whether the system has bytes that need not be on the disk yet.
+    /// Whether the system has bytes that may not be on the disk yet.
     dirty: bool,
 }
 
 impl AppendFile {
-    /// Opens a file, makes it if it is not there, cuts it at `length` and goes on behind. The file
-    /// must be as long.
+    /// Opens a file, creating it if it is missing, truncates it to `length` and continues there.
+    /// The file must have at least that length.
     pub(super) fn open(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
         Self::open_with(false, path, length)
     }
 
-    /// As [`open`](Self::open); one that is made by it is for no other user to read.
+    /// Like [`open`](Self::open), but no other user can read a file that it creates.
     pub(super) fn open_private(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
         Self::open_with(true, path, length)
     }
@@ -275,24 +275,24 @@ impl AppendFile {
         &self.path
     }
 
-    /// Length of the file in bytes, what is in the buffer included.
+    /// The length of the file in bytes, including the buffer.
     pub(super) fn end(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
-    /// The file, for readers: what is in the buffer is not in it.
+    /// The file, for readers; without the buffer.
     pub(super) fn handle(&self) -> Arc<File> {
         Arc::clone(&self.file)
     }
 
-    /// `length` bytes from `offset` on as they will lie in the file, if all are in the buffer.
+    /// Returns `length` bytes from `offset` on in their final form, if all of them are in the buffer.
     pub(super) fn buffered(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let from = usize::try_from(offset.checked_sub(self.written)?).ok()?;
         self.buffer.get(from..from.checked_add(length)?)
     }
 
-    /// The file, if bytes that the system has need not be on the disk yet. The caller syncs it: it
-    /// counts as done.
+    /// Returns the file if it may have bytes that are not on the disk yet, and marks it as synced: the caller
+    /// syncs it.
     pub(super) fn take_dirty(&mut self) -> Option<Arc<File>> {
         std::mem::take(&mut self.dirty).then(|| self.handle())
     }
@@ -301,15 +301,15 @@ impl AppendFile {
         self.buffer.len() >= BUFFER_BYTES
     }
 
-    /// Appends, obfuscated. Cannot fail: the caller makes room before, by [`write`](Self::write)
-    /// where the buffer [is full](Self::is_full).
+    /// Appends bytes, obfuscated. Cannot fail: the caller makes room first, with [`write`](Self::write) if
+    /// the buffer [is full](Self::is_full).
     pub(super) fn push(&mut self, parts: &[&[u8]], key: Obfuscation) {
         let (at, from) = (self.end(), self.buffer.len());
         parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
         key.apply(&mut self.buffer[from..], at);
     }
 
-    /// Hands the buffer to the system.
+    /// Writes the buffer to the system.
     pub(super) fn write(&mut self) -> Result<(), BlockStoreError> {
         if !self.buffer.is_empty() {
             self.dirty = true;
@@ -321,7 +321,7 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Makes all bytes durable, and the length.
+    /// Makes all bytes and the length durable.
     pub(super) fn sync(&mut self) -> Result<(), BlockStoreError> {
         self.write()?;
         if self.dirty {

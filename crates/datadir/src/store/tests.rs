@@ -1,5 +1,5 @@
-//! What is kept comes back, whatever the order and whenever the program starts again. What a crash
-//! leaves, what is refused, what the index says and what a real node says: in the modules below.
+//! Stored blocks can be read again, in any order and after any restart. The modules below test crashes,
+//! refusals, the index, and a real node.
 
 mod crash;
 mod in_order;
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// A block with undo data that could be its own.
+/// A block with plausible undo data.
 #[derive(Debug, Clone)]
 pub(super) struct Made {
     pub(super) hash: BlockHash,
@@ -33,14 +33,14 @@ impl Made {
     }
 }
 
-/// A chain of blocks by their sizes in outputs and undo data in bytes.
+/// Makes a chain of blocks with these numbers of outputs and lengths of undo data.
 pub(super) fn made(sizes: &[(usize, usize)]) -> Vec<Made> {
     let mut prev = BlockHash::ZERO;
     let mut all = Vec::new();
     for (height, &(script, undo)) in (0..).zip(sizes) {
         let mut block = synthetic_block(height, 1 + script % 3, script);
         block[4..36].copy_from_slice(&prev.0);
-        // Times go back and forth.
+        // Let times go back and forth.
         block[68..72].copy_from_slice(&(1_000_000 + (height ^ 3) * 600).to_le_bytes());
         let made = Made::new(block, undo);
         prev = made.hash;
@@ -49,7 +49,7 @@ pub(super) fn made(sizes: &[(usize, usize)]) -> Vec<Made> {
     all
 }
 
-/// Places of a `blocks` folder and its log.
+/// The paths of a `blocks` folder and its log.
 pub(super) struct Home {
     pub(super) dir: tempfile::TempDir,
     pub(super) key: Obfuscation,
@@ -76,7 +76,7 @@ impl Home {
         BlockStore::open_with(&blocks, &log, MAGIC, self.key, Some(&self.genesis), self.max)
     }
 
-    /// Names and contents of all files.
+    /// Reads the names and contents of all files.
     pub(super) fn state(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut state = BTreeMap::new();
         let mut take = |path: PathBuf| {
@@ -92,7 +92,7 @@ impl Home {
     }
 }
 
-/// Undo data as the log and the files have them.
+/// Reads the undo data of a block from the files, at the position in the log.
 pub(super) fn undo_of(home: &Home, kept: &BlockStore, made: &Made) -> Option<Vec<u8>> {
     kept.sync().unwrap();
     if !kept.has(&made.hash) {
@@ -108,8 +108,8 @@ pub(super) fn undo_of(home: &Home, kept: &BlockStore, made: &Made) -> Option<Vec
     Some(bytes)
 }
 
-/// The folder holds these blocks in this order and nothing else, in files that end where Core's
-/// would.
+/// Checks that the folder holds exactly these blocks in this order, in files that end where Core would end
+/// them.
 pub(super) fn check_scan(home: &Home, order: &[&Made]) {
     let files = BlockFiles::open(home.blocks(), MAGIC).unwrap();
     let mut found = Vec::new();
@@ -118,7 +118,7 @@ pub(super) fn check_scan(home: &Home, order: &[&Made]) {
         ControlFlow::Continue(())
     });
     let summary = summary.unwrap();
-    assert_eq!((summary.torn_count, summary.resynced_count, summary.mended), (0, 0, 0));
+    assert_eq!((summary.torn_count, summary.resynced_count, summary.corrected), (0, 0, 0));
     let (mut file, mut length, mut expected) = (0, 0, Vec::new());
     for made in order {
         let size = made.block.len() as u32;
@@ -135,7 +135,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn what_is_kept_comes_back(
+    fn stored_blocks_can_be_read(
         sizes in proptest::collection::vec((0usize..600, 0usize..500), 1..40),
         key: [u8; 8],
         max in 600u64..6_000,
@@ -158,7 +158,7 @@ proptest! {
                 2 | 3 => {
                     let there = order.iter().any(|known| known.hash == made.hash);
                     let put = kept.put_undo(&made.hash, &made.prev, spends(&made.undo));
-                    // The second time nothing happens, whatever is put.
+                    // The second time nothing changes.
                     prop_assert_eq!(put.is_ok(), there && at > 0);
                     if put.is_ok() && undo.insert(at) {
                         kept.put_undo(&made.hash, &made.prev, spends(b"other")).unwrap();
@@ -185,7 +185,7 @@ proptest! {
 }
 
 #[test]
-fn a_file_is_shorter_than_the_limit() {
+fn files_stay_below_the_length_limit() {
     let all = made(&[(100, 0), (100, 0)]);
     let two: u64 = all.iter().map(|made| made.block.len() as u64 + 8).sum();
     for (max, files) in [(two, 2), (two + 1, 1)] {
@@ -193,15 +193,15 @@ fn a_file_is_shorter_than_the_limit() {
         let kept = home.open().unwrap();
         kept.put(&all[1].hash, &all[1].block).unwrap();
         kept.sync().unwrap();
-        // The log and the key beside them.
+        // Plus the log and the key file.
         assert_eq!(home.state().len(), 2 + files);
         check_scan(&home, &[&all[0], &all[1]]);
     }
 }
 
-/// Reads, puts and syncs of several threads do each other no harm.
+/// Threads that read, store and sync do not disturb each other.
 #[test]
-fn threads_share_it() {
+fn threads_share_a_store() {
     let sizes: Vec<_> = (0..400).map(|n| (n % 700, n % 90)).collect();
     let all = made(&sizes);
     let home = Home::new(KEY, 9_000, &all);
@@ -243,14 +243,14 @@ fn threads_share_it() {
     assert!(kept.stored(&unknown).unwrap_err().to_string().contains("is not stored in"));
 }
 
-/// A reader is served while a sync waits for the disk.
+/// A read returns while a sync waits for the disk.
 #[test]
 fn reads_do_not_wait_for_a_sync() {
     let all = made(&[(10, 0), (20, 0)]);
     let home = Home::new(KEY, FILE_BYTES_MAX, &all);
     let kept = home.open().unwrap();
     kept.put(&all[1].hash, &all[1].block).unwrap();
-    // As in the middle of one.
+    // Simulates a sync that waits for the disk.
     let mut log = kept.log.lock().unwrap();
     let unsynced = kept.state().unwrap().take_unsynced().unwrap();
     assert_eq!(kept.read(&all[1].hash).unwrap().as_ref(), Some(&all[1].block));
@@ -263,35 +263,35 @@ fn reads_do_not_wait_for_a_sync() {
     assert_eq!(undo_of(&home, &kept, &all[1]).unwrap(), b"undo");
 }
 
-/// Blocks reach the disk without a call to sync, before their records take much memory.
+/// The store syncs by itself before the records take much memory.
 #[test]
-fn much_that_waits_is_synced() {
+fn a_large_backlog_is_synced() {
     let all = made(&vec![(0, 0); 12_000]);
     let home = Home::new(KEY, FILE_BYTES_MAX, &all);
     let kept = home.open().unwrap();
     for made in &all {
         kept.put(&made.hash, &made.block).unwrap();
     }
-    let told = fs::metadata(home.log()).unwrap().len();
-    assert!(told > log::PIECE_BYTES as u64, "{told}");
+    let log_length = fs::metadata(home.log()).unwrap().len();
+    assert!(log_length > log::PIECE_BYTES as u64, "{log_length}");
     drop(kept);
     let kept = home.open().unwrap();
     let count = kept.block_count();
     assert!((9_000..12_000).contains(&count), "{count}");
-    // Many undo files, too.
+    // Many open undo files cause a sync, too.
     let home = Home::new(KEY, 300, &all);
     let kept = home.open().unwrap();
     for made in &all[..200] {
         kept.put(&made.hash, &made.block).unwrap();
     }
     kept.sync().unwrap();
-    let told = || fs::metadata(home.log()).unwrap().len();
-    let before = told();
+    let log_length = || fs::metadata(home.log()).unwrap().len();
+    let before = log_length();
     for made in &all[1..150] {
         kept.put_undo(&made.hash, &made.prev, spends(b"undo")).unwrap();
     }
-    assert!(told() > before);
-    // And block files that are behind the disk.
+    assert!(log_length() > before);
+    // So do whole block files that wait for the disk.
     let home = Home::new(KEY, 600, &all);
     let kept = home.open().unwrap();
     let files =

@@ -1,25 +1,25 @@
-//! [`CoinsDelta`]: what one block does to the coins, before it is applied.
+//! [`CoinsDelta`]: the effect of one block on the coins, before it is applied.
 //!
-//! At most one change for each outpoint: a coin that is made and spent within the block leaves
-//! none. A delta is complete in itself, so a block whose scripts still run is a layer over the cache
-//! for the next one. It is made by one thread and then only read.
+//! There is at most one change for each outpoint: a coin created and spent within the block leaves
+//! none. A delta is self-contained, so a block whose scripts are still running is a layer over the
+//! cache for the next block. One thread builds it; afterwards it is read-only.
 
 use crate::coin::CoinBytes;
 use crate::salt::Salt;
 use apus_chain::OutPoint;
 use hashbrown::HashTable;
 
-/// What became of one coin.
+/// The change of one coin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CoinChange {
-    /// It is there now.
+    /// The coin now exists.
     Created {
         /// The coin.
         coin: CoinBytes,
-        /// Whether the layers below are known to have no coin of this name.
+        /// Whether the layers below are known to have no coin with this outpoint.
         fresh: bool,
     },
-    /// It is there no more.
+    /// The coin no longer exists.
     Spent,
 }
 
@@ -47,12 +47,12 @@ impl Default for CoinsDelta {
 }
 
 impl CoinsDelta {
-    /// No change.
+    /// Creates an empty delta.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No change yet, and room for so many.
+    /// Creates an empty delta with capacity for `changes`.
     pub fn with_capacity(changes: usize) -> Self {
         Self {
             salt: Salt::of_process(),
@@ -63,16 +63,16 @@ impl CoinsDelta {
 
     /// Adds a coin.
     ///
-    /// `fresh` says that the layers below have no unspent coin of this name: true for a transaction
-    /// that has never been before, which BIP-30 and BIP-34 see to. False is always right and costs
-    /// a write of the store at most; it is for coins that come back when a block is disconnected, and
-    /// for the two coinbases that BIP-30 lets overwrite.
+    /// `fresh` states that the layers below have no unspent coin with this outpoint: true for a
+    /// transaction that never existed before, which BIP-30 and BIP-34 ensure. False is always
+    /// correct and costs at most one write to the store; use it for coins restored when a block is
+    /// disconnected, and for the two coinbases that BIP-30 allows to overwrite.
     pub fn create(&mut self, outpoint: OutPoint, coin: CoinBytes, fresh: bool) {
         let hash = self.salt.hash(&outpoint);
         match self.find(hash, &outpoint) {
             None => self.push(hash, outpoint, CoinChange::Created { coin, fresh }),
             Some(at) => {
-                // What is below is known from the change that is there.
+                // The existing change knows what the layers below have.
                 let change = &mut self.changes[at].1;
                 let fresh = matches!(change, CoinChange::Created { fresh: true, .. });
                 *change = CoinChange::Created { coin, fresh };
@@ -80,7 +80,7 @@ impl CoinsDelta {
         }
     }
 
-    /// Takes a coin away that is here or below.
+    /// Removes a coin that exists here or below.
     pub fn spend(&mut self, outpoint: OutPoint) {
         let hash = self.salt.hash(&outpoint);
         match self.find(hash, &outpoint) {
@@ -92,39 +92,40 @@ impl CoinsDelta {
         }
     }
 
-    /// What the block did to a coin: nothing (the layers below know), spent it, or made this one.
+    /// Returns the change of a coin: `None` (the layers below know), `Some(None)` if it is spent,
+    /// or the created coin.
     pub fn get(&self, outpoint: &OutPoint) -> Option<Option<&CoinBytes>> {
         let at = self.find(self.salt.hash(outpoint), outpoint)?;
         Some(self.changes[at].1.coin())
     }
 
-    /// Changed coins.
+    /// Returns the number of changed coins.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Whether nothing changed.
+    /// Returns whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Every change, in no order.
+    /// Returns every change, in no particular order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &(OutPoint, CoinChange)> {
         self.changes.iter()
     }
 
-    /// One change, by its place in [`iter`](Self::iter).
+    /// Returns one change, by its index in [`iter`](Self::iter).
     pub fn change(&self, at: u32) -> &(OutPoint, CoinChange) {
         &self.changes[at as usize]
     }
 
-    /// Memory in use.
+    /// Returns the memory in use in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let changes = self.changes.capacity() * size_of::<(OutPoint, CoinChange)>();
         (changes + self.index.allocation_size()) as u64 + self.heap_bytes()
     }
 
-    /// Memory of long scripts.
+    /// Returns the memory of long scripts in bytes.
     pub fn heap_bytes(&self) -> u64 {
         let coins = self.changes.iter().filter_map(|(_, change)| change.coin());
         coins.map(|coin| coin.heap_bytes() as u64).sum()
@@ -142,7 +143,7 @@ impl CoinsDelta {
         self.index.insert_unique(hash, at, |at| salt.hash(&changes[*at as usize].0));
     }
 
-    /// Leaves no trace of a change; the last one takes its place.
+    /// Removes a change; the last one takes its index.
     fn erase(&mut self, hash: u64, at: usize) {
         let last = self.changes.len() - 1;
         if let Ok(found) = self.index.find_entry(hash, |other| *other as usize == at) {
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn long_scripts_are_counted_while_they_are_there() {
+    fn long_scripts_count_while_their_coins_exist() {
         let name = |vout| OutPoint { txid: Txid([7; 32]), vout };
         let (short, long) = (coin(&[0x51; 34]), coin(&[0x51; 1_000]));
         let each = long.heap_bytes() as u64;

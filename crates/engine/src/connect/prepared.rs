@@ -1,8 +1,9 @@
-//! [`PreparedBlock`]: a checked block with all that can be known of it before its coins are.
+//! [`PreparedBlock`]: a checked block with everything that can be computed before its coins are
+//! known.
 //!
-//! What a block creates and spends, which inputs are fed within it, and which of them can have no
-//! coin whatever the set holds, depends on the block alone. So it is worked out where blocks are
-//! checked, on any thread, and little is left to the one thread that connects them in order.
+//! The block alone determines what it creates and spends, which inputs spend its own outputs, and
+//! which inputs cannot have a coin in any set. So this is computed where blocks are
+//! checked, on any thread, and leaves little work to the one thread that connects blocks in order.
 
 use crate::coin::CoinBytes;
 use crate::connect::delta::{CoinChange, CoinsDelta};
@@ -20,7 +21,7 @@ pub struct PreparedBlock {
     block: CheckedBlock,
     wanted: Vec<OutPoint>,
     places: Vec<Place>,
-    /// Coins that are created and spent in this block, by the input that spends them, ascending.
+    /// Coins created and spent in this block, with the index of the spending input, ascending.
     own: Vec<(usize, CoinBytes)>,
     unavailable: Option<usize>,
     delta: Arc<CoinsDelta>,
@@ -28,21 +29,21 @@ pub struct PreparedBlock {
     sums: Option<BlockSums>,
 }
 
-/// How much there is in a block.
+/// The counts of a block's parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlockCounts {
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Transactions, the coinbase included.
+    /// Number of transactions, including the coinbase.
     pub transactions: u64,
-    /// Inputs that spend a coin.
+    /// Number of inputs that spend a coin.
     pub inputs: u64,
-    /// Outputs, unspendable ones included.
+    /// Number of outputs, including unspendable ones.
     pub outputs: u64,
 }
 
 impl PreparedBlock {
-    /// Works out what `block` does to a set of coins.
+    /// Computes the effect of `block` on a set of coins.
     pub fn new(params: &Params, block: CheckedBlock) -> Self {
         let bytes = block.bytes();
         let view = bytes.view();
@@ -61,15 +62,15 @@ impl PreparedBlock {
         Self { wanted, places, own, unavailable, delta, counts, sums, block }
     }
 
-    /// The same, with what a `Chainstate` needs that
-    /// keeps a sum under this key, so that it has less to do.
+    /// Like [`new`](Self::new), and computes the sums under this key in advance for a `Chainstate`
+    /// that maintains a sum.
     pub fn with_sums(params: &Params, block: CheckedBlock, key: &CoinSumKey) -> Self {
         let mut prepared = Self::new(params, block);
         prepared.sums = Some(prepared.work_out_sums(key));
         prepared
     }
 
-    /// The sums of the coins that depend on the block alone.
+    /// Returns the sums of the coins that depend on the block alone.
     pub fn sums(&self, key: &CoinSumKey) -> BlockSums {
         self.sums.unwrap_or_else(|| self.work_out_sums(key))
     }
@@ -86,22 +87,22 @@ impl PreparedBlock {
         BlockSums { created: created(key, &self.delta), own: own.sum() }
     }
 
-    /// The block.
+    /// Returns the block.
     pub fn block(&self) -> &CheckedBlock {
         &self.block
     }
 
-    /// Its height and hash.
+    /// Returns its height and hash.
     pub fn id(&self) -> KnownBlock {
         KnownBlock { height: self.block.height(), hash: self.block.hash() }
     }
 
-    /// How much there is in it.
+    /// Returns the counts of its parts.
     pub fn counts(&self) -> BlockCounts {
         self.counts
     }
 
-    /// Memory that it takes, in bytes.
+    /// Returns the memory in use in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let own: usize = self.own.iter().map(|(_, coin)| coin.heap_bytes()).sum();
         let lists = self.wanted.capacity() * size_of::<OutPoint>()
@@ -112,28 +113,28 @@ impl PreparedBlock {
             + self.delta.memory_bytes()
     }
 
-    /// The coins that it needs from outside, in block order.
+    /// Returns the coins that it needs and does not create itself, in block order.
     pub fn wanted(&self) -> &[OutPoint] {
         &self.wanted
     }
 
-    /// Where the coin of each input comes from, in block order and without the coinbase's.
+    /// Returns the source of each input's coin, in block order and without the coinbase.
     pub fn places(&self) -> &[Place] {
         &self.places
     }
 
-    /// Coins created and spent in this block, by the place of the input among all of them.
+    /// Returns the coins created and spent in this block, with the index of the spending input.
     pub fn own(&self) -> &[(usize, CoinBytes)] {
         &self.own
     }
 
-    /// The first input that spends what an input before it spent, or an output of this block that
-    /// is no coin: nothing can be there for it.
+    /// Returns the first input that spends an outpoint already spent in this block, or an output of
+    /// this block that is not a coin: no coin can exist for it.
     pub fn unavailable(&self) -> Option<usize> {
         self.unavailable
     }
 
-    /// What the block does, if it is valid.
+    /// Returns the block's effect, if it is valid.
     pub fn delta(&self) -> &Arc<CoinsDelta> {
         &self.delta
     }
@@ -145,17 +146,17 @@ impl RawBlock for PreparedBlock {
     }
 }
 
-/// A block's effect while its transactions are gone through.
+/// A block's effect, while its transactions are processed.
 struct Effect {
     delta: CoinsDelta,
     own: Vec<(usize, CoinBytes)>,
     unavailable: Option<usize>,
-    /// Inputs so far.
+    /// Number of inputs so far.
     inputs: usize,
 }
 
 impl Effect {
-    /// `repeats`: the coinbase overwrites one that is unspent (BIP-30).
+    /// Computes a block's effect. `repeats` is true if its coinbase overwrites an unspent one (BIP-30).
     fn of(block: &BlockBytes<'_>, places: &[Place], repeats: bool) -> Self {
         let outputs = block.view().output_count();
         let delta = CoinsDelta::with_capacity(places.len() + outputs);
@@ -194,7 +195,7 @@ impl Effect {
     }
 }
 
-/// The coins that a transaction of a checked block makes: its outputs that can be spent.
+/// Returns the coins that a transaction of a checked block creates: its spendable outputs.
 pub fn coins_of<'b>(
     height: u32,
     txid: Txid,
@@ -203,40 +204,40 @@ pub fn coins_of<'b>(
 ) -> impl Iterator<Item = (OutPoint, CoinRef<'b>)> + use<'b> {
     let spendable = tx.outputs().enumerate().filter(|(_, output)| !is_unspendable(output.script()));
     spendable.map(move |(vout, output)| {
-        // The block was checked: no amount is negative.
+        // The block was checked, so no amount is negative.
         let amount = output.value() as u64;
         let coin = CoinRef { height, coinbase, amount, script: output.script() };
         (OutPoint { txid, vout: vout as u32 }, coin)
     })
 }
 
-// The sum of the coins that a chain state is at, moved from block to block.
+// The sum of a chainstate's coins, updated from block to block.
 //
-// What a block creates and leaves is added, what it takes from the set is taken away, as it was
-// fetched: a store that gives another coin than the one that was put in makes a sum that no set has.
-// Coins that are created and spent within a block are in no set, and in no sum.
+// Coins that a block creates and leaves unspent are added. Coins that it takes from the set are subtracted
+// as they were fetched: if a store returns a different coin from the one that was stored, the sum
+// matches no set. Coins created and spent within a block are in no set, and in no sum.
 
-/// What of a block's sums depends on the block alone.
+/// The sums that depend on the block alone.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockSums {
-    /// The coins that it creates and leaves.
+    /// The coins that it creates and leaves unspent.
     pub created: CoinSum,
-    /// Those that it creates and spends.
+    /// The coins that it creates and spends itself.
     pub own: CoinSum,
 }
 
-/// What a block comes to once its coins are there.
+/// The change of the sums by a block, once its coins are known.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BlockChange {
-    /// What it adds to the sum of the set.
+    /// The change of the set's sum.
     pub set: CoinSum,
-    /// The coins that it takes from the set: those that come back where the block is undone.
+    /// The coins that it takes from the set; they return if the block is undone.
     pub taken: CoinSum,
-    /// All coins that it spends, its own among them: those of its undo data.
+    /// All coins that it spends, including its own: the coins of its undo data.
     pub spent: CoinSum,
 }
 
-/// The sum of a set on its way along a chain.
+/// The sum of a set, updated along a chain.
 #[derive(Debug, Clone, Copy)]
 pub struct RunningSum {
     /// The key of the sum.
@@ -246,19 +247,19 @@ pub struct RunningSum {
 }
 
 impl RunningSum {
-    /// Begins to add up what a block takes from the set, coin by coin.
+    /// Starts adding up the coins that a block takes from the set.
     pub fn taken(&self) -> CoinAdder {
         CoinAdder::new(self.key)
     }
 
-    /// What a block comes to that takes coins from the set which come to `taken`.
+    /// Returns the change by a block that takes coins with the sum `taken` from the set.
     pub fn change(&self, block: &PreparedBlock, taken: CoinSum) -> BlockChange {
         let BlockSums { created, own } = block.sums(&self.key);
         BlockChange { set: created.minus(taken), taken, spent: own.plus(taken) }
     }
 
-    /// What it adds to go back from a block, whose undo data come to `undo` and bring back coins that come to
-    /// `taken`; those of the coins to go that were `lost` before went then.
+    /// Returns the change of the set's sum when a block is disconnected. `taken` is the sum of the
+    /// coins that come back. Coins in `lost` were overwritten before and are not subtracted again.
     pub fn back(
         &self,
         block: &CheckedBlock,
@@ -278,7 +279,7 @@ impl RunningSum {
     }
 }
 
-/// The sum of the coins that are there after a change and were not before it.
+/// Returns the sum of the coins that exist after a change and did not before.
 pub fn created(key: &CoinSumKey, delta: &CoinsDelta) -> CoinSum {
     let mut adder = CoinAdder::new(*key);
     for (outpoint, change) in delta.iter() {
@@ -289,28 +290,28 @@ pub fn created(key: &CoinSumKey, delta: &CoinsDelta) -> CoinSum {
     adder.sum()
 }
 
-// An input may spend an output of a transaction *before* its own (`validation.cpp`, `ConnectBlock`:
-// transactions are applied one after the other). One that names a later transaction's output names
-// a coin that is not there yet, so it is looked up outside like any other.
+// An input may spend an output of an *earlier* transaction (`validation.cpp`, `ConnectBlock`:
+// transactions are applied in order). If it names a later transaction's output, the coin does not
+// exist yet, so it is looked up outside like any other.
 
-/// Where the coin of an input comes from.
+/// The source of an input's coin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// It is looked up: the index among the wanted ones.
+    /// It must be looked up: the index among the wanted coins.
     Wanted(u32),
-    /// A transaction before it in the block has such an output. Whether that became a coin, and
-    /// whether something else has spent it since, is for the connector to see.
+    /// An earlier transaction of the block has such an output. The connector checks whether that
+    /// became a coin and is still unspent.
     Created {
         /// Index of the transaction in the block.
         tx: u32,
-        /// Index of the output in it.
+        /// Index of the output in the transaction.
         vout: u32,
     },
 }
 
-/// Lists the coins that a block needs and does not create, in block order, into `wanted`; and for
-/// each input, in block order and without the coinbase's, where its coin comes from, into `places`.
-/// Both are emptied first.
+/// Lists the coins that a block needs and does not create, in block order, in `wanted`; and the
+/// source of each input's coin, in block order and without the coinbase, in `places`. Clears both
+/// first.
 pub fn wanted_of(block: &BlockBytes<'_>, wanted: &mut Vec<OutPoint>, places: &mut Vec<Place>) {
     wanted.clear();
     places.clear();

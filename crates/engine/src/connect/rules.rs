@@ -1,8 +1,8 @@
 //! The rules of connecting a block, in the order of Core's `ConnectBlock` (`validation.cpp`).
 //!
-//! The first thing found wrong has the same name as there. Scripts are only handed to a batch; its
-//! verdict comes later. Nothing is changed here: what the block does is known beforehand, and
-//! whether it may is all that is asked.
+//! The first error found has the same name as in Core. Scripts are only added to a batch; their
+//! verdict comes later. This module changes nothing: the block's effect is already known, and only
+//! its validity is checked.
 
 use crate::coin::CoinBytes;
 use crate::connect::ConnectContext;
@@ -15,14 +15,14 @@ use apus_chain::{
 use core::ops::Range;
 use std::sync::Arc;
 
-/// The coins that a block spends, in the order of its inputs, up to the first that is not there.
-pub struct Spent {
-    /// The coins, in the order of the inputs.
+/// The coins that a block spends, in input order, up to the first missing one.
+pub struct BlockPrevouts {
+    /// The coins, in input order.
     pub coins: Vec<CoinBytes>,
 }
 
-impl Spent {
-    /// Takes the coins that are wanted from `look_up`, by their place among the wanted ones.
+impl BlockPrevouts {
+    /// Takes the wanted coins from `look_up`, by their index among the wanted coins.
     pub fn gather<E>(
         block: &PreparedBlock,
         mut look_up: impl FnMut(usize) -> Result<Option<CoinBytes>, E>,
@@ -44,25 +44,25 @@ impl Spent {
     }
 }
 
-/// Whether Core asks the set for the outputs of a block before all else (BIP-30; Core
-/// `validation.cpp`, `ConnectBlock`).
+/// Returns whether Core looks up the outputs of a block in the set before anything else (BIP-30;
+/// Core `validation.cpp`, `ConnectBlock`).
 pub fn asks_for_bip30(params: &Params, id: KnownBlock, context: &ConnectContext<'_>) -> bool {
     let below = params.bip34_height < id.height;
     let at_bip34_height = below.then(|| context.ancestry.hash(params.bip34_height)).flatten();
     params.enforces_bip30(id.height, &id.hash, at_bip34_height.as_ref())
 }
 
-/// Whether a valid block may have the outputs of one before it.
+/// Returns whether a valid block may repeat the outputs of an earlier one.
 ///
-/// Where every block after genesis states its height (BIP-34), no two coinbases are the same, and
-/// so no two transactions: each spends coins that exist once. Core asks the set even then, on
-/// chains whose BIP-34 block it does not know; it only finds something in blocks that are invalid
-/// anyway, where it becomes the reason.
+/// If every block after genesis states its height (BIP-34), no two coinbases are equal, and so no
+/// two transactions are: each spends coins that exist once. Core still queries the set on chains
+/// whose BIP-34 block it does not know. It only finds outputs for blocks that are invalid anyway,
+/// and then reports that as the reject reason.
 pub const fn may_repeat(params: &Params) -> bool {
     params.bip34_height > 1
 }
 
-/// Every output of a block, to be looked for in the set, with the index of its transaction.
+/// Returns every output of a block, for look-up in the set, with the index of its transaction.
 pub fn outputs_of<'b>(txs: impl Iterator<Item = (Txid, TxView<'b>)>) -> Vec<(usize, OutPoint)> {
     let outputs = txs.enumerate().flat_map(|(index, (txid, tx))| {
         (0..tx.outputs().len() as u32).map(move |vout| (index, OutPoint { txid, vout }))
@@ -70,17 +70,17 @@ pub fn outputs_of<'b>(txs: impl Iterator<Item = (Txid, TxView<'b>)>) -> Vec<(usi
     outputs.collect()
 }
 
-/// The error for an output that exists already.
+/// Returns the error for an output that already exists.
 pub fn bip30_error((tx, outpoint): (usize, OutPoint)) -> ConnectError {
     SpendError::Bip30 { tx, txid: outpoint.txid, outpoint }.into()
 }
 
-/// Checks everything but scripts, and adds those to `scripts`.
+/// Checks everything except scripts, and adds those to `scripts`.
 pub fn check(
     params: &Params,
     block: &Arc<PreparedBlock>,
     context: &ConnectContext<'_>,
-    spent: &Spent,
+    spent: &BlockPrevouts,
     mut scripts: Option<&mut ScriptBatch>,
 ) -> Result<(), ConnectError> {
     let read: Vec<Coin<'_>> = spent.coins.iter().map(CoinBytes::coin).collect();
@@ -95,9 +95,9 @@ pub fn check(
     })
 }
 
-/// Checks everything but scripts. `coins` are those of the inputs in their order, up to the first that
-/// has none. Each transaction but the coinbase that passed is given to `passed`, with where its coins are
-/// among these.
+/// Checks everything except scripts. `coins` are the coins of the inputs in order, up to the first
+/// missing one. Calls `passed` for each valid transaction except the coinbase, with the range of
+/// its coins.
 pub fn check_with_coins<'b>(
     params: &Params,
     id: KnownBlock,
@@ -143,12 +143,12 @@ pub fn check_with_coins<'b>(
     Ok(())
 }
 
-// [`ConnectError`]: a rule that a block breaks, given the coins that it spends.
+// [`ConnectError`]: a rule that a block violates, given the coins that it spends.
 
-/// A rule that a block breaks, found when it was connected.
+/// A rule that a block violates, found when connecting it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// What it spends, or how much.
+    /// It violates a rule about spent coins or amounts.
     #[error("{0}")]
     Spend(#[from] SpendError),
     /// A script does not allow a spend.
@@ -166,7 +166,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// The rule that a script's failure is about. `None` where the script could not be run.
+    /// Returns the error for a script's failure, or `None` if the script could not be run.
     pub fn of_script(block: BlockView<'_>, failure: &ScriptFailure) -> Option<Self> {
         if failure.error != ScriptError::Invalid {
             return None;
@@ -179,7 +179,7 @@ impl ConnectError {
         })
     }
 
-    /// What is wrong, and once Core's reject reason, in brackets.
+    /// Returns the error with Core's reject reason once, in brackets.
     pub fn with_reason(&self) -> String {
         match self {
             Self::Spend(error) => format!("{error} [{}]", error.reason()),
@@ -189,7 +189,7 @@ impl ConnectError {
         }
     }
 
-    /// Core's reject reason (`validation.cpp`, `ConnectBlock`).
+    /// Returns Core's reject reason (`validation.cpp`, `ConnectBlock`).
     pub fn reject_reason(&self) -> String {
         match self {
             Self::Spend(error) => error.reason().to_owned(),
@@ -203,10 +203,10 @@ mod tests {
     use super::*;
     use apus_chain::{Ancestry, BlockChecker, BlockContext, BlockHash, Network};
 
-    /// A chain whose blocks all have one hash.
-    struct Alike(BlockHash);
+    /// A chain whose blocks all have the same hash.
+    struct UniformChain(BlockHash);
 
-    impl Ancestry for Alike {
+    impl Ancestry for UniformChain {
         fn hash(&self, _: Height) -> Option<BlockHash> {
             Some(self.0)
         }
@@ -216,9 +216,10 @@ mod tests {
         }
     }
 
-    /// Core looks for the block of BIP-34 among those below, so that the block itself is asked.
+    /// Core looks for the BIP-34 block among the blocks below, so the set is still queried for that
+    /// block itself.
     #[test]
-    fn bip30_is_asked_up_to_the_known_block_of_bip34() {
+    fn bip30_is_checked_up_to_the_known_block_of_bip34() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/main-blocks");
         let name = "277647_0000000000000000054a714";
         let mut files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -240,7 +241,7 @@ mod tests {
             };
             let block = BlockChecker::new().check_owned(raw.clone(), &context).unwrap();
             let block = PreparedBlock::new(&params, block);
-            let ancestry = Alike(at_bip34_height);
+            let ancestry = UniformChain(at_bip34_height);
             let context = ConnectContext { ancestry: &ancestry, check_scripts: false };
             asks_for_bip30(&params, block.id(), &context)
         };

@@ -1,8 +1,8 @@
-//! Undo data of a block, as Core's undo files have it, made and used; and [`UndoBytes`], which share long scripts with
-//! the coins that they are of.
+//! Builds and applies a block's undo data in the form of Core's undo files. [`UndoBytes`] share
+//! long scripts with their coins.
 //!
-//! A block may spend a quarter of a gigabyte of coins, whose scripts are nearly all of it, and of its undo data too.
-//! They are held once.
+//! A block may spend a quarter of a gigabyte of coins. Nearly all of that is scripts, and so is
+//! nearly all of its undo data. They are kept in memory only once.
 
 use super::delta::{CoinChange, CoinsDelta};
 use super::prepared::{Place, wanted_of};
@@ -11,29 +11,30 @@ use apus_chain::{BlockUndo, BlockUndoWriter, BlockView, CheckedBlock, OutPoint, 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// What is written of a shared coin at most: its height and coinbase mark, and a zero.
+/// Maximum number of bytes written for a shared coin: its height and coinbase flag, and a zero.
 const SHARED_HEAD: usize = 6;
 
-/// The undo data of a block that spends `spent`, in the order of its inputs.
+/// Builds the undo data of a block that spends `spent`, in input order.
 pub fn block_undo(view: BlockView<'_>, spent: &[impl AsRef<[u8]>]) -> Vec<u8> {
     write_undo(view, spent, |_| false).0
 }
 
-/// The same, which shares long scripts with the coins.
+/// Like [`block_undo`], but shares long scripts with the coins.
 pub fn shared_undo(view: BlockView<'_>, spent: &[CoinBytes]) -> UndoBytes {
     let (own, shared) = write_undo(view, spent, UndoBytes::shares);
     UndoBytes::with(own, shared)
 }
 
-/// Writes the undo data of a block, but for the ends of those coins that are shared: of each of these where its end
-/// belongs, the coin, and how long the end is.
+/// Writes the undo data of a block without the ends of shared coins. For each of these returns the
+/// position of the end, the coin, and the length of the end.
 fn write_undo<'c, C: AsRef<[u8]>>(
     view: BlockView<'_>,
     spent: &'c [C],
     shares: impl Fn(&C) -> bool,
 ) -> (Vec<u8>, Vec<(usize, &'c C, usize)>) {
-    // Much of it waits for a flush at once, so it has little more room than it needs: beside a coin's
-    // stored form one byte, and for each transaction how many coins it has, three bytes at most.
+    // Many of these wait for a flush at the same time, so there is little spare capacity: one byte
+    // more than the stored form of each coin, and for each transaction its coin count of at most
+    // three bytes.
     let own = |coin: &C| if shares(coin) { SHARED_HEAD } else { coin.as_ref().len() + 1 };
     let coins: usize = spent.iter().map(own).sum();
     let mut out = Vec::with_capacity(16 + view.tx_count() * 3 + coins);
@@ -44,7 +45,7 @@ fn write_undo<'c, C: AsRef<[u8]>>(
         rest = after;
         let mut each = coins.iter();
         let leave = |at: usize, end: &[u8]| {
-            let coin = each.next().expect("it is asked once for each coin");
+            let coin = each.next().expect("it is called once for each coin");
             let shares = shares(coin);
             if shares {
                 shared.push((at, coin, end.len()));
@@ -59,10 +60,11 @@ fn write_undo<'c, C: AsRef<[u8]>>(
     (out, shared)
 }
 
-/// What it does to the coins to disconnect a block (Core `validation.cpp`, `DisconnectBlock`): what
-/// it created goes, what it spent comes back. Fails where the undo data is not this block's.
+/// Returns the effect of disconnecting a block (Core `validation.cpp`, `DisconnectBlock`): removes
+/// the coins it created, and restores the coins it spent. Fails if the undo data belongs to another
+/// block.
 ///
-/// A coin that one of BIP-30's two exceptions overwrote does not come back, as in Core.
+/// As in Core, a coin that one of BIP-30's two exceptions overwrote is not restored.
 pub fn undo_delta(block: &CheckedBlock, undo: &[u8]) -> Result<CoinsDelta, String> {
     let undo = BlockUndo::read(undo).map_err(|error| format!("cannot be read: {error}"))?;
     let bytes = block.bytes();
@@ -74,7 +76,7 @@ pub fn undo_delta(block: &CheckedBlock, undo: &[u8]) -> Result<CoinsDelta, Strin
     let (mut wanted, mut places) = (Vec::new(), Vec::new());
     wanted_of(&bytes, &mut wanted, &mut places);
     let spends = view.txs().skip(1).flat_map(|tx| tx.inputs());
-    // What the block created and spent itself was in no set, before or after.
+    // Coins that the block both created and spent were in no set, before or after.
     let within: HashSet<OutPoint> = spends
         .zip(&places)
         .filter(|(_, place)| matches!(place, Place::Created { .. }))
@@ -101,7 +103,7 @@ pub fn undo_delta(block: &CheckedBlock, undo: &[u8]) -> Result<CoinsDelta, Strin
     Ok(delta)
 }
 
-/// Coins more after a change than before.
+/// Returns by how much a change increases the number of coins.
 pub fn coins_added(delta: &CoinsDelta) -> i64 {
     let one = |change: &CoinChange| match change {
         CoinChange::Created { .. } => 1,
@@ -110,25 +112,25 @@ pub fn coins_added(delta: &CoinsDelta) -> i64 {
     delta.iter().map(|(_, change)| one(change)).sum()
 }
 
-/// Memory of a coin's own from which on it is shared, in bytes: with less there is little to save.
+/// Minimum heap memory of a coin to be shared, in bytes: below this there is little to save.
 const SHARED_FROM: usize = 1 << 10;
 
 /// Undo data in Core's form, in several parts of memory.
 #[derive(Clone, Default)]
 pub struct UndoBytes {
-    /// All that is not shared, one after the other.
+    /// All bytes that are not shared, concatenated.
     own: Vec<u8>,
-    /// By ascending place in that.
+    /// The shared ends, by ascending position in `own`.
     shared: Vec<SharedCoin>,
 }
 
 /// The end of a coin's stored form, as a part of undo data.
 #[derive(Clone)]
 struct SharedCoin {
-    /// Before which of the bytes that are not shared it belongs.
+    /// Position in `own` before which it belongs.
     at: usize,
     coin: CoinBytes,
-    /// Where in the coin it begins.
+    /// Where it begins in the coin.
     from: usize,
 }
 
@@ -139,13 +141,13 @@ impl SharedCoin {
 }
 
 impl UndoBytes {
-    /// Whether a coin is worth being shared.
+    /// Returns whether sharing a coin is worthwhile.
     pub(super) fn shares(coin: &CoinBytes) -> bool {
         coin.heap_bytes() >= SHARED_FROM
     }
 
-    /// Puts undo data together. Of each coin that is shared is told before which of the other bytes its end belongs,
-    /// in ascending order, and how long that is.
+    /// Assembles undo data. `shared` lists the shared coins in ascending order, each with the
+    /// position in `own` before which its end belongs, and the length of the end.
     pub(super) fn with(own: Vec<u8>, shared: Vec<(usize, &CoinBytes, usize)>) -> Self {
         let share = |(at, coin, length): (usize, &CoinBytes, usize)| {
             let from = coin.as_bytes().len() - length;
@@ -154,14 +156,14 @@ impl UndoBytes {
         Self { own, shared: shared.into_iter().map(share).collect() }
     }
 
-    /// With some more bytes behind them.
+    /// Appends bytes.
     pub fn followed_by(mut self, end: &[u8]) -> Self {
         self.own.reserve_exact(end.len());
         self.own.extend_from_slice(end);
         self
     }
 
-    /// The bytes, part by part.
+    /// Returns the bytes, part by part.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let begins = std::iter::once(0).chain(self.shared.iter().map(|shared| shared.at));
         let ends = self.shared.iter().map(Some).chain([None]);
@@ -171,17 +173,17 @@ impl UndoBytes {
         })
     }
 
-    /// How many bytes they are.
+    /// Returns the total number of bytes.
     pub fn len(&self) -> usize {
         self.parts().map(<[u8]>::len).sum()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All bytes in one place. A copy is made only where something is shared.
+    /// Returns all bytes contiguously. Copies only if something is shared.
     pub fn whole(&self) -> Cow<'_, [u8]> {
         if self.shared.is_empty() {
             return Cow::Borrowed(&self.own);
@@ -191,13 +193,14 @@ impl UndoBytes {
         Cow::Owned(whole)
     }
 
-    /// The bytes in pieces of `size`, of which the last may be shorter; none where there are no bytes. A copy is made
-    /// of one piece at a time.
+    /// Returns the bytes in pieces of `size`; the last one may be shorter, and without bytes there
+    /// are none. Copies one piece at a time.
     ///
     /// # Panics
-    /// When `size` is zero.
+    ///
+    /// Panics if `size` is zero.
     pub fn chunks(&self, size: usize) -> impl Iterator<Item = Cow<'_, [u8]>> {
-        assert!(size > 0, "pieces without bytes");
+        assert!(size > 0, "the size of pieces must not be zero");
         let mut parts = self.parts();
         let mut rest: &[u8] = &[];
         std::iter::from_fn(move || {
@@ -218,12 +221,12 @@ impl UndoBytes {
         })
     }
 
-    /// Memory that is held for it alone, beyond the value itself, in bytes.
+    /// Returns its unshared memory in addition to the value itself, in bytes.
     pub fn own_bytes(&self) -> usize {
         self.own.capacity() + self.shared.capacity() * size_of::<SharedCoin>()
     }
 
-    /// Memory that is held for it, with what it shares.
+    /// Returns its memory including shared memory, in bytes.
     pub fn heap_bytes(&self) -> usize {
         let shared: usize = self.shared.iter().map(|shared| shared.coin.heap_bytes()).sum();
         self.own_bytes() + shared
@@ -280,7 +283,7 @@ mod tests {
         BlockChecker::new().check_owned(raw, &context).map_err(|(_, error)| error).unwrap()
     }
 
-    /// Undo data of transactions with so many inputs each.
+    /// Builds undo data of transactions with these numbers of inputs.
     fn undo_of(inputs: &[usize]) -> Vec<u8> {
         let mut out = Vec::new();
         let mut writer = BlockUndoWriter::new(&mut out, inputs.len() + 1);
@@ -290,7 +293,7 @@ mod tests {
         out
     }
 
-    /// Coins for the inputs of a block, no two of them the same.
+    /// Builds distinct coins for the inputs of a block.
     fn coins_of(lengths: &[usize], inputs: usize) -> Vec<CoinBytes> {
         let coin = |number: usize| {
             let length = lengths[number % lengths.len()];
@@ -304,7 +307,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn what_is_shared_is_each_input_s_own(
+        fn shared_coins_match_each_inputs_coin(
             lengths in vec(prop_oneof![0usize..60, 900usize..1_100, Just(9_990)], 1..12),
         ) {
             let block = real_block();
@@ -315,11 +318,11 @@ mod tests {
             prop_assert_eq!(&*shared.whole(), &whole[..]);
             let long = spent.iter().filter(|coin| UndoBytes::shares(coin)).count();
             prop_assert_eq!(shared.own_bytes() < whole.len(), long > 0);
-            // Going back, each outpoint gets the coin that its input took.
+            // After undoing, each outpoint has the coin that its input spent.
             let delta = undo_delta(&block, &Vec::from(shared)).unwrap();
             let inputs = view.txs().skip(1).flat_map(|tx| tx.inputs());
             for (input, coin) in inputs.zip(&spent) {
-                // What the block created itself goes with it.
+                // Coins that the block created itself are removed.
                 if let Some(Some(found)) = delta.get(&OutPoint::from_bytes(input.outpoint())) {
                     prop_assert_eq!(found, coin);
                 }
@@ -333,7 +336,8 @@ mod tests {
         let inputs: Vec<usize> =
             block.bytes().view().txs().skip(1).map(|tx| tx.inputs().len()).collect();
         assert!(undo_delta(&block, &undo_of(&inputs)).is_ok());
-        // As many coins in one transaction less, and one coin more in as many.
+        // Try one transaction fewer with the same number of coins, then the same transactions with
+        // one more coin.
         let fewer = [&[inputs[0] + inputs[1]], &inputs[2..]].concat();
         let more = [&[inputs[0] + 1], &inputs[1..]].concat();
         for other in [fewer, more] {
@@ -350,7 +354,7 @@ mod shared_tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// Bytes of its own and a script to be shared, alternately, and the same in one place.
+    /// Unshared bytes and shared scripts alternately, and the same bytes contiguously.
     fn undo_of(parts: &[(Vec<u8>, usize)]) -> (UndoBytes, Vec<u8>) {
         let (mut own, mut shared, mut whole) = (Vec::new(), Vec::new(), Vec::new());
         for (bytes, length) in parts {
@@ -388,7 +392,7 @@ mod shared_tests {
     }
 
     #[test]
-    fn without_bytes_there_are_no_pieces() {
+    fn empty_undo_data_has_no_pieces() {
         let none = UndoBytes::from(Vec::new());
         assert!(none.is_empty() && none.chunks(5).next().is_none());
         assert_eq!(none.heap_bytes(), 0);

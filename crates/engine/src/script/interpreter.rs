@@ -1,8 +1,8 @@
-//! [`Interpreter`]: what runs the scripts of whole transactions.
+//! [`Interpreter`]: runs the scripts of whole transactions.
 //!
-//! A transaction is prepared once, together with every output that it spends, and its inputs are
-//! then verified in any order by any thread. Nothing is remembered from one input to the next. Core's words for why a script
-//! failed are part of the reasons that its node reports.
+//! A transaction is prepared once, together with every output that it spends; then any thread may
+//! verify its inputs in any order. No state carries over from one input to the next. Core's texts
+//! for script failures are part of the reject reasons that its node reports.
 
 use crate::coin::CoinBytes;
 use apus_chain::ScriptError;
@@ -10,32 +10,31 @@ use apus_chain::ScriptError;
 /// This build cannot run scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "scripts cannot be run: this program was built without the kernel feature; build it with that \
-     feature, as `cargo build --release -p apus` does"
+    "cannot run scripts: this program was built without the feature kernel. Build it with that feature: cargo \
+     build --release -p apus"
 )]
 pub struct NoInterpreter;
 
-/// Prepares transactions for their scripts to be run.
+/// Prepares transactions so that their scripts can be run.
 pub trait Interpreter: Send + Sync {
-    /// Reads a serialized transaction and what all its inputs share. `spent` has the output that
-    /// each input spends, in the order of the inputs. Every failure is a
+    /// Reads a serialized transaction and computes the data that all its inputs share. `spent` has
+    /// the output that each input spends, in input order. Every failure is a
     /// [`ScriptError::Setup`]: no script has run yet.
     fn prepare(&self, raw: &[u8], spent: &[CoinBytes]) -> Result<Box<dyn PreparedTx>, ScriptError>;
 }
 
 /// A transaction with all outputs that it spends.
 pub trait PreparedTx: Send + Sync {
-    /// Fails unless this input may spend its output, under the rules that `flags` turn on.
+    /// Fails unless this input may spend its output, under the rules that `flags` enable.
     fn verify(&self, input: usize, flags: u32) -> Result<(), Refusal>;
 }
 
-/// Why one input was not accepted.
+/// Why one input was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Whether the answer is no, or there is none.
+    /// Whether the scripts failed or could not be run.
     pub error: ScriptError,
-    /// The words that Core has for it, where the interpreter told: one of
-    /// [`SCRIPT_ERRORS`].
+    /// Core's text for the failure, if the interpreter reported it: one of [`SCRIPT_ERRORS`].
     pub name: Option<&'static str>,
 }
 
@@ -45,8 +44,9 @@ impl From<ScriptError> for Refusal {
     }
 }
 
-/// What number `n` of Core's `ScriptError` says, at index `n` (`script/script_error.h`, `script/script_error.cpp`).
-/// Number 0 is success, 1 says nothing. Both the rules of consensus and those of relay are listed, since the numbers count on.
+/// The text of number `n` of Core's `ScriptError`, at index `n` (`script/script_error.h`,
+/// `script/script_error.cpp`). Number 0 is success, 1 is unspecific. Both consensus and relay rules
+/// are listed, because they share the numbering.
 pub const SCRIPT_ERRORS: [&str; 55] = [
     "No error",
     "unknown error",
@@ -105,8 +105,8 @@ pub const SCRIPT_ERRORS: [&str; 55] = [
     "Signature is found in scriptCode",
 ];
 
-/// Core's words for a number of its `ScriptError`; none where there was no error, or a number that
-/// this list does not know.
+/// Returns Core's text for a number of its `ScriptError`; `None` without an error, or for a number
+/// that is not in the list.
 #[cfg(any(test, feature = "kernel"))]
 pub(super) fn error_text(number: core::ffi::c_int) -> Option<&'static str> {
     let number = usize::try_from(number).ok().filter(|number| *number > 0)?;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_their_words() {
+    fn error_numbers_map_to_cores_texts() {
         assert_eq!(error_text(2), Some(SCRIPT_ERRORS[2]));
         assert_eq!(error_text(54), Some("Signature is found in scriptCode"));
         for none in [i32::MIN, -1, 0, 55, i32::MAX] {

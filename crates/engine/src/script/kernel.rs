@@ -1,7 +1,7 @@
-//! [`KernelInterpreter`]: Bitcoin Core's interpreter, out of its kernel library.
+//! [`KernelInterpreter`]: Bitcoin Core's interpreter, from its kernel library.
 //!
-//! Its answer is the verdict, as it stands. What it cannot be asked (an input that is not there,
-//! flags that make no sense, outputs that are missing) is an error of setup and never a verdict.
+//! Its result is the verdict, unchanged. Invalid requests (a nonexistent input, inconsistent flags,
+//! missing outputs) are setup errors and never a verdict.
 
 use super::interpreter::{Interpreter, PreparedTx, Refusal, error_text};
 use super::verify::{InterpreterTx, SpentOutput};
@@ -11,7 +11,7 @@ use apus_chain::{
     VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS,
 };
 
-/// The rules that a block can turn on.
+/// All rules that a block can enable.
 const VERIFY_ALL: u32 = VERIFY_P2SH
     | VERIFY_DERSIG
     | VERIFY_NULLDUMMY
@@ -28,11 +28,11 @@ impl Interpreter for KernelInterpreter {
         let mut tx = read(raw)?;
         let (inputs, count) = (tx.inputs(), spent.len());
         if inputs == 0 || inputs != count {
-            let why = format!("a transaction of {inputs} inputs came with {count} outputs spent");
+            let why = format!("a transaction with {inputs} inputs came with {count} spent outputs");
             return Err(ScriptError::Setup(why));
         }
-        // Only signatures of taproot cover all outputs, which are copied for them. A transaction may spend a quarter
-        // of a gigabyte of scripts: else they stay where all who have the coins hold them.
+        // Only taproot signatures cover all outputs, so only these need copies. A transaction may
+        // spend a quarter of a gigabyte of scripts; without taproot they stay in the shared coins.
         if spent.iter().any(|coin| is_taproot(&coin.coin().script)) {
             let coins: Vec<_> = spent.iter().map(CoinBytes::coin).collect();
             let spent = coins.iter().map(|coin| output(&coin.script, coin.amount));
@@ -45,8 +45,8 @@ impl Interpreter for KernelInterpreter {
 }
 
 impl ScriptVerifier for KernelInterpreter {
-    /// The output spent is known for this input alone, so that taproot's rules, which look at the
-    /// outputs of all, can be asked for where there is only one.
+    /// Only the output spent by this input is known. Taproot rules need the outputs of all inputs,
+    /// so they are available only if there is one input.
     fn verify(
         &self,
         script_pubkey: &[u8],
@@ -58,14 +58,14 @@ impl ScriptVerifier for KernelInterpreter {
         let (mut tx, spent) = (read(tx)?, output(script_pubkey, amount)?);
         let all_known = tx.inputs() == 1;
         if flags & VERIFY_TAPROOT != 0 && !all_known {
-            return Err(setup("taproot's rules need all outputs that are spent"));
+            return Err(setup("taproot rules need all spent outputs"));
         }
         share(&mut tx, if all_known { std::slice::from_ref(&spent) } else { &[] })?;
         run(&tx, input, spent, flags).map_err(|refusal| refusal.error)
     }
 }
 
-/// A transaction in the interpreter's hands, with the coins that it spends.
+/// A transaction read by the interpreter, with the coins that it spends.
 struct KernelTx {
     tx: InterpreterTx,
     spent: Vec<CoinBytes>,
@@ -74,7 +74,7 @@ struct KernelTx {
 impl PreparedTx for KernelTx {
     fn verify(&self, input: usize, flags: u32) -> Result<(), Refusal> {
         let Some(coin) = self.spent.get(input) else {
-            let why = format!("no input {input} in a transaction of {}", self.spent.len());
+            let why = format!("no input {input} in a transaction with {} inputs", self.spent.len());
             return Err(ScriptError::Setup(why).into());
         };
         let coin = coin.coin();
@@ -88,18 +88,20 @@ fn read(raw: &[u8]) -> Result<InterpreterTx, ScriptError> {
 
 fn share(tx: &mut InterpreterTx, spent: &[SpentOutput<'_>]) -> Result<(), ScriptError> {
     let shared = tx.share(spent);
-    shared.then_some(()).ok_or_else(|| setup("memory for what the inputs share is not there"))
+    shared
+        .then_some(())
+        .ok_or_else(|| setup("not enough memory for the data that the inputs share"))
 }
 
-/// Whether an output is locked by taproot's rules (BIP-341), where those are turned on. Core looks at the flag for no
-/// other (`script/interpreter.cpp`, `VerifyWitnessProgram`).
+/// Returns whether an output is locked by taproot rules (BIP-341), if these are enabled. Core
+/// checks the flag for no other script (`script/interpreter.cpp`, `VerifyWitnessProgram`).
 fn is_taproot(script: &[u8]) -> bool {
     matches!(script, [0x51, 32, program @ ..] if program.len() == 32)
 }
 
 fn output(script: &[u8], amount: u64) -> Result<SpentOutput<'_>, ScriptError> {
     let amount = i64::try_from(amount)
-        .map_err(|_| ScriptError::Setup(format!("{amount} satoshi is no amount")))?;
+        .map_err(|_| ScriptError::Setup(format!("{amount} satoshi is not a valid amount")))?;
     Ok(SpentOutput::new(script, amount))
 }
 
@@ -112,14 +114,14 @@ fn run(
     if input >= tx.inputs() {
         return Err(setup("there is no such input").into());
     }
-    // Core ends the program where it is asked for witnesses alone.
+    // Core aborts the process if only the witness rules are enabled.
     if flags & !VERIFY_ALL != 0 || flags & (VERIFY_WITNESS | VERIFY_P2SH) == VERIFY_WITNESS {
-        return Err(setup(&format!("the flags {flags:#x} make no sense")).into());
+        return Err(setup(&format!("the flags {flags:#x} are invalid")).into());
     }
     match tx.verify(input, spent, flags) {
         0 => Ok(()),
         error @ 1.. => Err(Refusal { error: ScriptError::Invalid, name: error_text(error) }),
-        _ => Err(setup("the interpreter ended without an answer").into()),
+        _ => Err(setup("the interpreter returned no verdict").into()),
     }
 }
 

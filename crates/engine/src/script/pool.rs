@@ -1,14 +1,14 @@
 //! [`ScriptPool`]: threads that run the scripts of blocks.
 //!
-//! A batch is the scripts of one block; several may be under way, and the oldest goes first. Its
-//! verdict does not depend on the number of threads or on their timing: of all inputs that fail,
-//! the one first in the block is reported. An input is left out only when one before it has failed,
-//! or when the caller no longer waits for the verdict.
+//! A batch is the scripts of one block. Several may be in progress, and the oldest has priority.
+//! Its verdict does not depend on the number of threads or on timing: of all failed inputs, the
+//! pool reports the first one in the block. It skips an input only if an earlier one has failed, or
+//! if the caller no longer waits for the verdict.
 //!
-//! What is held: of a transaction that waits, its place in the block's bytes and the coins it
-//! spends; in the interpreter's form, one group of small transactions or one large one a thread,
-//! since the parts of a large one go before everything else of its batch. A batch is thus bounded
-//! by its block, and how many blocks are under way is up to the caller.
+//! Memory: a waiting transaction holds its position in the block's bytes and the coins that it
+//! spends. Each thread holds one group of small transactions or one large one in the interpreter's
+//! form, because the parts of a large one are run before everything else of its batch. So a batch
+//! is bounded by its block; the caller limits the number of blocks in progress.
 
 mod queue;
 mod work;
@@ -23,41 +23,39 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use work::{PIECE_COST, ScriptJob, ScriptTicket, ScriptTx};
 
-/// Why there is no pool.
+/// Why the pool could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptPoolError {
     /// This build cannot run scripts.
     #[error(transparent)]
     NoInterpreter(#[from] NoInterpreter),
-    /// The system refused a thread.
-    #[error(
-        "thread {number} of {threads} to run scripts cannot be started: {error}; ask for fewer"
-    )]
+    /// The system could not start a thread.
+    #[error("cannot start script thread {number} of {threads}: {error}. Use fewer threads (--par)")]
     Thread {
-        /// Which one, from 1.
+        /// Its number, from 1.
         number: usize,
-        /// How many were asked for.
+        /// Number of threads requested.
         threads: usize,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
 }
 
-/// Threads that do nothing else. Dropping it ends them, each after the piece of work at hand; what
-/// is left of a batch is then done by the caller that waits for its verdict.
+/// Threads that only run scripts. Dropping it ends them, each after its current piece of work; the
+/// caller that waits for a verdict then runs the rest of its batch.
 pub struct ScriptPool {
     queue: Arc<ScriptQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl ScriptPool {
-    /// Starts threads that run scripts with this build's interpreter. With none, all work is done
-    /// by the callers that wait for verdicts.
+    /// Starts threads that run scripts with this build's interpreter. Without threads, the callers
+    /// that wait for verdicts do all the work.
     pub fn new(threads: usize) -> Result<Self, ScriptPoolError> {
         Self::with_interpreter(threads, interpreter()?)
     }
 
-    /// Starts threads that run scripts with an interpreter of the caller's.
+    /// Starts threads that run scripts with the caller's interpreter.
     pub fn with_interpreter(
         threads: usize,
         interpreter: Arc<dyn Interpreter>,
@@ -74,12 +72,12 @@ impl ScriptPool {
         Ok(pool)
     }
 
-    /// How many threads it has.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Opens a batch whose scripts are run under the rules that `flags` turn on
+    /// Opens a batch whose scripts are run under the rules that `flags` enable
     /// ([`Params::block_script_flags`](apus_chain::Params::block_script_flags)).
     pub fn begin(&self, flags: u32) -> ScriptBatch {
         ScriptBatch::new(Arc::clone(&self.queue), flags)
@@ -90,7 +88,7 @@ impl Drop for ScriptPool {
     fn drop(&mut self) {
         self.queue.close();
         for thread in self.threads.drain(..) {
-            // A thread never panics: what it runs is caught.
+            // A thread never panics: it catches panics of the work.
             let _ = thread.join();
         }
     }
@@ -102,24 +100,24 @@ impl std::fmt::Debug for ScriptPool {
     }
 }
 
-/// Holds a batch on the queue's list while the caller has it or its verdict.
-struct Listed {
+/// Keeps a batch on the queue's list while the caller holds the batch or its verdict.
+struct BatchListing {
     queue: Arc<ScriptQueue>,
     ticket: Arc<ScriptTicket>,
 }
 
-impl Drop for Listed {
+impl Drop for BatchListing {
     fn drop(&mut self) {
-        self.queue.strike(&self.ticket);
+        self.queue.remove(&self.ticket);
     }
 }
 
-/// A batch that still grows. Its scripts run from the moment they are added. Dropping it leaves out
-/// what is not running yet.
+/// A batch that is still growing. Its scripts run as soon as they are added. Dropping it skips
+/// everything that is not running yet.
 #[must_use = "dropping a batch cancels it"]
 pub struct ScriptBatch {
-    listed: Listed,
-    /// Small transactions that go out together.
+    listed: BatchListing,
+    /// Small transactions that are sent together.
     group: Vec<ScriptTx>,
     group_cost: usize,
 }
@@ -127,14 +125,14 @@ pub struct ScriptBatch {
 impl ScriptBatch {
     fn new(queue: Arc<ScriptQueue>, flags: u32) -> Self {
         let ticket = queue.open(flags);
-        Self { listed: Listed { queue, ticket }, group: Vec::new(), group_cost: 0 }
+        Self { listed: BatchListing { queue, ticket }, group: Vec::new(), group_cost: 0 }
     }
 
-    /// Adds the scripts of a transaction. `tx_index` is its place in the block, which orders
-    /// failures; `spent` has the output that each input spends, in the order of the inputs. A
-    /// coinbase has no scripts to run and must not be added.
+    /// Adds the scripts of a transaction. `tx_index` is its index in the block, which orders
+    /// failures; `spent` has the output that each input spends, in input order. A coinbase has no
+    /// scripts to run and must not be added.
     pub fn add(&mut self, tx_index: usize, raw_tx: RawTx, spent: Vec<CoinBytes>) {
-        if self.listed.ticket.is_moot(tx_index, 0) {
+        if self.listed.ticket.is_skippable(tx_index, 0) {
             return;
         }
         let tx = ScriptTx { index: tx_index, raw: raw_tx, spent };
@@ -145,7 +143,7 @@ impl ScriptBatch {
         }
     }
 
-    /// Says that this was all. The scripts go on running.
+    /// Marks the batch as complete. The scripts continue to run.
     pub fn finish(mut self) -> Verdict {
         if !self.group.is_empty() {
             self.send();
@@ -169,15 +167,15 @@ impl std::fmt::Debug for ScriptBatch {
     }
 }
 
-/// The answer to a batch, once it is there. Dropping it leaves out what is not running yet.
-#[must_use = "nothing is known of a batch until its verdict is waited for"]
+/// The future verdict of a batch. Dropping it skips everything that is not running yet.
+#[must_use = "wait for the verdict: a batch may be invalid"]
 pub struct Verdict {
-    listed: Listed,
+    listed: BatchListing,
 }
 
 impl Verdict {
-    /// Waits until all is run, and helps meanwhile. Fails with the first input, in the order of the
-    /// block, that is not accepted.
+    /// Helps to run the batch until it is finished. Fails with the first rejected input in block
+    /// order.
     pub fn wait(self) -> Result<(), ScriptFailure> {
         self.listed.queue.help(&self.listed.ticket)
     }

@@ -4,7 +4,7 @@ use super::*;
 #[test]
 fn without_the_kernel_there_is_no_verifier() {
     let error = script_verifier().err().unwrap();
-    assert!(error.to_string().contains("built without the kernel feature"));
+    assert!(error.to_string().contains("built without the feature kernel"));
 }
 
 #[cfg(feature = "kernel")]
@@ -16,7 +16,7 @@ mod with_kernel {
     };
     use std::borrow::Cow;
 
-    /// One block, as far as its solution is concerned.
+    /// One block, reduced to the parts that its solution needs.
     struct Block {
         header: Header,
         coinbase: Vec<u8>,
@@ -45,7 +45,7 @@ mod with_kernel {
             .map_err(|error| error.fault)
         }
 
-        /// Where the push with the solution begins in the coinbase.
+        /// Returns where the push with the solution begins in the coinbase.
         fn solution_at(&self) -> usize {
             let mark = [0xec, 0xc7, 0xda, 0xa2];
             self.coinbase.windows(4).rposition(|window| window == mark).unwrap() + 4
@@ -81,8 +81,8 @@ mod with_kernel {
     #[test]
     fn a_changed_signature_is_refused() {
         for mut block in blocks().into_iter().skip(1).step_by(17) {
-            // A bit in the middle of the signature: behind the two lengths, the empty element and
-            // the push, inside the number R.
+            // A bit in the middle of the signature, inside the number R: after the two lengths, the
+            // empty element and the push.
             let at = block.solution_at() + 20;
             block.coinbase[at] ^= 1;
             assert_eq!(block.check(Params::of(Network::Signet)), INVALID);
@@ -96,7 +96,7 @@ mod with_kernel {
             (|block| block.header.version ^= 1) as fn(&mut Block),
             |block| block.header.prev.0[7] ^= 1,
             |block| block.header.time ^= 1,
-            // The lock time: any byte of the coinbase that is not the solution.
+            // Change the lock time; any byte of the coinbase outside the solution would do.
             |block| *block.coinbase.last_mut().unwrap() ^= 1,
             |block| block.txids.push(Txid([7; 32])),
         ] {
@@ -104,7 +104,7 @@ mod with_kernel {
             change(&mut block);
             assert_eq!(block.check(params), INVALID);
         }
-        // Target and nonce are not signed: the maker grinds them afterwards.
+        // Target and nonce are not signed: the producer grinds them afterwards.
         let mut block = blocks().swap_remove(60);
         (block.header.nonce, block.header.bits) = (1, 2);
         assert_eq!(block.check(params), Ok(()));
@@ -114,7 +114,7 @@ mod with_kernel {
     fn a_missing_solution_passes_a_trivial_challenge_only() {
         let mut block = blocks().swap_remove(1);
         let at = block.solution_at();
-        // Without its header the push is no solution.
+        // Without its prefix the push is not a solution.
         block.coinbase[at - 1] ^= 1;
         assert_eq!(block.check(Params::of(Network::Signet)), INVALID);
         let mut params = Params::of(Network::Signet).clone();
@@ -125,7 +125,7 @@ mod with_kernel {
     }
 
     #[test]
-    fn what_cannot_be_run_is_neither_valid_nor_invalid() {
+    fn a_script_that_cannot_run_is_neither_valid_nor_invalid() {
         let block = blocks().swap_remove(1);
         let params = Params::of(Network::Signet);
         let spend =
@@ -136,7 +136,7 @@ mod with_kernel {
         };
         assert_eq!(verify(0, &spend.to_sign, 0, VERIFY_P2SH), Ok(()));
         let taproot = VERIFY_P2SH | VERIFY_WITNESS | VERIFY_TAPROOT;
-        assert_eq!(verify(0, &spend.to_sign, 0, taproot), Ok(()), "the one output spent is known");
+        assert_eq!(verify(0, &spend.to_sign, 0, taproot), Ok(()), "the only spent output is known");
         for (answer, why) in [
             (verify(u64::MAX, &spend.to_sign, 0, VERIFY_P2SH), "amount"),
             (verify(0, &spend.to_sign, 1, VERIFY_P2SH), "input"),
@@ -144,16 +144,16 @@ mod with_kernel {
             (verify(0, &spend.to_sign, 0, VERIFY_WITNESS), "witness without P2SH"),
             (
                 verify(0, &with_two_inputs(&spend.to_sign), 0, taproot),
-                "taproot with outputs spent that are not known",
+                "taproot with unknown spent outputs",
             ),
-            (verify(0, &spend.to_sign[..20], 0, VERIFY_P2SH), "a cut transaction"),
+            (verify(0, &spend.to_sign[..20], 0, VERIFY_P2SH), "a truncated transaction"),
             (verify(0, &[], 0, VERIFY_P2SH), "no transaction"),
         ] {
             assert!(matches!(answer, Err(ScriptError::Setup(_))), "{why}: {answer:?}");
         }
     }
 
-    /// A transaction of one input without a witness, with that input a second time.
+    /// Returns a transaction of one input without a witness, with that input duplicated.
     fn with_two_inputs(tx: &[u8]) -> Vec<u8> {
         let mut tx: bitcoin::Transaction = bitcoin::consensus::deserialize(tx).unwrap();
         tx.input.push(tx.input[0].clone());

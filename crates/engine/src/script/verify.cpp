@@ -1,7 +1,7 @@
-// Bitcoin Core's interpreter of scripts, for whole transactions: what `verify.rs` beside this file calls.
+// Bitcoin Core's script interpreter, for whole transactions: the functions that `verify.rs` calls.
 //
-// Compiled against Core's own headers (`build.rs`), so that a Core that has changed what is relied on here is refused by
-// the compiler. No exception leaves a function: each is an answer. Nothing is remembered from one input to the next.
+// Compiled against Core's own headers (`build.rs`), so that incompatible changes in Core cause compile errors. No
+// exception leaves a function: each becomes a result. No state carries over from one input to the next.
 
 #include <consensus/amount.h>
 #include <crypto/sha256.h>
@@ -22,7 +22,7 @@
 
 namespace {
 
-// What the lists in Rust rely on: the number of each rule (`apus_chain`) and of each error (`interpreter.rs`).
+// The Rust side relies on these numbers: of each rule (`apus_chain`) and of each error (`interpreter.rs`).
 constexpr uint64_t flag(script_verify_flags flag) { return flag.as_int(); }
 static_assert(flag(SCRIPT_VERIFY_P2SH) == 1 << 0);
 static_assert(flag(SCRIPT_VERIFY_DERSIG) == 1 << 2);
@@ -36,7 +36,7 @@ static_assert(SCRIPT_ERR_OK == 0 && SCRIPT_ERR_ERROR_COUNT == 55);
 using Checker = GenericTransactionSignatureChecker<CMutableTransaction>;
 static_assert(std::is_same_v<CAmount, int64_t>);
 
-// Chooses the fastest SHA-256 of this processor; what Core hashes before is right, too, but slow.
+// Selects the fastest SHA-256 for this processor. Without it Core's hashes are correct but slow.
 void choose_sha256()
 {
     static const bool chosen = (SHA256AutoDetect(), true);
@@ -50,14 +50,14 @@ CScript script_of(const unsigned char* bytes, size_t length)
 
 } // namespace
 
-// An output that is spent, as Rust lays it out.
+// A spent output, in Rust's layout.
 struct ApusSpent {
     const unsigned char* script;
     size_t length;
     int64_t amount;
 };
 
-// A transaction, and what its inputs share. It has no ids, which nothing here asks for.
+// A transaction, and the data that its inputs share. It has no ids, because nothing here needs them.
 struct ApusTx {
     CMutableTransaction tx;
     PrecomputedTransactionData data;
@@ -65,7 +65,7 @@ struct ApusTx {
     explicit ApusTx(SpanReader& reader) : tx{deserialize, TX_WITH_WITNESS, reader} {}
 };
 
-// Reads a transaction; null where the bytes are none, or more than one.
+// Reads a transaction; returns null if the bytes are not exactly one transaction.
 extern "C" ApusTx* apus_tx_read(const unsigned char* raw, size_t length) noexcept
 {
     try {
@@ -80,7 +80,7 @@ extern "C" ApusTx* apus_tx_read(const unsigned char* raw, size_t length) noexcep
 
 extern "C" size_t apus_tx_inputs(const ApusTx* tx) noexcept { return tx->tx.vin.size(); }
 
-// Computes what the inputs share, once; with all outputs spent, or with none where no signature covers them.
+// Computes the data that the inputs share, once: with all spent outputs, or with none if no signature covers them.
 extern "C" bool apus_tx_share(ApusTx* tx, const ApusSpent* spent, size_t count) noexcept
 {
     if (count != 0 && count != tx->tx.vin.size()) return false;
@@ -99,20 +99,20 @@ extern "C" bool apus_tx_share(ApusTx* tx, const ApusSpent* spent, size_t count) 
     }
 }
 
-// Runs the scripts of one input: the number of Core's `ScriptError`, 0 where they allow it, or -1 where they could
-// not be run.
+// Runs the scripts of one input. Returns the number of Core's `ScriptError`, 0 if they allow the spend, or -1 if they
+// could not be run.
 extern "C" int apus_tx_verify(const ApusTx* tx, size_t input, const ApusSpent* spent, uint32_t flags) noexcept
 {
     if (input >= tx->tx.vin.size()) return -1;
     try {
         const CTxIn& in = tx->tx.vin[input];
         const CScript script = script_of(spent->script, spent->length);
-        // A signature over what is not there is wrong, and no reason to end the program.
+        // A signature over missing data is invalid, not a reason to abort the process.
         const Checker checker{&tx->tx, static_cast<unsigned int>(input), spent->amount, tx->data, MissingDataBehavior::FAIL};
         ScriptError error = SCRIPT_ERR_UNKNOWN_ERROR;
         const auto rules = script_verify_flags::from_int(flags);
         if (VerifyScript(in.scriptSig, script, &in.scriptWitness, rules, checker, &error)) return SCRIPT_ERR_OK;
-        // A refusal without a reason is a refusal.
+        // A failure without a reason is still a failure.
         return error == SCRIPT_ERR_OK ? SCRIPT_ERR_UNKNOWN_ERROR : error;
     } catch (...) {
         return -1;

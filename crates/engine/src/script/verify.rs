@@ -1,18 +1,20 @@
-//! [`InterpreterTx`]: a transaction in the hands of Core's interpreter, by the functions of `verify.cpp`.
+//! [`InterpreterTx`]: a transaction read by Core's interpreter, through the functions of
+//! `verify.cpp`.
 //!
-//! A transaction is read once, and what its inputs share is computed once; then it does not change, and any thread
-//! may run its inputs. What is asked here has been looked at by [`kernel`](super::kernel): the flags are known to Core
-//! and fit each other, without which it ends the program.
+//! A transaction is read once, and the data that its inputs share is computed once. After that it
+//! does not change, and any thread may run its inputs. The module [`kernel`](super::kernel) has
+//! already validated the arguments: Core knows the flags and they are consistent, otherwise it
+//! would abort the process.
 #![allow(unsafe_code)] // Calls of C++.
 
-// What `verify.cpp` calls is linked by this crate, of which nothing else is used.
+// This crate links what `verify.cpp` calls; nothing else of it is used.
 use libbitcoinkernel_sys as _;
 
 use core::ffi::c_int;
 use core::marker::{PhantomData, PhantomPinned};
 use core::ptr::NonNull;
 
-/// An output that is spent.
+/// A spent output.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct SpentOutput<'s> {
@@ -28,16 +30,16 @@ impl<'s> SpentOutput<'s> {
     }
 }
 
-/// A transaction, as C++ has it.
+/// A transaction on the C++ side.
 #[repr(C)]
 struct Opaque {
     nothing: [u8; 0],
-    /// Not to be moved or shared by what Rust knows of it.
+    /// Rust must not assume that it can be moved or shared.
     of: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-// SAFETY: these are the declarations in `verify.cpp`: `size_t` is `usize` on every system that Rust and Core know, and
-// no function throws.
+// SAFETY: these match the declarations in `verify.cpp`: `size_t` is `usize` on every system that
+// Rust and Core support, and no function throws.
 unsafe extern "C" {
     fn apus_tx_read(raw: *const u8, length: usize) -> *mut Opaque;
     fn apus_tx_inputs(tx: *const Opaque) -> usize;
@@ -54,43 +56,44 @@ unsafe extern "C" {
 /// A transaction that Core's interpreter has read.
 pub(super) struct InterpreterTx(NonNull<Opaque>);
 
-// SAFETY: it holds nothing of the thread that made it, and nothing else points to it.
+// SAFETY: it holds no data of the thread that created it, and nothing else points to it.
 unsafe impl Send for InterpreterTx {}
-// SAFETY: what takes it by a shared reference only reads it (`verify.cpp`: `const ApusTx*`), and Core's functions that
-// are called there keep what they work out on their own stack.
+// SAFETY: functions that take it by shared reference only read it (`verify.cpp`: `const ApusTx*`),
+// and Core's functions called there keep intermediate results on their own stack.
 unsafe impl Sync for InterpreterTx {}
 
 impl InterpreterTx {
-    /// Reads a transaction; none where the bytes are not exactly one.
+    /// Reads a transaction; `None` if the bytes are not exactly one transaction.
     pub(super) fn read(raw: &[u8]) -> Option<Self> {
-        // SAFETY: so many bytes are there, and are only read until the call returns.
+        // SAFETY: `raw` has that many bytes, and they are only read until the call returns.
         NonNull::new(unsafe { apus_tx_read(raw.as_ptr(), raw.len()) }).map(Self)
     }
 
     pub(super) fn inputs(&self) -> usize {
-        // SAFETY: the pointer is to a transaction that `read` made, until `drop`.
+        // SAFETY: the pointer is to a transaction that `read` created and that lives until `drop`.
         unsafe { apus_tx_inputs(self.0.as_ptr()) }
     }
 
-    /// Computes what the inputs share, with the outputs that all of them spend, or with none: then no signature of
-    /// taproot passes. Whether that could be done.
+    /// Computes the data that the inputs share, from the outputs that all of them spend, or from
+    /// none: then no taproot signature passes. Returns whether this succeeded.
     #[must_use]
     pub(super) fn share(&mut self, spent: &[SpentOutput<'_>]) -> bool {
-        // SAFETY: as above, and no other reference to it is there; so many outputs are, with their scripts, and they
-        // are copied.
+        // SAFETY: as above, and there is no other reference to it; there are that many outputs,
+        // with their scripts, and they are copied.
         unsafe { apus_tx_share(self.0.as_ptr(), spent.as_ptr(), spent.len()) }
     }
 
-    /// Runs the scripts of one input: the number of Core's `ScriptError`, or -1 where there is no answer.
+    /// Runs the scripts of one input. Returns the number of Core's `ScriptError`, or -1 if they
+    /// could not be run.
     pub(super) fn verify(&self, input: usize, spent: SpentOutput<'_>, flags: u32) -> c_int {
-        // SAFETY: as above; the output lives until the call returns, with its script.
+        // SAFETY: as above; the output and its script live until the call returns.
         unsafe { apus_tx_verify(self.0.as_ptr(), input, &raw const spent, flags) }
     }
 }
 
 impl Drop for InterpreterTx {
     fn drop(&mut self) {
-        // SAFETY: `read` made it, and it is not used again.
+        // SAFETY: `read` created it, and it is not used again.
         unsafe { apus_tx_free(self.0.as_ptr()) }
     }
 }

@@ -2,21 +2,21 @@
 //!
 //! # Layers
 //!
-//! Two generations of changed coins lie over the store. *Young* is being changed. *Old* is frozen:
-//! either on its way to the store, or there already and kept to be read until its memory is needed.
-//! A coin is what the first of young, old and store says that knows it. [`CoinsCache::apply`] changes
-//! young alone; [`CoinsCache::begin_flush`] makes young the old generation and writes it, while a
-//! new young takes the next blocks. Looking a coin up changes nothing: a coin that was read from the
-//! store is spent soon or not asked for again, and the caller keeps it.
+//! Two generations of changed coins are layered over the store. *Young* takes the changes. *Old* is
+//! frozen: either being written to the store, or already there and kept for reading until its
+//! memory is needed. The first of young, old and store that knows a coin determines it.
+//! [`CoinsCache::apply`] changes only young; [`CoinsCache::begin_flush`] turns young into the old
+//! generation and writes it, while a new young takes the next blocks. Look-ups change nothing: a
+//! coin read from the store is either spent soon or not needed again, and the caller keeps it.
 //!
 //! # FRESH and DIRTY
 //!
-//! Every entry of a generation is DIRTY in the words of Core's `coins.h`: it may differ from the
-//! layers below and must reach them. So there are three kinds, of the four that Core has:
+//! Every entry of a generation is DIRTY in the sense of Core's `coins.h`: it may differ from the
+//! layers below and must reach them. So there are only three of Core's four kinds:
 //!
-//! * a coin, FRESH: the layers below have no unspent coin of this name;
+//! * a coin, FRESH: the layers below have no unspent coin with this outpoint;
 //! * a coin, not FRESH: they may have one, which this one replaces;
-//! * spent, not FRESH: they may have one, which must go.
+//! * spent, not FRESH: they may have one, which must be removed.
 //!
 //! | young has | spend | create, `fresh` | create, not `fresh` |
 //! |---|---|---|---|
@@ -25,31 +25,32 @@
 //! | coin | spent | coin | coin |
 //! | spent | spent | coin | coin |
 //!
-//! A FRESH coin that is spent leaves no trace, which spares the store most of its work. To call a
-//! coin FRESH that exists below is a wrong set of coins: spent, it would come to light again. Hence
-//! the mark is set only where this generation knows nothing of the outpoint and the caller vouches
-//! for the layers below; an entry that is there knows better, so its mark stays (a coin made over a
-//! spent mark must not be FRESH, or the mark that the store needs would be lost with it; one made
-//! over a FRESH coin still is). "Below" is the old generation and the store *together*: a coin whose
-//! spent mark lies in old is not there, although the store still has it, since old reaches the store
-//! before young ever does.
+//! A FRESH coin that is spent leaves no trace, which saves the store most of its work. Marking a
+//! coin FRESH that exists below would corrupt the set: after it is spent, the coin below would
+//! reappear. So the mark is set only if this generation has no entry for the outpoint and the
+//! caller vouches for the layers below. An existing entry already reflects them, so its mark stays: a coin
+//! created over a spent mark must not be FRESH, or the store would never receive the spent mark
+//! that it needs; one created over a FRESH coin is still FRESH. "Below" means the old generation
+//! and the store *together*: if old has a coin's spent mark, the coin does not exist, although the
+//! store still has it, because old always reaches the store before young.
 //!
-//! Creating a coin where an unspent one is, is an overwrite (`possible_overwrite` in Core's
+//! Creating a coin over an unspent one is an overwrite (`possible_overwrite` in Core's
 //! `CCoinsViewCache::AddCoin`). Two coinbases did that before BIP-30 forbade it, and blocks 91842
-//! and 91880 are its exceptions for ever; the coin of the first is lost. It is right for those two,
-//! with `fresh` false, and for putting a coin back when a block is disconnected; anywhere else it
-//! means that a duplicate transaction was let through, which the engine's rules must refuse before.
+//! and 91880 remain its exceptions forever; the first coin is lost. It is correct for those two,
+//! with `fresh` false, and for restoring a coin when a block is disconnected. In any other case a
+//! duplicate transaction was accepted, which the engine's rules must prevent.
 //!
 //! # Memory
 //!
-//! Shards split the txids by their leading bits, each with its lock. Txids can be ground for, so a
-//! shard may have any size and what counts is the sum: [`bytes_max`](CoinsCache::new) is for all
-//! tables, the indices, long scripts, what a flush needs to sort, and the undo data that is written
-//! with the coins: that which waits for the next flush ([`CoinsCache::set_undo_bytes`]) and that of
-//! the one under way. A flush is due at two thirds. While it is written, young grows into the rest,
-//! then waits. Afterwards the clean generation is given up shard by shard as young grows. A caller
-//! that looks at [`CoinsCache::flush_due`] after each block stays within the bound, from
-//! [`BYTES_MIN`] on: a block cannot add more than the third.
+//! Shards divide the txids by their leading bits, each with its own lock. Attackers can grind for
+//! txids, so a shard may have any size and only the total counts: [`bytes_max`](CoinsCache::new)
+//! covers all tables, the indices, long scripts, the sorting memory of a flush, and the undo data
+//! that is written with the coins, both the data waiting for the next flush
+//! ([`CoinsCache::set_undo_bytes`]) and the data of the current one. A flush is due at two thirds.
+//! While it is being written, young grows into the rest, then waits. Afterwards the clean
+//! generation is dropped shard by shard as young grows. A caller that checks
+//! [`CoinsCache::flush_due`] after each block stays within the bound if it is at least
+//! [`BYTES_MIN`], because a block cannot add more than the remaining third.
 
 mod flush;
 mod table;
@@ -64,11 +65,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use table::{CacheTable, SORT_BYTES};
 
-/// The least memory with which no block, however large, takes the cache beyond its bound. With less
-/// it works and is beyond it at times.
+/// The minimum memory with which no block, however large, takes the cache beyond its bound. With
+/// less, the cache works but exceeds the bound at times.
 pub const BYTES_MIN: u64 = 48 << 20;
 
-/// The coins of one part of all txids.
+/// The coins of one shard of the txids.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
@@ -84,44 +85,44 @@ struct Generations {
     old: Option<Arc<CacheTable>>,
 }
 
-/// For applying blocks and freezing generations, which one thread at a time does.
+/// State for applying blocks and freezing generations, which only one thread does at a time.
 #[derive(Default)]
 struct FlushWriter {
-    /// The first shard whose clean old table is still there.
+    /// The first shard whose clean old table still exists.
     old_from: usize,
-    /// What the flush under way, or the last one, needs to sort, and its undo data.
+    /// Sorting memory and undo data of the current or last flush.
     flush_bytes: u64,
 }
 
-/// Coins in memory, in front of a store. Shared by reference between any number of threads.
+/// Coins in memory, in front of a store. Any number of threads may share it by reference.
 pub struct CoinsCache {
     store: Arc<dyn CoinsStore>,
     shards: Box<[Shard]>,
-    /// Bits of a txid's first eight bytes that do not choose the shard.
+    /// Number of low bits in a txid's first eight bytes that do not select the shard.
     shard_shift: u32,
     bytes_max: u64,
     young_bytes: AtomicU64,
     old_bytes: AtomicU64,
-    /// Undo data that waits for the next flush, wherever it is kept.
+    /// Size of the undo data that waits for the next flush, wherever it is stored.
     undo_bytes: AtomicU64,
-    /// Entries of the largest shard of young, ever.
+    /// Number of entries in the largest shard of young, ever.
     young_largest: AtomicU64,
     writer: Mutex<FlushWriter>,
     flusher: Arc<Flusher>,
 }
 
-/// What a cache holds and did.
+/// Contents and counters of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStats {
     /// Memory in use.
     pub bytes: u64,
-    /// The most that it may use.
+    /// The limit of its memory.
     pub bytes_max: u64,
-    /// Of the memory in use, undo data that waits for the next flush.
+    /// The part of the memory in use that is undo data waiting for the next flush.
     pub undo_bytes: u64,
-    /// Changed coins that no flush has begun to write, spent ones among them.
+    /// Changed coins, including spent ones, that no flush has started to write.
     pub young_entries: u64,
-    /// Coins of the last flush that are still in memory, spent ones among them.
+    /// Coins of the last flush, including spent ones, that are still in memory.
     pub old_entries: u64,
     /// Look-ups that the young generation answered.
     pub young_hits: u64,
@@ -134,10 +135,10 @@ pub struct CacheStats {
 }
 
 impl CoinsCache {
-    /// An empty cache in front of a store, which uses so much memory at most.
+    /// Creates an empty cache in front of a store, with a memory limit.
     pub fn new(store: Arc<dyn CoinsStore>, bytes_max: u64) -> Self {
-        // Some thousand coins a shard: small enough to be sorted in a processor's cache, and a
-        // chunk that is not full is little beside it.
+        // Some thousand coins a shard: few enough to be sorted in a processor's cache, and enough
+        // to make the unused part of the last chunk insignificant.
         let shards = (bytes_max >> 21).next_power_of_two().clamp(64, 512);
         Self {
             flusher: Arc::new(Flusher::new(Arc::clone(&store))),
@@ -153,11 +154,10 @@ impl CoinsCache {
         }
     }
 
-    /// Applies a block whose verdict is known to be good. Each coin that others look up meanwhile is
-    /// the one before or the one after.
+    /// Applies a valid block. Concurrent look-ups see each coin either before or after the block.
     ///
-    /// Waits where there is no memory until a flush under way has ended. Fails, and has changed
-    /// nothing, where that flush has failed.
+    /// If there is no memory, waits until the current flush has ended. If that flush has failed,
+    /// fails and changes nothing.
     pub fn apply(&self, delta: &CoinsDelta) -> Result<(), StoreError> {
         let parts = CacheParts::of(delta, |outpoint| self.shard_of(outpoint), self.shards.len());
         let mut writer = self.writer.lock().map_err(|_| poisoned())?;
@@ -176,43 +176,44 @@ impl CoinsCache {
             }
             let (after, entries) = (tables.young.bytes(), tables.young.len() as u64);
             drop(tables);
-            // Wraps where it shrinks, as the sum does again.
+            // Wraps if the table shrinks; adding it to the total wraps back.
             self.young_bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
             self.young_largest.fetch_max(entries, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Makes room for so much that others hold for a while, as far as there are coins to give up for it: those that
-    /// the store has, too. Waits for a flush under way where its memory is needed.
+    /// Makes room for memory that others hold temporarily, as far as possible by dropping coins
+    /// that are also in the store. Waits for the current flush if its memory is needed.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply), where that flush has failed.
+    ///
+    /// Fails like [`apply`](Self::apply) if that flush has failed.
     pub fn make_room_beside(&self, bytes: u64) -> Result<(), StoreError> {
         let mut writer = self.writer.lock().map_err(|_| poisoned())?;
-        self.give_up(&mut writer, bytes)
+        self.drop_clean(&mut writer, bytes)
     }
 
-    /// Says how much undo data waits for the next flush. [`begin_flush`](Self::begin_flush) takes it,
-    /// and it is none after that.
+    /// Sets the size of the undo data that waits for the next flush.
+    /// [`begin_flush`](Self::begin_flush) takes it and resets the size to zero.
     pub fn set_undo_bytes(&self, bytes: u64) {
         self.undo_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether the young generation has its share of the memory, so that it is time to flush.
+    /// Returns whether the young generation has used its share of the memory, so that a flush is
+    /// due.
     pub fn flush_due(&self) -> bool {
         let sort = self.young_largest.load(Ordering::Relaxed) * SORT_BYTES;
         let undo = self.undo_bytes.load(Ordering::Relaxed);
         self.young_bytes.load(Ordering::Relaxed) + undo + sort >= self.bytes_max / 3 * 2
     }
 
-    /// Begins to write all changes to the store, in the background. Returns once the flush before
+    /// Starts writing all changes to the store, in the background. Returns once the previous flush
     /// has ended.
     ///
-    /// `tip` is the block that was applied last. `undo` is stored beside the coins, and undo data of
-    /// blocks below `undo_from` is forgotten. Fails where the flush before has failed: then begins
-    /// nothing, keeps `undo` for the next flush, and the way on is
-    /// [`finish_flush`](Self::finish_flush).
+    /// `tip` is the last applied block. `undo` is stored with the coins, and undo data of blocks
+    /// below `undo_from` is deleted. If the previous flush has failed, fails, starts nothing and
+    /// keeps `undo` for the next flush; call [`finish_flush`](Self::finish_flush) to continue.
     pub fn begin_flush(
         &self,
         tip: KnownBlock,
@@ -239,9 +240,8 @@ impl CoinsCache {
         self.flusher.start(FlushJob { tables, tip, undo, undo_from })
     }
 
-    /// Waits for the flush under way and tells how it ended. One that failed is reported once, here
-    /// or by [`begin_flush`](Self::begin_flush); its coins stay, and the next call writes them
-    /// again.
+    /// Waits for the current flush and returns its result. A failure is reported once, here or by
+    /// [`begin_flush`](Self::begin_flush); its coins stay, and the next call writes them again.
     pub fn finish_flush(&self) -> Result<(), StoreError> {
         self.flusher.finish()
     }
@@ -257,7 +257,7 @@ impl CoinsCache {
         self.finish_flush()
     }
 
-    /// What the cache holds and did. Counted without stopping any other thread.
+    /// Returns contents and counters, without stopping other threads.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats {
             bytes: self.bytes(),
@@ -288,7 +288,7 @@ impl CoinsCache {
         (table::head(outpoint) >> self.shard_shift) as usize
     }
 
-    /// Gives up clean coins, or waits for them to be clean, until the block has room.
+    /// Drops clean coins, or waits until there are some, until the block has room.
     fn make_room(
         &self,
         writer: &mut FlushWriter,
@@ -299,13 +299,14 @@ impl CoinsCache {
         for (shard, changes) in parts.each() {
             growth += self.shards[shard].read()?.young.growth(changes.len());
         }
-        // Where there is no more, the caller was told that a flush is due. A block is not refused for that.
-        self.give_up(writer, growth)
+        // If nothing is left to drop, the caller already knew that a flush is due. The block is
+        // still applied.
+        self.drop_clean(writer, growth)
     }
 
-    /// Gives up clean coins until so much more has room, or none are left. Those on their way to the store are waited
-    /// for.
-    fn give_up(&self, writer: &mut FlushWriter, more_bytes: u64) -> Result<(), StoreError> {
+    /// Drops clean coins until there is room for `more_bytes`, or none are left. Waits for coins
+    /// that are being written to the store.
+    fn drop_clean(&self, writer: &mut FlushWriter, more_bytes: u64) -> Result<(), StoreError> {
         while self.bytes() + more_bytes + writer.flush_bytes > self.bytes_max
             && self.old_bytes.load(Ordering::Relaxed) > 0
         {
@@ -316,7 +317,8 @@ impl CoinsCache {
         Ok(())
     }
 
-    /// Gives up the old table of one more shard, which must be in the store; false if that was none.
+    /// Drops the old table of one more shard, which must already be in the store; returns false if
+    /// none was left.
     fn drop_old(&self, writer: &mut FlushWriter) -> Result<bool, StoreError> {
         let Some(shard) = self.shards.get(writer.old_from) else {
             self.old_bytes.store(0, Ordering::Relaxed);
@@ -331,8 +333,9 @@ impl CoinsCache {
 }
 
 impl CoinsCache {
-    /// What is known of a coin here. Where that is nothing, no block changed it up to here, or the change
-    /// is in the store: what the store says now was the coin at some time between.
+    /// Returns the cached state of a coin. If there is none, either no block has changed it so far,
+    /// or the change is in the store: the store's current answer was the coin at some time in
+    /// between.
     fn cached(&self, outpoint: &OutPoint) -> Result<Option<Option<CoinBytes>>, StoreError> {
         let shard = &self.shards[self.shard_of(outpoint)];
         let tables = shard.read()?;
@@ -385,9 +388,9 @@ impl Shard {
     }
 }
 
-/// The changes of a block by shard.
+/// A block's changes, grouped by shard.
 struct CacheParts {
-    /// Where each shard begins in `order`, and the end.
+    /// Where each shard begins in `order`, followed by the end.
     starts: Vec<u32>,
     order: Vec<u32>,
 }
@@ -410,7 +413,7 @@ impl CacheParts {
         Self { starts, order }
     }
 
-    /// Shards with changes, and which these are.
+    /// Returns the shards with changes, and these changes.
     fn each(&self) -> impl Iterator<Item = (usize, &[u32])> {
         let ranges = self.starts.windows(2).enumerate();
         ranges
@@ -419,9 +422,9 @@ impl CacheParts {
     }
 }
 
-/// A cache that was left in the midst of a change can be trusted no more.
+/// A cache that was interrupted in the middle of a change cannot be trusted.
 fn poisoned() -> StoreError {
-    error("a thread failed while it changed coins: start the program again".into())
+    error("a thread failed while it changed coins: restart the program".into())
 }
 
 fn error(error: String) -> StoreError {

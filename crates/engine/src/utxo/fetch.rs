@@ -1,15 +1,16 @@
-//! Fetching the coins that a block spends on several threads, while the block is being connected.
+//! Fetches the coins that a block spends on several threads, while the block is being connected.
 //!
-//! [`wanted_of`] lists what a block spends and does not create itself; [`PrevoutFetcher::start`]
-//! sets threads to look it up, and [`Fetching::take`] hands the coins out one by one, in block
-//! order. A thread that asks for a coin which is not there yet fetches other ones instead of
-//! waiting, so nothing is lost where threads are few, and a slow disk is asked many things at once
-//! where they are many. A view that wants to be asked for many coins with one call is. Coins that wait to
-//! be taken are bounded in memory: beyond that no thread fetches ahead, and the taking thread goes on
-//! alone.
+//! [`wanted_of`] lists the coins that a block spends and does not create itself;
+//! [`PrevoutFetcher::start`] lets threads look them up, and [`CoinsFetch::take`] returns the coins
+//! one by one, in block order. If a requested coin is not available yet, the calling thread fetches
+//! other coins instead of waiting. So few threads lose nothing, and many threads send a slow disk
+//! many requests at once. A view that prefers batched look-ups gets them. Memory for coins that
+//! were fetched but not taken is bounded: at the bound, no thread fetches ahead, and only the
+//! taking thread continues.
 //!
-//! Nothing is decided here: a coin comes as the view gives it, an error with the input that met it,
-//! and each input is looked up once. A fetching changes nothing, and once dropped leaves nothing.
+//! Results are passed on unchanged: each coin as the view returns it, each error with the input
+//! that caused it, and each input is looked up once. A fetch changes nothing, and leaves nothing
+//! after it is dropped.
 
 mod job;
 mod pool;
@@ -34,35 +35,35 @@ pub struct PrevoutFetcher {
 }
 
 impl PrevoutFetcher {
-    /// Starts the threads. Without any, each coin is looked up by the thread that takes it. They stop
-    /// fetching while coins that were not taken yet take `ahead_bytes` beside a place for each input.
+    /// Starts the threads. Without any, the taking thread looks up each coin itself. Threads stop
+    /// fetching while coins not taken yet use `ahead_bytes`, in addition to a slot for each input.
     pub fn new(threads: usize, ahead_bytes: u64) -> io::Result<Self> {
         let pool = Arc::new(Pool::new(threads, FetchAhead::new(ahead_bytes)));
         let mut fetcher = Self { pool, threads: Vec::new() };
         for number in 0..threads {
             let pool = Arc::clone(&fetcher.pool);
             let builder = thread::Builder::new().name(format!("prevouts-{number}"));
-            // Those that were started before one could not be end as the fetcher is dropped.
+            // On failure, dropping the fetcher ends the threads started before.
             fetcher.threads.push(builder.spawn(move || pool.serve())?);
         }
         Ok(fetcher)
     }
 
-    /// How many threads there are.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Begins to look `wanted` up and returns at once. The view must give the same answers until
-    /// the fetching is dropped.
+    /// Starts looking up `wanted` and returns at once. The view must give the same answers until
+    /// the fetch is dropped.
     ///
-    /// Of several fetchings the one that was started first is served first.
-    pub fn start(&self, view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Fetching {
+    /// Of several fetches, the one started first has priority.
+    pub fn start(&self, view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> CoinsFetch {
         let job = Arc::new(FetchJob::new(view, wanted, Arc::clone(&self.pool.ahead)));
         if self.threads.is_empty() {
-            // No other thread knows of it, so all of it is this thread's.
+            // No other thread knows the job, so this thread owns all of it.
             let mine = 0..job.wanted.len();
-            return Fetching {
+            return CoinsFetch {
                 pool: None,
                 job,
                 pace: FetchPace::of(0),
@@ -73,7 +74,7 @@ impl PrevoutFetcher {
         }
         self.pool.publish(&job);
         let pool = Some(Arc::clone(&self.pool));
-        Fetching { pool, job, pace: self.pool.pace(), mine: 0..0, next: 0, timed: true }
+        CoinsFetch { pool, job, pace: self.pool.pace(), mine: 0..0, next: 0, timed: true }
     }
 }
 
@@ -81,22 +82,22 @@ impl Drop for PrevoutFetcher {
     fn drop(&mut self) {
         self.pool.close();
         for thread in self.threads.drain(..) {
-            // A thread catches what a look-up throws; nothing else in it can fail.
+            // The thread catches panics of look-ups; nothing else in it can fail.
             let _ = thread.join();
         }
     }
 }
 
-/// The coins of one block, on their way.
+/// The coins of one block, being fetched.
 ///
-/// Once this is dropped no thread holds the view or looks anything up in it: what was not begun is
-/// never begun, and look-ups under way, at most one call a thread, are waited for.
-pub struct Fetching {
-    /// Where the other threads are; none where the taking thread works alone.
+/// Once this is dropped, no thread holds the view or looks anything up in it: look-ups that have
+/// not started never will, and drop waits for those in progress, at most one call per thread.
+pub struct CoinsFetch {
+    /// The pool of the other threads; `None` if the taking thread works alone.
     pool: Option<Arc<Pool>>,
     job: Arc<FetchJob>,
     pace: FetchPace,
-    /// Inputs claimed by this thread and not looked up yet.
+    /// Inputs claimed by this thread but not looked up yet.
     mine: Range<usize>,
     /// The first input that has not been taken.
     next: usize,
@@ -104,32 +105,33 @@ pub struct Fetching {
     timed: bool,
 }
 
-impl Fetching {
-    /// How many inputs are wanted.
+impl CoinsFetch {
+    /// Returns the number of wanted inputs.
     pub fn len(&self) -> usize {
         self.job.wanted.len()
     }
 
-    /// Whether none are.
+    /// Returns whether nothing is wanted.
     pub fn is_empty(&self) -> bool {
         self.job.wanted.is_empty()
     }
 
-    /// The coin of the wanted input `index`, or none if the view has none.
+    /// Returns the coin of the wanted input `index`, or `None` if the view has none.
     ///
-    /// Inputs are taken in ascending order, each once. One that was taken or passed over before is
-    /// looked up anew.
+    /// Inputs are taken in ascending order, each once. An input that was taken or skipped before is
+    /// looked up again.
     ///
     /// # Panics
-    /// When nothing of that index is wanted.
+    ///
+    /// Panics if `index` is out of range.
     pub fn take(&mut self, index: usize) -> Result<Option<CoinBytes>, StoreError> {
-        assert!(index < self.len(), "input {index} of {} that are wanted", self.len());
+        assert!(index < self.len(), "input {index} of {} wanted inputs", self.len());
         if index < self.next {
             return self.job.look_up(index);
         }
         self.next = index + 1;
         loop {
-            // Inputs passed over are not wanted any more.
+            // Skipped inputs are no longer wanted.
             self.mine.start = self.mine.start.max(index);
             if self.job.at_once > 1 {
                 if let Some(found) = self.job.found(index) {
@@ -159,7 +161,7 @@ impl Fetching {
         }
     }
 
-    /// Looks up the next inputs of this thread from `index` on with one call.
+    /// Looks up the next inputs of this thread from `index` on in one call.
     fn fetch_together(&mut self, index: usize) {
         let start = self.mine.start.max(index);
         let end = self.mine.end.min(start.saturating_add(self.job.at_once));
@@ -169,17 +171,17 @@ impl Fetching {
         }
     }
 
-    /// Claims the next inputs for this thread, unless all are claimed.
+    /// Claims the next inputs for this thread; returns false if all are claimed.
     fn claim(&mut self) -> bool {
         if let Some(pool) = &self.pool {
-            pool.go_on(&self.job);
+            pool.resume(&self.job);
         }
         self.mine = self.job.claim(self.pace.chunk().max(self.job.at_once));
         self.timed = false;
         !self.mine.is_empty()
     }
 
-    /// Looks something up, with a look at the clock if it is the first time since the last claim.
+    /// Runs a look-up, and measures its time if it is the first one since the last claim.
     fn timed<T>(&mut self, look_up: impl FnOnce(&FetchJob) -> T) -> T {
         if self.timed {
             return look_up(&self.job);
@@ -194,7 +196,7 @@ impl Fetching {
     }
 }
 
-impl Drop for Fetching {
+impl Drop for CoinsFetch {
     fn drop(&mut self) {
         if let Some(pool) = &self.pool {
             pool.withdraw(&self.job);

@@ -1,8 +1,8 @@
-//! [`CoinsStore`]: coins on a disk, or wherever they outlast the program.
+//! [`CoinsStore`]: coins on a disk, or in another place that outlasts the program.
 //!
-//! A store is always *at a block*: it holds exactly the coins unspent after it. [`CoinsStore::write`]
-//! moves it from one block to another as a whole; a crash leaves it at the old block or the new
-//! one. A store knows no rules and no chain.
+//! A store is always *at a block*: it holds exactly the coins that are unspent after it.
+//! [`CoinsStore::write`] moves it from one block to another atomically; a crash leaves it at the
+//! old block or the new one. A store knows no rules and no chain.
 
 mod disk;
 mod memory;
@@ -20,44 +20,46 @@ use std::time::Duration;
 /// Why coins could not be read or written.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The store is of another chain.
-    #[error("{place} is of the {found} chain, not of {wanted}: name another folder")]
+    /// The store belongs to another chain.
+    #[error("{place} belongs to the {found} chain, not to {wanted}: use another folder")]
     OtherNetwork {
         /// The store.
         place: String,
         /// Its chain.
         found: Network,
-        /// The chain asked for.
+        /// The requested chain.
         wanted: Network,
     },
-    /// The store was written by a later version of this program.
+    /// A later version of this program wrote the store.
     #[error(
-        "{place} has format {found}, and this program knows up to {known}: use the version that \
-         wrote it, or remove the folder to start anew"
+        "{place} has format {found}, but this version of Apus supports only formats up to {known}. Use the version \
+         that wrote the folder, or remove the folder to start over"
     )]
     Newer {
         /// The store.
         place: String,
         /// Its format.
         found: u32,
-        /// The latest format known here.
+        /// The latest supported format.
         known: u32,
     },
     /// Another process has it open.
-    #[error("{place} is in use by another process: wait for that one or stop it")]
+    #[error("{place} is in use by another process: stop that process, or wait until it ends")]
     InUse {
         /// The store.
         place: String,
     },
-    /// The folder has other things in it.
-    #[error("{place} is no store of a run: it holds {name}: name an empty folder or a new one")]
+    /// The folder contains other files.
+    #[error(
+        "{place} is not an Apus store, because it contains {name}: use an empty or a new folder"
+    )]
     Foreign {
         /// The folder.
         place: String,
-        /// A name in it.
+        /// The name of one of them.
         name: String,
     },
-    /// Changes did not come in their order: a mistake of the program, not of its data.
+    /// Changes came out of order: a bug of the program, not an error in its data.
     #[error("{place}: the change of coin {outpoint} came out of order, and nothing was written")]
     Unordered {
         /// The store.
@@ -65,73 +67,73 @@ pub enum StoreError {
         /// The coin.
         outpoint: OutPoint,
     },
-    /// A write failed half-way, so what a later one would build on is not known.
-    #[error("{place} cannot be written after a write that failed: open it again")]
+    /// A write failed halfway, so the base of a later write is unknown.
+    #[error("{place}: an earlier write failed, so nothing more can be written. Rerun the command")]
     Halted {
         /// The store.
         place: String,
     },
-    /// The caller wants to give or take no more coins, for a reason of its own.
+    /// The caller stopped the transfer of coins, for a reason of its own.
     #[error("stopped")]
     Stopped,
-    /// What was read is not what was written.
-    #[error("{place} is damaged ({what}): remove the folder to start anew")]
+    /// The data read differs from the data written.
+    #[error("{place} is damaged ({what}): remove the folder to start over")]
     Damaged {
         /// The store.
         place: String,
-        /// What was found.
+        /// The damage.
         what: String,
     },
-    /// A coin that is not in the one form of a coin.
+    /// A stored coin is not in the one valid form.
     #[error(
-        "{place} is damaged: coin {outpoint} cannot be read ({error}): remove the folder to start anew"
+        "{place} is damaged: coin {outpoint} cannot be read ({error}): remove the folder to start over"
     )]
     Coin {
         /// The store.
         place: String,
         /// The coin.
         outpoint: OutPoint,
-        /// What is wrong.
+        /// The error.
         error: CoinError,
     },
-    /// Servers that are away, for as long as they may be: the store has tried again for all that time.
-    #[error("{place}: not heard for {} s: {error}", .waited.as_secs())]
+    /// Servers did not answer, although the store retried for the allowed time.
+    #[error("{place}: no answer for {} s: {error}", .waited.as_secs())]
     Away {
         /// The store.
         place: String,
-        /// For how long.
+        /// How long the store retried.
         waited: Duration,
-        /// What was seen last, and what to do.
+        /// The last error, and what to do.
         error: String,
     },
-    /// The system would not read or write.
+    /// The system could not read or write.
     #[error("{place}: {error}")]
     Io {
         /// The store.
         place: String,
-        /// What it said.
+        /// The error.
         error: String,
     },
 }
 
 impl StoreError {
-    /// What the store at `place` has is not what was written.
+    /// Returns the error that the store at `place` is damaged.
     pub fn damaged(place: &str, what: impl Into<String>) -> Self {
         Self::Damaged { place: place.to_owned(), what: what.into() }
     }
 
-    /// A look-up came to nothing, in whatever store.
+    /// Returns the error of a failed look-up, in any store.
     pub fn look_up(error: impl ToString) -> Self {
         Self::io("the set of coins", error)
     }
 
-    /// The system, a server or the way to it refused.
+    /// Returns the error of the system, a server or the connection to it.
     pub fn io(place: &str, error: impl ToString) -> Self {
         Self::Io { place: place.to_owned(), error: error.to_string() }
     }
 }
 
-/// The coin that the store at `place` has as `bytes`.
+/// Reads the coin that the store at `place` has as `bytes`.
 pub fn stored_coin(place: &str, outpoint: OutPoint, bytes: &[u8]) -> Result<CoinBytes, StoreError> {
     CoinBytes::read(bytes).map_err(|error| StoreError::Coin {
         place: place.to_owned(),
@@ -140,27 +142,27 @@ pub fn stored_coin(place: &str, outpoint: OutPoint, bytes: &[u8]) -> Result<Coin
     })
 }
 
-/// The error that stands for a panic of a look-up.
+/// Returns the error that represents a panic in a look-up.
 pub fn panicked(panic: &(dyn Any + Send)) -> StoreError {
-    let said = panic.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    StoreError::look_up(format!("a look-up panicked: {}", said.unwrap_or("without a message")))
+    let message = panic.downcast_ref::<&str>().copied();
+    let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    StoreError::look_up(format!("a look-up panicked: {}", message.unwrap_or("without a message")))
 }
 
-/// Takes changed coins one by one: the coin that is there now, or none where one was spent.
+/// Receives changed coins one by one: the coin that now exists, or `None` if one was spent.
 pub type EachChange<'a> = dyn FnMut(&OutPoint, Option<&CoinBytes>) -> Result<(), StoreError> + 'a;
 
-/// Takes coins one by one.
+/// Receives coins one by one.
 pub type EachCoin<'a> = dyn FnMut(&OutPoint, &CoinBytes) -> Result<(), StoreError> + 'a;
 
 /// Coins that changed between two blocks.
 pub trait Changes: Sync {
-    /// Gives every change to `each`, by ascending outpoint (txid bytes, then vout). No outpoint
-    /// comes twice.
+    /// Passes every change to `each`, by ascending outpoint (txid bytes, then vout). No outpoint
+    /// occurs twice.
     fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError>;
 }
 
-/// Undo data of one block: what it takes to go back to the block before.
+/// Undo data of one block, for disconnecting it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UndoRecord {
     /// The block.
@@ -169,25 +171,25 @@ pub struct UndoRecord {
     pub bytes: UndoBytes,
 }
 
-/// Takes the answers to batches one by one: which of them, counted from 0, and its coins in the order in which
-/// they were asked for.
+/// Receives the answers to batches one by one: the index of the batch, and its coins in the order
+/// of the request.
 pub type EachBatch<'a> = dyn FnMut(usize, Result<Vec<Option<CoinBytes>>, StoreError>) + 'a;
 
-/// One step of a store from the block it is at to another.
+/// A step of a store from its current block to another.
 #[derive(Clone, Copy)]
 pub struct Flush<'a> {
     /// The block that the store is at afterwards.
     pub tip: KnownBlock,
     /// The coins that differ.
     pub changes: &'a dyn Changes,
-    /// Undo data of blocks connected since.
+    /// Undo data of the blocks connected since.
     pub undo: &'a [UndoRecord],
-    /// Undo data of blocks below this height may be forgotten.
+    /// Undo data of blocks below this height may be deleted.
     pub undo_from: Height,
 }
 
 impl Flush<'_> {
-    /// Gives every change to `each`, for the store at `place`, and refuses those out of their order.
+    /// Passes every change to `each`, for the store at `place`, and rejects changes out of order.
     pub fn for_each(&self, place: &str, each: &mut EachChange<'_>) -> Result<(), StoreError> {
         let mut last = None;
         self.changes.for_each(&mut |outpoint, coin| {
@@ -199,10 +201,10 @@ impl Flush<'_> {
     }
 }
 
-// ---- many look-ups as one: each coin is asked for once, and its answer goes to all that want it ----
+// ---- batched look-ups: each coin is requested once, and its answer goes to all that want it ----
 
-/// Asks for each of several coins once, by ascending outpoint, and hands each answer to all that want
-/// it.
+/// Requests each of several coins once, by ascending outpoint, and passes each answer to all that
+/// want it.
 pub fn each_once<P: Copy>(
     wanted: &mut [(OutPoint, P)],
     ask: impl FnOnce(&[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError>,
@@ -212,8 +214,7 @@ pub fn each_once<P: Copy>(
     give_each(wanted, found, give)
 }
 
-/// What is to be asked for where all of `wanted` is: each coin once, by ascending outpoint, which is the order
-/// of `wanted` afterwards.
+/// Sorts `wanted` by outpoint and returns the coins to request: each once, in that order.
 pub fn each_name<P: Copy>(wanted: &mut [(OutPoint, P)]) -> Vec<OutPoint> {
     wanted.sort_unstable_by_key(|(outpoint, _)| *outpoint);
     let mut asked: Vec<OutPoint> = wanted.iter().map(|(outpoint, _)| *outpoint).collect();
@@ -221,8 +222,8 @@ pub fn each_name<P: Copy>(wanted: &mut [(OutPoint, P)]) -> Vec<OutPoint> {
     asked
 }
 
-/// Hands the answers to [`each_name`] of `wanted` to all that want them. Nothing is handed out where there are
-/// more or fewer of them.
+/// Passes the answers to [`each_name`] of `wanted` to all that want them. Passes nothing if the
+/// number of answers is wrong.
 pub fn give_each<P: Copy>(
     wanted: &[(OutPoint, P)],
     found: Vec<Option<CoinBytes>>,
@@ -240,57 +241,55 @@ pub fn give_each<P: Copy>(
     Ok(())
 }
 
-/// Refuses more or fewer answers than look-ups.
+/// Fails unless there are as many answers as look-ups.
 pub fn each_answered(found: &[Option<CoinBytes>], asked: usize) -> Result<(), StoreError> {
     match found.len() == asked {
         true => Ok(()),
-        false => {
-            Err(StoreError::look_up(format!("{} answers came to {asked} look-ups", found.len())))
-        }
+        false => Err(StoreError::look_up(format!("{} answers for {asked} look-ups", found.len()))),
     }
 }
 
 /// Coins that outlast the program.
 pub trait CoinsStore: Send + Sync {
-    /// The block that the store is at; none where it is new.
+    /// Returns the block that the store is at; `None` if it is new.
     fn tip(&self) -> Result<Option<KnownBlock>, StoreError>;
 
-    /// Looks a coin up. Called by many threads at once, also while [`write`](Self::write) is under
-    /// way; then the answer may be the one before or the one after.
+    /// Looks a coin up. Many threads may call this at once, also during a [`write`](Self::write);
+    /// then the answer may be the old or the new one.
     fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError>;
 
-    /// Looks several coins up, and gives them in the order of `wanted`. Otherwise as [`get`](Self::get).
+    /// Looks several coins up, and returns them in the order of `wanted`. Otherwise like
+    /// [`get`](Self::get).
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         wanted.iter().map(|outpoint| self.get(outpoint)).collect()
     }
 
-    /// Looks several batches of coins up, and gives each batch's answer once, as soon as it is there, in any order.
-    /// An error is that of its batch alone. Where a store is asked for many things at once, and answers
-    /// later, all of them are under way before the first answer is waited for. Otherwise as
+    /// Looks several batches of coins up, and passes each batch's answer on once, as soon as it is
+    /// available, in any order. An error affects only its batch. A store that answers many requests
+    /// with delay starts all of them before it waits for the first answer. Otherwise like
     /// [`get_many`](Self::get_many).
     fn get_batches(&self, batches: &[&[OutPoint]], each: &mut EachBatch<'_>) {
         let batches = batches.iter().enumerate();
         batches.for_each(|(number, wanted)| each(number, self.get_many(wanted)));
     }
 
-    /// How many batches [`get_batches`](Self::get_batches) should be given: 1 where each takes as long with
-    /// others as alone after them.
+    /// Returns how many batches [`get_batches`](Self::get_batches) should be given: 1 if batches
+    /// take as long together as one by one.
     fn batches_at_once(&self) -> usize {
         1
     }
 
-    /// How many coins a caller that wants many should look up with one call: 1 where each costs the
-    /// same alone.
+    /// Returns how many coins a caller should look up in one call: 1 if batching saves nothing.
     fn at_once(&self) -> usize {
         1
     }
 
-    /// Moves the store to another block, durably and as a whole.
+    /// Moves the store to another block, durably and atomically.
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError>;
 
-    /// The undo data of a block, if it is there.
+    /// Returns the undo data of a block, if it exists.
     fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Gives every coin to `each`, by ascending outpoint (txid bytes, then vout).
+    /// Passes every coin to `each`, by ascending outpoint (txid bytes, then vout).
     fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError>;
 }

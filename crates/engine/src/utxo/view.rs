@@ -1,29 +1,29 @@
-//! [`CoinsView`]: something that coins can be looked up in, one or many at a time.
+//! [`CoinsView`]: a set of coins for look-ups, one or many at a time.
 
 use super::store::{StoreError, each_once};
 use crate::coin::CoinBytes;
 use apus_chain::OutPoint;
 
-/// A set of coins at one moment, shared by the threads that look things up.
+/// A set of coins at one moment, shared by the threads that look coins up.
 pub trait CoinsView: Send + Sync {
-    /// The coin, or none if it was never created or is spent.
+    /// Returns the coin, or `None` if it was never created or is spent.
     fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError>;
 
-    /// The coins of all of `wanted`, in that order.
+    /// Returns the coins of all of `wanted`, in that order.
     fn coins(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         wanted.iter().map(|outpoint| self.coin(outpoint)).collect()
     }
 
-    /// How many coins a caller that wants many should ask for with one call: 1 where each costs the
-    /// same alone, more where the way there and back is what costs.
+    /// Returns how many coins a caller should request in one call: 1 if batching saves nothing,
+    /// more if the round trip dominates the cost.
     fn at_once(&self) -> usize {
         1
     }
 }
 
-/// What a view over another one answers: what it knows itself, and the rest from the one below, which
-/// is asked once, for each coin once and by ascending outpoint: so a store finds those of one
-/// transaction side by side, and reads its tables in their order.
+/// Returns the answers of a view over another one: the coins that it knows itself, and the rest
+/// from the one below. It queries the lower view once, for each coin once and by ascending outpoint, so that
+/// a store finds the coins of one transaction next to each other, and reads its tables in order.
 pub fn known_or_below(
     wanted: &[OutPoint],
     known: impl Fn(&OutPoint) -> Result<Option<Option<CoinBytes>>, StoreError>,
@@ -55,7 +55,7 @@ mod tests {
         OutPoint { txid: Txid([name / 4; 32]), vout: u32::from(name % 4) }
     }
 
-    /// One name of three has no coin.
+    /// One in three outpoints has no coin.
     fn coin(outpoint: &OutPoint) -> Option<CoinBytes> {
         let number = u32::from(outpoint.txid.0[0]) * 4 + outpoint.vout;
         let coin = CoinRef { height: number, coinbase: false, amount: 1, script: &[] };
@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_one_below_is_asked_for_each_miss_once_and_in_order(
+        fn the_view_below_gets_each_miss_once_and_in_order(
             names in vec(0u8..40, 0..100),
             layer in 0u8..40,
         ) {
@@ -82,9 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_leaves_answers_out_is_not_believed() {
+    fn missing_answers_are_an_error() {
         let wanted = [outpoint(1), outpoint(2)];
         let error = known_or_below(&wanted, |_| Ok(None), |_| Ok(vec![None])).unwrap_err();
-        assert!(error.to_string().contains("1 answers came to 2 look-ups"), "{error}");
+        assert!(error.to_string().contains("1 answers for 2 look-ups"), "{error}");
     }
 }

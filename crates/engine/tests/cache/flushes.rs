@@ -1,4 +1,4 @@
-//! Flushes: in the background, in order, and never lost.
+//! Tests that flushes run in the background, in order, and are never lost.
 
 use crate::store::TestStore;
 use crate::{block, coin, outpoint};
@@ -26,7 +26,7 @@ fn undo(height: u32) -> UndoRecord {
 }
 
 #[test]
-fn blocks_go_on_while_one_is_written() {
+fn blocks_are_applied_during_a_flush() {
     let (store, cache) = cache(16 << 20);
     store.shut();
     cache.apply(&coins(1, 10)).unwrap();
@@ -42,12 +42,12 @@ fn blocks_go_on_while_one_is_written() {
     assert_eq!(store.undo(&block(1).hash).unwrap(), Some(undo(1).bytes.into()));
     assert_eq!(cache.coin(&outpoint(1, 3)).unwrap(), Some(coin(3)));
     let stats = cache.stats();
-    assert_eq!((stats.young_hits, stats.old_hits, stats.misses), (1, 2, 0), "kept to be read");
+    assert_eq!((stats.young_hits, stats.old_hits, stats.misses), (1, 2, 0), "kept for reading");
     assert_eq!((stats.young_entries, stats.old_entries, stats.flushes), (10, 10, 1));
 }
 
 #[test]
-fn a_failure_is_told_once_and_the_coins_are_written_when_asked_again() {
+fn a_failure_is_reported_once_and_the_next_call_writes_the_coins() {
     let (store, cache) = cache(16 << 20);
     store.fail(1);
     cache.apply(&coins(1, 10)).unwrap();
@@ -65,7 +65,7 @@ fn a_failure_is_told_once_and_the_coins_are_written_when_asked_again() {
 }
 
 #[test]
-fn nothing_newer_is_written_before_what_failed() {
+fn nothing_newer_is_written_before_the_failed_flush() {
     let (store, cache) = cache(16 << 20);
     store.fail(2);
     cache.apply(&coins(1, 10)).unwrap();
@@ -78,28 +78,28 @@ fn nothing_newer_is_written_before_what_failed() {
     cache.finish_flush().unwrap();
     assert_eq!(store.tip().unwrap(), Some(block(1)));
     assert_eq!(store.coins().len(), 10);
-    // The undo data that was refused goes with the next.
+    // The undo data of the failed flush is written with the next.
     cache.flush(block(3), vec![undo(3)], 0).unwrap();
     let written = store.written();
     assert_eq!(written[0].undo, [undo(1)]);
     assert_eq!(written[1].undo, [undo(2), undo(3)]);
     assert_eq!(store.coins().len(), 20);
-    assert_eq!(cache.stats().flushes, 2, "those that reached the store");
+    assert_eq!(cache.stats().flushes, 2, "flushes that reached the store");
 }
 
 #[test]
-fn a_store_that_panics_is_an_error() {
+fn a_panic_of_the_store_is_reported_as_an_error() {
     let (store, cache) = cache(16 << 20);
     store.panic(1);
     cache.apply(&coins(1, 10)).unwrap();
     let error = cache.flush(block(1), Vec::new(), 0).unwrap_err();
-    assert!(error.to_string().contains("in the midst of a write"), "{error}");
+    assert!(error.to_string().contains("in the middle of a write"), "{error}");
     assert_eq!(cache.coin(&outpoint(1, 3)).unwrap(), Some(coin(3)));
 }
 
 /// The tip of a store moves although no coin changed.
 #[test]
-fn a_flush_of_nothing_is_written() {
+fn a_flush_without_changes_is_written() {
     let (store, cache) = cache(16 << 20);
     cache.finish_flush().unwrap();
     cache.flush(block(5), Vec::new(), 0).unwrap();
@@ -107,7 +107,7 @@ fn a_flush_of_nothing_is_written() {
 }
 
 #[test]
-fn a_cache_that_goes_away_leaves_the_store_in_peace() {
+fn a_dropped_cache_no_longer_writes_to_the_store() {
     let (store, cache) = cache(16 << 20);
     cache.apply(&coins(1, 1000)).unwrap();
     cache.begin_flush(block(1), Vec::new(), 0).unwrap();

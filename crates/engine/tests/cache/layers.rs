@@ -1,4 +1,4 @@
-//! Every state of the three layers, and every change on top of it.
+//! Tests every state of the three layers, and every change on top of it.
 
 use crate::store::{List, TestStore};
 use crate::{block, coin, outpoint};
@@ -6,13 +6,13 @@ use apus_chain::OutPoint;
 use apus_engine::utxo::{CoinBytes, CoinsCache, CoinsDelta, CoinsStore, CoinsView, Flush};
 use std::sync::Arc;
 
-/// What a generation does to the one coin, on top of what is below.
+/// The effect of a generation on the single coin, on top of the layers below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Has {
     Nothing,
-    /// A coin made with `fresh`.
+    /// A coin created with `fresh`.
     Fresh,
-    /// One made without.
+    /// A coin created without `fresh`.
     Coin,
     Spent,
 }
@@ -21,19 +21,19 @@ use Has::{Coin, Fresh, Nothing, Spent};
 
 const ALL: [Has; 4] = [Nothing, Fresh, Coin, Spent];
 
-/// Whether the old generation is in the store already.
+/// Whether the old generation is already in the store.
 const WRITTEN: [bool; 2] = [false, true];
 
 fn name() -> OutPoint {
     outpoint(7, 1)
 }
 
-/// A change that must give the state named, or none where nothing can.
+/// Returns a change that produces the given state, or `None` if no change can.
 fn change(has: Has, below: bool, number: u32) -> Option<CoinsDelta> {
     let mut delta = CoinsDelta::new();
     match has {
         Nothing => {}
-        // To vouch for what is not so is the caller's mistake, not a state.
+        // Claiming `fresh` falsely is the caller's mistake, not a state.
         Fresh if below => return None,
         Fresh => delta.create(name(), coin(number), true),
         Coin => delta.create(name(), coin(number), false),
@@ -43,7 +43,7 @@ fn change(has: Has, below: bool, number: u32) -> Option<CoinsDelta> {
     Some(delta)
 }
 
-/// What is there after it.
+/// Returns the coin after the change.
 fn after(has: Has, below: Option<CoinBytes>, number: u32) -> Option<CoinBytes> {
     match has {
         Nothing => below,
@@ -52,7 +52,7 @@ fn after(has: Has, below: Option<CoinBytes>, number: u32) -> Option<CoinBytes> {
     }
 }
 
-/// Sets one state up, does one change, and looks at the view and at what the next flush writes.
+/// Sets up one state, makes one change, and checks the view and the next flush.
 fn case(stored: bool, old: Has, written: bool, young: Has, op: Has) -> bool {
     let what = format!("store {stored}, old {old:?} (written {written}), young {young:?}, {op:?}");
     let store = Arc::new(TestStore::default());
@@ -76,8 +76,8 @@ fn case(stored: bool, old: Has, written: bool, young: Has, op: Has) -> bool {
         cache.finish_flush().unwrap();
     }
     assert_eq!(cache.coin(&name()).unwrap(), now, "{what}");
-    // Young is changed first and then changed again, so a fresh coin can be there that is absent
-    // from what lies below young: that decides what is left for the store.
+    // Young is changed first and then changed again, so it may hold a fresh coin that is absent
+    // below. That determines what must be written to the store.
     let below = now.clone();
 
     let Some(delta) = change(young, now.is_some(), 3) else {
@@ -98,7 +98,7 @@ fn case(stored: bool, old: Has, written: bool, young: Has, op: Has) -> bool {
 
     store.open();
     cache.finish_flush().unwrap();
-    assert_eq!(cache.coin(&name()).unwrap(), now, "{what}: after the flush under way");
+    assert_eq!(cache.coin(&name()).unwrap(), now, "{what}: after the current flush");
     cache.flush(block(2), Vec::new(), 0).unwrap();
     assert_eq!(cache.coin(&name()).unwrap(), now, "{what}: after a flush");
     assert_eq!(store.coins().get(&name()), now.as_ref(), "{what}: in the store");
@@ -116,7 +116,7 @@ fn case(stored: bool, old: Has, written: bool, young: Has, op: Has) -> bool {
 }
 
 #[test]
-fn every_change_on_every_state() {
+fn every_change_is_correct_on_every_state() {
     let mut cases = 0;
     for stored in [false, true] {
         for old in ALL {
@@ -129,11 +129,12 @@ fn every_change_on_every_state() {
             }
         }
     }
-    // Two stores, two states of the old generation, and of four changes three may be made each time.
+    // Two stores, two states of the old generation, and three of the four changes are possible each
+    // time.
     assert_eq!(cases, 108);
 }
 
-/// A coin that the block before made is spent: neither it nor its end is ever written.
+/// A coin of the previous block is spent: neither the coin nor its spent mark is ever written.
 #[test]
 fn a_fresh_coin_that_is_spent_never_reaches_the_store() {
     let store = Arc::new(TestStore::default());
@@ -159,9 +160,9 @@ fn a_fresh_coin_that_is_spent_never_reaches_the_store() {
 }
 
 /// Core `CCoinsViewCache::AddCoin`: a block is disconnected, flushed, and connected again. The coin
-/// is new once more, although the store had it; spent, it must be gone for good.
+/// is new once more, although the store had it; when spent, it must be gone permanently.
 #[test]
-fn a_coin_made_again_after_a_reorg_does_not_come_back_when_spent() {
+fn a_coin_recreated_after_a_reorg_does_not_reappear_when_spent() {
     for flush_between in [false, true] {
         let store = Arc::new(TestStore::default());
         let cache = CoinsCache::new(Arc::clone(&store) as Arc<dyn CoinsStore>, 16 << 20);
@@ -184,7 +185,7 @@ fn a_coin_made_again_after_a_reorg_does_not_come_back_when_spent() {
     }
 }
 
-/// BIP-30's exceptions: the later coinbase takes the place of the earlier one's coin.
+/// BIP-30's exceptions: the later coinbase replaces the earlier one's coin.
 #[test]
 fn an_overwriting_coinbase_leaves_one_coin() {
     for flush_between in [false, true] {

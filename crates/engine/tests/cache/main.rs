@@ -1,4 +1,4 @@
-//! The coins cache: what it says of coins, what reaches the store, and when.
+//! The coins cache: its answers about coins, and what reaches the store, and when.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -12,7 +12,8 @@ mod threads;
 use apus_chain::{BlockHash, CoinRef, KnownBlock, OutPoint, Txid};
 use apus_engine::utxo::CoinBytes;
 
-/// An outpoint that numbers name; equal ones have the same, and shards are hit evenly.
+/// Returns an outpoint for two numbers; equal first numbers share a txid, and txids are spread
+/// evenly over shards.
 fn outpoint(tx: u32, vout: u32) -> OutPoint {
     let mut txid = [0; 32];
     txid[..4].copy_from_slice(&tx.wrapping_mul(0x9e37_79b9).to_be_bytes());
@@ -20,7 +21,7 @@ fn outpoint(tx: u32, vout: u32) -> OutPoint {
     OutPoint { txid: Txid(txid), vout }
 }
 
-/// A coin that a number tells from others; some have scripts that need an allocation.
+/// Returns a coin for a number; some coins have scripts that need an allocation.
 fn coin(number: u32) -> CoinBytes {
     let script = vec![0x51; if number.is_multiple_of(5) { 80 } else { 22 }];
     let amount = u64::from(number);

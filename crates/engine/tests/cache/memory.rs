@@ -1,6 +1,6 @@
-//! What counts as memory of the cache, and what it does when there is no more.
+//! The memory accounting of the cache, and its behaviour when memory runs out.
 //!
-//! Waiting undo data are a weight of any size, so that the edge is found to the byte.
+//! Waiting undo data can have any size, so it is used to find the limit to the byte.
 
 use crate::store::TestStore;
 use crate::{block, coin, outpoint};
@@ -9,10 +9,10 @@ use apus_engine::utxo::store::UndoRecord;
 use apus_engine::utxo::{CoinsCache, CoinsDelta, CoinsStore, CoinsView};
 use std::sync::Arc;
 
-/// The memory of most caches here: as many parts as there are at least.
+/// The memory of most caches here: the minimum number of shards.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// What it takes to sort one coin.
+/// Sorting memory for one coin.
 const SORT_BYTES: u64 = 16;
 
 fn cache(bytes_max: u64) -> (Arc<TestStore>, CoinsCache) {
@@ -21,14 +21,14 @@ fn cache(bytes_max: u64) -> (Arc<TestStore>, CoinsCache) {
     (store, cache)
 }
 
-/// New coins, one of each of these transactions.
+/// Creates new coins, one for each of these transactions.
 fn one_of_each(txs: std::ops::Range<u32>) -> CoinsDelta {
     let mut delta = CoinsDelta::new();
     txs.for_each(|tx| delta.create(outpoint(tx, 0), coin(tx), true));
     delta
 }
 
-/// New coins of one transaction, and so of one part.
+/// Creates new coins of one transaction, and so in one shard.
 fn all_of(tx: u32, count: u32) -> CoinsDelta {
     let mut delta = CoinsDelta::new();
     (0..count).for_each(|vout| delta.create(outpoint(tx, vout), coin(vout), true));
@@ -36,7 +36,7 @@ fn all_of(tx: u32, count: u32) -> CoinsDelta {
 }
 
 #[test]
-fn a_large_cache_has_more_parts_up_to_a_limit() {
+fn a_large_cache_has_more_shards_up_to_a_limit() {
     let empty = |bytes_max| cache(bytes_max).1.stats().bytes;
     let least = empty(0);
     assert!(least > 0);
@@ -78,7 +78,7 @@ fn a_flush_is_due_at_two_thirds_and_not_before() {
     cache.apply(&all_of(2, 10)).unwrap();
     due_at(cache.stats().bytes - empty, 1000);
     cache.flush(block(1), Vec::new(), 0).unwrap();
-    // What was flushed is kept and is no reason to flush again.
+    // Flushed coins are kept and do not cause another flush.
     due_at(0, 0);
     cache.apply(&all_of(3, 10)).unwrap();
     let old = cache.stats().old_entries;
@@ -86,12 +86,12 @@ fn a_flush_is_due_at_two_thirds_and_not_before() {
     assert!(!cache.flush_due());
 }
 
-/// An output takes 9 bytes of a block's 1,000,000 at least.
+/// An output takes at least 9 bytes of a block's 1,000,000.
 const OUTPUTS_PER_BLOCK_MAX: u32 = 1_000_000 / 9;
 
-/// The most outputs that a block can have, on top of all that may be there before a flush is due.
+/// The most outputs that a block can have, on top of the most that may exist before a flush is due.
 #[test]
-fn the_largest_block_fits_into_the_least_memory() {
+fn the_largest_block_fits_into_the_minimum_memory() {
     let (_, cache) = cache(BYTES_MIN);
     cache.set_undo_bytes(BYTES_MIN / 3 * 2 - 1);
     assert!(!cache.flush_due());
@@ -101,9 +101,9 @@ fn the_largest_block_fits_into_the_least_memory() {
     assert!(cache.flush_due());
 }
 
-/// A flush that failed is told to the block that needs its memory, and to no other.
+/// A failed flush is reported to the block that needs its memory, and to no other.
 #[test]
-fn a_block_waits_only_where_it_has_no_room() {
+fn a_block_waits_only_if_it_has_no_room() {
     let (store, cache) = cache(BYTES_MAX);
     store.fail(1);
     cache.apply(&all_of(1, 1000)).unwrap();
@@ -122,7 +122,7 @@ fn a_block_waits_only_where_it_has_no_room() {
     cache.set_undo_bytes(free - (1 << 20));
     cache.apply(&all_of(3, 1)).unwrap();
     cache.finish_flush().unwrap();
-    // Written, it needs nothing more, and its coins can go.
+    // Once written, it needs no more memory, and its coins can be dropped.
     cache.set_undo_bytes(free + flush);
     cache.apply(&all_of(4, 1)).unwrap();
     assert!(cache.stats().bytes <= BYTES_MAX);
@@ -130,7 +130,7 @@ fn a_block_waits_only_where_it_has_no_room() {
 }
 
 #[test]
-fn written_coins_are_given_up_part_by_part() {
+fn written_coins_are_dropped_shard_by_shard() {
     let (_, cache) = cache(BYTES_MAX);
     let empty = cache.stats().bytes;
     cache.apply(&one_of_each(0..640)).unwrap();
@@ -143,13 +143,13 @@ fn written_coins_are_given_up_part_by_part() {
         assert!(cache.stats().bytes <= BYTES_MAX);
         cache.stats().old_entries
     };
-    // Ten coins in each of 64 parts, or nearly.
+    // About ten coins in each of 64 shards.
     let one_part = needs(1);
     assert!((610..640).contains(&one_part), "{one_part} are left");
     assert_eq!(needs(0), one_part, "just enough");
     let two_parts = needs(1);
     assert!((580..one_part).contains(&two_parts), "{two_parts} are left");
-    // A block is not refused where nothing is left to give up.
+    // A block is applied even if nothing is left to drop.
     cache.set_undo_bytes(BYTES_MAX);
     cache.apply(&CoinsDelta::new()).unwrap();
     let stats = cache.stats();
@@ -161,7 +161,7 @@ fn written_coins_are_given_up_part_by_part() {
 }
 
 #[test]
-fn room_for_others_is_made_of_written_coins_alone() {
+fn only_written_coins_make_room_for_others() {
     let (store, cache) = cache(BYTES_MAX);
     cache.apply(&one_of_each(0..640)).unwrap();
     cache.flush(block(1), Vec::new(), 0).unwrap();
@@ -172,11 +172,11 @@ fn room_for_others_is_made_of_written_coins_alone() {
     assert_eq!(cache.stats(), before);
     cache.make_room_beside(free + 1).unwrap();
     assert!((1..640).contains(&cache.stats().old_entries), "{:?}", cache.stats());
-    // More than there will ever be: what is not written stays.
+    // Request more than can ever be freed: unwritten coins stay.
     cache.make_room_beside(2 * BYTES_MAX).unwrap();
     let after = cache.stats();
     assert_eq!((after.old_entries, after.young_entries), (0, 10));
-    // Coins on their way have to be there first.
+    // Coins that are being written must reach the store first.
     store.fail(1);
     cache.begin_flush(block(2), Vec::new(), 0).unwrap();
     cache.make_room_beside(2 * BYTES_MAX).unwrap_err();

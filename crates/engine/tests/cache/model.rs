@@ -1,4 +1,4 @@
-//! Random blocks and flushes, beside a plain map.
+//! Random blocks and flushes, compared with a plain map.
 
 use crate::store::TestStore;
 use crate::{block, coin, outpoint};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Few enough to meet again and again; several outputs for a transaction.
+/// Few enough to recur; several outputs per transaction.
 const NAMES: u32 = 48;
 
 fn name(number: u32) -> OutPoint {
@@ -18,13 +18,13 @@ fn name(number: u32) -> OutPoint {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Changes names, each by what it is now and a byte of chance.
+    /// Changes outpoints, each depending on its current state and a random byte.
     Block(Vec<(u32, u8)>),
     Begin,
     Finish,
-    /// Lets the next writes fail.
+    /// Makes the next writes fail.
     Fail(u32),
-    /// Lets writes wait from now on.
+    /// Makes writes wait from now on.
     Shut,
 }
 
@@ -41,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 type Coins = BTreeMap<OutPoint, CoinBytes>;
 
-/// A valid block: spends what is there, makes what is not, and sometimes overwrites.
+/// A valid block: spends existing coins, creates missing ones, and sometimes overwrites.
 fn delta(changes: &[(u32, u8)], model: &mut Coins, number: &mut u32) -> CoinsDelta {
     let before = model.clone();
     let mut delta = CoinsDelta::new();
@@ -72,7 +72,7 @@ proptest! {
         let store = Arc::new(TestStore::default());
         let cache = CoinsCache::new(Arc::clone(&store) as Arc<dyn CoinsStore>, 16 << 20);
         let (mut model, mut height, mut number) = (Coins::new(), 0, 0);
-        // What the store holds when the flush that was begun last has ended.
+        // The store's coins when the last started flush has ended.
         let mut flushed = Coins::new();
         for step in &steps {
             match step {
@@ -105,7 +105,7 @@ proptest! {
         }
         store.open();
         store.fail(0);
-        // The first may report a failure, the second then writes what failed.
+        // The first call may report a failure; the second then writes the failed flush.
         let _ = cache.finish_flush();
         cache.finish_flush().unwrap();
         prop_assert_eq!(&store.coins(), &flushed);

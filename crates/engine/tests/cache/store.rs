@@ -1,4 +1,4 @@
-//! A store whose writes can be held back, made to fail, and looked at.
+//! A store whose writes can be delayed, made to fail, and inspected.
 
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
 use apus_engine::utxo::store::{EachChange, EachCoin, MemoryStore, UndoRecord};
@@ -6,7 +6,7 @@ use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 
-/// One write as it came in.
+/// One received write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) tip: KnownBlock,
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl TestStore {
-    /// Lets writes wait.
+    /// Makes writes wait.
     pub(crate) fn shut(&self) {
         self.state.lock().unwrap().shut = true;
     }
@@ -40,17 +40,17 @@ impl TestStore {
         self.opened.notify_all();
     }
 
-    /// Lets so many writes fail.
+    /// Makes this many writes fail.
     pub(crate) fn fail(&self, writes: u32) {
         self.state.lock().unwrap().failures = writes;
     }
 
-    /// Lets so many writes panic.
+    /// Makes this many writes panic.
     pub(crate) fn panic(&self, writes: u32) {
         self.state.lock().unwrap().panics = writes;
     }
 
-    /// The writes that went well.
+    /// Returns the successful writes.
     pub(crate) fn written(&self) -> Vec<Written> {
         self.state.lock().unwrap().written.clone()
     }
@@ -110,7 +110,7 @@ impl CoinsStore for TestStore {
     }
 }
 
-/// Changes as a list, to fill a store with.
+/// A list of changes for filling a store.
 pub(crate) struct List(pub(crate) Vec<(OutPoint, Option<CoinBytes>)>);
 
 impl Changes for List {

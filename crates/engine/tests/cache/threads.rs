@@ -1,4 +1,4 @@
-//! Readers beside a thread that applies blocks and flushes.
+//! Readers in parallel with a thread that applies blocks and flushes.
 
 use crate::store::TestStore;
 use crate::{block, coin, outpoint};
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-/// Coins of one block, each spent by the block after next.
+/// Number of coins in a block; each is spent by the block after next.
 const COINS: u32 = 64;
 const BLOCKS: u32 = 600;
 
-/// Every reader knows how far the writer was before it asked and after: the coin must fit a moment
-/// between.
+/// Every reader knows the writer's progress before and after its look-up: the coin must fit a
+/// moment in between.
 #[test]
-fn a_reader_sees_a_coin_before_or_after() {
+fn a_reader_sees_a_coin_as_before_or_after_a_block() {
     let store = Arc::new(TestStore::default());
     let cache = CoinsCache::new(Arc::clone(&store) as Arc<dyn CoinsStore>, 16 << 20);
     let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
@@ -27,7 +27,7 @@ fn a_reader_sees_a_coin_before_or_after() {
                 while ended.load(Ordering::SeqCst) < BLOCKS {
                     step = step.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     let before = ended.load(Ordering::SeqCst);
-                    // Near the tip, where things change.
+                    // Near the tip, where coins change.
                     let height = (before + (step >> 8) % 4).saturating_sub(3);
                     let vout = (step >> 16) % COINS;
                     let found = cache.coin(&outpoint(height, vout)).unwrap();
@@ -35,7 +35,7 @@ fn a_reader_sees_a_coin_before_or_after() {
                     match found {
                         Some(found) => {
                             assert_eq!(found, coin(vout));
-                            assert!(height < after, "{height} is not made yet at {after}");
+                            assert!(height < after, "{height} is not created yet at {after}");
                             assert!(before < applied(height) + 1, "{height} is spent at {before}");
                         }
                         None => assert!(

@@ -1,6 +1,6 @@
 //! Cases of Core's functional test of taproot, in the form of its `script_assets_test`: all kinds
-//! of outputs, most with a failing twin. Every one runs under every set of rules for which its
-//! answer is stated.
+//! of outputs, most with a failing twin. Each runs under every set of rules for which its result is
+//! stated.
 
 use crate::text::{all_sets, fixture, flags, unhex};
 use crate::{coin, pool};
@@ -15,8 +15,8 @@ use serde_json::Value;
 use std::io::Read as _;
 use std::sync::Arc;
 
-/// Core's interpreter, for the one input that a case is about; the others spend what they cannot.
-/// The input's number follows the transaction.
+/// Core's interpreter, for only the input that a case is about; the other inputs spend outputs that
+/// they cannot unlock. The input's number follows the transaction.
 struct OneInput(Arc<dyn Interpreter>);
 
 struct OneInputTx(Box<dyn PreparedTx>, usize);
@@ -37,7 +37,7 @@ impl PreparedTx for OneInputTx {
 struct Case {
     comment: String,
     flags: u32,
-    /// It passes whatever the rules.
+    /// True if it passes under all rules.
     is_final: bool,
     input: usize,
     spent: Vec<CoinBytes>,
@@ -93,7 +93,7 @@ fn raw_tx(raw: &[u8]) -> RawTx {
 }
 
 #[test]
-fn every_case_has_its_answer_under_all_rules() {
+fn every_case_has_the_stated_result_under_all_rules() {
     let cases = cases();
     assert_eq!(cases.len(), 2808);
     let pool = ScriptPool::with_interpreter(2, Arc::new(OneInput(interpreter().unwrap()))).unwrap();
@@ -133,7 +133,7 @@ fn every_case_has_its_answer_under_all_rules() {
 }
 
 #[test]
-fn cases_of_one_input_have_their_answer_as_they_are() {
+fn unmodified_cases_of_one_input_have_the_stated_result() {
     let mut ran = 0;
     for case in cases().iter().filter(|case| case.spent.len() == 1) {
         let verdict = |raw: &[u8]| {

@@ -16,14 +16,14 @@ use std::sync::Arc;
 /// A block of the main chain.
 struct Block {
     raw: Arc<Vec<u8>>,
-    /// Where each transaction lies, and the outputs that it spends; none for the coinbase.
+    /// The range of each transaction, and the outputs that it spends; the coinbase spends none.
     txs: Vec<(std::ops::Range<usize>, Vec<CoinBytes>)>,
-    /// The rules that hold in it.
+    /// The rules that apply to it.
     flags: u32,
 }
 
 impl Block {
-    /// The block at a height, of which there is one among the fixtures.
+    /// Reads the block at a height, which must be in the fixtures.
     fn at(height: u32) -> Self {
         let files = std::fs::read_dir(fixture("main-blocks")).unwrap();
         let mut files = files.map(|file| file.unwrap().path());
@@ -61,7 +61,7 @@ impl Block {
     }
 }
 
-/// Before BIP-66, with BIP-65, with SegWit's first block, and one that taproot's rules exempt.
+/// Before BIP-66, with BIP-65, SegWit's first block, and a block that is exempt from taproot rules.
 const HEIGHTS: [u32; 4] = [277_647, 388_381, 481_824, 692_261];
 
 #[test]
@@ -84,7 +84,7 @@ fn a_block_exempt_from_taproot_would_fail_it() {
     assert_eq!(failure.name, Some("Witness program was passed an empty witness"));
 }
 
-/// Flips a bit of what unlocks an input: within a signature, or what stands in its place.
+/// Flips a bit in the data that unlocks an input: within a signature, or in the data that replaces it.
 fn damage(tx: &mut Transaction, input: usize) -> bool {
     let input = &mut tx.input[input];
     let mut script_sig = std::mem::take(&mut input.script_sig).into_bytes();
@@ -104,7 +104,7 @@ fn damage(tx: &mut Transaction, input: usize) -> bool {
 }
 
 #[test]
-fn a_damaged_signature_fails_where_it_is() {
+fn a_damaged_signature_fails_at_its_input() {
     for height in HEIGHTS {
         let block = Block::at(height);
         let mut damaged = 0;
@@ -126,7 +126,7 @@ fn a_damaged_signature_fails_where_it_is() {
 }
 
 #[test]
-fn another_amount_fails_segwit() {
+fn a_wrong_amount_fails_segwit() {
     let block = Block::at(692_261);
     let (range, spent) = block
         .txs

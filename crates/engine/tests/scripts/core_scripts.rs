@@ -1,8 +1,7 @@
-//! Core's `script_tests.json`: one script against another, with rules of consensus and of relay.
+//! Core's `script_tests.json`: pairs of scripts, with consensus and relay rules.
 //!
-//! Every case that passes must pass without its rules of relay, which only ever refuse. One that
-//! fails is run if none of its rules of relay can be what refused it; then it must fail the same
-//! way.
+//! Every case that passes must also pass without its relay rules, which can only reject. A failing
+//! case is run if none of its relay rules can be the cause; then it must fail in the same way.
 
 use crate::text::{ALL, CONSENSUS, all_sets, fill, flags, script, trim, unhex, vectors};
 use crate::{coin, verify};
@@ -25,7 +24,7 @@ struct Case {
 }
 
 impl Case {
-    /// None for a line that is a remark.
+    /// Reads a case; `None` for a comment line.
     fn read(line: &Value) -> Option<Self> {
         let mut fields = line.as_array().unwrap().iter();
         let (mut witness, mut amount, mut taproot) = (Vec::<Vec<u8>>::new(), 0, None);
@@ -69,7 +68,7 @@ impl Case {
         })
     }
 
-    /// The transaction that spends what the one before it pays.
+    /// Returns the transaction that spends the output of the preceding one.
     fn spend(&self) -> Vec<u8> {
         let version = bitcoin::transaction::Version::ONE;
         let lock_time = bitcoin::absolute::LockTime::ZERO;
@@ -95,15 +94,15 @@ impl Case {
         if self.script_pubkey.len() <= MAX_SCRIPT_SIZE {
             return verify(self.spend(), vec![coin(&self.script_pubkey, self.amount)], flags);
         }
-        // Never a coin: so long a script cannot be stored.
+        // This output is never a coin: a script of this length cannot be stored.
         let verifier = script_verifier().unwrap();
         let result = verifier.verify(&self.script_pubkey, self.amount, &self.spend(), 0, flags);
         result.map_err(|error| ScriptFailure { tx_index: 1, input: 0, error, name: None })
     }
 
-    /// Whether the failure expected is one that a rule of relay can cause.
+    /// Returns whether a relay rule can cause the expected failure.
     fn may_be_relay_rule(&self) -> bool {
-        // STRICTENC: encodings. MINIMALDATA: numbers too. The others have an error each.
+        // STRICTENC: encodings. MINIMALDATA: numbers too. The others have one error each.
         const OF_RELAY: &[&str] = &[
             "SIG_DER",
             "SIG_HASHTYPE",
@@ -122,7 +121,8 @@ impl Case {
     }
 }
 
-/// The control block of a tree with one leaf under Core's test key 0, and the output's script.
+/// Returns the control block of a tree with one leaf under Core's test key 0, and the output's
+/// script.
 fn commit(leaf: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let secp = Secp256k1::new();
     let leaf = ScriptBuf::from(leaf.to_vec());
@@ -134,7 +134,7 @@ fn commit(leaf: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (control.serialize(), ScriptBuf::new_p2tr_tweaked(tree.output_key()).into_bytes())
 }
 
-/// Core's words for the names that the file has (Core `script_tests.cpp`, `script_errors`).
+/// Returns Core's text for a name in the file (Core `script_tests.cpp`, `script_errors`).
 fn words(name: &str) -> &'static str {
     match name {
         "EVAL_FALSE" => {
@@ -169,7 +169,7 @@ fn words(name: &str) -> &'static str {
         "WITNESS_MALLEATED_P2SH" => "Witness requires only-redeemscript scriptSig",
         "WITNESS_UNEXPECTED" => "Witness provided for non-witness script",
         "TAPSCRIPT_EMPTY_PUBKEY" => "Empty public key in tapscript",
-        other => panic!("no words for {other}"),
+        other => panic!("no text for {other}"),
     }
 }
 
@@ -179,12 +179,12 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn what_passes_for_core_passes() {
+fn valid_cases_of_core_pass() {
     let cases: Vec<Case> = cases().into_iter().filter(|case| case.expected == "OK").collect();
     assert_eq!(cases.len(), 675);
     assert_eq!(cases.iter().filter(|case| case.relay_rules > 0).count(), 521);
     for case in &cases {
-        // Fewer rules refuse no more.
+        // Removing rules never causes a rejection.
         for flags in all_sets().filter(|flags| flags & case.flags == *flags) {
             assert_eq!(case.run(flags), Ok(()), "{flags:#x} {}", case.text);
         }
@@ -192,7 +192,7 @@ fn what_passes_for_core_passes() {
 }
 
 #[test]
-fn what_fails_for_core_fails_the_same_way() {
+fn invalid_cases_of_core_fail_the_same_way() {
     let cases: Vec<Case> = cases().into_iter().filter(|case| case.expected != "OK").collect();
     assert_eq!(cases.len(), 547);
     let (left_out, run): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.may_be_relay_rule());
@@ -204,7 +204,7 @@ fn what_fails_for_core_fails_the_same_way() {
         if case.script_pubkey.len() <= MAX_SCRIPT_SIZE {
             assert_eq!(failure.name, Some(words(&case.expected)), "{}", case.text);
         }
-        // More rules accept no more.
+        // Adding rules never causes an acceptance.
         for (name, flag) in CONSENSUS {
             assert!(case.run(fill(flags | flag)).is_err(), "with {name}: {}", case.text);
         }

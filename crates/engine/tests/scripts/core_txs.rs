@@ -1,9 +1,9 @@
 //! Core's `tx_valid.json` and `tx_invalid.json`: whole transactions, with the rules under which
 //! they pass or fail.
 //!
-//! A transaction passes under all rules but the excluded ones, and fails with any of those added;
-//! it fails under the required ones, and passes without any of them. Rules of relay cannot be
-//! asked for, so that the halves about them are left out.
+//! A valid transaction passes under all rules except the excluded ones, and fails if any of those
+//! is added; an invalid one fails under the required rules, and passes without any of them. The
+//! interpreter does not support relay rules, so the parts about them are omitted.
 
 use crate::text::{ALL, CONSENSUS, fill, flags, script, trim, unhex, vectors};
 use crate::{coin, verify};
@@ -20,7 +20,7 @@ struct Case {
 }
 
 impl Case {
-    /// The cases of a file, without its remarks and what no script decides.
+    /// Reads the cases of a file, without comments and cases that no script decides.
     fn all(file: &str) -> Vec<Self> {
         let file = vectors(file);
         let lines = file.as_array().unwrap().iter().filter(|line| line[0].is_array());
@@ -32,7 +32,7 @@ impl Case {
         let tx: Transaction = bitcoin::consensus::deserialize(&raw).unwrap();
         let prevouts = line[0].as_array().unwrap();
         let spent = tx.input.iter().map(|input| {
-            // The last of those with the same name counts.
+            // If a name occurs several times, the last one counts.
             let prevout = prevouts.iter().rev().find(|prevout| {
                 let index = prevout[1].as_i64().unwrap() as u32;
                 let txid = input.previous_output.txid.to_string();
@@ -58,7 +58,7 @@ impl Case {
 }
 
 #[test]
-fn what_is_valid_for_core_is_valid() {
+fn valid_transactions_of_core_pass() {
     let cases = Case::all("tx_valid.json");
     assert_eq!(cases.len(), 121);
     let mut maximal = 0;
@@ -78,7 +78,7 @@ fn what_is_valid_for_core_is_valid() {
 }
 
 #[test]
-fn what_is_invalid_for_core_is_invalid() {
+fn invalid_transactions_of_core_fail() {
     let cases = Case::all("tx_invalid.json");
     let (left_out, run): (Vec<_>, Vec<_>) = cases.iter().partition(|case| flags(&case.names).1 > 0);
     assert_eq!((left_out.len(), run.len()), (14, 70));

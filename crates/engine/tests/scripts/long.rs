@@ -1,5 +1,5 @@
-//! Long scripts, which the interpreter gets from the coins only while they are run: each input has its own, and a
-//! signature of taproot covers all of them.
+//! Long scripts, which the interpreter gets from the coins only while they run: each input has its
+//! own, and a taproot signature covers all of them.
 
 use crate::{coin, verify};
 use apus_chain::{VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS};
@@ -15,16 +15,16 @@ use bitcoin::{
 
 const FLAGS: u32 = VERIFY_P2SH | VERIFY_WITNESS | VERIFY_TAPROOT;
 
-/// Inputs of the transaction: enough for the pool to give them to both of its threads.
+/// Inputs of the transaction: enough for the pool to use both of its threads.
 const INPUTS: usize = 60;
 
-/// Asks for the number of an input, and has as many more pushes of 520 bytes, which are dropped, as are wanted.
+/// Requires the number of an input, and adds `pushes` pushes of 520 bytes, which are dropped.
 fn script_of(number: usize, pushes: usize) -> Vec<u8> {
     let dropped = [&[0x4d, 8, 2][..], &[number as u8; 520], &[0x75]].concat();
     [&[1, 0x80 | number as u8, 0x88][..], &dropped.repeat(pushes), &[0x51]].concat()
 }
 
-/// From none, over what is short and what is just long, to the longest.
+/// Returns outputs whose scripts grow from none, through short and barely long, to the longest.
 fn outputs() -> Vec<TxOut> {
     let script = |number| script_of(number, [0, 1, 2, 19][number % 4]);
     let output = |number| TxOut {
@@ -56,10 +56,10 @@ fn coins(outputs: &[TxOut]) -> Vec<CoinBytes> {
 }
 
 #[test]
-fn each_input_is_held_against_its_own_script() {
+fn each_input_runs_against_its_own_script() {
     let (raw, spent) = (serialize(&spend()), coins(&outputs()));
     assert_eq!(verify(raw.clone(), spent.clone(), FLAGS), Ok(()));
-    // Two long ones, the same but for the number that they ask for; and a long one with a short one.
+    // Two long scripts that differ only in the required number; and a long script with a short one.
     for (one, other) in [(3, 7), (3, 4), (58, 59)] {
         let mut swapped = spent.clone();
         swapped.swap(one, other);
@@ -69,7 +69,7 @@ fn each_input_is_held_against_its_own_script() {
 }
 
 #[test]
-fn a_signature_of_taproot_covers_long_scripts() {
+fn a_taproot_signature_covers_long_scripts() {
     let signer = Secp256k1::new();
     let key = Keypair::from_seckey_slice(&signer, &[9; 32]).unwrap();
     let mut spent = outputs();
@@ -86,7 +86,7 @@ fn a_signature_of_taproot_covers_long_scripts() {
     let raw = serialize(&tx);
     assert_eq!(verify(raw.clone(), coins(&spent), FLAGS), Ok(()));
 
-    // Another byte in what is dropped, and another amount: each input passes but for the one that signs.
+    // Changing a dropped byte or an amount fails only the input that signs.
     for (number, amount) in [(3, 0), (59, 0), (3, 1)] {
         let mut other = spent.clone();
         let mut script = other[number].script_pubkey.to_bytes();

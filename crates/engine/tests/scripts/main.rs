@@ -1,7 +1,7 @@
-//! Core's interpreter behind the pool, against Core's vectors and real blocks.
+//! Core's interpreter behind the pool, tested with Core's vectors and real blocks.
 //!
-//! Left out: Core's `sighash.json`, whose hashes the interpreter never tells; signatures over them
-//! are in the other vectors and in the blocks.
+//! Omitted: Core's `sighash.json`, because the interpreter does not expose these hashes; the other
+//! vectors and the blocks have signatures over them.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -17,18 +17,18 @@ use apus_engine::script::{RawBlock, RawTx, ScriptFailure, ScriptPool};
 use apus_engine::utxo::CoinBytes;
 use std::sync::{Arc, OnceLock};
 
-/// The pool of all tests.
+/// Returns the pool of all tests.
 pub(crate) fn pool() -> &'static ScriptPool {
     static POOL: OnceLock<ScriptPool> = OnceLock::new();
     POOL.get_or_init(|| ScriptPool::new(2).unwrap())
 }
 
-/// An output as a stored coin.
+/// Returns an output as a stored coin.
 pub(crate) fn coin(script: &[u8], amount: u64) -> CoinBytes {
     CoinBytes::new(CoinRef { height: 1, coinbase: false, amount, script })
 }
 
-/// All scripts of one transaction.
+/// Runs all scripts of one transaction.
 pub(crate) fn verify(raw: Vec<u8>, spent: Vec<CoinBytes>, flags: u32) -> Result<(), ScriptFailure> {
     let length = raw.len();
     let block: Arc<dyn RawBlock> = Arc::new(raw);
@@ -37,9 +37,9 @@ pub(crate) fn verify(raw: Vec<u8>, spent: Vec<CoinBytes>, flags: u32) -> Result<
     batch.finish().wait()
 }
 
-// ---- a script that fails says which rule it broke, in Core's words ----
+// ---- a failing script reports the violated rule, in Core's words ----
 
-/// A transaction with one input, an empty script and nothing else of interest.
+/// Returns a transaction with one input, an empty script and otherwise minimal content.
 fn spend_with(script_sig: &[u8]) -> Vec<u8> {
     let mut raw = vec![1, 0, 0, 0, 1];
     raw.extend([7; 36]);
@@ -51,7 +51,7 @@ fn spend_with(script_sig: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_failing_script_has_its_name() {
+fn a_failing_script_reports_cores_text() {
     const OP_IF: u8 = 0x63;
     const OP_CAT: u8 = 0x7e;
     const OP_VERIFY: u8 = 0x69;

@@ -1,4 +1,4 @@
-//! Scripts and flags as Core's vectors spell them.
+//! Scripts and flags in the notation of Core's vectors.
 
 use apus_chain::{
     VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY, VERIFY_DERSIG, VERIFY_NULLDUMMY,
@@ -6,7 +6,7 @@ use apus_chain::{
 };
 use std::path::Path;
 
-/// The rules of consensus, all that the kernel library takes.
+/// The consensus rules, all that the kernel library supports.
 pub(crate) const CONSENSUS: [(&str, u32); 7] = [
     ("P2SH", VERIFY_P2SH),
     ("DERSIG", VERIFY_DERSIG),
@@ -17,7 +17,7 @@ pub(crate) const CONSENSUS: [(&str, u32); 7] = [
     ("TAPROOT", VERIFY_TAPROOT),
 ];
 
-/// All of them.
+/// All consensus rules together.
 pub(crate) const ALL: u32 = {
     let (mut all, mut next) = (0, 0);
     while next < CONSENSUS.len() {
@@ -27,7 +27,7 @@ pub(crate) const ALL: u32 = {
     all
 };
 
-/// Every set of them in which each has what it builds on: 64.
+/// Returns every set of rules that contains the rules its members depend on: 64 sets.
 pub(crate) fn all_sets() -> impl Iterator<Item = u32> {
     (0u32..1 << CONSENSUS.len())
         .map(|set| {
@@ -37,7 +37,7 @@ pub(crate) fn all_sets() -> impl Iterator<Item = u32> {
         .filter(|flags| *flags == trim(*flags))
 }
 
-/// Without what lacks a rule that it builds on (Core `transaction_tests.cpp`, `TrimFlags`).
+/// Removes rules that lack a rule they depend on (Core `transaction_tests.cpp`, `TrimFlags`).
 pub(crate) fn trim(mut flags: u32) -> u32 {
     if flags & VERIFY_P2SH == 0 {
         flags &= !VERIFY_WITNESS;
@@ -48,7 +48,7 @@ pub(crate) fn trim(mut flags: u32) -> u32 {
     flags
 }
 
-/// With what the chosen rules build on (Core `transaction_tests.cpp`, `FillFlags`).
+/// Adds the rules that the given ones depend on (Core `transaction_tests.cpp`, `FillFlags`).
 pub(crate) fn fill(mut flags: u32) -> u32 {
     if flags & VERIFY_TAPROOT != 0 {
         flags |= VERIFY_WITNESS;
@@ -59,7 +59,7 @@ pub(crate) fn fill(mut flags: u32) -> u32 {
     flags
 }
 
-/// The rules of consensus in a list of names, and how many names are rules of relay.
+/// Returns the consensus rules in a list of names, and the number of relay rules.
 pub(crate) fn flags(names: &str) -> (u32, usize) {
     let (mut flags, mut relay) = (0, 0);
     for name in names.split(',').filter(|name| !name.is_empty() && *name != "NONE") {
@@ -71,7 +71,7 @@ pub(crate) fn flags(names: &str) -> (u32, usize) {
     (flags, relay)
 }
 
-/// Opcodes from `OP_NOP` on, in the order of their numbers.
+/// Opcodes from `OP_NOP` on, in numeric order.
 const OPCODES: &str = "NOP VER IF NOTIF VERIF VERNOTIF ELSE ENDIF VERIFY RETURN TOALTSTACK \
     FROMALTSTACK 2DROP 2DUP 3DUP 2OVER 2ROT 2SWAP IFDUP DEPTH DROP DUP NIP OVER PICK ROLL ROT SWAP \
     TUCK CAT SUBSTR LEFT RIGHT SIZE INVERT AND OR XOR EQUAL EQUALVERIFY RESERVED1 RESERVED2 1ADD \
@@ -90,7 +90,7 @@ fn opcode(name: &str) -> u8 {
     0x61 + u8::try_from(index.unwrap_or_else(|| panic!("no opcode {name}"))).unwrap()
 }
 
-/// The bytes of a script (Core `core_io.cpp`, `ParseScript`).
+/// Returns the bytes of a script (Core `core_io.cpp`, `ParseScript`).
 pub(crate) fn script(text: &str) -> Vec<u8> {
     let mut script = bitcoin::ScriptBuf::new();
     let mut bytes = Vec::new();
@@ -110,24 +110,24 @@ pub(crate) fn script(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The bytes that hexadecimal digits stand for.
+/// Decodes hexadecimal digits.
 pub(crate) fn unhex(digits: &str) -> Vec<u8> {
     bitcoin::hex::FromHex::from_hex(digits).unwrap()
 }
 
-/// A file of vectors.
+/// Reads a file of vectors.
 pub(crate) fn vectors(name: &str) -> serde_json::Value {
     let bytes = std::fs::read(fixture(&format!("core-vectors/{name}"))).unwrap();
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// Where a fixture is.
+/// Returns the path of a fixture.
 pub(crate) fn fixture(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
 }
 
 #[test]
-fn scripts_are_read_as_core_does() {
+fn scripts_are_parsed_as_in_core() {
     assert_eq!(
         script("0 -1 1 16 17 -127 128"),
         unhex("004f51600111 01ff 028000".replace(' ', "").as_str())

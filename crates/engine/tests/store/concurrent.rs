@@ -1,4 +1,4 @@
-//! Look-ups while flushes are under way.
+//! Look-ups while flushes are in progress.
 
 use super::support::{Step, coin, coins_of, outpoint};
 use apus_chain::Network;
@@ -11,7 +11,7 @@ use std::thread;
 const HEIGHTS: usize = 40;
 const NAMES: u64 = 2000;
 
-/// For each height, what is under each name after it; and the flushes between.
+/// For each height, the coin of each outpoint after it; and the flushes between.
 fn history() -> (Vec<Vec<Option<CoinBytes>>>, Vec<Step>) {
     let mut rng = Rng::new(21);
     let (mut states, mut steps) = (vec![vec![None; NAMES as usize]], Vec::new());
@@ -31,7 +31,7 @@ fn history() -> (Vec<Vec<Option<CoinBytes>>>, Vec<Step>) {
 }
 
 #[test]
-fn look_ups_during_writes_are_of_before_or_after() {
+fn look_ups_during_writes_see_the_old_or_new_state() {
     let (states, steps) = history();
     let folder = tempfile::tempdir().unwrap();
     let options = DiskOptions { cache_bytes: 1 << 20, table_bytes: 16 << 10 };
@@ -65,7 +65,7 @@ fn look_ups_during_writes_are_of_before_or_after() {
                     let is_state = |state: &Vec<Option<CoinBytes>>| {
                         names.iter().zip(&found).all(|(name, coin)| state[*name as usize] == *coin)
                     };
-                    assert!(states[low..=high].iter().any(is_state), "a batch of no one block");
+                    assert!(states[low..=high].iter().any(is_state), "a batch that mixes blocks");
                 }
             });
         }
@@ -83,7 +83,7 @@ fn look_ups_during_writes_are_of_before_or_after() {
                             state[name as usize].as_ref() == at.ok().map(|at| &found[at].1)
                         })
                 };
-                assert!(states[low..=high].iter().any(is_state), "coins of no one block");
+                assert!(states[low..=high].iter().any(is_state), "coins that mix blocks");
             }
         });
         for (height, step) in steps.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Files that are not what was written: a store says so, or answers right.
+//! Damaged files: a store reports the damage, or still answers correctly.
 
 use super::support::{block, coins_of, outpoint, random_step};
 use apus_chain::Network;
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 const HEIGHTS: u32 = 8;
 const NAMES: u64 = 1500;
 
-/// A store that is closed and small, with several tables, and what is in it.
+/// Creates a closed, small store with several tables, and a model of its contents.
 fn filled(folder: &Path) -> MemoryStore {
     let (model, mut rng) = (MemoryStore::new(), Rng::new(11));
     let options = DiskOptions { table_bytes: 16 << 10, ..DiskOptions::default() };
     let store = DiskStore::open(folder, Network::Regtest, options).unwrap();
     for height in 0..HEIGHTS {
         let mut step = random_step(height, 300, NAMES, &mut rng);
-        // What is no longer there is never read, so its damage would not be seen.
+        // Deleted data is never read, so its damage would not be noticed.
         step.undo_from = 0;
         step.write(&store).unwrap();
         step.write(&model).unwrap();
@@ -26,7 +26,7 @@ fn filled(folder: &Path) -> MemoryStore {
             store.settle().unwrap();
         }
     }
-    // Nor is what a merge wrote before it was stopped.
+    // The same holds for the output of an aborted merge.
     store.settle().unwrap();
     model
 }
@@ -44,7 +44,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
             }
         }
     }
-    // Lists of tables that another took the place of are left until the next start.
+    // Replaced lists of tables remain until the next start.
     let current = fs::read(folder.join("tree/current")).unwrap();
     let list = format!("tree/v{}", u64::from_le_bytes(*current.first_chunk().unwrap()));
     files.retain(|file| {
@@ -62,7 +62,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Fails if the store gives a wrong answer. True if it never gave an error.
+/// Fails if the store gives a wrong answer. Returns true if it never returned an error.
 fn answers_right(folder: &Path, model: &MemoryStore) -> bool {
     let options = DiskOptions { cache_bytes: 0, ..DiskOptions::default() };
     let store = match DiskStore::open(folder, Network::Regtest, options) {
@@ -70,18 +70,18 @@ fn answers_right(folder: &Path, model: &MemoryStore) -> bool {
         Err(error) => return !is_about_damage(&error),
     };
     let mut right = true;
-    right &= judge(store.tip(), model.tip());
+    right &= is_answered(store.tip(), model.tip());
     for name in (0..NAMES).step_by(7) {
-        right &= judge(store.get(&outpoint(name)), model.get(&outpoint(name)));
+        right &= is_answered(store.get(&outpoint(name)), model.get(&outpoint(name)));
     }
     for height in 0..HEIGHTS {
         let hash = block(height).hash;
-        right &= judge(store.undo(&hash), model.undo(&hash));
+        right &= is_answered(store.undo(&hash), model.undo(&hash));
     }
-    right & judge(coins_of(&store), coins_of(model))
+    right & is_answered(coins_of(&store), coins_of(model))
 }
 
-fn judge<T: PartialEq>(answer: Result<T, StoreError>, truth: Result<T, StoreError>) -> bool {
+fn is_answered<T: PartialEq>(answer: Result<T, StoreError>, truth: Result<T, StoreError>) -> bool {
     match answer {
         Ok(answer) => {
             assert!(answer == truth.unwrap(), "a wrong answer");
@@ -91,14 +91,14 @@ fn judge<T: PartialEq>(answer: Result<T, StoreError>, truth: Result<T, StoreErro
     }
 }
 
-/// Fails for errors that would send people the wrong way.
+/// Fails for errors that would mislead users.
 fn is_about_damage(error: &StoreError) -> bool {
     let known = matches!(error, StoreError::Damaged { .. } | StoreError::Coin { .. });
     assert!(known, "{error}");
     true
 }
 
-/// Damages a copy of the store in every file, and counts how often that was seen.
+/// Damages a copy of the store in every file, and counts the detected damages.
 fn damage_each(changes: impl Fn(&Path, &[u8]) -> Vec<Option<Vec<u8>>>) -> (usize, usize) {
     let whole = tempfile::tempdir().unwrap();
     let model = filled(whole.path());
@@ -126,7 +126,7 @@ fn answers_right_in_copy(whole: &Path, model: &MemoryStore, change: impl Fn(&Pat
 }
 
 #[test]
-fn a_flipped_bit_of_a_list_is_seen() {
+fn a_flipped_bit_of_a_list_is_detected() {
     let (seen, tried) = damage_each(|file, bytes| match file.starts_with("tree/tables") {
         true => Vec::new(),
         false => flips(bytes, (0..bytes.len()).step_by(1 + bytes.len() / 60)),
@@ -141,7 +141,7 @@ fn a_flipped_bit_of_a_table_gives_no_wrong_answer() {
         true => flips(bytes, (0..bytes.len()).rev().step_by(1 + bytes.len() / 30)),
         false => Vec::new(),
     });
-    // Some bits are of no account: filters that are not asked, numbers that no read needs.
+    // Some bits do not matter: unused filters, and numbers that no read needs.
     assert!(tried > 100);
     assert!(seen * 10 > tried * 8, "{seen} of {tried}");
 }
@@ -156,7 +156,7 @@ fn flips(bytes: &[u8], at: impl Iterator<Item = usize>) -> Vec<Option<Vec<u8>>> 
 }
 
 #[test]
-fn a_file_cut_short_or_lost_is_seen() {
+fn a_truncated_or_lost_file_is_detected() {
     let (seen, tried) = damage_each(|_, bytes| {
         let half = bytes[..bytes.len() / 2].to_vec();
         vec![None, Some(Vec::new()), Some(half), Some(bytes[..bytes.len() - 1].to_vec())]
@@ -165,7 +165,7 @@ fn a_file_cut_short_or_lost_is_seen() {
 }
 
 #[test]
-fn a_table_in_place_of_another_is_seen() {
+fn a_swapped_table_is_detected() {
     let whole = tempfile::tempdir().unwrap();
     let model = filled(whole.path());
     let mut tables = files(whole.path());

@@ -13,7 +13,7 @@ fn open(folder: &Path) -> DiskStore {
 }
 
 #[test]
-fn a_write_that_cannot_be_made_to_count_halts_the_store_at_the_old_block() {
+fn a_write_that_cannot_be_committed_halts_the_store_at_the_old_block() {
     let folder = tempfile::tempdir().unwrap();
     let (model, mut rng) = (MemoryStore::new(), Rng::new(41));
     let steps: Vec<_> = (0..3).map(|height| random_step(height, 500, 800, &mut rng)).collect();
@@ -22,14 +22,14 @@ fn a_write_that_cannot_be_made_to_count_halts_the_store_at_the_old_block() {
     steps[0].write(&model).unwrap();
     store.settle().unwrap();
 
-    // A folder with something in it cannot be replaced by a file.
+    // A folder with contents cannot be replaced by a file.
     let (current, aside) = (folder.path().join("tree/current"), folder.path().join("tree/aside"));
     fs::rename(&current, &aside).unwrap();
     fs::create_dir_all(current.join("in the way")).unwrap();
     let failed = steps[1].write(&store).unwrap_err();
     assert!(matches!(failed, StoreError::Io { .. }), "{failed}");
     assert!(failed.to_string().contains(&folder.path().display().to_string()), "{failed}");
-    // It still answers, and takes nothing more.
+    // It still answers, but accepts no more writes.
     assert_same(&store, &model, 2);
     let halted = steps[1].write(&store).unwrap_err();
     assert!(matches!(halted, StoreError::Halted { .. }), "{halted}");
@@ -47,7 +47,7 @@ fn a_write_that_cannot_be_made_to_count_halts_the_store_at_the_old_block() {
 }
 
 #[test]
-fn tables_of_a_write_that_failed_do_not_stay() {
+fn tables_of_a_failed_write_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let tables = || fs::read_dir(folder.path().join("tree/tables")).unwrap().count();
     let mut rng = Rng::new(42);
@@ -71,7 +71,7 @@ fn tables_of_a_write_that_failed_do_not_stay() {
 }
 
 #[test]
-fn a_merge_that_fails_is_told_to_the_next_writer() {
+fn a_failed_merge_is_reported_to_the_next_writer() {
     let folder = tempfile::tempdir().unwrap();
     let (model, mut rng) = (MemoryStore::new(), Rng::new(43));
     let store = open(folder.path());
@@ -84,15 +84,15 @@ fn a_merge_that_fails_is_told_to_the_next_writer() {
     let half = bytes.len() / 2;
     bytes[half..half + 64].fill(0);
     fs::write(table.path(), bytes).unwrap();
-    // Merges come after some writes; which ones is not fixed.
+    // Merges follow some writes; it is not fixed which ones.
     let failed = (1..100).find_map(|height| {
         let step = random_step(height, 50, 4000, &mut rng);
         step.write(&model).unwrap();
         step.write(&store).and_then(|()| store.settle()).err()
     });
-    let failed = failed.expect("a merge reads what is damaged");
+    let failed = failed.expect("a merge reads the damaged table");
     assert!(matches!(failed, StoreError::Damaged { .. }), "{failed}");
-    // The table is as it was, so no look-up is wrong.
+    // The table was restored, so no look-up is wrong.
     assert_eq!(store.tip().unwrap(), model.tip().unwrap());
     for number in 0..4000 {
         let at = outpoint(number);

@@ -1,4 +1,4 @@
-//! A process that writes, killed at any moment: the store is at the block that it says.
+//! A writing process, killed at any moment: the store is at the block that it states.
 
 use super::support::{assert_same, random_step};
 use apus_chain::Network;
@@ -18,18 +18,18 @@ fn open(folder: &Path) -> DiskStore {
     DiskStore::open(folder, Network::Regtest, options).unwrap()
 }
 
-/// The flush to a height, the same in every process.
+/// Returns the flush to a height, the same in every process.
 fn step(height: u32) -> super::support::Step {
     let mut rng = Rng::new(u64::from(height));
     let changes = rng.between(1, 4000);
     random_step(height, changes, 20_000, &mut rng)
 }
 
-/// The process that is killed: the test below starts it with a folder. Writes for ever there.
+/// The process that is killed: the test below starts it with a folder, where it writes forever.
 #[test]
 #[ignore = "started by the test that kills it"]
 fn writer() {
-    // Those who run what is left out otherwise run this, too.
+    // Running all ignored tests runs this one too; then it has no folder.
     let Some(folder) = env::var_os(FOLDER) else { return };
     let store = open(Path::new(&folder));
     let mut height = store.tip().unwrap().map_or(0, |tip| tip.height + 1);

@@ -1,6 +1,6 @@
-//! What every store must do, as one function.
+//! The behaviour that every store must have, as one function.
 //!
-//! The stores beyond a network are held to it, too: `extras/coins` has this file among its tests.
+//! It also applies to the stores behind a network: `extras/coins` includes this file in its tests.
 
 use super::support::{Step, assert_same, block, coin, coins_of, outpoint, random_step, undo};
 use apus_chain::{OutPoint, Txid};
@@ -9,15 +9,16 @@ use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
 use apus_testkit::rng::Rng;
 use std::path::Path;
 
-/// Holds a kind of store to its trait. `make` makes a new one, in an empty folder if it needs one.
+/// Checks that a store conforms to the trait. `make` creates a new store, in an empty folder if it
+/// needs one.
 pub(crate) fn store_conformance(make: &dyn Fn(&Path) -> Box<dyn CoinsStore>) {
     let laws: [fn(&dyn CoinsStore); 6] = [
         a_new_store_is_empty,
-        what_was_written_is_there,
+        written_coins_can_be_read,
         coins_come_in_order,
         undo_data_comes_and_goes,
         a_write_that_fails_changes_nothing,
-        it_does_as_the_model_does,
+        the_store_behaves_like_the_model,
     ];
     for law in laws {
         let folder = tempfile::tempdir().unwrap();
@@ -32,13 +33,13 @@ fn a_new_store_is_empty(store: &dyn CoinsStore) {
     assert_eq!(coins_of(store).unwrap(), []);
 }
 
-fn what_was_written_is_there(store: &dyn CoinsStore) {
+fn written_coins_can_be_read(store: &dyn CoinsStore) {
     let mut rng = Rng::new(1);
     let (old, new) = (coin(&mut rng), coin(&mut rng));
     let step = Step::new(1).with(outpoint(0), Some(old.clone())).with(outpoint(1), Some(old));
     step.write(store).unwrap();
     assert_eq!(store.tip().unwrap(), Some(block(1)));
-    // Spent, replaced, made, and one that never was spent.
+    // The step spends, replaces and creates coins, and spends one that never existed.
     let step = Step::new(2)
         .with(outpoint(0), None)
         .with(outpoint(1), Some(new.clone()))
@@ -52,7 +53,7 @@ fn what_was_written_is_there(store: &dyn CoinsStore) {
     let together = store.get_many(&many).unwrap();
     assert_eq!(together, many.map(|outpoint| store.get(&outpoint).unwrap()));
     assert_eq!(store.get_many(&[]).unwrap(), []);
-    // A block that changes nothing, and one that goes back.
+    // Write a block that changes nothing, then step back to the previous block.
     for height in [3, 2] {
         Step::new(height).write(store).unwrap();
         assert_eq!(store.tip().unwrap(), Some(block(height)));
@@ -102,10 +103,10 @@ fn undo_data_comes_and_goes(store: &dyn CoinsStore) {
     there(&[true, true, true, true, false, false]);
     write(4, &[4], 2);
     there(&[false, false, true, true, true, false]);
-    // What comes and is too old already does not stay.
+    // Undo data that is already too old when written is not kept.
     write(5, &[1, 5], 3);
     there(&[false, false, false, true, true, true]);
-    // Back, with the bound: what is gone is gone, and can come again.
+    // Go back, and lower the limit: deleted undo data stays deleted, and can be written again.
     write(2, &[2], 1);
     there(&[false, false, true, true, true, true]);
     write(6, &[], 6);
@@ -117,7 +118,7 @@ fn a_write_that_fails_changes_nothing(store: &dyn CoinsStore) {
     impl Changes for Failing {
         fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
             self.0.changes.for_each(each)?;
-            Err(StoreError::Io { place: "elsewhere".into(), error: "is gone".into() })
+            Err(StoreError::Io { place: "a disk".into(), error: "is gone".into() })
         }
     }
     let mut rng = Rng::new(4);
@@ -128,7 +129,7 @@ fn a_write_that_fails_changes_nothing(store: &dyn CoinsStore) {
     let changes = Failing(second.clone());
     let flush = Flush { tip: second.tip, changes: &changes, undo: &second.undo, undo_from: 2 };
     let failed = store.write(&flush).unwrap_err();
-    assert_eq!(failed.to_string(), "elsewhere: is gone");
+    assert_eq!(failed.to_string(), "a disk: is gone");
     assert_eq!(store.tip().unwrap(), Some(block(1)));
     assert!(coins_of(store).unwrap() == before);
     assert_eq!(store.undo(&block(1).hash).unwrap(), Some(first.undo[0].bytes.clone().into()));
@@ -136,7 +137,7 @@ fn a_write_that_fails_changes_nothing(store: &dyn CoinsStore) {
     assert_eq!(store.tip().unwrap(), Some(block(2)));
 }
 
-fn it_does_as_the_model_does(store: &dyn CoinsStore) {
+fn the_store_behaves_like_the_model(store: &dyn CoinsStore) {
     let (model, mut rng) = (MemoryStore::new(), Rng::new(5));
     for height in 0..40 {
         let changes = rng.below(2000);

@@ -1,4 +1,4 @@
-//! Stores of coins: what every one of them must do, and what the one on disk survives.
+//! Coin stores: the behaviour required of each, and the failures that the disk store survives.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod concurrent;

@@ -1,4 +1,4 @@
-//! The store on disk against a map, through random flushes and restarts.
+//! The disk store compared with a map, through random flushes and restarts.
 
 use super::support::{Step, assert_same, block, outpoint, random_step};
 use apus_chain::Network;
@@ -32,10 +32,10 @@ fn open(folder: &Path, options: DiskOptions) -> DiskStore {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn it_holds_what_the_model_holds(acts in vec(act(), 1..40), small: bool) {
+    fn the_store_equals_the_model(acts in vec(act(), 1..40), small: bool) {
         let folder = tempfile::tempdir().unwrap();
         let options = match small {
-            // No cache, and tables so small that there are levels of them.
+            // No cache, and tables so small that they fill several levels.
             true => DiskOptions { cache_bytes: 0, table_bytes: 4096 },
             false => DiskOptions::default(),
         };
@@ -66,9 +66,9 @@ proptest! {
     }
 }
 
-/// Enough data, in small enough tables, that every level of the tree is in use.
+/// Enough data, in small enough tables, to use every level of the tree.
 #[test]
-fn levels_of_tables_hold_what_the_model_holds() {
+fn a_store_with_every_level_matches_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let options = DiskOptions { cache_bytes: 1 << 20, table_bytes: 8 << 10 };
     let (mut store, model) = (open(folder.path(), options), MemoryStore::new());
@@ -91,16 +91,16 @@ fn levels_of_tables_hold_what_the_model_holds() {
     assert_same(&store, &model, 60);
 }
 
-/// What a store takes on a disk does not grow with what went through it.
+/// The size of a store on disk does not grow with the coins that passed through it.
 #[test]
-fn spent_coins_leave_the_disk() {
+fn spent_coins_free_their_disk_space() {
     let folder = tempfile::tempdir().unwrap();
     let options = DiskOptions { cache_bytes: 1 << 20, table_bytes: 64 << 10 };
     let store = open(folder.path(), options);
     let mut rng = Rng::new(8);
     let mut sizes = Vec::new();
     for height in 0..120 {
-        // The same thousand names, made in one flush and spent in the next.
+        // The same thousand outpoints, created in one flush and spent in the next.
         let mut step = Step::new(height);
         for name in 0..1000 {
             let coin = (height % 2 == 0).then(|| super::support::coin(&mut rng));

@@ -1,9 +1,9 @@
-//! Power that fails at any sync point of a flush or a merge.
+//! Power failures at any sync point of a flush or a merge.
 //!
-//! The library writes past the `Storage` door, but what it does is known: new files, each whole and
-//! synced under a name of its own; then `current`, replaced; then what is of no more use goes. Here
-//! that is done again behind the door, from the folder before to the folder after, and every disk
-//! that a crash may leave has to be a store at the old block or at the new one.
+//! The library bypasses the `Storage` trait, but its operations are known: it writes new files,
+//! each completely and synced under its own name; then replaces `current`; then deletes obsolete
+//! files. These tests replay that through the trait, from the old folder to the new one, and every
+//! disk that a crash may leave must be a store at the old block or at the new one.
 
 use super::support::{assert_same, random_step};
 use apus_chain::Network;
@@ -19,7 +19,7 @@ use std::path::Path;
 
 const CURRENT: &str = "tree|current";
 
-/// Files by their paths, with a sign that names behind the door may have in place of the slash.
+/// Files by path, with a character that the trait allows in names in place of the slash.
 type Files = BTreeMap<String, Vec<u8>>;
 
 fn open(folder: &Path) -> DiskStore {
@@ -49,7 +49,7 @@ fn lay_down(files: &Files, folder: &Path) {
 }
 
 /// Takes a disk from one folder to the other as the library does.
-fn go(disk: &CrashStorage, before: &Files, after: &Files) {
+fn replay(disk: &CrashStorage, before: &Files, after: &Files) {
     let write = |name: &str, bytes: &[u8]| {
         let mut file = disk.create(name).unwrap();
         file.write_all(bytes).unwrap();
@@ -98,12 +98,12 @@ fn every_disk_that_a_crash_leaves_is_a_store_at_a_block() {
     let (mut old, mut new) = (0, 0);
     for (place, pair) in folders.windows(2).enumerate() {
         let whole = CrashStorage::holding(pair[0].clone());
-        go(&whole, &pair[0], &pair[1]);
+        replay(&whole, &pair[0], &pair[1]);
         assert!(whole.syncs() >= 6, "a table, a list and `current`, with their names");
         for at in 0..=whole.syncs() {
             let disk = CrashStorage::holding(pair[0].clone());
             disk.crash_at(at, AfterCrash::Unnoticed);
-            go(&disk, &pair[0], &pair[1]);
+            replay(&disk, &pair[0], &pair[1]);
             for _ in 0..2 {
                 let left = disk.crash_image(rng.next_u64()).live_files();
                 let folder = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ fn every_disk_that_a_crash_leaves_is_a_store_at_a_block() {
                 let is_new = store.tip().unwrap() == models[place + 1].tip().unwrap();
                 assert_same(&store, &models[place + usize::from(is_new)], place as u32 + 1);
                 *(if is_new { &mut new } else { &mut old }) += 1;
-                assert!(is_new || at < whole.syncs(), "what was durable is lost");
+                assert!(is_new || at < whole.syncs(), "durable data is lost");
             }
         }
     }

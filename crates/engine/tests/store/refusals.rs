@@ -1,5 +1,5 @@
-//! Folders that are not opened, each with its reason, and those that are although a crash cut
-//! their making short.
+//! Folders that must not be opened, each with its reason, and folders whose creation a crash
+//! interrupted, which must be opened.
 
 use super::support::{Step, block, coin, outpoint, random_step};
 use apus_chain::Network;
@@ -21,19 +21,19 @@ fn filled(folder: &Path) {
     }
 }
 
-/// Opens and reads; the refusal, which must name the folder.
+/// Opens and reads; returns the error, which must name the folder.
 fn refusal(folder: &Path) -> StoreError {
     let refused = open(folder).and_then(|store| {
         store.tip()?;
         store.for_each(&mut |_, _| Ok(()))
     });
-    let error = refused.expect_err("what is wrong is seen");
+    let error = refused.expect_err("the fault is detected");
     let place = folder.display().to_string();
     assert!(error.to_string().contains(&place), "{error}");
     error
 }
 
-/// The file `store` as this program would write it for a format and a magic.
+/// Returns the file `store` as this program would write it for a format and a magic.
 fn header(format: u32, magic: [u8; 4], more: &[u8]) -> Vec<u8> {
     let mut bytes = b"APUSCOIN".to_vec();
     bytes.extend_from_slice(&format.to_le_bytes());
@@ -44,7 +44,7 @@ fn header(format: u32, magic: [u8; 4], more: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_store_of_another_network() {
+fn a_store_of_another_network_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     for wanted in [Network::Main, Network::Testnet3, Network::Testnet4, Network::Signet] {
@@ -58,7 +58,7 @@ fn a_store_of_another_network() {
 }
 
 #[test]
-fn a_newer_store() {
+fn a_newer_store_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let file = folder.path().join("store");
@@ -71,7 +71,7 @@ fn a_newer_store() {
 }
 
 #[test]
-fn a_header_that_says_nothing_known() {
+fn an_unknown_header_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let magic = Network::Regtest.magic();
@@ -85,7 +85,7 @@ fn a_header_that_says_nothing_known() {
 }
 
 #[test]
-fn a_store_in_use() {
+fn a_store_in_use_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let store = open(folder.path()).unwrap();
@@ -96,19 +96,19 @@ fn a_store_in_use() {
 }
 
 #[test]
-fn a_folder_with_other_things() {
+fn a_folder_with_other_files_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("thesis.txt"), "all of it").unwrap();
     let error = open(folder.path()).unwrap_err();
     assert!(matches!(&error, StoreError::Foreign { name, .. } if name == "thesis.txt"), "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    // Nor is a file taken for a folder.
+    // A file is not accepted as a folder either.
     let error = open(&folder.path().join("thesis.txt")).unwrap_err();
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
 }
 
 #[test]
-fn a_store_that_lost_a_part() {
+fn a_store_without_one_of_its_files_is_refused() {
     let parts = ["store", "tree", "tree/current", "tree/tables"];
     for lost in parts {
         let folder = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn a_store_that_lost_a_part() {
 }
 
 #[test]
-fn making_a_store_may_be_cut_short_anywhere() {
+fn creating_a_store_may_be_interrupted_anywhere() {
     let whole = tempfile::tempdir().unwrap();
     drop(open(whole.path()).unwrap());
     let folder = tempfile::tempdir().unwrap();
@@ -155,14 +155,14 @@ fn making_a_store_may_be_cut_short_anywhere() {
     }
 }
 
-/// What cannot be read is not taken for lost: another try, or a repair, may bring it back.
+/// An unreadable file is not treated as lost: a retry or a repair may bring it back.
 #[test]
-fn files_that_cannot_be_read() {
+fn unreadable_files_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let current = fs::read(folder.path().join("tree/current")).unwrap();
     let list = format!("tree/v{}", u64::from_le_bytes(*current.first_chunk().unwrap()));
-    // A folder in place of a file opens and cannot be read.
+    // A folder in place of a file can be opened but not read.
     fs::remove_file(folder.path().join(&list)).unwrap();
     fs::create_dir(folder.path().join(&list)).unwrap();
     let error = refusal(folder.path());
@@ -177,8 +177,8 @@ fn files_that_cannot_be_read() {
 }
 
 #[test]
-fn bytes_that_are_no_coin_are_told_with_the_coin() {
-    // Under the library's own checksums, so only a program that wrote nonsense could do this.
+fn invalid_coins_are_reported_with_their_outpoint() {
+    // The library's own checksums cover this, so only a program that wrote garbage could cause it.
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let at = outpoint(500);

@@ -1,4 +1,4 @@
-//! Coins, flushes and comparisons for tests of stores.
+//! Coins, flushes and comparisons for store tests.
 
 use apus_chain::{BlockHash, CoinRef, Height, KnownBlock, MAX_MONEY, OutPoint, Txid};
 use apus_engine::utxo::store::{EachChange, UndoRecord};
@@ -16,7 +16,7 @@ impl Changes for ChangeMap {
     }
 }
 
-/// Everything of a flush, owned.
+/// All data of a flush, owned.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) tip: KnownBlock,
@@ -42,22 +42,22 @@ impl Step {
     }
 }
 
-/// The block of a height in a chain with one block for each.
+/// Returns the block at a height in a chain with one block per height.
 pub(crate) fn block(height: Height) -> KnownBlock {
     KnownBlock { height, hash: BlockHash(apus_hash::sha256(&height.to_le_bytes())) }
 }
 
-/// One of few names that look like any other, so that names come again.
+/// Returns one of a few outpoints that look like any other, so that they recur.
 pub(crate) fn outpoint(number: u64) -> OutPoint {
     let txid = Txid(apus_hash::sha256(&(number / 4).to_le_bytes()));
-    // Numbers of outputs whose order as bytes is not the one of little-endian bytes.
+    // Output numbers whose order as bytes differs from that of little-endian bytes.
     OutPoint { txid, vout: [0, 1, 255, 256][(number % 4) as usize] }
 }
 
 pub(crate) fn coin(rng: &mut Rng) -> CoinBytes {
     let length = if rng.one_in(20) { rng.index(3000) } else { rng.index(40) };
     let mut script = rng.bytes(length);
-    // A script that starts so can never be spent, and is never stored.
+    // A script with this first byte is unspendable, and is never stored.
     if script.first() == Some(&0x6a) {
         script[0] = 0x51;
     }
@@ -70,7 +70,7 @@ pub(crate) fn undo(height: Height, rng: &mut Rng) -> UndoRecord {
     UndoRecord { block: block(height), bytes: rng.bytes(length).into() }
 }
 
-/// A step of `changes` random changes of the first `names` names.
+/// Creates a step with random changes of the first `names` outpoints.
 pub(crate) fn random_step(height: Height, changes: u64, names: u64, rng: &mut Rng) -> Step {
     let mut step = Step::new(height);
     for _ in 0..changes {
@@ -91,7 +91,7 @@ pub(crate) fn coins_of(store: &dyn CoinsStore) -> Result<Vec<(OutPoint, CoinByte
     Ok(coins)
 }
 
-/// Fails unless both stores give the same answers, about blocks below `heights` too.
+/// Fails unless both stores give the same answers, including about blocks below `heights`.
 pub(crate) fn assert_same(store: &dyn CoinsStore, model: &dyn CoinsStore, heights: Height) {
     assert_eq!(store.tip().unwrap(), model.tip().unwrap());
     let coins = coins_of(store).unwrap();

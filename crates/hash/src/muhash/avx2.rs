@@ -1,34 +1,30 @@
 //! AVX2: four numbers in the four 64-bit lanes of a register, eight keys at a time.
 //!
-//! Invariant: a running product is four numbers of 110 limbs of 28 bits, followed by two of zero
-//! so that halves have halves. Limb 3 may be 2^28; the others are below.
+//! Invariant: a running product is four numbers of 110 limbs of 28 bits, followed by two zero limbs so that
+//! halves can be halved again. Limb 3 may be 2^28; the others are smaller.
 //!
-//! From keys to numbers: ChaCha20 of eight keys in the 32-bit lanes of a register, and its words
-//! cut into limbs of 28 bits.
+//! From keys to numbers: ChaCha20 runs on eight keys in the 32-bit lanes of a register, and its
+//! words are cut into limbs of 28 bits. Seven words make eight limbs, still in 32-bit lanes; the
+//! even lanes then become the first four numbers, the odd ones the other four.
 //!
-//! Seven words are eight limbs, still in 32-bit lanes; the even lanes then become the first four
-//! numbers, the odd ones the other four.
-//!
-//! Products modulo the prime of four pairs of numbers in lanes.
-//!
-//! The instruction multiplies the lower 32 bits of two lanes to 64. Limbs of 28 bits leave four,
-//! so that sums of sixteen limbs (four levels of Karatsuba's method) still fit, of which only one
-//! may be 2^28 and not below. Sums of products may overflow on the way, but the columns of the
-//! whole product do not: each is at most 110 times 2^56.
-#![allow(unsafe_code)] // Functions that need the instructions.
+//! Products modulo the prime: four pairs of numbers in lanes. The instruction multiplies the lower 32 bits of
+//! two lanes to 64 bits. Limbs of 28 bits leave four bits free, so sums of sixteen limbs (four levels of
+//! Karatsuba's method) still fit if at most one limb is exactly 2^28. Intermediate sums of products may
+//! overflow, but the columns of the whole product do not: each is at most 110 times 2^56.
+#![allow(unsafe_code)] // `target_feature` functions.
 
 use super::karatsuba::{define_longer, define_products};
 use super::number::{Num3072, PRIME_DIFF};
 use super::{ProductLanes, define_key_stream, forward_lanes, words_of_keys};
 use core::arch::x86_64::*;
 
-/// Limbs of a number, with the zeros.
+/// The number of limbs of a number, including the two zeros.
 const LIMBS: usize = 112;
 
-/// Limbs of a number that may be other than zero.
+/// The number of limbs that may be nonzero.
 const LIMBS_USED: usize = 110;
 
-/// Bits of a limb.
+/// The width of a limb in bits.
 const LIMB_BITS: u32 = 28;
 
 /// Four numbers, limb by limb.
@@ -46,7 +42,7 @@ impl Avx2Products {
 
 forward_lanes!(Avx2Products, Avx2State);
 
-/// Running products and room to work, side by side: the first-level cache.
+/// Running products and scratch space, kept together so that they fit the first-level cache.
 struct Avx2State {
     products: Numbers,
     factors: [Numbers; 2],
@@ -78,7 +74,7 @@ impl Avx2State {
         for lane in 0..4 {
             let digits = limbs.iter().map(|limbs| limbs[lane]).take(LIMBS_USED);
             let lane = Num3072::from_digits(LIMB_BITS, digits);
-            // A lane that never had a key costs nothing.
+            // Skip a lane that never had a key.
             if lane != Num3072::ONE {
                 product.multiply(&lane);
             }
@@ -87,23 +83,23 @@ impl Avx2State {
     }
 }
 
-/// Numbers out of their registers: limb by limb, in each the lanes.
+/// Stores numbers from their registers: each limb for all lanes.
 #[target_feature(enable = "avx2")]
 fn stored(numbers: &Numbers) -> [[u64; 4]; LIMBS] {
     let mut limbs = [[0; 4]; LIMBS];
     for (limbs, lanes) in limbs.iter_mut().zip(numbers) {
-        // SAFETY: 32 bytes are written to an array of 32; no alignment is needed.
+        // SAFETY: writes 32 bytes to an array of 32; needs no alignment.
         unsafe { _mm256_storeu_si256(limbs.as_mut_ptr().cast(), *lanes) }
     }
     limbs
 }
 
-/// The parts of a step, for tests.
+/// Runs single steps, for tests.
 #[cfg(test)]
 impl Avx2Products {
-    /// The numbers of keys.
+    /// Computes the numbers of keys.
     pub(super) fn numbers_of(self, keys: &[[u8; 32]]) -> [[[u64; 4]; LIMBS]; 2] {
-        // SAFETY: the token exists only where `detect` found the instructions.
+        // SAFETY: the token exists only if `detect` found the instructions.
         unsafe {
             let mut state = Avx2State::new();
             numbers_of(keys, &mut state.words, &mut state.factors);
@@ -111,13 +107,13 @@ impl Avx2Products {
         }
     }
 
-    /// The product of numbers, lane by lane.
+    /// Multiplies numbers, lane by lane.
     pub(super) fn multiplied(
         self,
         a: &[[u64; 4]; LIMBS],
         b: &[[u64; 4]; LIMBS],
     ) -> [[u64; 4]; LIMBS] {
-        // SAFETY: as above; and numbers are integers, of which any bits are a value.
+        // SAFETY: as above; the numbers are integers, for which any bits are valid.
         unsafe {
             let mut state = Avx2State::new();
             state.products = core::mem::transmute::<[[u64; 4]; LIMBS], Numbers>(*a);
@@ -128,10 +124,11 @@ impl Avx2Products {
     }
 }
 
-/// Keys that are expanded at once.
+/// The number of keys expanded at once.
 const KEYS: usize = 8;
 
-/// Six blocks, zeros up to a multiple of seven words, and one more for the last limb to look at.
+/// The length of six blocks, zeros up to a multiple of seven words, and one more word that the last limb
+/// reads.
 const WORDS: usize = 99;
 type Words = [__m256i; WORDS];
 
@@ -160,7 +157,7 @@ fn xor(a: __m256i, b: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn rotate_left<const BITS: i32>(a: __m256i) -> __m256i {
-    // By whole bytes it is a shuffle, one instruction instead of three.
+    // A rotation by whole bytes is a shuffle: one instruction instead of three.
     let bytes = match BITS {
         16 => _mm_set_epi8(13, 12, 15, 14, 9, 8, 11, 10, 5, 4, 7, 6, 1, 0, 3, 2),
         8 => _mm_set_epi8(14, 13, 12, 15, 10, 9, 8, 11, 6, 5, 4, 7, 2, 1, 0, 3),
@@ -169,7 +166,7 @@ fn rotate_left<const BITS: i32>(a: __m256i) -> __m256i {
     _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(bytes))
 }
 
-/// By 32 bits gives zero.
+/// Shifts left; a shift by 32 bits gives zero.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn shift_left(a: __m256i, bits: i32) -> __m256i {
@@ -185,12 +182,12 @@ fn shift_right(a: __m256i, bits: i32) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(words: &[u32; 8]) -> __m256i {
-    // SAFETY: 32 bytes are read from an array of 32; no alignment is needed.
+    // SAFETY: reads 32 bytes from an array of 32; needs no alignment.
     unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
-/// The numbers of at most eight keys, those of even index in `out[0]`; a lane without a key gets
-/// the number one. `words` must have zeros behind the six blocks, and keeps them.
+/// Computes the numbers of at most eight keys, with keys of even index in `out[0]`; a lane without a key gets
+/// the number one. `words` must have zeros after the six blocks, and they stay zero.
 #[target_feature(enable = "avx2")]
 fn numbers_of(keys: &[[u8; 32]], words: &mut Words, out: &mut [Numbers; 2]) {
     let mut lanes = [constant(0); 8];
@@ -226,7 +223,7 @@ fn odd_lanes(a: __m256i) -> __m256i {
     _mm256_srli_epi64::<32>(a)
 }
 
-/// Eight limbs of seven words. The eighth word is looked at, but none of its bits is used.
+/// Converts seven words to eight limbs. It reads the eighth word but uses none of its bits.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn limbs_of_words(
@@ -244,10 +241,10 @@ fn limbs_of_words(
     }
 }
 
-/// Limbs that the school method multiplies: few, since there are only sixteen registers.
+/// The number of limbs for the school method: few, because AVX2 has only sixteen registers.
 const BASE: usize = 7;
 
-/// The columns of a product, and what is needed on the way to them.
+/// The columns of a product, and scratch space for computing them.
 struct Avx2Room {
     columns: [__m256i; 2 * LIMBS],
     shorter: (Shorter, [__m256i; LIMBS]),
@@ -255,7 +252,7 @@ struct Avx2Room {
 
 type Shorter = ([__m256i; LIMBS / 4], [__m256i; LIMBS / 2]);
 
-/// Room to work, filled with `any` value.
+/// Scratch space filled with `any` value.
 fn room(any: __m256i) -> Avx2Room {
     let shorter = ([any; LIMBS / 4], [any; LIMBS / 2]);
     Avx2Room { columns: [any; 2 * LIMBS], shorter: (shorter, [any; LIMBS]) }
@@ -290,7 +287,7 @@ fn mul(a: __m256i, b: __m256i) -> __m256i {
     _mm256_mul_epu32(a, b)
 }
 
-/// Columns to come, that of column `c` at `c % BASE`.
+/// Columns in progress, column `c` at `c % BASE`.
 type Rows = [__m256i; BASE];
 
 #[inline]
@@ -324,11 +321,10 @@ fn multiply(numbers: &mut Numbers, factors: &Numbers, room: &mut Avx2Room) {
     reduce(&room.columns, numbers);
 }
 
-/// Carries, and folds what is above 2^3080 onto what is below, `PRIME_DIFF` times 2^8.
+/// Carries, then folds the part above 2^3080 onto the part below, times `PRIME_DIFF` times 2^8.
 ///
-/// Out of the upper half, which is a number below 2^3081, comes a carry of one at most; out of the
-/// lower half, one below 2^36. Folded as well, together they widen the two lowest limbs, and what
-/// is carried on from there is one at most when it comes to limb 3.
+/// The upper half is a number below 2^3081, so its carry is at most one; the lower half's carry is below
+/// 2^36. Folding both widens the two lowest limbs. Their carry is at most one when it reaches limb 3.
 #[target_feature(enable = "avx2")]
 fn reduce(columns: &[__m256i; 2 * LIMBS], out: &mut Numbers) {
     let times = _mm256_set1_epi64x((PRIME_DIFF << 8) as i64);

@@ -1,38 +1,35 @@
 //! AVX-512 with the 52-bit multiplication of IFMA: eight numbers in the eight 64-bit lanes of a
 //! register, sixteen keys at a time.
 //!
-//! Invariant: a running product is eight numbers of 64 limbs of 48 bits, so that 3072 bits fill
-//! them exactly; a limb may be a little wider, but is below 2^49.
+//! Invariant: a running product is eight numbers of 64 limbs of 48 bits, which 3072 bits fill exactly. A limb
+//! may be a little wider, but is below 2^49.
 //!
-//! From keys to numbers: ChaCha20 of sixteen keys in the 32-bit lanes of a register, and its words
-//! put together to limbs of 48 bits.
+//! From keys to numbers: ChaCha20 runs on sixteen keys in the 32-bit lanes of a register, and its
+//! words are regrouped into limbs of 48 bits. Three words make two limbs. A limb is three
+//! neighbours among the 16-bit pieces of two words, and one permutation fetches them for eight
+//! keys, so nothing is transposed.
 //!
-//! Three words are two limbs. A limb is three neighbours among the 16-bit pieces of two words, and
-//! one permutation fetches them for eight keys, so nothing is transposed.
+//! Products modulo the prime: eight pairs of numbers in lanes. The instructions multiply the lower 52 bits of
+//! two lanes and add the lower or the upper 52 bits of the product. Limbs of 48 bits leave four bits free, so
+//! sums of eight limbs (three levels of Karatsuba's method) still fit. Upper halves then count 2^52, which is
+//! 16 times the next column's unit, so 16 times their value is added there.
 //!
-//! Products modulo the prime of eight pairs of numbers in lanes.
-//!
-//! The instructions multiply the lower 52 bits of two lanes and add the lower or the upper 52 bits
-//! of the product. Limbs of 48 bits leave four bits, so that sums of eight limbs (three levels of
-//! Karatsuba's method) still fit. Upper halves then count 2^52, four bits more than the next
-//! column, and go there times 16.
-//!
-//! What makes the columns fit: with limbs below 2^49, the *lower halves* in a column of a base
-//! product are at most eight times 2^52; each level combines at most four columns, so they come to
-//! less than 2^61 either way in the end. The true value of a column is below 64 times 2^98, and
-//! what its lower halves do not hold its upper ones do, so those are less than 2^53 either way and
-//! 2^57 once times 16. Together, a column is a signed number well within 2^62.
-#![allow(unsafe_code)] // Functions that need the instructions.
+//! Why the columns fit: with limbs below 2^49, the *lower halves* in a column of a base product are at most
+//! eight times 2^52. Each level combines at most four columns, so in the end their absolute sum is below
+//! 2^61. The true value of a column is below 64 times 2^98. The upper halves hold the rest of it, so their
+//! absolute value is below 2^53, and below 2^57 after the factor 16. Together, a column is a signed number
+//! well within 2^62.
+#![allow(unsafe_code)] // `target_feature` functions.
 
 use super::karatsuba::{define_products, halves};
 use super::number::{Num3072, PRIME_DIFF};
 use super::{ProductLanes, define_key_stream, forward_lanes, words_of_keys};
 use core::arch::x86_64::*;
 
-/// Limbs of a number.
+/// The number of limbs of a number.
 const LIMBS: usize = 64;
 
-/// Bits of a limb.
+/// The width of a limb in bits.
 const LIMB_BITS: u32 = 48;
 
 /// Eight numbers, limb by limb.
@@ -53,7 +50,8 @@ impl Ifma {
 
 forward_lanes!(Ifma, IfmaState);
 
-/// Running products and room to work, side by side: some 30 KB, the first-level cache.
+/// Running products and scratch space, kept together: about 30 KB, which fits the first-level
+/// cache.
 struct IfmaState {
     products: Numbers,
     factors: [Numbers; 2],
@@ -85,7 +83,7 @@ impl IfmaState {
         for lane in 0..8 {
             let digits = limbs.iter().map(|limbs| limbs[lane]);
             let lane = Num3072::from_digits(LIMB_BITS, digits);
-            // A lane that never had a key costs nothing.
+            // Skip a lane that never had a key.
             if lane != Num3072::ONE {
                 product.multiply(&lane);
             }
@@ -94,23 +92,23 @@ impl IfmaState {
     }
 }
 
-/// Numbers out of their registers: limb by limb, in each the lanes.
+/// Stores numbers from their registers: each limb for all lanes.
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
 fn stored(numbers: &Numbers) -> [[u64; 8]; LIMBS] {
     let mut limbs = [[0; 8]; LIMBS];
     for (limbs, lanes) in limbs.iter_mut().zip(numbers) {
-        // SAFETY: 64 bytes are written to an array of 64; no alignment is needed.
+        // SAFETY: writes 64 bytes to an array of 64; needs no alignment.
         unsafe { _mm512_storeu_si512(limbs.as_mut_ptr().cast(), *lanes) }
     }
     limbs
 }
 
-/// The parts of a step, for tests.
+/// Runs single steps, for tests.
 #[cfg(test)]
 impl Ifma {
-    /// The numbers of keys.
+    /// Computes the numbers of keys.
     pub(super) fn numbers_of(self, keys: &[[u8; 32]]) -> [[[u64; 8]; LIMBS]; 2] {
-        // SAFETY: the token exists only where `detect` found the instructions.
+        // SAFETY: the token exists only if `detect` found the instructions.
         unsafe {
             let mut state = IfmaState::new();
             numbers_of(keys, &mut state.words, &mut state.factors);
@@ -118,13 +116,13 @@ impl Ifma {
         }
     }
 
-    /// The product of numbers, lane by lane.
+    /// Multiplies numbers, lane by lane.
     pub(super) fn multiplied(
         self,
         a: &[[u64; 8]; LIMBS],
         b: &[[u64; 8]; LIMBS],
     ) -> [[u64; 8]; LIMBS] {
-        // SAFETY: as above; and numbers are integers, of which any bits are a value.
+        // SAFETY: as above; the numbers are integers, for which any bits are valid.
         unsafe {
             let mut state = IfmaState::new();
             state.products = core::mem::transmute::<[[u64; 8]; LIMBS], Numbers>(*a);
@@ -135,10 +133,10 @@ impl Ifma {
     }
 }
 
-/// Keys that are expanded at once.
+/// The number of keys expanded at once.
 const KEYS: usize = 16;
 
-/// Words of a key stream that are kept at a time: three blocks, which are 32 limbs.
+/// The number of words of a key stream held at a time: three blocks, which make 32 limbs.
 const WORDS: usize = 48;
 type Words = [__m512i; WORDS];
 
@@ -168,8 +166,8 @@ fn rotate_left<const BITS: i32>(a: __m512i) -> __m512i {
     _mm512_rol_epi32::<BITS>(a)
 }
 
-/// Where the pieces of a limb are, for eight keys from `first` on: piece `2 * lane + half` of the
-/// first word, or that of the second and 32 more. The lowest is `piece` pieces into the words.
+/// The positions of a limb's pieces, for eight keys from `first` on: piece `2 * lane + half` of the first
+/// word, or 32 more for the second word. The limb's lowest piece is `piece` pieces into the words.
 const fn places(first: usize, piece: usize) -> [u16; 32] {
     let mut places = [0; 32];
     let mut at = 0;
@@ -181,10 +179,10 @@ const fn places(first: usize, piece: usize) -> [u16; 32] {
     places
 }
 
-/// By group of eight keys, and by which of the two limbs.
+/// Indexed by the group of eight keys, then by which of the two limbs.
 const PLACES: [[[u16; 32]; 2]; 2] = [[places(0, 0), places(0, 1)], [places(8, 0), places(8, 1)]];
 
-/// The lowest three pieces of four, in the lanes that have a key. Those are the first ones.
+/// Selects the lowest three pieces of four, in the lanes with a key. Lanes with a key come first.
 const fn pieces(present: u8) -> u32 {
     let four_for_each = (1u64 << (4 * present.count_ones())) - 1;
     0x7777_7777 & four_for_each as u32
@@ -193,26 +191,26 @@ const fn pieces(present: u8) -> u32 {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
 fn load(words: &[u32; 16]) -> __m512i {
-    // SAFETY: 64 bytes are read from an array of 64; no alignment is needed.
+    // SAFETY: reads 64 bytes from an array of 64; needs no alignment.
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
 fn load_places(places: &[u16; 32]) -> __m512i {
-    // SAFETY: 64 bytes are read from an array of 64; no alignment is needed.
+    // SAFETY: reads 64 bytes from an array of 64; needs no alignment.
     unsafe { _mm512_loadu_si512(places.as_ptr().cast()) }
 }
 
-/// The numbers of at most sixteen keys, the first eight in `out[0]`; a lane without a key gets
-/// the number one.
+/// Computes the numbers of at most sixteen keys, the first eight in `out[0]`; a lane without a key gets the
+/// number one.
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
 fn numbers_of(keys: &[[u8; 32]], words: &mut Words, out: &mut [Numbers; 2]) {
     let mut lanes = [constant(0); 8];
     for (lanes, words) in lanes.iter_mut().zip(&words_of_keys(keys)) {
         *lanes = load(words);
     }
-    // By group, a bit for each lane that has a key.
+    // One mask per group, with a bit for each lane that has a key.
     let present = ((1u32 << keys.len().min(KEYS)) - 1).to_le_bytes();
     let present = [present[0], present[1]];
     for part in 0..2 {
@@ -236,16 +234,16 @@ fn numbers_of(keys: &[[u8; 32]], words: &mut Words, out: &mut [Numbers; 2]) {
     }
 }
 
-/// Limbs that the school method multiplies.
+/// The number of limbs for the school method.
 const BASE: usize = 8;
 
-/// The columns of a product, and what is needed on the way to them.
+/// The columns of a product, and scratch space for computing them.
 struct IfmaRoom {
     columns: [__m512i; 2 * LIMBS],
     shorter: ([__m512i; LIMBS / 2], [__m512i; LIMBS]),
 }
 
-/// Room to work, filled with `any` value.
+/// Scratch space filled with `any` value.
 fn room(any: __m512i) -> IfmaRoom {
     IfmaRoom { columns: [any; 2 * LIMBS], shorter: ([any; LIMBS / 2], [any; LIMBS]) }
 }
@@ -272,28 +270,28 @@ fn sub(a: __m512i, b: __m512i) -> __m512i {
     _mm512_sub_epi64(a, b)
 }
 
-/// `sum` and the lower 52 bits of `a * b`.
+/// `sum` plus the lower 52 bits of `a * b`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
 fn add_lower(sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
     _mm512_madd52lo_epu64(sum, a, b)
 }
 
-/// `sum` and `a * b` without its lower 52 bits.
+/// `sum` plus `a * b` without its lower 52 bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
 fn add_upper(sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
     _mm512_madd52hi_epu64(sum, a, b)
 }
 
-/// Upper halves as the next column counts them.
+/// Upper halves in the units of the next column.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
 fn as_next(upper: __m512i) -> __m512i {
     _mm512_slli_epi64::<{ 52 - LIMB_BITS }>(upper)
 }
 
-/// Columns to come, that of column `c` at `c % BASE`.
+/// Columns in progress, column `c` at `c % BASE`.
 struct Rows {
     lower: [__m512i; BASE],
     upper: [__m512i; BASE],
@@ -340,12 +338,12 @@ fn multiply(numbers: &mut Numbers, factors: &Numbers, room: &mut IfmaRoom) {
     reduce(&room.columns, numbers);
 }
 
-/// Carries, and folds what is above 2^3072 onto what is below, `PRIME_DIFF` times.
+/// Carries, then folds the part above 2^3072 onto the part below, times `PRIME_DIFF`.
 ///
-/// Carries are signed, since columns are. Out of the upper half, which is a number below 2^3075,
-/// comes one of -1 to 4; it counts `PRIME_DIFF` squared. Out of the lower half comes one of at
-/// least -2^15; `SPARE` makes both together positive, and is taken away again below. What both
-/// come to is less than 2^24, and times `PRIME_DIFF` it widens the lowest limb by less than 2^45.
+/// Carries are signed because columns are. The upper half is a number below 2^3075. Its carry is between -1
+/// and 4, and counts `PRIME_DIFF` squared. The lower half's carry is at least -2^15; `SPARE` makes the sum of
+/// both positive, and is subtracted again below. The sum is less than 2^24, and times `PRIME_DIFF` it widens
+/// the lowest limb by less than 2^45.
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
 fn reduce(columns: &[__m512i; 2 * LIMBS], out: &mut Numbers) {
     const SPARE: i64 = 1 << 22;

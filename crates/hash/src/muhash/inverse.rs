@@ -1,33 +1,34 @@
-//! Inverses modulo the prime by divsteps (Bernstein and Yang, "Fast constant-time gcd computation
-//! and modular inversion", 2019), though not in constant time: nothing here is secret.
+//! Computes inverses modulo the prime with divsteps (Bernstein and Yang, "Fast constant-time gcd computation
+//! and modular inversion", 2019), but not in constant time: nothing here is secret.
 //!
-//! A divstep takes two numbers `f` (odd) and `g` a bit closer to one and zero. Which steps come
-//! next depends on the lowest bits alone, so 62 of them are found in one register and then done to
-//! the long numbers as one matrix. Invariant: with the number `x` to invert, `f` is `d x` and `g`
-//! is `e x` modulo the prime, all the time.
+//! A divstep brings two numbers `f` (odd) and `g` a bit closer to one and zero. Only the lowest bits decide
+//! about the next steps, so the code finds 62 of them in one register and then applies them to the long
+//! numbers as one matrix. Invariant: with the number `x` to invert, `f` is `d x` and `g` is `e x` modulo the
+//! prime.
 
-/// 2^3072 less the modulus (Core `crypto/muhash.cpp`, `MAX_PRIME_DIFF`).
+/// 2^3072 minus the modulus (Core `crypto/muhash.cpp`, `MAX_PRIME_DIFF`).
 pub(super) const PRIME_DIFF: u64 = 1_103_717;
 
-/// Divsteps in a matrix, and bits of a limb.
+/// The number of divsteps per matrix, and of bits in a limb.
 pub(super) const STEPS: u32 = 62;
 const MASK: i64 = (1 << STEPS) - 1;
 
-/// Limbs of a number.
+/// The number of limbs of a number.
 pub(super) const LIMBS: usize = 50;
 
 /// A number, least significant limb first. Limbs are below 2^62 and not negative, except the last,
-/// which has the sign.
-pub(super) type Signed = [i64; LIMBS];
+/// which carries the sign.
+pub(super) type SignedNumber = [i64; LIMBS];
 
-/// The prime, 2^3072 less a small number, has two limbs that are not zero, if they are signed.
+/// The lowest limb of the prime, which is 2^3072 minus a small number: with signed limbs, it has only two
+/// nonzero limbs.
 const FIRST: i64 = -(PRIME_DIFF as i64);
 const LAST: i64 = 1 << (3072 - STEPS * (LIMBS as u32 - 1));
 
-/// The number that gives one when multiplied with `FIRST`, modulo 2^62.
+/// The inverse of `FIRST` modulo 2^62.
 const FIRST_INVERSE: i64 = {
-    // Each round doubles how many of the lowest bits are right; an odd number is its own inverse
-    // in the lowest three.
+    // Each round doubles the number of correct low bits; an odd number is its own inverse in the
+    // lowest three.
     let mut inverse = FIRST;
     let mut bits = 3;
     while bits < STEPS {
@@ -37,12 +38,11 @@ const FIRST_INVERSE: i64 = {
     inverse & MASK
 };
 
-/// What 62 divsteps do, times 2^62. The sizes of a row's two numbers are together at most 2^62.
+/// The effect of 62 divsteps, times 2^62. The sizes of a row's two numbers add up to at most 2^62.
 struct Matrix([[i64; 2]; 2]);
 
-/// The number that gives one when multiplied with `x` modulo the prime; zero for zero. `x` must be
-/// below the prime.
-pub(super) fn inverse(x: Signed) -> Signed {
+/// Computes the inverse of `x` modulo the prime; zero for zero. `x` must be below the prime.
+pub(super) fn inverse(x: SignedNumber) -> SignedNumber {
     let (mut d, mut e) = ([0; LIMBS], [0; LIMBS]);
     e[0] = 1;
     let (mut f, mut g) = ([0; LIMBS], x);
@@ -53,12 +53,12 @@ pub(super) fn inverse(x: Signed) -> Signed {
         apply(&matrix, &mut f, &mut g);
         apply_modulo(&matrix, &mut d, &mut e);
     }
-    // By now f is one or minus one, or, if x was zero, still the prime and d zero.
+    // Now f is one or minus one; but if x was zero, f still is the prime and d is zero.
     if f[LIMBS - 1] < 0 {
         d = d.map(|limb| -limb);
     }
     carry(&mut d);
-    // Between minus and plus two primes.
+    // d is between minus two and plus two primes.
     while d[LIMBS - 1] < 0 {
         d[0] += FIRST;
         d[LIMBS - 1] += LAST;
@@ -67,12 +67,12 @@ pub(super) fn inverse(x: Signed) -> Signed {
     d
 }
 
-/// The matrix of the next 62 divsteps, from the lowest limbs.
+/// Computes the matrix of the next 62 divsteps from the lowest limbs.
 fn divsteps(delta: &mut i64, mut f: i64, mut g: i64) -> Matrix {
     let ([mut u, mut v], [mut q, mut r]) = ([1i64, 0i64], [0i64, 1i64]);
     let mut left = STEPS;
     loop {
-        // Steps while g is even halve it, which is doubling what f is made of.
+        // While g is even, a step halves it, which is the same as doubling f's row.
         let even = g.trailing_zeros().min(left);
         g >>= even;
         (u, v) = (u << even, v << even);
@@ -91,8 +91,8 @@ fn divsteps(delta: &mut i64, mut f: i64, mut g: i64) -> Matrix {
     }
 }
 
-/// `(f, g) = matrix (f, g)`, which can be divided by 2^62.
-fn apply(Matrix([[u, v], [q, r]]): &Matrix, f: &mut Signed, g: &mut Signed) {
+/// `(f, g) = matrix (f, g) / 2^62`, which divides exactly.
+fn apply(Matrix([[u, v], [q, r]]): &Matrix, f: &mut SignedNumber, g: &mut SignedNumber) {
     let (mut f_sum, mut g_sum) = (0i128, 0i128);
     for i in 0..LIMBS {
         f_sum += product(*u, f[i]) + product(*v, g[i]);
@@ -105,12 +105,11 @@ fn apply(Matrix([[u, v], [q, r]]): &Matrix, f: &mut Signed, g: &mut Signed) {
     (f[LIMBS - 1], g[LIMBS - 1]) = (f_sum as i64, g_sum as i64);
 }
 
-/// `(d, e) = matrix (d, e)` modulo the prime. Both are more than minus two primes and less than
-/// one, before and after: one that is negative is taken one prime higher, so that the sums are
-/// less than 2^62 primes either way; then as many are taken away as make the lowest limb zero,
-/// which are none up to 2^62.
-fn apply_modulo(Matrix([[u, v], [q, r]]): &Matrix, d: &mut Signed, e: &mut Signed) {
-    let sign = |number: &Signed| number[LIMBS - 1] >> 63;
+/// `(d, e) = matrix (d, e) / 2^62` modulo the prime. Before and after, both are between minus two primes and
+/// one prime. First, adding one prime to a negative number keeps the sums below 2^62 primes in absolute
+/// value. Then subtracting up to 2^62 primes makes the lowest 62 bits zero.
+fn apply_modulo(Matrix([[u, v], [q, r]]): &Matrix, d: &mut SignedNumber, e: &mut SignedNumber) {
+    let sign = |number: &SignedNumber| number[LIMBS - 1] >> 63;
     let primes = |a: i64, b: i64| {
         let more = (sign(d) & a) + (sign(e) & b);
         let lowest = a.wrapping_mul(d[0]).wrapping_add(b.wrapping_mul(e[0]));
@@ -138,8 +137,8 @@ fn product(a: i64, b: i64) -> i128 {
     i128::from(a) * i128::from(b)
 }
 
-/// Brings all limbs but the last into their range.
-fn carry(number: &mut Signed) {
+/// Normalizes all limbs but the last.
+fn carry(number: &mut SignedNumber) {
     let mut carry = 0;
     let (last, limbs) = number.split_last_mut().expect("there are limbs");
     for limb in limbs {

@@ -1,17 +1,16 @@
-//! The product of long numbers by Karatsuba's method, written once for every kind of lane.
+//! Multiplies long numbers with Karatsuba's method, written once for every kind of lane.
 //!
-//! A number is an array of limbs, a limb a vector register: lane by lane one limb of different
-//! numbers. A product is an array of *columns*, one for each power of the base: sums of 64 bits
-//! without carries. Columns are added and subtracted modulo 2^64, so nothing is lost on
-//! the way as long as the columns of the whole product fit; the kernels say why theirs do. Limbs
-//! are added without carrying too, so the base must leave room for the sums of as many limbs as
-//! there are base products in a row.
+//! A number is an array of limbs; a limb is a vector register with one limb of a different number in each
+//! lane. A product is an array of *columns*, one for each power of the base: sums of 64 bits without carries.
+//! Columns are added and subtracted modulo 2^64, so intermediate overflows do no harm if the columns of the
+//! whole product fit; the kernels explain why theirs do. Limbs are also added without carrying, so the base
+//! must leave room for sums of as many limbs as a row has base products.
 //!
 //! With halves `a0 + a1 x` and `b0 + b1 x`, and the products `low = a0 b0`, `high = a1 b1` and
-//! `middle = (a0 + a1)(b0 + b1)`, the result is `low + (middle - low - high) x + high x^2`: three
-//! products where the school method has four.
+//! `middle = (a0 + a1)(b0 + b1)`, the result is `low + (middle - low - high) x + high x^2`: three products, but
+//! the school method has four.
 
-/// The halves of an array.
+/// Splits an array into halves.
 #[inline(always)]
 pub(super) fn halves<T, const N: usize, const H: usize>(whole: &[T; N]) -> [&[T; H]; 2] {
     const { assert!(N == 2 * H) };
@@ -19,7 +18,7 @@ pub(super) fn halves<T, const N: usize, const H: usize>(whole: &[T; N]) -> [&[T;
     [&halves[0], &halves[1]]
 }
 
-/// The halves of an array.
+/// Splits a mutable array into halves.
 #[inline(always)]
 pub(super) fn halves_mut<T, const N: usize, const H: usize>(
     whole: &mut [T; N],
@@ -29,15 +28,15 @@ pub(super) fn halves_mut<T, const N: usize, const H: usize>(
     [&mut low.as_chunks_mut().0[0], &mut high.as_chunks_mut().0[0]]
 }
 
-/// Defines products of `$base` limbs, and of 2, 4 and 8 times as many. In scope must be `zero`,
-/// `add`, `sub` and, for the school method,
+/// Defines products of `$base` limbs, and of 2, 4 and 8 times as many. These must be in scope: `zero`, `add`,
+/// `sub` and, for the school method:
 ///
-/// - `Rows`, what rows have added to the next `$base` columns, with `begin` to make one,
-/// - `row::<I>`: adds row `I`, `a` times one limb, and gives column `I`, which is then complete,
-/// - `end`: the last `$base` columns, once all rows are added.
+/// - `Rows`: the sums of rows in the next `$base` columns, with `begin` to create one,
+/// - `row::<I>`: adds row `I`, `a` times one limb, and returns column `I`, which is then complete,
+/// - `end`: returns the last `$base` columns, once all rows are added.
 macro_rules! define_products {
     ($register:ty, $base:literal: [$($row:literal)*], #[$attribute:meta]) => {
-        /// One limb of a sum of numbers.
+        /// Computes one limb of a sum of numbers.
         #[inline]
         #[$attribute]
         fn total<const TERMS: usize, const N: usize>(
@@ -51,7 +50,7 @@ macro_rules! define_products {
             total
         }
 
-        /// The product of two sums of numbers, by the school method.
+        /// Multiplies two sums of numbers with the school method.
         #[inline(never)]
         #[$attribute]
         fn product_1<const TERMS: usize>(
@@ -67,8 +66,8 @@ macro_rules! define_products {
             out[$base..].copy_from_slice(&end(&rows));
         }
 
-        /// The middle of a product, added to what `low` and `high` are on their own. Done while
-        /// the columns come, between multiplications that it need not wait for.
+        /// Computes the middle of a product and adds it to the columns of `low` and `high`. It adds each
+        /// column as soon as it is complete, between multiplications that do not depend on it.
         #[inline(never)]
         #[$attribute]
         fn middle_2<const TERMS: usize>(
@@ -93,7 +92,7 @@ macro_rules! define_products {
             }
         }
 
-        /// The product of two sums of numbers of twice as many limbs.
+        /// Multiplies two sums of numbers with twice as many limbs.
         #[$attribute]
         fn product_2<const TERMS: usize>(
             a: [&[$register; 2 * $base]; TERMS],
@@ -107,7 +106,7 @@ macro_rules! define_products {
             middle_2(a, b, low, high);
         }
 
-        /// Adds the middle of a product to what `low` and `high` are on their own.
+        /// Adds the middle of a product to the columns of `low` and `high`.
         #[inline]
         #[$attribute]
         fn add_middle(low: &mut [$register], high: &mut [$register], middle: &[$register]) {
@@ -122,7 +121,7 @@ macro_rules! define_products {
             }
         }
 
-        /// The product of numbers of four times as many limbs.
+        /// Multiplies numbers with four times as many limbs.
         #[$attribute]
         fn product_4(
             a: &[$register; 4 * $base],
@@ -135,7 +134,7 @@ macro_rules! define_products {
             let [low, high] = halves_mut(out);
             product_2([a0], [b0], low);
             product_2([a1], [b1], high);
-            // The sums are made in passing: there are few enough limbs to load them twice.
+            // Computes the sums on the fly: the limbs are few enough to load them twice.
             product_2([a0, a1], [b0, b1], middle);
             add_middle(low, high, middle);
         }
@@ -147,8 +146,8 @@ macro_rules! define_products {
 }
 pub(super) use define_products;
 
-/// Defines the product of numbers of `$limbs` limbs by that of half as many, and needs room to
-/// work for that one and for `$limbs` columns.
+/// Defines the product of numbers of `$limbs` limbs, based on the product of half as many. It needs the
+/// scratch space of that one and `$limbs` more columns.
 macro_rules! define_longer {
     ($name:ident, $shorter:ident, $room:ty, $register:ty, $limbs:expr, #[$attribute:meta]) => {
         #[$attribute]
@@ -161,7 +160,7 @@ macro_rules! define_longer {
             use $crate::muhash::karatsuba::{halves, halves_mut};
             let ([a0, a1], [b0, b1]) = (halves(a), halves(b));
             let [low, high] = halves_mut(out);
-            // The sums lie where the product will.
+            // The space for the product holds the sums first.
             let [a_sum, b_sum] = halves_mut(low);
             for (sum, [first, second]) in [(&mut *a_sum, [a0, a1]), (&mut *b_sum, [b0, b1])] {
                 for (limb, sum) in sum.iter_mut().enumerate() {

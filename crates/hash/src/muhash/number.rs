@@ -1,15 +1,15 @@
 //! Numbers modulo the prime 2^3072 - 1103717.
 //!
-//! A [`Num3072`] is always fully reduced, so equal numbers are equal limbs. Not constant-time:
-//! nothing that is hashed here is secret.
+//! A [`Num3072`] is always fully reduced, so equal numbers have equal limbs. Not constant-time:
+//! nothing hashed here is secret.
 
 pub(super) use super::inverse::PRIME_DIFF;
 use super::{BLOCK_BYTES, block, inverse};
 
-/// Bytes of a number.
+/// The length of a number in bytes.
 const SIZE: usize = Num3072::SIZE;
 
-/// 64-bit limbs of a number.
+/// The number of 64-bit limbs.
 const LIMBS: usize = 48;
 const HALF: usize = LIMBS / 2;
 
@@ -18,7 +18,7 @@ const HALF: usize = LIMBS / 2;
 pub struct Num3072([u64; LIMBS]);
 
 impl Num3072 {
-    /// Bytes of a number.
+    /// The length of a number in bytes.
     pub const SIZE: usize = 384;
 
     /// The number one.
@@ -28,8 +28,8 @@ impl Num3072 {
         Self(limbs)
     };
 
-    /// The number that a key stands for: the first 384 bytes of its ChaCha20 key stream
-    /// (Core `crypto/muhash.cpp`, `ToNum3072`, where the key is the SHA-256 of an element).
+    /// Computes the number of a key: the first 384 bytes of its ChaCha20 key stream (Core
+    /// `crypto/muhash.cpp`, `ToNum3072`, where the key is the SHA-256 of an element).
     pub fn of_key(key: &[u8; 32]) -> Self {
         let mut bytes = [0; SIZE];
         for (counter, chunk) in (0..).zip(bytes.as_chunks_mut::<BLOCK_BYTES>().0) {
@@ -38,9 +38,8 @@ impl Num3072 {
         Self::from_bytes(&bytes)
     }
 
-    /// The number whose digits in base 2^`bits`, least significant first, are `digits`. They may
-    /// be a little too wide for their base. Together they have at least 3072 bits, of which those
-    /// above are few.
+    /// Computes the number with the digits `digits` in base 2^`bits`, least significant first. Digits may be
+    /// slightly too wide for their base. Together they have at least 3072 bits, and only a few more.
     pub(super) fn from_digits(bits: u32, digits: impl Iterator<Item = u64>) -> Self {
         let mut limbs = [0; LIMBS];
         let (mut pending, mut filled, mut done) = (0u128, 0, 0);
@@ -55,7 +54,7 @@ impl Num3072 {
             }
         }
         debug_assert!(done == LIMBS && pending < 1 << 32);
-        // What is left over counts multiples of 2^3072, each of which is PRIME_DIFF.
+        // The remainder counts multiples of 2^3072, each worth PRIME_DIFF.
         if add_small(&mut limbs, pending as u64 * PRIME_DIFF) {
             add_small(&mut limbs, PRIME_DIFF);
         }
@@ -64,7 +63,7 @@ impl Num3072 {
         number
     }
 
-    /// Any 384 bytes, little-endian, reduced.
+    /// Reads any 384 bytes, little-endian, and reduces them.
     pub fn from_bytes(bytes: &[u8; SIZE]) -> Self {
         let mut limbs = [0; LIMBS];
         for (limb, bytes) in limbs.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -75,14 +74,14 @@ impl Num3072 {
         number
     }
 
-    /// A number as [`to_bytes`](Self::to_bytes) writes it, or `None` if it is zero or not below
+    /// Parses the form that [`to_bytes`](Self::to_bytes) returns; `None` if the number is zero or not below
     /// the modulus.
     pub fn from_canonical(bytes: &[u8; SIZE]) -> Option<Self> {
         let number = Self::from_bytes(bytes);
         (number.0 != [0; LIMBS] && number.to_bytes() == *bytes).then_some(number)
     }
 
-    /// 384 bytes, little-endian.
+    /// Returns the number as 384 bytes, little-endian.
     pub fn to_bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         for (bytes, limb) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.0) {
@@ -91,12 +90,12 @@ impl Num3072 {
         bytes
     }
 
-    /// Takes the modulus away from a number at or above it; 2^3072 is less than twice the modulus.
+    /// Subtracts the modulus from a number that is not below it, once: 2^3072 is less than twice the modulus.
     fn reduce_once(&mut self) {
         let above = self.0[0] >= PRIME_DIFF.wrapping_neg()
             && self.0[1..].iter().all(|&limb| limb == u64::MAX);
         if above {
-            // Adding the difference and dropping bit 3072 is the same.
+            // Adding the difference and dropping bit 3072 has the same result.
             add_small(&mut self.0, PRIME_DIFF);
         }
     }
@@ -112,8 +111,7 @@ impl Num3072 {
         for (low, high) in low.iter_mut().zip(high) {
             (*low, carry) = multiply_add(high, PRIME_DIFF, *low, carry);
         }
-        // What is left over is at most PRIME_DIFF; folding it can carry once more, and then the
-        // lower limbs are small.
+        // The rest is at most PRIME_DIFF. Folding it can carry once more, but then the lower limbs are small.
         let fold = carry * PRIME_DIFF;
         if add_small(&mut low, fold) {
             add_small(&mut low, PRIME_DIFF);
@@ -122,15 +120,15 @@ impl Num3072 {
         self.reduce_once();
     }
 
-    /// The number that gives one when multiplied with this. Zero gives zero.
+    /// The multiplicative inverse; zero for zero.
     pub fn inverse(&self) -> Self {
         let digits = inverse::inverse(self.to_signed());
-        // None is negative once the last is not.
+        // If the last digit is not negative, none is negative.
         Self::from_digits(inverse::STEPS, digits.into_iter().map(|digit| digit as u64))
     }
 
-    /// In limbs of fewer bits.
-    fn to_signed(&self) -> inverse::Signed {
+    /// Converts the number to signed limbs of fewer bits.
+    fn to_signed(&self) -> inverse::SignedNumber {
         let limb = |at: usize| u128::from(self.0.get(at).copied().unwrap_or(0));
         core::array::from_fn(|i| {
             let bit = i * inverse::STEPS as usize;
@@ -140,14 +138,14 @@ impl Num3072 {
     }
 }
 
-/// `a * b + c + d`, low and high part; it cannot overflow.
+/// Returns `a * b + c + d` as a low and a high part; it cannot overflow.
 #[inline(always)]
 fn multiply_add(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
     let sum = u128::from(a) * u128::from(b) + u128::from(c) + u128::from(d);
     (sum as u64, (sum >> 64) as u64)
 }
 
-/// Adds one limb; whether a carry comes out at the top.
+/// Adds one limb; returns whether it carries out at the top.
 fn add_small(limbs: &mut [u64], value: u64) -> bool {
     let mut carry = value;
     for limb in limbs {
@@ -161,7 +159,7 @@ fn add_small(limbs: &mut [u64], value: u64) -> bool {
     carry != 0
 }
 
-/// `out += other`, with the carry out.
+/// `out += other`; returns the carry.
 #[inline(always)]
 fn add(out: &mut [u64], other: &[u64]) -> bool {
     let mut carry = false;
@@ -174,7 +172,7 @@ fn add(out: &mut [u64], other: &[u64]) -> bool {
     carry
 }
 
-/// `out -= other`, with the borrow out.
+/// `out -= other`; returns the borrow.
 #[inline(always)]
 fn subtract(out: &mut [u64], other: &[u64]) -> bool {
     let mut borrow = false;
@@ -187,7 +185,7 @@ fn subtract(out: &mut [u64], other: &[u64]) -> bool {
     borrow
 }
 
-/// `|a - b|`, and whether `a` is the smaller.
+/// Computes `|a - b|`; returns whether `a` is smaller.
 #[inline(always)]
 fn distance(a: &[u64; HALF], b: &[u64; HALF]) -> ([u64; HALF], bool) {
     let mut rest = *a;
@@ -199,8 +197,8 @@ fn distance(a: &[u64; HALF], b: &[u64; HALF]) -> ([u64; HALF], bool) {
     (rest, negative)
 }
 
-/// The product of two halves of a number, six rows of the school method at a time: what six rows
-/// add to a column stays in registers.
+/// Multiplies two halves of a number, six rows of the school method at a time, so that the sum of six rows in
+/// a column stays in registers.
 #[inline(never)]
 fn half_product(a: &[u64; HALF], b: &[u64; HALF]) -> [u64; LIMBS] {
     const ROWS: usize = 6;
@@ -223,8 +221,8 @@ fn half_product(a: &[u64; HALF], b: &[u64; HALF]) -> [u64; LIMBS] {
     out
 }
 
-/// The full product by Karatsuba's method, one level deep: three products of halves, where the
-/// school method has four.
+/// Computes the full product with Karatsuba's method, one level deep: three products of halves; the school
+/// method needs four.
 fn product(a: &[u64; LIMBS], b: &[u64; LIMBS], low: &mut [u64; LIMBS], high: &mut [u64; LIMBS]) {
     let halves = |limbs: &[u64; LIMBS]| {
         let mut halves = [[0; HALF]; 2];
@@ -247,7 +245,7 @@ fn product(a: &[u64; LIMBS], b: &[u64; LIMBS], low: &mut [u64; LIMBS], high: &mu
         top += u64::from(add(&mut middle, &cross));
     }
 
-    // It belongs half a number up.
+    // The middle belongs half a number higher.
     let carry = add(&mut low[HALF..], &middle[..HALF]);
     add_small(high, u64::from(carry));
     let carry = add(&mut high[..HALF], &middle[HALF..]);
@@ -259,7 +257,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The slow way: 32-bit digits, the school method, division bit by bit.
+    /// A slow reference: 32-bit digits, the school method, division bit by bit.
     fn oracle(a: &[u8; SIZE], b: &[u8; SIZE]) -> [u8; SIZE] {
         let digits = |bytes: &[u8; SIZE]| -> Vec<u64> {
             bytes.chunks(4).map(|c| u64::from(u32::from_le_bytes(c.try_into().unwrap()))).collect()
@@ -303,7 +301,7 @@ mod tests {
         number.to_bytes()
     }
 
-    /// Noise with runs of zeros and ones, where carries go far.
+    /// Makes random bytes with long stretches of zeros and ones, in which carries travel far.
     fn any_bytes() -> impl Strategy<Value = [u8; SIZE]> {
         let piece = prop_oneof![
             Just([0u8; 32]),
@@ -365,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_agree_with_the_slow_way() {
+    fn limits_agree_with_the_slow_reference() {
         for a in &edges() {
             for b in &edges() {
                 assert_eq!(multiplied(a, b), oracle(a, b));
@@ -375,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_at_and_above_the_modulus_are_reduced_and_not_canonical() {
+    fn numbers_not_below_the_modulus_are_reduced_and_not_canonical() {
         assert_eq!(Num3072::from_bytes(&modulus_plus(0)).to_bytes(), small(0));
         assert_eq!(Num3072::from_bytes(&[0xff; SIZE]).to_bytes(), small(PRIME_DIFF - 1));
         assert_eq!(Num3072::from_bytes(&modulus_plus(-1)).to_bytes(), modulus_plus(-1));
@@ -386,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn inverses_of_powers_of_two_and_of_edges() {
+    fn inverses_of_powers_of_two_and_of_limits_are_right() {
         let powers = (0..3072).map(|bit| {
             let mut power = [0; SIZE];
             power[bit / 8] = 1 << (bit % 8);

@@ -1,4 +1,4 @@
-//! Every kernel of this machine, whole and in parts, against independent implementations.
+//! Compares every kernel of this machine, whole and in parts, with independent implementations.
 
 use super::*;
 use ::chacha20::ChaCha20;
@@ -21,7 +21,7 @@ fn value(number: &Num3072) -> BigUint {
     BigUint::from_bytes_le(&number.to_bytes())
 }
 
-/// Keys without a pattern that a mistake could hide in.
+/// Makes keys without a pattern that could hide a mistake.
 fn keys(seed: u64, count: usize) -> Vec<[u8; 32]> {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
     let mut next = || {
@@ -33,7 +33,7 @@ fn keys(seed: u64, count: usize) -> Vec<[u8; 32]> {
 }
 
 #[test]
-fn a_key_stands_for_its_key_stream() {
+fn a_keys_number_is_its_key_stream() {
     for key in keys(1, 20) {
         assert_eq!(value(&Num3072::of_key(&key)), number_of(&key) % prime());
     }
@@ -57,7 +57,7 @@ fn every_kernel_multiplies_every_number_of_keys() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn digits_may_be_a_little_too_wide() {
+fn digits_may_be_slightly_too_wide() {
     for (bits, count, digit) in [(48, 64, (1 << 49) - 1), (28, 110, 1 << 28), (28, 110, 0)] {
         let number = Num3072::from_digits(bits, core::iter::repeat_n(digit, count));
         let expected = (0..count).map(|i| BigUint::from(digit) << (bits as usize * i));
@@ -100,11 +100,11 @@ mod parts {
 
     struct Parts<const N: usize, const L: usize> {
         limb_bits: u32,
-        /// The greatest that each limb may be.
+        /// The maximum value of each limb.
         most: [u64; L],
         numbers_of: Box<Expand<N, L>>,
         multiplied: Box<Multiply<N, L>>,
-        /// In which of the two groups, and where in it, the number of a key is.
+        /// The group and lane of a key's number.
         place: fn(usize) -> (usize, usize),
     }
 
@@ -158,7 +158,7 @@ mod parts {
             }
         }
 
-        /// Multiplies the pairs, as many at once as there are lanes.
+        /// Multiplies the pairs, one pair per lane at a time.
         fn check_products(&self, pairs: &[([u64; L], [u64; L])]) {
             for pairs in pairs.chunks(N) {
                 let pair = |lane: usize| &pairs[lane.min(pairs.len() - 1)];
@@ -176,7 +176,7 @@ mod parts {
             }
         }
 
-        /// Numbers whose carries go far, and numbers as wide as they may be.
+        /// Makes numbers with far-reaching carries, and numbers of the maximum width.
         fn check_edges(&self) {
             let one = BigUint::from(1u32);
             let mut edges: Vec<[u64; L]> = [
@@ -248,7 +248,7 @@ mod parts {
     }
 }
 
-/// The plain kernel, but for one key.
+/// The plain kernel, with one wrong factor.
 struct FaultyProducts(Num3072);
 
 impl ProductLanes for FaultyProducts {
@@ -267,7 +267,7 @@ impl ProductLanes for FaultyProducts {
 }
 
 #[test]
-fn a_wrong_factor_is_seen() {
+fn a_wrong_factor_is_detected() {
     let faulty: Box<dyn ProductLanes> = Box::new(FaultyProducts(Num3072::ONE));
     let kernels =
         [(MuHashKernel::Ifma, faulty), (MuHashKernel::Portable, MuHashKernel::Portable.lanes())];
@@ -278,7 +278,7 @@ fn a_wrong_factor_is_seen() {
 }
 
 #[test]
-fn names_choose_what_the_machine_has_and_nothing_else() {
+fn names_choose_only_supported_kernels() {
     let available = MuHashKernel::available();
     assert!(available.contains(&MuHashKernel::Portable));
     for kernel in ALL {
@@ -295,7 +295,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn block_of_rfc_8439_section_2_3_2() {
+fn rfc_8439_section_2_3_2_block_matches() {
     let key: [u8; 32] = core::array::from_fn(|i| i as u8);
     let nonce = [0x0900_0000, 0x4a00_0000, 0];
     assert_eq!(
@@ -306,7 +306,7 @@ fn block_of_rfc_8439_section_2_3_2() {
 }
 
 #[test]
-fn blocks_of_rfc_8439_appendix_a_1() {
+fn rfc_8439_appendix_a_1_blocks_match() {
     let zero = [0; 32];
     assert_eq!(
         hex(&block(&zero, 0, [0; 3])),

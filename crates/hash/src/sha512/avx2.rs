@@ -1,7 +1,7 @@
 //! AVX2: four messages in the four 64-bit lanes of a register.
-#![allow(unsafe_code)] // Loads, stores and functions that need the instructions.
+#![allow(unsafe_code)] // Loads, stores and `target_feature` functions.
 
-use super::{BLOCK, Padded, Sha512Lanes, States, implement_lanes};
+use super::{BLOCK, PaddedSha512, Sha512Lanes, States, implement_lanes};
 use crate::avx2::{Avx2, choose, load_bytes, majority, store_bytes, xor3};
 use core::arch::x86_64::*;
 use core::ops::Range;
@@ -24,12 +24,12 @@ fn add(a: __m256i, b: __m256i) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn ror<const N: i32>(a: __m256i) -> __m256i {
     if N == 8 {
-        // By whole bytes: one instruction instead of three.
+        // A rotation by whole bytes takes one instruction instead of three.
         let rotated = _mm_set_epi8(8, 15, 14, 13, 12, 11, 10, 9, 0, 7, 6, 5, 4, 3, 2, 1);
         return _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(rotated));
     }
-    // Counts in a register because `64 - N` cannot be a constant argument; they are constants
-    // again in the compiled code.
+    // Registers hold the counts because `64 - N` cannot be a constant argument; the compiler turns them back
+    // into constants.
     let right = _mm256_srl_epi64(a, _mm_cvtsi32_si128(N));
     _mm256_or_si256(right, _mm256_sll_epi64(a, _mm_cvtsi32_si128(64 - N)))
 }
@@ -50,18 +50,18 @@ fn swap_bytes(a: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(words: &[u64; 4]) -> __m256i {
-    // SAFETY: 32 bytes are read from an array of 32; no alignment is needed.
+    // SAFETY: reads 32 bytes from an array of 32; needs no alignment.
     unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store(a: __m256i, words: &mut [u64; 4]) {
-    // SAFETY: 32 bytes are written to an array of 32; no alignment is needed.
+    // SAFETY: writes 32 bytes to an array of 32; needs no alignment.
     unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), a) }
 }
 
-/// Rows of four words become words of four rows, and the bytes of each word are reversed.
+/// Turns rows of four words into words of four rows, and reverses the bytes of each word.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn transpose([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
@@ -75,7 +75,7 @@ fn transpose([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
     ]
 }
 
-/// The four words at byte `32 * quarter` of each block.
+/// Loads the four words at byte `32 * quarter` of each block.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn quarter<const BYTES: usize>(blocks: [&[u8; BYTES]; 4], quarter: usize) -> [__m256i; 4] {
@@ -88,7 +88,7 @@ fn quarter<const BYTES: usize>(blocks: [&[u8; BYTES]; 4], quarter: usize) -> [__
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn words_of_blocks(messages: &[Padded<'_>; 4], block: usize) -> [__m256i; 16] {
+fn words_of_blocks(messages: &[PaddedSha512<'_>; 4], block: usize) -> [__m256i; 16] {
     let mut buffers = [[0; BLOCK]; 4];
     let mut blocks = [&[0; BLOCK]; 4];
     for ((chosen, buffer), message) in blocks.iter_mut().zip(&mut buffers).zip(messages) {

@@ -1,9 +1,9 @@
 //! AVX-512: eight messages in the eight 64-bit lanes of a register.
 //!
-//! A rotation is one instruction, and so is any function of three bits.
-#![allow(unsafe_code)] // Loads, stores and functions that need the instructions.
+//! A rotation takes one instruction, and so does any function of three bits.
+#![allow(unsafe_code)] // Loads, stores and `target_feature` functions.
 
-use super::{BLOCK, Padded, Sha512Lanes, States, implement_lanes};
+use super::{BLOCK, PaddedSha512, Sha512Lanes, States, implement_lanes};
 use crate::avx512::{
     Avx512, bytes_at, choose, halves, majority, quarters, store_half, whole, xor3,
 };
@@ -46,18 +46,18 @@ fn swap_bytes(a: __m512i) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn load(words: &[u64; 8]) -> __m512i {
-    // SAFETY: 64 bytes are read from an array of 64; no alignment is needed.
+    // SAFETY: reads 64 bytes from an array of 64; needs no alignment.
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn store(a: __m512i, words: &mut [u64; 8]) {
-    // SAFETY: 64 bytes are written to an array of 64; no alignment is needed.
+    // SAFETY: writes 64 bytes to an array of 64; needs no alignment.
     unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), a) }
 }
 
-/// Rows of eight words become words of eight rows, and big-endian bytes become numbers.
+/// Turns rows of eight words into words of eight rows, and big-endian bytes into numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn transpose(rows: &[__m512i; 8]) -> [__m512i; 8] {
@@ -77,10 +77,10 @@ fn transpose(rows: &[__m512i; 8]) -> [__m512i; 8] {
     words
 }
 
-/// The words of half a block of each message; `first` is where that half begins.
+/// Loads the words of half a block of each message; that half begins at `first`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-fn words_of_half(messages: &[Padded<'_>; 8], first: usize) -> [__m512i; 8] {
+fn words_of_half(messages: &[PaddedSha512<'_>; 8], first: usize) -> [__m512i; 8] {
     let mut rows = [constant(0); 8];
     for (row, message) in rows.iter_mut().zip(messages) {
         *row = bytes_at(message, first);
@@ -90,7 +90,7 @@ fn words_of_half(messages: &[Padded<'_>; 8], first: usize) -> [__m512i; 8] {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-fn words_of_blocks(messages: &[Padded<'_>; 8], block: usize) -> [__m512i; 16] {
+fn words_of_blocks(messages: &[PaddedSha512<'_>; 8], block: usize) -> [__m512i; 16] {
     let mut words = [constant(0); 16];
     words[..8].copy_from_slice(&words_of_half(messages, block * BLOCK));
     words[8..].copy_from_slice(&words_of_half(messages, block * BLOCK + BLOCK / 2));

@@ -1,25 +1,25 @@
-//! SHA-512/256: of one message ([`hash`], [`pair`]) and of many at once ([`many`], [`pairs`],
+//! SHA-512/256 of one message ([`hash`], [`pair`]) and of many at once ([`many`], [`pairs`],
 //! [`TaggedHasher`]).
 //!
-//! Messages are sorted by their number of blocks, a chunk at a time, before they are put into
-//! lanes. Invariant: `out[i]` belongs to `messages[i]`. Nothing is allocated.
+//! Messages are sorted by their number of blocks, a chunk at a time, before they are assigned to lanes.
+//! Invariant: `out[i]` belongs to `messages[i]`. Nothing is allocated.
 //!
-//! Lanes cost the same whether they are of use or not, so where fewer than `least` are, the
-//! portable kernel takes over. Which kernel does what never shows in the result.
+//! An idle lane costs as much as a busy one, so the portable kernel takes over when fewer than `least`
+//! messages are left. The result does not depend on which kernel hashed a message.
 
-use super::{INITIAL_256, Padded, Portable, Sha512Lanes};
+use super::{INITIAL_256, PaddedSha512, Portable, Sha512Lanes};
 use crate::groups::in_groups;
 use crate::lanes::column;
 use crate::sha256::{CHUNK, in_order};
 use crate::{Message, Sha256Kernel};
 use std::sync::OnceLock;
 
-/// SHA-512/256 of one message.
+/// Computes SHA-512/256 of one message.
 pub fn hash(message: &[u8]) -> [u8; 32] {
-    from(&INITIAL_256, &Padded::new(&Message::from(message)))
+    from(&INITIAL_256, &PaddedSha512::new(&Message::from(message)))
 }
 
-/// SHA-512/256 of two digests side by side: the parent of two nodes.
+/// Computes SHA-512/256 of two digests side by side: the parent of two nodes.
 pub fn pair(left: &[u8; 32], right: &[u8; 32]) -> [u8; 32] {
     let mut both = [0; 64];
     both[..32].copy_from_slice(left);
@@ -27,7 +27,7 @@ pub fn pair(left: &[u8; 32], right: &[u8; 32]) -> [u8; 32] {
     super::pair(&both)
 }
 
-/// SHA-512/256 of each two neighbours: the next level of a tree.
+/// Computes SHA-512/256 of each pair of neighbours: the next level of a tree.
 ///
 /// # Panics
 /// If `level` is not twice as long as `out`.
@@ -40,7 +40,7 @@ pub(super) fn pairs_with(many: &dyn Sha512Many, level: &[[u8; 32]], out: &mut [[
     many.pairs(level.as_flattened().as_chunks().0, out);
 }
 
-/// SHA-512/256 of each message.
+/// Computes SHA-512/256 of each message.
 ///
 /// # Panics
 /// If `messages` and `out` differ in length.
@@ -52,28 +52,28 @@ pub(super) fn many_with(many: &dyn Sha512Many, messages: &[Message<'_>], out: &m
     many_from(many, &INITIAL_256, 0, messages, out);
 }
 
-/// SHA-512/256 of messages that begin with the same 128 bytes, one block, which are hashed once.
+/// SHA-512/256 of messages that all begin with the same 128-byte block, which is hashed once.
 ///
-/// Such is the tag of Utreexo's leaves (BIP-182, draft).
+/// The tag of Utreexo's leaves is such a block (BIP-182, draft).
 #[derive(Clone, Debug)]
 pub struct TaggedHasher {
     midstate: [u64; 8],
 }
 
 impl TaggedHasher {
-    /// Hashes what all messages begin with.
+    /// Hashes the common first block.
     pub fn new(tag: &[u8; 128]) -> Self {
         let mut midstate = INITIAL_256;
         super::compress(&mut midstate, &[*tag]);
         Self { midstate }
     }
 
-    /// The digest of the tag followed by `message`.
+    /// Computes the digest of the tag followed by `message`.
     pub fn hash(&self, message: &Message<'_>) -> [u8; 32] {
-        from(&self.midstate, &Padded::after(1, message))
+        from(&self.midstate, &PaddedSha512::after(1, message))
     }
 
-    /// The digest of the tag followed by each message.
+    /// Computes the digest of the tag followed by each message.
     ///
     /// # Panics
     /// If `messages` and `out` differ in length.
@@ -91,14 +91,14 @@ impl TaggedHasher {
     }
 }
 
-/// The digest of the message that is whole blocks, which led to `start`, and this end.
-fn from(start: &[u64; 8], end: &Padded<'_>) -> [u8; 32] {
+/// Computes the digest of a message with its whole blocks already hashed to `start`, and this end.
+fn from(start: &[u64; 8], end: &PaddedSha512<'_>) -> [u8; 32] {
     let mut state = *start;
     super::absorb(&mut state, end, 0..end.blocks());
     super::digest(&state)
 }
 
-/// The digests of messages that are `before` blocks, which led to `start`, and these ends.
+/// Computes the digests of messages with `before` blocks already hashed to `start`, and these ends.
 fn many_from(
     many: &dyn Sha512Many,
     start: &[u64; 8],
@@ -108,45 +108,47 @@ fn many_from(
 ) {
     assert_eq!(ends.len(), out.len(), "one digest for each message");
     for (ends, out) in ends.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
-        let padded = |index: usize| Padded::after(before, &ends[index]);
+        let padded = |index: usize| PaddedSha512::after(before, &ends[index]);
         in_order(padded, out, many.width(), |ends, out| many.hash(start, ends, out));
     }
 }
 
-/// The many-functions. Inputs and outputs are equally long.
+/// Hashes many messages. Inputs and outputs have the same length.
 pub(super) trait Sha512Many: Send + Sync {
-    /// The most messages that [`hash`](Self::hash) takes.
+    /// The maximum number of messages that [`hash`](Self::hash) takes.
     fn width(&self) -> usize;
-    /// SHA-512/256 of messages that are sorted by number of blocks, from `start` on.
-    fn hash(&self, start: &[u64; 8], messages: &[Padded<'_>], out: &mut [[u8; 32]]);
-    /// SHA-512/256 of 64-byte messages, of which there may be any number.
+    /// Computes SHA-512/256 of messages sorted by number of blocks, continuing from `start`.
+    fn hash(&self, start: &[u64; 8], messages: &[PaddedSha512<'_>], out: &mut [[u8; 32]]);
+    /// Computes SHA-512/256 of any number of 64-byte messages.
     fn pairs(&self, pairs: &[[u8; 64]], out: &mut [[u8; 32]]);
 }
 
-/// The implementation of this process: that of the kernel that SHA-256 has, if it is right on this machine.
+/// Returns the implementation of this process: the counterpart of the selected SHA-256 kernel, if it passes
+/// the self-test.
 pub(super) fn engine() -> &'static dyn Sha512Many {
     static CURRENT: OnceLock<Box<dyn Sha512Many>> = OnceLock::new();
     &**CURRENT.get_or_init(|| or_plain(of_kernel(Sha256Kernel::current())))
 }
 
-/// A kernel, or the portable one where it is wrong.
+/// Returns the kernel if it passes the self-test, else the portable one.
 fn or_plain(found: Box<dyn Sha512Many>) -> Box<dyn Sha512Many> {
     let plain = portable();
     if is_right(&*found, &*plain) { found } else { plain }
 }
 
-/// So many messages that lanes are filled, and some are left.
+/// Enough messages to fill the lanes with some left over.
 const TRIED: usize = 13;
 
-/// Whether a kernel computes on this machine what the portable one does. Where all leaves had one hash, any proof would
-/// be one. Why it is asked: `kernel.rs`.
+/// Returns whether a kernel computes the same as the portable one on this machine. If all leaves had the same
+/// hash, any proof would pass. `kernel.rs` explains the reason for this test.
 fn is_right(many: &dyn Sha512Many, plain: &dyn Sha512Many) -> bool {
     let bytes: [u8; 64 * TRIED] = core::array::from_fn(|i| (i * i / 5 + i * 113 + i / 256) as u8);
     let digests = |many: &dyn Sha512Many| {
         let (mut hashes, mut parents) = ([[0; 32]; TRIED], [[0; 32]; TRIED]);
-        // They become longer, and have one to four blocks.
+        // The messages get longer, from one to four blocks.
         let message = |i: usize| Message([&bytes[..2 * i], &bytes[i..20 * i], &bytes[..11 * i]]);
-        let messages: [Padded<'_>; TRIED] = core::array::from_fn(|i| Padded::new(&message(i)));
+        let messages: [PaddedSha512<'_>; TRIED] =
+            core::array::from_fn(|i| PaddedSha512::new(&message(i)));
         let width = many.width();
         for (messages, hashes) in messages.chunks(width).zip(hashes.chunks_mut(width)) {
             many.hash(&INITIAL_256, messages, hashes);
@@ -157,8 +159,8 @@ fn is_right(many: &dyn Sha512Many, plain: &dyn Sha512Many) -> bool {
     digests(many) == digests(plain)
 }
 
-/// The implementation of SHA-512 that goes with one of SHA-256. The SHA extensions of a processor
-/// that has them are of no use here, but it nearly always has AVX2.
+/// Returns the SHA-512 implementation that belongs to a SHA-256 kernel. A processor's SHA extensions do not
+/// support SHA-512, but a processor that has them nearly always has AVX2.
 pub(super) fn of_kernel(kernel: Sha256Kernel) -> Box<dyn Sha512Many> {
     match kernel {
         #[cfg(target_arch = "x86_64")]
@@ -183,10 +185,10 @@ fn portable() -> Box<dyn Sha512Many> {
     Box::new(Sha512Groups { lanes: Portable, least: 1 })
 }
 
-/// A lane kernel, and from how many messages on it beats the portable one.
+/// A lane kernel, and the number of messages from which it beats the portable one.
 struct Sha512Groups<const N: usize, L> {
     lanes: L,
-    /// At least 1, at most `N`; measured by `examples/kernels.rs`.
+    /// At least 1, at most `N`; measured with `examples/kernels.rs`.
     least: usize,
 }
 
@@ -195,8 +197,9 @@ impl<const N: usize, L: Sha512Lanes<N> + Send + Sync> Sha512Many for Sha512Group
         N
     }
 
-    /// A lane whose message has ended goes on with the last, longest one, unless too few are left.
-    fn hash(&self, start: &[u64; 8], messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+    /// A lane whose message has ended repeats the last message, which is the longest, unless too few are
+    /// left.
+    fn hash(&self, start: &[u64; 8], messages: &[PaddedSha512<'_>], out: &mut [[u8; 32]]) {
         let Some(last) = messages.last() else { return };
         let mut states = start.map(|word| [word; N]);
         let mut in_lanes = core::array::from_fn(|lane| *messages.get(lane).unwrap_or(last));
@@ -232,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_forced_kernel_is_the_one_that_runs() {
+    fn a_forced_kernel_runs() {
         for kernel in Sha256Kernel::available() {
             #[cfg(target_arch = "x86_64")]
             let has_avx2 = crate::avx2::Avx2::detect().is_some();
@@ -248,7 +251,7 @@ mod tests {
         assert_eq!(engine().width(), of_kernel(Sha256Kernel::current()).width());
     }
 
-    /// Portable, but for one bit.
+    /// The portable kernel, with one wrong bit.
     struct FaultySha512 {
         hash: bool,
         pairs: bool,
@@ -259,7 +262,7 @@ mod tests {
             1
         }
 
-        fn hash(&self, start: &[u64; 8], messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+        fn hash(&self, start: &[u64; 8], messages: &[PaddedSha512<'_>], out: &mut [[u8; 32]]) {
             portable().hash(start, messages, out);
             out[0][0] ^= u8::from(self.hash);
         }
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_bit_is_seen() {
+    fn one_wrong_bit_is_detected() {
         for (hash, pairs) in [(false, false), (true, false), (false, true)] {
             let right = is_right(&FaultySha512 { hash, pairs }, &*portable());
             assert_eq!(right, !hash && !pairs);

@@ -1,4 +1,4 @@
-//! Every kernel of this machine against an independent implementation.
+//! Compares every kernel of this machine with an independent implementation.
 
 use super::sha512_256::{
     Sha512Many, TaggedHasher, hash, many, many_with, of_kernel, pair, pairs, pairs_with,
@@ -15,7 +15,7 @@ fn expected(data: &[u8]) -> [u8; 32] {
     Sha512_256::digest(data).into()
 }
 
-/// Bytes without a pattern that a mistake could hide in.
+/// Makes bytes without a pattern that could hide a mistake.
 fn bytes(seed: usize, len: usize) -> Vec<u8> {
     let mut state = seed as u64 ^ 0x9e37_79b9_7f4a_7c15;
     let mut next = || {
@@ -30,7 +30,7 @@ fn array<const N: usize>(seed: usize) -> [u8; N] {
     bytes(seed, N).try_into().unwrap()
 }
 
-/// By every kernel, alone and behind a tag.
+/// Checks every kernel, with and without a tag.
 fn check_many(pieces: &[[Vec<u8>; 3]]) {
     let messages: Vec<Message<'_>> = pieces.iter().map(|[a, b, c]| Message([a, b, c])).collect();
     let tag = array(5);
@@ -56,7 +56,7 @@ fn digits(digest: &[u8; 32]) -> String {
 
 /// NIST's examples for FIPS 180-4, and the empty message.
 #[test]
-fn published_examples() {
+fn published_examples_match() {
     let long = b"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmno\
                  ijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu";
     for (message, digest) in [
@@ -66,7 +66,7 @@ fn published_examples() {
     ] {
         assert_eq!(digits(&hash(message)), digest);
         for (name, engine) in engines() {
-            // Eight and some: every kernel's lanes are full at least once.
+            // A few more than eight, to fill every kernel's lanes at least once.
             let mut out = [[0; 32]; 11];
             many_with(&*engine, &[Message::from(message); 11], &mut out);
             assert!(out.iter().all(|out| digits(out) == digest), "{name}");

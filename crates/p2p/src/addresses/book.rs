@@ -1,11 +1,11 @@
-//! [`AddressBook`]: the addresses that are known, and which to try next.
+//! [`AddressBook`]: the known addresses, and which one to try next.
 //!
-//! Most of them come from strangers, which may want to be the only ones we talk to. So no stranger
-//! can fill the book: what one peer, the group of one peer, and one group of
-//! addresses may put into it is limited, and what is there gives way only if it failed or is old.
-//! And no two connections go to the same group, unless the user named the addresses.
+//! Most addresses come from strangers, who may want to become our only peers. So no stranger can fill the
+//! book: there are limits for each peer, for each peer's group and for each group of addresses, and an entry
+//! is evicted only if it failed or is old. No two connections go to the same group, unless the user named the
+//! addresses.
 //!
-//! Invariant: `index` has exactly the entries, `groups` and `sources` count those that no user named.
+//! Invariant: `index` has exactly the entries; `groups` and `sources` count the entries that no user named.
 
 use super::{Host, NetGroup, NodeAddress, Services, is_routable};
 use crate::PeerId;
@@ -13,52 +13,53 @@ use apus_chain::Network;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
-/// Addresses in the book, besides those that the user named: some 5 MB.
+/// Maximum number of addresses in the book, besides the user's: about 5 MB.
 const ADDRESSES_MAX: usize = 20_000;
 
-/// Addresses of one group in the book.
+/// Maximum number of addresses of one group in the book.
 const GROUP_MAX: usize = 64;
 
-/// Addresses in the book that came from peers of one group.
+/// Maximum number of addresses in the book that came from peers of one group.
 const SOURCE_MAX: usize = 2000;
 
-/// Addresses of a message that are looked at, and those that a peer may give at first; after that it
-/// may give one in ten seconds (Core `net_processing.cpp`, `MAX_ADDR_PROCESSING_TOKEN_BUCKET`,
+/// Maximum number of addresses read from one message, and a peer's initial allowance. After that, a peer may give one
+/// address every ten seconds (Core `net_processing.cpp`, `MAX_ADDR_PROCESSING_TOKEN_BUCKET`,
 /// `MAX_ADDR_RATE_PER_SECOND`).
 const PEER_ALLOWANCE: usize = 1000;
 
-/// See [`PEER_ALLOWANCE`].
+/// Seconds until a peer that used up [`PEER_ALLOWANCE`] may give another address.
 const SECONDS_AN_ADDRESS: i64 = 10;
 
-/// Peers whose allowance is kept in mind. Those of others are used up.
+/// Maximum number of peers whose allowance is remembered. Any other peer has none left.
 const PEERS_MAX: usize = 1024;
 
-/// Hosts that are kept in mind for having misbehaved.
+/// Maximum number of banned hosts remembered.
 const BANS_MAX: usize = 10_000;
 
-/// How long one that misbehaved is left alone.
+/// How long a misbehaving host is banned.
 const BAN_SECONDS: i64 = DAY_SECONDS;
 
-/// An address that was not heard of for so long, and that never answered, is forgotten (Core
+/// An address that never answered is forgotten when this long has passed since it was last reported (Core
 /// `addrman.cpp`, `ADDRMAN_HORIZON`).
 const HORIZON_SECONDS: i64 = 30 * DAY_SECONDS;
 
-/// How much older an address counts that a peer told of (Core `net_processing.cpp`, `ProcessAddrs`).
+/// Age added to an address that a peer reported, because it is hearsay (Core `net_processing.cpp`,
+/// `ProcessAddrs`).
 const HEARSAY_SECONDS: i64 = 2 * 60 * 60;
 
 /// Lower ports belong to other services; only users may name nodes there.
 const PORT_MIN: u16 = 1024;
 
-/// What an address has to offer to be of use.
+/// Services that an address must offer to be useful.
 const SERVICES: Services = Services::NETWORK.with(Services::WITNESS);
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
-/// Where an address comes from.
+/// Origin of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AddressSource {
     User,
-    /// A seed, or an earlier run.
+    /// A seed, or the file of an earlier start.
     Trusted,
     /// A peer of this group.
     Peer(NetGroup),
@@ -68,11 +69,11 @@ pub(super) enum AddressSource {
 pub(super) struct AddressEntry {
     pub(super) address: NodeAddress,
     pub(super) source: AddressSource,
-    /// It was picked, and nothing was said of it since but that it is connected.
+    /// True once it was picked, until the caller reports a failure or the end of the connection.
     in_use: bool,
-    /// When it last proved to be a node; 0 for never.
+    /// When it last proved to be a node; 0 if never.
     pub(super) success: i64,
-    /// Failures since then.
+    /// Failures since its last success.
     pub(super) failures: u32,
     /// When it may be tried again.
     not_before: i64,
@@ -83,14 +84,15 @@ impl AddressEntry {
         self.source == AddressSource::User
     }
 
-    /// Whether it may give way: never known to be good, and failing or long unheard of.
+    /// Returns true if the entry may be evicted: it never proved good, and it fails or was last reported long
+    /// ago.
     fn is_worthless(&self, now: i64) -> bool {
         let old = now.saturating_sub(i64::from(self.address.time)) > HORIZON_SECONDS;
         !self.is_users() && !self.in_use && self.success == 0 && (self.failures > 0 || old)
     }
 
-    /// Waits longer after each failure: ten minutes to a day, or ten seconds to ten minutes for the
-    /// user's own.
+    /// Waits longer after each failure: ten minutes to a day, or ten seconds to ten minutes for the user's
+    /// addresses.
     fn back_off(&mut self, now: i64) {
         let (first, most) = if self.is_users() { (10, 600) } else { (600, DAY_SECONDS) };
         let doubled = self.failures.saturating_sub(1).min(16);
@@ -98,23 +100,23 @@ impl AddressEntry {
     }
 }
 
-/// How many addresses a peer may still give.
+/// How many more addresses a peer may give.
 #[derive(Debug)]
 struct Allowance {
     count: usize,
-    /// Up to when the time was turned into addresses.
+    /// The time up to which elapsed seconds were converted to allowance.
     since: i64,
 }
 
-/// Addresses of nodes, all times in seconds since 1970.
+/// The addresses of nodes. All times are in seconds since 1970.
 #[derive(Debug)]
 pub struct AddressBook {
     pub(super) network: Network,
-    /// Whether Tor services can be connected to, through a proxy.
+    /// True if Tor services are reachable, through a proxy.
     onion: bool,
     random: Random,
     pub(super) entries: Vec<AddressEntry>,
-    /// How many of them the user named.
+    /// How many of the entries the user named.
     users: usize,
     index: HashMap<(Host, u16), usize>,
     groups: HashMap<NetGroup, usize>,
@@ -124,7 +126,7 @@ pub struct AddressBook {
 }
 
 impl AddressBook {
-    /// An empty book. What it picks follows from `seed`, which the caller keeps secret.
+    /// Creates an empty book. `seed` determines the picks; the caller keeps it secret.
     pub fn new(network: Network, seed: u64) -> Self {
         Self {
             network,
@@ -140,7 +142,7 @@ impl AddressBook {
         }
     }
 
-    /// Says whether Tor services can be connected to, which else are neither added nor picked.
+    /// Sets whether Tor services are reachable. If not, they are neither added nor picked.
     pub fn set_onion(&mut self, onion: bool) {
         self.onion = onion;
     }
@@ -149,7 +151,7 @@ impl AddressBook {
         self.onion || !matches!(host, Host::TorV3(_))
     }
 
-    /// Adds an address that the user named: it is picked before all others, whatever its group.
+    /// Adds an address that the user named. It is picked before all others, regardless of its group.
     pub fn add_user(&mut self, address: NodeAddress, now: i64) {
         let address = canonical(address);
         let known = self.position(&address).map(|at| self.remove(at));
@@ -161,8 +163,8 @@ impl AddressBook {
         }
     }
 
-    /// Adds addresses from seeds: how many are new. They count as some days old, so that fresher
-    /// ones count for more (Core `net.cpp`, `ThreadDNSAddressSeed`).
+    /// Adds addresses from seeds and returns how many are new. They count as some days old, so that fresher
+    /// ones are preferred (Core `net.cpp`, `ThreadDNSAddressSeed`).
     pub fn add_from_dns(&mut self, addresses: &[SocketAddr], now: i64) -> usize {
         let mut count = 0;
         for &address in addresses {
@@ -174,7 +176,7 @@ impl AddressBook {
         count
     }
 
-    /// Adds addresses that `peer`, which is at `from`, told of: how many are new.
+    /// Adds addresses reported by `peer`, whose own address is `from`. Returns how many are new.
     pub fn add_from_peer(
         &mut self,
         peer: PeerId,
@@ -187,12 +189,12 @@ impl AddressBook {
         let mut count = 0;
         for address in &addresses[..allowed] {
             let mut address = address.clone();
-            let told = i64::from(address.time);
-            // Core `net_processing.cpp`, `ProcessAddrs`: what cannot be counts as five days old.
-            let time = if told <= 100_000_000 || told > now.saturating_add(600) {
+            let reported = i64::from(address.time);
+            // Core `net_processing.cpp`, `ProcessAddrs`: an impossible time counts as five days ago.
+            let time = if reported <= 100_000_000 || reported > now.saturating_add(600) {
                 now.saturating_sub(5 * DAY_SECONDS)
             } else {
-                told
+                reported
             };
             address.time = clamp_time(time.saturating_sub(HEARSAY_SECONDS));
             count += usize::from(self.add(address, AddressSource::Peer(source.clone()), now));
@@ -215,12 +217,12 @@ impl AddressBook {
         spent
     }
 
-    /// A peer is gone: its allowance is forgotten.
+    /// Forgets the allowance of a peer that is gone.
     pub fn peer_gone(&mut self, peer: PeerId) {
         self.peers.remove(&peer);
     }
 
-    /// Adds an address that no user named, if it can be of use and there is room. Whether it is new.
+    /// Adds an address that no user named, if it is useful and there is room. Returns true if it is new.
     pub(super) fn add(&mut self, address: NodeAddress, source: AddressSource, now: i64) -> bool {
         let address = canonical(address);
         if !self.is_useful(&address) {
@@ -234,7 +236,7 @@ impl AddressBook {
         }
         let old = now.saturating_sub(i64::from(address.time)) > HORIZON_SECONDS;
         let group = NetGroup::of(&address.host);
-        // Private networks are in few groups, and have no strangers.
+        // Private networks have few groups and no strangers.
         let crowded = self.is_public()
             && (self.groups.get(&group).is_some_and(|&count| count >= GROUP_MAX)
                 || matches!(&source, AddressSource::Peer(of)
@@ -257,7 +259,7 @@ impl AddressBook {
         place && self.reaches(&address.host) && address.services.has(SERVICES)
     }
 
-    /// Makes room, if some of a few entries chosen at random may give way.
+    /// Makes room by evicting one of a few entries drawn at random, if one may be evicted.
     fn has_room(&mut self, now: i64) -> bool {
         if self.entries.len().saturating_sub(self.users) < ADDRESSES_MAX {
             return true;
@@ -320,9 +322,9 @@ impl AddressBook {
         self.entries.get_mut(at)
     }
 
-    /// An address to connect to now, the user's first, then one that proved good before or, as
-    /// often, one that is new. It is in use, and its group with it, until it is said to have
-    /// [failed](Self::failed), [misbehaved](Self::misbehaved) or [gone](Self::disconnected).
+    /// Picks an address to connect to now: the user's first, then with equal odds one that proved good before
+    /// or a new one. The address and its group stay in use until the caller reports that it
+    /// [failed](Self::failed), [misbehaved](Self::misbehaved) or [disconnected](Self::disconnected).
     pub fn pick(&mut self, now: i64) -> Option<NodeAddress> {
         let mut random = self.random;
         let (mut users, mut good, mut new) = (Draw::default(), Draw::default(), Draw::default());
@@ -343,8 +345,7 @@ impl AddressBook {
         Some(entry.address.clone())
     }
 
-    /// How many addresses [`pick`](Self::pick) could give now, if only one of each were wanted. When
-    /// it is 0, seeds are to be asked.
+    /// How many addresses [`pick`](Self::pick) could return now. At 0, ask the seeds.
     pub fn ready_count(&self, now: i64) -> usize {
         self.ready(now).count()
     }
@@ -364,7 +365,7 @@ impl AddressBook {
         })
     }
 
-    /// A handshake with it was done, in which it told its services.
+    /// Records a completed handshake and the services that the node sent in it.
     pub fn connected(&mut self, address: &NodeAddress, services: Services, now: i64) {
         if let Some(entry) = self.entry_mut(address) {
             entry.success = now.max(1);
@@ -374,8 +375,8 @@ impl AddressBook {
         }
     }
 
-    /// It could not be connected to, or ended the connection before the handshake was done, or was
-    /// of no use.
+    /// Records that connecting to an address failed, that it disconnected before the end of the handshake, or
+    /// that it was useless.
     pub fn failed(&mut self, address: &NodeAddress, now: i64) {
         if let Some(entry) = self.entry_mut(address) {
             entry.in_use = false;
@@ -384,7 +385,7 @@ impl AddressBook {
         }
     }
 
-    /// The connection ended, and the peer is not to blame.
+    /// Records that the connection ended without the peer's fault.
     pub fn disconnected(&mut self, address: &NodeAddress, now: i64) {
         if let Some(entry) = self.entry_mut(address) {
             entry.in_use = false;
@@ -392,8 +393,8 @@ impl AddressBook {
         }
     }
 
-    /// It did what no honest node does: its host is left alone for a day. A host that others may
-    /// share, because it is not public, only with this port.
+    /// Bans the host for a day, because it did what no honest node does. If the host is not public, others
+    /// may share it, so the ban covers only this port.
     pub fn misbehaved(&mut self, address: &NodeAddress, now: i64) {
         let until = now.saturating_add(BAN_SECONDS);
         if let Some(entry) = self.entry_mut(address) {
@@ -413,23 +414,23 @@ impl AddressBook {
         }
     }
 
-    /// Whether a host misbehaved within a day.
+    /// Returns true if a host misbehaved within the last day.
     pub fn is_banned(&self, host: &Host, now: i64) -> bool {
         self.bans.get(host).is_some_and(|&until| until > now)
     }
 
-    /// How many addresses are known.
+    /// How many addresses the book has.
     pub const fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether none is known.
+    /// Returns true if the book is empty.
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
-/// An IPv4 address in IPv6's clothes is that IPv4 address.
+/// Turns an IPv4-mapped IPv6 address into the IPv4 address.
 fn canonical(mut address: NodeAddress) -> NodeAddress {
     if let Host::Ip(ip) = &mut address.host {
         *ip = ip.to_canonical();
@@ -450,7 +451,7 @@ fn forget_one(counts: &mut HashMap<NetGroup, usize>, group: &NetGroup) {
     }
 }
 
-/// One of any number of things, each as likely as any other.
+/// Draws one of any number of items, each with the same probability.
 #[derive(Debug, Default)]
 struct Draw {
     offered: u64,
@@ -470,12 +471,12 @@ impl Draw {
     }
 }
 
-/// SplitMix64. What it picks cannot be told without its state.
+/// SplitMix64. Its output cannot be predicted without its state.
 #[derive(Debug, Clone, Copy)]
 struct Random(u64);
 
 impl Random {
-    /// A number less than `bound`, which is not 0.
+    /// A number less than `bound`, which must not be 0.
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -1,8 +1,7 @@
-//! The address book as text: a line for the kind of file, then one for each address.
+//! The address book as text: a header line, then one line for each address.
 //!
-//! The text may come from anywhere: what it says is
-//! held to the same rules as what peers say, and a line that says nothing is counted and passed
-//! over. What the user named, and which peers misbehaved, is not in it.
+//! The text is untrusted: its addresses obey the same rules as addresses from peers, and damaged lines are
+//! counted and skipped. The user's addresses and bans are not saved.
 //!
 //! ```text
 //! apus-addresses 1 main
@@ -10,8 +9,9 @@
 //! tor:a7a7…a7 8333 c09 1799992700 0 0
 //! ```
 //!
-//! Words are host (IPv4, IPv6, or `tor:` and a version 3 service's key), port, services (hexadecimal), when it was last
-//! heard of, when a handshake with it was last done (0: never), failures since. The file has at most 4 MiB.
+//! The fields are host (IPv4, IPv6, or `tor:` and the key of a version 3 service), port, services
+//! (hexadecimal), time of the last report, time of the last handshake (0: never), and the number of failures
+//! since then. The file has at most 4 MiB.
 
 use super::book::AddressSource;
 use super::{AddressBook, Host, NodeAddress, Services};
@@ -21,27 +21,27 @@ use std::net::IpAddr;
 /// First word of the file.
 const KIND: &str = "apus-addresses";
 
-/// The only version there is.
+/// The only version.
 const VERSION: &str = "1";
 
-/// Bytes of a file of a full book, and more: longer ones need not be read.
+/// Upper bound for the file of a full book, in bytes. Longer files are refused.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
 
-/// Failures beyond this change nothing.
+/// More failures have no further effect.
 const FAILURES_MAX: u32 = 100;
 
-/// What was taken from a file.
+/// The result of reading a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Restored {
+pub struct RestoredBook {
     /// How many addresses were new.
     pub added: usize,
-    /// How many were known, of no use, or too many.
+    /// How many addresses were known already, useless, or over a limit.
     pub left_out: usize,
-    /// How many lines say nothing, because they are damaged.
+    /// How many lines were damaged.
     pub bad_lines: usize,
 }
 
-/// A line after the first.
+/// A line after the header.
 struct AddressLine {
     address: NodeAddress,
     success: i64,
@@ -49,7 +49,7 @@ struct AddressLine {
 }
 
 impl AddressBook {
-    /// The book as text, without the user's own addresses.
+    /// Encodes the book as text, without the user's addresses.
     pub fn encode(&self) -> String {
         let mut text = format!("{KIND} {VERSION} {}\n", self.network);
         for entry in self.entries.iter().filter(|entry| entry.source != AddressSource::User) {
@@ -65,15 +65,15 @@ impl AddressBook {
         text
     }
 
-    /// Adds what a text says; none where it is no such file. Times that lie after `now` (seconds since
-    /// 1970) count as now.
-    pub fn restore(&mut self, text: &[u8], now: i64) -> Option<Restored> {
+    /// Adds the addresses of a file's text. Returns `None` if it is not an address book. Times after `now`
+    /// (seconds since 1970) count as `now`.
+    pub fn restore(&mut self, text: &[u8], now: i64) -> Option<RestoredBook> {
         let mut lines = text.split(|&byte| byte == b'\n');
         let head = format!("{KIND} {VERSION} {}", self.network);
         if text.len() > FILE_BYTES_MAX || lines.next() != Some(head.as_bytes()) {
             return None;
         }
-        let mut restored = Restored::default();
+        let mut restored = RestoredBook::default();
         for line in lines.filter(|line| !line.is_empty()) {
             let Some(AddressLine { mut address, success, failures }) = parse_line(line) else {
                 restored.bad_lines += 1;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn an_encoded_book_is_restored() {
         let mut full = book(Network::Main);
         let seeds: Vec<SocketAddr> =
             ["8.1.1.1:8333", "8.2.1.1:8334", "[2a00::1]:8333"].map(|a| a.parse().unwrap()).into();
@@ -161,14 +161,14 @@ mod tests {
 
         let mut again = book(Network::Main);
         let restored = again.restore(text.as_bytes(), NOW).unwrap();
-        assert_eq!(restored, Restored { added: 4, left_out: 0, bad_lines: 0 });
+        assert_eq!(restored, RestoredBook { added: 4, left_out: 0, bad_lines: 0 });
         assert_eq!(again.encode(), text);
         let restored = again.restore(text.as_bytes(), NOW).unwrap();
-        assert_eq!(restored, Restored { added: 0, left_out: 4, bad_lines: 0 });
+        assert_eq!(restored, RestoredBook { added: 0, left_out: 4, bad_lines: 0 });
     }
 
     #[test]
-    fn damaged_lines_are_counted_and_useless_addresses_left_out() {
+    fn damaged_lines_are_counted_and_useless_addresses_skipped() {
         let lines: &[&[u8]] = &[
             b"apus-addresses 1 main",
             b"8.1.1.1 8333 9 1799000000 0 0",
@@ -187,12 +187,12 @@ mod tests {
         ];
         let mut book = book(Network::Main);
         let restored = book.restore(&lines.join(&b'\n'), NOW).unwrap();
-        assert_eq!(restored, Restored { added: 2, left_out: 4, bad_lines: 7 });
+        assert_eq!(restored, RestoredBook { added: 2, left_out: 4, bad_lines: 7 });
         assert!(book.encode().ends_with("8.6.1.1 8333 9 1800000000 1800000000 100\n"));
     }
 
     #[test]
-    fn another_file_is_refused() {
+    fn a_file_of_another_kind_version_or_network_is_refused() {
         let mut book = book(Network::Main);
         for head in
             ["", "apus-addresses 2 main\n", "apus-addresses 1 signet\n", "apus-addresses 1 main "]
@@ -216,7 +216,7 @@ mod tests {
         }
 
         #[test]
-        fn any_line_is_read_as_it_is_written(
+        fn any_line_reads_back(
             v4 in any::<u32>(), port in any::<u16>(), services in any::<u64>(), time in any::<u32>(),
             success in 0..NOW, failures in 0..=FAILURES_MAX,
         ) {

@@ -1,4 +1,4 @@
-//! The names under which operators publish addresses of nodes, and how they are asked.
+//! DNS seeds: the names under which operators publish node addresses, and how to query them.
 
 use super::{Host, NodeAddress, Services};
 use apus_chain::Network;
@@ -8,14 +8,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Addresses that are taken of what a seed answers (Core `net.cpp`, `ThreadDNSAddressSeed`).
+/// Maximum number of addresses taken from one seed's answer (Core `net.cpp`, `ThreadDNSAddressSeed`).
 const RESULTS_MAX: usize = 32;
 
-/// Services that a seed is asked for, as it takes them: [`Services::NETWORK`] and
-/// [`Services::WITNESS`] in hexadecimal digits.
+/// The service filter in a seed's query name: [`Services::NETWORK`] and [`Services::WITNESS`] in hexadecimal.
 const SERVICES_PREFIX: &str = "x9";
 
-/// The port where nodes of a network listen (Core `kernel/chainparams.cpp`, `nDefaultPort`).
+/// The default port of a network's nodes (Core `kernel/chainparams.cpp`, `nDefaultPort`).
 pub const fn default_port(network: Network) -> u16 {
     match network {
         Network::Main => 8333,
@@ -26,8 +25,8 @@ pub const fn default_port(network: Network) -> u16 {
     }
 }
 
-/// The seeds of a network (Core `kernel/chainparams.cpp`, `vSeeds`). The dot at the end keeps
-/// resolvers from adding a domain.
+/// The DNS seeds of a network (Core `kernel/chainparams.cpp`, `vSeeds`). The trailing dot keeps resolvers
+/// from appending a domain.
 pub const fn dns_seeds(network: Network) -> &'static [&'static str] {
     match network {
         Network::Main => &[
@@ -53,8 +52,8 @@ pub const fn dns_seeds(network: Network) -> &'static [&'static str] {
     }
 }
 
-/// The seeds as nodes to connect to by name and to ask for addresses: what to do instead of
-/// [`resolve_seeds`] where a proxy resolves names, so that no query leaves beside it.
+/// The seeds as nodes to connect to by name and to ask for addresses. Use this instead of [`resolve_seeds`]
+/// if a proxy resolves names, so that no DNS query bypasses the proxy.
 pub fn seeds_by_name(network: Network) -> Vec<NodeAddress> {
     let node = |name: &&str| NodeAddress {
         host: Host::Name(name.trim_end_matches('.').to_owned()),
@@ -65,9 +64,9 @@ pub fn seeds_by_name(network: Network) -> Vec<NodeAddress> {
     dns_seeds(network).iter().map(node).collect()
 }
 
-/// Asks all seeds of a network at once and waits for at most `wait`: the addresses, at most 32 of
-/// each seed, and how many seeds gave any. Names that the resolver is still at when the time is over
-/// keep their threads until it gives up.
+/// Queries all seeds of a network at once and waits for at most `wait`. Returns the addresses, at most 32 of
+/// each seed, and how many seeds returned any. A query that is still pending then keeps its thread until the
+/// resolver gives up.
 pub fn resolve_seeds(network: Network, wait: Duration) -> (Vec<SocketAddr>, usize) {
     let port = default_port(network);
     resolve(dns_seeds(network), wait, move |name| {
@@ -85,10 +84,10 @@ fn resolve(
     for name in names {
         let (sender, resolver) = (sender.clone(), resolver.clone());
         let task = move || {
-            // The caller no longer listens once the time is over.
+            // The caller no longer listens after the timeout.
             let _ = sender.send(resolver(name).unwrap_or_default());
         };
-        // A seed that no thread can be had for is one that does not answer.
+        // A seed whose thread cannot be spawned counts as one that does not answer.
         let _ = thread::Builder::new().name("dns-seed".to_owned()).spawn(task);
     }
     drop(sender);
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_what_comes_in_time_and_not_too_much_of_one() {
+    fn late_answers_are_ignored_and_each_seed_is_limited() {
         static NAMES: [&str; 4] = ["slow.", "many.", "few.", "none."];
         let (found, answered) = resolve(&NAMES, Duration::from_millis(300), |name| match name {
             "slow." => {
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_public_network_has_seeds_and_a_port_of_its_own() {
+    fn every_public_network_has_seeds_and_a_distinct_port() {
         let mut ports: Vec<u16> = Network::ALL.into_iter().map(default_port).collect();
         ports.sort_unstable();
         ports.dedup();

@@ -1,14 +1,14 @@
-//! Which peer is asked for what, and which peers are of no use: silent, leaving blocks out, or much slower than
-//! others.
+//! Assigns blocks to peers, and drops useless peers: silent ones, ones that leave blocks out, and ones much
+//! slower than others.
 //!
-//! The peer that would run dry soonest is served first, with the lowest block that it has; so a
-//! fast peer gets many and a slow one few, and when memory is short all stay as busy as it allows. A peer with
-//! nothing left to ask for takes over what others are late with.
+//! The peer that would run dry soonest is served first, with the lowest block that it has. So fast peers get
+//! many blocks and slow ones few, and if memory is short, all stay as busy as it allows. A peer with nothing
+//! new to fetch takes over blocks that others are late with.
 //!
-//! A silent peer loses its blocks to others early, and its connection late. How long "early" is
-//! adapts: if several fall silent at once it is the line, and patience doubles, as Core's does for
-//! the same reason (`net_processing.cpp`, `BLOCK_STALLING_TIMEOUT_DEFAULT` and `_MAX`). No peer
-//! is dropped while everything waits for the consumer.
+//! A silent peer loses its blocks to others early, and its connection late. "Early" adapts: if several peers
+//! fall silent at once, the network is at fault, and patience doubles, as Core's does for the same reason
+//! (`net_processing.cpp`, `BLOCK_STALLING_TIMEOUT_DEFAULT` and `_MAX`). No peer is dropped while everything
+//! waits for the consumer.
 
 use super::peers::DownloadPeer;
 use super::window::Key;
@@ -17,28 +17,29 @@ use crate::PeerId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// How long between two looks when nothing happens, in milliseconds.
+/// Interval between ticks when nothing happens, in milliseconds.
 pub(super) const TICK_MS: u64 = 100;
-/// A peer is asked for more when this part of what it may owe is free: several in one message.
+/// A peer gets more requests once this fraction (1/8) of its quota is free, so that one message carries
+/// several.
 const BATCH_PART: usize = 8;
-/// How many of the last blocks of each peer are looked at at a time.
+/// How many of each peer's last blocks to examine at a time.
 const LATE_MAX: usize = 32;
-/// How much sooner a second copy has to be there to be worth its bytes, in milliseconds, beside a
-/// part of its own time.
+/// How much sooner a second copy must arrive to be worth its bytes, in milliseconds, not counting a fraction of
+/// its own transfer time.
 const GAIN_MS: u64 = 100;
 
-/// What is remembered from tick to tick.
+/// Scheduling state kept between ticks.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     hedged_at: u64,
     weighed_at: u64,
 }
 
-/// Blocks to be asked for, by peer.
+/// Blocks to request, by peer.
 type Requests = BTreeMap<PeerId, Vec<Key>>;
 
 impl Download {
-    /// Asks peers for blocks that none owes, as far as peers and memory have room.
+    /// Requests blocks that no peer owes, as far as peers and memory have room.
     pub(super) fn fill(&mut self, now: u64) {
         if !self.window.any_free() {
             return;
@@ -69,9 +70,9 @@ impl Download {
         self.send(requests);
     }
 
-    /// What peers owe weighs what blocks weigh by now: a peer that was asked for many small ones
-    /// may owe more than all others together.
-    pub(super) fn weigh_anew(&mut self, now: u64) {
+    /// Updates the expected sizes of owed blocks: a peer that was asked for many small blocks may turn out to
+    /// owe more bytes than all others together.
+    pub(super) fn reweigh(&mut self, now: u64) {
         if now < self.schedule.weighed_at + TICK_MS {
             return;
         }
@@ -81,21 +82,21 @@ impl Download {
         }
     }
 
-    /// Whether there is no memory for the first block that is to be asked for.
+    /// Returns true if there is no memory for the first block to request.
     pub(super) fn memory_is_short(&self) -> bool {
         let first = self.window.all_free().next();
         first.is_some_and(|key| !self.window.admits(key, self.sizes.expected(key.0)))
     }
 
-    /// Whether a peer has room for so many blocks that a message is worth it.
+    /// Returns true if a peer has room for enough blocks to be worth a message.
     fn takes_batch(&self, peer: &DownloadPeer, now: u64) -> bool {
         let Some(key) = self.next_for(peer) else { return false };
         let room = peer.room(self.sizes.expected(key.0), self.options.in_flight_max, now);
         room > 0 && room * BATCH_PART >= peer.owed_count() + room
     }
 
-    /// The block that a peer is to be asked for next. Blocks of a branch come first: they are few,
-    /// and a better chain waits for them.
+    /// The next block to request from a peer. Blocks of a branch come first: they are few, and a better chain
+    /// depends on them.
     fn next_for(&self, peer: &DownloadPeer) -> Option<Key> {
         if peer.stalled {
             return None;
@@ -108,8 +109,8 @@ impl Download {
         })
     }
 
-    /// A peer is to deliver a block. One that still owes it from before is not asked again: it
-    /// would send it twice.
+    /// Assigns a block to a peer. If the peer still owes it from an earlier request, it is not asked again,
+    /// because it would send it twice.
     fn ask(&mut self, id: PeerId, key: Key, now: u64, requests: &mut Requests) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let expected = self.sizes.expected(key.0);
@@ -126,8 +127,8 @@ impl Download {
         self.actions.extend(actions);
     }
 
-    /// Asks peers that have room, and nothing new to be asked for, for blocks that others owe and
-    /// will deliver clearly later, the latest first.
+    /// Asks peers that have room, but nothing new to fetch, for blocks that others owe and will deliver
+    /// clearly later; the latest first.
     pub(super) fn hedge(&mut self, now: u64) {
         let early = now < self.schedule.hedged_at + TICK_MS;
         let consumers_turn = self.consumer_limits();
@@ -161,10 +162,10 @@ impl Download {
         !peer.stalled && room && nothing_new
     }
 
-    /// Blocks in flight with the time until they are expected, in milliseconds, the latest first.
+    /// Blocks in flight with the time until their expected arrival, in milliseconds; the latest first.
     fn late(&self, now: u64) -> Vec<(u64, Key)> {
         let mut soonest = BTreeMap::new();
-        // What another one delivered in the meantime is still owed, but not late.
+        // A copy of a block that another peer delivered meanwhile is still owed, but not late.
         let missing = |key| self.window.owners(key).is_some();
         for peer in self.peers.values() {
             for (owed, arrival) in peer.arrivals(LATE_MAX, missing, now) {
@@ -177,8 +178,8 @@ impl Download {
         late
     }
 
-    /// Asks a peer for a block that others owe, if it may be and that is worth it. False if it is
-    /// not worth it for this peer, nor for blocks that are expected sooner.
+    /// Asks a peer for a block that others owe, if it is allowed and worthwhile. Returns false if it is not
+    /// worthwhile for this peer; then blocks expected sooner are not worthwhile either.
     fn take_over(
         &mut self,
         id: PeerId,
@@ -199,7 +200,7 @@ impl Download {
             return true;
         }
         if owners.len() >= self.options.copies_max {
-            // All that owe it are far behind: one of them is not counted on any more.
+            // All owners are far behind: release one of them.
             let Some(first) = owners.first().copied() else { return true };
             if arrival < own.saturating_mul(4) + 10 * GAIN_MS {
                 return true;
@@ -214,51 +215,51 @@ impl Download {
     }
 }
 
-/// After so much silence a peer loses its blocks, in milliseconds; grows up to the other.
+/// Silence after which a peer loses its blocks, in milliseconds; adapts up to [`STALL_MAX_MS`].
 const STALL_MS: u64 = 2_000;
 const STALL_MAX_MS: u64 = 64_000;
-/// By this, patience grows shorter with each block delivered.
+/// Factor by which patience shrinks with each block delivered.
 const STALL_DECAY: f64 = 0.85;
-/// After so many times the patience with a stall the connection is closed.
+/// A stalled peer is disconnected after this many times the current patience.
 const HOPELESS: u64 = 4;
-/// So many stalls within ten minutes are enough.
+/// A peer is disconnected after this many stalls within ten minutes.
 const STRIKES_MAX: u32 = 2;
-/// How often slow peers are looked for, in milliseconds.
+/// How often to look for slow peers, in milliseconds.
 const SLOW_EVERY_MS: u64 = 5_000;
-/// How long a peer has to be there before it is called slow, in milliseconds.
+/// Minimum age of a peer before it can count as slow, in milliseconds.
 const SLOW_AFTER_MS: u64 = 10_000;
-/// A peer is slow if others are so many times as fast.
+/// A peer is slow if others are this many times as fast.
 const SLOW_TIMES: f64 = 8.0;
 
-/// What is remembered from tick to tick.
+/// Peer supervision state kept between ticks.
 #[derive(Debug)]
-pub(super) struct PeerJudge {
+pub(super) struct PeerMonitor {
     /// Patience with silence, in milliseconds.
     stall_ms: f64,
-    /// The peer that lost its blocks last, and when.
+    /// The last peer that lost its blocks, and when.
     struck: Option<(PeerId, u64)>,
-    /// When any peer made progress last.
+    /// When any peer last made progress.
     pub(super) heard_at: u64,
-    /// How many nodes could be connected to.
+    /// How many more nodes the caller could connect to.
     pub(super) replacements: usize,
-    judged_at: u64,
+    checked_at: u64,
     slow_at: u64,
 }
 
-impl Default for PeerJudge {
+impl Default for PeerMonitor {
     fn default() -> Self {
         Self {
             stall_ms: STALL_MS as f64,
             struck: None,
             heard_at: 0,
             replacements: 0,
-            judged_at: 0,
+            checked_at: 0,
             slow_at: 0,
         }
     }
 }
 
-impl PeerJudge {
+impl PeerMonitor {
     /// Patience with silence, in milliseconds.
     pub(super) const fn stall_ms(&self) -> u64 {
         self.stall_ms as u64
@@ -268,37 +269,38 @@ impl PeerJudge {
         self.stall_ms = (self.stall_ms * 2.0).min(STALL_MAX_MS as f64);
     }
 
-    /// A wanted block came.
+    /// Shortens patience after a wanted block arrived.
     pub(super) fn delivered(&mut self) {
         self.stall_ms = (self.stall_ms * STALL_DECAY).max(STALL_MS as f64);
     }
 }
 
 impl Download {
-    /// Takes blocks away from peers that do not deliver, and drops those that are of no use.
-    pub(super) fn judge_peers(&mut self, now: u64) {
-        if now < self.judge.judged_at + TICK_MS {
+    /// Frees the blocks of peers that do not deliver for other peers, and drops useless peers.
+    pub(super) fn check_peers(&mut self, now: u64) {
+        if now < self.monitor.checked_at + TICK_MS {
             return;
         }
-        self.judge.judged_at = now;
+        self.monitor.checked_at = now;
         self.find_left_out(now);
         self.find_silent(now);
         self.drop_hopeless(now);
-        if now >= self.judge.slow_at + SLOW_EVERY_MS {
-            self.judge.slow_at = now;
+        if now >= self.monitor.slow_at + SLOW_EVERY_MS {
+            self.monitor.slow_at = now;
             self.drop_slow(now);
         }
     }
 
-    /// Whether memory is full of blocks that the consumer could take in. While it may wait for the
-    /// lowest block it is not what limits.
+    /// Returns true if memory is full of blocks that the consumer could take. False while the consumer may be
+    /// waiting for the lowest block.
     pub(super) fn consumer_limits(&self) -> bool {
         self.window.lowest_is_handed_out() && self.memory_is_short()
     }
 
-    /// A node answers in order, and nothing at all for a block that it does not know.
+    /// Finds blocks that were left out. A node answers in order, and not at all for a block that it does not
+    /// know.
     fn find_left_out(&mut self, now: u64) {
-        let patience = self.judge.stall_ms();
+        let patience = self.monitor.stall_ms();
         let mut left_out = Vec::new();
         for (id, peer) in &mut self.peers {
             left_out.extend(peer.left_out(patience, now).into_iter().map(|hash| (*id, hash)));
@@ -309,28 +311,28 @@ impl Download {
     }
 
     fn find_silent(&mut self, now: u64) {
-        let stall = self.judge.stall_ms();
+        let stall = self.monitor.stall_ms();
         let is_silent = |peer: &DownloadPeer| !peer.stalled && peer.silent_ms(now) >= stall;
         let silent: Vec<PeerId> =
             self.peers.iter().filter(|(_, peer)| is_silent(peer)).map(|(id, _)| *id).collect();
-        let all_quiet = now.saturating_sub(self.judge.heard_at) >= stall;
+        let all_quiet = now.saturating_sub(self.monitor.heard_at) >= stall;
         if silent.len() > 1 && all_quiet && stall < STALL_MAX_MS {
-            // All peers are silent: that is no peer's fault.
-            self.judge.double();
+            // All peers are silent, so it is no single peer's fault.
+            self.monitor.double();
             return;
         }
         let mut together = false;
         for id in silent {
-            let last = self.judge.struck.replace((id, now));
+            let last = self.monitor.struck.replace((id, now));
             together |= last.is_some_and(|(other, at)| other != id && now - at <= stall);
             self.strike(id, now);
         }
         if together {
-            self.judge.double();
+            self.monitor.double();
         }
     }
 
-    /// A silent peer loses its blocks, and the second time its connection.
+    /// Frees a silent peer's blocks for other peers. The second time, also closes its connection.
     fn strike(&mut self, id: PeerId, now: u64) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let (strikes, ms) = (peer.strike(now), peer.silent_ms(now));
@@ -344,10 +346,10 @@ impl Download {
         }
     }
 
-    /// Whether there is another peer to ask, or to be found.
+    /// Returns true if another peer can take its place: a connected one, or a node to connect to.
     fn is_replaceable(&self, id: PeerId) -> bool {
         let mut others = self.peers.iter().filter(|(other, _)| **other != id);
-        self.judge.replacements > 0 || others.any(|(_, peer)| !peer.stalled)
+        self.monitor.replacements > 0 || others.any(|(_, peer)| !peer.stalled)
     }
 
     fn drop_hopeless(&mut self, now: u64) {
@@ -358,17 +360,17 @@ impl Download {
         let silent: Vec<_> = stalled.map(|(id, peer)| (*id, peer.silent_ms(now))).collect();
         for (id, ms) in silent {
             let replaceable = self.is_replaceable(id);
-            let stall = if replaceable { self.judge.stall_ms() } else { STALL_MAX_MS };
+            let stall = if replaceable { self.monitor.stall_ms() } else { STALL_MAX_MS };
             if ms >= HOPELESS * stall {
                 self.drop_peer(id, Blame::Stalled { ms });
             }
         }
     }
 
-    /// Drops the slowest peer if the others are much faster, it holds blocks up, and there are
-    /// others to be tried; one at a time, as the measure moves with each.
+    /// Drops the slowest peer if the others are much faster, it holds blocks up, and there are other nodes to
+    /// try. Drops only one at a time, because each drop changes the median.
     fn drop_slow(&mut self, now: u64) {
-        if self.judge.replacements == 0 || self.peers.len() < 2 || self.consumer_limits() {
+        if self.monitor.replacements == 0 || self.peers.len() < 2 || self.consumer_limits() {
             return;
         }
         let rates = self.peers.iter().filter_map(|(id, peer)| Some((peer.rate(now)?, *id)));
@@ -382,7 +384,7 @@ impl Download {
         if known && holds_up && slowest * SLOW_TIMES < *median {
             let per_second = |rate: f64| (rate * 1_000.0) as u64;
             let why = Blame::Slow { rate: per_second(*slowest), others: per_second(*median) };
-            self.judge.replacements -= 1;
+            self.monitor.replacements -= 1;
             self.drop_peer(*id, why);
         }
     }

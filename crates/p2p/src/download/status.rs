@@ -1,62 +1,62 @@
-//! [`DownloadStatus`]: how the download goes, for people.
+//! [`DownloadStatus`]: the download's progress, for display.
 
 use super::window::Key;
 use super::{Download, DownloadTotals};
 use crate::PeerId;
 
-/// What the download waits for.
+/// What limits the download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// Peers and the line to them: blocks are taken in as they come.
+    /// The peers and the network: the consumer takes blocks as they arrive.
     Line,
-    /// The consumer: memory is full of blocks that it could take in, or it wants none.
+    /// The consumer: memory is full of blocks that it could take, or it wants none.
     Consumer,
-    /// A peer to ask: none has what is wanted.
+    /// A lack of peers: none has the wanted blocks.
     Peers,
 }
 
-/// One peer.
+/// Progress of one peer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerProgress {
-    /// Which one.
+    /// The peer.
     pub peer: PeerId,
-    /// Bytes of blocks per second, of the last ten seconds or so.
+    /// Block bytes per second, over roughly the last ten seconds.
     pub rate: u64,
-    /// Round trip in milliseconds, as far as deliveries tell.
+    /// Round trip in milliseconds, as estimated from deliveries.
     pub round_trip_ms: u64,
-    /// Blocks that it delivered, copies among them.
+    /// Blocks delivered, duplicates included.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of those blocks.
     pub bytes: u64,
-    /// Blocks that it owes.
+    /// Blocks it owes.
     pub in_flight: usize,
-    /// Whether it is silent and lost its blocks to others.
+    /// True if it is silent and lost its blocks to others.
     pub stalled: bool,
 }
 
-/// How the download goes.
+/// Progress of the download.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DownloadStatus {
-    /// Every peer, the oldest first.
+    /// All peers, the oldest first.
     pub peers: Vec<PeerProgress>,
-    /// Bytes of blocks per second of all peers, of the last ten seconds or so.
+    /// Block bytes per second of all peers, over roughly the last ten seconds.
     pub rate: u64,
-    /// What came so far.
+    /// Totals so far.
     pub totals: DownloadTotals,
-    /// Blocks wanted and not there, those in flight among them.
+    /// Blocks wanted and not received, those in flight included.
     pub awaited: usize,
     /// Blocks that some peer owes.
     pub in_flight: usize,
-    /// Blocks that the consumer has not judged.
+    /// Blocks handed out that the consumer has neither accepted nor rejected.
     pub unconsumed: usize,
-    /// Blocks wanted that no connected peer has.
+    /// Wanted blocks that no connected peer has.
     pub unavailable: usize,
-    /// What the download waits for.
+    /// What limits the download.
     pub limited_by: Limit,
 }
 
 impl Download {
-    /// How the download goes. Looks at every wanted block: for a line each second, not each block.
+    /// Returns the progress. Looks at every wanted block, so call it once a second, not once a block.
     #[must_use]
     pub fn status(&self, now: u64) -> DownloadStatus {
         let now = now.max(self.now);
@@ -82,7 +82,7 @@ impl Download {
         }
     }
 
-    /// What the download waits for.
+    /// What limits the download.
     #[must_use]
     pub fn limited_by(&self) -> Limit {
         let free = self.window.all_free().count();
@@ -96,7 +96,7 @@ impl Download {
         }
     }
 
-    /// The blocks that are to be asked for and that no peer may be asked for.
+    /// The unrequested blocks that no connected peer has.
     fn unavailable(&self) -> impl Iterator<Item = Key> + '_ {
         let has = |key| {
             let on_chain = self.window.is_on_chain(key);

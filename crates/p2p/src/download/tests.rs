@@ -1,4 +1,4 @@
-//! The rules one by one.
+//! Tests each scheduling rule on its own.
 
 mod properties;
 mod rates;
@@ -32,7 +32,7 @@ fn full() -> Services {
     Services::NETWORK.with(Services::WITNESS)
 }
 
-/// These heights wanted, and these peers with all of them.
+/// A download that wants these heights, with these peers, which have all of them.
 fn with(heights: core::ops::Range<Height>, peers: &[PeerId]) -> Download {
     let mut download = Download::new(DownloadOptions::default());
     assert_eq!(download.want(range(heights.clone()), &chain), heights.end - heights.start);
@@ -43,7 +43,7 @@ fn with(heights: core::ops::Range<Height>, peers: &[PeerId]) -> Download {
     download
 }
 
-/// The heights that a peer is asked for at a time, and nothing else.
+/// The heights requested from a peer in one tick, and nothing else.
 fn asked(download: &mut Download, peer: PeerId, now: u64) -> Vec<Height> {
     let mut heights = Vec::new();
     for action in download.tick(now) {
@@ -58,7 +58,7 @@ fn asked(download: &mut Download, peer: PeerId, now: u64) -> Vec<Height> {
     heights
 }
 
-/// Which peers are dropped at a time, and why.
+/// The peers dropped in one tick, and why.
 fn dropped(download: &mut Download, now: u64) -> Vec<(PeerId, Blame)> {
     let of = |action| match action {
         DownloadAction::Disconnect { peer, why } => Some((peer, why)),
@@ -67,10 +67,10 @@ fn dropped(download: &mut Download, now: u64) -> Vec<(PeerId, Blame)> {
     download.tick(now).into_iter().filter_map(of).collect()
 }
 
-/// A block comes and is taken in.
+/// Delivers a block and has the consumer accept it.
 fn take(download: &mut Download, peer: PeerId, height: Height, bytes: u64, now: u64) {
     let received = download.block(peer, &hash(height), bytes, now);
-    assert_eq!(received, Received::Wanted(height));
+    assert_eq!(received, BlockReceipt::Wanted(height));
     assert!(download.consumed(&hash(height)));
 }
 
@@ -80,7 +80,7 @@ fn a_new_peer_starts_with_two_blocks_and_doubles() {
     let mut owed = asked(&mut download, A, 0);
     assert_eq!(owed, [0, 1]);
     let mut sizes = Vec::new();
-    // Tiny blocks, all at once each tenth of a second: the line is not what bounds.
+    // Tiny blocks, all at once every tenth of a second: the network is not the bottleneck.
     for round in 1..9 {
         for height in core::mem::take(&mut owed) {
             take(&mut download, A, height, 200, round * 100);
@@ -96,7 +96,7 @@ fn requests_follow_the_rate_and_come_in_batches() {
     let mut download = with(0..10_000, &[A]);
     let mut pipe: std::collections::VecDeque<_> = asked(&mut download, A, 0).into();
     let mut messages = 0;
-    // Ten megabytes a second.
+    // The peer delivers ten megabytes a second.
     for block in 1..=400 {
         let height = pipe.pop_front().unwrap();
         take(&mut download, A, height, MB, 50 + block * 100);
@@ -104,7 +104,7 @@ fn requests_follow_the_rate_and_come_in_batches() {
         messages += u32::from(!more.is_empty());
         pipe.extend(more);
     }
-    // A second and a half and a round trip of it.
+    // The requests cover a second and a half plus a round trip.
     assert!((12..=18).contains(&pipe.len()), "{pipe:?}");
     assert!(messages < 250, "{messages}");
     let status = download.status(40_050);
@@ -115,7 +115,7 @@ fn requests_follow_the_rate_and_come_in_batches() {
 }
 
 #[test]
-fn memory_bounds_what_is_asked_for_and_the_lowest_come_first() {
+fn memory_limits_requests_and_the_lowest_blocks_come_first() {
     let mut download =
         Download::new(DownloadOptions { bytes_max: 4 * MB, ..DownloadOptions::default() });
     download.want(range(50..60), &chain);
@@ -132,7 +132,7 @@ fn memory_bounds_what_is_asked_for_and_the_lowest_come_first() {
     requests.sort_unstable();
     assert_eq!(requests.iter().map(|request| request.0).collect::<Vec<_>>(), [10, 11, 50, 51]);
     for (height, peer) in requests {
-        assert_eq!(download.block(peer, &hash(height), MB, 500), Received::Wanted(height));
+        assert_eq!(download.block(peer, &hash(height), MB, 500), BlockReceipt::Wanted(height));
     }
     assert_eq!(download.tick(500), []);
     assert_eq!(download.limited_by(), Limit::Consumer);
@@ -141,7 +141,7 @@ fn memory_bounds_what_is_asked_for_and_the_lowest_come_first() {
 }
 
 #[test]
-fn memory_for_the_largest_block_is_always_there() {
+fn memory_always_suffices_for_the_largest_block() {
     let mut download =
         Download::new(DownloadOptions { bytes_max: 1, ..DownloadOptions::default() });
     download.want(range(0..6), &chain);
@@ -150,7 +150,7 @@ fn memory_for_the_largest_block_is_always_there() {
     assert_eq!(asked(&mut download, A, 0), [0, 1]);
     take(&mut download, A, 0, 4 * MB, 50);
     take(&mut download, A, 1, 4 * MB, 100);
-    // One by one, now that it is known how large they are.
+    // Blocks are requested one by one, now that their size is known.
     for height in 2..6 {
         let now = u64::from(height) * 100;
         assert_eq!(asked(&mut download, A, now), [height]);
@@ -160,7 +160,7 @@ fn memory_for_the_largest_block_is_always_there() {
 }
 
 #[test]
-fn what_is_much_larger_than_expected_is_thrown_away_and_asked_for_again() {
+fn a_block_much_larger_than_expected_is_discarded_and_requested_again() {
     let mut download =
         Download::new(DownloadOptions { bytes_max: 4 * MB, ..DownloadOptions::default() });
     download.want(range(0..3), &chain);
@@ -169,10 +169,10 @@ fn what_is_much_larger_than_expected_is_thrown_away_and_asked_for_again() {
         download.peer_has(peer, 100, 100);
     }
     assert_eq!(asked(&mut download, A, 0), [0, 2]);
-    assert_eq!(download.block(B, &hash(1), 3 * MB, 10), Received::Wanted(1));
-    assert_eq!(download.block(A, &hash(2), 3 * MB, 10), Received::NoRoom(2));
-    // The lowest is taken, memory or not: a consumer that needs order waits for it.
-    assert_eq!(download.block(A, &hash(0), 3 * MB, 10), Received::Wanted(0));
+    assert_eq!(download.block(B, &hash(1), 3 * MB, 10), BlockReceipt::Wanted(1));
+    assert_eq!(download.block(A, &hash(2), 3 * MB, 10), BlockReceipt::NoRoom(2));
+    // The lowest block is taken even without memory: a consumer that needs order waits for it.
+    assert_eq!(download.block(A, &hash(0), 3 * MB, 10), BlockReceipt::Wanted(0));
     assert_eq!(download.window.handed_out_bytes, 6 * MB);
     assert_eq!(download.tick(20), []);
     assert!(download.consumed(&hash(0)) && download.consumed(&hash(1)));
@@ -181,7 +181,7 @@ fn what_is_much_larger_than_expected_is_thrown_away_and_asked_for_again() {
 }
 
 #[test]
-fn peers_are_asked_for_what_they_have() {
+fn peers_are_asked_only_for_blocks_they_have() {
     let mut download = with(0..1_000, &[]);
     download.peer_added(A, full(), 0);
     assert!(asked(&mut download, A, 0).is_empty());
@@ -189,12 +189,12 @@ fn peers_are_asked_for_what_they_have() {
     download.peer_has(A, 0, 900);
     assert_eq!(asked(&mut download, A, 0), [0]);
     assert_eq!(download.status(0).unavailable, 999);
-    // Core's node of the last 288 is asked for the last 286.
+    // A node that keeps the last 288 blocks, as in Core, is asked for the last 286.
     let limited = Services::NETWORK_LIMITED.with(Services::WITNESS);
     download.peer_added(B, limited, 0);
     download.peer_has(B, 700, 900);
     assert_eq!(asked(&mut download, B, 0), [615, 616]);
-    // Without witnesses a block is of no use.
+    // Blocks without witnesses are useless.
     let old = PeerId(3);
     download.peer_added(old, Services::NETWORK, 0);
     download.peer_has(old, 900, 900);
@@ -202,7 +202,7 @@ fn peers_are_asked_for_what_they_have() {
 }
 
 #[test]
-fn that_there_is_no_peer_to_ask_is_said() {
+fn a_lack_of_peers_is_reported() {
     let mut download = with(5..8, &[]);
     assert_eq!(download.limited_by(), Limit::Peers);
     assert_eq!(download.next_tick_at(), Some(0));
@@ -220,7 +220,7 @@ fn that_there_is_no_peer_to_ask_is_said() {
 }
 
 #[test]
-fn a_peer_that_says_not_found_is_not_asked_again_and_dropped_in_the_end() {
+fn a_peer_that_answers_notfound_is_not_asked_again_and_finally_dropped() {
     let mut download = with(0..40, &[A]);
     let mut refused = Vec::new();
     let mut now = 0;
@@ -240,32 +240,32 @@ fn a_peer_that_says_not_found_is_not_asked_again_and_dropped_in_the_end() {
     };
     assert_eq!(blame, Blame::Refuses(17));
     download.not_found(A, &hash(30), now);
-    // What it was not asked for it cannot refuse.
+    // A peer cannot refuse a block that it was not asked for.
     let mut download = with(0..40, &[A]);
     download.not_found(A, &hash(0), 0);
     assert_eq!(asked(&mut download, A, 0), [0, 1]);
 }
 
 #[test]
-fn what_was_not_asked_for_is_thrown_away_and_then_its_sender() {
+fn unrequested_blocks_are_discarded_and_their_sender_is_finally_dropped() {
     let mut download = with(0..4, &[A, B]);
     download.tick(0);
     for height in [1, 3, 77] {
-        assert_eq!(download.block(A, &hash(height), 10, 1), Received::Unrequested);
+        assert_eq!(download.block(A, &hash(height), 10, 1), BlockReceipt::Unrequested);
         assert_eq!(dropped(&mut download, 1), []);
     }
-    assert_eq!(download.block(A, &hash(1), 10, 1), Received::Unrequested);
+    assert_eq!(download.block(A, &hash(1), 10, 1), BlockReceipt::Unrequested);
     assert_eq!(dropped(&mut download, 1), [(A, Blame::Unrequested(4))]);
-    assert_eq!(download.block(A, &hash(0), 10, 1), Received::Unrequested);
+    assert_eq!(download.block(A, &hash(0), 10, 1), BlockReceipt::Unrequested);
 }
 
 #[test]
-fn a_peer_that_sends_damage_is_dropped_and_others_are_asked() {
+fn a_peer_that_sends_a_damaged_block_is_dropped_and_others_are_asked() {
     let mut download = with(0..2, &[A]);
     assert_eq!(asked(&mut download, A, 0), [0, 1]);
     take(&mut download, A, 0, 10, 5);
-    assert_eq!(download.block(A, &hash(1), 10, 5), Received::Wanted(1));
-    // Wanted again before it is judged: it is there.
+    assert_eq!(download.block(A, &hash(1), 10, 5), BlockReceipt::Wanted(1));
+    // The block is wanted again while the consumer still holds the damaged copy.
     download.want(range(1..2), &chain);
     assert!(asked(&mut download, A, 6).is_empty());
     assert_eq!(download.damaged(&hash(1)), Some(A));
@@ -277,10 +277,10 @@ fn a_peer_that_sends_damage_is_dropped_and_others_are_asked() {
     assert_eq!(asked(&mut download, B, 20), [1]);
     take(&mut download, B, 1, 10, 25);
     assert_eq!(download.status(25).awaited, 0);
-    // The sender may be gone when the judgement comes.
+    // The sender may be gone when the consumer rejects the block.
     let mut download = with(0..1, &[A]);
     download.tick(0);
-    assert_eq!(download.block(A, &hash(0), 10, 5), Received::Wanted(0));
+    assert_eq!(download.block(A, &hash(0), 10, 5), BlockReceipt::Wanted(0));
     download.peer_gone(A);
     assert_eq!(download.tick(8), []);
     assert_eq!(download.damaged(&hash(0)), Some(A));
@@ -288,7 +288,7 @@ fn a_peer_that_sends_damage_is_dropped_and_others_are_asked() {
 }
 
 #[test]
-fn what_a_peer_owed_when_it_left_others_are_asked_for() {
+fn blocks_owed_by_a_lost_peer_are_requested_from_others() {
     let mut download = with(0..2, &[A]);
     assert_eq!(asked(&mut download, A, 0), [0, 1]);
     download.peer_added(B, full(), 0);
@@ -304,14 +304,14 @@ fn a_silent_peer_loses_its_blocks_then_its_connection() {
     assert_eq!(asked(&mut download, A, 0), [0, 2]);
     take(&mut download, B, 1, 10, 100);
     take(&mut download, B, 3, 10, 100);
-    // Idle, it takes the other's blocks over, and what comes late is held against no peer.
+    // The idle peer takes over the other's blocks, and no peer is blamed for late copies.
     let mut now = 100;
     while download.status(now).in_flight == 2 && asked(&mut download, B, now).is_empty() {
         now += 100;
         assert!(now < 2_500);
     }
-    assert_eq!(download.block(B, &hash(0), 10, now), Received::Wanted(0));
-    assert_eq!(download.block(B, &hash(2), 10, now), Received::Wanted(2));
+    assert_eq!(download.block(B, &hash(0), 10, now), BlockReceipt::Wanted(0));
+    assert_eq!(download.block(B, &hash(2), 10, now), BlockReceipt::Wanted(2));
     let at = (now..60_000).step_by(100).find(|now| {
         let dropped = dropped(&mut download, *now);
         matches!(dropped.first(), Some((A, Blame::Stalled { .. })))
@@ -320,22 +320,22 @@ fn a_silent_peer_loses_its_blocks_then_its_connection() {
 }
 
 #[test]
-fn a_peer_that_was_slow_to_answer_is_counted_on_again() {
+fn a_slow_peer_recovers_its_share() {
     let mut download = with(0..2, &[A]);
     assert_eq!(asked(&mut download, A, 0), [0, 1]);
     (1..30).for_each(|tenth| drop(download.tick(tenth * 100)));
     assert!(download.status(3_000).peers[0].stalled);
     assert_eq!(download.status(3_000).in_flight, 0);
-    // The other is not asked for again: it is on its way.
-    assert_eq!(download.block(A, &hash(0), 10, 3_000), Received::Wanted(0));
+    // The other block is not requested again, because it is still in flight.
+    assert_eq!(download.block(A, &hash(0), 10, 3_000), BlockReceipt::Wanted(0));
     assert!(asked(&mut download, A, 3_000).is_empty());
     let status = download.status(3_000);
     assert_eq!((status.in_flight, status.peers[0].stalled), (1, false));
-    assert_eq!(download.block(A, &hash(1), 10, 3_010), Received::Wanted(1));
+    assert_eq!(download.block(A, &hash(1), 10, 3_010), BlockReceipt::Wanted(1));
 }
 
 #[test]
-fn the_last_peer_is_given_time_unless_others_can_be_found() {
+fn the_last_peer_gets_more_time_unless_others_can_be_found() {
     let end = |replacements| {
         let mut download = with(0..2, &[A]);
         download.replacements(replacements);
@@ -346,21 +346,21 @@ fn the_last_peer_is_given_time_unless_others_can_be_found() {
 }
 
 #[test]
-fn when_all_are_silent_it_is_the_line() {
+fn no_peer_is_blamed_when_all_are_silent() {
     let peers: Vec<PeerId> = (0..6).map(PeerId).collect();
     let mut download = with(0..50, &peers);
     for now in (0..50_000).step_by(100) {
         assert_eq!(dropped(&mut download, now), []);
     }
-    assert_eq!(download.judge.stall_ms(), 64_000);
+    assert_eq!(download.monitor.stall_ms(), 64_000);
     assert!(download.status(50_000).peers.iter().all(|peer| !peer.stalled));
     let count = u32::try_from(peers.len()).unwrap();
     (0..count).for_each(|n| take(&mut download, PeerId(n), n, 10, 50_000));
-    assert!(download.judge.stall_ms() < 30_000);
+    assert!(download.monitor.stall_ms() < 30_000);
 }
 
 #[test]
-fn bytes_are_progress_but_a_drip_is_not() {
+fn bytes_count_as_progress_but_a_trickle_does_not() {
     let still_there = |bytes_a_second: u64| {
         let mut download = with(0..2, &[A]);
         download.replacements(1);
@@ -376,7 +376,7 @@ fn bytes_are_progress_but_a_drip_is_not() {
 }
 
 #[test]
-fn a_block_left_out_is_asked_for_elsewhere() {
+fn a_skipped_block_is_requested_from_another_peer() {
     let mut download = with(0..2, &[A]);
     assert_eq!(asked(&mut download, A, 0), [0, 1]);
     take(&mut download, A, 1, 10, 100);
@@ -388,13 +388,13 @@ fn a_block_left_out_is_asked_for_elsewhere() {
 }
 
 #[test]
-fn a_reorganisation_moves_what_is_wanted() {
+fn a_reorganisation_changes_the_wanted_blocks() {
     let mut download = with(0..4, &[A, B]);
     assert_eq!(asked(&mut download, A, 0), [0, 2]);
-    assert_eq!(download.block(B, &hash(3), 10, 5), Received::Wanted(3));
+    assert_eq!(download.block(B, &hash(3), 10, 5), BlockReceipt::Wanted(3));
     let new = |height| (height < 4).then(|| branch(u8::from(height > 1), height));
     download.chain_changed(1, &new);
-    // Peers have the new blocks when they are reported again.
+    // Peers count as having the new blocks once they are reported again.
     assert_eq!(download.tick(5), []);
     assert_eq!(download.status(5).unavailable, 2);
     download.peer_has(B, 3, 3);
@@ -402,14 +402,14 @@ fn a_reorganisation_moves_what_is_wanted() {
         panic!()
     };
     assert_eq!(blocks, [(2, branch(1, 2)), (3, branch(1, 3))]);
-    assert_eq!(download.block(A, &hash(2), 10, 6), Received::Duplicate(2));
+    assert_eq!(download.block(A, &hash(2), 10, 6), BlockReceipt::Duplicate(2));
     assert!(download.consumed(&hash(3)));
-    assert_eq!(download.block(B, &branch(1, 3), 10, 6), Received::Wanted(3));
+    assert_eq!(download.block(B, &branch(1, 3), 10, 6), BlockReceipt::Wanted(3));
     assert!(download.consumed(&branch(1, 3)));
 }
 
 #[test]
-fn a_block_of_a_branch_is_asked_of_those_that_have_it() {
+fn a_block_of_a_branch_is_requested_only_from_peers_that_have_it() {
     let mut download = with(0..0, &[A, B]);
     let side = branch(9, 7);
     download.peer_has_hash(B, side);
@@ -419,7 +419,7 @@ fn a_block_of_a_branch_is_asked_of_those_that_have_it() {
     download.peer_has_hash(B, side);
     let request = DownloadAction::Request { peer: B, blocks: vec![(7, side)] };
     assert_eq!(download.tick(0), [request]);
-    assert_eq!(download.block(B, &side, 10, 5), Received::Wanted(7));
+    assert_eq!(download.block(B, &side, 10, 5), BlockReceipt::Wanted(7));
     assert!(download.consumed(&side));
 }
 
@@ -450,7 +450,7 @@ fn a_slow_peer_is_dropped_if_there_are_others_to_try() {
                     }
                 }
             }
-            // What comes in of a block shows that it is not silent.
+            // Partial bytes show that it is not silent.
             download.progress(PeerId(0), 250 * (now % 4_000), now);
         }
         dropped
@@ -461,7 +461,7 @@ fn a_slow_peer_is_dropped_if_there_are_others_to_try() {
 }
 
 #[test]
-fn no_peer_is_dropped_while_the_consumer_is_what_limits() {
+fn no_peer_is_dropped_while_the_consumer_is_the_bottleneck() {
     let mut download =
         Download::new(DownloadOptions { bytes_max: 4 * MB, ..DownloadOptions::default() });
     download.want(range(0..100), &chain);
@@ -470,20 +470,20 @@ fn no_peer_is_dropped_while_the_consumer_is_what_limits() {
         download.peer_added(peer, full(), 0);
         download.peer_has(peer, 100, 100);
     }
-    // One of them delivers all, the other nothing, and the consumer takes none in.
+    // One peer delivers everything, the other nothing, and the consumer takes none.
     for now in (0..300_000).step_by(100) {
         for action in download.tick(now) {
             match action {
                 DownloadAction::Request { peer: B, .. } => {}
                 DownloadAction::Request { blocks, .. } => blocks.iter().for_each(|block| {
                     let received = download.block(A, &block.1, MB, now + 10);
-                    assert!(matches!(received, Received::Wanted(_)));
+                    assert!(matches!(received, BlockReceipt::Wanted(_)));
                 }),
                 DownloadAction::Disconnect { peer, why } => panic!("{peer:?}: {why}"),
             }
         }
     }
-    // What the other owed was taken away all the same: the consumer may wait for it.
+    // The other peer lost its blocks all the same, because the consumer may need them.
     assert!(download.status(300_000).peers[1].stalled);
     assert_eq!(download.status(300_000).unconsumed, 4);
     assert!(download.consumed(&hash(0)));
@@ -491,7 +491,7 @@ fn no_peer_is_dropped_while_the_consumer_is_what_limits() {
 }
 
 #[test]
-fn time_that_goes_back_stands_still() {
+fn the_clock_never_goes_back() {
     let mut download = with(0..4, &[A]);
     download.tick(u64::MAX / 2);
     download.block(A, &hash(0), 10, 5);

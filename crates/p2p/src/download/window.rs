@@ -1,69 +1,69 @@
 //! [`DownloadWindow`]: the blocks that are wanted or handed out, and the memory they may take.
 //!
-//! It holds that a block is handed out at most once until the consumer has judged it; that a block
-//! is free to be asked for exactly if it is wanted, not handed out, and no peer owes it; and that
-//! blocks handed out never weigh more than `bytes_max` and one block. It knows peers by name only.
+//! Invariants: a block is handed out at most once until the consumer accepts or rejects it; a block is free
+//! to request if and only if it is wanted, not handed out, and not owed by any peer; and blocks handed out
+//! never take more than `bytes_max` plus one block. Peers are only ids here.
 
 use crate::PeerId;
 use apus_chain::{BlockHash, Height, HeightRange};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The least that a block in flight is counted with, in bytes.
+/// Fewest bytes counted for a block in flight.
 const RESERVE_MIN: u64 = 1_000;
 
-/// A block: its height and its hash. The lowest is first.
+/// A block: height and hash. Sorts by height.
 pub(super) type Key = (Height, BlockHash);
 
-/// The first key that a block at this height can have.
+/// The first possible key at this height.
 pub(super) const fn first_key(height: Height) -> Key {
     (height, BlockHash([0; 32]))
 }
 
-/// The last key that a block at this height can have.
+/// The last possible key at this height.
 pub(super) const fn last_key(height: Height) -> Key {
     (height, BlockHash([0xff; 32]))
 }
 
-/// What became of a block that a peer was asked for and delivered.
+/// The window's response to a delivered block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// It is the consumer's now.
+    /// The consumer gets it.
     Taken,
     /// This copy is not needed.
     Unneeded,
-    /// It is needed, but memory is full; it is to be asked for again.
+    /// It is needed, but memory is full; it will be requested again.
     NoRoom,
 }
 
 #[derive(Debug)]
 enum WantedState {
-    /// Not here yet.
+    /// Not received yet.
     Awaited {
-        /// What it counts with while a peer owes it, in bytes.
+        /// Bytes counted while a peer owes it.
         reserve: u64,
     },
-    /// The consumer's.
+    /// The consumer has it.
     HandedOut { from: PeerId, bytes: u64, wanted: bool },
 }
 
 #[derive(Debug)]
 struct WantedBlock {
     state: WantedState,
-    /// Whether it is on the chain; others are wanted by hash.
+    /// It is on our chain. Other blocks are wanted by hash.
     on_chain: bool,
-    /// The peers that are to deliver it, in the order in which they were asked.
+    /// The peers assigned to it, in the order in which they were asked.
     owners: Vec<PeerId>,
 }
 
-/// See the module.
+/// The wanted blocks with their states, and running totals of their memory.
 #[derive(Debug)]
 pub(super) struct DownloadWindow {
     bytes_max: u64,
     entries: BTreeMap<Key, WantedBlock>,
     heights: BTreeMap<BlockHash, Height>,
-    /// Blocks on the chain that are to be asked for.
+    /// Blocks on our chain to request.
     free: BTreeSet<Key>,
-    /// Blocks off the chain that are to be asked for.
+    /// Blocks off our chain to request.
     free_extras: BTreeSet<Key>,
     in_flight: usize,
     in_flight_bytes: u64,
@@ -86,7 +86,7 @@ impl DownloadWindow {
         }
     }
 
-    /// Puts the counts and the free sets right around a change of one entry.
+    /// Changes one entry and keeps the totals and the free sets up to date.
     fn change<T>(&mut self, key: Key, change: impl FnOnce(&mut WantedBlock) -> T) -> Option<T> {
         self.account(key, false);
         let result = self.entries.get_mut(&key).map(change);
@@ -94,7 +94,7 @@ impl DownloadWindow {
         result
     }
 
-    /// Adds what an entry counts with to the totals, or takes it away.
+    /// Adds an entry to the totals, or subtracts it.
     fn account(&mut self, key: Key, add: bool) {
         let Some(entry) = self.entries.get(&key) else { return };
         let (count, bytes, amount) = match entry.state {
@@ -118,9 +118,9 @@ impl DownloadWindow {
         *bytes = if add { *bytes + amount } else { *bytes - amount };
     }
 
-    /// A block is wanted; if it was already, it may have come onto the chain.
+    /// Adds a block. If it is there already, it may move onto our chain.
     pub(super) fn want(&mut self, key: Key, on_chain: bool) {
-        // A hash has one height, whatever the caller thinks it is.
+        // A hash has only one height, even if the caller passes another.
         let key = self.key(&key.1).unwrap_or(key);
         if self.entries.contains_key(&key) {
             self.change(key, |entry| {
@@ -137,7 +137,7 @@ impl DownloadWindow {
         self.account(key, true);
     }
 
-    /// A block is not wanted any more; one that is handed out stays so.
+    /// Marks a block as not wanted. One that is handed out stays in the window.
     pub(super) fn unwant(&mut self, key: Key) {
         let gone = self.change(key, |entry| match &mut entry.state {
             WantedState::Awaited { .. } => true,
@@ -157,30 +157,30 @@ impl DownloadWindow {
         self.heights.remove(&key.1);
     }
 
-    /// The chain has another block at this one's height.
+    /// Marks a block as off our chain, which now has another block at this height.
     pub(super) fn leave_chain(&mut self, key: Key) {
         self.change(key, |entry| entry.on_chain = false);
         self.unwant(key);
     }
 
-    /// The blocks on the chain at these heights, but those handed out and unwanted.
+    /// The blocks on our chain at these heights, except handed-out blocks that are no longer wanted.
     pub(super) fn on_chain(&self, range: HeightRange) -> Vec<Key> {
         let within = self.entries.range(first_key(range.start)..first_key(range.end));
         within.filter(|(_, entry)| entry.on_chain).map(|(key, _)| *key).collect()
     }
 
-    /// The blocks on the chain from this height on.
+    /// The blocks on our chain from this height on.
     pub(super) fn on_chain_from(&self, height: Height) -> Vec<Key> {
         let above = self.entries.range(first_key(height)..);
         above.filter(|(_, entry)| entry.on_chain).map(|(key, _)| *key).collect()
     }
 
-    /// The block of this hash, if it is in the window.
+    /// The key of this hash, if it is in the window.
     pub(super) fn key(&self, hash: &BlockHash) -> Option<Key> {
         self.heights.get(hash).map(|height| (*height, *hash))
     }
 
-    /// A peer is asked for a block that is expected to have so many bytes.
+    /// Assigns a block with this expected size to a peer.
     pub(super) fn assign(&mut self, key: Key, peer: PeerId, bytes: u64) {
         self.change(key, |entry| {
             if let WantedState::Awaited { reserve } = &mut entry.state
@@ -194,12 +194,12 @@ impl DownloadWindow {
         });
     }
 
-    /// A peer is not counted on for a block any more.
+    /// Releases a peer from a block.
     pub(super) fn release(&mut self, key: Key, peer: PeerId) {
         self.change(key, |entry| entry.owners.retain(|owner| *owner != peer));
     }
 
-    /// A peer delivered a block that it had been asked for.
+    /// Records the delivery of a block that the peer was asked for.
     pub(super) fn deliver(&mut self, key: Key, peer: PeerId, bytes: u64) -> Delivery {
         self.release(key, peer);
         let awaited = self.entries.get(&key).is_some_and(|entry| entry.is_awaited());
@@ -214,14 +214,14 @@ impl DownloadWindow {
         Delivery::Taken
     }
 
-    /// The consumer has taken in a block, so that its memory is free; whether it had it.
+    /// Frees the memory of a block that the consumer accepted. Returns false if it was not handed out.
     pub(super) fn consumed(&mut self, hash: &BlockHash) -> bool {
         let Some(key) = self.handed_out_key(hash) else { return false };
         self.remove(key);
         true
     }
 
-    /// The consumer found a copy damaged: which peer sent it. The block is awaited again.
+    /// Takes back a damaged block: returns the peer that sent it. The block is awaited again.
     pub(super) fn damaged(&mut self, hash: &BlockHash) -> Option<PeerId> {
         let key = self.handed_out_key(hash)?;
         let (sender, wanted) = match self.entries.get(&key)?.state {
@@ -240,7 +240,7 @@ impl DownloadWindow {
         self.entries.get(&key).filter(|entry| !entry.is_awaited()).map(|_| key)
     }
 
-    /// The first block at these heights that is to be asked for and that `may` be.
+    /// The first block to request at these heights that `may` allows.
     pub(super) fn next_free(
         &self,
         low: Height,
@@ -251,15 +251,15 @@ impl DownloadWindow {
         within.copied().find(|(_, hash)| may(hash))
     }
 
-    /// The first block off the chain that is to be asked for and that `may` be.
+    /// The first block to request off our chain that `may` allows.
     pub(super) fn next_extra(&self, may: impl Fn(&BlockHash) -> bool) -> Option<Key> {
         self.free_extras.iter().copied().find(|(_, hash)| may(hash))
     }
 
-    /// Whether memory allows to ask for a block that is expected to have so many bytes.
+    /// Returns true if memory allows requesting a block of this expected size.
     ///
-    /// The lowest block of the window may always be asked for while what is handed out is within
-    /// bounds: a consumer that needs order may wait for it with all others in its hands.
+    /// The lowest block of the window is always admitted while the handed-out blocks are within bounds: a
+    /// consumer that needs order may hold all the others and wait for it.
     pub(super) fn admits(&self, key: Key, bytes: u64) -> bool {
         let taken = self.in_flight_bytes + self.handed_out_bytes;
         self.has_room(key, taken, bytes.max(RESERVE_MIN))
@@ -275,23 +275,23 @@ impl DownloadWindow {
         self.entries.first_key_value().map(|(key, _)| *key)
     }
 
-    /// Whether the consumer has the lowest block, so that it need not wait for a peer.
+    /// Returns true if the consumer has the lowest block and so need not wait for a peer.
     pub(super) fn lowest_is_handed_out(&self) -> bool {
         self.entries.first_key_value().is_some_and(|(_, entry)| !entry.is_awaited())
     }
 
-    /// The peers that owe a block which is not there yet.
+    /// The peers that owe a block, if it has not been received yet.
     pub(super) fn owners(&self, key: Key) -> Option<&[PeerId]> {
         let entry = self.entries.get(&key).filter(|entry| entry.is_awaited());
         entry.map(|entry| entry.owners.as_slice())
     }
 
-    /// Whether a block is on the chain; one that is not in the window is not.
+    /// Returns true if a block is in the window and on our chain.
     pub(super) fn is_on_chain(&self, key: Key) -> bool {
         self.entries.get(&key).is_some_and(|entry| entry.on_chain)
     }
 
-    /// Every block that is to be asked for, those on the chain first.
+    /// Every block to request, those on our chain first.
     pub(super) fn all_free(&self) -> impl Iterator<Item = Key> + '_ {
         self.free.iter().chain(&self.free_extras).copied()
     }
@@ -300,7 +300,7 @@ impl DownloadWindow {
         !self.free.is_empty() || !self.free_extras.is_empty()
     }
 
-    /// How many blocks the window has.
+    /// How many blocks are in the window.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -340,7 +340,7 @@ mod tests {
         window
     }
 
-    /// What the counts have to be, by looking at every entry.
+    /// Compares the totals with a recount of every entry.
     fn check(window: &DownloadWindow) {
         let awaited = |e: &&WantedBlock| e.is_awaited();
         let owned = |e: &&WantedBlock| !e.owners.is_empty();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_handed_out_once_until_it_is_judged() {
+    fn a_block_is_handed_out_once_until_the_consumer_decides() {
         let mut window = window(1 << 30, 5..6);
         window.assign(key(5), A, 100);
         window.assign(key(5), B, 100);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_is_not_asked_for_and_what_is_handed_out_stays() {
+    fn unwanted_blocks_are_not_requested_and_handed_out_ones_stay() {
         let mut window = window(1 << 30, 0..3);
         window.assign(key(0), A, 1);
         window.assign(key(1), A, 1);
@@ -395,12 +395,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_holds_what_is_owed_and_what_is_handed_out() {
+    fn memory_counts_owed_and_handed_out_blocks() {
         let mut window = window(10_000, 0..5);
         window.assign(key(1), A, 6_000);
         assert!(window.admits(key(2), 4_000));
         assert!(!window.admits(key(2), 4_001));
-        // The lowest may always be asked for.
+        // The lowest block may always be requested.
         assert!(window.admits(key(0), 9_000));
         assert_eq!(window.deliver(key(1), A, 9_500), Delivery::Taken);
         assert!(!window.admits(key(2), 600));
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_below_one_block_lets_one_through_at_a_time() {
+    fn a_limit_below_one_block_still_admits_one_at_a_time() {
         let mut window = window(1, 0..2);
         assert!(window.admits(key(1), 1_000_000));
         window.assign(key(1), A, 1_000_000);
@@ -425,7 +425,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_are_what_the_entries_say_and_memory_is_bounded(
+        fn counts_match_the_entries_and_memory_is_bounded(
             steps in prop::collection::vec((0u8..9, 0u32..12, 0u32..3, 1u64..5_000), 0..200)
         ) {
             let mut window = DownloadWindow::new(6_000);

@@ -1,25 +1,25 @@
-//! [`BestChain`]: the most-work chain of a header tree by height, and locators.
+//! [`BestChain`]: the most-work chain of a header tree, indexed by height, and its locators.
 
 use apus_chain::{BlockHash, HeaderId, HeaderTree, Height};
 
-/// How many blocks below a header its locator lists one by one; further down the gaps double
-/// (Core `chain.cpp`, `LocatorEntries`).
+/// How many blocks below a header its locator lists without gaps; below that the gaps double (Core
+/// `chain.cpp`, `LocatorEntries`).
 const LOCATOR_DENSE: usize = 10;
 
-/// Ids of the most-work chain, the genesis block first: 4 bytes a header.
+/// Header ids of the most-work chain, the genesis block first: 4 bytes a header.
 ///
-/// Holds the tree's tip as of the last [`follow`](Self::follow).
+/// Reflects the tree's tip as of the last [`follow`](Self::follow).
 #[derive(Debug, Clone)]
 pub(super) struct BestChain {
     ids: Vec<HeaderId>,
 }
 
-/// Height of a header, and 0 of one that is not connected.
+/// Height of a header, or 0 if it is not connected.
 pub(super) fn height_of(tree: &HeaderTree, id: HeaderId) -> Height {
     tree.connected(id).map_or(0, |header| header.height)
 }
 
-/// Work of the chain that ends in a header, and nothing where it is not connected.
+/// Work of the chain that ends in a header, or 0 if it is not connected.
 pub(super) fn work_of(tree: &HeaderTree, id: HeaderId) -> u128 {
     tree.connected(id).map_or(0, |header| header.chain_work)
 }
@@ -29,7 +29,7 @@ impl BestChain {
         Self { ids: tree.path_to(tree.tip()) }
     }
 
-    /// Goes to where the tree's tip is now. Whether that is another one than before.
+    /// Moves to the tree's current tip. Returns true if the tip changed.
     pub(super) fn follow(&mut self, tree: &HeaderTree) -> bool {
         let tip = tree.tip();
         if self.ids.last() == Some(&tip) {
@@ -48,18 +48,18 @@ impl BestChain {
         &self.ids
     }
 
-    /// Height of the header, where it is in this chain.
+    /// Height of the header, if it is in this chain.
     fn height(&self, tree: &HeaderTree, id: HeaderId) -> Option<Height> {
         let height = height_of(tree, id);
         (self.ids.get(height as usize) == Some(&id)).then_some(height)
     }
 
-    /// Height of the last header that this chain has in common with the one that ends in `id`.
+    /// Height of the last header shared with the chain that ends in `id`.
     pub(super) fn fork_height(&self, tree: &HeaderTree, id: HeaderId) -> Height {
         tree.lineage_of(id).find_map(|id| self.height(tree, id)).unwrap_or(0)
     }
 
-    /// The ancestor at `height` of a header at or above it.
+    /// The ancestor at `height` of a header at or above that height.
     fn ancestor(&self, tree: &HeaderTree, id: HeaderId, height: Height) -> HeaderId {
         for id in tree.lineage_of(id) {
             if height_of(tree, id) <= height {
@@ -72,8 +72,8 @@ impl BestChain {
         id
     }
 
-    /// A locator of the chain that ends in `from` (Core `chain.cpp`, `LocatorEntries`): some 10 and
-    /// the logarithm of the height, the genesis block last.
+    /// A locator of the chain that ends in `from` (Core `chain.cpp`, `LocatorEntries`): about 10 hashes plus
+    /// the binary logarithm of the height, the genesis block last.
     pub(super) fn locator(&self, tree: &HeaderTree, from: HeaderId) -> Vec<BlockHash> {
         let mut hashes = Vec::with_capacity(40);
         let (mut id, mut height, mut step) = (from, height_of(tree, from), 1u32);

@@ -1,14 +1,14 @@
-//! [`CandidateChain`]: a chain on trial, kept apart from the tree until it shows enough work.
+//! [`CandidateChain`]: a chain on trial, kept out of the tree until it proves enough work.
 //!
-//! Headers of little work cost their maker little and us memory for good, so none enters the tree
-//! before its chain has shown as much work as the real one has. Core (`headerssync.cpp`) keeps one
-//! bit for some hundred headers until then and downloads all a second time. Here there is one
-//! candidate, not one for each peer, so that its headers can be kept: 48 bytes each, at most as many
-//! as [`headers_max`] says, given back as soon as it is dropped. They are downloaded once.
+//! Headers with little work are cheap to make but would take our memory forever, so none enters the tree
+//! before its chain has as much work as the real one. Core (`headerssync.cpp`) keeps one bit per several
+//! hundred headers until then, and downloads everything a second time. Here there is only one candidate, not
+//! one per peer, so its headers can be kept: 48 bytes each, at most [`headers_max`] of them, freed when the
+//! candidate is dropped. They are downloaded once.
 //!
-//! What holds: the headers of a candidate follow each other from a header of the tree, have the
-//! work that they claim, and change their targets no faster than the rules let any chain do. So
-//! its work is real. All other rules are the tree's to check.
+//! Invariants: a candidate's headers follow each other from a header of the tree, have the work that they
+//! claim, and change their targets no faster than the rules let any chain do. So its work is real. The tree
+//! checks all other rules.
 
 use super::{MAX_HEADERS_RESULTS, Misbehaviour};
 use crate::PeerId;
@@ -17,13 +17,13 @@ use apus_chain::{
     check_proof_of_work,
 };
 
-/// Most headers of a candidate where blocks of minimum difficulty make the number of blocks no
-/// function of time. The third test network has some five million.
+/// Maximum number of headers of a candidate on networks whose minimum-difficulty blocks make the block count
+/// independent of time. The third test network has about five million.
 const HEADERS_MAX: usize = 1 << 23;
 
-/// What a header has besides its parent, which is the one before it.
+/// A header without its parent, which is the previous one.
 #[derive(Debug, Clone, Copy)]
-struct Orphaned {
+struct OrphanHeader {
     version: i32,
     merkle_root: MerkleRoot,
     time: u32,
@@ -31,9 +31,10 @@ struct Orphaned {
     nonce: u32,
 }
 
-const _: () = assert!(size_of::<Orphaned>() == 48, "the module's documentation states this size");
+const _: () =
+    assert!(size_of::<OrphanHeader>() == 48, "the module's documentation states this size");
 
-impl Orphaned {
+impl OrphanHeader {
     fn of(raw: &[u8; Header::SIZE]) -> Self {
         let Header { version, merkle_root, time, bits, nonce, .. } = Header::parse(raw);
         Self { version, merkle_root, time, bits, nonce }
@@ -45,14 +46,14 @@ impl Orphaned {
     }
 }
 
-/// The headers of one message and the peer that sent them.
+/// The headers from one message, and the peer that sent it.
 #[derive(Debug)]
 struct HeaderBatch {
     peer: PeerId,
-    headers: Box<[Orphaned]>,
+    headers: Box<[OrphanHeader]>,
 }
 
-/// A chain of headers above one of the tree.
+/// A chain of headers above a header of the tree.
 #[derive(Debug)]
 pub(super) struct CandidateChain {
     start: HeaderId,
@@ -66,10 +67,9 @@ pub(super) struct CandidateChain {
     work: u128,
 }
 
-/// How many headers a candidate may have at time `now` (seconds since 1970): twice as many as
-/// blocks were due since the genesis block. Real chains are some percent ahead of that. Stricter
-/// than Core, which allows six a second: a chain whose blocks come twice as fast for all its life
-/// doubles its difficulty every week.
+/// How many headers a candidate may have at time `now` (seconds since 1970): twice the blocks due since the
+/// genesis block. Real chains are a few percent ahead of schedule. This is stricter than Core, which allows
+/// six a second: a chain whose blocks always come twice as fast would double its difficulty every week.
 pub(super) fn headers_max(params: &Params, now: i64) -> usize {
     if params.pow_allow_min_difficulty_blocks {
         return HEADERS_MAX;
@@ -81,7 +81,7 @@ pub(super) fn headers_max(params: &Params, now: i64) -> usize {
 }
 
 impl CandidateChain {
-    /// No headers yet, above `start`, which is connected.
+    /// An empty candidate above `start`, which is connected.
     pub(super) fn above(tree: &HeaderTree, start: HeaderId, count_max: usize) -> Self {
         let header = tree.connected(start);
         Self {
@@ -97,34 +97,33 @@ impl CandidateChain {
         }
     }
 
-    /// The header of the tree that it is above.
+    /// The tree's header that it starts from.
     pub(super) const fn start(&self) -> HeaderId {
         self.start
     }
 
-    /// The last header's hash.
+    /// Hash of the last header.
     pub(super) const fn last(&self) -> BlockHash {
         self.last
     }
 
-    /// The last header's height.
+    /// Height of the last header.
     pub(super) const fn height(&self) -> Height {
         self.height
     }
 
-    /// Work from the genesis block on.
+    /// Total work from the genesis block.
     pub(super) const fn work(&self) -> u128 {
         self.work
     }
 
-    /// Bytes that its headers take.
+    /// Memory used by its headers, in bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.batches.iter().map(|batch| size_of_val(&*batch.headers)).sum()
     }
 
-    /// Takes headers of a message, from its `first` one on, which is a child of the
-    /// [`last`](Self::last).
+    /// Appends headers of a message, from its `first` one on, which is a child of [`last`](Self::last).
     pub(super) fn extend(
         &mut self,
         params: &Params,
@@ -136,7 +135,7 @@ impl CandidateChain {
         if raw.len() > self.count_max.saturating_sub(self.count) {
             return Err(Misbehaviour::EndlessChain { limit: self.count_max });
         }
-        let headers: Box<[Orphaned]> = raw.iter().map(Orphaned::of).collect();
+        let headers: Box<[OrphanHeader]> = raw.iter().map(OrphanHeader::of).collect();
         for (header, hash) in headers.iter().zip(&stretch.hashes()[first..]) {
             let (height, from, to) = (self.height.saturating_add(1), self.bits, header.bits);
             if !permitted_transition(params, height, from, to) {
@@ -150,7 +149,7 @@ impl CandidateChain {
         Ok(())
     }
 
-    /// All headers in order, with the peers that sent them.
+    /// All headers in order, each with the peer that sent it.
     pub(super) fn into_headers(self) -> impl Iterator<Item = (PeerId, [u8; Header::SIZE])> {
         let mut prev = self.start_hash;
         let headers = self
@@ -165,8 +164,8 @@ impl CandidateChain {
     }
 }
 
-/// One or more headers, in order, whose proof of work holds against the targets that they claim.
-/// Nothing says that those targets are the right ones.
+/// One or more headers in order, with valid proof of work for the targets that they claim. Those targets may
+/// be wrong.
 #[derive(Debug)]
 pub(super) struct HeaderSequence<'a> {
     raw: &'a [[u8; Header::SIZE]],
@@ -174,7 +173,7 @@ pub(super) struct HeaderSequence<'a> {
 }
 
 impl<'a> HeaderSequence<'a> {
-    /// Checks a message (Core `net_processing.cpp`, `CheckHeadersPoW`); none where it is empty.
+    /// Checks a message (Core `net_processing.cpp`, `CheckHeadersPoW`). Returns `None` if it is empty.
     pub(super) fn check(
         params: &Params,
         raw: &'a [[u8; Header::SIZE]],
@@ -200,12 +199,12 @@ impl<'a> HeaderSequence<'a> {
         Ok((!raw.is_empty()).then_some(Self { raw, hashes }))
     }
 
-    /// The parent of the first.
+    /// The parent of the first header.
     pub(super) fn parent(&self) -> BlockHash {
         self.raw.first().map_or(BlockHash::ZERO, |raw| Header::parse(raw).prev)
     }
 
-    /// Whether the message holds as many as one can, so that more may come.
+    /// Returns true if the message is full, so that more may follow.
     pub(super) const fn is_full(&self) -> bool {
         self.raw.len() == MAX_HEADERS_RESULTS
     }
@@ -218,7 +217,7 @@ impl<'a> HeaderSequence<'a> {
         self.raw
     }
 
-    /// The work of those from `first` on.
+    /// The work of the headers from `first` on.
     pub(super) fn work_from(&self, first: usize) -> u128 {
         let mut memo = (0, 0);
         let works = self.raw[first..].iter().map(|raw| {
@@ -232,13 +231,12 @@ impl<'a> HeaderSequence<'a> {
     }
 }
 
-/// A retarget multiplies or divides the target by at most this (Core `pow.cpp`,
-/// `CalculateNextWorkRequired`).
+/// A retarget changes the target by at most this factor (Core `pow.cpp`, `CalculateNextWorkRequired`).
 const RETARGET_FACTOR_MAX: u32 = 4;
 
-/// Whether a header at `height` may have target `to` after one with target `from` (Core `pow.cpp`,
-/// `PermittedDifficultyTransition`). Never false for a valid chain. Chains that allow blocks of
-/// minimum difficulty may change to anything.
+/// Returns true if a header at `height` may have target `to` after one with target `from` (Core `pow.cpp`,
+/// `PermittedDifficultyTransition`). Always true for a valid chain. Networks with minimum-difficulty blocks
+/// permit any change.
 pub(super) fn permitted_transition(params: &Params, height: Height, from: u32, to: u32) -> bool {
     if params.pow_allow_min_difficulty_blocks {
         return true;
@@ -250,7 +248,7 @@ pub(super) fn permitted_transition(params: &Params, height: Height, from: u32, t
     let after = |seconds: u32| {
         let product = U256::from_compact(from).value.wrapping_mul_u32(seconds);
         let target = product.checked_div(U256::from_u32(timespan)).unwrap_or(U256::ZERO);
-        // Through the compact form, which rounds, as the rule itself does.
+        // Rounds through the compact form, as the rule itself does.
         U256::from_compact(target.min(params.pow_limit).to_compact()).value
     };
     let found = U256::from_compact(to).value;
@@ -277,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_back_what_it_took_and_counts_its_work() {
+    fn returns_the_headers_it_took_and_counts_their_work() {
         let params = regtest(0);
         let tree = HeaderTree::new(&params, NOW);
         let chain = mined(None, 3000, 1);
@@ -292,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_no_header_more_than_it_may() {
+    fn takes_no_header_above_its_limit() {
         let params = regtest(0);
         let tree = HeaderTree::new(&params, NOW);
         let mut candidate = CandidateChain::above(&tree, tree.tip(), 2000);
@@ -311,7 +309,7 @@ mod tests {
         feed(&mut candidate, main, &raw[1..]).unwrap();
         assert_eq!(candidate.height(), 4040);
 
-        // Regtest headers below main's genesis block: their first is easier than main lets it be.
+        // Regtest headers on main's genesis block: their first target is easier than main allows.
         let mut lax = main.clone();
         lax.pow_limit = regtest(0).pow_limit;
         let mut candidate = CandidateChain::above(&tree, tree.tip(), 5000);
@@ -325,18 +323,18 @@ mod tests {
     }
 
     #[test]
-    fn its_bound_follows_the_age_of_the_chain() {
+    fn the_limit_follows_the_age_of_the_chain() {
         let main = Params::of(Network::Main);
         assert_eq!(headers_max(main, 0), 20_000);
         assert_eq!(headers_max(main, 1_231_006_505 + 600_000), 22_000);
         assert_eq!(headers_max(main, i64::MAX), HEADERS_MAX);
-        // In the year 2030: less than 120 MB.
-        assert!(headers_max(main, NOW) * size_of::<Orphaned>() < 120_000_000);
+        // In the year 2030 the limit is still below 120 MB.
+        assert!(headers_max(main, NOW) * size_of::<OrphanHeader>() < 120_000_000);
         assert_eq!(headers_max(Params::of(Network::Testnet3), NOW), HEADERS_MAX);
     }
 
     #[test]
-    fn takes_a_row_of_headers_and_nothing_else() {
+    fn accepts_only_consecutive_headers() {
         let params = regtest(0);
         let chain = mined(None, 2001, 1);
         assert!(HeaderSequence::check(&params, &[]).unwrap().is_none());
@@ -390,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_goes_where_minimum_difficulty_does() {
+    fn any_bits_pass_where_minimum_difficulty_is_allowed() {
         let test4 = Params::of(Network::Testnet4);
         assert!(permitted_transition(test4, 17, 0x1b04_0000, 0x1d00_ffff));
     }

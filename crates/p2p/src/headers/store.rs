@@ -1,8 +1,7 @@
-//! Headers on a disk: frames of raw headers, each with its checksum, in one file.
+//! Headers on disk: frames of raw headers in one file, each with a checksum.
 //!
-//! This encodes and decodes them, nothing more: files are
-//! the caller's, and so is the check of what the headers say. A frame that is cut short or
-//! rotten, and all that follows it, counts as absent; what came before is given.
+//! This module only encodes and decodes. The caller handles the files and validates the headers. A truncated
+//! or corrupt frame counts as absent, and so does everything after it; the frames before it are read.
 //!
 //! ```text
 //! 8     41 50 55 53 48 44 52 53   "APUSHDRS"
@@ -14,29 +13,29 @@
 //! 32    SHA-256 of all bytes of the frame before
 //! ```
 //!
-//! Each header comes after its parent; the genesis block is not among them, branches may be. A file only grows. One that
-//! ends within its first 16 bytes is begun anew.
+//! Each header comes after its parent. The genesis block is not included; branches may be. The file only
+//! grows. A file that ends within its first 16 bytes is rewritten from scratch.
 
 use apus_chain::{Header, Network};
 use apus_hash::sha256;
 use std::io::{self, Read, Write};
 
-/// First bytes of the file.
+/// The file's magic bytes.
 const MAGIC: [u8; 8] = *b"APUSHDRS";
 
-/// The only version there is.
+/// The only version.
 const VERSION: u32 = 1;
 
-/// Bytes before the first frame.
+/// Length of the file header, in bytes.
 pub const HEAD_BYTES: usize = 16;
 
-/// Most headers of a frame: 160 KB.
+/// Maximum number of headers in a frame: 160 KB.
 pub const FRAME_HEADERS_MAX: usize = 2000;
 
-/// Bytes of a checksum.
+/// Length of a checksum, in bytes.
 const CHECKSUM_BYTES: usize = 32;
 
-/// Writes what stands before the first frame.
+/// Writes the file header.
 pub fn write_head(out: &mut dyn Write, network: Network) -> io::Result<()> {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&MAGIC);
@@ -45,7 +44,7 @@ pub fn write_head(out: &mut dyn Write, network: Network) -> io::Result<()> {
     out.write_all(&head)
 }
 
-/// Writes headers as frames: one write each. Writes nothing where there are none.
+/// Writes headers as frames, with one write each. Writes nothing if there are no headers.
 pub fn write_frames(out: &mut dyn Write, headers: &[[u8; Header::SIZE]]) -> io::Result<()> {
     for headers in headers.chunks(FRAME_HEADERS_MAX) {
         let bytes = headers.as_flattened();
@@ -58,9 +57,9 @@ pub fn write_frames(out: &mut dyn Write, headers: &[[u8; Header::SIZE]]) -> io::
     Ok(())
 }
 
-/// Reads frames one after the other, up to the first that is not whole.
+/// Reads frames in order, up to the first damaged one.
 pub struct HeaderFileReader<'a> {
-    /// None behind what is good of the file.
+    /// `None` once the intact part is read.
     input: Option<&'a mut dyn Read>,
     good_bytes: u64,
 }
@@ -74,8 +73,8 @@ impl std::fmt::Debug for HeaderFileReader<'_> {
 }
 
 impl<'a> HeaderFileReader<'a> {
-    /// Reads what stands before the first frame; none where that is another kind of file, of another
-    /// version or network, or cut short, as after a crash while the file was begun.
+    /// Reads the file header. Returns `None` if the file is of another kind, version or network, or
+    /// truncated, as after a crash while it was created.
     pub fn open(input: &'a mut dyn Read, network: Network) -> Option<Self> {
         let (mut head, mut wanted) = ([0; HEAD_BYTES], Vec::new());
         input.read_exact(&mut head).ok()?;
@@ -83,7 +82,7 @@ impl<'a> HeaderFileReader<'a> {
         (head[..] == wanted).then_some(Self { input: Some(input), good_bytes: HEAD_BYTES as u64 })
     }
 
-    /// The headers of the next frame; none at the end of the file or of what is good of it.
+    /// The headers of the next frame, or `None` at the end of the file or of its intact part.
     pub fn next_frame(&mut self) -> Option<Vec<[u8; Header::SIZE]>> {
         let (input, mut count) = (self.input.take()?, [0; 4]);
         input.read_exact(&mut count).ok()?;
@@ -104,8 +103,7 @@ impl<'a> HeaderFileReader<'a> {
         Some(headers.to_vec())
     }
 
-    /// Length of the file up to the end of the last whole frame: where to cut it before more are
-    /// appended.
+    /// Length of the file up to the end of the last intact frame: truncate it here before appending.
     pub const fn good_bytes(&self) -> u64 {
         self.good_bytes
     }
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bytes_are_as_the_page_says() {
+    fn the_first_bytes_match_the_documentation() {
         let (bytes, _) = file(&[1]);
         assert_eq!(bytes[..20], *b"APUSHDRS\x01\0\0\0\xf9\xbe\xb4\xd9\x01\0\0\0");
         assert_eq!(bytes.len(), 16 + 4 + 80 + 32);
@@ -147,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn another_kind_of_file_is_refused() {
+    fn a_file_of_another_kind_is_refused() {
         let (bytes, headers) = file(&[3, 2500]);
         assert_eq!(read(&bytes, Network::Main).unwrap(), (headers, bytes.len() as u64));
         assert_eq!(read(&bytes, Network::Signet), None);
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_cannot_be_takes_no_memory() {
+    fn an_impossible_count_takes_no_memory() {
         for count in [0, FRAME_HEADERS_MAX as u32 + 1, u32::MAX] {
             let (mut bytes, headers) = file(&[5]);
             let good = bytes.len() as u64;
@@ -171,14 +169,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(frames in proptest::collection::vec(0usize..2100, 0..4)) {
+        fn written_frames_are_read_back(frames in proptest::collection::vec(0usize..2100, 0..4)) {
             let (bytes, headers) = file(&frames);
             prop_assert_eq!(read(&bytes, Network::Main).unwrap(), (headers, bytes.len() as u64));
         }
 
-        /// Cut or altered anywhere, the whole frames before that are read, and no others.
+        /// Exactly the intact frames before the damage are read, however the file is truncated or altered.
         #[test]
-        fn a_damaged_tail_costs_itself_only(at in 16usize..1600, flip in 0u8..=255) {
+        fn a_damaged_tail_loses_nothing_before_it(at in 16usize..1600, flip in 0u8..=255) {
             let (mut bytes, headers) = file(&[2, 7, 1, 4]);
             let at = at.min(bytes.len() - 1);
             let ends = [16, 212, 808, 924, 1280];

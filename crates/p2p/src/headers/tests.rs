@@ -1,4 +1,4 @@
-//! [`HeaderSync`] told what happens, step by step.
+//! Tests [`HeaderSync`] step by step.
 
 mod hostile;
 mod simulation;
@@ -12,8 +12,8 @@ const A: PeerId = PeerId(1);
 const B: PeerId = PeerId(2);
 const C: PeerId = PeerId(3);
 
-/// Sends every request to its node, until there is nothing to do; peers without a node are silent.
-/// The reasons of those that were disconnected.
+/// Delivers every request to its node until no action is left. Peers without a node are silent. Returns
+/// the reasons for disconnections.
 fn settle(sync: &mut HeaderSync, nodes: &[(PeerId, &Node)], now_ms: u64) -> Vec<DisconnectReason> {
     let mut reasons = Vec::new();
     loop {
@@ -35,7 +35,7 @@ fn settle(sync: &mut HeaderSync, nodes: &[(PeerId, &Node)], now_ms: u64) -> Vec<
     }
 }
 
-/// The peers that are asked now, and where from.
+/// The peers asked now, and the first hash of each locator.
 fn asked(sync: &mut HeaderSync) -> Vec<(PeerId, BlockHash)> {
     let of = |action| match action {
         HeaderAction::GetHeaders { peer, locator, .. } => (peer, locator[0]),
@@ -48,14 +48,14 @@ fn hash(raw: &[u8; 80]) -> BlockHash {
     Header::parse(raw).hash()
 }
 
-/// A clock by which the chain's last header is ten minutes old, or two days.
+/// A clock that makes the chain's last header ten minutes old, or two days.
 fn clock(chain: &[[u8; 80]], recent: bool) -> i64 {
     let last = Header::parse(&chain[chain.len() - 1]);
     i64::from(last.time) + if recent { 600 } else { 2 * 24 * 3600 }
 }
 
 #[test]
-fn one_peer_is_asked_for_all_and_then_the_others_for_more() {
+fn one_peer_is_asked_for_everything_and_then_the_others_for_more() {
     let params = regtest(0);
     let chain = mined(None, 4500, 1);
     let longer = [chain.clone(), mined(Some(&chain[4499]), 20, 1)].concat();
@@ -70,14 +70,14 @@ fn one_peer_is_asked_for_all_and_then_the_others_for_more() {
         assert!(!sync.is_synced(1));
         let learned = sync.headers(A, &chain[from..end], 1).unwrap();
         let new_headers = end - from;
-        assert_eq!(learned, Learned { new_headers, best_changed: true, too_new: false });
+        assert_eq!(learned, HeaderUpdate { new_headers, best_changed: true, too_new: false });
         assert_eq!(sync.best_chain().len(), end + 1);
         if !is_last {
             assert_eq!(asked(&mut sync), [(A, hash(&chain[end - 1]))]);
         }
     }
     assert_eq!(asked(&mut sync), [(B, hash(&chain[4500 - 1 - LOCATOR_OVERLAP as usize]))]);
-    assert!(!sync.is_synced(2), "the other one may have more");
+    assert!(!sync.is_synced(2), "the other peer may have more");
     sync.headers(B, &b.answer(&[hash(&chain[4493])]), 2).unwrap();
     assert!(sync.is_synced(2));
     assert_eq!(sync.tree().hash(sync.best()), &b.tip());
@@ -90,13 +90,13 @@ fn one_peer_is_asked_for_all_and_then_the_others_for_more() {
 }
 
 #[test]
-fn a_recent_tip_makes_all_peers_equal() {
+fn with_a_recent_tip_all_peers_are_asked_at_once() {
     let params = regtest(0);
     let chain = mined(None, 300, 1);
     for recent in [false, true] {
         let mut sync = HeaderSync::new(&params, clock(&chain, recent));
         assert_eq!(sync.restore(chain.iter().copied()), (300, None));
-        assert_eq!(sync.take_new(), [[0; 80]; 0], "they are kept already");
+        assert_eq!(sync.take_new(), [[0; 80]; 0], "they are saved already");
         sync.peer_connected(A, 0);
         sync.peer_connected(B, 0);
         assert!(!sync.is_synced(0));
@@ -119,7 +119,7 @@ fn restores_up_to_the_first_header_that_is_refused() {
 }
 
 #[test]
-fn the_most_work_among_all_peers_wins_whichever_came_first() {
+fn the_most_work_of_all_peers_wins_in_any_order() {
     let params = regtest(0);
     let chain = mined(None, 3000, 1);
     let fork = [chain[..2900].to_vec(), mined(Some(&chain[2899]), 130, 2)].concat();
@@ -143,10 +143,10 @@ fn the_most_work_among_all_peers_wins_whichever_came_first() {
     }
 }
 
-/// Nodes with our very tip, or behind it by any number of blocks, or on a branch that left our chain
-/// there: all of them answer without headers where their last block is one that we named.
+/// Nodes at our tip, or any number of blocks behind it, or on a branch that forked there. All answer without
+/// headers if their last block is one that we named.
 #[test]
-fn what_a_node_shares_is_found_however_far_behind_it_is() {
+fn the_common_height_is_found_at_any_distance() {
     let params = regtest(0);
     let chain = mined(None, 3000, 1);
     let behind = (0..40).chain([63, 64, 100, 500, 999, 1000, 1500, 2000, 2900, 2999]);
@@ -162,7 +162,7 @@ fn what_a_node_shares_is_found_however_far_behind_it_is() {
             assert_eq!(settle(&mut sync, &[(A, &node)], 0), []);
             assert!(sync.is_synced(0));
             let found = sync.peer_height(A);
-            // One block more than ours is a better chain.
+            // One block more than ours makes a better chain.
             let expected = common + usize::from(is_branch && behind == 0);
             assert_eq!(found, Some(expected as Height), "{behind} behind, branch: {is_branch}");
         }
@@ -185,7 +185,7 @@ fn a_peer_without_headers_is_asked_a_few_times_and_no_more() {
     assert!(sync.is_synced(0));
 }
 
-/// A chain of fewer headers has more work where they are harder.
+/// A chain of fewer headers has more work if they are harder.
 #[test]
 fn a_peer_without_headers_is_asked_lower_where_our_chain_became_shorter() {
     let params = regtest(0);
@@ -200,7 +200,7 @@ fn a_peer_without_headers_is_asked_lower_where_our_chain_became_shorter() {
 }
 
 #[test]
-fn announcements_lead_to_headers() {
+fn unknown_announced_blocks_are_requested() {
     let params = regtest(0);
     let chain = mined(None, 50, 1);
     let next = mined(Some(&chain[49]), 9, 1);
@@ -211,7 +211,7 @@ fn announcements_lead_to_headers() {
     settle(&mut sync, &[(A, &node)], 0);
     assert_eq!(sync.peer_height(A), Some(50));
 
-    // By hash: one that is known, one that is not.
+    // Announce by hash: a known block, then an unknown one.
     sync.announced(A, &hash(&chain[30]), 1);
     assert!(asked(&mut sync).is_empty());
     sync.announced(A, &hash(&next[0]), 1);
@@ -219,9 +219,9 @@ fn announcements_lead_to_headers() {
     sync.headers(A, &[&chain[44..], &next[..1]].concat(), 2).unwrap();
     assert_eq!(sync.peer_height(A), Some(51));
 
-    // By header: one that follows, one that follows nothing known.
+    // Announce by header: one that connects, then one that does not.
     assert_eq!(sync.headers(A, &next[1..2], 3).unwrap().new_headers, 1);
-    assert_eq!(sync.headers(A, &next[7..8], 4).unwrap(), Learned::default());
+    assert_eq!(sync.headers(A, &next[7..8], 4).unwrap(), HeaderUpdate::default());
     assert_eq!(asked(&mut sync), [(A, hash(&chain[45]))]);
     assert_eq!(sync.headers(A, &next[2..8], 5).unwrap().new_headers, 6);
     assert!(sync.is_synced(5));
@@ -242,15 +242,15 @@ fn a_chain_on_trial_enters_the_tree_once_its_work_is_shown() {
     let params = Params { minimum_chain_work: of(4001), ..Params::of(Network::Main).clone() };
     let mut sync = HeaderSync::new(&params, NOW);
     sync.peer_connected(A, 0);
-    assert_eq!(sync.headers(A, &raw[1..2001], 0).unwrap(), Learned::default());
+    assert_eq!(sync.headers(A, &raw[1..2001], 0).unwrap(), HeaderUpdate::default());
     assert_eq!((sync.candidate_height(), sync.tree().len()), (Some(2000), 1));
-    assert_eq!(sync.headers(A, &raw[2001..4001], 0).unwrap(), Learned::default());
+    assert_eq!(sync.headers(A, &raw[2001..4001], 0).unwrap(), HeaderUpdate::default());
     assert_eq!((sync.candidate_height(), sync.tree().len()), (Some(4000), 1));
     assert_eq!(sync.headers(A, &raw[4001..], 0).unwrap().new_headers, 4040);
     assert_eq!((sync.candidate_height(), sync.tree().len()), (None, 4041));
     assert_eq!(sync.take_new(), raw[1..]);
     assert!(sync.is_synced(0));
-    // Near the tip nothing is on trial.
+    // Near the tip no chain is on trial.
     assert_eq!(sync.work_required(), of(4001));
     let lower = Params { minimum_chain_work: of(100), ..params };
     let mut sync = HeaderSync::new(&lower, NOW);

@@ -1,10 +1,9 @@
-//! [`decode`] and [`encode`]: messages from and to their payloads.
+//! [`decode`] and [`encode`]: converts messages from and to payloads.
 //!
-//! No count takes memory before it was held against the protocol's limit and against the bytes that
-//! are there. As in Core, bytes after the last field of a message mean nothing: they are how the
-//! protocol grows. A message that ends early or passes a limit is an error, where Core drops some
-//! such messages and goes on. Addresses in networks that this program cannot reach are left out, as
-//! BIP-155 allows.
+//! No count leads to an allocation before it is checked against the protocol's limit and against the bytes
+//! present. As in Core, bytes after the last field are ignored: that is how the protocol grows. A truncated
+//! message, or one over a limit, is an error; Core ignores some such messages and continues. Addresses of
+//! unreachable networks are skipped, as BIP-155 allows.
 
 use super::{CommandName, Inventory, InventoryKind, Message, Services, VersionMessage};
 use crate::addresses::{Host, NodeAddress};
@@ -14,73 +13,73 @@ use apus_chain::{
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Greatest payload of a message, in bytes (Core `net.h`, `MAX_PROTOCOL_MESSAGE_LENGTH`).
+/// Largest payload of a message, in bytes (Core `net.h`, `MAX_PROTOCOL_MESSAGE_LENGTH`).
 pub const PAYLOAD_BYTES_MAX: usize = 4_000_000;
-/// Most headers in a message (Core `net_processing.h`, `MAX_HEADERS_RESULTS`).
+/// Maximum number of headers in a message (Core `net_processing.h`, `MAX_HEADERS_RESULTS`).
 pub const HEADERS_MAX: usize = 2_000;
-/// Most entries of an inventory (Core `net_processing.cpp`, `MAX_INV_SZ`).
+/// Maximum number of entries of an inventory (Core `net_processing.cpp`, `MAX_INV_SZ`).
 pub const INVENTORY_MAX: usize = 50_000;
-/// Most addresses in a message (Core `net_processing.cpp`, `MAX_ADDR_TO_SEND`).
+/// Maximum number of addresses in a message (Core `net_processing.cpp`, `MAX_ADDR_TO_SEND`).
 pub const ADDRESSES_MAX: usize = 1_000;
-/// Most hashes in a locator (Core `net_processing.cpp`, `MAX_LOCATOR_SZ`).
+/// Maximum number of hashes in a locator (Core `net_processing.cpp`, `MAX_LOCATOR_SZ`).
 pub const LOCATOR_MAX: usize = 101;
-/// Most bytes in a user agent (Core `net.h`, `MAX_SUBVERSION_LENGTH`).
+/// Maximum bytes in a user agent (Core `net.h`, `MAX_SUBVERSION_LENGTH`).
 pub const USER_AGENT_BYTES_MAX: usize = 256;
-/// The protocol version of this program: the first with `addrv2` (Core `node/protocol_version.h`).
+/// This program's protocol version: the first with `addrv2` (Core `node/protocol_version.h`).
 pub const PROTOCOL_VERSION: u32 = 70_016;
 
-/// Types of things in an inventory (Core `protocol.h`, `GetDataMsg`).
+/// Inventory types (Core `protocol.h`, `GetDataMsg`).
 const MSG_BLOCK: u32 = 2;
 const MSG_WITNESS_BLOCK: u32 = MSG_BLOCK | 1 << 30;
-/// Bytes of an entry: its type and its hash.
+/// Length of an inventory entry: type and hash.
 const INVENTORY_BYTES: usize = 36;
-/// Bytes of a node's address within `version`: services, IPv6 address, port.
+/// Length of a node address in `version`: services, IPv6 address, port.
 const VERSION_ADDRESS_BYTES: usize = 26;
 
-/// A payload that the protocol does not allow.
+/// An invalid message payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("payload of `{command}`: {flaw}")]
+#[error("invalid `{command}` payload: {flaw}")]
 pub struct MessageError {
     /// The message's name.
     pub command: CommandName,
-    /// What is wrong.
+    /// The reason.
     pub flaw: PayloadFlaw,
 }
 
-/// What is wrong with a payload.
+/// Why a payload is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadFlaw {
-    /// It ends within a field, or a count in it is above its limit.
+    /// It ends within a field, or a count exceeds its limit.
     #[error(transparent)]
     Malformed(#[from] ReadError),
-    /// A header is said to be followed by transactions.
+    /// A header claims to be followed by transactions.
     #[error("header {index} claims to have transactions")]
     HeaderWithTransactions {
-        /// Place of the header in the message, from 0.
+        /// The header's index in the message, from 0.
         index: usize,
     },
-    /// A header is one of Bitcoin Knots' own proof of work.
+    /// A header has Bitcoin Knots' own proof of work.
     #[error("header {index} is {KNOTS_CHAIN}")]
     OfKnots {
-        /// Place of the header in the message, from 0.
+        /// The header's index in the message, from 0.
         index: usize,
     },
-    /// An address whose length is not the one of its network (BIP-155).
-    #[error("{found} bytes of address in network {network}, not {needed}")]
+    /// An address has the wrong length for its network (BIP-155).
+    #[error("address of {found} bytes in network {network}, which has addresses of {needed} bytes")]
     AddressLength {
-        /// BIP-155's number of the network.
+        /// The network's number in BIP-155.
         network: u8,
-        /// Bytes found.
+        /// The actual length, in bytes.
         found: usize,
-        /// Bytes that an address of that network has.
+        /// The correct length, in bytes.
         needed: usize,
     },
 }
 
-/// Reads the payload of a message. A block keeps the memory it came in, and so does a message that is not known here.
+/// Parses a message's payload. A block or an unknown message takes over the payload's memory.
 ///
 /// # Errors
-/// When the payload is not what the command's name promises.
+/// If the payload is invalid for the command.
 pub fn decode(command: CommandName, payload: Vec<u8>) -> Result<Message, MessageError> {
     if command == CommandName::new("block") {
         return Ok(Message::Block(payload));
@@ -89,7 +88,7 @@ pub fn decode(command: CommandName, payload: Vec<u8>) -> Result<Message, Message
     Ok(read.unwrap_or_else(|| Message::Other { name: command.to_string(), payload }))
 }
 
-/// Nothing for a message that is not known here.
+/// Returns `None` for an unknown message.
 fn read(command: CommandName, payload: &[u8]) -> Result<Option<Message>, PayloadFlaw> {
     let reader = &mut Reader::new(payload);
     Ok(Some(match command.name().unwrap_or_default() {
@@ -98,7 +97,7 @@ fn read(command: CommandName, payload: &[u8]) -> Result<Option<Message>, Payload
         "sendaddrv2" => Message::SendAddrV2,
         "wtxidrelay" => Message::WtxidRelay,
         "sendheaders" => Message::SendHeaders,
-        // Before BIP-31 a ping had no number and wanted no answer.
+        // Before BIP-31 a ping had no number and needed no answer.
         "ping" if !payload.is_empty() => Message::Ping(reader.u64()?),
         "pong" => Message::Pong(reader.u64()?),
         "getaddr" => Message::GetAddr,
@@ -113,10 +112,10 @@ fn read(command: CommandName, payload: &[u8]) -> Result<Option<Message>, Payload
     }))
 }
 
-/// Name and payload of a message. Addresses are written as `addrv2` if so asked, else as `addr`,
-/// which leaves out those that it cannot hold.
+/// The name and payload of a message. Addresses are encoded as `addrv2` if requested; otherwise as `addr`,
+/// skipping addresses that it cannot express.
 ///
-/// Limits are the caller's to keep: no peer takes a message that passes them.
+/// The caller must keep within the limits: peers reject messages that exceed them.
 #[must_use]
 pub fn encode(message: &Message, addrv2: bool) -> (CommandName, Cow<'_, [u8]>) {
     let mut out = Vec::new();
@@ -161,7 +160,7 @@ fn name(message: &Message, addrv2: bool) -> &str {
     }
 }
 
-/// Fields after the two addresses may be missing, from the end (Core `net_processing.cpp`,
+/// Parses `version`. Trailing fields after the two addresses may be missing (Core `net_processing.cpp`,
 /// `ProcessMessage`, on `version`).
 fn read_version(reader: &mut Reader<'_>) -> Result<VersionMessage, ReadError> {
     let mut version = VersionMessage {
@@ -191,7 +190,7 @@ fn read_version(reader: &mut Reader<'_>) -> Result<VersionMessage, ReadError> {
     Ok(version)
 }
 
-/// Neither address is told: ours is not the peer's business, and it knows its own.
+/// Sends neither address: ours is not the peer's business, and it knows its own.
 fn write_version(version: &VersionMessage, out: &mut Vec<u8>) {
     out.extend(version.protocol.to_le_bytes());
     out.extend(version.services.0.to_le_bytes());
@@ -204,7 +203,7 @@ fn write_version(version: &VersionMessage, out: &mut Vec<u8>) {
     out.push(u8::from(version.relay));
 }
 
-/// What of a peer's text may reach a terminal or a log (Core `util/strencodings.cpp`,
+/// The characters of a peer's text that are safe for a terminal or a log (Core `util/strencodings.cpp`,
 /// `SAFE_CHARS_DEFAULT`).
 fn harmless(text: &[u8]) -> String {
     let safe = |c: &char| c.is_ascii_alphanumeric() || " .,;-_/:?@()".contains(*c);
@@ -232,7 +231,7 @@ fn read_headers(reader: &mut Reader<'_>) -> Result<Vec<[u8; HEADER_SIZE]>, Paylo
     let mut headers = Vec::with_capacity(count.min(reader.remaining() / (HEADER_SIZE + 1)));
     for index in 0..count {
         let header = *reader.array()?;
-        // A longer header goes on where the number of transactions is to be, which is 0.
+        // A longer header continues where the number of transactions belongs, which must be 0.
         match reader.compact_u64() {
             Ok(0) => headers.push(header),
             _ if Header::parse(&header).is_extended() => {
@@ -284,24 +283,24 @@ fn write_inventory(inventory: &[Inventory], out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes of an entry of `addr`: time, services, IPv6 address, port.
+/// Length of an `addr` entry: time, services, IPv6 address, port.
 const ADDR_BYTES: usize = 30;
-/// Least bytes of an entry of `addrv2`: time, services, network, length, port.
+/// Shortest `addrv2` entry: time, services, network, length, port.
 const ADDRV2_BYTES_LEAST: usize = 9;
-/// Greatest length of an address (BIP-155).
+/// Longest address (BIP-155).
 const ADDRV2_BYTES_MAX: u64 = 512;
 
-/// Networks of BIP-155 that this program can reach.
+/// BIP-155 networks that this program can reach.
 const IPV4: u8 = 1;
 const IPV6: u8 = 2;
 const TORV3: u8 = 4;
 
-/// Ranges of IPv6 that stand for something else in `addr`: Tor's old addresses (OnionCat), and what
-/// Core uses for itself (Core `netaddress.h`, `TORV2_IN_IPV6_PREFIX`, `INTERNAL_IN_IPV6_PREFIX`).
+/// IPv6 prefixes with a special meaning in `addr`: Tor's old addresses (OnionCat), and Core's internal ones
+/// (Core `netaddress.h`, `TORV2_IN_IPV6_PREFIX`, `INTERNAL_IN_IPV6_PREFIX`).
 const EMBEDDED: [[u8; 6]; 2] =
     [[0xfd, 0x87, 0xd8, 0x7e, 0xeb, 0x43], [0xfd, 0x6b, 0x88, 0xc0, 0x87, 0x24]];
 
-/// The address that 16 bytes of `addr` stand for, if it can be reached.
+/// Decodes the 16 address bytes of `addr`. Returns `None` if the address is unreachable.
 fn ip_of(bytes: [u8; 16]) -> Option<IpAddr> {
     let embedded = EMBEDDED.iter().any(|prefix| bytes.starts_with(prefix));
     (!embedded).then(|| Ipv6Addr::from(bytes).to_canonical())
@@ -349,7 +348,7 @@ fn read_addrv2(reader: &mut Reader<'_>) -> Result<Vec<NodeAddress>, PayloadFlaw>
     Ok(addresses)
 }
 
-/// One entry; none if it is in a network that this program cannot reach.
+/// Reads one entry. Returns `None` if its network is unreachable.
 fn read_entry(reader: &mut Reader<'_>) -> Result<Option<NodeAddress>, PayloadFlaw> {
     let (time, services) = (reader.u32()?, Services(reader.compact_u64()?));
     let (network, len) = (reader.u8()?, reader.compact_max(ADDRV2_BYTES_MAX)?);
@@ -369,8 +368,8 @@ fn sized<const N: usize>(network: u8, bytes: &[u8]) -> Result<[u8; N], PayloadFl
     bytes.try_into().map_err(|_| wrong)
 }
 
-/// Under its own network an IPv6 address stands for nothing else; one that does is left out (Core
-/// `netaddress.h`, `UnserializeV2Stream`).
+/// Decodes an address of the IPv6 network. Addresses with a special prefix are not valid there and are
+/// skipped (Core `netaddress.h`, `UnserializeV2Stream`).
 fn ipv6(bytes: [u8; 16]) -> Option<IpAddr> {
     ip_of(bytes).filter(IpAddr::is_ipv6)
 }

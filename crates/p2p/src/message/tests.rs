@@ -1,5 +1,4 @@
-//! Codecs against themselves, against the crate `bitcoin`, which shares no code with them, and
-//! against noise.
+//! Tests the codec with round trips, against the independent crate `bitcoin`, and with noise.
 
 use super::*;
 use crate::addresses::{Host, NodeAddress};
@@ -69,7 +68,7 @@ fn version() -> impl Strategy<Value = VersionMessage> {
     )
 }
 
-/// Messages that the crate `bitcoin` reads too, with addresses for `addr` or `addrv2`.
+/// Messages that the crate `bitcoin` can read too, with addresses for `addr` or `addrv2`.
 fn message(addrv2: bool) -> impl Strategy<Value = Message> {
     let host = (ip(), any::<[u8; 32]>(), any::<bool>()).prop_map(move |(ip, key, tor)| {
         if tor && addrv2 { Host::TorV3(key) } else { Host::Ip(ip) }
@@ -99,7 +98,7 @@ fn either() -> impl Strategy<Value = (Message, bool)> {
     prop_oneof![(message(false), Just(false)), (message(true), Just(true))]
 }
 
-/// A message as the crate `bitcoin` wants it: with the header of the plaintext transport.
+/// A message in the form that the crate `bitcoin` reads: with the header of the plaintext transport.
 fn framed(command: CommandName, payload: &[u8]) -> Vec<u8> {
     let mut bytes = bitcoin::p2p::Magic::REGTEST.to_bytes().to_vec();
     bytes.extend(command.to_bytes());
@@ -152,7 +151,7 @@ proptest! {
     #[test]
     fn half_a_message_is_an_error((message, addrv2) in either(), place: prop::sample::Index) {
         let (command, payload) = encode(&message, addrv2);
-        // What `version` may leave out, and the empty `ping` of old peers, are tested below.
+        // The optional fields of `version`, and the empty `ping` of old peers, are tested below.
         prop_assume!(!matches!(message, Message::Version(_)) && !payload.is_empty());
         let len = place.index(payload.len());
         prop_assume!(len > 0);
@@ -167,7 +166,7 @@ proptest! {
     }
 }
 
-/// A payload that begins with a count and has as many entries.
+/// A payload that starts with a count, followed by as many entries.
 fn counted(before: &[u8], count: u16, entry: &[u8], after: &[u8]) -> Vec<u8> {
     let mut payload = before.to_vec();
     apus_chain::write_compact_size(&mut payload, u64::from(count));
@@ -177,7 +176,7 @@ fn counted(before: &[u8], count: u16, entry: &[u8], after: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn as_many_as_the_protocol_allows_and_no_more() {
+fn counts_are_limited_by_the_protocol() {
     let address_v2 = b"\0\0\0\0\x01\x01\x04\x7f\0\0\x01\x20\x8d";
     type Bytes = &'static [u8];
     let cases: [(&str, Bytes, u16, Bytes, Bytes); 7] = [
@@ -198,7 +197,7 @@ fn as_many_as_the_protocol_allows_and_no_more() {
 }
 
 #[test]
-fn a_count_alone_is_an_error() {
+fn a_count_without_entries_is_an_error() {
     for (name, before, count) in
         [("headers", 0, 2_000), ("inv", 0, 50_000), ("addr", 0, 1_000), ("getheaders", 4, 101)]
     {
@@ -250,16 +249,16 @@ fn a_user_agent_is_short_and_harmless() {
 }
 
 #[test]
-fn headers_come_without_transactions() {
+fn headers_with_transactions_are_refused() {
     let mut payload = counted(b"", 3, &[0; 81], b"");
     payload[1 + 2 * 81 - 1] = 1;
     let error = decode(CommandName::new("headers"), payload);
     assert_eq!(error.unwrap_err().flaw, PayloadFlaw::HeaderWithTransactions { index: 1 });
 }
 
-/// They are longer, and bit 31 of their version is set.
+/// Knots headers are longer, and bit 31 of their version is set.
 #[test]
-fn headers_of_knots_are_called_what_they_are() {
+fn headers_of_knots_are_identified() {
     let mut header = [7; 164];
     header[..4].copy_from_slice(&0xa000_0000_u32.to_le_bytes());
     let read = |header: &[u8]| {
@@ -285,7 +284,7 @@ fn addresses(command: &str, entries: &[&[u8]]) -> Result<Vec<NodeAddress>, Messa
 }
 
 #[test]
-fn addresses_out_of_reach_are_left_out() {
+fn unreachable_addresses_are_skipped() {
     let entry = |network: u8, address: &[u8]| {
         [&[1, 0, 0, 0, 9, network, address.len() as u8], address, &[0x20, 0x8d]].concat()
     };
@@ -320,7 +319,7 @@ fn addresses_out_of_reach_are_left_out() {
 }
 
 #[test]
-fn what_a_form_cannot_hold_is_not_written() {
+fn addresses_that_a_format_cannot_hold_are_skipped() {
     let with = |host| NodeAddress { host, port: 1, services: Services(0), time: 0 };
     let ip = with(Host::Ip(Ipv4Addr::LOCALHOST.into()));
     let tor = with(Host::TorV3([7; 32]));
@@ -341,7 +340,7 @@ fn unknown_messages_have_a_name_and_a_payload() {
         let expected = Message::Other { name: name.to_owned(), payload: vec![1, 2, 3] };
         assert_eq!(decode(command, vec![1, 2, 3]), Ok(expected));
     }
-    // A ping without a number wants no answer (BIP-31).
+    // A ping without a number needs no answer (BIP-31).
     let other = Message::Other { name: "ping".to_owned(), payload: Vec::new() };
     assert_eq!(decode(CommandName::new("ping"), vec![]), Ok(other));
     let asked = Message::Other { name: "geturoot".to_owned(), payload: vec![7; 32] };

@@ -1,50 +1,49 @@
-//! [`WantRange`] and [`WantBlock`]: blocks asked for by height, or by hash, on the chain or beside it.
+//! [`WantRange`] and [`WantBlock`]: requests for blocks by height, or by hash, on the chain or off it.
 //!
-//! Which peer has a block beside the chain is not known. So peers are asked one after the other until
-//! it comes: a peer that says it has it not is passed over for [`AGAIN_MS`], and so is one that says
-//! nothing, as nodes do of blocks they never heard of. That it says nothing is seen by a ping sent
-//! right behind the request, which nodes answer after it. The wish stands from
-//! [`PeerNetwork::want_block`] until its holder drops it, however often it looks.
+//! It is unknown which peer has a block off the chain, so every peer is asked until one delivers it. A peer
+//! that lacks the block is skipped for [`AGAIN_MS`]. A peer that does not answer is skipped too, because
+//! nodes do not answer for unknown blocks; a ping right behind the request detects this, because nodes answer
+//! it after the request. The request stays open from [`PeerNetwork::want_block`] until the caller drops it,
+//! however often it polls.
 
-use super::mailbox::{Mail, Mailbox, Wish};
-use super::peer::Outgoing;
+use super::mailbox::{HashRequest, Mail, Mailbox};
+use super::peer::WriterCommand;
 use super::state::NetworkState;
 use super::{NetworkError, NetworkShared, PeerNetwork};
 use crate::PeerId;
-use crate::download::Received;
+use crate::download::BlockReceipt;
 use crate::message::Message;
 use crate::transport::BlockBuffer;
 use apus_chain::{BlockHash, Height, HeightRange};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Blocks of a range, in the order in which they come. What is not taken when this is dropped is
-/// not asked for any more.
+/// The blocks of a range, in order of arrival. Dropping this cancels the blocks not yet taken.
 pub struct WantRange<'a> {
     shared: &'a NetworkShared,
     range: HeightRange,
     mailbox: Arc<Mailbox>,
-    /// Blocks that were not accepted yet.
+    /// How many blocks the caller has not accepted yet.
     pub(super) left: u32,
-    /// The block that was given last, until it is judged.
+    /// The last block returned, until the caller reports its result.
     given: Option<BlockHash>,
 }
 
-/// What [`WantRange::next`] came to.
+/// The result of [`WantRange::next`].
 #[derive(Debug)]
 pub enum NextBlock {
-    /// A block: say [`WantRange::accepted`], [`WantRange::damaged`] or [`WantRange::returned`].
+    /// A block. Call [`WantRange::accepted`], [`WantRange::damaged`] or [`WantRange::returned`] next.
     Block(Height, BlockBuffer),
-    /// All were accepted.
+    /// All blocks were accepted.
     Done,
-    /// Nothing came in time.
+    /// Nothing arrived in time.
     Nothing,
-    /// Nothing will come.
+    /// Nothing will arrive any more.
     Failed(NetworkError),
 }
 
 impl WantRange<'_> {
-    /// The next block, for which it waits so long at most.
+    /// Returns the next block; waits for at most `patience`.
     pub fn next(&mut self, patience: Duration) -> NextBlock {
         if self.left == 0 {
             return NextBlock::Done;
@@ -59,7 +58,7 @@ impl WantRange<'_> {
         }
     }
 
-    /// The block that was given last was taken.
+    /// Reports the last block as valid and taken.
     pub fn accepted(&mut self) {
         let Some(hash) = self.given.take() else { return };
         self.left -= 1;
@@ -67,15 +66,15 @@ impl WantRange<'_> {
         self.shared.lock().accepted(&hash, now);
     }
 
-    /// The caller did not look at the block given last: that says nothing about it, or its sender.
+    /// Gives back the last block unchecked. This says nothing about the block or its sender.
     pub fn returned(&mut self) {
         let Some(hash) = self.given.take() else { return };
         let now = self.shared.now();
         self.shared.lock().returned(&hash, now);
     }
 
-    /// The copy of the block that was given last is damaged: another one is wanted. The address of
-    /// the peer that sent it, if it is still there.
+    /// Reports the last block as a damaged copy, and requests another. Returns the address of the peer that
+    /// sent it, if still known.
     pub fn damaged(&mut self) -> Option<String> {
         let hash = self.given.take()?;
         let now = self.shared.now();
@@ -95,7 +94,7 @@ impl Drop for WantRange<'_> {
 }
 
 impl NetworkState {
-    /// A caller wants the blocks of a range: they come into the mailbox.
+    /// Requests the blocks of a range; they arrive in the mailbox.
     pub(super) fn want(&mut self, range: HeightRange, now: u64) -> Arc<Mailbox> {
         self.begin_to_wait(now);
         let mailbox = self.mailboxes.open(range);
@@ -114,26 +113,26 @@ impl NetworkState {
         for hash in self.mailboxes.remove(range) {
             self.download.consumed(&hash);
         }
-        self.renew_wishes();
+        self.renew_hash_requests();
         self.act(now);
     }
 
     pub(super) fn block(&mut self, id: PeerId, hash: BlockHash, raw: BlockBuffer, now: u64) {
         match self.download.block(id, &hash, raw.len() as u64, now) {
-            // Whether it was useful is known when it is judged.
-            Received::Wanted(height) => self.hand_out(height, hash, raw),
-            Received::Duplicate(_) | Received::NoRoom(_) | Received::Unrequested => {}
+            // It counts as useful only once the caller accepts it.
+            BlockReceipt::Wanted(height) => self.hand_out(height, hash, raw),
+            BlockReceipt::Duplicate(_) | BlockReceipt::NoRoom(_) | BlockReceipt::Unrequested => {}
         }
     }
 
-    /// Hands a block to the caller that asked for it by its hash, to the one that asked for its
-    /// height, or to both.
+    /// Passes a block to the caller that requested its hash, to the one that requested its height, or to
+    /// both.
     fn hand_out(&mut self, height: Height, hash: BlockHash, raw: BlockBuffer) {
         let of_chain = self.mailboxes.of(height).filter(|_| self.download.is_on_chain(&hash));
         let of_chain = of_chain.map(|mailbox| &**mailbox);
-        match (self.wishes.mailbox(&hash, of_chain.is_some()), of_chain) {
-            (Some(wish), Some(of_chain)) => {
-                wish.put(height, hash, raw.clone());
+        match (self.hash_requests.mailbox(&hash, of_chain.is_some()), of_chain) {
+            (Some(request), Some(of_chain)) => {
+                request.put(height, hash, raw.clone());
                 of_chain.put(height, hash, raw);
             }
             (Some(mailbox), None) | (None, Some(mailbox)) => mailbox.put(height, hash, raw),
@@ -143,20 +142,20 @@ impl NetworkState {
         }
     }
 
-    /// A block was good.
+    /// Records that a caller accepted a block.
     pub(super) fn accepted(&mut self, hash: &BlockHash, now: u64) {
         self.useful_at = now;
         self.download.consumed(hash);
         self.act(now);
     }
 
-    /// A block was given back by a caller that did not look at it.
+    /// Records that a caller gave back a block unchecked.
     pub(super) fn returned(&mut self, hash: &BlockHash, now: u64) {
         self.download.consumed(hash);
         self.act(now);
     }
 
-    /// A copy was damaged. Where it came from; its sender may be gone already.
+    /// Records that a caller rejected a damaged copy. Returns the sender's address, even if the sender is gone.
     pub(super) fn damaged(&mut self, hash: &BlockHash, now: u64) -> Option<String> {
         let sender = self.download.damaged(hash)?;
         let there = self.peers.get(&sender).and_then(|peer| peer.handle.as_ref());
@@ -173,24 +172,24 @@ impl NetworkState {
     }
 }
 
-/// Peers that had it not are asked again after so long, in milliseconds: it may have reached them.
+/// Peers that lacked a block are asked again after this time, in milliseconds: they may have it by then.
 pub(super) const AGAIN_MS: u64 = 20_000;
 
 impl NetworkState {
-    /// Asks for a block whose header is known; none where it is not.
-    fn wish(&mut self, hash: BlockHash, now: u64) -> Option<Arc<Mailbox>> {
+    /// Requests a block by hash. Returns `None` if its header is unknown.
+    fn request_hash(&mut self, hash: BlockHash, now: u64) -> Option<Arc<Mailbox>> {
         let tree = self.headers.tree();
         let header = tree.connected(tree.find(&hash)?)?;
         self.begin_to_wait(now);
-        let wish = self.wishes.0.entry(hash).or_insert_with(|| Wish {
+        let request = self.hash_requests.0.entry(hash).or_insert_with(|| HashRequest {
             height: header.height,
             mailbox: Arc::default(),
             holders: 0,
             with_range: false,
             again_at: now + AGAIN_MS,
         });
-        wish.holders += 1;
-        let mailbox = Arc::clone(&wish.mailbox);
+        request.holders += 1;
+        let mailbox = Arc::clone(&request.mailbox);
         if self.failure.is_some() || self.ended {
             mailbox.close();
         }
@@ -200,33 +199,33 @@ impl NetworkState {
         Some(mailbox)
     }
 
-    /// A holder has gone, perhaps without judging its copy: that says nothing about the copy.
-    fn unwish(&mut self, hash: &BlockHash, has_copy: bool, now: u64) {
-        let Some(wish) = self.wishes.0.get_mut(hash) else { return };
-        wish.holders -= 1;
-        let is_last = wish.holders == 0;
+    /// Removes a dropped holder. An unchecked copy that it had counts as neither good nor damaged.
+    fn release_hash(&mut self, hash: &BlockHash, has_copy: bool, now: u64) {
+        let Some(request) = self.hash_requests.0.get_mut(hash) else { return };
+        request.holders -= 1;
+        let is_last = request.holders == 0;
         if has_copy || is_last {
             self.let_go(hash);
         }
         if is_last {
-            self.wishes.0.remove(hash);
+            self.hash_requests.0.remove(hash);
         }
-        self.renew_wishes();
+        self.renew_hash_requests();
         self.act(now);
     }
 
-    /// A holder found its copy good.
-    fn wish_fulfilled(&mut self, hash: &BlockHash, now: u64) {
+    /// Records that a holder accepted its copy.
+    fn hash_request_done(&mut self, hash: &BlockHash, now: u64) {
         self.useful_at = now;
         self.let_go(hash);
         self.act(now);
     }
 
-    /// A holder is done with a block. The caller that wants it by its height has a copy of the same
-    /// to judge, or is still to get one.
+    /// Releases a block that a holder is done with. A caller that wants the same block by height either has its
+    /// own copy to check, or will still get one.
     fn let_go(&mut self, hash: &BlockHash) {
-        let Some(wish) = self.wishes.0.get_mut(hash) else { return };
-        let (height, with_range) = (wish.height, std::mem::take(&mut wish.with_range));
+        let Some(request) = self.hash_requests.0.get_mut(hash) else { return };
+        let (height, with_range) = (request.height, std::mem::take(&mut request.with_range));
         let on_chain = self.download.is_on_chain(hash);
         if on_chain && with_range {
             return;
@@ -243,10 +242,10 @@ impl NetworkState {
         }
     }
 
-    /// Wants again what other callers wanted too, and have given up.
-    pub(super) fn renew_wishes(&mut self) {
-        for (hash, wish) in &self.wishes.0 {
-            self.download.want_hash(wish.height, *hash);
+    /// Requests blocks again that a caller by height gave up, but a caller by hash still wants.
+    pub(super) fn renew_hash_requests(&mut self) {
+        for (hash, request) in &self.hash_requests.0 {
+            self.download.want_hash(request.height, *hash);
         }
     }
 
@@ -256,44 +255,44 @@ impl NetworkState {
         }
     }
 
-    /// A new peer may have what others have not.
-    pub(super) fn ask_for_wishes(&mut self, id: PeerId) {
-        for hash in self.wishes.0.keys() {
+    /// Asks a new peer for the blocks requested by hash: it may have what others lack.
+    pub(super) fn ask_for_hash_requests(&mut self, id: PeerId) {
+        for hash in self.hash_requests.0.keys() {
             self.download.peer_has_hash(id, *hash);
         }
     }
 
-    /// Time went by.
-    pub(super) fn wish_again(&mut self, now: u64) {
+    /// Asks all peers again for the requests that are due.
+    pub(super) fn retry_hash_requests(&mut self, now: u64) {
         let due: Vec<BlockHash> = self
-            .wishes
+            .hash_requests
             .0
             .iter_mut()
-            .filter(|(_, wish)| now >= wish.again_at)
-            .map(|(hash, wish)| {
-                wish.again_at = now + AGAIN_MS;
+            .filter(|(_, request)| now >= request.again_at)
+            .map(|(hash, request)| {
+                request.again_at = now + AGAIN_MS;
                 *hash
             })
             .collect();
         due.into_iter().for_each(|hash| self.ask_all_for(hash));
     }
 
-    /// Sends a ping behind a request for blocks that the peer may never have heard of.
+    /// Sends a ping behind a request for blocks that the peer may not know.
     pub(super) fn fence(&mut self, id: PeerId, blocks: &[(Height, BlockHash)]) {
         let hashes = blocks.iter().map(|(_, hash)| *hash);
         let unsure: Vec<BlockHash> =
-            hashes.filter(|hash| self.wishes.0.contains_key(hash)).collect();
+            hashes.filter(|hash| self.hash_requests.0.contains_key(hash)).collect();
         if unsure.is_empty() {
             return;
         }
         let nonce = self.next_nonce();
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.fences.put(nonce, unsure);
-            self.send(id, Outgoing::Message(Message::Ping(nonce)));
+            self.send(id, WriterCommand::Message(Message::Ping(nonce)));
         }
     }
 
-    /// The peer answered a ping: what it was asked for before that and did not send it has not.
+    /// Handles the answer to a ping: the peer lacks the blocks requested before it and not sent.
     pub(super) fn fence_passed(&mut self, id: PeerId, nonce: u64, now: u64) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         for hash in peer.fences.passed(nonce) {
@@ -302,18 +301,18 @@ impl NetworkState {
     }
 }
 
-/// A block that is asked for by its hash until this is dropped.
+/// A request for a block by hash, open until this is dropped.
 pub struct WantBlock<'a> {
     shared: &'a NetworkShared,
     hash: BlockHash,
     mailbox: Arc<Mailbox>,
-    /// Whether a copy was given that is not judged yet.
+    /// True if a copy was returned and the caller has not reported its result.
     given: bool,
     done: bool,
 }
 
 impl PeerNetwork {
-    /// Asks for all blocks of `range`, which no other caller asks for at this time.
+    /// Requests all blocks of `range`. Ranges of concurrent callers must not overlap.
     pub fn want(&self, range: HeightRange) -> WantRange<'_> {
         let mut state = self.shared.lock();
         let mailbox = state.want(range, self.shared.now());
@@ -322,18 +321,18 @@ impl PeerNetwork {
         WantRange { shared: &self.shared, range, mailbox, left: range.count(), given: None }
     }
 
-    /// Asks for a block that need not be on the chain, from any peer that has it. None where its
-    /// header is not known.
+    /// Requests a block, on the chain or off it, from any peer that has it. Returns `None` if its header is
+    /// unknown.
     pub fn want_block(&self, hash: BlockHash) -> Option<WantBlock<'_>> {
         let now = self.shared.now();
-        let mailbox = self.shared.lock().wish(hash, now)?;
+        let mailbox = self.shared.lock().request_hash(hash, now)?;
         self.shared.wake.notify_all();
         Some(WantBlock { shared: &self.shared, hash, mailbox, given: false, done: false })
     }
 }
 
 impl WantBlock<'_> {
-    /// The block, for which it waits so long at most.
+    /// Returns the block; waits for at most `patience`.
     pub fn next(&mut self, patience: Duration) -> NextBlock {
         if self.done {
             return NextBlock::Done;
@@ -348,16 +347,16 @@ impl WantBlock<'_> {
         }
     }
 
-    /// The block that was given last was taken.
+    /// Reports the last copy as valid and taken.
     pub fn accepted(&mut self) {
         if std::mem::take(&mut self.given) {
             self.done = true;
             let now = self.shared.now();
-            self.shared.lock().wish_fulfilled(&self.hash, now);
+            self.shared.lock().hash_request_done(&self.hash, now);
         }
     }
 
-    /// The copy of the block that was given last is damaged: another one is wanted.
+    /// Reports the last copy as damaged, and requests another.
     pub fn damaged(&mut self) {
         if std::mem::take(&mut self.given) {
             let now = self.shared.now();
@@ -369,6 +368,6 @@ impl WantBlock<'_> {
 impl Drop for WantBlock<'_> {
     fn drop(&mut self) {
         let now = self.shared.now();
-        self.shared.lock().unwish(&self.hash, self.given, now);
+        self.shared.lock().release_hash(&self.hash, self.given, now);
     }
 }

@@ -1,5 +1,5 @@
-//! The thread that watches the clock: looks for peers, by the network's seeds where no address is left to
-//! try, and for those that went silent.
+//! The driver thread: watches the clock, finds peers (through the network's seeds if no address is left to
+//! try), and detects silent ones.
 
 use super::state::NetworkState;
 use super::threads::{Guard, Origin, spawn};
@@ -11,30 +11,30 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// How often the clock is looked at.
+/// How often the driver wakes up.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How often peers are looked for.
+/// How often to look for peers, in milliseconds.
 const DIAL_MS: u64 = 250;
 
-/// A peer that is named by the user is tried again after so long at first, in milliseconds.
+/// Initial delay before a user-named peer is tried again, in milliseconds.
 const RETRY_MS: u64 = 500;
 
-/// And after so long at most.
+/// Greatest delay before a user-named peer is tried again, in milliseconds.
 const RETRY_MS_MAX: u64 = 30_000;
 
-/// How often it is asked whether the peers there are of use, in milliseconds.
+/// How often to check whether the connected peers are useful, in milliseconds.
 const USEFUL_EVERY_MS: u64 = 1_000;
 
-/// Peers that are of none are parted with after so long.
+/// Useless peers are disconnected after this time, in milliseconds.
 const USELESS_MS: u64 = 4_000;
 
-/// A peer of the user's.
-struct Named {
+/// A peer named by the user.
+struct UserPeer {
     address: NodeAddress,
     id: Option<PeerId>,
     wait_ms: u64,
-    /// The same for one that misbehaved.
+    /// Like `wait_ms`, but after misbehaviour.
     blamed_ms: u64,
     next_at: u64,
 }
@@ -43,15 +43,15 @@ struct Named {
 pub(super) fn drive(shared: &Arc<NetworkShared>) {
     let _guard = Guard(shared);
     let options = &shared.options;
-    let named = |address: &NodeAddress| Named {
+    let named = |address: &NodeAddress| UserPeer {
         address: address.clone(),
         id: None,
         wait_ms: RETRY_MS,
         blamed_ms: RETRY_MS,
         next_at: 0,
     };
-    let mut named: Vec<Named> = options.connect.iter().map(named).collect();
-    // One that connects to none looks for none.
+    let mut named: Vec<UserPeer> = options.connect.iter().map(named).collect();
+    // With zero outbound connections there is no need to find peers.
     let mut seeds = (named.is_empty() && options.outbound > 0).then(Seeds::new);
     let mut dial_at = 0;
     while !shared.has_ended() {
@@ -79,7 +79,7 @@ pub(super) fn drive(shared: &Arc<NetworkShared>) {
     }
 }
 
-/// What happens because time passes.
+/// Performs the periodic work.
 fn watch(state: &mut NetworkState, shared: &NetworkShared, now: u64) {
     let received: Vec<(PeerId, u64)> = state
         .peers
@@ -89,20 +89,20 @@ fn watch(state: &mut NetworkState, shared: &NetworkShared, now: u64) {
     for (id, bytes) in received {
         state.download.progress(id, bytes, now);
     }
-    // The machine may have slept.
+    // Set the clock again, because the machine may have slept.
     state.headers.set_clock(unix_time(), now);
     state.headers.tick(now);
-    state.wish_again(now);
+    state.retry_hash_requests(now);
     state.act(now);
-    part_with_useless(state, now);
+    drop_useless(state, now);
     state.look_after_peers(now);
     let quiet_ms = now.saturating_sub(state.useful_at);
     let patience = shared.options.patience;
     if state.is_awaited() && quiet_ms > patience.as_millis() as u64 && state.failure.is_none() {
         let peers = state.peers.values().filter(|peer| peer.handle.is_some()).count();
         let (seconds, last) = (patience.as_secs(), state.last_lost.clone());
-        let nobody_known = shared.options.connect.is_empty() && state.book.is_empty();
-        state.fail(match nobody_known && peers == 0 {
+        let no_address_known = shared.options.connect.is_empty() && state.book.is_empty();
+        state.fail(match no_address_known && peers == 0 {
             true => NetworkError::NoAddresses { seconds, network: shared.options.params.network },
             false => NetworkError::Quiet { seconds, peers, last },
         });
@@ -110,9 +110,9 @@ fn watch(state: &mut NetworkState, shared: &NetworkShared, now: u64) {
     }
 }
 
-/// Blocks are wanted that no peer has, or that each refused once: after a while the peers that we
-/// dialled make room for others, or for themselves on a connection that may do better.
-fn part_with_useless(state: &mut NetworkState, now: u64) {
+/// Disconnects the dialled peers after a while if none of them has the wanted blocks, or each has refused
+/// them once. They make room for other peers, or for themselves on a better connection.
+fn drop_useless(state: &mut NetworkState, now: u64) {
     if now < state.usefulness_at {
         return;
     }
@@ -124,14 +124,14 @@ fn part_with_useless(state: &mut NetworkState, now: u64) {
     let since = *state.stuck_since.get_or_insert(now);
     if now - since >= USELESS_MS {
         state.stuck_since = None;
-        state.part_with_all("has none of the blocks that are wanted");
+        state.disconnect_outbound("has no wanted block");
     }
 }
 
-/// Keeps a connection to each peer that the user named.
-fn dial_named(shared: &Arc<NetworkShared>, named: &mut [Named], now: u64) {
+/// Keeps a connection to each user-named peer.
+fn dial_named(shared: &Arc<NetworkShared>, named: &mut [UserPeer], now: u64) {
     {
-        // In the place of the only peer there is, itself: a new connection may go better.
+        // The only peer can be replaced by itself: a new connection may work better.
         let mut state = shared.lock();
         let connected = state.peers.values().filter(|peer| peer.handle.is_some()).count();
         state.download.replacements(usize::from(connected == 1));
@@ -161,7 +161,7 @@ fn dial_named(shared: &Arc<NetworkShared>, named: &mut [Named], now: u64) {
     }
 }
 
-/// Keeps as many connections as are wanted to peers of the address book.
+/// Keeps the configured number of connections to peers of the address book.
 fn dial_found(shared: &Arc<NetworkShared>, now: u64) {
     loop {
         let mut state = shared.lock();
@@ -181,16 +181,16 @@ fn dial_found(shared: &Arc<NetworkShared>, now: u64) {
 /// How long seeds may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Seeds are asked again when addresses have been missing for so long, in milliseconds.
+/// Seeds are queried again after addresses have been missing for this time, in milliseconds.
 const DRY_MS: u64 = 60_000;
 
-/// And for so long after they were asked often: they are other people's machines.
+/// Greatest such interval after repeated queries, because the seeds are other people's machines.
 const DRY_MS_MAX: u64 = 960_000;
 
-/// With so many peers the seeds need not be asked for more.
+/// With this many peers there is no need to query the seeds for more.
 const ENOUGH_PEERS: usize = 4;
 
-/// When to ask.
+/// The schedule of seed queries.
 #[derive(Debug)]
 struct Rhythm {
     was_asked: bool,
@@ -201,8 +201,8 @@ struct Rhythm {
 impl Rhythm {
     const NEW: Self = Self { was_asked: false, dry_since: None, wait_ms: DRY_MS };
 
-    /// Whether the seeds are to be asked now: first of all, and then when there was no address to
-    /// try for long.
+    /// Returns true if the seeds are due now: at first, and later when there has been no address to try for
+    /// long.
     fn is_due(&mut self, is_dry: bool, now: u64) -> bool {
         if !std::mem::replace(&mut self.was_asked, true) {
             return true;
@@ -221,7 +221,7 @@ impl Rhythm {
     }
 }
 
-/// See the module.
+/// Queries a network's seeds when addresses run out.
 pub(super) struct Seeds {
     rhythm: Rhythm,
     sender: Sender<Vec<SocketAddr>>,
@@ -234,7 +234,7 @@ impl Seeds {
         Self { rhythm: Rhythm::NEW, sender, answers }
     }
 
-    /// Takes what they answered, and asks them if that is due.
+    /// Takes the seeds' answers, and queries them again if due.
     pub(super) fn step(&mut self, shared: &Arc<NetworkShared>, now: u64) {
         let mut state = shared.lock();
         while let Ok(found) = self.answers.try_recv() {
@@ -249,8 +249,8 @@ impl Seeds {
         }
         let network = shared.options.params.network;
         if shared.options.proxy.is_some() {
-            // Names go to the proxy: the seeds are nodes as well, and know others. The book tries
-            // them again by itself.
+            // Names go to the proxy: the seeds are nodes too, and know others. The book retries them by
+            // itself.
             for seed in seeds_by_name(network) {
                 state.book.add_user(seed, unix_time());
             }
@@ -258,11 +258,12 @@ impl Seeds {
         }
         drop(state);
         let (sender, of_thread) = (self.sender.clone(), Arc::clone(shared));
-        // On a thread of its own: names may take long. Without it, what is remembered has to do.
+        // A separate thread, because resolution may take long. If it cannot start, known addresses must
+        // suffice.
         let _ = std::thread::Builder::new().name("seeds".to_owned()).spawn(move || {
             let _guard = Guard(&of_thread);
             let (found, _) = resolve_seeds(network, PATIENCE);
-            // The network may have ended meanwhile.
+            // The network may have stopped during the wait.
             let _ = sender.send(found);
         });
     }
@@ -272,19 +273,19 @@ impl Seeds {
 mod tests {
     use super::*;
 
-    /// The times at which the seeds are asked, a look each second.
+    /// The times at which the seeds are queried, checked once a second.
     fn asked(seconds: u64, is_dry: impl Fn(u64) -> bool) -> Vec<u64> {
         let mut rhythm = Rhythm::NEW;
         (0..seconds).filter(|now| rhythm.is_due(is_dry(*now), now * 1000)).collect()
     }
 
     #[test]
-    fn seeds_are_asked_at_first_and_when_addresses_ran_out() {
+    fn seeds_are_queried_at_start_and_when_addresses_run_out() {
         assert_eq!(asked(10_000, |_| false), [0]);
-        // From 1 on, at first after one minute, then after two, and so on.
+        // From second 1, after one minute, then after two, and so on.
         let times = [0, 61, 181, 421, 901, 1861, 2821, 3781];
         assert_eq!(asked(4000, |_| true), times);
-        // Every two minutes there is one for a moment.
+        // Every two minutes an address is available for a moment.
         assert_eq!(asked(300, |now| now % 120 < 100), [0, 61, 180]);
         assert_eq!(asked(1000, |now| now % 50 > 0), [0]);
     }

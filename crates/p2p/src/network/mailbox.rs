@@ -1,4 +1,4 @@
-//! Blocks on their way from the threads that read to the callers that asked: by height or by hash.
+//! Passes blocks from the reading threads to the callers that requested them, by height or by hash.
 
 use crate::transport::BlockBuffer;
 use apus_chain::{BlockHash, Height, HeightRange};
@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What [`Mailbox::take`] found.
+/// The result of [`Mailbox::take`].
 #[derive(Debug)]
 pub(super) enum Mail {
-    /// A block, as it came.
+    /// A block as received.
     Block(Height, BlockHash, BlockBuffer),
-    /// Nothing came in time.
+    /// Nothing arrived in time.
     Nothing,
-    /// Nothing will come any more.
+    /// Nothing will arrive any more.
     Closed,
 }
 
-/// Blocks of one range on their way from the threads that read to the caller that asked.
+/// Blocks of one range, passed from the reading threads to the caller that requested them.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     inner: Mutex<MailQueue>,
@@ -40,18 +40,18 @@ impl Mailbox {
         self.came.notify_one();
     }
 
-    /// Gives up what was not taken.
+    /// Discards the blocks that were not taken, and returns their hashes.
     pub(super) fn empty(&self) -> Vec<BlockHash> {
         self.lock().blocks.drain(..).map(|(_, hash, _)| hash).collect()
     }
 
-    /// Tells the waiting caller that there is no use in it.
+    /// Wakes the waiting caller: nothing more will arrive.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.came.notify_all();
     }
 
-    /// The next block, for which it waits so long at most.
+    /// Returns the next block; waits for at most `patience`.
     pub(super) fn take(&self, patience: Duration) -> Mail {
         let inner = self.lock();
         let waiting = |inner: &mut MailQueue| inner.blocks.is_empty() && !inner.closed;
@@ -67,7 +67,7 @@ impl Mailbox {
     }
 }
 
-/// All ranges that are asked for; they don't overlap.
+/// All requested ranges. They do not overlap.
 #[derive(Debug, Default)]
 pub(super) struct Mailboxes {
     by_start: BTreeMap<Height, (Height, Arc<Mailbox>)>,
@@ -80,13 +80,13 @@ impl Mailboxes {
         mailbox
     }
 
-    /// Forgets a range, and tells which of its blocks were not taken.
+    /// Removes a range. Returns its blocks that were not taken.
     pub(super) fn remove(&mut self, range: HeightRange) -> Vec<BlockHash> {
         let removed = self.by_start.remove(&range.start);
         removed.map(|(_, mailbox)| mailbox.empty()).unwrap_or_default()
     }
 
-    /// Where the block at a height is to go; none where none was asked for.
+    /// The mailbox for a block at this height, or `None` if none was requested.
     pub(super) fn of(&self, height: Height) -> Option<&Arc<Mailbox>> {
         let (_, (end, mailbox)) = self.by_start.range(..=height).next_back()?;
         (height < *end).then_some(mailbox)
@@ -101,30 +101,30 @@ impl Mailboxes {
     }
 }
 
-/// Pings behind requests that a peer may leave unanswered; of those before them nothing is learned.
+/// Maximum number of pings to keep behind requests that a peer may leave unanswered. Older ones are ignored.
 const FENCES_MAX: usize = 64;
 
-/// All blocks that are asked for by hash.
+/// All blocks requested by hash.
 #[derive(Debug, Default)]
-pub(super) struct Wishes(pub(super) BTreeMap<BlockHash, Wish>);
+pub(super) struct HashRequests(pub(super) BTreeMap<BlockHash, HashRequest>);
 
 #[derive(Debug)]
-pub(super) struct Wish {
+pub(super) struct HashRequest {
     pub(super) height: Height,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) holders: usize,
-    /// Whether the copy that was handed out last went to the caller that wants its height, too.
+    /// True if the last copy also went to the caller that wants its height.
     pub(super) with_range: bool,
-    /// When those that had it not are asked again.
+    /// When to ask the peers again that lacked it.
     pub(super) again_at: u64,
 }
 
-impl Wishes {
-    /// Where a block is to go; `with_range` if a caller that wants its height gets one, too.
+impl HashRequests {
+    /// The mailbox for a block. `with_range` is true if a caller that wants its height gets it too.
     pub(super) fn mailbox(&mut self, hash: &BlockHash, with_range: bool) -> Option<&Mailbox> {
-        let wish = self.0.get_mut(hash)?;
-        wish.with_range = with_range;
-        Some(&*wish.mailbox)
+        let request = self.0.get_mut(hash)?;
+        request.with_range = with_range;
+        Some(&*request.mailbox)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -136,16 +136,16 @@ impl Wishes {
     }
 
     pub(super) fn close_all(&self) {
-        self.0.values().for_each(|wish| wish.mailbox.close());
+        self.0.values().for_each(|request| request.mailbox.close());
     }
 }
 
-/// Requests of one peer that a ping was sent behind, the oldest first.
+/// Requests to one peer that are followed by a ping, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Fences(VecDeque<(u64, Vec<BlockHash>)>);
 
 impl Fences {
-    /// An earlier answer says nothing about a later request for the same block.
+    /// Adds requests followed by a ping. An earlier ping then says nothing about the same blocks.
     pub(super) fn put(&mut self, nonce: u64, hashes: Vec<BlockHash>) {
         for (_, earlier) in &mut self.0 {
             earlier.retain(|hash| !hashes.contains(hash));
@@ -156,7 +156,7 @@ impl Fences {
         }
     }
 
-    /// What was asked for before the ping with this nonce.
+    /// The blocks requested before the ping with this nonce.
     pub(super) fn passed(&mut self, nonce: u64) -> Vec<BlockHash> {
         let place = self.0.iter().position(|(of, _)| *of == nonce);
         let passed = place.map(|at| self.0.drain(..=at).flat_map(|(_, hashes)| hashes));
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_reaches_the_range_that_asked() {
+    fn a_block_reaches_the_range_that_requested_it() {
         let mut all = Mailboxes::default();
         let low = all.open(HeightRange::new(1, 5));
         let high = all.open(HeightRange::new(5, 9));
@@ -196,7 +196,7 @@ mod tests {
         fences.put(2, vec![c]);
         fences.put(5, vec![a]);
         assert_eq!(fences.passed(3), []);
-        assert_eq!(fences.passed(2), [b, c], "the other one was asked for again");
+        assert_eq!(fences.passed(2), [b, c], "the other block was requested again");
         assert_eq!(fences.passed(1), []);
         assert_eq!(fences.passed(5), [a]);
         for nonce in 0..1000 {

@@ -1,4 +1,4 @@
-//! [`NetworkPeer`]: what is known of one peer, what it is sent, and whether it is still there.
+//! [`NetworkPeer`]: the state of one peer, the commands for its writer, and its liveness.
 
 use super::NetworkShared;
 use super::mailbox::Fences;
@@ -13,31 +13,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-/// A connected peer, as other threads see it.
+/// A connected peer as seen by other threads.
 pub(super) struct PeerHandle {
-    pub(super) outgoing: SyncSender<Outgoing>,
+    pub(super) outgoing: SyncSender<WriterCommand>,
     pub(super) closer: Closer,
     pub(super) received: Arc<AtomicU64>,
-    /// What was received when the last whole message had come.
+    /// Bytes received up to the end of the last whole message.
     pub(super) at_message: Arc<AtomicU64>,
-    /// Requests of its that are being answered.
+    /// Its requests that are being answered.
     pub(super) turns: Arc<Turns>,
     pub(super) info: PeerInfo,
 }
 
-/// A peer, from the moment that either side dials.
+/// A peer, from the moment either side dials.
 pub(super) struct NetworkPeer {
-    /// Its address; none where it connected to us.
+    /// Its address. `None` if it connected to us.
     pub(super) address: Option<NodeAddress>,
-    /// There once the handshake is done.
+    /// Set once the handshake is done.
     pub(super) handle: Option<PeerHandle>,
-    /// Why we hung up, if we did, and what that says about it.
+    /// Why we disconnected it, and what that says about it.
     pub(super) why: Option<(String, PeerVerdict)>,
     pub(super) liveness: Liveness,
     pub(super) fences: Fences,
-    /// When it last asked for blocks; before that, when it came.
+    /// When it last asked for blocks; before that, when it connected.
     pub(super) asked_at: u64,
-    /// Seconds that its clock was ahead of this machine's when it came.
+    /// How many seconds its clock was ahead of ours when it connected.
     pub(super) clock_ahead: i64,
 }
 
@@ -46,19 +46,19 @@ impl NetworkPeer {
         self.handle.is_some()
     }
 
-    /// Whether it connected to us.
+    /// Returns true if it connected to us.
     pub(super) fn is_inbound(&self) -> bool {
         self.address.is_none()
     }
 
-    /// Whether we hung up on it.
+    /// Returns true if we are disconnecting it.
     pub(super) fn is_leaving(&self) -> bool {
         self.why.is_some()
     }
 }
 
-/// What the thread that writes is told.
-pub(super) enum Outgoing {
+/// A command for the writing thread.
+pub(super) enum WriterCommand {
     Message(Message),
     /// Headers that the peer asked for.
     Headers(Vec<[u8; HEADER_SIZE]>),
@@ -66,21 +66,21 @@ pub(super) enum Outgoing {
     Blocks(Vec<Inventory>),
 }
 
-/// Requests of a peer's that may wait for their answers.
+/// Maximum number of requests of a peer that may wait for answers.
 const REQUESTS_MAX: usize = 4;
 
-/// The requests of a peer that are being answered.
+/// The requests of one peer that are being answered.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     pending: AtomicUsize,
-    /// The thread that answers has ended.
+    /// True once the answering thread has ended.
     ended: AtomicBool,
 }
 
 impl Turns {
-    /// Waits until the peer has taken the answers to its requests but for a few: nothing more is read
-    /// from it before, so its requests are never many. A request that is read after the answering
-    /// thread has ended would wait for good, so that is an error.
+    /// Waits until few of the peer's requests are unanswered. Until then nothing more is read from the peer,
+    /// which bounds its requests. A request read after the answering thread has ended would wait forever, so
+    /// that is an error.
     pub(super) fn take(&self, shared: &NetworkShared) -> Result<(), PeerError> {
         loop {
             if self.ended.load(Ordering::Relaxed) || shared.has_ended() {
@@ -108,37 +108,37 @@ impl Turns {
 }
 
 impl PeerHandle {
-    /// All bytes that came.
+    /// All bytes received.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Whether an answer to a request of its is on its way.
+    /// Returns true while one of its requests is being answered.
     pub(super) fn is_answering(&self) -> bool {
         self.turns.is_answering()
     }
 
-    /// Bytes that came of the message that is on its way.
+    /// Bytes received of the incoming message.
     pub(super) fn partial_bytes(&self) -> u64 {
         let whole = self.at_message.load(Ordering::Relaxed);
         self.received.load(Ordering::Relaxed).saturating_sub(whole)
     }
 }
 
-/// What the end of a connection says about the peer.
+/// What a disconnect says about the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PeerVerdict {
     /// It did what no honest node does.
     Misbehaved,
-    /// It was of no use.
+    /// It was useless.
     Useless,
     /// Nothing.
     Blameless,
 }
 
 impl From<Blame> for PeerVerdict {
-    /// Only a damaged block is a lie. A block that came unasked may be one that was given up, and a
-    /// peer that has not what it said it has may have lost it.
+    /// Only a damaged block is misbehaviour. An unrequested block may be one that we cancelled, and a peer
+    /// may have lost blocks that it claimed to have.
     fn from(why: Blame) -> Self {
         match why {
             Blame::Damaged(_) => Self::Misbehaved,
@@ -158,26 +158,26 @@ impl From<DisconnectReason> for PeerVerdict {
     }
 }
 
-/// How often a peer is asked whether it is there, in milliseconds (Core `net_processing.cpp`,
-/// `PING_INTERVAL`, has two minutes).
+/// Interval between pings to a peer, in milliseconds (Core `net_processing.cpp`, `PING_INTERVAL`, uses two
+/// minutes).
 const PING_MS: u64 = 60_000;
 
-/// After so long without a byte, and without the answer to a ping, a peer is gone; in milliseconds.
-/// Core waits longer (`net.h`, `TIMEOUT_INTERVAL`: 20 minutes), but it can do without a peer.
+/// A peer is gone after this long without a byte or an answer to a ping, in milliseconds. Core waits longer
+/// (`net.h`, `TIMEOUT_INTERVAL`: 20 minutes), but it depends less on a single peer.
 const SILENCE_MS: u64 = 60_000;
 
 #[derive(Debug, Clone, Copy)]
 struct Ping {
     nonce: u64,
     sent_at: u64,
-    /// Nothing stood between the peer and its answer.
+    /// True if nothing was queued between the ping and its answer.
     is_measure: bool,
 }
 
-/// See the module. All times in milliseconds.
+/// Detects whether a peer is still there. All times are in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Liveness {
-    /// Bytes that came from it.
+    /// Bytes received from it.
     bytes: u64,
     /// When that number last changed.
     heard_at: u64,
@@ -190,30 +190,30 @@ impl Liveness {
         Self { bytes: 0, heard_at: now, ping: None, pinged_at: now }
     }
 
-    /// So many bytes came from it so far.
+    /// Updates the number of bytes received so far.
     pub(super) fn received(&mut self, bytes: u64, now: u64) {
         if bytes != self.bytes {
             (self.bytes, self.heard_at) = (bytes, now);
         }
     }
 
-    /// It cannot be expected to say something: it is busy with what we send.
+    /// Restarts the timeout: the peer is busy with what we send.
     pub(super) fn excuse(&mut self, now: u64) {
         self.heard_at = now;
     }
 
-    /// Whether a ping is to be sent.
+    /// Returns true if a ping is due.
     pub(super) fn is_ping_due(&self, now: u64) -> bool {
         self.ping.is_none() && now.saturating_sub(self.pinged_at) >= PING_MS
     }
 
-    /// A ping was sent; `is_measure` if the peer can answer at once.
+    /// Records a sent ping. `is_measure` is true if the peer can answer at once.
     pub(super) fn pinged(&mut self, nonce: u64, is_measure: bool, now: u64) {
         self.ping = Some(Ping { nonce, sent_at: now, is_measure });
         self.pinged_at = now;
     }
 
-    /// An answer came: how long it took, where that says how far away the peer is.
+    /// Records an answer. Returns its duration if it is a valid round trip.
     pub(super) fn pong(&mut self, nonce: u64, now: u64) -> Option<u64> {
         let ping = self.ping.take_if(|ping| ping.nonce == nonce)?;
         ping.is_measure.then(|| now.saturating_sub(ping.sent_at))
@@ -224,7 +224,7 @@ impl Liveness {
         self.ping.is_some()
     }
 
-    /// Whether it owes an answer, and sent nothing for so long that there will be none.
+    /// Returns true if it owes an answer and has been silent for too long.
     pub(super) fn is_gone(&self, now: u64) -> bool {
         let since = |ping: Ping| now.saturating_sub(ping.sent_at.max(self.heard_at));
         self.ping.is_some_and(|ping| since(ping) >= SILENCE_MS)
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_peer_goes_and_one_that_sends_anything_stays() {
+    fn silent_peers_are_dropped_and_others_stay() {
         let mut peer = Liveness::new(0);
         assert!(!peer.is_gone(u64::MAX), "nothing was asked");
         peer.pinged(1, true, 1_000);

@@ -1,26 +1,26 @@
-//! Which peers are there and may stay: how they come and go, pings, the places of those that
-//! connected to us, and what is held against those that go.
+//! Which peers stay connected: arrivals and departures, pings, slots for inbound peers, and penalties for
+//! departed ones.
 //!
-//! A line can go without a word, and a peer that owes nothing is not missed. So each is asked now and
-//! then, by a ping. A peer that sends anything at all is there; a pong also tells how far away.
+//! A connection can die silently, and an idle peer is not missed. So every peer is pinged now and then. A
+//! peer that sends anything at all is alive; a pong also gives the round trip.
 
 use super::mailbox::Fences;
-use super::peer::{Liveness, NetworkPeer, Outgoing, PeerHandle, PeerVerdict};
+use super::peer::{Liveness, NetworkPeer, PeerHandle, PeerVerdict, WriterCommand};
 use super::state::NetworkState;
 use crate::PeerId;
 use crate::addresses::NodeAddress;
 use crate::message::Message;
 use crate::transport::{PeerError, PeerFault};
 
-/// So long one that connected to us keeps its place for sure, from when it came or last asked for
-/// blocks; in milliseconds.
+/// How long an inbound peer is sure to keep its slot after it connected or last asked for blocks, in
+/// milliseconds.
 const PLACE_MS: u64 = 60_000;
 
-/// Peers that were there, are gone and still remembered.
+/// Maximum number of former peers remembered.
 const LOST_MAX: usize = 64;
 
 impl NetworkState {
-    /// A place for a peer that we connect to.
+    /// Adds a peer that we dial.
     pub(super) fn new_peer(&mut self, address: Option<NodeAddress>, now: u64) -> PeerId {
         let id = PeerId(self.next_peer);
         self.next_peer += 1;
@@ -37,7 +37,7 @@ impl NetworkState {
         id
     }
 
-    /// The handshake is done.
+    /// Records a completed handshake.
     pub(super) fn connected(
         &mut self,
         id: PeerId,
@@ -56,20 +56,20 @@ impl NetworkState {
         }
         let outbound = !peer.is_inbound();
         peer.handle = Some(handle);
-        self.send(id, Outgoing::Message(Message::SendHeaders));
+        self.send(id, WriterCommand::Message(Message::SendHeaders));
         self.ping(id, now);
         if outbound {
-            self.send(id, Outgoing::Message(Message::GetAddr));
+            self.send(id, WriterCommand::Message(Message::GetAddr));
             self.headers.peer_connected(id, now);
             self.download.peer_added(id, services, now);
             self.note_chain_of(id);
-            self.ask_for_wishes(id);
+            self.ask_for_hash_requests(id);
         }
         self.act(now);
         Ok(())
     }
 
-    /// A peer's thread has ended.
+    /// Removes a peer whose thread has ended.
     pub(super) fn gone(&mut self, id: PeerId, reason: &PeerError, now: u64) {
         let Some(peer) = self.peers.remove(&id) else { return };
         if let Some(handle) = &peer.handle {
@@ -100,7 +100,7 @@ impl NetworkState {
             if verdict == PeerVerdict::Misbehaved && self.keeps_named {
                 self.misbehaved.insert(id);
             }
-            // One that was never reached has sent nothing.
+            // A peer that was never connected sent nothing.
             if peer.handle.is_some() {
                 self.lost.push_back((id, address.clone()));
                 if self.lost.len() > LOST_MAX {
@@ -111,31 +111,31 @@ impl NetworkState {
         self.act(now);
     }
 
-    /// Ends a connection; the peer's thread will tell that it is gone.
+    /// Closes a connection. The peer's thread will then report its end.
     pub(super) fn hang_up(&mut self, id: PeerId, why: &str, verdict: PeerVerdict) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         if let Some(handle) = &peer.handle {
-            // The first reason is the one.
+            // The first reason counts.
             peer.why.get_or_insert_with(|| (why.to_owned(), verdict));
             handle.closer.close();
         }
     }
 
-    /// Ends all connections that we made.
-    pub(super) fn part_with_all(&mut self, why: &str) {
+    /// Closes all outbound connections.
+    pub(super) fn disconnect_outbound(&mut self, why: &str) {
         let outbound = self.peers.iter().filter(|(_, peer)| !peer.is_inbound());
         let outbound: Vec<PeerId> = outbound.map(|(&id, _)| id).collect();
         outbound.into_iter().for_each(|id| self.hang_up(id, why, PeerVerdict::Blameless));
     }
 
-    /// Pings each peer now and then, and parts with those that are no longer there.
+    /// Pings each peer now and then, and disconnects dead ones.
     pub(super) fn look_after_peers(&mut self, now: u64) {
         let (mut due, mut gone) = (Vec::new(), Vec::new());
         for (&id, peer) in &mut self.peers {
             let Some(handle) = &peer.handle else { continue };
             peer.liveness.received(handle.received(), now);
             if handle.is_answering() {
-                // Our ping waits behind the blocks that we send it.
+                // Our ping waits behind the blocks that we are sending.
                 peer.liveness.excuse(now);
             }
             if peer.liveness.is_gone(now) {
@@ -145,7 +145,7 @@ impl NetworkState {
             }
         }
         for id in gone {
-            self.hang_up(id, "did not answer a ping and sent nothing else", PeerVerdict::Useless);
+            self.hang_up(id, "did not answer a ping or send anything else", PeerVerdict::Useless);
         }
         due.into_iter().for_each(|id| self.ping(id, now));
     }
@@ -155,7 +155,7 @@ impl NetworkState {
         let is_measure = !self.download.is_owing(id);
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.liveness.pinged(nonce, is_measure, now);
-            self.send(id, Outgoing::Message(Message::Ping(nonce)));
+            self.send(id, WriterCommand::Message(Message::Ping(nonce)));
         }
     }
 
@@ -166,16 +166,15 @@ impl NetworkState {
         }
     }
 
-    /// A peer asked for blocks.
+    /// Records that a peer asked for blocks.
     pub(super) fn was_asked(&mut self, id: PeerId, now: u64) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.asked_at = now;
         }
     }
 
-    /// A place for one that connected to us, if there is one or one of `max` can give way: the one
-    /// that has asked for nothing for longest (Core `net.cpp`, `AttemptToEvictConnection`, weighs
-    /// more things).
+    /// Adds an inbound peer if fewer than `max` are connected or one can be evicted: the one that has not
+    /// asked for anything for longest (Core `net.cpp`, `AttemptToEvictConnection`, weighs more criteria).
     pub(super) fn new_inbound(&mut self, max: usize, now: u64) -> Option<PeerId> {
         if self.ended {
             return None;
@@ -183,7 +182,7 @@ impl NetworkState {
         let inbound = self.peers.values().filter(|peer| peer.is_inbound() && !peer.is_leaving());
         if inbound.count() >= max {
             let idle = self.most_idle_inbound(now)?;
-            self.hang_up(idle, "makes room for another one", PeerVerdict::Blameless);
+            self.hang_up(idle, "evicted to make room for another peer", PeerVerdict::Blameless);
         }
         Some(self.new_peer(None, now))
     }

@@ -1,11 +1,11 @@
-//! What others ask of us, headers and blocks, and what they are told that they can have.
+//! Serves headers and blocks to peers, and decides which services to offer.
 //!
-//! Only the chain that is followed is served. A peer that asks for something else is told that it
-//! is not there, as by a node without it. What can be had is said once, in the handshake, and nodes believe
-//! it as long as the connection lasts. So only what is there at that moment, and will stay, is offered.
+//! Only the followed chain is served. The answer to any other request is that of a node that lacks the data. The
+//! offer is made once, in the handshake, and nodes rely on it as long as the connection lasts. So it includes
+//! only what is available at that moment and will stay so.
 
 use super::NetworkShared;
-use super::peer::Outgoing;
+use super::peer::WriterCommand;
 use crate::PeerId;
 use crate::message::{Inventory, InventoryKind, Message, Services};
 use crate::transport::{MessageWriter, PeerError};
@@ -13,19 +13,18 @@ use apus_chain::{
     BlockHash, HEADER_SIZE, Header, HeaderChain, HeaderId, HeaderTree, Height, MerkleRoot,
 };
 
-/// Headers in one answer (Core `net_processing.h`, `MAX_HEADERS_RESULTS`).
+/// Maximum number of headers in one answer (Core `net_processing.h`, `MAX_HEADERS_RESULTS`).
 const HEADERS_MAX: u32 = 2000;
 
-/// Blocks that can be handed to others.
+/// A source of blocks to serve.
 pub trait BlockProvider: Send + Sync {
-    /// The block with this hash as it goes over the wire, witnesses included; none where it is not
-    /// there.
+    /// The block with this hash in wire format, witnesses included, or `None` if it is not available.
     fn block(&self, hash: &BlockHash) -> Option<Vec<u8>>;
 
-    /// Whether the block is there.
+    /// Returns true if the block is available.
     fn has(&self, hash: &BlockHash) -> bool;
 
-    /// Whether a block that is there once is there from then on.
+    /// Returns true if available blocks stay available.
     fn keeps_all(&self) -> bool;
 }
 
@@ -41,7 +40,7 @@ pub(super) fn headers(
         Some(chain) => following(&chain, locator, stop, &|hash| state.raw_header(hash)),
         None => Vec::new(),
     };
-    state.send(id, Outgoing::Headers(answer));
+    state.send(id, WriterCommand::Headers(answer));
     Ok(())
 }
 
@@ -72,7 +71,7 @@ fn raw_at(
     raw(chain.hash(height)?)
 }
 
-/// Answers `getdata`; on the thread that writes, so that no more than one block is in memory.
+/// Answers `getdata`, on the writing thread, so that only one block is in memory.
 pub(super) fn blocks(
     shared: &NetworkShared,
     writer: &mut MessageWriter,
@@ -81,8 +80,8 @@ pub(super) fn blocks(
     let mut missing = Vec::new();
     for item in items {
         let wanted = match item.kind {
-            // Without witnesses a block would have to be taken apart, and no peer that still asks
-            // for one can validate it.
+            // Removing witnesses would mean parsing the block, and no peer that still asks for such a block
+            // can validate it.
             InventoryKind::WitnessBlock => Some(BlockHash(item.hash)),
             InventoryKind::Block | InventoryKind::Other(_) => None,
         };
@@ -98,19 +97,18 @@ pub(super) fn blocks(
     if missing.is_empty() { Ok(()) } else { writer.write(&Message::NotFound(missing)) }
 }
 
-/// Blocks below the tip that [`Services::NETWORK_LIMITED`] promises (BIP-159).
+/// How many blocks below the tip [`Services::NETWORK_LIMITED`] promises (BIP-159).
 const LIMITED_BLOCKS: Height = 288;
 
-/// See the module.
+/// The services offered to peers.
 #[derive(Debug, Default)]
 pub(super) struct ServiceOffer {
-    /// Up to here all blocks are known to be there, and they stay.
+    /// All blocks up to this one are known to be available permanently.
     all_to: Option<(Height, BlockHash)>,
 }
 
 impl ServiceOffer {
-    /// What can be had of `chain`, which is the one that peers are told of. No peer needs to
-    /// be given the genesis block.
+    /// The services available for `chain`, the chain that peers see. No peer needs the genesis block.
     pub(super) fn services(&mut self, chain: &HeaderChain, blocks: &dyn BlockProvider) -> Services {
         let tip = chain.tip_height();
         if tip == 0 {
@@ -123,13 +121,13 @@ impl ServiceOffer {
             let first = known.map_or(1, |(height, _)| height + 1);
             let missing = (first..=tip).find(is_missing);
             let last = missing.map_or(tip, |missing| missing - 1);
-            // Where one is missing the next to ask begins there.
+            // The next check starts at the first missing block.
             self.all_to = chain.hash(last).map(|hash| (last, *hash));
             if missing.is_none() {
                 return Services::NETWORK.with(Services::NETWORK_LIMITED);
             }
         }
-        // From the tip down: that is where one is missing that is on its way.
+        // Search down from the tip, because blocks still being fetched are near it.
         let low = (tip + 1).saturating_sub(LIMITED_BLOCKS).max(1);
         match (low..=tip).rev().find(is_missing) {
             None => Services::NETWORK_LIMITED,
@@ -138,24 +136,24 @@ impl ServiceOffer {
     }
 }
 
-/// What the tree has not.
+/// Header fields that the tree does not keep.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rest {
     merkle_root: [u8; 32],
     nonce: u32,
 }
 
-/// See the module. By the header's place in the tree.
+/// Raw headers for peers: what [`HeaderTree`] does not keep, by index in the tree.
 #[derive(Debug)]
 pub(super) struct RawHeaders(Vec<Rest>);
 
 impl RawHeaders {
-    /// Those of a tree that has the genesis block.
+    /// Starts with the genesis block's header.
     pub(super) fn new(genesis: &Header) -> Self {
         Self(vec![Rest { merkle_root: genesis.merkle_root.0, nonce: genesis.nonce }])
     }
 
-    /// Adds headers that are new in the tree. Those that did not get into it are passed over.
+    /// Adds headers that are new in the tree. Skips headers that the tree did not accept.
     pub(super) fn add(&mut self, tree: &HeaderTree, headers: &[[u8; HEADER_SIZE]]) {
         self.0.resize(tree.len(), Rest::default());
         for raw in headers {
@@ -167,7 +165,7 @@ impl RawHeaders {
         }
     }
 
-    /// A header, if it is connected.
+    /// Reassembles a header, if it is connected.
     pub(super) fn get(&self, tree: &HeaderTree, id: HeaderId) -> Option<[u8; HEADER_SIZE]> {
         let rest = self.0.get(id.index())?;
         let header = tree.connected(id)?;
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_there_is_offered() {
+    fn only_available_blocks_are_offered() {
         let raw = mined(None, 400, 1);
         let (chain, nothing) = (chain(&raw), Services::default());
         let all = Services::NETWORK.with(Services::NETWORK_LIMITED);
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_is_not_asked_again_but_what_is_new_is() {
+    fn known_blocks_are_not_checked_again_but_new_ones_are() {
         let raw = mined(None, 400, 1);
         let longer = [raw.clone(), mined(Some(&raw[399]), 300, 1)].concat();
         let branch = [raw[..100].to_vec(), mined(Some(&raw[99]), 500, 2)].concat();
@@ -263,9 +261,9 @@ mod tests {
         assert!(offer.services(&branch, &blocks).has(Services::NETWORK));
     }
 
-    /// Every peer that dials us makes us look, and a block may be missing for hours.
+    /// Every inbound connection triggers a check, and a block may be missing for hours.
     #[test]
-    fn a_missing_block_does_not_make_it_ask_for_all_each_time() {
+    fn a_missing_block_does_not_trigger_a_full_check_each_time() {
         let chain = chain(&mined(None, 1000, 1));
         let there = (1..1000).map(|height| *chain.hash(height).unwrap()).collect();
         let mut blocks = Blocks { there, keeps_all: true, ..Blocks::default() };
@@ -285,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_given_as_they_came() {
+    fn headers_are_served_unchanged() {
         let raw = raw_headers("main_0_4040.bin");
         let params = Params::of(Network::Main);
         let mut tree = HeaderTree::new(params, NOW);
@@ -300,7 +298,7 @@ mod tests {
         for (raw, id) in raw.iter().zip(tree.path_to(tree.tip())) {
             assert_eq!(headers.get(&tree, id).as_ref(), Some(raw));
         }
-        // One that the tree does not have changes nothing.
+        // A header that the tree lacks changes nothing.
         headers.add(&tree, &[[7; 80]]);
         assert_eq!(headers.get(&tree, tree.tip()).as_ref(), raw.last());
     }

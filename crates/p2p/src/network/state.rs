@@ -1,7 +1,7 @@
-//! What the network knows, under one lock.
+//! The network's state, under one lock.
 
-use super::mailbox::{Mailboxes, Wishes};
-use super::peer::{NetworkPeer, Outgoing};
+use super::mailbox::{HashRequests, Mailboxes};
+use super::peer::{NetworkPeer, WriterCommand};
 use super::serve::RawHeaders;
 use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
@@ -15,14 +15,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 
-/// Peers that were found, and whose headers are good enough to begin with: the most-work chain of
-/// several is hardly ever behind, and the run ends at the tip of all of them in any case.
+/// Headers from this many peers are enough to start: the most-work chain of several peers is
+/// hardly ever behind, and the sync ends at the best tip of all of them anyway.
 const ENOUGH_PEERS: usize = 4;
 
 /// How long to wait for other peers, which may have more headers, in milliseconds.
 const ATTEMPTS_MS: u64 = 8_000;
 
-/// So many are remembered, the last ones: each took the work of a block.
+/// Maximum number of invalid blocks remembered; the oldest are forgotten. Making one takes a block's proof of work.
 const REMEMBERED_MAX: usize = 256;
 
 /// Blocks that a caller found invalid.
@@ -30,7 +30,7 @@ const REMEMBERED_MAX: usize = 256;
 pub(super) struct InvalidBlockHashes(pub(super) VecDeque<BlockHash>);
 
 impl InvalidBlockHashes {
-    /// Whether it is new.
+    /// Adds a block. Returns true if it is new.
     pub(super) fn put(&mut self, hash: BlockHash) -> bool {
         if self.0.contains(&hash) {
             return false;
@@ -43,22 +43,22 @@ impl InvalidBlockHashes {
     }
 }
 
-/// So many refusals are told.
-const TOLD: usize = 3;
+/// Maximum number of rejections listed.
+const LISTED_MAX: usize = 3;
 
-/// Headers that were refused for what they are, not for their times.
+/// Headers rejected as invalid, except for their times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RefusedHeaders {
-    /// How many times.
+    /// Number of rejections.
     pub count: u64,
-    /// Of whom, and why: the first ones, each once.
+    /// The first distinct ones: from whom, and why.
     pub first: Vec<String>,
 }
 
 impl RefusedHeaders {
     pub(super) fn note(&mut self, what: String) {
         self.count += 1;
-        if self.first.len() < TOLD && !self.first.contains(&what) {
+        if self.first.len() < LISTED_MAX && !self.first.contains(&what) {
             self.first.push(what);
         }
     }
@@ -71,44 +71,44 @@ pub(super) struct NetworkState {
     pub(super) peers: HashMap<PeerId, NetworkPeer>,
     pub(super) next_peer: u32,
     pings: u64,
-    /// The chain whose blocks are asked for.
+    /// The chain whose blocks are requested.
     pub(super) chain: Option<Arc<HeaderChain>>,
-    /// The last block of it that is asked for without its witnesses.
+    /// Height of its last block to request without witnesses.
     pub(super) without_witnesses: Height,
-    /// The chain that others are told of: one whose blocks are here.
+    /// The chain announced to peers; all of its blocks are available.
     pub(super) served: Option<Arc<HeaderChain>>,
-    /// The attempts to connect that were made first; none before they are.
+    /// The peers dialled first. `None` before that.
     pub(super) first_attempts: Option<Vec<PeerId>>,
-    /// With so many one need not wait for more.
+    /// With this many peers there is no need to wait for more.
     enough_peers: usize,
     pub(super) mailboxes: Mailboxes,
-    pub(super) wishes: Wishes,
-    /// Blocks that proved invalid.
+    pub(super) hash_requests: HashRequests,
+    /// Blocks found invalid.
     pub(super) invalid: InvalidBlockHashes,
-    /// For peers that ask for headers; none where no peer can connect to us.
+    /// Raw headers to serve. `None` if no peer can connect to us.
     raw: Option<RawHeaders>,
-    /// Headers that were not handed out yet.
+    /// Headers not taken yet by [`Self::take_new_headers`].
     new: Vec<[u8; HEADER_SIZE]>,
-    /// Since when no peer has what is wanted.
+    /// Since when no peer has the wanted blocks.
     pub(super) stuck_since: Option<u64>,
-    /// When that is asked next.
+    /// When to check that next.
     pub(super) usefulness_at: u64,
-    /// Whether a caller waits for headers.
+    /// True while a caller waits for headers.
     pub(super) settling: bool,
-    /// When something useful came last.
+    /// When something useful last arrived.
     pub(super) useful_at: u64,
-    /// Headers of peers that were refused for what they are.
+    /// Headers of peers that were rejected as invalid.
     pub(super) refused: RefusedHeaders,
-    /// Why the last peer that went did.
+    /// The last disconnected or unreachable peer, and why.
     pub(super) last_lost: Option<String>,
     pub(super) failure: Option<NetworkError>,
-    /// Why nothing will ever come any more.
+    /// Why the network stopped permanently.
     pub(super) broken: Option<NetworkError>,
-    /// Whether the user named the peers to connect to.
+    /// True if the user named the peers to connect to.
     pub(super) keeps_named: bool,
-    /// The peers that were lost last, while blocks of theirs may await judgement.
+    /// Recently disconnected peers, whose blocks callers may still report as damaged.
     pub(super) lost: VecDeque<(PeerId, NodeAddress)>,
-    /// Those of the user's that misbehaved, until they are dialled again.
+    /// User-named peers that misbehaved, until they are dialled again.
     pub(super) misbehaved: HashSet<PeerId>,
     pub(super) ended: bool,
 }
@@ -117,10 +117,10 @@ impl NetworkState {
     pub(super) fn new(options: &NetworkOptions, seed: u64) -> Self {
         let mut book = AddressBook::new(options.params.network, seed);
         book.set_onion(options.proxy.is_some());
-        // What does not read well is found again.
+        // If the saved addresses are unreadable, the network finds new ones.
         let _ = book.restore(&options.addresses, super::unix_time());
         let mut headers = HeaderSync::new(&options.params, super::unix_time());
-        // What does not fit is downloaded again.
+        // Headers that do not fit are downloaded again.
         headers.restore(options.headers.iter().copied());
         let raw = options.listen.map(|_| {
             let mut raw = RawHeaders::new(&options.params.genesis_header);
@@ -145,7 +145,7 @@ impl NetworkState {
             first_attempts: None,
             enough_peers: if options.connect.is_empty() { ENOUGH_PEERS } else { 1 },
             mailboxes: Mailboxes::default(),
-            wishes: Wishes::default(),
+            hash_requests: HashRequests::default(),
             invalid: InvalidBlockHashes::default(),
             stuck_since: None,
             usefulness_at: 0,
@@ -168,7 +168,7 @@ impl NetworkState {
         (height, *self.headers.tree().hash(self.headers.best()))
     }
 
-    /// Whether the peers that answer have told all their headers, and enough were asked.
+    /// Returns true once the responding peers have sent all their headers, and enough peers were asked.
     pub(super) fn has_headers(&self, now: u64) -> bool {
         let connected = self.peers.values().filter(|peer| peer.is_connected()).count();
         let asked = self.first_attempts.as_ref().is_some_and(|first| {
@@ -188,14 +188,14 @@ impl NetworkState {
         self.raw.as_ref()?.get(tree, tree.find(hash)?)
     }
 
-    /// A number that no ping had before.
+    /// A nonce that no ping had before.
     pub(super) fn next_nonce(&mut self) -> u64 {
         self.pings += 1;
         self.pings
     }
 
-    /// Queues a message. A peer that does not read is hung up on.
-    pub(super) fn send(&mut self, id: PeerId, outgoing: Outgoing) {
+    /// Queues a message. Disconnects a peer that does not read.
+    pub(super) fn send(&mut self, id: PeerId, outgoing: WriterCommand) {
         let Some(handle) = self.peers.get(&id).and_then(|peer| peer.handle.as_ref()) else {
             return;
         };
@@ -205,7 +205,7 @@ impl NetworkState {
         }
     }
 
-    /// Takes a message of any kind but blocks and requests. Tells whether a caller may wait for it.
+    /// Handles any message except blocks and requests. Returns true if a caller may be waiting for it.
     pub(super) fn message(
         &mut self,
         id: PeerId,
@@ -213,19 +213,19 @@ impl NetworkState {
         now: u64,
     ) -> Result<bool, PeerError> {
         match message {
-            Message::Ping(nonce) => self.send(id, Outgoing::Message(Message::Pong(nonce))),
+            Message::Ping(nonce) => self.send(id, WriterCommand::Message(Message::Pong(nonce))),
             Message::Pong(nonce) => {
                 self.pong(id, nonce, now);
                 self.fence_passed(id, nonce, now);
             }
             Message::Headers(raw) => return self.take_headers(id, raw, now),
             Message::Inv(items) => {
-                // The last one leads to those before it.
+                // The last block implies the ones before it.
                 let block = items.iter().rfind(|item| item.kind == InventoryKind::Block);
                 if let Some(item) = block {
                     self.headers.announced(id, &BlockHash(item.hash), now);
                     self.note_chain_of(id);
-                    self.part_if_invalid(id);
+                    self.disconnect_if_invalid(id);
                 }
             }
             Message::NotFound(items) => {
@@ -261,11 +261,11 @@ impl NetworkState {
             self.useful_at = now;
         }
         self.note_chain_of(id);
-        self.part_if_invalid(id);
+        self.disconnect_if_invalid(id);
         Ok(true)
     }
 
-    /// Tells the download how far the peer shares the chain that is asked for.
+    /// Updates the download with how much of the wanted chain the peer shares.
     pub(super) fn note_chain_of(&mut self, id: PeerId) {
         let Some(chain) = &self.chain else { return };
         let Some(best) = self.headers.peer_best(id) else { return };
@@ -290,13 +290,13 @@ impl NetworkState {
         };
         self.download.chain_changed(fork, &|height| chain.hash(height).copied());
         self.chain = Some(chain);
-        self.renew_wishes();
+        self.renew_hash_requests();
         let ids: Vec<PeerId> = self.peers.keys().copied().collect();
         ids.into_iter().for_each(|id| self.note_chain_of(id));
         self.act(now);
     }
 
-    /// Peers may have the blocks of `chain`: those that connected to us are told of its tip.
+    /// Makes `chain` available to peers, and announces its tip to inbound ones.
     pub(super) fn serve(&mut self, chain: Arc<HeaderChain>) {
         let tip = *chain.tip_hash();
         let known = self.served.replace(chain);
@@ -307,16 +307,16 @@ impl NetworkState {
         let inbound: Vec<PeerId> = inbound.map(|(&id, _)| id).collect();
         for id in inbound {
             let item = Inventory { kind: InventoryKind::Block, hash: tip.0 };
-            self.send(id, Outgoing::Message(Message::Inv(vec![item])));
+            self.send(id, WriterCommand::Message(Message::Inv(vec![item])));
         }
     }
 
-    /// Does what headers and download want done.
+    /// Carries out the actions of headers and download.
     pub(super) fn act(&mut self, now: u64) {
         for action in self.headers.actions() {
             match action {
                 headers::HeaderAction::GetHeaders { peer, locator, stop } => {
-                    self.send(peer, Outgoing::Message(Message::GetHeaders { locator, stop }));
+                    self.send(peer, WriterCommand::Message(Message::GetHeaders { locator, stop }));
                 }
                 headers::HeaderAction::Disconnect { peer, why } => {
                     self.hang_up(peer, &why.to_string(), why.into());
@@ -327,7 +327,7 @@ impl NetworkState {
             match action {
                 download::DownloadAction::Request { peer, blocks } => {
                     let items = blocks.iter().map(|block| self.wanted(*block)).collect();
-                    self.send(peer, Outgoing::Message(Message::GetData(items)));
+                    self.send(peer, WriterCommand::Message(Message::GetData(items)));
                     self.fence(peer, &blocks);
                 }
                 download::DownloadAction::Disconnect { peer, why } => {
@@ -337,7 +337,7 @@ impl NetworkState {
         }
     }
 
-    /// A request for a block: with its witnesses, unless it is one of the chain that is wanted without.
+    /// Creates a block request: with witnesses, unless that part of the chain is wanted without them.
     fn wanted(&self, (height, hash): (Height, BlockHash)) -> Inventory {
         let is_known = || self.chain.as_ref().is_some_and(|it| it.hash(height) == Some(&hash));
         if height <= self.without_witnesses && is_known() {
@@ -346,17 +346,17 @@ impl NetworkState {
         Inventory::witness_block(hash)
     }
 
-    /// Whether blocks of the chain are wanted, and no peer is there that could be asked for one. A
-    /// block beside the chain does not count: that no peer has it is no peer's fault.
+    /// Returns true if blocks of the chain are wanted, but no connected peer can be asked for one. Blocks off
+    /// the chain do not count: no peer is at fault for lacking them.
     pub(super) fn is_stuck(&self, now: u64) -> bool {
         !self.mailboxes.is_empty() && {
             let status = self.download.status(now);
-            let unavailable = status.unavailable > self.wishes.len();
+            let unavailable = status.unavailable > self.hash_requests.len();
             unavailable && status.limited_by == Limit::Peers && status.in_flight == 0
         }
     }
 
-    /// Nothing will come any more.
+    /// Fails all callers: nothing will arrive any more.
     pub(super) fn fail(&mut self, error: NetworkError) {
         self.failure = Some(error);
         self.close_mailboxes();
@@ -374,15 +374,15 @@ impl NetworkState {
 
     fn close_mailboxes(&self) {
         self.mailboxes.close_all();
-        self.wishes.close_all();
+        self.hash_requests.close_all();
     }
 
-    /// Whether a caller waits for anything.
+    /// Returns true if a caller is waiting for anything.
     pub(super) fn is_awaited(&self) -> bool {
-        !self.mailboxes.is_empty() || !self.wishes.is_empty() || self.settling
+        !self.mailboxes.is_empty() || !self.hash_requests.is_empty() || self.settling
     }
 
-    /// A caller begins to wait: patience begins anew.
+    /// Restarts the timeout, because a caller starts to wait.
     pub(super) fn begin_to_wait(&mut self, now: u64) {
         if !self.is_awaited() {
             self.useful_at = now;

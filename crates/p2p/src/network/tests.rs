@@ -1,4 +1,4 @@
-//! Networks with peers on real sockets that behave as told.
+//! Networks with peers on real sockets that behave as instructed.
 
 use super::*;
 use crate::message::{Inventory, Message};
@@ -10,9 +10,9 @@ use bitcoin::Block;
 use bitcoin::consensus::serialize;
 use bitcoin::hashes::Hash;
 
-mod parting;
+mod disconnect;
 
-/// What is waited for comes much sooner, but on a busy machine.
+/// Long enough for a busy machine; normally events happen much sooner.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn chain(blocks: usize) -> Vec<Block> {
@@ -38,7 +38,7 @@ fn options(peers: &[&FakePeer]) -> NetworkOptions {
     }
 }
 
-/// A network that knows all headers of its peers, so many of them connected.
+/// A network with all headers of its peers, all of them connected.
 fn settled(peers: &[&FakePeer]) -> PeerNetwork {
     let network = PeerNetwork::start(options(peers)).unwrap();
     until("headers", || network.has_headers().unwrap());
@@ -63,7 +63,7 @@ fn asked(peer: &FakePeer) -> u64 {
 }
 
 #[test]
-fn a_wish_asks_each_peer_once_until_one_has_the_block() {
+fn a_request_by_hash_asks_each_peer_once_until_one_has_the_block() {
     let chain = chain(20);
     let attempt = || {
         let without = [Behaviour::NotFound, Behaviour::SilentAfter(0), Behaviour::NotFound]
@@ -77,17 +77,17 @@ fn a_wish_asks_each_peer_once_until_one_has_the_block() {
         }
         let peers = network.status().peers;
         drop(wanted);
-        assert!(network.shared.lock().wishes.is_empty());
-        assert!(network.want_block(BlockHash([7; 32])).is_none(), "a header that is not known");
-        let nobody_is_blamed = peers.len() == 3 && !peers.iter().any(|peer| peer.stalled);
-        nobody_is_blamed && without.iter().all(|peer| asked(peer) == 1)
+        assert!(network.shared.lock().hash_requests.is_empty());
+        assert!(network.want_block(BlockHash([7; 32])).is_none(), "an unknown header");
+        let none_is_blamed = peers.len() == 3 && !peers.iter().any(|peer| peer.stalled);
+        none_is_blamed && without.iter().all(|peer| asked(peer) == 1)
     };
-    // On a machine that stands still for seconds peers look silent, and are asked again.
+    // On a machine that stalls for seconds, peers look silent and are asked again.
     assert!((0..5).any(|_| attempt()));
 }
 
 #[test]
-fn a_wish_stands_until_a_copy_is_good() {
+fn a_request_by_hash_stays_open_until_a_copy_is_good() {
     let chain = chain(20);
     let bad = FakePeer::start(&chain, &[Behaviour::MutatedTransactions]);
     let network = settled(&[&bad]);
@@ -102,7 +102,7 @@ fn a_wish_stands_until_a_copy_is_good() {
         }
         _ => false,
     });
-    // The peer is parted with each time, and asked again when it is back.
+    // The peer is disconnected each time, and asked again when it reconnects.
     assert!(bad.seen.connections.load(Ordering::Relaxed) >= 3);
     drop(wanted);
 
@@ -122,18 +122,18 @@ fn a_wish_stands_until_a_copy_is_good() {
     drop(first);
     come(&mut second);
     drop(second);
-    assert!(asked(&good) >= 2, "each holder was given a copy of its own");
+    assert!(asked(&good) >= 2, "each holder got its own copy");
 }
 
 #[test]
-fn a_block_that_is_wanted_by_height_too_comes_to_both() {
+fn a_block_wanted_twice_reaches_both_callers() {
     let chain = chain(20);
     let good = FakePeer::start(&chain, &[Behaviour::Honest]);
     let network = settled(&[&good]);
     network.set_chain(Arc::new(network.best_chain()));
-    let mut wish = network.want_block(hash_of(&chain[9])).unwrap();
+    let mut request = network.want_block(hash_of(&chain[9])).unwrap();
     let mut range = network.want(HeightRange::new(8, 11));
-    let (mut heights, mut wished) = (Vec::new(), 0);
+    let (mut heights, mut requested) = (Vec::new(), 0);
     until("both", || {
         match range.next(Duration::from_millis(100)) {
             NextBlock::Block(height, raw) => {
@@ -141,24 +141,24 @@ fn a_block_that_is_wanted_by_height_too_comes_to_both() {
                 heights.push(height);
                 range.accepted();
             }
-            NextBlock::Done if wished > 0 => return true,
+            NextBlock::Done if requested > 0 => return true,
             _ => {}
         }
-        if let NextBlock::Block(height, _) = wish.next(Duration::ZERO) {
+        if let NextBlock::Block(height, _) = request.next(Duration::ZERO) {
             assert_eq!(height, 9);
-            wish.accepted();
-            wished += 1;
+            request.accepted();
+            requested += 1;
         }
         false
     });
-    assert_eq!(wished, 1);
+    assert_eq!(requested, 1);
     heights.sort_unstable();
     assert_eq!(heights, [8, 9, 10]);
-    drop((wish, range));
+    drop((request, range));
     assert_eq!(network.shared.lock().download.status(0).unconsumed, 0);
 }
 
-/// As one that finds its peers by itself.
+/// Options of a network that finds its peers by itself.
 fn with_book(peers: &[&FakePeer]) -> NetworkOptions {
     let time = unix_time();
     let line = |peer: &&FakePeer| format!("127.0.0.1 {} 9 {time} 0 0\n", peer.address().port());
@@ -167,7 +167,7 @@ fn with_book(peers: &[&FakePeer]) -> NetworkOptions {
     NetworkOptions { connect: Vec::new(), addresses, outbound: peers.len(), ..options(&[]) }
 }
 
-/// A network that found a peer by itself, and is to get the blocks of its chain.
+/// A network that found a peer by itself and is set to download its chain.
 fn found(peer: &FakePeer) -> PeerNetwork {
     let network = PeerNetwork::start(with_book(&[peer])).unwrap();
     until("headers", || network.has_headers().unwrap());
@@ -175,7 +175,7 @@ fn found(peer: &FakePeer) -> PeerNetwork {
     network
 }
 
-/// Asks for some blocks; one of them was given, and is to be judged.
+/// Requests some blocks; one of them has been returned and not yet reported on.
 fn first_block(network: &PeerNetwork) -> WantRange<'_> {
     let mut range = network.want(HeightRange::new(1, 5));
     until("a block", || matches!(range.next(Duration::from_millis(100)), NextBlock::Block(..)));
@@ -183,7 +183,7 @@ fn first_block(network: &PeerNetwork) -> WantRange<'_> {
 }
 
 #[test]
-fn a_peer_that_sent_a_damaged_block_is_left_alone_for_a_day() {
+fn a_peer_that_sent_a_damaged_block_is_banned_for_a_day() {
     let chain = chain(20);
     let bad = FakePeer::start(&chain, &[Behaviour::MutatedTransactions]);
     let network = found(&bad);
@@ -199,20 +199,20 @@ fn a_peer_that_sent_a_damaged_block_is_left_alone_for_a_day() {
     assert_eq!(connections(), before);
 }
 
-/// A peer that hangs up before the block is looked at has sent it all the same.
+/// A peer that disconnects before the block is checked is still responsible for it.
 #[test]
-fn a_peer_that_is_gone_is_blamed_too() {
+fn a_disconnected_peer_is_blamed_too() {
     let chain = chain(20);
     let bad = FakePeer::start(&chain, &[Behaviour::MutatedTransactions]);
     let network = found(&bad);
     let mut range = first_block(&network);
     drop(bad);
     until("the end", || network.status().peers.is_empty());
-    // Those that were never reached do not make it forgotten.
+    // Peers that were never reached do not push it out.
     for port in 1..100 {
         let mut state = network.shared.lock();
-        let nobody = NodeAddress::from(SocketAddr::from(([127, 0, 0, 2], port)));
-        let id = state.new_peer(Some(nobody), 0);
+        let unreachable = NodeAddress::from(SocketAddr::from(([127, 0, 0, 2], port)));
+        let id = state.new_peer(Some(unreachable), 0);
         state.gone(id, &crate::transport::PeerError::Closed, network.shared.now());
     }
     let ready = |after: i64| network.shared.lock().book.ready_count(unix_time() + after);
@@ -222,14 +222,14 @@ fn a_peer_that_is_gone_is_blamed_too() {
 }
 
 #[test]
-fn a_block_that_is_not_wanted_leaves_the_others_to_come() {
+fn an_unwanted_block_does_not_affect_the_others() {
     let chain = chain(20);
     let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
     let network = settled(&[&peer]);
     network.set_chain(Arc::new(network.best_chain()));
     let mut range = network.want(HeightRange::new(1, 3));
     let useful_at = network.shared.lock().useful_at;
-    until("time to go by", || network.shared.now() > useful_at);
+    until("time to pass", || network.shared.now() > useful_at);
     let block = || matches!(range.next(Duration::from_millis(100)), NextBlock::Block(..));
     until("a block", block);
     range.returned();
@@ -247,7 +247,7 @@ fn a_block_that_is_not_wanted_leaves_the_others_to_come() {
 }
 
 #[test]
-fn a_block_that_was_not_judged_is_neither_good_nor_bad() {
+fn a_block_returned_unchecked_is_neither_good_nor_bad() {
     let chain = chain(20);
     let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
     let network = settled(&[&peer]);
@@ -255,8 +255,8 @@ fn a_block_that_was_not_judged_is_neither_good_nor_bad() {
     let mut range = network.want(HeightRange::new(1, 2));
     let useful_at = network.shared.lock().useful_at;
     until("a block", || matches!(range.next(Duration::from_millis(100)), NextBlock::Block(..)));
-    // The clock shows another time.
-    until("time to go by", || network.shared.now() > useful_at);
+    // Let the clock advance.
+    until("time to pass", || network.shared.now() > useful_at);
     drop(range);
     let state = network.shared.lock();
     assert_eq!(state.useful_at, useful_at);
@@ -274,7 +274,7 @@ fn a_peer_that_does_not_answer_a_ping_makes_room() {
         if stays {
             until("a pong", || round_trip() != 200);
         }
-        // As if so much time had gone by; what is still to come was said before that.
+        // Pretend that this much time has passed; all other events happened before that.
         let now = network.shared.now();
         for later in [61_000, 122_000, 183_000] {
             network.shared.lock().look_after_peers(now + later);
@@ -284,11 +284,11 @@ fn a_peer_that_does_not_answer_a_ping_makes_room() {
             }
         }
         let is_leaving = || network.shared.lock().peers.values().any(|peer| peer.is_leaving());
-        let parted = || is_leaving() || peer.seen.connections.load(Ordering::Relaxed) > 1;
+        let disconnected = || is_leaving() || peer.seen.connections.load(Ordering::Relaxed) > 1;
         if stays {
-            assert!(!parted());
+            assert!(!disconnected());
         } else {
-            until("the end", parted);
+            until("the end", disconnected);
         }
     }
 }
@@ -297,7 +297,7 @@ fn dial(nonce: u64) -> Dial {
     Dial { transport: TransportChoice::V1, ..Dial::new(apus_chain::Network::Regtest, nonce) }
 }
 
-/// Blocks that are not given before the test says so.
+/// Blocks that are withheld until the test releases them.
 #[derive(Default)]
 struct HeldBack {
     asked: AtomicBool,
@@ -320,7 +320,7 @@ impl BlockProvider for HeldBack {
     }
 }
 
-/// A connection to a network that listens.
+/// A connection to a listening network.
 fn connected(network: &PeerNetwork) -> Connection {
     let address = NodeAddress::from(network.listening().unwrap());
     let mut connection = None;
@@ -332,7 +332,7 @@ fn connected(network: &PeerNetwork) -> Connection {
 }
 
 #[test]
-fn a_peer_that_asks_for_much_and_leaves_keeps_no_place() {
+fn a_peer_that_requests_much_and_leaves_frees_its_slot() {
     let blocks = Arc::new(HeldBack::default());
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let of_network: Arc<dyn BlockProvider> = Arc::clone(&blocks) as _;
@@ -348,22 +348,22 @@ fn a_peer_that_asks_for_much_and_leaves_keeps_no_place() {
     until("a request", || blocks.asked.load(Ordering::Relaxed));
     drop(connection);
     blocks.given.store(true, Ordering::Relaxed);
-    until("its place to be free", || network.status().peers.is_empty());
+    until("its slot to be free", || network.status().peers.is_empty());
 }
 
 #[test]
-fn a_peer_that_asks_for_nothing_makes_room_for_others() {
+fn an_idle_inbound_peer_makes_room_for_others() {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let network = PeerNetwork::start(NetworkOptions { listen, ..options(&[]) }).unwrap();
     let address = NodeAddress::from(network.listening().unwrap());
-    assert!(connect(&address, &dial(9)).is_err(), "there is nothing to be had yet");
+    assert!(connect(&address, &dial(9)).is_err(), "nothing is served yet");
     network.serve(Arc::new(network.best_chain()));
     let _connections = [1, 2, 3].map(|nonce| connect(&address, &dial(nonce)).unwrap());
     until("three", || network.status().peers.len() == 3);
     let mut state = network.shared.lock();
     let (now, mut ids) = (network.shared.now(), state.peers.keys().copied().collect::<Vec<_>>());
     ids.sort_unstable();
-    assert_eq!(state.new_inbound(3, now + 1_000), None, "all came just now");
+    assert_eq!(state.new_inbound(3, now + 1_000), None, "all connected just now");
     let later = now + 70_000;
     state.was_asked(ids[0], later - 30_000);
     state.was_asked(ids[1], later - 65_000);
@@ -378,7 +378,7 @@ fn a_peer_that_asks_for_nothing_makes_room_for_others() {
 }
 
 #[test]
-fn where_no_address_is_known_the_error_says_what_to_do() {
+fn without_known_addresses_the_error_says_what_to_do() {
     let patience = Duration::from_secs(1);
     let network = PeerNetwork::start(NetworkOptions { patience, ..with_book(&[]) }).unwrap();
     let mut error = None;
@@ -393,7 +393,7 @@ fn where_no_address_is_known_the_error_says_what_to_do() {
 }
 
 #[test]
-fn addresses_are_for_the_next_run() {
+fn addresses_are_saved_for_the_next_start() {
     let chain = chain(20);
     let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
     let network = PeerNetwork::start(with_book(&[&peer])).unwrap();
@@ -404,12 +404,12 @@ fn addresses_are_for_the_next_run() {
     assert_eq!(words[..3], ["127.0.0.1", &peer.address().port().to_string(), "9"]);
     assert_ne!(words[4], "0", "it answered: {text}");
     assert_eq!(words[5], "0");
-    assert!(settled(&[&peer]).addresses().is_none(), "the user's are the user's");
+    assert!(settled(&[&peer]).addresses().is_none(), "addresses that the user named are not saved");
 }
 
-/// Branches of one chain, each with a peer, and a block that is not to be had.
+/// Branches of one chain, each with a peer, and a block that is unavailable.
 #[test]
-fn the_best_chain_without_a_block_is_a_peers() {
+fn the_best_chain_without_a_block_belongs_to_a_peer() {
     let base = chain(20);
     let branch = |seed: u64, fork: usize, blocks: usize| {
         let mut builder = ChainBuilder::new(seed);
@@ -421,11 +421,11 @@ fn the_best_chain_without_a_block_is_a_peers() {
     let peers: Vec<FakePeer> =
         chains.iter().map(|chain| FakePeer::start(chain, &[Behaviour::Honest])).collect();
     let network = settled(&peers.iter().collect::<Vec<_>>());
-    let told = |network: &PeerNetwork| {
+    let caught_up = |network: &PeerNetwork| {
         let state = network.shared.lock();
-        state.peers.keys().all(|id| state.headers.has_told_all(*id))
+        state.peers.keys().all(|id| state.headers.is_caught_up(*id))
     };
-    until("headers of all", || told(&network) && network.status().peers.len() == peers.len());
+    until("headers of all", || caught_up(&network) && network.status().peers.len() == peers.len());
     let best = |without: &[&Block]| {
         let without: Vec<BlockHash> = without.iter().map(|block| hash_of(block)).collect();
         network.best_without(&without).map(|best| best.hash)
@@ -434,7 +434,7 @@ fn the_best_chain_without_a_block_is_a_peers() {
     assert_eq!(best(&[]), tip(0));
     assert_eq!(best(&[&chains[1][20]]), tip(0), "it is on another branch");
     assert_eq!(best(&[&chains[0][29]]), tip(1));
-    assert_eq!(best(&[&chains[0][16]]), tip(1), "the first that it does not share");
+    assert_eq!(best(&[&chains[0][16]]), tip(1), "the first block that only this chain has");
     assert_eq!(best(&[&base[15]]), tip(2), "below a branch");
     assert_eq!(best(&[&chains[0][25], &chains[1][16]]), tip(2));
     assert_eq!(best(&[&base[11]]), tip(2));

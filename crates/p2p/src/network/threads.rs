@@ -1,9 +1,9 @@
-//! One peer: the thread that connects and reads, and the one that writes.
+//! The threads of one peer: one connects and reads, the other writes.
 //!
-//! A panic of a thread is a fault of this program. A caller must not wait for what that thread no longer
-//! does, so all of the network ends, and says why to every caller from then on ([`Guard`]).
+//! A panic in a thread is a bug in this program. No caller may wait for work that the thread no longer does,
+//! so the whole network stops and reports the reason to every caller from then on ([`Guard`]).
 
-use super::peer::{Outgoing, PeerHandle, Turns};
+use super::peer::{PeerHandle, Turns, WriterCommand};
 use super::state::NetworkState;
 use super::{NetworkError, NetworkShared, serve};
 use crate::PeerId;
@@ -21,26 +21,25 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A peer that does not reach us within this time is none (Core `DEFAULT_CONNECT_TIMEOUT`: 5 s; Tor
-/// needs longer).
+/// Time limit for connecting to a peer (Core `DEFAULT_CONNECT_TIMEOUT`: 5 s; Tor needs longer).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// As long as Core waits for a handshake (`DEFAULT_PEER_CONNECT_TIMEOUT`), which is a minute, would
-/// keep a place from others.
+/// Time limit for a handshake. Core waits a minute (`DEFAULT_PEER_CONNECT_TIMEOUT`), which would block a slot
+/// for too long.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Messages that wait to be sent. A peer that lets more come together does not read.
+/// Maximum number of queued messages. A peer that lets more accumulate does not read.
 const QUEUE: usize = 4096;
 
-/// How a peer came to be one.
+/// Which side made the connection.
 pub(super) enum Origin {
-    /// We connect to it.
+    /// We dial it.
     Dialled(NodeAddress),
     /// It connected to us.
     Accepted(TcpStream),
 }
 
-/// Starts the threads of a peer. Where the system refuses, the peer is gone at once.
+/// Starts a peer's threads. If the system refuses, the peer is gone at once.
 pub(super) fn spawn(shared: &Arc<NetworkShared>, id: PeerId, origin: Origin) {
     let of_thread = Arc::clone(shared);
     let spawned = std::thread::Builder::new()
@@ -52,7 +51,7 @@ pub(super) fn spawn(shared: &Arc<NetworkShared>, id: PeerId, origin: Origin) {
     }
 }
 
-/// A peer's life.
+/// Runs a peer's connection from start to end.
 fn live(shared: &Arc<NetworkShared>, id: PeerId, origin: Origin) {
     let _guard = Guard(shared);
     let ended = match dial(shared, origin) {
@@ -88,7 +87,7 @@ fn dial(shared: &NetworkShared, origin: Origin) -> Result<Connection, PeerError>
     }
 }
 
-/// From the end of the handshake to that of the connection.
+/// Runs a connection after the handshake.
 fn talk(shared: &Arc<NetworkShared>, id: PeerId, connection: Connection) -> Result<(), PeerError> {
     let closer = connection.closer();
     let Connection { mut reader, writer, peer, .. } = connection;
@@ -98,7 +97,7 @@ fn talk(shared: &Arc<NetworkShared>, id: PeerId, connection: Connection) -> Resu
     let end = WriterEnd { closer: closer.clone(), turns: Arc::clone(&turns) };
     let spawned = std::thread::Builder::new().name(format!("peer-{}-out", id.0)).spawn(move || {
         let _guard = Guard(&of_writer);
-        // The thread that reads tells why the connection is gone.
+        // The reading thread reports why the connection ended.
         let _ = write(&of_writer, writer, &orders, &end.turns);
         drop(end);
     });
@@ -138,7 +137,7 @@ fn read(
                 let now = shared.now();
                 let mut state = shared.lock();
                 state.was_asked(id, now);
-                state.send(id, Outgoing::Blocks(items));
+                state.send(id, WriterCommand::Blocks(items));
             }
             other => {
                 let now = shared.now();
@@ -156,7 +155,7 @@ fn read(
     Ok(())
 }
 
-/// Hashes the block's header outside of the lock.
+/// Hashes the block's header outside the lock.
 fn block(shared: &Arc<NetworkShared>, id: PeerId, raw: Vec<u8>) -> Result<(), PeerError> {
     let Some(header) = raw.first_chunk::<{ apus_chain::HEADER_SIZE }>() else {
         return Err(PeerError::Protocol { what: "a block shorter than its header".to_owned() });
@@ -172,17 +171,17 @@ fn block(shared: &Arc<NetworkShared>, id: PeerId, raw: Vec<u8>) -> Result<(), Pe
 fn write(
     shared: &NetworkShared,
     mut writer: MessageWriter,
-    orders: &Receiver<Outgoing>,
+    orders: &Receiver<WriterCommand>,
     turns: &Turns,
 ) -> Result<(), PeerError> {
     for order in orders {
         match order {
-            Outgoing::Message(message) => writer.write(&message)?,
-            Outgoing::Headers(headers) => {
+            WriterCommand::Message(message) => writer.write(&message)?,
+            WriterCommand::Headers(headers) => {
                 writer.write(&Message::Headers(headers))?;
                 turns.answered();
             }
-            Outgoing::Blocks(items) => {
+            WriterCommand::Blocks(items) => {
                 serve::blocks(shared, &mut writer, items)?;
                 turns.answered();
             }
@@ -215,8 +214,8 @@ fn accept_all(shared: &Arc<NetworkShared>, listener: &TcpListener) {
             return;
         }
         match stream {
-            // There is nothing to be had yet, and a peer that is told so in the handshake goes
-            // on to believe it: better it comes again.
+            // Nothing can be served yet. A peer that learns this in the handshake keeps believing it, so let
+            // it reconnect later instead.
             Ok(_) if shared.lock().served.is_none() => {}
             Ok(stream) => {
                 let now = shared.now();
@@ -225,21 +224,21 @@ fn accept_all(shared: &Arc<NetworkShared>, listener: &TcpListener) {
                     spawn(shared, id, Origin::Accepted(stream));
                 }
             }
-            // Out of files, most likely: some will be closed.
+            // Probably too many open files; some will be closed.
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     }
 }
 
-/// Makes the thread that listens look up: the network has ended. Tells whether it was reached.
+/// Wakes the listening thread, because the network has ended. Returns false if it could not be reached.
 pub(super) fn stop_listening(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 
-/// Connections from others at the same time.
+/// Maximum number of inbound connections.
 const INBOUND_MAX: usize = 32;
 
-/// Each thread of the network holds one, in front of all else.
+/// Held by each network thread, declared before everything else. Stops the network if the thread panics.
 pub(super) struct Guard<'a>(pub(super) &'a NetworkShared);
 
 impl Drop for Guard<'_> {
@@ -255,8 +254,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// However the thread that writes to a peer ends: the one that reads learns of it, even where it
-/// waits for answers.
+/// Whenever the writing thread ends, notifies the reading thread, even while it waits for answers.
 pub(super) struct WriterEnd {
     pub(super) closer: Closer,
     pub(super) turns: Arc<Turns>,
@@ -270,9 +268,9 @@ impl Drop for WriterEnd {
 }
 
 impl NetworkState {
-    /// Nothing will ever come any more.
+    /// Stops the network permanently.
     fn break_down(&mut self, error: NetworkError) {
-        // The first reason is the one.
+        // The first reason counts.
         let error = self.broken.get_or_insert(error).clone();
         self.fail(error);
         self.end();

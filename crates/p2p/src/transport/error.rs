@@ -1,4 +1,4 @@
-//! [`PeerError`]: why a connection ends, and what that says about the peer.
+//! [`PeerError`]: why a connection ended, and what that says about the peer.
 
 use crate::addresses::Services;
 use crate::message::{MessageError, PayloadFlaw};
@@ -10,15 +10,15 @@ use std::time::Duration;
 /// What a failed connection says about the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerFault {
-    /// It broke the protocol: nothing is to be had there.
+    /// It broke the protocol and is useless.
     Misbehaved,
-    /// No connection of use came about: no peer is there, or one that lacks what we need.
+    /// No useful connection was established: no peer is there, or it lacks required services.
     Unreachable,
-    /// It was there and is no more; it may well come back.
+    /// It was connected and is gone; it may come back.
     Gone,
 }
 
-/// Why a connection did not come about or ended.
+/// Why a connection failed or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     /// No connection to the address.
@@ -26,88 +26,92 @@ pub enum PeerError {
     Connect {
         /// The address as the user would write it.
         address: String,
-        /// Why not, and what would help where something would.
+        /// The reason, and a remedy if there is one.
         reason: String,
     },
-    /// The proxy does not connect us.
-    #[error("the proxy {proxy} does not connect us to {address}: {reason}")]
+    /// The proxy did not connect.
+    #[error("proxy {proxy}: cannot connect to {address}: {reason}")]
     Proxy {
         /// The proxy.
         proxy: SocketAddr,
-        /// Where we wanted to go.
+        /// The target address.
         address: String,
-        /// What it answered, or what is wrong with the answer.
+        /// The proxy's error, or the flaw in its answer.
         reason: String,
     },
-    /// The system reports a failure of the connection.
-    #[error("the connection broke: {0}")]
+    /// The system reported a connection failure.
+    #[error("connection failed: {0}")]
     Io(#[source] io::Error),
     /// The peer took too long.
     #[error("{during} took longer than {after:?}")]
     Timeout {
-        /// What was waited for.
+        /// The operation that timed out.
         during: &'static str,
-        /// How long.
+        /// The time limit.
         after: Duration,
     },
     /// The peer, or a [`Closer`](crate::transport::Closer), closed the connection.
     #[error("the peer closed the connection")]
     Closed,
-    /// The peer hung up on the encrypted transport's handshake without a word, as peers do that
-    /// don't know it. It may answer in plaintext.
-    #[error("the peer closed during the v2 handshake: it may know the v1 transport only")]
+    /// The peer silently closed the connection during the encrypted handshake, as peers without encryption do.
+    /// It may accept plaintext.
+    #[error("the peer closed the connection during the v2 handshake; it may support only v1")]
     ClosedDuringV2Handshake,
-    /// Bytes that the protocol does not allow.
+    /// The peer sent bytes that the protocol does not allow.
     #[error("the peer broke the protocol: {what}")]
     Protocol {
-        /// What is wrong with them.
+        /// The violation.
         what: String,
     },
-    /// Headers that break a rule.
+    /// The peer sent headers that violate a rule.
     #[error("the peer broke the protocol: {what}")]
     Headers {
-        /// What is wrong with them.
+        /// The violation.
         what: String,
     },
-    /// A message that is longer than any may be. Nothing of it was taken.
-    #[error("the peer broke the protocol: {what} of {bytes} bytes, more than {limit}")]
+    /// A message exceeds the maximum length. None of it was read.
+    #[error("the peer broke the protocol: {what} has {bytes} bytes, more than {limit}")]
     TooLong {
-        /// The message, as far as is known which one it is.
+        /// The message, as far as known.
         what: String,
-        /// Its bytes, as it says itself.
+        /// Its announced length, in bytes.
         bytes: usize,
-        /// The most that are taken.
+        /// The longest allowed, in bytes.
         limit: usize,
     },
-    /// A handshake that leads to no connection.
-    #[error("no agreement with the peer: {what}")]
+    /// The handshake failed.
+    #[error("handshake failed: {what}")]
     Handshake {
-        /// What stands against it.
+        /// The reason.
         what: String,
     },
-    /// The peer is in another network.
-    #[error("the peer speaks for the network {found}, not for {wanted}")]
+    /// The peer is on another network.
+    #[error("the peer is on network {found}, not {wanted}")]
     WrongNetwork {
         /// Its network.
         found: Network,
         /// Ours.
         wanted: Network,
     },
-    /// The address leads back to this program.
-    #[error("the address leads back to ourselves")]
+    /// The address is our own.
+    #[error("connected to ourselves")]
     ConnectedToSelf,
-    /// The peer does not offer what is needed.
-    #[error("the peer offers services {offered:#x} and lacks some of {wanted:#x}", offered = .offered.0, wanted = .wanted.0)]
+    /// The peer lacks required services.
+    #[error(
+        "the peer offers services {offered:#x} and lacks some of the required {wanted:#x}",
+        offered = .offered.0,
+        wanted = .wanted.0
+    )]
     MissingServices {
-        /// What it offers.
+        /// The services that it offers.
         offered: Services,
-        /// What is needed.
+        /// The services required.
         wanted: Services,
     },
 }
 
 impl PeerError {
-    /// What this says about the peer.
+    /// What this error says about the peer.
     #[must_use]
     pub const fn kind(&self) -> PeerFault {
         match self {
@@ -141,7 +145,7 @@ impl From<MessageError> for PeerError {
 }
 
 impl From<io::Error> for PeerError {
-    /// That the peer is gone has several names.
+    /// Several kinds of I/O error mean that the peer is gone.
     fn from(error: io::Error) -> Self {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
         match error.kind() {

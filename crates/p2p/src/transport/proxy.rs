@@ -1,7 +1,7 @@
-//! An open socket to an address: directly, or through a SOCKS5 proxy (RFC 1928).
+//! Opens a socket to an address, directly or through a SOCKS5 proxy (RFC 1928).
 //!
-//! A proxy gets names as they are, so that they are looked up nowhere else; Tor services are
-//! reached in no other way. All that it takes to get there ends by one deadline.
+//! A proxy receives names unresolved, so no other resolver sees them. Tor services are reachable only through
+//! a proxy. One deadline covers everything.
 
 use super::error::PeerError;
 use super::socket::{Deadline, is_timeout, send};
@@ -12,12 +12,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Most addresses of a name that are tried.
+/// Maximum number of addresses of a name to try.
 const RESOLVED_MAX: usize = 4;
-/// Most bytes of a name that a proxy can be told.
+/// Longest name that a proxy request can hold, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// RFC 1928's numbers.
+/// Constants of RFC 1928.
 const SOCKS_VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
 const CONNECT: u8 = 1;
@@ -48,7 +48,7 @@ pub(super) fn open(
         (None, Host::Ip(ip)) => direct(SocketAddr::new(*ip, address.port), &deadline),
         (None, Host::Name(name)) if !is_onion(name) => by_name(name, address.port, &deadline),
         (None, Host::Name(_) | Host::TorV3(_)) => {
-            return Err(unreachable("a Tor service is reached through a proxy only".to_owned()));
+            return Err(unreachable("a Tor service is reachable only through a proxy".to_owned()));
         }
     };
     result.map_err(|error| match error {
@@ -57,18 +57,18 @@ pub(super) fn open(
     })
 }
 
-/// Whether a name is one of Tor's, which no name server may be asked for (RFC 7686).
+/// Returns true for a Tor name, which no name server may see (RFC 7686).
 fn is_onion(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.len() >= 6 && name.as_bytes()[name.len() - 6..].eq_ignore_ascii_case(b".onion")
 }
 
 fn direct(address: SocketAddr, deadline: &Deadline) -> Result<TcpStream, PeerError> {
-    // Not by way of `From`: a connection that never came about was not closed.
+    // Without `From`, because a connection that was never established was not closed.
     TcpStream::connect_timeout(&address, deadline.remaining()?).map_err(PeerError::Io)
 }
 
-/// The first address of a name that answers.
+/// Connects to the first address of a name that answers.
 fn by_name(name: &str, port: u16, deadline: &Deadline) -> Result<TcpStream, PeerError> {
     let mut last = PeerError::Io(io::Error::other("the name has no address"));
     for address in resolve(name, port, deadline)?.into_iter().take(RESOLVED_MAX) {
@@ -80,8 +80,8 @@ fn by_name(name: &str, port: u16, deadline: &Deadline) -> Result<TcpStream, Peer
     Err(last)
 }
 
-/// Asks the system, which has no limit of its own: a thread waits for it, if need be for longer
-/// than the caller does.
+/// Resolves a name. The system's resolver has no time limit, so a thread waits for it, if need be longer than
+/// the caller does.
 fn resolve(name: &str, port: u16, deadline: &Deadline) -> Result<Vec<SocketAddr>, PeerError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let host = name.to_owned();
@@ -89,20 +89,19 @@ fn resolve(name: &str, port: u16, deadline: &Deadline) -> Result<Vec<SocketAddr>
         .name("resolve".to_owned())
         .spawn(move || {
             let found = (host.as_str(), port).to_socket_addrs();
-            // The caller may no longer wait: then it is not needed.
+            // The caller may have given up already.
             let _ = sender.send(found.map(|found| found.take(RESOLVED_MAX).collect()));
         })
         .map_err(PeerError::Io)?;
     match receiver.recv_timeout(deadline.remaining()?) {
         Ok(found) => found.map_err(PeerError::Io),
-        Err(_) => Err(PeerError::Io(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "the system did not say in time which address the name has",
-        ))),
+        Err(_) => {
+            Err(PeerError::Io(io::Error::new(io::ErrorKind::TimedOut, "name resolution timed out")))
+        }
     }
 }
 
-/// Connects by way of a proxy.
+/// Connects through a proxy.
 fn through(
     proxy: SocketAddr,
     address: &NodeAddress,
@@ -114,8 +113,8 @@ fn through(
         send(&stream, &mut [IoSlice::new(&[SOCKS_VERSION, 1, NO_AUTHENTICATION])], deadline)?;
         match read_exact::<2>(&stream, deadline)? {
             [SOCKS_VERSION, NO_AUTHENTICATION] => {}
-            [SOCKS_VERSION, _] => return Err(odd("it wants a user's name and password")),
-            _ => return Err(odd("it is no SOCKS5 proxy")),
+            [SOCKS_VERSION, _] => return Err(odd("it requires a user name and password")),
+            _ => return Err(odd("it is not a SOCKS5 proxy")),
         }
         send(&stream, &mut [IoSlice::new(&request)], deadline)?;
         read_reply(&stream, deadline)?;
@@ -135,7 +134,7 @@ fn odd(what: &str) -> PeerError {
     PeerError::Io(io::Error::other(what))
 }
 
-/// The request to connect to an address.
+/// Encodes the request to connect to an address.
 fn request(address: &NodeAddress) -> Result<Vec<u8>, PeerError> {
     let mut request = vec![SOCKS_VERSION, CONNECT, 0];
     let name = match &address.host {
@@ -154,7 +153,7 @@ fn request(address: &NodeAddress) -> Result<Vec<u8>, PeerError> {
     };
     if let Some(name) = name {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return Err(odd("the name has no bytes or more than 255"));
+            return Err(odd("the name is empty or longer than 255 bytes"));
         }
         request.extend([DOMAIN_NAME, name.len() as u8]);
         request.extend(name.as_bytes());
@@ -163,7 +162,7 @@ fn request(address: &NodeAddress) -> Result<Vec<u8>, PeerError> {
     Ok(request)
 }
 
-/// The answer, and not a byte of what comes after it.
+/// Reads the answer and not a byte more.
 fn read_reply(stream: &TcpStream, deadline: &Deadline) -> Result<(), PeerError> {
     let [version, reply, _, kind] = read_exact(stream, deadline)?;
     if version != SOCKS_VERSION {
@@ -172,12 +171,12 @@ fn read_reply(stream: &TcpStream, deadline: &Deadline) -> Result<(), PeerError> 
     if reply != 0 {
         return Err(odd(refusal(reply)));
     }
-    // The address that it connects from, of no use here.
+    // Skip the address that it connects from.
     let len = match kind {
         IPV4 => 4,
         IPV6 => 16,
         DOMAIN_NAME => usize::from(read_exact::<1>(stream, deadline)?[0]),
-        _ => return Err(odd("its answer holds an address of unknown kind")),
+        _ => return Err(odd("its answer has an address of an unknown kind")),
     };
     for _ in 0..len + 2 {
         read_exact::<1>(stream, deadline)?;
@@ -185,10 +184,10 @@ fn read_reply(stream: &TcpStream, deadline: &Deadline) -> Result<(), PeerError> 
     Ok(())
 }
 
-/// What a refusal means (RFC 1928, section 6).
+/// The meaning of an error code (RFC 1928, section 6).
 const fn refusal(reply: u8) -> &'static str {
     match reply {
-        1 => "it failed",
+        1 => "general failure",
         2 => "its rules forbid the connection",
         3 => "the network is unreachable",
         4 => "the host is unreachable",
@@ -196,7 +195,7 @@ const fn refusal(reply: u8) -> &'static str {
         6 => "the connection took too long",
         7 => "it cannot connect",
         8 => "it does not know this kind of address",
-        _ => "it refuses with an unknown code",
+        _ => "it refused with an unknown code",
     }
 }
 
@@ -211,7 +210,7 @@ fn read_exact<const N: usize>(
         match stream.read(&mut bytes[filled..]) {
             Ok(0) => return Err(PeerError::Closed),
             Ok(count) => filled += count,
-            // The deadline says when it was too long.
+            // The deadline decides when it was too long.
             Err(error) if is_timeout(&error) || error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),
         }
@@ -219,12 +218,12 @@ fn read_exact<const N: usize>(
     Ok(bytes)
 }
 
-/// Version of the names.
+/// Version of the onion names.
 const VERSION: u8 = 3;
 /// The alphabet of RFC 4648, in lower case.
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// The name that a proxy knows a service by, from the service's public key.
+/// The onion name of a service, from its public key.
 fn onion_name(key: &[u8; 32]) -> String {
     let mut message = b".onion checksum".to_vec();
     message.extend(key);
@@ -232,7 +231,7 @@ fn onion_name(key: &[u8; 32]) -> String {
     let checksum = sha3_256(&message);
     let mut bytes = key.to_vec();
     bytes.extend([checksum[0], checksum[1], VERSION]);
-    // 35 bytes are 56 digits without a rest.
+    // 35 bytes are exactly 56 digits.
     let mut name = String::with_capacity(62);
     for group in bytes.chunks_exact(5) {
         let bits = group.iter().fold(0u64, |bits, &byte| bits << 8 | u64::from(byte));
@@ -243,9 +242,9 @@ fn onion_name(key: &[u8; 32]) -> String {
     name
 }
 
-/// Bytes that SHA3-256 takes between two permutations.
+/// Bytes that SHA3-256 absorbs between two permutations.
 const RATE: usize = 136;
-/// Constants of Keccak-f\[1600\]'s step iota, one a round.
+/// Constants of Keccak-f\[1600\]'s step iota, one per round.
 const ROUND_CONSTANTS: [u64; 24] = round_constants();
 
 /// SHA3-256 of a message shorter than one block.
@@ -270,21 +269,21 @@ fn sha3_256(message: &[u8]) -> [u8; 32] {
 /// The permutation Keccak-f\[1600\] (FIPS 202, section 3.3). Lane (x, y) is `state[x + 5 * y]`.
 fn keccak_f(state: &mut [u64; 25]) {
     for constant in ROUND_CONSTANTS {
-        // Theta: each lane takes in the parity of two columns.
+        // Theta: each lane absorbs the parity of two columns.
         let parity: [u64; 5] =
             std::array::from_fn(|x| (0..5).fold(0, |sum, y| sum ^ state[x + 5 * y]));
         for (at, lane) in state.iter_mut().enumerate() {
             let x = at % 5;
             *lane ^= parity[(x + 4) % 5] ^ parity[(x + 1) % 5].rotate_left(1);
         }
-        // Rho and pi: lanes turn and change places, along one path through all but the first.
+        // Rho and pi: rotate and permute lanes, along one path through all but the first.
         let (mut x, mut y, mut moved) = (1, 0, state[1]);
         for step in 0..24u32 {
             (x, y) = (y, (2 * x + 3 * y) % 5);
             let turned = moved.rotate_left((step + 1) * (step + 2) / 2 % 64);
             moved = std::mem::replace(&mut state[x + 5 * y], turned);
         }
-        // Chi: the only step that is not linear.
+        // Chi: the only nonlinear step.
         for row in state.as_chunks_mut::<5>().0 {
             let old = *row;
             for (x, lane) in row.iter_mut().enumerate() {
@@ -296,7 +295,7 @@ fn keccak_f(state: &mut [u64; 25]) {
     }
 }
 
-/// The constants come out of a shift register (FIPS 202, section 3.2.5).
+/// The constants come from a shift register (FIPS 202, section 3.2.5).
 const fn round_constants() -> [u64; 24] {
     let mut constants = [0; 24];
     let (mut round, mut register) = (0, 1u8);

@@ -1,9 +1,10 @@
-//! Bytes to and from a socket, for callers that never wait without a limit, and memory for blocks that is used again.
+//! Socket I/O with time limits, and reusable memory for blocks.
 //!
-//! A socket limits one call alone, so [`send`] and all that read ask a [`Deadline`] for the time left
-//! before each call. [`Incoming`] takes what is there by one system call, up to 64 KiB. What is larger
-//! goes straight into memory of its own ([`Body`]), which grows with what arrived and not with what
-//! was announced. Each call waits for a *tick* at most and then says so, whatever the peer does.
+//! A socket's own timeout applies to a single call. So [`send`] and every reader ask a [`Deadline`] for the
+//! time left before each call. [`ReceiveBuffer`] reads what is available with one system call, up to 64 KiB.
+//! Larger messages go straight into their own memory ([`Body`]), which grows with the bytes received, not
+//! with the length announced. Each call waits for one *tick* at most and then returns, whatever the peer
+//! does.
 
 use super::error::PeerError;
 use std::fmt;
@@ -14,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A wait that a socket can still express; zero would be no limit at all.
+/// Shortest timeout that a socket can express; zero would mean no limit.
 pub(crate) const WAIT_LEAST: Duration = Duration::from_millis(1);
-/// No wait is longer than this, so points in time are never out of range.
+/// Longest wait, so that points in time are never out of range.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
-/// A point in time by which something has to be done.
+/// A point in time by which an operation must be done.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -28,13 +29,13 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// `after` from now; `during` is what takes too long if it passes.
+    /// Creates a deadline `after` from now. `during` names the operation in the error.
     pub(crate) fn new(after: Duration, during: &'static str) -> Self {
         let after = after.min(WAIT_MAX);
         Self { at: Instant::now() + after, after, during }
     }
 
-    /// The same point in time, for a part that is to be named itself.
+    /// The same point in time with another operation name.
     pub(crate) fn of(self, during: &'static str) -> Self {
         Self { during, ..self }
     }
@@ -49,7 +50,7 @@ impl Deadline {
     }
 }
 
-/// Whether an error of the socket only means that its time to wait is over.
+/// Returns true if a socket error only means that its timeout elapsed.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
@@ -67,7 +68,7 @@ pub(crate) fn send(
             Ok(0) => return Err(PeerError::Closed),
             Ok(count) => IoSlice::advance_slices(&mut parts, count),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The deadline says which wait was too long.
+            // The deadline's error names the operation.
             Err(error) if is_timeout(&error) => {}
             Err(error) => return Err(error.into()),
         }
@@ -75,23 +76,23 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// Bytes taken by one call where no large message is under way.
+/// Bytes read by one call while no large message is being received.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Memory for a message of which nothing arrived yet, in bytes.
+/// Initial memory of a large message, in bytes.
 const BODY_BYTES_FIRST: usize = 256 << 10;
-/// Bytes from a peer that are not taken yet.
+/// Bytes received from a peer and not yet consumed.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct ReceiveBuffer {
     stream: Arc<TcpStream>,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     received: Arc<AtomicU64>,
-    /// Where memory for large messages is.
+    /// The source of memory for large messages.
     buffers: Arc<Buffers>,
 }
 
-impl Incoming {
+impl ReceiveBuffer {
     pub(crate) fn new(stream: Arc<TcpStream>, tick: Duration) -> Result<Self, PeerError> {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         let (received, buffers) = Default::default();
@@ -100,48 +101,48 @@ impl Incoming {
         Ok(incoming)
     }
 
-    /// How long a call waits for the first byte.
+    /// Sets how long a call waits for the first byte.
     pub(crate) fn set_tick(&self, tick: Duration) -> Result<(), PeerError> {
         Ok(self.stream.set_read_timeout(Some(tick.clamp(WAIT_LEAST, WAIT_MAX)))?)
     }
 
-    /// Takes memory for large messages from there.
+    /// Sets the source of memory for large messages.
     pub(crate) fn use_buffers(&mut self, buffers: &Arc<Buffers>) {
         self.buffers = Arc::clone(buffers);
     }
 
-    /// All bytes that ever came.
+    /// The number of bytes ever received.
     pub(crate) fn received(&self) -> &Arc<AtomicU64> {
         &self.received
     }
 
-    /// Whether nothing ever came.
+    /// Returns true if nothing was ever received.
     pub(crate) fn is_untouched(&self) -> bool {
         self.received.load(Ordering::Relaxed) == 0
     }
 
-    /// What is here and not yet taken.
+    /// The bytes received and not yet consumed.
     pub(crate) fn available(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Takes `count` of the bytes that are here.
+    /// Consumes `count` of the available bytes.
     pub(crate) fn consume(&mut self, count: usize) {
         self.start += count;
-        debug_assert!(self.start <= self.end, "more was taken than there was");
+        debug_assert!(self.start <= self.end, "consumed more than was available");
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
     }
 
-    /// Takes the first `N` bytes if as many are here.
+    /// Takes the first `N` bytes if that many are available.
     pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let bytes = *self.available().first_chunk()?;
         self.consume(N);
         Some(bytes)
     }
 
-    /// Waits for more bytes; false if none came within the tick.
+    /// Waits for more bytes. Returns false if none arrived within the tick.
     pub(crate) fn wait(&mut self) -> Result<bool, PeerError> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -162,7 +163,7 @@ impl Incoming {
         }
     }
 
-    /// Takes `N` bytes as soon as they are here.
+    /// Takes `N` bytes as soon as they are available.
     pub(crate) fn take_until<const N: usize>(
         &mut self,
         deadline: &Deadline,
@@ -177,7 +178,7 @@ impl Incoming {
     }
 }
 
-/// One system call; 0 if nothing came within the tick.
+/// Makes one system call. Returns 0 if nothing arrived within the tick.
 fn receive(stream: &TcpStream, received: &AtomicU64, into: &mut [u8]) -> Result<usize, PeerError> {
     debug_assert!(!into.is_empty(), "no room to read into");
     match (&*stream).read(into) {
@@ -191,8 +192,8 @@ fn receive(stream: &TcpStream, received: &AtomicU64, into: &mut [u8]) -> Result<
     }
 }
 
-/// Room for three times what arrived already, so that what is taken on a mere promise is bounded;
-/// or for all, where there is memory that was used before.
+/// Makes room for three times the bytes received so far, so that a mere promise costs bounded memory; or for
+/// everything at once, if memory can be reused.
 fn grow(bytes: &mut Vec<u8>, total: usize, buffers: &Buffers) {
     if bytes.is_empty()
         && let Some(used) = buffers.take(total)
@@ -206,10 +207,10 @@ fn grow(bytes: &mut Vec<u8>, total: usize, buffers: &Buffers) {
     bytes.resize(bytes.len() + more, 0);
 }
 
-/// A run of bytes of known length on its way.
+/// A byte string of known length that is being received.
 #[derive(Debug)]
 pub(crate) struct Body {
-    /// What arrived, then anything.
+    /// The bytes received, then unspecified bytes.
     bytes: Vec<u8>,
     arrived: usize,
     total: usize,
@@ -220,8 +221,8 @@ impl Body {
         Self { bytes: Vec::new(), arrived: 0, total }
     }
 
-    /// Takes what is here; true when that was all.
-    pub(crate) fn take_from(&mut self, incoming: &mut Incoming) -> bool {
+    /// Takes the available bytes. Returns true when complete.
+    pub(crate) fn take_from(&mut self, incoming: &mut ReceiveBuffer) -> bool {
         let here = incoming.available();
         let here = &here[..here.len().min(self.total - self.arrived)];
         while self.bytes.len() < self.arrived + here.len() {
@@ -234,9 +235,9 @@ impl Body {
         self.arrived == self.total
     }
 
-    /// Waits for more; false if nothing came within the tick.
-    pub(crate) fn wait(&mut self, incoming: &mut Incoming) -> Result<bool, PeerError> {
-        // What is in the buffer stands before what the socket has.
+    /// Waits for more. Returns false if nothing arrived within the tick.
+    pub(crate) fn wait(&mut self, incoming: &mut ReceiveBuffer) -> Result<bool, PeerError> {
+        // Bytes in the buffer precede those in the socket.
         if self.total - self.arrived < BUFFER_BYTES || !incoming.available().is_empty() {
             return incoming.wait();
         }
@@ -249,16 +250,16 @@ impl Body {
         Ok(count > 0)
     }
 
-    /// The bytes, of which there are `total` by now.
+    /// The complete message of `total` bytes.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         debug_assert_eq!(self.bytes.len(), self.total);
         self.bytes
     }
 
-    /// All of it, as soon as it is here.
+    /// Reads until complete or until the deadline.
     pub(crate) fn read_until(
         mut self,
-        incoming: &mut Incoming,
+        incoming: &mut ReceiveBuffer,
         deadline: &Deadline,
     ) -> Result<Vec<u8>, PeerError> {
         while !self.take_from(incoming) {
@@ -269,23 +270,23 @@ impl Body {
     }
 }
 
-/// Smaller messages are the allocator's, which is good at them.
+/// Smaller messages are left to the allocator, which handles them well.
 const BYTES_LEAST: usize = 128 << 10;
 
-/// Bytes that may lie unused at least: room for a block of any size.
+/// Lower bound for the unused memory kept: room for a block of any size.
 const FREE_BYTES_LEAST: u64 = 4 << 20;
 
-/// Memory that is not in use now; by default none is kept.
+/// Memory kept for reuse. The default keeps none.
 #[derive(Debug, Default)]
 pub struct Buffers {
     free: Mutex<Vec<Vec<u8>>>,
-    /// Bytes that may lie here unused.
+    /// Maximum unused memory to keep, in bytes.
     free_bytes_max: usize,
 }
 
 impl Buffers {
-    /// For so many `bytes` of blocks that are on their way or wait: an eighth more may lie unused.
-    pub(crate) fn beside(bytes: u64) -> Self {
+    /// Creates buffers for `bytes` of blocks in flight or waiting; an eighth of that may be kept unused.
+    pub(crate) fn for_blocks(bytes: u64) -> Self {
         let free_bytes_max = usize::try_from((bytes / 8).max(FREE_BYTES_LEAST));
         Self { free: Mutex::default(), free_bytes_max: free_bytes_max.unwrap_or(usize::MAX) }
     }
@@ -294,9 +295,9 @@ impl Buffers {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory for `total` bytes, with anything in it, and at most a quarter larger, since only the
-    /// bytes of blocks are counted; none if none fits. It was taken from the system before, so a
-    /// peer that promises a block and does not send it costs no more.
+    /// Takes memory for `total` bytes with unspecified contents. It is at most a quarter larger than that,
+    /// because only the blocks' own bytes are counted. Returns `None` if none fits. The memory was allocated
+    /// before, so a peer that promises a block and does not send it costs nothing extra.
     pub(crate) fn take(&self, total: usize) -> Option<Vec<u8>> {
         if total < BYTES_LEAST {
             return None;
@@ -312,7 +313,7 @@ impl Buffers {
             return;
         }
         let mut free = self.lock();
-        // Blocks may have grown: what lies here longest is what fits least.
+        // Evict the oldest buffer first: blocks may have grown, so it is the least likely to fit.
         let mut held: usize = free.iter().map(Vec::capacity).sum();
         while held + bytes.capacity() > self.free_bytes_max && !free.is_empty() {
             held -= free.remove(0).capacity();
@@ -321,7 +322,7 @@ impl Buffers {
     }
 }
 
-/// The bytes of a block. Their memory is used again when this is dropped.
+/// The bytes of a block. Their memory is reused when this is dropped.
 pub struct BlockBuffer {
     bytes: Vec<u8>,
     home: Arc<Buffers>,
@@ -376,15 +377,15 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Both ends of a connection.
-    fn ends() -> (TcpStream, Incoming) {
+    fn ends() -> (TcpStream, ReceiveBuffer) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let receiver = Arc::new(listener.accept().unwrap().0);
-        (sender, Incoming::new(receiver, Duration::from_millis(20)).unwrap())
+        (sender, ReceiveBuffer::new(receiver, Duration::from_millis(20)).unwrap())
     }
 
     #[test]
-    fn memory_grows_with_what_arrived() {
+    fn memory_grows_with_received_bytes() {
         const TOTAL: usize = 4_000_000;
         let (mut sender, mut incoming) = ends();
         let mut body = Body::new(TOTAL);
@@ -422,8 +423,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_used_again_where_it_fits() {
-        let buffers = Arc::new(Buffers::beside(0));
+    fn memory_is_reused_where_it_fits() {
+        let buffers = Arc::new(Buffers::for_blocks(0));
         assert!(buffers.take(SIZE).is_none());
         let first = block(SIZE, &buffers);
         let place = first.as_ptr();
@@ -439,18 +440,18 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_unused_is_bounded() {
+    fn unused_memory_is_bounded() {
         for (bytes, most) in [(0, 4 * SIZE), (16 << 20, 4 * SIZE), (128 << 20, 16 * SIZE)] {
-            let buffers = Arc::new(Buffers::beside(bytes));
+            let buffers = Arc::new(Buffers::for_blocks(bytes));
             let held = || buffers.lock().iter().map(Vec::capacity).sum::<usize>();
             let blocks: Vec<BlockBuffer> = (0..40).map(|_| block(SIZE, &buffers)).collect();
             drop(blocks);
             assert_eq!(held(), most);
-            // Those that came last stay.
+            // The most recent ones are kept.
             drop(block(2 * SIZE, &buffers));
             assert_eq!(held(), most);
             assert!(buffers.take(2 * SIZE).is_some());
-            // What is larger than all the room, small ones and what was taken out are not kept.
+            // Buffers that exceed the whole limit, small buffers, and buffers taken out are not kept.
             drop(block(most + 1, &buffers));
             assert_eq!(held(), most - 2 * SIZE);
             drop(block(100, &buffers));

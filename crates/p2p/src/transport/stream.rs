@@ -1,17 +1,17 @@
 //! [`MessageReader`] and [`MessageWriter`]: messages over a connection, in either transport.
 //!
-//! The plaintext transport is here, the encrypted one in [`v2`](super::v2). In plaintext a header of 24
-//! bytes stands before each payload: magic of the network (4), command (12), length of the payload (4),
-//! first four bytes of the payload's SHA256d (4) (Core `protocol.h`, `CMessageHeader`). A header that is
-//! not ours, too long a payload, or a wrong checksum of anything but a block ends the connection; Core
-//! only drops a message with the last.
+//! The plaintext transport is here, the encrypted one in [`v2`](super::v2). In plaintext, a header of 24
+//! bytes precedes each payload: network magic (4), command (12), payload length (4), and the first four bytes
+//! of the payload's SHA256d (4) (Core `protocol.h`, `CMessageHeader`). A foreign header, an oversized
+//! payload, or a wrong checksum (except of a block) ends the connection; on a wrong checksum Core only drops
+//! the message.
 //!
-//! Large messages use memory again ([`Buffers`]). Memory for a block that comes from the system is zeros that
-//! the system has to make, page by page, and goes back to it as soon as the block is taken: with blocks
-//! of megabytes at hundreds a second that was a tenth of all time.
+//! Large messages reuse memory ([`Buffers`]). Otherwise the system would zero new memory page by page for
+//! every block and take it back soon afterwards. With hundreds of blocks of several megabytes a second, that
+//! took a tenth of all time.
 
 use super::error::PeerError;
-use super::socket::{Body, Buffers, Deadline, Incoming, send};
+use super::socket::{Body, Buffers, Deadline, ReceiveBuffer, send};
 use super::v2::{LENGTH_BYTES, V2Reader, V2Writer};
 use crate::message::{COMMAND_BYTES, CommandName, Message, PAYLOAD_BYTES_MAX, decode, encode};
 use apus_chain::Network;
@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long [`MessageReader::read`] waits unless told otherwise.
+/// How long [`MessageReader::read`] waits by default.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
 
-/// What the bytes mean.
+/// The decoder of the transport in use.
 pub(crate) enum Decoder {
     V1(V1Reader),
     V2(Box<V2Reader>),
@@ -34,37 +34,38 @@ pub(crate) enum Decoder {
 
 /// The receiving half of a connection.
 ///
-/// It never waits long: a message may come over many calls of [`MessageReader::read`].
+/// Never waits long: receiving a message may take many calls of [`MessageReader::read`].
 pub struct MessageReader {
-    incoming: Incoming,
+    incoming: ReceiveBuffer,
     decoder: Decoder,
-    /// The message under way, once its length is known.
+    /// The message being received, once its length is known.
     body: Option<Body>,
     tick: Duration,
-    /// Whether an error was told: nothing that comes after it can be trusted.
+    /// True once an error was returned: the following bytes cannot be trusted.
     over: bool,
 }
 
 impl MessageReader {
-    pub(crate) const fn new(incoming: Incoming, decoder: Decoder, tick: Duration) -> Self {
+    pub(crate) const fn new(incoming: ReceiveBuffer, decoder: Decoder, tick: Duration) -> Self {
         Self { incoming, decoder, body: None, tick, over: false }
     }
 
     /// Sets how long [`MessageReader::read`] waits, from a millisecond to a day.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system refuses.
     pub fn set_tick(&mut self, tick: Duration) -> Result<(), PeerError> {
         self.tick = tick;
         self.incoming.set_tick(tick)
     }
 
-    /// Takes memory for blocks from there, where [`BlockBuffer`](super::BlockBuffer)s leave theirs.
+    /// Sets the source of memory for blocks, to which dropped [`BlockBuffer`](super::BlockBuffer)s return
+    /// theirs.
     pub fn use_buffers(&mut self, buffers: &Arc<Buffers>) {
         self.incoming.use_buffers(buffers);
     }
 
-    /// All bytes received so far, those of an unfinished message among them.
+    /// Total bytes received, including the bytes of an unfinished message.
     #[must_use]
     pub fn bytes_received(&self) -> u64 {
         self.incoming.received().load(Ordering::Relaxed)
@@ -76,11 +77,11 @@ impl MessageReader {
         Arc::clone(self.incoming.received())
     }
 
-    /// The next message, or `None` if it is not all there within the tick (200 ms if not set): then
-    /// the next call goes on with it.
+    /// Reads the next message. Returns `None` if it is not complete within the tick (200 ms by default); the
+    /// next call continues with it.
     ///
     /// # Errors
-    /// When the connection is over or the peer broke the protocol. Nothing can be read after that.
+    /// If the connection is over or the peer broke the protocol. Nothing can be read after that.
     pub fn read(&mut self) -> Result<Option<Message>, PeerError> {
         if self.over {
             return Err(PeerError::Closed);
@@ -104,12 +105,12 @@ impl MessageReader {
                 Some(body) => body.wait(&mut self.incoming)?,
                 None => self.incoming.wait()?,
             };
-            // A peer that sends a byte now and then must not hold us here.
+            // A peer that sends a byte now and then must not block us here.
             late = !more || start.elapsed() >= self.tick;
         }
     }
 
-    /// The next message that is all here.
+    /// Takes the next message if it is complete.
     fn take_message(&mut self) -> Result<Option<(CommandName, Vec<u8>)>, PeerError> {
         loop {
             if self.body.is_none() {
@@ -131,7 +132,7 @@ impl MessageReader {
         }
     }
 
-    /// Takes what stands before a payload, if it is here: the payload's length.
+    /// Takes the bytes before a payload, if available. Returns the payload's length.
     fn take_length(&mut self) -> Result<Option<usize>, PeerError> {
         match &mut self.decoder {
             Decoder::V1(decoder) => self
@@ -149,7 +150,7 @@ impl MessageReader {
 }
 
 impl fmt::Debug for MessageReader {
-    /// Without keys.
+    /// Omits the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MessageReader")
             .field("bytes_received", &self.bytes_received())
@@ -157,10 +158,10 @@ impl fmt::Debug for MessageReader {
     }
 }
 
-/// How long a message may take to write, unless told otherwise.
+/// Default time limit for writing a message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How messages become bytes.
+/// The encoder of the transport in use.
 pub(crate) enum Encoder {
     V1(Network),
     V2(Box<V2Writer>),
@@ -168,11 +169,11 @@ pub(crate) enum Encoder {
 
 /// The sending half of a connection.
 ///
-/// Whatever fails closes the connection: half a message cannot be taken back.
+/// Any failure closes the connection, because half a message cannot be taken back.
 pub struct MessageWriter {
     stream: Arc<TcpStream>,
     encoder: Encoder,
-    /// Whether the peer reads `addrv2`.
+    /// True if the peer understands `addrv2`.
     addrv2: bool,
     timeout: Duration,
 }
@@ -182,12 +183,12 @@ impl MessageWriter {
         Self { stream, encoder, addrv2: false, timeout: WRITE_TIMEOUT }
     }
 
-    /// Sets how long a message may take until the peer's side took all of it (20 s if not set).
+    /// Sets how long a message may take until the peer's side has accepted all of it (20 s by default).
     pub const fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Goes over from the handshake's limit to that of single messages.
+    /// Switches from the handshake's time limit to that of single messages.
     pub(crate) const fn after_handshake(&mut self, addrv2: bool) {
         self.addrv2 = addrv2;
         self.timeout = WRITE_TIMEOUT;
@@ -196,17 +197,17 @@ impl MessageWriter {
     /// Writes a message.
     ///
     /// # Errors
-    /// When the connection is over, the peer does not read in time, or the message is larger than
-    /// the protocol allows.
+    /// If the connection is over, the peer does not read in time, or the message exceeds the protocol's
+    /// limit.
     pub fn write(&mut self, message: &Message) -> Result<(), PeerError> {
         let (command, payload) = encode(message, self.addrv2);
         self.write_payload(command, &payload)
     }
 
-    /// Writes a block that the caller keeps.
+    /// Writes a block from borrowed bytes.
     ///
     /// # Errors
-    /// As [`MessageWriter::write`].
+    /// Like [`MessageWriter::write`].
     pub fn write_block(&mut self, block: &[u8]) -> Result<(), PeerError> {
         self.write_payload(CommandName::new("block"), block)
     }
@@ -222,10 +223,10 @@ impl MessageWriter {
 
     fn try_write(&mut self, command: CommandName, payload: &[u8]) -> Result<(), PeerError> {
         if payload.len() > PAYLOAD_BYTES_MAX {
-            let what = format!("`{command}` of {} bytes is no message", payload.len());
+            let what = format!("`{command}` of {} bytes exceeds the message limit", payload.len());
             return Err(PeerError::Io(io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
-        let deadline = Deadline::new(self.timeout, "the peer's taking a message");
+        let deadline = Deadline::new(self.timeout, "sending a message to the peer");
         match &mut self.encoder {
             Encoder::V1(network) => {
                 let header = header(*network, command, payload);
@@ -243,7 +244,7 @@ impl MessageWriter {
 }
 
 impl fmt::Debug for MessageWriter {
-    /// Without keys.
+    /// Omits the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MessageWriter")
             .field("addrv2", &self.addrv2)
@@ -252,14 +253,14 @@ impl fmt::Debug for MessageWriter {
     }
 }
 
-/// Bytes before each payload.
+/// Length of a message header.
 pub(crate) const HEADER_BYTES: usize = 24;
-/// Bytes that begin every connection in plaintext: magic and the command `version`.
+/// The prefix that identifies a plaintext connection: magic and the command `version`, in bytes.
 pub(crate) const PREFIX_BYTES: usize = 16;
 
 const BLOCK: CommandName = CommandName::new("block");
 
-/// Reads messages out of headers and payloads.
+/// Decodes messages from headers and payloads.
 #[derive(Debug)]
 pub(crate) struct V1Reader {
     network: Network,
@@ -272,7 +273,7 @@ impl V1Reader {
         Self { network, command: CommandName::NONE, checksum: [0; 4] }
     }
 
-    /// Takes a header; returns how many bytes of payload follow.
+    /// Checks a header. Returns the length of its payload.
     pub(crate) fn header(&mut self, header: &[u8; HEADER_BYTES]) -> Result<usize, PeerError> {
         let (magic, rest) = split::<4>(header);
         let (command, rest) = split::<COMMAND_BYTES>(rest);
@@ -289,11 +290,10 @@ impl V1Reader {
         Ok(len)
     }
 
-    /// Takes the payload that belongs to the last header.
+    /// Checks the payload of the last header.
     ///
-    /// That of a block is not held against its checksum: every byte of a block is proved by its
-    /// header, which the consumer checks in any case, and hashing it once more would be a seventh
-    /// of all work.
+    /// The checksum of a block is not checked: its header commits to every byte, and the consumer verifies
+    /// that anyway. Hashing the block once more would be a seventh of all work.
     pub(crate) fn payload(&self, payload: Vec<u8>) -> Result<(CommandName, Vec<u8>), PeerError> {
         if self.command != BLOCK && checksum(&payload) != self.checksum {
             return Err(PeerError::protocol(format!(
@@ -306,7 +306,7 @@ impl V1Reader {
     }
 }
 
-/// The header of a message.
+/// Creates the header of a message.
 pub(crate) fn header(network: Network, command: CommandName, payload: &[u8]) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(&network.magic());
@@ -316,8 +316,8 @@ pub(crate) fn header(network: Network, command: CommandName, payload: &[u8]) -> 
     header
 }
 
-/// Whether these are the first bytes of a connection in plaintext (BIP-324, "V1 prefix"). In
-/// another network's plaintext they are an error: no key looks like that.
+/// Returns true if these bytes start a plaintext connection (BIP-324, "V1 prefix"). A plaintext prefix of
+/// another network is an error, because no key looks like that.
 pub(crate) fn is_v1(first: &[u8; PREFIX_BYTES], network: Network) -> Result<bool, PeerError> {
     let (magic, command) = split::<4>(first);
     if command != CommandName::new("version").to_bytes() {
@@ -344,7 +344,7 @@ fn checksum(payload: &[u8]) -> [u8; 4] {
     split::<4>(&sha256d(payload)).0
 }
 
-/// The first `N` bytes and the others. For slices that are known to be as long.
+/// Splits a slice into its first `N` bytes and the rest. It must be long enough.
 fn split<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
     let (first, rest) = bytes.split_first_chunk().expect("a header's fields fit the header");
     (*first, rest)

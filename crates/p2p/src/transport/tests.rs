@@ -1,4 +1,4 @@
-//! Connections over real sockets: with ourselves, and with peers that do as they like.
+//! Connections over real sockets: with ourselves, and with arbitrary peers.
 
 mod encrypted;
 mod hostile;
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 const NETWORK: Network = Network::Regtest;
-/// Longer than anything that is meant to work takes on a busy machine.
+/// Longer than any successful operation takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn dial(transport: TransportChoice) -> Dial {
@@ -22,15 +22,15 @@ fn dial(transport: TransportChoice) -> Dial {
     Dial { transport, connect_timeout: PATIENCE, ..Dial::new(NETWORK, nonce) }
 }
 
-/// A dialler that loses patience soon.
+/// Options with a short handshake timeout.
 fn hasty(transport: TransportChoice) -> Dial {
     Dial { handshake_timeout: Duration::from_millis(150), ..dial(transport) }
 }
 
-type Made = Result<Connection, PeerError>;
+type ConnectResult = Result<Connection, PeerError>;
 
-/// What both sides of one connection come to.
-fn meet(left: &Dial, right: &Dial) -> (Made, Made) {
+/// The results on both sides of one connection.
+fn meet(left: &Dial, right: &Dial) -> (ConnectResult, ConnectResult) {
     let (listener, address) = listener();
     thread::scope(|scope| {
         let accepted = scope.spawn(move || accept(listener.accept().unwrap().0, right));
@@ -38,8 +38,8 @@ fn meet(left: &Dial, right: &Dial) -> (Made, Made) {
     })
 }
 
-/// What comes of accepting a peer that does this, and what that leaves.
-fn accepting<T: Send>(dial: &Dial, act: impl FnOnce(RawPeer) -> T + Send) -> (Made, T) {
+/// Accepts a peer that performs `act`. Returns both results.
+fn accepting<T: Send>(dial: &Dial, act: impl FnOnce(RawPeer) -> T + Send) -> (ConnectResult, T) {
     let (listener, address) = listener();
     thread::scope(|scope| {
         let peer = scope.spawn(move || act(RawPeer::connect(&address)));
@@ -52,7 +52,7 @@ fn pair(left: TransportChoice, right: TransportChoice) -> (Connection, Connectio
     (left.unwrap(), right.unwrap())
 }
 
-/// The next message, however many ticks it takes.
+/// The next message, after any number of ticks.
 fn next(reader: &mut MessageReader) -> Result<Message, PeerError> {
     let start = Instant::now();
     loop {
@@ -64,7 +64,7 @@ fn next(reader: &mut MessageReader) -> Result<Message, PeerError> {
 }
 
 #[test]
-fn both_sides_learn_who_the_other_is() {
+fn both_sides_learn_about_each_other() {
     for (choices, transport) in [
         ([TransportChoice::Auto, TransportChoice::Auto], Transport::V2),
         ([TransportChoice::V2, TransportChoice::V2], Transport::V2),
@@ -87,7 +87,7 @@ fn both_sides_learn_who_the_other_is() {
     }
 }
 
-/// Messages of all sizes around those where buffers end.
+/// Messages of all sizes, concentrated around buffer boundaries.
 fn traffic(rng: &mut Rng) -> Vec<Message> {
     let mut messages = vec![Message::GetAddr, Message::Ping(3), Message::SendHeaders];
     let sizes = [0, 1, 70_000, 65_500, 65_536, 262_144, 300_000, 1_048_576, PAYLOAD_BYTES_MAX];
@@ -108,7 +108,7 @@ fn messages_cross(transport: TransportChoice) {
     let before = right.reader.bytes_received();
     let watched = right.reader.bytes_received_counter();
     thread::scope(|scope| {
-        // Both ways at once.
+        // In both directions at once.
         scope.spawn(|| messages.iter().for_each(|message| left.writer.write(message).unwrap()));
         scope.spawn(|| messages.iter().for_each(|message| right.writer.write(message).unwrap()));
         scope.spawn(|| {
@@ -137,7 +137,7 @@ fn messages_cross_encrypted() {
 }
 
 #[test]
-fn a_block_is_written_from_where_it_lies() {
+fn a_block_is_written_without_a_copy() {
     for choice in [TransportChoice::V1, TransportChoice::V2] {
         let (mut left, mut right) = pair(choice, choice);
         let block = Rng::new(2).bytes(100_000);
@@ -157,7 +157,7 @@ fn a_message_larger_than_the_protocol_allows_is_not_sent() {
 }
 
 #[test]
-fn addresses_go_in_the_form_that_the_peer_wants() {
+fn addresses_are_sent_in_the_form_that_the_peer_wants() {
     let tor = NodeAddress { host: crate::addresses::Host::TorV3([5; 32]), ..local(1) };
     let message = Message::Addresses(vec![tor]);
     let (mut left, mut right) = pair(TransportChoice::Auto, TransportChoice::Auto);
@@ -177,14 +177,14 @@ fn addresses_go_in_the_form_that_the_peer_wants() {
 }
 
 #[test]
-fn a_peer_that_hangs_up_on_encryption_is_asked_in_plaintext() {
+fn a_peer_that_hangs_up_on_encryption_is_retried_in_plaintext() {
     for patient in [false, true] {
         let (listener, address) = listener();
         let right = dial(TransportChoice::Auto);
         let accepted = thread::spawn(move || {
             let mut first = RawPeer::accept(&listener);
             if patient {
-                // What stays unread makes it a reset, else it is an end.
+                // Unread data makes the close a reset; otherwise it is an orderly end.
                 first.read_bytes(24);
             }
             drop(first);
@@ -197,7 +197,7 @@ fn a_peer_that_hangs_up_on_encryption_is_asked_in_plaintext() {
 }
 
 #[test]
-fn a_dialler_that_wants_encryption_gets_no_plaintext() {
+fn a_dialler_that_requires_encryption_refuses_plaintext() {
     let (listener, address) = listener();
     let closing = thread::spawn(move || drop(listener.accept().unwrap()));
     let error = connect(&address, &dial(TransportChoice::V2)).unwrap_err();
@@ -211,7 +211,7 @@ fn a_dialler_that_wants_encryption_gets_no_plaintext() {
 }
 
 #[test]
-fn that_no_peer_is_there_is_said_at_once() {
+fn a_missing_peer_is_reported_at_once() {
     let (listener, address) = listener();
     drop(listener);
     let error = connect(&address, &dial(TransportChoice::Auto)).unwrap_err();
@@ -220,7 +220,7 @@ fn that_no_peer_is_there_is_said_at_once() {
 }
 
 #[test]
-fn a_closer_ends_what_waits_elsewhere() {
+fn a_closer_ends_a_waiting_reader() {
     for choice in [TransportChoice::V1, TransportChoice::V2] {
         let (left, mut right) = pair(choice, choice);
         let closer = right.closer();
@@ -240,7 +240,7 @@ fn a_closer_ends_what_waits_elsewhere() {
 }
 
 #[test]
-fn nothing_comes_and_the_reader_says_so() {
+fn a_reader_returns_after_its_tick() {
     let (_left, mut right) = pair(TransportChoice::Auto, TransportChoice::Auto);
     right.reader.set_tick(Duration::from_millis(20)).unwrap();
     let start = Instant::now();

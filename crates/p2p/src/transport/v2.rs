@@ -1,15 +1,15 @@
-//! The encrypted transport of BIP-324: its handshake, then packets instead of headers and payloads.
+//! The encrypted transport of BIP-324: its handshake, then packets in place of headers and payloads.
 //!
-//! A packet is an encrypted length (3), then encrypted contents with a leading byte of flags, then
-//! the tag that proves them (16). Curve and ciphers are other crates' (decision 0016); what is here is
-//! which key comes from which, which nonce is next, when a key ends, and the limits, which are those of
-//! the plaintext transport. A mistake in those is never silent: no peer would understand the second
-//! packet. A packet that cannot be proved ends the connection. Decoys are read and forgotten; no time is
-//! spent to hide how this program behaves, beyond garbage of random length, and keys are not wiped from
-//! memory: what is said is public, and a listener on this machine hears it anyway.
+//! A packet is an encrypted length (3 bytes), then encrypted contents that start with a flags byte, then the
+//! authentication tag (16 bytes). Other crates provide the curve and the ciphers (decision 0016). This module
+//! derives the keys, counts the nonces, rotates the keys, and enforces the same limits as the
+//! plaintext transport. A mistake in these is never silent: no peer would understand the second packet. A
+//! packet that fails authentication ends the connection. Decoys are read and discarded. Apart from garbage of
+//! random length, nothing hides how this program behaves, and keys are not wiped from memory: the traffic is
+//! public, and a listener on this machine can read it anyway.
 
 use super::error::PeerError;
-use super::socket::{Body, Deadline, Incoming, send};
+use super::socket::{Body, Deadline, ReceiveBuffer, send};
 use crate::message::{COMMAND_BYTES, CommandName, PAYLOAD_BYTES_MAX};
 use apus_chain::Network;
 use chacha20::ChaCha20;
@@ -21,26 +21,27 @@ use secp256k1::{Secp256k1, SecretKey};
 use std::io::IoSlice;
 use std::net::TcpStream;
 
-/// Bytes of flags before a packet's contents.
+/// Length of the flags before a packet's contents.
 const FLAGS_BYTES: usize = 1;
-/// Most bytes of garbage before its terminator.
+/// Maximum bytes of garbage before the terminator.
 const GARBAGE_BYTES_MAX: usize = 4_095;
-/// Most bytes of garbage that this side sends. btcd, and utreexod with its code, look for the terminator after at most so
-/// many, and close the connection after one more (btcd `v2transport/transport.go`, `CompleteHandshake`).
+/// Maximum bytes of garbage that this side sends. btcd, and utreexod with its code, search only this many bytes
+/// for the terminator and close the connection after one more (btcd `v2transport/transport.go`,
+/// `CompleteHandshake`).
 const GARBAGE_BYTES_SENT_MAX: usize = GARBAGE_BYTES_MAX - 1;
-/// The flag of a packet that means nothing.
+/// The flag of a decoy packet.
 const IGNORE: u8 = 1 << 7;
-/// Greatest packet after its length, in bytes.
+/// Largest packet without its length, in bytes.
 const PACKET_BYTES_MAX: usize = FLAGS_BYTES + NAME_BYTES_MAX + PAYLOAD_BYTES_MAX + TAG_BYTES;
 
-/// Turns packets into messages.
+/// Decodes packets into messages.
 pub(crate) struct V2Reader {
     lengths: LengthCipher,
     packets: PacketCipher,
 }
 
 impl V2Reader {
-    /// Takes an encrypted length; returns how many bytes of packet follow.
+    /// Decrypts a length and returns how many bytes of packet follow.
     pub(crate) fn length(&mut self, bytes: [u8; LENGTH_BYTES]) -> Result<usize, PeerError> {
         let [low, middle, high] = self.lengths.apply(bytes);
         let length = u32::from_le_bytes([low, middle, high, 0]) as usize;
@@ -52,7 +53,7 @@ impl V2Reader {
         Ok(length)
     }
 
-    /// Takes the packet that belongs to the last length; none if it is a decoy.
+    /// Decodes the packet of the last length. Returns `None` for a decoy.
     pub(crate) fn packet(
         &mut self,
         mut packet: Vec<u8>,
@@ -65,19 +66,19 @@ impl V2Reader {
         Ok(Some((command, packet)))
     }
 
-    /// Decrypts flags and contents; false if they are a decoy.
+    /// Decrypts flags and contents. Returns false for a decoy.
     fn open(&mut self, aad: &[u8], packet: &mut Vec<u8>) -> Result<bool, PeerError> {
-        self.packets.open(aad, packet).map_err(|_| {
-            PeerError::protocol("v2 transport: a packet that its tag does not prove")
-        })?;
+        self.packets
+            .open(aad, packet)
+            .map_err(|_| PeerError::protocol("v2 transport: a packet failed authentication"))?;
         Ok(packet.first().is_some_and(|flags| flags & IGNORE == 0))
     }
 }
 
-/// Memory that is kept from message to message, in bytes.
+/// Maximum memory kept between messages, in bytes.
 const SCRATCH_BYTES_MAX: usize = 256 << 10;
 
-/// Turns messages into packets.
+/// Encodes messages as packets.
 pub(crate) struct V2Writer {
     lengths: LengthCipher,
     packets: PacketCipher,
@@ -85,7 +86,7 @@ pub(crate) struct V2Writer {
 }
 
 impl V2Writer {
-    /// The packet of a message.
+    /// Encodes a message as a packet.
     pub(crate) fn packet(
         &mut self,
         command: CommandName,
@@ -98,7 +99,7 @@ impl V2Writer {
         Ok(&self.packet)
     }
 
-    /// Makes a packet of what `write` appends.
+    /// Creates a packet from the bytes that `write` appends.
     fn seal(&mut self, aad: &[u8], write: impl FnOnce(&mut Vec<u8>)) -> Result<(), PeerError> {
         const CONTENTS: usize = LENGTH_BYTES + FLAGS_BYTES;
         self.packet.clear();
@@ -108,24 +109,23 @@ impl V2Writer {
         let [low, middle, high, _] = length.to_le_bytes();
         let length = self.lengths.apply([low, middle, high]);
         let tag = self.packets.seal(aad, &mut self.packet[LENGTH_BYTES..]);
-        let tag =
-            tag.map_err(|_| PeerError::protocol("v2 transport: a packet cannot be sealed"))?;
+        let tag = tag.map_err(|_| PeerError::protocol("v2 transport: cannot encrypt a packet"))?;
         self.packet[..LENGTH_BYTES].copy_from_slice(&length);
         self.packet.extend_from_slice(&tag);
         Ok(())
     }
 
-    /// Gives back the memory of a large packet: many peers may ask for a block now and then.
+    /// Frees the memory of a large packet, because many peers may ask for a block now and then.
     pub(crate) fn sent(&mut self) {
         self.packet.truncate(SCRATCH_BYTES_MAX);
         self.packet.shrink_to(SCRATCH_BYTES_MAX);
     }
 }
 
-/// Agrees on keys with the peer. The responder knows already that these are no bytes of plaintext.
+/// Agrees on keys with the peer. The responder has already ruled out plaintext.
 pub(crate) fn handshake(
     stream: &TcpStream,
-    incoming: &mut Incoming,
+    incoming: &mut ReceiveBuffer,
     network: Network,
     role: Role,
     deadline: &Deadline,
@@ -134,14 +134,14 @@ pub(crate) fn handshake(
     send(stream, &mut [IoSlice::new(&ours.public()), IoSlice::new(&garbage)], deadline)?;
     let theirs = incoming.take_until::<KEY_BYTES>(deadline)?;
     let session = ours.agree(theirs, role, network);
-    // Keys depend on the chain, so those of two chains go on waiting for each other.
-    let deadline = &deadline.of("the encrypted handshake with a node that may be of another chain");
+    // Keys depend on the chain, so peers of different chains wait for each other until the timeout.
+    let deadline = &deadline.of("the encrypted handshake (with a node that may use another chain)");
     let writer = send_version(&session, &garbage, stream, deadline)?;
     let reader = receive_version(&session, incoming, deadline)?;
     Ok((reader, writer))
 }
 
-/// Ends the garbage, which the first packet proves, and sends the version packet: an empty one.
+/// Ends the garbage, which the first packet authenticates, and sends the version packet, which is empty.
 fn send_version(
     session: &SessionKeys,
     garbage: &[u8],
@@ -155,11 +155,11 @@ fn send_version(
     Ok(writer)
 }
 
-/// Takes the peer's garbage, and its packets up to the first that is no decoy: the version packet,
-/// whose contents mean nothing yet.
+/// Reads the peer's garbage, and its packets up to the first that is not a decoy: the version packet, whose
+/// contents have no meaning yet.
 fn receive_version(
     session: &SessionKeys,
-    incoming: &mut Incoming,
+    incoming: &mut ReceiveBuffer,
     deadline: &Deadline,
 ) -> Result<V2Reader, PeerError> {
     let Direction { lengths, packets, terminator } = session.inbound().ok_or_else(no_keys)?;
@@ -171,14 +171,14 @@ fn receive_version(
         if reader.open(&garbage, &mut packet)? {
             return Ok(reader);
         }
-        // Proved by the first packet, whatever it was.
+        // Only the first packet authenticates the garbage, even if it is a decoy.
         garbage.clear();
     }
 }
 
-/// Takes all up to the terminator.
+/// Reads everything up to the terminator.
 fn take_garbage(
-    incoming: &mut Incoming,
+    incoming: &mut ReceiveBuffer,
     terminator: [u8; TERMINATOR_BYTES],
     deadline: &Deadline,
 ) -> Result<Vec<u8>, PeerError> {
@@ -192,7 +192,7 @@ fn take_garbage(
         }
         if here.len() == GARBAGE_BYTES_MAX + TERMINATOR_BYTES {
             return Err(PeerError::protocol(format!(
-                "v2 transport: {GARBAGE_BYTES_MAX} bytes of garbage and no end"
+                "v2 transport: {GARBAGE_BYTES_MAX} bytes of garbage without a terminator"
             )));
         }
         incoming.wait_until(deadline)?;
@@ -209,10 +209,10 @@ fn random_garbage() -> Result<Vec<u8>, PeerError> {
 }
 
 fn no_keys() -> PeerError {
-    PeerError::Io(std::io::Error::other("the library of ciphers makes no keys"))
+    PeerError::Io(std::io::Error::other("cannot create encryption keys"))
 }
 
-/// The names with a number, which is their place in here plus one.
+/// Message names with a short id, which is the index here plus one.
 const NAMES: [&str; 36] = [
     "addr",
     "block",
@@ -252,7 +252,7 @@ const NAMES: [&str; 36] = [
     "geturoot",
 ];
 
-/// Most bytes of a name.
+/// Longest encoded name, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 1 + COMMAND_BYTES;
 
 /// Writes a name in its shortest form.
@@ -266,32 +266,33 @@ fn write_name(command: CommandName, out: &mut Vec<u8>) {
     }
 }
 
-/// The name that contents begin with, and its length in bytes. Numbers without a name are left for
-/// later times, so their messages mean nothing and do no harm.
+/// The name at the start of the contents, and its encoded length in bytes. Unassigned ids are reserved for
+/// the future, so their messages are ignored.
 fn read_name(contents: &[u8]) -> Result<(CommandName, usize), PeerError> {
     let Some((&first, rest)) = contents.split_first() else {
-        return Err(PeerError::protocol("a packet without a message's name"));
+        return Err(PeerError::protocol("a packet has no message name"));
     };
     if first == 0 {
         let name = rest.first_chunk::<COMMAND_BYTES>();
-        let name = name.ok_or_else(|| PeerError::protocol("a packet ends within a name"))?;
+        let name =
+            name.ok_or_else(|| PeerError::protocol("a packet ends within its message name"))?;
         return Ok((CommandName::from_bytes(*name), NAME_BYTES_MAX));
     }
     let known = NAMES.get(usize::from(first) - 1);
     Ok((known.map_or(CommandName::NONE, |name| CommandName::new(name)), 1))
 }
 
-/// Bytes of a public key as it is sent.
+/// Length of an encoded public key.
 const KEY_BYTES: usize = 64;
-/// Bytes that end the garbage.
+/// Length of the garbage terminator.
 const TERMINATOR_BYTES: usize = 16;
 
-/// Which side began.
+/// The side that initiated the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// We connected.
     Initiator,
-    /// They did.
+    /// The peer did.
     Responder,
 }
 
@@ -308,23 +309,23 @@ impl OurKey {
             getrandom::fill(bytes).map_err(|error| PeerError::Io(std::io::Error::other(error)))?;
         }
         Self::new(&secret, &more)
-            .ok_or_else(|| PeerError::protocol("the random bytes are no key".to_owned()))
+            .ok_or_else(|| PeerError::protocol("the random bytes are not a valid key".to_owned()))
     }
 
-    /// Of a secret; `more` chooses among the many forms of its public key.
+    /// Creates a key from a secret. `more` selects one of the public key's many encodings.
     fn new(secret: &KeyBytes, more: &KeyBytes) -> Option<Self> {
         let secret = SecretKey::from_slice(secret).ok()?;
-        // Which needs the whole context, not one for verification as the type asks.
+        // This needs a full context, although the type suggests that a verification context is enough.
         let public = ElligatorSwift::from_seckey(&Secp256k1::new(), secret, Some(*more));
         Some(Self { secret, public })
     }
 
-    /// As it is sent.
+    /// The encoded public key.
     fn public(&self) -> [u8; KEY_BYTES] {
         self.public.to_array()
     }
 
-    /// The keys of a session with the owner of `theirs`.
+    /// Derives the keys of a session with the owner of `theirs`.
     fn agree(&self, theirs: [u8; KEY_BYTES], role: Role, network: Network) -> SessionKeys {
         let theirs = ElligatorSwift::from_array(theirs);
         let (first, second, party) = match role {
@@ -337,7 +338,7 @@ impl OurKey {
     }
 }
 
-/// What only the two sides know.
+/// The secret that both sides share.
 struct SessionKeys {
     keys: Prk,
     role: Role,
@@ -347,17 +348,17 @@ struct SessionKeys {
 struct Direction {
     lengths: LengthCipher,
     packets: PacketCipher,
-    /// Ends the garbage of the side that sends.
+    /// Ends the sender's garbage.
     terminator: [u8; TERMINATOR_BYTES],
 }
 
 impl SessionKeys {
-    /// What we send; none only if a crate is broken.
+    /// The keys for packets that we send. `None` only if a dependency has a bug.
     fn outbound(&self) -> Option<Direction> {
         self.of_sender(self.role)
     }
 
-    /// What they send.
+    /// The keys for packets that the peer sends.
     fn inbound(&self) -> Option<Direction> {
         self.of_sender(match self.role {
             Role::Initiator => Role::Responder,
@@ -385,20 +386,20 @@ impl SessionKeys {
     }
 }
 
-/// A key.
+/// A symmetric key.
 type KeyBytes = [u8; 32];
 
-/// Bytes that prove the contents.
+/// Length of an authentication tag.
 const TAG_BYTES: usize = 16;
 
-/// Packets under one key (BIP-324, `REKEY_INTERVAL`).
+/// Packets per key (BIP-324, `REKEY_INTERVAL`).
 const REKEY_INTERVAL: u64 = 224;
 
-/// The packet is not what its sender encrypted, or not the next one.
+/// The packet was altered, or is not the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Unproved;
+struct AuthenticationError;
 
-/// Contents and their proof (BIP-324, `FSChaCha20Poly1305`).
+/// Encrypts and authenticates packet contents (BIP-324, `FSChaCha20Poly1305`).
 struct PacketCipher {
     key: aead::LessSafeKey,
     /// Packets so far.
@@ -410,24 +411,31 @@ impl PacketCipher {
         Some(Self { key: packet_key(key)?, count: 0 })
     }
 
-    /// Encrypts `contents` in place; returns what proves them, and `aad`, to the other side.
-    fn seal(&mut self, aad: &[u8], contents: &mut [u8]) -> Result<[u8; TAG_BYTES], Unproved> {
+    /// Encrypts `contents` in place. Returns the tag that authenticates them and `aad`.
+    fn seal(
+        &mut self,
+        aad: &[u8],
+        contents: &mut [u8],
+    ) -> Result<[u8; TAG_BYTES], AuthenticationError> {
         let (nonce, aad) = (self.nonce((self.count % REKEY_INTERVAL) as u32), aead::Aad::from(aad));
-        let tag =
-            self.key.seal_in_place_separate_tag(nonce, aad, contents).map_err(|_| Unproved)?;
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(nonce, aad, contents)
+            .map_err(|_| AuthenticationError)?;
         self.next()?;
-        tag.as_ref().try_into().map_err(|_| Unproved)
+        tag.as_ref().try_into().map_err(|_| AuthenticationError)
     }
 
-    /// Decrypts a packet, which ends in its tag, in place, and cuts the tag off.
-    fn open(&mut self, aad: &[u8], packet: &mut Vec<u8>) -> Result<(), Unproved> {
+    /// Decrypts a packet in place, and removes the tag at its end.
+    fn open(&mut self, aad: &[u8], packet: &mut Vec<u8>) -> Result<(), AuthenticationError> {
         let (nonce, aad) = (self.nonce((self.count % REKEY_INTERVAL) as u32), aead::Aad::from(aad));
-        let length = self.key.open_in_place(nonce, aad, packet).map_err(|_| Unproved)?.len();
+        let length =
+            self.key.open_in_place(nonce, aad, packet).map_err(|_| AuthenticationError)?.len();
         packet.truncate(length);
         self.next()
     }
 
-    /// The packet's number under this key, or what no packet has, and the number of the key.
+    /// The nonce: the packet's number under this key (`u32::MAX` for rekeying), and the key's number.
     fn nonce(&self, packet: u32) -> aead::Nonce {
         let mut nonce = [0; aead::NONCE_LEN];
         nonce[..4].copy_from_slice(&packet.to_le_bytes());
@@ -435,15 +443,15 @@ impl PacketCipher {
         aead::Nonce::assume_unique_for_key(nonce)
     }
 
-    /// The next key is what the last one makes of zeros.
-    fn next(&mut self) -> Result<(), Unproved> {
+    /// Advances the count. The next key is the encryption of zeros under the last one.
+    fn next(&mut self) -> Result<(), AuthenticationError> {
         if self.count % REKEY_INTERVAL == REKEY_INTERVAL - 1 {
             let (nonce, mut key) = (self.nonce(u32::MAX), KeyBytes::default());
             let aad = aead::Aad::empty();
-            // Its tag is not sent.
+            // The tag is not sent.
             let sealed = self.key.seal_in_place_separate_tag(nonce, aad, &mut key);
-            let _tag = sealed.map_err(|_| Unproved)?;
-            self.key = packet_key(&key).ok_or(Unproved)?;
+            let _tag = sealed.map_err(|_| AuthenticationError)?;
+            self.key = packet_key(&key).ok_or(AuthenticationError)?;
         }
         self.count += 1;
         Ok(())
@@ -454,10 +462,10 @@ fn packet_key(key: &KeyBytes) -> Option<aead::LessSafeKey> {
     aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key).ok().map(aead::LessSafeKey::new)
 }
 
-/// Bytes of an encrypted length.
+/// Length of an encrypted length.
 pub(crate) const LENGTH_BYTES: usize = 3;
 
-/// Lengths (BIP-324, `FSChaCha20`): nothing proves them but the packet after.
+/// Encrypts lengths (BIP-324, `FSChaCha20`). Only the following packet authenticates them.
 struct LengthCipher {
     key: KeyBytes,
     /// Lengths so far.
@@ -473,7 +481,7 @@ impl LengthCipher {
     fn apply(&mut self, mut length: [u8; LENGTH_BYTES]) -> [u8; LENGTH_BYTES] {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&(self.count / REKEY_INTERVAL).to_le_bytes());
-        // One stream for all lengths under a key, and then for the next key.
+        // One keystream covers all lengths under a key, and then the next key.
         let mut stream = ChaCha20::new(&self.key.into(), &nonce.into());
         stream.seek(self.count % REKEY_INTERVAL * LENGTH_BYTES as u64);
         stream.apply_keystream(&mut length);

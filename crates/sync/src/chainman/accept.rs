@@ -1,8 +1,8 @@
-//! Taking blocks in: what Core's `ProcessNewBlock` and `AcceptBlock` do (`validation.cpp`).
+//! Accepting blocks: the work of Core's `ProcessNewBlock` and `AcceptBlock` (`validation.cpp`).
 //!
-//! The order of checks is Core's: first those that need no context, which never count against the
-//! header; then the header among its ancestors; then the block at its place, where a failure that
-//! is no damage of this copy marks the block as failed for good.
+//! The order of checks is Core's: first the checks without context, which never count against the header; then
+//! the header among its ancestors; then the block at its place, where a failure marks the block as failed
+//! permanently, unless only this copy is damaged.
 
 use super::log::LogKind;
 use super::orphans::Orphan;
@@ -15,11 +15,11 @@ use apus_chain::{
 };
 use std::collections::VecDeque;
 
-/// What became of a block in itself, before those that waited for it.
+/// The result for a single block, before its waiting descendants are submitted.
 enum AcceptedHeader {
-    /// There is nothing more to say.
+    /// The outcome is final.
     Settled(SubmitOutcome),
-    /// It is kept, and what it is depends on the chains.
+    /// The block is kept; activating the best chain decides its outcome.
     Kept(HeaderId),
 }
 
@@ -27,8 +27,8 @@ fn rejected(reason: impl Into<String>) -> AcceptedHeader {
     AcceptedHeader::Settled(SubmitOutcome::Rejected { reason: reason.into() })
 }
 
-/// Whether an error depends on the block's place in the chain (Core `validation.cpp`,
-/// `ContextualCheckBlock`); the others are of `CheckBlock`, or of reading the bytes.
+/// Returns whether an error depends on the block's place in the chain (Core `validation.cpp`,
+/// `ContextualCheckBlock`); the others come from `CheckBlock` or from decoding.
 const fn is_contextual(error: &BlockError) -> bool {
     matches!(
         error,
@@ -42,7 +42,7 @@ const fn is_contextual(error: &BlockError) -> bool {
 }
 
 impl ChainManager {
-    /// Takes a block, and with it those that waited for it.
+    /// Submits a block, and then its descendants that waited for it.
     pub fn submit(&mut self, raw: Vec<u8>) -> Result<Submission, ChainManagerError> {
         self.failures.clear();
         let hash = raw.first_chunk().map(|header| Header::parse(header).hash());
@@ -57,7 +57,7 @@ impl ChainManager {
         Ok(Submission { hash, outcome })
     }
 
-    /// What is to be said of a block that is kept, now that all chains were tried.
+    /// Returns the outcome of a kept block after the best chain was activated.
     fn outcome_of(&self, id: HeaderId) -> SubmitOutcome {
         if self.tree.is_active(id) {
             return SubmitOutcome::Accepted;
@@ -69,7 +69,7 @@ impl ChainManager {
         }
     }
 
-    /// Takes the blocks that waited for one that may be known now, and those that waited for them.
+    /// If a block is known now, accepts its waiting children, then their waiting children, and so on.
     pub(super) fn take_orphans_of(&mut self, hash: BlockHash) -> Result<(), ChainManagerError> {
         let mut parents = VecDeque::from([hash]);
         while let Some(parent) = parents.pop_front() {
@@ -132,15 +132,15 @@ impl ChainManager {
         }
     }
 
-    /// Keeps a block that passed every rule without coins, and tries the chains.
+    /// Keeps a block that passed every rule that needs no coins, and activates the best chain.
     fn keep(&mut self, id: HeaderId, block: CheckedBlock) -> Result<(), ChainManagerError> {
         self.blocks.put(id, block.bytes().view().raw())?;
         self.tree.add_block(id);
         self.activate_best_chain(Some(block))
     }
 
-    /// Lets a block wait for its parent, if these bytes can be it at some place. What one proof of work
-    /// can have kept is bounded by that: see [`BlockChecker::check_anywhere`].
+    /// Keeps a block until its parent arrives, if these bytes can be valid at some place. That bounds the bytes
+    /// that one proof of work can make this program store: see [`BlockChecker::check_anywhere`].
     ///
     /// [`BlockChecker::check_anywhere`]: apus_chain::BlockChecker::check_anywhere
     fn take_orphan(
@@ -166,14 +166,14 @@ impl ChainManager {
         }
         match checked {
             Ok(length) => raw.truncate(length),
-            // Damage, or too heavy wherever it stands.
+            // The copy is damaged, or too heavy at any place.
             Err(error) => return Ok(rejected(error.reject_reason())),
         }
         let orphan = Orphan { hash, prev: header.prev, raw };
         if self.orphans.contains(&orphan) {
             return Ok(AcceptedHeader::Settled(SubmitOutcome::Orphan));
         }
-        // Another chain's genesis block, whose parent will never come; or one that waited already.
+        // Another chain's genesis block, whose parent will never arrive; or a block that already waited once.
         if header.prev == BlockHash::ZERO || self.orphans.is_forgotten(&orphan) {
             return Ok(rejected("prev-blk-not-found"));
         }
@@ -182,9 +182,9 @@ impl ChainManager {
         Ok(AcceptedHeader::Settled(SubmitOutcome::Orphan))
     }
 
-    /// Core's reason where a block fails a check that needs no context (`validation.cpp`,
-    /// `CheckBlock`). Such a failure never counts against the header, since Core cannot be sure
-    /// that the header commits to what is wrong.
+    /// Returns Core's reason if a block fails a check that needs no context (`validation.cpp`, `CheckBlock`).
+    /// Such a failure never counts against the header, since Core cannot be sure that the header commits to the
+    /// invalid part.
     fn context_free_reason(
         &self,
         header: &Header,
@@ -200,7 +200,7 @@ impl ChainManager {
         error.filter(|error| !is_contextual(error)).map(BlockError::reject_reason)
     }
 
-    /// Checks a block at its place.
+    /// Checks a block against the rules that depend on its ancestors.
     pub(super) fn check(
         &mut self,
         raw: Vec<u8>,
@@ -220,8 +220,8 @@ impl ChainManager {
 }
 
 impl ChainManager {
-    /// Marks a block as invalid as if it broke a rule, with everything that descends from it
-    /// (Core's `invalidateblock`). False where no such block is known. The genesis block stays.
+    /// Marks a block and its descendants as invalid, as if the block broke a rule (Core's `invalidateblock`).
+    /// Returns false if the block is unknown. The genesis block cannot be marked.
     pub fn invalidate(&mut self, hash: &BlockHash) -> Result<bool, ChainManagerError> {
         self.failures.clear();
         let Some(id) = self.tree.find(hash) else { return Ok(false) };
@@ -230,8 +230,8 @@ impl ChainManager {
         Ok(true)
     }
 
-    /// Takes back every mark of a block, of its ancestors and of its descendants, and judges them
-    /// again (Core's `reconsiderblock`). False where no such block is known.
+    /// Clears the marks of a block, its ancestors and its descendants, and validates them again (Core's
+    /// `reconsiderblock`). Returns false if the block is unknown.
     pub fn reconsider(&mut self, hash: &BlockHash) -> Result<bool, ChainManagerError> {
         self.failures.clear();
         let Some(id) = self.tree.find(hash) else { return Ok(false) };
@@ -241,7 +241,7 @@ impl ChainManager {
         Ok(true)
     }
 
-    /// Notes that a block broke a rule.
+    /// Records that a block broke a rule.
     pub(super) fn fail(&mut self, id: HeaderId, reason: String) -> Result<(), ChainManagerError> {
         self.failures.push(ActivationFailure { id, reason });
         self.note_failed(id)
@@ -254,8 +254,8 @@ impl ChainManager {
         Ok(())
     }
 
-    /// Connects and disconnects until the active chain is the best one. `fresh` is a block that
-    /// need not be read again.
+    /// Connects and disconnects blocks until the active chain is the best one. `fresh` is a block that is still
+    /// in memory.
     pub(super) fn activate_best_chain(
         &mut self,
         mut fresh: Option<CheckedBlock>,
@@ -296,12 +296,12 @@ impl ChainManager {
         Ok(())
     }
 
-    /// Reads a block of ours again.
+    /// Reads a stored block, and checks that it is unchanged.
     fn load(&mut self, id: HeaderId) -> Result<CheckedBlock, ChainManagerError> {
         let hash = self.tree.hash(id);
         let damaged = |what: String| ChainManagerError::BlockDamaged { hash, what };
-        let raw = self.blocks.get(id)?.ok_or_else(|| damaged("it is not here".to_owned()))?;
-        // The genesis block is never read: it is always connected.
+        let raw = self.blocks.get(id)?.ok_or_else(|| damaged("it is missing".to_owned()))?;
+        // The genesis block is never read, because it is always connected.
         let parent =
             self.tree.header(id).parent.ok_or_else(|| damaged("it has no parent".into()))?;
         self.check(raw, hash, parent).map_err(|(_, error)| damaged(error.to_string()))

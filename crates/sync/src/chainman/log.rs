@@ -1,11 +1,9 @@
-//! [`BlockLog`]: blocks and verdicts in the order in which they came, so that they outlast the
-//! program.
+//! [`BlockLog`]: a durable log of blocks and verdicts, in order of arrival.
 //!
-//! Each start that has something to add begins a file of its own, since a file is never written
-//! again once it was closed. Every record continues a running SHA-256, and every file states what
-//! it was when it began: nothing can be lost in between unnoticed. The end of a file may be torn
-//! by a crash; what is not whole there was never answered as durable and is left out. Nothing here
-//! knows what a record means.
+//! Each start that adds a record begins its own file, because a closed file is never written again. Every
+//! record continues a running SHA-256, and every file begins with its current value, so a missing record or
+//! file is detected. A crash may leave an incomplete record at the end of a file. Such a record was never
+//! acknowledged as durable, so it is skipped. This module does not know what a record means.
 //!
 //! `blocks-00000001.log` and so on, numbers little-endian:
 //!
@@ -14,8 +12,8 @@
 //! 4     version, 1
 //! 32    SHA-256 of the genesis hash, the heights of BIP-34, 65, 66, CSV and SegWit (4 each), and signet's challenge
 //! 4     number of the file
-//! 32    the running hash where it begins; in the first file, SHA-256 of the 32 bytes before
-//! 8     first bytes of the SHA-256 of all before
+//! 32    the running hash at the file's beginning; in the first file, SHA-256 of the 32 bytes before
+//! 8     first bytes of the SHA-256 of everything before
 //!
 //!       for each record:
 //! 1     kind
@@ -24,13 +22,14 @@
 //! 8     first bytes of the running hash after it: SHA-256 of the running hash before, kind, length, payload
 //! ```
 //!
-//! Kinds: 1 a header whose block is missing; 2 a block that passed every rule that needs no coins; 3 a block whose parent
-//! is unknown; 4 the hash of a block that failed; 5 that of one that was reconsidered; 6 a block that waited and no longer
-//! does (its parent's hash, SHA-256 of the block); 7 all before was durable when the program ended.
+//! Kinds: 1 a header whose block is missing; 2 a block that passed every rule that needs no coins; 3 a block
+//! whose parent is unknown; 4 the hash of a block that failed; 5 the hash of a block that was reconsidered; 6 a
+//! block that no longer waits (its parent's hash, SHA-256 of the block); 7 everything before was durable when
+//! the program ended.
 
 mod reader;
 
-pub(super) use reader::Replayed;
+pub(super) use reader::ReplaySummary;
 
 use super::ChainManagerError;
 use apus_chain::{BLOCK_SIZE_MAX, HeaderId, Params};
@@ -40,39 +39,40 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Opens every file of the log.
+/// The first bytes of every file of the log.
 const MAGIC: &[u8; 8] = b"APUSBLKS";
 
-/// The format written here.
+/// The format that this version writes.
 const VERSION: u32 = 1;
 
-/// Bytes of a file's opening: magic, version, identity, number, running hash, check.
-const OPENING_BYTES: usize = 8 + 4 + 32 + 4 + 32 + CHECK_BYTES;
+/// Bytes of a file's preamble: magic, version, identity, number, running hash, check.
+const PREAMBLE_BYTES: usize = 8 + 4 + 32 + 4 + 32 + CHECK_BYTES;
 
 /// Bytes before a record's payload: kind and length.
 const RECORD_HEAD_BYTES: usize = 5;
 
-/// Bytes of the running hash behind each record.
+/// Bytes of the running hash after each record.
 const CHECK_BYTES: usize = 8;
 
-/// What a record tells. The numbers are those in the file.
+/// The kind of a record, with its number in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum LogKind {
-    /// A header whose block is not here: 80 bytes.
+    /// A header whose block is missing: 80 bytes.
     Header = 1,
     /// A block that passed every rule that needs no coins.
     Block = 2,
-    /// A block whose parent is not here.
+    /// A block whose parent is unknown.
     Orphan = 3,
-    /// A block failed, and all that descend from it: its hash.
+    /// The hash of a block that failed, together with all its descendants.
     Failed = 4,
-    /// Failures of a block, its ancestors and descendants were taken back: its hash.
+    /// The hash of a block that was reconsidered: its failure, and those of its ancestors and descendants, were
+    /// cleared.
     Reconsidered = 5,
-    /// A block that waited for its parent no longer does: the parent's hash and the SHA-256 of the
+    /// The name of a block that no longer waits for its parent: the parent's hash, and the SHA-256 of the
     /// block's bytes.
     Adopted = 6,
-    /// Everything before this was durable when the program ended: nothing.
+    /// Everything before this was durable when the program ended. No payload.
     Closed = 7,
 }
 
@@ -92,7 +92,7 @@ impl LogKind {
     }
 }
 
-/// Where a record's payload lies.
+/// The position of a record's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogPlace {
     file: u32,
@@ -100,7 +100,7 @@ pub(super) struct LogPlace {
     length: u32,
 }
 
-/// The running hash after a record.
+/// Returns the running hash after a record.
 fn continued(running: &[u8; 32], kind: LogKind, payload: &[u8]) -> [u8; 32] {
     let mut hasher = Sha256::new();
     hasher.update(running);
@@ -110,7 +110,7 @@ fn continued(running: &[u8; 32], kind: LogKind, payload: &[u8]) -> [u8; 32] {
     hasher.finalize()
 }
 
-/// What blocks of another chain, or under other rules, would differ in.
+/// Hashes everything that distinguishes chains and activation heights.
 fn identity(params: &Params) -> [u8; 32] {
     let mut text = params.genesis_hash.0.to_vec();
     for height in [
@@ -126,7 +126,7 @@ fn identity(params: &Params) -> [u8; 32] {
     sha256(&text)
 }
 
-/// The part of a hash that is written.
+/// Returns the prefix of a hash that files contain.
 fn check_of(hash: &[u8; 32]) -> &[u8] {
     &hash[..CHECK_BYTES]
 }
@@ -142,24 +142,24 @@ fn file_number(name: &str) -> Option<u32> {
 
 /// A file of an earlier start that may not be durable.
 #[derive(Debug, Clone, Copy)]
-struct Unsure {
+struct UnsyncedFile {
     number: u32,
-    /// Bytes of its opening and its whole records.
+    /// Length of the preamble and all complete records.
     whole_bytes: u64,
 }
 
 struct LogWriter {
-    /// The file of this start; none while nothing was added.
+    /// The file of this start; `None` until something is added.
     file: Option<Box<dyn StorageFile>>,
     number: u32,
     offset: u64,
     running: [u8; 32],
     synced: bool,
-    /// The file before, where it was not closed.
-    unsure: Option<Unsure>,
+    /// The previous file, if it lacks the record of a clean exit.
+    unsure: Option<UnsyncedFile>,
 }
 
-/// The log.
+/// An open log of blocks and verdicts.
 pub(super) struct BlockLog {
     storage: Arc<dyn Storage>,
     identity: [u8; 32],
@@ -167,12 +167,12 @@ pub(super) struct BlockLog {
 }
 
 impl BlockLog {
-    /// Reads what is there, giving every record to `each` in order, and goes on behind it.
+    /// Reads the existing files, passes every record to `each` in order, and prepares to append after them.
     pub(super) fn open(
         storage: Arc<dyn Storage>,
         params: &Params,
         each: &mut reader::EachRecord<'_>,
-    ) -> Result<(Self, Replayed), ChainManagerError> {
+    ) -> Result<(Self, ReplaySummary), ChainManagerError> {
         let identity = identity(params);
         let (replayed, next) = reader::replay(&*storage, &identity, each)?;
         let reader::NextRecord { number, running, unsure } = next;
@@ -189,11 +189,11 @@ impl BlockLog {
         |error| ChainManagerError::Storage { file, error }
     }
 
-    /// Adds a record. It survives the program from now on, and the machine after
+    /// Appends a record. It survives a crash of the program from now on, and a power failure after
     /// [`sync`](Self::sync).
     ///
     /// # Panics
-    /// When the payload is longer than a block can be.
+    /// If the payload is longer than a block can be.
     pub(super) fn append(
         &self,
         kind: LogKind,
@@ -230,31 +230,30 @@ impl BlockLog {
         Ok(LogPlace { file: number, offset, length: payload.len() as u32 })
     }
 
-    /// Starts this start's file.
+    /// Creates the file of this start.
     fn begin(&self, writer: &mut LogWriter) -> io::Result<()> {
         if let Some(unsure) = writer.unsure {
             self.secure(unsure)?;
             writer.unsure = None;
         }
-        let mut opening = MAGIC.to_vec();
-        opening.extend_from_slice(&VERSION.to_le_bytes());
-        opening.extend_from_slice(&self.identity);
-        opening.extend_from_slice(&writer.number.to_le_bytes());
-        opening.extend_from_slice(&writer.running);
-        opening.extend_from_slice(check_of(&sha256(&opening)));
+        let mut preamble = MAGIC.to_vec();
+        preamble.extend_from_slice(&VERSION.to_le_bytes());
+        preamble.extend_from_slice(&self.identity);
+        preamble.extend_from_slice(&writer.number.to_le_bytes());
+        preamble.extend_from_slice(&writer.running);
+        preamble.extend_from_slice(check_of(&sha256(&preamble)));
         let mut file = self.storage.create(&file_name(writer.number))?;
-        file.write_all(&opening)?;
-        // Durable before anything relies on it: a file without its opening ends the log.
+        file.write_all(&preamble)?;
+        // The preamble must be durable first: replay ends at a file without one.
         file.sync()?;
         self.storage.sync_names()?;
         writer.file = Some(file);
-        writer.offset = OPENING_BYTES as u64;
+        writer.offset = PREAMBLE_BYTES as u64;
         Ok(())
     }
 
-    /// Makes a file durable that a start left which did not end well. What follows it must not
-    /// outlive it.
-    fn secure(&self, unsure: Unsure) -> io::Result<()> {
+    /// Makes the file of a crashed start durable, so that no later file can survive without it.
+    fn secure(&self, unsure: UnsyncedFile) -> io::Result<()> {
         let name = file_name(unsure.number);
         let draft = draft_name(&name);
         let mut whole = self.storage.open(&name, 0)?.take(unsure.whole_bytes);
@@ -266,8 +265,7 @@ impl BlockLog {
         self.storage.sync_names()
     }
 
-    /// Makes all records durable and notes that they are. Without this the next start has to make
-    /// sure.
+    /// Makes all records durable, and adds a record of that, so that the next start need not do it again.
     pub(super) fn close(&self) -> Result<(), ChainManagerError> {
         if self.writer().file.is_some() {
             self.append(LogKind::Closed, &[])?;
@@ -288,7 +286,7 @@ impl BlockLog {
         Ok(())
     }
 
-    /// Reads a record's payload again.
+    /// Reads back a record's payload.
     pub(super) fn read(&self, place: LogPlace) -> Result<Vec<u8>, ChainManagerError> {
         let mut payload = vec![0; place.length as usize];
         self.storage
@@ -299,31 +297,31 @@ impl BlockLog {
     }
 }
 
-// [`BlockFolder`]: the bytes of all blocks known, in memory or in the log.
+// [`BlockFolder`]: the bytes of all known blocks, in memory or in the log.
 //
-// Blocks are only ever added. Without a log they stay in memory for good, which is meant for the
-// chains of tests; with one, only their places do.
+// Blocks are only added. Without a log, they stay in memory, which suits the short chains of tests. With a log, only
+// their positions do.
 
-/// Bytes of blocks by their headers.
+/// Stores the bytes of blocks, by header.
 pub(super) enum BlockFolder {
-    /// In memory.
+    /// Bytes in memory.
     Memory(HashMap<HeaderId, Arc<[u8]>>),
-    /// In the log.
+    /// Bytes in the log.
     Log {
-        /// The log.
+        /// An open log of blocks and verdicts.
         log: Arc<BlockLog>,
-        /// Where the blocks are.
+        /// Positions of the blocks.
         places: HashMap<HeaderId, LogPlace>,
     },
 }
 
 impl BlockFolder {
-    /// No blocks yet, to be kept in memory.
+    /// Makes an empty folder in memory.
     pub(super) fn in_memory() -> Self {
         Self::Memory(HashMap::new())
     }
 
-    /// Keeps a block.
+    /// Stores a block.
     pub(super) fn put(&mut self, id: HeaderId, raw: &[u8]) -> Result<(), ChainManagerError> {
         match self {
             Self::Memory(blocks) => {
@@ -337,7 +335,7 @@ impl BlockFolder {
         Ok(())
     }
 
-    /// A block's bytes again; none for one that was never put here.
+    /// Reads a block's bytes; `None` if it was never stored.
     pub(super) fn get(&self, id: HeaderId) -> Result<Option<Vec<u8>>, ChainManagerError> {
         match self {
             Self::Memory(blocks) => Ok(blocks.get(&id).map(|raw| raw.to_vec())),
@@ -345,7 +343,7 @@ impl BlockFolder {
         }
     }
 
-    /// Adds something else to the log, where there is one.
+    /// Appends another kind of record, if there is a log.
     pub(super) fn note(&self, kind: LogKind, payload: &[u8]) -> Result<(), ChainManagerError> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -353,7 +351,7 @@ impl BlockFolder {
         }
     }
 
-    /// Makes everything durable.
+    /// Makes all records durable, and closes the log.
     pub(super) fn close(&self) -> Result<(), ChainManagerError> {
         match self {
             Self::Memory(_) => Ok(()),

@@ -1,18 +1,17 @@
-//! [`Orphans`]: blocks that came before their parents, as many as fit.
+//! [`Orphans`]: blocks that arrived before their parents, within limits.
 //!
-//! The oldest goes when there are too many or they hold too many bytes, and it does not wait again:
-//! those that had proof of work done once could otherwise be had written down without end. Copies
-//! that differ are kept side by side, since one may be damaged and which one shows only with the
-//! parent; the caller lets in no more than two of a block.
+//! If they exceed a limit, the oldest is dropped and never kept again. Otherwise, an attacker could fill the
+//! disk with blocks, doing their proof of work only once. Different copies of a block are kept, because one may
+//! be damaged, and only the parent shows which; the caller accepts at most two copies of a block.
 
 use apus_chain::BlockHash;
 use apus_hash::sha256;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// How many blocks may wait for their parents; one more drops the oldest.
+/// Maximum number of blocks that wait for their parents; one more drops the oldest.
 pub const ORPHANS_MAX: usize = 1 << 16;
 
-/// How many bytes they may have together.
+/// Maximum total size of these blocks, in bytes.
 pub const ORPHANS_BYTES_MAX: usize = 256 << 20;
 
 /// A block without its parent.
@@ -27,7 +26,7 @@ pub(super) struct Orphan {
 }
 
 impl Orphan {
-    /// What tells this copy from all others: the parent's hash and the SHA-256 of the bytes.
+    /// Identifies this copy: the parent's hash and the SHA-256 of the bytes.
     pub(super) fn name(&self) -> [u8; 64] {
         let mut name = [0; 64];
         name[..32].copy_from_slice(self.prev.as_bytes());
@@ -36,11 +35,11 @@ impl Orphan {
     }
 }
 
-/// The blocks that wait.
+/// The blocks that wait for their parents.
 pub(super) struct Orphans {
     by_age: BTreeMap<u64, Orphan>,
     by_parent: HashMap<BlockHash, Vec<u64>>,
-    /// SHA-256 of those that had to go.
+    /// SHA-256 of the dropped blocks.
     forgotten: HashSet<[u8; 32]>,
     next: u64,
     bytes: usize,
@@ -49,25 +48,25 @@ pub(super) struct Orphans {
 }
 
 impl Orphans {
-    /// No block waits; at most so many may.
+    /// Makes an empty set with these limits.
     pub(super) fn new(count_max: usize, bytes_max: usize) -> Self {
         let (by_age, by_parent) = (BTreeMap::new(), HashMap::new());
         let forgotten = HashSet::new();
         Self { by_age, by_parent, forgotten, next: 0, bytes: 0, count_max, bytes_max }
     }
 
-    /// Whether this very copy waited and had to go before its parent came.
+    /// Returns whether this copy was dropped before its parent arrived.
     pub(super) fn is_forgotten(&self, orphan: &Orphan) -> bool {
         self.forgotten.contains(&sha256(&orphan.raw))
     }
 
-    /// Whether this very copy of a block waits already.
+    /// Returns whether this copy of a block is waiting.
     pub(super) fn contains(&self, orphan: &Orphan) -> bool {
         let ages = self.by_parent.get(&orphan.prev);
         ages.is_some_and(|ages| ages.iter().any(|age| self.by_age.get(age) == Some(orphan)))
     }
 
-    /// Lets a block wait.
+    /// Adds a waiting block.
     pub(super) fn add(&mut self, orphan: Orphan) {
         self.by_parent.entry(orphan.prev).or_default().push(self.next);
         self.bytes += orphan.raw.len();
@@ -92,15 +91,15 @@ impl Orphans {
         Some(orphan)
     }
 
-    /// Takes the blocks that waited for this one, in the order in which they came.
+    /// Removes and returns the children of a block, in order of arrival.
     pub(super) fn take_children(&mut self, parent: &BlockHash) -> Vec<Orphan> {
         let ages = self.by_parent.get(parent).cloned().unwrap_or_default();
         ages.into_iter().filter_map(|age| self.remove(age)).collect()
     }
 
-    /// Takes one copy, if it waits.
+    /// Removes a copy by its name, if it is waiting.
     pub(super) fn take(&mut self, name: &[u8; 64]) {
-        let (prev, _) = name.split_first_chunk().expect("64 bytes are twice 32");
+        let (prev, _) = name.split_first_chunk().expect("64 bytes hold 32");
         let ages = self.by_parent.get(&BlockHash(*prev)).cloned().unwrap_or_default();
         let is_it = |age: &u64| self.by_age.get(age).is_some_and(|orphan| orphan.name() == *name);
         if let Some(age) = ages.into_iter().find(is_it) {
@@ -108,12 +107,12 @@ impl Orphans {
         }
     }
 
-    /// The parents that are waited for, in no particular order.
+    /// Returns the missing parents, in no particular order.
     pub(super) fn parents(&self) -> impl Iterator<Item = &BlockHash> {
         self.by_parent.keys()
     }
 
-    /// How many wait.
+    /// Returns the number of waiting blocks.
     pub(super) fn len(&self) -> usize {
         self.by_age.len()
     }
@@ -154,7 +153,7 @@ mod tests {
         orphans.add(orphan(3, 1, &[0; 3]));
         assert_eq!(taken(&mut orphans, 1), [3]);
         orphans.add(orphan(4, 1, &[0; 6]));
-        assert_eq!(orphans.len(), 0, "one that never fits");
+        assert_eq!(orphans.len(), 0, "a block that never fits");
     }
 
     #[test]
@@ -165,7 +164,7 @@ mod tests {
         assert_eq!([2, 3, 4, 5, 6].map(is_forgotten), [true, true, false, false, false]);
         assert!(!orphans.is_forgotten(&orphan(2, 1, &[9])), "another copy");
         orphans.take_children(&BlockHash([1; 32]));
-        assert!(!orphans.is_forgotten(&orphan(4, 1, &[4])), "its parent came");
+        assert!(!orphans.is_forgotten(&orphan(4, 1, &[4])), "its parent arrived");
     }
 
     #[test]

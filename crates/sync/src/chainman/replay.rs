@@ -1,8 +1,8 @@
-//! Going on where an earlier start stopped: the log read back into a tree.
+//! Resumes from the log of an earlier start.
 //!
-//! The tree is what the log says and nothing else: verdicts that were found are not found again.
-//! The coins may be at any block of the log; where they are not at the best one (a crash came in
-//! between), blocks are disconnected and connected until they are.
+//! The tree is rebuilt from the log alone, without computing recorded verdicts again. The coins may be at any
+//! block of the log; after a crash, they may not be at the best one. Then blocks are disconnected and connected
+//! until they are.
 
 use super::log::BlockFolder;
 use super::log::{BlockLog, LogKind, LogPlace};
@@ -14,38 +14,38 @@ use apus_storage::Storage;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What an earlier start left.
+/// What an earlier start left in the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Resumed {
-    /// Records of the log.
+pub struct LogState {
+    /// Number of records in the log.
     pub records: u64,
-    /// Bytes that a crash left unfinished, and that were left out.
+    /// Bytes that a crash left incomplete; they were skipped.
     pub torn_bytes: u64,
 }
 
-/// Makes the log durable, for a caller that is about to make something durable that relies on it.
+/// Makes the log durable, for a caller about to make something durable that relies on it.
 #[derive(Clone)]
 pub struct LogSync(Arc<BlockLog>);
 
 impl LogSync {
-    /// Makes every block durable that was submitted so far.
+    /// Makes every block submitted so far durable.
     pub fn sync(&self) -> Result<(), ChainManagerError> {
         self.0.sync()
     }
 }
 
 impl ChainManager {
-    /// A manager that keeps its blocks and verdicts in `storage`, and goes on from those that are
-    /// there. Nothing else may use the storage.
+    /// Opens a manager that keeps its blocks and verdicts in `storage`, and resumes from what is there. Nothing
+    /// else may use the storage.
     ///
-    /// `open_coins` opens the coins. They must never be durable at a block whose log is not:
-    /// whatever writes them calls [`LogSync::sync`] before.
+    /// `open_coins` opens the coins. They must never be durable at a block that the durable log lacks: the code
+    /// that writes them calls [`LogSync::sync`] first.
     pub fn open<E: From<ChainManagerError>>(
         params: &Params,
         storage: Arc<dyn Storage>,
         verifier: Option<Box<dyn ScriptVerifier>>,
         open_coins: impl FnOnce(LogSync) -> Result<Box<dyn TipCoins>, E>,
-    ) -> Result<(Self, Resumed), E> {
+    ) -> Result<(Self, LogState), E> {
         let mut replay = Replay {
             tree: BlockTree::new(params),
             places: HashMap::new(),
@@ -60,10 +60,10 @@ impl ChainManager {
         manager.orphans = orphans;
         manager.catch_up()?;
         let (records, torn_bytes) = (replayed.records, replayed.torn_bytes);
-        Ok((manager, Resumed { records, torn_bytes }))
+        Ok((manager, LogState { records, torn_bytes }))
     }
 
-    /// Brings the coins to the best chain, and does what a crash kept from being done.
+    /// Moves the coins to the best chain, and validates the waiting blocks that a crash interrupted.
     fn catch_up(&mut self) -> Result<(), ChainManagerError> {
         let at = self.coins.tip();
         let tip = self.tree.find(&at.hash).filter(|&id| self.tree.is_whole(id));
@@ -75,7 +75,7 @@ impl ChainManager {
     }
 }
 
-/// A tree that is being read back.
+/// A tree that is being rebuilt from the log.
 struct Replay {
     tree: BlockTree,
     places: HashMap<HeaderId, LogPlace>,
@@ -83,7 +83,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// Does again what a record tells. An error says what is wrong with it.
+    /// Applies a record to the tree. An error describes what is invalid in it.
     fn record(&mut self, kind: LogKind, payload: Vec<u8>, place: LogPlace) -> Result<(), String> {
         match kind {
             LogKind::Header => self.header(&payload).map(|_| ()),
@@ -106,7 +106,7 @@ impl Replay {
             LogKind::Failed => self.named(&payload).map(|id| self.tree.mark_failed(id)),
             LogKind::Reconsidered => self.named(&payload).map(|id| self.tree.clear_failed(id)),
             LogKind::Adopted => {
-                let name = payload.first_chunk().ok_or("a name that is too short")?;
+                let name = payload.first_chunk().ok_or("a truncated name")?;
                 self.orphans.take(name);
                 Ok(())
             }
@@ -114,19 +114,19 @@ impl Replay {
         }
     }
 
-    /// The header that a payload begins with; new or known.
+    /// Accepts the header at the start of a payload; it may be known already.
     fn header(&mut self, payload: &[u8]) -> Result<HeaderId, String> {
         let raw = payload.first_chunk().ok_or("a block without a header")?;
         let header = Header::parse(raw);
         if self.tree.find(&header.prev).is_none() {
             return Err(format!("block {} comes before its parent", header.hash()));
         }
-        // Its time was judged when it came.
+        // Its time was checked when it arrived.
         self.tree.accept_header(raw, i64::MAX).map_err(|error| error.to_string())
     }
 
     fn named(&self, payload: &[u8]) -> Result<HeaderId, String> {
-        let hash = payload.try_into().map(BlockHash).map_err(|_| "a hash of another length")?;
-        self.tree.find(&hash).ok_or_else(|| format!("block {hash} is named before it comes"))
+        let hash = payload.try_into().map(BlockHash).map_err(|_| "a hash of wrong length")?;
+        self.tree.find(&hash).ok_or_else(|| format!("block {hash} is named before its record"))
     }
 }

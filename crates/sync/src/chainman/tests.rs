@@ -1,6 +1,6 @@
 mod choice;
 mod copies;
-mod desk;
 mod model;
 mod one_header;
 mod resume;
+mod sandbox;

@@ -1,31 +1,32 @@
-//! [`BlockTree`]: all headers and blocks known, which of them failed, which chain is the best.
+//! [`BlockTree`]: all known headers and blocks, which of them failed, and which chain is best.
 //!
-//! Pure bookkeeping in Core's terms (`chain.h`, `node/blockstorage.h`, `validation.cpp`): no bytes
-//! of blocks, no coins, no rule. The *candidates* are always exactly the blocks whose whole chain
-//! is here and which did not fail; Core keeps only those not worse than its tip, which has the
-//! same greatest element. Which block is connected is told by the caller.
+//! This is pure bookkeeping in Core's terms (`chain.h`, `node/blockstorage.h`, `validation.cpp`): no block
+//! bytes, no coins, no rules. The *candidates* are always exactly the blocks whose whole chain is present and
+//! did not fail; Core keeps only candidates at least as good as its tip, which has the same greatest
+//! element. The caller reports which blocks it connects.
 
 use apus_chain::{
-    Accepted, Ancestry, BlockHash, ConnectedHeader, Header, HeaderError, HeaderId, HeaderStatus,
-    HeaderTree, Height, KnownBlock, Params,
+    Ancestry, BlockHash, ConnectedHeader, Header, HeaderAcceptance, HeaderError, HeaderId,
+    HeaderStatus, HeaderTree, Height, KnownBlock, Params,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// What is known of a block besides its header.
+/// The state of a block in the tree, apart from its header.
 #[derive(Debug, Clone, Copy)]
 struct TreeNode {
     id: HeaderId,
-    /// Its bytes are here and passed every rule that needs no coins (`BLOCK_HAVE_DATA`).
+    /// Whether its bytes are present and passed every rule that needs no coins (`BLOCK_HAVE_DATA`).
     has_block: bool,
-    /// When it and all its ancestors were here (`nSequenceId`); none while one is missing.
+    /// The order in which it and all its ancestors became complete (`nSequenceId`); `None` while one is
+    /// missing.
     sequence: Option<u64>,
-    /// It is invalid, or descends from a block that is (`BLOCK_FAILED_VALID`).
+    /// Whether it or one of its ancestors is invalid (`BLOCK_FAILED_VALID`).
     failed: bool,
 }
 
-/// A block that could be the tip, in the order of Core's `CBlockIndexWorkComparator`: more work is
-/// better, and of equal work what was whole first.
+/// A block that could be the tip, in the order of Core's `CBlockIndexWorkComparator`: more work is better; on a
+/// tie, the block whose chain was complete first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct TipCandidate {
     chain_work: u128,
@@ -38,15 +39,15 @@ pub(super) struct BlockTree {
     headers: HeaderTree,
     nodes: Vec<TreeNode>,
     candidates: BTreeSet<TipCandidate>,
-    /// Blocks that wait, by the ancestor next to them that is known by its header alone.
+    /// Waiting blocks, by their closest ancestor that is known only by its header.
     waiting: HashMap<HeaderId, Vec<HeaderId>>,
-    /// The active chain by height. The genesis block never leaves it.
+    /// The active chain by height. It always contains the genesis block.
     active: Vec<HeaderId>,
     next_sequence: u64,
 }
 
 impl BlockTree {
-    /// A tree of the genesis block.
+    /// Makes a tree with only the genesis block.
     pub(super) fn new(params: &Params) -> Self {
         let headers = HeaderTree::new(params, 0);
         let genesis = headers.tip();
@@ -62,52 +63,52 @@ impl BlockTree {
         tree
     }
 
-    /// The chain's rules.
+    /// Returns the chain's rules.
     pub(super) fn params(&self) -> &Params {
         self.headers.params()
     }
 
-    /// A header by its hash.
+    /// Finds a header by its hash.
     pub(super) fn find(&self, hash: &BlockHash) -> Option<HeaderId> {
         self.headers.find(hash)
     }
 
-    /// The hash of a header.
+    /// Returns the hash of a header.
     pub(super) fn hash(&self, id: HeaderId) -> BlockHash {
         *self.headers.hash(id)
     }
 
-    /// What the header tree knows of a header.
+    /// Returns a header with its height, work and hash.
     pub(super) fn header(&self, id: HeaderId) -> ConnectedHeader {
         match self.headers.status(id) {
             HeaderStatus::Connected(header) => header,
-            // `accept_header` lets nothing in whose parent is not here.
+            // `accept_header` accepts no header without its parent.
             HeaderStatus::Orphan | HeaderStatus::Rejected => {
                 unreachable!("every header of this tree is connected")
             }
         }
     }
 
-    /// Median time past of a header, itself included.
+    /// Returns the median time past of a header, itself included.
     pub(super) fn median_time_past(&self, id: HeaderId) -> u32 {
         self.headers.median_time_past(id)
     }
 
-    /// Whether the block's bytes are here.
+    /// Returns whether the block's bytes are present.
     pub(super) fn has_block(&self, id: HeaderId) -> bool {
         self.nodes[id.index()].has_block
     }
 
-    /// Whether the block is invalid or descends from one that is.
+    /// Returns whether the block or one of its ancestors is invalid.
     pub(super) fn is_failed(&self, id: HeaderId) -> bool {
         self.nodes[id.index()].failed
     }
 
-    /// Takes a header whose parent is here (Core `validation.cpp`, `AcceptBlockHeader`). `now` is
-    /// the time against which it may be too new.
+    /// Accepts a header whose parent is present (Core `validation.cpp`, `AcceptBlockHeader`). `now` is the time
+    /// against which it may be too new.
     ///
     /// # Panics
-    /// When the parent is not here.
+    /// If the parent is missing.
     pub(super) fn accept_header(
         &mut self,
         header: &[u8; Header::SIZE],
@@ -115,21 +116,25 @@ impl BlockTree {
     ) -> Result<HeaderId, HeaderError> {
         self.headers.set_now(now);
         match self.headers.accept(header)? {
-            Accepted::New(id) => {
-                assert_eq!(id.index(), self.nodes.len(), "ids are dense and only given here");
+            HeaderAcceptance::New(id) => {
+                assert_eq!(
+                    id.index(),
+                    self.nodes.len(),
+                    "only this function assigns ids, without gaps"
+                );
                 self.nodes.push(TreeNode { id, has_block: false, sequence: None, failed: false });
                 Ok(id)
             }
-            Accepted::Known(id) => Ok(id),
-            Accepted::Orphan(_) => unreachable!("the caller looked for the parent"),
+            HeaderAcceptance::Known(id) => Ok(id),
+            HeaderAcceptance::Orphan(_) => unreachable!("the caller looked for the parent"),
         }
     }
 
-    /// Notes that a block's bytes are here (Core `validation.cpp`, `ReceivedBlockTransactions`).
-    /// It and what waited for it become candidates, breadth first, if all ancestors are here too.
+    /// Records that a block's bytes are present (Core `validation.cpp`, `ReceivedBlockTransactions`). If all
+    /// its ancestors are present, it and the blocks that waited for it become candidates, breadth first.
     pub(super) fn add_block(&mut self, id: HeaderId) {
         self.nodes[id.index()].has_block = true;
-        let parent = self.header(id).parent.expect("the genesis block was here from the start");
+        let parent = self.header(id).parent.expect("the genesis block is present from the start");
         if self.nodes[parent.index()].sequence.is_none() {
             self.waiting.entry(parent).or_default().push(id);
             return;
@@ -155,8 +160,8 @@ impl BlockTree {
         Some(TipCandidate { chain_work, sequence: Reverse(sequence), id })
     }
 
-    /// Marks a block and all that descend from it as failed (Core `validation.cpp`,
-    /// `InvalidChainFound`, `SetBlockFailureFlags`). The genesis block stays what it is.
+    /// Marks a block and all its descendants as failed (Core `validation.cpp`, `InvalidChainFound`,
+    /// `SetBlockFailureFlags`). The genesis block cannot fail.
     pub(super) fn mark_failed(&mut self, id: HeaderId) {
         if self.header(id).height == 0 {
             return;
@@ -169,8 +174,8 @@ impl BlockTree {
         }
     }
 
-    /// Takes back that a block, its ancestors and its descendants failed, for whatever reason they
-    /// did (Core `validation.cpp`, `ResetBlockFailureFlags`).
+    /// Clears the failures of a block, its ancestors and its descendants, regardless of their reason (Core
+    /// `validation.cpp`, `ResetBlockFailureFlags`).
     pub(super) fn clear_failed(&mut self, id: HeaderId) {
         let ancestors = self.headers.lineage_of(id).skip(1);
         let family: Vec<HeaderId> = ancestors.chain(self.with_descendants(id)).collect();
@@ -181,7 +186,7 @@ impl BlockTree {
         }
     }
 
-    /// A header and all that descend from it. Children have greater ids than their parents.
+    /// Returns a header and all its descendants. Children have greater ids than their parents.
     fn with_descendants(&self, id: HeaderId) -> Vec<HeaderId> {
         let first = id.index();
         let mut descends = vec![false; self.nodes.len() - first];
@@ -197,34 +202,34 @@ impl BlockTree {
         family
     }
 
-    /// The block that should be the tip (Core `validation.cpp`, `FindMostWorkChain`).
+    /// Returns the block that should be the tip (Core `validation.cpp`, `FindMostWorkChain`).
     pub(super) fn best(&self) -> HeaderId {
         self.candidates.last().expect("the genesis block never fails").id
     }
 
-    /// The tip of the active chain.
+    /// Returns the tip of the active chain.
     pub(super) fn tip(&self) -> HeaderId {
         *self.active.last().expect("the genesis block never leaves")
     }
 
-    /// The tip of the active chain, by height and hash.
+    /// Returns the tip of the active chain, as height and hash.
     pub(super) fn tip_block(&self) -> KnownBlock {
         let tip = self.tip();
         KnownBlock { height: self.header(tip).height, hash: self.hash(tip) }
     }
 
-    /// Whether a block is part of the active chain.
+    /// Returns whether a block is on the active chain.
     pub(super) fn is_active(&self, id: HeaderId) -> bool {
         self.active.get(self.header(id).height as usize) == Some(&id)
     }
 
-    /// The highest active block that `id` is or descends from.
+    /// Returns the highest block of the active chain that is `id` or one of its ancestors.
     pub(super) fn fork(&self, id: HeaderId) -> HeaderId {
         let mut lineage = self.headers.lineage_of(id);
         lineage.find(|&id| self.is_active(id)).expect("the genesis block is every block's ancestor")
     }
 
-    /// The blocks above `fork` up to `id`, by ascending height.
+    /// Returns the blocks above `fork` up to `id`, by ascending height.
     pub(super) fn path(&self, fork: HeaderId, id: HeaderId) -> Vec<HeaderId> {
         let mut path: Vec<HeaderId> =
             self.headers.lineage_of(id).take_while(|&id| id != fork).collect();
@@ -232,35 +237,35 @@ impl BlockTree {
         path
     }
 
-    /// Whether `id` is `ancestor` or descends from it.
+    /// Returns whether `id` is `ancestor` or descends from it.
     pub(super) fn descends(&self, id: HeaderId, ancestor: HeaderId) -> bool {
         self.headers.lineage_of(id).any(|id| id == ancestor)
     }
 
-    /// A block was connected to the tip.
+    /// Records that a block was connected to the tip.
     pub(super) fn extend_active(&mut self, id: HeaderId) {
         debug_assert_eq!(self.header(id).parent, Some(self.tip()), "connected out of order");
         self.active.push(id);
     }
 
-    /// The tip was disconnected.
+    /// Records that the tip was disconnected.
     pub(super) fn shorten_active(&mut self) {
         debug_assert!(self.active.len() > 1, "the genesis block never leaves");
         self.active.pop();
     }
 
-    /// Makes a chain the active one, without anything being connected.
+    /// Makes a chain the active one, without connecting anything.
     pub(super) fn set_active(&mut self, tip: HeaderId) {
         self.active = self.headers.path_to(tip);
     }
 
-    /// Whether a block and all its ancestors are here.
+    /// Returns whether a block and all its ancestors are present.
     pub(super) fn is_whole(&self, id: HeaderId) -> bool {
         self.nodes[id.index()].sequence.is_some()
     }
 }
 
-/// The active chain.
+/// Looks up ancestors on the active chain.
 impl Ancestry for BlockTree {
     fn hash(&self, height: Height) -> Option<BlockHash> {
         self.active.get(height as usize).map(|&id| self.hash(id))

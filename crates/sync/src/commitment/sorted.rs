@@ -1,35 +1,36 @@
-//! [`SortedHashes`]: hashes that lie in sorted runs, as a join leaves them.
+//! [`SortedHashes`]: hashes in sorted runs, as a join writes them.
 //!
-//! Places are divided into parts by what the runs' sections hold, and each part is a merge of its own.
+//! The sizes of the runs' sections determine how the places are divided into parts; each part is merged
+//! separately.
 
-use super::{Ascending, EachHash, HashParts, PlacedHash};
+use super::{AscendingHashes, EachHash, HashParts, PlacedHash};
 use crate::error::{IoError, SyncError};
 use crate::progress::stop_if_interrupted;
 use crate::request::RunEnv;
-use crate::runs::{HashesForm, KeyRange, MergeBudget, Merging, Runs, divide};
+use crate::runs::{HashesForm, KeyRange, MergeBudget, RunMerger, Runs, divide};
 use crate::workdir::RunInfo;
 use apus_chain::Reader;
 use core::ops::Range;
 
-/// Parts for each thread, so that none waits long for the others at the end.
+/// Parts for each thread: enough that no thread waits long for the others at the end.
 const PARTS_EACH: u64 = 4;
 
-/// A smaller part is not worth a merge.
+/// Minimum size of a part; a smaller one is not worth a merge.
 const PART_BYTES_MIN: u64 = 1 << 20;
 
-/// See the module.
+/// The hashes of surviving coins, in sorted runs.
 pub(crate) struct SortedHashes<'r> {
     runs: Runs<'r, HashesForm>,
     parts: Vec<KeyRange>,
     bytes: u64,
-    /// How many outputs are numbered in all, whether they survive or not.
+    /// Number of numbered outputs, whether they survive or not.
     count: u64,
-    /// For messages.
+    /// The folder's name, for messages.
     folder: String,
 }
 
 impl<'r> SortedHashes<'r> {
-    /// Those in these runs, of `count` outputs in all.
+    /// Opens the hashes in these runs; `count` is the total number of numbered outputs.
     pub(crate) fn open(
         env: &RunEnv<'r>,
         runs: Vec<RunInfo>,
@@ -45,7 +46,7 @@ impl<'r> SortedHashes<'r> {
         Ok(Self { runs, parts, bytes, count, folder })
     }
 
-    /// All were gone through.
+    /// Checks that the runs were read to their end. Call it after all parts were read.
     pub(crate) fn close(self) -> Result<(), SyncError> {
         self.runs.close()
     }
@@ -71,8 +72,8 @@ impl HashParts for SortedHashes<'_> {
         if start > end {
             return Err(damaged());
         }
-        let mut ascending = Ascending { free: start, end, each };
-        let mut merging: Merging<'_, HashesForm> = self.runs.part(self.parts[part])?;
+        let mut ascending = AscendingHashes { free: start, end, each };
+        let mut merging: RunMerger<'_, HashesForm> = self.runs.part(self.parts[part])?;
         let mut bytes = 0;
         merging.next()?;
         while let Some(record) = merging.current() {

@@ -1,22 +1,23 @@
-//! [`StoredHashes`]: hashes that segments left, each of which tells how many outputs it numbers.
+//! [`StoredHashes`]: hashes that segments stored. Each segment also stores how many outputs it numbers.
 //!
-//! Where a segment's first place is follows from the numbers of those below it; from then on segments are independent.
+//! A segment's first place is the sum of the counts of the segments below it; given that, segments are
+//! independent.
 
-use super::{Ascending, EachHash, HashParts, PlacedHash, read_placed};
+use super::{AscendingHashes, EachHash, HashParts, PlacedHash, read_placed};
 use crate::engines::swiftsync::{Partial, SwiftSync};
 use crate::error::{IoError, SyncError};
 use crate::workdir::{FinishedRange, RunInfo, Workdir};
 use core::ops::Range;
 
-/// See the module.
+/// The hashes of surviving coins, as the segments stored them.
 pub(crate) struct StoredHashes<'w> {
     workdir: &'w Workdir<'w>,
-    /// By ascending height: the places of a segment, and the hashes of its coins that survive.
+    /// For each segment, by ascending height: its places, and the hashes of its surviving coins.
     segments: Vec<(Range<u64>, RunInfo)>,
 }
 
 impl<'w> StoredHashes<'w> {
-    /// Those of all segments.
+    /// Collects the hashes of all segments.
     pub(crate) fn of(workdir: &'w Workdir<'w>, done: &[FinishedRange<Partial>]) -> Self {
         let mut done: Vec<&FinishedRange<Partial>> = done.iter().collect();
         done.sort_unstable_by_key(|done| done.range.start);
@@ -51,7 +52,7 @@ impl HashParts for StoredHashes<'_> {
             SyncError::Io(IoError::RunDamaged { run: run.name.clone(), file })
         };
         let bytes = self.workdir.read_run(run)?;
-        let mut ascending = Ascending { free: *start, end: *end, each };
+        let mut ascending = AscendingHashes { free: *start, end: *end, each };
         for placed in read_placed(&bytes) {
             let PlacedHash { place, hash } = placed.ok_or_else(damaged)?;
             let place = start.checked_add(place).ok_or_else(damaged)?;

@@ -1,17 +1,18 @@
-//! Blocks in ascending height through the `utxo` engine: every rule, on coins that are looked up.
+//! The in-order engine: connects blocks by ascending height through the `utxo` engine, which looks up each
+//! coin and checks every rule.
 //!
 //! Worker threads read, check and prepare blocks [ahead](crate::supply::in_order); the calling thread connects
-//! them. Coins become durable in flushes, each of which leaves the store at a block; the
-//! [record](crate::workdir::record) beside it knows the totals there. A start goes on from the block where the
-//! store is, and goes back first where the chain has changed since. Which chain is the best one is
-//! settled elsewhere; where a block of it proves invalid, or cannot be had, the run goes on with
-//! another one if there is one to go for.
+//! them. Coins become durable in flushes. After each flush the store is at a block, and the
+//! [record](crate::workdir::record) in the work folder has the totals at that block. A later start resumes at
+//! the store's block, and first disconnects blocks if the chain has changed since. The source chooses the best
+//! chain; if one of its blocks proves invalid or is unavailable, the sync continues along another chain if
+//! there is one.
 
 pub(crate) mod chains;
 mod chainstate;
 mod coins;
+pub(crate) mod datadir_writer;
 mod fill;
-pub(crate) mod keeper;
 mod layers;
 mod totals;
 
@@ -38,70 +39,70 @@ use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{CoinSum, CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_engine::utxo::{CoinsStore, ConnectContext, PreparedBlock};
+pub use datadir_writer::{BlockWithUndo, DatadirWriter};
+use datadir_writer::{put_undo, warn_of_missing};
 use fill::{fill, sum_of_base};
-pub use keeper::{Keeper, KeptBlock};
-use keeper::{put_undo, warn_of_missing};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A flush writes coins that would have been spent in memory, so it waits longer than the segments
-/// of a run in any order: so many checkpoint intervals.
+/// Number of checkpoint intervals between flushes. A flush writes coins that would otherwise be spent in
+/// memory, so it waits longer than the segments of the other engines.
 const INTERVALS_BETWEEN_FLUSHES: u32 = 30;
 
-/// Undo data is kept for so many blocks below the end: a week's, and more than any reorganisation
-/// of the main chain took. For others it is kept where the source knows of a chain to go back to.
+/// Undo data is kept for this many blocks below the end: one week, longer than any reorganisation of the main
+/// chain so far. For lower blocks it is kept only if the source knows a chain that forks off there.
 const UNDO_BLOCKS: Height = 1008;
 
-/// More than a coin takes on average, to know whether a disk has room: most have a script of 20 to 34
-/// bytes, and some eight bytes beside.
+/// Upper estimate of a coin's average size, to check for free disk space: most have a script of 20 to 34
+/// bytes, and about eight more bytes.
 const COIN_BYTES: u64 = 64;
 
-/// Coins to start from: those that hints led to, or joining.
+/// Coins to start from, produced with hints or by joining.
 pub(crate) struct BaseCoins {
-    /// The block whose coins they are.
+    /// The block after which these coins are unspent.
     pub(crate) at: KnownBlock,
-    /// Their runs.
+    /// The runs with the coins.
     pub(crate) runs: Vec<RunInfo>,
-    /// How many they are.
+    /// Number of coins.
     pub(crate) coins: u64,
-    /// How much was processed up to there.
+    /// How much was processed up to that block.
     pub(crate) counts: Counts,
-    /// By which they were proven; none where every block was judged by every rule.
+    /// The aggregate that proved them; `None` if every block was validated under every rule.
     pub(crate) aggregate: Option<AggregateKind>,
-    /// Blocks up to there whose scripts were run.
+    /// Number of blocks up to that block whose scripts were run.
     pub(crate) scripts: u64,
-    /// Blocks up to there whose witnesses were left alone.
+    /// Number of blocks up to that block whose witnesses were not read.
     pub(crate) unseen: u64,
 }
 
-/// A run that connects blocks.
-struct Connecting<'a> {
+/// A sync that connects blocks.
+struct InOrderSync<'a> {
     request: &'a Request<'a>,
     dir: Arc<dyn ChainSource + 'a>,
     checks: ScriptChecks,
-    /// The last block of this chain whose witnesses are left alone: no more than the record says.
+    /// The last block of this chain whose witnesses are not read: never above the height in the record.
     unseen: Height,
     end: Height,
     record: Record,
     state: Chainstate,
     flushed_at: Instant,
-    keeper: Option<Keeper>,
-    /// Up to which height blocks are weighed, and what they come to.
+    keeper: Option<DatadirWriter>,
+    /// The height up to which blocks were weighed, and their total weight.
     weighed: (Height, u64),
 }
 
-/// The set that connecting led to, in its store.
+/// The set that the connected blocks produced, in its store.
 pub(crate) struct ConnectedSet<'a> {
     pub(crate) dir: Arc<dyn ChainSource + 'a>,
     pub(crate) store: Arc<dyn CoinsStore>,
     pub(crate) set: SetInfo,
     pub(crate) counts: Counts,
-    /// How they were validated, and the blocks below that the run began with.
+    /// How the connected blocks were validated, and the blocks below them that the sync started from.
     pub(crate) validation: Validation,
-    /// Under which the coins were added up, and their sum.
+    /// The key of the coins' sum, and the sum.
     key: CoinSumKey,
     sum: Option<CoinSum>,
-    /// The data directory where the blocks are already.
+    /// The data directory, if it already has the blocks.
     with_blocks: Option<DraftWithBlocks>,
 }
 
@@ -114,7 +115,7 @@ pub(crate) fn run<'a>(
     let options = request.expect_connect()?;
     let aggregate = base.as_ref().and_then(|base| base.aggregate);
     let unseen_below = base.as_ref().map_or(0, |base| base.unseen);
-    let mut connecting = Connecting::open(request, options, dir, base)?;
+    let mut connecting = InOrderSync::open(request, options, dir, base)?;
     request.env.observer.event(Event::Started(Phase::Connect));
     let before = connecting.state.totals().bytes;
     connecting.connect_all()?;
@@ -123,12 +124,12 @@ pub(crate) fn run<'a>(
     request.env.observer.event(Event::Ended { phase: Phase::Connect, bytes });
     let Identity { unseen, from: first, .. } = connecting.record.identity;
     let unseen = u64::from((unseen.min(connecting.end) + 1).saturating_sub(first)) + unseen_below;
-    // What was judged without being connected is as good.
+    // Blocks that were validated without being connected count as connected.
     let from = aggregate.map_or(1, |_| connecting.record.identity.from);
     let end = connecting.end;
     let (key, sum) = (connecting.record.key, connecting.state.sum());
     let base = connecting.state.tip().hash;
-    let with_blocks = connecting.keeper.map(Keeper::end).transpose()?;
+    let with_blocks = connecting.keeper.map(DatadirWriter::end).transpose()?;
     let (store, dir) = (connecting.state.into_store(), connecting.dir);
     request.env.observer.event(Event::MemoryFreed);
     let set = SetInfo {
@@ -157,7 +158,7 @@ pub(crate) fn run<'a>(
     Ok(ConnectedSet { dir, store, set, counts, validation, key, sum, with_blocks })
 }
 
-impl<'a> Connecting<'a> {
+impl<'a> InOrderSync<'a> {
     /// Opens the coins of an earlier start, or fills them from `base`.
     fn open(
         request: &'a Request<'a>,
@@ -175,11 +176,11 @@ impl<'a> Connecting<'a> {
         let before = earlier.as_ref().map(|it| it.identity.unseen);
         let unseen = leave_witnesses(request, &*dir, before);
         let (network, assume_valid) = (request.env.params.network, options.assume_valid);
-        // On the chain of now they may be fewer, and on the next one more again.
+        // Keep the earlier start's height: this chain may skip fewer witnesses, and the next one more.
         let most = before.filter(|_| may_leave_witnesses(request, &*dir)).unwrap_or(unseen);
         let identity = Identity { network, assume_valid, unseen: most, from };
         if base.is_none() && Workdir::read_plan(request.env.workdir)?.is_some() {
-            return Err(request.env.other_run("with hints, or by mergesync"));
+            return Err(request.env.other_run("with hints, or with mergesync"));
         }
         if let Some(what) = earlier.as_ref().and_then(|it| it.identity.difference(&identity)) {
             return Err(request.env.other_run(what));
@@ -189,14 +190,14 @@ impl<'a> Connecting<'a> {
             let any_scripts = (height + 1..=end).any(|height| checks.needed(height));
             any_scripts.then(|| ScriptPool::new(request.env.threads)).transpose()
         };
-        // A build that cannot run scripts leaves nothing behind.
+        // If this build cannot run scripts, fail now, before writing anything.
         let mut scripts = if earlier.is_none() { pool_above(from - 1)? } else { None };
         let store = (options.store)()?;
         let genesis = KnownBlock { height: 0, hash: request.env.params.genesis_hash };
         let is_new = earlier.is_none();
         let mut record = earlier.map_or_else(|| Record::new(identity), Ok)?;
         let mut base = base;
-        // One whose coins were given up is at the genesis block, and has none.
+        // A store whose coins were discarded is at the genesis block and has no coins.
         let is_empty = |at: KnownBlock| at == genesis && base.is_some() && is_new;
         if store.tip()?.is_none_or(is_empty) {
             record.at = vec![match base.take() {
@@ -212,8 +213,8 @@ impl<'a> Connecting<'a> {
         let tip = store.tip()?.unwrap_or(genesis);
         let damaged = || match &options.beyond {
             Some(place) => SyncError::usage(format!(
-                "{place} is at block {} of height {} already, where this run did not bring it: name the \
-                 --workdir of the run that did, which stays beside the coins, or other coins after the slash",
+                "{place} was written by another sync (tip {} at height {}): use the --workdir of that sync, or \
+                 another name after the slash",
                 tip.hash, tip.height
             )),
             None => SyncError::Io(IoError::WorkdirDamaged {
@@ -227,10 +228,10 @@ impl<'a> Connecting<'a> {
             (None, None) => return Err(damaged()),
         };
         if tip.height > end {
-            return Err(request.env.other_run(format!("it is at block {} already", tip.height)));
+            return Err(request.env.other_run(format!("it is already at block {}", tip.height)));
         }
         if !is_new {
-            // Where the chain has changed, blocks below the tip are connected anew.
+            // If the chain has changed, blocks below the tip are connected again.
             let stays = chain.hash(tip.height) == Some(&tip.hash);
             scripts = pool_above(if stays { tip.height } else { from - 1 })?;
         }
@@ -252,7 +253,7 @@ impl<'a> Connecting<'a> {
             let segments = (tip.height + 1 - from) as usize;
             request.env.observer.event(Event::Resumed { segments, of });
         }
-        let keeper = Keeper::start(request, options, &*dir, from, tip, end, record.key)?;
+        let keeper = DatadirWriter::start(request, options, &*dir, from, tip, end, record.key)?;
         if keeper.is_some() || dir.archive().is_some() {
             state.keep_connected();
         }
@@ -264,7 +265,7 @@ impl<'a> Connecting<'a> {
         Ok(connecting)
     }
 
-    /// Says which undo data is kept while the block at a height is connected, or gone back to.
+    /// Selects the undo data to keep while the block at a height is connected or disconnected.
     fn keep_undo_for(&mut self, height: Height) {
         let always = self.end.saturating_sub(UNDO_BLOCKS);
         let tip = self.state.tip().height;
@@ -272,7 +273,7 @@ impl<'a> Connecting<'a> {
         self.state.set_undo_from(needed.map_or(always, |needed| needed.min(always)));
     }
 
-    /// Connects everything up to the end.
+    /// Connects all blocks up to the end.
     fn connect(&mut self) -> Result<(), SyncError> {
         self.go_back()?;
         let (request, dir) = (self.request, Arc::clone(&self.dir));
@@ -286,11 +287,11 @@ impl<'a> Connecting<'a> {
 
     fn take_all(&mut self, ahead: &InOrder<Arc<PreparedBlock>>) -> Result<(), SyncError> {
         let total = total(&*self.dir, 1..=self.end);
-        let mut told_at = Instant::now();
+        let mut reported_at = Instant::now();
         loop {
             let next = ahead.next();
             if next.is_err() {
-                // A block below that proves invalid is the one to tell of.
+                // If a block below proves invalid, report that one.
                 self.state.settle()?;
             }
             let Some((height, block)) = next? else { break };
@@ -306,8 +307,8 @@ impl<'a> Connecting<'a> {
             self.state.begin(block, &context)?;
             self.keep()?;
             self.flush_if_due()?;
-            if told_at.elapsed() >= PROGRESS_INTERVAL {
-                told_at = Instant::now();
+            if reported_at.elapsed() >= PROGRESS_INTERVAL {
+                reported_at = Instant::now();
                 self.tell(total);
             }
         }
@@ -316,10 +317,10 @@ impl<'a> Connecting<'a> {
         Ok(())
     }
 
-    /// Hands the blocks that are connected to what keeps them.
+    /// Passes the connected blocks to the writer that keeps them.
     fn keep(&mut self) -> Result<(), SyncError> {
         let connected = self.state.take_connected();
-        let mut connected = connected.into_iter().map(KeptBlock::from);
+        let mut connected = connected.into_iter().map(BlockWithUndo::from);
         match (&mut self.keeper, self.dir.archive()) {
             (Some(keeper), _) => connected.try_for_each(|block| keeper.put(block)),
             (None, Some(to)) => {
@@ -334,23 +335,23 @@ impl<'a> Connecting<'a> {
         if self.state.flush_due() || self.flushed_at.elapsed() >= interval {
             self.note_flush()?;
             self.state.begin_flush()?;
-            // The generation before is gone, and the next one only begins to grow.
+            // The previous cache generation is freed, and the next one is still small.
             self.request.env.observer.event(Event::MemoryFreed);
             self.flushed_at = Instant::now();
         }
         Ok(())
     }
 
-    /// Makes everything durable that is connected.
+    /// Makes all connected blocks durable.
     fn flush(&mut self) -> Result<(), SyncError> {
-        // Blocks that still wait for a verdict would move the tip behind what is noted.
+        // Blocks that still wait for a verdict would move the tip past the recorded one.
         let settled = self.state.settle();
         self.note_flush()?;
         self.state.flush()?;
         Ok(settled?)
     }
 
-    /// Writes down where the store is and where it goes. What is under way must have arrived.
+    /// Records the store's current block and its block after the flush. The previous flush must have finished.
     fn note_flush(&mut self) -> Result<(), SyncError> {
         self.state.finish_flush()?;
         self.keep()?;

@@ -1,60 +1,59 @@
-//! mergesync: every rule, with blocks in any order, without hints and without trust.
+//! mergesync: checks every rule, with blocks in any order, without hints and without trust.
 //!
-//! Three steps. [`Gather`] goes over the blocks, in any order, and writes down which coins each one makes
-//! and which it wants from blocks below, sorted by outpoint. A [`Join`] of both kinds pairs each spend
-//! with the coin that was there: this is where double spends, spends of nothing and repeated
-//! transactions come out, in the order of the chain, whatever the order of the blocks was. With its
-//! answers a block can be [judged](BlockJudge::block) on its own, by the very rules that connect blocks one
-//! after the other. Where no script is run, what the block [claims](Claims) of its coins is mostly enough, and so are
-//! coins [without scripts](BareCoin). The coins that no spend took are the set.
+//! It works in three steps. [`FirstPass`] reads the blocks, in any order, and records which coins each block
+//! creates and which it spends from blocks below, sorted by outpoint. A [`Join`] of both kinds of records pairs
+//! each spend with the coin that existed at that point: this finds double spends, spends of missing coins and
+//! repeated transactions, in the order of the chain, regardless of the order of the blocks. With the joined
+//! coins a block can be [validated](BlockConnector::block) on its own, by the same rules that connect blocks in
+//! order. If its scripts are not run, the block's [spend summary](SpendSummary) is usually enough; if not,
+//! coins [without scripts](StrippedCoin) are. The coins that no spend took are the set.
 //!
-//! What is true of a block depends on blocks below it alone, also where some block above is
-//! invalid. So the lowest block that is refused is the one that a node would have stopped at, and the
-//! reason is the one that the node gives.
+//! The validity of a block depends only on blocks below it, even if some block above is invalid. So the
+//! lowest refused block is the one at which a node would have stopped, for the same reason.
 //!
-//! On request each coin carries its number among the outputs of its block ([`NumberedCoin`]), for a
+//! On request each coin carries its number among the outputs of its block ([`IndexedCoin`]), for a
 //! [commitment](crate::commitment) to the set and an [index](crate::chain_index) that follows the blocks.
 //!
-//! Nothing here is keyed and nothing is left to chance: outpoints are compared whole. Where records
-//! lie, who does the segments, and in how much memory runs are merged, is the driver's business.
+//! Nothing here is keyed and nothing is left to chance: outpoints are compared in full. The caller decides
+//! where records are stored, who processes the segments, and how much memory merging takes.
 
-mod answers_in_turn;
-mod bare;
-mod claims;
 mod coin_hashes;
+mod connect;
 mod disk;
-mod gather;
+mod first_pass;
 mod join;
+mod join_result;
 mod join_runs;
-mod joined;
-mod judge;
-mod ledger;
 mod merged;
 mod own;
+mod prevouts_in_order;
 mod record;
 mod seen;
+mod segment_index;
+mod spend_summary;
 mod spill;
+mod stripped;
 mod walk;
 
-pub use answers_in_turn::Answers;
-pub use bare::BareCoin;
-pub use bare::NumberedCoin;
-pub use claims::Claims;
 pub use coin_hashes::{HashKeys, WantedHashes};
-pub use gather::{Gather, GatherError, GatherSegment};
-pub use gather::{Gathered, Overlap};
+pub use connect::Bip30Outputs;
+pub use connect::{BlockConnector, BlockUndoData, ConnectFailure, RefusedBlock, ValidatedBlock};
+pub use first_pass::{FirstPass, FirstPassError, FirstPassSegment};
+pub use first_pass::{Overlap, SegmentSummary};
 pub use join::{Join, JoinSink};
-pub use judge::AskedOutputs;
-pub use judge::{BlockJudge, JudgeError, Judged, Kept, RefusedBlock};
-pub use record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
+pub use prevouts_in_order::SegmentPrevouts;
+pub use record::{OutputCoin, OutputRecord, PrevoutRecord, SpendRecord};
 pub use seen::SeenBlock;
 pub use seen::{Fingerprint, FingerprintKey};
+pub use spend_summary::SpendSummary;
+pub use stripped::IndexedCoin;
+pub use stripped::StrippedCoin;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
 use crate::chain_index::{ChainIndex, IndexWriter};
 use crate::engines::in_order::BaseCoins;
 use crate::engines::in_order::chains::{begin_anew, is_under_way};
-use crate::engines::in_order::keeper::Keeper;
+use crate::engines::in_order::datadir_writer::DatadirWriter;
 use crate::engines::pass::{Counts, PartialResult, Pass};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{InvalidBlock, SyncError, UsageError};
@@ -69,34 +68,34 @@ use crate::sink::put::forget_damaged;
 use crate::sink::set_hash::SetHash;
 use crate::source::{ChainSource, without_undo};
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
-use crate::workdir::record::Record as Connected;
+use crate::workdir::record::Record as ConnectedBlock;
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
 use coin_hashes::OutputCount;
 pub use disk::disk_bytes;
+pub use join_result::JoinResult;
+use join_result::Record;
 use join_runs::{JOINED_RUNS, join};
 pub use join_runs::{JoinOptions, join_keys};
-pub use joined::Joined;
-use joined::Record;
 pub(crate) use merged::MergedSet;
 pub use merged::hash_beside;
 use std::sync::Arc;
 use std::time::Instant;
 pub use walk::refusal;
-use walk::{JudgeWalk, Judging, Takers};
+use walk::{BlockTakers, ConnectProgress, ConnectWalk};
 
-/// What became of a chain.
+/// The result of processing a chain.
 pub(crate) enum MergeOutcome<'a> {
     /// The set at its end.
     Whole(Box<MergedSet<'a>>),
-    /// The set below the blocks that are to be connected; none where these are all.
+    /// The set below the blocks that the in-order engine must connect; `None` if it must connect all of them.
     Below(Arc<dyn ChainSource + 'a>, Option<BaseCoins>),
 }
 
-/// Goes over the blocks twice, under every rule. Where a block is invalid, over those of another chain,
-/// if there is one.
+/// Reads the blocks twice and checks every rule. If a block is invalid, starts again with another chain, if
+/// there is one.
 pub(crate) fn run<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
@@ -121,12 +120,12 @@ pub(crate) fn run<'a>(
             };
         }
         let error = match on_chain(request, Arc::clone(&dir), end, machines) {
-            Ok(merged) if goes_on(request) => return Ok(merged.into()),
+            Ok(merged) if connects_above(request) => return Ok(merged.into()),
             Ok(merged) => return Ok(MergeOutcome::Whole(Box::new(merged))),
             Err(error) => error,
         };
         left += 1;
-        if goes_on(request) && left > CHAINS_LEFT_MAX {
+        if connects_above(request) && left > CHAINS_LEFT_MAX {
             return Err(error);
         }
         dir = other_chain(request, &*dir, genesis, error)?;
@@ -135,39 +134,39 @@ pub(crate) fn run<'a>(
 
 impl<'a> From<MergedSet<'a>> for MergeOutcome<'a> {
     fn from(merged: MergedSet<'a>) -> Self {
-        let MergedSet { dir, set, counts, judged, unseen, joined, .. } = merged;
+        let MergedSet { dir, set, counts, validated, unseen, joined, .. } = merged;
         let base = BaseCoins {
             at: KnownBlock { height: set.height, hash: set.base },
             runs: joined.coins,
             coins: set.coins,
             counts,
             aggregate: None,
-            scripts: judged.scripts.run,
+            scripts: validated.scripts.run,
             unseen,
         };
         Self::Below(dir, Some(base))
     }
 }
 
-/// The last block that is joined. Peers may tell of another chain later on, so of theirs the last blocks are
-/// left for the engine that can go back; what an earlier start left for it stays.
+/// Returns the last block to join. Peers may offer another chain later, so the in-order engine, which can
+/// disconnect blocks, connects the last ones; it keeps the blocks that an earlier start left to it.
 ///
 /// # Errors
-/// Where peers would have to send each block twice, since none is kept; and where all blocks are to go into a
-/// data directory, which would get only those that are joined.
+/// If peers would have to send each block twice because none is kept, or if the output is a data directory with
+/// all blocks, which would get only the joined ones.
 fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, SyncError> {
     let end = request.stop.end_in(dir)?;
-    if !goes_on(request) {
+    if !connects_above(request) {
         return Ok(end);
     }
     let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
     if dir.archive().is_none() || request.folders.iter().any(holds_all) {
         return Err(SyncError::usage(
-            "mergesync goes over the blocks twice, and peers would send all of them again: have the run keep \
-             them, for a chainstate beside them, or get them first and name their folder",
+            "mergesync reads the blocks twice, so peers would have to send all blocks twice: keep the blocks with \
+             --blocks keep --out chainstate:DIR, or download them first and add --blocksdir DIR",
         ));
     }
-    let connected = is_gone_on_from(request, dir)?;
+    let connected = has_continued_from(request, dir)?;
     Ok(match Workdir::read_plan(request.env.workdir)? {
         Some(plan) if connected => plan.identity.stop,
         None if connected => 0,
@@ -175,13 +174,13 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
     })
 }
 
-/// Whether an earlier start went on from coins that blocks of this chain led to. Those of another chain are given up.
-fn is_gone_on_from(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool, SyncError> {
-    let Some(connected) = Connected::read(request.env.workdir)? else { return Ok(false) };
+/// Whether an earlier start continued from coins of this chain's blocks. Discards coins of another chain.
+fn has_continued_from(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool, SyncError> {
+    let Some(connected) = ConnectedBlock::read(request.env.workdir)? else { return Ok(false) };
     let plan = Workdir::read_plan(request.env.workdir)?;
     let is_of_chain = plan.is_none_or(|plan| {
         let RunIdentity { stop, stop_hash, hints, .. } = plan.identity;
-        // One with hints is told of as another run.
+        // A plan with hints is reported later, as another sync's.
         let is_joined = hints == NO_HINTS && dir.chain().tip_height() >= stop;
         !is_joined || dir.chain().hash(stop) == Some(&stop_hash)
     });
@@ -197,21 +196,21 @@ pub(crate) fn has_begun(workdir: &dyn Storage) -> Result<bool, SyncError> {
     Ok(Workdir::read_plan(workdir)?.is_some_and(|plan| plan.identity.hints == NO_HINTS))
 }
 
-/// Whether blocks above those that are joined are connected one after the other.
-fn goes_on(request: &Request<'_>) -> bool {
+/// Whether blocks above the joined ones are connected in order.
+fn connects_above(request: &Request<'_>) -> bool {
     matches!(request.source, Source::Peers(_))
 }
 
-/// Whether the hashes of a commitment come out of the join. Where blocks are connected above, they would not be those of
-/// the end.
+/// Whether the join produces the hashes of a commitment. If blocks are connected above the joined ones, these
+/// hashes would not describe the final set.
 fn makes_hashes(request: &Request<'_>) -> bool {
-    request.wants_commitment() && !goes_on(request)
+    request.wants_commitment() && !connects_above(request)
 }
 
-/// Says how much disk the records of a run will take that has none yet.
+/// Reports how much disk space a new sync's records will take.
 ///
 /// # Errors
-/// [`NoRoom`](crate::error::IoError::NoRoom) where that is not free.
+/// [`NoRoom`](crate::error::IoError::NoRoom) if the disk has less free.
 pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Result<(), SyncError> {
     let folder = request.connect().and_then(|options| options.positions.parent());
     let Some(folder) = folder.filter(|folder| folder.is_dir()) else { return Ok(()) };
@@ -231,7 +230,7 @@ pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Resul
     }
 }
 
-/// The set of a chain at the block of height `end`.
+/// Computes the set of a chain at height `end`.
 fn on_chain<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
@@ -240,9 +239,9 @@ fn on_chain<'a>(
 ) -> Result<MergedSet<'a>, SyncError> {
     let options = request.expect_connect()?;
     let checks = ScriptChecks::new(request.env.params, dir.chain(), options.assume_valid);
-    // Where machines share the run, they run scripts.
+    // If other machines share the work, they run the scripts.
     let any_scripts = !request.env.is_shared && (1..=end).any(|height| checks.needed(height));
-    // A build that cannot run scripts leaves nothing behind.
+    // If this build cannot run scripts, fail now, before writing anything.
     let pool = any_scripts.then(|| ScriptPool::new(request.env.threads)).transpose()?;
     let work = MergeWork { request, options, dir: &*dir, checks, pool };
     let begun = Workdir::read_plan(request.env.workdir)?.is_some();
@@ -253,10 +252,10 @@ fn on_chain<'a>(
     if let Some(machines) = machines {
         let whole = machines.merge(&work, &workdir, &plan)?;
         drop(work);
-        let SharedResult { joined, counts, judged } = whole;
+        let SharedResult { joined, counts, validated } = whole;
         let set = set_of(request, &*dir, end, &joined, counts);
         let unseen = u64::from(plan.identity.unseen.min(end));
-        return Ok(MergedSet { dir, set, counts, unseen, joined, judged, numbered: None });
+        return Ok(MergedSet { dir, set, counts, unseen, joined, validated, numbered: None });
     }
     let resumed = !done.is_empty();
     let gathered = work.gather(&workdir, &plan, &plan.segments, done);
@@ -269,27 +268,29 @@ fn on_chain<'a>(
         Ok(gathered) => gathered,
     };
     let is_long = resumed || started.elapsed() >= request.env.checkpoint_interval;
-    // Scripts take many times as long as all that comes before them, and connecting takes its coins from there.
-    let durable = is_long || work.pool.is_some() || goes_on(request);
+    // Running scripts takes many times as long as all work before it, and connecting starts from the joined
+    // coins.
+    let durable = is_long || work.pool.is_some() || connects_above(request);
     let count = || OutputCount::read(&workdir, &done, dir.chain());
     let count = makes_hashes(request).then(count).transpose();
     let count = count.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     let numbered = count.as_ref().map(OutputCount::total);
-    let judged = work.join_and_judge(&workdir, &plan, done, count, durable, index.as_deref_mut());
-    let (joined, judged) =
-        judged.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
+    let validated =
+        work.join_and_validate(&workdir, &plan, done, count, durable, index.as_deref_mut());
+    let (joined, validated) =
+        validated.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     let set = set_of(request, &*dir, end, &joined, counts);
     drop(work);
     let unseen = u64::from(plan.identity.unseen.min(end));
-    Ok(MergedSet { dir, set, counts, unseen, joined, judged, numbered })
+    Ok(MergedSet { dir, set, counts, unseen, joined, validated, numbered })
 }
 
-/// What is known of a set before it is handed out.
+/// Describes a set before it is written out.
 fn set_of(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     end: Height,
-    joined: &Joined,
+    joined: &JoinResult,
     counts: Counts,
 ) -> SetInfo {
     SetInfo {
@@ -302,29 +303,29 @@ fn set_of(
     }
 }
 
-/// What came of the second walk.
+/// The result of the second walk.
 pub struct WalkOutcome {
-    /// Which scripts were run.
+    /// How many blocks had their scripts run.
     pub scripts: ScriptCounts,
-    /// The hash of the set, if it was computed meanwhile.
+    /// The hash of the set, if it was computed during the walk.
     pub hashed: Option<SetHash>,
-    /// A data directory with its blocks, without its coins.
+    /// A data directory with its blocks, but not yet its coins.
     pub with_blocks: Option<DraftWithBlocks>,
 }
 
-/// What came of a run that other machines did.
+/// The result of a sync shared with other machines.
 pub struct SharedResult {
-    /// What came of the join.
-    pub joined: Joined,
+    /// The result of the join.
+    pub joined: JoinResult,
     /// How much was processed.
     pub counts: Counts,
-    /// What came of the second walk.
-    pub judged: WalkOutcome,
+    /// The result of the second walk.
+    pub validated: WalkOutcome,
 }
 
-/// A run on its way.
+/// A sync in progress.
 pub struct MergeWork<'a> {
-    /// What is asked for.
+    /// The user's request.
     pub request: &'a Request<'a>,
     /// How blocks are connected.
     pub options: &'a ConnectOptions<'a>,
@@ -334,15 +335,15 @@ pub struct MergeWork<'a> {
     pool: Option<ScriptPool>,
 }
 
-type Planned<'a> = (Workdir<'a>, Plan, SegmentsOf<Gather>);
+type MergePlan<'a> = (Workdir<'a>, Plan, SegmentsOf<FirstPass>);
 
 impl<'a> MergeWork<'a> {
-    /// Goes on with the plan in the work folder, or makes one. Where that was for another end, what it
-    /// did of this chain is taken over.
-    fn plan(&self, end: Height) -> Result<Planned<'a>, SyncError> {
+    /// Continues the plan in the work folder, or makes one. If that plan had another end, reuses its results
+    /// for this chain.
+    fn plan(&self, end: Height) -> Result<MergePlan<'a>, SyncError> {
         let (request, dir) = (self.request, self.dir);
         let earlier = Workdir::read_plan(request.env.workdir)?;
-        if earlier.is_none() && Connected::read(request.env.workdir)?.is_some() {
+        if earlier.is_none() && ConnectedBlock::read(request.env.workdir)?.is_some() {
             return Err(request.env.other_run("by another engine"));
         }
         let identity = RunIdentity {
@@ -351,20 +352,20 @@ impl<'a> MergeWork<'a> {
             stop_hash: dir.chain().hash(end).copied().unwrap_or_default(),
             hints: NO_HINTS,
             aggregate: AggregateKind::None,
-            // By the plan, since what machines answer depends on it.
+            // Part of the plan, because the machines' answers depend on it.
             assumed: if request.env.is_shared { pass::last_assumed(request, dir, end) } else { 0 },
             unseen: pass::leave_witnesses(
                 request,
                 dir,
                 earlier.as_ref().map(|plan| plan.identity.unseen),
             ),
-            // What an earlier start has them told of is told to the end.
+            // An earlier start's choice to number coins holds until the end.
             numbered: request.index().is_some()
                 || makes_hashes(request)
                 || earlier.as_ref().is_some_and(|plan| plan.identity.numbered),
             muhash: request.muhash || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
         };
-        // Of another chain, or one that grew shorter, fewer may be left alone.
+        // On another chain, or a shorter one, fewer witnesses may be skipped.
         let may_leave_witnesses = pass::may_leave_witnesses(request, dir);
         let of_other_end = |earlier: &Plan| {
             let RunIdentity { stop, stop_hash, assumed, unseen, .. } = earlier.identity;
@@ -376,8 +377,8 @@ impl<'a> MergeWork<'a> {
         }
         match earlier {
             Some(earlier) if earlier.identity != identity => {
-                if Connected::read(request.env.workdir)?.is_some() {
-                    // Its coins were gone on from.
+                if ConnectedBlock::read(request.env.workdir)?.is_some() {
+                    // A later phase already continued from its coins.
                     expect_same(request, Some(&earlier), &identity)?;
                 }
                 self.change(&earlier, identity)
@@ -385,21 +386,21 @@ impl<'a> MergeWork<'a> {
             earlier => {
                 let segments =
                     pass::segments(request, dir, earlier.as_ref(), end, self.under_way());
-                pass::begin_or_go_on::<Gather>(request, earlier, identity, segments)
+                pass::begin_or_resume::<FirstPass>(request, earlier, identity, segments)
             }
         }
     }
 
-    /// How many segments are in memory at a time: those whose blocks are on their way are among them.
+    /// Number of segments in memory at a time, including those whose blocks are still being read.
     fn under_way(&self) -> usize {
         self.dir.fetchers(self.request.env.threads)
     }
 
-    /// A plan for another end, with those segments of the earlier one that are of this chain, and in which as many
-    /// blocks were taken without their witnesses as are now.
-    fn change(&self, earlier: &Plan, identity: RunIdentity) -> Result<Planned<'a>, SyncError> {
+    /// Makes a plan for another end. It keeps the earlier plan's segments that are on this chain and skipped as
+    /// many witnesses as this sync does.
+    fn change(&self, earlier: &Plan, identity: RunIdentity) -> Result<MergePlan<'a>, SyncError> {
         let (request, dir) = (self.request, self.dir);
-        let (_, mut done) = Workdir::resume::<Gather>(request.env.workdir, earlier)?;
+        let (_, mut done) = Workdir::resume::<FirstPass>(request.env.workdir, earlier)?;
         let (unseen, before) = (identity.unseen, earlier.identity.unseen);
         let as_now = |range: HeightRange| range.end <= unseen + 1 || range.start > before;
         done.retain(|done| {
@@ -423,7 +424,7 @@ impl<'a> MergeWork<'a> {
         Ok((workdir, plan, done))
     }
 
-    /// The last block whose claims are noted: those that the second walk will perhaps not read.
+    /// The last block whose spend summary is kept: up to it, the second walk may not have to read blocks.
     fn claimed(&self) -> Height {
         let Self { request, dir, ref checks, .. } = *self;
         match pass::needs_blocks(request, dir) {
@@ -432,16 +433,16 @@ impl<'a> MergeWork<'a> {
         }
     }
 
-    /// The first walk.
+    /// Runs the first walk.
     fn gather(
         &self,
         workdir: &Workdir<'_>,
         plan: &Plan,
         segments: &[HeightRange],
-        done: SegmentsOf<Gather>,
-    ) -> Result<(SegmentsOf<Gather>, Counts), SyncError> {
+        done: SegmentsOf<FirstPass>,
+    ) -> Result<(SegmentsOf<FirstPass>, Counts), SyncError> {
         let (request, dir) = (self.request, self.dir);
-        let pass = Gather::new(request.env.params, dir.chain(), fingerprint_key(plan))
+        let pass = FirstPass::new(request.env.params, dir.chain(), fingerprint_key(plan))
             .with_numbers(plan.identity.numbered)
             .with_claims(self.claimed())
             .with_bare_coins(bare_up_to(plan));
@@ -452,8 +453,8 @@ impl<'a> MergeWork<'a> {
         let done = pass::run(&job, &Threads, workdir, segments, done)?;
         let whole = pass::whole(&pass, workdir, &done)?;
         let stop = segments.last().map_or(0, |last| last.end - 1);
-        let Gathered { counts, .. } = pass.conclude(&whole, stop)?;
-        drop_beside(request, pass);
+        let SegmentSummary { counts, .. } = pass.conclude(&whole, stop)?;
+        drop_in_background(request, pass);
         request
             .env
             .observer
@@ -461,16 +462,16 @@ impl<'a> MergeWork<'a> {
         Ok((done, counts))
     }
 
-    /// The join and the second walk, as far as no earlier start did them.
-    fn join_and_judge(
+    /// Runs the join and the second walk, without repeating the work of earlier starts.
+    fn join_and_validate(
         &self,
         workdir: &Workdir<'_>,
         plan: &Plan,
-        mut done: SegmentsOf<Gather>,
+        mut done: SegmentsOf<FirstPass>,
         count: Option<OutputCount<'_>>,
         durable: bool,
         index: Option<&mut (dyn IndexWriter + '_)>,
-    ) -> Result<(Joined, WalkOutcome), SyncError> {
+    ) -> Result<(JoinResult, WalkOutcome), SyncError> {
         let (request, assumed) = (self.request, self.checks.last_assumed().unwrap_or_default());
         let has_hashes = |record: &Record| count.is_none() || record.joined.hashes.is_some();
         let earlier = Record::read(workdir)?.filter(has_hashes);
@@ -487,7 +488,7 @@ impl<'a> MergeWork<'a> {
                 let hashes = hashes.map(|(hasher, by)| WantedHashes { hasher, by });
                 let options = JoinOptions { numbered, hashes, muhash, bare, durable };
                 let joined = join(&request.env, &done, options)?;
-                let record = Record { joined, judged: 0, assumed };
+                let record = Record { joined, validated: 0, assumed };
                 if durable {
                     record.write(workdir)?;
                 }
@@ -498,49 +499,50 @@ impl<'a> MergeWork<'a> {
         let coins = Progress { coins_total, ..Progress::default() };
         request.env.observer.event(Event::Ahead(Phase::Coins, coins));
         let joined: Vec<_> = done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
-        drop_beside(request, joined);
-        let judged = HeightRange::new(1, record.judged + 1);
-        if !without_undo(self.dir, judged).is_empty() {
-            record.judged = 0;
+        drop_in_background(request, joined);
+        let validated = HeightRange::new(1, record.validated + 1);
+        if !without_undo(self.dir, validated).is_empty() {
+            record.validated = 0;
         }
-        record.go_on_with(assumed);
+        record.assume_up_to(assumed);
         if let Some(index) = &index {
-            record.judged = record.judged.min(index.best_block());
+            record.validated = record.validated.min(index.best_block());
         }
         let sum_key = sum_key(plan);
         let mut keeper = self.keeper(&mut record, plan.last(), sum_key)?;
-        let mut progress = Judging { record, durable, saved_at: Instant::now() };
-        let takers = Takers { keeper: keeper.as_mut(), index };
+        let mut progress = ConnectProgress { record, durable, saved_at: Instant::now() };
+        let takers = BlockTakers { keeper: keeper.as_mut(), index };
         let scripts = self.walk(workdir, plan, &done, &mut progress, takers)?;
-        let with_blocks = keeper.map(Keeper::end).transpose()?;
+        let with_blocks = keeper.map(DatadirWriter::end).transpose()?;
         Ok((progress.record.joined, WalkOutcome { scripts, hashed: None, with_blocks }))
     }
 
-    /// What keeps blocks, if they are to be. Where it lacks some that were judged, they are judged anew.
+    /// Returns the writer for kept blocks, if blocks are kept. If it lacks blocks that were validated, they are
+    /// validated again.
     fn keeper(
         &self,
         record: &mut Record,
         end: Height,
         sum_key: CoinSumKey,
-    ) -> Result<Option<Keeper>, SyncError> {
+    ) -> Result<Option<DatadirWriter>, SyncError> {
         let (request, options, dir) = (self.request, self.options, self.dir);
-        if goes_on(request) {
+        if connects_above(request) {
             return Ok(None);
         }
         let start = |height: Height| {
             let hash = dir.chain().hash(height).copied().unwrap_or_default();
             let tip = KnownBlock { height, hash };
-            Keeper::start(request, options, dir, 1, tip, end, sum_key)
+            DatadirWriter::start(request, options, dir, 1, tip, end, sum_key)
         };
-        let judged = record.judged;
-        if judged > 0 {
-            match start(judged) {
-                Ok(Some(keeper)) if !keeper.lacks_some(judged, end) => return Ok(Some(keeper)),
+        let validated = record.validated;
+        if validated > 0 {
+            match start(validated) {
+                Ok(Some(keeper)) if !keeper.lacks_some(validated, end) => return Ok(Some(keeper)),
                 Ok(None) => return Ok(None),
                 Ok(Some(_)) | Err(SyncError::Usage(UsageError::OtherRun { .. })) => {}
                 Err(error) => return Err(error),
             }
-            record.judged = 0;
+            record.validated = 0;
         }
         start(0)
     }
@@ -549,20 +551,20 @@ impl<'a> MergeWork<'a> {
         &self,
         workdir: &Workdir<'_>,
         plan: &Plan,
-        done: &[FinishedRange<Gathered>],
-        progress: &mut Judging,
-        takers: Takers<'_, '_>,
+        done: &[FinishedRange<SegmentSummary>],
+        progress: &mut ConnectProgress,
+        takers: BlockTakers<'_, '_>,
     ) -> Result<ScriptCounts, SyncError> {
         let (key, sum_key) = (fingerprint_key(plan), sum_key(plan));
         let end = done.last().map_or(0, |last| last.range.end - 1);
         let (numbered, unseen) = (plan.identity.numbered, plan.identity.unseen);
         let bare = bare_up_to(plan);
-        JudgeWalk { work: self, workdir, key, done, sum_key, numbered, unseen, bare, end }
-            .judge(progress, takers)
+        ConnectWalk { work: self, workdir, key, done, sum_key, numbered, unseen, bare, end }
+            .validate(progress, takers)
     }
 
-    /// Of blocks that are refused the lowest is told. `error` may be about one that the first walk
-    /// refused: those below it have to be judged before.
+    /// Finds the lowest refused block and returns its error. `error` may be about a block that the first walk
+    /// refused: the blocks below it must be validated first.
     fn lowest(&self, workdir: &Workdir<'_>, plan: &Plan, error: SyncError) -> SyncError {
         let mut error = error;
         loop {
@@ -571,78 +573,78 @@ impl<'a> MergeWork<'a> {
                 return error;
             };
             match self.gather_below(workdir, plan, end) {
-                // A lower one, and perhaps not the lowest.
+                // This block is lower, but perhaps not the lowest.
                 Err(lower) if InvalidBlock::of(&lower).is_some() => error = lower,
                 Err(other) => return other,
                 Ok(done) => {
-                    let judged = self.judge_all(workdir, plan, &done);
-                    return judged.err().unwrap_or(error);
+                    let validated = self.validate_all(workdir, plan, &done);
+                    return validated.err().unwrap_or(error);
                 }
             }
         }
     }
 
-    /// The first walk over the blocks up to a height, with what was done of it.
+    /// Runs the first walk up to a height, reusing finished segments.
     fn gather_below(
         &self,
         workdir: &Workdir<'_>,
         plan: &Plan,
         end: Height,
-    ) -> Result<SegmentsOf<Gather>, SyncError> {
+    ) -> Result<SegmentsOf<FirstPass>, SyncError> {
         let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
         let below = plan.segments.iter().filter(|range| range.start <= end).map(cut);
         let segments: Vec<HeightRange> = below.collect();
-        let (_, mut done) = Workdir::resume::<Gather>(self.request.env.workdir, plan)?;
+        let (_, mut done) = Workdir::resume::<FirstPass>(self.request.env.workdir, plan)?;
         done.retain(|done| segments.contains(&done.range));
         Ok(self.gather(workdir, plan, &segments, done)?.0)
     }
 
-    /// Judges the blocks of some segments, from the first block on, only to know whether they pass.
-    fn judge_all(
+    /// Validates the blocks of some segments, from the first block on, only to find out whether they pass.
+    fn validate_all(
         &self,
         workdir: &Workdir<'_>,
         plan: &Plan,
-        done: &[FinishedRange<Gathered>],
+        done: &[FinishedRange<SegmentSummary>],
     ) -> Result<(), SyncError> {
         let (numbered, muhash, bare) =
             (plan.identity.numbered, plan.identity.muhash, bare_up_to(plan));
         let options = JoinOptions { numbered, hashes: None, muhash, bare, durable: false };
         let joined = join(&self.request.env, done, options)?;
-        let record = Record { joined, judged: 0, assumed: 0 };
-        let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
-        self.walk(workdir, plan, done, &mut progress, Takers::default()).map(|_| ())
+        let record = Record { joined, validated: 0, assumed: 0 };
+        let mut progress = ConnectProgress { record, durable: false, saved_at: Instant::now() };
+        self.walk(workdir, plan, done, &mut progress, BlockTakers::default()).map(|_| ())
     }
 }
 
-/// Lets go of what is of no more use. To take back hundreds of megabytes is some work for the kernel, which is done
-/// beside what comes next.
-fn drop_beside<T: Send + 'static>(request: &Request<'_>, value: T) {
+/// Drops a value on another thread. Returning hundreds of megabytes to the kernel takes time, which overlaps
+/// with the next step.
+fn drop_in_background<T: Send + 'static>(request: &Request<'_>, value: T) {
     if request.env.threads > 1 {
-        // Where there is no thread to be had, it is done here.
+        // If no thread can be started, this drops the value on the calling thread.
         let _ = std::thread::Builder::new().spawn(move || drop(value));
     }
 }
 
-/// The last block that is answered with bare coins: those whose witnesses are left alone, since their scripts are run
-/// by no start of this plan, and none of them is kept.
+/// The last block whose inputs get stripped coins: its witnesses are skipped, because no start of this plan
+/// runs its scripts, and no such block is kept.
 pub fn bare_up_to(plan: &Plan) -> Height {
     plan.identity.unseen
 }
 
-/// The key of the run's fingerprints, a part of what is secret in the plan.
+/// The key of the fingerprints, taken from the plan's secret.
 pub fn fingerprint_key(plan: &Plan) -> FingerprintKey {
     FingerprintKey::new(*plan.secret.0.first_chunk().expect("there are more bytes"))
 }
 
-/// The key of its sums of coins, another part.
+/// The key of the coin sums, taken from another part of the secret.
 pub fn sum_key(plan: &Plan) -> CoinSumKey {
     CoinSumKey::new(*plan.secret.0.last_chunk().expect("there are more bytes"))
 }
 
-impl From<GatherError> for SyncError {
-    /// The walk over blocks gives each once, so what is told is that it did not.
-    fn from(error: GatherError) -> Self {
-        let (GatherError::Unexpected(height) | GatherError::Missing(height)) = error;
+impl From<FirstPassError> for SyncError {
+    /// The walk passes each block once, so the error means that the source did not supply it.
+    fn from(error: FirstPassError) -> Self {
+        let (FirstPassError::Unexpected(height) | FirstPassError::Missing(height)) = error;
         let range = HeightRange::new(height, height + 1);
         crate::error::SourceError::Incomplete { range }.into()
     }

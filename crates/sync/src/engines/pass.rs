@@ -1,28 +1,27 @@
-//! [`Pass`]: the seam between an engine that takes blocks in any order of segments and what drives it.
+//! [`Pass`]: the interface between an engine that takes segments of blocks in any order and its driver.
 //!
-//! What a segment is told beforehand and what it leaves behind are the engine's own types. The driver
-//! knows that segments are done each once, in any order, by whatever does them; that what they leave
-//! adds up; and that it can be written down and read again, on this machine or another one. An engine
-//! that connects all blocks one after the other is no pass.
+//! The engine defines a segment's input and result types. The driver only knows that each segment is processed
+//! once, in any order, on any machine; that results can be merged; and that they can be stored and read again,
+//! on this machine or another one. An engine that connects all blocks in order is not a pass.
 
 mod covered;
 
 pub use covered::Counts;
-pub use covered::Covered;
+pub use covered::CoverageGap;
+pub use covered::HeightCoverage;
 pub(crate) use covered::SeenHeights;
-pub use covered::Uncovered;
 
 pub use crate::workdir::names::RunKind;
 
 use apus_chain::{BlockBytes, Height, HeightRange, Reader};
 
-/// A pass: a computation over the blocks of a chain that is done segment by segment, in any order of segments, and in any
-/// order of blocks within a segment unless it says otherwise.
+/// A computation over the blocks of a chain that processes the segments in any order, and the blocks of a
+/// segment in any order unless [`BLOCKS_ASCEND`](Self::BLOCKS_ASCEND) is set.
 ///
-/// The outcome never depends on how the chain is cut, on the order, or on the number of threads.
+/// The outcome never depends on how the chain is divided, on the order, or on the number of threads.
 ///
 /// # Example
-/// How many transactions a chain has.
+/// Counting a chain's transactions:
 /// ```
 /// use apus_chain::{BlockBytes, Height, HeightRange, Reader};
 /// use apus_sync::engines::pass::{FinishedSegment, PartialResult, Pass, RunKind, Work};
@@ -107,84 +106,86 @@ use apus_chain::{BlockBytes, Height, HeightRange, Reader};
 /// assert_eq!(pass.conclude(&whole, 8), Ok(0));
 /// ```
 pub trait Pass: Sync {
-    /// What a segment is told before its first block.
+    /// The input of a segment, before its first block.
     type Input;
-    /// A segment under way.
+    /// A segment in progress.
     type Segment;
-    /// What a segment leaves beside its runs.
+    /// A segment's partial result, without its runs.
     type Partial: PartialResult;
-    /// What the whole leads to.
+    /// The result of the whole chain.
     type Verdict;
     /// Why a segment or the whole failed.
     type Error: std::error::Error;
 
-    /// The runs that each segment leaves, each of which may be empty.
+    /// The kinds of runs that each segment produces; each run may be empty.
     const RUNS: &'static [RunKind];
 
-    /// Whether the blocks of a segment must come by ascending height.
+    /// Whether the blocks of a segment must be passed by ascending height.
     const BLOCKS_ASCEND: bool = false;
 
     /// Starts a segment.
     fn begin(&self, input: Self::Input) -> Result<Self::Segment, Self::Error>;
 
-    /// Takes one block of the segment, each once. After an error the segment is of no use any more.
+    /// Processes one block of the segment; each block is passed once. After an error the segment must not be
+    /// used any more.
     fn block(&self, segment: &mut Self::Segment, block: &BlockBytes<'_>)
     -> Result<(), Self::Error>;
 
-    /// Ends a segment, all of whose blocks must have been given.
+    /// Ends a segment after all of its blocks were processed.
     fn finish(&self, segment: Self::Segment)
     -> Result<FinishedSegment<Self::Partial>, Self::Error>;
 
-    /// A partial result of nothing, to merge others into.
+    /// Returns an empty partial result, to merge others into.
     fn nothing(&self) -> Self::Partial;
 
-    /// Decides over the whole: the merged result of heights 1 to `stop`.
+    /// Reaches the verdict on the whole chain from the merged result of heights 1 to `stop`.
     fn conclude(&self, whole: &Self::Partial, stop: Height) -> Result<Self::Verdict, Self::Error>;
 }
 
-/// What a segment leaves.
+/// The result of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishedSegment<P> {
-    /// Its result.
+    /// Its partial result.
     pub partial: P,
     /// Its runs, in the order of [`Pass::RUNS`].
     pub runs: Vec<Vec<u8>>,
 }
 
-/// The result of some part of a chain. Results add up, in any order and any grouping, and have a byte
-/// form, in which a checkpoint keeps them and another machine would send them.
+/// The result of some part of a chain. Results can be merged in any order and grouping, and have an encoded
+/// form for checkpoints and for sending to other machines.
 pub trait PartialResult: Sized + Send {
-    /// Why two results do not fit together.
+    /// Why two results cannot be merged.
     type MergeError: std::error::Error;
 
-    /// The heights covered, ascending, neighbours joined.
+    /// The heights covered, ascending, adjacent ranges merged.
     fn ranges(&self) -> &[HeightRange];
 
     /// Adds another part. Associative and commutative.
     fn merge(&mut self, other: &Self) -> Result<(), Self::MergeError>;
 
-    /// Appends the byte form.
+    /// Appends the encoded form.
     fn write(&self, out: &mut Vec<u8>);
 
-    /// Reads the byte form; none where the bytes are no result.
+    /// Decodes a result; `None` if the bytes are invalid.
     fn read(reader: &mut Reader<'_>) -> Option<Self>;
 
-    /// How much was done, to be shown.
+    /// The amount of work done, for display.
     fn done(&self) -> Work;
 
-    /// About how many coins the blocks leave, in sum over all segments; of one it may be fewer than none.
+    /// Approximate number of coins that the blocks leave, as a sum over all segments; a single segment's number
+    /// may be negative.
     fn coins_about(&self) -> i64 {
         self.done().coins.try_into().unwrap_or(i64::MAX)
     }
 }
 
-/// How much was done.
+/// The amount of work done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Bytes of blocks.
+    /// Total size of the blocks, in bytes.
     pub bytes: u64,
-    /// Coins kept.
+    /// Number of coins kept.
     pub coins: u64,
 }

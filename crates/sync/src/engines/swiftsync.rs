@@ -1,9 +1,8 @@
-//! The work of SwiftSync: the set at the height where the hints stop, or below the last blocks, proven.
+//! Runs SwiftSync: proves the set at the height where the hints stop, or below the last blocks.
 
 pub mod aggregate;
 mod coin_hashes;
 mod error;
-mod fully;
 pub mod hints;
 mod partial;
 mod segment;
@@ -13,24 +12,27 @@ mod spent_later;
 mod state;
 mod survivors;
 mod tail;
+mod undo_pass;
 
 pub use crate::engines::bip30::CoinbaseId;
 pub use crate::engines::pass::Counts;
 pub use error::SwiftSyncError;
-pub use fully::{ByUndoError, FullSegment, Fully, FullyError, JudgeByUndo, UndoReader, UndoSource};
 pub use partial::{CoinTotals, MergeError, Partial};
-pub use segment::{Finished, Segment};
+pub use segment::{Segment, SegmentOutput};
 pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};
 pub use spent_later::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuilder};
 pub use state::{SwiftSync, Verdict};
+pub use undo_pass::{
+    ByUndoError, ConnectByUndo, UndoPass, UndoPassError, UndoPassSegment, UndoReader, UndoSource,
+};
 
 use crate::best_chain::{headers, longer_chain};
-use crate::engines::in_order::keeper::warn_of_missing;
+use crate::engines::in_order::datadir_writer::warn_of_missing;
 use crate::engines::pass::Pass;
 use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use crate::engines::swiftsync::hints::HintsInfo;
-use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
-use crate::machines::{HintedElsewhere, Machines};
+use crate::error::{BlockUnavailable, InvalidBlock, InvalidError, SyncError, UsageError};
+use crate::machines::{Machines, RemoteHintedPass};
 use crate::pass::{self, PassJob, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{
@@ -39,7 +41,7 @@ use crate::request::{
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::supply::total;
-use crate::warning::{Unanchored, Warning};
+use crate::warning::{UnanchoredBlocks, Warning};
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record;
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
@@ -52,52 +54,53 @@ use std::sync::Arc;
 use tail::expect_anchored;
 use tail::{expect_scripts, last_under_hints, spent_later};
 
-/// The segments of a run under hints.
+/// The segments of a sync with hints.
 pub(crate) type Segments = SegmentsOf<SwiftSync>;
 
-/// What became of the hints.
-pub(crate) enum Hinted<'a> {
-    /// A set that is proven by them.
+/// The result of a sync with hints.
+pub(crate) enum HintsOutcome<'a> {
+    /// The hints prove this set.
     Proven(Box<Proven<'a>>),
-    /// All rules are to be checked, and there are no undo data to do it by. Where the hints stop.
+    /// All rules must be checked, but there is no undo data for that. Holds the height where the hints stop.
     NoUndo(Height),
-    /// So short a chain that all of it is to be connected, for a node that must be able to go back.
+    /// The chain is so short that all of it must be connected, for a node that must be able to disconnect
+    /// blocks.
     NotNeeded(Arc<dyn ChainSource + 'a>, Option<HintsInfo>),
 }
 
-/// What SwiftSync proved: everything that is needed to write the set out.
+/// What SwiftSync proved, with everything needed to write the set out.
 pub(crate) struct Proven<'a> {
     pub(crate) dir: Arc<dyn ChainSource + 'a>,
     pub(crate) workdir: Workdir<'a>,
     pub(crate) plan: Plan,
-    /// The block whose set it is.
+    /// The block after which the coins are unspent.
     pub(crate) at: KnownBlock,
     pub(crate) done: Segments,
     pub(crate) verdict: Verdict,
     pub(crate) hints: HintsProof,
-    /// Where undo data say which coins are spent: which scripts were run.
+    /// How many blocks had their scripts run; `None` without undo data.
     pub(crate) scripts: Option<ScriptCounts>,
 }
 
 impl Proven<'_> {
-    /// Blocks whose witnesses were left alone.
+    /// Blocks whose witnesses were not read.
     pub(crate) fn unseen(&self) -> u64 {
         u64::from(self.plan.identity.unseen.min(self.at.height))
     }
 }
 
-/// Proves the set at the height where `hints` stop, or at the one below the last blocks where a node is
-/// to start on these.
+/// Proves the set at the height where `hints` stop, or at a lower one, below the last blocks that a node
+/// starts with.
 pub(crate) fn prove<'a>(
     request: &'a Request<'_>,
     task: &HintedTask<'_>,
     machines: Option<&dyn Machines>,
-) -> Result<Hinted<'a>, SyncError> {
+) -> Result<HintsOutcome<'a>, SyncError> {
     let (dir, hints) = chain_and_hints(request, task)?;
     let (stop, at) = (hints.stop, hints.last);
     let above = HeightRange::new(at.height + 1, stop.height + 1);
     if request.env.is_shared && !above.is_empty() {
-        let what = "a folder with the last blocks, of which hints tell nothing,";
+        let what = "a folder with the last blocks, which hints do not cover,";
         return Err(SyncError::Usage(UsageError::NotOnCluster { what }));
     }
     if !above.is_empty() {
@@ -105,11 +108,11 @@ pub(crate) fn prove<'a>(
     }
     if at.height == 0 {
         request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
-        return Ok(Hinted::NotNeeded(dir, hints.info()));
+        return Ok(HintsOutcome::NotNeeded(dir, hints.info()));
     }
     if task.validity == HintedValidity::Checked && hints.undo.is_none() {
         request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
-        return Ok(Hinted::NoUndo(at.height));
+        return Ok(HintsOutcome::NoUndo(at.height));
     }
     let (workdir, plan, done, provider) = hints.plan(request, task, &*dir)?;
     let identity = &plan.identity;
@@ -124,7 +127,7 @@ pub(crate) fn prove<'a>(
         .with_muhash(identity.muhash);
     let under_hints = |error: SyncError| {
         let is_invalid = InvalidBlock::of(&error).is_some();
-        let why = NoWayOn::UnderHints { stop: identity.stop };
+        let why = BlockUnavailable::UnderHints { stop: identity.stop };
         if is_invalid { error.without_way(why) } else { error }
     };
     if !above.is_empty() && done.len() < plan.segments.len() {
@@ -137,7 +140,7 @@ pub(crate) fn prove<'a>(
     }
     request.env.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
-    let taking = Taking {
+    let taking = HintedSync {
         request,
         dir: &*dir,
         workdir: &workdir,
@@ -164,11 +167,11 @@ pub(crate) fn prove<'a>(
     let aggregate = Some(verdict.aggregate);
     let hints = HintsProof { info: hints.info(), aggregate, unanchored: hints.unanchored };
     let proven = Proven { dir, workdir, plan, at, done, verdict, hints, scripts };
-    Ok(Hinted::Proven(Box::new(proven)))
+    Ok(HintsOutcome::Proven(Box::new(proven)))
 }
 
-/// Blocks taken under hints.
-struct Taking<'a, 'w> {
+/// A sync of blocks with hints.
+struct HintedSync<'a, 'w> {
     request: &'a Request<'a>,
     dir: &'a dyn ChainSource,
     workdir: &'a Workdir<'w>,
@@ -177,8 +180,8 @@ struct Taking<'a, 'w> {
     machines: Option<&'a dyn Machines>,
 }
 
-impl Taking<'_, '_> {
-    /// Does the segments that are not done yet.
+impl HintedSync<'_, '_> {
+    /// Processes the remaining segments.
     fn segments<P>(&self, pass: &P, done: Segments) -> Result<Segments, SyncError>
     where
         P: Pass<Input = SegmentHints, Partial = Partial>,
@@ -190,14 +193,14 @@ impl Taking<'_, '_> {
         let job = PassJob { request, source: dir, pass, input: &input, unseen };
         match self.machines {
             Some(machines) => {
-                let elsewhere = HintedElsewhere { machines, plan };
-                pass::run(&job, &elsewhere, workdir, &plan.segments, done)
+                let remote = RemoteHintedPass { machines, plan };
+                pass::run(&job, &remote, workdir, &plan.segments, done)
             }
             None => pass::run(&job, &Threads, workdir, &plan.segments, done),
         }
     }
 
-    /// The same under every rule, by the coins that undo data name.
+    /// Processes them under every rule, with the coins from undo data.
     fn fully(
         &self,
         swiftsync: SwiftSync,
@@ -207,19 +210,20 @@ impl Taking<'_, '_> {
     ) -> Result<(Segments, Verdict), SyncError> {
         let Self { dir, workdir, .. } = *self;
         let assumed = self.plan.identity.assumed;
-        // Each thread runs the scripts of the block that it takes.
+        // Each thread runs the scripts of its own block.
         let scripts = (assumed < last).then(|| ScriptPool::new(0)).transpose()?;
         let (params, chain) = (self.request.env.params, dir.chain());
-        let judge = JudgeByUndo { params, chain, assumed, scripts };
-        let pass = Fully { swiftsync, judge, undo };
+        let connector = ConnectByUndo { params, chain, assumed, scripts };
+        let pass = UndoPass { swiftsync, connector, undo };
         let done = self.segments(&pass, done)?;
         let verdict = conclude(&pass.swiftsync, workdir, &done, last)?;
         Ok((done, verdict))
     }
 }
 
-/// The undo data of the blocks up to a height, where they are at hand and blocks are not taken for valid in
-/// any case: by them every rule can be applied. What an earlier start did without goes on without.
+/// Returns the undo data of the blocks up to a height, if the source has it and not all blocks are assumed
+/// valid: with it every rule can be checked. If an earlier start began without undo data, this one continues
+/// without it.
 fn undo_of(
     request: &Request<'_>,
     task: &HintedTask<'_>,
@@ -235,20 +239,19 @@ fn undo_of(
     }
     let undo = dir.undo(last, &request.env.search())?;
     if undo.is_some() && last_assumed(request, dir, last) < last {
-        // Without scripts nothing would vouch for blocks, as without undo data.
+        // Without scripts, as without undo data, nothing would prove the blocks valid.
         script_verifier().map_err(ScriptPoolError::from)?;
     }
     Ok(undo)
 }
 
-/// Finds the chain, and opens the hints for it, which must be anchored in it. If the chain of Core's
-/// index does not reach far enough for that, the index may be older than the files: then these are
-/// gone through.
+/// Finds the chain and opens the hints for it, which must be anchored in it. If the chain of Core's index is
+/// too short for the hints, the index may be older than the files: then the files are scanned.
 fn chain_and_hints<'a>(
     request: &'a Request<'_>,
     task: &HintedTask<'_>,
 ) -> Result<(Arc<dyn ChainSource + 'a>, PlacedHints), SyncError> {
-    // No peers are looked for because of hints that are good for nothing.
+    // Check the hints before looking for peers: they may be unusable.
     let first = matches!(request.source, Source::Peers(_));
     let early = first.then(|| ReadHints::open(request, &task.hints)).transpose()?;
     let mut dir = headers(request, None)?;
@@ -279,7 +282,7 @@ fn chain_and_hints<'a>(
             dir = headers(request, Some(UseIndex::Never))?;
             placed = place(&*dir);
         } else {
-            // Some other peer may know more.
+            // Another peer may know a longer chain.
             while placed.as_ref().is_err_and(is_short)
                 && let Some(longer) = longer_chain(request, dir.chain())?
             {
@@ -293,10 +296,10 @@ fn chain_and_hints<'a>(
     Ok((dir, PlacedHints { read, stop, last, unanchored, undo }))
 }
 
-/// Hints that can be read, and are of this network as far as they say.
+/// Hints that can be read and do not name another network.
 enum ReadHints {
     File(FileHints),
-    /// A snapshot, with the block that it is at.
+    /// A snapshot, with its block.
     Snapshot(PathBuf, BlockHash),
 }
 
@@ -311,7 +314,7 @@ impl ReadHints {
         })
     }
 
-    /// Where they end on this chain.
+    /// Returns the block where the hints stop on this chain.
     fn stop_on(
         &self,
         request: &Request<'_>,
@@ -328,26 +331,26 @@ impl ReadHints {
     }
 }
 
-/// The hints, before it is known how the run is divided.
+/// The hints, before it is known how the chain is divided.
 struct PlacedHints {
     read: ReadHints,
-    /// Where they stop on this chain.
+    /// Returns the block where the hints stop on this chain.
     stop: KnownBlock,
-    /// The last block that is taken under them.
+    /// The last block processed with them.
     last: KnownBlock,
-    unanchored: Option<Unanchored>,
-    /// Undo data by which every rule is applied.
+    unanchored: Option<UnanchoredBlocks>,
+    /// Undo data for checking every rule.
     undo: Option<Box<dyn UndoSource>>,
 }
 
-/// Hints ready to be asked for segments.
+/// Hints opened for the segments.
 struct OpenedHints<'a> {
     provider: Box<dyn HintsProvider + 'a>,
     sha256: [u8; 32],
     bytes: u64,
 }
 
-type Planned<'a, 'r> = (Workdir<'r>, Plan, Segments, Box<dyn HintsProvider + 'a>);
+type HintedPlan<'a, 'r> = (Workdir<'r>, Plan, Segments, Box<dyn HintsProvider + 'a>);
 
 impl PlacedHints {
     fn info(&self) -> Option<HintsInfo> {
@@ -357,13 +360,13 @@ impl PlacedHints {
         }
     }
 
-    /// Goes on with the plan in the work folder, or makes one.
+    /// Continues the plan in the work folder, or makes one.
     fn plan<'a, 'r: 'a>(
         &'a self,
         request: &'r Request<'_>,
         task: &HintedTask<'_>,
         dir: &dyn ChainSource,
-    ) -> Result<Planned<'a, 'r>, SyncError> {
+    ) -> Result<HintedPlan<'a, 'r>, SyncError> {
         let (stop, last) = (self.stop, self.last.height);
         let earlier = Workdir::read_plan(request.env.workdir)?;
         let connects = earlier.is_none() && Record::read(request.env.workdir)?.is_some();
@@ -385,30 +388,30 @@ impl PlacedHints {
                 dir,
                 earlier.as_ref().map(|plan| plan.identity.unseen),
             ),
-            // What an earlier start has them told of is told to the end.
+            // An earlier start's choice to number coins holds until the end.
             numbered: request.wants_commitment()
                 || request.hasher().is_some()
                     && earlier.as_ref().is_some_and(|plan| plan.identity.numbered),
             muhash: request.muhash || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
         };
-        // All but the hints can be compared before they are read.
+        // Everything but the hints can be compared before they are read.
         expect_same(request, earlier.as_ref(), &identity)?;
         Workdir::clear_scratch(request.env.workdir)?;
         let segments = pass::segments(request, dir, earlier.as_ref(), last, request.env.threads);
         let OpenedHints { provider, sha256, bytes } = self.provider(request, &segments)?;
         identity.hints = sha256;
         expect_same(request, earlier.as_ref(), &identity).or_else(|other| {
-            // What these hints put into the folder is of no use to its run.
+            // The work folder belongs to another sync, which has no use for these files.
             Workdir::clear_scratch(request.env.workdir)?;
             Err(other)
         })?;
         request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes });
         let (workdir, plan, done) =
-            pass::begin_or_go_on::<SwiftSync>(request, earlier, identity, segments)?;
+            pass::begin_or_resume::<SwiftSync>(request, earlier, identity, segments)?;
         Ok((workdir, plan, done, provider))
     }
 
-    /// The last block whose scripts are taken for valid: as the earlier start took it, if that was fewer.
+    /// The last block whose scripts are assumed valid: the earlier start's, if that was lower.
     fn assumed(
         &self,
         request: &Request<'_>,
@@ -455,7 +458,7 @@ fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<KnownB
             return Err(SyncError::Usage(UsageError::StopHeight { wanted, hints: height }));
         }
         _ if height == 0 => return Err(SyncError::Usage(UsageError::NothingToDo)),
-        // Hours before the blocks above the hints are wanted.
+        // Fail now, hours before the blocks above the hints are needed.
         _ => wanted.expect_in(dir)?,
     }
     match chain.hash(height) {
@@ -468,7 +471,8 @@ fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<KnownB
     }
 }
 
-/// Decides. A key is good for one decision: when it is against the hints, the work folder goes.
+/// Decides whether the hints are right. Each key serves for one decision: if the hints are wrong, the work
+/// folder is deleted.
 fn conclude(
     engine: &SwiftSync,
     workdir: &Workdir<'_>,
@@ -478,7 +482,7 @@ fn conclude(
     let whole = pass::whole(engine, workdir, done)?;
     engine.conclude(&whole, stop).map_err(|error| {
         if !matches!(error, SwiftSyncError::Incomplete { .. }) {
-            // The error to tell is the verdict, whatever becomes of the folder.
+            // The verdict is the error to report, even if the folder cannot be deleted.
             let _ = workdir.wipe();
         }
         error.into()

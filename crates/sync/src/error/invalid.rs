@@ -1,5 +1,5 @@
-//! [`InvalidError`]: the data is wrong: a block breaks a rule, hints do not fit, a chain is too short; and [`ChainGap`]: what
-//! a chain lacks, and why, to explain where it ends.
+//! [`InvalidError`]: the data is wrong (a block breaks a rule, hints do not match, a chain is too short); and
+//! [`ChainGap`], which explains why a chain ends where it does.
 
 use super::{ErrorKind, SyncError};
 use crate::engines::in_order::ChainstateError;
@@ -10,7 +10,7 @@ use apus_datadir::BlockFile;
 use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
 
-/// See the module.
+/// An error in the data: in blocks, hints or chains.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidError {
     /// A block of the chain breaks a rule.
@@ -20,48 +20,46 @@ pub enum InvalidError {
         height: Height,
         /// Its hash.
         hash: BlockHash,
-        /// The rule.
+        /// The rule that it breaks.
         error: BlockError,
     },
-    /// The hints end above the chain.
+    /// The hints stop above the chain's tip.
     #[error(
-        "the hints stop at height {stop}, but the chain that was found ends at {tip}{gap}: add the \
-         missing block files, or connect to peers that have more of it, or use hints for a height up \
-         to {tip}"
+        "the hints stop at height {stop}, but the chain found ends at {tip}{gap}. Choose one: add the missing \
+         block files, connect to peers that have more of the chain, or use hints for a height up to {tip}"
     )]
     ChainTooShort {
-        /// The hints' stop height.
+        /// The height at which the hints stop.
         stop: Height,
         /// The chain's tip.
         tip: Height,
-        /// What lies beyond.
+        /// Why the chain ends there.
         gap: ChainGap,
     },
-    /// The run is to end above the chain.
+    /// The requested stop height is above the chain's tip.
     #[error(
-        "the run is to stop at height {stop}, but the chain that was found ends at {tip}{gap}: add \
-         the missing block files, or connect to peers that have more of it, or stop at a height up \
-         to {tip}"
+        "stop height {stop} was requested, but the chain found ends at {tip}{gap}. Choose one: add the missing \
+         block files, connect to peers that have more of the chain, or use --stopatheight {tip}"
     )]
     StopAboveTip {
-        /// What was asked for.
+        /// The requested stop height.
         stop: Height,
         /// The chain's tip.
         tip: Height,
-        /// What lies beyond.
+        /// Why the chain ends there.
         gap: ChainGap,
     },
-    /// The hints are bound to a block that is not on the chain.
+    /// The block of the hints is not on the chain.
     #[error(
-        "the hints are for block {base}, which is not on the most-work chain that was found: they \
-         were made on a stale fork or another chain, or block files are missing, or the peers \
-         have another chain"
+        "the hints are for block {base}, which is not on the most-work chain found. The hints were made on a stale \
+         fork or another chain, block files are missing, or the peers have another chain. Use other hints, add the \
+         missing files, or connect to other peers"
     )]
     BaseNotOnChain {
-        /// The block.
+        /// The block of the hints.
         base: BlockHash,
     },
-    /// One transaction id in two blocks, with coins of both surviving.
+    /// Two blocks create the same transaction id, and coins of both survive.
     #[error(
         "two blocks create transaction {txid}, and coins of both survive, which BIP-30 forbids"
     )]
@@ -69,21 +67,21 @@ pub enum InvalidError {
         /// The id.
         txid: Txid,
     },
-    /// Core's own table of snapshots has another set for the stop block.
+    /// Core's own table of snapshots has another hash for the stop block.
     #[error(
-        "the set's hash_serialized_3 is {found}, but Bitcoin Core's own table of snapshots has \
-         {known} for block {stop_hash}: either scripts or amounts that are assumed valid here are \
-         not, or this is a mistake in the program; nothing was written under the output's name"
+        "the set's hash_serialized_3 is {found}, but Bitcoin Core's own table of snapshots has {known} for block \
+         {stop_hash}: scripts or amounts that this sync assumed valid are invalid, or this is a bug in Apus. The \
+         output was not written. Rerun with --assumevalid 0 and without --hints to find out"
     )]
     AssumeUtxo {
         /// The stop block.
         stop_hash: BlockHash,
-        /// What the blocks lead to.
+        /// The hash of the set that the blocks produce.
         found: UtxoSetHash,
-        /// What the table has.
+        /// The hash in the table.
         known: UtxoSetHash,
     },
-    /// A coin of a snapshot that claims a height outside the chain up to the snapshot's block.
+    /// A coin of a snapshot claims a height outside the chain up to the snapshot's block.
     #[error(
         "{file}: coin {outpoint} claims to be from block {height}, which is not between 1 and the \
          snapshot's own block: the snapshot is damaged"
@@ -96,8 +94,10 @@ pub enum InvalidError {
         /// The height that it claims.
         height: Height,
     },
-    /// A snapshot given as hints was written to while it was read.
-    #[error("{file} changed while it was read: start again with a file that no program writes to")]
+    /// A snapshot given as hints changed while the sync read it.
+    #[error(
+        "{file} changed while Apus read it: stop the program that writes to it, then rerun the same command"
+    )]
     HintsChanged {
         /// The snapshot.
         file: String,
@@ -105,7 +105,7 @@ pub enum InvalidError {
 }
 
 impl InvalidError {
-    /// What it means.
+    /// Returns what the error means for the user.
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
             Self::InvalidBlock { .. } | Self::DuplicateTransaction { .. } => ErrorKind::Invalid,
@@ -123,14 +123,14 @@ impl InvalidError {
         }
     }
 
-    /// As [`SyncError::spoils_progress`](super::SyncError::spoils_progress).
+    /// See [`SyncError::spoils_progress`](super::SyncError::spoils_progress).
     pub(super) fn spoils_progress(&self) -> bool {
         matches!(self, Self::DuplicateTransaction { .. } | Self::AssumeUtxo { .. })
     }
 }
 
 impl InvalidBlock {
-    /// The block that an error is about, if the error is that a block breaks a rule.
+    /// Returns the block, if the error is that a block breaks a rule.
     pub fn of(error: &SyncError) -> Option<Self> {
         let (block, mut why) = match error {
             SyncError::Invalid(InvalidError::InvalidBlock { height, hash, error }) => {
@@ -149,55 +149,55 @@ impl InvalidBlock {
     }
 }
 
-/// So many blocks that are put aside are told.
-const TOLD: usize = 3;
+/// At most this many invalid blocks or block files are listed.
+const SHOWN_MAX: usize = 3;
 
-/// What lies beyond the end of the chain, to explain why it is too short.
+/// Evidence of blocks beyond the end of the chain, which explains why the chain is too short.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChainGap {
-    /// Blocks whose ancestors are missing.
+    /// Number of blocks whose ancestors are missing.
     pub orphans: usize,
-    /// Those of them below which a block is in no file, and none that was put aside.
+    /// Number of these blocks that miss an ancestor which is in no file, and have no invalid block below them.
     pub unjoined: usize,
-    /// Numbers of block files that are not there, though later ones are.
+    /// Numbers of missing block files that have later files after them.
     pub files: Vec<RangeInclusive<u32>>,
-    /// The missing ancestors. The first few by hash.
+    /// The missing ancestors; the first few by hash.
     pub missing: Vec<BlockHash>,
-    /// How many ancestors are missing.
+    /// Number of missing ancestors.
     pub missing_count: usize,
-    /// Headers that were refused: where, and why. The first few.
+    /// Rejected headers, with place and reason; the first few.
     pub refused: Vec<String>,
-    /// How many headers were refused.
+    /// Number of rejected headers.
     pub refused_count: u64,
-    /// Blocks of Bitcoin Knots' own proof of work.
-    pub knots: GapStretch,
-    /// Blocks that an index says are stored, and whose files are not there or end below them.
-    pub absent: GapStretch,
-    /// Height of the highest header that an index has without its block.
+    /// Blocks with Bitcoin Knots' own proof of work.
+    pub knots: GapRange,
+    /// Blocks that an index says are stored, but whose files are missing or end before them.
+    pub absent: GapRange,
+    /// Height of the highest header in the index whose block is not stored.
     pub headers: Option<Height>,
-    /// Numbers of block files in which no block can be read, though something is in them.
+    /// Numbers of block files that have content but no readable block.
     pub unreadable: Vec<u32>,
-    /// Blocks that are there, proved invalid, and were put aside with what descends from them.
+    /// Stored blocks that proved invalid; they and their descendants are marked as failed.
     pub invalid: Vec<InvalidBlock>,
 }
 
-/// Some blocks, of which the highest is told.
+/// A number of blocks, and the height of the highest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct GapStretch {
-    /// How many.
+pub struct GapRange {
+    /// Number of blocks.
     pub count: u64,
-    /// Height of the highest, where that is known.
+    /// Height of the highest, if known.
     pub highest: Option<Height>,
 }
 
-impl GapStretch {
-    /// Notes one more.
+impl GapRange {
+    /// Counts one more block.
     pub fn add(&mut self, height: Option<Height>) {
         self.count += 1;
         self.highest = self.highest.max(height);
     }
 
-    /// How high they reach, for people.
+    /// Describes how high the blocks reach, for people.
     fn up_to(&self) -> String {
         self.highest.map_or_else(String::new, |height| format!(", up to height {height},"))
     }
@@ -208,7 +208,7 @@ fn file_name(number: &u32) -> String {
 }
 
 impl ChainGap {
-    /// What the names of block files tell.
+    /// Finds the gaps in the numbering of block files.
     pub fn between(files: &[BlockFile]) -> Self {
         let (mut next, mut missing) = (0, Vec::new());
         for file in files {
@@ -220,8 +220,8 @@ impl ChainGap {
         Self { files: missing, ..Self::default() }
     }
 
-    /// What a user should know who takes the end of the chain for the end of the blocks; none where no block lies
-    /// beyond but those that were put aside.
+    /// Returns the gap if blocks beyond the chain's end do not connect to it, so that the user may be missing
+    /// some; `None` if all of them are marked as failed.
     pub fn unjoined(&self) -> Option<Self> {
         let is_any = self.unjoined > 0
             || self.refused_count > 0
@@ -232,20 +232,20 @@ impl ChainGap {
         is_any.then(|| Self { orphans: self.unjoined, invalid: Vec::new(), ..self.clone() })
     }
 
-    /// Names of the block files that are not there, the first few; none where there are none.
+    /// Names the missing block files, at most the first few; `None` if no file is missing.
     pub fn missing_files(&self) -> Option<String> {
         let shown = |range: &RangeInclusive<u32>| match range.start() == range.end() {
             true => file_name(range.start()),
             false => format!("{} to {}", file_name(range.start()), file_name(range.end())),
         };
-        let told: Vec<String> = self.files.iter().take(TOLD).map(shown).collect();
-        let more = if self.files.len() > TOLD { ", and further files," } else { "" };
+        let shown_files: Vec<String> = self.files.iter().take(SHOWN_MAX).map(shown).collect();
+        let more = if self.files.len() > SHOWN_MAX { ", and further files," } else { "" };
         let is = match &self.files[..] {
             [] => return None,
             [one] if one.start() == one.end() => "is",
             _ => "are",
         };
-        Some(format!("{}{more} {is} not in the folder", told.join(", ")))
+        Some(format!("{}{more} {is} not in the folder", shown_files.join(", ")))
     }
 }
 
@@ -275,11 +275,11 @@ impl std::fmt::Display for ChainGap {
                 )?;
             }
         }
-        for invalid in self.invalid.iter().take(TOLD) {
+        for invalid in self.invalid.iter().take(SHOWN_MAX) {
             write!(f, "; {invalid}")?;
         }
-        if self.invalid.len() > TOLD {
-            write!(f, "; and {} further blocks are invalid", self.invalid.len() - TOLD)?;
+        if self.invalid.len() > SHOWN_MAX {
+            write!(f, "; {} further blocks are invalid", self.invalid.len() - SHOWN_MAX)?;
         }
         if self.refused_count > 0 {
             write!(f, "; {} header(s) refused: {}", self.refused_count, self.refused.join("; "))?;
@@ -291,22 +291,24 @@ impl std::fmt::Display for ChainGap {
             let up_to = self.absent.up_to();
             write!(
                 f,
-                "; by the node's block index there are {} further block(s){up_to} whose files are not there or end too early",
+                "; the node's block index lists {} further block(s){up_to} whose files are missing or end too early",
                 self.absent.count
             )?;
         }
         if let Some(height) = self.headers {
             write!(
                 f,
-                "; the node's block index has headers up to height {height}, without their blocks"
+                "; the node's block index has headers up to height {height} without their blocks"
             )?;
         }
         if !self.unreadable.is_empty() {
-            let shown: Vec<String> = self.unreadable.iter().take(TOLD).map(file_name).collect();
-            let more = if self.unreadable.len() > TOLD { ", and in further files" } else { "" };
+            let shown: Vec<String> =
+                self.unreadable.iter().take(SHOWN_MAX).map(file_name).collect();
+            let more =
+                if self.unreadable.len() > SHOWN_MAX { ", and in further files" } else { "" };
             write!(
                 f,
-                "; no block can be read in {}{more}: damaged, or obfuscated with another key than that in xor.dat",
+                "; no block can be read in {}{more}: damaged, or obfuscated with a key other than the one in xor.dat",
                 shown.join(", ")
             )?;
         }
@@ -334,6 +336,6 @@ impl Display for InvalidBlock {
 }
 
 impl InvalidBlock {
-    /// Why a block is invalid takes no more bytes.
+    /// Maximum length of [`why`](Self::why), in bytes.
     pub const WHY_BYTES_MAX: usize = 1000;
 }

@@ -1,24 +1,24 @@
-//! [`IoError`]: this machine, or this program, is at fault: what was written cannot be read, a disk is full.
+//! [`IoError`]: this machine or this program failed: written data cannot be read back, or a disk is full.
 
 use super::SyncError;
+use crate::numbers::bytes;
 use apus_chain::{BlockHash, CoinError, Height, Txid};
 use std::io;
 use std::path::Path;
 
-/// See the module.
+/// Why this machine or this program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum IoError {
     /// A script could not be run.
     #[error("{what}")]
     Script {
-        /// Which, and why.
+        /// The script, and the reason.
         what: String,
     },
-    /// A block was connected, and the most-work chain has another one there now.
+    /// An earlier start connected a block that the most-work chain no longer contains.
     #[error(
-        "block {height} ({hash}) was connected by an earlier start, the chain has another block \
-         there now, and no sound copy of the old one can be had any more: remove the \
-         work folder to start anew"
+        "block {height} ({hash}), which an earlier start connected, is no longer on the best chain, and no intact \
+         copy of the block is left, so Apus cannot disconnect it. Remove the work folder to start over"
     )]
     StaleBlock {
         /// Its height.
@@ -26,36 +26,35 @@ pub enum IoError {
         /// Its hash.
         hash: BlockHash,
     },
-    /// What no caller and no later start tells apart, in words.
+    /// Any other error, as a text: no caller handles it separately.
     #[error("{0}")]
     Other(String),
-    /// A run's bytes are not those that were written.
-    #[error("{file} is damaged; its segment will be processed anew: start the same run again")]
+    /// The bytes of a run differ from what was written.
+    #[error("{file} is damaged: rerun the same command to process its segment again")]
     RunDamaged {
-        /// Name in the storage.
+        /// The run's name in the storage.
         run: String,
-        /// What to call it in front of people.
+        /// The name shown to users.
         file: String,
     },
-    /// The coins of the store are not those that the blocks led to.
+    /// The coins in the store differ from the result of the blocks.
     #[error(
-        "the coins in {store} are not those that the blocks led to: its disk or the memory lost, \
-         brought back or changed some of them, or this is a mistake in the program; nothing was \
-         written under the output's name. Check disk and memory; then remove {progress}, and start \
-         the same run again"
+        "the coins in {store} differ from the result of the blocks: the disk or memory lost, restored or changed \
+         some of them, or this is a bug in Apus. The output was not written. Check disk and memory, then remove \
+         {progress} and rerun the same command"
     )]
     CoinsChanged {
         /// The store.
         store: String,
-        /// What holds the run's progress, of which the store is a part.
+        /// The place of the sync's progress, which includes the store.
         progress: String,
     },
-    /// The system has no room for as many threads.
-    #[error("cannot start {wanted} threads: {error}; ask for fewer with --par")]
+    /// The system cannot start this many threads.
+    #[error("cannot start {wanted} threads: {error}. Use fewer with --par")]
     Threads {
-        /// How many were asked for.
+        /// Number of threads requested.
         wanted: usize,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// A group of coins cannot be read back.
@@ -63,36 +62,35 @@ pub enum IoError {
     Group {
         /// The transaction.
         txid: Txid,
-        /// What is wrong.
+        /// What is invalid.
         error: CoinError,
     },
-    /// A chainstate could not be written, or not read back.
+    /// A chainstate could not be written or read back.
     #[error(transparent)]
     CoreChainstate(#[from] apus_datadir::chainstate::ChainstateDbError),
-    /// The index of blocks could not be written.
+    /// The block index could not be written.
     #[error(transparent)]
     BlockIndex(#[from] apus_datadir::IndexWriteError),
-    /// Blocks or undo data that were written are not what was to be written.
+    /// Blocks or undo data differ from what was written.
     #[error(
-        "{error}: the disk or its memory changed what was written, or this is a mistake in the \
-         program; no folder was completed. Check the disk; then remove {workdir}, which holds \
-         the progress, and start the same run again: it writes all of them anew"
+        "{error}: the disk or memory changed written data, or this is a bug in Apus. No folder was completed. \
+         Check the disk, then remove {workdir}, which holds the progress, and rerun the same command to write all \
+         folders again"
     )]
     BlocksReadBack {
-        /// In what they differ.
+        /// The difference.
         error: Box<apus_datadir::ReadBackError>,
         /// The work folder.
         workdir: String,
     },
-    /// The same of blocks that were kept on their way from peers.
+    /// Blocks that were kept as peers sent them differ from what was written.
     #[error(
-        "{error}: the disk or its memory changed what was written, or this is a mistake in the \
-         program; the blocks got no index. Check the disk; then remove {folder} with the blocks and \
-         {workdir}, which holds the progress, move away what else was written, and start the same \
-         run again: it gets all of them anew"
+        "{error}: the disk or memory changed written data, or this is a bug in Apus. No index was written for the \
+         blocks. Check the disk. Then remove {folder} with the blocks and {workdir} with the progress, move any \
+         other outputs away, and rerun the same command to download all blocks again"
     )]
     KeptReadBack {
-        /// In what they differ.
+        /// The difference.
         error: Box<apus_datadir::ReadBackError>,
         /// The folder of the blocks.
         folder: String,
@@ -101,57 +99,57 @@ pub enum IoError {
     },
     /// A disk is too small.
     #[error(
-        "{folder} is on a disk with {free} bytes free, and up to {needed} are needed: free some \
-         space and start the same run again"
+        "not enough disk: {folder} needs up to {} and has {}. Free some space, then rerun the same command",
+        bytes(*.needed), bytes(*.free)
     )]
     NoRoom {
         /// The folder.
         folder: String,
-        /// Bytes needed at most.
+        /// Bytes needed, at most.
         needed: u64,
         /// Bytes free.
         free: u64,
     },
-    /// A work folder in which something is not as it was written.
+    /// A file of the work folder differs from what was written.
     #[error(
-        "{file} is damaged, or of another version of Apus: if its folder holds nothing but a \
-         run's progress, remove the folder to start anew; otherwise name another --workdir"
+        "{file} is damaged or from another version of Apus. If its folder holds only a sync's progress, remove the \
+         folder to start over. Otherwise use another --workdir"
     )]
     WorkdirDamaged {
         /// The file.
         file: String,
     },
-    /// Files of ours could not be read or written.
+    /// A file of this program could not be read or written.
     #[error("{file}: {error}{}", remedy(.error))]
     Storage {
         /// The file.
         file: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// What a person can do about an error of the system.
+/// What a user can do about an I/O error.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull => "; free some space and start the same run again",
-        io::ErrorKind::PermissionDenied => "; allow access, or name another place",
-        io::ErrorKind::ReadOnlyFilesystem => "; name a place that can be written to",
+        io::ErrorKind::StorageFull => ". Free some space, then rerun the same command",
+        io::ErrorKind::PermissionDenied => ". Allow access, or use another place",
+        io::ErrorKind::ReadOnlyFilesystem => ". Use a writable folder",
         _ => "",
     }
 }
 
 impl SyncError {
-    /// This machine or this program is at fault, in words.
+    /// Makes an error of this machine or this program from a text.
     pub(crate) fn io(what: impl Into<String>) -> Self {
         Self::Io(IoError::Other(what.into()))
     }
 
-    /// A folder that was written has not what was to be written.
+    /// Makes the error for a folder whose content differs from what was written.
     pub(crate) fn read_back(folder: &Path, what: &str) -> Self {
         Self::io(format!(
-            "{} was read back, and {what}: the disk or its memory changed what was written, or this is a \
-             mistake in the program; the folder did not get its name",
+            "{}: reading it back failed: {what}: the disk or memory changed written data, or this is a bug in \
+             Apus. The folder was not completed. Check the disk, then rerun the same command",
             folder.display()
         ))
     }

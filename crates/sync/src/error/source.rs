@@ -1,53 +1,55 @@
-//! [`SourceError`]: why a source of blocks could not give what was asked for.
+//! [`SourceError`]: why a source could not provide its blocks.
 
 use crate::error::{ErrorKind, SyncError};
 use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange, KnownBlock, utc};
 use apus_datadir::{BlkError, IndexError};
 
-/// Why a source could not give what was asked for.
+/// Why a source could not provide its blocks.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// Core's block files.
+    /// Core's block files failed.
     #[error(transparent)]
     Files(#[from] apus_datadir::BlkError),
-    /// The index of the blocks, where nothing can take its place.
+    /// The block index is unusable, and blocks cannot be found without it.
     #[error(
-        "{0}. Where the index is of no use, `bitcoind -reindex` makes it anew from the block files, and `apus \
-         sync --blocksdir DIR --out datadir:DIR` makes a data directory from these alone"
+        "{0}. If the index is unusable, `bitcoind -reindex` rebuilds it from the block files, and `apus \
+         sync --blocksdir DIR --out datadir:DIR` makes a data directory from the block files alone"
     )]
     Index(#[from] apus_datadir::IndexError),
-    /// Blocks are of the future, by this machine's clock.
+    /// Blocks are in the future by this machine's clock.
     #[error(transparent)]
     Clock(#[from] Box<ClockError>),
-    /// No header of the chain has a block: only genesis is known.
+    /// Only the genesis block is known.
     #[error(
-        "no block that follows the genesis block of the {chain} chain was found: give the folder \
-         that holds blk00000.dat and all files after it"
+        "no block after genesis found for the {chain} chain: give the folder that holds blk00000.dat \
+         and all files after it"
     )]
     NoChain {
         /// The chain's name.
         chain: &'static str,
     },
-    /// Peers know of nothing but the genesis block.
+    /// Peers know only the genesis block.
     #[error(
-        "no peer knows a block that follows the genesis block of the {chain} chain: see that they are \
-         of that chain"
+        "no peer has a block after genesis of the {chain} chain: check that the peers are on that chain"
     )]
     NoHeaders {
         /// The chain's name.
         chain: &'static str,
     },
-    /// A block that was kept cannot be had, or not kept.
+    /// Reading or writing a kept block failed.
     #[error(transparent)]
     Kept(#[from] Box<SyncError>),
-    /// Nothing comes from peers.
+    /// The network failed.
     #[error(transparent)]
     Network(#[from] apus_p2p::network::NetworkError),
-    /// What the folder of a node lacks, in words.
+    /// A node's folder lacks something; the text says what.
     #[error("{0}")]
     Node(String),
-    /// A block of a chain that was settled elsewhere is not in the folder.
-    #[error("{folder} has no block {height} ({hash}): get it, or give a folder that has it")]
+    /// The folder lacks a block of a chain that was chosen before.
+    #[error(
+        "{folder}: block {height} ({hash}) is missing: get the block file that holds it, or give a folder that \
+        has it"
+    )]
     NotInFolder {
         /// The folder.
         folder: String,
@@ -58,8 +60,8 @@ pub enum SourceError {
     },
     /// Every copy of a block is damaged.
     #[error(
-        "block {height} ({hash}) in {place}: {error} [{}]: every copy found is damaged; restore \
-         the file or let the node download the block again",
+        "block {height} ({hash}) in {place}: {error} [{}]: every copy found is damaged. Restore the file, or let \
+         the node download the block again",
         .error.reason()
     )]
     Damaged {
@@ -69,13 +71,13 @@ pub enum SourceError {
         hash: BlockHash,
         /// File and offset of the last copy tried.
         place: String,
-        /// What is wrong with it.
+        /// What is invalid.
         error: BlockError,
     },
     /// Every copy of a block that peers sent is damaged.
     #[error(
-        "block {height} ({hash}): {error} [{}]: {peers} peer{} sent damaged copies of it, and none \
-         a sound one: connect to other peers, and start the same run again",
+        "block {height} ({hash}): {error} [{}]: {peers} peer{} sent damaged copies, and no peer sent an intact \
+         copy. Connect to other peers, then rerun the same command",
         .error.reason(), if *.peers == 1 { "" } else { "s" }
     )]
     DamagedCopies {
@@ -83,16 +85,15 @@ pub enum SourceError {
         height: Height,
         /// The block's hash.
         hash: BlockHash,
-        /// How many peers sent some, by their addresses.
+        /// Number of peers, by address, that sent damaged copies.
         peers: usize,
-        /// What is wrong with the last copy.
+        /// What is invalid in the last copy.
         error: BlockError,
     },
-    /// No peer gives a block, and there is a chain that does without it.
+    /// No peer sends a block, but peers have another chain without it.
     #[error(
-        "no peer gives block {height} ({hash}), and peers have another chain, which does without it: \
-         start the same run again; if it ends here again, give the hints of a block that is on \
-         their chain, or connect to other peers"
+        "no peer sends block {height} ({hash}), and peers have another chain without this block. Rerun the same \
+         command. If it stops here again, use hints for a block on their chain, or connect to other peers"
     )]
     ChainLeft {
         /// The block's height.
@@ -100,11 +101,11 @@ pub enum SourceError {
         /// The block's hash.
         hash: BlockHash,
     },
-    /// The chain with the most work goes far on from an invalid block.
+    /// The most-work chain extends far beyond an invalid block.
     #[error(
-        "block {height} ({hash}) is invalid: {why}, but the chain with the most work goes on from it \
-         up to height {tip}: others take it for valid. If they are right, this program or this \
-         machine is at fault; if not, wait until the chain with the most work is another one"
+        "block {height} ({hash}) is invalid: {why}, but the most-work chain builds on it up to height {tip}, so \
+         other nodes accept it. If they are right, Apus or this machine is at fault. If they are wrong, wait until \
+         another chain has the most work"
     )]
     Disputed {
         /// The block's height.
@@ -116,22 +117,22 @@ pub enum SourceError {
         /// Height of the chain's tip.
         tip: Height,
     },
-    /// A source that gave fewer blocks than it was asked for, and no error.
+    /// A source provided fewer blocks than requested, without an error.
     #[error(
-        "the source of blocks gave not all of heights {} to {}: this is a mistake in the program",
+        "the source did not provide all blocks from {} to {}. This is a bug in Apus: please report it",
         .range.start, .range.end - 1
     )]
     Incomplete {
-        /// The heights asked for.
+        /// The requested heights.
         range: HeightRange,
     },
-    /// The run was stopped.
+    /// The user stopped the sync.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl SourceError {
-    /// What it means.
+    /// Returns what the error means for the user.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Files(error) => files_error_kind(error),
@@ -154,7 +155,7 @@ impl SourceError {
     }
 }
 
-/// What an error of the block files means for a run.
+/// Returns what an error of the block files means for the user.
 fn files_error_kind(error: &BlkError) -> ErrorKind {
     match error {
         BlkError::WrongChain { .. } | BlkError::OwnSignet { .. } => ErrorKind::Usage,
@@ -163,31 +164,31 @@ fn files_error_kind(error: &BlkError) -> ErrorKind {
     }
 }
 
-// [`ClockError`]: this machine's clock and the times of blocks do not fit each other.
+// [`ClockError`]: this machine's clock and the times of blocks do not match.
 
-/// A chain that the clock alone keeps out. No shorter one takes its place: where the clock is behind, the shorter one
-/// would look like the whole.
+/// Blocks are in the future by this machine's clock. No shorter chain takes their place: if the clock is
+/// behind, the shorter chain would look complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this machine's clock says {}, and block {} ({}) is of {}, more than two hours later{}: set the clock, and give the \
-     same command again. If the clock is right, that block is not valid yet: {}",
+    "this machine's clock says {}, but block {} ({}) has time {}, more than two hours later{}. Set the clock, then \
+     rerun the same command. If the clock is right, that block is not valid yet: {}",
     utc(*.now), .block.height, .block.hash, utc((*.time).into()), .evidence, .remedy
 )]
 pub struct ClockError {
     /// The clock, in seconds since 1970.
     pub now: i64,
-    /// The first block of the future.
+    /// The first block in the future.
     pub block: KnownBlock,
     /// Its time.
     pub time: u32,
-    /// What else speaks against the clock, or nothing.
+    /// Other evidence against the clock, or empty.
     pub evidence: String,
-    /// What helps if the clock is right.
+    /// What to do if the clock is right.
     pub remedy: &'static str,
 }
 
 impl ClockError {
-    /// That no block of a chain is of the future.
+    /// Checks that no block of a chain is in the future.
     pub fn expect_past(chain: &HeaderChain, now: i64) -> Result<(), Self> {
         let Some(height) = chain.first_too_new(now) else { return Ok(()) };
         let hash = chain.hash(height).copied().unwrap_or_default();
@@ -196,7 +197,7 @@ impl ClockError {
             block: KnownBlock { height, hash },
             time: chain.time(height).unwrap_or_default(),
             evidence: String::new(),
-            remedy: "wait until its time has come, or give blocks of which none is of the future",
+            remedy: "wait until that time, or give blocks whose times are not in the future",
         })
     }
 }

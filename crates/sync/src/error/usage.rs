@@ -1,83 +1,91 @@
-//! [`UsageError`]: the question was wrong: options that do not fit together, a folder that is not this run's.
+//! [`UsageError`]: the request is wrong: options that contradict each other, or a folder of another sync.
 
 use super::SyncError;
 use apus_chain::{Height, KnownBlock, ScriptCheckReason};
 use std::fmt;
 
-/// See the module.
+/// An error in the request.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// Files are to be written of a set that would not be proven.
+    /// The request has an output, but no aggregate to prove the set.
     #[error(
-        "without an aggregate nothing proves the hints right, so no file is written: leave the \
-         outputs out, or use another aggregate"
+        "without an aggregate nothing proves the hints right, so no output is written: leave out --out, or use \
+         another --aggregate"
     )]
     Unproven,
-    /// What no caller tells apart, in words.
+    /// Any other invalid request, as a text: no caller handles it separately.
     #[error("{0}")]
     Other(String),
-    /// The run is to end at no block after genesis.
-    #[error("the run would end at height 0: there is nothing to do")]
-    NothingToDo,
-    /// Blocks are to be connected, and nothing says how.
-    #[error("blocks above the hints are to be connected, but no coins folder was named")]
-    NothingToConnect,
-    /// A run that other machines cannot take part in.
+    /// The requested range has no block after genesis.
     #[error(
-        "machines share runs by hints up to where these stop, and those of engines that take blocks in any order, as mergesync: {what} is \
-         not done by several yet. Run `apus sync` on one machine for it"
+        "the requested range ends at height 0, so there is nothing to do: use a higher --stopatheight, or hints \
+         for a higher block"
+    )]
+    NothingToDo,
+    /// Blocks must be connected, and no coins folder is given.
+    #[error("connecting the blocks above the hints needs a coins folder, but none was given")]
+    NothingToConnect,
+    /// Other machines cannot take part in this sync.
+    #[error(
+        "{what} cannot be shared among machines yet: run `apus sync` on one machine instead. Machines can share \
+         syncs by hints, up to where the hints stop, and syncs of engines that take blocks in any order, such as \
+         mergesync"
     )]
     NotOnCluster {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
     },
-    /// Hints under which blocks would be taken that Core checks.
+    /// Hints would cover blocks that Core checks.
     #[error(transparent)]
     NotAnchored(Box<NotAnchored>),
-    /// `--stopatheight` and the hints disagree.
+    /// The stop height and the hints disagree.
     #[error(
-        "the run is to stop at height {wanted}, but the hints are for height {hints}: the coins \
-         that survive depend on where the run stops"
+        "stop height {wanted} was requested, but the hints are for height {hints}: use --stopatheight {hints}, or \
+         use hints for {wanted}. Which coins survive depends on the stop height"
     )]
     StopHeight {
-        /// What was asked for.
+        /// The requested stop height.
         wanted: Height,
-        /// What the hints hold.
+        /// The height of the hints.
         hints: Height,
     },
-    /// A file of the output's name appeared that is not this run's.
-    #[error("{file} exists already and is something else: remove it, or name another output")]
+    /// A file of another program has the output's name.
+    #[error(
+        "{file} exists already and was not written by this sync: remove it, or use another output"
+    )]
     OutputExists {
         /// The file.
         file: String,
     },
-    /// Another run writes the same folder.
-    #[error("another run is writing {draft}: wait until it has ended, or name another folder")]
+    /// Another sync writes the same folder.
+    #[error(
+        "{draft}: another sync is writing this folder: wait until it ends, or use another folder"
+    )]
     DraftInUse {
-        /// Where it writes.
+        /// The folder.
         draft: String,
     },
     /// A data directory with blocks and undo data cannot come from hints.
     #[error(
-        "undo data are the coins that each block spends, which a run with hints never sees: leave \
-         out the hints, or ask for a pruned data directory, which has those of the last blocks alone"
+        "undo data are the coins that each block spends, and a sync by hints never sees these coins: leave out \
+         --hints, or add --prune, which needs undo data only for the last blocks"
     )]
     NoUndo,
-    /// A work folder that belongs to another run.
+    /// The work folder belongs to another sync.
     #[error(
-        "{folder} holds the progress of another run ({what}): finish that one, name another \
-         --workdir, or remove the folder to give its progress up"
+        "{folder} holds the progress of another sync ({what}). Choose one: finish that sync, use another \
+         --workdir, or remove the folder to discard its progress"
     )]
     OtherRun {
         /// The work folder.
         folder: String,
-        /// What is different.
+        /// The difference.
         what: String,
     },
-    /// A folder that no run made.
+    /// The folder was not made by a sync.
     #[error(
-        "{folder} holds {name}, which is no file of a run, and cannot be a work folder: name \
-         another --workdir, which need not be there yet"
+        "{folder} holds {name}, which is not a file of a sync, so {folder} cannot be a work folder: use another \
+         --workdir. Apus creates the folder if it is missing"
     )]
     NotAWorkFolder {
         /// The folder.
@@ -88,29 +96,29 @@ pub enum UsageError {
 }
 
 impl SyncError {
-    /// The question was wrong, in words.
+    /// Makes the error for an invalid request from a text.
     pub(crate) fn usage(what: impl Into<String>) -> Self {
         Self::Usage(UsageError::Other(what.into()))
     }
 }
 
-// [`NotAnchored`]: hints that are refused, since nothing vouches for blocks under them.
+// [`NotAnchored`]: the error for hints that cover blocks which Core would check.
 
-/// Hints that are refused.
+/// Why hints are rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAnchored {
-    /// The last block that would be taken under them.
+    /// The last block that the hints would cover.
     pub last: KnownBlock,
-    /// Why Core would run its scripts.
+    /// Why Core would run the scripts of that block.
     pub reason: ScriptCheckReason,
     /// The last block whose scripts Core would not run, if there is one above genesis.
     pub last_assumed: Option<Height>,
-    /// Whether all would be well if the last block were the assumed-valid one.
+    /// Whether naming the last block as the assumed-valid one would be enough.
     pub could_be_assumed: bool,
 }
 
 impl NotAnchored {
-    /// Whether it may be otherwise on a chain that goes on further.
+    /// Returns whether a longer chain may make the hints acceptable.
     pub fn depends_on_chain(&self) -> bool {
         matches!(
             self.reason,
@@ -130,22 +138,21 @@ impl fmt::Display for NotAnchored {
             self;
         write!(
             f,
-            "block {height} ({hash}) would be taken under hints, and Bitcoin Core would check it: \
-             {reason}. That hints and blocks fit each other does not make the blocks valid, so hints \
-             may reach no further than what Core assumes valid. What helps: "
+            "the hints cover block {height} ({hash}), which Bitcoin Core would check: {reason}. Matching hints do \
+             not prove blocks valid, so hints may reach no further than what Core assumes valid. Choose one: "
         )?;
         if let Some(height) = last_assumed {
             write!(f, "hints that stop at block {height} or below; ")?;
         }
         f.write_str(
-            "no hints, so that every rule is checked; a node's own folder of blocks with their undo \
-             data, by which every rule is checked under hints, too; ",
+            "no hints, which checks every rule; a node's own blocks folder with undo data, which checks every rule \
+             under hints as well; ",
         )?;
         if *could_be_assumed {
             write!(f, "--assumevalid {hash}, if you know that this block is valid; ")?;
         }
         f.write_str(
-            "or --assumevalid hints, if you know where the hints are from and take the blocks for \
+            "or --assumevalid hints, if you know where the hints come from and take the blocks for \
              valid yourself",
         )
     }

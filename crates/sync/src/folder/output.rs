@@ -1,79 +1,79 @@
-//! What a run writes that is a folder: [`FolderOutput`] asks for it, [`WrittenFolder`] is what came.
+//! Folders that a sync writes: a [`FolderOutput`] requests one, and a [`WrittenFolder`] describes the result.
 
 use super::FolderMark;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A folder to write.
+/// A folder that the user wants.
 #[derive(Debug, Clone)]
 pub struct FolderOutput {
-    /// What.
+    /// The kind of folder.
     pub kind: FolderKind,
     /// The folder, whose parent must exist.
     pub path: PathBuf,
-    /// Whether a folder that is there already is moved aside at the end. Else the run fails.
+    /// Whether an existing folder is moved aside at the end; otherwise the sync fails.
     pub replace: bool,
 }
 
 impl FolderOutput {
-    /// Whether it is a data directory for a node that prunes.
+    /// Returns whether it is a data directory for a pruned node.
     pub fn is_pruned(&self) -> bool {
         self.kind == FolderKind::Datadir(DatadirBlocks::Last)
     }
 }
 
-/// What a folder is to hold.
+/// The content of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FolderKind {
     /// Bitcoin Core's coins: a `chainstate` folder.
     Chainstate,
-    /// A data directory of Bitcoin Core's.
+    /// A data directory for Bitcoin Core.
     Datadir(DatadirBlocks),
-    /// The same around the blocks that [the source keeps](crate::peers::KeptFolder): all of them, and undo data of those
-    /// that were connected.
+    /// A data directory around the blocks that [the source keeps](crate::peers::BlocksFolderOptions): all
+    /// blocks, and undo data of the connected ones.
     KeptDatadir,
 }
 
-/// What a data directory keeps of the blocks.
+/// The blocks that a data directory contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatadirBlocks {
-    /// All blocks and undo data. For engines that know the coins that each block spends.
+    /// All blocks with undo data. Only for engines that know the coins that each block spends.
     All,
-    /// The last ones with undo data, and the index of all: what a pruned node has.
+    /// The last blocks with undo data, and the index of all blocks, like a pruned node.
     Last,
 }
 
-/// A folder that was written.
+/// A written folder.
 #[derive(Debug, Clone)]
 pub struct WrittenFolder {
-    /// What.
+    /// The kind of folder.
     pub kind: FolderKind,
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
     /// Bytes of the chainstate's tables.
     pub chainstate_bytes: u64,
-    /// Coins that were read back from it, whose count and MuHash are the set's.
+    /// Number of coins read back from it, whose count and MuHash match the set's.
     pub coins_read_back: u64,
-    /// Coins that it had when it was asked for them one by one.
+    /// Number of coins found when they were looked up one by one.
     pub coins_looked_up: u64,
-    /// What was read back of its blocks, if it has some or an index of them.
+    /// Totals of its blocks that were read back, if it has blocks or their index.
     pub blocks_read_back: BlocksRead,
-    /// Where that went which was there before.
+    /// Where the previous folder was moved.
     pub moved_to: Option<PathBuf>,
-    /// Keeps other runs out of it until this one is over.
+    /// Keeps other syncs out of the folder until this one ends.
     pub mark: Arc<FolderMark>,
 }
 
-/// What was read back of a `blocks` folder; all zeros where there was none.
+/// Totals of a `blocks` folder that was read back; all zeros without such a folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlocksRead {
     /// Entries of the block index.
     pub index_entries: u64,
     /// Blocks.
     pub blocks: u64,
-    /// Blocks whose undo data were found.
+    /// Blocks with undo data.
     pub undo: u64,
-    /// How many of these are the last blocks, without a gap: so far a node can go back.
+    /// Length of the unbroken range of last blocks with undo data: a node can disconnect that many blocks.
     pub undo_at_end: u64,
     /// Bytes of blocks and undo data.
     pub bytes: u64,

@@ -1,11 +1,12 @@
-//! [`Owner`]: whose a folder is, and giving one that was made here to them.
+//! [`Owner`]: the owner of a folder, to whom a folder made by this process is given.
 //!
-//! A node runs as a user of its own, and the user of this program need not be that one: root makes a
-//! chainstate for a node that could not open it. So what takes a folder's place gets its owner, its
-//! group and its modes, and what root makes in another user's folder becomes that user's.
+//! A node runs as its own user, often not the one that runs this program: that user could not open a chainstate
+//! that root made. So the new folder gets the owner, group and modes of the folder that it replaces, and a
+//! folder that root makes inside another user's folder becomes that user's.
 //!
-//! No link is followed, and only what this process made is given away: the owner of the folder around
-//! could have put something else there meanwhile, a second name of a file of root's, say.
+//! Links are not followed, and only files of this process's user change their owner: the owner of the
+//! surrounding folder could have put something else there meanwhile, such as a hard link to one of root's
+//! files.
 
 use super::parent;
 use apus_storage::create_private_file;
@@ -20,26 +21,26 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What may be asked of a mode: the rights of owner, group and others.
+/// The permission bits of a mode, for owner, group and others.
 const RIGHTS: u32 = 0o777;
 
-/// No folder of ours has others within others as deep as this.
+/// No folder of ours is nested deeper than this.
 const DEPTH_MAX: usize = 8;
 
-/// Who has a folder, with which rights.
+/// The owner and permissions of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner {
     uid: u32,
     gid: u32,
-    /// Mode of folders; as they are where none is to be kept.
+    /// Mode of folders; `None` to leave their modes.
     folders: Option<u32>,
-    /// Mode of files.
+    /// Mode of files; `None` to leave their modes.
     files: Option<u32>,
 }
 
 impl Owner {
-    /// Of what takes the place of `path`: the owner of the folder that is there, otherwise, where root
-    /// runs this, that of the folder around. None where that is this process's own.
+    /// Finds the owner for the folder that will be at `path`: the owner of the folder that is there, or, if
+    /// root runs this, the owner of the surrounding folder. `None` if this process is that owner already.
     pub(super) fn of_place(path: &Path) -> io::Result<Option<Self>> {
         match path.symlink_metadata() {
             Ok(there) => Ok(Some(Self {
@@ -58,19 +59,19 @@ impl Owner {
         }
     }
 
-    /// Gives a folder that this process made, and all in it, to this owner.
+    /// Gives a folder that this process made, with its content, to this owner.
     pub(super) fn give(&self, folder: &Path) -> io::Result<()> {
         self.give_of(geteuid().as_raw(), folder)
     }
 
-    /// Takes back what [`given`] found.
+    /// Makes this process the owner again of a folder that [`given`] accepted.
     pub(super) fn take_back(&self, folder: &Path) -> io::Result<()> {
         let gid = folder.symlink_metadata()?.gid();
         let root = Self { uid: 0, gid, folders: None, files: None };
         root.give_of(self.uid, folder)
     }
 
-    /// The same with what the user `from` has of it.
+    /// Changes the owner of the files and folders that belong to user `from`.
     fn give_of(&self, from: u32, folder: &Path) -> io::Result<()> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = openat(CWD, folder, flags, Mode::empty())?;
@@ -79,7 +80,9 @@ impl Owner {
 
     fn give_folder(&self, from: u32, folder: &OwnedFd, depth: usize) -> io::Result<()> {
         if depth > DEPTH_MAX {
-            return Err(io::Error::other("there are more folders in one another than were made"));
+            return Err(io::Error::other(
+                "the folders are nested deeper than this program makes them",
+            ));
         }
         for entry in Dir::read_from(folder)? {
             let entry = entry?;
@@ -96,7 +99,7 @@ impl Owner {
         match FileType::from_raw_mode(fstat(&entry)?.st_mode) {
             FileType::Directory => self.give_folder(from, &entry, depth + 1),
             FileType::RegularFile => self.give_one(from, &entry, self.files),
-            _ => Err(io::Error::other(format!("{} is no file", name.to_string_lossy()))),
+            _ => Err(io::Error::other(format!("{} is not a file", name.to_string_lossy()))),
         }
     }
 
@@ -105,13 +108,13 @@ impl Owner {
         let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
         let is_made_here = [from, self.uid].contains(&there.st_uid);
         if !is_made_here || is_file && there.st_nlink != 1 {
-            return Err(io::Error::other("something is in it that was not made by this run"));
+            return Err(io::Error::other("it contains something that was not made by this sync"));
         }
         self.chown(&file, &there)?;
         if let Some(mode) = mode.filter(|mode| *mode != there.st_mode & RIGHTS) {
             fchmod(&file, Mode::from_raw_mode(mode as RawMode))?;
         }
-        // What a power cut leaves is to be theirs, too. Some disks in a network do that for no folder.
+        // The change of owner must survive a power failure. Some network disks cannot sync folders.
         match fsync(&file) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) if !is_file => Ok(()),
             other => Ok(other?),
@@ -127,8 +130,9 @@ impl Owner {
     }
 }
 
-/// The owner of `place` to whom root may have given a folder, in whole or in part, before it was killed. None but root gives
-/// folders to others. None where others than that owner could have put the folder there.
+/// Returns the owner of `place` if root may have given that owner the folder, in whole or in part, before
+/// root's sync was killed. `None` for other users, who cannot change owners, and if anyone else could have put
+/// the folder there.
 pub(super) fn given(folder: &Path, place: &Path) -> io::Result<Option<Owner>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -142,7 +146,7 @@ pub(super) fn given(folder: &Path, place: &Path) -> io::Result<Option<Owner>> {
     Ok(is_given.then_some(owner))
 }
 
-/// The mode of a database's files, by the one that each has, or of any file.
+/// Returns the mode of a database's files, taken from `CURRENT` or else from any file.
 fn file_mode(folder: &Path) -> io::Result<Option<u32>> {
     let mode = |path: &Path| {
         let there = path.symlink_metadata().ok().filter(fs::Metadata::is_file);
@@ -159,8 +163,8 @@ fn file_mode(folder: &Path) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// Whose the folder at `path` is, if this process could not give them another in its place: the
-/// numbers of user and group. Tried beside it, since more than one's name decides about that.
+/// Returns user and group of the folder at `path`, if this process cannot make them the owners of its
+/// replacement. It tries this with a folder next to `path`, because more than the user's id decides it.
 pub fn owner_out_of_reach(path: &Path) -> io::Result<Option<(u32, u32)>> {
     let Ok(there) = path.symlink_metadata() else { return Ok(None) };
     let owner = Owner { uid: there.uid(), gid: there.gid(), folders: None, files: None };
@@ -168,7 +172,7 @@ pub fn owner_out_of_reach(path: &Path) -> io::Result<Option<(u32, u32)>> {
     let probe = create_private_file(&name)?;
     let given = fstat(&probe).map_err(io::Error::from).and_then(|it| owner.chown(&probe, &it));
     unlinkat(CWD, &name, AtFlags::empty())?;
-    // What systems say to a user that may not, and where a user or group means nothing.
+    // These errors mean that the user lacks the permission, or that the disk has no users and groups.
     let refusals = [Errno::PERM, Errno::ACCESS, Errno::INVAL].map(|it| Some(it.raw_os_error()));
     match given {
         Ok(()) => Ok(None),

@@ -1,35 +1,35 @@
-//! Tests of drafts: begun, gone on with, published, and in the way of others.
+//! Tests that begin, continue and publish drafts, also while another sync holds one.
 
 use super::*;
 use tempfile::TempDir;
 
-/// A name that a run gives to a file.
+/// The name of a file that a sync writes.
 const FILE: &str = "000003.ldb";
 
-fn output(desk: &TempDir, replace: bool) -> FolderOutput {
-    FolderOutput { kind: FolderKind::Chainstate, path: desk.path().join("out"), replace }
+fn output(sandbox: &TempDir, replace: bool) -> FolderOutput {
+    FolderOutput { kind: FolderKind::Chainstate, path: sandbox.path().join("out"), replace }
 }
 
-fn draft(desk: &TempDir, replace: bool, content: &str) -> FolderDraft {
-    let draft = FolderDraft::begin(&output(desk, replace)).unwrap();
+fn draft(sandbox: &TempDir, replace: bool, content: &str) -> FolderDraft {
+    let draft = FolderDraft::begin(&output(sandbox, replace)).unwrap();
     fs::write(draft.folder().join(FILE), content).unwrap();
     draft
 }
 
-fn names(desk: &TempDir) -> Vec<String> {
-    let entries = fs::read_dir(desk.path()).unwrap();
+fn names(sandbox: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(sandbox.path()).unwrap();
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
-fn read(desk: &TempDir, folder: &str) -> String {
-    fs::read_to_string(desk.path().join(folder).join(FILE)).unwrap()
+fn read(sandbox: &TempDir, folder: &str) -> String {
+    fs::read_to_string(sandbox.path().join(folder).join(FILE)).unwrap()
 }
 
 #[test]
-fn room_is_expected_before_it_is_needed() {
+fn missing_disk_space_is_reported_early() {
     let folder = tempfile::tempdir().unwrap();
     assert!(expect_room(folder.path(), 1).unwrap() > 1);
     let error = expect_room(folder.path(), u64::MAX).unwrap_err();
@@ -39,91 +39,97 @@ fn room_is_expected_before_it_is_needed() {
 
 #[test]
 fn a_folder_appears_whole() {
-    let desk = tempfile::tempdir().unwrap();
-    let draft = draft(&desk, false, "new");
-    assert_eq!(names(&desk), ["out.incomplete"]);
+    let sandbox = tempfile::tempdir().unwrap();
+    let draft = draft(&sandbox, false, "new");
+    assert_eq!(names(&sandbox), ["out.incomplete"]);
     let (moved_to, mark) = draft.publish().unwrap();
     assert_eq!(moved_to, None);
-    take_off(&mark, &desk.path().join("out")).unwrap();
-    assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".to_owned()], "new".into()));
-    assert_eq!(fs::read_dir(desk.path().join("out")).unwrap().count(), 1, "the mark is gone");
+    take_off(&mark, &sandbox.path().join("out")).unwrap();
+    assert_eq!((names(&sandbox), read(&sandbox, "out")), (vec!["out".to_owned()], "new".into()));
+    assert_eq!(fs::read_dir(sandbox.path().join("out")).unwrap().count(), 1, "the mark is gone");
 }
 
 #[test]
-fn what_is_there_is_moved_aside_by_order_only() {
-    let desk = tempfile::tempdir().unwrap();
-    let old = desk.path().join("out");
+fn an_existing_folder_is_moved_aside_only_on_request() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let old = sandbox.path().join("out");
     fs::create_dir(&old).unwrap();
     fs::write(old.join(FILE), "old").unwrap();
-    fs::create_dir(desk.path().join("out.old")).unwrap();
-    let error = draft(&desk, false, "new").publish().unwrap_err();
+    fs::create_dir(sandbox.path().join("out.old")).unwrap();
+    let error = draft(&sandbox, false, "new").publish().unwrap_err();
     assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
-    assert_eq!(read(&desk, "out"), "old");
-    let (aside, _mark) = draft(&desk, true, "newer").publish().unwrap();
-    assert_eq!(aside, Some(desk.path().join("out.old-2")));
-    assert_eq!((read(&desk, "out"), read(&desk, "out.old-2")), ("newer".into(), "old".into()));
+    assert_eq!(read(&sandbox, "out"), "old");
+    let (aside, _mark) = draft(&sandbox, true, "newer").publish().unwrap();
+    assert_eq!(aside, Some(sandbox.path().join("out.old-2")));
+    assert_eq!(
+        (read(&sandbox, "out"), read(&sandbox, "out.old-2")),
+        ("newer".into(), "old".into())
+    );
 }
 
 #[test]
-fn an_empty_folder_is_not_in_the_way() {
-    let desk = tempfile::tempdir().unwrap();
-    fs::create_dir(desk.path().join("out")).unwrap();
-    assert_eq!(draft(&desk, false, "new").publish().unwrap().0, None);
-    assert_eq!(read(&desk, "out"), "new");
+fn an_empty_folder_is_replaced() {
+    let sandbox = tempfile::tempdir().unwrap();
+    fs::create_dir(sandbox.path().join("out")).unwrap();
+    assert_eq!(draft(&sandbox, false, "new").publish().unwrap().0, None);
+    assert_eq!(read(&sandbox, "out"), "new");
 }
 
-/// Two runs with work folders of their own.
+/// Two syncs with separate work folders write the same output.
 #[test]
 fn a_draft_has_one_writer_at_a_time() {
-    let desk = tempfile::tempdir().unwrap();
-    let first = draft(&desk, false, "first");
+    let sandbox = tempfile::tempdir().unwrap();
+    let first = draft(&sandbox, false, "first");
     for begin in [FolderDraft::begin, FolderDraft::find_or_begin] {
-        let error = begin(&output(&desk, true)).err().unwrap();
+        let error = begin(&output(&sandbox, true)).err().unwrap();
         assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
         assert!(error.to_string().contains("out.incomplete"), "{error}");
     }
-    assert_eq!(read(&desk, "out.incomplete"), "first");
+    assert_eq!(read(&sandbox, "out.incomplete"), "first");
     drop(first);
-    drop(FolderDraft::find_or_begin(&output(&desk, false)).unwrap());
-    let second = draft(&desk, false, "second");
+    drop(FolderDraft::find_or_begin(&output(&sandbox, false)).unwrap());
+    let second = draft(&sandbox, false, "second");
     second.publish().unwrap();
-    assert_eq!(read(&desk, "out"), "second");
+    assert_eq!(read(&sandbox, "out"), "second");
 }
 
-/// The first has its folder under its name, and has hints or a report to write yet.
+/// The first sync has published its folder, but still has hints or a report to write.
 #[test]
-fn a_folder_is_its_runs_until_it_loses_its_mark() {
-    let desk = tempfile::tempdir().unwrap();
-    let out = desk.path().join("out");
-    let (_, mark) = draft(&desk, false, "first").publish().unwrap();
+fn a_marked_folder_belongs_to_its_sync() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let out = sandbox.path().join("out");
+    let (_, mark) = draft(&sandbox, false, "first").publish().unwrap();
     for used in [false, true] {
         for begin in [FolderDraft::begin, FolderDraft::find_or_begin] {
-            let error = begin(&output(&desk, true)).err().unwrap();
+            let error = begin(&output(&sandbox, true)).err().unwrap();
             assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
             assert!(error.to_string().contains("/out:"), "{error}");
         }
-        assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".into()], "first".into()));
-        // Also once a node was started on it.
+        assert_eq!((names(&sandbox), read(&sandbox, "out")), (vec!["out".into()], "first".into()));
+        // A node that was started on the folder does not change that.
         if !used {
             fs::create_dir(out.join("wallets")).unwrap();
         }
     }
     take_off(&mark, &out).unwrap();
-    // Now it is an output that is done.
-    let (aside, second) = draft(&desk, true, "second").publish().unwrap();
-    assert_eq!((aside, read(&desk, "out")), (Some(desk.path().join("out.old")), "second".into()));
-    // No mark is taken from a folder that has come in the place of the first.
+    // Removing the mark completes the output.
+    let (aside, second) = draft(&sandbox, true, "second").publish().unwrap();
+    assert_eq!(
+        (aside, read(&sandbox, "out")),
+        (Some(sandbox.path().join("out.old")), "second".into())
+    );
+    // A folder that took the place of the first keeps its mark.
     let error = take_off(&mark, &out).unwrap_err();
-    assert!(error.to_string().contains("is not the folder any more"), "{error}");
+    assert!(error.to_string().contains("is no longer the folder"), "{error}");
     take_off(&second, &out).unwrap();
 }
 
-/// Another run opened the mark just before the folder was renamed, or done.
+/// A sync may open the mark just before another one renames or completes the folder.
 #[test]
-fn a_mark_that_is_elsewhere_by_now_is_no_ones_leave() {
-    let desk = tempfile::tempdir().unwrap();
-    let out = desk.path().join("out");
-    let draft = draft(&desk, false, "first");
+fn a_moved_mark_protects_no_folder() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let out = sandbox.path().join("out");
+    let draft = draft(&sandbox, false, "first");
     let in_draft = draft.folder().to_owned();
     let late = |path: &Path| -> io::Result<Option<FolderLock>> {
         let lock = FolderLock::try_take_existing(path)?;
@@ -138,53 +144,53 @@ fn a_mark_that_is_elsewhere_by_now_is_no_ones_leave() {
     assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
 }
 
-/// It was moved away before the run was over.
+/// Completing a folder fails if it was moved away before the sync ended.
 #[test]
-fn a_folder_that_is_gone_is_not_done() {
-    let desk = tempfile::tempdir().unwrap();
-    let out = desk.path().join("out");
-    let (_, mark) = draft(&desk, false, "mine").publish().unwrap();
-    fs::rename(&out, desk.path().join("elsewhere")).unwrap();
+fn a_missing_folder_is_not_completed() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let out = sandbox.path().join("out");
+    let (_, mark) = draft(&sandbox, false, "mine").publish().unwrap();
+    fs::rename(&out, sandbox.path().join("moved")).unwrap();
     let error = take_off(&mark, &out).unwrap_err();
-    assert!(error.to_string().contains("is not the folder any more"), "{error}");
-    assert!(error.to_string().contains("/out "), "{error}");
-    assert!(desk.path().join("elsewhere").join(MARK).is_file());
+    assert!(error.to_string().contains("is no longer the folder"), "{error}");
+    assert!(error.to_string().contains("/out: "), "{error}");
+    assert!(sandbox.path().join("moved").join(MARK).is_file());
 }
 
 #[test]
-fn one_that_is_gone_leaves_the_marks_of_all() {
-    let desk = tempfile::tempdir().unwrap();
-    let (one, two) = (desk.path().join("one"), desk.path().join("two"));
+fn one_missing_folder_keeps_all_marks() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let (one, two) = (sandbox.path().join("one"), sandbox.path().join("two"));
     let publish = |path: &Path| {
-        let output = FolderOutput { path: path.to_owned(), ..output(&desk, false) };
+        let output = FolderOutput { path: path.to_owned(), ..output(&sandbox, false) };
         FolderDraft::begin(&output).unwrap().publish().unwrap().1
     };
     let marks = [publish(&one), publish(&two)];
     let all = || marks.iter().zip([one.as_path(), two.as_path()]);
-    fs::rename(&two, desk.path().join("elsewhere")).unwrap();
+    fs::rename(&two, sandbox.path().join("moved")).unwrap();
     let error = complete_all(all()).unwrap_err();
-    assert!(error.to_string().contains("/two "), "{error}");
+    assert!(error.to_string().contains("/two: "), "{error}");
     assert!(one.join(MARK).is_file());
-    fs::rename(desk.path().join("elsewhere"), &two).unwrap();
+    fs::rename(sandbox.path().join("moved"), &two).unwrap();
     complete_all(all()).unwrap();
     assert!(!one.join(MARK).exists() && !two.join(MARK).exists());
 }
 
-/// Another program took the draft away, or put something in its way, between the two renames.
+/// Another program removes the draft, or blocks its path, between the two renames.
 #[test]
-fn what_was_moved_aside_is_put_back() {
-    let desk = tempfile::tempdir().unwrap();
-    let (path, aside) = (desk.path().join("out"), desk.path().join("out.old"));
-    let draft = draft(&desk, true, "new");
+fn the_old_folder_is_moved_back() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let (path, aside) = (sandbox.path().join("out"), sandbox.path().join("out.old"));
+    let draft = draft(&sandbox, true, "new");
     fs::create_dir(&aside).unwrap();
     fs::write(aside.join(FILE), "old").unwrap();
     let failed = || io::Error::from(ErrorKind::PermissionDenied);
     let error = draft.not_published(Some(&aside), failed());
     assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
-    assert_eq!(names(&desk), ["out", "out.incomplete"]);
-    assert_eq!(read(&desk, "out"), "old");
+    assert_eq!(names(&sandbox), ["out", "out.incomplete"]);
+    assert_eq!(read(&sandbox, "out"), "old");
 
-    // It cannot be put back either: the error says where everything is.
+    // The old folder cannot be moved back either: the error says where both folders are.
     fs::rename(&path, &aside).unwrap();
     fs::create_dir(&path).unwrap();
     fs::write(path.join("theirs"), "").unwrap();
@@ -194,90 +200,90 @@ fn what_was_moved_aside_is_put_back() {
     for place in [&path, &aside, &draft.draft] {
         assert!(text.contains(&place.display().to_string()), "{text}");
     }
-    assert!(text.contains(". The new folder is whole in ") && !text.contains("  "), "{text}");
+    assert!(text.contains(". The new folder is complete in ") && !text.contains("  "), "{text}");
     assert_eq!(
-        (read(&desk, "out.old"), read(&desk, "out.incomplete")),
+        (read(&sandbox, "out.old"), read(&sandbox, "out.incomplete")),
         ("old".into(), "new".into())
     );
     assert!(matches!(draft.not_published(None, failed()), SyncError::Io(IoError::Storage { .. })));
 }
 
-/// An earlier start was ended at any step.
+/// Earlier starts were killed at different steps.
 #[test]
-fn what_an_earlier_start_left() {
-    let desk = tempfile::tempdir().unwrap();
-    drop(draft(&desk, false, "half"));
-    let again = FolderDraft::find_or_begin(&output(&desk, false)).unwrap();
-    assert_eq!(read(&desk, "out.incomplete"), "half");
-    // It had its name, and the run was not over.
+fn drafts_of_earlier_starts_are_reused() {
+    let sandbox = tempfile::tempdir().unwrap();
+    drop(draft(&sandbox, false, "half"));
+    let again = FolderDraft::find_or_begin(&output(&sandbox, false)).unwrap();
+    assert_eq!(read(&sandbox, "out.incomplete"), "half");
+    // The folder was published, and the sync had not ended.
     again.publish().unwrap();
-    let again = FolderDraft::find_or_begin(&output(&desk, false)).unwrap();
+    let again = FolderDraft::find_or_begin(&output(&sandbox, false)).unwrap();
     assert_eq!(
-        (names(&desk), read(&desk, "out.incomplete")),
+        (names(&sandbox), read(&sandbox, "out.incomplete")),
         (vec!["out.incomplete".to_owned()], "half".into())
     );
     again.publish().unwrap();
-    let (_, mark) = draft(&desk, false, "whole").publish().unwrap();
-    take_off(&mark, &desk.path().join("out")).unwrap();
-    assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".to_owned()], "whole".into()));
+    let (_, mark) = draft(&sandbox, false, "whole").publish().unwrap();
+    take_off(&mark, &sandbox.path().join("out")).unwrap();
+    assert_eq!((names(&sandbox), read(&sandbox, "out")), (vec!["out".to_owned()], "whole".into()));
 }
 
 #[test]
-fn a_folder_that_no_run_made_is_left_alone() {
-    let desk = tempfile::tempdir().unwrap();
-    let theirs = desk.path().join("out.incomplete");
+fn a_foreign_folder_is_not_touched() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let theirs = sandbox.path().join("out.incomplete");
     fs::create_dir(&theirs).unwrap();
     fs::write(theirs.join(FILE), "theirs").unwrap();
     for begin in [FolderDraft::begin, FolderDraft::find_or_begin] {
-        let error = begin(&output(&desk, true)).err().unwrap();
+        let error = begin(&output(&sandbox, true)).err().unwrap();
         assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
     }
-    assert_eq!(read(&desk, "out.incomplete"), "theirs");
+    assert_eq!(read(&sandbox, "out.incomplete"), "theirs");
 }
 
-/// A run was killed between making the folder and marking it.
+/// A sync killed between making the folder and marking it leaves it empty.
 #[test]
-fn an_empty_draft_is_not_in_the_way() {
+fn an_empty_draft_is_reused() {
     for begin in [FolderDraft::begin, FolderDraft::find_or_begin] {
-        let desk = tempfile::tempdir().unwrap();
-        fs::create_dir(desk.path().join("out.incomplete")).unwrap();
-        drop(begin(&output(&desk, false)).unwrap());
-        assert!(FolderDraft::find(&output(&desk, false)).unwrap().is_some());
+        let sandbox = tempfile::tempdir().unwrap();
+        fs::create_dir(sandbox.path().join("out.incomplete")).unwrap();
+        drop(begin(&output(&sandbox, false)).unwrap());
+        assert!(FolderDraft::find(&output(&sandbox, false)).unwrap().is_some());
     }
 }
 
-/// A run was killed before it ended, and a node started on what it had made.
+/// A sync was killed after publishing its folder, and a node started on that folder.
 #[test]
 fn a_folder_that_a_node_used_is_not_taken_back() {
     for used in ["LOCK", "wallets/", "blocks/.lock", "regtest/wallet.dat", "bitcoin.conf"] {
-        let desk = tempfile::tempdir().unwrap();
-        draft(&desk, false, "used").publish().unwrap();
-        assert!(is_unfinished(&desk.path().join("out")));
-        let theirs = desk.path().join("out").join(used);
+        let sandbox = tempfile::tempdir().unwrap();
+        draft(&sandbox, false, "used").publish().unwrap();
+        assert!(is_unfinished(&sandbox.path().join("out")));
+        let theirs = sandbox.path().join("out").join(used);
         fs::create_dir_all(theirs.parent().unwrap()).unwrap();
         match used.ends_with('/') {
             true => fs::create_dir(&theirs).unwrap(),
             false => fs::write(&theirs, "").unwrap(),
         }
-        assert!(!is_unfinished(&desk.path().join("out")));
+        assert!(!is_unfinished(&sandbox.path().join("out")));
         for replace in [false, true] {
-            let again = draft(&desk, replace, "again").publish();
+            let again = draft(&sandbox, replace, "again").publish();
             let place = if replace { "out.old" } else { "out" };
             assert_eq!(again.is_ok(), replace);
-            assert_eq!(read(&desk, place), "used");
-            assert!(desk.path().join(place).join(used).exists(), "{used}");
+            assert_eq!(read(&sandbox, place), "used");
+            assert!(sandbox.path().join(place).join(used).exists(), "{used}");
         }
     }
 }
 
-/// The lock cannot be had, as when a node has it: nothing is moved.
+/// If a node holds the lock, nothing is moved.
 #[test]
-fn a_database_that_cannot_be_locked_stays() {
-    let desk = tempfile::tempdir().unwrap();
-    let old = desk.path().join("out");
+fn a_database_that_cannot_be_locked_is_not_moved() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let old = sandbox.path().join("out");
     fs::create_dir_all(old.join(LEVELDB_LOCK)).unwrap();
-    let error = draft(&desk, true, "new").publish().unwrap_err();
+    let error = draft(&sandbox, true, "new").publish().unwrap_err();
     assert!(matches!(error, SyncError::Lock(_)), "{error}");
-    assert_eq!(names(&desk), ["out", "out.incomplete"]);
+    assert_eq!(names(&sandbox), ["out", "out.incomplete"]);
     assert!(old.join(LEVELDB_LOCK).is_dir());
 }

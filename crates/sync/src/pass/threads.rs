@@ -1,8 +1,8 @@
-//! [`Threads`]: the segments of a pass, done by threads of this process.
+//! [`Threads`]: processes the segments of a pass on threads of this process.
 //!
-//! Each worker takes the next unclaimed segment, walks over its blocks and feeds the pass; nothing is
-//! shared between workers but the claim counter. A finished segment goes through a bounded channel to
-//! the calling thread. The channel is the back-pressure: a slow disk holds the workers.
+//! Each worker takes the next unclaimed segment, walks over its blocks and feeds the pass; workers share only
+//! the claim counter. A finished segment goes through a bounded channel to the calling thread. The channel
+//! provides back-pressure: a slow disk stalls the workers.
 
 use crate::engines::pass::{FinishedSegment, PartialResult, Pass, Work};
 use crate::error::{IoError, SyncError};
@@ -14,13 +14,13 @@ use apus_chain::{BlockBytes, Height, HeightRange};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 
-/// As many threads as the request and the source ask for.
+/// A dispatch to as many threads as the request and the source want.
 pub struct Threads;
 
-/// A segment that a worker finished or failed at.
+/// A segment that a worker finished, or that failed.
 type Outcome<P> = (HeightRange, Result<FinishedRange<<P as Pass>::Partial>, SyncError>);
 
-/// What the workers share.
+/// State shared by the workers.
 struct SegmentQueue<'a, P: Pass> {
     job: &'a PassJob<'a, P>,
     todo: &'a [HeightRange],
@@ -79,7 +79,7 @@ where
     }
 }
 
-/// The lowest failure, whichever thread was quicker.
+/// The failure of the lowest segment, even if another failed first.
 #[derive(Default)]
 struct LowestFailure(Option<(HeightRange, SyncError)>);
 
@@ -95,7 +95,7 @@ impl<P: Pass> SegmentQueue<'_, P>
 where
     SyncError: From<P::Error>,
 {
-    /// One worker's life.
+    /// Runs one worker.
     fn work(&self, send: &SyncSender<Outcome<P>>) {
         let mut walker = self.supply.walker(&self.halt);
         while !self.halt.load(Ordering::Relaxed) {
@@ -112,7 +112,7 @@ where
         }
     }
 
-    /// Does one segment; none where that was halted.
+    /// Processes one segment; `None` if it was halted.
     fn segment(
         &self,
         range: HeightRange,
@@ -134,9 +134,9 @@ where
     }
 }
 
-// One segment, done by one thread: here, or on another machine.
+// One segment, processed by one thread: here, or on another machine.
 
-/// Walks over the blocks of a segment and feeds the pass; none where it was halted. `each` is told of the
+/// Walks over the blocks of a segment and feeds the pass; `None` if it was halted. Calls `each` with the
 /// height and the bytes of each block.
 pub fn do_segment<P: Pass>(
     pass: &P,
@@ -155,7 +155,7 @@ where
         each(block.height(), block.view().raw().len() as u64);
         Ok(())
     };
-    // A source gives the blocks of a range in any order.
+    // A source returns the blocks of a range in any order.
     let at_once = if P::BLOCKS_ASCEND { 1 } else { range.count().max(1) };
     for start in range.heights().step_by(at_once as usize) {
         let some = HeightRange::new(start, range.end.min(start.saturating_add(at_once)));

@@ -1,8 +1,9 @@
-//! Hints of a set that was computed without any, and a commitment to it: the blocks are gone through once more.
+//! Makes hints of a set that was computed without any, and a commitment to it, with one more pass over the
+//! blocks.
 //!
-//! The set is known by now, so it serves as hints for itself, in the form of a snapshot; SwiftSync
-//! takes the blocks in any order, proves once more that these coins are the right ones, and leaves
-//! the hintsfile behind. The pass has a work folder of its own, inside this run's.
+//! The set is known by now, so a snapshot of it serves as its own hints; SwiftSync takes the blocks in any
+//! order, proves again that these coins are the right ones, and writes the hintsfile. The pass has its own
+//! work folder inside this sync's.
 
 use super::{discard_progress, run};
 use crate::engines::swiftsync::aggregate::AggregateKind;
@@ -13,14 +14,15 @@ use crate::request::{HintedTask, HintedValidity, HintsInput, Output, Request, Ru
 use crate::runs::EachRecord;
 use crate::sink::put::{Put, SetMuHash, SetRecords, Sinks, put_set};
 use crate::sink::{SetInfo, SnapshotSink};
-use crate::workdir::invalid::PutAsideBlocks;
+use crate::workdir::invalid::FailedBlocks;
 use apus_chain::UtxoSetHash;
 use apus_storage::{DirStorage, Storage, create_private_dir};
 
 /// Name of the set's file.
 const SET: &str = "set.dat";
 
-/// Writes the hints and the commitment that `request` asks for, of a set of these records, which is `known` by its hashes.
+/// Writes the hints and the commitment that `request` asks for, for a set with these records; `known` has its
+/// hashes.
 pub(super) fn write(
     request: &Request<'_>,
     set: SetInfo,
@@ -38,18 +40,19 @@ pub(super) fn write(
         create_private_dir(folder).map_err(at(folder))?;
     }
     let folder = DirStorage::private(&options.hints_folder);
-    // One of an earlier start may be whole or not; it is the same set in any case.
+    // An earlier start's file may be incomplete; the set is the same in any case.
     folder.remove(SET).map_err(at(&options.hints_folder))?;
     let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, set)?)];
     let muhash = SetMuHash::Known(known.hashes.muhash);
     put_set(request, set, sinks, muhash, 0, SetRecords::given(records))?;
-    let (storage, observer) = (DirStorage::private(&work), OfSecondPass(request.env.observer));
+    let (storage, observer) =
+        (DirStorage::private(&work), SecondPassObserver(request.env.observer));
     let pass = Request {
         source: request.source.clone(),
         task: Task::Hinted(HintedTask {
             hints: HintsInput::Snapshot(options.hints_folder.join(SET)),
             aggregate: AggregateKind::Sha256,
-            // These blocks were connected, or the run said of its own hints what there is to say.
+            // These blocks were connected, or the sync has already reported on its own hints.
             validity: HintedValidity::NotAsked,
             connect: None,
         }),
@@ -69,8 +72,8 @@ pub(super) fn write(
         },
     };
     let run_pass = || {
-        // It is to choose the chain that this run ended with.
-        let invalid = PutAsideBlocks::read(request.env.workdir, request.env.params.network)?;
+        // The pass must choose the chain on which this sync ended.
+        let invalid = FailedBlocks::read(request.env.workdir, request.env.params.network)?;
         if !invalid.all().is_empty() {
             invalid.write(pass.env.workdir, request.env.params.network)?;
         }
@@ -78,7 +81,7 @@ pub(super) fn write(
     };
     let outcome = match run_pass() {
         Err(SyncError::Usage(UsageError::OtherRun { .. })) => {
-            // An earlier start came here with a set further down, which is not asked for any more.
+            // An earlier start got this far with a set at a lower block, which is no longer needed.
             discard_progress(pass.env.workdir)?;
             run_pass()?
         }
@@ -89,18 +92,18 @@ pub(super) fn write(
     if found != known {
         let (found, known) = (UtxoSetHash(found), UtxoSetHash(known));
         return Err(SyncError::io(format!(
-            "taking the blocks once more for the hints led to the set {found} and not to {known}: this \
-             is a mistake in the program; no hints were written"
+            "the second pass over the blocks, for the hints, computed the set {found} instead of {known}. This is \
+             a bug in Apus: please report it. No hints were written"
         )));
     }
     Ok(())
 }
 
-/// Passes everything on but that this pass was begun by an earlier start, and warnings of what was or
-/// is not done: those are about the run itself, and it gives its own.
-struct OfSecondPass<'a>(&'a dyn Observer);
+/// Passes on all events, except that an earlier start began this pass, and warnings about work done or skipped:
+/// the sync itself reports its own.
+struct SecondPassObserver<'a>(&'a dyn Observer);
 
-impl Observer for OfSecondPass<'_> {
+impl Observer for SecondPassObserver<'_> {
     fn event(&self, event: Event) {
         match &event {
             Event::Resumed { .. } => {}

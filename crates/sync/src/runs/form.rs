@@ -1,33 +1,32 @@
-//! [`RunForm`]: how the records of a kind of run lie, as far as a merge has to know.
+//! [`RunForm`]: the layout of a kind of run's records, as far as a merge must know it.
 
 use crate::error::{InvalidError, SyncError};
 use crate::runs::EachRecord;
 use apus_chain::{OutPoint, Txid, sort_vouts, write_compact_size};
 use apus_engine::utxo::CoinBytes;
 
-/// Greatest length of a group: a transaction is at most a block, and the stored form of an output
-/// (vout, height, amount, script) is at most 26 bytes longer than its form in the block, of which
-/// there are at most 111,111.
+/// Greatest length of a group: a transaction is at most a block, and the stored form of an output (vout,
+/// height, amount, script) is at most 26 bytes longer than in the block, which has at most 111,111 outputs.
 pub(super) const GROUP_BYTES_MAX: u32 = 4_000_000 + 26 * 111_111;
 
-/// Greatest length of what a transaction made: three numbers of at most five bytes stand before each coin.
+/// Greatest length of a transaction's created coins: each is preceded by three numbers of at most five bytes.
 const MADE_BYTES_MAX: u32 = GROUP_BYTES_MAX + 15 * 111_111;
 
-/// A kind of records, sorted by a key that stands first in them.
+/// A kind of records, sorted by the key at their start.
 pub trait RunForm {
-    /// Bytes of the key, in the order of a sort.
+    /// Bytes of the key, in sort order.
     const KEY: usize;
 
-    /// What names of runs begin with that were merged from others, behind what all begin with.
+    /// The part of an intermediate run's name after the common prefix.
     const NAME: &'static str;
 
-    /// Bytes of a record from which its length is known, the key among them.
+    /// Bytes of a record that determine its length, including the key.
     const HEAD: usize;
 
-    /// How many bytes follow a head; none where no record has such a head.
+    /// Number of bytes that follow a head; `None` for an invalid head.
     fn body(head: &[u8]) -> Option<usize>;
 
-    /// What it means that two runs have records of one key, which is told; nothing where they may.
+    /// The error if two runs have a record with the same key; `None` if they may.
     const REPEATED: Option<fn(&[u8]) -> SyncError> = None;
 }
 
@@ -49,15 +48,15 @@ impl RunForm for CoinsForm {
     }
 }
 
-/// The length of a coin, which stands at the end of a head.
+/// The length of a coin, from the end of a head.
 fn coin_bytes(head: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*head.last_chunk()?)))
 }
 
-/// Coins that segments make ([`MadeRecord`](crate::engines::mergesync::MadeRecord)).
-pub enum MadeForm {}
+/// Coins that segments create ([`OutputRecord`](crate::engines::mergesync::OutputRecord)).
+pub enum OutputForm {}
 
-impl RunForm for MadeForm {
+impl RunForm for OutputForm {
     const KEY: usize = 36;
     const NAME: &'static str = "made-";
     const HEAD: usize = 40;
@@ -68,10 +67,10 @@ impl RunForm for MadeForm {
     }
 }
 
-/// Coins that blocks want ([`SpentRecord`](crate::engines::mergesync::SpentRecord)).
-pub enum SpentForm {}
+/// Coins that blocks spend ([`SpendRecord`](crate::engines::mergesync::SpendRecord)).
+pub enum SpendForm {}
 
-impl RunForm for SpentForm {
+impl RunForm for SpendForm {
     const KEY: usize = 44;
     const NAME: &'static str = "spent-";
     const HEAD: usize = 44;
@@ -81,10 +80,10 @@ impl RunForm for SpentForm {
     }
 }
 
-/// Coins that inputs take ([`AnswerRecord`](crate::engines::mergesync::AnswerRecord)).
-pub enum Answers {}
+/// Coins for inputs ([`PrevoutRecord`](crate::engines::mergesync::PrevoutRecord)).
+pub enum PrevoutForm {}
 
-impl RunForm for Answers {
+impl RunForm for PrevoutForm {
     const KEY: usize = 8;
     const NAME: &'static str = "answers-";
     const HEAD: usize = 10;
@@ -94,7 +93,7 @@ impl RunForm for Answers {
     }
 }
 
-/// Places of coins that survive: `height ‖ index`, in big-endian.
+/// Places of surviving coins: `height ‖ index`, in big-endian.
 pub enum PlacesForm {}
 
 impl RunForm for PlacesForm {
@@ -120,9 +119,9 @@ impl RunForm for HashesForm {
     }
 }
 
-// [`RecordGroup`]: the record of a transaction's coins, made of the coins one by one.
+// [`RecordGroup`]: builds the record of a transaction from its coins, one by one.
 
-/// The coins of one transaction while they are gathered.
+/// The coins of one transaction while they are collected.
 #[derive(Default)]
 pub struct RecordGroup {
     txid: Txid,
@@ -131,7 +130,7 @@ pub struct RecordGroup {
 }
 
 impl RecordGroup {
-    /// Takes the next coin. Those of one transaction come one after the other.
+    /// Takes the next coin. The coins of one transaction must be consecutive.
     pub fn take(
         &mut self,
         outpoint: &OutPoint,
@@ -146,7 +145,7 @@ impl RecordGroup {
         Ok(())
     }
 
-    /// Gives the record away, if there is one.
+    /// Passes on the record, if there is one.
     pub fn hand_on(&mut self, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
         if self.coins.is_empty() {
             return Ok(());

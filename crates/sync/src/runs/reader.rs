@@ -1,7 +1,7 @@
-//! [`RunReader`]: the records of a run, section by section, each as it was written.
+//! [`RunReader`]: reads the records of a run, section by section.
 //!
-//! A record is handed out when the checksum of its section was right, so what is made of it need not be
-//! doubted afterwards. Only the sections that are asked for are read.
+//! It returns a record only after the checksum of its section was verified, so that results need not be checked
+//! again. It reads only the sections that are needed.
 
 use super::KeyRange;
 use super::form::RunForm;
@@ -15,14 +15,14 @@ use core::ops::Range;
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
-/// How far ahead of a record memory is asked for: a few records, which is some cache lines.
+/// Prefetch distance in bytes: a few records, or some cache lines.
 const AHEAD_BYTES: usize = 256;
 
-/// A run whose sections are known.
+/// A run with the index of its sections.
 #[derive(Clone)]
 pub(super) struct IndexedRun {
     pub(super) info: RunInfo,
-    /// Its name, for those who read it.
+    /// The run's name, shared with its readers.
     name: Arc<str>,
     pub(super) index: Arc<RunIndex>,
 }
@@ -43,8 +43,8 @@ impl IndexedRun {
         Ok(Self { name: info.name.as_str().into(), info, index: Arc::new(index) })
     }
 
-    /// The first section that may have records from a key on, and where it begins: the section before ends perhaps
-    /// with records of that key.
+    /// The first section that may have records from a key on, and its offset: the section before may end with
+    /// records of that key.
     pub(super) fn section_of(&self, from: u64) -> (usize, usize) {
         let all = &self.index.sections;
         let first = all.partition_point(|section| section.prefix < from).saturating_sub(1);
@@ -52,29 +52,29 @@ impl IndexedRun {
     }
 }
 
-/// Records that follow one another in a run.
+/// Consecutive records of a run.
 #[derive(Clone)]
-pub struct LanePiece {
-    pub(super) of: LaneSource,
+pub struct ScanChunk {
+    pub(super) of: ChunkSource,
     pub(super) range: Range<usize>,
 }
 
-/// What they lie in.
+/// The memory of a chunk.
 #[derive(Clone)]
-pub(super) enum LaneSource {
+pub(super) enum ChunkSource {
     /// A section that was read.
     Section(Arc<Vec<u8>>),
     /// A whole run in memory.
     Held(Arc<HeldRun>),
 }
 
-impl LanePiece {
-    /// Of a run in memory.
+impl ScanChunk {
+    /// A chunk of a run in memory.
     pub(super) fn held(held: &Arc<HeldRun>, range: Range<usize>) -> Self {
-        Self { of: LaneSource::Held(Arc::clone(held)), range }
+        Self { of: ChunkSource::Held(Arc::clone(held)), range }
     }
 
-    /// What lies behind so many bytes, which stay; none where that is nothing.
+    /// Splits off the rest after the first `bytes`; `None` if nothing follows them.
     pub(super) fn split_off(&mut self, bytes: usize) -> Option<Self> {
         let at = self.range.start + bytes;
         let rest = Self { of: self.of.clone(), range: at..self.range.end };
@@ -85,41 +85,41 @@ impl LanePiece {
     /// The records.
     pub fn bytes(&self) -> &[u8] {
         let bytes = match &self.of {
-            LaneSource::Section(bytes) => bytes,
-            LaneSource::Held(held) => &held.bytes,
+            ChunkSource::Section(bytes) => bytes,
+            ChunkSource::Held(held) => &held.bytes,
         };
         &bytes[self.range.clone()]
     }
 }
 
-/// What a thread takes of a run: a piece, and seldom some more of the sections behind it.
+/// The chunks of a run that a thread takes: usually one, seldom more from the following sections.
 pub struct Lot {
     pub(super) run: usize,
-    pub(super) first: LanePiece,
-    pub(super) rest: Vec<LanePiece>,
+    pub(super) first: ScanChunk,
+    pub(super) rest: Vec<ScanChunk>,
 }
 
 impl Lot {
-    pub fn pieces(&self) -> impl Iterator<Item = &LanePiece> {
+    pub fn pieces(&self) -> impl Iterator<Item = &ScanChunk> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    pub(super) fn into_pieces(self) -> (LanePiece, Vec<LanePiece>) {
+    pub(super) fn into_pieces(self) -> (ScanChunk, Vec<ScanChunk>) {
         (self.first, self.rest)
     }
 }
 
-/// Where a run's sections are looked at.
+/// The input of a reader.
 enum RunInput {
-    /// In a buffer, one at a time: those of the index that were not looked at yet.
+    /// A file, one section at a time: the sections of the index not read yet.
     File {
         file: Box<dyn Read + Send>,
         index: Arc<RunIndex>,
         sections: Range<usize>,
         buffer: Vec<u8>,
     },
-    /// In memory, where they need no proof: the piece at hand, and those behind it.
-    Pieces { at: Option<LanePiece>, left: std::vec::IntoIter<LanePiece> },
+    /// Chunks in memory, which need no check: the current one, and the rest.
+    Pieces { at: Option<ScanChunk>, left: std::vec::IntoIter<ScanChunk> },
 }
 
 /// A part of a run, read from start to end.
@@ -127,12 +127,12 @@ pub(super) struct RunReader<F: RunForm> {
     name: Arc<str>,
     input: RunInput,
     keys: KeyRange,
-    /// What can be looked at and was not passed yet.
+    /// Start of the bytes not read yet.
     start: usize,
     end: usize,
     /// Length of the record at `start`; 0 before the first and after the last.
     record: usize,
-    /// Where the record before begins. If it is of another section, its key is the `last` of that.
+    /// Start of the previous record. If that is in another section, its key is that section's `last`.
     before: Option<usize>,
     last: Vec<u8>,
     form: PhantomData<F>,
@@ -152,7 +152,7 @@ impl<F: RunForm> RunReader<F> {
             Some(held) => {
                 let bytes =
                     all[sections].iter().map(|section| section.bytes as usize).sum::<usize>();
-                let piece = (bytes > 0).then(|| LanePiece::held(held, before..before + bytes));
+                let piece = (bytes > 0).then(|| ScanChunk::held(held, before..before + bytes));
                 RunInput::Pieces { at: None, left: Vec::from_iter(piece).into_iter() }
             }
             None => {
@@ -165,7 +165,7 @@ impl<F: RunForm> RunReader<F> {
         Ok(Self::new(run, input, keys))
     }
 
-    /// What was taken of a run.
+    /// Reads a lot of a run.
     pub(super) fn of_lot(run: &IndexedRun, lot: Lot) -> Self {
         let (first, rest) = lot.into_pieces();
         let end = first.bytes().len();
@@ -188,25 +188,25 @@ impl<F: RunForm> RunReader<F> {
         }
     }
 
-    /// The buffer, or the piece at hand.
+    /// The buffer, or the current chunk.
     fn bytes(&self) -> &[u8] {
         match &self.input {
             RunInput::File { buffer, .. } => buffer,
-            RunInput::Pieces { at, .. } => at.as_ref().map_or(&[], LanePiece::bytes),
+            RunInput::Pieces { at, .. } => at.as_ref().map_or(&[], ScanChunk::bytes),
         }
     }
 
-    /// The bytes of the key; none where there is no record.
+    /// The bytes of the key; empty if there is no record.
     pub(super) fn key(&self) -> &[u8] {
         self.record().get(..F::KEY).unwrap_or_default()
     }
 
-    /// Whether there is no record, before the first and after the last.
+    /// Whether there is no record: before the first and after the last.
     pub(super) fn is_over(&self) -> bool {
         self.record == 0
     }
 
-    /// The bytes of the key of the record before.
+    /// The bytes of the previous record's key.
     #[inline]
     pub(super) fn passed(&self) -> Option<&[u8]> {
         match self.before {
@@ -238,7 +238,7 @@ impl<F: RunForm> RunReader<F> {
                 }
             }
             let unread = &self.bytes()[self.start..self.end];
-            // A merge reads from more runs than a processor follows.
+            // A merge reads from more runs than the processor prefetches by itself.
             unread.get(AHEAD_BYTES).inspect(|soon| prefetch(*soon));
             let record = first_record::<F>(unread).filter(|bytes| *bytes <= unread.len());
             let Some(record) = record else { return Err(damaged(storage, &self.name)) };
@@ -263,7 +263,7 @@ impl<F: RunForm> RunReader<F> {
         }
     }
 
-    /// Has the next section or piece to look at; `false` after the last.
+    /// Moves to the next section or chunk; `false` after the last.
     fn next_section(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
         let length = match &mut self.input {
             RunInput::File { file, index, sections, buffer } => {
@@ -287,7 +287,7 @@ impl<F: RunForm> RunReader<F> {
 }
 
 impl RunInput {
-    /// Nothing more is looked at.
+    /// Marks the end of the part.
     fn end(&mut self) {
         match self {
             Self::File { sections, .. } => sections.start = sections.end,
@@ -296,8 +296,7 @@ impl RunInput {
     }
 }
 
-/// Length in bytes of the record that some bytes begin with; none where they begin with none, or with less
-/// than its head.
+/// Length in bytes of the record at the start of `bytes`; `None` if it is invalid or shorter than its head.
 pub fn first_record<F: RunForm>(bytes: &[u8]) -> Option<usize> {
     Some(F::HEAD + F::body(bytes.get(..F::HEAD)?)?)
 }
@@ -318,14 +317,15 @@ pub(super) fn damaged(storage: &dyn Storage, name: &str) -> SyncError {
     SyncError::Io(IoError::RunDamaged { run: name.to_owned(), file: storage.describe(name) })
 }
 
-// [`RunCursor`]: a way through a run that is in memory, from one number to the next.
+// [`RunCursor`]: moves through a run in memory, from one number to the next.
 
-/// A way through a run that is in memory. Sections are passed as a whole, so few records are looked at where many are taken at a time.
+/// Moves through a run in memory. It skips whole sections, so it looks at few records if many are taken at a
+/// time.
 pub struct RunCursor<'r, F> {
     run: &'r [u8],
-    /// What was not taken yet begins here.
+    /// Offset of the first record not taken yet.
     at: usize,
-    /// The section that holds this place or comes before it, and those behind it.
+    /// The section at or before this offset, and all later ones.
     sections: &'r [Section],
     section_start: usize,
     form: PhantomData<F>,
@@ -337,7 +337,7 @@ impl<'r, F: RunForm> RunCursor<'r, F> {
         Self { run: &held.bytes, at: 0, sections, section_start: 0, form: PhantomData }
     }
 
-    /// The next records, as far as they begin with lesser numbers.
+    /// Returns the next records, as long as they begin with a number below `number`.
     pub fn below(&mut self, number: u64) -> &'r [u8] {
         while let [passed, next, ..] = self.sections
             && next.prefix < number
@@ -347,7 +347,7 @@ impl<'r, F: RunForm> RunCursor<'r, F> {
         }
         let mut end = self.at.max(self.section_start);
         while end < self.run.len() && prefix(&self.run[end..]) < number {
-            // What this program wrote are whole records.
+            // This program wrote only whole records.
             let record = first_record::<F>(&self.run[end..]).unwrap_or(usize::MAX);
             end = end.saturating_add(record).min(self.run.len());
         }
@@ -372,7 +372,7 @@ mod tests {
     use std::sync::Arc;
 
     proptest! {
-        /// Whether steps are within a section, over one, over many or over none.
+        /// Holds whether steps stay within a section, or skip one, many or none.
         #[test]
         fn records_are_taken_up_to_each_number(
             (mut numbers, mut steps) in prop_oneof![Just(40u64), Just(20_000)]

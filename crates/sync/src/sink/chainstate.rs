@@ -1,11 +1,10 @@
-//! `chainstate:DIR`: the set as the folder in which Bitcoin Core keeps its coins.
+//! `chainstate:DIR`: the set as Bitcoin Core's folder of coins.
 //!
-//! Sorted tables are written straight from the merge, in a draft beside the folder's place. Then all
-//! of it is read back through another implementation of LevelDB, and the coins' number and `hash_serialized_3`
-//! compared with the set's; and that one is asked for some of them as a node asks. Only after that the
-//! folder gets its name.
+//! The merge directly writes sorted tables, in a draft next to the final folder. Then everything is read back
+//! with an independent implementation of LevelDB: the number of coins and `hash_serialized_3` are compared with
+//! the set's, and some coins are looked up the way a node does. Only then does the folder get its name.
 
-use super::{CoinSink, HashSink, SetInfo, Whole};
+use super::{CoinSink, HashSink, SetEnd, SetInfo};
 use crate::error::{IoError, SyncError};
 use crate::folder::{BlocksRead, FolderDraft, FolderOutput, WrittenFolder, at};
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
@@ -14,7 +13,7 @@ use crate::system::random_bytes;
 use crate::taker::BatchTaker;
 use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
 use apus_datadir::chainstate::{
-    ChainstateSummary, ChainstateWriter, CoinSample, LookedUp, read_back, size_bound,
+    ChainstateSummary, ChainstateWriter, CoinLookUp, CoinSample, read_back, size_bound,
 };
 use apus_datadir::{Obfuscation, free_bytes};
 use apus_storage::DirStorage;
@@ -23,26 +22,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How many coins are looked up between two looks at whether the run is to stop.
+/// Coins looked up between two checks for an interrupt.
 const LOOK_UPS_BETWEEN: u64 = 1000;
 
-/// Looking a coin up, and one that is not there, takes so many times as long as reading one among all.
+/// Looking up an existing and a missing coin takes this many times as long as reading one coin in order.
 const LOOK_UP_WEIGHT: u64 = 10;
 
-/// Coins read back that are handed to the hash together.
+/// Bytes of coins passed to the hash at once.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// A set on its way into a folder of LevelDB's.
+/// A set that is being written to a LevelDB folder.
 pub(super) struct Tables<'a> {
     folder: &'a Path,
     writer: Option<ChainstateWriter<'a>>,
     bytes: u64,
     coins_read_back: u64,
-    looked_up: LookedUp,
+    looked_up: CoinLookUp,
 }
 
 impl<'a> Tables<'a> {
-    /// Begins the database in the folder `place`, which is empty, if the disk has room for it.
+    /// Begins the database in the empty folder `place`; fails if the disk lacks room for it.
     pub(super) fn create(place: &'a DirStorage, set: SetInfo) -> Result<Self, SyncError> {
         let folder = place.folder();
         let needed = size_bound(set.coins, set.coin_bytes);
@@ -52,7 +51,7 @@ impl<'a> Tables<'a> {
             return Err(SyncError::Io(IoError::NoRoom { folder, needed, free }));
         }
         let writer = ChainstateWriter::new(place, set.base, Obfuscation::new(random_bytes()?))?;
-        let (coins_read_back, looked_up) = (0, LookedUp::default());
+        let (coins_read_back, looked_up) = (0, CoinLookUp::default());
         Ok(Self { folder, writer: Some(writer), bytes: 0, coins_read_back, looked_up })
     }
 
@@ -71,23 +70,23 @@ impl<'a> Tables<'a> {
         Ok(())
     }
 
-    /// Bytes of all tables.
+    /// Returns the bytes of all tables.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Coins that were found when it was read back.
+    /// Returns the number of coins found when reading back.
     pub(super) fn coins_read_back(&self) -> u64 {
         self.coins_read_back
     }
 
-    /// Coins that were found when it was asked for them, one by one.
+    /// Returns the number of coins found by single look-ups.
     pub(super) fn coins_looked_up(&self) -> u64 {
         self.looked_up.coins
     }
 
-    /// Reads all of it back and compares, then asks for some of it.
-    pub(super) fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
+    /// Reads all coins back and compares them with the set, then looks up some of them.
+    pub(super) fn check(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
         let RunEnv { threads, observer, interrupt, .. } = *whole.env;
         let mut sample = CoinSample::new();
         let mut draw = |outpoint, coin: &[u8]| sample.take(outpoint, coin);
@@ -119,19 +118,20 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// What a chainstate turned out to hold, read through another implementation of LevelDB.
+/// The content of a chainstate, read through an independent implementation of LevelDB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadBack {
-    /// The block that it is at.
+    /// The block of the coins.
     pub best: BlockHash,
-    /// How many coins it has.
+    /// Number of coins.
     pub coins: u64,
     /// Their `hash_serialized_3`, in internal order.
     pub hash_serialized_3: [u8; 32],
 }
 
 impl ReadBack {
-    /// Reads all of the chainstate in `folder`. With more `threads` than one the hash has a thread of its own.
+    /// Reads the whole chainstate in `folder`. With more than one of `threads`, the hash runs on its own
+    /// thread.
     pub fn of(
         folder: &Path,
         threads: usize,
@@ -142,8 +142,8 @@ impl ReadBack {
         Ok(found)
     }
 
-    /// The same, with each coin shown to `draw`, and what the database says of itself. It should have `coins_total`
-    /// coins, as far as that is known.
+    /// Reads the whole chainstate, passes each coin to `draw`, and returns the database's statistics.
+    /// `coins_total` is the expected number of coins, for the progress.
     fn drawing(
         folder: &Path,
         coins_total: u64,
@@ -191,13 +191,13 @@ impl ReadBack {
         Ok((read, Self { best: read.best, coins: read.coins, hash_serialized_3 }))
     }
 
-    fn expect(&self, folder: &Path, whole: &Whole<'_>) -> Result<(), SyncError> {
+    fn expect(&self, folder: &Path, whole: &SetEnd<'_>) -> Result<(), SyncError> {
         let what = if self.best != whole.set.base {
             format!("it is at block {}, not {}", self.best, whole.set.base)
         } else if self.coins != whole.set.coins {
             format!("it has {} coins, not {}", self.coins, whole.set.coins)
         } else if self.hash_serialized_3 != whole.hash_serialized_3 {
-            "its coins are others: hash_serialized_3 differs".to_owned()
+            "its coins are wrong: hash_serialized_3 differs".to_owned()
         } else {
             return Ok(());
         };
@@ -205,7 +205,7 @@ impl ReadBack {
     }
 }
 
-/// How far a check is that has read so many coins of some, and looked up so many of others.
+/// Returns the progress of a check that has read and looked up this many coins.
 fn checked(coins: u64, coins_total: u64, asked: u64, to_look_up: u64) -> Progress {
     let weight = |coins: u64, asked: u64| coins + LOOK_UP_WEIGHT * asked;
     let weight_total = if coins_total > 0 { weight(coins_total, to_look_up) } else { 0 };
@@ -213,7 +213,7 @@ fn checked(coins: u64, coins_total: u64, asked: u64, to_look_up: u64) -> Progres
     Progress { coins, coins_total, weight, weight_total, ..Progress::default() }
 }
 
-/// One coin as the record of its transaction.
+/// Writes one coin as the record of its transaction.
 fn put_record(batch: &mut Vec<u8>, outpoint: OutPoint, coin: &[u8]) {
     batch.extend_from_slice(&outpoint.txid.0);
     let at = batch.len();
@@ -225,7 +225,7 @@ fn put_record(batch: &mut Vec<u8>, outpoint: OutPoint, coin: &[u8]) {
     batch[at..at + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// The folder by itself.
+/// A chainstate folder without blocks.
 pub(super) struct ChainstateSink<'a> {
     output: &'a FolderOutput,
     draft: FolderDraft,
@@ -262,17 +262,17 @@ impl CoinSink for ChainstateSink<'_> {
         self.tables.bytes()
     }
 
-    fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
+    fn check(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
         self.tables.check(whole)
     }
 
-    fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
+    fn publish(self: Box<Self>, _whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError> {
         let Self { output, draft, tables } = *self;
         publish(output, draft, &tables, BlocksRead::default()).map(Some)
     }
 }
 
-/// Gives a folder with checked coins its name.
+/// Gives a folder with checked coins its final name.
 pub(super) fn publish(
     output: &FolderOutput,
     draft: FolderDraft,
@@ -295,7 +295,7 @@ pub(super) fn publish(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Silent;
+    use crate::progress::SilentObserver;
     use apus_chain::{BlockHash, Network, Params};
     use apus_testkit::storage::CrashStorage;
     use std::fs;
@@ -303,14 +303,14 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use tempfile::TempDir;
 
-    /// Byte of the txid; number of the output, below 253; height; compressed amount, below 128. The
-    /// script is OP_TRUE.
+    /// Byte of the txid; number of the output, below 253; height; compressed amount, below 128. The script is
+    /// OP_TRUE.
     type Coin = (u8, u8, u8, u8);
 
     const COINS: [Coin; 4] = [(1, 0, 10, 50), (1, 3, 10, 50), (2, 0, 11, 60), (9, 7, 12, 70)];
     const BASE: BlockHash = BlockHash([7; 32]);
 
-    /// Behind each block of a table: no compression, checksum.
+    /// Bytes after each block of a table: compression type (none) and checksum.
     const TAIL: usize = 5;
 
     fn set(base: BlockHash, coins: &[Coin]) -> SetInfo {
@@ -336,17 +336,17 @@ mod tests {
         coins.chunk_by(|a, b| a.0 == b.0).map(of_tx).collect()
     }
 
-    /// Writes some coins and lets the caller `harm` the folder; the result of reading back and
+    /// Writes some coins and lets the caller `harm` the folder; returns the result of reading back and
     /// comparing with [`COINS`] at [`BASE`].
     fn check(base: BlockHash, coins: &[Coin], harm: impl FnOnce(&Path)) -> Result<(), SyncError> {
-        let desk: TempDir = tempfile::tempdir().unwrap();
-        let place = DirStorage::new(desk.path());
+        let sandbox: TempDir = tempfile::tempdir().unwrap();
+        let place = DirStorage::new(sandbox.path());
         let mut tables = Tables::create(&place, set(base, coins)).unwrap();
         for (txid, group) in groups(coins) {
             tables.put(txid, &group).unwrap();
         }
         tables.seal().unwrap();
-        harm(desk.path());
+        harm(sandbox.path());
         let (mut hash, mut records) = (HashSink::default(), Vec::new());
         for (txid, vout, height, amount) in COINS {
             let outpoint = OutPoint { txid: Txid([txid; 32]), vout: vout.into() };
@@ -355,17 +355,17 @@ mod tests {
         hash.put_records(&records).unwrap();
         let hash_serialized_3 = hash.finish();
         let (storage, interrupt) = (CrashStorage::new(), AtomicBool::new(false));
-        let env = RunEnv::new(Params::of(Network::Regtest), &storage, &Silent, &interrupt);
-        let whole = Whole { env: &env, set: set(BASE, &COINS), hash_serialized_3 };
+        let env = RunEnv::new(Params::of(Network::Regtest), &storage, &SilentObserver, &interrupt);
+        let whole = SetEnd { env: &env, set: set(BASE, &COINS), hash_serialized_3 };
         let checked = tables.check(&whole);
         let expected = if checked.is_ok() { 4 } else { 0 };
         assert_eq!((tables.coins_read_back(), tables.coins_looked_up()), (expected, expected));
         checked
     }
 
-    /// A node would notice hardly any of these.
+    /// A node would hardly notice any of these differences.
     #[test]
-    fn what_differs_is_noticed() {
+    fn differences_are_noticed() {
         check(BASE, &COINS, |_| {}).unwrap();
         let with = |place: usize, coin: Coin| {
             let mut coins = COINS;
@@ -373,7 +373,7 @@ mod tests {
             coins.to_vec()
         };
         let more = [&COINS[..], &[(9, 8, 12, 70)]].concat();
-        for (coins, said) in [
+        for (coins, expected) in [
             (COINS[1..].to_vec(), "3 coins, not 4"),
             (COINS[..3].to_vec(), "3 coins, not 4"),
             (Vec::new(), "0 coins, not 4"),
@@ -384,7 +384,7 @@ mod tests {
             (with(2, (2, 0, 11, 61)), "hash_serialized_3 differs"),
         ] {
             let error = check(BASE, &coins, |_| {}).unwrap_err();
-            assert!(error.to_string().contains(said), "{coins:?}: {error}");
+            assert!(error.to_string().contains(expected), "{coins:?}: {error}");
         }
         let error = check(BlockHash([8; 32]), &COINS, |_| {}).unwrap_err();
         assert!(error.to_string().contains("it is at block 0808"), "{error}");
@@ -397,7 +397,7 @@ mod tests {
         tables.next().unwrap()
     }
 
-    /// Castagnoli's sum over a block and its byte for no compression, masked as LevelDB has it.
+    /// Computes CRC-32C of a block and its compression byte, masked as in LevelDB.
     fn checksum(block: &[u8]) -> [u8; 4] {
         let sum = block.iter().chain(&[0]).fold(!0u32, |sum, byte| {
             (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0x82f6_3b78 * (sum & 1)))
@@ -405,8 +405,7 @@ mod tests {
         (!sum).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
     }
 
-    /// All entries are there, in order, and every checksum holds: only who asks for a coin does not
-    /// get it.
+    /// All entries are present and in order, and every checksum is right: only looking up a coin fails.
     #[test]
     fn a_filter_without_a_coin_is_noticed() {
         let harm = |folder: &Path| {
@@ -414,7 +413,8 @@ mod tests {
             let mut bytes = fs::read(&path).unwrap();
             let name = b"filter.leveldb.BuiltinBloomFilter2";
             let list = bytes.windows(name.len()).position(|window| window == name).unwrap() - 3;
-            // Of six keys: 64 bits and the number of probes; where it begins, and where they end.
+            // The filter of six keys: 64 bits and the number of probes. Then the filter's offset, and the end
+            // of the list.
             let block = list - TAIL - (8 + 1 + 4 + 4 + 1)..list - TAIL;
             assert_eq!(bytes[block.start + 8], 6);
             assert_eq!(bytes[block.end..][1..TAIL], checksum(&bytes[block.clone()]));
@@ -424,12 +424,12 @@ mod tests {
             fs::write(path, bytes).unwrap();
         };
         let error = check(BASE, &COINS, harm).unwrap_err().to_string();
-        assert!(error.contains("as a node asks"), "{error}");
+        assert!(error.contains("a look-up of"), "{error}");
     }
 
     #[test]
     fn a_flipped_bit_of_any_table_is_noticed() {
-        // The first block, which has all entries.
+        // The first block contains all entries.
         for at in [0, 1, 20, 40, 60, 100] {
             let harm = |folder: &Path| {
                 let path = table(folder);

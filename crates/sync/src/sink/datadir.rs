@@ -1,8 +1,8 @@
-//! `datadir:DIR`: a data directory for Bitcoin Core to start on.
+//! `datadir:DIR`: a data directory on which Bitcoin Core can start.
 //!
-//! Blocks and undo data are there already: the run that connects the blocks [writes](crate::engines::in_order) them
-//! into the same draft, all of them or the last ones. Here the coins come beside them, and the index that knows
-//! all of it. Of blocks that are not there, the index says that they were pruned.
+//! The sync that connects the blocks [writes](crate::engines::in_order) all of them, or the last ones, into the
+//! same draft, with their undo data. This module adds the coins and the block index. The index lists missing
+//! blocks as pruned.
 
 use crate::error::{SourceError, SyncError, UsageError};
 use crate::folder::{
@@ -13,38 +13,38 @@ use crate::progress::{Event, Phase, Progress};
 use crate::request::Request;
 use crate::sink::chainstate::{Tables, publish};
 use crate::sink::read_back::{read_blocks_back, read_kept_back};
-use crate::sink::{CoinSink, SetInfo, Whole};
-use crate::source::{ChainSource, KeptWhole, not_kept};
+use crate::sink::{CoinSink, SetEnd, SetInfo};
+use crate::source::{ChainSource, StoredBlocks, not_kept};
 use crate::supply::ranges::{take_missing, take_ranges};
 use apus_chain::{Height, Network, Txid};
-use apus_datadir::{BlockStore, ChainBlock, Holds, chain_folder, write_block_index};
+use apus_datadir::{BlockStore, ChainBlock, ExpectedFolder, chain_folder, write_block_index};
 use apus_storage::DirStorage;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-/// Where the blocks and their undo data go.
+/// Returns the folder of the blocks and their undo data.
 pub fn blocks_folder(datadir: &Path, network: Network) -> PathBuf {
     chain_folder(datadir, network).join("blocks")
 }
 
-/// Where the coins go.
+/// Returns the folder of the coins.
 pub fn chainstate_folder(datadir: &Path, network: Network) -> PathBuf {
     chain_folder(datadir, network).join("chainstate")
 }
 
-/// Where the index of the blocks goes.
+/// Returns the folder of the block index.
 pub fn index_folder(datadir: &Path, network: Network) -> PathBuf {
     blocks_folder(datadir, network).join("index")
 }
 
-/// Makes a folder of a database. What an earlier start came to is of no use.
+/// Makes a database folder. Removes the partial database of an earlier start, which is unusable.
 pub(super) fn begin_folder(folder: &Path) -> Result<(), SyncError> {
     remove_folder(folder)?;
     fs::create_dir_all(folder).map_err(at(folder))
 }
 
-/// A data directory on its way to its name, which has its blocks already.
+/// A data directory with all its blocks, still under its draft name.
 pub struct DraftWithBlocks {
     pub draft: FolderDraft,
     pub blocks: BlockStore,
@@ -59,15 +59,15 @@ pub struct DatadirSink<'a> {
     draft: FolderDraft,
     blocks: BlockStore,
     tables: Tables<'a>,
-    /// Where not all blocks are kept, how many transactions the index says that each has, by height.
+    /// If not all blocks are kept: the number of transactions of each block for the index, by height.
     tx_counts: Vec<u32>,
-    /// The first block that is kept.
+    /// The first kept block.
     first: Height,
     blocks_read_back: BlocksRead,
 }
 
 impl<'a> DatadirSink<'a> {
-    /// Goes on with the directory that has the blocks. Its coins go to `place`.
+    /// Continues a draft that has its blocks. Its coins go to `place`.
     pub fn create(
         request: &'a Request<'_>,
         dir: &'a dyn ChainSource,
@@ -109,7 +109,7 @@ impl<'a> DatadirSink<'a> {
             let what = format!("its last block is {found}, not {}", set.base);
             return Err(SyncError::read_back(self.draft.folder(), &what));
         }
-        let hash = |height: Height| *dir.chain().hash(height).expect("its tip is no lower");
+        let hash = |height: Height| *dir.chain().hash(height).expect("its tip is at least as high");
         match self.kept {
             DatadirBlocks::All => {
                 let at = &mut |height| ChainBlock::Stored(hash(height));
@@ -134,12 +134,12 @@ impl<'a> DatadirSink<'a> {
                 self.tx_counts = std::iter::once(genesis.1).chain(counts).collect();
             }
         }
-        // All the way up to the draft, which is synced when it gets its name.
+        // The draft itself is synced when it gets its final name.
         sync_folder(&blocks_folder(self.draft.folder(), params.network))?;
         sync_folder(&chain_folder(self.draft.folder(), params.network))
     }
 
-    /// Heads are there up to this height.
+    /// Reports that heads were read up to this height.
     fn reached(&self, height: Height, set: SetInfo) -> Result<(), SourceError> {
         let (blocks, blocks_total) = (u64::from(height), u64::from(set.height));
         let progress = Progress { blocks, blocks_total, ..Progress::default() };
@@ -164,7 +164,7 @@ impl CoinSink for DatadirSink<'_> {
         true
     }
 
-    fn index(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
+    fn index(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
         self.write_index(whole.set)
     }
 
@@ -176,13 +176,13 @@ impl CoinSink for DatadirSink<'_> {
         self.tables.bytes()
     }
 
-    fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
+    fn check(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
         self.tables.check(whole)
     }
 
-    fn check_blocks(&mut self, whole: &Whole<'_>) -> Result<u64, SyncError> {
+    fn check_blocks(&mut self, whole: &SetEnd<'_>) -> Result<u64, SyncError> {
         let (request, set, chain) = (self.request, whole.set, self.dir.chain());
-        let holds = Holds {
+        let holds = ExpectedFolder {
             first: self.first,
             tx_counts: (self.kept == DatadirBlocks::Last).then_some(&self.tx_counts),
             whole: true,
@@ -195,31 +195,33 @@ impl CoinSink for DatadirSink<'_> {
         Ok(self.blocks_read_back.bytes)
     }
 
-    fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
+    fn publish(self: Box<Self>, _whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError> {
         let Self { output, draft, tables, blocks_read_back, .. } = *self;
         publish(output, draft, &tables, blocks_read_back).map(Some)
     }
 }
 
-// `datadir:DIR` of blocks from peers by hints: a data directory around the blocks that the [source keeps](crate::peers).
+// `datadir:DIR` with blocks from peers and hints: a data directory that contains the blocks that the [source
+// keeps](crate::peers).
 //
-// The blocks are in its draft already, which the source holds. The coins come beside them, then the index, and when all of
-// it is read back the folder gets its name. A node that started on less would begin anew, over the blocks.
+// The source has put the blocks into its draft. This module writes the coins, then the index, reads everything back,
+// and then gives the folder its final name. A node started on an incomplete folder would start over, and overwrite the
+// blocks.
 
-/// See the module.
-pub(super) struct KeptSink<'a> {
+/// A data directory that contains blocks from peers.
+pub(super) struct StoredDatadirSink<'a> {
     request: &'a Request<'a>,
     dir: &'a dyn ChainSource,
     output: &'a FolderOutput,
     place: &'a DirStorage,
     tables: Tables<'a>,
-    /// There once the blocks have an index.
-    kept: Option<KeptWhole<'a>>,
+    /// The kept blocks, once they have an index.
+    kept: Option<StoredBlocks<'a>>,
     blocks_read_back: BlocksRead,
 }
 
-impl<'a> KeptSink<'a> {
-    /// Begins the coins, which go to `place`.
+impl<'a> StoredDatadirSink<'a> {
+    /// Begins writing the coins to `place`.
     pub(super) fn create(
         request: &'a Request<'_>,
         dir: &'a dyn ChainSource,
@@ -233,12 +235,12 @@ impl<'a> KeptSink<'a> {
         Ok(Self { request, dir, output, place, tables, kept, blocks_read_back })
     }
 
-    fn kept(&self) -> Result<&KeptWhole<'a>, SyncError> {
+    fn kept(&self) -> Result<&StoredBlocks<'a>, SyncError> {
         self.kept.as_ref().ok_or(SyncError::Usage(UsageError::NoUndo))
     }
 }
 
-impl CoinSink for KeptSink<'_> {
+impl CoinSink for StoredDatadirSink<'_> {
     fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
         self.tables.put(txid, group)
     }
@@ -251,13 +253,13 @@ impl CoinSink for KeptSink<'_> {
         true
     }
 
-    fn index(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
+    fn index(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
         let (dir, last) = (self.dir, whole.set.height);
         take_missing(&self.request.env, dir, &not_kept(dir, last))?;
         if let Some(archive) = dir.archive() {
             self.kept = archive.write_index(dir.chain(), last)?;
         }
-        // All the way up to the draft, which is synced when it gets its name.
+        // The draft itself is synced when it gets its final name.
         sync_folder(&self.kept()?.folder)?;
         sync_folder(parent(self.place.folder()))
     }
@@ -270,13 +272,13 @@ impl CoinSink for KeptSink<'_> {
         self.tables.bytes() + self.blocks_read_back.bytes
     }
 
-    fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
+    fn check(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
         self.tables.check(whole)?;
         self.blocks_read_back = read_kept_back(self.request, self.dir, self.kept()?, whole.set)?;
         Ok(())
     }
 
-    fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
+    fn publish(self: Box<Self>, _whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError> {
         let Self { output, tables, blocks_read_back, kept, .. } = *self;
         let draft = kept.and_then(|kept| kept.draft);
         let draft = draft.ok_or(SyncError::Usage(UsageError::NoUndo))?;

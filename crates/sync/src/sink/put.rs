@@ -1,9 +1,9 @@
-//! The coins phase: the runs of all segments become one set, which every sink and the set's hash
-//! take in the same order.
+//! The coins phase: merges the runs of all segments into one set, and passes it to the set's hash and every
+//! sink, in the same order.
 //!
-//! The calling thread merges. Where the run may use more threads than one, the hash, which is one
-//! long chain of compressions, has a thread of its own, and so have the sinks; batches of records go
-//! to them through short queues. Nothing is published before all of them took everything.
+//! The calling thread merges. If the sync may use more than one thread, the hash, which is one long chain of
+//! compressions, has its own thread, and so do the sinks; batches of records reach them through short queues.
+//! No output is published before all of them have received the whole set.
 
 use crate::commitment::HashParts;
 use crate::engines::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
@@ -14,10 +14,10 @@ use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{Output, Request, RunEnv, SetHashes, Written};
 use crate::runs::EachRecord;
 use crate::sink::chainstate::ChainstateSink;
-use crate::sink::datadir::KeptSink;
+use crate::sink::datadir::StoredDatadirSink;
 use crate::sink::datadir::{DatadirSink, DraftWithBlocks, chainstate_folder};
 use crate::sink::set_hash::{SetHash, hash_set, merge_all};
-use crate::sink::{self, CoinSink, FileDraft, HashSink, SetInfo, TotalsSink, Whole};
+use crate::sink::{self, CoinSink, FileDraft, HashSink, SetEnd, SetInfo, TotalsSink};
 use crate::source::ChainSource;
 use crate::taker::BatchTaker;
 use crate::workdir::plan::RunIdentity;
@@ -26,12 +26,11 @@ use apus_chain::{Height, UtxoSetHash};
 use apus_storage::{DirStorage, Storage, StorageFile};
 use std::sync::Arc;
 
-/// Records that are handed on together.
+/// Bytes of records passed on together.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Merges the runs and writes the outputs. The runs are those of coins and of hints; hashes are there where a commitment
-/// is wanted.
-/// What was known of the set before comes back, too.
+/// Merges the runs and writes the outputs. `runs` holds the runs of coins and of hints; hashes are present if a
+/// commitment is requested. Also returns the facts about the set that were known before.
 pub fn write_out(
     request: &Request<'_>,
     dir: &dyn ChainSource,
@@ -74,16 +73,17 @@ pub fn write_out(
     Ok((set, put))
 }
 
-/// Has the next start make again what a run of the work folder is a part of that turned out to be damaged.
+/// If a run of the work folder proved damaged, makes the next start rebuild the segment or join that it belongs
+/// to.
 pub fn forget_damaged(workdir: &dyn Storage, error: &SyncError) {
     if let SyncError::Io(IoError::RunDamaged { run, .. }) = error {
-        // Whether or not this works, the error to tell is the damage.
+        // If this fails, the damage is still the error to report.
         let _ = Workdir::forget(workdir, run);
     }
 }
 
-/// Begins a BIP-456 hintsfile in the order of its vectors, and writes all of it: what it holds is known
-/// before the first coin is merged. It gets its name once the set is proven and handed out.
+/// Begins a BIP-456 hintsfile in the order of its vectors, and writes all of it: its content is known before
+/// the first coin is merged. It gets its final name once the set is proven and written.
 fn draft_hints<'a>(
     storage: &'a dyn Storage,
     name: &str,
@@ -100,15 +100,15 @@ fn draft_hints<'a>(
     Ok((draft, file))
 }
 
-/// Where the records of a set come from, in the order of a snapshot.
+/// The source of a set's records, in the order of a snapshot.
 pub enum SetRecords<'r> {
-    /// Out of some runs, which are merged.
+    /// Runs to merge.
     Runs(Vec<RunInfo>),
-    /// The caller gives them.
+    /// Records from the caller.
     Given(Box<Give<'r>>),
 }
 
-/// Gives all records.
+/// Passes all records to its argument.
 type Give<'r> = dyn FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError> + 'r;
 
 impl<'r> SetRecords<'r> {
@@ -126,49 +126,49 @@ impl<'r> SetRecords<'r> {
 
 pub type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
 
-/// The MuHash of a set that is handed out.
+/// Whether the MuHash of a set is known before the set is written.
 #[derive(Clone, Copy)]
 pub enum SetMuHash {
-    /// It was computed as the coins were counted, if it is wanted.
+    /// Computed while the coins were counted; `None` if not requested.
     Known(Option<[u8; 32]>),
-    /// To be computed on the way, if it is wanted, with the totals.
+    /// To compute while the set is written, if requested, together with the totals.
     Compute,
 }
 
-/// What is known of a set before it is handed out.
+/// Hashes of a set that are known before it is written.
 #[derive(Clone, Copy)]
-pub struct KnownOfSet {
+pub struct KnownHashes {
     pub muhash: SetMuHash,
-    /// None where it is to be computed on the way.
+    /// `None` if the hash must be computed while the set is written.
     pub hashed: Option<SetHash>,
 }
 
-impl From<SetMuHash> for KnownOfSet {
+impl From<SetMuHash> for KnownHashes {
     fn from(muhash: SetMuHash) -> Self {
         Self { muhash, hashed: None }
     }
 }
 
-/// A set that was handed out.
+/// The result of writing a set.
 pub struct Put {
     pub hashes: SetHashes,
-    /// The totals, where they were to be computed; else zeros.
+    /// The totals, if they had to be computed; otherwise zeros.
     pub totals: CoinTotals,
     pub written: Written,
 }
 
-/// Hands a whole set to its hash and all sinks, and publishes these once it is the one that was
-/// announced.
+/// Passes a whole set to its hash and all sinks, checks that it is the announced set, and publishes the
+/// outputs.
 pub fn put_set(
     request: &Request<'_>,
     set: SetInfo,
     mut sinks: Sinks<'_>,
-    known: impl Into<KnownOfSet>,
+    known: impl Into<KnownHashes>,
     bytes: u64,
     records: SetRecords<'_>,
 ) -> Result<Put, SyncError> {
     request.env.observer.event(Event::Started(Phase::Coins));
-    let KnownOfSet { muhash, hashed } = known.into();
+    let KnownHashes { muhash, hashed } = known.into();
     let mut computed = match muhash {
         SetMuHash::Known(_) => None,
         SetMuHash::Compute => Some(TotalsSink::new(request.muhash)),
@@ -191,8 +191,8 @@ pub fn put_set(
     };
     if coins != set.coins {
         return Err(SyncError::io(format!(
-            "the coins written ({coins}) are not those that the segments kept ({}): this is a mistake in \
-             the program, and nothing was written under the output's name",
+            "{coins} coins were written, but the segments kept {}. This is a bug in Apus: please report it. The \
+             output was not written",
             set.coins
         )));
     }
@@ -211,17 +211,16 @@ pub fn put_set(
     let (muhash, totals) = match (muhash, computed.map(TotalsSink::finish)) {
         (_, Some((muhash, totals))) => (request.muhash.then(|| muhash.finalize()), totals),
         (SetMuHash::Known(muhash), None) => (muhash, CoinTotals::default()),
-        (SetMuHash::Compute, None) => unreachable!("it was computed"),
+        (SetMuHash::Compute, None) => unreachable!("the set's hash was computed"),
     };
-    let folders = publish(&Whole { env: &request.env, set, hash_serialized_3 }, sinks, bytes)?;
+    let folders = publish(&SetEnd { env: &request.env, set, hash_serialized_3 }, sinks, bytes)?;
     let hashes = SetHashes { hash_serialized_3, muhash };
     Ok(Put { hashes, totals, written: Written { folders } })
 }
 
-/// Seals all sinks, has those that want to write an index and read back what they wrote, and gives
-/// all their names.
+/// Seals all sinks, lets them write their index and read back their output, and publishes all of them.
 fn publish(
-    whole: &Whole<'_>,
+    whole: &SetEnd<'_>,
     mut sinks: Sinks<'_>,
     bytes: u64,
 ) -> Result<Vec<WrittenFolder>, SyncError> {
@@ -258,7 +257,7 @@ fn publish(
     Ok(folders)
 }
 
-/// Hands records to the hashes and all sinks, in batches.
+/// Passes records to the hashes and all sinks, in batches.
 pub(super) fn hand_out(
     env: &RunEnv<'_>,
     mut progress: Progress,
@@ -297,9 +296,9 @@ pub(super) fn hand_out(
     })
 }
 
-// The sinks of a run that are folders.
+// The sinks that write folders.
 
-/// Where the coins of each folder go while they are written.
+/// Returns the storage to which each folder's coins are written.
 pub fn places(request: &Request<'_>) -> Vec<DirStorage> {
     let place = |output: &FolderOutput| {
         let draft = draft_of(&output.path);
@@ -313,8 +312,8 @@ pub fn places(request: &Request<'_>) -> Vec<DirStorage> {
     request.folders.iter().map(place).collect()
 }
 
-/// Begins all folders that `request` asks for, whose coins go to `places`. The data directory is
-/// `with_blocks`, where the blocks were written while they were connected.
+/// Begins all folders that `request` names; their coins go to `places`. `with_blocks` is the data directory
+/// whose blocks were written while they were connected.
 pub fn sinks<'a>(
     request: &'a Request<'_>,
     dir: &'a dyn ChainSource,
@@ -332,7 +331,7 @@ pub fn sinks<'a>(
                 Box::new(DatadirSink::create(request, dir, output, kept, draft, place, set)?)
             }
             FolderKind::KeptDatadir => {
-                Box::new(KeptSink::create(request, dir, output, place, set)?)
+                Box::new(StoredDatadirSink::create(request, dir, output, place, set)?)
             }
         })
     };

@@ -1,18 +1,18 @@
-//! Reading back a `blocks` folder that was written: its index, and every block and its undo data.
+//! Reads back a written `blocks` folder: its index, and every block with its undo data.
 //!
-//! The folder is cut into parts, which threads take one after the other. Of several faults the first in
-//! the folder is told, however many threads there were.
+//! The folder is cut into parts, which threads take in order. The reported fault is always the first in the
+//! folder, regardless of the number of threads.
 
 use crate::error::{IoError, SyncError};
 use crate::folder::{BlocksRead, FolderKind, WrittenFolder};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
 use crate::sink::SetInfo;
-use crate::source::{ChainSource, KeptWhole};
+use crate::source::{ChainSource, StoredBlocks};
 use crate::supply::context;
 use apus_chain::{HeaderChain, Height};
 use apus_datadir::{
-    BlocksReadBack, Holds, LEVELDB_LOCK, PartRead, PartReader, ReadBackError, SpentAt,
+    BlocksReadBack, ExpectedFolder, LEVELDB_LOCK, PartRead, PartReader, ReadBackError, SpentAt,
     WrittenBlocks,
 };
 use core::ops::ControlFlow;
@@ -21,14 +21,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Reads back the `blocks` folder of the chain up to the height `last`, of which so many `transactions`
-/// were processed, without the first block's. `spent` is for the blocks that have undo data.
+/// Reads back the `blocks` folder of the chain up to height `last`. `transactions` is the number of
+/// transactions in all blocks except the first. `spent` covers the blocks that have undo data.
 pub fn read_blocks_back(
     request: &Request<'_>,
     chain: &HeaderChain,
     folder: &Path,
     last: Height,
-    holds: Holds<'_>,
+    holds: ExpectedFolder<'_>,
     transactions: u64,
     spent: &SpentAt<'_>,
 ) -> Result<BlocksRead, SyncError> {
@@ -60,9 +60,9 @@ pub fn read_blocks_back(
     Ok(BlocksRead { index_entries, blocks, undo, undo_at_end, bytes })
 }
 
-/// Makes whole what the source keeps of the blocks, which is no folder of the run's, and reads it back.
-/// The blocks belong to the first of `folders`, a chainstate that they lie beside. Where they are not as
-/// they should be, the index goes, so that no node believes it.
+/// Completes the blocks that the source keeps outside the sync's own folders, and reads them back. The blocks
+/// belong to the first of `folders`, which is the chainstate next to them. Removes their index if a block is
+/// damaged, so that no node trusts it.
 pub fn complete(
     request: &Request<'_>,
     dir: &dyn ChainSource,
@@ -70,7 +70,7 @@ pub fn complete(
     folders: &mut [WrittenFolder],
 ) -> Result<(), SyncError> {
     if request.folders.iter().any(|folder| folder.kind == FolderKind::KeptDatadir) {
-        // They were part of what got its name.
+        // The blocks were part of a published folder.
         return Ok(());
     }
     let Some(archive) = dir.archive() else { return Ok(()) };
@@ -78,34 +78,34 @@ pub fn complete(
     request.env.observer.event(Event::Started(Phase::CheckBlocks));
     let found = read_kept_back(request, dir, &kept, set)?;
     request.env.observer.event(Event::Ended { phase: Phase::CheckBlocks, bytes: found.bytes });
-    let beside = folders.iter_mut().find(|folder| folder.kind == FolderKind::Chainstate);
-    if let Some(beside) = beside {
-        beside.blocks_read_back = found;
+    let chainstate = folders.iter_mut().find(|folder| folder.kind == FolderKind::Chainstate);
+    if let Some(chainstate) = chainstate {
+        chainstate.blocks_read_back = found;
     }
     Ok(())
 }
 
-/// Reads back blocks that the source kept, with their index, which goes again where something is wrong.
+/// Reads back blocks that the source kept, with their index. Removes the index if any is damaged.
 pub fn read_kept_back(
     request: &Request<'_>,
     dir: &dyn ChainSource,
-    KeptWhole { folder, blocks, .. }: &KeptWhole<'_>,
+    StoredBlocks { folder, blocks, .. }: &StoredBlocks<'_>,
     set: SetInfo,
 ) -> Result<BlocksRead, SyncError> {
     let (last, count) = (set.height, set.transactions);
-    // Blocks beside the chain are kept, and undo data of those alone that were connected.
-    let holds = Holds { first: 0, tx_counts: None, whole: false };
+    // Blocks off the chain are kept too, but undo data only of connected blocks.
+    let expected = ExpectedFolder { first: 0, tx_counts: None, whole: false };
     let chain = dir.chain();
     let spent = |height: Height| {
         let stored = blocks.stored(chain.hash(height)?).ok()?;
         stored.undo.map(|_| stored.spent)
     };
-    let found = read_blocks_back(request, chain, folder, last, holds, count, &spent);
+    let found = read_blocks_back(request, chain, folder, last, expected, count, &spent);
     found.map_err(|error| {
         let index = folder.join("index");
         if !index.join(LEVELDB_LOCK).exists() {
-            // The error to tell is the first; what stays is removed by the next start. One with a lock a
-            // node has opened, and it is no longer ours.
+            // The first error is the one to report; the next start removes the rest. An index with a lock file
+            // was opened by a node, so it belongs to that node.
             let _ = fs::remove_dir_all(index);
         }
         match error {
@@ -121,15 +121,15 @@ pub fn read_kept_back(
     })
 }
 
-/// What threads have come to.
+/// The results of all threads.
 #[derive(Default)]
 struct ReadBackState {
     found: PartRead,
-    /// The first in the folder, with its part.
+    /// The first failure in the folder, with its part.
     failure: Option<(usize, SyncError)>,
 }
 
-/// What threads on the parts share.
+/// State shared by the threads.
 struct ReadBackParts<'p, 'r, 'a> {
     request: &'p Request<'r>,
     all: &'p BlocksReadBack<'a>,
@@ -156,8 +156,8 @@ fn check_parts(request: &Request<'_>, all: &BlocksReadBack<'_>) -> Result<PartRe
 }
 
 impl ReadBackParts<'_, '_, '_> {
-    /// Takes parts until there are none, or something has failed. They are claimed in ascending order,
-    /// so all that lie before one that fails are looked at, too.
+    /// Reads parts until none are left or one has failed. Threads claim parts in ascending order, so all parts
+    /// before a failing one are read, too.
     fn work(&self) {
         let mut reader = PartReader::new();
         while self.state().failure.is_none() {
@@ -200,21 +200,21 @@ impl ReadBackParts<'_, '_, '_> {
     }
 
     fn state(&self) -> MutexGuard<'_, ReadBackState> {
-        // A panic ends the run in any case.
+        // A panic ends the sync anyway.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What can be done about it: an index is written anew by each start, blocks are not.
+/// Adds the remedy to an error: each start rewrites an index, but not the blocks.
 fn failure(request: &Request<'_>, error: ReadBackError) -> SyncError {
     let workdir = request.env.workdir.describe("");
     match error {
         ReadBackError::Io { .. } => SyncError::io(format!(
-            "what was written could not be read back: {error}, and start the same run again"
+            "reading back what was written failed: {error}; then rerun the same command"
         )),
         error if error.is_about_index() => SyncError::io(format!(
-            "{error}: the disk or its memory changed what was written, or this is a mistake in the program; \
-             no folder was completed. Start the same run again, which writes the index anew"
+            "{error}: the disk or memory changed written data, or this is a bug in Apus. No folder was completed. \
+             Check the disk, then rerun the same command to rewrite the index"
         )),
         error => SyncError::Io(IoError::BlocksReadBack { error: Box::new(error), workdir }),
     }

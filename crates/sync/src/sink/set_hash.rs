@@ -1,17 +1,17 @@
-//! `hash_set`: `hash_serialized_3` of a set that nothing else takes, on all threads.
+//! `hash_set`: computes `hash_serialized_3` of a set on all threads, if the set has no other consumer.
 //!
-//! It is one chain of compressions, of which each needs the one before. But most of the work is to read runs, to merge
-//! them, and to make of each coin what is hashed. Threads do that for one part of the keys after the other, and
-//! one that finds the next part of the chain ready adds it. How far they run ahead of the chain is bounded, and they
-//! [follow one another](RunLanes) through the runs. Where there is little memory for that, one thread merges, and another
-//! hashes.
+//! The hash is one chain of compressions, in which each needs the one before. But most of the work is to read
+//! and merge runs, and to build the hashed bytes of each coin. The threads do that work for one part of the
+//! keys at a time, and a thread that finds the next part of the chain ready adds it. The threads run only a
+//! bounded distance ahead of the chain, and [follow one another](SharedScan) through the runs. If memory is too
+//! small for that, one thread merges, and another hashes.
 
 use super::{HashSink, each_coin};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
 use crate::runs::{
-    CoinsForm, EachRecord, KeyRange, MergeBudget, RunLanes, Runs, divide, merge_runs, records,
+    CoinsForm, EachRecord, KeyRange, MergeBudget, Runs, SharedScan, divide, merge_runs, records,
 };
 use crate::workdir::RunInfo;
 use apus_chain::{HashSerialized3, UtxoElements};
@@ -19,19 +19,19 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Parts for each thread.
+/// Number of parts for each thread.
 const PARTS_EACH: u64 = 16;
 
-/// Parts under way for each thread: claimed, or waiting for the chain.
+/// Parts in progress for each thread: parts that are claimed or wait for the chain.
 const AHEAD: usize = 2;
 
-/// The smallest part that is worth its readers.
+/// Minimum size of a part: a smaller one is not worth opening readers.
 const PART_BYTES_MIN: u64 = 1 << 20;
 
-/// Records between two looks at whether the run is interrupted.
+/// Records between two checks for an interrupt.
 const RECORDS_BETWEEN_LOOKS: u64 = 4096;
 
-/// The hash of the coins in some runs that hold so many bytes.
+/// Hashes the coins in these runs, whose total length is `bytes`.
 pub(super) fn hash_set(
     env: &RunEnv<'_>,
     runs: Vec<RunInfo>,
@@ -44,26 +44,26 @@ pub(super) fn hash_set(
     let go_on = || stop_if_interrupted(env.interrupt);
     let runs = Runs::<CoinsForm>::open(env.workdir, runs, budget, &go_on)?;
     let parts = parts(&runs, env, bytes_total);
-    let hashing = Hashing::of(env, runs, parts)?;
+    let hashing = SetHasher::of(env, runs, parts)?;
     let hashed = hashing.run(bytes_total)?;
     hashing.runs.close()?;
     Ok(hashed)
 }
 
-/// How many threads there are: where machines share a run, all of them wait for this one, which has two if it was to have
-/// one, so that coins are read beside the chain.
+/// Returns the number of threads: at least two if machines share a sync, because all of them wait for this one,
+/// and a second thread can read coins while the first hashes.
 fn threads(env: &RunEnv<'_>) -> usize {
     let least = if env.is_shared { 2 } else { 1 };
     env.threads.max(least)
 }
 
-/// Whether there are several threads, and memory for what they have read ahead of the chain.
+/// Returns whether several threads are available, and memory for the coins that they read ahead of the chain.
 fn has_memory(env: &RunEnv<'_>) -> bool {
     let threads = threads(env);
     threads > 1 && env.memory_bytes >= 16 * PART_BYTES_MIN * threads as u64
 }
 
-/// Parts of all keys, small enough for as many as are under way at once.
+/// Divides all keys into parts, so small that all parts in progress fit into memory.
 fn parts(runs: &Runs<'_, CoinsForm>, env: &RunEnv<'_>, bytes: u64) -> Vec<KeyRange> {
     let threads = threads(env) as u64;
     let for_memory = bytes / (env.memory_bytes / (16 * threads)).max(1);
@@ -71,7 +71,7 @@ fn parts(runs: &Runs<'_, CoinsForm>, env: &RunEnv<'_>, bytes: u64) -> Vec<KeyRan
     divide(runs.sections(), wanted.max(for_memory))
 }
 
-/// One thread merges, and hashes as well where it is the only one.
+/// Merges on one thread, which also hashes if it is the only one.
 fn hash_by_one(
     env: &RunEnv<'_>,
     runs: Vec<RunInfo>,
@@ -85,36 +85,36 @@ fn hash_by_one(
     Ok(SetHash { coins: hash.coins(), hash_serialized_3: hash.finish() })
 }
 
-/// What threads share.
-struct Hashing<'a> {
+/// State shared by the threads.
+struct SetHasher<'a> {
     env: &'a RunEnv<'a>,
-    runs: RunLanes<'a, CoinsForm>,
+    runs: SharedScan<'a, CoinsForm>,
     parts: Vec<KeyRange>,
-    state: Mutex<HashingState>,
-    /// The chain grew, or a thread failed.
+    state: Mutex<SetHasherState>,
+    /// Signals that the chain grew, or a thread failed.
     moved: Condvar,
 }
 
 #[derive(Default)]
-struct HashingState {
-    /// The chain; none while a thread adds to it.
+struct SetHasherState {
+    /// The chain; `None` while a thread adds to it.
     hash: Option<HashSerialized3>,
-    /// The first part that is not in it.
+    /// The first part that is not in the chain.
     next: usize,
     /// The first part that no thread has claimed.
     unclaimed: usize,
-    /// What is hashed of parts beyond.
+    /// Parts ready for the chain beyond the next.
     ready: BTreeMap<usize, KeyPart>,
-    /// Memory of parts that are in the chain, for others.
+    /// Memory of parts already in the chain, for reuse.
     spare: Vec<UtxoElements>,
     bytes: u64,
     coins: u64,
     failure: Option<SyncError>,
-    /// A thread panicked, which the end of all tells.
+    /// Whether a thread panicked; joining the threads reports it.
     panicked: bool,
 }
 
-/// What one part holds.
+/// The content of one part.
 #[derive(Default)]
 struct KeyPart {
     elements: UtxoElements,
@@ -122,14 +122,15 @@ struct KeyPart {
     coins: u64,
 }
 
-impl<'a> Hashing<'a> {
+impl<'a> SetHasher<'a> {
     fn of(
         env: &'a RunEnv<'a>,
         runs: Runs<'a, CoinsForm>,
         parts: Vec<KeyRange>,
     ) -> Result<Self, SyncError> {
-        let runs = RunLanes::open(runs, 0, threads(env))?;
-        let state = HashingState { hash: Some(HashSerialized3::new()), ..HashingState::default() };
+        let runs = SharedScan::open(runs, 0, threads(env))?;
+        let state =
+            SetHasherState { hash: Some(HashSerialized3::new()), ..SetHasherState::default() };
         Ok(Self { env, runs, parts, state: Mutex::new(state), moved: Condvar::new() })
     }
 
@@ -160,11 +161,12 @@ impl<'a> Hashing<'a> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashingState> {
+    fn lock(&self) -> MutexGuard<'_, SetHasherState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes why there is no hash. A thread that waited for one that failed says no more than that it was interrupted.
+    /// Records why there is no hash. A thread that waited for a failed one only reports an interrupt, which
+    /// never replaces the cause.
     fn fail(&self, error: SyncError) {
         let mut state = self.lock();
         if matches!(state.failure, None | Some(SyncError::Interrupted)) {
@@ -173,7 +175,7 @@ impl<'a> Hashing<'a> {
         self.moved.notify_all();
     }
 
-    /// Tells how far the chain is, until it is whole or will not be.
+    /// Reports the progress of the chain until it is complete or failed.
     fn watch(&self, bytes_total: u64) {
         let mut state = self.lock();
         loop {
@@ -189,7 +191,7 @@ impl<'a> Hashing<'a> {
         }
     }
 
-    /// One thread's life.
+    /// Processes parts until all are hashed.
     fn work(&self) {
         let _guard = StopOnPanic(self);
         while let Some((at, elements)) = self.claim() {
@@ -200,7 +202,7 @@ impl<'a> Hashing<'a> {
         }
     }
 
-    /// The next part, once the chain is not too far behind, and memory for it.
+    /// Waits until the chain is close enough, then claims the next part and memory for it.
     fn claim(&self) -> Option<(usize, UtxoElements)> {
         let mut state = self.lock();
         loop {
@@ -216,7 +218,7 @@ impl<'a> Hashing<'a> {
         }
     }
 
-    /// Reads the coins of some keys.
+    /// Reads the coins of a range of keys.
     fn part(&self, keys: KeyRange, elements: UtxoElements) -> Result<KeyPart, SyncError> {
         let mut part = KeyPart { elements, ..KeyPart::default() };
         let mut merging = self.runs.merge(self.runs.take(keys)?)?;
@@ -237,7 +239,7 @@ impl<'a> Hashing<'a> {
         Ok(part)
     }
 
-    /// Has a part ready, and adds to the chain what is its turn, unless another thread does.
+    /// Stores a ready part, and adds parts to the chain in their order, unless another thread does so.
     fn add(&self, at: usize, part: KeyPart) {
         let mut state = self.lock();
         state.ready.insert(at, part);
@@ -263,8 +265,8 @@ impl<'a> Hashing<'a> {
     }
 }
 
-/// Should a thread panic, those that wait for it must not wait for good.
-struct StopOnPanic<'h, 'a>(&'h Hashing<'a>);
+/// Wakes all waiting threads if this one panics.
+struct StopOnPanic<'h, 'a>(&'h SetHasher<'a>);
 
 impl Drop for StopOnPanic<'_, '_> {
     fn drop(&mut self) {
@@ -275,7 +277,7 @@ impl Drop for StopOnPanic<'_, '_> {
     }
 }
 
-/// Gives the records of all runs to `each`, in the order of a snapshot.
+/// Passes the records of all runs to `each`, in the order of a snapshot.
 pub fn merge_all(
     env: &RunEnv<'_>,
     runs: Vec<RunInfo>,
@@ -286,7 +288,7 @@ pub fn merge_all(
     merge_runs::<CoinsForm>(env.workdir, runs, budget, &go_on, each)
 }
 
-/// What the set's hash is, and of how many coins.
+/// The set's hash, and its number of coins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetHash {
     pub hash_serialized_3: [u8; 32],
@@ -296,7 +298,7 @@ pub struct SetHash {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Silent;
+    use crate::progress::SilentObserver;
     use crate::runs::first_record;
     use crate::workdir::index::RunIndex;
     use apus_chain::{Network, Params};
@@ -309,14 +311,14 @@ mod tests {
     const SECTION_BYTES: usize = 64;
 
     fn env<'a>(workdir: &'a dyn Storage, interrupt: &'a AtomicBool) -> RunEnv<'a> {
-        RunEnv::new(Params::of(Network::Regtest), workdir, &Silent, interrupt)
+        RunEnv::new(Params::of(Network::Regtest), workdir, &SilentObserver, interrupt)
     }
 
-    /// The coins of one transaction, as a run has them.
+    /// Makes the record of one transaction, as in a run.
     fn record(txid: [u8; 32], vouts: &[u8], rng: &mut Rng) -> Vec<u8> {
         let mut group = vec![vouts.len() as u8];
         for vout in vouts {
-            // Height and amount, and a script of one opcode.
+            // Height, amount, and a script of one opcode.
             group.extend([
                 *vout,
                 (rng.next_u64() % 100) as u8,
@@ -333,7 +335,7 @@ mod tests {
         RunInfo::held(format!("{name}.run"), bytes.to_vec(), index)
     }
 
-    /// Writes a run, and says of it what is true.
+    /// Writes a run, and returns its description.
     fn written(storage: &dyn Storage, run: RunInfo) -> RunInfo {
         let held = run.held.as_ref().unwrap();
         let bytes = [&held.bytes[..], &held.index.to_bytes()].concat();
@@ -341,23 +343,23 @@ mod tests {
         RunInfo { held: None, ..run }
     }
 
-    /// Hashed in about so many parts.
+    /// Hashes the runs in about this many parts.
     fn in_parts(env: &RunEnv<'_>, runs: &[RunInfo], parts: u64) -> Result<SetHash, SyncError> {
         let budget = MergeBudget::new(1 << 30);
         let runs = Runs::<CoinsForm>::open(env.workdir, runs.to_vec(), budget, &|| Ok(()))?;
         let parts = divide(runs.sections(), parts);
-        Hashing::of(env, runs, parts)?.run(0)
+        SetHasher::of(env, runs, parts)?.run(0)
     }
 
     fn by_one(env: &RunEnv<'_>, runs: &[RunInfo]) -> SetHash {
         hash_by_one(env, runs.to_vec(), 0).unwrap()
     }
 
-    /// So many transactions, which are dealt to some runs; some lie in files.
+    /// Makes `txs` transactions and distributes them over `count` runs, some of which are files.
     fn some_runs(storage: &dyn Storage, txs: u64, count: usize, rng: &mut Rng) -> Vec<RunInfo> {
         let mut runs = vec![Vec::new(); count];
         for tx in 0..txs {
-            // Ids that begin alike for some bytes, too.
+            // Some ids begin with the same bytes.
             let spread = if tx % 3 == 0 { tx } else { tx << 56 | tx };
             let mut txid = [0; 32];
             txid[..8].copy_from_slice(&spread.to_be_bytes());
@@ -415,11 +417,11 @@ mod tests {
     }
 
     #[test]
-    fn damage_and_interruption_are_told() {
+    fn damage_and_interruption_are_reported() {
         let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
         let env = RunEnv { threads: 3, ..env(&storage, &stop) };
         let mut runs = some_runs(&storage, 400, 2, &mut Rng::new(9));
-        // No coin ends in the middle of its script.
+        // This coin ends in the middle of its script.
         let mut bad = record([255; 32], &[0], &mut Rng::new(1));
         let last = bad.len() - 2;
         bad[last] = 90;

@@ -1,21 +1,21 @@
 //! [`BlocksDir`]: Core's block files as a source of blocks.
 //!
-//! Opening it finds every block's header, by Core's index or in the files, builds the header tree
-//! and settles on the most-work chain of all blocks that are there. After that only places are
-//! kept: 16 bytes a height, and the further copies of blocks that lie on the disk more than once.
+//! Opening it finds every block's header, in Core's index or in the files, builds the header tree and chooses
+//! the most-work chain of all available blocks. After that it keeps only positions: 16 bytes for each height,
+//! plus the additional copies of blocks that are stored more than once.
 
-mod finding;
+mod competing;
+mod finder;
 mod from_index;
 mod heads;
 mod undo;
-mod ways_back;
 
 pub use heads::BlockHead;
 
 use crate::engines::swiftsync::UndoSource;
 use crate::error::{ChainGap, ClockError, InvalidBlock, SourceError, SyncError};
 use crate::progress::{Event, Observer};
-use crate::source::{BlockFetcher, BlockSource, ChainSource, SearchOptions, Taken};
+use crate::source::{BlockFetcher, BlockReply, BlockSource, ChainSource, SearchOptions};
 use crate::warning::Warning;
 use apus_chain::{
     BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
@@ -24,69 +24,68 @@ use apus_chain::{
 use apus_datadir::{
     BlockFiles, BlockLocation, BlockReader, BlocksFolder, Obfuscation, ScanSummary,
 };
-use finding::{BlockFinder, Settled};
-use from_index::{RECORD_HEAD, Unusable};
+use competing::CompetingBranches;
+use finder::{BlockFinder, FoundChain};
+use from_index::{IndexUnusable, RECORD_HEAD};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
-use ways_back::WaysBack;
 
-/// So many blocks a node may go back, whether to check itself or for a better chain (Core
-/// `validation.h`, `MIN_BLOCKS_TO_KEEP`).
-const BLOCKS_GONE_BACK: u32 = 288;
+/// A node may disconnect this many blocks, to check itself or to switch to a better chain (Core `validation.h`,
+/// `MIN_BLOCKS_TO_KEEP`).
+const DISCONNECTED_BLOCKS_MAX: u32 = 288;
 
 /// Core's block files, and the chain found in them.
 #[derive(Debug)]
 pub struct BlocksDir {
     files: BlockFiles,
     chain: HeaderChain,
-    /// By height; genesis may lack a place.
+    /// By height; genesis may have no position.
     places: Vec<BlockLocation>,
-    /// Further copies of a height's block.
+    /// Additional copies of the block at a height.
     copies: HashMap<Height, Vec<BlockLocation>>,
-    /// Blocks of other chains that are whole.
-    beside: HashMap<BlockHash, BlockLocation>,
-    ways_back: WaysBack,
-    /// Whether the places came from Core's index: then they may be stale, and their sizes are
-    /// bounds.
+    /// Complete blocks of other chains.
+    off_chain: HashMap<BlockHash, BlockLocation>,
+    competing: CompetingBranches,
+    /// Whether the positions came from Core's index: then they may be stale, and their sizes are upper bounds.
     from_index: bool,
     gap: ChainGap,
-    /// Whether other copies of a block will do.
+    /// Whether any copy of a block is acceptable, not only the one that the index names.
     copies_will_do: bool,
-    /// Read buffer of each fetcher.
+    /// Bytes of each fetcher's read buffer.
     buffer_bytes: usize,
-    /// Places found by going through all files, made when an index proves wrong for the first time.
+    /// Positions found by scanning all files, filled in when an index proves wrong for the first time.
     rescan: OnceLock<HashMap<Height, Vec<BlockLocation>>>,
 }
 
-/// Whether to look for blocks in Core's index first.
+/// Whether and how to use Core's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UseIndex {
-    /// Where it is there and can be read.
+    /// Use it if it is present and readable.
     IfPresent,
-    /// Go through all files.
+    /// Scan all files.
     Never,
-    /// Only blocks that the node connected and can disconnect: with data, undo data and scripts
-    /// checked, as the index says. Without an index there are none.
+    /// Use only blocks that the node connected and can disconnect: by the index they have data and undo data,
+    /// and their scripts were checked. Without an index there are none.
     Connected {
-        /// The chain may have less work than the one that the node's coins are at, which a run replaces.
+        /// Whether the chain may have less work than the chain of the node's coins that the sync replaces.
         older: bool,
     },
-    /// All blocks up to this one, whatever the node made of them, and each only where the index says that it
-    /// lies: no other copy will do.
+    /// Use all blocks up to this one, regardless of the node's verdict, and each only at its position in the
+    /// index: other copies are not acceptable.
     Stated(BlockHash),
 }
 
 impl UseIndex {
-    /// Whether only blocks count that the node connected.
+    /// Returns whether to use only blocks that the node connected.
     pub const fn is_of_node(self) -> bool {
         matches!(self, Self::Connected { .. } | Self::Stated(_))
     }
 }
 
-/// File and offset of a block, for people.
+/// Formats file and offset of a block for messages.
 fn describe(files: &BlockFiles, place: BlockLocation) -> String {
     let file = files.files().iter().find(|file| file.number == place.file);
     let path =
@@ -107,7 +106,7 @@ impl BlocksDir {
         Self::open_without(&dir.into(), params, now, use_index, &[], observer, interrupt)
     }
 
-    /// The same, as if these blocks, and so all that descend from them, were not there.
+    /// Finds the chain as [`open`](Self::open) does, as if these blocks and all their descendants were missing.
     pub fn open_without(
         dir: &BlocksFolder,
         params: &Params,
@@ -129,17 +128,17 @@ impl BlocksDir {
             }
             if let Some((number, height)) = from_index::missing_file(&files, whole)? {
                 return Err(SourceError::Node(format!(
-                    "{} has no blk{number:05}.dat that reaches to block {height}, which is connected by the \
-                     node's block index: restore the file, or start the node with -reindex, which downloads \
-                     what is missing",
+                    "{}: no blk{number:05}.dat that reaches to block {height}, which the node's block index has as \
+                     connected. Restore the file, or start the node with -reindex, which downloads what is \
+                     missing",
                     dir.files.display()
                 )));
             }
             let none = || {
                 SourceError::Node(format!(
-                    "by its block index the node of {} has connected no block whose undo data it kept: start \
-                     it and let it connect some blocks first, or give its folder of blocks to `apus sync`, \
-                     which goes by the blocks alone",
+                    "the node of {} has no connected block with undo data in its block index: start the node \
+                     and let it connect some blocks first, or give its blocks folder to `apus sync`, which \
+                     needs only the blocks",
                     dir.home.display()
                 ))
             };
@@ -152,8 +151,8 @@ impl BlocksDir {
             let mut finding = BlockFinder::new(&files, params, invalid);
             match from_index::find(&files, &mut finding, observer, interrupt)? {
                 Ok(()) => settled = finding.settle(),
-                Err(Unusable::Empty) => {}
-                Err(Unusable::Index(error)) => {
+                Err(IndexUnusable::Empty) => {}
+                Err(IndexUnusable::Index(error)) => {
                     let why = error.to_string();
                     observer.event(Event::Warning(Warning::NoIndex { why }));
                 }
@@ -168,9 +167,10 @@ impl BlocksDir {
             settled = finding.settle();
         }
         let none = SourceError::NoChain { chain: params.network.name() };
-        let Settled { chain, places, copies, beside, ways_back, gap } = settled.ok_or(none)?;
+        let FoundChain { chain, places, copies, off_chain, competing, gap } =
+            settled.ok_or(none)?;
         ClockError::expect_past(&chain, now).map_err(Box::new)?;
-        // Whoever asks for what an index states compares that itself.
+        // Callers that use exactly the index's blocks check for missing ones themselves.
         if let Some(beyond) = gap.unjoined().filter(|_| !matches!(use_index, UseIndex::Stated(_))) {
             let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
             observer.event(Event::Warning(Warning::NotJoined { end, beyond }));
@@ -180,8 +180,8 @@ impl BlocksDir {
             chain,
             places,
             copies,
-            beside,
-            ways_back,
+            off_chain,
+            competing,
             from_index,
             gap,
             copies_will_do: !matches!(use_index, UseIndex::Stated(_)),
@@ -189,19 +189,19 @@ impl BlocksDir {
             rescan: OnceLock::new(),
         };
         if matches!(use_index, UseIndex::Connected { .. })
-            && let Some(what) = found.look_at_undo(BLOCKS_GONE_BACK)?
+            && let Some(what) = found.look_at_undo(DISCONNECTED_BLOCKS_MAX)?
         {
             observer.event(Event::Warning(Warning::UndoOfNode { what }));
         }
         Ok(found)
     }
 
-    /// Length of all block files together.
+    /// Returns the total length of all block files, in bytes.
     pub fn bytes_total(&self) -> u64 {
         self.files.bytes_total()
     }
 
-    /// How many block files there are.
+    /// Returns the number of block files.
     pub fn file_count(&self) -> usize {
         self.files.files().len()
     }
@@ -211,13 +211,13 @@ impl BlocksDir {
         self.buffer_bytes = bytes;
     }
 
-    /// A fetcher that reads so many bytes at once.
+    /// Makes a fetcher that reads this many bytes at once.
     pub(super) fn fetcher_of(&self, buffer_bytes: usize) -> FilesFetcher<'_> {
         FilesFetcher { dir: self, reader: BlockReader::new(&self.files, buffer_bytes) }
     }
 
-    /// Other places where a block may lie: further copies known, and where the places came from
-    /// an index, whatever a look at all the files finds.
+    /// Returns other positions of a block: known copies, and if the positions came from an index, the copies
+    /// that a scan of all files finds.
     fn other_places(&self, height: Height, tried: BlockLocation) -> Vec<BlockLocation> {
         if !self.copies_will_do {
             return Vec::new();
@@ -231,7 +231,8 @@ impl BlocksDir {
         places
     }
 
-    /// The record of a block whose place came from an index, with all the room that it may take.
+    /// Returns the record of a block whose position came from an index, with the maximum space that it can
+    /// take.
     fn record(&self, place: BlockLocation) -> Result<Option<BlockLocation>, SourceError> {
         let record = |size: u32| BlockLocation {
             file: place.file,
@@ -245,14 +246,13 @@ impl BlocksDir {
         if place.offset < RECORD_HEAD {
             return Ok(None);
         }
-        // The last block of a file with much room behind it, or a place where no block fits.
+        // The block is the last of a file with much space after it, or the position is invalid.
         let found = self.files.locate(place.file, place.offset)?;
         Ok(found.map(|found| record(found.size)))
     }
 
-    /// Gives the block at a place that was found beside the chain's to `take`. Tells whether it was
-    /// taken.
-    fn read_beside(
+    /// Passes the block at a position off the chain to `take`. Returns whether it was accepted.
+    fn read_off_chain(
         &self,
         place: BlockLocation,
         take: &mut dyn FnMut(&[u8]) -> bool,
@@ -273,10 +273,10 @@ impl BlocksDir {
         Ok(taken)
     }
 
-    /// Where the chain's blocks lie, by their headers in the files.
+    /// Finds the positions of the chain's blocks by the headers in the files.
     fn scan_for_chain(&self) -> HashMap<Height, Vec<BlockLocation>> {
         let mut found: HashMap<Height, Vec<BlockLocation>> = HashMap::new();
-        // A file that cannot be read tells of no copy; the error told is that of the first.
+        // An unreadable file yields no copies; the error to report is that of the first copy.
         let _ = self.files.scan(&mut |header, place| {
             let hash = BlockHash(apus_hash::sha256d(header));
             if let Some(height) = self.chain.height_of(&hash) {
@@ -288,13 +288,13 @@ impl BlocksDir {
     }
 }
 
-/// Whether there is an index, also one that cannot be read: that is told as it is read.
+/// Returns whether an index exists, even an unreadable one: reading it reports the error.
 fn has_index(dir: &BlocksFolder) -> bool {
     let current = dir.index().join("CURRENT");
     current.metadata().map_or_else(|error| error.kind() != ErrorKind::NotFound, |it| it.is_file())
 }
 
-/// Tells of damage that the scan went around.
+/// Warns of damage that the scan skipped.
 fn warn(files: &BlockFiles, summary: &ScanSummary, observer: &dyn Observer) {
     if let Some(&place) = summary.torn.first() {
         let (count, first) = (summary.torn_count, describe(files, place));
@@ -312,7 +312,7 @@ impl BlockSource for BlocksDir {
         Box::new(self.fetcher_of(self.buffer_bytes))
     }
 
-    /// What lies where the index says is to be a block's record.
+    /// If only positions in the index are acceptable, the bytes there must be exactly the block.
     fn is_exact(&self) -> bool {
         !self.copies_will_do
     }
@@ -353,18 +353,18 @@ impl ChainSource for BlocksDir {
     }
 
     fn undo_needed(&self, tip: Height) -> Option<Height> {
-        self.ways_back.lowest(tip)
+        self.competing.lowest(tip)
     }
 
-    /// All files are gone through where it is not where it was found.
+    /// Scans all files if the block is not at its position.
     fn block_by_hash(
         &self,
         hash: &BlockHash,
         take: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<bool, SourceError> {
         let mut places = Vec::new();
-        if let Some(&place) = self.beside.get(hash)
-            && self.read_beside(place, take)?
+        if let Some(&place) = self.off_chain.get(hash)
+            && self.read_off_chain(place, take)?
         {
             return Ok(true);
         }
@@ -383,7 +383,7 @@ impl ChainSource for BlocksDir {
         Ok(taken)
     }
 
-    /// Only headers are compared with the chain's.
+    /// Compares only headers with the chain's.
     fn heads(
         &self,
         last: Height,
@@ -398,14 +398,14 @@ pub(super) struct FilesFetcher<'a> {
     reader: BlockReader<'a>,
 }
 
-/// Blocks whose copy was turned down: the copy's place and what is wrong with it.
-type Damaged = Vec<(Height, BlockLocation, BlockError)>;
+/// Blocks whose copy was refused, with the copy's position and its fault.
+type DamagedCopiesByHeight = Vec<(Height, BlockLocation, BlockError)>;
 
 impl BlockFetcher for FilesFetcher<'_> {
     fn fetch(
         &mut self,
         want: HeightRange,
-        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+        each: &mut dyn FnMut(Height, &[u8]) -> BlockReply,
     ) -> Result<(), SourceError> {
         let mut stopped = false;
         let (mut wanted, mut damaged) = self.wanted(want)?;
@@ -426,8 +426,8 @@ impl BlockFetcher for FilesFetcher<'_> {
     }
 }
 
-/// The block in a record that is read with its magic and size and whatever follows it; nothing
-/// where these are not right.
+/// Returns the block in a record that was read with its magic, its size and the bytes after it; empty if magic
+/// or size is wrong.
 fn block_of_record(bytes: &[u8], magic: [u8; 4]) -> &[u8] {
     let Some((&[m0, m1, m2, m3, s0, s1, s2, s3], rest)) = bytes.split_first_chunk::<8>() else {
         return &[];
@@ -436,22 +436,22 @@ fn block_of_record(bytes: &[u8], magic: [u8; 4]) -> &[u8] {
     if [m0, m1, m2, m3] == magic { rest.get(..size).unwrap_or_default() } else { &[] }
 }
 
-/// Gives one copy of a block to the receiver.
+/// Passes one copy of a block to the receiver.
 fn offer(
     height: Height,
     place: BlockLocation,
     raw: &[u8],
-    each: &mut dyn FnMut(Height, &[u8]) -> Taken,
-    damaged: &mut Damaged,
+    each: &mut dyn FnMut(Height, &[u8]) -> BlockReply,
+    damaged: &mut DamagedCopiesByHeight,
     stopped: &mut bool,
 ) -> ControlFlow<()> {
     match each(height, raw) {
-        Taken::Yes | Taken::NotWanted => ControlFlow::Continue(()),
-        Taken::Damaged(error) => {
+        BlockReply::Yes | BlockReply::NotWanted => ControlFlow::Continue(()),
+        BlockReply::Damaged(error) => {
             damaged.push((height, place, error));
             ControlFlow::Continue(())
         }
-        Taken::Stop => {
+        BlockReply::Stop => {
             *stopped = true;
             ControlFlow::Break(())
         }
@@ -459,13 +459,13 @@ fn offer(
 }
 
 impl FilesFetcher<'_> {
-    /// What to read for the blocks of `want`: the blocks, or where only a bound of their size is
-    /// known, the records with all the room that they may take. Beside it the blocks of which an
-    /// index says where they are and nothing is there.
+    /// Returns what to read for the blocks of `want`: the blocks, or, where only an upper bound of their size
+    /// is known, the records with the maximum space that they can take. Also returns the blocks that are
+    /// missing at their position in the index.
     fn wanted(
         &self,
         want: HeightRange,
-    ) -> Result<(Vec<(u32, BlockLocation)>, Damaged), SourceError> {
+    ) -> Result<(Vec<(u32, BlockLocation)>, DamagedCopiesByHeight), SourceError> {
         let (mut wanted, mut nowhere) = (Vec::with_capacity(want.count() as usize), Vec::new());
         for height in want.heights() {
             let Some(&place) = self.dir.places.get(height as usize) else { continue };
@@ -486,14 +486,14 @@ impl FilesFetcher<'_> {
         Ok((wanted, nowhere))
     }
 
-    /// Tries the other places of a block whose first copy is damaged; says whether the receiver
-    /// wants to stop.
+    /// Tries the other positions of a block whose first copy is damaged; returns whether the receiver wants to
+    /// stop.
     fn another_copy(
         &mut self,
         height: Height,
         first: BlockLocation,
         error: BlockError,
-        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+        each: &mut dyn FnMut(Height, &[u8]) -> BlockReply,
     ) -> Result<bool, SourceError> {
         for place in self.dir.other_places(height, first) {
             let (mut damaged, mut stopped) = (Vec::new(), false);

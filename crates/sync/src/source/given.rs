@@ -1,10 +1,10 @@
-//! [`GivenBlocks`]: the blocks of a folder, handed to peers that connect.
+//! [`GivenBlocks`]: serves the blocks of a folder to peers that connect.
 //!
-//! It is the folder that a run goes by, which has opened it, and is only read. Each block is read when it is asked for, and a
-//! copy that is damaged is passed over for another one, as in a run. Nothing is asked of peers.
+//! The sync has already opened this folder, which is only read. Each block is read on request, and a damaged
+//! copy is replaced by another one, as in the sync. Nothing is requested from peers.
 
 use super::blocksdir::BlocksDir;
-use super::{BlockFetcher, ChainSource, Taken};
+use super::{BlockFetcher, BlockReply, ChainSource};
 use crate::error::{SourceError, SyncError};
 use crate::progress::stop_if_interrupted;
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, Header, HeightRange};
@@ -13,22 +13,22 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes that are read at once for a block.
+/// Bytes read at once for a block.
 const READ_BYTES: usize = 1 << 20;
 
-/// Is told where it is listened.
-type Listens = dyn Fn(SocketAddr) + Send + Sync;
+/// Receives the listening address.
+type ListenAddress = dyn Fn(SocketAddr) + Send + Sync;
 
-/// See the module. Dropped, nothing is handed out any more.
+/// Serves the blocks of a folder to peers that connect, until it is dropped.
 pub struct GivenBlocks {
     options: NetworkOptions,
-    listens: Box<Listens>,
+    listens: Box<ListenAddress>,
     network: Mutex<Option<PeerNetwork>>,
 }
 
 impl GivenBlocks {
-    /// Will listen where `options` say, which name no peers, and tell of it, once a run has found the chain of its folder.
-    /// Headers and blocks are set then.
+    /// Prepares to serve: once the sync has found the chain of its folder, this listens as `options` say and
+    /// reports the address. `options` name no peers; their headers and blocks are set then.
     pub fn new(
         options: NetworkOptions,
         listens: impl Fn(SocketAddr) + Send + Sync + 'static,
@@ -36,10 +36,10 @@ impl GivenBlocks {
         Self { options, listens: Box::new(listens), network: Mutex::default() }
     }
 
-    /// Hands out the blocks of this folder, and no more of the one before.
+    /// Serves the blocks of this folder from now on, instead of the previous folder's.
     ///
     /// # Errors
-    /// Where it cannot be listened, and where it is interrupted.
+    /// If it cannot listen, or is interrupted.
     pub fn give(&self, dir: &Arc<BlocksDir>, interrupt: &AtomicBool) -> Result<(), SyncError> {
         let mut network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
         *network = None;
@@ -75,16 +75,16 @@ impl BlockProvider for GivenFolder {
         let mut take = |_, raw: &[u8]| {
             let mut layout = BlockLayout::new();
             match layout.read(raw) {
-                // Behind it may be what an index took for a part of it.
+                // The copy may end with bytes after the block that the index counted as part of it.
                 Ok(block) if hash_of(block.raw()) == Some(*hash) => {
                     found = Some(block.raw().to_vec());
-                    Taken::Yes
+                    BlockReply::Yes
                 }
-                Ok(_) => Taken::NotWanted,
-                Err(error) => Taken::Damaged(error.into()),
+                Ok(_) => BlockReply::NotWanted,
+                Err(error) => BlockReply::Damaged(error.into()),
             }
         };
-        // A peer that asks for what cannot be read is told that it is not there; the run says why.
+        // A peer that asks for an unreadable block gets the answer that it is missing; the sync reports why.
         self.0
             .fetcher_of(READ_BYTES)
             .fetch(HeightRange::new(height, height + 1), &mut take)

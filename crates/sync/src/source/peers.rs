@@ -1,8 +1,7 @@
-//! Peers as a source of blocks: the network of [`apus_p2p`] behind the pipeline's seams.
+//! A source of blocks that come from peers: connects the network of [`apus_p2p`] to the pipeline.
 //!
-//! [`Peers`] is a running network and the headers that it leaves in the work folder. [`PeersChain`]
-//! is one chain of those headers, with its blocks to be had from any peer that has them, in whatever
-//! order they come.
+//! [`Peers`] is a running network, with its headers in the work folder. [`PeersChain`] is one chain of these
+//! headers; its blocks come from any peer that has them, in any order.
 
 use crate::error::{InvalidBlock, SourceError, SyncError};
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
@@ -18,28 +17,29 @@ pub use chain::PeersChain;
 use choice::{ChainFault, ChainWay, Choice};
 use counts::{RecentBlocks, TxCounts};
 use damaged::DamagedCopies;
-use kept::BlockKeeping;
-pub use kept::KeptFolder;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use stored::BlockKeeper;
+pub use stored::BlocksFolderOptions;
 
 mod chain;
 mod choice;
 mod counts;
 mod damaged;
-mod kept;
+mod stored;
 
-/// How long a thread waits for the network before it looks whether the run is to stop.
+/// How long a thread waits for the network between two checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Nodes that are behind don't announce blocks, so at the tip peers are asked now and then.
+/// Nodes that are behind do not announce blocks, so at the tip, the sync requests headers from them at this
+/// interval.
 const REFRESH: Duration = Duration::from_secs(20);
 
-/// New headers are made durable when there are so many.
+/// Number of new headers after which they are made durable.
 const HEADERS_STORED: usize = 50_000;
 
-/// How often addresses are made durable.
+/// Interval between making addresses durable.
 const ADDRESSES_EVERY: Duration = Duration::from_secs(180);
 
 /// A running network.
@@ -48,7 +48,7 @@ pub struct Peers<'a> {
     params: Params,
     workdir: &'a dyn Storage,
     recent: Arc<RecentBlocks>,
-    kept: Option<Arc<BlockKeeping>>,
+    kept: Option<Arc<BlockKeeper>>,
     choice: Mutex<Choice>,
     damaged: DamagedCopies,
     tx_counts: TxCounts,
@@ -56,9 +56,9 @@ pub struct Peers<'a> {
     next_file: AtomicU32,
     /// Headers that are not durable yet.
     unsaved: Mutex<Vec<[u8; 80]>>,
-    /// When addresses were made durable.
+    /// When addresses were last made durable.
     addresses_at: Mutex<Option<Instant>>,
-    /// Whether it is still to be said that peers that connect here get little.
+    /// Whether the user must still be warned that peers that connect here get few blocks.
     gives_little: AtomicBool,
 }
 
@@ -69,20 +69,20 @@ impl std::fmt::Debug for Peers<'_> {
 }
 
 impl<'a> Peers<'a> {
-    /// Begins to look for peers, with the headers that an earlier start left in `workdir`. The
-    /// headers and blocks of `options` are set here, and the addresses where it names no peers.
+    /// Starts looking for peers, with the headers that an earlier start left in `workdir`. Sets the headers and
+    /// blocks of `options`, and the addresses if it names no peers.
     pub fn start(
         options: NetworkOptions,
         workdir: &'a dyn Storage,
-        keep: Option<&KeptFolder>,
+        keep: Option<&BlocksFolderOptions>,
     ) -> Result<Self, SyncError> {
         let params = options.params.clone();
-        // A folder that is not ours to use is told of before anything is written there.
+        // Reports a folder that is not ours before anything is written there.
         Workdir::read_plan(workdir)?;
-        let stored = kept::read(workdir, params.network)?;
+        let stored = stored::read(workdir, params.network)?;
         let addresses = if options.connect.is_empty() { read(workdir) } else { Vec::new() };
         let recent = Arc::new(RecentBlocks::default());
-        let kept = keep.map(|place| BlockKeeping::open(place, &params)).transpose()?;
+        let kept = keep.map(|place| BlockKeeper::open(place, &params)).transpose()?;
         let blocks: Option<Arc<dyn network::BlockProvider>> = match (options.listen, &kept) {
             (None, _) => None,
             (Some(_), Some(kept)) => Some(Arc::clone(kept) as _),
@@ -111,8 +111,8 @@ impl<'a> Peers<'a> {
         })
     }
 
-    /// Begins to look for those peers that `options` names, whose blocks of a chain are wanted that the caller knows
-    /// already, by these headers: they are not asked of peers. Nothing is kept, but `workdir` may be written to.
+    /// Starts looking for the peers that `options` names, for the blocks of a chain whose headers the caller
+    /// already has: peers are not asked for headers. Nothing is kept, but `workdir` may be written to.
     pub fn start_with(
         options: NetworkOptions,
         headers: Vec<[u8; HEADER_SIZE]>,
@@ -136,7 +136,7 @@ impl<'a> Peers<'a> {
         })
     }
 
-    /// Who is there and how fast.
+    /// Returns the connected peers and their speeds.
     pub fn status(&self) -> NetworkStatus {
         self.network.status()
     }
@@ -145,7 +145,7 @@ impl<'a> Peers<'a> {
         self.choice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the peers have told all headers they have.
+    /// Waits until the peers have sent all headers that they have.
     pub fn settle<'p>(
         &'p self,
         observer: &dyn Observer,
@@ -180,8 +180,8 @@ impl<'a> Peers<'a> {
         self.settled_on(Arc::new(self.best_chain()), interrupt)
     }
 
-    /// A chain to go on with where one fails with `error`, if that is about a block that others do
-    /// without.
+    /// Returns a chain to continue on after `error`, if the error is about a block that other chains do not
+    /// contain.
     pub fn other_chain<'p>(
         &'p self,
         chain: &HeaderChain,
@@ -200,7 +200,7 @@ impl<'a> Peers<'a> {
         match invalid {
             Some(InvalidBlock { block, why }) => {
                 self.choice().put(hash, ChainFault::Invalid { height: block.height, why });
-                // A peer that has it in its chain is of no use, now and later.
+                // A peer with this block in its chain is useless from now on.
                 self.network.invalid(&hash);
             }
             None => self.choice().withheld(hash, now),
@@ -235,14 +235,14 @@ impl<'a> Peers<'a> {
         PeersChain::new(self, chain, interrupt)
     }
 
-    /// All blocks of `chain` were connected: others may have them.
+    /// Declares that all blocks of `chain` were connected, so that peers may get them.
     pub fn serve(&self, chain: &Arc<HeaderChain>) {
         self.reached(chain);
         self.network.serve(Arc::clone(chain));
     }
 
-    /// A chain that has more work than `than`. Without one: none at once, or the first to come where
-    /// the run is to `follow` until it is interrupted, and calls `waiting` meanwhile.
+    /// Returns a chain with more work than `than`. Returns at once if there is none, unless `follow` is set:
+    /// then it waits for the first one until interrupted, and calls `waiting` meanwhile.
     pub fn better_chain<'p>(
         &'p self,
         than: &HeaderChain,
@@ -253,7 +253,7 @@ impl<'a> Peers<'a> {
         let mut known: BlockHash = *than.tip_hash();
         let began = Instant::now();
         let mut refreshed = began;
-        // A run that ends here is to know first what peers have that are about to tell.
+        // Before the sync ends here, it waits for peers that are about to send headers.
         while !follow
             && !self.network.has_headers_now()
             && began.elapsed() < self.looked_for()
@@ -284,7 +284,7 @@ impl<'a> Peers<'a> {
             if !follow {
                 self.expect_clock()?;
             }
-            // The next interruption is one of what comes after.
+            // This clears the flag: a further interrupt stops the code that follows.
             if !follow || interrupt.swap(false, Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -293,7 +293,7 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// A chain that has more work than `than`, if a peer has one within the network's patience.
+    /// Returns a chain with more work than `than`, if a peer sends one within the network's idle timeout.
     pub fn longer_chain<'p>(
         &'p self,
         than: &HeaderChain,
@@ -315,8 +315,8 @@ impl<'a> Peers<'a> {
         Ok(None)
     }
 
-    /// Makes the addresses of peers that were found durable, at most every few minutes. If that fails
-    /// the next start finds others.
+    /// Makes the addresses of peers durable, at most every few minutes. If that fails, the next start searches
+    /// for peers again.
     pub fn store_addresses(&self) {
         let mut stored_at = self.addresses_at.lock().unwrap_or_else(PoisonError::into_inner);
         if stored_at.is_some_and(|at| at.elapsed() < ADDRESSES_EVERY) {
@@ -328,19 +328,20 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Remembers how many transactions blocks have from now on, for an output that needs it.
+    /// Remembers the numbers of transactions of blocks from now on, for an output that needs them.
     pub fn keep_counts(&self) -> Result<(), SyncError> {
         self.tx_counts.begin(self.workdir, self.params.network)
     }
 
-    /// The run failed: the next start need not learn again what this one did.
+    /// Saves the numbers of transactions after a failure, so that the next start need not request these blocks
+    /// again.
     pub fn store_counts(&self) {
-        // What cannot be written is counted again; the error to tell is the one that ended the run.
+        // Unsaved counts are counted again; the error to report is the one that ended the sync.
         let _ = self.tx_counts.store(self.workdir, self.params.network, true);
     }
 
-    /// The headers of heights 1 to `last` of `chain`, as they came: those in memory are not whole. None
-    /// for what is not in the work folder, or has become damaged there.
+    /// Reads the raw headers of heights 1 to `last` of `chain` from the work folder, because those in memory
+    /// are not complete. Missing and damaged ones are `None`.
     fn stored_headers(
         &self,
         chain: &HeaderChain,
@@ -348,7 +349,7 @@ impl<'a> Peers<'a> {
     ) -> Result<Vec<Option<[u8; HEADER_SIZE]>>, SyncError> {
         self.store_headers(1)?;
         let mut found = vec![None; last as usize];
-        kept::for_each(self.workdir, self.params.network, &mut |raw| {
+        stored::for_each(self.workdir, self.params.network, &mut |raw| {
             let hash = Header::parse(raw).hash();
             let height = chain.height_of(&hash).filter(|height| *height > 0);
             let place = height.and_then(|height| found.get_mut(height as usize - 1));
@@ -359,7 +360,7 @@ impl<'a> Peers<'a> {
         Ok(found)
     }
 
-    /// Makes headers durable if there are `count` new ones.
+    /// Makes the new headers durable if there are at least `count`.
     fn store_headers(&self, count: usize) -> Result<(), SyncError> {
         let mut unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
         unsaved.extend(self.network.take_new_headers());
@@ -367,7 +368,7 @@ impl<'a> Peers<'a> {
             return Ok(());
         }
         let file = self.next_file.fetch_add(1, Ordering::Relaxed);
-        kept::write(self.workdir, file, self.params.network, &unsaved)?;
+        stored::write(self.workdir, file, self.params.network, &unsaved)?;
         unsaved.clear();
         Ok(())
     }
@@ -375,15 +376,15 @@ impl<'a> Peers<'a> {
 
 // Addresses of nodes in the work folder, so that the next start finds peers sooner.
 //
-// Format: `crates/p2p/src/addresses/file.rs`. They are a help and nothing more: a file that cannot be read
-// or written is passed over, and addresses are found again.
+// Format: `crates/p2p/src/addresses/file.rs`. They are only an aid: if the file cannot be read or written, the sync
+// finds addresses again.
 
-/// What an earlier start left; nothing if it left none.
+/// Reads the addresses of an earlier start; empty if there are none.
 fn read(storage: &dyn Storage) -> Vec<u8> {
     read_whole(storage, ADDRESSES, FILE_BYTES_MAX as u64).unwrap_or_default()
 }
 
-/// Leaves them for the next start.
+/// Writes the addresses for the next start.
 fn write(storage: &dyn Storage, addresses: &[u8]) {
     let _ = write_atomically(storage, ADDRESSES, addresses);
 }

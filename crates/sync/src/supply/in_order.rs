@@ -1,10 +1,9 @@
-//! Blocks ahead of the one that is wanted: read, checked and prepared by worker threads in any
-//! order, given out in ascending height.
+//! Reads blocks ahead: worker threads read, check and prepare them in any order, and they are returned in
+//! ascending height.
 //!
-//! Workers claim short ranges of heights. How far they run ahead is bounded by the memory of blocks
-//! that are claimed or ready, and of those that were given out and are still held; the
-//! worker that has the lowest heights is never held, so the thread that waits for a block always gets it.
-//! What is done with a block is the caller's business: it brings the preparation, which runs on the
+//! Workers claim short ranges of heights. The memory of claimed and ready blocks, and of returned blocks that
+//! are still held, bounds how far they run ahead; the worker with the lowest heights never waits for memory, so
+//! the thread that waits for a block always gets it. The caller supplies the preparation, which runs on the
 //! worker's thread.
 
 use super::{Supply, Walker};
@@ -18,36 +17,36 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Bytes of blocks that a worker claims at once, where blocks are small.
+/// Bytes of blocks that a worker claims at once, if blocks are small.
 const CLAIM_BYTES: u64 = 1 << 20;
 
-/// Blocks that a worker claims at most.
+/// Maximum number of blocks in a claim.
 const CLAIM_BLOCKS: u32 = 256;
 
-/// How many times its bytes a prepared block takes, in quarters: what full blocks of the main chain's
-/// kind do. It stands for the memory of a claim until its blocks are there.
+/// Memory of a prepared block relative to its bytes, in quarters, as measured on full blocks of the main chain.
+/// It estimates the memory of a claim until its blocks are read.
 const MEMORY_QUARTERS: u64 = 10;
 
-/// The same of a block that is not read: what was noted of it, and the coins that it spends.
+/// The same ratio for a block that is not read: its summary, and the coins that it spends.
 const UNREAD_MEMORY_QUARTERS: u64 = 1;
 
-/// What comes out of a queue.
-pub trait Prepared: Send {
-    /// Memory that it takes, made of a block of so many bytes.
+/// An item that a queue returns.
+pub trait QueueItem: Send {
+    /// Returns the memory that it takes, if its block has this many bytes.
     fn memory_bytes(&self, block_bytes: u64) -> u64 {
         block_bytes
     }
 
-    /// By which to see whether it is still held, where it takes memory for as long.
+    /// Returns a handle that shows whether the item is still held, if it takes memory for as long.
     fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
         None
     }
 }
 
-/// What was made of a block, and the block's own bytes.
-impl<T: Send> Prepared for (T, u64) {}
+/// A block's prepared value, and the block's own bytes.
+impl<T: Send> QueueItem for (T, u64) {}
 
-impl Prepared for Arc<PreparedBlock> {
+impl QueueItem for Arc<PreparedBlock> {
     fn memory_bytes(&self, _: u64) -> u64 {
         PreparedBlock::memory_bytes(self)
     }
@@ -58,14 +57,14 @@ impl Prepared for Arc<PreparedBlock> {
     }
 }
 
-/// Takes what was made of the block of a height, and how many bytes the block has.
+/// Receives a block's height, its size in bytes, and the value prepared from it.
 pub type Put<'p, T> = dyn FnMut(Height, u64, T) + 'p;
 
-/// How a worker makes something of the blocks of a range. Whether all came; if not, it was halted.
+/// How a worker prepares the blocks of a range. Returns `false` if it was halted early.
 pub type Walk<'w, T> =
     dyn Fn(&mut Walker<'_>, HeightRange, &mut Put<'_, T>) -> Result<bool, SyncError> + Sync + 'w;
 
-/// A way that checks blocks, and makes of each what `prepare` does.
+/// A walk that checks blocks, and calls `prepare` on each.
 pub fn by_checking<T>(
     prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
 ) -> impl Fn(&mut Walker<'_>, HeightRange, &mut Put<'_, T>) -> Result<bool, SyncError> + Sync {
@@ -78,9 +77,9 @@ pub fn by_checking<T>(
     }
 }
 
-/// Has the blocks of `range` read, checked and prepared by worker threads, while `take` takes them out
-/// of the queue on this one. The witnesses of those up to the height `unseen` are left alone.
-pub fn take_in_order<T: Prepared>(
+/// Reads, checks and prepares the blocks of `range` on worker threads, while `take` takes them from the queue
+/// on this thread. The witnesses of blocks up to the height `unseen` are not read.
+pub fn take_in_order<T: QueueItem>(
     env: &RunEnv<'_>,
     source: &dyn ChainSource,
     (range, unseen): (HeightRange, Height),
@@ -90,9 +89,9 @@ pub fn take_in_order<T: Prepared>(
     walk_in_order(env, source, (range, unseen, 0), &by_checking(prepare), take)
 }
 
-/// The same, where the caller says how workers come to what is put in order, and that blocks up to the height `unread`
-/// are not read for it, or few of them.
-pub fn walk_in_order<T: Prepared>(
+/// Like [`take_in_order`], but with the caller's own walk, which reads no blocks up to the height `unread`, or
+/// only a few of them.
+pub fn walk_in_order<T: QueueItem>(
     env: &RunEnv<'_>,
     source: &dyn ChainSource,
     (range, unseen, unread): (HeightRange, Height, Height),
@@ -109,14 +108,14 @@ pub fn walk_in_order<T: Prepared>(
 
 /// The queue between workers and the thread that takes blocks.
 pub struct InOrder<T> {
-    /// Memory for blocks from when they are claimed until nothing holds them any more.
+    /// Memory for blocks from the claim until they are dropped.
     bytes_max: u64,
-    /// Blocks up to this height are not read, and bytes of them that a worker claims at once.
+    /// The height up to which blocks are not read, and the bytes of such blocks that a worker claims at once.
     unread: (Height, u64),
     state: Mutex<InOrderState<T>>,
     /// A block became ready, or a worker failed.
     ready: Condvar,
-    /// A block was given out.
+    /// A block was returned.
     taken: Condvar,
     /// No more blocks are taken.
     halt: AtomicBool,
@@ -125,12 +124,12 @@ pub struct InOrder<T> {
 struct InOrderState<T> {
     /// Heights that no worker has claimed yet.
     unclaimed: HeightRange,
-    /// The next height to be given out.
+    /// The next height to return.
     next: Height,
-    /// Memory of what is claimed and not given out.
+    /// Memory of blocks that are claimed and not returned yet.
     bytes_ahead: u64,
     ready: BTreeMap<Height, Ready<T>>,
-    /// Blocks that were given out, and what each takes.
+    /// Returned blocks, and the memory of each.
     given: Vec<(Weak<dyn Any + Send + Sync>, u64)>,
     /// The error at the lowest height.
     failure: Option<(Height, SyncError)>,
@@ -143,15 +142,15 @@ struct Ready<T> {
 }
 
 impl<T> InOrderState<T> {
-    /// Memory of the blocks given out that are still held.
+    /// Memory of the returned blocks that are still held.
     fn bytes_given(&mut self) -> u64 {
         self.given.retain(|(block, _)| block.strong_count() > 0);
         self.given.iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
-impl<T: Prepared> InOrder<T> {
-    /// A queue for the blocks of `range`.
+impl<T: QueueItem> InOrder<T> {
+    /// Creates a queue for the blocks of `range`.
     pub fn new(range: HeightRange, bytes_max: u64) -> Self {
         let state = InOrderState {
             unclaimed: range,
@@ -172,14 +171,14 @@ impl<T: Prepared> InOrder<T> {
         }
     }
 
-    /// The same where blocks up to a height are not read by so many workers. These take little memory, and no time for
-    /// which it is worth to have another thread wait, so more of them are claimed at once.
+    /// Sets the height up to which blocks are not read, and the number of workers. Such blocks take little
+    /// memory, and too little time to be worth handing to another thread, so more of them are claimed at once.
     fn unread(self, unread: Height, workers: usize) -> Self {
         let each = self.bytes_max / 2 / workers.max(1) as u64;
         Self { unread: (unread, each.clamp(CLAIM_BYTES, 4 * CLAIM_BYTES)), ..self }
     }
 
-    /// Has `workers` threads fill the queue while `take` empties it on this one.
+    /// Fills the queue on `workers` threads while `take` empties it on this thread.
     pub fn run(
         &self,
         supply: &Supply<'_>,
@@ -208,8 +207,8 @@ impl<T: Prepared> InOrder<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next block in ascending height; none after the last. An error of a height is told when
-    /// all blocks below it were given out.
+    /// Returns the next block in ascending height; `None` after the last. An error at a height is returned
+    /// after all blocks below it.
     pub fn next(&self) -> Result<Option<(Height, T)>, SyncError> {
         let mut state = self.lock();
         loop {
@@ -230,20 +229,21 @@ impl<T: Prepared> InOrder<T> {
                 return Ok(None);
             }
             if state.ended {
-                // A worker panicked: this is not the end of the blocks. The end of all threads tells of it.
+                // A worker panicked: this is not the end of the blocks. Joining the threads passes the panic
+                // on.
                 return Err(SyncError::Interrupted);
             }
             state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// The block after the one that [`next`](Self::next) gave last, if it is ready.
+    /// Looks at the block after the one that [`next`](Self::next) returned last, if it is ready.
     pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         let state = self.lock();
         state.ready.get(&state.next).map(|ready| look(&ready.block))
     }
 
-    /// Sends the workers home.
+    /// Ends the workers.
     pub fn end(&self) {
         self.lock().ended = true;
         self.halt.store(true, Ordering::Relaxed);
@@ -251,7 +251,7 @@ impl<T: Prepared> InOrder<T> {
         self.ready.notify_all();
     }
 
-    /// One worker's life. `walk` makes of blocks what the taker wants.
+    /// Runs one worker. `walk` prepares the blocks.
     pub fn work(&self, supply: &Supply<'_>, walk: &Walk<'_, T>) {
         let _guard = EndOnPanic(self);
         let mut walker = supply.walker(&self.halt);
@@ -262,7 +262,7 @@ impl<T: Prepared> InOrder<T> {
                 blocks.push((height, Ready { block, bytes }));
             });
             let mut state = self.lock();
-            // What the claim was guessed to weigh goes, what it weighs comes.
+            // Replace the estimated memory of the claim with the real one.
             state.bytes_ahead -= bytes;
             for (height, ready) in blocks {
                 state.bytes_ahead += ready.bytes;
@@ -274,7 +274,7 @@ impl<T: Prepared> InOrder<T> {
                 if state.failure.as_ref().is_none_or(|(first, _)| at < *first) {
                     state.failure = Some((at, error));
                 }
-                // What lies above is of no use; what lies below is being worked on.
+                // Blocks above are not needed; blocks below are already claimed.
                 state.unclaimed.end = state.unclaimed.start;
             }
             drop(state);
@@ -282,7 +282,7 @@ impl<T: Prepared> InOrder<T> {
         }
     }
 
-    /// Claims the lowest heights that no worker has, once there is room for them.
+    /// Claims the lowest unclaimed heights, once there is room for them.
     fn claim(&self, supply: &Supply<'_>) -> Option<(HeightRange, u64)> {
         let mut state = self.lock();
         loop {
@@ -313,10 +313,10 @@ impl<T: Prepared> InOrder<T> {
     }
 }
 
-/// Should a thread panic, the threads that wait for it must not wait for good.
-pub struct EndOnPanic<'a, T: Prepared>(pub &'a InOrder<T>);
+/// Wakes the threads that wait for this one if it panics.
+pub struct EndOnPanic<'a, T: QueueItem>(pub &'a InOrder<T>);
 
-impl<T: Prepared> Drop for EndOnPanic<'_, T> {
+impl<T: QueueItem> Drop for EndOnPanic<'_, T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.end();

@@ -1,5 +1,5 @@
-//! Blocks that an output needs and that no start kept: they are asked for, checked like all others,
-//! and go to the source alone.
+//! Fetches blocks that an output needs and that no start kept: they are checked like all others, and only the
+//! source keeps them.
 
 use crate::error::SyncError;
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress};
@@ -14,7 +14,7 @@ use apus_chain::{
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Gets and checks the blocks of `missing`, which ascend, from `source`, as a phase of its own.
+/// Fetches and checks the `missing` blocks, which ascend, from `source`, as a separate phase.
 pub fn take_missing(
     env: &RunEnv<'_>,
     source: &dyn ChainSource,
@@ -30,7 +30,7 @@ pub fn take_missing(
     Ok(())
 }
 
-/// The same within a phase. How many bytes there were.
+/// Like [`take_missing`], but within the caller's phase. Returns the number of bytes.
 pub fn take_ranges(
     phase: Phase,
     env: &RunEnv<'_>,
@@ -40,8 +40,8 @@ pub fn take_ranges(
     take_each(phase, env, source, missing, &drop, &mut |()| ())
 }
 
-/// Gets and checks the blocks of `ranges`, which ascend, within a phase, and gives what `of` makes of each
-/// on a worker's thread to `each`. How many bytes there were.
+/// Fetches and checks the blocks of `ranges`, which ascend, within a phase. Calls `of` on each block on a
+/// worker thread, and passes the result to `each`. Returns the number of bytes.
 pub fn take_each<T: Send>(
     phase: Phase,
     env: &RunEnv<'_>,
@@ -55,9 +55,9 @@ pub fn take_each<T: Send>(
     }
     let total = ranges.iter().map(|range| u64::from(range.count())).sum();
     let progress = Progress { blocks_total: total, ..Progress::default() };
-    let mut taker = RangeTaker { phase, env, source, progress, told_at: Instant::now() };
+    let mut taker = RangeTaker { phase, env, source, progress, reported_at: Instant::now() };
     let taken = ranges.iter().try_for_each(|range| taker.take(*range, of, each));
-    // What came is not to be asked for once more.
+    // Blocks that arrived must not be fetched again.
     let kept = source.sync();
     taken.and(kept)?;
     env.observer.event(Event::Progress(phase, taker.progress));
@@ -69,7 +69,7 @@ struct RangeTaker<'a> {
     env: &'a RunEnv<'a>,
     source: &'a dyn ChainSource,
     progress: Progress,
-    told_at: Instant,
+    reported_at: Instant,
 }
 
 impl RangeTaker<'_> {
@@ -96,8 +96,8 @@ impl RangeTaker<'_> {
             each(block);
             self.progress.blocks += 1;
             self.progress.bytes += bytes;
-            if self.told_at.elapsed() >= PROGRESS_INTERVAL {
-                self.told_at = Instant::now();
+            if self.reported_at.elapsed() >= PROGRESS_INTERVAL {
+                self.reported_at = Instant::now();
                 self.env.observer.event(Event::Progress(self.phase, self.progress));
             }
         }
@@ -105,10 +105,10 @@ impl RangeTaker<'_> {
     }
 }
 
-// Which outputs each block of a chain has, in ascending height: what it takes to translate
-// between hints that count all outputs and hints that count spendable ones.
+// The outputs of each block of a chain, in ascending height: needed to convert between hints that count all
+// outputs and hints that count spendable ones.
 
-/// Blocks read before they are wanted, in bytes.
+/// Bytes of blocks read ahead.
 const BYTES_AHEAD: u64 = 16 << 20;
 
 /// The outputs of one block.
@@ -122,8 +122,7 @@ pub struct OutputsOfBlock {
     pub coinbase_overwritten: bool,
 }
 
-/// Gives the outputs of the blocks of `heights` to `each`, in ascending height. Every block is
-/// checked on the way.
+/// Passes the outputs of the blocks of `heights` to `each`, in ascending height. Checks every block.
 pub fn walk_outputs(
     params: &Params,
     chain: &HeaderChain,

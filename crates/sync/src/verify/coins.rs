@@ -1,5 +1,5 @@
-//! The coins that a node says it has: taken once, as a snapshot in the work folder, so that neither a node at
-//! work nor a resumed run changes them; and compared with those that its blocks leave.
+//! Copies the node's coins to a snapshot in the work folder, so that a running node cannot change them during
+//! the audit or between its starts; and compares them with the coins that the blocks produce.
 
 use super::Verify;
 use super::finding::{FindingKind, Findings, FoundFault};
@@ -20,32 +20,32 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The name of the snapshot, and the one that it has until it is whole.
+/// File names of the snapshot: once it is complete, and until then.
 pub(super) const TAKEN: &str = "coins.dat";
 pub(super) const DRAFT: &str = "coins.dat.incomplete";
 
-/// A node at work replaces files, and is between two blocks while it writes. So often it is tried again.
+/// Attempts to read the coins: a running node replaces files, and is between two blocks while it writes.
 const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Coins between two looks at whether the run is interrupted.
+/// Coins between two checks for an interrupt.
 const AT_ONCE: u64 = 1 << 16;
 
-/// The coins that were taken.
-pub(super) struct TakenCoins {
+/// The copied coins.
+pub(super) struct CoinsSnapshot {
     pub(super) path: PathBuf,
     pub(super) info: SnapshotInfo,
-    /// An earlier start took them.
+    /// Whether an earlier start made the copy.
     pub(super) of_earlier: bool,
 }
 
-/// Takes the coins of the node, or those that an earlier start took; none where they cannot be read, which is
-/// a finding.
+/// Copies the node's coins, or finds the copy of an earlier start. If they cannot be read, returns `None` and
+/// adds a finding.
 pub(super) fn take(
     request: &Verify<'_>,
     storage: &DirStorage,
     findings: &Findings,
-) -> Result<Option<TakenCoins>, SyncError> {
+) -> Result<Option<CoinsSnapshot>, SyncError> {
     request.observer.event(Event::Started(Phase::Hints));
     let path = storage.folder().join(TAKEN);
     let is_there = path.try_exists().map_err(at(&path))?;
@@ -55,7 +55,7 @@ pub(super) fn take(
     let info = snapshot_info(open(&path, Some(request.params.network))?, false);
     let info = info.map_err(|error| named(&path, error))?;
     request.observer.event(Event::Ended { phase: Phase::Hints, bytes: info.bytes });
-    Ok(Some(TakenCoins { path, info, of_earlier: is_there }))
+    Ok(Some(CoinsSnapshot { path, info, of_earlier: is_there }))
 }
 
 fn try_to_take(
@@ -66,8 +66,8 @@ fn try_to_take(
     for attempt in 1.. {
         let error = match take_once(request, storage) {
             Ok(()) => return Ok(true),
-            Err(TakeError::Run(error)) => return Err(error),
-            Err(TakeError::Coins(error)) => error,
+            Err(CoinsReadError::Run(error)) => return Err(error),
+            Err(CoinsReadError::Coins(error)) => error,
         };
         let may_pass = matches!(
             error,
@@ -79,7 +79,7 @@ fn try_to_take(
             continue;
         }
         if matches!(error, ChainstateDbError::NoBestBlock { coins: false, .. }) {
-            // The node has not written any yet.
+            // The node has not written any coins yet.
             break;
         }
         let dir = request.chainstate();
@@ -89,10 +89,10 @@ fn try_to_take(
                 (FindingKind::CoinsDamaged, FoundFault::new(what).at(&path, offset))
             }
             ChainstateDbError::Vanished { path } => {
-                (FindingKind::CoinsDamaged, FoundFault::new("it is not there").of(&path))
+                (FindingKind::CoinsDamaged, FoundFault::new("missing").of(&path))
             }
             ChainstateDbError::Unfinished { .. } => {
-                let what = "it is between two blocks: the node was stopped while it wrote";
+                let what = "the coins are between two blocks: the node stopped while it wrote them";
                 (FindingKind::CoinsUnfinished, FoundFault::new(what).of(&dir))
             }
             other => (FindingKind::CoinsDamaged, FoundFault::new(other).of(&dir)),
@@ -103,25 +103,25 @@ fn try_to_take(
     Ok(false)
 }
 
-/// Why coins were not taken.
-enum TakeError {
-    /// What the node has of them.
+/// Why the coins were not copied.
+enum CoinsReadError {
+    /// The node's coins are unreadable.
     Coins(ChainstateDbError),
-    /// Anything else.
+    /// Any other error.
     Run(SyncError),
 }
 
-impl From<SyncError> for TakeError {
+impl From<SyncError> for CoinsReadError {
     fn from(error: SyncError) -> Self {
         Self::Run(error)
     }
 }
 
-/// Writes what the node has.
-fn take_once(request: &Verify<'_>, storage: &DirStorage) -> Result<(), TakeError> {
+/// Copies the node's coins.
+fn take_once(request: &Verify<'_>, storage: &DirStorage) -> Result<(), CoinsReadError> {
     let file = storage.create(DRAFT).at(storage, DRAFT)?;
     let mut writing = CoinsWriter::new(storage, file);
-    // How many there are is known at the end.
+    // The number of coins is known only at the end.
     writing.write(&header(request.params.network, BlockHash::ZERO, 0))?;
     let (mut failed, mut coins) = (None, 0_u64);
     let read = read_node(&request.chainstate(), &mut |outpoint, bytes| {
@@ -145,7 +145,7 @@ fn take_once(request: &Verify<'_>, storage: &DirStorage) -> Result<(), TakeError
     if let Some(error) = failed {
         return Err(error.into());
     }
-    let read = read.map_err(TakeError::Coins)?;
+    let read = read.map_err(CoinsReadError::Coins)?;
     writing.end_group()?;
     let path = storage.folder().join(DRAFT);
     let header = header(request.params.network, read.best, read.coins);
@@ -159,12 +159,12 @@ fn header(network: Network, base_hash: BlockHash, coins: u64) -> [u8; SnapshotHe
     SnapshotHeader { network, base_hash, coins }.to_bytes()
 }
 
-/// A snapshot on its way.
+/// Writes a snapshot.
 struct CoinsWriter<'s> {
     storage: &'s DirStorage,
     out: BufWriter<Box<dyn StorageFile>>,
     txid: Option<Txid>,
-    /// Coins of the transaction at hand: numbers, and where each ends in `bytes`.
+    /// Coins of the current transaction: output number, and the end of the coin in `bytes`.
     coins: Vec<(u32, usize)>,
     bytes: Vec<u8>,
     group: Vec<u8>,
@@ -207,7 +207,7 @@ impl<'s> CoinsWriter<'s> {
         Ok(())
     }
 
-    /// Makes it durable, under its right header.
+    /// Makes the snapshot durable, with its final header.
     fn finish(mut self, path: &Path, header: &[u8]) -> Result<(), SyncError> {
         use std::os::unix::fs::FileExt;
         self.out.flush().at(self.storage, DRAFT)?;
@@ -233,7 +233,7 @@ pub(super) fn open(path: &Path, network: Option<Network>) -> Result<Coins, SyncE
     SnapshotReader::new(file, network).map_err(|error| named(path, error))
 }
 
-/// Compares the coins of two snapshots: those that blocks leave, and those of the node.
+/// Compares two snapshots: the coins that the blocks produce, and the node's.
 pub(super) fn compare(
     request: &Verify<'_>,
     of_blocks: &Path,
@@ -241,15 +241,15 @@ pub(super) fn compare(
     findings: &Findings,
 ) -> Result<(), SyncError> {
     request.observer.event(Event::Started(Phase::Compare));
-    let (mut right, mut said) = (open(of_blocks, None)?, open(of_node, None)?);
-    let (mut left, mut other) = (next(&mut right, of_blocks)?, next(&mut said, of_node)?);
+    let (mut right, mut stored) = (open(of_blocks, None)?, open(of_node, None)?);
+    let (mut left, mut other) = (next(&mut right, of_blocks)?, next(&mut stored, of_node)?);
     let dir = request.chainstate();
     let bytes_total = fs::metadata(of_node).map_or(0, |about| about.len());
     let mut steps = 0_u64;
     loop {
         steps += 1;
         if steps.is_multiple_of(AT_ONCE) {
-            let progress = Progress { bytes: said.offset(), bytes_total, ..Progress::default() };
+            let progress = Progress { bytes: stored.offset(), bytes_total, ..Progress::default() };
             request.observer.event(Event::Progress(Phase::Compare, progress));
             stop_if_interrupted(request.interrupt)?;
         }
@@ -263,14 +263,19 @@ pub(super) fn compare(
             if let (Some(left), Some(other)) = (&left, &other)
                 && left.bytes != other.bytes
             {
-                let what = "it is not the coin that its transaction made";
+                let what = "the coin differs from the output that its transaction created";
                 let found = FoundFault::new(what).coin(left.outpoint, left.height).of(&dir);
                 findings.add(FindingKind::CoinWrong, found);
             }
         } else if let Some(coin) = if order.is_lt() { &left } else { &other } {
             let (kind, what) = match order {
-                Ordering::Less => (FindingKind::CoinMissing, "the blocks leave it unspent"),
-                _ => (FindingKind::CoinUnknown, "the blocks do not leave it unspent"),
+                Ordering::Less => {
+                    (FindingKind::CoinMissing, "missing, but the blocks leave this coin unspent")
+                }
+                _ => (
+                    FindingKind::CoinUnknown,
+                    "present, but the blocks do not leave this coin unspent",
+                ),
             };
             findings.add(kind, FoundFault::new(what).coin(coin.outpoint, coin.height).of(&dir));
         }
@@ -278,10 +283,10 @@ pub(super) fn compare(
             left = next(&mut right, of_blocks)?;
         }
         if order.is_ge() {
-            other = next(&mut said, of_node)?;
+            other = next(&mut stored, of_node)?;
         }
     }
-    request.observer.event(Event::Ended { phase: Phase::Compare, bytes: said.offset() });
+    request.observer.event(Event::Ended { phase: Phase::Compare, bytes: stored.offset() });
     Ok(())
 }
 
@@ -293,7 +298,7 @@ pub(super) struct OneCoin {
 }
 
 impl OneCoin {
-    /// As snapshots are ordered.
+    /// Compares two coins in the order of snapshots.
     fn order(&self, other: &Self) -> Ordering {
         let (left, right) = (self.outpoint, other.outpoint);
         left.txid.0.cmp(&right.txid.0).then_with(|| vout_order(left.vout, right.vout))

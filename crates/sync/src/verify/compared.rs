@@ -1,19 +1,19 @@
-//! [`ComparedSource`]: a node's blocks as a source whose undo data are compared with those that joining leads to.
+//! [`ComparedSource`]: a source of a node's blocks. It compares their undo data with the result of the join.
 
 use super::finding::{FindingKind, Findings, FoundFault};
 use crate::engines::swiftsync::UndoSource;
 use crate::error::{ChainGap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
-use crate::source::{BlockArchive, BlockFetcher, BlockSource, ChainSource, KeptWhole};
+use crate::source::{BlockArchive, BlockFetcher, BlockSource, ChainSource, StoredBlocks};
 use apus_chain::{BlockHash, BlockUndo, HeaderChain, Height, KnownBlock};
 use apus_datadir::{Obfuscation, SpentCoins};
 use std::sync::atomic::AtomicBool;
 
-/// See the module.
+/// A source of a node's blocks that compares their undo data with the result of the join.
 pub(super) struct ComparedSource<'a> {
     pub(super) dir: &'a dyn ChainSource,
     pub(super) findings: &'a Findings,
-    /// Those of the node, if the index says where all of them are.
+    /// The node's undo data, if the index has a position for each.
     pub(super) undo: Option<Box<dyn UndoSource>>,
 }
 
@@ -40,7 +40,7 @@ impl BlockArchive for ComparedSource<'_> {
         true
     }
 
-    /// Only compares it.
+    /// Compares the undo data, and stores nothing.
     fn put_undo(
         &self,
         hash: &BlockHash,
@@ -49,17 +49,22 @@ impl BlockArchive for ComparedSource<'_> {
     ) -> Result<(), SyncError> {
         let height = self.chain().height_of(hash).unwrap_or_default();
         let Some(undo) = &self.undo else { return Ok(()) };
-        // What cannot be read was found before.
-        let Ok(said) = undo.reader().read(height, prev) else { return Ok(()) };
-        if said != spends.undo
-            && let (Ok(said), Ok(right)) = (BlockUndo::read(&said), BlockUndo::read(spends.undo))
+        // Unreadable undo data was reported before.
+        let Ok(stored) = undo.reader().read(height, prev) else { return Ok(()) };
+        if stored != spends.undo
+            && let (Ok(stored), Ok(right)) =
+                (BlockUndo::read(&stored), BlockUndo::read(spends.undo))
         {
-            let coins = said.coins().iter().zip(right.coins());
-            let what = match coins.into_iter().position(|(said, right)| said != right) {
-                Some(at) => format!("coin {at} of its undo data is another than the one it spends"),
+            let coins = stored.coins().iter().zip(right.coins());
+            let what = match coins.into_iter().position(|(stored, right)| stored != right) {
+                Some(at) => {
+                    format!(
+                        "coin {at} of its undo data differs from the coin that the block spends"
+                    )
+                }
                 None => format!(
-                    "its undo data are of {} coins, and it spends {}",
-                    said.coins().len(),
+                    "its undo data contains {} coins, but the block spends {}",
+                    stored.coins().len(),
                     right.coins().len()
                 ),
             };
@@ -69,7 +74,11 @@ impl BlockArchive for ComparedSource<'_> {
         Ok(())
     }
 
-    fn write_index(&self, _: &HeaderChain, _: Height) -> Result<Option<KeptWhole<'_>>, SyncError> {
+    fn write_index(
+        &self,
+        _: &HeaderChain,
+        _: Height,
+    ) -> Result<Option<StoredBlocks<'_>>, SyncError> {
         Ok(None)
     }
 }

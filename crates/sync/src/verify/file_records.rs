@@ -1,9 +1,10 @@
-//! [`Stored`]: what lies in each block file by the entries of blocks, held against the index's records of files.
+//! [`EntriesByFile`]: the content of each block file, according to the index's entries of blocks. It is
+//! compared with the index's records of files.
 //!
-//! A node appends blocks and undo data where these records end, whatever lies there, and removes a file of which
-//! they say that it has no block it needs (Core `node/blockstorage.cpp`, `FindNextBlockPos`, `FindFilesToPrune`,
-//! `ScanAndUnlinkAlreadyPrunedFiles`). So a record may say more than there is, which old nodes and crashes leave,
-//! and never less.
+//! A node appends blocks and undo data where these records end, overwriting what is there, and deletes a file
+//! whose record lists no block that it needs (Core `node/blockstorage.cpp`, `FindNextBlockPos`,
+//! `FindFilesToPrune`, `ScanAndUnlinkAlreadyPrunedFiles`). So a record may list more than the file contains,
+//! which old nodes and crashes cause, but never less.
 
 use super::finding::{FindingKind, Findings, FoundFault};
 use apus_chain::Header;
@@ -11,23 +12,23 @@ use apus_datadir::{BlockFiles, FileInfo, IndexEntry, IndexRest, UndoFiles};
 use core::ops::Bound;
 use std::collections::BTreeMap;
 
-/// Old nodes that made their index anew counted the eight bytes before a block twice.
+/// Old nodes counted the eight bytes before a block twice when they rebuilt the index.
 const SLACK: u64 = 8;
 
-/// What entries say of files, by number.
+/// The content of each file according to the entries of blocks, by file number.
 #[derive(Debug, Default)]
-pub(super) struct Stored(BTreeMap<u32, InFile>);
+pub(super) struct EntriesByFile(BTreeMap<u32, InFile>);
 
 #[derive(Debug, Default)]
 struct InFile {
-    /// Blocks, heights and times.
+    /// Number of blocks, and their heights and times.
     info: FileInfo,
-    /// Where the last block and the last undo data begin.
+    /// Offsets of the last block and of the last undo data.
     last_block: Option<u64>,
     last_undo: Option<u64>,
 }
 
-impl Stored {
+impl EntriesByFile {
     pub(super) fn add(&mut self, entry: &IndexEntry) {
         if let Some((file, offset)) = entry.data {
             let there = self.0.entry(file).or_default();
@@ -40,15 +41,15 @@ impl Stored {
         }
     }
 
-    /// Compares with what the index says of files. The lengths of files are those of now.
+    /// Compares the entries with the index's records of files, and the records with the current file lengths.
     pub(super) fn compare(&self, index: &IndexRest, files: &BlockFiles, findings: &Findings) {
         let compared = ComparedRecord { index, files, findings, reach: reach(index) };
         compared.last_file();
         let undo = UndoFiles::open(files.dir(), files.magic()).ok();
-        for (number, there) in &self.0 {
+        for (number, entries) in &self.0 {
             match compared.record(*number) {
-                Some(info) => compared.file(*number, there, info, undo.as_ref()),
-                None => compared.add(*number, no_record(there)),
+                Some(info) => compared.file(*number, entries, info, undo.as_ref()),
+                None => compared.add(*number, no_record(entries)),
             }
         }
         for (number, info) in &index.files {
@@ -59,17 +60,17 @@ impl Stored {
     }
 }
 
-fn no_record(there: &InFile) -> String {
-    let blocks = there.info.blocks;
+fn no_record(entries: &InFile) -> String {
+    let blocks = entries.info.blocks;
     format!(
-        "the index has no record of this file that a node reads, and {blocks} blocks in it: the node would write \
-         over them, and remove the file if it prunes"
+        "the index has no record of this file that a node reads, but {blocks} blocks in it: the node would \
+         overwrite them, and delete the file if it prunes"
     )
 }
 
-/// The last file that a node reads a record of: it goes on past the one that the index calls the last until a record is
-/// missing, so that a number that is too low, as old versions left it, does no harm (`LoadBlockIndexDB` in Core's
-/// `node/blockstorage.cpp`).
+/// Returns the last file whose record a node reads. A node reads on past the file that the index calls the last
+/// until a record is missing, so too low a number, which old versions left, does no harm (`LoadBlockIndexDB` in
+/// Core's `node/blockstorage.cpp`).
 fn reach(index: &IndexRest) -> u32 {
     let mut reach = index.last_file.unwrap_or_default();
     for (number, info) in index.files.range((Bound::Excluded(reach), Bound::Unbounded)) {
@@ -85,7 +86,7 @@ struct ComparedRecord<'a> {
     index: &'a IndexRest,
     files: &'a BlockFiles,
     findings: &'a Findings,
-    /// See [`reach`].
+    /// The last file whose record a node reads; see [`reach`].
     reach: u32,
 }
 
@@ -95,22 +96,21 @@ impl ComparedRecord<'_> {
             .add(FindingKind::FileRecord, FoundFault::new(what).of(&self.files.path(number)));
     }
 
-    /// A record, if a node reads it.
+    /// Returns the record of a file, if a node reads it.
     fn record(&self, number: u32) -> Option<&FileInfo> {
         self.index.files.get(&number)?.as_ref().filter(|_| number <= self.reach)
     }
 
-    /// Compares the record of the last file with those of all files.
+    /// Compares the number of the last file with the records of all files.
     fn last_file(&self) {
         let (last, reach) = (self.index.last_file.unwrap_or_default(), self.reach);
         let what = match self.index.files.keys().next_back() {
             Some(highest) if reach < *highest => format!(
-                "a node reads the records of block files up to number {reach}, and the index has one of file {highest}"
+                "a node reads the records of block files only up to number {reach}, but the index has one of \
+                 file {highest}"
             ),
             highest if highest < Some(&last) => {
-                format!(
-                    "the index says that block file {last} is the last, and has no record of it"
-                )
+                format!("the index names block file {last} as the last, but has no record of it")
             }
             _ => return,
         };
@@ -118,65 +118,69 @@ impl ComparedRecord<'_> {
         self.findings.add(FindingKind::FileRecord, FoundFault::new(what).of(&index));
     }
 
-    /// Compares a record with the blocks that lie in the file.
-    fn file(&self, number: u32, there: &InFile, said: &FileInfo, undo: Option<&UndoFiles>) {
-        let InFile { info, last_block, last_undo } = there;
+    /// Compares a record with the blocks in the file.
+    fn file(&self, number: u32, entries: &InFile, record: &FileInfo, undo: Option<&UndoFiles>) {
+        let InFile { info, last_block, last_undo } = entries;
         if let Some(offset) = *last_block {
             let place = self.files.locate(number, offset).ok().flatten();
             let end = place.map_or(offset, |place| place.end());
-            if said.size < end {
-                let size = said.size;
+            if record.size < end {
+                let size = record.size;
                 self.add(number, format!(
-                    "the index says that {size} bytes of it are in use, and blocks lie in it up to byte {end}: the \
-                     node would write over them"
+                    "the index says that {size} bytes of this file are in use, but its blocks end at byte {end}: \
+                     the node would overwrite them"
                 ));
             }
         }
         if let Some(offset) = *last_undo {
             let end = undo.and_then(|undo| undo.end(number, offset)).unwrap_or(offset);
-            if said.undo_size < end {
-                let size = said.undo_size;
+            if record.undo_size < end {
+                let size = record.undo_size;
                 self.add(number, format!(
-                    "the index says that {size} bytes of rev{number:05}.dat are in use, and undo data lie in it up \
-                     to byte {end}: the node would write over them"
+                    "the index says that {size} bytes of rev{number:05}.dat are in use, but its undo data ends at \
+                     byte {end}: the node would overwrite it"
                 ));
             }
         }
         if info.blocks == 0 {
             return;
         }
-        if said.blocks < info.blocks {
-            let (told, found) = (said.blocks, info.blocks);
+        if record.blocks < info.blocks {
+            let (listed, found) = (record.blocks, info.blocks);
             self.add(
                 number,
-                format!("the index says that {told} blocks lie in it, and has {found} there"),
+                format!(
+                    "the file's record lists {listed} blocks, but the index has entries for {found}"
+                ),
             );
         }
-        if said.height_first > info.height_first || said.height_last < info.height_last {
+        if record.height_first > info.height_first || record.height_last < info.height_last {
             self.add(number, format!(
-                "the index says that blocks {} to {} lie in it, and has blocks {} to {} there: a node that prunes \
-                 would remove blocks that it needs",
-                said.height_first, said.height_last, info.height_first, info.height_last
+                "the file's record lists blocks {} to {}, but the index has entries for blocks {} to {}: a node \
+                 that prunes would delete blocks that it needs",
+                record.height_first, record.height_last, info.height_first, info.height_last
             ));
         }
-        if said.time_first > info.time_first || said.time_last < info.time_last {
+        if record.time_first > info.time_first || record.time_last < info.time_last {
             self.add(number, format!(
-                "the index says that its blocks have times {} to {}, and has blocks of times {} to {} there",
-                said.time_first, said.time_last, info.time_first, info.time_last
+                "the file's record lists block times {} to {}, but the index entries have times {} to {}",
+                record.time_first, record.time_last, info.time_first, info.time_last
             ));
         }
     }
 
-    /// Compares a record with the lengths of both files. One that is not there is told elsewhere, if it is needed.
-    fn lengths(&self, number: u32, said: &FileInfo, undo: Option<&UndoFiles>) {
+    /// Compares a record with the lengths of both files. Other checks report a missing file, if it is needed.
+    fn lengths(&self, number: u32, record: &FileInfo, undo: Option<&UndoFiles>) {
         let blocks = self.files.get(number).map(|file| file.length);
         let undo = undo.and_then(|undo| undo.length(number));
-        for (name, used, length) in [("blk", said.size, blocks), ("rev", said.undo_size, undo)] {
+        for (name, used, length) in [("blk", record.size, blocks), ("rev", record.undo_size, undo)]
+        {
             if let Some(length) = length
                 && used > length.saturating_add(SLACK)
             {
                 self.add(number, format!(
-                    "the index says that {used} bytes of {name}{number:05}.dat are in use, and it has {length}"
+                    "the index says that {used} bytes of {name}{number:05}.dat are in use, but the file has \
+                     {length}"
                 ));
             }
         }

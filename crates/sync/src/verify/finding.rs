@@ -1,30 +1,30 @@
-//! [`Finding`]: something of a node's that is not what it should be, and [`Findings`], which collects them.
+//! [`Finding`]: a kind of problem in a node's data directory, and [`Findings`], which collects them.
 
 use apus_chain::{BlockHash, Height, KnownBlock, OutPoint};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Kinds of findings.
+/// The kind of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FindingKind {
     /// The database of the block index cannot be read.
     IndexDamaged,
-    /// An entry of the index says what is not so.
+    /// An entry of the index is wrong.
     IndexEntry,
-    /// What the index says of how far a block came contradicts itself, or what it says of another block.
+    /// The validation status of a block contradicts itself or the status of another block.
     IndexStatus,
-    /// The index lacks a mark without which a node does not start.
+    /// The index lacks a witness mark, so that the node does not start.
     WitnessMark,
-    /// The index says of a block file what is not so.
+    /// The index is wrong about a block file.
     FileRecord,
-    /// A flag of the index is not right.
+    /// A flag of the index is wrong.
     IndexFlag,
-    /// The index marks a block as invalid, and it obeys every rule.
+    /// The index marks a block as invalid, but it obeys every rule.
     MarkedInvalid,
-    /// The index has a block, and it is not where it should be.
+    /// The index lists a block that is not at its position.
     BlockMissing,
-    /// The bytes of a block are not those of its header.
+    /// The bytes of a block do not match its header.
     BlockDamaged,
     /// A block that the node connected breaks a rule.
     BlockInvalid,
@@ -32,26 +32,26 @@ pub enum FindingKind {
     UndoMissing,
     /// Undo data cannot be read.
     UndoDamaged,
-    /// Undo data name other coins than those that the block spends.
+    /// Undo data does not match the coins that the block spends.
     UndoWrong,
     /// The database of coins cannot be read.
     CoinsDamaged,
     /// The node was stopped while it wrote its coins.
     CoinsUnfinished,
-    /// The coins are at a block that the index does not lead to.
+    /// The coins are at a block that the index does not have.
     CoinsBlock,
-    /// A coin that the blocks leave is not there.
+    /// A coin that the blocks leave unspent is missing.
     CoinMissing,
-    /// A coin is there that the blocks do not leave.
+    /// A coin exists that the blocks do not leave unspent.
     CoinUnknown,
-    /// A coin has another height, mark, amount or script.
+    /// A coin has another height, coinbase flag, amount or script.
     CoinWrong,
-    /// The proof failed, and a second look found nothing.
+    /// The proof failed, and checking block by block found nothing.
     Unexplained,
 }
 
 impl FindingKind {
-    /// A word for reports.
+    /// Returns the name of the kind, as one word for reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::IndexDamaged => "index_damaged",
@@ -77,7 +77,7 @@ impl FindingKind {
         }
     }
 
-    /// What the node's operator can do about any of the kind.
+    /// Returns what the node's operator can do about this kind.
     const fn remedy(self) -> &'static str {
         match self {
             Self::IndexDamaged
@@ -85,69 +85,70 @@ impl FindingKind {
             | Self::IndexStatus
             | Self::BlockMissing
             | Self::BlockDamaged => {
-                "restore the folder, or start the node with -reindex, which goes through its block files \
-                 anew and downloads what is missing"
+                "restore the folder, or start the node with -reindex, which scans its block files again and \
+                 downloads what is missing"
             }
             Self::WitnessMark => {
-                "the node does not start on such an index: start it with -reindex, which makes the index anew"
+                "the node does not start on this index: start it with -reindex, which rebuilds the index"
             }
             Self::FileRecord => {
-                "do not start the node as it is: it may write over blocks that it has, or remove them. Start it \
-                 with -reindex, which makes the index anew, or restore the folder"
+                "do not start the node without -reindex: it may overwrite or delete blocks that it needs. Start it \
+                 with -reindex, which rebuilds the index, or restore the folder"
             }
             Self::IndexFlag => {
-                "start the node with -reindex, which makes the index anew; with -prune it also starts as it is"
+                "start the node with -reindex, which rebuilds the index, or with -prune"
             }
             Self::MarkedInvalid => {
-                "the node does not go on over this block: bitcoind -reindex forgets such marks"
+                "the node does not continue past this block: run `bitcoind -reindex`, which clears such marks"
             }
             Self::BlockInvalid => {
-                "the node took an invalid block for valid: see that its program and machine are sound"
+                "the node accepted an invalid block: check the node's program, and its machine's memory and disk"
             }
             Self::UndoMissing | Self::UndoDamaged | Self::UndoWrong => {
-                "the node cannot go back over this block: start it with -reindex, which writes undo data \
-                 anew"
+                "the node cannot disconnect this block: start it with -reindex, which rewrites undo data"
             }
-            Self::CoinsUnfinished => "start the node, let it go on, stop it, and verify again",
+            Self::CoinsUnfinished => {
+                "start the node, let it catch up, stop it, then run the audit again"
+            }
             Self::CoinsDamaged
             | Self::CoinsBlock
             | Self::CoinMissing
             | Self::CoinUnknown
             | Self::CoinWrong => {
-                "stop the node and make its coins anew: `apus reindex --replace`, or bitcoind \
-                 -reindex-chainstate"
+                "stop the node and rebuild its coins with `apus reindex --replace` or `bitcoind -reindex-chainstate`"
             }
-            Self::Unexplained => "check the memory of this machine, and verify again",
+            Self::Unexplained => "check this machine's memory, then run the audit again",
         }
     }
 }
 
-/// All of one kind.
+/// All findings of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Of what kind.
+    /// Their kind.
     pub kind: FindingKind,
-    /// How many there are, at least.
+    /// Number of faults found; the data may have more.
     pub count: u64,
-    /// The first of them.
+    /// The first fault.
     pub first: FoundFault,
 }
 
 impl Finding {
-    /// What the node's operator can do about it.
+    /// Returns what the node's operator can do about it.
     pub fn remedy(&self) -> String {
         match (self.kind, self.first.hash) {
             (FindingKind::MarkedInvalid, Some(hash)) => format!(
-                "the node does not go on over this block: start it, and give bitcoin-cli reconsiderblock {hash} (blocks \
-                 above it lose the mark, too; other branches need the same), or start it with -reindex, which forgets \
-                 all such marks. If you gave invalidateblock yourself, the node does what you wanted"
+                "the node does not continue past this block: start it, and run `bitcoin-cli reconsiderblock \
+                 {hash}` (this also clears the marks of blocks above it; repeat it for other branches), or start \
+                 the node with -reindex, which clears all such marks. If you ran invalidateblock on this block \
+                 yourself, the mark is intended"
             ),
             (kind, _) => kind.remedy().to_owned(),
         }
     }
 }
 
-/// One thing that was found, as precisely as is known.
+/// A single fault, located as precisely as possible.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FoundFault {
     /// Height of the block.
@@ -156,11 +157,11 @@ pub struct FoundFault {
     pub hash: Option<BlockHash>,
     /// The file.
     pub file: Option<String>,
-    /// Where in it.
+    /// The offset in the file.
     pub offset: Option<u64>,
     /// The coin.
     pub outpoint: Option<OutPoint>,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 
@@ -185,14 +186,15 @@ impl FoundFault {
         Self { outpoint: Some(outpoint), height: Some(height), ..self }
     }
 
-    /// The lowest block's is the first, whichever thread comes to it first.
+    /// Returns the sort key of findings: the fault of the lowest block comes first, even if another was found
+    /// earlier.
     fn order(&self) -> impl Ord {
         let height = self.height.unwrap_or(Height::MAX);
         (height, self.file.clone(), self.offset, self.outpoint.map(|it| (it.txid.0, it.vout)))
     }
 }
 
-/// What was found until now, from any thread.
+/// The findings so far, from all threads.
 #[derive(Default)]
 pub(super) struct Findings(Mutex<BTreeMap<FindingKind, Finding>>);
 
@@ -221,7 +223,7 @@ impl Findings {
         kinds.iter().any(|kind| all.contains_key(kind))
     }
 
-    /// One of those that were found, if any was.
+    /// Returns one of the findings, if any.
     pub(super) fn first(&self) -> Option<Finding> {
         self.all().values().next().cloned()
     }
@@ -241,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_is_the_first_whoever_comes_to_it() {
+    fn the_lowest_is_the_first_in_any_order() {
         for order in [[7, 3, 5], [3, 5, 7], [5, 7, 3]] {
             let findings = Findings::default();
             for height in order {

@@ -1,9 +1,10 @@
-//! A quick look at what lies where the index has the blocks of a chain: magic, header and number of transactions of
-//! each. It takes minutes where blocks take hours, so a folder that is plainly not what its index says is known early.
+//! A quick check of the index's block positions: magic, header and number of transactions at each. It takes
+//! minutes where reading the blocks takes hours, so it soon finds a folder that obviously does not match its
+//! index.
 
 use super::Verify;
 use super::finding::{FindingKind, Findings, FoundFault};
-use super::index::Stored;
+use super::index::StoredEntry;
 use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use apus_chain::{BlockHash, HEADER_SIZE, Height, Params, Reader};
@@ -11,30 +12,30 @@ use apus_datadir::{BlockFiles, BlockLocation, BlockReader};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// Magic and size, the header, and the longest form of a count.
+/// Bytes of magic, size, header and the longest compact size.
 const HEAD_BYTES: u32 = RECORD_HEAD + HEADER_SIZE as u32 + 9;
 const RECORD_HEAD: u32 = 8;
 
-/// Blocks between two looks at whether the run is interrupted.
+/// Blocks between two checks for an interrupt.
 const AT_ONCE: usize = 1 << 14;
 
-/// What the look came to.
+/// The result of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heads {
-    /// Each block's is there, and its number of transactions was compared.
+    /// Every block is at its position, and its number of transactions matches.
     Right,
-    /// Somewhere lies something else.
+    /// Some position has other data.
     Wrong,
-    /// Not all could be read: nothing is known.
+    /// Some positions could not be read: the result is unknown.
     Unread,
 }
 
-/// Looks at the heads of blocks, which are put in the order of their places.
+/// Checks the heads of blocks, and sorts the blocks by position.
 pub(super) fn look_at_heads(
     request: &Verify<'_>,
     files: &BlockFiles,
     findings: &Findings,
-    blocks: &mut [Stored],
+    blocks: &mut [StoredEntry],
 ) -> Result<Heads, SyncError> {
     request.observer.event(Event::Started(Phase::Headers));
     blocks.sort_unstable_by_key(|stored| stored.data);
@@ -62,12 +63,12 @@ struct Look<'a> {
     index: PathBuf,
     reader: BlockReader<'a>,
     heads: Heads,
-    /// File, end and height of the block before.
+    /// File, end offset and height of the previous block.
     before: Option<(u32, u64, Height)>,
 }
 
 impl Look<'_> {
-    fn at(&mut self, blocks: &[Stored]) {
+    fn at(&mut self, blocks: &[StoredEntry]) {
         let Self { files, findings, index, reader, heads, before } = self;
         let mut wanted = Vec::with_capacity(blocks.len());
         for (key, stored) in (0..).zip(blocks) {
@@ -85,16 +86,17 @@ impl Look<'_> {
                 return ControlFlow::Break(());
             };
             let found = |what: String| FoundFault::new(what).block(stored.block).of(index);
-            let said = stored.tx_count;
-            if tx_count != u64::from(said) {
-                let what = format!("it says {said} transactions, and the block has {tx_count}");
+            let listed = stored.tx_count;
+            if tx_count != u64::from(listed) {
+                let what =
+                    format!("the index lists {listed} transactions, but the block has {tx_count}");
                 findings.add(FindingKind::IndexEntry, found(what));
             }
             if let Some((file, end, height)) = *before
                 && file == place.file
                 && place.offset < end
             {
-                let what = format!("it has the block where block {height} lies");
+                let what = format!("its position overlaps block {height}");
                 findings.add(FindingKind::IndexEntry, found(what));
             }
             let end = place.offset + u64::from(RECORD_HEAD) + u64::from(size);
@@ -107,7 +109,7 @@ impl Look<'_> {
     }
 }
 
-/// The size of a record and the number of transactions of its block, if that is the one wanted.
+/// Reads the size of a record and the number of transactions of its block, if it is the requested block.
 fn read_head(bytes: &[u8], magic: [u8; 4], hash: &BlockHash) -> Option<(u32, u64)> {
     let mut reader = Reader::new(bytes);
     let (found, size) = (*reader.array::<4>().ok()?, *reader.array::<4>().ok()?);
@@ -117,7 +119,7 @@ fn read_head(bytes: &[u8], magic: [u8; 4], hash: &BlockHash) -> Option<(u32, u64
     is_it.then_some((u32::from_le_bytes(size), tx_count as u64))
 }
 
-/// Whether what lies at a place is the genesis block.
+/// Returns whether the genesis block is at a position.
 pub(super) fn is_genesis(files: &BlockFiles, params: &Params, (file, offset): (u32, u64)) -> bool {
     let (genesis, mut is_it) = (params.genesis_block(), false);
     let Ok(Some(place)) = files.locate(file, offset) else { return false };

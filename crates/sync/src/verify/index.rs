@@ -1,9 +1,9 @@
-//! [`NodeIndex`]: what a node's block index says, with every header checked by the rules.
+//! [`NodeIndex`]: the content of a node's block index, with every header checked against the rules.
 
 use super::Verify;
-use super::file_records::Stored as StoredInFiles;
+use super::file_records::EntriesByFile;
 use super::finding::{FindingKind, Findings, FoundFault};
-use super::status::{Parent, Past, contradiction, lacks_witness_mark};
+use super::status::{ParentEntry, Past, contradiction, lacks_witness_mark};
 use crate::error::{ClockError, SourceError, SyncError};
 use crate::progress::{Event, Phase, stop_if_interrupted};
 use apus_chain::{
@@ -16,8 +16,8 @@ use apus_datadir::{
 };
 use std::ops::ControlFlow;
 
-/// The index is in the order of hashes, so it is read once for each stretch of heights: that bounds what is
-/// kept of it.
+/// The index is ordered by hash, so it is read once for each stretch of this many heights: that bounds the
+/// memory for its entries.
 const HEIGHTS_AT_ONCE: Height = 200_000;
 
 /// The headers of a node's index.
@@ -25,49 +25,49 @@ pub(super) struct NodeIndex {
     pub(super) tree: HeaderTree,
     /// The tip of the chain that the node connected.
     pub(super) best: BlockHash,
-    /// The node removed block files.
+    /// Whether the node deleted block files.
     pub(super) pruned: bool,
-    /// Of the headers of more work than that tip has the one of the most that the node takes for invalid.
-    shunned: Option<BlockHash>,
-    /// Where the genesis block lies, if the index says it.
+    /// The most-work header that the node marks as invalid, if it has more work than the node's tip.
+    rejected: Option<BlockHash>,
+    /// Position of the genesis block, if the index has one.
     pub(super) genesis: Option<(u32, u64)>,
-    /// What it says of each header, by the header's id in the tree.
+    /// Status of each header, by the header's id in the tree.
     statuses: Vec<u32>,
-    /// How many entries of blocks it has.
+    /// Number of block entries.
     entries: u32,
-    /// What it says besides, and what lies in files by its entries.
+    /// The rest of the index, and the content of files by its entries.
     rest: IndexRest,
-    in_files: StoredInFiles,
+    in_files: EntriesByFile,
 }
 
-/// A block that the index says is stored.
+/// A block that the index lists as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct StoredEntry {
     pub(super) block: KnownBlock,
-    /// How many transactions it has.
+    /// Number of transactions.
     pub(super) tx_count: u32,
     /// File and offset.
     pub(super) data: (u32, u64),
     pub(super) undo: Option<(u32, u64)>,
-    /// The node connected it.
+    /// Whether the node connected it.
     pub(super) connected: bool,
-    /// The node found it invalid, or one below it.
+    /// Whether the node marks it or one of its ancestors as invalid.
     pub(super) failed: bool,
 }
 
-/// What the index has of a chain.
+/// A summary of the index's entries for a chain.
 #[derive(Default)]
 pub(super) struct OnChain {
-    /// Blocks without a place.
+    /// Number of blocks without a position.
     pub(super) missing: u64,
-    /// The lowest from which on all have one.
+    /// The lowest height from which all blocks have a position.
     pub(super) stored_from: Height,
     pub(super) without_undo: u64,
     pub(super) transactions: u64,
 }
 
 impl NodeIndex {
-    /// Reads the index; none where its database cannot be read, which is a finding.
+    /// Reads the index. If its database cannot be read, returns `None` and adds a finding.
     pub(super) fn read(
         request: &Verify<'_>,
         findings: &Findings,
@@ -82,8 +82,7 @@ impl NodeIndex {
                 None
             }
             Err(IndexStop::Index(IndexError::Vanished { path })) => {
-                findings
-                    .add(FindingKind::IndexDamaged, FoundFault::new("it is not there").of(&path));
+                findings.add(FindingKind::IndexDamaged, FoundFault::new("missing").of(&path));
                 None
             }
             Err(IndexStop::Index(IndexError::Entry { path, hash, what })) => {
@@ -99,7 +98,7 @@ impl NodeIndex {
 
     fn read_headers(request: &Verify<'_>, findings: &Findings) -> Result<Self, IndexStop> {
         let mut tree = HeaderTree::new(request.params, ANY_TIME);
-        // Of each height all are there before those of the next.
+        // Entries are read by ascending height, so a header without its parent is an orphan forever.
         tree.set_orphans_max(0);
         let mut reading = IndexReading {
             request,
@@ -108,12 +107,12 @@ impl NodeIndex {
             statuses: Vec::new(),
             past: Past { pruned: false, snapshot: request.began_with_snapshot() },
             best: (0, request.params.genesis_hash),
-            shunned: (0, BlockHash::ZERO),
+            rejected: (0, BlockHash::ZERO),
             genesis: None,
             of_knots: None,
         };
         let blocksdir = request.blocksdir();
-        let (mut rest, mut in_files) = (IndexRest::default(), StoredInFiles::default());
+        let (mut rest, mut in_files) = (IndexRest::default(), EntriesByFile::default());
         let (mut start, mut highest, mut entries, mut gone) = (0, 0, 0u32, false);
         while start <= highest {
             let range = stretch(start, entries);
@@ -146,44 +145,44 @@ impl NodeIndex {
             reading.expect_genesis();
         }
         if reading.past.pruned && !gone && entries > 0 {
-            let what = "it says that the node has removed block files, and has a place of every block: the node does not \
-                        start without -prune";
+            let what = "the index says that the node has deleted block files, but has a position for every block: \
+                the node does not start without -prune";
             let found = FoundFault::new(what).of(&blocksdir.join("index"));
             findings.add(FindingKind::IndexFlag, found);
         }
         if let Some(height) = reading.of_knots {
             let what = format!(
-                "the node of {} has connected block {height}, which is {KNOTS_CHAIN}: Apus knows Bitcoin \
-                 Core's rules, by which that block is invalid",
+                "the node of {} has connected block {height}, which is {KNOTS_CHAIN}. Apus checks Bitcoin Core's \
+                 rules, by which that block is invalid",
                 blocksdir.display()
             );
             return Err(IndexStop::Run(SourceError::Node(what).into()));
         }
-        // By a clock that is behind, a sound node would be accused.
+        // If the clock were behind, headers of an intact node would look wrong.
         let of_all = HeaderChain::best_of(&reading.tree);
         ClockError::expect_past(&of_all, request.now)
             .map_err(|error| IndexStop::Run(SourceError::from(Box::new(error)).into()))?;
         let IndexReading {
-            tree, statuses, past: Past { pruned, .. }, best, shunned, genesis, ..
+            tree, statuses, past: Past { pruned, .. }, best, rejected, genesis, ..
         } = reading;
-        let shunned = (shunned.0 > best.0).then_some(shunned.1);
+        let rejected = (rejected.0 > best.0).then_some(rejected.1);
         let genesis = genesis.and_then(|entry| entry.data);
         let best = best.1;
-        Ok(Self { tree, best, pruned, shunned, genesis, statuses, entries, rest, in_files })
+        Ok(Self { tree, best, pruned, rejected, genesis, statuses, entries, rest, in_files })
     }
 
-    /// Holds what the index says of block files against them.
+    /// Compares the index's statements about block files with the files.
     pub(super) fn compare_files(&self, files: &BlockFiles, findings: &Findings) {
-        // A node that has written nothing yet begins anew.
+        // A node whose index is empty starts over.
         if self.entries > 0 {
             self.in_files.compare(&self.rest, files, findings);
         }
     }
 
-    /// Of the chain of the most work, which the node takes for invalid, the lowest block that it takes for that; none
-    /// where it has connected one of as much work.
-    pub(super) fn shunned(&self) -> Option<Shunned> {
-        let tip = self.tree.find(&self.shunned?)?;
+    /// Returns the most-work chain, if the node marks blocks of it as invalid, with the lowest marked block;
+    /// `None` if the node's chain has as much work.
+    pub(super) fn rejected_chain(&self) -> Option<RejectedChain> {
+        let tip = self.tree.find(&self.rejected?)?;
         let of_chain = self.tree.lineage_of(tip).take_while(|id| {
             let status = self.statuses.get(id.index()).copied().unwrap_or_default();
             status & STATUS_FAILED != 0
@@ -191,16 +190,16 @@ impl NodeIndex {
         let (count, root) = of_chain.fold((0, tip), |(count, _), id| (count + 1, id));
         let height = self.tree.connected(root)?.height;
         let root = KnownBlock { height, hash: *self.tree.hash(root) };
-        Some(Shunned { root, count })
+        Some(RejectedChain { root, count })
     }
 
-    /// The chain up to a block.
+    /// Returns the chain up to a block.
     pub(super) fn chain_to(&self, hash: &BlockHash) -> Option<HeaderChain> {
         HeaderChain::up_to(&self.tree, self.tree.find(hash)?)
     }
 
-    /// What it has of the blocks of a chain. What it should have of them and has not is a finding, unless the
-    /// node pruned it.
+    /// Summarizes the index's entries for a chain. Missing entries are findings, unless the node pruned the
+    /// blocks.
     pub(super) fn on_chain(
         &self,
         request: &Verify<'_>,
@@ -223,29 +222,33 @@ impl NodeIndex {
             on_chain.transactions += u64::from(entry.tx_count);
             if entry.status & STATUS_FAILED != 0 {
                 let what =
-                    "the node's coins are at it or a block above it, and it is marked as invalid";
+                    "the node's coins are at this block or above, but the index marks this block as invalid";
                 findings.add(FindingKind::MarkedInvalid, found(what));
             } else if entry.validity() < VALID_SCRIPTS {
                 let what =
-                    "the node's coins are at it or a block above it, and it is not marked as valid";
+                    "the node's coins are at this block or above, but the index does not mark this block as valid";
                 findings.add(FindingKind::IndexEntry, found(what));
             }
             if entry.data.is_none() {
                 on_chain.missing += 1;
                 on_chain.stored_from = on_chain.stored_from.max(entry.height + 1);
                 if !self.pruned {
-                    findings.add(FindingKind::BlockMissing, found("the index has no place of it"));
+                    findings
+                        .add(FindingKind::BlockMissing, found("the index has no position for this block"));
                 }
             } else if entry.undo.is_none() {
                 on_chain.without_undo += 1;
-                findings.add(FindingKind::UndoMissing, found("the index has no place of them"));
+                findings.add(
+                    FindingKind::UndoMissing,
+                    found("the index has no position for this block's undo data"),
+                );
             }
         })?;
         Ok(on_chain)
     }
 
-    /// Holds the marks of blocks beside a chain against what a node writes.
-    pub(super) fn beside_chain(
+    /// Checks that a node could have written the marks of the blocks off the chain.
+    pub(super) fn check_marks_off_chain(
         &self,
         request: &Verify<'_>,
         chain: Option<&HeaderChain>,
@@ -262,18 +265,19 @@ impl NodeIndex {
                 findings.add(FindingKind::WitnessMark, found(NO_WITNESS_MARK));
             }
             if entry.validity() >= VALID_CHAIN && entry.undo.is_none() {
-                let what = "it is marked as connected, and the index has no place of its undo data";
+                let what =
+                    "the index marks this block as connected, but has no position for its undo data";
                 findings.add(FindingKind::IndexStatus, found(what));
             }
         })
     }
 
-    /// The blocks that are stored, and are wanted.
+    /// Returns the wanted blocks among the stored ones.
     pub(super) fn stored(
         &self,
         request: &Verify<'_>,
         wanted: &dyn Fn(KnownBlock) -> bool,
-    ) -> Result<Vec<Stored>, SyncError> {
+    ) -> Result<Vec<StoredEntry>, SyncError> {
         let mut stored = Vec::new();
         self.each(request, &mut |entry| {
             let block = block_of(&entry);
@@ -281,13 +285,13 @@ impl NodeIndex {
                 let (tx_count, undo) = (entry.tx_count, entry.undo);
                 let failed = entry.status & STATUS_FAILED != 0;
                 let connected = is_connected(&entry);
-                stored.push(Stored { block, tx_count, data, undo, connected, failed });
+                stored.push(StoredEntry { block, tx_count, data, undo, connected, failed });
             }
         })?;
         Ok(stored)
     }
 
-    /// Entries whose headers are part of the tree.
+    /// Passes the entries whose headers are in the tree to `each`.
     fn each(
         &self,
         request: &Verify<'_>,
@@ -304,8 +308,9 @@ impl NodeIndex {
     }
 }
 
-/// The heights that are looked at next, by an index of so many entries. Above as many heights there is no chain: all that is
-/// there is wrong, and one entry of an absurd height does not have the index read thousands of times.
+/// Returns the next stretch of heights, for an index with `entries` entries. No chain is longer than that: all
+/// higher entries are wrong. They form one stretch, so that a single entry with an absurd height does not cause
+/// the index to be read thousands of times.
 fn stretch(start: Height, entries: u32) -> HeightRange {
     let is_above = start > entries;
     HeightRange::new(
@@ -314,7 +319,7 @@ fn stretch(start: Height, entries: u32) -> HeightRange {
     )
 }
 
-/// Why the headers were not read to their end.
+/// Why reading the headers stopped.
 enum IndexStop {
     Index(IndexError),
     Run(SyncError),
@@ -340,30 +345,30 @@ fn is_connected(entry: &IndexEntry) -> bool {
     entry.validity() >= VALID_SCRIPTS && entry.status & STATUS_FAILED == 0
 }
 
-const NO_WITNESS_MARK: &str = "it is of a height from segwit on, and has no mark that its witnesses were stored: a node \
-                               that has connected it does not start";
+const NO_WITNESS_MARK: &str = "the block is at or above segwit's height, but has no mark that its witnesses were \
+    stored: a node that has connected this block does not start";
 
-/// A chain of more work than the node has connected, which it takes for invalid.
+/// A chain with more work than the node's chain, which the node marks as invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shunned {
-    /// The lowest block that is marked.
+pub(super) struct RejectedChain {
+    /// The lowest marked block.
     pub(super) root: KnownBlock,
-    /// How many are.
+    /// Number of marked blocks.
     pub(super) count: u64,
 }
 
-/// An index while its entries are read, by ascending height.
+/// The state of reading the index's entries by ascending height.
 struct IndexReading<'a> {
     request: &'a Verify<'a>,
     findings: &'a Findings,
     tree: HeaderTree,
     statuses: Vec<u32>,
     past: Past,
-    /// Work and hash: of the best that was connected, and of the best that is taken for invalid.
+    /// Work and hash of the best connected header; `rejected` has those of the best header marked as invalid.
     best: (u128, BlockHash),
-    shunned: (u128, BlockHash),
+    rejected: (u128, BlockHash),
     genesis: Option<IndexEntry>,
-    /// Height of the highest connected block whose header only Bitcoin Knots takes.
+    /// Height of the highest connected block whose header only Bitcoin Knots accepts.
     of_knots: Option<Height>,
 }
 
@@ -379,8 +384,8 @@ impl IndexReading<'_> {
             self.statuses.resize(id.index() + 1, 0);
         }
         let parent = self.parent(id);
-        // A node that starts takes what descends from an invalid block for invalid (Core
-        // `node/blockstorage.cpp`, `LoadBlockIndex`).
+        // When a node starts, it marks the descendants of an invalid block as invalid (Core `node/blockstorage.cpp`,
+        // `LoadBlockIndex`).
         let failed = (entry.status | parent.map_or(0, |it| it.status)) & STATUS_FAILED;
         self.statuses[id.index()] = entry.status | failed;
         if entry.height == 0 {
@@ -393,22 +398,22 @@ impl IndexReading<'_> {
         let best = match failed {
             0 if is_connected(entry) => &mut self.best,
             0 => return,
-            _ => &mut self.shunned,
+            _ => &mut self.rejected,
         };
         if work > best.0 {
             *best = (work, entry.hash);
         }
     }
 
-    fn parent(&self, id: HeaderId) -> Option<Parent> {
+    fn parent(&self, id: HeaderId) -> Option<ParentEntry> {
         let parent = self.tree.connected(id)?.parent?;
         let (height, status) =
             (self.tree.connected(parent)?.height, *self.statuses.get(parent.index())?);
-        Some(Parent { height, status })
+        Some(ParentEntry { height, status })
     }
 
-    /// Takes a header by the rules, and compares what the index says of it. Its id, and the work of the chain up to
-    /// it, if it is what the index says.
+    /// Checks a header against the rules, and its entry against the header. Returns its id and the work of the
+    /// chain up to it, if the entry is correct.
     fn take_header(&mut self, entry: &IndexEntry) -> Option<(HeaderId, u128)> {
         let what = match self.tree.accept(&entry.header) {
             Err(_) if entry.status & STATUS_FAILED != 0 => return None,
@@ -417,13 +422,13 @@ impl IndexReading<'_> {
                 let id = accepted.id();
                 match self.tree.connected(id) {
                     _ if *self.tree.hash(id) != entry.hash => {
-                        format!("its header is that of block {}", self.tree.hash(id))
+                        format!("its header belongs to block {}", self.tree.hash(id))
                     }
                     Some(header) if header.height == entry.height => {
                         return Some((id, header.chain_work));
                     }
-                    Some(header) => format!("its height is {}", header.height),
-                    None => "it follows no block".to_owned(),
+                    Some(header) => format!("its header says height {}", header.height),
+                    None => "its parent is missing".to_owned(),
                 }
             }
         };
@@ -435,23 +440,24 @@ impl IndexReading<'_> {
         None
     }
 
-    /// A node does not start without the genesis block, or goes nowhere from it.
+    /// Checks the genesis block's entry: without a correct one, a node does not start, or cannot connect any
+    /// block.
     fn expect_genesis(&self) {
         let hash = self.request.params.genesis_hash;
         let what = match &self.genesis {
             None => {
-                "the index has no entry of the genesis block: the node does not start".to_owned()
+                "the index has no entry for the genesis block: the node does not start".to_owned()
             }
             Some(entry) if entry.status & STATUS_FAILED != 0 => {
                 "the genesis block is marked as invalid".to_owned()
             }
             Some(entry) if entry.tx_count != 1 || entry.validity() < VALID_TRANSACTIONS => format!(
-                "the genesis block has validity level {} and {} transactions, and a node sets level 3 and one",
+                "the genesis block has validity level {} and {} transactions, but a node sets level 3 and one",
                 entry.validity(),
                 entry.tx_count
             ),
             Some(entry) if entry.data.is_none() && !self.past.pruned => {
-                "the index has no place of the genesis block".to_owned()
+                "the index has no position for the genesis block".to_owned()
             }
             Some(_) => return,
         };
@@ -468,7 +474,7 @@ mod tests {
         for (entries, times) in [(0, 2), (3, 2), (199_999, 2), (200_000, 3), (950_000, 6)] {
             let (mut start, mut read) = (0, 0);
             while start < Height::MAX {
-                // How many there are shows as they are read the first time.
+                // The number of entries is known only after the first pass.
                 let range = stretch(start, if start == 0 { 0 } else { entries });
                 assert_eq!(range.start, start);
                 (start, read) = (range.end, read + 1);

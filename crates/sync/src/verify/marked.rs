@@ -1,15 +1,16 @@
-//! Are blocks invalid that the node takes for that? [`judge`] connects them in its stead, on the coins that the node has,
-//! where no undo data say what they spend: a node writes none for a block that it refuses.
+//! Checks blocks that the node marks as invalid. A node writes no undo data for a block that it rejects, so
+//! [`check`] connects such blocks itself, using the node's coins.
 //!
-//! The coins at the block where such a branch begins are those of the node, without what the blocks above it made, and
-//! with what these spent, by their undo data. Only coins that the branch spends are kept in memory.
+//! The coins at the fork of such a branch are the node's coins, minus the coins that the blocks above the fork
+//! created, plus the coins that these spent, taken from their undo data. Only coins that the branch spends are
+//! kept in memory.
 
 use super::VerifyWork;
-use super::coins::{TakenCoins, open};
+use super::coins::{CoinsSnapshot, open};
 use super::finding::{FindingKind, FoundFault};
-use super::index::Stored;
+use super::index::StoredEntry;
 use super::survey::FolderSurvey;
-use crate::engines::swiftsync::FullyError;
+use crate::engines::swiftsync::UndoPassError;
 use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;
 use apus_chain::{
@@ -19,56 +20,57 @@ use apus_chain::{
 use apus_datadir::{BlockFiles, UndoFiles};
 use std::collections::{HashMap, HashSet};
 
-/// A branch that begins deeper below the coins is not looked at: no node takes it in earnest any more.
+/// Maximum depth of a checked branch's fork below the coins: no node would switch to a branch from deeper.
 const BLOCKS_BACK_MAX: Height = 1008;
 
-/// What a coin that is looked for takes of memory, at most, but for a long script.
+/// Maximum memory for each wanted coin, except for long scripts.
 const COIN_BYTES: u64 = 256;
 
-/// Whether blocks that are marked obey every rule, is a finding of each that does. `beside` are the blocks that are
-/// stored beside the chain that ends with the coins.
-pub(super) fn judge(
+/// Reports a finding for each marked block that obeys every rule. `off_chain` are the stored blocks off the chain
+/// that ends at the coins.
+pub(super) fn check(
     work: &VerifyWork<'_>,
     files: &BlockFiles,
-    taken: &TakenCoins,
+    taken: &CoinsSnapshot,
     chain: &HeaderChain,
-    beside: &[Stored],
+    off_chain: &[StoredEntry],
 ) -> Result<(), SyncError> {
-    let mut targets: Vec<Stored> =
-        beside.iter().filter(|stored| stored.failed && stored.undo.is_none()).copied().collect();
+    let mut targets: Vec<StoredEntry> =
+        off_chain.iter().filter(|stored| stored.failed && stored.undo.is_none()).copied().collect();
     targets.sort_unstable_by_key(|stored| stored.block.height);
-    let by_hash: HashMap<_, _> = beside.iter().map(|stored| (stored.block.hash, *stored)).collect();
-    let mut judged = HashSet::new();
+    let by_hash: HashMap<_, _> =
+        off_chain.iter().map(|stored| (stored.block.hash, *stored)).collect();
+    let mut checked = HashSet::new();
     while let Some(highest) = targets.pop() {
-        if judged.contains(&highest.block.hash) {
+        if checked.contains(&highest.block.hash) {
             continue;
         }
         let Some(branch) = work.index.chain_to(&highest.block.hash) else { continue };
         let fork = fork(&branch, chain);
-        let blocks: Option<Vec<Stored>> = (fork + 1..=highest.block.height)
+        let blocks: Option<Vec<StoredEntry>> = (fork + 1..=highest.block.height)
             .map(|height| by_hash.get(branch.hash(height)?).copied())
             .collect();
         let back = chain.tip_height() - fork;
         let Some(blocks) = blocks.filter(|_| back <= BLOCKS_BACK_MAX) else { continue };
-        judged.extend(blocks.iter().map(|stored| stored.block.hash));
-        StaleBranch { work, files, taken, chain, branch: &branch, fork }.judge(&blocks)?;
+        checked.extend(blocks.iter().map(|stored| stored.block.hash));
+        StaleBranch { work, files, taken, chain, branch: &branch, fork }.check(&blocks)?;
     }
     Ok(())
 }
 
-/// The last height at which both have the same block.
+/// Returns the last height at which both chains have the same block.
 fn fork(branch: &HeaderChain, chain: &HeaderChain) -> Height {
     let most = branch.tip_height().min(chain.tip_height());
     (0..=most).rev().find(|height| branch.hash(*height) == chain.hash(*height)).unwrap_or_default()
 }
 
-/// Coins that a branch spends, in stored form. None until one was found.
-type Wanted = HashMap<OutPoint, Option<Vec<u8>>>;
+/// Coins that a branch spends, in stored form; `None` until a coin is found.
+type WantedCoins = HashMap<OutPoint, Option<Vec<u8>>>;
 
 struct StaleBranch<'a> {
     work: &'a VerifyWork<'a>,
     files: &'a BlockFiles,
-    taken: &'a TakenCoins,
+    taken: &'a CoinsSnapshot,
     /// The chain up to the node's coins.
     chain: &'a HeaderChain,
     branch: &'a HeaderChain,
@@ -76,8 +78,8 @@ struct StaleBranch<'a> {
 }
 
 impl StaleBranch<'_> {
-    /// Connects the blocks of the branch, as far as they obey the rules.
-    fn judge(&self, blocks: &[Stored]) -> Result<(), SyncError> {
+    /// Connects the blocks of the branch until one breaks a rule.
+    fn check(&self, blocks: &[StoredEntry]) -> Result<(), SyncError> {
         let VerifyWork { request, findings, .. } = *self.work;
         let survey = FolderSurvey::new(request, self.files, findings, self.branch, true)?;
         let Some(mut coins) = self.coins(&survey, blocks)? else { return Ok(()) };
@@ -92,9 +94,12 @@ impl StaleBranch<'_> {
                 MarkVerdict::Valid if stored.failed && stored.undo.is_none() => {
                     let what = match self.work.index.pruned {
                         true => {
-                            "the index marks it as invalid, and it obeys every rule, if the node's coins are right"
+                            "the index marks the block as invalid, but the block obeys every rule, if the node's \
+                             coins are right"
                         }
-                        false => "the index marks it as invalid, and it obeys every rule",
+                        false => {
+                            "the index marks the block as invalid, but the block obeys every rule"
+                        }
                     };
                     let index = request.blocksdir().join("index");
                     let found = FoundFault::new(what).block(stored.block).of(&index);
@@ -102,7 +107,7 @@ impl StaleBranch<'_> {
                 }
                 MarkVerdict::Valid => {}
                 MarkVerdict::Invalid => {
-                    self.work.marked_rightly(stored.block.hash);
+                    self.work.confirm_mark(stored.block.hash);
                     break;
                 }
                 MarkVerdict::Unknown => break,
@@ -111,16 +116,16 @@ impl StaleBranch<'_> {
         Ok(())
     }
 
-    /// The coins that the blocks spend, as far as they are there where the branch begins. None where they are more
-    /// than memory has room for, or a block cannot be read.
+    /// Returns the coins at the fork that the blocks spend; `None` if they do not fit into memory, or a block
+    /// cannot be read.
     fn coins(
         &self,
         survey: &FolderSurvey<'_>,
-        blocks: &[Stored],
-    ) -> Result<Option<Wanted>, SyncError> {
+        blocks: &[StoredEntry],
+    ) -> Result<Option<WantedCoins>, SyncError> {
         let request = self.work.request;
         let most = request.memory_bytes / COIN_BYTES;
-        let (mut wanted, mut read) = (Wanted::new(), 0);
+        let (mut wanted, mut read) = (WantedCoins::new(), 0);
         for stored in blocks {
             survey.with_block(stored, &mut |block| {
                 read += 1;
@@ -132,7 +137,7 @@ impl StaleBranch<'_> {
                 return Ok(None);
             }
         }
-        // One that breaks a rule of its own has none above it that is looked at.
+        // If a block breaks a rule on its own, nothing above it can be checked.
         if read == 0 {
             return Ok(None);
         }
@@ -148,8 +153,9 @@ impl StaleBranch<'_> {
         Ok(went_back.then_some(wanted))
     }
 
-    /// Adds the coins that the node's own blocks spent above the fork. Tells whether all undo data were there.
-    fn spent_above(&self, wanted: &mut Wanted) -> Result<bool, SyncError> {
+    /// Adds the coins that the node's blocks spent above the fork. Returns whether all undo data was
+    /// available.
+    fn spent_above(&self, wanted: &mut WantedCoins) -> Result<bool, SyncError> {
         let VerifyWork { request, index, findings, .. } = *self.work;
         let survey = FolderSurvey::new(request, self.files, findings, self.chain, false)?;
         let is_above = |block: KnownBlock| {
@@ -191,7 +197,7 @@ impl StaleBranch<'_> {
     }
 }
 
-/// What came of a block.
+/// The result for a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MarkVerdict {
     Valid,
@@ -203,13 +209,13 @@ fn outpoint_of(bytes: &[u8; OutPoint::SIZE]) -> OutPoint {
     OutPoint::from_bytes(bytes)
 }
 
-/// Judges a block by the coins that are there, takes away what it spends, and adds what it makes.
+/// Validates a block with these coins, removes the coins that it spends, and adds its outputs.
 fn connect(
     survey: &FolderSurvey<'_>,
     block: &BlockBytes<'_>,
-    coins: &mut Wanted,
+    coins: &mut WantedCoins,
 ) -> Result<MarkVerdict, SyncError> {
-    let Some(judge) = survey.judge() else { return Ok(MarkVerdict::Unknown) };
+    let Some(connector) = survey.connector() else { return Ok(MarkVerdict::Unknown) };
     let mut undo = Vec::new();
     let mut writer = BlockUndoWriter::new(&mut undo, block.view().tx_count());
     for (number, (txid, tx)) in block.txs().enumerate() {
@@ -218,7 +224,7 @@ fn connect(
                 .inputs()
                 .map(|input| coins.get_mut(&outpoint_of(input.outpoint()))?.take())
                 .collect();
-            // It spends what is not there, or was spent before.
+            // The block spends a coin that does not exist or is already spent.
             let Some(spent) = spent else { return Ok(MarkVerdict::Invalid) };
             if writer.push_stored_tx(spent.iter().map(Vec::as_slice)).is_err() {
                 return Ok(MarkVerdict::Unknown);
@@ -236,10 +242,10 @@ fn connect(
         }
     }
     writer.finish();
-    match judge.judge(block, &undo) {
+    match connector.connect(block, &undo) {
         Ok(()) => Ok(MarkVerdict::Valid),
-        Err(FullyError::Refused { .. }) => Ok(MarkVerdict::Invalid),
-        Err(FullyError::Undo { .. }) => Ok(MarkVerdict::Unknown),
+        Err(UndoPassError::Refused { .. }) => Ok(MarkVerdict::Invalid),
+        Err(UndoPassError::Undo { .. }) => Ok(MarkVerdict::Unknown),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,5 +1,5 @@
-//! What an index may say of how far a block came, by itself and beside what it says of the block before (Core
-//! `chain.h`, `BlockStatus`; `validation.cpp`, `CheckBlockIndex`). A node believes it without a look at the block.
+//! Checks of a block's validation status in the index, by itself and against its parent's (Core `chain.h`,
+//! `BlockStatus`; `validation.cpp`, `CheckBlockIndex`). A node trusts this status without reading the block.
 
 use apus_chain::Params;
 use apus_datadir::{
@@ -7,63 +7,65 @@ use apus_datadir::{
     VALID_TRANSACTIONS, VALID_TREE,
 };
 
-/// What a node's own past lets its index say.
+/// Facts about the node's history that allow some statuses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Past {
-    /// The node removed block files.
+    /// The node deleted block files.
     pub(super) pruned: bool,
-    /// The node began with a snapshot, and may not have the blocks below it yet.
+    /// The node started from a snapshot, and may lack the blocks below it.
     pub(super) snapshot: bool,
 }
 
-/// What the entry of the block before says.
+/// The entry of the parent block.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Parent {
+pub(super) struct ParentEntry {
     pub(super) height: u32,
     pub(super) status: u32,
 }
 
-impl Parent {
+impl ParentEntry {
     const fn validity(self) -> u32 {
         self.status & VALID_MASK
     }
 }
 
-/// What an entry says that cannot be so, for people.
+/// Describes a contradiction in an entry, if there is one.
 pub(super) fn contradiction(
     entry: &IndexEntry,
-    parent: Option<Parent>,
+    parent: Option<ParentEntry>,
     past: Past,
 ) -> Option<String> {
     let (validity, count) = (entry.validity(), entry.tx_count);
-    let has = |what: bool| if what { "has" } else { "does not have" };
     if !(VALID_TREE..=VALID_SCRIPTS).contains(&validity) {
-        return Some(format!("it has validity level {validity}, and a node writes levels 2 to 5"));
+        return Some(format!(
+            "the index states validity level {validity}, but a node writes only levels 2 to 5"
+        ));
     }
     if entry.undo.is_some() && entry.data.is_none() {
-        return Some("it has a place of undo data, and none of the block".to_owned());
+        return Some(
+            "the index has a position for the undo data, but no position for the block".to_owned(),
+        );
     }
     if entry.data.is_some() && (count == 0 || validity < VALID_TRANSACTIONS) {
         return Some(format!(
-            "it has a place of the block, {count} transactions and validity level {validity}: a node that \
-             stored the block knows at least one transaction and sets level 3"
+            "the index has a position for the block, {count} transactions and validity level {validity}, but a \
+             node that stores a block records at least one transaction and level 3"
         ));
     }
-    // A version that took the blocks below a snapshot for valid gave each one transaction.
+    // A version of Core that assumed the blocks below a snapshot valid recorded one transaction for each.
     if entry.status & STATUS_ASSUMED != 0 {
         return None;
     }
     let seen = validity >= VALID_TRANSACTIONS;
     if (count > 0) != seen {
         return Some(format!(
-            "it {} transactions, and validity level {validity} says that it {} them",
-            has(count > 0),
-            has(seen)
+            "the index lists {count} transactions, which contradicts validity level {validity}"
         ));
     }
     if seen && entry.data.is_none() && !past.pruned {
         return Some(format!(
-            "it has validity level {validity} and no place of the block, and the node has pruned nothing"
+            "the index states validity level {validity} but has no position for the block, and the node has pruned \
+             nothing"
         ));
     }
     let parent = parent.filter(|parent| {
@@ -73,13 +75,14 @@ pub(super) fn contradiction(
     parent.filter(|parent| validity >= VALID_CHAIN && parent.validity() < VALID_CHAIN).map(|parent| {
         let below = parent.validity();
         format!(
-            "validity level {validity} says that it was connected, and level {below} that the block before it \
+            "validity level {validity} says that the block was connected, but level {below} says that its parent \
              never was"
         )
     })
 }
 
-/// Whether a block lacks the mark without which a node does not start (Core `validation.cpp`, `NeedsRedownload`).
+/// Returns whether a block lacks the mark without which a node does not start (Core `validation.cpp`,
+/// `NeedsRedownload`).
 pub(super) fn lacks_witness_mark(entry: &IndexEntry, params: &Params) -> bool {
     entry.height >= params.segwit_height && entry.status & STATUS_OPT_WITNESS == 0
 }
@@ -103,15 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_write_contradicts_nothing() {
+    fn status_written_by_nodes_is_consistent() {
         let pruned = Past { pruned: true, snapshot: false };
         let snapshot = Past { pruned: false, snapshot: true };
-        let parent = |validity| Some(Parent { height: 4, status: validity });
+        let parent = |validity| Some(ParentEntry { height: 4, status: validity });
         for (status, count, below, past) in [
             (2, 0, 2, Past::default()),
             (3 | 8, 1, 2, Past::default()),
             (5 | 8 | 16 | 128, 7, 5, Past::default()),
-            // Refused before it was stored, when it was connected, and later.
+            // Blocks that the node rejected before storing, when connecting, and later.
             (2 | 32, 0, 5, Past::default()),
             (3 | 8 | 32, 2, 5, Past::default()),
             (5 | 8 | 16 | 64, 2, 5, Past::default()),
@@ -123,7 +126,7 @@ mod tests {
             let found = contradiction(&entry(status, count), parent(below), past);
             assert_eq!(found, None, "{status} {count} {below}");
         }
-        let after_genesis = Parent { height: 0, status: 3 };
+        let after_genesis = ParentEntry { height: 0, status: 3 };
         assert_eq!(contradiction(&entry(5 | 24, 1), Some(after_genesis), Past::default()), None);
     }
 
@@ -140,7 +143,7 @@ mod tests {
             (2, 3, 5),
             (5 | 8 | 16, 1, 3),
         ] {
-            let parent = Parent { height: 4, status: below };
+            let parent = ParentEntry { height: 4, status: below };
             let found = contradiction(&entry(status, count), Some(parent), Past::default());
             assert!(found.is_some(), "{status} {count} {below}");
         }

@@ -1,10 +1,10 @@
-//! A look at blocks one by one, where the index says that they lie: their bytes, their undo data, and the
-//! rules, if the undo data are right. It proves nothing about coins.
+//! Checks of single blocks at the positions in the index: their bytes, their undo data, and, if the undo data
+//! is right, every rule. This proves nothing about coins.
 
 use super::Verify;
 use super::finding::{FindingKind, Findings, FoundFault};
-use super::index::Stored;
-use crate::engines::swiftsync::{FullyError, JudgeByUndo};
+use super::index::StoredEntry;
+use crate::engines::swiftsync::{ConnectByUndo, UndoPassError};
 use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::supply::expect_no_more;
@@ -17,23 +17,23 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Blocks that a thread takes at a time.
+/// Blocks that a thread takes at once.
 const AT_ONCE: usize = 16;
 
-/// Looks at blocks of one chain.
+/// Checks blocks of one chain.
 pub(super) struct FolderSurvey<'a> {
     request: &'a Verify<'a>,
     files: &'a BlockFiles,
     findings: &'a Findings,
     chain: &'a HeaderChain,
-    /// By the coins that undo data name.
-    judge: Option<JudgeByUndo<'a>>,
-    /// Blocks that the index marks as invalid, and that break a rule.
-    marked_rightly: Mutex<Vec<BlockHash>>,
+    /// Validates blocks with the coins in their undo data.
+    connector: Option<ConnectByUndo<'a>>,
+    /// Blocks that the index marks as invalid and that do break a rule.
+    confirmed_marks: Mutex<Vec<BlockHash>>,
 }
 
 impl<'a> FolderSurvey<'a> {
-    /// Whether blocks that the node connected are judged `by_undo` as well.
+    /// Makes a survey. With `by_undo`, it also validates the blocks that the node connected.
     pub(super) fn new(
         request: &'a Verify<'a>,
         files: &'a BlockFiles,
@@ -41,32 +41,32 @@ impl<'a> FolderSurvey<'a> {
         chain: &'a HeaderChain,
         by_undo: bool,
     ) -> Result<Self, SyncError> {
-        let mut judge = None;
+        let mut connector = None;
         if by_undo {
             let checks = ScriptChecks::new(request.params, chain, request.assume_valid);
             let assumed = checks.last_assumed().unwrap_or_default();
             let any = assumed < chain.tip_height();
             let scripts = any.then(|| ScriptPool::new(0)).transpose()?;
-            judge = Some(JudgeByUndo { params: request.params, chain, assumed, scripts });
+            connector = Some(ConnectByUndo { params: request.params, chain, assumed, scripts });
         }
-        let marked_rightly = Mutex::default();
-        Ok(Self { request, files, findings, chain, judge, marked_rightly })
+        let confirmed_marks = Mutex::default();
+        Ok(Self { request, files, findings, chain, connector, confirmed_marks })
     }
 
-    /// What judges blocks by coins.
-    pub(super) fn judge(&self) -> Option<&JudgeByUndo<'a>> {
-        self.judge.as_ref()
+    /// Returns the connector that validates blocks, if the survey has one.
+    pub(super) fn connector(&self) -> Option<&ConnectByUndo<'a>> {
+        self.connector.as_ref()
     }
 
-    /// Blocks that were looked at, are marked as invalid, and break a rule.
-    pub(super) fn into_marked_rightly(self) -> Vec<BlockHash> {
-        self.marked_rightly.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the checked blocks that are marked as invalid and do break a rule.
+    pub(super) fn into_confirmed_marks(self) -> Vec<BlockHash> {
+        self.confirmed_marks.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a block to `each`, if it is there and obeys its own rules.
+    /// Passes a block to `each`, if it is present and obeys its own rules.
     pub(super) fn with_block(
         &self,
-        stored: &Stored,
+        stored: &StoredEntry,
         each: &mut dyn FnMut(&BlockBytes<'_>) -> Result<(), SyncError>,
     ) -> Result<(), SyncError> {
         let (file, offset) = stored.data;
@@ -78,11 +78,11 @@ impl<'a> FolderSurvey<'a> {
             }
             ControlFlow::Break(())
         });
-        // What cannot be read was found before.
+        // Unreadable blocks were reported before.
         read.map_or(Ok(()), |()| taken)
     }
 
-    fn context(&self, stored: &Stored) -> BlockContext<'_> {
+    fn context(&self, stored: &StoredEntry) -> BlockContext<'_> {
         let KnownBlock { height, hash } = stored.block;
         BlockContext {
             params: self.request.params,
@@ -93,8 +93,8 @@ impl<'a> FolderSurvey<'a> {
         }
     }
 
-    /// Looks at `blocks`, which are of its chain, on all threads.
-    pub(super) fn look_at(&self, blocks: &mut [Stored]) -> Result<(), SyncError> {
+    /// Checks `blocks`, which are on this survey's chain, on all threads.
+    pub(super) fn look_at(&self, blocks: &mut [StoredEntry]) -> Result<(), SyncError> {
         if blocks.is_empty() {
             return Ok(());
         }
@@ -133,23 +133,23 @@ impl<'a> FolderSurvey<'a> {
         failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    fn add(&self, kind: FindingKind, stored: &Stored, found: FoundFault) {
+    fn add(&self, kind: FindingKind, stored: &StoredEntry, found: FoundFault) {
         self.findings.add(kind, found.block(stored.block));
     }
 
-    /// Something about the bytes of a block.
-    fn about_block(&self, kind: FindingKind, stored: &Stored, what: impl ToString) {
+    /// Adds a finding about the bytes of a block.
+    fn about_block(&self, kind: FindingKind, stored: &StoredEntry, what: impl ToString) {
         let (file, offset) = stored.data;
         self.add(kind, stored, FoundFault::new(what).at(&self.files.path(file), offset));
     }
 
-    /// Where a block lies with its size; nothing, and a finding, where none does.
-    fn locate(&self, stored: &Stored) -> Option<BlockLocation> {
+    /// Finds a block's position and size. If the block is not there, returns `None` and adds a finding.
+    fn locate(&self, stored: &StoredEntry) -> Option<BlockLocation> {
         let (file, offset) = stored.data;
         match self.files.locate(file, offset) {
             Ok(Some(place)) => return Some(place),
             Ok(None) => {
-                let what = "no record of a block lies there";
+                let what = "this is not the start of a block";
                 self.about_block(FindingKind::BlockDamaged, stored, what);
             }
             Err(error) => self.about_block(FindingKind::BlockMissing, stored, error),
@@ -158,7 +158,7 @@ impl<'a> FolderSurvey<'a> {
     }
 }
 
-/// What one thread looks with.
+/// The buffers of one thread.
 struct Thread<'s, 'a> {
     survey: &'s FolderSurvey<'a>,
     reader: BlockReader<'a>,
@@ -168,12 +168,12 @@ struct Thread<'s, 'a> {
 
 impl<'s, 'a> Thread<'s, 'a> {
     fn new(survey: &'s FolderSurvey<'a>) -> Self {
-        // One block at a time is read, whose size decides.
+        // Blocks are read one by one, so the block's size, not this limit, determines the length of a read.
         let reader = BlockReader::new(survey.files, 1 << 20);
         Self { survey, reader, checker: BlockChecker::new(), undo: None }
     }
 
-    fn look_at(&mut self, blocks: &[Stored], bytes: &AtomicU64) -> Result<(), SyncError> {
+    fn look_at(&mut self, blocks: &[StoredEntry], bytes: &AtomicU64) -> Result<(), SyncError> {
         let Self { survey, reader, checker, undo } = self;
         for stored in blocks {
             stop_if_interrupted(survey.request.interrupt)?;
@@ -196,12 +196,12 @@ impl<'s, 'a> Thread<'s, 'a> {
 impl FolderSurvey<'_> {
     fn look_at_one(
         &self,
-        stored: &Stored,
+        stored: &StoredEntry,
         raw: &[u8],
         checker: &mut BlockChecker,
         files: &mut Option<UndoFiles>,
     ) -> Result<(), SyncError> {
-        let Stored { tx_count, undo, connected, failed, .. } = *stored;
+        let StoredEntry { tx_count, undo, connected, failed, .. } = *stored;
         let checked = checker.check(raw, &self.context(stored));
         let checked = checked.and_then(|block| expect_no_more(&block, raw).map(|()| block));
         let block = match checked {
@@ -210,7 +210,7 @@ impl FolderSurvey<'_> {
                 if error.is_damage() {
                     self.about_block(FindingKind::BlockDamaged, stored, error);
                 } else if failed {
-                    self.mark_is_right(stored);
+                    self.confirm_mark(stored);
                 } else {
                     self.about_block(FindingKind::BlockInvalid, stored, error);
                 }
@@ -219,26 +219,29 @@ impl FolderSurvey<'_> {
         };
         let found = block.view().tx_count();
         if found as u64 != u64::from(tx_count) {
-            let what = format!("it says {tx_count} transactions, and the block has {found}");
+            let what =
+                format!("the index lists {tx_count} transactions, but the block has {found}");
             self.add(FindingKind::IndexEntry, stored, FoundFault::new(what));
         }
         let Some(undo) = undo else { return Ok(()) };
         let Some(undo) = self.read_undo(stored, &block, undo, files) else { return Ok(()) };
-        match &self.judge {
-            Some(judge) if connected || failed => self.judge_by(judge, stored, &block, &undo),
+        match &self.connector {
+            Some(connector) if connected || failed => {
+                self.check_by_undo(connector, stored, &block, &undo)
+            }
             _ => Ok(()),
         }
     }
 
-    fn mark_is_right(&self, stored: &Stored) {
-        let mut all = self.marked_rightly.lock().unwrap_or_else(PoisonError::into_inner);
+    fn confirm_mark(&self, stored: &StoredEntry) {
+        let mut all = self.confirmed_marks.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(stored.block.hash);
     }
 
-    /// Reads the undo data of a block; nothing, and a finding, where they are of no use.
+    /// Reads the undo data of a block. If it is unusable, returns `None` and adds a finding.
     fn read_undo(
         &self,
-        stored: &Stored,
+        stored: &StoredEntry,
         block: &BlockBytes<'_>,
         (number, offset): (u32, u64),
         files: &mut Option<UndoFiles>,
@@ -263,25 +266,26 @@ impl FolderSurvey<'_> {
         None
     }
 
-    fn judge_by(
+    fn check_by_undo(
         &self,
-        judge: &JudgeByUndo<'_>,
-        stored: &Stored,
+        connector: &ConnectByUndo<'_>,
+        stored: &StoredEntry,
         block: &BlockBytes<'_>,
         undo: &[u8],
     ) -> Result<(), SyncError> {
-        match judge.judge(block, undo) {
+        match connector.connect(block, undo) {
             Ok(()) if stored.failed => {
-                let what = "the index marks it as invalid, and it obeys every rule, if its undo data are right";
+                let what = "the index marks the block as invalid, but the block obeys every rule, if its undo data \
+                    is right";
                 self.add(FindingKind::MarkedInvalid, stored, FoundFault::new(what));
             }
             Ok(()) => {}
-            Err(FullyError::Refused { .. }) if stored.failed => self.mark_is_right(stored),
-            Err(FullyError::Undo { what, .. }) => {
+            Err(UndoPassError::Refused { .. }) if stored.failed => self.confirm_mark(stored),
+            Err(UndoPassError::Undo { what, .. }) => {
                 self.add(FindingKind::UndoWrong, stored, FoundFault::new(what));
             }
-            Err(FullyError::Refused { error, .. }) => {
-                let what = format!("{error}, if its undo data are right");
+            Err(UndoPassError::Refused { error, .. }) => {
+                let what = format!("{error}, if its undo data is right");
                 self.about_block(FindingKind::BlockInvalid, stored, what);
             }
             Err(error) => return Err(error.into()),
@@ -290,12 +294,12 @@ impl FolderSurvey<'_> {
     }
 }
 
-/// Stored blocks that are beside a chain, divided by chains that lead to them: each with the blocks of it that
-/// are on none before.
+/// Divides stored blocks off a chain among the chains that lead to them: each chain comes with its blocks that
+/// are on no earlier one.
 pub(super) fn by_chain(
-    mut blocks: Vec<Stored>,
-    chain_to: &dyn Fn(&Stored) -> Option<HeaderChain>,
-) -> Vec<(HeaderChain, Vec<Stored>)> {
+    mut blocks: Vec<StoredEntry>,
+    chain_to: &dyn Fn(&StoredEntry) -> Option<HeaderChain>,
+) -> Vec<(HeaderChain, Vec<StoredEntry>)> {
     let mut chains = Vec::new();
     blocks.sort_unstable_by_key(|stored| stored.block.height);
     while let Some(highest) = blocks.last().copied() {
@@ -303,11 +307,11 @@ pub(super) fn by_chain(
             blocks.pop();
             continue;
         };
-        let is_on = |stored: &Stored| {
+        let is_on = |stored: &StoredEntry| {
             let height: Height = stored.block.height;
             chain.hash(height) == Some(&stored.block.hash)
         };
-        let (on, rest): (Vec<Stored>, Vec<Stored>) = blocks.into_iter().partition(is_on);
+        let (on, rest): (Vec<StoredEntry>, Vec<StoredEntry>) = blocks.into_iter().partition(is_on);
         blocks = rest;
         chains.push((chain, on));
     }

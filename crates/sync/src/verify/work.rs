@@ -1,10 +1,10 @@
-//! [`VerifyWork`]: how a node is verified once its coins and its index are read.
+//! [`VerifyWork`]: the part of the audit after the coins and the index are read.
 
-use super::coins::{self, TakenCoins};
+use super::coins::{self, CoinsSnapshot};
 use super::compared::ComparedSource;
 use super::finding::{FindingKind, FoundFault};
 use super::heads::{Heads, is_genesis, look_at_heads};
-use super::index::Stored;
+use super::index::StoredEntry;
 use super::survey::{FolderSurvey, by_chain};
 use super::{JOIN, PROOF, ProvenBy, SET, VerifyOutcome};
 use super::{VerifyWork, is_about_node, marked, open_store, remove, tip_of};
@@ -22,13 +22,13 @@ use apus_datadir::BlockFiles;
 use apus_storage::DirStorage;
 use std::sync::{Arc, PoisonError};
 
-/// The snapshot of the coins that the blocks leave.
+/// The snapshot of the coins that the blocks produce.
 const OF_BLOCKS: &str = "coins.dat";
 
 impl VerifyWork<'_> {
     pub(super) fn verify(
         &self,
-        taken: Option<TakenCoins>,
+        taken: Option<CoinsSnapshot>,
         verified: &mut VerifyOutcome,
     ) -> Result<(), SyncError> {
         let Self { request, index, findings, .. } = *self;
@@ -39,28 +39,28 @@ impl VerifyWork<'_> {
         verified.tip = index.chain_to(&index.best).map(|chain| tip_of(&chain));
         let base = self.base(taken.as_ref());
         let chain = index.chain_to(&base).filter(|chain| chain.tip_height() > 0);
-        let at_tip = |taken: &&TakenCoins| {
+        let at_tip = |taken: &&CoinsSnapshot| {
             chain.as_ref().is_some_and(|chain| taken.info.base_hash == *chain.tip_hash())
         };
         let coins = taken.as_ref().filter(at_tip);
         let proven = match &chain {
             Some(chain) => self.verify_chain(&files, taken.as_ref(), chain, verified)?,
             None => {
-                verified.unproven = Some("the node has connected no block yet".to_owned());
+                verified.unproven = Some("the node has not connected any block yet".to_owned());
                 false
             }
         };
-        self.look_beside(&files, chain.as_ref(), proven, coins, verified)?;
-        self.tell_shunned(verified);
+        self.check_off_chain(&files, chain.as_ref(), proven, coins, verified)?;
+        self.note_rejected_chain(verified);
         Ok(())
     }
 
-    /// Verifies the chain up to the coins. Tells whether its blocks were looked at: those of a node that pruned some
-    /// were not.
+    /// Audits the chain up to the coins. Returns whether its blocks were checked: they were not if the node
+    /// pruned some.
     fn verify_chain(
         &self,
         files: &BlockFiles,
-        taken: Option<&TakenCoins>,
+        taken: Option<&CoinsSnapshot>,
         chain: &HeaderChain,
         verified: &mut VerifyOutcome,
     ) -> Result<bool, SyncError> {
@@ -69,8 +69,7 @@ impl VerifyWork<'_> {
         if index.pruned && on_chain.missing > 0 {
             verified.pruned_below = Some(on_chain.stored_from);
             let what = format!(
-                "the node has pruned its blocks below {}: that its coins are those which the chain \
-                 leaves only all blocks prove",
+                "the node has pruned its blocks below {}, and only all blocks can prove its coins right",
                 on_chain.stored_from
             );
             verified.unproven = Some(what);
@@ -92,7 +91,7 @@ impl VerifyWork<'_> {
         Ok(true)
     }
 
-    /// Tells what is wrong already, before the hours that the rest takes.
+    /// Reports the first finding now, before the rest of the audit takes hours.
     fn warn_of_found(&self) {
         if let Some(finding) = self.findings.first() {
             let kind = finding.kind.name();
@@ -101,8 +100,8 @@ impl VerifyWork<'_> {
         }
     }
 
-    /// The blocks of a chain that are stored.
-    fn stored_on(&self, chain: &HeaderChain) -> Result<Vec<Stored>, SyncError> {
+    /// Returns the stored blocks of a chain.
+    fn stored_on(&self, chain: &HeaderChain) -> Result<Vec<StoredEntry>, SyncError> {
         let is_on = |block: KnownBlock| chain.hash(block.height) == Some(&block.hash);
         self.index.stored(self.request, &is_on)
     }
@@ -114,23 +113,24 @@ impl VerifyWork<'_> {
         {
             let path = files.path(file);
             let block = KnownBlock { height: 0, hash: params.genesis_hash };
-            let found = FoundFault::new("the genesis block does not lie there").block(block);
+            let found = FoundFault::new("this is not the genesis block").block(block);
             self.findings.add(FindingKind::BlockDamaged, found.at(&path, offset));
         }
     }
 
-    /// A chain of more work that the node does not go for, and of which it is not known whether it is invalid, leaves
-    /// something open.
-    fn tell_shunned(&self, verified: &mut VerifyOutcome) {
-        let Some(shunned) = self.index.shunned() else { return };
-        let root = shunned.root;
-        let rightly = self.marked_rightly.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.findings.has(&[FindingKind::MarkedInvalid]) || rightly.contains(&root.hash) {
+    /// Notes in the outcome that the node marks a chain with more work as invalid, if the audit cannot decide
+    /// whether that is right.
+    fn note_rejected_chain(&self, verified: &mut VerifyOutcome) {
+        let Some(rejected) = self.index.rejected_chain() else { return };
+        let root = rejected.root;
+        let confirmed = self.confirmed_marks.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.findings.has(&[FindingKind::MarkedInvalid]) || confirmed.contains(&root.hash) {
             return;
         }
         let what = format!(
-            "the node takes block {} ({}) for invalid, and with it a chain of more work than it has connected. Whether \
-             it is could not be told. If you doubt it, start the node and give: bitcoin-cli reconsiderblock {}",
+            "the node marks block {} ({}) as invalid, and with it a chain that has more work than the node's. This \
+             audit could not check that mark. To make the node check it again, start the node and run: bitcoin-cli \
+             reconsiderblock {}",
             root.height, root.hash, root.hash
         );
         verified.unproven = Some(match verified.unproven.take() {
@@ -139,12 +139,12 @@ impl VerifyWork<'_> {
         });
     }
 
-    /// The block that the node's coins are at; where that is not known, the one that it connected last.
-    fn base(&self, taken: Option<&TakenCoins>) -> BlockHash {
+    /// Returns the block of the node's coins or, if it is unknown, the block that the node connected last.
+    fn base(&self, taken: Option<&CoinsSnapshot>) -> BlockHash {
         let Some(taken) = taken else { return self.index.best };
         let base = taken.info.base_hash;
         if self.index.tree.find(&base).is_none() {
-            let what = "the coins are at this block, which the index does not have";
+            let what = "the coins are at this block, but the index does not have it";
             let found = FoundFault { hash: Some(base), ..FoundFault::new(what) };
             let found = found.of(&self.request.chainstate());
             self.findings.add(FindingKind::CoinsBlock, found);
@@ -153,11 +153,11 @@ impl VerifyWork<'_> {
         base
     }
 
-    /// Proves all in one pass by the coins and undo data of the node; nothing where that fails. The index has so many
-    /// transactions, if those of each block were not compared before.
+    /// Proves everything in one pass with the node's coins and undo data; `None` if that fails. `transactions`
+    /// is the total in the index, if the number of each block was not compared before.
     fn prove(
         &self,
-        taken: Option<&TakenCoins>,
+        taken: Option<&CoinsSnapshot>,
         chain: &HeaderChain,
         transactions: Option<u64>,
     ) -> Result<Option<ProvenBy>, SyncError> {
@@ -167,7 +167,7 @@ impl VerifyWork<'_> {
         };
         let joining = request.work.join(JOIN);
         if joining.is_dir() && mergesync::has_begun(&DirStorage::private(&joining))? {
-            // An earlier start got further.
+            // The proof failed in an earlier start, which then began to locate the fault.
             return Ok(None);
         }
         let storage = request.storage(PROOF)?;
@@ -200,11 +200,11 @@ impl VerifyWork<'_> {
         }))
     }
 
-    /// Finds what is wrong where the proof failed.
+    /// Locates the fault after the proof failed.
     fn diagnose(
         &self,
         files: &BlockFiles,
-        taken: Option<&TakenCoins>,
+        taken: Option<&CoinsSnapshot>,
         chain: &HeaderChain,
         verified: &mut VerifyOutcome,
     ) -> Result<(), SyncError> {
@@ -216,8 +216,7 @@ impl VerifyWork<'_> {
         use FindingKind as Kind;
         let broken = [Kind::BlockMissing, Kind::BlockDamaged, Kind::BlockInvalid];
         if findings.has(&broken) {
-            let what =
-                "blocks are missing or wrong: what those above them do to the coins is not known";
+            let what = "blocks are missing or wrong, so what the blocks above them do to the coins is unknown";
             verified.unproven = Some(what.to_owned());
             return Ok(());
         }
@@ -231,23 +230,28 @@ impl VerifyWork<'_> {
                 let Some(invalid) = InvalidBlock::of(&error) else { return Err(error) };
                 let found = FoundFault::new(&invalid.why).block(invalid.block);
                 findings.add(Kind::BlockInvalid, found);
-                let what = "a block is invalid: what those above it do to the coins is not known";
+                let what =
+                    "a block is invalid, so what the blocks above it do to the coins is unknown";
                 verified.unproven = Some(what.to_owned());
             }
         }
         if findings.is_empty() && taken.is_some() {
-            let what = "the coins and undo data of the node failed to prove its blocks, and nothing wrong \
-                        was found with them";
+            let what = "the node's coins and undo data do not prove its blocks, but checking block by block found \
+                no problem";
             findings.add(Kind::Unexplained, FoundFault::new(what));
         }
         Ok(())
     }
 
-    /// Joins the blocks without hints and undo data, and compares both with what that leads to.
-    fn join(&self, taken: Option<&TakenCoins>, chain: &HeaderChain) -> Result<ProvenBy, SyncError> {
+    /// Joins the blocks without hints and undo data, and compares the results with both.
+    fn join(
+        &self,
+        taken: Option<&CoinsSnapshot>,
+        chain: &HeaderChain,
+    ) -> Result<ProvenBy, SyncError> {
         let Self { request, findings, .. } = *self;
         let mut storage = request.storage(JOIN)?;
-        // What was found of blocks judged before is not kept, so they are judged again.
+        // Findings are not stored, so the blocks of an earlier start are validated again.
         Workdir::clear_scratch(&storage)?;
         if Record::read(&storage)?.is_some() {
             remove(storage.folder())?;
@@ -264,7 +268,7 @@ impl VerifyWork<'_> {
         let undo = dir.undo(chain.tip_height(), &joining.env.search())?;
         let compared = Arc::new(ComparedSource { dir: &*dir, findings, undo });
         let (put, coins, counts, scripts) = match joins(&joining, &*dir)? {
-            // There is little room. What is slower takes less.
+            // The disk is too small: the slower engine needs less.
             false => {
                 let mut connected = in_order::run(&joining, compared, None)?;
                 let (put, coins) = connected.write_set(&joining)?;
@@ -273,11 +277,11 @@ impl VerifyWork<'_> {
             true => {
                 let MergeOutcome::Whole(mut merged) = mergesync::run(&joining, compared, None)?
                 else {
-                    // Only peers' blocks are left for another engine.
+                    // Only a sync from peers leaves blocks to another engine.
                     return Err(InvalidError::BaseNotOnChain { base: *base }.into());
                 };
                 let (put, coins) = merged.write_out(&joining)?;
-                (put, coins, merged.counts, merged.judged.scripts)
+                (put, coins, merged.counts, merged.validated.scripts)
             }
         };
         if let Some(taken) = taken {
@@ -294,35 +298,35 @@ impl VerifyWork<'_> {
         })
     }
 
-    /// Looks at the stored blocks that are not on the chain of the coins, and at those too where nothing was `proven`
-    /// of it. `coins` are the node's at the end of that chain.
-    fn look_beside(
+    /// Checks the stored blocks that are not on the chain of the coins. Unless `proven` is set, checks the
+    /// blocks on that chain, too. `coins` are the node's coins at the end of that chain.
+    fn check_off_chain(
         &self,
         files: &BlockFiles,
         chain: Option<&HeaderChain>,
         proven: bool,
-        coins: Option<&TakenCoins>,
+        coins: Option<&CoinsSnapshot>,
         verified: &mut VerifyOutcome,
     ) -> Result<(), SyncError> {
         let Self { request, findings, index, .. } = *self;
-        index.beside_chain(request, chain, findings)?;
+        index.check_marks_off_chain(request, chain, findings)?;
         let seen = chain.filter(|_| proven);
-        let is_beside = |block: KnownBlock| {
+        let is_off_chain = |block: KnownBlock| {
             seen.is_none_or(|chain| chain.hash(block.height) != Some(&block.hash))
         };
-        let beside = index.stored(request, &is_beside)?;
-        let chains = by_chain(beside.clone(), &|stored| index.chain_to(&stored.block.hash));
+        let off_chain = index.stored(request, &is_off_chain)?;
+        let chains = by_chain(off_chain.clone(), &|stored| index.chain_to(&stored.block.hash));
         for (chain, mut blocks) in chains {
             let survey = FolderSurvey::new(request, files, findings, &chain, true)?;
             survey.look_at(&mut blocks)?;
-            survey.into_marked_rightly().into_iter().for_each(|hash| self.marked_rightly(hash));
+            survey.into_confirmed_marks().into_iter().for_each(|hash| self.confirm_mark(hash));
             verified.looked_at += blocks.len() as u64;
         }
         use FindingKind as Kind;
         let wrong_coins = [Kind::CoinMissing, Kind::CoinUnknown, Kind::CoinWrong];
         match (coins, chain) {
             (Some(coins), Some(chain)) if !findings.has(&wrong_coins) => {
-                marked::judge(self, files, coins, chain, &beside)
+                marked::check(self, files, coins, chain, &off_chain)
             }
             _ => Ok(()),
         }

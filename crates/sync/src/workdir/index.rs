@@ -1,10 +1,10 @@
-//! [`RunIndex`]: the sections of a run, by which any part of it is found, and seen to be as it was written.
+//! [`RunIndex`]: the sections of a run. With it, readers find any part of the run and check that it is intact.
 //!
-//! A section is some whole records, as many as a reader has in memory at once. Its checksum is XXH3 with 128
-//! bits: what a disk loses or changes does not pass it. A writer who wants to may find bytes that do; but
-//! one who can write here can write the checksum too.
+//! A section consists of whole records. A reader holds one section in memory at a time. Its checksum is XXH3
+//! with 128 bits, which detects what a disk loses or changes. An attacker can construct bytes that pass; but an
+//! attacker who can write here can write the checksum too.
 //!
-//! A run is records one after the other, then for each section 28 bytes:
+//! A run is its records in order, then for each section 28 bytes:
 //!
 //! ```text
 //! 8     the first 8 bytes of its first record, as a big-endian number
@@ -12,18 +12,18 @@
 //! 16    XXH3 with 128 bits of its bytes, seed 0
 //! ```
 //!
-//! A `.run` has its records by txid, strictly ascending: txid (32), length (4), and the coins as a group of a snapshot has
-//! them (`docs/formats/snapshot.md`). A `.hints` is BIP-456 elements, a `.leaves` is leaves of the Utreexo forest:
-//! CompactSize (leaves between this one and the one before, or the segment's first), hash (32). A `spill-N.run` is
-//! outpoints of 36 bytes, sorted by segment.
+//! A `.run` has its records by txid, strictly ascending: txid (32), length (4), and the coins as in a group of
+//! a snapshot (`docs/formats/snapshot.md`). A `.hints` is BIP-456 elements, a `.leaves` is leaves of the
+//! Utreexo forest: CompactSize (leaves between this one and the one before, or the segment's first), hash (32).
+//! A `spill-N.run` is outpoints of 36 bytes, sorted by segment.
 
 use apus_chain::Reader;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Length of a section, unless a record is longer or it is the last one.
+/// Length of a section, unless a record is longer or the section is the last one.
 pub const SECTION_BYTES: usize = 128 << 10;
 
-/// The same where places are looked for in a run that is made in memory.
+/// Length of a section of a run in memory, if readers search for places in the run.
 const HELD_SECTION_BYTES: usize = 16 << 10;
 
 /// XXH3 with 128 bits.
@@ -33,42 +33,42 @@ pub fn checksum(bytes: &[u8]) -> Checksum {
     xxh3_128(bytes).to_le_bytes()
 }
 
-/// The first bytes of a record, which its key begins with, as a number.
+/// Returns the first bytes of a record, which begin its key, as a number.
 pub fn prefix(record: &[u8]) -> u64 {
     record.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// Some records that follow one another.
+/// A section: some consecutive records of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section {
-    /// The first bytes of the first one.
+    /// The first bytes of the first record.
     pub prefix: u64,
-    /// Length of all.
+    /// Length of all records.
     pub bytes: u32,
     checksum: Checksum,
 }
 
 impl Section {
-    /// Of these bytes.
+    /// Describes a section with these records.
     pub fn of(records: &[u8]) -> Self {
-        // No record is as long as four gigabytes, nor is a section.
+        // Records and sections are shorter than four gigabytes.
         let bytes = records.len() as u32;
         Self { prefix: prefix(records), bytes, checksum: checksum(records) }
     }
 
-    /// The same where no proof will be asked for: without a checksum.
+    /// Describes a section with these records, without a checksum, for runs that are never checked.
     fn unproven(records: &[u8]) -> Self {
         let bytes = records.len() as u32;
         Self { prefix: prefix(records), bytes, checksum: Checksum::default() }
     }
 
-    /// Whether these are the bytes that it was made of.
+    /// Returns whether the section describes these bytes.
     pub fn is_of(&self, records: &[u8]) -> bool {
         self.checksum == checksum(records)
     }
 }
 
-/// See the module.
+/// The sections of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunIndex {
     pub sections: Vec<Section>,
@@ -78,8 +78,8 @@ impl RunIndex {
     /// Length of a section's entry in bytes.
     pub const ENTRY_BYTES: u64 = 8 + 4 + 16;
 
-    /// Cuts a run into sections of about so many bytes. `first_record` tells the length of the record that
-    /// some bytes begin with; none where they begin with none, or less than one.
+    /// Cuts a run into sections of about `SECTION_BYTES`. `first_record` returns the length of the first record
+    /// of some bytes; `None` if they do not begin with a whole record.
     pub fn cut(
         run: &[u8],
         section_bytes: usize,
@@ -99,15 +99,15 @@ impl RunIndex {
         Self { sections }
     }
 
-    /// Of a run that stays in memory, where no proof of it is asked for: a single section, without a checksum. None where
-    /// it is too long for one.
+    /// Makes the index of a run that stays in memory unchecked: a single section, without a checksum. `None` if
+    /// the run is too long for one.
     pub fn of_held(run: &[u8]) -> Option<Self> {
         u32::try_from(run.len()).ok()?;
         let section = (!run.is_empty()).then(|| Section::unproven(run));
         Some(Self { sections: Vec::from_iter(section) })
     }
 
-    /// Takes the next record of such a run, where a place in it will be looked for.
+    /// Adds the next record of such a run, if readers will search for places in it.
     pub fn take_held(&mut self, record: &[u8]) {
         match self.sections.last_mut() {
             Some(section) if (section.bytes as usize) < HELD_SECTION_BYTES => {
@@ -117,7 +117,7 @@ impl RunIndex {
         }
     }
 
-    /// The byte form.
+    /// Returns the byte form.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.sections.len() * Self::ENTRY_BYTES as usize);
         for Section { prefix, bytes, checksum } in &self.sections {
@@ -128,7 +128,7 @@ impl RunIndex {
         out
     }
 
-    /// Reads the byte form of the index of a run of so many bytes; none where it is not one.
+    /// Reads the byte form of the index of a run with `run_bytes` bytes; `None` if it is invalid.
     pub fn read(bytes: &[u8], run_bytes: u64) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let mut sections = Vec::with_capacity(bytes.len() / Self::ENTRY_BYTES as usize);
@@ -140,12 +140,12 @@ impl RunIndex {
         (index.run_bytes() == run_bytes).then_some(index)
     }
 
-    /// Length of the run in bytes.
+    /// Returns the length of the run in bytes.
     pub fn run_bytes(&self) -> u64 {
         self.sections.iter().map(|section| u64::from(section.bytes)).sum()
     }
 
-    /// Whether the bytes of a whole run are those that it was made of.
+    /// Returns whether the index describes this run.
     pub fn is_of(&self, run: &[u8]) -> bool {
         let mut rest = run;
         let mut all = self.sections.iter().map(|section| {
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_is_of_its_run_alone() {
+    fn an_index_belongs_to_one_run() {
         let run: Vec<u8> = (0..3 * SECTION_BYTES + 16).map(|at| (at / 7) as u8).collect();
         for record in [None, Some(16)] {
             let index = RunIndex::cut(&run, SECTION_BYTES, |_| record);
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(RunIndex::of_held(&[]), Some(RunIndex::default()));
     }
 
-    /// Sections begin where records do.
+    /// Sections begin where records begin.
     #[test]
     fn records_are_not_divided() {
         let record = |key: u8, bytes: usize| {

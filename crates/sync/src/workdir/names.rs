@@ -1,4 +1,5 @@
-//! What the files of a work folder are called, how to tell ours from others', and what small ones have in common.
+//! The names of files in a work folder, how to distinguish a sync's files from others, and the common form of
+//! small files.
 
 use super::index::{RunIndex, SECTION_BYTES};
 use crate::error::{StorageResult, SyncError};
@@ -7,66 +8,67 @@ use apus_hash::sha256;
 use apus_storage::Storage;
 use std::io::{ErrorKind, Read};
 
-/// Name of the file that says what a run computes, and in which segments.
+/// Name of the file with the plan of a sync.
 pub(super) const PLAN: &str = "plan";
 
-/// Begins the names of runs that were merged from others.
+/// Prefix of the names of merged runs.
 pub const MERGE: &str = "merge-";
 
-/// Begins the names of a snapshot's coins in the order of segments.
+/// Prefix of the names of a snapshot's coins in the order of segments.
 pub const SPILL: &str = "spill-";
 
-/// Name of the file in which a run that connects blocks notes how far it is.
+/// Name of the file in which a sync that connects blocks records its progress.
 pub const RECORD: &str = "connected";
 
-/// Name of the file in which a run that joins coins with spends notes what came of that.
+/// Name of the file in which a sync that joins coins with spends records the result.
 pub const JOINED: &str = "joined";
 
-/// Name of the file in which a run over block files notes the blocks that proved invalid.
+/// Name of the file in which a sync over block files records invalid blocks.
 pub const INVALID: &str = "invalid";
 
-/// Begins the names of the files of headers that came from peers.
+/// Prefix of the names of files of headers from peers.
 pub const HEADERS: &str = "headers-";
 
 /// Name of the file of peers' addresses.
 pub const ADDRESSES: &str = "addresses";
 
-/// Name of the file that says how many transactions blocks have that came from peers.
+/// Name of the file with the numbers of transactions of blocks from peers.
 pub const COUNTS: &str = "counts";
 
-/// Name of the file by which a run keeps others out of its folder.
+/// Name of the file that a sync locks to keep others out of its folder.
 pub const LOCK: &str = "lock";
 
-/// Name of the file in which a run notes where the blocks lie that it puts into a data directory.
+/// Name of the file in which a sync records the positions of blocks that it writes to a data directory.
 pub const POSITIONS: &str = "positions";
 
-/// Name of the file that says where the blocks lie that a run with peers keeps.
+/// Name of the file in which a sync with peers records the positions of kept blocks.
 pub const KEPT: &str = "kept";
 
-/// Name of the folder in which a run that connects blocks has its coins.
+/// Name of the folder with the coins of a sync that connects blocks.
 pub const COINS: &str = "coins";
 
-/// Name of the folder in which an index of the chain has its state, which stays when the run has ended.
+/// Name of the folder with the state of a chain index, which stays when the sync has ended.
 pub const INDEX: &str = "forest";
 
-/// Name of the folder of coins or hints while it is removed.
+/// Name of the folder of coins or hints while it is being removed.
 pub const GONE: &str = "discarded.incomplete";
 
-/// There between two starts of a run that follows the tip, or has its coins on servers: the last one wrote all of its
-/// outputs. Has the place of those coins, else nothing.
+/// Present between two starts of a sync that follows the tip, or has its coins on servers: the last start wrote
+/// all its outputs. Contains the place of those coins, if there is one.
 pub const ENDED: &str = "ended";
 
-/// Name of the folder in which a run without hints works to write some.
+/// Name of the folder in which a sync without hints prepares the hints that it writes.
 pub const HINTS: &str = "hints";
 
-/// How the names of runs end, whatever engine has them.
+/// Endings of the names of runs, for all engines.
 const RUN_ENDINGS: [&str; 9] =
     [".run", ".made", ".spent", ".answers", ".prints", ".added", ".claims", ".hints", ".leaves"];
 
-/// Of these, what only some runs ask for: empty in others, without a file.
+/// Endings of runs that only some syncs write. In other syncs these runs are empty and have no file.
 const ASKED_FOR: [&str; 3] = [".leaves", ".added", ".claims"];
 
-/// A kind of run, which an engine's segments leave: how the names of its files end, and how one is cut into sections.
+/// A kind of run that an engine's segments leave: the ending of its file names, and how it is cut into
+/// sections.
 #[derive(Debug, Clone, Copy)]
 pub struct RunKind {
     ending: &'static str,
@@ -74,10 +76,10 @@ pub struct RunKind {
 }
 
 impl RunKind {
-    /// Runs of sorted records, which are merged; [`cut`](crate::runs::cut) by their form is the `index`.
+    /// Describes runs of sorted records, which are merged; `index` [cuts](crate::runs::cut) them by their form.
     ///
     /// # Panics
-    /// At compile time, where nothing knows files of such names.
+    /// At compile time, if the ending is not a known one.
     pub const fn new(ending: &'static str, index: fn(&[u8]) -> RunIndex) -> Self {
         let (mut at, mut is_known) = (0, false);
         while at < RUN_ENDINGS.len() {
@@ -88,23 +90,23 @@ impl RunKind {
         Self { ending, index }
     }
 
-    /// Runs of which many follow one another, and in which no place is looked for.
+    /// Describes runs that are read in order, so that no reader searches for a place.
     pub const fn in_sequence(ending: &'static str) -> Self {
         Self::new(ending, |run| RunIndex::cut(run, SECTION_BYTES, |_| None))
     }
 
-    /// How the names of its files end.
+    /// Returns the ending of its file names.
     pub const fn ending(self) -> &'static str {
         self.ending
     }
 
-    /// The sections of a run.
+    /// Returns the sections of a run.
     pub(super) fn index(self, run: &[u8]) -> RunIndex {
         (self.index)(run)
     }
 }
 
-/// Whether a run of this name is one that only some runs ask for.
+/// Returns whether a run of this name is written only by some syncs.
 pub(super) fn is_asked_for(run: &str) -> bool {
     ASKED_FOR.iter().any(|ending| run.ends_with(ending))
 }
@@ -130,7 +132,7 @@ pub(super) fn run_name(range: HeightRange, kind: RunKind) -> String {
     format!("segment-{:08}-{:08}{}", range.start, range.end, kind.ending)
 }
 
-/// The name of the partial result of the segment that left a run.
+/// Returns the name of the partial result of a run's segment.
 pub(super) fn partial_of_run(run: &str) -> String {
     let segment = RUN_ENDINGS.iter().find_map(|ending| run.strip_suffix(ending));
     format!("{}.part", segment.unwrap_or(run))
@@ -140,7 +142,7 @@ pub(super) fn partial_name(range: HeightRange) -> String {
     format!("segment-{:08}-{:08}.part", range.start, range.end)
 }
 
-/// Whether a name in a work folder is one that a run makes.
+/// Returns whether a name in a work folder is one that a sync uses.
 pub fn is_work_file(name: &str) -> bool {
     let segment = name.starts_with("segment-")
         && (RUN_ENDINGS.iter().any(|ending| name.ends_with(ending))
@@ -155,20 +157,19 @@ pub fn is_work_file(name: &str) -> bool {
         || [PLAN, "plan.tmp", LOCK, COINS, INDEX, HINTS, GONE, POSITIONS].contains(&name)
 }
 
-/// Whether a file is there before the plan is: what the run needs of its hints, or of peers, or to
-/// choose its chain.
+/// Returns whether a file exists before the plan: data from hints or peers, or for choosing the chain.
 pub(super) fn is_input(name: &str) -> bool {
     name.starts_with(SPILL) || name == INVALID || is_download(name)
 }
 
-/// Whether a file is about what came from peers, whatever becomes of it.
+/// Returns whether a file contains data from peers, which stays valid in any case.
 pub(super) fn is_download(name: &str) -> bool {
     let name = name.strip_suffix(".tmp").unwrap_or(name);
     name.starts_with(HEADERS) || [KEPT, ADDRESSES, COUNTS].contains(&name)
 }
 
-/// A file whose name could be another program's, where no such file in the folder begins as ours do. One of
-/// those may well be damaged, or empty after a crash.
+/// Finds a file whose name another program could use, if no file with such a name begins with a mark of ours. A
+/// file of ours may be damaged, or empty after a crash.
 pub(super) fn look_alike(
     storage: &dyn Storage,
     names: &[String],
@@ -191,7 +192,7 @@ pub(super) fn look_alike(
         if MARKS.iter().any(|mark| head.starts_with(mark)) {
             return Ok(None);
         }
-        // What reads the record says what is wrong with it, and touches nothing then.
+        // The record's reader reports an invalid record, and then changes nothing.
         if !head.is_empty() && name != RECORD {
             found.get_or_insert_with(|| name.clone());
         }
@@ -199,7 +200,7 @@ pub(super) fn look_alike(
     Ok(found)
 }
 
-/// How files of ours begin whose names could be another program's.
+/// The first bytes of our files with names that other programs could use.
 const MARKS: [&[u8]; 7] = [
     b"APUSHDRS",
     b"APUSCONN",
@@ -210,26 +211,26 @@ const MARKS: [&[u8]; 7] = [
     b"apus-addresses ",
 ];
 
-/// No mark is longer.
+/// Length of the longest mark.
 const MARKS_BYTES: u64 = 16;
 
-// What small files have in common: magic and version before their content, and a SHA-256 of all that behind it.
+// The common form of small files: magic and version before their content, and a SHA-256 of everything after it.
 
-/// The first bytes of a file: its content is to follow, and [`seal`].
+/// Returns the first bytes of a file: its content follows, and then [`seal`].
 pub(crate) fn begin(magic: &[u8; 8], version: u32) -> Vec<u8> {
     let mut out = magic.to_vec();
     out.extend_from_slice(&version.to_le_bytes());
     out
 }
 
-/// Ends what [`begin`] began.
+/// Appends the checksum to a file that was begun with [`begin`].
 pub(crate) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     let checksum = sha256(&bytes);
     bytes.extend_from_slice(&checksum);
     bytes
 }
 
-/// The content of a file; none if it is damaged, another kind of file, or of another version.
+/// Returns the content of a file; `None` if the file is damaged, or of another kind or version.
 pub(crate) fn open<'a>(bytes: &'a [u8], magic: &[u8; 8], version: u32) -> Option<Reader<'a>> {
     let (body, checksum) = bytes.split_last_chunk::<32>()?;
     let mut reader = Reader::new(body);

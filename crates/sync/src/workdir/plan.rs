@@ -1,8 +1,8 @@
-//! The plan of a run: what is computed, under which key, and in which segments.
+//! The plan of a sync: what it computes, under which key, and in which segments.
 //!
-//! Made once, when a run first starts, and kept in the work folder; every later start follows it,
-//! whatever its own budgets are. A start whose chain, hints or aggregate differ is told so instead
-//! of being mixed in.
+//! A sync makes its plan when it first starts, and keeps it in the work folder. Every later start follows it,
+//! regardless of its own budgets. A start with another chain, other hints or another aggregate is refused, so
+//! that results are not mixed.
 //!
 //! ```text
 //! 8     41 50 55 53 50 4c 41 4e   "APUSPLAN"
@@ -12,51 +12,52 @@
 //! 32    hash of that block
 //! 32    SHA-256 of the hints: of the hintsfile, or of the snapshot; zeros without hints
 //! 1     aggregate: 0 keyed SHA-256, 1 MuHash3072, 2 none, 3 keyed SHA-256 of whole coins
-//! 4     last block whose scripts are taken for valid, where all else is checked by undo data; otherwise 0
-//! 4     last block whose witnesses are skipped; 0 where all are checked
-//! 1     1 where segments leave leaves of the Utreexo forest, or their numbers with mergesync
-//! 1     1 where the set's MuHash is computed
+//! 4     last block whose scripts are assumed valid, if everything else is checked with undo data; otherwise 0
+//! 4     last block whose witnesses are skipped; 0 if all are checked
+//! 1     1 if segments leave leaves of the Utreexo forest, or their numbers with mergesync
+//! 1     1 if the set's MuHash is computed
 //! 32    the secret
 //! 4     number of segments n
 //! 4·n   the first height after each segment; the first begins at 1, the last ends at H + 1 or lower
 //! 32    SHA-256 of all bytes before
 //! ```
 //!
-//! The plan's id is SHA-256 of the whole file. For the engine utreexo the hash of the hints is SHA-256 of `ranges of
-//! proofs`, then each range's heights (4 bytes each) and the roots before and after it; where peers give the proofs, of
-//! `ranges of proofs from peers`.
+//! The plan's id is the SHA-256 of the whole file. For the engine utreexo, the hash of the hints is the SHA-256
+//! of `ranges of proofs`, then each range's heights (4 bytes each) and the roots before and after it; if peers
+//! give the proofs, of `ranges of proofs from peers`.
 
 use super::names;
 use crate::engines::swiftsync::aggregate::{AggregateKind, Secret};
 use apus_chain::{BlockHash, Height, HeightRange, Network};
 
-/// First bytes of a plan's file.
+/// First bytes of a plan file.
 const MAGIC: &[u8; 8] = b"APUSPLAN";
 
-/// Version of a plan's file.
+/// Version of a plan file.
 const VERSION: u32 = 5;
 
-/// Stands for hints in a plan without any, which have another hash.
+/// Stands for the hash of hints in a plan without hints.
 pub const NO_HINTS: [u8; 32] = [0; 32];
 
-/// What makes two runs the same.
+/// Everything that distinguishes two syncs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunIdentity {
     /// The chain.
     pub network: Network,
     /// The height whose UTXO set is wanted.
     pub stop: Height,
-    /// The block of that height.
+    /// The block at that height.
     pub stop_hash: BlockHash,
     /// SHA-256 of the hints.
     pub hints: [u8; 32],
-    /// Which aggregate.
+    /// The aggregate.
     pub aggregate: AggregateKind,
-    /// The last block whose scripts are taken for valid, where all else is checked by undo data; otherwise 0.
+    /// The last block whose scripts are assumed valid, if everything else is checked with undo data; otherwise
+    /// 0.
     pub assumed: Height,
-    /// The last block whose witnesses are left alone; 0 where all are checked.
+    /// The last block whose witnesses are skipped; 0 if all are checked.
     pub unseen: Height,
-    /// Whether outputs have numbers, and segments under hints leave hashes of the coins that survive.
+    /// Whether outputs have numbers, and segments under hints leave hashes of the surviving coins.
     pub numbered: bool,
     /// Whether the MuHash of the set is computed.
     pub muhash: bool,
@@ -67,20 +68,20 @@ pub struct RunIdentity {
 pub struct Plan {
     /// What is computed.
     pub identity: RunIdentity,
-    /// The node's secret for this run.
+    /// The secret of this sync.
     pub secret: Secret,
-    /// Heights from 1 to the last one that is taken under hints, divided; none empty. That is the stop
-    /// height, or lies below it where the last blocks are connected.
+    /// The heights from 1 to the last one under hints, divided into segments, none of which is empty. The last
+    /// height is the stop height, or below it if the last blocks are connected.
     pub segments: Vec<HeightRange>,
 }
 
 impl RunIdentity {
-    /// In which way `other` is another run, for people; `None` if it is the same.
+    /// Describes the first difference to `other`, for messages; `None` if they are equal.
     pub fn difference(&self, other: &Self) -> Option<String> {
         if self.network != other.network {
             return Some(format!("chain {}, not {}", self.network, other.network));
         }
-        // What is asked of a run depends on its kind.
+        // The order matters: the kind of sync determines which parts it uses.
         match (self.hints == NO_HINTS, other.hints == NO_HINTS) {
             (true, false) => return Some("without hints".to_owned()),
             (false, true) => return Some("with hints, or by another engine".to_owned()),
@@ -93,44 +94,45 @@ impl RunIdentity {
             ));
         }
         if self.hints != other.hints {
-            return Some("other hints".to_owned());
+            return Some("with other hints".to_owned());
         }
         if self.aggregate == other.aggregate && self.assumed != other.assumed {
             let (is, not) = (self.assumed, other.assumed);
-            return Some(format!("with scripts taken for valid up to block {is}, not {not}"));
+            return Some(format!("with scripts assumed valid up to block {is}, not {not}"));
         }
         if self.unseen != other.unseen {
             return Some(unseen_difference(self.unseen, other.unseen));
         }
         if self.numbered != other.numbered {
             return Some(match self.numbered {
-                true => "by a program that makes roots or proofs of Utreexo, and this one cannot".to_owned(),
-                false => "without what roots and proofs of Utreexo (--out utreexo:FILE, apus utreexo prove) are made of".to_owned(),
-            });
+                true => "by a build of Apus that makes Utreexo roots or proofs, which this build cannot",
+                false => "without the data for Utreexo roots and proofs (--out utreexo:FILE, apus utreexo prove)",
+            }
+            .to_owned());
         }
         if self.muhash != other.muhash {
             return Some("without the set's MuHash (--muhash)".to_owned());
         }
         (self.aggregate != other.aggregate).then(|| match (self.aggregate, other.aggregate) {
-            (AggregateKind::Coins, _) => "with undo data, which are not at hand now".to_owned(),
+            (AggregateKind::Coins, _) => "with undo data, which is unavailable now".to_owned(),
             (_, AggregateKind::Coins) => "without undo data".to_owned(),
             (AggregateKind::None, _) | (_, AggregateKind::None) => {
                 "by another engine, or with --aggregate none".to_owned()
             }
-            _ => "another --aggregate".to_owned(),
+            _ => "with another --aggregate".to_owned(),
         })
     }
 }
 
 impl Plan {
-    /// The last block that is taken under hints.
+    /// Returns the last block under hints.
     pub fn last(&self) -> Height {
         self.segments.last().map_or(0, |segment| segment.end - 1)
     }
 
-    /// The byte form: see the module.
+    /// Returns the byte form, as described in the module.
     pub fn to_bytes(&self) -> Vec<u8> {
-        // Named one by one: a field that is added is not forgotten here.
+        // Destructured, so that a new field is not forgotten here.
         let RunIdentity {
             network,
             stop,
@@ -191,13 +193,14 @@ impl Plan {
     }
 }
 
-/// How runs differ that leave the witnesses of blocks up to other heights alone, for people.
+/// Describes, for messages, the difference between syncs that skip the witnesses of blocks up to different
+/// heights.
 pub(super) fn unseen_difference(is: Height, not: Height) -> String {
     let up_to = |height: Height| match height {
-        0 => "of all blocks".to_owned(),
-        height => format!("of blocks above {height} alone"),
+        0 => "for all blocks".to_owned(),
+        height => format!("for blocks above {height}"),
     };
-    format!("with the witnesses {} checked, not {} (--witnesses)", up_to(is), up_to(not))
+    format!("with witnesses checked {}, not {} (--witnesses)", up_to(is), up_to(not))
 }
 
 /// Divides a range of heights so that each segment has about `bytes_target` of blocks.
@@ -206,7 +209,8 @@ pub fn divide(
     bytes_target: u64,
     block_bytes: impl Fn(Height) -> u64,
 ) -> Vec<HeightRange> {
-    /// Early blocks are tiny: this bounds what is kept for each height of a segment.
+    /// Maximum number of heights in a segment. Early blocks are tiny, so only this bounds the memory that a
+    /// segment needs for each height.
     const HEIGHTS_MAX: u32 = 50_000;
     let mut segments = Vec::new();
     let (mut start, mut bytes) = (range.start, 0);
@@ -221,8 +225,8 @@ pub fn divide(
     segments
 }
 
-/// The same where so many segments are under way at a time: the last ones are a quarter as long, but no shorter than
-/// `bytes_min`, so that no thread waits long for the others at the end.
+/// Divides heights for syncs with `under_way` segments at a time: the last segments are a quarter as long, but
+/// no shorter than `bytes_min`, so that no thread waits long for the others at the end.
 pub fn divide_tapered(
     range: HeightRange,
     (bytes_target, bytes_min): (u64, u64),
@@ -240,12 +244,12 @@ pub fn divide_tapered(
     segments
 }
 
-/// A plan for tests that need one.
+/// Plans for tests.
 #[cfg(test)]
 pub mod testing {
     use super::*;
 
-    /// Of eight blocks, in two segments.
+    /// Makes a plan for eight blocks, in two segments.
     pub fn plan(secret: u8) -> Plan {
         let identity = RunIdentity {
             network: Network::Regtest,
@@ -339,7 +343,7 @@ mod tests {
                 prop_assert!(left < 100 || bytes < target / 4 + 100, "{segments:?}");
                 left = left.saturating_sub(bytes);
             }
-            // None is shorter than that.
+            // No segment is shorter than that.
             let whole = divide_tapered(range, (target, target), under_way, size);
             prop_assert!(whole.iter().rev().skip(1).filter(|it| bytes(it) < target).count() < 2);
         }
@@ -355,8 +359,8 @@ mod tests {
             (RunIdentity { hints: [0; 32], ..here.clone() }, "hints"),
             (RunIdentity { aggregate: AggregateKind::MuHash, ..here.clone() }, "--aggregate"),
             (RunIdentity { aggregate: AggregateKind::Coins, ..here.clone() }, "without undo data"),
-            (RunIdentity { assumed: here.assumed + 1, ..here.clone() }, "scripts taken for valid"),
-            (RunIdentity { unseen: 0, ..here.clone() }, "blocks above 1 alone checked, not of all"),
+            (RunIdentity { assumed: here.assumed + 1, ..here.clone() }, "scripts assumed valid"),
+            (RunIdentity { unseen: 0, ..here.clone() }, "blocks above 1, not for all"),
             (RunIdentity { numbered: !here.numbered, ..here.clone() }, "Utreexo"),
             (RunIdentity { muhash: !here.muhash, ..here.clone() }, "--muhash"),
         ] {

@@ -1,26 +1,27 @@
-//! The record of a run that connects blocks in order: what it computes, and how far it is.
+//! The record of a sync that connects blocks in order: what the sync computes, and its progress.
 //!
-//! Made when the run first starts, and written anew before each flush of the coins: it then holds
-//! the totals at the block where the store is and at the block where it goes. Whichever of the two
-//! a crash leaves the store at, the totals are known, and the sum of all coins there, under a key that
-//! is this run's secret.
+//! The sync makes the record when it first starts, and rewrites it before each flush of the coins. The record
+//! then holds the totals at the store's block and at the block that the flush leads to. So after a crash, the
+//! totals are known at whichever of these blocks the store is, and so is the sum of all coins there, under a
+//! key that is secret to this sync.
 //!
 //! ```text
 //! 8     41 50 55 53 43 4f 4e 4e   "APUSCONN"
 //! 4     version, 4
 //! 4     magic of the network
-//! 32    hash of the assumed-valid block; zeros where all scripts are run
-//! 4     last block whose witnesses are skipped; 0 where all are checked
+//! 32    hash of the assumed-valid block; zeros if all scripts are run
+//! 4     last block whose witnesses are skipped; 0 if all are checked
 //! 4     first height that is connected: 1, or the one above the hints
 //! 16    key of the coins' sum
 //! 1     number of entries, 1 or 2
-//! 101   each: height (4), hash (32), blocks, bytes, transactions, inputs, outputs, blocks whose scripts were run, coins (8 each),
-//!       whether the sum is known (1), the sum of the coins (8)
+//! 101   each: height (4), hash (32), blocks, bytes, transactions, inputs, outputs, blocks with scripts run,
+//!       coins (8 each), whether the sum is known (1), the sum of the coins (8)
 //! 32    SHA-256 of all bytes before
 //! ```
 //!
-//! The sum is modulo 2^64. A coin's part is SipHash-1-3 under the key of its txid (32), output (4), length of its stored
-//! form (4) and stored form. The sum is unknown only while a store is filled with the coins that hints led to.
+//! The sum is modulo 2^64. A coin's part is SipHash-1-3 under the key over its txid (32), output (4), length of
+//! its stored form (4) and stored form. The sum is unknown only while a store is filled with the coins produced
+//! by hints.
 
 use super::names;
 use super::names::RECORD;
@@ -35,18 +36,18 @@ const MAGIC: &[u8; 8] = b"APUSCONN";
 
 const VERSION: u32 = 4;
 
-/// Far more than any record has.
+/// Far more than the length of any record.
 const BYTES_MAX: u64 = 4096;
 
-/// What makes two runs the same.
+/// Everything that distinguishes two syncs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub network: Network,
-    /// The block up to which scripts are taken for valid, if any.
+    /// The block up to which scripts are assumed valid, if any.
     pub assume_valid: Option<BlockHash>,
-    /// The last block whose witnesses are left alone; 0 where all are checked.
+    /// The last block whose witnesses are skipped; 0 if all are checked.
     pub unseen: Height,
-    /// The first block that this engine connects: what lies below came from elsewhere.
+    /// The first block that this engine connects: the coins below come from hints.
     pub from: u32,
 }
 
@@ -55,22 +56,22 @@ pub struct Identity {
 pub struct ConnectedAt {
     pub block: KnownBlock,
     pub totals: Totals,
-    /// The sum of the coins; none while a store is filled with those that hints led to.
+    /// The sum of the coins; `None` while a store is filled with the coins produced by hints.
     pub sum: Option<CoinSum>,
 }
 
-/// The record of one run.
+/// The record of one sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub identity: Identity,
-    /// Under which coins are added up. It is this run's secret.
+    /// The key of the coins' sum, secret to this sync.
     pub key: CoinSumKey,
-    /// Where the store may be; the last one is where it was headed.
+    /// The blocks at which the store may be. The last one is the target of the last flush.
     pub at: Vec<ConnectedAt>,
 }
 
 impl Identity {
-    /// In which way `other` is another run, for people; `None` if it is the same.
+    /// Describes the first difference to `other`, for messages; `None` if they are equal.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let shown = |hash: Option<BlockHash>| {
             hash.map_or_else(|| "no block".to_owned(), |hash| format!("block {hash}"))
@@ -88,12 +89,12 @@ impl Identity {
         if self.unseen != other.unseen {
             return Some(unseen_difference(self.unseen, other.unseen));
         }
-        (self.from != other.from).then(|| "other hints, or none".to_owned())
+        (self.from != other.from).then(|| "with other hints, or without hints".to_owned())
     }
 }
 
 impl Record {
-    /// The record of a new run, and a key from the system.
+    /// Makes the record of a new sync, with a key from the system.
     pub fn new(identity: Identity) -> Result<Self, SyncError> {
         Ok(Self { identity, key: CoinSumKey::new(random_bytes()?), at: Vec::new() })
     }
@@ -113,8 +114,8 @@ impl Record {
         write_atomically(storage, RECORD, &self.to_bytes()).at(storage, RECORD)
     }
 
-    /// What is known of `block`, where the store turned out to be. Where else it was headed is
-    /// forgotten: it never came there, and the next flush begins here.
+    /// Returns the entry for `block`, the store's actual block. Discards any other entry: the store is not
+    /// there, and the next flush begins at `block`.
     pub fn found_at(&mut self, block: &KnownBlock) -> Option<ConnectedAt> {
         let found = self.at.iter().rev().find(|at| at.block == *block).copied()?;
         self.at = vec![found];
@@ -216,16 +217,16 @@ mod tests {
             for at in &record.at {
                 let mut read = Record::read(&storage).unwrap().unwrap();
                 prop_assert_eq!(read.found_at(&at.block), Some(*at));
-                // A flush that did not arrive before a crash is not where the next one begins.
+                // If a flush was lost in a crash, the next one does not begin at its block.
                 prop_assert_eq!(&read.at, &[*at]);
             }
-            let elsewhere = KnownBlock { height: 0, hash: BlockHash([99; 32]) };
-            prop_assert_eq!(record.clone().found_at(&elsewhere), None);
+            let other = KnownBlock { height: 0, hash: BlockHash([99; 32]) };
+            prop_assert_eq!(record.clone().found_at(&other), None);
         }
     }
 
     #[test]
-    fn a_record_that_is_not_as_it_was_written_is_refused() {
+    fn damaged_records_are_refused() {
         let bytes = record([3; 7], 2, None).to_bytes();
         for length in 0..bytes.len() {
             assert_eq!(Record::from_bytes(&bytes[..length]), None, "{length}");
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_a_run_another_one_is_told() {
+    fn differences_between_syncs_are_described() {
         let mine = record([0; 7], 0, None).identity;
         assert_eq!(mine.difference(&mine), None);
         let other = Identity { network: Network::Main, ..mine.clone() };
@@ -247,8 +248,8 @@ mod tests {
         let other = Identity { assume_valid: Some(BlockHash([1; 32])), ..mine.clone() };
         assert!(mine.difference(&other).unwrap().contains("up to no block, not block 0101"));
         let other = Identity { unseen: 0, ..mine.clone() };
-        let told = "witnesses of blocks above 5 alone checked, not of all blocks (--witnesses)";
-        assert!(mine.difference(&other).unwrap().contains(told));
+        let expected = "witnesses checked for blocks above 5, not for all blocks (--witnesses)";
+        assert!(mine.difference(&other).unwrap().contains(expected));
         let other = Identity { from: 2, ..mine.clone() };
         assert!(mine.difference(&other).unwrap().contains("hints"));
     }

@@ -1,5 +1,5 @@
-//! [`FinishedRange`]: a finished segment, and [`RunInfo`], what it leaves for others. Their byte form, and
-//! their way to the disk.
+//! [`FinishedRange`]: a finished segment, and [`RunInfo`], a run that it produced; their byte form, and how
+//! they are made durable.
 //!
 //! A `.part`:
 //!
@@ -33,34 +33,34 @@ const MAGIC: &[u8; 8] = b"APUSPART";
 /// Version of its file.
 const VERSION: u32 = 6;
 
-/// A finished segment as it lies in the folder.
+/// A finished segment in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishedRange<P> {
     /// Its heights.
     pub range: HeightRange,
     /// Its result.
     pub partial: P,
-    /// Its runs, one of each kind that the pass leaves.
+    /// Its runs, one of each kind that the pass produces.
     pub runs: Vec<RunInfo>,
-    /// Whether it is durable, so that a later start finds it done.
+    /// Whether it is durable, so that a later start finds it.
     pub stored: bool,
 }
 
 /// The finished segments of a pass.
 pub type SegmentsOf<P> = Vec<FinishedRange<<P as Pass>::Partial>>;
 
-/// A run as it was written.
+/// A written run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunInfo {
-    /// Name in the storage.
+    /// The name in the storage.
     pub name: String,
     /// Length in bytes, without its index.
     pub bytes: u64,
-    /// How many sections it has: their index follows the run in its file.
+    /// Number of sections: their index follows the run in its file.
     pub sections: u32,
     /// Checksum of the index.
     pub checksum: Checksum,
-    /// The bytes themselves, where they are in memory and in no file yet.
+    /// The run itself, if it is in memory and not in a file yet.
     pub held: Option<Arc<HeldRun>>,
 }
 
@@ -80,7 +80,7 @@ impl Drop for HeldRun {
 }
 
 impl RunInfo {
-    /// A run that is in memory.
+    /// Makes a run in memory.
     pub fn held(name: String, bytes: Vec<u8>, index: RunIndex) -> Self {
         Self {
             name,
@@ -91,19 +91,20 @@ impl RunInfo {
         }
     }
 
-    /// Whether it is in a file of its own once it is stored. What only some runs ask for is empty in the others.
+    /// Returns whether the run gets its own file when it is stored: not if it is empty and only some syncs
+    /// write it.
     pub fn has_file(&self) -> bool {
         self.bytes > 0 || !is_asked_for(&self.name)
     }
 
-    /// Length of its file in bytes.
+    /// Returns the length of its file in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.bytes + u64::from(self.sections) * RunIndex::ENTRY_BYTES
     }
 }
 
 impl<P> FinishedRange<P> {
-    /// A segment that is finished, but only in memory. Its runs are of these kinds.
+    /// Makes a finished segment in memory, with runs of these kinds.
     pub fn held(range: HeightRange, finished: FinishedSegment<P>, kinds: &[RunKind]) -> Self {
         let run = |(kind, run): (&RunKind, Vec<u8>)| {
             let index = kind.index(&run);
@@ -114,43 +115,43 @@ impl<P> FinishedRange<P> {
         Self { range, partial, runs, stored: false }
     }
 
-    /// The same with what `to` makes of its result.
+    /// Converts its result with `to`.
     pub fn map<R>(self, to: impl FnOnce(P) -> R) -> FinishedRange<R> {
         let Self { range, partial, runs, stored } = self;
         FinishedRange { range, partial: to(partial), runs, stored }
     }
 
-    /// Memory that it takes until it is written.
+    /// Returns the memory that its runs use until they are written.
     pub fn held_bytes(&self) -> u64 {
         self.runs.iter().filter(|run| run.held.is_some()).map(|run| run.bytes).sum()
     }
 
-    /// Its run of a kind.
+    /// Returns its run of a kind.
     pub fn run(&self, kind: RunKind) -> Option<&RunInfo> {
         let name = run_name(self.range, kind);
         self.runs.iter().find(|run| run.name == name)
     }
 
-    /// Its runs of some kinds, which it has no more.
+    /// Removes its runs of some kinds and returns them.
     pub fn take_runs(&mut self, kinds: &[RunKind]) -> Vec<RunInfo> {
         let names: Vec<String> = kinds.iter().map(|kind| run_name(self.range, *kind)).collect();
         self.runs.extract_if(.., |run| names.contains(&run.name)).collect()
     }
 
-    /// The names of its files.
+    /// Returns the names of its files.
     pub fn names(&self) -> impl Iterator<Item = String> {
         let runs = self.runs.iter().map(|run| run.name.clone());
         runs.chain([partial_name(self.range)])
     }
 }
 
-/// The runs of a kind that segments left.
+/// Returns the runs of a kind from finished segments.
 pub fn runs_of<P>(done: &[FinishedRange<P>], kind: RunKind) -> Vec<RunInfo> {
     done.iter().filter_map(|done| done.run(kind)).cloned().collect()
 }
 
 impl<P: PartialResult> FinishedRange<P> {
-    /// The byte form, under a plan: see the module.
+    /// Returns the byte form under a plan, as described in the module.
     pub(super) fn to_bytes(&self, plan_id: &[u8; 32]) -> Vec<u8> {
         let mut out = names::begin(MAGIC, VERSION);
         out.extend_from_slice(plan_id);
@@ -165,8 +166,7 @@ impl<P: PartialResult> FinishedRange<P> {
         names::seal(out)
     }
 
-    /// Reads the byte form; none where it is damaged, or not of this plan, these heights and these kinds
-    /// of runs.
+    /// Reads the byte form; `None` if it is damaged, or of another plan, other heights or other kinds of runs.
     pub(super) fn from_bytes(
         bytes: &[u8],
         plan_id: &[u8; 32],
@@ -192,15 +192,15 @@ impl<P: PartialResult> FinishedRange<P> {
     }
 }
 
-// A disk takes as long to be waited for once as for many files, and on the main chain there are tens of thousands of
-// them. So segments are made durable by the batch: their files are waited for side by side, and their names together.
+// Syncing one file takes as long as syncing many at once, and the main chain has tens of thousands. So segments are
+// made durable in batches: files are synced in parallel, and then all names together.
 
-/// Threads that wait for the disk at once: file systems write down for all of them together what they note of each.
+/// Number of threads that sync files at once: file systems then write the metadata of all files together.
 const WAITING: usize = 8;
 
 impl Workdir<'_> {
-    /// Writes the runs of a finished segment into their files, and lets go of the memory that they took. They
-    /// are not durable yet, and the segment does not count.
+    /// Writes the runs of a finished segment into their files, and frees their memory. The runs are not durable
+    /// yet, so a later start does not find the segment.
     pub fn write<P>(&self, done: &mut FinishedRange<P>) -> Result<(), SyncError> {
         for run in &mut done.runs {
             if let Some(held) = run.held.as_ref().filter(|_| run.has_file()) {
@@ -213,8 +213,8 @@ impl Workdir<'_> {
         Ok(())
     }
 
-    /// Makes finished segments durable, and lets go of the memory that they took. Where one cannot be
-    /// written, those before it are durable all the same.
+    /// Makes finished segments durable, and frees their memory. If one cannot be written, those before it are
+    /// durable nevertheless.
     pub fn store<P: PartialResult>(&self, done: &mut [FinishedRange<P>]) -> Result<(), SyncError> {
         let mut new: Vec<&mut FinishedRange<P>> =
             done.iter_mut().filter(|done| !done.stored).collect();
@@ -235,8 +235,8 @@ impl Workdir<'_> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Writes everything of a segment, the partial result under the name of a draft, and adds the files to those that are
-    /// to be waited for.
+    /// Writes all files of a segment, the partial result under a draft name, and adds them to the list of files
+    /// to sync.
     fn write_whole<P: PartialResult>(
         &self,
         done: &mut FinishedRange<P>,
@@ -251,20 +251,20 @@ impl Workdir<'_> {
         Ok(())
     }
 
-    /// Waits until the bytes of files are durable.
+    /// Syncs the content of files.
     fn wait_for(&self, files: &[String]) -> Result<(), SyncError> {
         let next = AtomicUsize::new(0);
         let wait = || {
             while let Some(name) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
                 self.storage.sync(name).at(self.storage, name).inspect_err(|_| {
-                    // None of the others waits any longer.
+                    // This stops the other threads.
                     next.store(files.len(), Ordering::Relaxed);
                 })?;
             }
             Ok(())
         };
         scope(|scope| {
-            // Where the system has no threads left, this one waits for all.
+            // If the system has no threads left, this one waits for all files.
             let others = (1..WAITING.min(files.len())).map_while(|_| {
                 Builder::new().name("disk".to_owned()).spawn_scoped(scope, wait).ok()
             });

@@ -1,9 +1,9 @@
-//! The order in which things become durable: blocks before the coins that rely on them.
+//! Tests the order in which data becomes durable: blocks before the coins that rely on them.
 
 use apus_chain::{Network, Params};
 use apus_engine::utxo::store::{CoinsStore, MemoryStore};
 use apus_sync::chainman::{
-    ChainManager, ChainManagerError, LogSync, Resumed, SubmitOutcome, TipCoins, ValidatedCoins,
+    ChainManager, ChainManagerError, LogState, LogSync, SubmitOutcome, TipCoins, ValidatedCoins,
 };
 use apus_sync::engines::in_order::{Chainstate, ChainstateOptions};
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -11,11 +11,11 @@ use apus_testkit::storage::CrashStorage;
 use bitcoin::consensus::serialize;
 use std::sync::Arc;
 
-/// A manager whose coins go to `store` after every block.
+/// Opens a manager that flushes its coins to `store` after every block.
 fn open(
     storage: &CrashStorage,
     store: &Arc<MemoryStore>,
-) -> Result<(ChainManager, Resumed), ChainManagerError> {
+) -> Result<(ChainManager, LogState), ChainManagerError> {
     let params = Params::of(Network::Regtest);
     let coins = |log: LogSync| {
         let options = ChainstateOptions { cache_bytes: 1, prevout_threads: 0, scripts: None };
@@ -34,7 +34,7 @@ fn coins_are_never_at_a_block_that_the_log_lacks() {
     let mut fork = builder.tip();
     for number in 0..60 {
         if number % 9 == 8 {
-            // Back by some blocks, so that the coins go down and up again.
+            // Go back by some blocks, so that coins are disconnected and connected again.
             builder.set_tip(fork);
         }
         if number % 9 == 5 {
@@ -47,7 +47,7 @@ fn coins_are_never_at_a_block_that_the_log_lacks() {
             "{outcome:?}"
         );
         if number % 7 == 0 {
-            // The power goes; what the store was told stays.
+            // After a power loss, the store still has everything that was written to it.
             let tip = manager.tip();
             drop(manager);
             assert!(open(&storage.durable_image(), &store).is_ok(), "after block {number}");

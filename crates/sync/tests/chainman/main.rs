@@ -1,11 +1,11 @@
-//! The chain manager with the engine behind it: recorded streams, and a real node beside it.
+//! Compares the chain manager and its engine with recorded streams and a real node.
 //!
-//! Scripts are judged by the interpreter where this build has one. Without it, blocks that a
-//! stream states to fail by a script are failed by name, so that everything else is tested anyway.
+//! The interpreter runs scripts if this build has one. Otherwise blocks that should fail by a script, according
+//! to their stream, fail by a list of hashes, so that everything else is still tested.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod desk;
 mod durable;
 mod node;
+mod sandbox;
 mod streams;

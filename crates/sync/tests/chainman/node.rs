@@ -1,7 +1,7 @@
-//! Random trees of good and bad blocks, in random order, and orders to shun and forgive blocks: a
-//! real node has the same tip after every one.
+//! Submits random trees of valid and invalid blocks in random order, and invalidates and reconsiders blocks: a
+//! real node has the same tip after every step.
 
-use crate::desk::{Scripts, manager, reason};
+use crate::sandbox::{Scripts, manager, reason};
 use apus_chain::{Network, Params};
 use apus_sync::chainman::{ChainManager, SubmitOutcome};
 use apus_testkit::bitcoind::Bitcoind;
@@ -12,7 +12,7 @@ use bitcoin::hashes::Hash;
 use bitcoin::{Block, BlockHash};
 use std::collections::{HashMap, VecDeque};
 
-/// Blocks on all kinds of parents; some break a rule, some are copies with damage.
+/// Makes blocks on random parents; some break a rule, some are damaged copies.
 struct Supply {
     chain: ChainBuilder,
     rng: Rng,
@@ -29,7 +29,7 @@ impl Supply {
         Self { chain, rng: Rng::new(seed), tips }
     }
 
-    /// A block, in the order of making a child of some earlier one.
+    /// Makes a new block, usually the child of an earlier one.
     fn block(&mut self) -> Block {
         let back = self.rng.below(self.tips.len().min(4) as u64) as usize;
         self.chain.set_tip(self.tips[self.tips.len() - 1 - back]);
@@ -48,7 +48,7 @@ impl Supply {
         block
     }
 
-    /// Pays one satoshi too much.
+    /// Makes a block whose coinbase claims one satoshi too much.
     fn greedy(&mut self) -> Block {
         let value = ChainBuilder::subsidy(self.chain.height() + 1) + 1;
         let output = self.chain.output(value, ScriptKind::OpTrue);
@@ -77,18 +77,19 @@ impl Supply {
     }
 }
 
-/// The node and the manager, side by side.
+/// The node and the manager.
 struct Pair {
     node: Bitcoind,
     manager: ChainManager,
-    /// Blocks that the node did not keep, since it did not know their parents.
+    /// Blocks that the node did not keep, because it did not know their parents.
     unkept: Vec<Block>,
 }
 
 impl Pair {
     fn new() -> Self {
         let params = Params::of(Network::Regtest);
-        let scripts = if cfg!(feature = "kernel") { run() } else { Scripts::Told(HashMap::new()) };
+        let scripts =
+            if cfg!(feature = "kernel") { run() } else { Scripts::Listed(HashMap::new()) };
         let node = Bitcoind::start(&["-checkblockindex=0"]);
         Self { node, manager: manager(params, scripts), unkept: Vec::new() }
     }
@@ -109,9 +110,9 @@ impl Pair {
         }
         match (node, &outcome) {
             ("accepted", SubmitOutcome::Accepted) | ("duplicate", SubmitOutcome::Duplicate) => {}
-            // Here a verdict may come by what waited for the block.
+            // In the manager, blocks that waited for this one may decide the outcome.
             ("inconclusive", SubmitOutcome::Inconclusive | SubmitOutcome::Accepted) => {}
-            // The node tells of the block that it was given alone.
+            // The node reports only on the submitted block, not on its descendants.
             ("inconclusive", SubmitOutcome::Rejected { .. }) => {}
             ("prev-blk-not-found", SubmitOutcome::Orphan) => {}
             (refused, SubmitOutcome::Rejected { .. }) => {
@@ -123,7 +124,7 @@ impl Pair {
         self.compare();
     }
 
-    /// The node forgets what has no parent, so it is given again.
+    /// The node forgets blocks without a parent, so they are submitted again.
     fn offer_children_of(&mut self, hash: BlockHash) {
         let mut parents = VecDeque::from([hash]);
         while let Some(parent) = parents.pop_front() {
@@ -182,7 +183,7 @@ fn live(seed: u64) {
     for _ in 0..120 {
         held.push(supply.block());
         match rng.below(12) {
-            // Something comes late, something comes twice.
+            // Some blocks arrive late, some arrive twice.
             0 | 1 => {}
             2 => {
                 let at = rng.below(supply.tips.len() as u64) as usize;

@@ -1,6 +1,7 @@
-//! The streams of `fixtures/block-streams`: the same tip after every call, the same reasons.
+//! Replays the streams of `fixtures/block-streams`: the tip after every call and all reasons must match the
+//! record.
 
-use crate::desk::{Scripts, manager, reason};
+use crate::sandbox::{Scripts, manager, reason};
 use apus_chain::{Network, Params};
 use apus_sync::chainman::{ChainManager, SubmitOutcome};
 use apus_testkit::streams::{Given, RECORDED_AT, Stream, StreamStep, block_streams};
@@ -11,7 +12,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap()).collect()
 }
 
-/// Gives one step, and says what is wrong with the answer.
+/// Submits one step, and returns the differences in the answer.
 fn take(manager: &mut ChainManager, step: &StreamStep) -> Vec<String> {
     let mut complaints = Vec::new();
     match &step.given {
@@ -54,13 +55,13 @@ fn replay(stream: &Stream, scripts: Scripts) {
 
 #[test]
 #[cfg(feature = "kernel")]
-fn every_stream_comes_out_as_recorded() {
+fn every_stream_gives_the_recorded_result() {
     for stream in block_streams() {
         replay(&stream, Scripts::Run);
     }
 }
 
-/// The blocks that a stream states to fail by a script.
+/// Returns the blocks that fail by a script according to the stream.
 fn failing_scripts(stream: &Stream) -> HashMap<String, String> {
     let by_script = |reason: &&String| {
         reason.contains("script-verify-flag-failed") || reason.contains("disabled opcode")
@@ -75,12 +76,12 @@ fn failing_scripts(stream: &Stream) -> HashMap<String, String> {
 }
 
 #[test]
-fn every_stream_comes_out_as_recorded_where_scripts_are_told() {
-    let mut told = 0;
+fn every_stream_gives_the_recorded_result_with_listed_script_verdicts() {
+    let mut failed = 0;
     for stream in block_streams() {
         let failing = failing_scripts(&stream);
-        told += failing.len();
-        replay(&stream, Scripts::Told(failing));
+        failed += failing.len();
+        replay(&stream, Scripts::Listed(failing));
     }
-    assert!(told >= 20, "{told} blocks fail by a script");
+    assert!(failed >= 20, "{failed} blocks fail by a script");
 }

@@ -1,6 +1,6 @@
-//! Core's chain state, and what it says of a block.
+//! Core's chain state, and its answer about a block.
 //!
-//! The library's answer is a yes or a no; why is in its log alone.
+//! The library itself only accepts or rejects a block; its log has the reason.
 
 use bitcoinkernel::{Block, ChainType, ChainstateManager, Context, Log, Logger};
 use std::sync::{Arc, Mutex};
@@ -20,22 +20,22 @@ impl Log for Lines {
 pub(crate) struct Core {
     manager: ChainstateManager,
     lines: Lines,
-    // These are let go of after the manager.
+    // These are dropped after the manager.
     _context: Context,
     _logger: Logger,
     _folder: TempDir,
 }
 
-/// What became of a block.
+/// Core's verdict on a block.
 #[derive(Debug)]
 pub(crate) struct Theirs {
-    /// It is the tip.
+    /// Whether the block became the tip.
     pub(crate) accepted: bool,
     log: String,
 }
 
 impl Theirs {
-    /// Whether the log gives this reason.
+    /// Returns whether the log contains this reason.
     pub(crate) fn says(&self, reason: &str) -> bool {
         let word = reason.split([',', '(']).next().unwrap_or_default().trim_end();
         let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
@@ -60,7 +60,7 @@ impl Core {
         Self { manager, lines, _context: context, _logger: logger, _folder: folder }
     }
 
-    /// The tip's hash as it is in headers.
+    /// Returns the tip's hash in internal byte order.
     pub(crate) fn tip(&self) -> [u8; 32] {
         use bitcoinkernel::prelude::BlockHashExt;
         self.manager.active_chain().tip().block_hash().to_bytes()

@@ -1,9 +1,9 @@
-//! Random blocks, most with exactly one thing changed, under the eyes of Core's own chain state:
-//! the same verdict, for the same reason, and the same tip after each of them.
+//! Submits random blocks, most with exactly one mutation, to Core's own chain state and to ours: verdict,
+//! reason and tip must be equal after each block.
 //!
-//! Core's side is the kernel library's `ChainstateManager` in a temporary folder. Ours is what the
-//! engine has, block by block on the tip; what becomes of branches is tested where they are
-//! managed. `cargo test -p apus-engine --test differential -- --ignored` runs thousands of cases.
+//! Core's side is the kernel library's `ChainstateManager` in a temporary folder. Our side is the engine, which
+//! connects block by block; the chain manager's tests cover branches. `cargo test -p apus-engine --test
+//! differential -- --ignored` runs thousands of cases.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -15,7 +15,7 @@ use crate::ours::{Ours, Verdict};
 use apus_testkit::chain::{Case, Mutator, raw_of};
 use std::collections::BTreeSet;
 
-/// What was met, by name.
+/// Counts of what occurred, by name.
 #[derive(Default)]
 struct Tally {
     mutations: BTreeSet<&'static str>,
@@ -23,8 +23,8 @@ struct Tally {
     rejected: usize,
 }
 
-/// Gives a block to both.
-fn judge(seed: u64, core: &Core, ours: &mut Ours, case: &Case) -> Verdict {
+/// Submits a block to both sides.
+fn submit(seed: u64, core: &Core, ours: &mut Ours, case: &Case) -> Verdict {
     let verdict = ours.submit(&case.raw);
     let theirs = core.submit(&case.raw);
     let tip = core.tip();
@@ -45,16 +45,16 @@ fn run(seed: u64, cases: usize, tally: &mut Tally) {
     let mut mutator = Mutator::new(seed);
     for block in mutator.base() {
         let case = Case { mutation: "base", raw: raw_of(&block) };
-        judge(seed, &core, &mut ours, &case).unwrap();
+        submit(seed, &core, &mut ours, &case).unwrap();
     }
     for _ in 0..cases {
-        // What a node mends when it comes by RPC is judged as it is by the library.
+        // An RPC node would complete such blocks; the library gets them unchanged.
         let case = match mutator.one_in(100) {
             true => mutator.case_without_nonce(),
             false => mutator.case(),
         };
         tally.mutations.insert(case.mutation);
-        match judge(seed, &core, &mut ours, &case) {
+        match submit(seed, &core, &mut ours, &case) {
             Ok(()) => {
                 tally.accepted += 1;
                 mutator.accept(&case.raw);
@@ -64,7 +64,7 @@ fn run(seed: u64, cases: usize, tally: &mut Tally) {
     }
 }
 
-// One test at a time: Core's log, which tells its reasons, is the process's.
+// One test at a time: the reasons are in Core's log, which the whole process shares.
 #[test]
 fn random_blocks_get_cores_verdict() {
     let mut tally = Tally::default();

@@ -1,4 +1,4 @@
-//! Our rules in Core's order, on one chain that only grows.
+//! Applies our rules in Core's order, on one chain that only grows.
 
 use apus_chain::{
     BlockChecker, BlockContext, BlockError, BlockHash, CheckedBlock, Header, HeaderChain,
@@ -11,7 +11,7 @@ use apus_sync::engines::in_order::{Chainstate, ChainstateError, ChainstateOption
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Nothing, or Core's reject reason.
+/// `Ok` for a valid block, or Core's reject reason.
 pub(crate) type Verdict = Result<(), String>;
 
 pub(crate) struct Ours {
@@ -48,7 +48,7 @@ impl Ours {
         };
         let header = Header::parse(first);
         let checked = self.check(raw.to_vec(), header.hash());
-        // What needs no context comes before the header, and the rest after it.
+        // Checks without context come before the header, and the rest after it.
         match &checked {
             Err(BlockError::Decode(_)) => return Err("undecodable".to_owned()),
             _ if !check_proof_of_work(&header.hash(), header.bits, self.params.pow_limit) => {
@@ -61,7 +61,7 @@ impl Ours {
         }
         let id = match (self.headers.accept(first), &checked) {
             (Ok(accepted), _) => accepted.id(),
-            // Every case has one thing wrong, so that the order of these two means nothing.
+            // Every case has only one fault, so the order of these two does not matter.
             (Err(error), Ok(_)) => return Err(error.reason().into_owned()),
             (Err(_), Err(error)) => return Err(error.reject_reason()),
         };
@@ -75,7 +75,7 @@ impl Ours {
         }
     }
 
-    /// Checks a block on the tip.
+    /// Checks a block that follows the tip.
     fn check(&mut self, raw: Vec<u8>, hash: BlockHash) -> Result<CheckedBlock, BlockError> {
         let tip = self.headers.find(&self.state.tip().hash).unwrap();
         let context = BlockContext {

@@ -1,11 +1,11 @@
-//! Hints are anchored: no block is taken under them that Core would check, unless the user says so.
+//! Hints are anchored: no block that Core would check is processed with them, unless the user allows it.
 
 use crate::harness::{Job, Place, World, assuming, hash_of, random_chain};
 use crate::world::{Truth, snapshot};
 use apus_chain::{BlockHash, Network, Params, ScriptCheckReason};
 use apus_sync::{
     ErrorKind, Event, HintedValidity, HintsInput, NotAnchored, Observer, Outcome, Phase, Stop,
-    SyncError, Unanchored, UsageError,
+    SyncError, UnanchoredBlocks, UsageError,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::utxo_set;
@@ -32,7 +32,7 @@ impl Observer for Seen {
     }
 }
 
-/// Both kinds of hints, up to `stop`.
+/// Makes both kinds of hints up to `stop`.
 fn hints_of(world: &World, stop: u32) -> [HintsInput; 2] {
     let part = &world.chain[..=stop as usize];
     let path = world.folder.path().join(format!("{stop}.dat"));
@@ -40,7 +40,7 @@ fn hints_of(world: &World, stop: u32) -> [HintsInput; 2] {
     [world.hints(stop), HintsInput::Snapshot(path)]
 }
 
-/// Jobs that end where their hints do, by both kinds of hints.
+/// Makes jobs with both kinds of hints, which end where their hints end.
 fn jobs(world: &World, job: &Job, stop: u32) -> [Job; 2] {
     hints_of(world, stop).map(|hints| Job {
         hints: Some(hints),
@@ -55,7 +55,7 @@ fn run_seen(job: &Job, place: &Place) -> (Result<Outcome, SyncError>, Seen) {
     (ended, seen)
 }
 
-/// A start that is refused before the first block is taken, and leaves the work folder as it was.
+/// Expects a refusal before the first block and an unchanged work folder.
 fn refusal_in(job: &Job, place: &Place) -> NotAnchored {
     let before = place.work.live_files();
     let (ended, seen) = run_seen(job, place);
@@ -76,7 +76,7 @@ fn expect_refused(world: &World, job: &Job, stop: u32) -> NotAnchored {
     one
 }
 
-/// Anchored, there is nothing to say.
+/// Expects success without a warning.
 fn expect_taken(world: &World, job: &Job, stop: u32) {
     let truth = Truth::of(&world.chain[..=stop as usize]);
     for job in jobs(world, job, stop) {
@@ -93,7 +93,7 @@ fn assuming_block(world: &World, height: usize) -> Job {
     Job { assume_valid: Some(hash_of(&world.chain[height])), ..world.job() }
 }
 
-/// With blocks a day apart, so that fifteen of them are more than two weeks.
+/// Returns rules with blocks a day apart, so that fifteen of them are more than two weeks.
 fn daily() -> &'static Params {
     let day = NonZeroU32::new(86_400).unwrap();
     let mut params = assuming(Network::Regtest).clone();
@@ -102,7 +102,7 @@ fn daily() -> &'static Params {
 }
 
 #[test]
-fn up_to_the_assumed_valid_block_and_no_further() {
+fn hints_reach_up_to_the_assumed_valid_block() {
     let world = World::small(760);
     let job = assuming_block(&world, 105);
     expect_taken(&world, &job, 105);
@@ -124,12 +124,12 @@ fn up_to_the_assumed_valid_block_and_no_further() {
             assert!(said.contains(words), "{words} is not in: {said}");
         }
     }
-    // What the refusal offers helps.
+    // The suggested remedy works.
     expect_taken(&world, &assuming_block(&world, 106), 106);
 }
 
 #[test]
-fn up_to_two_weeks_below_the_tip_and_no_further() {
+fn hints_reach_up_to_two_weeks_below_the_tip() {
     let world = World::small(761);
     // The tip is at 124.
     let job = Job { params: daily(), ..assuming_block(&world, 120) };
@@ -138,13 +138,13 @@ fn up_to_two_weeks_below_the_tip_and_no_further() {
     assert_eq!(refused.reason, ScriptCheckReason::TooRecent);
     assert_eq!((refused.last_assumed, refused.could_be_assumed), (Some(109), false));
     let said = refused.to_string();
-    assert!(said.contains("less than two weeks of work lie on the block"), "{said}");
+    assert!(said.contains("the block has less than two weeks of work on top of it"), "{said}");
     assert!(said.contains("stop at block 109 or below"), "{said}");
     assert!(!said.replace("--assumevalid hints", "").contains("--assumevalid"), "{said}");
 }
 
 #[test]
-fn on_a_chain_with_as_much_work_as_the_real_one_has_at_least() {
+fn hints_need_a_chain_with_the_minimum_work() {
     let world = World::small(762);
     // Each of the 125 blocks takes two hashes.
     let with = |minimum_chain_work| {
@@ -161,7 +161,7 @@ fn on_a_chain_with_as_much_work_as_the_real_one_has_at_least() {
 }
 
 #[test]
-fn on_a_chain_that_has_the_assumed_valid_block() {
+fn hints_need_a_chain_with_the_assumed_valid_block() {
     let mut builder = random_chain(763);
     let chain = builder.blocks();
     builder.set_tip(chain[110].block_hash());
@@ -174,7 +174,7 @@ fn on_a_chain_that_has_the_assumed_valid_block() {
     });
     for hash in [hash_of(&stale[2]), BlockHash([7; 32])] {
         let job = Job { assume_valid: Some(hash), ..world.job() };
-        // Also below the fork, stricter than Core, which would ask the branch.
+        // Hints below the fork are refused, too. Core is less strict there: it would check only the branch.
         for stop in [100, 115] {
             let refused = expect_refused(&world, &job, stop);
             assert_eq!(refused.reason, ScriptCheckReason::NotInHeaders);
@@ -189,10 +189,9 @@ fn on_a_chain_that_has_the_assumed_valid_block() {
     expect_taken(&world, &assuming_block(&world, 115), 115);
 }
 
-/// Which of the blocks are taken on the user's word alone is told, before the first is taken and at the
-/// end.
+/// The blocks that only the user vouches for are reported, before the first block and at the end.
 #[test]
-fn on_the_users_word() {
+fn the_user_may_vouch_for_blocks() {
     let world = World::small(764);
     let assumed = |job| Job { hinted_validity: HintedValidity::Assumed, ..job };
     let none = Job { assume_valid: None, ..world.job() };
@@ -205,7 +204,7 @@ fn on_the_users_word() {
             let (ended, seen) = run_seen(&job, &place);
             let outcome = ended.unwrap();
             Truth::of(&world.chain[..=110]).check(&outcome, &place.out);
-            let unanchored = Unanchored { first, last: 110, reason };
+            let unanchored = UnanchoredBlocks { first, last: 110, reason };
             assert_eq!(outcome.validation.hints.unanchored, Some(unanchored));
             let warnings = seen.warnings.into_inner().unwrap();
             assert_eq!(warnings, [unanchored.to_string()]);
@@ -213,16 +212,16 @@ fn on_the_users_word() {
             assert!(words.iter().all(|words| warnings[0].contains(words)), "{warnings:?}");
         }
     }
-    // Where it is not needed it says nothing.
+    // If the user's word is not needed, there is no warning.
     expect_taken(&world, &assumed(assuming_block(&world, 105)), 105);
-    // Nor where nothing is claimed.
+    // A sync that claims no validity has no warning either.
     let job = Job { hinted_validity: HintedValidity::NotAsked, ..none };
     expect_taken(&world, &job, 110);
 }
 
-/// Each start asks anew.
+/// Each start checks again.
 #[test]
-fn a_run_that_goes_on_needs_what_a_new_one_does() {
+fn a_resumed_sync_needs_the_same_as_a_new_one() {
     let world = World::small(765);
     let truth = Truth::of(&world.chain[..=110]);
     let anchored = |job: &Job| Job { hinted_validity: HintedValidity::Anchored, ..job.clone() };
@@ -232,7 +231,7 @@ fn a_run_that_goes_on_needs_what_a_new_one_does() {
         let job = Job { hinted_validity: HintedValidity::Assumed, ..job };
         let place = Place::new();
         job.expect(&truth, &place);
-        // All is done but the outputs.
+        // Everything is done except the outputs.
         let place = Place { out: CrashStorage::new(), ..place };
         let refused = refusal_in(&anchored(&job), &place);
         assert_eq!(refused.reason, ScriptCheckReason::NoAssumedValid);
@@ -247,10 +246,10 @@ fn a_run_that_goes_on_needs_what_a_new_one_does() {
     }
 }
 
-/// Blocks above the hints are connected by every rule, on what was taken for valid.
+/// Every rule is checked above the hints, even on top of blocks that were assumed valid.
 #[cfg(feature = "kernel")]
 #[test]
-fn on_the_users_word_and_on_above_the_hints() {
+fn blocks_above_vouched_hints_are_connected() {
     let world = World::small(766);
     let job = Job {
         hints: Some(world.hints(110)),
@@ -265,6 +264,6 @@ fn on_the_users_word_and_on_above_the_hints() {
     let reason = ScriptCheckReason::AboveAssumedValid;
     assert_eq!(
         outcome.validation.hints.unanchored,
-        Some(Unanchored { first: 106, last: 110, reason })
+        Some(UnanchoredBlocks { first: 106, last: 110, reason })
     );
 }

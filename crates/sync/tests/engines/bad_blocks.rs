@@ -1,4 +1,4 @@
-//! Blocks that break a rule, to be put on top of a good chain; and what files a folder has.
+//! Makes blocks that break a rule, for the end of a valid chain; and reads the files of a folder.
 
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind};
 use bitcoin::{Amount, Block, OutPoint, Sequence, Transaction, TxOut};
@@ -39,7 +39,7 @@ pub(crate) fn bad_blocks() -> [(&'static str, Make); 6] {
             let (outpoint, _) = builder.mature_coin();
             let output = builder.output(1_000, ScriptKind::OpTrue);
             let mut tx = builder.spend(&[outpoint], vec![output]);
-            // Some 30,000 blocks.
+            // About 30,000 blocks.
             tx.input[0].sequence = Sequence::from_height(30_000);
             BlockPlan { transactions: vec![tx], ..BlockPlan::default() }
         }),
@@ -53,7 +53,7 @@ pub(crate) fn bad_blocks() -> [(&'static str, Make); 6] {
     ]
 }
 
-/// A block whose coinbase states another height, which can be seen without any coin.
+/// Makes a block whose coinbase states another height; finding this fault takes no coin.
 pub(crate) fn wrong_height(builder: &mut ChainBuilder) -> Block {
     let height = builder.height() + 1;
     let output = builder.output(ChainBuilder::subsidy(height), ScriptKind::OpTrue);
@@ -61,7 +61,7 @@ pub(crate) fn wrong_height(builder: &mut ChainBuilder) -> Block {
     builder.add_plan(BlockPlan { coinbase, ..BlockPlan::default() })
 }
 
-/// Files of a folder with their contents, but those of databases.
+/// Reads the files of a folder, except its databases.
 pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let files = entries.filter(|entry| entry.path().is_file());

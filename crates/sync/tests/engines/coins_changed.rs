@@ -1,4 +1,4 @@
-//! Stores that don't hold what was put in, as many coins though they have: no output.
+//! Stores that change coins, but not their number: the sync must write no output.
 
 use crate::harness::{Job, Place, World};
 use crate::world::SET;
@@ -10,15 +10,15 @@ use bitcoin::hashes::Hash;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// What is wrong with a store.
+/// The fault of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// It loses one coin and brings back another of the same amount, or of any.
+    /// It loses one coin and restores a spent one, of the same amount or of any.
     Revives,
-    /// It has lost a block's mark of a coin.
+    /// It changes the coinbase mark of a coin.
     Changes,
-    /// It gives another script when it is asked.
+    /// A look-up returns another script.
     Gives,
 }
 
@@ -27,21 +27,21 @@ struct Faulty {
     inner: MemoryStore,
     fault: Fault,
     spent: Mutex<BTreeMap<OutPoint, CoinBytes>>,
-    /// How often it was wrong.
-    told: Mutex<u32>,
+    /// Number of wrong answers.
+    wrong_answers: Mutex<u32>,
 }
 
 impl Faulty {
     fn new(fault: Fault) -> Arc<Self> {
         let inner = MemoryStore::new();
-        Arc::new(Self { inner, fault, spent: Mutex::default(), told: Mutex::default() })
+        Arc::new(Self { inner, fault, spent: Mutex::default(), wrong_answers: Mutex::default() })
     }
 
-    fn told(&self) -> u32 {
-        *self.told.lock().unwrap()
+    fn wrong_answers(&self) -> u32 {
+        *self.wrong_answers.lock().unwrap()
     }
 
-    /// All coins, with the fault.
+    /// Returns all coins, with the fault applied.
     fn coins(&self) -> Result<BTreeMap<OutPoint, CoinBytes>, StoreError> {
         let mut coins = BTreeMap::new();
         self.inner.for_each(&mut |outpoint, coin| {
@@ -58,14 +58,14 @@ impl Faulty {
                 let pair = alike.or_else(|| pairs.clone().next());
                 let pair = pair.map(|((lost, _), (back, coin))| (*lost, *back, coin.clone()));
                 if let Some((lost, back, coin)) = pair {
-                    *self.told.lock().unwrap() += 1;
+                    *self.wrong_answers.lock().unwrap() += 1;
                     coins.remove(&lost);
                     coins.insert(back, coin);
                 }
             }
             Fault::Changes => {
                 if let Some(coin) = coins.values_mut().next() {
-                    *self.told.lock().unwrap() += 1;
+                    *self.wrong_answers.lock().unwrap() += 1;
                     let old = coin.clone();
                     let old = old.coin();
                     let CoinRef { coinbase, .. } = old.as_ref();
@@ -85,10 +85,10 @@ impl CoinsStore for Faulty {
 
     fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
         let coin = self.inner.get(outpoint)?;
-        let mut told = self.told.lock().unwrap();
+        let mut wrong_answers = self.wrong_answers.lock().unwrap();
         Ok(match coin {
-            Some(coin) if self.fault == Fault::Gives && *told == 0 => {
-                *told += 1;
+            Some(coin) if self.fault == Fault::Gives && *wrong_answers == 0 => {
+                *wrong_answers += 1;
                 let CoinRef { height, coinbase, amount, .. } = coin.coin().as_ref();
                 Some(CoinBytes::new(CoinRef { height, coinbase, amount, script: &[0x52, 0x53] }))
             }
@@ -117,7 +117,7 @@ impl CoinsStore for Faulty {
     }
 }
 
-/// From the first block, and above hints.
+/// Makes jobs that connect blocks from the first on, and above hints.
 fn jobs(world: &World) -> [Job; 2] {
     let job = Job { cache_bytes: 1, ..world.job() };
     [job.clone(), Job { hints: Some(world.hints(108)), ..job }]
@@ -128,7 +128,10 @@ fn expect_refused(job: &Job, place: &Place) {
     assert!(!place.output_files().contains_key(SET), "output in spite of: {error}");
     assert!(matches!(error, SyncError::Io(IoError::CoinsChanged { .. })), "{error}");
     assert_eq!(error.kind(), ErrorKind::Io);
-    assert!(error.to_string().contains("lost, brought back or changed"), "{error}");
+    assert!(
+        error.to_string().contains("the disk or memory lost, restored or changed some of them"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -142,8 +145,8 @@ fn a_store_with_other_coins_gives_no_output() {
                 Fault::None => drop(job.expect(&world.truth, &place)),
                 _ => expect_refused(&job, &place),
             }
-            assert_eq!(store.told() > 0, fault != Fault::None, "{fault:?}");
-            // Nor the next time.
+            assert_eq!(store.wrong_answers() > 0, fault != Fault::None, "{fault:?}");
+            // The next start writes no output either.
             if fault != Fault::None {
                 expect_refused(&job, &place);
             }
@@ -151,7 +154,7 @@ fn a_store_with_other_coins_gives_no_output() {
     }
 }
 
-/// Changes of a store that no run made.
+/// Changes to a store from outside a sync.
 struct Harm(Vec<(OutPoint, Option<CoinBytes>)>);
 
 impl Changes for Harm {
@@ -160,7 +163,7 @@ impl Changes for Harm {
     }
 }
 
-/// One coin less and one more on the disk while nothing runs. Blocks above don't need either.
+/// Between two starts, the disk loses one coin and gains another. No later block needs either.
 #[test]
 fn coins_that_change_between_two_starts_are_noticed() {
     let world = World::small(731);
@@ -175,7 +178,7 @@ fn coins_that_change_between_two_starts_are_noticed() {
             Ok(())
         };
         store.for_each(&mut each).unwrap();
-        // A coinbase that is never mature on this chain.
+        // A coinbase that never matures on this chain.
         let is_last = |coin: &CoinBytes| (coin.coin().coinbase, coin.coin().height) == (true, 112);
         let lost = coins.iter().find(|(_, coin)| is_last(coin));
         let (lost, coin) = lost.unwrap().clone();
@@ -188,8 +191,8 @@ fn coins_that_change_between_two_starts_are_noticed() {
     }
 }
 
-/// A server that takes over may lack what the one before it acknowledged. A block above spends it, and is not to be called
-/// invalid for that, nor to be left out once the coin is back.
+/// A server that takes over may lack a coin that the previous one acknowledged. A block that spends this coin
+/// must not count as invalid, nor stay excluded once the coin is back.
 #[test]
 fn a_block_is_not_invalid_for_a_coin_that_the_store_lost() {
     let world = World::small(732);
@@ -210,7 +213,7 @@ fn a_block_is_not_invalid_for_a_coin_that_the_store_lost() {
         store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: 0 }).unwrap();
         let place = Place { out: apus_testkit::storage::CrashStorage::new(), ..place };
         expect_refused(&job, &place);
-        // Blocks below the one that spends it were flushed; the coin comes back at the block where the store is.
+        // Blocks below the spending one were flushed; the coin comes back at the store's block.
         let tip = store.tip().unwrap().unwrap();
         let changes = Harm(vec![(lost, Some(coin))]);
         store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: 0 }).unwrap();

@@ -1,8 +1,8 @@
-//! What every engine promises of crashes and of disks that fail: whatever was lost, the same command comes
-//! to the same set.
+//! Guarantees of every engine for crashes and failing disks: after any loss, the same command computes
+//! the same set.
 //!
-//! A crash takes what was not durable in the work folder and in that of the outputs. The coins of a run
-//! that connects blocks are in a store whose writes are whole or nothing.
+//! A crash loses everything in the work folder and the output folder that was not durable. The coins of a sync
+//! that connects blocks are in a store with atomic writes.
 
 use crate::harness::{Job, Place, World};
 use crate::ways::ways;
@@ -15,7 +15,7 @@ use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
 use std::io;
 use std::sync::Arc;
 
-/// Some of so many points: the first, the last and others, or all where there is time.
+/// Picks some of these points: the first, the last and random ones, or all in a long test.
 fn some(points: u64, rng: &mut Rng) -> Vec<u64> {
     let few = rounds(6, points);
     let mut some: Vec<u64> = (0..few).map(|_| rng.below(points)).collect();
@@ -28,7 +28,7 @@ fn some(points: u64, rng: &mut Rng) -> Vec<u64> {
     some
 }
 
-/// A folder of a run.
+/// A folder of a sync.
 #[derive(Debug, Clone, Copy)]
 enum Folder {
     Work,
@@ -43,7 +43,7 @@ fn of(place: &Place, folder: Folder) -> &CrashStorage {
 }
 
 #[test]
-fn after_a_crash_at_any_sync_point_the_same_set_comes_out() {
+fn a_crash_at_any_sync_point_gives_the_same_set() {
     let (world, mut rng) = (World::small(820), Rng::new(820));
     for (name, job, truth) in ways(&world) {
         let whole = Place::new();
@@ -52,14 +52,14 @@ fn after_a_crash_at_any_sync_point_the_same_set_comes_out() {
             for at in some(of(&whole, folder).syncs(), &mut rng) {
                 for after in [AfterCrash::Fail, AfterCrash::Unnoticed] {
                     println!("{name}: {folder:?} crashes at {at}, {after:?}");
-                    crash_and_go_on(&job, &truth, folder, (at, after), &mut rng);
+                    crash_and_resume(&job, &truth, folder, (at, after), &mut rng);
                 }
             }
         }
     }
 }
 
-fn crash_and_go_on(
+fn crash_and_resume(
     job: &Job,
     truth: &Truth,
     folder: Folder,
@@ -72,8 +72,8 @@ fn crash_and_go_on(
     assert!(of(&place, folder).crashed());
     assert_eq!(ended.is_err(), after == AfterCrash::Fail);
     if ended.is_ok() && matches!(folder, Folder::Work) {
-        // The disk kept nothing that came later, and the coins are where the run ended: no crash does
-        // that to a store whose writes the record in the work folder goes before.
+        // The disk lost all later writes, but the coins are where the sync ended. No crash can cause that in a
+        // store that is written after the record in the work folder.
         place.store = Place::new().store;
     }
     let image = |disk: &CrashStorage, rng: &mut Rng| match rng.one_in(2) {
@@ -86,7 +86,7 @@ fn crash_and_go_on(
 }
 
 #[test]
-fn after_any_operation_that_fails_the_same_set_comes_out() {
+fn a_failure_of_any_operation_gives_the_same_set() {
     let (world, mut rng) = (World::small(821), Rng::new(821));
     for (name, job, truth) in ways(&world) {
         let start = |place: &Place, work: &FaultStorage, out: &Arc<FaultStorage>| {

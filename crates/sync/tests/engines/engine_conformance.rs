@@ -1,5 +1,5 @@
-//! Every way to a set: with hints, without, with hints for a part of it; on any number of threads,
-//! with any memory, flushing at any pace, in memory and on disk.
+//! Tests every way to compute a set: with hints, without hints, and with hints for a part; with any number of
+//! threads, memory and flush interval; in memory and on disk.
 
 use crate::harness::{Job, Place, World, assuming, hash_of, random_chain};
 use crate::world::{Files, Truth, display, files, hintsfile};
@@ -8,8 +8,8 @@ use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::{DiskOptions, DiskStore, MemoryStore};
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
-    BlockSource, BlocksDir, ChainSource, Engine, ErrorKind, HintedValidity, HintsInput, Silent,
-    Stop, Taken, UseIndex,
+    BlockReply, BlockSource, BlocksDir, ChainSource, Engine, ErrorKind, HintedValidity, HintsInput,
+    SilentObserver, Stop, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, utxo_set};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Some runs have their coins in a folder.
+/// Makes a place; some places have their coins in a folder.
 fn place(at: usize, folder: &Path) -> Place {
     let store: Arc<dyn CoinsStore> = match at % 4 {
         1..=3 => Arc::new(MemoryStore::new()),
@@ -36,7 +36,7 @@ fn place(at: usize, folder: &Path) -> Place {
     Place::with(store)
 }
 
-/// Threads, threads for coins, memory for coins, pace of flushes.
+/// Returns combinations of threads, threads for coins, memory for coins and flush interval.
 fn settings() -> Vec<(usize, usize, u64, Duration)> {
     let mut all = Vec::new();
     for threads in [1, 2, 4] {
@@ -50,7 +50,7 @@ fn settings() -> Vec<(usize, usize, u64, Duration)> {
     all
 }
 
-/// Blocks of stale forks among those of the chain, out of order.
+/// Makes a chain whose files also contain stale forks, out of order.
 fn muddled(seed: u64) -> World {
     let mut builder = random_chain(seed);
     let chain = builder.blocks();
@@ -70,13 +70,13 @@ fn muddled(seed: u64) -> World {
 }
 
 #[test]
-fn every_way_leads_to_the_same_set() {
+fn every_way_gives_the_same_set() {
     let worlds = [muddled(700), muddled(701), World::small(702)];
     let folder = tempfile::tempdir().unwrap();
     for (at, (threads, prevout_threads, cache_bytes, interval)) in
         settings().into_iter().enumerate()
     {
-        // 36 settings; worlds, ways and stores go round beside them at paces of their own.
+        // 36 settings; worlds, ways and stores cycle with other periods.
         let world = &worlds[at % worlds.len()];
         let stop = world.truth.stop;
         let (hints, engine) = match (at / 3 + at / 2) % 5 {
@@ -111,7 +111,7 @@ fn every_way_leads_to_the_same_set() {
     }
 }
 
-/// Two ways agree on all that an outcome tells of the set, whichever they are.
+/// All ways must report the same totals.
 #[test]
 fn totals_of_the_engines_agree() {
     let world = muddled(703);
@@ -135,7 +135,7 @@ fn totals_of_the_engines_agree() {
     );
 }
 
-/// By Core's own rule for regtest: two weeks are 2,016 blocks.
+/// Under Core's own rule for regtest, two weeks are 2,016 blocks.
 #[test]
 fn two_weeks_above_the_assumed_valid_block() {
     let mut builder = random_chain(704);
@@ -157,17 +157,18 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
 }
 
-/// All blocks of a folder's most-work chain.
+/// Reads all blocks of a folder's most-work chain.
 fn blocks_of(folder: &Path, params: &Params) -> Vec<Block> {
     let flag = AtomicBool::new(false);
     let now = crate::world::NOW;
-    let dir = BlocksDir::open(folder, params, now, UseIndex::Never, &Silent, &flag).unwrap();
+    let dir =
+        BlocksDir::open(folder, params, now, UseIndex::Never, &SilentObserver, &flag).unwrap();
     let mut blocks = BTreeMap::new();
     let range = HeightRange::new(1, dir.chain().tip_height() + 1);
     dir.fetcher(&AtomicBool::new(false))
         .fetch(range, &mut |height, raw| {
             blocks.insert(height, deserialize(raw).unwrap());
-            Taken::Yes
+            BlockReply::Yes
         })
         .unwrap();
     let genesis = bitcoin::constants::genesis_block(match params.network {
@@ -177,7 +178,7 @@ fn blocks_of(folder: &Path, params: &Params) -> Vec<Block> {
     std::iter::once(genesis).chain(blocks.into_values()).collect()
 }
 
-/// A real chain up to a few blocks below its end: without hints, then by the hints that came of it.
+/// Syncs a real chain up to a few blocks below its end: without hints, then with the hints that this produced.
 fn check_fixture(blocks: PathBuf, network: Network) {
     let params = assuming(network);
     let all = blocks_of(&blocks, params);
@@ -239,12 +240,12 @@ fn regtest_as_a_node_left_it() {
     check_fixture(fixture("regtest-315/regtest/blocks"), Network::Regtest);
 }
 
-/// Under hints with undo data a start goes on with segments of an earlier one, whose scripts were run or not. The
-/// outcome says of them what is true, whatever is assumed by now; and where fewer were run than are to be, the
-/// segments are refused.
+/// With hints and undo data, a start continues with an earlier one's segments, whether their scripts were run
+/// or not. The outcome reports the scripts that were actually run, even if more are assumed valid now. Segments
+/// with fewer scripts run than required are refused.
 #[cfg(feature = "kernel")]
 #[test]
-fn which_scripts_were_run_is_not_forgotten() {
+fn the_record_remembers_which_scripts_were_run() {
     let (name, stop) = ("regtest-315", 315);
     let blocks = fixture(name).join("regtest/blocks");
     let params = assuming(Network::Regtest);
@@ -283,19 +284,19 @@ fn which_scripts_were_run_is_not_forgotten() {
     assert_eq!(outcome.validation.hints.aggregate, Some(AggregateKind::Coins));
     assert_eq!((outcome.validation.scripts.run, outcome.validation.scripts.assumed), (115, 200));
     assert_eq!(run(&few, Some(200)).unwrap(), (115, 200));
-    // More may be assumed now, and was not then.
+    // More blocks may be assumed valid now than at the first start.
     assert_eq!(run(&few, Some(250)).unwrap(), (115, 200));
     for fewer in [None, Some(150)] {
         let error = run(&few, fewer).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
-        assert!(error.to_string().contains("taken for valid up to block 200"), "{error}");
+        assert!(error.to_string().contains("assumed valid up to block 200"), "{error}");
     }
     let all = Place::new();
     job(None).run(&all).unwrap();
     assert_eq!(run(&all, Some(200)).unwrap(), (315, 0));
 }
 
-/// With every script, up to the end, where the fixtures say what a node had.
+/// Runs every script up to the tip, if the fixtures have a node's results there.
 #[cfg(feature = "kernel")]
 #[test]
 fn with_scripts_to_the_tip() {
@@ -337,7 +338,7 @@ fn with_scripts_to_the_tip() {
     }
 }
 
-/// A chain of nothing but coinbases, and one of a single block.
+/// Syncs a chain of only coinbases, and one of a single block.
 #[test]
 fn chains_without_spends() {
     for blocks in [1, 3] {

@@ -1,4 +1,4 @@
-//! Runs that connect blocks: where they work, what they start from, and what comes of them.
+//! The test harness: jobs over block files, with their folders and expected results.
 
 use crate::world::{Files, HINTS, NOW, PLACED, PlacedFile, SET, Truth, files};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
@@ -11,7 +11,7 @@ use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
     ChainEngine, ConnectOptions, DatadirBlocks, Engine, EngineTask, FolderKind, FolderOutput,
     HintedTask, HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output,
-    OutputKind, Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
+    OutputKind, Request, RunEnv, SilentObserver, Source, Stop, SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -25,11 +25,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Blocks above the end of a run: two weeks of work under [`assuming`].
+/// Number of blocks above the end of a job: two weeks of work under [`assuming`].
 pub(crate) const ABOVE: usize = 4;
 
-/// A chain's rules, with blocks so far apart that few of them are two weeks: scripts of blocks that
-/// are assumed valid need not be run, which not every build can. Difficulty stays as it is.
+/// Returns a chain's rules with blocks so far apart that two weeks are only a few blocks. So scripts of
+/// assumed-valid blocks need not be run, which not every build can do. Difficulty is unchanged.
 pub(crate) fn assuming(network: Network) -> &'static Params {
     let week = NonZeroU32::new(60 * 60 * 24 * 7).unwrap();
     Box::leak(Box::new(Params {
@@ -45,16 +45,16 @@ pub(crate) fn hash_of(block: &Block) -> BlockHash {
     BlockHash(block.block_hash().to_byte_array())
 }
 
-/// Block files in which a chain ends some blocks above the height that runs go to.
+/// Block files with a chain that ends some blocks above the height where jobs end.
 pub(crate) struct World {
     pub(crate) folder: tempfile::TempDir,
-    /// Up to where runs go.
+    /// The chain up to where jobs end.
     pub(crate) chain: Vec<Block>,
     pub(crate) truth: Truth,
 }
 
 impl World {
-    /// `chain` as `layout` lays it down, which gets the blocks above as well.
+    /// Lays out `chain` with `layout`, which also gets the blocks above.
     pub(crate) fn laid_out(chain: &[Block], layout: impl FnOnce(&[Block]) -> BlockFiles) -> Self {
         let chain = chain.to_vec();
         let (folder, truth) = (tempfile::tempdir().unwrap(), Truth::of(&chain));
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Hints for the chain up to `stop`.
+    /// Makes hints for the chain up to `stop`.
     pub(crate) fn hints(&self, stop: u32) -> HintsInput {
         let part = &self.chain[..=stop as usize];
         let hints = apus_testkit::chain::hints(part, &apus_testkit::chain::utxo_set(part));
@@ -117,7 +117,7 @@ impl World {
     }
 }
 
-/// Blocks that spend.
+/// Makes a random chain with spends.
 pub(crate) fn random_chain(seed: u64) -> ChainBuilder {
     let mut builder = ChainBuilder::new(seed);
     builder.empty_blocks(98);
@@ -125,7 +125,7 @@ pub(crate) fn random_chain(seed: u64) -> ChainBuilder {
     builder
 }
 
-/// What a run is asked for, without where it works.
+/// The input of a job, without its folders.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) params: &'static Params,
@@ -142,21 +142,21 @@ pub(crate) struct Job {
     pub(crate) memory_bytes: u64,
     pub(crate) checkpoint_interval: Duration,
     pub(crate) folders: Vec<FolderOutput>,
-    /// Whether the list of hashes is among the outputs.
+    /// Whether to write the list of hashes.
     pub(crate) with_placed: bool,
-    /// Makes another commitment in its place.
+    /// Makes a different commitment instead.
     pub(crate) commitment: Option<Arc<NewCommitment>>,
     pub(crate) index: Option<Arc<dyn ChainIndex + Send + Sync>>,
-    /// Makes the engine, where it is one from outside, which takes scripts up to a block for valid.
+    /// Makes an engine from another crate, which assumes scripts up to a block valid.
     pub(crate) outside: Option<Arc<NewEngine>>,
     pub(crate) segment_bytes: u64,
-    /// Other machines, if they share the run.
+    /// Other machines, if they share the job.
     pub(crate) machines: Option<Arc<dyn Machines + Send + Sync>>,
 }
 
-/// The engines that take all blocks of files without hints and keep a set, for tests that every such engine has to pass. What
-/// a job does by them [`Job::task`] says.
-#[allow(dead_code, reason = "not each test that has this file goes over all")]
+/// The engines that process all blocks of files without hints and keep a set, for tests that every such
+/// engine must pass. [`Job::task`] says what a job does with them.
+#[allow(dead_code, reason = "not every test that includes this file uses them")]
 pub(crate) const ENGINES: [Engine; 2] = [Engine::Utxo, Engine::MergeSync];
 
 /// Makes a commitment that goes to a folder.
@@ -165,7 +165,7 @@ pub(crate) type NewCommitment = dyn Fn(&Arc<dyn Storage>) -> Box<dyn SetCommitme
 /// Makes an engine.
 pub(crate) type NewEngine = dyn Fn(Option<BlockHash>) -> Box<dyn ChainEngine> + Send + Sync;
 
-/// Where a run works and what it leaves.
+/// The folders of a job and what is in them.
 pub(crate) struct Place {
     pub(crate) work: CrashStorage,
     pub(crate) out: CrashStorage,
@@ -183,7 +183,7 @@ impl Place {
         Self { work, out, store, hints_folder: tempfile::tempdir().unwrap() }
     }
 
-    /// The height where the coins are.
+    /// Returns the height of the coins.
     pub(crate) fn height(&self) -> Option<u32> {
         self.store.tip().unwrap().map(|tip| tip.height)
     }
@@ -194,7 +194,7 @@ impl Place {
 }
 
 impl Job {
-    /// Makes a data directory in `folder`, too.
+    /// Also writes a data directory in `folder`.
     pub(crate) fn keeping(self, folder: &Path) -> Self {
         let kind = FolderKind::Datadir(DatadirBlocks::All);
         let output = FolderOutput { kind, path: folder.join("node"), replace: false };
@@ -202,7 +202,7 @@ impl Job {
     }
 
     pub(crate) fn run(&self, place: &Place) -> Result<Outcome, SyncError> {
-        self.run_watched(place, &Silent, &AtomicBool::new(false))
+        self.run_watched(place, &SilentObserver, &AtomicBool::new(false))
     }
 
     pub(crate) fn run_watched(
@@ -215,7 +215,7 @@ impl Job {
         self.run_in(&place.work, &place.out, &open, place.hints_folder.path(), observer, interrupt)
     }
 
-    /// A start on these disks.
+    /// Runs a start on these disks.
     pub(crate) fn run_on(
         &self,
         work: &dyn Storage,
@@ -224,7 +224,7 @@ impl Job {
     ) -> Result<Outcome, SyncError> {
         let open = || Ok(Arc::clone(&place.store));
         let (folder, never) = (place.hints_folder.path(), AtomicBool::new(false));
-        self.run_with(work, out, &open, folder, &Silent, &never)
+        self.run_with(work, out, &open, folder, &SilentObserver, &never)
     }
 
     pub(crate) fn run_in(
@@ -278,7 +278,7 @@ impl Job {
             stop: self.stop,
             follow: false,
             commitment: Some(commitment),
-            // Of an engine without a set there is a commitment alone.
+            // An engine without a set only makes a commitment.
             outputs: if outside.is_some() { &[] } else { &outputs },
             folders: &self.folders,
             muhash: true,
@@ -303,7 +303,7 @@ impl Job {
         }
     }
 
-    /// By what the blocks are done.
+    /// Returns the job's task.
     fn task<'a>(&'a self, connect: ConnectOptions<'a>) -> Task<'a> {
         if let Some(hints) = self.hints.clone() {
             let (aggregate, validity) = (AggregateKind::Sha256, self.hinted_validity);
@@ -319,14 +319,14 @@ impl Job {
         }
     }
 
-    /// A start that must lead to the right set.
+    /// Runs a start that must produce the right set.
     pub(crate) fn expect(&self, truth: &Truth, place: &Place) -> Outcome {
         let outcome = self.run(place).unwrap_or_else(|error| panic!("{error}"));
         truth.check(&outcome, &place.out);
         outcome
     }
 
-    /// A start that must fail, and leave no output.
+    /// Runs a start that must fail and leave no output.
     pub(crate) fn refused(&self, place: &Place) -> SyncError {
         let error = self.run(place).unwrap_err();
         assert!(place.output_files().is_empty(), "output in spite of: {error}");
@@ -338,7 +338,7 @@ impl Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
     Get,
-    /// Before a write, and after it was done.
+    /// A write, before and after it is done.
     Write,
     Written,
     ForEach,
@@ -346,7 +346,7 @@ pub(crate) enum Call {
 
 type Hook = dyn Fn(Call, u64) -> Result<(), StoreError> + Send + Sync;
 
-/// Another store, with a hook that sees each call and may let it fail.
+/// A wrapper of a store whose hook sees each call and can make it fail.
 pub(crate) struct Hooked {
     inner: Arc<dyn CoinsStore>,
     counts: [AtomicU64; 4],
@@ -354,7 +354,7 @@ pub(crate) struct Hooked {
 }
 
 impl Hooked {
-    /// `hook` gets each call and how many of its kind came before.
+    /// Wraps `store`. `hook` gets each call and the number of earlier calls of its kind.
     pub(crate) fn over(
         inner: &Arc<dyn CoinsStore>,
         hook: impl Fn(Call, u64) -> Result<(), StoreError> + Send + Sync + 'static,

@@ -1,5 +1,5 @@
-//! Blocks that spend what they may not, with all their work done, below the height where a run is to end:
-//! it does, and keeps what came before.
+//! Tests of blocks with valid work and an invalid spend below the requested height: the sync ends there, and
+//! keeps its progress below.
 
 use crate::bad_blocks::{Make, bad_blocks};
 use crate::harness::{ENGINES, Job, Place, World, random_chain};
@@ -29,7 +29,7 @@ fn expect_invalid(error: &SyncError, bad: &Block, height: u32, reason: &str) {
 }
 
 #[test]
-fn a_block_that_breaks_a_rule_about_coins_ends_a_run_that_is_to_go_further() {
+fn a_spend_rule_violation_ends_a_longer_sync() {
     for (reason, make) in bad_blocks() {
         let mut builder = random_chain(730);
         builder.empty_blocks(1);
@@ -51,7 +51,7 @@ fn a_block_that_breaks_a_rule_about_coins_ends_a_run_that_is_to_go_further() {
                 hints: hints.map(|stop| world.hints(stop)),
                 ..world.job()
             };
-            // Once more from where it ended: the same.
+            // The next start, from where this one ended, gives the same result.
             for _ in 0..2 {
                 expect_invalid(&job.refused(&place), &bad, height, reason);
                 assert_eq!(place.height(), Some(height - 1));
@@ -67,7 +67,7 @@ fn a_block_that_breaks_a_rule_about_coins_ends_a_run_that_is_to_go_further() {
     }
 }
 
-/// What is wrong with it shows before it is connected.
+/// Makes a block whose fault shows before it is connected.
 fn creates_too_much(builder: &mut ChainBuilder) -> BlockPlan {
     let value = Amount::from_sat(21_000_001 * 100_000_000);
     let outputs = vec![builder.output(0, ScriptKind::OpTrue)];
@@ -75,10 +75,10 @@ fn creates_too_much(builder: &mut ChainBuilder) -> BlockPlan {
     BlockPlan { coinbase_outputs: Some(outputs), ..BlockPlan::default() }
 }
 
-/// Blocks lie in files in any order, and threads check ahead: an invalid block that is found before its turn waits until all
-/// below it were judged.
+/// Blocks are in files in any order, and threads check ahead: an invalid block that is found early waits
+/// until all below it are validated.
 #[test]
-fn of_several_invalid_blocks_the_lowest_is_told() {
+fn of_several_invalid_blocks_the_lowest_is_reported() {
     let [.., (amount, claims_too_much), _, _] = bad_blocks();
     let (amount, large): ((_, Make), (_, Make)) =
         ((amount, claims_too_much), ("bad-txns-vout-toolarge", creates_too_much));

@@ -1,5 +1,5 @@
-//! Joins of so many records that they are divided into parts, each of which some thread does; and runs that are
-//! interrupted while they join, and while they judge.
+//! Joins with enough records for several partitions, done by several threads; and syncs that are interrupted
+//! while they join, and while they validate.
 
 use crate::harness::{Job, Place, World, random_chain};
 use crate::world::Events;
@@ -15,7 +15,7 @@ use std::time::Duration;
 #[cfg(feature = "kernel")]
 use std::time::Instant;
 
-/// A block with half a megabyte of coins, whose transactions lie anywhere among all.
+/// Adds a block with half a megabyte of coins, whose transactions are spread over all partitions.
 fn large_block(builder: &mut ChainBuilder) {
     let (outpoint, _) = builder.mature_coin();
     let outputs = (0..7).map(|_| builder.output(1_000, ScriptKind::OpTrue)).collect();
@@ -29,7 +29,7 @@ fn large_block(builder: &mut ChainBuilder) {
     builder.block_with(transactions);
 }
 
-/// Eight megabytes of records, which are spent in part.
+/// Makes a chain with eight megabytes of records, some of which are spent.
 fn large_world(seed: u64) -> World {
     let mut builder = random_chain(seed);
     for _ in 0..14 {
@@ -40,9 +40,9 @@ fn large_world(seed: u64) -> World {
     World::of(&builder.blocks())
 }
 
-/// Whichever thread does which, and whether what comes of them is in files or in memory.
+/// Joining works with any distribution over threads, and with results in files or in memory.
 #[test]
-fn parts_come_to_the_set_of_all() {
+fn parallel_joins_give_the_same_set() {
     let world = large_world(860);
     for (threads, checkpoint_interval) in [(1, Duration::MAX), (3, Duration::ZERO)] {
         let engine = Engine::MergeSync;
@@ -54,13 +54,13 @@ fn parts_come_to_the_set_of_all() {
             let runs = names.iter().filter(|name| name.starts_with("spill-set-")).count();
             assert_eq!(runs, threads, "each thread has one: {names:?}");
         }
-        // A later start has it of what the record names.
+        // A later start finds the join result through its record.
         place.out = CrashStorage::new();
         job.expect(&world.truth, &place);
     }
 }
 
-/// Interrupts a run when it begins to join.
+/// Interrupts a sync when it begins to join.
 struct Interrupts<'i> {
     events: Events,
     interrupt: &'i AtomicBool,
@@ -75,7 +75,7 @@ impl Observer for Interrupts<'_> {
     }
 }
 
-/// It ends where it is, and no block is judged by half of what was joined.
+/// An interrupt ends the join, and no block is validated with half a join.
 #[test]
 fn an_interrupt_ends_the_join() {
     let world = World::small(861);
@@ -93,7 +93,7 @@ fn an_interrupt_ends_the_join() {
     }
 }
 
-/// Sees how long blocks are judged, and interrupts that after some time.
+/// Measures how long validation takes, and interrupts it after some time.
 #[cfg(feature = "kernel")]
 struct InterruptsLater {
     events: Events,
@@ -126,15 +126,15 @@ impl Observer for InterruptsLater {
     }
 }
 
-/// What was judged is kept, however long it would be until anything were.
+/// Validation progress survives an interrupt, however long the checkpoint interval is.
 #[cfg(feature = "kernel")]
 #[test]
-fn an_interrupt_costs_no_block_that_was_judged() {
+fn an_interrupt_costs_no_validated_block() {
     let mut builder = random_chain(862);
     builder.random_blocks(60, Shape::default());
     let world = World::of(&builder.blocks());
     for keeps in [false, true] {
-        let run = |place: &Place, desk: &Path, after| {
+        let run = |place: &Place, sandbox: &Path, after| {
             let job = Job {
                 engine: Engine::MergeSync,
                 checkpoint_interval: Duration::from_secs(3600),
@@ -142,7 +142,7 @@ fn an_interrupt_costs_no_block_that_was_judged() {
                 threads: 1,
                 ..world.job()
             };
-            let job = if keeps { job.keeping(desk) } else { job };
+            let job = if keeps { job.keeping(sandbox) } else { job };
             let observer = InterruptsLater {
                 events: Events::default(),
                 after,
@@ -153,25 +153,25 @@ fn an_interrupt_costs_no_block_that_was_judged() {
             let outcome = job.run_watched(place, &observer, &observer.interrupt);
             (outcome, observer)
         };
-        let desk = || tempfile::tempdir().unwrap();
-        let (whole, observer) = run(&Place::new(), desk().path(), None);
+        let sandbox = || tempfile::tempdir().unwrap();
+        let (whole, observer) = run(&Place::new(), sandbox().path(), None);
         whole.unwrap();
         let took = *observer.took.lock().unwrap();
-        // On a busy machine some of these come too late.
+        // On a busy machine, some of these interrupts come too late.
         let found = (1..100).any(|turn| {
-            let (mut place, desk) = (Place::new(), desk());
-            let (outcome, _) = run(&place, desk.path(), Some(took / 10 * (turn % 9 + 1)));
+            let (mut place, sandbox) = (Place::new(), sandbox());
+            let (outcome, _) = run(&place, sandbox.path(), Some(took / 10 * (turn % 9 + 1)));
             let Err(error) = outcome else { return false };
             assert!(matches!(error, SyncError::Interrupted), "{error}");
             place.out = CrashStorage::new();
-            let (outcome, observer) = run(&place, desk.path(), None);
+            let (outcome, observer) = run(&place, sandbox.path(), None);
             world.truth.check(&outcome.unwrap(), &place.out);
             let stop = world.truth.stop as usize;
-            let goes_on = |event: &Event| match event {
+            let resumes = |event: &Event| match event {
                 Event::Resumed { segments, of } => *of == stop && (1..stop).contains(segments),
                 _ => false,
             };
-            observer.events.all().iter().any(goes_on)
+            observer.events.all().iter().any(resumes)
         });
         assert!(found, "{keeps}");
     }

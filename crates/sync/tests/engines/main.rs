@@ -1,5 +1,5 @@
-//! The same set by every way that leads to it, and connecting blocks in order under all that can
-//! happen to a run.
+//! Tests that every engine computes the same set, and that connecting blocks in order survives every kind of
+//! stop and fault.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 #[path = "../pipeline/harness.rs"]

@@ -1,5 +1,4 @@
-//! Blocks in any order without hints: what is refused, what lies in a data directory, how little memory is
-//! enough.
+//! Tests of blocks in any order without hints: refusals, data directories, and little memory.
 
 use crate::bad_blocks::{bad_blocks, files, wrong_height};
 use crate::harness::{Job, Place, World, assuming, hash_of, random_chain};
@@ -26,7 +25,7 @@ fn merge(world: &World) -> Job {
     Job { engine: Engine::MergeSync, ..world.job() }
 }
 
-/// Refused for this block, and each time anew.
+/// Expects every start to refuse this block for this reason.
 #[track_caller]
 fn refused(job: &Job, bad: &Block, reason: &str) {
     let place = Place::new();
@@ -53,7 +52,8 @@ fn a_block_that_breaks_a_rule_about_coins() {
     }
 }
 
-/// A transaction with two inputs that push more signature operations than a block may have, for coins of a kind.
+/// Makes a block whose transaction has two inputs, which push more signature operations than a block may have,
+/// for coins of a kind.
 fn pushes_sigops(builder: &mut ChainBuilder, kind: ScriptKind) -> Block {
     let (outpoint, coin) = builder.mature_coin();
     let half = coin.value.to_sat() / 2;
@@ -69,10 +69,10 @@ fn pushes_sigops(builder: &mut ChainBuilder, kind: ScriptKind) -> Block {
     builder.add_plan(BlockPlan { transactions: vec![first, second], ..BlockPlan::default() })
 }
 
-/// The cost of signature operations can be told from the coins alone: where it might be too much, the block is read
-/// again. A script that is pushed is one that is run only where the coin has its hash.
+/// The coins alone show the cost of signature operations: if it might be too much, the block is read again. A
+/// pushed script only runs if the coin has its hash.
 #[test]
-fn signature_operations_that_are_pushed_count_where_they_are_run() {
+fn pushed_signature_operations_count_if_they_are_run() {
     for (kind, reason) in [(ScriptKind::OpTrue, None), (ScriptKind::Sh, Some("bad-blk-sigops"))] {
         let mut builder = random_chain(842);
         builder.empty_blocks(1);
@@ -89,16 +89,16 @@ fn signature_operations_that_are_pushed_count_where_they_are_run() {
     }
 }
 
-/// Rules by which blocks need not state their height.
+/// Returns rules under which blocks need not state their height.
 fn without_heights() -> &'static Params {
     let assumed = assuming(Network::Regtest).clone();
     Box::leak(Box::new(Params { bip34_height: 1_000_000, bip34_hash: None, ..assumed }))
 }
 
-/// A coinbase that is there already, on a chain where blocks need not state their height (BIP-30): the join finds it,
-/// and no coin that its block spends tells of it.
+/// A coinbase that exists already, on a chain where blocks need not state their height (BIP-30): the join
+/// finds it, although no coin that its block spends shows it.
 #[test]
-fn a_coinbase_that_is_there_already() {
+fn an_existing_coinbase_is_refused() {
     let params = without_heights();
     let mut builder = random_chain(846);
     builder.empty_blocks(1);
@@ -112,16 +112,16 @@ fn a_coinbase_that_is_there_already() {
     }
 }
 
-/// Whether a set has any output of a transaction.
+/// Returns whether a set has any output of a transaction.
 fn is_left(set: &UtxoSet, tx: &Transaction) -> bool {
     let txid = tx.compute_txid();
     (0..tx.output.len() as u32).any(|vout| set.contains_key(&OutPoint { txid, vout }))
 }
 
-/// A transaction that is there already, on a chain where no valid block can repeat one, so that the join does not ask for
-/// it. That its inputs are spent is told where its outputs are, too.
+/// A transaction that exists already, on a chain where no valid block can repeat one, so that the join does
+/// not look for it. Whether its outputs still exist decides whether its spent inputs are the reported reason.
 #[test]
-fn a_transaction_that_is_there_already() {
+fn a_transaction_that_exists_already() {
     for is_there in [true, false] {
         let mut builder = random_chain(846);
         let set = utxo_set(&builder.blocks());
@@ -131,20 +131,21 @@ fn a_transaction_that_is_there_already() {
         let bad = builder.add_plan(BlockPlan { transactions: vec![again], ..BlockPlan::default() });
         builder.empty_blocks(3);
         let world = World::of(&builder.blocks());
-        let told = if is_there { "bad-txns-BIP30" } else { "bad-txns-inputs-missingorspent" };
-        // Both blocks in one segment, and in two.
+        let expected_reason =
+            if is_there { "bad-txns-BIP30" } else { "bad-txns-inputs-missingorspent" };
+        // Puts both blocks into one segment, and into two.
         for segment_bytes in [5_000, 1 << 20] {
             for engine in [Engine::Utxo, Engine::MergeSync] {
-                refused(&Job { engine, segment_bytes, ..world.job() }, &bad, told);
+                refused(&Job { engine, segment_bytes, ..world.job() }, &bad, expected_reason);
             }
         }
     }
 }
 
-/// What it makes is looked at before all else of a block, so this rule is told before another one that it breaks, but
-/// not where what is made again was spent meanwhile.
+/// BIP-30 is checked before all other rules, so its violation is reported first, unless the repeated outputs
+/// were spent before.
 #[test]
-fn what_is_there_already_is_told_before_other_rules() {
+fn existing_outputs_are_reported_before_other_rules() {
     let params = without_heights();
     for (reason, make) in bad_blocks() {
         for is_there in [true, false] {
@@ -156,24 +157,24 @@ fn what_is_there_already_is_told_before_other_rules() {
             let mut coinbases = coinbases.filter(|it| is_left(&set, it) == is_there);
             let coinbase = coinbases.next_back().unwrap();
             let plan = make(&mut builder);
-            // A coinbase that is repeated has the amounts that it had.
+            // A repeated coinbase keeps its original amounts.
             if plan.coinbase_outputs.is_some() {
                 continue;
             }
             let bad = builder.add_plan(BlockPlan { coinbase: Some(coinbase), ..plan });
             builder.empty_blocks(3);
             let world = World::of(&builder.blocks());
-            let told = if is_there { "bad-txns-BIP30" } else { reason };
+            let expected_reason = if is_there { "bad-txns-BIP30" } else { reason };
             for engine in [Engine::Utxo, Engine::MergeSync] {
-                refused(&Job { params, engine, ..world.job() }, &bad, told);
+                refused(&Job { params, engine, ..world.job() }, &bad, expected_reason);
             }
         }
     }
 }
 
-/// Of several the lowest, whichever walk finds them.
+/// Of several invalid blocks, the lowest is reported, whichever walk finds it.
 #[test]
-fn the_lowest_block_is_told() {
+fn the_lowest_block_is_reported() {
     let (reason, make) = bad_blocks()[0];
     for (low, high) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut builder = random_chain(841);
@@ -192,10 +193,10 @@ fn the_lowest_block_is_told() {
     }
 }
 
-/// Scripts are run where they are not assumed.
+/// Scripts are run unless they are assumed valid.
 #[cfg(feature = "kernel")]
 #[test]
-fn a_signature_that_is_wrong() {
+fn a_wrong_signature_is_refused() {
     let mut builder = random_chain(842);
     let bad = builder.block_with_a_wrong_signature();
     builder.empty_blocks(2);
@@ -213,16 +214,16 @@ fn a_signature_that_is_wrong() {
     );
 }
 
-/// Runs all scripts, and waits for none of them to make durable how far it is.
+/// Makes a job that runs all scripts, and waits for them only when it records its progress.
 #[cfg(feature = "kernel")]
 fn unhurried(world: &World) -> Job {
     Job { assume_valid: None, checkpoint_interval: Duration::from_secs(3_600), ..merge(world) }
 }
 
-/// Its scripts may still be running when a block above it is refused.
+/// The scripts of a block may still be running when a block above it is refused.
 #[cfg(feature = "kernel")]
 #[test]
-fn a_wrong_signature_is_told_before_what_is_wrong_above_it() {
+fn a_wrong_signature_is_reported_before_a_fault_above_it() {
     for (_, make) in bad_blocks() {
         let mut builder = random_chain(853);
         let bad = builder.block_with_a_wrong_signature();
@@ -239,10 +240,10 @@ fn a_wrong_signature_is_told_before_what_is_wrong_above_it() {
     }
 }
 
-/// The same where a block above it cannot be read again.
+/// The wrong signature is also reported if a block above it cannot be read again.
 #[cfg(feature = "kernel")]
 #[test]
-fn a_wrong_signature_is_told_before_a_damaged_block_above_it() {
+fn a_wrong_signature_is_reported_before_a_damaged_block_above_it() {
     for is_signed in [true, false] {
         let mut builder = random_chain(854);
         let bad = match is_signed {
@@ -258,7 +259,7 @@ fn a_wrong_signature_is_told_before_a_damaged_block_above_it() {
             files
         });
         let file = world.blocksdir().join("blk00000.dat");
-        // The version of its first transaction.
+        // This is the version of its first transaction.
         let changes = Changes(&file, places[above].offset + 81);
         let job = unhurried(&world);
         let ran = job.run_watched(&Place::new(), &changes, &AtomicBool::new(false));
@@ -269,40 +270,40 @@ fn a_wrong_signature_is_told_before_a_damaged_block_above_it() {
 }
 
 #[test]
-fn a_data_directory_is_the_one_of_the_engine_in_order() {
+fn a_data_directory_equals_the_in_order_engines() {
     let world = World::small(844);
     let [one, other] = [Engine::Utxo, Engine::MergeSync].map(|engine| {
-        let desk = tempfile::tempdir().unwrap();
-        let job = Job { engine, ..world.job() }.keeping(desk.path());
+        let sandbox = tempfile::tempdir().unwrap();
+        let job = Job { engine, ..world.job() }.keeping(sandbox.path());
         let outcome = job.expect(&world.truth, &Place::new());
         let [folder] = &outcome.written.folders[..] else {
             panic!("{:?}", outcome.written.folders)
         };
         assert_eq!(folder.blocks_read_back.undo, u64::from(world.truth.stop));
-        files(&desk.path().join("node/regtest/blocks"))
+        files(&sandbox.path().join("node/regtest/blocks"))
     });
     assert!(one.len() >= 3);
     assert!(one == other, "{:?}, {:?}", one.keys(), other.keys());
 }
 
-/// What blocks claim was enough for an earlier start; one that keeps them needs the blocks.
+/// An earlier start needed only spend summaries; a start that keeps the blocks must read them.
 #[test]
-fn a_later_start_reads_the_blocks_that_it_keeps() {
+fn a_later_start_reads_the_blocks_it_keeps() {
     let world = World::small(844);
     let [at_once, later] = [false, true].map(|later| {
-        let (mut place, desk) = (Place::new(), tempfile::tempdir().unwrap());
+        let (mut place, sandbox) = (Place::new(), tempfile::tempdir().unwrap());
         let job = Job { checkpoint_interval: Duration::ZERO, ..merge(&world) };
         if later {
             job.expect(&world.truth, &place);
             place.out = CrashStorage::new();
         }
-        job.keeping(desk.path()).expect(&world.truth, &place);
-        files(&desk.path().join("node/regtest/blocks"))
+        job.keeping(sandbox.path()).expect(&world.truth, &place);
+        files(&sandbox.path().join("node/regtest/blocks"))
     });
     assert!(at_once == later, "{:?}, {:?}", at_once.keys(), later.keys());
 }
 
-/// Runs are merged on the way, and what is not in memory is in files, which go with the progress.
+/// With little memory, runs are merged early, and the rest goes to files, which are deleted with the progress.
 #[test]
 fn little_memory_is_enough() {
     let world = World::small(845);
@@ -312,7 +313,7 @@ fn little_memory_is_enough() {
         job.expect(&world.truth, &place);
         let spilled = |name: &&String| name.starts_with("spill-answers");
         let names = || apus_storage::Storage::names(&place.work).unwrap();
-        // Some, each of which is worth a file.
+        // There are few files, so none is tiny.
         let files = names().iter().filter(spilled).count();
         assert_eq!(files > 1, memory_bytes < 16 << 20, "{memory_bytes}: {files}");
         assert!(files < 60, "{memory_bytes}: {files}");
@@ -322,9 +323,9 @@ fn little_memory_is_enough() {
     }
 }
 
-/// A record that the disk has changed costs the segment that it is of, and no wrong verdict.
+/// If the disk changes a record, only its segment is repeated, and no verdict is wrong.
 #[test]
-fn damaged_records_are_made_anew() {
+fn damaged_records_are_made_again() {
     let world = World::small(847);
     let place = Place::new();
     merge(&world).expect(&world.truth, &place);
@@ -346,9 +347,9 @@ fn damaged_records_are_made_anew() {
     }
 }
 
-/// The same for what came of the join, which is made anew.
+/// A damaged join result is detected, and the join is repeated.
 #[test]
-fn a_damaged_join_is_made_anew() {
+fn a_damaged_join_is_made_again() {
     let world = World::small(851);
     let place = Place::new();
     merge(&world).expect(&world.truth, &place);
@@ -370,9 +371,9 @@ fn a_damaged_join_is_made_anew() {
     }
 }
 
-/// Coins that the join found for inputs: they are read by a start that judges blocks anew, to keep them.
+/// A start that validates blocks again, to keep them, reads the coins that the join found for their inputs.
 #[test]
-fn damaged_answers_of_a_join_are_made_anew() {
+fn damaged_join_results_are_made_again() {
     let world = World::small(852);
     let place = Place::new();
     merge(&world).expect(&world.truth, &place);
@@ -383,8 +384,8 @@ fn damaged_answers_of_a_join_are_made_anew() {
         let mut files = whole.clone();
         files.get_mut(name).unwrap()[at] ^= 1;
         let place = Place { work: CrashStorage::holding(files), ..Place::new() };
-        let desk = tempfile::tempdir().unwrap();
-        let job = merge(&world).keeping(desk.path());
+        let sandbox = tempfile::tempdir().unwrap();
+        let job = merge(&world).keeping(sandbox.path());
         let error = job.refused(&place);
         assert_eq!(error.kind(), ErrorKind::Io, "{name} {at}: {error}");
         assert!(error.to_string().contains(name), "{name} {at}: {error}");
@@ -392,9 +393,9 @@ fn damaged_answers_of_a_join_are_made_anew() {
     }
 }
 
-/// The work folder is this engine's.
+/// The work folder belongs to this engine.
 #[test]
-fn other_runs_are_told_apart() {
+fn other_syncs_are_distinguished() {
     let world = World::small(846);
     let hints = Some(world.hints(world.truth.stop));
     let ways = [merge(&world), world.job(), Job { hints, ..world.job() }];
@@ -411,7 +412,7 @@ fn other_runs_are_told_apart() {
     }
 }
 
-/// Of how many segments or blocks starts were told that an earlier one did them.
+/// Returns, for each start, the number of segments or blocks that an earlier one had done.
 fn resumed(events: &Events) -> Vec<usize> {
     let done = |event| match event {
         Event::Resumed { segments, .. } => Some(segments),
@@ -424,7 +425,7 @@ fn joined(events: &Events) -> bool {
     events.all().iter().any(|event| matches!(event, Event::Started(Phase::Join)))
 }
 
-/// Runs it once more, with other outputs; what was told.
+/// Runs the job again with empty outputs; returns the events.
 #[track_caller]
 fn again(job: &Job, truth: &Truth, place: &mut Place) -> Events {
     place.out = CrashStorage::new();
@@ -434,10 +435,10 @@ fn again(job: &Job, truth: &Truth, place: &mut Place) -> Events {
     events
 }
 
-/// A chain that grew, or that is to be followed less far: segments of its blocks are taken over.
+/// If the chain grew or the stop height is lower, the segments of the same blocks are reused.
 #[cfg(feature = "kernel")]
 #[test]
-fn another_end_takes_over_what_was_done() {
+fn another_stop_height_reuses_finished_work() {
     let world = World::small(848);
     let stop = world.truth.stop;
     let mut place = Place::new();
@@ -457,27 +458,27 @@ fn another_end_takes_over_what_was_done() {
     }
 }
 
-/// Whenever it is killed, a start goes on with what is durable, also with a join, and above blocks that were
-/// judged.
+/// After a kill at any moment, a start resumes from durable results, including a join, and above validated
+/// blocks.
 #[test]
 fn every_phase_is_resumed() {
     let world = World::small(849);
-    let desk = || tempfile::tempdir().unwrap();
+    let sandbox = || tempfile::tempdir().unwrap();
     for keeps in [false, true] {
-        let job = |desk: &Path| {
+        let job = |sandbox: &Path| {
             let checkpoint_interval = Duration::ZERO;
             let job = Job { checkpoint_interval, ..merge(&world) };
-            if keeps { job.keeping(desk) } else { job }
+            if keeps { job.keeping(sandbox) } else { job }
         };
         let whole = Place::new();
-        job(desk().path()).expect(&world.truth, &whole);
+        job(sandbox().path()).expect(&world.truth, &whole);
         let (mut without_join, mut above) = (0, Vec::new());
         for n in (0..whole.work.syncs()).step_by(rounds(9, 1) as usize) {
-            let (place, desk) = (Place::new(), desk());
+            let (place, sandbox) = (Place::new(), sandbox());
             place.work.crash_at(n, AfterCrash::Fail);
-            job(desk.path()).run(&place).unwrap_err();
+            job(sandbox.path()).run(&place).unwrap_err();
             let mut place = Place { work: place.work.crash_image(n), ..place };
-            let events = again(&job(desk.path()), &world.truth, &mut place);
+            let events = again(&job(sandbox.path()), &world.truth, &mut place);
             if !joined(&events) {
                 without_join += 1;
                 above.extend(resumed(&events).last().copied());
@@ -488,10 +489,10 @@ fn every_phase_is_resumed() {
     }
 }
 
-/// Where scripts are run the join is kept, however soon it was there: the first walk is gone over again, and no more.
+/// If scripts are run the join is kept, however early it was done: only the first walk may be repeated.
 #[cfg(feature = "kernel")]
 #[test]
-fn what_scripts_are_run_on_is_kept_from_the_beginning() {
+fn an_early_join_is_kept_for_scripts() {
     let world = World::small(879);
     let checkpoint_interval = Duration::from_secs(3600);
     let job = Job { checkpoint_interval, assume_valid: None, ..merge(&world) };
@@ -506,16 +507,16 @@ fn what_scripts_are_run_on_is_kept_from_the_beginning() {
         without_join += usize::from(!joined(&again(&job, &world.truth, &mut place)));
     }
     assert!(without_join > 0);
-    // Without scripts there is nothing that would take as long as the disk does.
+    // Without scripts, nothing takes longer than syncing the disk.
     let place = Place::new();
     Job { checkpoint_interval, ..merge(&world) }.expect(&world.truth, &place);
     assert!(place.work.syncs() < whole.work.syncs());
 }
 
-/// Blocks that are judged by what they claim are judged by their own claims, also where a start goes on within a
-/// segment: those of the blocks before would pass, as they have as many inputs and no such coinbase.
+/// Each block is validated with its own spend summary, even if a start resumes within a segment. The summaries
+/// of earlier blocks would pass, because they have as many inputs and no such coinbase.
 #[test]
-fn a_start_that_goes_on_takes_each_block_for_what_it_claims() {
+fn a_resumed_start_uses_the_spend_summary_of_each_block() {
     let mut builder = ChainBuilder::new(877);
     builder.empty_blocks(40);
     let height = builder.height() + 1;
@@ -539,13 +540,13 @@ fn a_start_that_goes_on_takes_each_block_for_what_it_claims() {
         assert!(error.to_string().contains("[bad-cb-amount]"), "{error}");
         above.extend(resumed(&events));
     }
-    // There are a few segments; more than these are blocks that were judged.
-    assert!(above.iter().any(|judged| *judged > 20), "{above:?}");
+    // There are a few segments; larger numbers are validated blocks.
+    assert!(above.iter().any(|validated| *validated > 20), "{above:?}");
 }
 
-/// What was judged under other rules, or without keeping blocks, does not count.
+/// Blocks validated under other rules, or without keeping them, do not count.
 #[test]
-fn blocks_are_judged_anew_for_another_purpose() {
+fn blocks_are_validated_again_for_another_purpose() {
     let world = World::small(850);
     let mut place = Place::new();
     let checkpoint_interval = Duration::ZERO;
@@ -553,36 +554,36 @@ fn blocks_are_judged_anew_for_another_purpose() {
     first.expect(&world.truth, &place);
     let events = again(&first, &world.truth, &mut place);
     assert_eq!(resumed(&events).last().copied(), Some(world.truth.stop as usize));
-    let desk = tempfile::tempdir().unwrap();
-    let events = again(&first.clone().keeping(desk.path()), &world.truth, &mut place);
+    let sandbox = tempfile::tempdir().unwrap();
+    let events = again(&first.clone().keeping(sandbox.path()), &world.truth, &mut place);
     assert!(!joined(&events));
     let [one, other] = [Engine::Utxo, Engine::MergeSync].map(|engine| {
-        let desk = tempfile::tempdir().unwrap();
-        let job = Job { engine, checkpoint_interval, ..world.job() }.keeping(desk.path());
+        let sandbox = tempfile::tempdir().unwrap();
+        let job = Job { engine, checkpoint_interval, ..world.job() }.keeping(sandbox.path());
         job.expect(&world.truth, &Place::new());
-        files(&desk.path().join("node/regtest/blocks"))
+        files(&sandbox.path().join("node/regtest/blocks"))
     });
     assert!(one == other);
-    assert!(files(&desk.path().join("node/regtest/blocks")) == one);
+    assert!(files(&sandbox.path().join("node/regtest/blocks")) == one);
 }
 
-/// The last blocks are to be kept by a start that comes after they were judged.
+/// A start must keep the last blocks although they were validated before.
 #[test]
-fn the_last_blocks_are_kept_though_they_were_judged() {
+fn the_last_blocks_are_kept_even_if_validated_before() {
     let world = World::small(853);
     let mut place = Place::new();
     merge(&world).expect(&world.truth, &place);
-    let desk = tempfile::tempdir().unwrap();
+    let sandbox = tempfile::tempdir().unwrap();
     let kind = FolderKind::Datadir(DatadirBlocks::Last);
-    let output = FolderOutput { kind, path: desk.path().join("node"), replace: false };
+    let output = FolderOutput { kind, path: sandbox.path().join("node"), replace: false };
     let job = Job { folders: vec![output], ..merge(&world) };
     let events = again(&job, &world.truth, &mut place);
     assert!(!joined(&events));
-    let undo = files(&desk.path().join("node/regtest/blocks"));
+    let undo = files(&sandbox.path().join("node/regtest/blocks"));
     assert!(undo.keys().any(|name| name.starts_with("rev")), "{:?}", undo.keys());
 }
 
-/// Scripts that an earlier start assumed valid are run where they are to be.
+/// Scripts that an earlier start assumed valid are run if this start requires it.
 #[cfg(feature = "kernel")]
 #[test]
 fn scripts_that_were_assumed_are_run() {
@@ -598,7 +599,7 @@ fn scripts_that_were_assumed_are_run() {
     assert!(error.to_string().contains(&hash_of(&bad).to_string()), "{error}");
 }
 
-/// Flips a bit of a file at some place when the join begins.
+/// Flips a bit of a file at an offset when the join begins.
 struct Changes<'a>(&'a Path, usize);
 
 impl<'a> Changes<'a> {
@@ -617,7 +618,7 @@ impl Observer for Changes<'_> {
     }
 }
 
-/// Blocks are checked once. What the second walk reads are those bytes, or they are checked again.
+/// Blocks are checked once. The second walk reads the same bytes, or they are checked again.
 #[test]
 fn a_file_that_changes_between_the_walks_is_noticed() {
     let world = World::small(852);
@@ -630,20 +631,20 @@ fn a_file_that_changes_between_the_walks_is_noticed() {
     let error = changed.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Wrong, "{error}");
     assert!(apus_storage::Storage::names(&place.out).unwrap().is_empty());
-    // As it was, the run goes on.
+    // After undoing the change, the sync resumes.
     changes.event(Event::Started(Phase::Join));
     keeping.expect(&world.truth, &place);
 }
 
-/// A block that its claims do not decide is read again, and of such a one no fingerprint is noted: it is checked from
-/// the start.
+/// A block whose summary cannot validate it is read again. It has no fingerprint, so it is checked from
+/// scratch.
 #[test]
 fn a_block_with_claims_that_changes_between_the_walks_is_noticed() {
     let mut builder = random_chain(855);
     builder.empty_blocks(1);
     let block = pushes_sigops(&mut builder, ScriptKind::OpTrue);
     builder.empty_blocks(3);
-    // In one file, as they are.
+    // Lays out all blocks in one file, in order.
     let world = World::laid_out(&builder.blocks(), |blocks| {
         let mut files = BlockFiles::regtest();
         files.blocks(blocks);
@@ -654,7 +655,7 @@ fn a_block_with_claims_that_changes_between_the_walks_is_noticed() {
     let bytes = fs::read(&file).unwrap();
     let start = bytes.windows(raw.len()).position(|window| window == raw).unwrap();
     for leave_witnesses in [true, false] {
-        // In what an input pushes.
+        // The offset is in data that an input pushes.
         let changes = Changes(&file, start + raw.len() - 300);
         let job = Job { leave_witnesses, ..merge(&world) };
         let changed = job.run_watched(&Place::new(), &changes, &AtomicBool::new(false));
@@ -664,10 +665,10 @@ fn a_block_with_claims_that_changes_between_the_walks_is_noticed() {
     }
 }
 
-/// Blocks whose scripts are taken for valid, and of which nothing is kept, are read once: what the join finds allows
-/// what they claim.
+/// Blocks that are not kept, and whose scripts are assumed valid, are read once: the joined coins suffice to
+/// validate their spend summaries.
 #[test]
-fn blocks_of_which_nothing_is_kept_are_read_once() {
+fn blocks_that_are_not_kept_are_read_once() {
     let world = World::small(852);
     for leave_witnesses in [true, false] {
         let place = Place::new();

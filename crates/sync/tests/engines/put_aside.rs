@@ -1,5 +1,5 @@
-//! Invalid blocks among the files, with all their work done: they are put aside with what descends
-//! from them, and the run ends on the best chain that is left.
+//! Tests of invalid blocks with valid work in the files: they and their descendants are marked as failed, and
+//! the sync ends on the best remaining chain.
 
 use crate::harness::{
     Call, Hooked, Job, Place, World, assuming, hash_of, random_chain, store_error,
@@ -11,8 +11,8 @@ use apus_engine::utxo::store::MemoryStore;
 use apus_sync::chainman::{ChainManager, ValidatedCoins};
 use apus_sync::engines::in_order::{Chainstate, ChainstateOptions};
 use apus_sync::{
-    Engine, ErrorKind, Event, HintedValidity, InvalidError, NoWayOn, Observer, Outcome, Silent,
-    Stop, SyncError,
+    BlockUnavailable, Engine, ErrorKind, Event, HintedValidity, InvalidError, Observer, Outcome,
+    SilentObserver, Stop, SyncError,
 };
 use apus_testkit::blkfile::{BlockFiles, read_chain};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, seal};
@@ -26,10 +26,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Adds an invalid block on the tip.
+/// Adds an invalid block on top of the tip.
 type Make = fn(&mut ChainBuilder) -> Block;
 
-/// A block for each kind of rule, with the reason that Core gives.
+/// One block for each kind of rule, with Core's reason.
 const BAD: [(&str, Make); 6] = [
     ("bad-cb-height", wrong_height),
     ("bad-txns-vout-empty", no_outputs),
@@ -39,7 +39,7 @@ const BAD: [(&str, Make); 6] = [
     ("block-script-verify-flag-failed", unsigned),
 ];
 
-/// Seen before any coin is (Core `ContextualCheckBlock`).
+/// Makes a block that fails before any coin is looked up (Core `ContextualCheckBlock`).
 fn wrong_height(builder: &mut ChainBuilder) -> Block {
     let height = builder.height();
     let output = builder.output(1, ScriptKind::OpTrue);
@@ -47,7 +47,7 @@ fn wrong_height(builder: &mut ChainBuilder) -> Block {
     builder.add_plan(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() })
 }
 
-/// Seen in the block alone (Core `CheckBlock`).
+/// Makes a block that fails without context (Core `CheckBlock`).
 fn no_outputs(builder: &mut ChainBuilder) -> Block {
     let coinbase = builder.coinbase(builder.height() + 1, Vec::new());
     builder.add_plan(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() })
@@ -85,7 +85,7 @@ fn sealed(builder: &mut ChainBuilder, plan: BlockPlan) -> Block {
     block
 }
 
-/// Files with these blocks, of which `good` are to be the chain.
+/// Makes files with these blocks; the sync should end on `good`.
 fn world(good: Vec<Block>, blocks: &[Block]) -> World {
     let folder = tempfile::tempdir().unwrap();
     let mut files = BlockFiles::regtest().key([3, 1, 4, 1, 5, 9, 2, 6]).file_bytes_max(40_000);
@@ -95,18 +95,18 @@ fn world(good: Vec<Block>, blocks: &[Block]) -> World {
     World { folder, truth: Truth::of(&good), chain: good }
 }
 
-/// To the tip, with all scripts run above the hints, which the user vouches for.
+/// Makes a job to the tip, with all scripts run above the hints, which the user vouches for.
 fn to_tip(world: &World) -> Job {
     let hinted_validity = HintedValidity::Assumed;
     Job { assume_valid: None, hinted_validity, stop: Stop::AtTip, ..world.job() }
 }
 
-/// The same by each engine that needs no hints.
+/// Makes such a job for each engine that needs no hints.
 fn ways(world: &World) -> [Job; 2] {
     [Engine::Utxo, Engine::MergeSync].map(|engine| Job { engine, ..to_tip(world) })
 }
 
-/// Each of these with progress made durable now and then, and always.
+/// Makes each of these jobs with progress made durable from time to time, and always.
 fn ways_and_checkpoints(world: &World) -> Vec<Job> {
     let with = |job: Job| {
         [3_600, 0].map(|seconds| {
@@ -125,7 +125,7 @@ fn warnings(events: &Events) -> Vec<String> {
     events.all().into_iter().filter_map(warning).collect()
 }
 
-/// A run that ends well and right, and what it warned of.
+/// Runs a sync that must give the right result; also returns its warnings.
 #[track_caller]
 fn warned(job: &Job, truth: &Truth, place: &Place) -> (Outcome, Vec<String>) {
     let events = Events::default();
@@ -136,7 +136,7 @@ fn warned(job: &Job, truth: &Truth, place: &Place) -> (Outcome, Vec<String>) {
     (outcome, warnings(&events))
 }
 
-/// Blocks of `builder` above a block.
+/// Returns the blocks of `builder` above a block.
 fn above(builder: &ChainBuilder, below: BlockHash) -> Vec<Block> {
     let blocks = builder.blocks();
     let fork = blocks.iter().position(|block| block.block_hash() == below).unwrap();
@@ -157,20 +157,20 @@ fn the_chain_ends_below_an_invalid_block() {
                 let (_, warnings) = warned(&job, &world.truth, &Place::new());
                 let [warning] = &warnings[..] else { panic!("{warnings:?}") };
                 let height = format!("block {} (", world.truth.stop + 1);
-                let end = format!("goes on to block {} (", world.truth.stop);
+                let end = format!("continues to block {} (", world.truth.stop);
                 for word in [&height, &bad.block_hash().to_string(), reason, &end] {
                     assert!(warning.contains(word), "{word}: {warning}");
                 }
                 assert_eq!(warning.matches(reason).count(), 1, "{warning}");
-                let aside = warning.contains(&format!("the {descendants} blocks above it"));
+                let aside = warning.contains(&format!("the {descendants} blocks above are"));
                 assert_eq!(aside, descendants > 0, "{warning}");
             }
         }
     }
 }
 
-/// A trunk, a branch of it with an invalid block and `descendants` above that, and a valid branch that
-/// is `length` blocks long.
+/// A trunk, a branch of it with an invalid block and `descendants` above that, and a valid branch that is
+/// `length` blocks long.
 struct Fork {
     world: World,
     bad: Block,
@@ -189,13 +189,13 @@ impl Fork {
         builder.random_blocks(length, Shape::default());
         let branch = above(&builder, trunk);
         let good = if length > before { builder.blocks() } else { prefix };
-        assert!(heavy.len() > good.len(), "the invalid chain is the one to begin with");
+        assert!(heavy.len() > good.len(), "the sync must begin with the invalid chain");
         Self { world: world(good, &[&heavy[..], &branch].concat()), bad }
     }
 }
 
 #[test]
-fn back_to_the_fork_and_along_the_best_branch() {
+fn the_sync_follows_the_best_remaining_branch() {
     for (seed, (reason, make)) in (750..).zip(BAD) {
         for (before, descendants, length) in [(0, 3, 2), (5, 9, 8), (6, 5, 3), (2, 0, 2)] {
             let Fork { world, bad } = Fork::new(seed, make, before, descendants, length);
@@ -211,21 +211,21 @@ fn back_to_the_fork_and_along_the_best_branch() {
     }
 }
 
-/// The same into a data directory, which holds the blocks of the end's chain and no others.
+/// The data directory must have only the blocks of the final chain.
 #[test]
-fn a_data_directory_has_nothing_of_the_chain_that_was_left() {
+fn a_data_directory_has_no_blocks_of_the_abandoned_chain() {
     for (before, descendants, length) in [(5, 9, 8), (4, 9, 2), (0, 2, 0)] {
         let Fork { world, .. } = Fork::new(760, unsigned, before, descendants, length);
         for job in ways_and_checkpoints(&world) {
-            let (place, desk) = (Place::new(), tempfile::tempdir().unwrap());
-            warned(&job.keeping(desk.path()), &world.truth, &place);
-            expect_kept(desk.path(), &world.chain);
+            let (place, sandbox) = (Place::new(), tempfile::tempdir().unwrap());
+            warned(&job.keeping(sandbox.path()), &world.truth, &place);
+            expect_kept(sandbox.path(), &world.chain);
         }
     }
 }
 
-fn expect_kept(desk: &std::path::Path, chain: &[Block]) {
-    let folders = std::fs::read_dir(desk).unwrap().map(|entry| entry.unwrap().path());
+fn expect_kept(sandbox: &std::path::Path, chain: &[Block]) {
+    let folders = std::fs::read_dir(sandbox).unwrap().map(|entry| entry.unwrap().path());
     let blocks: Vec<_> = folders.map(|folder| folder.join("regtest/blocks")).collect();
     let [blocks] = &blocks[..] else { panic!("{blocks:?}") };
     let kept = read_chain(blocks, Network::Regtest.magic(), chain[0].block_hash());
@@ -238,11 +238,11 @@ fn expect_kept(desk: &std::path::Path, chain: &[Block]) {
 }
 
 #[test]
-fn several_invalid_blocks_one_after_the_other() {
+fn several_invalid_blocks_are_excluded_in_turn() {
     let mut builder = random_chain(770);
     let trunk = builder.tip();
     let (mut all, mut bad, mut good) = (builder.blocks(), Vec::new(), builder.blocks());
-    // The more work, the later the fault. None is without.
+    // Every branch has a fault. The more work a branch has, the later its fault is found.
     for (length, (_, make)) in (1..).zip(BAD) {
         builder.set_tip(trunk);
         builder.random_blocks(length, Shape::default());
@@ -262,9 +262,9 @@ fn several_invalid_blocks_one_after_the_other() {
     }
 }
 
-/// The branches leave each other further down than undo data is kept for every chain.
+/// The branches fork at a greater depth than undo data is kept for every chain.
 #[test]
-fn a_fork_far_below_an_end_that_proves_invalid() {
+fn a_deep_fork_below_an_invalid_end_is_reached() {
     let mut builder = random_chain(771);
     let trunk = builder.tip();
     builder.random_blocks(12, Shape::default());
@@ -282,7 +282,7 @@ fn a_fork_far_below_an_end_that_proves_invalid() {
 }
 
 #[test]
-fn nothing_is_left() {
+fn no_remaining_chain_is_an_error() {
     let mut builder = ChainBuilder::new(772);
     let genesis = builder.blocks();
     let bad = wrong_height(&mut builder);
@@ -299,18 +299,21 @@ fn nothing_is_left() {
     for (job, place) in places.iter().flat_map(|it| [it, it]) {
         let error = job.refused(place);
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(matches!(error, SyncError::NoWayOn { why: NoWayOn::Nothing, .. }), "{error}");
+        assert!(
+            matches!(error, SyncError::NoWayOn { why: BlockUnavailable::Nothing, .. }),
+            "{error}"
+        );
         assert!(error.to_string().contains(&bad.block_hash().to_string()), "{error}");
     }
 }
 
 #[test]
-fn a_height_above_what_is_left_is_refused_with_the_reason() {
+fn a_height_above_the_remaining_chain_is_refused_with_the_reason() {
     let Fork { world, bad } = Fork::new(773, greedy, 5, 9, 8);
     let stop = world.truth.stop + 1;
     for job in ways(&world) {
         let place = Place::new();
-        // The second start knows at once.
+        // The second start refuses it at once.
         for _ in 0..2 {
             let error = Job { stop: Stop::At(stop), ..job.clone() }.refused(&place);
             let above = matches!(error, SyncError::Invalid(InvalidError::StopAboveTip { .. }));
@@ -321,7 +324,7 @@ fn a_height_above_what_is_left_is_refused_with_the_reason() {
             }
             assert!(!text.contains("no valid set"), "{text}");
         }
-        // And a height that can be had is had.
+        // A height on the remaining chain is accepted.
         let job = Job { stop: Stop::At(world.truth.stop), ..job };
         warned(&job, &world.truth, &place);
     }
@@ -341,7 +344,7 @@ fn a_height_below_an_invalid_block_needs_no_other_chain() {
 }
 
 #[test]
-fn above_hints_it_is_the_same() {
+fn an_invalid_block_above_hints_is_excluded() {
     let Fork { world, bad } = Fork::new(775, unsigned, 5, 9, 8);
     let job = Job { hints: Some(world.hints(110)), ..to_tip(&world) };
     for seconds in [3_600, 0] {
@@ -365,21 +368,24 @@ fn an_invalid_block_under_hints_is_an_error() {
     for _ in 0..2 {
         let error = job.refused(&place);
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(matches!(error, SyncError::NoWayOn { why: NoWayOn::UnderHints { .. }, .. }));
+        assert!(matches!(
+            error,
+            SyncError::NoWayOn { why: BlockUnavailable::UnderHints { .. }, .. }
+        ));
         let text = error.to_string();
         for word in
-            [&bad.block_hash().to_string(), "bad-cb-height", "no valid chain for these hints"]
+            [&bad.block_hash().to_string(), "bad-cb-height", "not a valid chain for these hints"]
         {
             assert!(text.contains(word), "{word}: {text}");
         }
     }
 }
 
-/// The best chain that is left is another one than that of the hints.
+/// The best remaining chain does not contain the hints' block.
 #[test]
 fn a_best_chain_that_leaves_the_hints_is_an_error() {
     let Fork { world, bad } = Fork::new(777, unsigned, 5, 9, 8);
-    // Up to the third block of the branch that proves invalid later.
+    // The hints end at the third block of the branch that proves invalid later.
     let chain =
         read_chain(&world.blocksdir(), Network::Regtest.magic(), world.chain[0].block_hash());
     let hinted = World { folder: tempfile::tempdir().unwrap(), truth: Truth::of(&chain), chain };
@@ -388,14 +394,16 @@ fn a_best_chain_that_leaves_the_hints_is_an_error() {
     for _ in 0..2 {
         let error = job.refused(&place);
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        let why =
-            matches!(error, SyncError::NoWayOn { why: NoWayOn::BelowHints { stop: 123 }, .. });
+        let why = matches!(
+            error,
+            SyncError::NoWayOn { why: BlockUnavailable::BelowHints { stop: 123 }, .. }
+        );
         assert!(why, "{error}");
         assert!(error.to_string().contains(&bad.block_hash().to_string()), "{error}");
     }
 }
 
-/// Sets the flag when it is said that the run goes on elsewhere.
+/// Interrupts the sync at the warning that it continues on another chain.
 struct StopAtWarning<'a>(&'a AtomicBool);
 
 impl Observer for StopAtWarning<'_> {
@@ -406,38 +414,38 @@ impl Observer for StopAtWarning<'_> {
     }
 }
 
-/// Every later start says once more which block it was, since the report is that start's.
+/// Every later start reports the block again, because each start has its own report.
 #[test]
-fn stopped_between_one_chain_and_the_next() {
+fn a_stop_between_two_chains_is_resumed() {
     let Fork { world, bad } = Fork::new(778, unsigned, 5, 9, 8);
     let each = ways(&world).into_iter().flat_map(|job| [false, true].map(|it| (it, job.clone())));
     for (keeps, job) in each {
-        let desk = tempfile::tempdir().unwrap();
-        let job = if keeps { job.keeping(desk.path()) } else { job };
+        let sandbox = tempfile::tempdir().unwrap();
+        let job = if keeps { job.keeping(sandbox.path()) } else { job };
         let (place, flag) = (Place::new(), AtomicBool::new(false));
         let error = job.run_watched(&place, &StopAtWarning(&flag), &flag).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
         if job.engine == Engine::Utxo {
-            assert_eq!(place.height(), Some(120), "back at the fork, and not on");
+            assert_eq!(place.height(), Some(120), "back at the fork, and not further");
         }
         let (_, warnings) = warned(&job, &world.truth, &place);
         let [warning] = &warnings[..] else { panic!("{warnings:?}") };
         assert!(warning.contains(&bad.block_hash().to_string()), "{warning}");
-        assert!(warning.contains("An earlier start put it aside"), "{warning}");
+        assert!(warning.contains("An earlier start marked this block"), "{warning}");
         if keeps {
-            expect_kept(desk.path(), &world.chain);
+            expect_kept(sandbox.path(), &world.chain);
         }
     }
 }
 
 #[test]
-fn killed_at_any_moment_the_same_command_comes_to_the_same_end() {
+fn a_kill_at_any_moment_gives_the_same_result() {
     let Fork { world, .. } = Fork::new(779, unsigned, 4, 6, 6);
-    let keeping = |desk: &tempfile::TempDir| to_tip(&world).keeping(desk.path());
-    // At every flush around the place where the chain changes.
+    let keeping = |sandbox: &tempfile::TempDir| to_tip(&world).keeping(sandbox.path());
+    // Kills the sync at every flush around the height where the chain changes.
     for n in 122..=130 {
         for call in [Call::Write, Call::Written] {
-            let (place, desk) = (Place::new(), tempfile::tempdir().unwrap());
+            let (place, sandbox) = (Place::new(), tempfile::tempdir().unwrap());
             let (work, out) = (place.work.clone(), place.out.clone());
             let store = Hooked::over(&place.store, move |at, before| {
                 let dies = at == call && before >= n;
@@ -449,19 +457,25 @@ fn killed_at_any_moment_the_same_command_comes_to_the_same_end() {
             });
             let (open, flag) = (|| Ok(Arc::clone(&store)), AtomicBool::new(false));
             let folder = place.hints_folder.path();
-            let ended =
-                keeping(&desk).run_in(&place.work, &place.out, &open, folder, &Silent, &flag);
+            let ended = keeping(&sandbox).run_in(
+                &place.work,
+                &place.out,
+                &open,
+                folder,
+                &SilentObserver,
+                &flag,
+            );
             if ended.is_ok() {
                 continue;
             }
             drop(store);
             let image = |storage: &CrashStorage| storage.durable_image();
             let place = Place { work: image(&place.work), out: image(&place.out), ..place };
-            warned(&keeping(&desk), &world.truth, &place);
-            expect_kept(desk.path(), &world.chain);
+            warned(&keeping(&sandbox), &world.truth, &place);
+            expect_kept(sandbox.path(), &world.chain);
         }
     }
-    // At moments when something of the work folder becomes durable, with few flushes.
+    // Kills the sync at sync points of the work folder, with few flushes.
     for (job, seconds) in ways(&world).into_iter().zip([3_600, 0]) {
         let whole = Place::new();
         let job = Job { checkpoint_interval: Duration::from_secs(seconds), ..job };
@@ -477,11 +491,11 @@ fn killed_at_any_moment_the_same_command_comes_to_the_same_end() {
     }
 }
 
-/// Blocks on all kinds of parents, some of them invalid.
+/// A tree of blocks on random parents, some of them invalid.
 struct Tree {
     chain: ChainBuilder,
     rng: Rng,
-    /// In the order in which they were made, with whether they and all below are valid.
+    /// The blocks in order of creation, each with whether it and all its ancestors are valid.
     blocks: Vec<(Block, bool)>,
 }
 
@@ -510,7 +524,7 @@ impl Tree {
         self.blocks.push((block, good));
     }
 
-    /// The tips that a run may end with.
+    /// Returns the tips at which a sync may end.
     fn ends(&mut self) -> Vec<BlockHash> {
         let good =
             self.blocks.iter().filter(|(_, good)| *good).map(|(block, _)| block.block_hash());
@@ -532,7 +546,7 @@ impl Tree {
     }
 }
 
-/// What `apus submit` does with the same blocks.
+/// Returns the tip of `apus submit` after the same blocks.
 fn managers_tip(blocks: &[Block]) -> apus_chain::BlockHash {
     let params = assuming(Network::Regtest);
     let scripts = Some(ScriptPool::new(2).unwrap());
@@ -559,7 +573,7 @@ fn random_tree(seed: u64) {
     for job in ways(&world) {
         let place = Place::new();
         let outcome = job.run(&place).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        // Which of several of equal work it is depends on the order in which they became whole.
+        // If several tips have equal work, the order in which they became complete decides.
         let end = by_hash.get(&outcome.chain.stop.hash.to_string());
         let end = end.unwrap_or_else(|| panic!("seed {seed}: {}", outcome.chain.stop.hash));
         let truth = Truth::of(&tree.chain.blocks_to(*end));

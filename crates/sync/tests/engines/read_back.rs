@@ -1,5 +1,5 @@
-//! A data directory is read back before it gets its name: damage that is done between writing and
-//! reading is found, whatever it is, and the folder stays a draft.
+//! Tests that a data directory is read back before it gets its final name: any damage since writing is found,
+//! and the folder stays a draft.
 
 use crate::harness::{Call, Hooked, Job, Place, World, store_error};
 use crate::undo_data::change_a_coin;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Does something to a folder as soon as it is whole, before anything is read back.
+/// Changes a folder when it is complete, just before it is read back.
 struct AtCheck<'a> {
     blocks: PathBuf,
     harm: &'a (dyn Fn(&Path) + Sync),
@@ -28,7 +28,7 @@ impl Observer for AtCheck<'_> {
     }
 }
 
-/// The one file in `folder` whose name ends so.
+/// Finds the only file in `folder` whose name has this ending.
 fn file(folder: &Path, end: &str) -> PathBuf {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut found = paths.filter(|path| path.to_str().unwrap().ends_with(end));
@@ -48,17 +48,17 @@ fn cut(path: &Path) {
     fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
 }
 
-/// A run whose files `harm` damages once they are written; it must fail and leave nothing under its
-/// names.
-fn harmed(job: &Job, place: &Place, desk: &Path, harm: &(dyn Fn(&Path) + Sync)) -> SyncError {
-    let (blocks, done) = (desk.join("node.incomplete/regtest/blocks"), AtomicBool::new(false));
+/// Runs a sync whose files `harm` damages once they are written. The sync must fail, and leave nothing under
+/// its final names.
+fn harmed(job: &Job, place: &Place, sandbox: &Path, harm: &(dyn Fn(&Path) + Sync)) -> SyncError {
+    let (blocks, done) = (sandbox.join("node.incomplete/regtest/blocks"), AtomicBool::new(false));
     let observer = AtCheck { blocks, harm, done };
     let error = job.run_watched(place, &observer, &AtomicBool::new(false)).unwrap_err();
     assert!(observer.done.into_inner(), "{error}");
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
-    assert!(!desk.join("node").exists(), "a name in spite of: {error}");
+    assert!(!sandbox.join("node").exists(), "named despite: {error}");
     let mut outputs = place.output_files().into_keys();
-    assert!(outputs.all(|name| name.ends_with(".incomplete")), "output in spite of: {error}");
+    assert!(outputs.all(|name| name.ends_with(".incomplete")), "output despite: {error}");
     error
 }
 
@@ -69,25 +69,25 @@ fn damaged_blocks_and_undo_data_are_found_and_named() {
         (|blocks| flip(&blocks.join("blk00000.dat")), "blk00000.dat was read back at byte"),
         (|blocks| flip(&blocks.join("rev00000.dat")), "rev00000.dat was read back at byte"),
         (|blocks| flip(&blocks.join("xor.dat")), "blk00000.dat was read back at byte 8,"),
-        (|blocks| cut(&blocks.join("blk00000.dat")), "blk00000.dat was looked at once more"),
-        (|blocks| cut(&blocks.join("rev00000.dat")), "rev00000.dat was looked at once more"),
-        (|blocks| fs::remove_file(blocks.join("rev00000.dat")).unwrap(), "it is not there"),
+        (|blocks| cut(&blocks.join("blk00000.dat")), "blk00000.dat was checked after writing"),
+        (|blocks| cut(&blocks.join("rev00000.dat")), "rev00000.dat was checked after writing"),
+        (|blocks| fs::remove_file(blocks.join("rev00000.dat")).unwrap(), "it is missing"),
         (|blocks| fs::write(blocks.join("blk00001.dat"), "").unwrap(), "it does not belong there"),
     ];
-    for (threads, (harm, said)) in [1, 4].into_iter().cycle().zip(cases) {
-        let (world, desk) = (World::small(731), tempfile::tempdir().unwrap());
-        let (job, place) = (Job { threads, ..world.job() }.keeping(desk.path()), Place::new());
-        let error = harmed(&job, &place, desk.path(), &harm);
+    for (threads, (harm, expected)) in [1, 4].into_iter().cycle().zip(cases) {
+        let (world, sandbox) = (World::small(731), tempfile::tempdir().unwrap());
+        let (job, place) = (Job { threads, ..world.job() }.keeping(sandbox.path()), Place::new());
+        let error = harmed(&job, &place, sandbox.path(), &harm);
         assert!(matches!(error, SyncError::Io(IoError::BlocksReadBack { .. })), "{error}");
         let text = error.to_string();
-        assert!(text.contains(said) && text.contains("then remove"), "{text}");
-        // As it says: once the progress is gone, all is made anew.
+        assert!(text.contains(expected) && text.contains("then remove"), "{text}");
+        // The error's advice works: once the progress is removed, the sync starts over.
         job.expect(&world.truth, &Place::new());
     }
 }
 
 #[test]
-fn a_damaged_index_is_found_and_written_anew() {
+fn a_damaged_index_is_found_and_rewritten() {
     type Harm = fn(&Path);
     let cases: [Harm; 3] = [
         |blocks| flip(&file(&blocks.join("index"), ".ldb")),
@@ -96,21 +96,21 @@ fn a_damaged_index_is_found_and_written_anew() {
     ];
     for harm in cases {
         for kept in [DatadirBlocks::All, DatadirBlocks::Last] {
-            let (world, desk) = (World::small(732), tempfile::tempdir().unwrap());
-            let mut job = world.job().keeping(desk.path());
+            let (world, sandbox) = (World::small(732), tempfile::tempdir().unwrap());
+            let mut job = world.job().keeping(sandbox.path());
             job.folders[0].kind = FolderKind::Datadir(kept);
             let place = Place::new();
-            let error = harmed(&job, &place, desk.path(), &harm);
+            let error = harmed(&job, &place, sandbox.path(), &harm);
             assert_eq!(error.kind(), ErrorKind::Io, "{error}");
-            assert!(error.to_string().contains("Start the same run again"), "{error}");
+            assert!(error.to_string().contains("then rerun the same command"), "{error}");
             job.expect(&world.truth, &place);
-            assert!(desk.path().join("node/regtest/blocks/index/CURRENT").is_file());
+            assert!(sandbox.path().join("node/regtest/blocks/index/CURRENT").is_file());
         }
     }
 }
 
 #[test]
-fn stopped_while_blocks_are_read_back() {
+fn a_stop_while_reading_back_is_resumed() {
     struct StopAtBlocks<'a>(&'a AtomicBool);
     impl Observer for StopAtBlocks<'_> {
         fn event(&self, event: Event) {
@@ -123,25 +123,25 @@ fn stopped_while_blocks_are_read_back() {
             }
         }
     }
-    let (world, desk) = (World::small(734), tempfile::tempdir().unwrap());
+    let (world, sandbox) = (World::small(734), tempfile::tempdir().unwrap());
     let (job, place, flag) =
-        (world.job().keeping(desk.path()), Place::new(), AtomicBool::new(false));
+        (world.job().keeping(sandbox.path()), Place::new(), AtomicBool::new(false));
     let error = job.run_watched(&place, &StopAtBlocks(&flag), &flag).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
-    assert!(!desk.path().join("node").exists());
+    assert!(!sandbox.path().join("node").exists());
     job.expect(&world.truth, &place);
-    assert!(desk.path().join("node").is_dir());
+    assert!(sandbox.path().join("node").is_dir());
 }
 
 #[test]
-fn what_was_read_back_is_told() {
+fn the_report_counts_blocks_read_back() {
     for (threads, kept) in
         [(1, DatadirBlocks::All), (3, DatadirBlocks::All), (2, DatadirBlocks::Last)]
     {
-        let (world, desk) = (World::small(733), tempfile::tempdir().unwrap());
-        let mut job = Job { threads, ..world.job() }.keeping(desk.path());
+        let (world, sandbox) = (World::small(733), tempfile::tempdir().unwrap());
+        let mut job = Job { threads, ..world.job() }.keeping(sandbox.path());
         let output = |kind, name| {
-            let path = desk.path().join(name);
+            let path = sandbox.path().join(name);
             FolderOutput { kind, path, replace: false }
         };
         job.folders[0].kind = FolderKind::Datadir(kept);
@@ -150,11 +150,11 @@ fn what_was_read_back_is_told() {
         let undo = u64::from(world.truth.stop);
         let (blocks, index_entries) = match kept {
             DatadirBlocks::All => (undo + 1, undo + 1 + 2),
-            // Not the genesis block, but a word that some were pruned.
+            // This counts the mark that blocks were pruned, but not the genesis block.
             DatadirBlocks::Last => (undo, undo + 1 + 3),
         };
         let bytes = |name: &str| {
-            fs::metadata(desk.path().join("node/regtest/blocks").join(name)).unwrap().len()
+            fs::metadata(sandbox.path().join("node/regtest/blocks").join(name)).unwrap().len()
         };
         let bytes = bytes("blk00000.dat") + bytes("rev00000.dat");
         let [datadir, coins] = &outcome.written.folders[..] else { unreachable!() };
@@ -164,13 +164,13 @@ fn what_was_read_back_is_told() {
     }
 }
 
-/// All that can be checked of a record by itself is right; only the run that connected the block knows
-/// better, also where a later start goes on.
+/// A single record shows no fault, so only the sync that connected the block can detect this, even if a later
+/// start resumes it.
 #[test]
 fn undo_data_of_another_coin_are_found() {
     for stopped_at in [None, Some(115)] {
-        let (world, desk) = (World::small(735), tempfile::tempdir().unwrap());
-        let (job, mut place) = (world.job().keeping(desk.path()), Place::new());
+        let (world, sandbox) = (World::small(735), tempfile::tempdir().unwrap());
+        let (job, mut place) = (world.job().keeping(sandbox.path()), Place::new());
         if let Some(writes) = stopped_at {
             let whole = Arc::clone(&place.store);
             place.store = Hooked::over(&whole, move |at, before| match at {
@@ -181,9 +181,9 @@ fn undo_data_of_another_coin_are_found() {
             place.store = whole;
         }
         let harm = |blocks: &Path| change_a_coin(blocks, &world.chain);
-        let error = harmed(&job, &place, desk.path(), &harm);
+        let error = harmed(&job, &place, sandbox.path(), &harm);
         assert!(matches!(error, SyncError::Io(IoError::BlocksReadBack { .. })), "{error}");
         let text = error.to_string();
-        assert!(text.contains("other coins than the block spent"), "{text}");
+        assert!(text.contains("match the coins that the block spent"), "{text}");
     }
 }

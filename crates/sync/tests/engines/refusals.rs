@@ -1,4 +1,4 @@
-//! Starts that do not fit what lies in the work folder.
+//! Tests of starts that do not fit the content of the work folder.
 
 use crate::harness::{Job, Place, World};
 use crate::world::Truth;
@@ -10,7 +10,7 @@ use apus_sync::{
 use apus_testkit::storage::CrashStorage;
 use std::sync::Arc;
 
-/// Ends a run at this height, its progress and all.
+/// Runs a sync to this height, keeping its progress.
 fn done_to(world: &World, stop: u32, hints: Option<u32>) -> (Job, Place) {
     let place = Place::new();
     let hints = hints.map(|at| world.hints(at));
@@ -26,11 +26,11 @@ fn expect_other(job: &Job, place: &Place, words: &str) {
     assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
     assert_eq!(error.kind(), ErrorKind::Usage);
     assert!(error.to_string().contains(words), "{words} is not in: {error}");
-    assert!(place.work.live_files() == before, "what is another run's was changed");
+    assert!(place.work.live_files() == before, "another sync's files were changed");
 }
 
 #[test]
-fn another_run() {
+fn another_sync_is_refused() {
     let world = World::small(740);
     let (plain, place) = done_to(&world, 110, None);
     expect_other(&Job { assume_valid: None, ..plain.clone() }, &place, "not no block");
@@ -38,23 +38,23 @@ fn another_run() {
     expect_other(&Job { assume_valid: other, ..plain.clone() }, &place, "0707");
     let hints = Some(world.hints(105));
     expect_other(&Job { hints, ..plain.clone() }, &place, "without hints");
-    expect_other(&Job { stop: Stop::At(109), ..plain.clone() }, &place, "at block 110 already");
+    expect_other(&Job { stop: Stop::At(109), ..plain.clone() }, &place, "already at block 110");
     plain.expect(&world.truth, &place);
 
     let (hinted, place) = done_to(&world, 110, Some(105));
-    // Other blocks that are assumed valid are no reason to refuse the hints.
+    // Other assumed-valid blocks must not make the sync refuse the hints.
     let hinted = Job { hinted_validity: HintedValidity::Assumed, ..hinted };
     expect_other(&Job { hints: None, ..hinted.clone() }, &place, "with hints");
     let hints = Some(world.hints(106));
     expect_other(&Job { hints, ..hinted.clone() }, &place, "106");
     expect_other(&Job { assume_valid: None, ..hinted.clone() }, &place, "not no block");
-    expect_other(&Job { stop: Stop::At(109), ..hinted.clone() }, &place, "at block 110 already");
+    expect_other(&Job { stop: Stop::At(109), ..hinted.clone() }, &place, "already at block 110");
     hinted.expect(&world.truth, &place);
 }
 
-/// Where a run with hints ended with them, the same command goes on above them.
+/// If a sync ended where its hints end, the same command continues above them.
 #[test]
-fn above_hints_that_were_done() {
+fn a_sync_continues_above_finished_hints() {
     let world = World::small(741);
     let (job, place) = done_to(&world, 105, Some(105));
     assert_eq!(place.height(), None);
@@ -62,7 +62,7 @@ fn above_hints_that_were_done() {
 }
 
 #[test]
-fn a_record_that_is_not_as_it_was_written() {
+fn a_damaged_record_is_refused() {
     let world = World::small(742);
     for hints in [None, Some(105)] {
         let (job, place) = done_to(&world, 110, hints);
@@ -76,7 +76,7 @@ fn a_record_that_is_not_as_it_was_written() {
             assert!(matches!(error, SyncError::Io(IoError::WorkdirDamaged { .. })), "{error}");
             assert!(error.to_string().contains(RECORD), "{error}");
         }
-        // Coins at a block that no record knows, and a record that knows of no such coins.
+        // Tries coins at a block that is in no record, and a record without such coins.
         let mut without = files.clone();
         without.remove(RECORD);
         let work = CrashStorage::holding(without);
@@ -90,7 +90,7 @@ fn a_record_that_is_not_as_it_was_written() {
 }
 
 #[test]
-fn heights_where_no_run_can_end() {
+fn impossible_stop_heights_are_refused() {
     let world = World::small(743);
     let place = Place::new();
     let error = Job { stop: Stop::At(0), ..world.job() }.refused(&place);
@@ -106,7 +106,7 @@ fn heights_where_no_run_can_end() {
         matches!(error, SyncError::Usage(UsageError::StopHeight { wanted: 99, hints: 100 })),
         "{error}"
     );
-    // Told before the blocks below are gone through: those leave a plan in the work folder.
+    // Reported before the blocks below are processed: processing them leaves a plan in the work folder.
     let hints = Some(world.hints(100));
     let error = Job { stop: Stop::At(9_999), hints, ..world.job() }.refused(&place);
     assert!(
@@ -120,8 +120,8 @@ fn heights_where_no_run_can_end() {
 /// A build that cannot run scripts says so before it leaves anything behind.
 #[cfg(not(feature = "kernel"))]
 #[test]
-fn scripts_that_cannot_be_run() {
-    use apus_sync::Silent;
+fn missing_script_support_is_reported_early() {
+    use apus_sync::SilentObserver;
     use std::sync::atomic::AtomicBool;
     let world = World::small(744);
     let tip = Job { stop: Stop::AtTip, ..world.job() };
@@ -129,7 +129,7 @@ fn scripts_that_cannot_be_run() {
         let place = Place::new();
         let open = || panic!("no store is needed");
         let (folder, flag) = (place.hints_folder.path(), AtomicBool::new(false));
-        let ended = job.run_in(&place.work, &place.out, &open, folder, &Silent, &flag);
+        let ended = job.run_in(&place.work, &place.out, &open, folder, &SilentObserver, &flag);
         let error = ended.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
         assert!(matches!(error, SyncError::Scripts(_)), "{error}");

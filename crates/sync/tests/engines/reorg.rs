@@ -1,9 +1,10 @@
-//! The most-work chain is another one at the next start: the run goes back and on.
+//! Tests in which the next start finds another most-work chain: the sync disconnects blocks down to the fork,
+//! and then connects that chain.
 
 use crate::harness::{Call, Hooked, Job, Place, World, hash_of, random_chain, store_error};
 use apus_chain::BlockHash;
 use apus_hash::sha256;
-use apus_sync::{ErrorKind, IoError, RECORD, Silent, SyncError};
+use apus_sync::{ErrorKind, IoError, RECORD, SilentObserver, SyncError};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::Shape;
 use apus_testkit::storage::CrashStorage;
@@ -11,17 +12,17 @@ use bitcoin::Block;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A chain that leaves another one `depth` blocks below its end, and is longer.
+/// Makes a longer chain that forks off another one `depth` blocks below its end.
 fn branch_of(chain: &[Block], seed: u64, depth: usize) -> Vec<Block> {
     let mut builder = random_chain(seed);
-    // The same keys and coins: what this builder makes can be spent by it.
+    // The same keys and coins: this builder can spend what it creates.
     assert_eq!(builder.blocks()[..100], chain[..100]);
     builder.set_tip(chain[chain.len() - 1 - depth].block_hash());
     builder.random_blocks(depth + 10, Shape::default());
     builder.blocks()
 }
 
-/// A chain, with the blocks of others in its files.
+/// Makes files with a chain and with stale blocks.
 fn world_with(chain: &[Block], stale: &[Block]) -> World {
     World::laid_out(chain, |blocks| {
         let mut files = BlockFiles::regtest().file_bytes_max(40_000);
@@ -32,8 +33,8 @@ fn world_with(chain: &[Block], stale: &[Block]) -> World {
     })
 }
 
-/// The place of a run as if it had assumed another block from the start on. Scripts are not run up
-/// to a block of the chain only, so that two chains without scripts need one each.
+/// Returns a place as if its sync had assumed another block valid from the start. Scripts are skipped only up
+/// to a block of the chain, so two chains without scripts need one block each.
 fn assuming(place: Place, assume_valid: Option<BlockHash>) -> Place {
     let mut files = place.work.live_files();
     let record = files.get_mut(RECORD).unwrap();
@@ -45,7 +46,7 @@ fn assuming(place: Place, assume_valid: Option<BlockHash>) -> Place {
 }
 
 #[test]
-fn back_to_where_the_chains_part_and_on() {
+fn the_sync_returns_to_the_fork_and_continues() {
     for (seed, depth) in [(720, 1), (721, 3), (722, 12), (723, 20), (724, 60)] {
         let one = random_chain(seed).blocks();
         let other = branch_of(&one, seed, depth);
@@ -67,9 +68,9 @@ fn back_to_where_the_chains_part_and_on() {
     }
 }
 
-/// Stopped on the way, before or after the coins have left the old branch.
+/// Stops the sync before or after the coins have left the old branch.
 #[test]
-fn stopped_on_the_way_to_another_branch() {
+fn a_stop_on_the_way_to_another_branch_is_resumed() {
     let one = random_chain(725).blocks();
     let other = branch_of(&one, 725, 8);
     let (first, second) = (World::of(&one), world_with(&other, &one[1..]));
@@ -87,36 +88,43 @@ fn stopped_on_the_way_to_another_branch() {
         });
         let open = || Ok(Arc::clone(&store));
         let hints_folder = place.hints_folder.path();
-        let ended =
-            second.job().run_in(&place.work, &place.out, &open, hints_folder, &Silent, &flag);
+        let ended = second.job().run_in(
+            &place.work,
+            &place.out,
+            &open,
+            hints_folder,
+            &SilentObserver,
+            &flag,
+        );
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::Interrupted);
         second.job().expect(&second.truth, &place);
     }
 }
 
-/// A data directory that is being made, ended when its coins were about to leave the old branch.
+/// The sync writes a data directory, and is stopped when its coins are about to leave the old branch.
 #[test]
 fn blocks_of_the_old_branch_stay_until_the_coins_have_left_it() {
     let one = random_chain(728).blocks();
     let other = branch_of(&one, 728, 8);
     let (first, second) = (world_with(&one, &[]), world_with(&other, &one[1..]));
     for writes in 0..2 {
-        let (place, desk) = (Place::new(), tempfile::tempdir().unwrap());
-        first.job().keeping(desk.path()).expect(&first.truth, &place);
+        let (place, sandbox) = (Place::new(), tempfile::tempdir().unwrap());
+        first.job().keeping(sandbox.path()).expect(&first.truth, &place);
         let place = assuming(place, second.job().assume_valid);
         let failing = Hooked::over(&place.store, move |at, before| {
             if at == Call::Write && before >= writes { Err(store_error()) } else { Ok(()) }
         });
         let open = || Ok(Arc::clone(&failing));
         let (flag, hints_folder) = (AtomicBool::new(false), place.hints_folder.path());
-        let job = second.job().keeping(desk.path());
-        job.run_in(&place.work, &place.out, &open, hints_folder, &Silent, &flag).unwrap_err();
+        let job = second.job().keeping(sandbox.path());
+        job.run_in(&place.work, &place.out, &open, hints_folder, &SilentObserver, &flag)
+            .unwrap_err();
         job.expect(&second.truth, &place);
     }
 }
 
 #[test]
-fn the_old_branch_is_gone_from_the_files() {
+fn a_missing_old_branch_is_reported() {
     let one = random_chain(726).blocks();
     let other = branch_of(&one, 726, 4);
     let (first, second) = (World::of(&one), World::of(&other));
@@ -130,7 +138,7 @@ fn the_old_branch_is_gone_from_the_files() {
         };
         assert_eq!((height, hash), (120, hash_of(&one[120])));
     }
-    // As far back as the files reach, and on once the rest is there.
+    // The sync disconnects blocks as far as the files reach, and continues once the rest is there.
     let part = world_with(&other, &one[119..]);
     let error = Job { blocksdir: part.blocksdir(), ..second.job() }.refused(&place);
     assert!(matches!(error, SyncError::Io(IoError::StaleBlock { height: 118, .. })), "{error}");
@@ -139,9 +147,9 @@ fn the_old_branch_is_gone_from_the_files() {
     Job { blocksdir: rest.blocksdir(), ..second.job() }.expect(&second.truth, &place);
 }
 
-/// One copy of a block that left the chain is damaged, and another one is not.
+/// A block of the old branch has a damaged and an intact copy.
 #[test]
-fn a_damaged_copy_of_a_block_of_the_old_branch() {
+fn a_damaged_copy_on_the_old_branch_is_skipped() {
     let one = random_chain(727).blocks();
     let other = branch_of(&one, 727, 2);
     let mut damaged = one[120].clone();

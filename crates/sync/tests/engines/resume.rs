@@ -1,11 +1,11 @@
-//! Runs that stop somewhere: the next start goes on, and the set is the same.
+//! Tests of syncs that stop at some point: the next start resumes, and the set is the same.
 
 use crate::harness::{Call, Hooked, Job, Place, World, store_error};
 use crate::world::{Events, Truth};
 use apus_engine::utxo::CoinsStore;
 use apus_sync::{
     DatadirBlocks, ErrorKind, Event, FolderKind, FolderOutput, Observer, Outcome, Phase, Progress,
-    Silent, Stop, SyncError, UsageError,
+    SilentObserver, Stop, SyncError, UsageError,
 };
 use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A start on another store than the place's own.
+/// Runs a start with another store than the place's own.
 fn run_on(
     job: &Job,
     place: &Place,
@@ -24,10 +24,17 @@ fn run_on(
     interrupt: &AtomicBool,
 ) -> Result<Outcome, SyncError> {
     let open = || Ok(Arc::clone(store));
-    job.run_in(&place.work, &place.out, &open, place.hints_folder.path(), &Silent, interrupt)
+    job.run_in(
+        &place.work,
+        &place.out,
+        &open,
+        place.hints_folder.path(),
+        &SilentObserver,
+        interrupt,
+    )
 }
 
-/// The place after the power went: what is durable of the work folder, and the store as it is.
+/// Returns the place after a power loss: the durable part of the work folder, and the unchanged store.
 fn after_crash(place: Place, seed: Option<u64>) -> Place {
     let image = |storage: &CrashStorage| match seed {
         None => storage.durable_image(),
@@ -36,7 +43,7 @@ fn after_crash(place: Place, seed: Option<u64>) -> Place {
     Place { work: image(&place.work), out: image(&place.out), ..place }
 }
 
-/// Flushes after every block, and never before the end; with hints for a part, and without.
+/// Makes jobs that flush after every block or only at the end, with hints for a part or without.
 fn jobs(world: &World) -> [Job; 3] {
     let hour = Duration::from_secs(3_600);
     let hints = Some(world.hints(108));
@@ -48,7 +55,7 @@ fn jobs(world: &World) -> [Job; 3] {
 }
 
 #[test]
-fn stopped_at_any_call_of_the_store() {
+fn a_stop_at_any_store_call_is_resumed() {
     let world = World::small(710);
     for job in jobs(&world) {
         for (call, step, limit) in
@@ -91,7 +98,7 @@ impl Observer for StopAt<'_> {
 }
 
 #[test]
-fn stopped_at_any_event() {
+fn a_stop_at_any_event_is_resumed() {
     let world = World::small(711);
     let job = world.job();
     let mut stopped = 0;
@@ -114,7 +121,7 @@ fn stopped_at_any_event() {
 }
 
 #[test]
-fn a_store_that_fails_at_a_write() {
+fn a_failed_store_write_is_resumed() {
     let world = World::small(712);
     for job in jobs(&world) {
         for (call, once) in [(Call::Write, true), (Call::Write, false), (Call::Written, false)] {
@@ -125,7 +132,7 @@ fn a_store_that_fails_at_a_write() {
                     if fails { Err(store_error()) } else { Ok(()) }
                 });
                 match run_on(&job, &place, &store, &AtomicBool::new(false)) {
-                    // There were not that many.
+                    // The sync had fewer than n writes.
                     Ok(outcome) => world.truth.check(&outcome, &place.out),
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::Io, "{error}");
@@ -140,9 +147,9 @@ fn a_store_that_fails_at_a_write() {
     }
 }
 
-/// The power goes when the record is written and the coins are not, and right after they are.
+/// Power fails when the record is written and the coins are not, and right after they are.
 #[test]
-fn a_crash_at_either_side_of_a_flush() {
+fn a_crash_on_either_side_of_a_flush_is_resumed() {
     let world = World::small(713);
     for job in jobs(&world) {
         for call in [Call::Write, Call::Written] {
@@ -170,7 +177,7 @@ fn a_crash_at_either_side_of_a_flush() {
     }
 }
 
-/// A crash may come twice, the second time before the first flush that follows is done.
+/// A crash may come twice, the second time before the next flush is done.
 #[test]
 fn a_second_crash_before_the_next_flush() {
     let world = World::small(714);
@@ -221,9 +228,9 @@ fn a_crash_at_a_sync_point_of_the_outputs() {
     crash_at_syncs(&last, &world.truth, |place| &place.out, 1);
 }
 
-/// The run ends higher each time, as a node's does.
+/// The sync ends higher each time, because the node's chain grows.
 #[test]
-fn a_chain_that_grew_between_two_starts() {
+fn a_chain_that_grew_between_two_starts_is_followed() {
     let world = World::small(717);
     let place = Place::new();
     for stop in [20, 99, 110, world.truth.stop] {
@@ -237,12 +244,12 @@ fn a_chain_that_grew_between_two_starts() {
     }
 }
 
-/// Stopped while the hints are made, and then asked for a set further up.
+/// The sync is stopped while it makes the hints; the next start requests a set at a higher block.
 #[test]
 fn a_chain_that_grew_while_hints_were_made() {
     let world = World::small(718);
     let (place, flag) = (Place::new(), AtomicBool::new(false));
-    /// Blocks are taken in any order only where hints are made.
+    /// Interrupts while hints are made: only then are blocks processed in any order.
     struct StopAtBlocks<'a>(&'a AtomicBool);
     impl Observer for StopAtBlocks<'_> {
         fn event(&self, event: Event) {
@@ -255,16 +262,16 @@ fn a_chain_that_grew_while_hints_were_made() {
     let error = lower.run_watched(&place, &StopAtBlocks(&flag), &flag).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
     assert_eq!(place.height(), Some(110));
-    // The lower set was done.
+    // The set at the lower block was finished.
     let place = Place { out: CrashStorage::new(), ..place };
     world.job().expect(&world.truth, &place);
 }
 
-/// Blocks were connected meanwhile that no run kept, or that were kept elsewhere.
+/// Between two starts, blocks were connected without being kept, or were kept in another directory.
 #[test]
 fn a_data_directory_needs_all_blocks_from_the_first() {
     let world = World::small(719);
-    let (desk, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (sandbox, other_desk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let run = |place: Place, stop: u32, folder: Option<&TempDir>| {
         let job = Job { stop: Stop::At(stop), ..world.job() };
         let job = match folder {
@@ -278,38 +285,39 @@ fn a_data_directory_needs_all_blocks_from_the_first() {
         SyncError::Usage(UsageError::OtherRun { what, .. }) => what,
         error => panic!("{error}"),
     };
-    let (place, ended) = run(Place::new(), 105, Some(&desk));
+    let (place, ended) = run(Place::new(), 105, Some(&sandbox));
     ended.unwrap();
-    let (place, ended) = run(place, 110, Some(&elsewhere));
+    let (place, ended) = run(place, 110, Some(&other_desk));
     assert_eq!(what(ended), "with another data directory as output");
-    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "nothing was begun");
-    let (place, ended) = run(place, 110, Some(&desk));
+    assert_eq!(fs::read_dir(other_desk.path()).unwrap().count(), 0, "nothing may be created");
+    let (place, ended) = run(place, 110, Some(&sandbox));
     ended.unwrap();
     let (place, ended) = run(place, 112, None);
     ended.unwrap();
-    let (_, ended) = run(place, 115, Some(&desk));
-    assert_eq!(what(ended), "some of it without the data directory as output");
+    let (_, ended) = run(place, 115, Some(&sandbox));
+    assert_eq!(what(ended), "partly without the data directory as output");
     let (place, ended) = run(Place::new(), 105, None);
     ended.unwrap();
-    let (_, ended) = run(place, 110, Some(&elsewhere));
+    let (_, ended) = run(place, 110, Some(&other_desk));
     assert_eq!(what(ended), "without the data directory as output");
 }
 
-/// An earlier start for the same name gave up its progress, and was about another chain.
+/// An earlier start with the same output lost its progress, and had followed another chain.
 #[test]
 fn a_data_directory_holds_nothing_of_an_earlier_draft() {
-    let (world, desk) = (World::small(718), tempfile::tempdir().unwrap());
-    let draft = desk.path().join("node.incomplete");
+    let (world, sandbox) = (World::small(718), tempfile::tempdir().unwrap());
+    let draft = sandbox.path().join("node.incomplete");
     fs::create_dir_all(draft.join("testnet3")).unwrap();
     fs::write(draft.join("apus.incomplete"), "").unwrap();
-    world.job().keeping(desk.path()).expect(&world.truth, &Place::new());
-    assert!(desk.path().join("node/regtest").is_dir());
-    assert!(!desk.path().join("node/testnet3").exists());
+    world.job().keeping(sandbox.path()).expect(&world.truth, &Place::new());
+    assert!(sandbox.path().join("node/regtest").is_dir());
+    assert!(!sandbox.path().join("node/testnet3").exists());
 }
 
-/// From its first block until all is told, also while hints are made after it has its name.
+/// A sync holds its data directory from the first block until it reports everything, even while it makes hints
+/// after publishing the folder.
 #[test]
-fn a_data_directory_is_one_runs_alone() {
+fn a_data_directory_belongs_to_one_sync() {
     struct Locked<'a>(&'a Path, Mutex<Vec<Phase>>);
     impl Locked<'_> {
         fn is_held(&self) -> bool {
@@ -331,11 +339,11 @@ fn a_data_directory_is_one_runs_alone() {
             }
         }
     }
-    let (world, desk) = (World::small(722), tempfile::tempdir().unwrap());
-    let (job, place) = (world.job().keeping(desk.path()), Place::new());
-    let observer = Locked(desk.path(), Mutex::default());
+    let (world, sandbox) = (World::small(722), tempfile::tempdir().unwrap());
+    let (job, place) = (world.job().keeping(sandbox.path()), Place::new());
+    let observer = Locked(sandbox.path(), Mutex::default());
     let outcome = job.run_watched(&place, &observer, &AtomicBool::new(false)).unwrap();
-    assert_eq!(observer.1.lock().unwrap().last(), Some(&Phase::Coins), "the hints came last");
+    assert_eq!(observer.1.lock().unwrap().last(), Some(&Phase::Coins), "hints must come last");
     assert!(observer.is_held());
     let error = job.run(&Place::new()).unwrap_err();
     assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
@@ -348,7 +356,7 @@ fn a_data_directory_is_one_runs_alone() {
 
 /// The headers of a pruned node's index are read from the blocks, which takes long on a slow disk.
 #[test]
-fn stopped_while_the_index_is_made() {
+fn a_stop_while_writing_the_index_is_resumed() {
     struct StopAtIndex<'a>(&'a AtomicBool, Mutex<Vec<Progress>>);
     impl Observer for StopAtIndex<'_> {
         fn event(&self, event: Event) {
@@ -358,18 +366,18 @@ fn stopped_while_the_index_is_made() {
             }
         }
     }
-    let (world, desk) = (World::small(721), tempfile::tempdir().unwrap());
-    let (kind, path) = (FolderKind::Datadir(DatadirBlocks::Last), desk.path().join("node"));
+    let (world, sandbox) = (World::small(721), tempfile::tempdir().unwrap());
+    let (kind, path) = (FolderKind::Datadir(DatadirBlocks::Last), sandbox.path().join("node"));
     let folders = vec![FolderOutput { kind, path: path.clone(), replace: false }];
     let (job, place, flag) = (Job { folders, ..world.job() }, Place::new(), AtomicBool::new(false));
     let observer = StopAtIndex(&flag, Mutex::default());
     let error = job.run_watched(&place, &observer, &flag).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
     assert!(!path.exists());
-    let told = observer.1.into_inner().unwrap();
+    let reported = observer.1.into_inner().unwrap();
     let total = u64::from(world.truth.stop);
-    assert!(told.iter().all(|it| (1..=total).contains(&it.blocks) && it.blocks_total == total));
-    assert_eq!(told.len(), 1, "nothing goes on after it: {told:?}");
+    assert!(reported.iter().all(|it| (1..=total).contains(&it.blocks) && it.blocks_total == total));
+    assert_eq!(reported.len(), 1, "nothing may follow it: {reported:?}");
     job.expect(&world.truth, &place);
     assert!(path.join("regtest/blocks/index/CURRENT").exists());
 }

@@ -1,4 +1,4 @@
-//! The last blocks of folders on which a node is to start: whatever led to the coins, they are there with
+//! Tests of folders on which a node starts: however the coins were computed, the last blocks are present with
 //! their undo data.
 
 use crate::harness::{Job, Place, World, hash_of};
@@ -19,13 +19,13 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Where runs end.
+/// The height at which syncs end.
 const STOP: u32 = 400;
 
-/// The last block that is taken under hints.
+/// The last block processed with hints.
 const UNDER: u32 = STOP - LAST_BLOCKS;
 
-/// A chain whose last blocks spend coins of any age, those of its first blocks among them.
+/// Makes a chain whose last blocks spend coins of any age, including coins of its first blocks.
 fn long_chain(seed: u64) -> Vec<Block> {
     let mut builder = ChainBuilder::new(seed);
     builder.random_blocks(116, Shape { transactions_max: 4, ..Shape::default() });
@@ -46,7 +46,7 @@ fn pruned(world: &World, hints: Option<HintsInput>, folder: &Path) -> Job {
     Job { hints, folders, ..world.job() }
 }
 
-/// The chain's set as a snapshot, to be told by name what survives.
+/// Makes a snapshot of the chain's set, which names survivors by outpoint.
 fn snapshot(world: &World, stop: u32) -> HintsInput {
     let part = &world.chain[..=stop as usize];
     let magic = apus_chain::Network::Regtest.magic();
@@ -67,7 +67,8 @@ fn entries(folder: &Path) -> Vec<IndexEntry> {
     entries
 }
 
-/// The folder has the last blocks up to `stop`, as many as a node wants and no gap between, with undo data.
+/// Checks that the folder has the last blocks up to `stop`, as many as a node needs, without gaps and with undo
+/// data.
 fn expect_last(folder: &Path, stop: u32) {
     let entries = entries(folder);
     assert_eq!(entries.len() as u32, stop + 1);
@@ -101,33 +102,33 @@ fn hints_into_the_last_blocks_are_followed_to_the_one_below() {
         ("none", None, 1),
     ];
     for (way, hints, from) in ways {
-        let desk = tempfile::tempdir().unwrap();
-        let outcome = pruned(&world, hints, desk.path()).expect(&world.truth, &Place::new());
+        let sandbox = tempfile::tempdir().unwrap();
+        let outcome = pruned(&world, hints, sandbox.path()).expect(&world.truth, &Place::new());
         assert_eq!(outcome.validation.connected_from, Some(from), "{way}");
         let read = outcome.written.folders[0].blocks_read_back;
         let last = u64::from(LAST_BLOCKS);
         assert_eq!((read.blocks, read.undo, read.undo_at_end), (last, last, last), "{way}");
-        expect_last(desk.path(), STOP);
+        expect_last(sandbox.path(), STOP);
     }
 }
 
-/// On so short a chain there is nothing for hints to do.
+/// On so short a chain, hints are useless.
 #[test]
 fn a_chain_of_last_blocks_alone_is_connected() {
     let chain = long_chain(802);
     let world = World::of(&chain[..=LAST_BLOCKS as usize]);
-    let desk = tempfile::tempdir().unwrap();
-    let job = pruned(&world, Some(world.hints(LAST_BLOCKS)), desk.path());
+    let sandbox = tempfile::tempdir().unwrap();
+    let job = pruned(&world, Some(world.hints(LAST_BLOCKS)), sandbox.path());
     let outcome = job.expect(&world.truth, &Place::new());
     assert_eq!(
         (outcome.validation.connected_from, outcome.validation.hints.aggregate),
         (Some(1), None)
     );
     assert!(outcome.validation.hints.info.is_some_and(|hints| hints.stop_height == LAST_BLOCKS));
-    expect_last(desk.path(), LAST_BLOCKS);
+    expect_last(sandbox.path(), LAST_BLOCKS);
 }
 
-/// Where no node starts on the blocks, hints are followed to their end.
+/// If no node starts on the blocks, hints are followed to their end.
 #[test]
 fn without_a_folder_of_blocks_all_hints_are_followed() {
     let world = world(803);
@@ -135,22 +136,22 @@ fn without_a_folder_of_blocks_all_hints_are_followed() {
     assert_eq!(job.expect(&world.truth, &Place::new()).validation.connected_from, None);
 }
 
-/// What is connected is not taken under hints, so hints may reach above the assumed-valid block if all
-/// that is taken under them lies below.
+/// Connected blocks do not depend on hints, so hints may reach above the assumed-valid block if all blocks
+/// processed with them are below.
 #[test]
-fn hints_have_to_be_anchored_where_they_are_followed_to() {
+fn hints_must_be_anchored_up_to_the_last_used_block() {
     let world = world(804);
     for (assumed, is_well) in [(UNDER, true), (UNDER - 1, false)] {
-        let desk = tempfile::tempdir().unwrap();
+        let sandbox = tempfile::tempdir().unwrap();
         let assume_valid = Some(hash_of(&world.chain[assumed as usize]));
-        let job = pruned(&world, Some(world.hints(STOP)), desk.path());
+        let job = pruned(&world, Some(world.hints(STOP)), sandbox.path());
         let job = Job { assume_valid, ..job };
         match (is_well, cfg!(feature = "kernel")) {
             (true, true) => {
                 let outcome = job.expect(&world.truth, &Place::new());
                 assert_eq!(outcome.validation.scripts.run, u64::from(LAST_BLOCKS));
             }
-            // A build that runs no scripts says so before it begins.
+            // A build that cannot run scripts reports that before it begins.
             (true, false) => assert_eq!(job.refused(&Place::new()).kind(), ErrorKind::Usage),
             (false, _) => {
                 let error = job.refused(&Place::new());
@@ -160,13 +161,13 @@ fn hints_have_to_be_anchored_where_they_are_followed_to() {
     }
 }
 
-/// Hints that are wrong about a coin can only make the run fail, or be wrong of what is not asked for.
+/// Wrong hints either make the sync fail, or concern coins that are not needed.
 #[test]
 fn wrong_hints_make_the_run_fail_or_do_not_matter() {
     let world = world(805);
     let right = hints(&world.chain, &utxo_set(&world.chain));
     let spent_in_last = |height: u32, index: u32| {
-        // Of the block's spendable outputs, in their order.
+        // Indexes count the block's spendable outputs, in order.
         let below =
             hints(&world.chain[..=UNDER as usize], &utxo_set(&world.chain[..=UNDER as usize]));
         height <= UNDER && below[height as usize - 1].contains(&index)
@@ -175,7 +176,7 @@ fn wrong_hints_make_the_run_fail_or_do_not_matter() {
     for height in (1..=STOP).step_by(9) {
         let at = height as usize - 1;
         let mut wrong = right.clone();
-        // The first output's hint is turned around.
+        // The first output's hint is inverted.
         let was = wrong[at].first() == Some(&0);
         match was {
             true => drop(wrong[at].remove(0)),
@@ -183,8 +184,8 @@ fn wrong_hints_make_the_run_fail_or_do_not_matter() {
         }
         let path = world.folder.path().join("wrong.hints");
         fs::write(&path, oracle::hints_file(&wrong, BitOrder::Msb)).unwrap();
-        let desk = tempfile::tempdir().unwrap();
-        let job = pruned(&world, Some(crate::world::hintsfile(&path)), desk.path());
+        let sandbox = tempfile::tempdir().unwrap();
+        let job = pruned(&world, Some(crate::world::hintsfile(&path)), sandbox.path());
         let harmless = height > UNDER || (!was && spent_in_last(height, 0));
         match harmless {
             true => drop(job.expect(&world.truth, &Place::new())),
@@ -198,7 +199,7 @@ fn wrong_hints_make_the_run_fail_or_do_not_matter() {
     assert!(seen[0] > 5 && seen[2] > 5, "{seen:?}");
 }
 
-/// Stops a run at the first progress of a phase, counted from `after` such words on.
+/// Stops a sync at the first progress of a phase, after `after` such reports.
 struct StopAt<'a> {
     phase: Phase,
     after: AtomicU64,
@@ -222,9 +223,9 @@ impl Observer for StopAt<'_> {
     }
 }
 
-/// Each phase is stopped at several moments; the next start goes on, or begins anew what is not durable.
+/// Each phase is stopped at several moments; the next start resumes, or repeats the work that was not durable.
 #[test]
-fn stopped_anywhere_the_same_comes_of_it() {
+fn a_stop_anywhere_does_not_change_the_result() {
     let world = world(806);
     let phases = [
         Phase::Spends,
@@ -238,8 +239,9 @@ fn stopped_anywhere_the_same_comes_of_it() {
     let (mut stopped, mut rounds) = (0, 0);
     for phase in phases {
         for after in [0, 1, 2, 7] {
-            let desk = tempfile::tempdir().unwrap();
-            let (job, place) = (pruned(&world, Some(world.hints(STOP)), desk.path()), Place::new());
+            let sandbox = tempfile::tempdir().unwrap();
+            let (job, place) =
+                (pruned(&world, Some(world.hints(STOP)), sandbox.path()), Place::new());
             let flag = AtomicBool::new(false);
             let observer = StopAt {
                 phase,
@@ -256,20 +258,21 @@ fn stopped_anywhere_the_same_comes_of_it() {
                 }
             }
             rounds += 1;
-            expect_last(desk.path(), STOP);
+            expect_last(sandbox.path(), STOP);
         }
     }
     assert!(stopped > rounds / 2, "{stopped} of {rounds}");
 }
 
-/// A crash after any durable step of the work folder: what is there is gone on from.
+/// Crashes after each durable step in the work folder: the next start resumes from the saved state.
 #[test]
 fn crashed_while_blocks_are_connected() {
     let world = world(807);
     let (mut crashes, mut step) = (0, 3);
     loop {
-        let desk = tempfile::tempdir().unwrap();
-        let (job, mut place) = (pruned(&world, Some(world.hints(STOP)), desk.path()), Place::new());
+        let sandbox = tempfile::tempdir().unwrap();
+        let (job, mut place) =
+            (pruned(&world, Some(world.hints(STOP)), sandbox.path()), Place::new());
         place.work.crash_at(step, AfterCrash::Fail);
         let crashed = job.run(&place).is_err();
         if crashed {
@@ -277,7 +280,7 @@ fn crashed_while_blocks_are_connected() {
             place.work = place.work.durable_image();
             job.expect(&world.truth, &place);
         }
-        expect_last(desk.path(), STOP);
+        expect_last(sandbox.path(), STOP);
         if !crashed {
             break;
         }
@@ -286,27 +289,27 @@ fn crashed_while_blocks_are_connected() {
     assert!(crashes > 5, "{crashes}");
 }
 
-/// An earlier start connected blocks without a folder, or for another one: the run goes back for them by
-/// the undo data that it still has.
+/// An earlier start connected blocks without a folder, or with another one: the sync disconnects them
+/// with the undo data that it still has, and connects them again.
 #[test]
-fn what_was_connected_before_it_was_kept_is_connected_again() {
+fn blocks_connected_without_a_folder_are_connected_again() {
     let world = world(808);
     let place = Place::new();
     let short = Job { stop: Stop::At(STOP - 20), ..world.job() };
     let part = Truth::of(&world.chain[..=(STOP - 20) as usize]);
     short.expect(&part, &place);
     for (stop, name) in [(STOP - 10, "one"), (STOP, "other")] {
-        let desk = tempfile::tempdir().unwrap();
+        let sandbox = tempfile::tempdir().unwrap();
         let next = Place { out: CrashStorage::new(), ..copy(&place) };
-        let job = Job { stop: Stop::At(stop), ..pruned(&world, None, desk.path()) };
+        let job = Job { stop: Stop::At(stop), ..pruned(&world, None, sandbox.path()) };
         let truth = Truth::of(&world.chain[..=stop as usize]);
         job.expect(&truth, &next);
         assert_eq!(place.height(), Some(stop), "{name}");
-        expect_last(desk.path(), stop);
+        expect_last(sandbox.path(), stop);
     }
 }
 
-/// The same work folder and coins.
+/// Copies the work folder and the coins.
 fn copy(place: &Place) -> Place {
     Place {
         work: place.work.clone(),

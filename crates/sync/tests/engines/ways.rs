@@ -1,15 +1,15 @@
-//! Each engine, and a run of two.
+//! Makes jobs for each engine, and for a combination of two.
 
 use crate::harness::{ENGINES, Job, World};
 use crate::world::Truth;
 use apus_sync::Engine;
 
-/// Runs over a chain, each with its name and what must come of it.
+/// Makes jobs over a chain, each with its name and its expected result.
 pub(crate) fn ways(world: &World) -> Vec<(&'static str, Job, Truth)> {
     let job = world.job();
     let mut all = vec![
         ("by hints", Job { hints: Some(world.hints(world.truth.stop)), ..job.clone() }),
-        ("by hints, then in order", Job { hints: Some(world.hints(110)), ..job.clone() }),
+        ("with hints, then in order", Job { hints: Some(world.hints(110)), ..job.clone() }),
     ];
     all.extend(ENGINES.map(|engine| (name(engine), Job { engine, ..job.clone() })));
     all.into_iter().map(|(name, job)| (name, job, world.truth.clone())).collect()

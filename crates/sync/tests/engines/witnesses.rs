@@ -1,4 +1,5 @@
-//! Runs that leave the witnesses of assumed blocks alone: whatever copies have of them, the set is the same.
+//! Syncs that do not read the witnesses of assumed-valid blocks: whatever witnesses the copies have, the set is
+//! the same.
 
 use crate::harness::{Job, Place, World, hash_of, random_chain};
 use crate::world::{Events, Truth};
@@ -9,15 +10,15 @@ use bitcoin::{Block, Witness};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What becomes of a block's witnesses in a file.
+/// A change to a block's witnesses in a file.
 type Change = fn(&mut Block);
 
-/// As a peer sends a block that is asked for without them.
+/// Removes the witnesses, as a peer does if the block is requested without them.
 fn strip(block: &mut Block) {
     block.txdata.iter_mut().flat_map(|tx| &mut tx.input).for_each(|input| input.witness.clear());
 }
 
-/// What no miner committed to, full of signature operations.
+/// Replaces the witnesses by ones that no miner committed to, full of signature operations.
 fn spoil(block: &mut Block) {
     let script = vec![0xac; 40_000];
     for input in block.txdata.iter_mut().skip(1).flat_map(|tx| &mut tx.input) {
@@ -25,7 +26,7 @@ fn spoil(block: &mut Block) {
     }
 }
 
-/// A chain in whose files blocks are changed.
+/// Makes files of a chain whose blocks are changed.
 fn world(seed: u64, change: Change) -> World {
     World::laid_out(&random_chain(seed).blocks(), |blocks| {
         let mut blocks = blocks.to_vec();
@@ -48,9 +49,9 @@ fn jobs(world: &World) -> [Job; 4] {
     ]
 }
 
-/// Nothing depends on what is not looked at: neither whether a block is taken, nor any output.
+/// Skipped witnesses change nothing: neither whether a block is accepted, nor any output.
 #[test]
-fn any_witnesses_will_do() {
+fn any_witnesses_give_the_same_set() {
     for (seed, change) in [(760, strip as Change), (761, spoil)] {
         let world = world(seed, change);
         for job in jobs(&world) {
@@ -62,7 +63,7 @@ fn any_witnesses_will_do() {
     }
 }
 
-/// A node that gets the blocks needs their witnesses.
+/// A node that gets the blocks needs intact witnesses.
 #[test]
 fn blocks_that_are_handed_on_are_checked() {
     let (good, bad) = (World::small(762), world(762, spoil));
@@ -73,7 +74,7 @@ fn blocks_that_are_handed_on_are_checked() {
     assert_eq!(leaving(&good).expect(&good.truth, &Place::new()).validation.unseen_witnesses, 0);
 }
 
-/// Ends a run once so many events were told.
+/// Stops a sync after this many events.
 struct StopAfter<'a> {
     flag: &'a AtomicBool,
     seen: Events,
@@ -87,16 +88,16 @@ impl Observer for StopAfter<'_> {
     }
 }
 
-/// What was skipped is not said to be checked because a later start checks the rest; and where an earlier
-/// start checked, the rest is checked, too.
+/// Skipped witnesses are not reported as checked because a later start checks the rest; and if an earlier
+/// start checked witnesses, the rest are checked, too.
 #[test]
-fn a_later_start_does_not_mix() {
+fn checked_and_skipped_witnesses_are_not_mixed() {
     let world = World::small(763);
     for job in jobs(&world) {
         for leaves_first in [true, false] {
             let first = Job { leave_witnesses: leaves_first, ..job.clone() };
             let second = Job { leave_witnesses: !leaves_first, ..job.clone() };
-            // The later, the more was done; at some point there is a plan or a record.
+            // Later stops leave more finished work; from some point on, the folder has a plan or a record.
             let mut begun = 0;
             for events in (4..40).step_by(6) {
                 let (place, flag) = (Place::new(), AtomicBool::new(false));
@@ -116,12 +117,12 @@ fn a_later_start_does_not_mix() {
                     Ok(outcome) => begun += usize::from(outcome.validation.unseen_witnesses == 0),
                 }
             }
-            assert!(begun > 0, "no start found what another one began");
+            assert!(begun > 0, "no start found another one's progress");
         }
     }
 }
 
-/// Files with these blocks, of which `chain` is what a run is to come to.
+/// Makes files with these blocks; a sync should end on `chain`.
 fn laid_out(chain: Vec<Block>, blocks: &[Block]) -> World {
     let folder = tempfile::tempdir().unwrap();
     let mut files = BlockFiles::regtest();
@@ -130,7 +131,7 @@ fn laid_out(chain: Vec<Block>, blocks: &[Block]) -> World {
     World { folder, truth: Truth::of(&chain), chain }
 }
 
-/// The engines that need no hints, with progress made durable always.
+/// Makes the job for each engine that needs no hints, with progress always made durable.
 fn ways(job: Job) -> [Job; 2] {
     [Engine::Utxo, Engine::MergeSync].map(|engine| Job {
         engine,
@@ -139,10 +140,11 @@ fn ways(job: Job) -> [Job; 2] {
     })
 }
 
-/// The chain with the assumed-valid block has an invalid one below it, and the run goes on with a chain beside. No block of
-/// that one is below the assumed-valid block: its scripts are run, which needs its witnesses, and these are checked.
+/// The chain with the assumed-valid block has an invalid one below it, and the sync continues on another
+/// chain. No block of that one is below the assumed-valid block: its scripts are run, which needs its
+/// witnesses, and these are checked.
 #[test]
-fn witnesses_of_the_next_chain_are_looked_at() {
+fn witnesses_of_the_next_chain_are_checked() {
     let mut builder = random_chain(764);
     let trunk = builder.tip();
     let greedy = builder.output(ChainBuilder::subsidy(121) + 1, ScriptKind::OpTrue);
@@ -178,10 +180,10 @@ fn witnesses_of_the_next_chain_are_looked_at() {
     }
 }
 
-/// A start finds less of the chain than the one before: the assumed-valid block is gone. What was taken for valid by it
-/// is not said to be checked, and a run goes on.
+/// A start finds less of the chain than the one before: the assumed-valid block is missing. What was assumed
+/// valid because of it is not reported as checked, and the sync resumes.
 #[test]
-fn a_chain_that_grew_shorter_is_judged_by_what_there_is() {
+fn a_chain_that_became_shorter_is_validated_as_it_is() {
     let mut builder = random_chain(765);
     builder.random_blocks(3, Shape::default());
     let stop = builder.height();
@@ -212,9 +214,10 @@ fn a_chain_that_grew_shorter_is_judged_by_what_there_is() {
                 match second.run(&place) {
                     Ok(outcome) => {
                         short.truth.check(&outcome, &place.out);
-                        // What `utxo` connected stays as it was connected, and is told so.
+                        // Blocks that `utxo` connected stay connected, and are reported as they were
+                        // processed.
                         let by_utxo = second.engine == Engine::Utxo;
-                        assert!(is_good || by_utxo, "a script that was not run");
+                        assert!(is_good || by_utxo, "a script was not run");
                         let run = u64::from(to) - outcome.validation.scripts.assumed;
                         assert!(
                             outcome.validation.scripts.run == run

@@ -1,4 +1,4 @@
-//! A full block of nothing but inputs, with the longest scripts behind them, and the memory that it takes.
+//! Measures the memory for a full block of only inputs, which spend coins with the longest scripts.
 
 use apus_chain::{
     BlockChecker, BlockContext, BlockHash, CoinRef, CoinSum, CoinSumKey, HeaderChain, Height,
@@ -15,31 +15,31 @@ use std::sync::Arc;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const KEY: CoinSumKey = CoinSumKey::new([0x5e; 16]);
 
-/// As many as fit into a block.
+/// Number of inputs that fit into a block.
 pub(crate) const INPUTS: u32 = 24_000;
 
-/// The longest script that is no reason for a coin not to be kept (Core `script.h`, `MAX_SCRIPT_SIZE`).
+/// The longest script that a kept coin can have (Core `script.h`, `MAX_SCRIPT_SIZE`).
 pub(crate) const SCRIPT_BYTES: usize = 10_000;
 
-/// Every coin.
+/// Returns the coin of every outpoint.
 pub(crate) fn coin() -> CoinBytes {
     let script = [0x51; SCRIPT_BYTES];
     CoinBytes::new(CoinRef { height: 1, coinbase: false, amount: 1, script: &script })
 }
 
-/// The name of the coin of an input.
+/// Returns the outpoint of an input's coin.
 pub(crate) fn outpoint(number: u32) -> OutPoint {
     OutPoint { txid: apus_chain::Txid(apus_hash::sha256(&number.to_le_bytes())), vout: 0 }
 }
 
-/// The most that the system counted so far; none where it is not Linux.
+/// Returns the peak memory that the system reports; `None` except on Linux.
 pub(crate) fn most_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10)
 }
 
-/// The first block of a chain, which spends as many coins as it can, in one transaction.
+/// Makes the first block of a chain, which spends as many coins as it can, in one transaction.
 pub(crate) fn block() -> bitcoin::Block {
     let input = |number: u32| TxIn {
         previous_output: bitcoin::OutPoint {
@@ -63,8 +63,8 @@ pub(crate) fn block() -> bitcoin::Block {
     block
 }
 
-/// Connects it with so much memory for coins, keeping undo data from a height on and running scripts where there is
-/// something that runs them, and what the chain state then has for the sum.
+/// Connects the block with this much memory for coins, keeping undo data from a height on and running scripts
+/// if there is an interpreter. Returns the chain state's sum.
 pub(crate) fn connect(
     params: &Params,
     store: Arc<dyn CoinsStore>,
@@ -90,7 +90,7 @@ pub(crate) fn connect(
     state.keep_sum(KEY, CoinSum::default());
     state.set_undo_from(undo_from);
     state.prefetch(&block);
-    // As while the blocks below are connected: what may be fetched ahead is.
+    // Gives the threads the time to fetch ahead all that they may, as while blocks below are connected.
     std::thread::sleep(std::time::Duration::from_millis(500));
     state.begin(block, &ConnectContext { ancestry: &chain, check_scripts }).unwrap();
     state.settle().unwrap();

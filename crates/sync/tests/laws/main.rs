@@ -1,5 +1,5 @@
-//! The engines without files and threads: the same set whatever the order and the cut, and the same block for the
-//! same reason where a chain is invalid.
+//! The engines without files and threads: the same set for any order and division, and for an
+//! invalid chain the same block for the same reason.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 #[path = "../pipeline/placed.rs"]

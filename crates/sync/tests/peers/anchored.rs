@@ -1,4 +1,4 @@
-//! Hints are anchored in a chain of headers before a block is asked for.
+//! Tests that hints are anchored in a chain of headers before any block is requested.
 
 use crate::harness::{World, at_once};
 use apus_chain::{BlockHash, Network, Params, ScriptCheckReason};
@@ -15,17 +15,18 @@ use std::sync::Once;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// They wait most of the time, so they do it together.
+/// These tests mostly wait, so they run in parallel.
 #[test]
 fn hints_without_an_anchor() {
     at_once(&[
-        ("refused", no_block_is_asked_for),
-        ("too young", a_chain_that_stays_too_young),
+        ("refused", no_block_is_requested),
+        ("too young", a_chain_that_stays_too_young_is_refused),
         ("longer", a_longer_chain_is_waited_for),
     ]);
 }
 
-/// Blocks a day apart, so that fifteen of them are more than two weeks, and an assumed-valid block.
+/// Returns rules with blocks a day apart, so that fifteen of them are more than two weeks, and an assumed-valid
+/// block.
 fn daily(assumed: BlockHash) -> &'static Params {
     Box::leak(Box::new(Params {
         pow_target_spacing_seconds: NonZeroU32::new(86_400).unwrap(),
@@ -35,7 +36,7 @@ fn daily(assumed: BlockHash) -> &'static Params {
     }))
 }
 
-/// Rules that assume the last block of a world's chain.
+/// Returns rules that assume the last block of a world's chain valid.
 fn assuming_the_last(world: &World) -> &'static Params {
     daily(BlockHash(world.chain.last().unwrap().block_hash().to_byte_array()))
 }
@@ -43,11 +44,11 @@ fn assuming_the_last(world: &World) -> &'static Params {
 fn refused(ended: Result<Outcome, SyncError>, peer: &FakePeer) -> NotAnchored {
     let error = ended.unwrap_err();
     let SyncError::Usage(UsageError::NotAnchored(refused)) = error else { panic!("{error}") };
-    assert_eq!(peer.seen.asked.load(Ordering::Relaxed), 0, "blocks were asked for");
+    assert_eq!(peer.seen.asked.load(Ordering::Relaxed), 0, "blocks were requested");
     *refused
 }
 
-fn no_block_is_asked_for() {
+fn no_block_is_requested() {
     let world = World::small(61);
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let mut job = world.job();
@@ -58,7 +59,7 @@ fn no_block_is_asked_for() {
     job.expect(&[&peer]);
 }
 
-fn a_chain_that_stays_too_young() {
+fn a_chain_that_stays_too_young_is_refused() {
     let world = World::small(62);
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let mut job = world.job();
@@ -69,7 +70,7 @@ fn a_chain_that_stays_too_young() {
     assert_eq!(refused.reason, ScriptCheckReason::TooRecent);
 }
 
-/// As soon as hints are looked at, the peer has a chain that goes on further.
+/// Extends the peer's chain as soon as the sync reads the hints.
 struct Grows<'a> {
     peer: &'a FakePeer,
     longer: Vec<Block>,

@@ -1,11 +1,11 @@
-//! Chains that peers leave, that hold an invalid block, or whose last block no peer gives.
+//! Tests of chains that peers leave, that have an invalid block, or whose last block no peer sends.
 
 use crate::harness::{World, at_once};
 use crate::undo_data::change_a_coin;
 use crate::world::{HINTS, NOW, PLACED, PlacedFile, SET, Truth};
 use apus_chain::{Network, Params};
 use apus_engine::utxo::store::MemoryStore;
-use apus_sync::peers::{KeptFolder, Peers};
+use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{
     ConnectOptions, Engine, ErrorKind, Event, FolderOutput, IoError, MergeSyncTask, Observer,
     Outcome, Output, OutputKind, Phase, Request, RunEnv, Source, Stop, SyncError, Task,
@@ -18,23 +18,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What one waits for comes sooner, or never.
+/// Maximum time to wait for an event, which comes much sooner or never.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A run that leads somewhere is not quiet for so long, be the machine as busy as it may.
+/// An idle timeout that no successful sync reaches, however busy the machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A run that is to find out that no peer gives a block waits for a part of this.
+/// An idle timeout for syncs that must find that no peer sends a block: they wait for a part of it.
 const SHORT: Duration = Duration::from_secs(40);
 
-/// What a run told.
+/// Records the events of a sync.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     connected: Mutex<u64>,
     pub(crate) warnings: Mutex<Vec<String>>,
 }
 
-impl Observer for Told {
+impl Observer for Reported {
     fn event(&self, event: Event) {
         match event {
             Event::Progress(Phase::Connect, progress) => {
@@ -48,8 +48,8 @@ impl Observer for Told {
     }
 }
 
-impl Told {
-    /// Waits until so many blocks are connected.
+impl Reported {
+    /// Waits until this many blocks are connected.
     pub(crate) fn wait_for(&self, blocks: u64) {
         let began = Instant::now();
         while *self.connected.lock().unwrap() < blocks {
@@ -71,14 +71,14 @@ impl Told {
     }
 }
 
-/// What happens while a run is held.
-pub(crate) type Held<'a> = dyn Fn(&Told, &Peers<'_>) + Sync + 'a;
+/// An action during a held sync.
+pub(crate) type Held<'a> = dyn Fn(&Reported, &Peers<'_>) + Sync + 'a;
 
-/// Holds a run whenever it has connected so many blocks, and does something meanwhile; and something when it
-/// is about to read back.
+/// Holds a sync whenever it has connected this many blocks, and runs an action during the hold; also runs one
+/// just before the sync reads back.
 struct Holding<'a> {
     at_check: &'a (dyn Fn() + Sync),
-    told: &'a Told,
+    reported: &'a Reported,
     network: &'a Peers<'a>,
     hold: Option<(u64, &'a Held<'a>)>,
 }
@@ -92,29 +92,29 @@ impl Observer for Holding<'_> {
         if event == Event::Started(Phase::CheckBlocks) {
             (self.at_check)();
         }
-        self.told.event(event);
+        self.reported.event(event);
         if let Some((blocks, held)) = self.hold
             && connected >= blocks
         {
-            held(self.told, self.network);
+            held(self.reported, self.network);
         }
     }
 }
 
-/// A run that connects all blocks.
+/// A sync that connects all blocks.
 pub(crate) struct Run {
     follow: bool,
     patience: Duration,
     pub(crate) engine: Option<Engine>,
-    pub(crate) told: Told,
+    pub(crate) reported: Reported,
     pub(crate) work: CrashStorage,
     pub(crate) store: Arc<MemoryStore>,
-    pub(crate) keep: Option<KeptFolder>,
+    pub(crate) keep: Option<BlocksFolderOptions>,
     pub(crate) folders: Vec<FolderOutput>,
-    /// Whether hints and roots are to be written, for which all blocks are gone through once more.
+    /// Whether to write hints and roots, which takes another pass over all blocks.
     pub(crate) goes_twice: bool,
-    /// For what goes with the progress.
-    desk: tempfile::TempDir,
+    /// A folder for files that are deleted with the progress.
+    sandbox: tempfile::TempDir,
     at_check: Box<dyn Fn() + Sync>,
     out: CrashStorage,
     pub(crate) interrupt: AtomicBool,
@@ -126,13 +126,13 @@ impl Run {
             follow,
             patience,
             engine: None,
-            told: Told::default(),
+            reported: Reported::default(),
             work: CrashStorage::new(),
             store: Arc::new(MemoryStore::new()),
             keep: None,
             folders: Vec::new(),
             goes_twice: true,
-            desk: tempfile::tempdir().unwrap(),
+            sandbox: tempfile::tempdir().unwrap(),
             at_check: Box::new(|| ()),
             out: CrashStorage::new(),
             interrupt: AtomicBool::new(false),
@@ -148,14 +148,14 @@ impl Run {
         peers: &[&FakePeer],
         hold: Option<(u64, &Held<'_>)>,
     ) -> Result<Outcome, SyncError> {
-        // Chains are those of the fake peers; of this one nothing but the rest is of use.
+        // Chains come from the fake peers, so this world's chain is not used.
         let world = World::of(ChainBuilder::new(1).blocks());
         let mut job = world.job();
         job.patience = self.patience;
-        let folder = self.desk.path();
+        let folder = self.sandbox.path();
         let network = Peers::start(job.network(peers), &self.work, self.keep.as_ref()).unwrap();
         let at_check = &*self.at_check;
-        let observer = Holding { at_check, told: &self.told, network: &network, hold };
+        let observer = Holding { at_check, reported: &self.reported, network: &network, hold };
         let open = || Ok(Arc::clone(&self.store) as _);
         let output = |kind, name: &str| Output {
             kind,
@@ -206,7 +206,7 @@ impl Run {
         })
     }
 
-    /// Whether the set is that of a chain.
+    /// Checks that the set is the chain's.
     pub(crate) fn check(&self, outcome: Result<Outcome, SyncError>, chain: &[Block]) {
         let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
         Truth::of(chain).check(&outcome, &self.out);
@@ -219,7 +219,7 @@ pub(crate) fn chain(seed: u64, blocks: usize) -> ChainBuilder {
     builder
 }
 
-/// A chain that leaves another one at a height.
+/// Makes a chain that forks off another one at a height.
 pub(crate) fn branch(chain: &[Block], seed: u64, fork: usize, blocks: usize) -> ChainBuilder {
     let mut builder = ChainBuilder::new(seed);
     chain[1..=fork].iter().for_each(|block| builder.add(block.clone()));
@@ -227,7 +227,7 @@ pub(crate) fn branch(chain: &[Block], seed: u64, fork: usize, blocks: usize) -> 
     builder
 }
 
-/// A block whose coinbase takes more than there is, which only shows when it is connected.
+/// Makes a block whose coinbase claims too much, which shows only when it is connected.
 pub(crate) fn invalid_block(builder: &mut ChainBuilder) -> Block {
     let height = builder.height() + 1;
     let mut coinbase = builder.coinbase(height, Vec::new());
@@ -236,26 +236,26 @@ pub(crate) fn invalid_block(builder: &mut ChainBuilder) -> Block {
     builder.propose(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() })
 }
 
-/// They wait most of the time, so they do it together.
+/// These tests mostly wait, so they run in parallel.
 #[test]
-fn chains_that_will_not_do() {
+fn unusable_chains_are_left() {
     at_once(&[
         ("left by peers", peers_that_leave_the_chain_are_followed),
         ("withheld, followed", a_withheld_tip_ends_nothing),
         ("withheld", a_withheld_tip_is_left_out),
         ("behind", a_peer_that_is_behind_has_no_tip),
-        ("where it was", where_a_run_was_a_while_ago_is_no_tip),
-        ("invalid, followed", an_invalid_block_ends_no_run_that_follows),
+        ("where it was", a_tip_of_a_while_ago_is_not_the_tip),
+        ("invalid, followed", an_invalid_block_does_not_end_a_following_sync),
         ("invalid", an_invalid_block_ends_nothing_where_there_is_another_chain),
-        ("late", a_peer_that_comes_late_has_another_chain_too),
-        ("far on", a_chain_that_goes_far_on_from_an_invalid_block_ends_the_run),
-        ("far on later", a_chain_that_grows_on_from_an_invalid_block_ends_the_run),
-        ("far on at the tip", a_chain_far_above_an_invalid_block_is_no_reason_to_stay_below),
-        ("far on in the end", a_chain_that_grew_on_from_an_invalid_block_is_told_of),
+        ("late", a_late_peers_chain_replaces_an_invalid_one),
+        ("far on", a_long_chain_above_an_invalid_block_ends_the_sync),
+        ("far on later", a_chain_growing_above_an_invalid_block_ends_the_sync),
+        ("far on at the tip", a_long_invalid_chain_does_not_hold_the_sync_back),
+        ("far on in the end", a_chain_above_an_invalid_block_is_reported),
     ]);
 }
 
-/// From now on a peer has this chain, of which the network has learnt the headers when this returns.
+/// Gives a peer this chain, and waits until the network has its headers.
 fn goes_over(peer: &FakePeer, chain: &[Block], network: &Peers<'_>) {
     peer.set_chain(chain);
     peer.hang_up();
@@ -270,18 +270,18 @@ fn wait_for_headers(network: &Peers<'_>, height: u32) {
     }
 }
 
-/// The peers go over to a branch while the blocks of the chain that they leave are downloaded, and
-/// give no more of those.
+/// The peers switch to a branch while the blocks of their old chain are downloaded, and send no more of
+/// those.
 fn peers_that_leave_the_chain_are_followed() {
     let old = chain(51, 120).blocks();
     let new = branch(&old, 52, 90, 40).blocks();
-    // No peer ever gave the last blocks, however long it takes until they go over.
+    // The peers never send the last blocks, however late they switch.
     let peer = FakePeer::start(&old, &[Behaviour::NotFoundFrom(115)]);
     let other = FakePeer::start(&old[..=90], &[Behaviour::Honest]);
     let run = Run::new(false, SHORT);
     let outcome = std::thread::scope(|scope| {
         let running = scope.spawn(|| run.over(&[&peer, &other]));
-        // There the run waits. What it tells of its progress comes too seldom to go by.
+        // The sync waits at that block. Its progress reports are too rare to rely on.
         peer.wait_until_asked_for(115, PATIENCE);
         peer.set_chain(&new);
         other.set_chain(&new);
@@ -289,24 +289,24 @@ fn peers_that_leave_the_chain_are_followed() {
         running.join().unwrap()
     });
     run.check(outcome, &new);
-    assert!(run.told.warned_of("no peer gives block"), "{:?}", run.told.warnings);
+    assert!(run.reported.warned_of("no peer sends block"), "{:?}", run.reported.warnings);
 }
 
-/// A run that follows goes on with `longer`, which the first of the peers has when the wait is over, and
-/// is ended there.
-fn goes_on_with(run: &Run, peers: [&FakePeer; 2], longer: &[Block], wait: impl FnOnce(&Told)) {
+/// Checks that a following sync continues on `longer`, which the first peer gets after `wait`, and then stops
+/// the sync.
+fn continues_on(run: &Run, peers: [&FakePeer; 2], longer: &[Block], wait: impl FnOnce(&Reported)) {
     let outcome = std::thread::scope(|scope| {
         let running = scope.spawn(|| run.over(&peers));
-        wait(&run.told);
+        wait(&run.reported);
         peers[0].set_chain(longer);
-        run.told.wait_for(112);
+        run.reported.wait_for(112);
         run.interrupt.store(true, Ordering::Relaxed);
         running.join().unwrap()
     });
     run.check(outcome, longer);
 }
 
-/// A peer announces a block and does not give it.
+/// A peer that announces a block and does not send it does not end the sync.
 fn a_withheld_tip_ends_nothing() {
     let base = chain(53, 110);
     let honest_chain = base.blocks();
@@ -315,13 +315,13 @@ fn a_withheld_tip_ends_nothing() {
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
     let evil = FakePeer::start(&withheld, &[Behaviour::NotFoundFrom(111)]);
     let run = Run::new(true, SHORT);
-    goes_on_with(&run, [&honest, &evil], &longer, |told| {
-        told.wait_for(110);
-        told.wait_for_warning("no peer gives block 111");
+    continues_on(&run, [&honest, &evil], &longer, |reported| {
+        reported.wait_for(110);
+        reported.wait_for_warning("no peer sends block 111");
     });
 }
 
-/// A run that does not follow ends at the tip whose blocks there are.
+/// A sync that does not follow ends at the last block that it can get.
 fn a_withheld_tip_is_left_out() {
     let honest_chain = chain(56, 110).blocks();
     let withheld = branch(&honest_chain, 57, 110, 1).blocks();
@@ -331,7 +331,7 @@ fn a_withheld_tip_is_left_out() {
     run.check(run.over(&[&honest, &evil]), &honest_chain);
 }
 
-/// What one peer withholds is no reason to take a chain for the best that lacks a lot.
+/// If one peer withholds blocks, a chain that lacks many must not be taken for the best.
 fn a_peer_that_is_behind_has_no_tip() {
     let all = chain(58, 110).blocks();
     let behind = FakePeer::start(&all[..=60], &[Behaviour::Honest]);
@@ -340,12 +340,12 @@ fn a_peer_that_is_behind_has_no_tip() {
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }
 
-/// All blocks up to one were connected, and meanwhile the chain has grown by many that do not come.
-fn where_a_run_was_a_while_ago_is_no_tip() {
+/// The sync connected all blocks up to one; meanwhile, the chain grew by many blocks that no peer sends.
+fn a_tip_of_a_while_ago_is_not_the_tip() {
     let all = chain(63, 130).blocks();
     let peer = FakePeer::start(&all[..=110], &[Behaviour::NotFoundFrom(111)]);
     let run = Run::new(false, SHORT);
-    let grow = |_: &Told, network: &Peers<'_>| {
+    let grow = |_: &Reported, network: &Peers<'_>| {
         if network.status().headers < 130 {
             goes_over(&peer, &all, network);
         }
@@ -354,7 +354,7 @@ fn where_a_run_was_a_while_ago_is_no_tip() {
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }
 
-/// A chain whose last block is invalid, and that chain without it.
+/// Makes a chain whose last block is invalid, and the same chain without that block.
 fn with_invalid_block(seed: u64) -> (ChainBuilder, Vec<Block>) {
     let mut base = chain(seed, 110);
     let valid = base.blocks();
@@ -363,26 +363,26 @@ fn with_invalid_block(seed: u64) -> (ChainBuilder, Vec<Block>) {
     (base, valid)
 }
 
-/// A miner's invalid block.
+/// If another chain exists, a miner's invalid block does not end the sync.
 fn an_invalid_block_ends_nothing_where_there_is_another_chain() {
     let (evil_chain, honest_chain) = with_invalid_block(59);
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
     let evil = FakePeer::start(&evil_chain.blocks(), &[Behaviour::Honest]);
     let run = Run::new(false, LONG);
-    let both_are_there = |_: &Told, network: &Peers<'_>| wait_for_headers(network, 111);
+    let both_are_there = |_: &Reported, network: &Peers<'_>| wait_for_headers(network, 111);
     run.check(run.held_at(&[&honest, &evil], Some((110, &both_are_there))), &honest_chain);
-    assert!(run.told.warned_of("bad-cb-amount"), "{:?}", run.told.warnings);
+    assert!(run.reported.warned_of("bad-cb-amount"), "{:?}", run.reported.warnings);
 }
 
-fn an_invalid_block_ends_no_run_that_follows() {
+fn an_invalid_block_does_not_end_a_following_sync() {
     let (evil_chain, honest_chain) = with_invalid_block(59);
     let longer = branch(&honest_chain, 60, 110, 2).blocks();
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
     let evil = FakePeer::start(&evil_chain.blocks(), &[Behaviour::Honest]);
     let run = Run::new(true, LONG);
-    goes_on_with(&run, [&honest, &evil], &longer, |told| {
-        told.wait_for_warning("bad-cb-amount");
-        // It is parted with, and again whenever it tells of that chain.
+    continues_on(&run, [&honest, &evil], &longer, |reported| {
+        reported.wait_for_warning("bad-cb-amount");
+        // The sync disconnects from this peer, again each time that it offers that chain.
         let (began, before) = (Instant::now(), evil.seen.connections.load(Ordering::Relaxed));
         while evil.seen.connections.load(Ordering::Relaxed) < before + 2 {
             assert!(began.elapsed() < PATIENCE, "it stays");
@@ -391,20 +391,20 @@ fn an_invalid_block_ends_no_run_that_follows() {
     });
 }
 
-/// The peer with the other chain is not there when the block proves invalid.
-fn a_peer_that_comes_late_has_another_chain_too() {
+/// The peer with the other chain is offline when the block proves invalid.
+fn a_late_peers_chain_replaces_an_invalid_one() {
     let (evil_chain, honest_chain) = with_invalid_block(64);
-    // It is dialled again after ever longer pauses: for the last time some seconds from the start.
+    // The sync dials this peer again after ever longer pauses, for the last time some seconds after the start.
     let away = Behaviour::Garbage;
     let honest = FakePeer::start(&honest_chain, &[away, away, away, Behaviour::Honest]);
     let evil = FakePeer::start(&evil_chain.blocks(), &[Behaviour::Honest]);
     let run = Run::new(false, LONG);
     run.check(run.over(&[&honest, &evil]), &honest_chain);
-    assert!(run.told.warned_of("bad-cb-amount"), "{:?}", run.told.warnings);
+    assert!(run.reported.warned_of("bad-cb-amount"), "{:?}", run.reported.warnings);
 }
 
-/// Where all others go on from a block that is invalid here, the run says so and ends.
-fn a_chain_that_goes_far_on_from_an_invalid_block_ends_the_run() {
+/// If all other nodes build on a block that is invalid here, the sync reports that and ends.
+fn a_long_chain_above_an_invalid_block_ends_the_sync() {
     let (mut base, honest_chain) = with_invalid_block(61);
     base.empty_blocks(8);
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
@@ -414,8 +414,8 @@ fn a_chain_that_goes_far_on_from_an_invalid_block_ends_the_run() {
     assert!(error.to_string().contains("bad-cb-amount"), "{error}");
 }
 
-/// The same, where they do so later.
-fn a_chain_that_grows_on_from_an_invalid_block_ends_the_run() {
+/// The sync also ends if the others build on the invalid block later.
+fn a_chain_growing_above_an_invalid_block_ends_the_sync() {
     let (mut base, honest_chain) = with_invalid_block(62);
     let first = base.blocks();
     base.empty_blocks(8);
@@ -424,20 +424,20 @@ fn a_chain_that_grows_on_from_an_invalid_block_ends_the_run() {
     let run = Run::new(true, LONG);
     let error = std::thread::scope(|scope| {
         let running = scope.spawn(|| run.over(&[&honest, &evil]));
-        run.told.wait_for_warning("bad-cb-amount");
+        run.reported.wait_for_warning("bad-cb-amount");
         evil.set_chain(&base.blocks());
         running.join().unwrap().unwrap_err()
     });
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    assert!(error.to_string().contains("others take it for valid"), "{error}");
+    assert!(error.to_string().contains("other nodes accept it"), "{error}");
 }
 
-/// The same for a run that does not follow, and that had connected all there was before.
-fn a_chain_far_above_an_invalid_block_is_no_reason_to_stay_below() {
+/// A sync that does not follow and has connected all blocks below ends, too.
+fn a_long_invalid_chain_does_not_hold_the_sync_back() {
     let (mut base, honest_chain) = with_invalid_block(65);
     base.empty_blocks(8);
     let peer = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
-    let grow = |_: &Told, network: &Peers<'_>| {
+    let grow = |_: &Reported, network: &Peers<'_>| {
         if network.status().headers < 119 {
             goes_over(&peer, &base.blocks(), network);
         }
@@ -447,7 +447,7 @@ fn a_chain_far_above_an_invalid_block_is_no_reason_to_stay_below() {
     assert!(error.to_string().contains("bad-cb-amount"), "{error}");
 }
 
-/// Undo data of another coin than the block spent are noticed, and no index says that they are there.
+/// Undo data with a coin that the block did not spend are noticed, and no index lists them.
 #[test]
 fn kept_undo_data_of_another_coin_are_found() {
     let mut builder = chain(68, 100);
@@ -457,8 +457,8 @@ fn kept_undo_data_of_another_coin_are_found() {
     let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
     let peer = FakePeer::start(&all, &[Behaviour::Honest]);
     let mut run = Run::new(false, PATIENCE);
-    run.keep = Some(KeptFolder { folder: blocks.clone(), log, datadir: None });
-    // The pass that writes the hints reads back first, and does not know better.
+    run.keep = Some(BlocksFolderOptions { folder: blocks.clone(), log, datadir: None });
+    // The pass that writes the hints reads back first, and cannot notice the change.
     let (chain, kept, done) = (all.clone(), blocks.clone(), AtomicBool::new(false));
     run.at_check = Box::new(move || {
         if !done.swap(true, Ordering::Relaxed) {
@@ -467,18 +467,18 @@ fn kept_undo_data_of_another_coin_are_found() {
     });
     let error = run.over(&[&peer]).unwrap_err();
     assert!(matches!(error, SyncError::Io(IoError::KeptReadBack { .. })), "{error}");
-    assert!(error.to_string().contains("other coins than the block spent"), "{error}");
+    assert!(error.to_string().contains("match the coins that the block spent"), "{error}");
     assert!(!blocks.join("index").exists());
 }
 
-/// And where it is long only when the run has gone back to where it was.
-fn a_chain_that_grew_on_from_an_invalid_block_is_told_of() {
+/// The invalid chain is also reported if it grows long only after the sync has returned to its previous chain.
+fn a_chain_above_an_invalid_block_is_reported() {
     let (mut base, honest_chain) = with_invalid_block(66);
     let first = base.blocks();
     base.empty_blocks(8);
     let peer = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
-    let grow = |told: &Told, network: &Peers<'_>| {
-        let warned = told.warned_of("bad-cb-amount");
+    let grow = |reported: &Reported, network: &Peers<'_>| {
+        let warned = reported.warned_of("bad-cb-amount");
         let (chain, height) = if warned { (base.blocks(), 119) } else { (first.clone(), 111) };
         if network.status().headers < height {
             goes_over(&peer, &chain, network);
@@ -486,5 +486,5 @@ fn a_chain_that_grew_on_from_an_invalid_block_is_told_of() {
     };
     let error = Run::new(false, LONG).held_at(&[&peer], Some((110, &grow))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    assert!(error.to_string().contains("others take it for valid"), "{error}");
+    assert!(error.to_string().contains("other nodes accept it"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Chains of the future, by this machine's clock: either it is wrong, or they are.
+//! Tests of chains that are in the future by this machine's clock: either the clock or the chain is wrong.
 
 use crate::chains::{PATIENCE, Run, chain};
 use crate::harness::at_once;
@@ -8,7 +8,7 @@ use apus_testkit::peer::{Behaviour, FakePeer};
 use bitcoin::Block;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The same chain with so many blocks more, of tomorrow.
+/// Returns the chain with `count` more blocks, dated tomorrow.
 fn of_tomorrow(chain: &[Block], seed: u64, count: u32) -> Vec<Block> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as u32;
     let mut builder = ChainBuilder::new(seed);
@@ -23,19 +23,19 @@ fn of_tomorrow(chain: &[Block], seed: u64, count: u32) -> Vec<Block> {
 #[test]
 fn chains_of_the_future() {
     at_once(&[
-        ("the only chain", what_the_only_peer_has_is_not_left_out),
-        ("most peers", what_most_peers_have_is_not_left_out),
-        ("one of two", what_one_of_two_peers_has_ends_no_run),
+        ("the only chain", blocks_of_the_only_peer_are_not_left_out),
+        ("most peers", blocks_of_most_peers_are_not_left_out),
+        ("one of two", one_of_two_peers_cannot_end_the_sync),
     ]);
 }
 
 fn expect_clock(error: &SyncError) {
     assert!(matches!(error, SyncError::Source(SourceError::Clock(_))), "{error}");
     assert_eq!((error.kind(), error.class()), (ErrorKind::Io, "clock"), "{error}");
-    assert!(error.to_string().contains("set the clock"), "{error}");
+    assert!(error.to_string().contains("Set the clock"), "{error}");
 }
 
-fn what_the_only_peer_has_is_not_left_out() {
+fn blocks_of_the_only_peer_are_not_left_out() {
     let all = of_tomorrow(&chain(101, 110).blocks(), 102, 9);
     let peer = FakePeer::start(&all, &[Behaviour::Honest]);
     let error = Run::new(false, PATIENCE).over(&[&peer]).unwrap_err();
@@ -43,7 +43,7 @@ fn what_the_only_peer_has_is_not_left_out() {
     assert!(error.to_string().contains("block 111 "), "{error}");
 }
 
-fn what_most_peers_have_is_not_left_out() {
+fn blocks_of_most_peers_are_not_left_out() {
     let now = chain(103, 110).blocks();
     let later = of_tomorrow(&now, 104, 1);
     let peers = [&later, &now, &later].map(|chain| FakePeer::start(chain, &[Behaviour::Honest]));
@@ -51,15 +51,15 @@ fn what_most_peers_have_is_not_left_out() {
     expect_clock(&error);
 }
 
-/// Any miner can make such a block, and any peer send it.
-fn what_one_of_two_peers_has_ends_no_run() {
+/// Any miner can create a block in the future, and any peer can send it.
+fn one_of_two_peers_cannot_end_the_sync() {
     let now = chain(105, 110).blocks();
     let honest = FakePeer::start(&now, &[Behaviour::Honest]);
     let liar = FakePeer::start(&of_tomorrow(&now, 106, 3), &[Behaviour::Honest]);
     let run = Run::new(false, PATIENCE);
     run.check(run.over(&[&honest, &liar]), &now);
-    let told = run.told.warnings.lock().unwrap().join("\n");
-    let of_clock = "1 peer(s) have a chain up to block 113 at least, of which block 111 ";
-    assert!(told.contains(of_clock) && told.contains("set it"), "{told}");
-    assert!(told.contains("said to have blocks up to 113"), "{told}");
+    let warnings = run.reported.warnings.lock().unwrap().join("\n");
+    let of_clock = "1 peer(s) have a chain up to at least block 113, but its block 111 ";
+    assert!(warnings.contains(of_clock) && warnings.contains("set it"), "{warnings}");
+    assert!(warnings.contains("announced blocks up to 113"), "{warnings}");
 }

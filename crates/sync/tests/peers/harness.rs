@@ -1,4 +1,4 @@
-//! A chain, its hints, and runs over peers that have it.
+//! The test harness: a chain, its hints, and syncs over peers that have it.
 
 use crate::world::{HINTS, NOW, PLACED, PlacedFile, SET, Truth, hintsfile, small_chain};
 use apus_chain::{Network, Params};
@@ -9,10 +9,10 @@ use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
-use apus_sync::peers::{KeptFolder, Peers};
+use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{
     ConnectOptions, Event, HintedTask, HintedValidity, HintsInput, Observer, Outcome, Output,
-    OutputKind, Request, RunEnv, Silent, Source, Stop, SyncError, Task,
+    OutputKind, Request, RunEnv, SilentObserver, Source, Stop, SyncError, Task,
 };
 use apus_testkit::chain::{hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
@@ -25,10 +25,10 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// No run of a test takes longer.
+/// Longest time that a sync in a test may take.
 pub(crate) const BOUND: Duration = Duration::from_secs(120);
 
-/// Runs tests that wait most of the time, all at once.
+/// Runs tests in parallel, because they mostly wait.
 pub(crate) fn at_once(tests: &[(&str, fn())]) {
     std::thread::scope(|scope| {
         for &(name, test) in tests {
@@ -38,7 +38,7 @@ pub(crate) fn at_once(tests: &[(&str, fn())]) {
     });
 }
 
-/// A chain and what is true of it.
+/// A chain and the truth about it.
 pub(crate) struct World {
     folder: tempfile::TempDir,
     pub(crate) chain: Vec<Block>,
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-/// What a run warned of.
+/// The warnings of a sync.
 #[derive(Default)]
 pub(crate) struct Warnings(pub(crate) Mutex<Vec<String>>);
 
@@ -90,7 +90,7 @@ impl Observer for Warnings {
     }
 }
 
-/// How a run is done.
+/// The options of a sync.
 pub(crate) struct Job<'a> {
     pub(crate) world: &'a World,
     pub(crate) params: &'static Params,
@@ -98,21 +98,21 @@ pub(crate) struct Job<'a> {
     pub(crate) patience: Duration,
     pub(crate) bytes_max: u64,
     pub(crate) interrupt: AtomicBool,
-    /// The peers are not named: addresses are in the work folder, or nowhere.
+    /// Whether no peers are given: then addresses come from the work folder, if it has any.
     pub(crate) finds_peers: bool,
-    /// Others may connect.
+    /// Whether other peers may connect.
     pub(crate) listens: bool,
-    /// Where blocks are kept.
-    pub(crate) keep: Option<KeptFolder>,
+    /// The folder in which blocks are kept.
+    pub(crate) keep: Option<BlocksFolderOptions>,
 }
 
 impl Job<'_> {
-    /// A start in folders of its own.
+    /// Runs a start in new folders.
     pub(crate) fn run(&self, peers: &[&FakePeer]) -> Result<Outcome, SyncError> {
-        self.run_in(peers, &CrashStorage::new(), &CrashStorage::new(), &Silent)
+        self.run_in(peers, &CrashStorage::new(), &CrashStorage::new(), &SilentObserver)
     }
 
-    /// A network of these peers alone.
+    /// Returns options for a network of only these peers.
     pub(crate) fn network(&self, peers: &[&FakePeer]) -> NetworkOptions {
         let named = peers.iter().map(|peer| NodeAddress::from(peer.address()));
         NetworkOptions {
@@ -147,8 +147,8 @@ impl Job<'_> {
         };
         let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
         let commitment = PlacedFile::new(out, PLACED);
-        // The last blocks that are kept for a node are connected.
-        let (coins, desk) = (Arc::new(MemoryStore::new()), tempfile::tempdir().unwrap());
+        // The sync connects the last blocks that it keeps for a node.
+        let (coins, sandbox) = (Arc::new(MemoryStore::new()), tempfile::tempdir().unwrap());
         let open = || Ok(Arc::clone(&coins) as Arc<dyn CoinsStore>);
         let connect = self.keep.as_ref().map(|_| ConnectOptions {
             assume_valid: None,
@@ -156,8 +156,8 @@ impl Job<'_> {
             cache_bytes: 1 << 24,
             store: &open,
             beyond: None,
-            hints_folder: desk.path().to_owned(),
-            positions: desk.path().join("positions"),
+            hints_folder: sandbox.path().to_owned(),
+            positions: sandbox.path().join("positions"),
         });
         let began = Instant::now();
         let outcome = apus_sync::run(&Request {
@@ -190,19 +190,19 @@ impl Job<'_> {
                 interrupt: &self.interrupt,
             },
         });
-        assert!(began.elapsed() < BOUND, "a run that takes {:?}", began.elapsed());
+        assert!(began.elapsed() < BOUND, "the sync took {:?}", began.elapsed());
         outcome
     }
 
-    /// A start that must lead to the right set.
+    /// A start that must produce the right set.
     pub(crate) fn expect(&self, peers: &[&FakePeer]) {
         self.try_expect(peers).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// The same for a test that has more to say about an error.
+    /// Does the same, but returns the error, so that the test can describe it.
     pub(crate) fn try_expect(&self, peers: &[&FakePeer]) -> Result<(), SyncError> {
         let out = CrashStorage::new();
-        let outcome = self.run_in(peers, &CrashStorage::new(), &out, &Silent)?;
+        let outcome = self.run_in(peers, &CrashStorage::new(), &out, &SilentObserver)?;
         self.world.truth.check(&outcome, &out);
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Peers as they should be.
+//! Tests with honest peers.
 
 use crate::harness::{Warnings, World};
-use apus_sync::peers::KeptFolder;
+use apus_sync::peers::BlocksFolderOptions;
 use apus_testkit::peer::{Behaviour, FakePeer};
 use apus_testkit::storage::CrashStorage;
 use std::sync::atomic::Ordering;
@@ -22,20 +22,20 @@ fn from_eight_each_has_its_share() {
     world.job().expect(&peers.iter().collect::<Vec<_>>());
     let blocks = |peer: &FakePeer| peer.seen.blocks.load(Ordering::Relaxed);
     let shares: Vec<u64> = peers.iter().map(blocks).collect();
-    // On a busy machine some are late.
+    // On a busy machine, some peers are late.
     assert!(shares.iter().filter(|blocks| **blocks > 0).count() >= 4, "{shares:?}");
     assert!(shares.iter().all(|blocks| *blocks <= 60), "{shares:?}");
 }
 
-/// A user who lets peers connect and keeps no blocks is told what they can have.
+/// A user who lets peers connect and keeps no blocks gets a warning about what they can get.
 #[test]
-fn what_others_are_given_is_said() {
+fn the_user_is_warned_about_served_data() {
     let world = World::small(6);
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let folder = tempfile::tempdir().unwrap();
     let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
-    let keep = Some(KeptFolder { folder: blocks, log, datadir: None });
-    for (listens, keep, told) in [(true, None, 1), (false, None, 0), (true, keep, 0)] {
+    let keep = Some(BlocksFolderOptions { folder: blocks, log, datadir: None });
+    for (listens, keep, expected) in [(true, None, 1), (false, None, 0), (true, keep, 0)] {
         let mut job = world.job();
         (job.listens, job.keep) = (listens, keep);
         let warnings = Warnings::default();
@@ -43,7 +43,7 @@ fn what_others_are_given_is_said() {
         world.truth.check(&job.run_in(&[&peer], &work, &out, &warnings).unwrap(), &out);
         let warnings = warnings.0.into_inner().unwrap();
         let of_that = warnings.iter().filter(|warning| warning.contains("--blocks keep"));
-        assert_eq!(of_that.count(), told, "{warnings:?}");
+        assert_eq!(of_that.count(), expected, "{warnings:?}");
     }
 }
 
@@ -56,7 +56,7 @@ fn memory_for_one_block_is_enough() {
     job.expect(&[&peer]);
 }
 
-/// A peer of which half the chain is known, and one that has it all.
+/// One peer has only half of the chain, another has all of it.
 #[test]
 fn peers_that_lack_blocks_are_asked_for_the_others() {
     let world = World::small(4);
@@ -65,7 +65,7 @@ fn peers_that_lack_blocks_are_asked_for_the_others() {
     world.job().expect(&[&behind, &ahead]);
 }
 
-/// A peer on a branch of less work has the blocks below it.
+/// A peer on a branch with less work has the blocks below it.
 #[test]
 fn the_chain_of_most_work_wins() {
     let world = World::small(5);

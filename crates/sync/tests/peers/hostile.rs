@@ -1,4 +1,4 @@
-//! Peers as they should not be.
+//! Tests with misbehaving peers.
 
 use crate::harness::{World, at_once};
 use apus_p2p::network::NetworkError;
@@ -6,18 +6,18 @@ use apus_sync::{ErrorKind, InvalidError, SourceError, SyncError};
 use apus_testkit::peer::{Behaviour, FakePeer};
 use std::time::Duration;
 
-/// They wait most of the time, so they do it together.
+/// These tests mostly wait, so they run in parallel.
 #[test]
 fn bad_peers() {
     at_once(&[
-        ("beside an honest one", each_beside_an_honest_one),
+        ("next to an honest one", each_next_to_an_honest_one),
         ("alone", each_alone),
-        ("damaged copies", a_block_of_which_all_copies_are_damaged),
+        ("damaged copies", a_block_with_only_damaged_copies),
     ]);
 }
 
 /// One bad peer among good ones must not matter.
-fn each_beside_an_honest_one() {
+fn each_next_to_an_honest_one() {
     let world = World::small(11);
     std::thread::scope(|scope| {
         for behaviour in Behaviour::BAD {
@@ -34,12 +34,12 @@ fn each_beside_an_honest_one() {
     });
 }
 
-/// A bad peer alone: the right set if it is only strange, else an error of the network. Never
-/// something else, and never for good.
+/// A bad peer alone gives the right set if it is only strange, and otherwise a network error, but never another
+/// result or a hang.
 fn each_alone() {
     let world = World::small(12);
     std::thread::scope(|scope| {
-        // By the drip a chain comes, in an hour.
+        // The slow drip delivers a chain, but takes an hour.
         let slow = [Behaviour::Drip, Behaviour::DripBlocks];
         for behaviour in Behaviour::BAD.into_iter().filter(|it| !slow.contains(it)) {
             let world = &world;
@@ -57,13 +57,13 @@ fn each_alone() {
                     Behaviour::AddressFlood,
                     Behaviour::OutOfOrder,
                     Behaviour::TwoVersions,
-                    // The flood ends some time, and then it answers.
+                    // This peer answers once its flood has ended.
                     Behaviour::HeaderFlood,
-                    // Its blocks are right, which their headers prove.
+                    // This peer's blocks are right, as their headers prove.
                     Behaviour::WrongChecksum,
                 ];
                 let mutated = [Behaviour::MutatedTransactions, Behaviour::MutatedWitness];
-                // What is to be told of those shows when their headers and blocks have come.
+                // The faults of these peers show only after their headers and blocks have arrived.
                 let seconds = if mutated.contains(&behaviour) { 40 } else { 4 };
                 job.patience = Duration::from_secs(seconds);
                 match job.run(&[&bad]) {
@@ -98,8 +98,8 @@ fn is_of_network(error: &SyncError) -> bool {
     )
 }
 
-/// One block of which several peers' copies are damaged is told by its height.
-fn a_block_of_which_all_copies_are_damaged() {
+/// If several peers' copies of one block are damaged, the error names its height.
+fn a_block_with_only_damaged_copies() {
     let world = World::small(15);
     let bad = || FakePeer::start(&world.chain, &[Behaviour::MutatedWitness]);
     let (one, two) = (bad(), bad());
@@ -127,7 +127,7 @@ fn expected_kind(error: &SyncError) -> ErrorKind {
     }
 }
 
-/// The only peer never says a word.
+/// The sync fails if its only peer never sends anything.
 #[test]
 fn no_peer_speaks() {
     let world = World::small(13);
@@ -144,7 +144,7 @@ fn no_peer_speaks() {
     assert!(error.to_string().contains("no"), "{error}");
 }
 
-/// A block that its header commits to and that breaks a rule is the chain's fault and no peer's.
+/// A block that its header commits to and that breaks a rule is the chain's fault, not a peer's.
 #[test]
 fn an_invalid_chain_is_refused() {
     use apus_testkit::chain::{BlockPlan, ChainBuilder};

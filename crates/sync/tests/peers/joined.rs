@@ -1,10 +1,10 @@
-//! Runs by mergesync over peers: blocks are kept as they come, joined below the last ones, judged as they were
-//! kept, and the last ones connected on the set that stands there.
+//! Tests of mergesync over peers: blocks are kept as they arrive; all but the last ones are joined and
+//! validated in their stored form; the last ones are then connected to the resulting set.
 
-use crate::chains::{PATIENCE, Run, Told, branch, chain, invalid_block};
+use crate::chains::{PATIENCE, Reported, Run, branch, chain, invalid_block};
 use crate::kept::entries;
 use apus_engine::utxo::CoinsStore;
-use apus_sync::peers::{KeptFolder, Peers};
+use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{Engine, ErrorKind, Outcome, ScriptCounts};
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::peer::{Behaviour, FakePeer};
@@ -12,7 +12,7 @@ use bitcoin::Block;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Blocks that spend lie below the last 288, and among them. They are 440.
+/// Makes 440 blocks, with spends below the last 288 blocks and among them.
 fn long_chain(seed: u64) -> ChainBuilder {
     let mut builder = chain(seed, 98);
     builder.random_blocks(32, Shape::default());
@@ -21,17 +21,18 @@ fn long_chain(seed: u64) -> ChainBuilder {
     builder
 }
 
-/// A run by mergesync, and the folder of its blocks.
+/// Makes a sync with mergesync, and the folder of its blocks.
 fn joining(follow: bool) -> (Run, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let mut run = Run::new(follow, PATIENCE);
     run.engine = Some(Engine::MergeSync);
     let log = folder.path().join("kept");
-    run.keep = Some(KeptFolder { folder: folder.path().join("blocks"), log, datadir: None });
+    run.keep =
+        Some(BlocksFolderOptions { folder: folder.path().join("blocks"), log, datadir: None });
     (run, folder)
 }
 
-/// All blocks are kept, with undo data, and were judged by every rule.
+/// Checks that all blocks are kept with undo data, and were validated by every rule.
 fn check(run: &Run, folder: &tempfile::TempDir, outcome: Outcome, all: &[Block]) {
     let blocks = all.len() as u64 - 1;
     assert_eq!(
@@ -41,7 +42,7 @@ fn check(run: &Run, folder: &tempfile::TempDir, outcome: Outcome, all: &[Block])
     assert_eq!(outcome.validation.scripts, ScriptCounts { run: blocks, assumed: 0 });
     assert_eq!(outcome.validation.hints.aggregate, None);
     run.check(Ok(outcome), all);
-    assert_eq!(*run.told.warnings.lock().unwrap(), [""; 0]);
+    assert_eq!(*run.reported.warnings.lock().unwrap(), [""; 0]);
     let entries = entries(&folder.path().join("blocks"));
     assert_eq!(entries.len(), all.len());
     assert!(entries[1..].iter().all(|entry| entry.data.is_some() && entry.undo.is_some()));
@@ -61,14 +62,14 @@ fn blocks_of_peers_are_joined() {
     );
 }
 
-/// Whatever it is doing, and though the next start is not told by which engine.
+/// A sync resumes in any phase, even if the next start names no engine.
 #[test]
-fn a_run_that_joins_goes_on_where_it_was() {
+fn a_joining_sync_resumes_where_it_was() {
     let all = long_chain(82).blocks();
     let (mut run, folder) = joining(false);
-    // Some blocks never come.
+    // Some blocks never arrive.
     let peer = FakePeer::slow(&all, &[Behaviour::NotFoundFrom(300)], Duration::from_millis(1));
-    let stop = |_: &Told, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
+    let stop = |_: &Reported, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
     let error = std::thread::scope(|scope| {
         let running = scope.spawn(|| run.over(&[&peer]));
         while peer.seen.blocks.load(Ordering::Relaxed) < 250 {
@@ -78,9 +79,9 @@ fn a_run_that_joins_goes_on_where_it_was() {
         running.join().unwrap().unwrap_err()
     });
     assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
-    assert!(run.work.live_files().contains_key("plan"), "it had begun");
+    assert!(run.work.live_files().contains_key("plan"), "it must have begun");
     run.interrupt.store(false, Ordering::Relaxed);
-    // While blocks are judged, after that, and when some were connected.
+    // Stops the sync while it validates blocks, after that, and after it connected some.
     for connected in [60, 152, 200] {
         let peer = FakePeer::start(&all, &[Behaviour::Honest]);
         let error = run.held_at(&[&peer], Some((connected, &stop))).unwrap_err();
@@ -94,10 +95,10 @@ fn a_run_that_joins_goes_on_where_it_was() {
     let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
     check(&run, &folder, outcome, &all);
     let asked = peer.seen.blocks.load(Ordering::Relaxed);
-    assert!(asked < 300, "{asked} blocks are sent that were there");
+    assert!(asked < 300, "{asked} blocks are sent again");
 }
 
-/// Whose blocks may all be left by the peers.
+/// A short chain has no joined blocks: peers may switch away from any of its blocks.
 #[test]
 fn a_short_chain_is_connected() {
     let mut builder = chain(83, 98);
@@ -111,26 +112,26 @@ fn a_short_chain_is_connected() {
 }
 
 #[test]
-fn a_run_that_joined_follows_the_tip() {
+fn a_joined_sync_follows_the_tip() {
     let first = long_chain(84).blocks();
-    // It parts from the first one above the blocks that were joined.
+    // The second chain forks off the first one above the joined blocks.
     let all = branch(&first, 85, 430, 15).blocks();
     let (run, folder) = joining(true);
     let peer = FakePeer::start(&first, &[Behaviour::Honest]);
     let outcome = std::thread::scope(|scope| {
         let running = scope.spawn(|| run.over(&[&peer]));
-        run.told.wait_for(440);
+        run.reported.wait_for(440);
         peer.set_chain(&all);
-        run.told.wait_for(445);
+        run.reported.wait_for(445);
         run.interrupt.store(true, Ordering::Relaxed);
         running.join().unwrap()
     });
     check(&run, &folder, outcome.unwrap_or_else(|error| panic!("{error}")), &all);
 }
 
-/// A coin that does not exist, in a block that is joined; the run is told of no other chain.
+/// A joined block spends a coin that does not exist, and the sync learns of no other chain.
 #[test]
-fn an_invalid_block_among_those_that_are_joined_is_told() {
+fn an_invalid_block_among_joined_blocks_is_reported() {
     let mut builder = chain(86, 100);
     let invalid = invalid_block(&mut builder);
     builder.add(invalid);
@@ -144,9 +145,9 @@ fn an_invalid_block_among_those_that_are_joined_is_told() {
     assert!(!folder.path().join("blocks/index").exists());
 }
 
-/// One at the tip is left out, as it always is.
+/// An invalid block at the tip is left out, as in any sync.
 #[test]
-fn an_invalid_block_above_those_that_are_joined_is_left_out() {
+fn an_invalid_block_above_the_joined_ones_is_left_out() {
     let mut builder = long_chain(87);
     let valid = builder.blocks();
     let invalid = invalid_block(&mut builder);
@@ -158,13 +159,13 @@ fn an_invalid_block_above_those_that_are_joined_is_left_out() {
     run.check(outcome, &valid);
 }
 
-/// Peers go over to a chain that parts from the one whose coins were gone on from, below these: there is no way back, so the
-/// run begins anew.
+/// Peers switch to a chain that forks off below the coins that the sync resumed from: there is no undo data,
+/// so the sync starts over.
 #[test]
-fn a_chain_that_parts_below_what_was_joined_is_begun_anew() {
+fn a_fork_below_the_joined_blocks_starts_over() {
     let first = long_chain(88).blocks();
     let (run, _folder) = joining(false);
-    let stop = |_: &Told, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
+    let stop = |_: &Reported, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
     let peer = FakePeer::start(&first, &[Behaviour::Honest]);
     run.held_at(&[&peer], Some((200, &stop))).unwrap_err();
     run.interrupt.store(false, Ordering::Relaxed);
@@ -173,10 +174,10 @@ fn a_chain_that_parts_below_what_was_joined_is_begun_anew() {
     run.check(run.over(&[&other]), &second);
 }
 
-/// A liar's chain is better by one block, parts from the others' far below, and its last block is invalid: this start and the
-/// next end on the others' chain.
+/// A liar's chain is better by one block, forks off the others' far below, and its last block is invalid:
+/// this start and the next end on the others' chain.
 #[test]
-fn a_better_chain_that_parts_far_below_and_is_invalid_is_left() {
+fn an_invalid_better_chain_from_far_below_is_abandoned() {
     let honest_chain = long_chain(93).blocks();
     let mut builder = branch(&honest_chain, 94, 120, 320);
     let invalid = invalid_block(&mut builder);
@@ -185,14 +186,14 @@ fn a_better_chain_that_parts_far_below_and_is_invalid_is_left() {
     let liar = FakePeer::start(&builder.blocks(), &[Behaviour::Honest]);
     let (run, _folder) = joining(false);
     run.check(run.over(&[&honest, &liar]), &honest_chain);
-    let told = run.told.warnings.lock().unwrap().join("\n");
-    assert!(told.contains("bad-cb-amount") && told.contains("begins anew"), "{told}");
-    assert!(!told.contains("hints"), "{told}");
+    let warnings = run.reported.warnings.lock().unwrap().join("\n");
+    assert!(warnings.contains("bad-cb-amount") && warnings.contains("starts over"), "{warnings}");
+    assert!(!warnings.contains("hints"), "{warnings}");
 }
 
-/// Before it has gone on, what it did of the blocks that both chains have stays.
+/// The results for the blocks that both chains have are kept if the fork happens before connecting begins.
 #[test]
-fn a_chain_that_parts_while_blocks_come_is_gone_for() {
+fn a_fork_during_the_download_is_followed() {
     let first = long_chain(90).blocks();
     let second = branch(&first, 91, 120, 340).blocks();
     let (run, folder) = joining(false);

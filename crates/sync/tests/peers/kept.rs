@@ -1,11 +1,11 @@
-//! Blocks that are kept for a node, by runs that connect them, where an earlier start did not keep all.
+//! Tests of syncs that keep blocks for a node and connect them, if an earlier start did not keep all blocks.
 
-use crate::chains::{PATIENCE, Run, Told, chain};
+use crate::chains::{PATIENCE, Reported, Run, chain};
 use crate::world::display;
 use apus_datadir::{IndexEntry, read_index};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
-use apus_sync::peers::{KeptFolder, Peers};
+use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{DatadirBlocks, ErrorKind, FolderKind, FolderOutput};
 use apus_testkit::chain::utxo_set;
 use apus_testkit::oracle;
@@ -17,12 +17,12 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Stops a run that has connected some blocks and cannot get to the end; the height of its coins.
+/// Runs a sync that cannot reach the end, and stops it after some blocks; returns the height of its coins.
 fn interrupted(run: &Run, all: &[Block]) -> u32 {
-    // Progress is told while blocks come, and however late that is, the last ones never do.
+    // The sync reports progress while blocks arrive. However late it does, the last blocks never arrive.
     let slow = Duration::from_millis(25);
     let peer = FakePeer::slow(all, &[Behaviour::NotFoundFrom(105)], slow);
-    let stop = |_: &Told, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
+    let stop = |_: &Reported, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
     let error = run.held_at(&[&peer], Some((20, &stop))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
     run.interrupt.store(false, Ordering::Relaxed);
@@ -42,7 +42,8 @@ pub(crate) fn entries(blocksdir: &Path) -> Vec<IndexEntry> {
     entries
 }
 
-/// Undo data comes of connecting, so the run goes back for what it connected before it kept blocks.
+/// Connecting a block produces its undo data, so the sync disconnects the blocks that it connected before
+/// it kept blocks, and connects them again.
 #[test]
 fn blocks_that_were_connected_before_they_were_kept_are_connected_once_more() {
     let all = chain(67, 120).blocks();
@@ -50,10 +51,10 @@ fn blocks_that_were_connected_before_they_were_kept_are_connected_once_more() {
     interrupted(&run, &all);
     let folder = tempfile::tempdir().unwrap();
     let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
-    run.keep = Some(KeptFolder { folder: blocks.clone(), log, datadir: None });
+    run.keep = Some(BlocksFolderOptions { folder: blocks.clone(), log, datadir: None });
     let peer = FakePeer::start(&all, &[Behaviour::Honest]);
     run.check(run.over(&[&peer]), &all);
-    assert_eq!(*run.told.warnings.lock().unwrap(), [""; 0]);
+    assert_eq!(*run.reported.warnings.lock().unwrap(), [""; 0]);
     let entries = entries(&blocks);
     assert_eq!(entries.len(), 121);
     assert!(entries[1..].iter().all(|entry| entry.data.is_some() && entry.undo.is_some()));
@@ -67,9 +68,9 @@ impl Changes for NoChanges {
     }
 }
 
-/// Where the way back is not there any more, the run says so before it does anything.
+/// If the undo data for disconnecting them is gone, the sync says so before it does anything.
 #[test]
-fn blocks_that_cannot_be_gone_back_over_are_not_kept_without_undo_data() {
+fn blocks_without_undo_data_for_disconnecting_are_not_kept() {
     let all = chain(68, 120).blocks();
     let mut run = Run::new(false, PATIENCE);
     let connected = interrupted(&run, &all);
@@ -78,7 +79,7 @@ fn blocks_that_cannot_be_gone_back_over_are_not_kept_without_undo_data() {
     run.store.write(&Flush { tip, changes: &NoChanges, undo: &[], undo_from }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
-    run.keep = Some(KeptFolder { folder: blocks.clone(), log, datadir: None });
+    run.keep = Some(BlocksFolderOptions { folder: blocks.clone(), log, datadir: None });
     let peer = FakePeer::start(&all, &[Behaviour::Honest]);
     let error = run.over(&[&peer]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
@@ -87,7 +88,7 @@ fn blocks_that_cannot_be_gone_back_over_are_not_kept_without_undo_data() {
     assert!(!blocks.join("index").exists());
 }
 
-/// A pruned data directory has the last blocks, and says of the others how many transactions each had.
+/// A pruned data directory has the last blocks, and the number of transactions of each other block.
 #[test]
 fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
     let all = chain(69, 420).blocks();
@@ -107,7 +108,7 @@ fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
         let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(display(&outcome.set.muhash().unwrap()), oracle::muhash(&utxo_set(&all)));
         let blocks = peer.seen.heights.lock().unwrap().len();
-        // Where nothing is remembered, what was taken before is asked for again.
+        // If the numbers are forgotten, earlier blocks are requested again.
         assert!(if forget { blocks == 420 } else { blocks < 420 }, "{blocks} of 420 blocks");
         let entries = entries(&path.join("regtest/blocks"));
         for entry in &entries {
@@ -118,7 +119,7 @@ fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
     }
 }
 
-/// A node that started on it earlier would begin anew, over what was downloaded.
+/// A node started on an incomplete folder would start over, and overwrite the downloaded blocks.
 #[test]
 fn a_data_directory_has_its_name_when_it_is_whole() {
     let all = chain(70, 420).blocks();
@@ -130,14 +131,14 @@ fn a_data_directory_has_its_name_when_it_is_whole() {
     let blocks = draft.join("regtest/blocks");
     run.goes_twice = false;
     run.folders = vec![output.clone()];
-    run.keep = Some(KeptFolder { folder: blocks.clone(), log, datadir: Some(output) });
+    run.keep = Some(BlocksFolderOptions { folder: blocks.clone(), log, datadir: Some(output) });
     interrupted(&run, &all);
     assert!(!path.exists() && blocks.join("blk00000.dat").is_file());
     let peer = FakePeer::start(&all, &[Behaviour::Honest]);
     let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(display(&outcome.set.muhash().unwrap()), oracle::muhash(&utxo_set(&all)));
     let taken = peer.seen.heights.lock().unwrap().len();
-    assert!(taken < 420, "{taken} of 420 blocks: it goes on in the draft");
+    assert!(taken < 420, "{taken} of 420 blocks: it must resume in the draft");
     assert!(!draft.exists());
     let written = &outcome.written.folders[..];
     assert!(written.len() == 1 && written[0].blocks_read_back.blocks == 421, "{written:?}");

@@ -1,5 +1,5 @@
-//! Runs whose blocks come from peers that behave as they like. One rule stands above all tests: a run
-//! ends, with the right set or with an error that says why not.
+//! Tests of syncs whose blocks come from arbitrarily behaving peers. One rule holds in all tests: a sync ends,
+//! with the right set or with an error that says why not.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 #[path = "../pipeline/harness.rs"]

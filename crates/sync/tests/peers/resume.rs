@@ -1,11 +1,11 @@
-//! Runs that are stopped and started again.
+//! Tests of syncs that are stopped and started again.
 
 use crate::harness::{Job, Warnings, World};
 use apus_p2p::network::NetworkError;
 use apus_storage::Storage;
-use apus_sync::peers::KeptFolder;
+use apus_sync::peers::BlocksFolderOptions;
 use apus_sync::{
-    ErrorKind, Event, IoError, Observer, Phase, SegmentState, Silent, SyncError, UsageError,
+    ErrorKind, Event, IoError, Observer, Phase, SegmentState, SilentObserver, SyncError, UsageError,
 };
 use apus_testkit::peer::{Behaviour, FakePeer};
 use apus_testkit::storage::CrashStorage;
@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Interrupts the run when so many blocks are done.
+/// Interrupts the sync when this many blocks are done.
 struct StopAt<'a> {
     blocks: u64,
     interrupt: &'a AtomicBool,
@@ -36,7 +36,7 @@ impl Observer for StopAt<'_> {
     }
 }
 
-/// What is finished is not downloaded again.
+/// Finished segments are not downloaded again.
 #[test]
 fn interrupted_and_resumed() {
     let world = World::small(21);
@@ -48,20 +48,20 @@ fn interrupted_and_resumed() {
         StopAt { blocks: u64::MAX, interrupt: &job.interrupt, resumed: Mutex::new(None) };
     let outcome = job.run_in(&[&again], &work, &out, &observer).unwrap();
     world.truth.check(&outcome, &out);
-    let (done, of) = observer.resumed.lock().unwrap().expect("it goes on");
+    let (done, of) = observer.resumed.lock().unwrap().expect("it resumes");
     assert!(done > 0 && done < of, "{done} of {of}");
     let blocks = again.seen.heights.lock().unwrap().len();
     assert!(blocks < 120, "all blocks were downloaded again");
 }
 
-/// Headers outlive a crash, rot among them is noticed.
+/// Headers survive a crash, and damage to them is noticed.
 #[test]
 fn headers_are_kept_and_checked() {
     let world = World::small(22);
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
     let job = world.job();
-    job.run_in(&[&peer], &work, &out, &apus_sync::Silent).unwrap();
+    job.run_in(&[&peer], &work, &out, &apus_sync::SilentObserver).unwrap();
     let names = work.names().unwrap();
     let file = names.iter().find(|name| name.starts_with("headers-")).expect("headers are kept");
     let mut files = work.live_files();
@@ -70,20 +70,20 @@ fn headers_are_kept_and_checked() {
     bytes[at] ^= 1;
     let rotten = CrashStorage::holding(files);
     let out = CrashStorage::new();
-    // The plan of the first run and its progress are there too: it has all it needs but headers.
-    let outcome = job.run_in(&[&peer], &rotten, &out, &apus_sync::Silent).unwrap();
+    // The first sync's plan and progress exist, too: only headers are missing.
+    let outcome = job.run_in(&[&peer], &rotten, &out, &apus_sync::SilentObserver).unwrap();
     world.truth.check(&outcome, &out);
 }
 
-/// Addresses outlive a start as well, but the next does not believe them.
+/// Addresses survive a restart as well, but the next start does not trust them.
 #[test]
 fn addresses_are_kept() {
     let world = World::small(23);
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let (named, found) = (world.job(), Job { finds_peers: true, ..world.job() });
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
-    named.run_in(&[&peer], &work, &out, &apus_sync::Silent).unwrap();
-    assert!(!work.live_files().contains_key("addresses"), "they are the user's");
+    named.run_in(&[&peer], &work, &out, &apus_sync::SilentObserver).unwrap();
+    assert!(!work.live_files().contains_key("addresses"), "the user gave them");
 
     let file = format!(
         "apus-addresses 1 regtest\n127.0.0.1 {} 9 4000000000 0 0\nnonsense\n",
@@ -91,7 +91,7 @@ fn addresses_are_kept() {
     );
     let work = CrashStorage::holding([("addresses".to_owned(), file.into_bytes())].into());
     let out = CrashStorage::new();
-    let outcome = found.run_in(&[&peer], &work, &out, &apus_sync::Silent).unwrap();
+    let outcome = found.run_in(&[&peer], &work, &out, &apus_sync::SilentObserver).unwrap();
     world.truth.check(&outcome, &out);
     let text = String::from_utf8(work.live_files()["addresses"].clone()).unwrap();
     let words: Vec<&str> = text.lines().nth(1).unwrap().split(' ').collect();
@@ -100,7 +100,7 @@ fn addresses_are_kept() {
 }
 
 #[test]
-fn damaged_addresses_are_no_addresses() {
+fn damaged_addresses_are_ignored() {
     let world = World::small(24);
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let patience = Duration::from_secs(1);
@@ -108,12 +108,13 @@ fn damaged_addresses_are_no_addresses() {
     let file =
         format!("apus-addresses 1 main\n127.0.0.1 {} 9 4000000000 0 0\n", peer.address().port());
     let work = CrashStorage::holding([("addresses".to_owned(), file.into_bytes())].into());
-    let error = job.run_in(&[&peer], &work, &CrashStorage::new(), &apus_sync::Silent).unwrap_err();
+    let error =
+        job.run_in(&[&peer], &work, &CrashStorage::new(), &apus_sync::SilentObserver).unwrap_err();
     assert!(matches!(error, SyncError::Network(NetworkError::NoAddresses { .. })), "{error}");
 }
 
-/// A start that is stopped when half of the blocks are done. The last are not to be had, so however
-/// late the interruption comes it does not get to the end.
+/// Runs a start that is stopped when half of the blocks are done. The last ones never arrive, so it cannot
+/// reach the end even if the interrupt is late.
 fn interrupted(job: &Job<'_>, work: &CrashStorage, out: &CrashStorage) {
     let slow = Duration::from_millis(25);
     let peer = FakePeer::slow(&job.world.chain, &[Behaviour::NotFoundFrom(110)], slow);
@@ -123,37 +124,40 @@ fn interrupted(job: &Job<'_>, work: &CrashStorage, out: &CrashStorage) {
     job.interrupt.store(false, Ordering::Relaxed);
 }
 
-/// Blocks are to be kept, for a node that wants to go back over the last ones, and an earlier start took
-/// these under hints.
+/// Blocks must be kept, for a node that wants to disconnect the last ones, and an earlier start processed
+/// these with hints.
 #[test]
-fn blocks_that_an_earlier_start_took_under_hints_are_no_use_to_a_node() {
+fn blocks_processed_with_hints_cannot_be_kept_for_a_node() {
     let world = World::small(23);
     let (work, out, folder) =
         (CrashStorage::new(), CrashStorage::new(), tempfile::tempdir().unwrap());
     let mut job = world.job();
     interrupted(&job, &work, &out);
     let blocks = folder.path().join("blocks");
-    job.keep =
-        Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept"), datadir: None });
+    job.keep = Some(BlocksFolderOptions {
+        folder: blocks.clone(),
+        log: folder.path().join("kept"),
+        datadir: None,
+    });
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
-    let error = job.run_in(&[&peer], &work, &out, &Silent).unwrap_err();
+    let error = job.run_in(&[&peer], &work, &out, &SilentObserver).unwrap_err();
     assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
-    assert!(error.to_string().contains("needs all above block 0 connected"), "{error}");
+    assert!(error.to_string().contains("needs all blocks above 0 connected"), "{error}");
     assert!(!blocks.join("index").exists());
-    // In another work folder all are connected, and none is taken on trust.
-    let told = Warnings::default();
+    // A sync in another work folder connects all blocks, so none of them needs hints.
+    let warnings = Warnings::default();
     let bad = FakePeer::start(&world.chain, &[Behaviour::MutatedWitness]);
     let good = FakePeer::slow(&world.chain, &[Behaviour::Honest], Duration::from_millis(2));
     let fresh = CrashStorage::new();
-    let outcome = job.run_in(&[&bad, &good], &fresh, &out, &told).unwrap();
+    let outcome = job.run_in(&[&bad, &good], &fresh, &out, &warnings).unwrap();
     world.truth.check(&outcome, &out);
     assert_eq!(outcome.validation.connected_from, Some(1));
-    assert_eq!(told.0.into_inner().unwrap(), [""; 0]);
+    assert_eq!(warnings.0.into_inner().unwrap(), [""; 0]);
     assert!(blocks.join("index").join("CURRENT").exists(), "the index is whole");
-    assert!(good.seen.blocks.load(Ordering::Relaxed) >= 120, "all are there");
+    assert!(good.seen.blocks.load(Ordering::Relaxed) >= 120, "all must be there");
 }
 
-/// What was kept is read back at the end; where it is not as it should be no index says that it is.
+/// Kept blocks are read back at the end; if they are damaged, no index lists them.
 #[test]
 fn kept_blocks_that_are_damaged_get_no_index() {
     struct Harm(PathBuf);
@@ -172,37 +176,41 @@ fn kept_blocks_that_are_damaged_get_no_index() {
     let folder = tempfile::tempdir().unwrap();
     let blocks = folder.path().join("blocks");
     let mut job = world.job();
-    job.keep =
-        Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept"), datadir: None });
+    job.keep = Some(BlocksFolderOptions {
+        folder: blocks.clone(),
+        log: folder.path().join("kept"),
+        datadir: None,
+    });
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let error = job.run_in(&[&peer], &work, &out, &Harm(blocks.clone())).unwrap_err();
     assert!(matches!(error, SyncError::Io(IoError::KeptReadBack { .. })), "{error}");
     assert!(error.to_string().contains("blk00000.dat was read back at byte"), "{error}");
     assert!(blocks.join("blk00000.dat").is_file() && !blocks.join("index").exists());
-    // What the error says to do helps.
+    // The error's advice works.
     fs::remove_dir_all(&blocks).unwrap();
     fs::remove_file(folder.path().join("kept")).unwrap();
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
-    let outcome = job.run_in(&[&peer], &work, &out, &Silent).unwrap();
+    let outcome = job.run_in(&[&peer], &work, &out, &SilentObserver).unwrap();
     world.truth.check(&outcome, &out);
     assert!(blocks.join("index/CURRENT").exists());
 }
 
-/// Nothing is touched in a folder that no run made.
+/// A sync touches nothing in a folder that no sync made.
 #[test]
-fn a_folder_that_is_not_ours_is_left_alone() {
+fn foreign_folders_stay_untouched() {
     let world = World::small(25);
     let files = [("headers-00003".to_owned(), vec![1; 99]), ("diary".to_owned(), vec![2; 9])];
     let work = CrashStorage::holding(files.into());
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
-    let error = world.job().run_in(&[&peer], &work, &CrashStorage::new(), &Silent).unwrap_err();
+    let error =
+        world.job().run_in(&[&peer], &work, &CrashStorage::new(), &SilentObserver).unwrap_err();
     assert!(matches!(error, SyncError::Usage(UsageError::NotAWorkFolder { .. })), "{error}");
     assert_eq!(work.names().unwrap(), ["diary", "headers-00003"]);
 }
 
-/// Keeps what is told.
+/// Records all events.
 #[derive(Default)]
 struct All(Mutex<Vec<Event>>);
 
@@ -212,17 +220,17 @@ impl Observer for All {
     }
 }
 
-/// Sizes of blocks from peers are guessed, so what is done is weighed by the guess, and comes to all of it. Each
-/// segment is told as what it is, from the state that an earlier start left it in.
+/// Sizes of blocks from peers are estimated, so the work done is weighed by the estimate, and adds up to all of
+/// it. Each segment's state is reported, beginning with the state in which an earlier start left it.
 #[test]
-fn what_is_done_is_weighed_and_segments_are_told() {
+fn progress_is_weighted_and_segment_states_are_reported() {
     let world = World::small(27);
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
     let job = world.job();
     interrupted(&job, &work, &out);
-    let (peer, told) = (FakePeer::start(&world.chain, &[Behaviour::Honest]), All::default());
-    job.run_in(&[&peer], &work, &out, &told).unwrap();
-    let events = told.0.into_inner().unwrap();
+    let (peer, observer) = (FakePeer::start(&world.chain, &[Behaviour::Honest]), All::default());
+    job.run_in(&[&peer], &work, &out, &observer).unwrap();
+    let events = observer.0.into_inner().unwrap();
     let weighed: Vec<_> = events
         .iter()
         .filter_map(|event| match event {

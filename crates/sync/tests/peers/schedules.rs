@@ -1,4 +1,4 @@
-//! Peers at random, behaving at random, changing from one connection to the next.
+//! Tests random peers whose random behaviour changes from one connection to the next.
 
 use crate::harness::World;
 use apus_testkit::effort::rounds;
@@ -7,13 +7,13 @@ use apus_testkit::rng::Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Runs at the same time: most of the time they wait.
+/// Number of syncs in parallel: they mostly wait.
 const THREADS: usize = 16;
 
-/// At most so many peers.
+/// Maximum number of peers.
 const PEERS: u64 = 5;
 
-/// One schedule: where some peer is honest in the end, the right set.
+/// Runs one schedule: if some peer is honest in the end, the sync must give the right set.
 fn run(world: &World, seed: u64) {
     let mut rng = Rng::new(seed);
     let count = rng.between(1, PEERS);
@@ -23,7 +23,7 @@ fn run(world: &World, seed: u64) {
         .map(|number| {
             let mut behaviours: Vec<Behaviour> = (0..rng.between(0, 2))
                 .map(|_| Behaviour::BAD[rng.index(Behaviour::BAD.len())])
-                // Those would take a run past its patience before the next behaviour's turn.
+                // These behaviours would exceed the idle timeout before the next one's turn.
                 .filter(|behaviour| number != honest || !is_slow(*behaviour))
                 .collect();
             let last = if number == honest || rng.one_in(2) {
@@ -44,7 +44,7 @@ fn run(world: &World, seed: u64) {
     }
 }
 
-/// A connection that is kept for longer than a run may be quiet.
+/// Returns whether a peer may keep a connection without progress for longer than the idle timeout.
 fn is_slow(behaviour: Behaviour) -> bool {
     matches!(
         behaviour,
@@ -60,7 +60,7 @@ fn is_slow(behaviour: Behaviour) -> bool {
 }
 
 #[test]
-fn the_right_set_comes_of_each() {
+fn each_gives_the_right_set() {
     let world = World::small(31);
     let (seeds, next) = (rounds(60, 2_000), AtomicU64::new(0));
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Block files in which something is missing or wrong: the error says where, and with a good copy
-//! anywhere there is no error.
+//! Tests of missing or damaged blocks in the files: the error says where, and an intact copy anywhere avoids
+//! the error.
 
 use crate::harness::{Job, Truth, World, files, hintsfile, small_chain};
 use apus_chain::{Network, Params};
@@ -37,7 +37,7 @@ fn expect_wrong(job: &Job, truth: &Truth, words: &[&str]) -> SyncError {
     error
 }
 
-/// All blocks in obfuscated files, and where each lies.
+/// Lays out all blocks in obfuscated files; returns the place of each.
 fn laid_out(chain: &[Block]) -> (World, Vec<RecordPlace>) {
     let mut files = BlockFiles::regtest().key(KEY).file_bytes_max(15_000);
     let places = files.blocks(chain);
@@ -56,7 +56,7 @@ fn blocks_that_are_missing() {
         });
         let stop = world.truth.stop.to_string();
         if missing == 1 {
-            expect_wrong(&world.job(), &world.truth, &["no block that follows the genesis"]);
+            expect_wrong(&world.job(), &world.truth, &["no block after genesis found"]);
             continue;
         }
         let mut words = vec![stop, (missing - 1).to_string()];
@@ -67,7 +67,7 @@ fn blocks_that_are_missing() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let error = expect_wrong(&world.job(), &world.truth, &words);
         assert!(matches!(error, SyncError::Invalid(InvalidError::ChainTooShort { .. })), "{error}");
-        // By a snapshot, the stop block is known by its hash alone.
+        // A snapshot names the stop block only by its hash.
         let job = Job { hints: world.snapshot_hints(), ..world.job() };
         let error = expect_wrong(&job, &world.truth, &[&world.truth.stop_hash]);
         assert!(
@@ -77,7 +77,7 @@ fn blocks_that_are_missing() {
     }
 }
 
-/// Flips a bit on disk; gives back how it was.
+/// Flips a bit on disk; returns a closure that restores it.
 fn flip(world: &World, file: usize, offset: usize, bit: u64) -> impl FnOnce() {
     let path = world.blocksdir().join(format!("blk{file:05}.dat"));
     let before = fs::read(&path).unwrap();
@@ -93,18 +93,18 @@ fn a_flipped_bit_behind_the_header() {
     let (world, places) = laid_out(&chain);
     let mut rng = Rng::new(91);
     for _ in 0..60 {
-        // The later ones have witnesses and many transactions.
+        // Later blocks have witnesses and many transactions.
         let height = rng.between(90, u64::from(world.truth.stop)) as usize;
         let place = places[height];
         let offset = place.offset + rng.between(80, chain[height].total_size() as u64 - 1) as usize;
-        let mend = flip(&world, place.file, offset, rng.below(8));
+        let restore = flip(&world, place.file, offset, rng.below(8));
         let hash = chain[height].block_hash().to_string();
         let path = world.blocksdir().join(format!("blk{:05}.dat", place.file));
         let path = format!("{} at byte {}", path.display(), place.offset);
         let words = [&hash[..], &format!("block {height} "), &path, "damaged"];
         let error = expect_wrong(&world.job(), &world.truth, &words);
         assert!(matches!(error, SyncError::Source(SourceError::Damaged { .. })), "{error}");
-        mend();
+        restore();
     }
     world.job().expect(&world.truth, &CrashStorage::new(), &CrashStorage::new());
 }
@@ -118,17 +118,17 @@ fn a_flipped_bit_in_a_header() {
         let height = rng.between(2, u64::from(world.truth.stop) - 1) as usize;
         let place = places[height];
         let offset = place.offset + rng.index(80);
-        let mend = flip(&world, place.file, offset, rng.below(8));
-        // By its header alone a block is known: with another one it is another block.
+        let restore = flip(&world, place.file, offset, rng.below(8));
+        // A block is identified by its header: with another header, it is another block.
         let hash = chain[height].block_hash().to_string();
         let words = [&hash[..], &world.truth.stop.to_string(), "missing or damaged"];
         let error = expect_wrong(&world.job(), &world.truth, &words);
         assert!(matches!(error, SyncError::Invalid(InvalidError::ChainTooShort { .. })), "{error}");
-        mend();
+        restore();
     }
 }
 
-/// Magic and size before a block are not part of it: it is found without them.
+/// Magic and size are not part of a block: the sync finds the block without them.
 #[test]
 fn a_flipped_bit_before_a_block() {
     let chain = small_chain(93).blocks();
@@ -138,7 +138,7 @@ fn a_flipped_bit_before_a_block() {
     for _ in 0..24 {
         let height = rng.between(2, u64::from(world.truth.stop) - 1) as usize;
         let place = places[height];
-        let mend = flip(&world, place.file, place.offset - 1 - rng.index(8), rng.below(8));
+        let restore = flip(&world, place.file, place.offset - 1 - rng.index(8), rng.below(8));
         let out = CrashStorage::new();
         match world.job().run(&CrashStorage::new(), &out) {
             Ok(outcome) => {
@@ -150,13 +150,13 @@ fn a_flipped_bit_before_a_block() {
                 assert!(error.to_string().contains(&chain[height].block_hash().to_string()));
             }
         }
-        mend();
+        restore();
     }
-    println!("{found} of 24 were found all the same");
+    println!("{found} of 24 were found anyway");
 }
 
 #[test]
-fn a_good_copy_elsewhere() {
+fn a_good_copy_in_another_place() {
     let chain = small_chain(94).blocks();
     let mut files = BlockFiles::regtest().key(KEY);
     let places = files.blocks(&chain);
@@ -164,7 +164,7 @@ fn a_good_copy_elsewhere() {
     files.blocks(chain.iter().rev());
     let world = World::laid_out(chain.clone(), |_| files);
     let mut rng = Rng::new(94);
-    // All at once: one bit in every block of the first file.
+    // Flips one bit in every block of the first file.
     for (block, place) in chain.iter().zip(&places).skip(1) {
         // With another header the tip would be another block, and on regtest often a valid one.
         let first = if block == chain.last().unwrap() { 80 } else { 0 };
@@ -179,9 +179,9 @@ fn a_good_copy_elsewhere() {
     }
 }
 
-/// Two damaged copies are as bad as one.
+/// With two damaged copies, the sync fails as with one.
 #[test]
-fn no_good_copy() {
+fn damaged_copies_alone_are_an_error() {
     let chain = small_chain(95).blocks();
     let mut files = BlockFiles::regtest();
     let first = files.blocks(&chain);
@@ -195,7 +195,7 @@ fn no_good_copy() {
     expect_wrong(&world.job(), &world.truth, &[&hash, "blk00000.dat", "every copy"]);
 }
 
-/// A block that a miner made wrong, with all its work: no copy will mend it.
+/// If a block is invalid but has valid work, no other copy can help.
 #[test]
 fn a_block_that_breaks_a_rule() {
     let mut builder = small_chain(96);
@@ -206,7 +206,7 @@ fn a_block_that_breaks_a_rule() {
     let world = World::of(builder.blocks());
     let hash = block.block_hash().to_string();
     let height = world.truth.stop.to_string();
-    let words = [&hash[..], &height, "bad-cb-height", "no valid chain for these hints"];
+    let words = [&hash[..], &height, "bad-cb-height", "not a valid chain for these hints"];
     let error = expect_no_output(&world.job(), &world.truth);
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     for word in words {
@@ -237,18 +237,18 @@ fn folders_without_blocks() {
     let error = expect_no_output(&job, &world.truth);
     assert!(error.to_string().contains("blk00000.dat"), "{error}");
 
-    // Nothing but zeros: preallocated, and never written to.
+    // This file has only zeros: it was preallocated and never written to.
     fs::write(folder.path().join("blk00000.dat"), vec![0; 5_000]).unwrap();
     expect_wrong(&job, &world.truth, &["no block"]);
 
-    // Without its key an obfuscated folder is noise.
+    // Without its key, an obfuscated file is noise.
     fs::write(folder.path().join("blk00000.dat"), {
         fs::read(world.blocksdir().join("blk00000.dat")).unwrap()
     })
     .unwrap();
     expect_wrong(&job, &world.truth, &["xor.dat"]);
 
-    // A chain that is nothing but the genesis block.
+    // This folder has only the genesis block.
     let mut files = BlockFiles::regtest();
     files.block(&world.chain[0]);
     files.write(folder.path());
@@ -268,7 +268,7 @@ fn hints_that_are_not_there() {
     }
 }
 
-/// The bytes of a block are compared with its header wherever they come from.
+/// A block's bytes are compared with its header, wherever they come from.
 #[test]
 fn another_block_in_the_place_of_one() {
     let chain = small_chain(100).blocks();
@@ -276,7 +276,7 @@ fn another_block_in_the_place_of_one() {
     let world = World::laid_out(chain.clone(), |blocks| {
         let mut files = BlockFiles::regtest();
         files.blocks(&blocks[..a]);
-        // The header of one before the transactions of the other.
+        // Joins the header of one block and the transactions of the other.
         let mixed = [&serialize(&blocks[a])[..80], &serialize(&blocks[b])[80..]].concat();
         files.record(&mixed);
         files.blocks(&blocks[a + 1..]);

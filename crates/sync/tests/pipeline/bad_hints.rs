@@ -1,4 +1,4 @@
-//! Hints that are wrong: they make a run fail, and never end in a wrong set.
+//! Tests of wrong hints: they make a sync fail, and never produce a wrong set.
 
 use crate::harness::{Job, World, files, hintsfile, small_chain, snapshot};
 use apus_sync::engines::swiftsync::{HintError, SwiftSyncError};
@@ -10,7 +10,7 @@ use apus_testkit::storage::CrashStorage;
 use bitcoin::{Amount, OutPoint};
 use std::sync::atomic::AtomicBool;
 
-/// A start that must fail for what the hints say.
+/// Runs a start that must fail because of the hints.
 fn invalid(job: &Job) -> SyncError {
     let out = CrashStorage::new();
     let error = job.run(&CrashStorage::new(), &out).unwrap_err();
@@ -23,7 +23,7 @@ fn is_unbalanced(error: &SyncError) -> bool {
     matches!(error.downcast(), Some(SwiftSyncError::Unbalanced { .. }))
 }
 
-/// The world's hints after a change.
+/// Makes a job with the world's hints after a change.
 fn changed(world: &World, change: impl FnOnce(&mut Vec<Vec<u32>>)) -> Job {
     let mut hints = hints(&world.chain, &utxo_set(&world.chain));
     change(&mut hints);
@@ -31,7 +31,7 @@ fn changed(world: &World, change: impl FnOnce(&mut Vec<Vec<u32>>)) -> Job {
     Job { hints: hintsfile(&path), threads: 2, ..world.job() }
 }
 
-/// A snapshot for the world's tip with the coins after a change.
+/// Makes a job with a snapshot for the world's tip, after changing its coins.
 fn other_snapshot(world: &World, change: impl FnOnce(&mut UtxoSet)) -> Job {
     let mut coins = utxo_set(&world.chain);
     change(&mut coins);
@@ -42,7 +42,7 @@ fn other_snapshot(world: &World, change: impl FnOnce(&mut UtxoSet)) -> Job {
 #[test]
 fn one_coin_too_many_or_too_few() {
     let world = World::small(110);
-    // The last block with a spend of its own: its first spendable output is no survivor.
+    // The last block that spends one of its own outputs: its first spendable output does not survive.
     let spendable = |height: usize| {
         let outputs = world.chain[height].txdata.iter().flat_map(|tx| &tx.output);
         outputs.filter(|o| !apus_testkit::chain::is_unspendable(&o.script_pubkey)).count() as u32
@@ -120,7 +120,7 @@ fn hints_taller_than_the_chain() {
     assert_eq!((stop, tip), (world.truth.stop + 1, world.truth.stop));
 }
 
-/// Hints for a lower block are right for that one alone.
+/// Hints for a lower block are right only for that block.
 #[test]
 fn hints_cut_short() {
     let world = World::small(114);
@@ -129,7 +129,7 @@ fn hints_cut_short() {
 }
 
 #[test]
-fn files_that_are_no_hints() {
+fn files_that_are_not_hints() {
     let world = World::small(115);
     let right = &world.truth.hints;
     for bytes in [&[][..], b"UTXO", &right[..right.len() - 1], &[&right[..], &[1]].concat()] {
@@ -158,7 +158,7 @@ fn a_snapshot_of_another_network() {
     assert!(error.to_string().contains("signet") && error.to_string().contains("regtest"));
 }
 
-/// Some coin of the middle of the chain.
+/// Picks a coin from the middle of the chain.
 fn some_coin(coins: &UtxoSet) -> (OutPoint, ModelCoin) {
     let (outpoint, coin) = coins.iter().find(|(_, coin)| coin.height == 60).unwrap();
     (*outpoint, coin.clone())
@@ -175,7 +175,7 @@ fn a_snapshot_that_lacks_a_coin() {
 }
 
 #[test]
-fn a_snapshot_with_a_coin_that_never_was() {
+fn a_snapshot_with_an_invented_coin() {
     let world = World::small(118);
     let job = other_snapshot(&world, |coins| {
         let (outpoint, coin) = some_coin(coins);
@@ -205,7 +205,7 @@ fn a_snapshot_with_a_coin_that_was_spent() {
     assert!(is_unbalanced(&invalid(&job)));
 }
 
-/// A snapshot only names coins: whatever else it says of them, the result is the chain's truth.
+/// A snapshot only names coins: its other data about them never changes the result.
 #[test]
 fn lies_about_amounts_scripts_and_coinbases() {
     let world = World::small(120);
@@ -221,7 +221,7 @@ fn lies_about_amounts_scripts_and_coinbases() {
     job.expect(&world.truth, &CrashStorage::new(), &CrashStorage::new());
 }
 
-/// A height decides in which block a coin is looked for. It is found there, or the run fails.
+/// A coin is looked up in the block at its height. If it is not there, the sync fails.
 #[test]
 fn lies_about_heights() {
     let world = World::small(121);
@@ -237,7 +237,7 @@ fn lies_about_heights() {
         assert!(matches!(error, SyncError::Invalid(InvalidError::CoinHeight { .. })), "{error}");
         assert!(error.to_string().contains("other.dat"), "{error}");
     }
-    // In another block it is not found, whether or not that is of another segment.
+    // Another block does not have the coin, whether or not that block is in another segment.
     for (height, bytes) in [(1, 1), (stop, 1), (1, u64::MAX), (stop, u64::MAX)] {
         let error = invalid(&Job { segment_bytes: Some(bytes), ..job(height) });
         let missing = matches!(
@@ -248,7 +248,7 @@ fn lies_about_heights() {
     }
 }
 
-/// Does something to a file once the blocks are begun with.
+/// Calls the closure when the processing of blocks begins.
 struct Meanwhile<F: Fn() + Sync>(F);
 
 impl<F: Fn() + Sync> Observer for Meanwhile<F> {
@@ -259,7 +259,7 @@ impl<F: Fn() + Sync> Observer for Meanwhile<F> {
     }
 }
 
-/// Hints of the same length, each of a block valid by itself.
+/// Makes other hints of the same length, which are well-formed for each block.
 fn of_equal_length(world: &World) -> Vec<u8> {
     let right = hints(&world.chain, &utxo_set(&world.chain));
     let good = oracle::hints_file(&right, BitOrder::Msb);
@@ -273,12 +273,12 @@ fn of_equal_length(world: &World) -> Vec<u8> {
 }
 
 #[test]
-fn hints_that_change_under_a_run_are_told_from_wrong_ones() {
+fn hints_that_change_under_a_run_are_distinguished_from_wrong_ones() {
     let world = World::small(118);
     let (other, stop) = (of_equal_length(&world), AtomicBool::new(false));
     let right = hints(&world.chain, &utxo_set(&world.chain));
     let good = oracle::hints_file(&right, BitOrder::Msb);
-    for way in ["written over", "cut", "longer", "replaced", "left alone"] {
+    for way in ["written over", "cut", "longer", "replaced", "not touched"] {
         let path = world.file("watched.hints", &good);
         let meanwhile = Meanwhile(|| match way {
             "written over" => std::fs::write(&path, &other).unwrap(),
@@ -290,8 +290,8 @@ fn hints_that_change_under_a_run_are_told_from_wrong_ones() {
         let job = Job { hints: hintsfile(&path), threads: 2, ..world.job() };
         let (work, out) = (CrashStorage::new(), CrashStorage::new());
         let ended = job.run_watched(&work, &out, &meanwhile, &stop);
-        if ["replaced", "left alone"].contains(&way) {
-            // What was opened is read to the end, whatever has its name by then.
+        if ["replaced", "not touched"].contains(&way) {
+            // The sync reads the opened file to the end, even if another file takes its name.
             world.truth.check(&ended.unwrap(), &out);
             continue;
         }
@@ -300,7 +300,7 @@ fn hints_that_change_under_a_run_are_told_from_wrong_ones() {
         let said = error.to_string();
         assert!(said.contains("watched.hints: the hints changed since"), "{way}: {said}");
         assert!(files(&out).is_empty());
-        // With the file as it was, the same run goes on.
+        // With the original file, the same sync resumes.
         world.file("watched.hints", &good);
         let outcome = job.run(&work, &out).unwrap();
         world.truth.check(&outcome, &out);

@@ -1,8 +1,7 @@
-//! The power goes: at every moment at which something becomes durable, and what was not durable
-//! is lost, kept or kept in part. A start after that must go on and end with the right result.
+//! Tests power failures at every sync point; data that was not durable is lost, kept or kept in part. The next
+//! start must resume and end with the right result.
 //!
-//! The work folder and the folder of the outputs are on one disk here, so that a crash finds both
-//! at the same moment.
+//! The work folder and the output folder are on one disk here, so that a crash hits both at the same moment.
 
 use crate::harness::{Files, HINTS, Job, PLACED, SET, Truth, World, files};
 use apus_storage::{Storage, StorageFile};
@@ -13,7 +12,7 @@ use std::io::{self, Read};
 const WORK: &str = "work.";
 const OUT: &str = "out.";
 
-/// One of the folders on the disk.
+/// One of the two folders on the disk.
 #[derive(Clone)]
 struct Part {
     disk: CrashStorage,
@@ -54,22 +53,23 @@ impl Storage for Part {
     }
 }
 
-/// Both folders.
+/// Returns both folders.
 fn parts(disk: &CrashStorage) -> (Part, Part) {
     let part = |prefix| Part { disk: disk.clone(), prefix };
     (part(WORK), part(OUT))
 }
 
-/// A start on the disk, to the very end if it succeeds.
+/// Runs a start on the disk, including the end of the sync if it succeeds.
 fn start(job: &Job, disk: &CrashStorage, truth: &Truth) -> Result<(), apus_sync::SyncError> {
     let (work, out) = parts(disk);
     let outcome = job.run(&work, &out)?;
-    // Holds also where the disk has lost all of it: the program still sees its own files.
+    // This holds even if the disk will lose all of it: the program still sees its own files.
     truth.check(&outcome, &out);
     apus_sync::discard_progress(&work)
 }
 
-/// A start on what a crash left, which must succeed; how many segments it found done.
+/// Runs a start on the remains of a crash, which must succeed; returns the number of finished segments that it
+/// found.
 fn go_on(job: &Job, image: &CrashStorage, truth: &Truth) -> usize {
     let (_, out) = parts(image);
     truth.check_files(&files(&out));
@@ -87,7 +87,7 @@ fn go_on(job: &Job, image: &CrashStorage, truth: &Truth) -> usize {
         }
         None => 0,
     };
-    // The end is durable: nothing but the outputs is left, and they are whole.
+    // The end must be durable: only the outputs remain, and they are complete.
     apus_sync::discard_progress(&named).unwrap();
     for left in [image.durable_image(), image.crash_image(1), image.crash_image(2)] {
         let expected = [
@@ -100,25 +100,25 @@ fn go_on(job: &Job, image: &CrashStorage, truth: &Truth) -> usize {
     done
 }
 
-/// All that the disk may hold after the crash, as far as some seeds show it.
+/// Possible contents of the disk after the crash, for some seeds.
 fn images(disk: &CrashStorage, seeds: u64) -> Vec<CrashStorage> {
     let partly = (0..seeds).map(|seed| disk.crash_image(seed));
     [disk.durable_image()].into_iter().chain(partly).collect()
 }
 
-/// How often a whole run makes something durable.
+/// Returns the number of sync points of a whole sync.
 fn syncs(job: &Job, truth: &Truth) -> u64 {
     let disk = CrashStorage::new();
     start(job, &disk, truth).unwrap();
     disk.syncs()
 }
 
-/// Starts on `disk`, which crashes at some sync point.
+/// Runs a start on `disk`, which crashes at this sync point.
 fn crash(job: &Job, disk: &CrashStorage, at: u64, after: AfterCrash, truth: &Truth) {
     disk.crash_at(at, after);
     let result = start(job, disk, truth);
     assert!(disk.crashed());
-    // With the last sync lost there may be nothing left to notice it.
+    // If only the last sync point is lost, the start may not notice it.
     assert_eq!(result.is_err(), after == AfterCrash::Fail);
 }
 
@@ -136,7 +136,7 @@ fn check_every_point(job: &Job, truth: &Truth, seeds: u64) {
                 if number == 0 {
                     assert_eq!(done, durable);
                 }
-                // In the last two a finished run gives its progress up.
+                // In the last two sync points, a finished sync discards its progress.
                 assert!(done >= durable || at >= all - 2, "only {done} of {durable} segments");
                 most = most.max(done);
             }
@@ -145,7 +145,8 @@ fn check_every_point(job: &Job, truth: &Truth, seeds: u64) {
     assert!(most >= 4, "no crash came so late that most segments were done");
 }
 
-/// Segments that are certain to survive: their partial results are written last.
+/// Returns the number of segments that are certain to survive: their partial results are durable, and written
+/// last.
 fn durable_segments(disk: &CrashStorage) -> usize {
     let files = disk.durable_image().live_files();
     let part = |name: &&String| name.starts_with(WORK) && name.ends_with(".part");
@@ -161,7 +162,7 @@ fn at_every_sync_point_of_a_run_by_hints() {
 #[test]
 fn at_every_sync_point_of_a_run_by_a_snapshot() {
     let world = World::small(21);
-    // So little memory that runs are merged on the way.
+    // So little memory forces the sync to merge runs early.
     let job = Job { hints: world.snapshot_hints(), memory_bytes: 0, ..world.job() };
     check_every_point(&job, &world.truth, 2);
 }
@@ -185,13 +186,13 @@ fn at_any_moment_of_several_threads() {
 fn twice_in_a_row() {
     let world = World::small(23);
     let (job, truth) = (world.job(), &world.truth);
-    // Each first crash with some of the second ones, or with all.
+    // Combines each first crash with some second ones, or with all.
     let one_in = rounds(7, 1);
     for first in 0..syncs(&job, truth) {
         let disk = CrashStorage::new();
         crash(&job, &disk, first, AfterCrash::Fail, truth);
         let image = disk.crash_image(first);
-        // What is left of the run decides how far the second start can come.
+        // The remaining files determine how far the second start gets.
         let left = {
             let copy = CrashStorage::holding(image.live_files());
             start(&job, &copy, truth).unwrap();
@@ -210,9 +211,9 @@ fn twice_in_a_row() {
     }
 }
 
-/// Five crashes, each at a sync point that comes soon after the start: a run moves on all the same.
+/// The sync still advances if it crashes five times, each time soon after its start.
 #[test]
-fn again_and_again() {
+fn five_crashes_in_a_row_do_not_stop_progress() {
     let world = World::small(24);
     let job = Job { segment_bytes: Some(1), ..world.job() };
     let mut image = CrashStorage::new();

@@ -1,11 +1,11 @@
-//! Bits rot in the work folder: what is damaged is made anew, and nothing of it reaches a result.
+//! Tests of damaged files in the work folder: they are made again, and no damage reaches a result.
 
 use crate::harness::{Files, Job, World, files};
 use apus_sync::{ErrorKind, IoError, SyncError};
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::CrashStorage;
 
-/// A work folder with all segments done, and the names of its files that end so.
+/// Returns a work folder with all segments finished, and the names of its files with this ending.
 fn done(job: &Job, end: &str) -> (Files, Vec<String>) {
     let work = job.stopped_before_outputs();
     let names: Vec<String> = work.keys().filter(|name| name.ends_with(end)).cloned().collect();
@@ -13,14 +13,14 @@ fn done(job: &Job, end: &str) -> (Files, Vec<String>) {
     (work, names)
 }
 
-/// A start that must notice at once that one segment is not as it was written.
+/// Runs a start that must notice at once that a segment changed after it was written.
 fn expect_redone(world: &World, job: &Job, work: Files) {
     let disk = CrashStorage::holding(work);
     let (done, of) = job.expect(&world.truth, &disk, &CrashStorage::new()).unwrap();
     assert_eq!(done, of - 1);
 }
 
-/// Changes of a file: bits flipped here and there, something missing, something too much.
+/// Returns damaged versions of a file: with flipped bits, missing bytes and extra bytes.
 fn damages(bytes: &[u8], flips: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for _ in 0..flips {
@@ -79,8 +79,8 @@ fn a_run_of_another_length() {
     }
 }
 
-/// A flipped bit in a run shows only when all of it is read. It may look like anything until then:
-/// another txid, coins that cannot be read, a length that is too great.
+/// A flipped bit in a run shows only when all of it is read. Until then, the damage may look like another txid,
+/// unreadable coins or an excessive length.
 #[test]
 fn a_flipped_bit_in_a_run() {
     let world = World::small(83);
@@ -89,7 +89,7 @@ fn a_flipped_bit_in_a_run() {
         let mut rng = Rng::new(83);
         for name in runs.iter().step_by(runs.len() / 4) {
             let length = work[name].len();
-            // Txid, length and the first coins' numbers; then anywhere.
+            // These are in the txid, the length and the first coins' numbers; the others are anywhere.
             let mut places = vec![0, 1, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40];
             places.extend((0..20).map(|_| rng.index(length)));
             for place in places {
@@ -103,7 +103,7 @@ fn a_flipped_bit_in_a_run() {
                 );
                 assert_eq!(error.kind(), ErrorKind::Io);
                 assert!(files(&out).keys().all(|name| name.ends_with(".incomplete")));
-                // The start that the error asks for.
+                // This is the rerun that the error suggests.
                 let (done, of) = job.expect(&world.truth, &disk, &out).unwrap();
                 assert_eq!(done, of - 1);
             }
@@ -111,7 +111,7 @@ fn a_flipped_bit_in_a_run() {
     }
 }
 
-/// Two runs of equal length that changed places, as when a disk mixes up its sectors.
+/// Swaps two runs of equal length, like a disk that mixes up its sectors.
 #[test]
 fn a_run_with_the_bytes_of_another() {
     let world = World::small(84);
@@ -135,9 +135,9 @@ fn a_run_with_the_bytes_of_another() {
     assert_eq!(done, of - 1);
 }
 
-/// Several at once: one is found at each start, or all at the first; it ends all the same.
+/// Damages several files at once: each start finds at least one, and the last start succeeds.
 #[test]
-fn everything_at_once() {
+fn damage_to_several_files_is_repaired() {
     let world = World::small(85);
     for seed in 0..6 {
         let mut rng = Rng::new(seed);

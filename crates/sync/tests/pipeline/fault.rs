@@ -1,5 +1,5 @@
-//! The disk says no: every single operation fails once, in every way that a person can mend. The
-//! error names the file and the remedy, and the next start ends with the right result.
+//! Tests of disk errors: each operation fails once, in every way that a person can fix. The error names the
+//! file and the remedy, and the next start ends with the right result.
 
 use crate::harness::{Files, Job, Named, Truth, World, files};
 use apus_storage::Storage;
@@ -15,7 +15,7 @@ const KINDS: [io::ErrorKind; 4] = [
     io::ErrorKind::Other,
 ];
 
-/// Two folders whose disks can fail, and what is on them.
+/// Two folders on disks that can fail.
 struct Disks {
     work_disk: CrashStorage,
     out_disk: CrashStorage,
@@ -39,21 +39,21 @@ impl Disks {
     }
 }
 
-/// What a person needs to know.
+/// Asserts that the message names the place, the cause and the remedy.
 fn expect_helpful(error: &SyncError, folder: &str, kind: io::ErrorKind) {
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     let text = error.to_string();
     assert!(text.contains(folder), "{text}");
     assert!(text.contains("made to fail"), "the system's own words are missing: {text}");
     let remedy = match kind {
-        io::ErrorKind::StorageFull => "free some space",
-        io::ErrorKind::PermissionDenied => "allow access",
+        io::ErrorKind::StorageFull => "Free some space",
+        io::ErrorKind::PermissionDenied => "Allow access",
         _ => "",
     };
     assert!(text.contains(remedy), "{text}");
 }
 
-/// Fails each operation of a start on the files given, in one of the ways or in all of them.
+/// Makes each operation of a start on these files fail, in one way or in all ways.
 fn check_every_operation(job: &Job, truth: &Truth, work: &Files, out: &Files) {
     let whole = Disks::holding(work, out);
     whole.start(job, truth).unwrap();
@@ -68,7 +68,7 @@ fn check_every_operation(job: &Job, truth: &Truth, work: &Files, out: &Files) {
                 println!("{folder}, operation {n}, {kind:?}");
                 match disks.start(job, truth) {
                     Err(error) => expect_helpful(&error, folder, kind),
-                    // The system asks for another try, and gets it.
+                    // The system asked for a retry, which succeeded.
                     Ok(()) => assert_eq!(kind, io::ErrorKind::Interrupted),
                 }
                 assert_eq!(faulty.failed(), 1);
@@ -88,11 +88,11 @@ fn in_a_run_from_nothing() {
 }
 
 #[test]
-fn in_a_run_that_goes_on() {
+fn in_a_resumed_sync() {
     let world = World::small(31);
     let job = Job { hints: world.snapshot_hints(), memory_bytes: 0, ..world.job() };
     let mut work = job.stopped_after(3);
-    // What crashes leave behind: it goes, or nothing depends on it.
+    // These are leftovers of crashes, which are removed or do not matter.
     for name in ["merge-0.run", "spill-7.run", "segment-00000099-00000100.part.tmp", "plan.tmp"] {
         work.insert(name.to_owned(), vec![1, 2, 3]);
     }
@@ -133,9 +133,9 @@ fn in_a_merge_of_many_rounds() {
     }
 }
 
-/// From some moment on nothing works any more, as when a disk is full and stays full.
+/// From some operation on, all fail, as on a disk that stays full.
 #[test]
-fn for_good() {
+fn a_permanent_failure_is_reported() {
     let world = World::small(34);
     let (job, truth) = (Job { threads: 3, ..world.job() }, &world.truth);
     for operation in [Operation::Write, Operation::Sync, Operation::Create, Operation::Rename] {
@@ -160,7 +160,7 @@ fn transfers_of_a_few_bytes_at_a_time() {
         let disks = Disks::holding(&Files::new(), &Files::new());
         for storage in [&disks.work, &disks.out] {
             storage.short_transfers(bytes);
-            // And every now and then the system asks for another try.
+            // Sometimes the system asks for a retry.
             storage.fail_every(Operation::Write, 50, io::ErrorKind::Interrupted);
             storage.fail_every(Operation::Read, 50, io::ErrorKind::Interrupted);
         }
@@ -169,11 +169,11 @@ fn transfers_of_a_few_bytes_at_a_time() {
     }
 }
 
-/// A file that cannot even be looked at is not one that is not there.
+/// An error when looking up a file does not mean that the file is missing.
 #[test]
-fn a_foreign_file_of_the_outputs_name_survives_a_disk_that_cannot_tell() {
+fn a_foreign_file_survives_disk_errors() {
     let world = World::small(36);
-    let foreign = Files::from([("set.dat".to_owned(), b"somebody's thesis".to_vec())]);
+    let foreign = Files::from([("set.dat".to_owned(), b"a thesis, precious".to_vec())]);
     for n in 0..2 {
         let disks = Disks::holding(&Files::new(), &foreign);
         disks.out.fail_nth(Operation::Len, n, io::ErrorKind::Other);
@@ -183,7 +183,7 @@ fn a_foreign_file_of_the_outputs_name_survives_a_disk_that_cannot_tell() {
         let error = disks.start(&world.job(), &world.truth).unwrap_err();
         assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
         assert_eq!(files(&disks.out_disk)["set.dat"], foreign["set.dat"]);
-        // Out of the way, the rest is quick: nothing was given up.
+        // Without that file, the start succeeds quickly: no progress was lost.
         disks.out_disk.remove("set.dat").unwrap();
         let done = world.job().expect(&world.truth, &disks.work, &disks.out_disk).unwrap();
         assert_eq!(done.0, done.1);

@@ -1,4 +1,4 @@
-//! Real chains, and what a real node said of them.
+//! Compares real chains with a real node's answers about them.
 
 use crate::harness::{HINTS, Job, SET, display, files, hintsfile};
 use apus_chain::{Network, Params};
@@ -63,21 +63,21 @@ fn the_first_blocks_of_the_main_chain() {
     check("main-4521", "blocks", Network::Main, false);
 }
 
-/// A node's own folder, with its index. Holds every kind of compressed script and a transaction
-/// of 20,001 outputs.
+/// The fixture is a node's own folder with its index. Its chain has every kind of compressed script, and a
+/// transaction with 20,001 outputs.
 #[test]
 fn regtest_as_a_node_left_it() {
     check("regtest-315", "regtest/blocks", Network::Regtest, true);
 }
 
-/// Signet's blocks are signed, and only a build with an interpreter of scripts can tell.
+/// Signet's blocks are signed, and only a build with a script interpreter can check that.
 #[cfg(feature = "kernel")]
 #[test]
 fn signet_with_its_signatures() {
     check("signet-120", "blocks", Network::Signet, false);
 }
 
-/// Without an interpreter a signature that cannot be checked is no signature.
+/// Without an interpreter a signature that cannot be checked counts as missing.
 #[cfg(not(feature = "kernel"))]
 #[test]
 fn signet_needs_an_interpreter() {

@@ -1,4 +1,4 @@
-//! A chain on disk with all that is true of it, and runs over it with everything in view.
+//! The test harness: a chain on disk, its expected results, and syncs over it.
 
 use apus_chain::{Network, Params};
 use apus_storage::{Storage, StorageFile};
@@ -6,7 +6,7 @@ use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::HintsOptions;
 use apus_sync::{
     Event, HintedTask, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind, Request,
-    RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
+    RunEnv, SilentObserver, Source, Stop, SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, UtxoSet, hints, utxo_set};
@@ -25,7 +25,7 @@ use std::time::Duration;
 #[path = "placed.rs"]
 mod placed;
 
-/// Long after all blocks of all tests.
+/// A time later than all blocks of all tests.
 pub(crate) const NOW: i64 = 4_000_000_000;
 
 /// Names of the outputs.
@@ -36,7 +36,7 @@ pub(crate) const PLACED: &str = "set.placed";
 /// A folder's files.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// What a right run must give.
+/// The expected result of a sync.
 #[derive(Debug, Clone)]
 pub(crate) struct Truth {
     pub(crate) stop: u32,
@@ -46,14 +46,14 @@ pub(crate) struct Truth {
     pub(crate) hash_serialized_3: String,
     pub(crate) muhash: String,
     pub(crate) snapshot: Vec<u8>,
-    /// In the bit order of BIP-456, as outputs are.
+    /// The hintsfile that a sync writes, in the bit order of BIP-456.
     pub(crate) hints: Vec<u8>,
     /// The commitment to the set: its file's name, and the file.
     pub(crate) commitment: (&'static str, Vec<u8>),
 }
 
 impl Truth {
-    /// Of a regtest chain from the genesis block on.
+    /// Computes the expected results for a regtest chain from the genesis block on.
     pub(crate) fn of(chain: &[Block]) -> Self {
         let coins = utxo_set(chain);
         let tip = chain.last().unwrap().block_hash();
@@ -70,14 +70,14 @@ impl Truth {
         }
     }
 
-    /// Whether an outcome and the files that came with it are right.
+    /// Checks an outcome and its files.
     pub(crate) fn check(&self, outcome: &Outcome, out: &dyn Storage) {
         assert_eq!(outcome.chain.stop.height, self.stop);
         assert_eq!(outcome.chain.stop.hash.to_string(), self.stop_hash);
         let (commitment, _) = self.commitment;
         let mut names: &[&str] = &[SET, HINTS, commitment];
         if outcome.set.hashes.is_none() {
-            // It keeps no set.
+            // This engine keeps no set, so it writes only the commitment.
             names = &names[2..];
         } else {
             assert_eq!(display(&outcome.set.hash_serialized_3().unwrap()), self.hash_serialized_3);
@@ -86,11 +86,11 @@ impl Truth {
         assert_eq!(outcome.set.totals.coins, self.coins);
         assert_eq!(outcome.set.totals.amount, u128::from(self.amount));
         let files = files(out);
-        assert_eq!(files.keys().collect::<Vec<_>>(), names, "drafts stay behind");
+        assert_eq!(files.keys().collect::<Vec<_>>(), names, "drafts are left");
         self.check_files(&files);
     }
 
-    /// Whether all outputs that are there are right.
+    /// Checks all outputs that exist.
     pub(crate) fn check_files(&self, files: &Files) {
         let right = |name: &str, bytes: &Vec<u8>| match files.get(name) {
             Some(found) => found == bytes,
@@ -103,17 +103,17 @@ impl Truth {
     }
 }
 
-/// The snapshot of `coins` after a regtest chain.
+/// Makes the snapshot of `coins` after a regtest chain.
 pub(crate) fn snapshot(chain: &[Block], coins: &UtxoSet) -> Vec<u8> {
     oracle::snapshot(Network::Regtest.magic(), chain.last().unwrap().block_hash(), coins)
 }
 
-/// A hash as people see it.
+/// Formats a hash in display order: hex, with the bytes reversed.
 pub(crate) fn display(hash: &[u8; 32]) -> String {
     hash.iter().rev().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// All files of a folder.
+/// Reads all files of a folder.
 pub(crate) fn files(storage: &dyn Storage) -> Files {
     let read = |name: String| {
         let mut bytes = Vec::new();
@@ -123,7 +123,7 @@ pub(crate) fn files(storage: &dyn Storage) -> Files {
     storage.names().unwrap().into_iter().map(read).collect()
 }
 
-/// Block files in a folder of their own, and hints of every kind beside them.
+/// Block files in their own folder, with hints of every kind next to them.
 pub(crate) struct World {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) chain: Vec<Block>,
@@ -131,7 +131,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A chain from the genesis block on, its blocks as `layout` lays them down.
+    /// Makes files of a chain from the genesis block on, laid out by `layout`.
     pub(crate) fn laid_out(chain: Vec<Block>, layout: impl FnOnce(&[Block]) -> BlockFiles) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let truth = Truth::of(&chain);
@@ -144,7 +144,7 @@ impl World {
         world
     }
 
-    /// As most nodes have it: files in order, obfuscated, with zeros at their ends.
+    /// Lays out the blocks as most nodes do: in order, in obfuscated files with zeros at their ends.
     pub(crate) fn of(chain: Vec<Block>) -> Self {
         Self::laid_out(chain, |blocks| {
             let mut files = BlockFiles::regtest().key([0x5a, 1, 2, 3, 0, 0xff, 6, 7]);
@@ -154,7 +154,7 @@ impl World {
         })
     }
 
-    /// A small chain with spends.
+    /// Makes a small chain with spends.
     pub(crate) fn small(seed: u64) -> Self {
         Self::of(small_chain(seed).blocks())
     }
@@ -163,14 +163,14 @@ impl World {
         self.folder.path().join("blocks")
     }
 
-    /// Writes a file beside the blocks.
+    /// Writes a file next to the blocks.
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         path
     }
 
-    /// A run by the hintsfile, in about five segments on one thread.
+    /// Makes a job with the hintsfile, in about five segments on one thread.
     pub(crate) fn job(&self) -> Job {
         Job {
             params: Params::of(Network::Regtest),
@@ -185,12 +185,12 @@ impl World {
         }
     }
 
-    /// One of the hintsfiles.
+    /// Returns one of the hintsfiles.
     pub(crate) fn hints(&self, name: &str) -> HintsInput {
         hintsfile(&self.folder.path().join(name))
     }
 
-    /// The snapshot as hints.
+    /// Returns the snapshot as hints.
     pub(crate) fn snapshot_hints(&self) -> HintsInput {
         HintsInput::Snapshot(self.folder.path().join("snapshot"))
     }
@@ -200,7 +200,7 @@ pub(crate) fn hintsfile(path: &Path) -> HintsInput {
     HintsInput::File(path.to_owned(), HintsOptions::default())
 }
 
-/// Blocks that spend, as few as that takes.
+/// Makes a chain with spends and as few blocks as possible.
 pub(crate) fn small_chain(seed: u64) -> ChainBuilder {
     let mut builder = ChainBuilder::new(seed);
     builder.empty_blocks(98);
@@ -208,7 +208,7 @@ pub(crate) fn small_chain(seed: u64) -> ChainBuilder {
     builder
 }
 
-/// What [`Request`] says, without what changes from start to start.
+/// The part of a [`Request`] that is the same for each start.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) params: &'static Params,
@@ -223,16 +223,16 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// A start with both outputs.
+    /// Runs a start with both outputs.
     pub(crate) fn run(
         &self,
         work: &dyn Storage,
         out: &(impl Storage + Clone + 'static),
     ) -> Result<Outcome, SyncError> {
-        self.run_watched(work, out, &Silent, &AtomicBool::new(false))
+        self.run_watched(work, out, &SilentObserver, &AtomicBool::new(false))
     }
 
-    /// As [`run`](Self::run), with an observer that can stop it.
+    /// Does what [`run`](Self::run) does, with an observer that can stop the sync.
     pub(crate) fn run_watched(
         &self,
         work: &dyn Storage,
@@ -284,31 +284,31 @@ impl Job {
         })
     }
 
-    /// A start in folders that hold nothing and never fail.
+    /// Runs a start in empty folders that never fail.
     pub(crate) fn run_afresh(&self) -> Result<Outcome, SyncError> {
         self.run(&CrashStorage::new(), &CrashStorage::new())
     }
 
-    /// A start that must succeed with the right result; how many segments were done before, if it
-    /// went on with an earlier one.
-    pub(crate) fn expect(&self, truth: &Truth, work: &dyn Storage, out: &CrashStorage) -> Resumed {
+    /// Runs a start that must succeed with the right result; returns the number of segments that were done
+    /// before, if it resumed.
+    pub(crate) fn expect(&self, truth: &Truth, work: &dyn Storage, out: &CrashStorage) -> LogState {
         let events = Events::default();
         let outcome = self.run_watched(work, out, &events, &AtomicBool::new(false));
         truth.check(&outcome.unwrap_or_else(|error| panic!("{error}")), out);
         events.resumed()
     }
 
-    /// The work folder of a run that stopped, its disk being full, after `segments` segments.
+    /// Returns the work folder of a sync that stopped because of a full disk after `segments` segments.
     pub(crate) fn stopped_after(&self, segments: u64) -> Files {
         let disk = CrashStorage::new();
         let work = FaultStorage::new(disk.clone());
-        // The plan is created first, then four files a segment.
+        // The plan is created first, then four files for each segment.
         work.fail_from(Operation::Create, 1 + 4 * segments, ErrorKind::StorageFull);
         self.run(&work, &CrashStorage::new()).unwrap_err();
         disk.live_files()
     }
 
-    /// The work folder of a run that has all segments and could not begin its outputs.
+    /// Returns the work folder of a sync that has all segments and could not begin its outputs.
     pub(crate) fn stopped_before_outputs(&self) -> Files {
         let (work, out) = (CrashStorage::new(), FaultStorage::new(CrashStorage::new()));
         out.fail_from(Operation::Create, 0, ErrorKind::PermissionDenied);
@@ -317,10 +317,10 @@ impl Job {
     }
 }
 
-/// Segments done when a start went on with an earlier one, and segments in all.
-pub(crate) type Resumed = Option<(usize, usize)>;
+/// If a start resumed an earlier one: the number of finished segments, and of all segments.
+pub(crate) type LogState = Option<(usize, usize)>;
 
-/// Remembers all events.
+/// Records all events.
 #[derive(Default)]
 pub(crate) struct Events(Mutex<Vec<Event>>);
 
@@ -335,7 +335,7 @@ impl Events {
         self.0.lock().unwrap().clone()
     }
 
-    pub(crate) fn resumed(&self) -> Resumed {
+    pub(crate) fn resumed(&self) -> LogState {
         self.all().into_iter().find_map(|event| match event {
             Event::Resumed { segments, of } => Some((segments, of)),
             _ => None,
@@ -343,7 +343,7 @@ impl Events {
     }
 }
 
-/// A folder with a path in front of people, that remembers which files were created.
+/// A folder with a path in its messages, which records the created files.
 #[derive(Clone)]
 pub(crate) struct Named {
     path: &'static str,
@@ -356,7 +356,7 @@ impl Named {
         Self { path, inner: Arc::new(inner), created: Arc::default() }
     }
 
-    /// Names of the files that were created, in order.
+    /// Returns the names of the created files, in order.
     pub(crate) fn created(&self) -> Vec<String> {
         self.created.lock().unwrap().clone()
     }

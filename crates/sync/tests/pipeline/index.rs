@@ -1,5 +1,5 @@
-//! A node's block index beside the files: older than they are, wrong about them, or damaged. It
-//! only tells where to look, so the result is the same, or there is an error as without it.
+//! Tests with a node's block index that is outdated, wrong about the files, or damaged. An index only says
+//! where to look, so the result or error is the same as without it.
 
 use crate::harness::{Events, Job, Truth, files, hintsfile};
 use apus_chain::{Network, Params};
@@ -18,20 +18,20 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The blocks of the fixture that a node wrote, from the genesis block on.
+/// The blocks of a fixture that a node wrote, from the genesis block on.
 static CHAIN: LazyLock<Vec<Block>> = LazyLock::new(|| {
     let genesis = bitcoin::constants::genesis_block(bitcoin::Network::Regtest);
     blkfile::read_chain(&node_blocks(), Network::Regtest.magic(), genesis.block_hash())
 });
 
-/// What is true of them.
+/// The expected results for these blocks.
 static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(&CHAIN));
 
 fn node_blocks() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/regtest-315/regtest/blocks")
 }
 
-/// A copy of a node's folder, to be changed.
+/// A copy of a node's folder, which tests change.
 struct Node {
     folder: tempfile::TempDir,
 }
@@ -56,7 +56,7 @@ impl Node {
         self.folder.path().join(name)
     }
 
-    /// Where a block begins in the one block file.
+    /// Returns the offset of a block in the only block file.
     fn offset(&self, block: &Block) -> usize {
         let key = fs::read(self.path("xor.dat")).unwrap();
         let mut bytes = fs::read(self.path("blk00000.dat")).unwrap();
@@ -65,7 +65,7 @@ impl Node {
         bytes.windows(80).position(|window| window == header).unwrap()
     }
 
-    /// Writes block files with the node's key in place of the node's own; the first is `first`.
+    /// Replaces block files of the node by ones with the node's key; the first one has the number `first`.
     fn replace(&self, first: usize, build: impl FnOnce(&mut BlockFiles)) {
         let key = fs::read(self.path("xor.dat")).unwrap().try_into().unwrap();
         let mut files = BlockFiles::regtest().key(key).preallocate(1 << 16);
@@ -91,7 +91,7 @@ impl Node {
         }
     }
 
-    /// A run that must give the truth; whether the index was of use to it.
+    /// Runs a sync that must give the expected results; returns whether it could use the index.
     fn expect(&self, truth: &Truth) -> bool {
         let (work, out, events) = (CrashStorage::new(), CrashStorage::new(), Events::default());
         let never = AtomicBool::new(false);
@@ -127,7 +127,7 @@ fn a_damaged_block() {
         for word in [&hash[..], "block 200 ", &format!("blk00000.dat at byte {offset}")] {
             assert!(error.to_string().contains(word), "{word} is not in: {error}");
         }
-        // The node loads it again, into another file.
+        // The node downloads the block again, into another file.
         node.replace(1, |files| drop(files.blocks([block])));
         node.expect(&TRUTH);
     }
@@ -142,19 +142,19 @@ fn a_file_that_the_index_does_not_know() {
     node.replace(1, |files| drop(files.blocks(&more)));
     let truth = Truth::of(&builder.blocks());
     assert!(node.expect(&truth));
-    // The hints of before are still right for the block of before.
+    // The previous hints are still right for the previous block.
     assert!(node.expect(&TRUTH));
 }
 
-/// Places that were right once: the files have been written anew since.
+/// The positions were right until the files were rewritten.
 #[test]
-fn every_place_is_wrong() {
+fn wrong_index_positions_do_not_change_the_set() {
     let node = Node::new();
     let mut blocks = CHAIN.clone();
     Rng::new(2).shuffle(&mut blocks);
     node.replace(0, |files| drop(files.blocks(&blocks)));
     node.expect(&TRUTH);
-    // And shorter than the index has it.
+    // The files are also shorter than the index says.
     node.replace(0, |files| {
         let (first, second) = blocks.split_at(40);
         files.blocks(first);
@@ -174,7 +174,7 @@ fn the_files_hold_another_chain_than_the_index() {
     node.expect(&Truth::of(&builder.blocks()));
 }
 
-/// Blocks that only the index knows are not there, whatever it says of them.
+/// Blocks that only the index has are missing, no matter what it says about them.
 #[test]
 fn the_files_end_before_the_index() {
     let node = Node::new();
@@ -189,7 +189,7 @@ fn the_files_end_before_the_index() {
 
 #[test]
 fn a_damaged_index() {
-    // Enough of the chain that all of the index is asked for it, and few coins.
+    // This part of the chain has few coins, but is long enough that the whole index is read.
     let truth = Truth::of(&CHAIN[..100]);
     let mut rng = Rng::new(4);
     let names: Vec<String> = fs::read_dir(node_blocks().join("index"))
@@ -216,9 +216,9 @@ fn a_damaged_index() {
 }
 
 #[test]
-fn the_fixture_is_what_it_is_taken_for() {
+fn the_fixture_has_the_assumed_properties() {
     let coins = utxo_set(&*CHAIN);
     assert_eq!(TRUTH.stop, 315);
     assert_eq!(TRUTH.hash_serialized_3, oracle::hash_serialized_3(&coins));
-    assert!(Node::new().expect(&TRUTH), "the index is of use");
+    assert!(Node::new().expect(&TRUTH), "the index must be used");
 }

@@ -1,5 +1,5 @@
-//! The user stops the run, at any moment: it says so, writes nothing under a final name, and the
-//! next start goes on.
+//! Tests in which the user stops the sync at any moment: it reports that, writes nothing under a final name,
+//! and the next start resumes.
 
 use crate::harness::{Job, Named, SET, Truth, World, files};
 use apus_storage::Storage;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sets the flag at the n-th event of a kind.
+/// Interrupts the sync at the n-th event of a kind.
 struct StopAt<'a> {
     flag: &'a AtomicBool,
     left: AtomicU64,
@@ -44,7 +44,7 @@ fn expect_interrupted(error: &SyncError) {
     assert!(error.to_string().contains("interrupted"), "{error}");
 }
 
-/// Stops at each event of a kind and goes on; how often there was something to stop.
+/// Stops at each event of a kind and resumes; returns the number of stopped syncs.
 fn check(job: &Job, truth: &Truth, limit: u64, what: fn(&Event) -> bool) -> u64 {
     for n in 0..limit {
         let (work, out) = (CrashStorage::new(), CrashStorage::new());
@@ -55,7 +55,7 @@ fn check(job: &Job, truth: &Truth, limit: u64, what: fn(&Event) -> bool) -> u64 
                 expect_interrupted(&error);
                 assert!(!files(&out).contains_key(SET));
             }
-            // The last of the work was done when the flag was set.
+            // All work was done when the flag was set.
             Ok(outcome) => truth.check(&outcome, &out),
         }
         job.expect(truth, &work, &out);
@@ -84,7 +84,7 @@ fn while_headers_are_found() {
 
 #[test]
 fn while_a_snapshot_is_read() {
-    // More coins than are kept at once, and than are handed on at once.
+    // The snapshot has more coins than are kept or passed on at once.
     let mut builder = ChainBuilder::new(42);
     for _ in 0..5 {
         let outputs = (0..4_000).map(|n| builder.output(n, ScriptKind::OpTrue)).collect();
@@ -96,14 +96,14 @@ fn while_a_snapshot_is_read() {
         let hints = world.snapshot_hints();
         let job = Job { hints, memory_bytes: 0, threads, ..world.job() };
         assert_eq!(check(&job, &world.truth, 10, what), 5);
-        // Nothing of a run is there before its hints are known.
+        // The folder stays empty until the hints are known.
         let (work, out) = (CrashStorage::new(), CrashStorage::new());
         expect_interrupted(&run_to(&job, &work, &out, 2, what).0.unwrap_err());
         assert!(!files(&work).contains_key("plan"));
     }
 }
 
-/// A chain with more transactions than are merged between two looks at the flag.
+/// Makes a chain with more transactions than are merged between two checks of the flag.
 fn many_transactions(seed: u64) -> World {
     let mut builder = ChainBuilder::new(seed);
     let outputs = (0..2_200).map(|n| builder.output(n, ScriptKind::OpTrue)).collect();
@@ -123,7 +123,7 @@ fn while_coins_are_written() {
     let world = many_transactions(43);
     let what = |event: &Event| matches!(event, Event::Progress(Phase::Coins, _));
     assert_eq!(check(&world.job(), &world.truth, 5, what), 2);
-    // What was done is known to the next start.
+    // The next start finds the finished work.
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
     expect_interrupted(&run_to(&world.job(), &work, &out, 1, what).0.unwrap_err());
     let (done, of) = world.job().expect(&world.truth, &work, &out).unwrap();
@@ -141,7 +141,7 @@ fn while_runs_are_merged_into_longer_ones() {
     expect_interrupted(&run_to(&job, &work, &out, 0, what).0.unwrap_err());
     let before = merged(&work);
     job.expect(&world.truth, &work, &out);
-    // Not at the last merge, which would have noticed too.
+    // The sync must stop before the last merge, which would also notice the flag.
     let all = merged(&work) - before;
     assert!(before < all, "{before} of {all}");
 }
@@ -154,7 +154,7 @@ fn finished_segments_count() {
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
     expect_interrupted(&run_to(&job, &work, &out, 0, what).0.unwrap_err());
     let (done, of) = job.expect(&world.truth, &work, &out).unwrap();
-    // What was under way is finished, for a segment is one block.
+    // Segments in progress are still finished, because each is one block.
     assert!((10..of).contains(&done), "{done} of {of}");
 }
 
@@ -182,7 +182,7 @@ fn at_random_times() {
                     thread::sleep(delay);
                     flag.store(true, Ordering::SeqCst);
                 });
-                job.run_watched(&work, &out, &apus_sync::Silent, &flag)
+                job.run_watched(&work, &out, &apus_sync::SilentObserver, &flag)
             });
             match result {
                 Ok(outcome) => {
@@ -193,7 +193,7 @@ fn at_random_times() {
             }
             world.truth.check_files(&files(&out));
             stops += 1;
-            // A machine too busy to get anything done between two stops.
+            // The machine may be too busy to get anything done between two stops.
             if stops % 8 == 0 {
                 job.expect(&world.truth, &work, &out);
                 break;

@@ -1,4 +1,4 @@
-//! One chain, laid down in every way in which block files are found: the set is the same.
+//! Tests one chain in every layout that block files have in practice: the set is the same.
 
 use crate::harness::{Events, Job, World, small_chain};
 use apus_sync::Event;
@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 const KEY: [u8; 8] = [0xde, 0xad, 0, 0xbe, 0xef, 1, 0, 0x80];
 
-/// Runs over a layout of a small chain by each kind of hints; the warnings of the first run.
+/// Runs syncs over a layout of a small chain with each kind of hints; returns the warnings of the first sync.
 fn check(builder: &ChainBuilder, layout: impl FnOnce(&[Block]) -> BlockFiles) -> Vec<String> {
     let world = World::laid_out(builder.blocks(), layout);
     let events = Events::default();
@@ -63,9 +63,9 @@ fn any_order() {
     });
 }
 
-/// A record may be longer than its block: a node reads the block and leaves the rest.
+/// A record may be longer than its block: a node reads the block and ignores the rest.
 #[test]
-fn records_that_go_on_behind_their_blocks() {
+fn records_that_continue_after_their_blocks() {
     for key in [[0; 8], KEY] {
         let warnings = check(&small_chain(16), |blocks| {
             let mut files = BlockFiles::regtest().key(key).file_bytes_max(20_000);
@@ -80,7 +80,7 @@ fn records_that_go_on_behind_their_blocks() {
 }
 
 #[test]
-fn blocks_that_are_there_more_than_once() {
+fn duplicate_blocks_are_harmless() {
     check(&small_chain(14), |blocks| {
         let mut blocks = [blocks, &blocks[20..], &blocks[..50]].concat();
         Rng::new(14).shuffle(&mut blocks);
@@ -122,7 +122,7 @@ fn a_write_that_a_crash_cut_short() {
 }
 
 #[test]
-fn bytes_that_are_no_blocks() {
+fn bytes_that_are_not_blocks() {
     let builder = small_chain(17);
     let warnings = check(&builder, |blocks| {
         let mut files = all_in(BlockFiles::regtest(), &blocks[..40]);
@@ -133,7 +133,7 @@ fn bytes_that_are_no_blocks() {
     assert!(warnings[0].contains("777 bytes"), "{warnings:?}");
 }
 
-/// A chain with a transaction whose copy can be changed without changing the header.
+/// Makes a chain with a witness, which can be changed without changing the header.
 fn with_a_witness(seed: u64) -> (ChainBuilder, usize) {
     let mut builder = ChainBuilder::new(seed);
     builder.empty_blocks(105);
@@ -147,9 +147,9 @@ fn with_a_witness(seed: u64) -> (ChainBuilder, usize) {
     (builder, 106)
 }
 
-/// Copies that share the good one's header: each must be passed over, wherever it stands.
+/// Damaged copies with the intact one's header must be ignored, wherever they are.
 #[test]
-fn damaged_copies_beside_a_good_one() {
+fn damaged_copies_next_to_a_good_one() {
     let (builder, height) = with_a_witness(18);
     let good = builder.blocks()[height].clone();
     assert_eq!(good.txdata.len(), 3);
@@ -172,7 +172,7 @@ fn damaged_copies_beside_a_good_one() {
     copy("no witness nonce", &|block| {
         block.txdata[0].input[0].witness = bitcoin::Witness::new();
     });
-    // CVE-2012-2459: three transactions have the merkle root of these four.
+    // CVE-2012-2459: three transactions have the Merkle root of these four.
     copy("the last one twice", &|block| {
         block.txdata.push(block.txdata[2].clone());
         assert!(block.check_merkle_root());
@@ -198,7 +198,7 @@ fn damaged_copies_beside_a_good_one() {
             });
         }
     }
-    // All of them first, and the good one last.
+    // All damaged copies are first, and the intact one is last.
     check(&builder, |blocks| {
         let mut files = BlockFiles::regtest();
         for (_, bytes) in &copies {

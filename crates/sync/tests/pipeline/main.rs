@@ -1,11 +1,11 @@
-//! The pipeline as a whole: real block files on one side, snapshots and hints on the other, and in
-//! between every way in which a disk, a person or the data can get in its way.
+//! Tests the whole pipeline, from real block files to snapshots and hints, with every way in which a disk, a
+//! person or the data can cause a fault.
 //!
-//! What is expected comes from the test machinery's own account of blocks and formats. One rule
-//! stands above all tests: whatever happens, a file under its final name is complete and right.
+//! The expected results come from the test kit's own model of blocks and formats. One rule holds in all tests:
+//! whatever happens, a file under its final name is complete and right.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::print_stdout, reason = "a failed test shows how far it came")]
+#![allow(clippy::print_stdout, reason = "a failed test shows how far it got")]
 
 mod bad_blocks;
 mod bad_hints;

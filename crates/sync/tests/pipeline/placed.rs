@@ -1,4 +1,5 @@
-//! A commitment to the set that is a list of all hashes with their places, and the same by a slow and obvious count.
+//! A commitment to the set for tests: a list of all hashes with their places; and a slow and obvious count of
+//! the same list.
 
 use apus_chain::{BlockHash, CoinRef, OutPoint, write_coin};
 use apus_hash::sha256;
@@ -25,8 +26,8 @@ impl<'f> PlacedFile<'f> {
         Self { storage, name, made: Mutex::default(), is_wanted: true }
     }
 
-    /// The same, which is not wanted unless it `is`.
-    #[allow(dead_code, reason = "not all tests leave it out")]
+    /// Sets whether the sync should make the list.
+    #[allow(dead_code, reason = "not all tests use it")]
     pub(crate) fn if_wanted(self, is: bool) -> Self {
         Self { is_wanted: is, ..self }
     }
@@ -45,7 +46,7 @@ impl SetCommitment for PlacedFile<'_> {
         let (mut made, mut end) = (Vec::new(), 0);
         for part in 0..hashes.count() {
             let places = hashes.places(part);
-            assert_eq!(places.start, end, "parts follow one another");
+            assert_eq!(places.start, end, "parts are contiguous");
             end = places.end;
             hashes.part(part, &mut |placed| {
                 assert!(places.contains(&placed.place));
@@ -76,7 +77,7 @@ pub(crate) fn write(out: &mut Vec<u8>, place: u64, hash: &CoinHash) {
     out.extend_from_slice(hash);
 }
 
-/// Hashes coins three at a time.
+/// Hashes coins in batches of three.
 #[derive(Default)]
 pub(crate) struct Hasher(Vec<CoinHash>);
 
@@ -105,7 +106,7 @@ fn hash(block: &BlockHash, outpoint: &OutPoint, coin: CoinRef<'_>) -> CoinHash {
     sha256(&bytes)
 }
 
-/// The list of a chain that begins with the genesis block. Coinbases may repeat those of blocks before.
+/// Computes the list of a chain that begins with the genesis block. Coinbases may repeat earlier ones.
 pub(crate) fn placed(chain: &[Block]) -> Vec<u8> {
     let (mut all, mut places) = (Vec::new(), HashMap::new());
     for (height, block) in (0..).zip(chain).skip(1) {

@@ -1,4 +1,4 @@
-//! A work folder that belongs to something else is refused, by name, and left as it is.
+//! Tests that a work folder of another sync or program is refused, by name, and not changed.
 
 use crate::harness::{Files, Job, World, files, hintsfile, small_chain};
 use apus_chain::{Network, Params};
@@ -9,7 +9,7 @@ use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::storage::CrashStorage;
 use bitcoin::hashes::Hash;
 
-/// A start on these files that must be refused without a trace; the error.
+/// Runs a start on these files, which must be refused without a trace; returns the error.
 fn refused(job: &Job, files_before: &Files) -> SyncError {
     let (work, out) = (CrashStorage::holding(files_before.clone()), CrashStorage::new());
     let error = job.run(&work, &out).unwrap_err();
@@ -27,7 +27,7 @@ fn expect_other_run(error: &SyncError, names: &[&str]) {
     }
 }
 
-/// Leftovers of the run that is under way count as part of it.
+/// Adds leftovers of the sync in progress, which count as part of it.
 fn with_scratch(mut work: Files) -> Files {
     for name in ["merge-3.run", "spill-0.run", "segment-00000099-00000101.part.tmp"] {
         work.insert(name.to_owned(), vec![5; 50]);
@@ -53,14 +53,14 @@ fn another_run_is_not_mixed_in() {
         expect_other_run(&error, &["other hints"]);
     }
 
-    // The same run with other budgets is the same run.
+    // With other limits, it is still the same sync.
     let other = Job { threads: 3, segment_bytes: Some(1), memory_bytes: 0, ..job };
     let disk = CrashStorage::holding(work);
     let (done, of) = other.expect(&world.truth, &disk, &CrashStorage::new()).unwrap();
     assert!(done == 2 && of < 10, "{done} of {of}: the first start divided the work");
 }
 
-/// Refused hints leave the segments, and nothing of their own.
+/// Refused hints leave the segments unchanged, and add no files.
 #[test]
 fn a_refused_snapshot_leaves_none_of_its_coins() {
     let world = World::small(51);
@@ -88,7 +88,7 @@ fn another_chain() {
     expect_other_run(&refused(&other, &work), &["chain regtest, not main"]);
 }
 
-/// Between two starts the node has found a chain with more work.
+/// Between two starts, the node finds a chain with more work.
 #[test]
 fn a_reorganisation() {
     let mut builder = small_chain(53);
@@ -98,7 +98,7 @@ fn a_reorganisation() {
     let (old_world, new_world) = (World::of(old.clone()), World::of(builder.blocks()));
     let work = old_world.job().stopped_after(3);
 
-    // The files hold both branches now, and the same hints name the same height of another one.
+    // The files now have both branches, and the same hints apply to the same height of the other one.
     let both = World::laid_out(old.clone(), |blocks| {
         let mut files = BlockFiles::regtest();
         files.blocks(blocks);
@@ -118,10 +118,10 @@ fn a_reorganisation() {
     assert_eq!(error.kind(), ErrorKind::Wrong);
     assert!(error.to_string().contains(&then));
 
-    // Hints for the new chain are another run too.
+    // Hints for the new chain belong to another sync, too.
     let job = Job { blocksdir: both.blocksdir(), ..new_world.job() };
     expect_other_run(&refused(&job, &work), &[&new_world.truth.stop_hash, &then]);
-    // With a folder of its own it works.
+    // With its own folder, the new sync works.
     job.expect(&new_world.truth, &CrashStorage::new(), &CrashStorage::new());
 }
 
@@ -143,9 +143,9 @@ fn a_folder_of_foreign_files() {
     }
 }
 
-/// Files of other origin beside a run's own are never touched, not even at the end.
+/// A sync never touches foreign files next to its own, not even at the end.
 #[test]
-fn foreign_files_beside_a_run() {
+fn foreign_files_next_to_a_run() {
     let world = World::small(55);
     let mut work = with_scratch(world.job().stopped_after(2));
     let foreign = Files::from([
@@ -183,9 +183,9 @@ fn a_damaged_plan() {
     }
 }
 
-/// Without its plan, what is left of a run is worth nothing, and not in the way of the next.
+/// Without its plan, a sync's files are worthless, and do not block the next sync.
 #[test]
-fn a_plan_that_is_gone() {
+fn a_missing_plan() {
     let world = World::small(57);
     let mut work = with_scratch(world.job().stopped_after(3));
     work.remove("plan");
@@ -193,7 +193,7 @@ fn a_plan_that_is_gone() {
     assert_eq!(world.job().expect(&world.truth, &disk, &CrashStorage::new()), None);
 }
 
-/// Segments of one run do not count for another, even of the same chain and hints.
+/// Segments of one sync do not count for another, even with the same chain and hints.
 #[test]
 fn segments_of_an_earlier_plan() {
     let world = World::small(58);
@@ -224,7 +224,7 @@ fn an_output_that_is_something_else() {
         assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
         assert_eq!(error.kind(), ErrorKind::Usage);
         assert_eq!(files(&out)[name], other);
-        // The other output is right, if it is there.
+        // The other output, if it exists, is right.
         let mut rest = files(&out);
         rest.remove(name);
         world.truth.check_files(&rest);

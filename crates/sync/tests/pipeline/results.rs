@@ -1,12 +1,12 @@
-//! Right input gives the right set, however the run is divided and whatever tells it.
+//! Tests that right input gives the right set, for any division of the sync and any source of hints.
 
 use crate::harness::{Events, HINTS, Job, SET, Truth, World, display, files, small_chain};
 use apus_chain::{AssumeUtxo, HeightRange, Network, Params};
 use apus_storage::DirStorage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
-    BlocksDir, ChainSource, ErrorKind, Event, InvalidError, Phase, Silent, SyncError, UseIndex,
-    walk_outputs,
+    BlocksDir, ChainSource, ErrorKind, Event, InvalidError, Phase, SilentObserver, SyncError,
+    UseIndex, walk_outputs,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, coins_of, is_unspendable};
 use apus_testkit::rng::Rng;
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Runs afresh, and expects the truth and an empty work folder afterwards.
+/// Runs a new sync, and expects the right results and an empty work folder afterwards.
 fn check(job: &Job, truth: &Truth) {
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
     assert_eq!(job.expect(truth, &work, &out), None);
@@ -29,7 +29,7 @@ fn every_division_of_the_work_gives_the_same() {
     let some = world.job().segment_bytes;
     for threads in 1..=4 {
         for segment_bytes in [Some(1), some, Some(u64::MAX), None] {
-            // Aggregates and hints take turns, so that each meets each.
+            // Aggregates and hints alternate, so that all combinations occur.
             for turn in 0..3 {
                 let hints = match turn {
                     0 => world.hints("msb.hints"),
@@ -40,9 +40,9 @@ fn every_division_of_the_work_gives_the_same() {
                     0 => AggregateKind::Sha256,
                     _ => AggregateKind::MuHash,
                 };
-                // From so little memory on that merging takes several rounds.
+                // With so little memory that merging takes several rounds.
                 let memory_bytes = if threads % 2 == 0 { 0 } else { 64 << 20 };
-                // Segments made durable one by one, or never since memory holds them all.
+                // Segments are made durable one by one, or never, because memory holds all of them.
                 let checkpoint_interval =
                     Duration::from_secs(if turn == threads % 3 { 0 } else { 3600 });
                 let base =
@@ -54,7 +54,7 @@ fn every_division_of_the_work_gives_the_same() {
 }
 
 #[test]
-fn a_segment_is_one_block_when_that_is_all_that_fits() {
+fn segments_shrink_to_one_block_if_no_more_fits() {
     let world = World::small(2);
     let job = Job { segment_bytes: Some(1), ..world.job() };
     let work = CrashStorage::new();
@@ -64,7 +64,7 @@ fn a_segment_is_one_block_when_that_is_all_that_fits() {
 }
 
 #[test]
-fn the_outcome_tells_the_circumstances() {
+fn the_outcome_reports_the_circumstances() {
     let world = World::small(3);
     let job = Job { stop_height: Some(world.truth.stop), ..world.job() };
     let events = Events::default();
@@ -94,7 +94,7 @@ fn the_outcome_tells_the_circumstances() {
     assert_eq!(last.coins, world.truth.coins);
 }
 
-/// Core's own table of snapshots is not contradicted.
+/// The set's hash is compared with Core's own table of snapshots.
 #[test]
 fn a_set_that_is_in_cores_table() {
     let world = World::small(9);
@@ -126,7 +126,7 @@ fn a_set_that_is_in_cores_table() {
 }
 
 #[test]
-fn blocks_above_the_stop_height_are_not_looked_at() {
+fn blocks_above_the_stop_height_are_not_read() {
     let mut builder = small_chain(4);
     let chain = builder.blocks();
     builder.random_blocks(5, Shape::default());
@@ -141,8 +141,8 @@ fn blocks_above_the_stop_height_are_not_looked_at() {
     assert_eq!(outcome.chain.tip_height, world.truth.stop + 5);
 }
 
-/// A coinbase of 20,001 outputs, some of which on either side of every place where the database's
-/// order of output numbers departs from theirs are spent.
+/// A coinbase has 20,001 outputs. Some are spent on either side of each place where the database's order of
+/// output numbers differs from the numeric order.
 #[test]
 fn twenty_thousand_outputs_in_one_transaction() {
     let mut builder = ChainBuilder::new(5);
@@ -160,7 +160,7 @@ fn twenty_thousand_outputs_in_one_transaction() {
     let world = World::of(builder.blocks());
     assert!(world.truth.coins > 20_000);
     for hints in [world.hints("msb.hints"), world.snapshot_hints()] {
-        // So little memory that the snapshot's coins are spilled many times.
+        // With so little memory that the snapshot's coins are spilled many times.
         check(&Job { hints, memory_bytes: 0, threads: 2, ..world.job() }, &world.truth);
     }
 }
@@ -192,7 +192,7 @@ fn real_folders_hold_progress_and_outputs() {
     let out = crate::harness::Named::new("out", Shared(out));
     let job = Job { threads: 2, ..world.job() };
     world.truth.check(&job.run(&work, &out).unwrap(), &out);
-    // All of it again, from the segments that are there, over the same outputs.
+    // The second start repeats everything after the existing segments, over the same outputs.
     world.truth.check(&job.run(&work, &out).unwrap(), &out);
     apus_sync::discard_progress(&work).unwrap();
     assert!(files(&work).is_empty());
@@ -200,7 +200,7 @@ fn real_folders_hold_progress_and_outputs() {
     assert_eq!(files(&out)[HINTS], world.truth.hints);
 }
 
-/// A [`DirStorage`] that more than one may hold.
+/// A [`DirStorage`] that several owners share.
 struct Shared(std::sync::Arc<DirStorage>);
 
 impl apus_storage::Storage for Shared {
@@ -237,7 +237,8 @@ fn outputs_are_walked_in_the_order_of_heights() {
     let never = AtomicBool::new(false);
     let now = crate::harness::NOW;
     let dir =
-        BlocksDir::open(world.blocksdir(), params, now, UseIndex::Never, &Silent, &never).unwrap();
+        BlocksDir::open(world.blocksdir(), params, now, UseIndex::Never, &SilentObserver, &never)
+            .unwrap();
     let heights = HeightRange::new(1, world.truth.stop + 1);
     let mut next = 1;
     walk_outputs(params, dir.chain(), &dir, None, heights, &mut |outputs| {

@@ -1,5 +1,5 @@
-//! The key of a run is good for one verdict: after one against the hints it is never used again,
-//! and before one it is kept, so that what was done under it counts.
+//! Tests that a sync's key serves for one verdict: after a verdict against the hints, the key is never used
+//! again. Until then it is kept, so that the work done under it counts.
 
 use crate::harness::{Files, HINTS, Job, SET, World, files, hintsfile};
 use apus_sync::engines::swiftsync::SwiftSyncError;
@@ -9,19 +9,19 @@ use apus_testkit::oracle::{self, BitOrder};
 use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
 use std::io;
 
-/// Where the key is in a plan: behind what the run is, of fixed length.
+/// Offset of the key in a plan: after the sync's identity, which has a fixed length.
 const SECRET: usize = 8 + 4 + 4 + 4 + 32 + 32 + 1 + 4 + 4 + 1 + 1;
 
 fn secret(files: &Files) -> Option<[u8; 32]> {
     Some(files.get("plan")?[SECRET..][..32].try_into().unwrap())
 }
 
-/// How many segments the plan in a work folder has.
+/// Returns the number of segments in a work folder's plan.
 fn segments(files: &Files) -> u64 {
     u32::from_le_bytes(files["plan"][SECRET + 32..][..4].try_into().unwrap()).into()
 }
 
-/// A run whose hints leave one coin out: every block fits them, the sums do not.
+/// Makes a sync whose hints leave one coin out: they fit every block, but the sums differ.
 fn wrong_job(world: &World) -> Job {
     let mut hints = hints(&world.chain, &utxo_set(&world.chain));
     let block = hints.iter_mut().rfind(|block| block.len() > 1).unwrap();
@@ -68,16 +68,16 @@ fn a_verdict_against_the_hints_ends_the_run() {
         assert_eq!(left.keys().collect::<Vec<_>>(), ["lock", "notes"]);
     }
 
-    // The same hints again get the same answer under another key.
+    // Another sync with the same hints fails as well, under another key.
     let (disk, again) = (CrashStorage::new(), job.stopped_after(1));
     assert_ne!(secret(&again), secret(&before));
     expect_unbalanced(&job.run(&disk, &out).unwrap_err());
-    // And the folder is free for better hints.
+    // The folder is then free for better hints.
     world.job().expect(&world.truth, &disk, &out);
 }
 
-/// Power fails while the folder is wiped: either all segments are there as before, and give the
-/// same verdict, or the key is gone. A key without its segments could be tried again.
+/// Power fails while the folder is deleted: either all segments remain and give the same verdict, or the key is
+/// gone. A surviving key without its segments could be used for another attempt.
 #[test]
 fn a_crash_while_the_folder_is_wiped() {
     let world = World::small(73);
@@ -92,7 +92,7 @@ fn a_crash_while_the_folder_is_wiped() {
     for at in 0..all {
         let disk = CrashStorage::holding(work.clone());
         disk.crash_at(at, AfterCrash::Fail);
-        // What is told is the verdict, not what became of the folder.
+        // The error is the verdict, even if wiping the folder fails.
         let verdict = job.run(&disk, &CrashStorage::new()).unwrap_err();
         for image in (0..6).map(|seed| disk.crash_image(seed)).chain([disk.durable_image()]) {
             if verdict.downcast::<SwiftSyncError>().is_some() && secret(&image.live_files()) == key
@@ -127,26 +127,26 @@ fn a_disk_that_fails_while_the_folder_is_wiped() {
             expect_unbalanced(&error);
         }
         faulty.heal();
-        // The verdict is the same again, and then the folder is free.
+        // The next start reaches the same verdict, and then the folder is free.
         expect_unbalanced(&job.run(&faulty, &CrashStorage::new()).unwrap_err());
         world.job().expect(&world.truth, &disk, &CrashStorage::new());
     }
 }
 
 impl Job {
-    /// The work folder of a run with all segments done but the last.
+    /// Returns the work folder of a sync with all segments finished except the last.
     fn stopped_before_verdict(&self) -> Files {
         self.stopped_after(segments(&self.stopped_after(0)) - 1)
     }
 }
 
-/// A block that breaks a rule says nothing about the key: what was done is kept, for the day when
-/// the user finds that the block files were to blame.
+/// A block that breaks a rule says nothing about the hints: the work done is kept, in case the user finds
+/// that the block files were to blame.
 #[test]
 fn a_bad_block_keeps_the_progress() {
     let world = World::small(75);
     let work = world.job().stopped_after(2);
-    // The last block loses a byte of its coinbase, and there is no other copy.
+    // The last block loses a byte of its coinbase, and has no other copy.
     let broken = World::laid_out(world.chain.clone(), |blocks| {
         let mut files = apus_testkit::blkfile::BlockFiles::regtest();
         let (last, rest) = blocks.split_last().unwrap();

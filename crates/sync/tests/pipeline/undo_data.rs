@@ -1,4 +1,4 @@
-//! Harm to undo data that nothing in them tells of.
+//! Changes undo data in ways that the undo data alone cannot show.
 
 use apus_chain::{
     BlockHash, BlockUndo, BlockUndoWriter, CoinRef, Reader, read_coin, undo_checksum, write_coin,
@@ -8,7 +8,7 @@ use bitcoin::hashes::Hash;
 use std::fs;
 use std::path::Path;
 
-/// A record of undo data as it lies in a file: where its content begins, and the content.
+/// Returns the records of undo data in a file: offset and content of each.
 fn undo_records(bytes: &[u8]) -> Vec<(usize, Vec<u8>)> {
     let (mut records, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
@@ -19,7 +19,7 @@ fn undo_records(bytes: &[u8]) -> Vec<(usize, Vec<u8>)> {
     records
 }
 
-/// Makes the first coin of a block's undo data one of a coinbase, or no longer, and the checksum right.
+/// Flips the coinbase mark of the first coin in a block's undo data, and fixes the checksum.
 pub(crate) fn change_a_coin(blocks: &Path, chain: &[Block]) {
     let (path, key) = (blocks.join("rev00000.dat"), fs::read(blocks.join("xor.dat")).unwrap());
     let mask = |bytes: &mut [u8]| {

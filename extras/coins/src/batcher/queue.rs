@@ -1,9 +1,10 @@
-//! [`LookUpQueue`]: what waits for its batch, and when a batch is due. No threads, no clock of its own. And what is in it:
-//! [`LookUpRequest`], [`Portion`] and [`LookUpBatch`], whom answers are for, and which of them go to the store together.
+//! [`LookUpQueue`]: the coins waiting for their batches, and when a batch is due. It has no threads and no
+//! clock. Its elements [`LookUpRequest`], [`Portion`] and [`LookUpBatch`] record which caller an answer is for,
+//! and which portions go to the store together.
 //!
-//! What one caller hands in is a request. It waits as one portion, which is cut where a batch is full. A portion
-//! is answered as a whole or, if it goes without that, by an error as it is dropped: whatever becomes of the
-//! thread that has it, its request learns of it, once.
+//! The coins of one call are a request. It waits as one portion, which is split when a batch is full. A
+//! portion is answered as a whole, or, if dropped unanswered, with an error. So whatever happens to the
+//! thread that holds it, the request is notified exactly once.
 
 use apus_chain::OutPoint;
 use apus_engine::utxo::store::{each_name, give_each};
@@ -13,18 +14,18 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What bounds batches.
+/// Limits on batches.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
-    /// Of a full batch.
+    /// Items in a full batch.
     pub(super) size: usize,
-    /// How long the first of a batch waits for others.
+    /// How long the first item may wait for others.
     pub(super) deadline: Duration,
-    /// How many may wait, at least a full batch.
+    /// Maximum number of items that may wait; at least one full batch.
     pub(super) waiting_max: usize,
 }
 
-/// Why a batch is due.
+/// The reason why a batch is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// It is full.
@@ -33,39 +34,39 @@ pub(super) enum Cause {
     Complete,
     /// All producers wait.
     Idle,
-    /// Its first one has waited long enough.
+    /// Its first item has waited long enough.
     Deadline,
 }
 
-/// Whether there is something to do.
+/// When the next batch is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// A batch, now.
+    /// Now.
     Now(Cause),
-    /// At that time, unless something happens before.
+    /// At this time, unless something happens before.
     At(Instant),
-    /// Only once something happens.
+    /// Not until something happens.
     Never,
 }
 
-/// Some items that came together, of which the first can be taken alone.
+/// A group of items that can be split at the front.
 pub(super) trait Cut {
-    /// How many there are.
+    /// The number of items.
     fn len(&self) -> usize;
 
-    /// Takes the first `count` of them, or all where there are fewer.
+    /// Splits off the first `count` items, or all if there are fewer.
     #[must_use]
     fn cut(&mut self, count: usize) -> Self;
 }
 
-/// Items in the order in which they came.
+/// Items in order of arrival.
 pub(super) struct LookUpQueue<T> {
     limits: BatchLimits,
-    /// None of them is empty.
+    /// Never contains an empty portion.
     portions: VecDeque<(T, Instant)>,
-    /// How many items they are.
+    /// The number of items.
     items: usize,
-    /// Of the items, how many are of blocks that are complete, with those before them.
+    /// The number of leading items up to the end of the last complete block.
     complete: usize,
     producers: usize,
     waiting: usize,
@@ -85,7 +86,7 @@ impl<T: Cut> LookUpQueue<T> {
         self.items
     }
 
-    /// How many full batches wait.
+    /// How many full batches are waiting.
     pub(super) fn full_batches(&self) -> usize {
         self.items / self.limits.size
     }
@@ -97,34 +98,35 @@ impl<T: Cut> LookUpQueue<T> {
         }
     }
 
-    /// All that waits is to go. Whether anything does.
+    /// Marks everything waiting as complete. Returns true if anything waits.
     pub(super) fn complete(&mut self) -> bool {
         self.complete = self.items;
         self.complete > 0
     }
 
-    /// A producer more.
+    /// Adds a producer.
     pub(super) fn open(&mut self) {
         self.producers += 1;
     }
 
-    /// A producer less, which leaves nothing that more could come to. Whether anything waits.
+    /// Removes a producer, and makes the waiting items due, because fewer requests can follow. Returns true if
+    /// any item waits.
     pub(super) fn shut(&mut self) -> bool {
         self.producers -= 1;
         self.complete()
     }
 
-    /// A producer begins to wait for what it handed in.
+    /// Records that a producer starts to wait for its coins.
     pub(super) fn wait_begins(&mut self) {
         self.waiting += 1;
     }
 
-    /// So many do not wait any more.
+    /// Records that this many producers no longer wait.
     pub(super) fn wait_ends(&mut self, count: usize) {
         self.waiting -= count;
     }
 
-    /// Whether a batch is due.
+    /// When a batch is due.
     pub(super) fn due(&self, now: Instant) -> Due {
         let Some((_, first)) = self.portions.front() else { return Due::Never };
         let deadline = first.checked_add(self.limits.deadline);
@@ -143,7 +145,7 @@ impl<T: Cut> LookUpQueue<T> {
         }
     }
 
-    /// Takes the items of the next batch, which is due, and how long the first of them waited.
+    /// Takes the items of the next batch, which must be due, and how long the first of them waited.
     pub(super) fn take(&mut self, now: Instant) -> (Vec<T>, Duration) {
         let first = self.portions.front();
         let waited = first.map(|(_, came)| now.saturating_duration_since(*came));
@@ -164,14 +166,14 @@ impl<T: Cut> LookUpQueue<T> {
         (taken, waited.unwrap_or_default())
     }
 
-    /// Takes all that waits.
+    /// Takes everything that waits.
     pub(super) fn drain(&mut self) -> Vec<T> {
         (self.complete, self.items) = (0, 0);
         self.portions.drain(..).map(|(portion, _)| portion).collect()
     }
 }
 
-/// What one call of [`Producer::submit`](super::Producer::submit) wants.
+/// The coins of one [`Producer::submit`](super::Producer::submit) call.
 pub(super) struct LookUpRequest {
     wanted: Box<[OutPoint]>,
     answers: Mutex<BatchAnswers>,
@@ -181,9 +183,9 @@ pub(super) struct LookUpRequest {
 struct BatchAnswers {
     coins: Vec<Option<CoinBytes>>,
     left: usize,
-    /// Whether its caller is counted among those that wait.
+    /// True if the caller is counted among the waiting producers.
     awaited: bool,
-    /// The first error that came.
+    /// The first error.
     error: Option<StoreError>,
 }
 
@@ -195,12 +197,12 @@ impl LookUpRequest {
         Arc::new(Self { wanted, answers: Mutex::new(answers), done: Condvar::new() })
     }
 
-    /// Nothing that panics runs under the lock.
+    /// Ignores poisoning: nothing that panics runs under the lock.
     fn lock(&self) -> MutexGuard<'_, BatchAnswers> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the answers to some of its places down. Whether they were the last ones.
+    /// Stores the answers to some places. Returns true if they were the last.
     fn answer(
         &self,
         places: Range<usize>,
@@ -218,12 +220,12 @@ impl LookUpRequest {
         answers.left == 0
     }
 
-    /// Wakes who waits for it, now that all answers are there.
+    /// Wakes the waiting caller, once all answers have arrived.
     pub(super) fn wake(&self) {
         self.done.notify_all();
     }
 
-    /// Notes that its caller waits from now on, or that it does not any more. What was noted before.
+    /// Sets whether the caller counts as waiting. Returns the previous value.
     pub(super) fn set_awaited(&self, awaited: bool) -> bool {
         std::mem::replace(&mut self.lock().awaited, awaited)
     }
@@ -238,7 +240,7 @@ impl LookUpRequest {
         drop(answers.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The answers, if all are there.
+    /// Takes the answers, once all have arrived.
     pub(super) fn taken(&self) -> Option<Result<Vec<Option<CoinBytes>>, StoreError>> {
         let mut answers = self.lock();
         (answers.left == 0).then(|| match answers.error.take() {
@@ -248,15 +250,15 @@ impl LookUpRequest {
     }
 }
 
-/// Some of the coins that a request wants, side by side there.
+/// A contiguous part of a request's coins.
 pub(super) struct Portion {
     request: Arc<LookUpRequest>,
-    /// Those that have no answer yet.
+    /// The places without an answer.
     places: Range<usize>,
 }
 
 impl Portion {
-    /// All that a request wants.
+    /// All coins of a request.
     pub(super) fn all(request: &Arc<LookUpRequest>) -> Self {
         Self { request: Arc::clone(request), places: 0..request.wanted.len() }
     }
@@ -265,7 +267,7 @@ impl Portion {
         &self.request.wanted[self.places.clone()]
     }
 
-    /// Answers. The request, if it has all its answers by that: it is to be woken.
+    /// Answers the portion. Returns the request if this completes it, so that its caller can be woken.
     fn answer(
         mut self,
         coins: Result<&mut [Option<CoinBytes>], StoreError>,
@@ -297,14 +299,14 @@ impl Drop for Portion {
     }
 }
 
-/// Coins that are asked for together.
+/// Coins to look up together.
 pub(super) struct LookUpBatch {
     portions: Vec<Portion>,
-    /// All that its portions want, by ascending outpoint, each with its place among them.
+    /// The coins of all portions, by ascending outpoint, each with its place.
     wanted: Vec<(OutPoint, usize)>,
-    /// When it was asked for first.
+    /// When it was first sent.
     pub(super) begun: Instant,
-    /// How often it was asked for.
+    /// How often it was sent.
     pub(super) tries: u32,
 }
 
@@ -314,17 +316,17 @@ impl LookUpBatch {
         Self { portions, wanted, begun: now, tries: 0 }
     }
 
-    /// How many coins it is for.
+    /// How many coins it has.
     pub(super) fn len(&self) -> usize {
         self.wanted.len()
     }
 
-    /// What the store is to be asked for: each coin once, by ascending outpoint.
+    /// The distinct coins to request from the store, by ascending outpoint.
     pub(super) fn asked(&mut self) -> Vec<OutPoint> {
         each_name(&mut self.wanted)
     }
 
-    /// The answers by place, where what came are the answers to what was asked.
+    /// Maps the store's answers to places.
     pub(super) fn placed(
         &self,
         found: Vec<Option<CoinBytes>>,
@@ -334,7 +336,7 @@ impl LookUpBatch {
         Ok(coins)
     }
 
-    /// Answers all of it. The requests that have all their answers by that.
+    /// Answers all portions. Returns the requests that this completes.
     pub(super) fn answer(
         self,
         coins: Result<Vec<Option<CoinBytes>>, StoreError>,
@@ -407,13 +409,13 @@ mod tests {
     }
 
     #[test]
-    fn the_deadline_is_that_of_the_first() {
+    fn the_first_item_sets_the_deadline() {
         let (mut queue, start) = queue(3);
         push(&mut queue, 0..1, start);
         push(&mut queue, 1..5, start + 4 * MS);
         let (first, waited) = take(&mut queue, start + 5 * MS);
         assert_eq!((first, waited), (vec![0, 1, 2], 5 * MS));
-        // The next one's first came later.
+        // The next batch's first item arrived later.
         assert_eq!(queue.due(start + 13 * MS), Due::At(start + 14 * MS));
         assert_eq!(queue.due(start + 14 * MS), Due::Now(Cause::Deadline));
         assert_eq!(take(&mut queue, start + 15 * MS), (vec![3, 4], 11 * MS));
@@ -421,15 +423,15 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_block_sends_what_came_before_it() {
+    fn the_end_of_a_block_sends_everything_before_it() {
         let (mut queue, start) = queue(4);
-        assert!(!queue.complete(), "nothing is there");
+        assert!(!queue.complete(), "nothing is waiting");
         push(&mut queue, 0..6, start);
         assert!(queue.complete());
         push(&mut queue, 6..7, start);
         assert_eq!(queue.due(start), Due::Now(Cause::Size));
         assert_eq!(take(&mut queue, start).0.len(), 4);
-        // What joined later goes along, and what comes then is no part of it.
+        // An item that joined before the end of the block goes along; a later one does not.
         assert_eq!(queue.due(start), Due::Now(Cause::Complete));
         assert_eq!(take(&mut queue, start).0, [4, 5, 6]);
         push(&mut queue, 7..8, start);
@@ -437,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_wait_nothing_is_waited_for() {
+    fn a_batch_is_due_at_once_if_all_producers_wait() {
         let (mut queue, start) = queue(4);
         queue.open();
         push(&mut queue, 0..1, start);
@@ -448,13 +450,13 @@ mod tests {
         queue.wait_ends(1);
         assert_eq!(queue.due(start), Due::At(start + 10 * MS));
         assert!(queue.shut());
-        assert_eq!(queue.due(start), Due::Now(Cause::Complete), "one that goes adds nothing");
+        assert_eq!(queue.due(start), Due::Now(Cause::Complete), "a departed producer adds nothing");
         assert!(queue.drain().into_iter().flatten().eq([0]));
         assert_eq!(queue.due(start), Due::Never);
     }
 
     #[test]
-    fn a_deadline_beyond_all_time_never_comes() {
+    fn an_unrepresentable_deadline_never_comes() {
         let limits = BatchLimits { size: 4, deadline: Duration::MAX, waiting_max: 4 };
         let (mut queue, start) = (LookUpQueue::new(limits), Instant::now());
         queue.open();

@@ -1,4 +1,4 @@
-//! Every coin is answered once, by the right coin, whatever the store and the callers do.
+//! Tests that every coin is answered once and correctly, for any behaviour of the store and the callers.
 
 use super::*;
 use apus_chain::{BlockHash, CoinRef, KnownBlock, Txid};
@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-/// Four outputs a transaction.
+/// Four outputs per transaction.
 fn outpoint(number: u32) -> OutPoint {
     let mut txid = [0; 32];
     txid[..4].copy_from_slice(&(number / 4).to_le_bytes());
@@ -18,7 +18,7 @@ fn outpoints(numbers: impl IntoIterator<Item = u32>) -> Vec<OutPoint> {
     numbers.into_iter().map(outpoint).collect()
 }
 
-/// One of five is not there.
+/// One coin in five does not exist.
 fn coin(at: &OutPoint) -> Option<CoinBytes> {
     let number = u32::from_le_bytes(*at.txid.0.first_chunk().unwrap()) * 4 + at.vout;
     let coin = CoinRef { height: number, coinbase: false, amount: 7, script: &[] };
@@ -29,46 +29,46 @@ fn coins(wanted: &[OutPoint]) -> Vec<Option<CoinBytes>> {
     wanted.iter().map(coin).collect()
 }
 
-/// What a call comes to.
+/// The result of a call.
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
     Answers,
     Fails,
-    /// An error that another try does not help against.
+    /// An error that a retry cannot fix.
     IsDamaged,
     Panics,
-    /// Leaves the last answer out.
+    /// Omits the last answer.
     IsShort,
-    /// Gives nothing, where other batches are asked for as well.
+    /// Gives no answer at all if other batches are requested too.
     IsSilent,
 }
 
-/// A store that does as told, call by call, and answers when there is nothing told.
+/// A store that follows a script, call by call, and answers normally after its end.
 #[derive(Default)]
-struct Told {
+struct Scripted {
     outcomes: Mutex<Vec<Outcome>>,
     calls: Mutex<Vec<Vec<OutPoint>>>,
-    /// How many batches it wants together.
+    /// How many batches it accepts in one call.
     together: usize,
-    /// How many it was given.
+    /// How many batches each call had.
     given: Mutex<Vec<usize>>,
     under_way: AtomicUsize,
     most: AtomicUsize,
-    /// Whether calls are kept from ending.
+    /// True while calls are kept from returning.
     shut: Mutex<bool>,
     opened: Condvar,
 }
 
-impl Told {
+impl Scripted {
     fn new(mut outcomes: Vec<Outcome>) -> Arc<Self> {
         outcomes.reverse();
         Arc::new(Self { outcomes: Mutex::new(outcomes), ..Self::default() })
     }
 
     fn together(outcomes: Vec<Outcome>, together: usize) -> Arc<Self> {
-        let mut told = Self::new(outcomes);
-        Arc::get_mut(&mut told).unwrap().together = together;
-        told
+        let mut store = Self::new(outcomes);
+        Arc::get_mut(&mut store).unwrap().together = together;
+        store
     }
 
     fn calls(&self) -> Vec<Vec<OutPoint>> {
@@ -81,7 +81,7 @@ impl Told {
     }
 }
 
-impl CoinsStore for Told {
+impl CoinsStore for Scripted {
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         let now = self.under_way.fetch_add(1, SeqCst) + 1;
         self.most.fetch_max(now, SeqCst);
@@ -97,14 +97,14 @@ impl CoinsStore for Told {
             Outcome::IsDamaged => {
                 return Err(StoreError::Damaged { place, what: "odd".to_owned() });
             }
-            Outcome::Panics => panic!("so it is told"),
+            Outcome::Panics => panic!("as scripted"),
             Outcome::IsShort => drop(found.pop()),
             Outcome::IsSilent => return Err(StoreError::Halted { place }),
         }
         Ok(found)
     }
 
-    /// Answers the last one first, and one that there is not.
+    /// Answers the last batch first, and then one that does not exist.
     fn get_batches(&self, batches: &[&[OutPoint]], each: &mut EachBatch<'_>) {
         self.given.lock().unwrap().push(batches.len());
         for (number, wanted) in batches.iter().enumerate().rev() {
@@ -114,7 +114,7 @@ impl CoinsStore for Told {
             }
         }
         each(batches.len(), Ok(Vec::new()));
-        // Where it was answered before this is not looked at.
+        // A second answer to the same batch is ignored.
         if batches.len() > 1 {
             each(batches.len() - 1, Ok(Vec::new()));
         }
@@ -145,7 +145,7 @@ impl CoinsStore for Told {
     }
 }
 
-/// A deadline that never comes, so that a test which needs it hangs.
+/// Options with a deadline that never comes, so a test that depends on it hangs.
 fn options(size: usize, in_flight: usize) -> BatcherOptions {
     let back_off = Duration::from_micros(10);
     BatcherOptions {
@@ -158,26 +158,26 @@ fn options(size: usize, in_flight: usize) -> BatcherOptions {
     }
 }
 
-fn start(store: &Arc<Told>, options: BatcherOptions) -> Batcher {
+fn start(store: &Arc<Scripted>, options: BatcherOptions) -> Batcher {
     Batcher::new(Arc::clone(store) as Arc<dyn CoinsStore>, options).unwrap()
 }
 
-/// Waits for something that other threads bring about.
+/// Waits for a condition that other threads bring about.
 fn until(what: impl Fn() -> bool) {
     while !what() {
         thread::yield_now();
     }
 }
 
-/// The numbers once nothing is under way: a caller may have its answer before it is counted.
+/// The statistics once nothing is in flight: a caller may have its answer before that is counted.
 fn settled(batcher: &Batcher) -> BatcherStats {
     until(|| batcher.stats().in_flight == 0);
     batcher.stats()
 }
 
 #[test]
-fn a_complete_block_waits_for_no_timer_and_goes_in_full_batches() {
-    let store = Told::new(Vec::new());
+fn a_complete_block_is_sent_at_once_in_full_batches() {
+    let store = Scripted::new(Vec::new());
     let batcher = start(&store, options(100, 32));
     let mut producer = batcher.producer();
     let wanted = |tx: u32| outpoints(3 * tx..3 * tx + 3);
@@ -188,15 +188,15 @@ fn a_complete_block_waits_for_no_timer_and_goes_in_full_batches() {
     }
     let stats = settled(&batcher);
     assert_eq!((stats.taken_in, stats.answered, stats.size_max), (3030, 3030, 100));
-    // Alone it may be found to wait before its last one is due, never after.
+    // The last batch may be sent because the only producer waits, before its completion counts.
     assert_eq!((stats.batches, stats.full, stats.complete + stats.idle), (31, 30, 1));
     assert_eq!((stats.retries, stats.failures, stats.deadline, stats.in_flight), (0, 0, 0, 0));
     assert!(stats.waited.longest <= stats.waited.sum && !stats.latency.sum.is_zero());
 }
 
 #[test]
-fn where_all_callers_wait_their_coins_go_together() {
-    let store = Told::new(Vec::new());
+fn coins_are_sent_together_once_all_callers_wait() {
+    let store = Scripted::new(Vec::new());
     let batcher = start(&store, options(1000, 4));
     let producers: Vec<_> = (0..4).map(|_| batcher.producer()).collect();
     thread::scope(|scope| {
@@ -215,8 +215,8 @@ fn where_all_callers_wait_their_coins_go_together() {
 }
 
 #[test]
-fn what_waits_for_more_goes_at_its_deadline() {
-    let store = Told::new(Vec::new());
+fn a_partial_batch_is_sent_at_its_deadline() {
+    let store = Scripted::new(Vec::new());
     let deadline = Duration::from_millis(1);
     let batcher = start(&store, BatcherOptions { deadline, ..options(100, 2) });
     let (mut one, _other) = (batcher.producer(), batcher.producer());
@@ -227,8 +227,8 @@ fn what_waits_for_more_goes_at_its_deadline() {
 }
 
 #[test]
-fn the_store_is_asked_for_each_coin_once_and_in_order() {
-    let store = Told::new(Vec::new());
+fn each_coin_is_requested_once_and_in_order() {
+    let store = Scripted::new(Vec::new());
     let batcher = start(&store, options(100, 1));
     let (mut one, mut other) = (batcher.producer(), batcher.producer());
     let (first, second) = (outpoints([9, 2, 9, 40]), outpoints([2, 1, 40]));
@@ -242,8 +242,8 @@ fn the_store_is_asked_for_each_coin_once_and_in_order() {
 }
 
 #[test]
-fn a_batch_that_fails_is_tried_again_alone() {
-    let store = Told::new(vec![Outcome::Fails, Outcome::IsShort]);
+fn a_failed_batch_is_retried_alone() {
+    let store = Scripted::new(vec![Outcome::Fails, Outcome::IsShort]);
     let batcher = start(&store, options(10, 1));
     let wanted = outpoints(0..40);
     assert_eq!(batcher.producer().coins(&wanted).unwrap(), coins(&wanted));
@@ -255,25 +255,25 @@ fn a_batch_that_fails_is_tried_again_alone() {
 }
 
 #[test]
-fn a_batch_that_goes_on_failing_fails_those_in_it_alone() {
+fn a_batch_that_keeps_failing_fails_only_its_own_coins() {
     let failures = [
         (vec![Outcome::Fails; 3], "there: is gone", 3),
         (vec![Outcome::IsDamaged], "there is damaged", 1),
-        (vec![Outcome::Panics], "panicked: so it is told", 1),
-        (vec![Outcome::IsShort; 3], "3 answers came to 4 look-ups", 3),
+        (vec![Outcome::Panics], "panicked: as scripted", 1),
+        (vec![Outcome::IsShort; 3], "3 answers for 4 look-ups", 3),
     ];
-    for (outcomes, said, calls) in failures {
-        let store = Told::new(outcomes);
+    for (outcomes, message, calls) in failures {
+        let store = Scripted::new(outcomes);
         let batcher = start(&store, options(4, 1));
         let mut producer = batcher.producer();
-        // The first batch has two of the second call's.
+        // The first batch includes two coins of the second call.
         let (first, second) = (outpoints(0..2), outpoints(2..6));
         let a = producer.submit(&first).unwrap();
         let (b, c) = (producer.submit(&second).unwrap(), producer.submit(&[outpoint(9)]).unwrap());
         producer.complete();
         for ticket in [a, b] {
             let error = ticket.wait().unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(message), "{error}");
         }
         assert_eq!(c.wait().unwrap(), coins(&[outpoint(9)]));
         assert_eq!((store.calls().len(), settled(&batcher).failures), (calls + 1, 1));
@@ -281,10 +281,10 @@ fn a_batch_that_goes_on_failing_fails_those_in_it_alone() {
 }
 
 #[test]
-fn batches_that_are_due_go_together_and_each_is_answered_alone() {
-    // The last one first: it answers, the one before is silent, then one fails.
+fn due_batches_are_sent_together_and_answered_separately() {
+    // The store answers the last batch first, leaves the one before unanswered, then fails one.
     let outcomes = vec![Outcome::Answers, Outcome::IsSilent, Outcome::Fails];
-    let store = Told::together(outcomes, 9);
+    let store = Scripted::together(outcomes, 9);
     let batcher = start(&store, options(10, 4));
     assert_eq!((batcher.threads.len(), batcher.shared.at_once), (4, 4));
     let wanted = outpoints(0..40);
@@ -294,7 +294,7 @@ fn batches_that_are_due_go_together_and_each_is_answered_alone() {
     let stats = settled(&batcher);
     assert_eq!((stats.batches, stats.full, stats.in_flight_max), (4, 4, 4));
     assert_eq!((stats.retries, stats.failures, stats.in_flight), (2, 0, 0));
-    // A batch may be tried again before all four were seen.
+    // A batch may be retried before all four were sent.
     let mut calls = store.calls();
     calls.sort_unstable();
     calls.dedup();
@@ -302,21 +302,21 @@ fn batches_that_are_due_go_together_and_each_is_answered_alone() {
 }
 
 #[test]
-fn a_panic_is_of_those_that_have_no_answer_yet() {
-    let store = Told::together(vec![Outcome::Answers, Outcome::Panics], 9);
+fn a_panic_fails_only_unanswered_batches() {
+    let store = Scripted::together(vec![Outcome::Answers, Outcome::Panics], 9);
     let batcher = start(&store, options(2, 3));
     let mut producer = batcher.producer();
     let (first, last) = (outpoints(0..4), outpoints(4..6));
     let ticket = producer.submit(&[&first[..], &last].concat()).unwrap();
-    assert!(ticket.wait().unwrap_err().to_string().contains("panicked: so it is told"));
+    assert!(ticket.wait().unwrap_err().to_string().contains("panicked: as scripted"));
     let stats = settled(&batcher);
     assert_eq!((stats.batches, stats.failures, stats.retries, stats.answered), (3, 2, 0, 6));
-    assert_eq!(producer.coins(&first).unwrap(), coins(&first), "the thread goes on");
+    assert_eq!(producer.coins(&first).unwrap(), coins(&first), "the thread continues");
 }
 
 #[test]
-fn a_batch_that_waits_for_its_next_try_holds_no_thread() {
-    let store = Told::new(vec![Outcome::Fails]);
+fn a_batch_that_waits_for_its_retry_occupies_no_thread() {
+    let store = Scripted::new(vec![Outcome::Fails]);
     let back_off = Duration::MAX;
     let batcher = start(&store, BatcherOptions { back_off, ..options(1, 2) });
     let mut producer = batcher.producer();
@@ -332,8 +332,8 @@ fn a_batch_that_waits_for_its_next_try_holds_no_thread() {
 }
 
 #[test]
-fn a_batch_is_tried_again_later_each_time() {
-    let store = Told::new(vec![Outcome::Fails; 2]);
+fn pauses_between_retries_grow() {
+    let store = Scripted::new(vec![Outcome::Fails; 2]);
     let back_off = Duration::from_millis(2);
     let batcher = start(&store, BatcherOptions { back_off, ..options(1, 1) });
     let begun = Instant::now();
@@ -343,14 +343,14 @@ fn a_batch_is_tried_again_later_each_time() {
 }
 
 #[test]
-fn a_producer_that_is_ahead_waits() {
-    let store = Told::new(Vec::new());
+fn a_producer_too_far_ahead_blocks() {
+    let store = Scripted::new(Vec::new());
     store.set_shut(true);
     let batcher = start(&store, options(2, 2));
     let wanted = outpoints(0..50);
     thread::scope(|scope| {
         let caller = scope.spawn(|| batcher.producer().coins(&wanted));
-        // Two batches under way, two that wait; more is for the numbers at the end to show.
+        // Two batches in flight and two waiting; the statistics at the end must show no more.
         until(|| batcher.stats().taken_in == 8 && batcher.stats().in_flight == 2);
         store.set_shut(false);
         assert_eq!(caller.join().unwrap().unwrap(), coins(&wanted));
@@ -360,8 +360,8 @@ fn a_producer_that_is_ahead_waits() {
 }
 
 #[test]
-fn what_was_not_begun_is_answered_at_the_end() {
-    let store = Told::new(Vec::new());
+fn dropping_the_batcher_answers_requests_that_did_not_start() {
+    let store = Scripted::new(Vec::new());
     store.set_shut(true);
     let batcher = start(&store, options(2, 1));
     let (mut one, mut other) = (batcher.producer(), batcher.producer());
@@ -385,8 +385,8 @@ fn what_was_not_begun_is_answered_at_the_end() {
 }
 
 #[test]
-fn the_end_does_not_wait_for_another_try() {
-    let store = Told::new(vec![Outcome::Fails]);
+fn dropping_the_batcher_does_not_wait_for_a_retry() {
+    let store = Scripted::new(vec![Outcome::Fails]);
     let back_off = Duration::MAX;
     let batcher = start(&store, BatcherOptions { back_off, ..options(1, 1) });
     let ticket = batcher.producer().submit(&outpoints(0..1)).unwrap();
@@ -396,7 +396,7 @@ fn the_end_does_not_wait_for_another_try() {
 }
 
 #[test]
-fn memory_bounds_how_many_batches_are_under_way() {
+fn memory_limits_the_batches_in_flight() {
     let with = |size, bytes_max| BatcherOptions { bytes_max, ..options(size, 32) }.batches_max();
     let (batch, few) = (100 * BatcherOptions::ANSWER_BYTES_MAX, 5);
     assert_eq!(with(100, u64::MAX), 32);
@@ -404,11 +404,11 @@ fn memory_bounds_how_many_batches_are_under_way() {
     assert_eq!(with(100, few * batch - 1), 4);
     assert_eq!(with(usize::MAX, 0), 1);
     let batcher =
-        start(&Told::new(Vec::new()), BatcherOptions { bytes_max: batch, ..options(100, 32) });
+        start(&Scripted::new(Vec::new()), BatcherOptions { bytes_max: batch, ..options(100, 32) });
     assert_eq!((batcher.threads.len(), batcher.options().in_flight), (1, 1));
 }
 
-/// What one caller does: coins by coins, taken at once or at the end.
+/// One caller: its look-ups, each redeemed at once or at the end.
 #[derive(Debug, Clone)]
 struct Caller {
     requests: Vec<(Vec<u32>, bool)>,
@@ -419,7 +419,7 @@ fn caller() -> impl Strategy<Value = Caller> {
     vec(request, 0..12).prop_map(|requests| Caller { requests })
 }
 
-/// Does what a caller does; each answer must be right, or an error that there was.
+/// Runs a caller. Each answer must be right, or an expected error.
 fn call(caller: &Caller, mut producer: Producer, ended: &AtomicBool) -> usize {
     let (mut kept, mut failed) = (Vec::new(), 0);
     let mut settle = |ticket: Ticket, wanted: &[OutPoint]| match ticket.wait() {
@@ -443,7 +443,7 @@ fn call(caller: &Caller, mut producer: Producer, ended: &AtomicBool) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn each_coin_is_answered_once_whatever_fails(
+    fn each_coin_is_answered_once_despite_failures(
         callers in vec(caller(), 1..5),
         size in 1usize..20,
         in_flight in 1usize..4,
@@ -459,8 +459,8 @@ proptest! {
             4 => Outcome::Fails,
             _ => Outcome::Answers,
         };
-        let store = Told::together(outcomes.into_iter().map(outcome).collect(), together);
-        // A caller that is between two requests keeps others from being sent: only for so long.
+        let store = Scripted::together(outcomes.into_iter().map(outcome).collect(), together);
+        // A caller between two requests delays the others; this bounds by how long.
         let deadline = Duration::from_micros(50);
         let batcher = start(&store, BatcherOptions { deadline, ..options(size, in_flight) });
         let (shared, ended) = (Arc::clone(&batcher.shared), AtomicBool::new(false));
@@ -492,7 +492,7 @@ proptest! {
         prop_assert!(failed == 0 || stats.failures > 0);
         let asked = store.calls();
         prop_assert!(asked.iter().all(|call| call.windows(2).all(|pair| pair[0] < pair[1])));
-        // What a panic kept from being asked for failed without.
+        // Batches that a panic kept from being sent failed without a call.
         let tries = stats.batches + stats.retries;
         prop_assert!(asked.len() as u64 == tries || together > 1 && (asked.len() as u64) < tries);
         prop_assert!(store.given.lock().unwrap().iter().all(|given| *given <= together.max(1)));

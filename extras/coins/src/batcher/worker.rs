@@ -1,8 +1,8 @@
-//! The threads of a batcher: each takes batches that are due, hands them to the store with one call, and answers
-//! each as its answer comes.
+//! The batcher's threads. Each takes the batches that are due, sends them to the store in one call, and
+//! passes each answer on as it arrives.
 //!
-//! A thread sleeps while nothing is due, or as many batches are under way as may be. A batch that is to be tried
-//! again waits for its time without a thread, so it holds up none that has something to do.
+//! A thread sleeps while nothing is due, or while the maximum number of batches is in flight. A batch that
+//! waits for its retry occupies no thread.
 
 use super::queue::{Cause, Due, LookUpBatch, Portion};
 use super::{BatcherShared, BatcherState};
@@ -13,27 +13,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// The longest pause between two tries.
+/// Longest pause between retries.
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
-/// A batch that failed, until it is tried again.
+/// A failed batch that waits for its retry.
 pub(super) struct Later {
     batch: LookUpBatch,
-    /// When; never where that is beyond all time.
+    /// When to retry; `None` if that time cannot be represented.
     at: Option<Instant>,
-    /// Why it failed.
+    /// The failure.
     error: StoreError,
 }
 
 impl BatcherShared {
-    /// The life of one thread.
+    /// The main loop of one thread.
     pub(super) fn serve(&self) {
         while let Some(batches) = self.next() {
             self.ask(batches);
         }
     }
 
-    /// Waits for batches that are due; none at the end.
+    /// Waits for batches that are due. Returns `None` at the end.
     fn next(&self) -> Option<Vec<LookUpBatch>> {
         let mut state = self.lock();
         loop {
@@ -74,8 +74,8 @@ impl BatcherShared {
         }
     }
 
-    /// How many threads have to look for what is due, or wait until something is: none where there is nothing that
-    /// one is not waiting for.
+    /// How many threads must look for due work, or wait until some is due: zero without any work, or if a
+    /// thread waits for it already.
     pub(super) fn threads_wanted(&self, state: &BatcherState, now: Instant) -> usize {
         match self.due(state, now) {
             Due::Now(_) => 1,
@@ -84,7 +84,7 @@ impl BatcherShared {
         }
     }
 
-    /// When there is something to do.
+    /// When the next work is due.
     fn due(&self, state: &BatcherState, now: Instant) -> Due {
         let again = state.later.iter().filter_map(|later| later.at).min();
         let new = match self.has_room(state) {
@@ -99,12 +99,12 @@ impl BatcherShared {
         }
     }
 
-    /// Whether one more batch may be under way.
+    /// Returns true if another batch may be in flight.
     fn has_room(&self, state: &BatcherState) -> bool {
         state.stats.in_flight < self.options.in_flight as u64
     }
 
-    /// The batches whose time to be tried again has come.
+    /// Takes the batches whose retry is due.
     fn take_again(&self, state: &mut BatcherState, now: Instant) -> Vec<LookUpBatch> {
         let mut again = Vec::new();
         while again.len() < self.at_once
@@ -117,7 +117,7 @@ impl BatcherShared {
         again
     }
 
-    /// What of the queue is due, as up to `count` batches.
+    /// Takes up to `count` due batches from the queue.
     fn take_new(&self, state: &mut BatcherState, now: Instant, count: usize) -> Vec<Vec<Portion>> {
         let mut taken = Vec::new();
         while taken.len() < count
@@ -143,31 +143,31 @@ impl BatcherShared {
         taken
     }
 
-    /// Hands batches to the store, and each answer on as it comes.
+    /// Sends batches to the store, and passes each answer on as it arrives.
     fn ask(&self, mut batches: Vec<LookUpBatch>) {
         batches.iter_mut().for_each(|batch| batch.tries += 1);
         let asked: Vec<Vec<OutPoint>> = batches.iter_mut().map(LookUpBatch::asked).collect();
         let asked: Vec<&[OutPoint]> = asked.iter().map(Vec::as_slice).collect();
         let mut unanswered: Vec<Option<LookUpBatch>> = batches.into_iter().map(Some).collect();
         let mut each = |number: usize, answer| {
-            // What comes twice is not looked at.
+            // A second answer to the same batch is ignored.
             if let Some(batch) = unanswered.get_mut(number).and_then(Option::take) {
                 self.answer(batch, answer, true);
             }
         };
-        // What a store leaves broken behind a panic is its own.
+        // Unwind-safe: any state that a panic corrupts is the store's own.
         let asking = AssertUnwindSafe(|| self.store.get_batches(&asked, &mut each));
         let panic = catch_unwind(asking).err();
         for batch in unanswered.into_iter().flatten() {
             let error = match &panic {
                 Some(panic) => panicked(&**panic),
-                None => StoreError::look_up("no answer came to a batch"),
+                None => StoreError::look_up("the store did not answer a batch"),
             };
             self.answer(batch, Err(error), panic.is_none());
         }
     }
 
-    /// Hands the answer to a batch on, or has it tried again where that may help.
+    /// Passes on a batch's answer, or schedules a retry if that may help.
     fn answer(
         &self,
         batch: LookUpBatch,
@@ -181,7 +181,7 @@ impl BatcherShared {
         }
     }
 
-    /// Has a batch tried again, after a pause; ends it where that was done often enough.
+    /// Schedules a retry after a pause; fails the batch if its retries are used up.
     fn try_later(&self, batch: LookUpBatch, error: StoreError) {
         let mut state = self.lock();
         if state.closed || batch.tries > self.options.retries {
@@ -196,7 +196,7 @@ impl BatcherShared {
             .min(BACK_OFF_MAX.max(self.options.back_off));
         let at = Instant::now().checked_add(pause);
         state.later.push(Later { batch, at, error });
-        // One has to learn of the time, which may come before all that it knows of.
+        // A thread must learn of this time, which may precede all others that it knows.
         let watched = std::mem::take(&mut state.watched);
         let mut woken = state.wake(usize::from(!watched));
         woken.watcher |= watched;
@@ -204,12 +204,12 @@ impl BatcherShared {
         self.notify(woken);
     }
 
-    /// Ends those that are to be tried again with what they failed with.
+    /// Fails batches that wait for a retry, with their last errors.
     pub(super) fn end_later(&self, later: Vec<Later>) {
         later.into_iter().for_each(|Later { batch, error, .. }| self.end(batch, Err(error)));
     }
 
-    /// Answers all of a batch.
+    /// Answers a whole batch.
     fn end(&self, batch: LookUpBatch, answer: Result<Vec<Option<CoinBytes>>, StoreError>) {
         let (took, count, failed) = (batch.begun.elapsed(), batch.len() as u64, answer.is_err());
         let done = batch.answer(answer);
@@ -218,12 +218,12 @@ impl BatcherShared {
         state.stats.latency.add(took);
         state.stats.failures += u64::from(failed);
         state.stats.answered += count;
-        // Counted out before it is woken: it may hand in more at once, and others do not wait yet. One that
-        // does not wait by now finds that all is there.
+        // Stop counting the callers as waiting before they wake: one may submit more at once, while others do
+        // not wait yet. A caller that is not waiting by now will find its answers complete.
         let waited = done.iter().filter(|request| request.set_awaited(false));
         let waited: Vec<_> = waited.collect();
         state.queue.wait_ends(waited.len());
-        // There is room for one more, and this thread may have other answers to wait for.
+        // Another batch may start now, and this thread may have other answers to wait for.
         let threads = self.threads_wanted(&state, Instant::now());
         let woken = state.wake(threads);
         drop(state);

@@ -1,5 +1,5 @@
-//! Applying chunks to the buckets: the same for a flush that goes well and for one that is brought to
-//! its end by the program that opens the store next.
+//! Applies chunks to the buckets, both in a normal flush and when a flush is completed by the next program
+//! that opens the store.
 
 use super::buckets::{Buckets, EPOCH};
 use super::connections::ClusterConnections;
@@ -12,8 +12,8 @@ use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, cmd};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Changes one bucket, unless a later epoch did. The numbers are as text, since whether one text is
-/// before another depends on the server's language.
+/// Changes one bucket, unless a later epoch already changed it. Epochs arrive as text, and the script compares
+/// them as numbers, because the order of texts depends on the server's locale.
 const APPLY: &str = "\
 local there = redis.call('HGET', KEYS[1], ARGV[1])
 if there and tonumber(there) > tonumber(ARGV[2]) then return 0 end
@@ -23,17 +23,17 @@ for i = puts + 1, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1";
 
-/// A pipeline of more than this is sent, in bytes.
+/// A pipeline is sent once it exceeds this size, in bytes.
 const PIPE_BYTES: usize = 512 << 10;
 
-/// What changes in a bucket.
+/// The changes of one bucket.
 #[derive(Default)]
 struct BucketChanges<'a> {
     puts: Vec<(Vec<u8>, NewValue<'a>)>,
     removals: Vec<Vec<u8>>,
 }
 
-/// A value, from the chunk or made here.
+/// A value from the chunk, or one created here.
 enum NewValue<'a> {
     Slice(&'a [u8]),
     Owned(Vec<u8>),
@@ -48,7 +48,7 @@ impl NewValue<'_> {
     }
 }
 
-/// Applies all chunks of a flush. Doing so again changes nothing.
+/// Applies all chunks of a flush. Idempotent.
 pub(super) fn chunks(
     connections: &ClusterConnections,
     buckets: Buckets,
@@ -61,14 +61,14 @@ pub(super) fn chunks(
         let wrong = |what: &str| {
             StoreError::damaged(connections.place(), format!("{key}, which a flush needs, {what}"))
         };
-        let chunk = chunk.ok_or_else(|| wrong("is not there"))?;
-        let changes = wal::changes(&chunk).ok_or_else(|| wrong("is not what was written"))?;
+        let chunk = chunk.ok_or_else(|| wrong("is missing"))?;
+        let changes = wal::changes(&chunk).ok_or_else(|| wrong("is corrupt"))?;
         apply(connections, buckets, epoch, &changes)?;
     }
     Ok(())
 }
 
-/// Applies some changes.
+/// Applies changes to their buckets.
 pub(super) fn apply(
     connections: &ClusterConnections,
     buckets: Buckets,
@@ -129,24 +129,24 @@ impl<'a> BucketChanges<'a> {
     }
 }
 
-/// Tells all servers the script, so that it need not be sent with each bucket.
+/// Loads the script on all servers, so that it need not be sent with each bucket.
 pub(super) fn load(to: &mut Servers) -> RedisResult<()> {
     to.everywhere::<String>(cmd("SCRIPT").arg("LOAD").arg(APPLY)).map(drop)
 }
 
 fn send(connections: &ClusterConnections, pipe: &CommandPipe) -> Result<(), StoreError> {
     let applied: Vec<u8> = connections.run(|to| match to.answers(pipe) {
-        // A server that has started since does not know it. The rest of the answers is on its way: other
-        // connections are asked next.
+        // A restarted server does not know the script. Other answers are still in flight on this connection,
+        // so load it on others and retry.
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
             connections.once(Duration::MAX, load)?;
-            Err((ErrorKind::Io, "the script was loaded a moment ago").into())
+            Err((ErrorKind::Io, "the script had to be loaded again").into())
         }
         done => done,
     })?;
     if applied.len() == pipe.len() && applied.iter().all(|done| *done == 1) {
         return Ok(());
     }
-    // A later epoch was there: another writer went on where this one was.
+    // A bucket has a later epoch, so another writer took over.
     Err(StoreError::InUse { place: connections.place().to_owned() })
 }

@@ -1,4 +1,4 @@
-//! [`Buckets`]: which coins lie together, and how a coin is called within its bucket.
+//! [`Buckets`]: which coins share a bucket, and a coin's field name in it.
 
 use super::connections::{ClusterConnections, Keys};
 use super::servers::{CommandPipe, Servers};
@@ -8,10 +8,10 @@ use apus_engine::utxo::{CoinBytes, StoreError};
 use redis::{RedisResult, Value};
 use std::ops::Range;
 
-/// A bucket's own entry, beside its coins: the epoch of the last change. No coin's name is so short.
+/// A bucket's own field, next to its coins: the epoch of the last change. No coin has so short a name.
 pub(super) const EPOCH: &[u8] = b"e";
 
-/// How txids are divided.
+/// The division of txids into buckets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buckets {
     bits: u8,
@@ -22,7 +22,7 @@ impl Buckets {
         Self { bits }
     }
 
-    /// All of them, in the order of the txids in them.
+    /// All buckets, in the order of their txids.
     pub(super) fn all(self) -> Range<u32> {
         0..1 << self.bits
     }
@@ -32,25 +32,24 @@ impl Buckets {
         u16::from_be_bytes([txid.0[0], txid.0[1]]) >> (16 - self.bits)
     }
 
-    /// Bytes of a txid that a bucket says.
+    /// How many bytes of a txid the bucket implies.
     fn known(self) -> usize {
         usize::from(self.bits / 8)
     }
 
-    /// What a coin is called: the rest of its txid, and the number of the output without zeros in
-    /// front of it.
+    /// A coin's field name: the rest of its txid, then the output number without leading zeros.
     pub(crate) fn field(self, outpoint: &OutPoint) -> Vec<u8> {
         self.in_parts(outpoint, |parts| parts.concat())
     }
 
-    /// The same, in parts that need no memory of their own.
+    /// A coin's field name in two parts, without an allocation.
     fn in_parts<T>(self, outpoint: &OutPoint, then: impl FnOnce([&[u8]; 2]) -> T) -> T {
         let number = outpoint.vout.to_be_bytes();
         let zeros = outpoint.vout.leading_zeros() as usize / 8;
         then([&outpoint.txid.0[self.known()..], &number[zeros..]])
     }
 
-    /// The coin that is called so in a bucket.
+    /// The coin with this field name in a bucket.
     pub(crate) fn outpoint(self, bucket: u16, field: &[u8]) -> Option<OutPoint> {
         let first = (bucket << (16 - self.bits)).to_be_bytes();
         let (rest, number) = field.split_at_checked(32 - self.known())?;
@@ -66,8 +65,8 @@ impl Buckets {
     }
 }
 
-/// Looks batches of coins up, and gives each its answer. All of them are sent before the first answer is listened
-/// to, so that the servers have something to do while one is read.
+/// Looks up batches of coins, and reports each result. Sends all batches before it reads the first answer, so
+/// that the servers work while one is read.
 pub(super) fn look_up(
     connections: &ClusterConnections,
     buckets: Buckets,
@@ -86,7 +85,7 @@ pub(super) fn look_up(
             for asked in sent {
                 let (coins, bytes) = asked.receive(to, connections.place())?;
                 longest = longest.max(bytes);
-                // Where others have to be asked for again, it is not among them.
+                // If the rest must be requested again, this batch is not part of it.
                 each(given, coins);
                 given += 1;
             }
@@ -99,7 +98,7 @@ pub(super) fn look_up(
     }
 }
 
-/// The same of one batch.
+/// Looks up one batch.
 pub(super) fn look_up_one(
     connections: &ClusterConnections,
     buckets: Buckets,
@@ -110,14 +109,14 @@ pub(super) fn look_up_one(
     found.expect("each batch is answered")
 }
 
-/// The answer to a batch.
+/// The result of a batch.
 type Found = Result<Vec<Option<CoinBytes>>, StoreError>;
 
-/// A batch on its way: one command for each bucket.
+/// A batch in flight: one command for each bucket.
 struct BucketQuery<'a> {
     buckets: Buckets,
     wanted: &'a [OutPoint],
-    /// Places of what is wanted, by ascending outpoint.
+    /// Indexes of the wanted coins, by ascending outpoint.
     places: Vec<usize>,
     pipe: CommandPipe,
 }
@@ -142,13 +141,13 @@ impl<'a> BucketQuery<'a> {
         asked
     }
 
-    /// The places of each bucket: one command's.
+    /// The indexes of each bucket, which share one command.
     fn groups(&self) -> impl Iterator<Item = &[usize]> {
         let bucket = |place: &usize| self.buckets.of(&self.wanted[*place].txid);
         self.places.chunk_by(move |a, b| bucket(a) == bucket(b))
     }
 
-    /// The answer, and how many bytes of coins one command brought at most.
+    /// Receives the result, and the largest number of coin bytes in one answer.
     fn receive(&self, from: &mut Servers, place: &str) -> RedisResult<(Found, usize)> {
         let (mut groups, mut longest) = (self.groups(), 0);
         let mut coins: Found = Ok(vec![None; self.wanted.len()]);
@@ -165,7 +164,7 @@ impl<'a> BucketQuery<'a> {
         Ok((coins, longest))
     }
 
-    /// Takes the coins of one bucket. How many bytes they are.
+    /// Takes the coins of one bucket. Returns their size in bytes.
     fn take(
         &self,
         place: &str,
@@ -173,7 +172,7 @@ impl<'a> BucketQuery<'a> {
         answer: Value,
         coins: &mut [Option<CoinBytes>],
     ) -> Result<usize, StoreError> {
-        let strange = || StoreError::io(place, "its answers are not those to what was asked");
+        let strange = || StoreError::io(place, "its answers do not match the requests");
         let found = match answer {
             Value::Array(found) if found.len() == group.len() => found,
             _ => return Err(strange()),
@@ -200,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_coin_is_called_by_one_name(txid: [u8; 32], vout: u32, bits in 4u8..=16) {
+        fn a_coin_has_one_name(txid: [u8; 32], vout: u32, bits in 4u8..=16) {
             let (buckets, outpoint) = (Buckets::new(bits), OutPoint { txid: Txid(txid), vout });
             let (bucket, field) = (buckets.of(&outpoint.txid), buckets.field(&outpoint));
             prop_assert!(buckets.all().contains(&bucket.into()));
@@ -209,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn other_names_are_of_no_coin(
+        fn other_names_are_not_coins(
             field in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 28..38),
             bucket: u16,
             bits in 4u8..=16,

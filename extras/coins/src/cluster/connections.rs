@@ -1,15 +1,15 @@
-//! [`ClusterConnections`]: to the servers, kept for the next call, and made anew where one fails.
+//! [`ClusterConnections`]: a pool of connections to the servers, which replaces failed ones.
 //!
-//! A connection to the cluster that met an error may still have answers on their way, which would be
-//! taken for those to the next question: it is dropped, whatever the error was.
+//! A connection that met an error may still have answers in flight, which would be mistaken for answers to
+//! the next request. So it is dropped, regardless of the error.
 //!
-//! A connection keeps as much memory as its longest answer took, for each server. So it is not kept
-//! after a long one, and what goes over much has connections [of its own](ClusterConnections::apart), which go
-//! with it.
+//! A connection keeps as much memory as its longest answer took, for each server. So it is not kept after a
+//! long answer, and bulk transfers use [separate connections](ClusterConnections::apart), which are dropped
+//! afterwards.
 
 use super::ClusterOptions;
 use super::servers::{ClusterAddress, Servers, is_alone};
-use crate::patience::{self, Absence};
+use crate::retry::{self, Absence};
 use crate::store::{RandomId, WHOM_TO_TRUST, is_tls_error};
 use crate::url::ClusterUrl;
 use apus_engine::utxo::StoreError;
@@ -18,30 +18,30 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Connections that are kept while they are not used.
+/// Maximum number of idle connections to keep.
 const IDLE_MAX: usize = 64;
 
-/// How long to listen for an answer before the servers are asked anew. None takes them long.
+/// How long to wait for an answer before asking the servers again. No answer takes this long.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// How long to try again to make the first connection: a wrong name is to be told soon.
+/// How long to retry the first connection: a wrong name should be reported soon.
 const OPENING: Duration = Duration::from_secs(5);
 
-/// An answer of more bytes than this is long.
+/// An answer longer than this, in bytes, counts as long.
 const LONG_ANSWER: usize = 128 << 10;
 
-/// See the module.
+/// A pool of connections to a store's servers.
 pub(super) struct ClusterConnections {
     reach: ClusterAddress,
     idle: Mutex<Vec<Servers>>,
     place: String,
-    /// What the store's things are called there.
+    /// The names of the store's keys.
     pub(super) keys: Keys,
     absence: Absence,
 }
 
 impl ClusterConnections {
-    /// Makes the first one.
+    /// Makes the first connection.
     pub(super) fn open(place: &ClusterUrl, options: &ClusterOptions) -> Result<Self, StoreError> {
         let absence = Absence::new(options.patience);
         let mut connections = Self {
@@ -56,12 +56,12 @@ impl ClusterConnections {
         Ok(connections)
     }
 
-    /// What errors call the store.
+    /// The store's name in errors.
     pub(super) fn place(&self) -> &str {
         &self.place
     }
 
-    /// Others to the same servers, for what has long answers.
+    /// A separate pool to the same servers, for long answers.
     pub(super) fn apart(&self) -> Self {
         Self {
             reach: self.reach.clone(),
@@ -72,7 +72,7 @@ impl ClusterConnections {
         }
     }
 
-    /// Does something that may be done twice, and does it again while a server is away.
+    /// Performs an idempotent operation, and retries it while a server is unavailable.
     pub(super) fn run<T>(
         &self,
         act: impl Fn(&mut Servers) -> RedisResult<T>,
@@ -80,12 +80,12 @@ impl ClusterConnections {
         self.run_measured(act, |_| 0)
     }
 
-    /// The same of one command, which is about one key.
+    /// Like [`run`](Self::run), for one command, which must use one key.
     pub(super) fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
         self.run(|to| to.ask(command))
     }
 
-    /// The same of something whose answer may be long: so many bytes, about.
+    /// Like [`run`](Self::run), for an operation with long answers; `bytes` gives their approximate length.
     pub(super) fn run_measured<T>(
         &self,
         mut act: impl FnMut(&mut Servers) -> RedisResult<T>,
@@ -93,7 +93,7 @@ impl ClusterConnections {
     ) -> Result<T, StoreError> {
         let mut patience = self.absence.patience();
         loop {
-            let listening = patience::within(patience.left().min(ANSWER));
+            let listening = retry::within(patience.left().min(ANSWER));
             let done = self.once_measured(&mut act, &bytes);
             let heard = listening.heard();
             drop(listening);
@@ -109,13 +109,13 @@ impl ClusterConnections {
         }
     }
 
-    /// Does something without a second try, where it does not take longer than `most`.
+    /// Performs an operation once, within `most` time.
     pub(super) fn once<T>(
         &self,
         most: Duration,
         act: impl Fn(&mut Servers) -> RedisResult<T>,
     ) -> RedisResult<T> {
-        let _listening = patience::within(self.absence.once().min(most).min(ANSWER));
+        let _listening = retry::within(self.absence.once().min(most).min(ANSWER));
         self.once_measured(act, |_| 0)
     }
 
@@ -137,20 +137,20 @@ impl ClusterConnections {
         Ok(done)
     }
 
-    /// Refuses servers that forget what they acknowledged when they stop, or when memory is short. What is wrong with all of
-    /// them is told at once. Who hides a setting is believed.
+    /// Fails if servers lose acknowledged data when they stop or run out of memory. Reports all problems at
+    /// once. A server that hides its settings is trusted.
     pub(super) fn expect_durable(&self) -> Result<(), StoreError> {
-        let said = self.run(|to| to.everywhere::<String>(&cmd("INFO")))?;
+        let info = self.run(|to| to.everywhere::<String>(&cmd("INFO")))?;
         let syncs = self.run(|to| {
             match to.everywhere::<Vec<String>>(cmd("CONFIG").arg("GET").arg("appendfsync")) {
                 Err(error) if !passes(&error) => Ok(Vec::new()),
-                said => said,
+                info => info,
             }
         })?;
         let mut wrong = Vec::new();
-        for (place, (server, said)) in said.iter().enumerate() {
-            let sync = syncs.get(place).and_then(|(_, said)| said.last()).map(String::as_str);
-            let lines = settings_wanted(said, sync.unwrap_or_default());
+        for (place, (server, info)) in info.iter().enumerate() {
+            let sync = syncs.get(place).and_then(|(_, values)| values.last()).map(String::as_str);
+            let lines = settings_wanted(info, sync.unwrap_or_default());
             if !lines.is_empty() {
                 wrong.push(format!("{server}: {}", lines.join(", ")));
             }
@@ -160,9 +160,9 @@ impl ClusterConnections {
             wrong => Err(StoreError::io(
                 &self.place,
                 format!(
-                    "what was written would be forgotten when a server stops, or when its memory is full. Set by redis-cli \
-                     CONFIG SET, and as lines of redis.conf: {}. (With appendfsync no a killed server forgets nothing, but a \
-                     power cut may take some.)",
+                    "the servers would lose data when they stop or run out of memory. Set these with \
+                     redis-cli CONFIG SET, and in redis.conf: {}. (With appendfsync no, a killed server \
+                     loses nothing, but a power cut may lose some data.)",
                     wrong.join("; ")
                 ),
             )),
@@ -170,28 +170,25 @@ impl ClusterConnections {
     }
 }
 
-/// The settings without which a server would forget what it was told, by what it says of itself and of `appendfsync`.
-fn settings_wanted(said: &str, sync: &str) -> Vec<&'static str> {
-    let says = |line: &str| said.lines().any(|said| said.trim() == line);
-    // By default a server answers up to two seconds before it writes.
+/// The settings that a server needs to keep its data but lacks, from its INFO and its `appendfsync`.
+fn settings_wanted(info: &str, sync: &str) -> Vec<&'static str> {
+    let has = |line: &str| info.lines().any(|info| info.trim() == line);
+    // With `everysec`, the default, a server answers up to two seconds before it writes.
     let wanted = [
-        ("appendonly yes", !says("aof_enabled:1")),
+        ("appendonly yes", !has("aof_enabled:1")),
         ("appendfsync always", sync == "everysec"),
-        (
-            "maxmemory-policy noeviction",
-            !says("maxmemory:0") && !says("maxmemory_policy:noeviction"),
-        ),
+        ("maxmemory-policy noeviction", !has("maxmemory:0") && !has("maxmemory_policy:noeviction")),
     ];
     wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(line, _)| line).collect()
 }
 
-/// Whether an error may go away by itself.
+/// Returns true if an error may be temporary.
 fn passes(error: &RedisError) -> bool {
     match error.kind() {
-        // A certificate that is not trusted will not be later, either.
+        // An untrusted certificate will stay untrusted.
         _ if is_tls(error) => false,
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => !is_refusal(error),
-        // The client says so where no server knows who has which keys, as while one is away.
+        // The client reports this if no server knows which server has which keys, for instance during an outage.
         ErrorKind::Client => true,
         ErrorKind::Server(kind) => matches!(
             kind,
@@ -207,15 +204,15 @@ fn passes(error: &RedisError) -> bool {
     }
 }
 
-/// Whether a server is not trusted, or does not encrypt.
+/// Returns true if a server is not trusted, or does not encrypt.
 fn is_tls(error: &RedisError) -> bool {
     let Some(cause) = error.source() else { return false };
-    // The client keeps what led to an error where it can be shared.
+    // The client wraps the cause of an error to share it.
     let shared = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>();
     shared.map_or_else(|| is_tls_error(cause), |cause| is_tls_error(&**cause))
 }
 
-/// Whether a server wants another password.
+/// Returns true if a server rejected the password.
 fn is_refusal(error: &RedisError) -> bool {
     let text = error.to_string();
     error.kind() == ErrorKind::AuthenticationFailed
@@ -226,26 +223,26 @@ fn is_refusal(error: &RedisError) -> bool {
 
 fn failed(place: &str, error: &RedisError) -> StoreError {
     let what = if is_refusal(error) {
-        "set APUS_COINS_PASSWORD, or --coins-password-file, to the password that the servers want"
+        "set APUS_COINS_PASSWORD, or --coins-password-file, to the servers' password"
     } else if error.kind() == ErrorKind::InvalidClientConfig {
-        "a server of the cluster named that one"
+        "another server of the cluster announced this server"
     } else if is_alone(error) {
-        "its servers are no cluster: name one server alone, or make them one (cluster-enabled yes in each redis.conf, then \
-         redis-cli --cluster create)"
+        "its servers are not a cluster: give one server alone, or create a cluster (cluster-enabled yes in each \
+         redis.conf, then redis-cli --cluster create)"
     } else if is_tls(error) {
         WHOM_TO_TRUST
     } else if error.is_io_error() {
-        "see whether its servers run and can be reached from here"
+        "check that its servers run and can be reached from here"
     } else {
-        "see what its servers' logs say"
+        "check its servers' logs"
     };
     StoreError::io(place, format!("{error}: {what}"))
 }
 
-/// The names of one store.
+/// The key names of one store.
 ///
-/// A key is alone in its slot of the cluster, so what belongs together may lie on different servers,
-/// and no command is about two keys.
+/// Each key hashes to its own slot of the cluster, so related keys may be on different servers, and no
+/// command uses two keys.
 #[derive(Debug, Clone)]
 pub(super) struct Keys(String);
 
@@ -254,17 +251,17 @@ impl Keys {
         Self(name.to_owned())
     }
 
-    /// What the store is, and at which block: a string.
+    /// The store's identity and its block: a string.
     pub(super) fn record(&self) -> String {
         format!("{}:record", self.0)
     }
 
-    /// Who writes: a string that goes away by itself.
+    /// The current writer: a string that expires.
     pub(super) fn lease(&self) -> String {
         format!("{}:lease", self.0)
     }
 
-    /// Tokens of flushes that were begun: a set.
+    /// Tokens of started flushes: a set.
     pub(super) fn flushes(&self) -> String {
         format!("{}:flushes", self.0)
     }
@@ -284,7 +281,7 @@ impl Keys {
         format!("{}:u:{bucket:02x}", self.0)
     }
 
-    /// The blocks whose undo data is there: a hash.
+    /// The blocks with undo data: a hash.
     pub(super) fn undo_blocks(&self) -> String {
         format!("{}:undo", self.0)
     }
@@ -295,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_that_forget_are_told_from_others() {
+    fn servers_that_lose_data_are_recognized() {
         let wanted = |log, most, policy, sync| {
             let memory = format!("maxmemory:{most}\r\nmaxmemory_policy:{policy}\r\n");
             settings_wanted(
@@ -313,11 +310,11 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_password_is_not_tried_again() {
+    fn a_wrong_password_is_not_retried() {
         let refused = (ErrorKind::Io, "no node", "WRONGPASS invalid username".to_owned());
         assert!(!passes(&RedisError::from(refused.clone())));
-        let told = failed("redis://a:1/x", &RedisError::from(refused)).to_string();
-        assert!(told.contains("APUS_COINS_PASSWORD"), "{told}");
+        let message = failed("redis://a:1/x", &RedisError::from(refused)).to_string();
+        assert!(message.contains("APUS_COINS_PASSWORD"), "{message}");
         assert!(passes(&RedisError::from((ErrorKind::Io, "gone"))));
         assert!(!passes(&RedisError::from((ErrorKind::UnexpectedReturnType, "odd"))));
     }

@@ -1,13 +1,14 @@
 //! [`ServerLine`]: a connection to one server.
 //!
-//! Answers are read here where they come in the clear (RESP, version 2, which a server speaks that was asked for no
-//! other). A block's coins are as many answers as there are coins, and to read one with the client library costs
-//! more than the server's work for it. Lines with TLS are the library's, with its reader; so are commands, what an
-//! error means, and what an answer is as a value of Rust.
+//! Plaintext answers are parsed here (RESP version 2, the default of every server). A block takes as many
+//! answers as it has coins, and parsing one with the client library costs more than the server's own work.
+//! The library handles TLS connections and parses their answers. It also encodes commands, and defines errors
+//! and values.
 //!
-//! An answer is of bounded length, whatever a server says, and memory is taken for it as it comes.
+//! The length of an answer is bounded, even if the server announces more, and memory grows only with the bytes
+//! received.
 
-use crate::patience;
+use crate::retry;
 use crate::url::{Password, PasswordExposed};
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -21,23 +22,23 @@ use std::time::Duration;
 /// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// What is read at once, in bytes.
+/// Bytes per read.
 const READ_BYTES: usize = 32 << 10;
 
-/// Bytes of an answer, with what its parts take here. The longest are those of some thousand coins with the longest
-/// scripts.
+/// Longest answer, including the memory that its parts take here, in bytes. Several thousand coins with the
+/// longest scripts fit.
 const ANSWER_BYTES_MAX: u64 = 512 << 20;
 
-/// Bytes of a line: errors, and the heads of what is longer.
+/// Longest line: an error, or the header of a longer value, in bytes.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Arrays within arrays, at most.
+/// Deepest nesting of arrays.
 const DEPTH_MAX: usize = 8;
 
-/// Bytes that memory is taken for at once.
+/// Maximum bytes to allocate at once.
 const AT_ONCE: usize = 64 << 10;
 
-/// See the module.
+/// A connection to one server, plaintext or TLS.
 pub(super) enum ServerLine {
     Clear(Box<ClearLine>),
     Tls(Box<Connection>),
@@ -57,7 +58,7 @@ impl ServerLine {
                 Self::Clear(Box::new(ClearLine::connect((host, *port), password)?))
             }
         };
-        patience::heard();
+        retry::heard();
         Ok(line)
     }
 
@@ -66,52 +67,52 @@ impl ServerLine {
         match self {
             Self::Clear(line) => line.send(packed)?,
             Self::Tls(connection) => {
-                let left = Some(patience::left()?);
+                let left = Some(retry::left()?);
                 connection.set_write_timeout(left)?;
                 connection.set_read_timeout(left)?;
                 connection.send_packed_command(packed)?;
             }
         }
-        patience::heard();
+        retry::heard();
         Ok(())
     }
 
-    /// The next answer; an error where that is one.
+    /// Receives the next answer. An error answer is an error.
     pub(super) fn receive(&mut self) -> RedisResult<Value> {
-        let said = match self {
+        let answer = match self {
             Self::Clear(line) => line.answers.next(),
             Self::Tls(connection) => connection.recv_response(),
         };
-        match said.and_then(extract_error) {
-            // The system says that it would have had to wait, which says little.
-            Err(error) if error.is_timeout() => Err(patience::timed_out().into()),
-            said => {
-                patience::heard();
-                said
+        match answer.and_then(extract_error) {
+            // The system only says that the call would block, which is not helpful.
+            Err(error) if error.is_timeout() => Err(retry::timed_out().into()),
+            answer => {
+                retry::heard();
+                answer
             }
         }
     }
 }
 
-/// An answer, or the error that it is or has. The library puts an array together anew to look for one; coins are arrays
-/// of strings, which have none.
-fn extract_error(said: Value) -> RedisResult<Value> {
+/// Returns an answer, or the error that it is or contains. The library rebuilds every array to search it for
+/// errors; coins are arrays of strings, which cannot contain any.
+fn extract_error(answer: Value) -> RedisResult<Value> {
     let is_string = |value: &Value| matches!(value, Value::BulkString(_) | Value::Nil);
-    match &said {
-        Value::Array(found) if found.iter().all(is_string) => Ok(said),
-        _ => said.extract_error(),
+    match &answer {
+        Value::Array(found) if found.iter().all(is_string) => Ok(answer),
+        _ => answer.extract_error(),
     }
 }
 
-/// A password for a server, whoever named that: one that others name may be any.
+/// The password for a server. A server that others announced may be anyone's, so TLS is checked for each.
 fn reveal<'p>(password: &'p Password, host: &str, tls: bool) -> RedisResult<&'p str> {
     let exposed = |error: PasswordExposed| {
-        (ErrorKind::InvalidClientConfig, "it is refused", error.to_string()).into()
+        (ErrorKind::InvalidClientConfig, "password withheld", error.to_string()).into()
     };
     password.reveal(host, tls).map_err(exposed)
 }
 
-/// A connection of the client library.
+/// Creates a connection of the client library.
 fn library((host, port): (&str, u16), password: Option<&Password>) -> RedisResult<Connection> {
     let password = password.map(|password| reveal(password, host, true)).transpose()?;
     let host = host.to_owned();
@@ -120,14 +121,14 @@ fn library((host, port): (&str, u16), password: Option<&Password>) -> RedisResul
     if let Some(password) = password {
         login = login.set_password(password);
     }
-    // The end of what is sent has nothing to wait for.
+    // Disable Nagle's algorithm, which would delay the end of a request.
     let settings = TcpSettings::default().set_nodelay(true);
     let info = address.into_connection_info()?;
     let info = info.set_redis_settings(login).set_tcp_settings(settings);
-    Client::open(info)?.get_connection_with_timeout(CONNECT.min(patience::left()?))
+    Client::open(info)?.get_connection_with_timeout(CONNECT.min(retry::left()?))
 }
 
-/// A connection without TLS.
+/// A plaintext connection.
 pub(super) struct ClearLine {
     answers: ServerAnswers<BufReader<TcpStream>>,
 }
@@ -136,7 +137,7 @@ impl ClearLine {
     fn connect(address: (&str, u16), password: Option<&str>) -> RedisResult<Self> {
         let mut last = io::Error::new(IoKind::NotFound, "the server's name has no address");
         for address in address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT.min(patience::left()?)) {
+            match TcpStream::connect_timeout(&address, CONNECT.min(retry::left()?)) {
                 Ok(stream) => return Self::greet(stream, password),
                 Err(error) => last = error,
             }
@@ -145,7 +146,7 @@ impl ClearLine {
     }
 
     fn greet(stream: TcpStream, password: Option<&str>) -> RedisResult<Self> {
-        // The end of what is sent has nothing to wait for.
+        // Disable Nagle's algorithm, which would delay the end of a request.
         stream.set_nodelay(true)?;
         let mut line =
             Self { answers: ServerAnswers::new(BufReader::with_capacity(READ_BYTES, stream)) };
@@ -163,19 +164,19 @@ impl ClearLine {
 
     fn send(&mut self, packed: &[u8]) -> io::Result<()> {
         let stream = self.answers.from.get_mut();
-        let left = Some(patience::left()?);
+        let left = Some(retry::left()?);
         stream.set_write_timeout(left)?;
         stream.set_read_timeout(left)?;
         stream.write_all(packed)
     }
 }
 
-/// The answers that bytes are.
+/// Parses answers from a byte stream.
 pub(crate) struct ServerAnswers<R> {
     from: R,
-    /// The last line that was read, without its end.
+    /// The last line read, without its end.
     line: Vec<u8>,
-    /// Bytes that the answer may still have.
+    /// How many more bytes the answer may have.
     left: u64,
 }
 
@@ -184,7 +185,7 @@ impl<R: BufRead> ServerAnswers<R> {
         Self { from, line: Vec::new(), left: 0 }
     }
 
-    /// The next one. After an error there is none.
+    /// Reads the next answer. After an error there are no more.
     pub(crate) fn next(&mut self) -> RedisResult<Value> {
         self.left = ANSWER_BYTES_MAX;
         self.value(0)
@@ -192,29 +193,29 @@ impl<R: BufRead> ServerAnswers<R> {
 
     fn value(&mut self, depth: usize) -> RedisResult<Value> {
         self.read_line()?;
-        let (kind, said) = self.line.split_first().ok_or_else(strange)?;
+        let (kind, rest) = self.line.split_first().ok_or_else(strange)?;
         match kind {
-            b'$' => match length(said)? {
+            b'$' => match length(rest)? {
                 Some(length) => self.string(length).map(Value::BulkString),
                 None => Ok(Value::Nil),
             },
-            b'*' => match length(said)? {
+            b'*' => match length(rest)? {
                 Some(length) => self.array(length, depth),
                 None => Ok(Value::Nil),
             },
-            b':' => number(said).map(Value::Int),
-            b'+' if said == b"OK" => Ok(Value::Okay),
-            b'+' => match std::str::from_utf8(said) {
-                Ok(said) => Ok(Value::SimpleString(said.to_owned())),
+            b':' => number(rest).map(Value::Int),
+            b'+' if rest == b"OK" => Ok(Value::Okay),
+            b'+' => match std::str::from_utf8(rest) {
+                Ok(rest) => Ok(Value::SimpleString(rest.to_owned())),
                 Err(_) => Err(strange()),
             },
-            // The library knows what they mean.
+            // The library knows the error codes.
             b'-' => parse_redis_value(&[&self.line[..], b"\r\n"].concat()),
             _ => Err(strange()),
         }
     }
 
-    /// Has so many bytes less left.
+    /// Reduces the remaining bytes.
     fn take(&mut self, bytes: u64) -> RedisResult<()> {
         self.left = self.left.checked_sub(bytes).ok_or_else(strange)?;
         Ok(())
@@ -232,7 +233,7 @@ impl<R: BufRead> ServerAnswers<R> {
         match self.line.last() {
             Some(b'\n') => Err(strange()),
             _ if self.line.len() as u64 == LINE_BYTES_MAX => Err(strange()),
-            // It ends in the middle of an answer, or before one.
+            // The stream ends within an answer, or before one.
             _ => Err(io::Error::from(IoKind::UnexpectedEof).into()),
         }
     }
@@ -260,19 +261,19 @@ impl<R: BufRead> ServerAnswers<R> {
     }
 }
 
-/// The error where bytes are no answer.
+/// The error for invalid answers.
 fn strange() -> RedisError {
-    (ErrorKind::Parse, "what it said is no answer of a server").into()
+    (ErrorKind::Parse, "the server's answer is invalid").into()
 }
 
-fn number(said: &[u8]) -> RedisResult<i64> {
-    let text = std::str::from_utf8(said).ok();
+fn number(digits: &[u8]) -> RedisResult<i64> {
+    let text = std::str::from_utf8(digits).ok();
     text.and_then(|text| text.parse().ok()).ok_or_else(strange)
 }
 
-/// The length of what follows; none where there is nothing.
-fn length(said: &[u8]) -> RedisResult<Option<u64>> {
-    match number(said)? {
+/// Parses a length. `None` stands for a null value.
+fn length(digits: &[u8]) -> RedisResult<Option<u64>> {
+    match number(digits)? {
         -1 => Ok(None),
         length => u64::try_from(length).map(Some).map_err(|_| strange()),
     }
@@ -317,7 +318,7 @@ mod tests {
         }
     }
 
-    /// The answers that bytes are, read some bytes at a time.
+    /// Parses answers from bytes that arrive in pieces of `some` bytes.
     fn read(bytes: &[u8], some: usize) -> ServerAnswers<BufReader<&[u8]>> {
         ServerAnswers::new(BufReader::with_capacity(some, bytes))
     }
@@ -325,31 +326,31 @@ mod tests {
     proptest! {
         #[test]
         fn answers_are_read_as_the_library_reads_them(
-            said in vec(value(), 1..5),
+            answer in vec(value(), 1..5),
             some in 1usize..100,
             cut in any::<prop::sample::Index>(),
         ) {
             let mut bytes = Vec::new();
-            said.iter().for_each(|value| write(value, &mut bytes));
+            answer.iter().for_each(|value| write(value, &mut bytes));
             let mut answers = read(&bytes, some);
-            for value in &said {
+            for value in &answer {
                 prop_assert_eq!(&answers.next().unwrap(), value);
             }
-            prop_assert!(answers.next().unwrap_err().is_io_error(), "nothing comes any more");
-            prop_assert_eq!(&parse_redis_value(&bytes).unwrap(), &said[0]);
-            // What ends too early is no answer.
+            prop_assert!(answers.next().unwrap_err().is_io_error(), "no answer follows");
+            prop_assert_eq!(&parse_redis_value(&bytes).unwrap(), &answer[0]);
+            // A truncated answer is an error.
             let mut answers = read(&bytes[..cut.index(bytes.len())], some);
-            prop_assert!(said.iter().any(|_| answers.next().is_err()));
+            prop_assert!(answer.iter().any(|_| answers.next().is_err()));
         }
 
         #[test]
-        fn what_the_library_refuses_is_no_answer(
-            said in value(),
+        fn input_that_the_library_rejects_is_an_error(
+            answer in value(),
             at in any::<prop::sample::Index>(),
             byte: u8,
         ) {
             let mut bytes = Vec::new();
-            write(&said, &mut bytes);
+            write(&answer, &mut bytes);
             *at.get_mut(&mut bytes) = byte;
             if let Ok(read) = read(&bytes, 50).next() {
                 prop_assert_eq!(parse_redis_value(&bytes).ok(), Some(read));
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_the_librarys() {
+    fn errors_are_those_of_the_library() {
         let mut answers = read(b"-MOVED 3999 127.0.0.1:6381\r\n-ERR no\r\n+OK\r\n", 9);
         let error = answers.next().and_then(Value::extract_error).unwrap_err();
         assert_eq!(error.redirect_node(), Some(("127.0.0.1:6381", 3999)));
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_too_deep_takes_no_memory() {
+    fn too_long_or_too_deep_answers_use_no_memory() {
         let deep = b"*1\r\n".repeat(DEPTH_MAX + 1);
         let long_line = [b"+", &[b'a'; LINE_BYTES_MAX as usize][..], b"\r\n"].concat();
         for bytes in [
@@ -393,7 +394,7 @@ mod tests {
         }
         let shallow = [&b"*1\r\n".repeat(DEPTH_MAX)[..], b":1\r\n"].concat();
         assert!(read(&shallow, 100).next().is_ok());
-        // Many that are not there after all end as what they are.
+        // An announced array with missing elements ends as a truncated stream.
         let error = read(b"*1000000\r\n:1\r\n", 100).next().unwrap_err();
         assert!(error.is_io_error(), "{error}");
     }

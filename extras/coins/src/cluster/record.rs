@@ -1,4 +1,4 @@
-//! [`ClusterRecord`]: what a store is, and at which block; one string, replaced as a whole.
+//! [`ClusterRecord`]: a store's identity and its block, in one string that is replaced as a whole.
 
 use super::connections::ClusterConnections;
 use super::wal::{seal, unsealed};
@@ -10,11 +10,11 @@ use redis::cmd;
 const MAGIC: &[u8; 8] = b"APUSRCOI";
 const FORMAT: u32 = 1;
 
-/// Bits of a txid that may choose a bucket.
+/// Allowed numbers of txid bits that select a bucket.
 pub(super) const BUCKET_BITS: std::ops::RangeInclusive<u8> = 4..=16;
 
-/// Puts a new record in the place of the one that the writer knows. That it is there already is as
-/// good: an answer was lost on its way.
+/// Replaces the record if it is still the one that the writer knows. Also succeeds if the server already has
+/// the new one: then an earlier answer was lost.
 const REPLACE: &str = "\
 local there = redis.call('GET', KEYS[1])
 if there == ARGV[2] then return 1 end
@@ -22,25 +22,25 @@ if there ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
 return 1";
 
-/// Chunks that are to be applied.
+/// Chunks still to be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PendingFlush {
     pub(super) token: RandomId,
     pub(super) chunks: u32,
 }
 
-/// See the module.
+/// A store's identity, its block, and the pending flush if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClusterRecord {
     pub(super) network: Network,
     pub(super) bucket_bits: u8,
-    /// How many flushes and openings there were.
+    /// Number of flushes and openings so far.
     pub(super) epoch: u64,
     pub(super) tip: Option<KnownBlock>,
     pub(super) pending: Option<PendingFlush>,
 }
 
-/// Why bytes are no record.
+/// Why bytes are not a valid record.
 #[derive(Debug, PartialEq, Eq)]
 enum NoRecord {
     Torn,
@@ -69,8 +69,8 @@ impl ClusterRecord {
     }
 
     fn from_bytes(bytes: &[u8]) -> Result<Self, NoRecord> {
-        let said = unsealed(bytes).and_then(|said| said.strip_prefix(MAGIC));
-        let mut reader = Reader::new(said.ok_or(NoRecord::Torn)?);
+        let body = unsealed(bytes).and_then(|body| body.strip_prefix(MAGIC));
+        let mut reader = Reader::new(body.ok_or(NoRecord::Torn)?);
         let format = reader.u32().map_err(|_| NoRecord::Torn)?;
         if format > FORMAT {
             return Err(NoRecord::Newer(format));
@@ -80,7 +80,7 @@ impl ClusterRecord {
         whole.ok_or(NoRecord::Torn)
     }
 
-    /// The record that bytes are, as it is written.
+    /// Parses a record and encodes it again.
     pub(crate) fn as_written(bytes: &[u8]) -> Option<Vec<u8>> {
         Self::from_bytes(bytes).ok().map(Self::to_bytes)
     }
@@ -108,7 +108,7 @@ impl ClusterRecord {
         Some(Self { network, bucket_bits, epoch, tip, pending })
     }
 
-    /// The record that is there, if one is. Refuses what is not ours, or of another chain.
+    /// Reads the record, if there is one. Fails if it is invalid, or of another chain.
     pub(super) fn read(
         connections: &ClusterConnections,
         network: Network,
@@ -120,7 +120,7 @@ impl ClusterRecord {
             NoRecord::Newer(found) => StoreError::Newer { place: place(), found, known: FORMAT },
             NoRecord::Torn => StoreError::damaged(
                 connections.place(),
-                format!("what is under {} is no record of a store", connections.keys.record()),
+                format!("the key {} does not hold a valid store record", connections.keys.record()),
             ),
         })?;
         if record.network != network {
@@ -130,7 +130,7 @@ impl ClusterRecord {
         Ok(Some(record))
     }
 
-    /// The record that is there, or a new one.
+    /// Reads the record, or creates one.
     pub(super) fn read_or_make(
         connections: &ClusterConnections,
         network: Network,
@@ -144,16 +144,16 @@ impl ClusterRecord {
         let mut set = cmd("SET");
         set.arg(connections.keys.record()).arg(new.to_bytes()).arg("NX");
         connections.ask::<Option<String>>(&set)?;
-        // Another may have been faster.
+        // Another writer may have been faster.
         Self::read(connections, network)?.ok_or_else(|| {
             StoreError::io(
                 connections.place(),
-                "what was written a moment ago is not there: do its servers evict keys?",
+                "a record written a moment ago is missing: check that its servers do not evict keys",
             )
         })
     }
 
-    /// Puts another record in this one's place, as one step. Fails where this one is not there.
+    /// Replaces this record atomically. Fails if this one is not the stored one.
     pub(super) fn replace_by(
         &self,
         next: &Self,
@@ -168,11 +168,12 @@ impl ClusterRecord {
         }
     }
 
-    /// Puts the same store in this record's place, with no flush to be brought to its end, in a form that no writer
-    /// before knows: one that goes on where it was fails at its next flush. The record that is there then.
+    /// Replaces this record by an equivalent one without a pending flush, in a form that no earlier writer
+    /// knows: an earlier writer that continues fails at its next flush. Returns the new record.
     ///
-    /// In between it names a flush without chunks, under a random token. Without it two that open the
-    /// store at a time, the lease of one of which has failed, would put the same, and both succeed.
+    /// In between, the record names a flush without chunks under a random token. Otherwise two writers that
+    /// open the store at the same time, after one's lease failed, would write the same record, and both would
+    /// succeed.
     pub(super) fn claim(self, connections: &ClusterConnections) -> Result<Self, StoreError> {
         let token = RandomId::random(connections.place())?;
         let pending = Some(PendingFlush { token, chunks: 0 });
@@ -216,7 +217,7 @@ mod tests {
         }
 
         #[test]
-        fn a_record_that_was_changed_is_none(record in record(), at: prop::sample::Index, to: u8) {
+        fn an_altered_record_is_invalid(record in record(), at: prop::sample::Index, to: u8) {
             let mut bytes = record.to_bytes();
             let at = at.index(bytes.len());
             let same = bytes[at] == to;
@@ -225,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_sealed_is_no_record_by_that(bytes in prop::collection::vec(any::<u8>(), 0..90)) {
+        fn sealed_bytes_are_not_necessarily_a_record(bytes in prop::collection::vec(any::<u8>(), 0..90)) {
             let ours = [&MAGIC[..], &FORMAT.to_le_bytes(), &bytes].concat();
             for bytes in [sealed(bytes), sealed(ours)] {
                 if let Ok(record) = ClusterRecord::from_bytes(&bytes) {
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_format_is_named() {
+    fn a_later_format_is_reported() {
         let bytes = sealed([&MAGIC[..], &7u32.to_le_bytes(), b"more"].concat());
         assert_eq!(ClusterRecord::from_bytes(&bytes), Err(NoRecord::Newer(7)));
         assert_eq!(ClusterRecord::from_bytes(b""), Err(NoRecord::Torn));

@@ -1,4 +1,4 @@
-//! All coins in the order of their names.
+//! Lists all coins in the order of their names.
 
 use super::buckets::{Buckets, EPOCH};
 use super::connections::ClusterConnections;
@@ -9,20 +9,20 @@ use redis::cmd;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Entries that are held at once. An attacker who makes txids can let many begin alike, so a bucket may be of
-/// any size; one that is larger is gone over several times.
+/// Maximum number of entries held at once. An attacker can grind txids with a common prefix, so a bucket may have any
+/// size; a larger one takes several passes.
 const ENTRIES_MAX: usize = 4096;
 
-/// Buckets that are asked for their sizes together.
+/// How many buckets to query for their sizes together.
 const SIZES: usize = 1024;
 
 /// Entries of a hash.
 pub(super) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Takes coins one by one, in their stored form.
+/// Receives coins one by one, in their stored form.
 type Each<'a> = dyn FnMut(&OutPoint, &[u8]) -> Result<(), StoreError> + 'a;
 
-/// Gives every coin to `each`, by ascending outpoint.
+/// Passes every coin to `each`, by ascending outpoint.
 pub(super) fn coins(
     connections: &ClusterConnections,
     buckets: Buckets,
@@ -57,7 +57,7 @@ pub(super) fn coins(
     Ok(())
 }
 
-/// Several buckets with one way to the servers.
+/// Reads several buckets in one round trip.
 fn small(
     connections: &ClusterConnections,
     buckets: Buckets,
@@ -81,7 +81,7 @@ fn small(
     Ok(())
 }
 
-/// One bucket, the lowest names first, in as many passes as it takes.
+/// Reads one bucket, lowest names first, in as many passes as needed.
 fn large(
     connections: &ClusterConnections,
     buckets: Buckets,
@@ -96,7 +96,7 @@ fn large(
             scan.arg(connections.keys.coins(bucket)).arg(cursor).arg("COUNT").arg(1000);
             let (next, entries): (u64, Entries) = connections.ask(&scan)?;
             put(&mut lowest, (connections, buckets), bucket, entries)?;
-            // One that comes twice is there once.
+            // An entry may be returned twice; keep it once.
             if let Some(after) = &after {
                 lowest.retain(|outpoint, _| outpoint > after);
             }
@@ -114,7 +114,7 @@ fn large(
     }
 }
 
-/// Puts what a bucket has into the order of its coins.
+/// Sorts a bucket's entries by coin.
 fn put(
     coins: &mut BTreeMap<OutPoint, Vec<u8>>,
     (connections, buckets): (&ClusterConnections, Buckets),
@@ -123,7 +123,8 @@ fn put(
 ) -> Result<(), StoreError> {
     for (field, value) in entries.into_iter().filter(|(field, _)| field != EPOCH) {
         let outpoint = buckets.outpoint(bucket, &field).ok_or_else(|| {
-            let what = format!("{} has an entry that is no coin's", connections.keys.coins(bucket));
+            let what =
+                format!("{} has an entry that is not a coin", connections.keys.coins(bucket));
             StoreError::damaged(connections.place(), what)
         })?;
         coins.insert(outpoint, value);

@@ -1,12 +1,12 @@
-//! [`Servers`]: connections to all servers of a cluster, and which of them has which keys. A server that is none of a cluster
-//! has all of them.
+//! [`Servers`]: connections to all servers of a cluster, and the map from keys to servers. A standalone
+//! server has all keys.
 //!
-//! The client library's own cluster connection takes the answers to a pipeline one by one, and listens for as
-//! long to each where a server is silent; so one with five hundred commands listens for hours. Here the first
-//! trouble ends a call, with an error that says whether to ask again, and the connections are made anew then,
-//! with what the servers say of the keys by that time. What is one server's is its [`ServerLine`]'s.
+//! The client library's own cluster connection reads the answers of a pipeline one by one, with the full
+//! timeout for each. With a silent server, a pipeline of five hundred commands would wait for hours. Here the
+//! first problem ends the call with an error that shows whether to retry. The next call connects again, with
+//! a fresh map of the keys. [`ServerLine`] is the connection to one server.
 //!
-//! For how long is listened is the caller's to say ([`patience`](crate::patience)).
+//! The caller sets the time limit ([`retry`](crate::retry)).
 
 use super::line::ServerLine;
 use crate::url::{ClusterUrl, Password};
@@ -16,18 +16,18 @@ use redis::{
 };
 use std::collections::HashMap;
 
-/// Slots that keys are divided into.
+/// Number of slots that keys are divided into.
 const SLOTS: usize = 16_384;
 
-/// A server, as others name it.
+/// A server's address, as other servers announce it.
 type Address = (String, u16);
 
-/// How servers are reached.
+/// How to reach the servers.
 #[derive(Debug, Clone)]
 pub(super) struct ClusterAddress {
     tls: bool,
     password: Option<Password>,
-    /// Some of the servers, by which the others are found.
+    /// Some of the servers, used to find the others.
     seeds: Vec<Address>,
 }
 
@@ -40,14 +40,14 @@ impl ClusterAddress {
         ServerLine::connect(server, self.tls, self.password.as_ref())
     }
 
-    /// Connects to the first seed that knows the cluster. The others are connected to once they are needed.
+    /// Connects to the first seed that knows the cluster. Other servers are connected on demand.
     pub(super) fn open(&self) -> RedisResult<Servers> {
         let mut last = None;
         for seed in &self.seeds {
             let map = self.connect(seed).and_then(|mut connection| {
                 let map = match ask(&mut connection, cmd("CLUSTER").arg("SLOTS")) {
                     Err(error) if self.seeds.len() == 1 && is_alone(&error) => SlotMap::alone(seed),
-                    said => SlotMap::read(said?, &seed.0)?,
+                    answer => SlotMap::read(answer?, &seed.0)?,
                 };
                 Ok((map, connection))
             });
@@ -66,33 +66,33 @@ impl ClusterAddress {
     }
 }
 
-/// Which server has which slots.
+/// The map from slots to servers.
 struct SlotMap {
     addresses: Vec<Address>,
-    /// By slot the number of its server; none for one that no server has.
+    /// For each slot the index of its server, or `None` if no server has it.
     slots: Vec<Option<u16>>,
 }
 
-/// Whether a server is none of a cluster.
+/// Returns true if a server is not part of a cluster.
 pub(super) fn is_alone(error: &RedisError) -> bool {
     error.to_string().contains("cluster support disabled")
 }
 
 impl SlotMap {
-    /// One server has all keys.
+    /// Creates the map of a standalone server, which has all keys.
     fn alone(server: &Address) -> Self {
         Self { addresses: vec![server.clone()], slots: vec![Some(0); SLOTS] }
     }
 
-    /// Reads what the server at `host` says of that.
-    fn read(said: Value, host: &str) -> RedisResult<Self> {
-        let strange = || RedisError::from((ErrorKind::Client, "no slots are told of"));
-        // The library cuts numbers off that do not fit.
-        let number = |said: Value| -> RedisResult<u16> {
-            from_redis_value::<i64>(said)?.try_into().map_err(|_| strange())
+    /// Parses the map that the server at `host` sends.
+    fn read(answer: Value, host: &str) -> RedisResult<Self> {
+        let strange = || RedisError::from((ErrorKind::Client, "the answer has no valid slot map"));
+        // The library truncates numbers that do not fit.
+        let number = |answer: Value| -> RedisResult<u16> {
+            from_redis_value::<i64>(answer)?.try_into().map_err(|_| strange())
         };
-        // After the first and the last slot stand the servers, the first of which is the one that writes.
-        let ranges: Vec<Vec<Value>> = from_redis_value(said)?;
+        // Each range has the first slot, the last slot and the servers; the first server is the primary.
+        let ranges: Vec<Vec<Value>> = from_redis_value(answer)?;
         let mut map = Self { addresses: Vec::new(), slots: vec![None; SLOTS] };
         let mut numbers: HashMap<Address, u16> = HashMap::new();
         for range in ranges {
@@ -103,7 +103,7 @@ impl SlotMap {
             let mut next = || server.next().ok_or_else(strange);
             let named: Option<String> = from_redis_value(next()?)?;
             let port = number(next()?)?;
-            // A server that does not know how it is called is where it was asked.
+            // A server that does not know its own name is at the address where it was asked.
             let named = named.filter(|name| !name.is_empty() && name != "?");
             let address = (named.unwrap_or_else(|| host.to_owned()), port);
             if map.addresses.len() == SLOTS {
@@ -120,8 +120,8 @@ impl SlotMap {
     }
 }
 
-/// See the module. After an error it is of no more use: answers may be on their way that belong to what was
-/// asked before.
+/// Connections to all servers. Unusable after an error, because answers to earlier requests may still be in
+/// flight.
 pub(super) struct Servers {
     reach: ClusterAddress,
     addresses: Vec<Address>,
@@ -130,7 +130,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Asks all of the servers that write the same, and says who answered what.
+    /// Sends a command to every primary, and returns each answer with its server's address.
     pub(super) fn everywhere<T: FromRedisValue>(
         &mut self,
         command: &Cmd,
@@ -138,14 +138,14 @@ impl Servers {
         let numbers = 0..self.addresses.len();
         numbers
             .map(|number| {
-                let said = ask(self.connection(number)?, command)?;
+                let answer = ask(self.connection(number)?, command)?;
                 let (host, port) = &self.addresses[number];
-                Ok((format!("{host}:{port}"), from_redis_value(said)?))
+                Ok((format!("{host}:{port}"), from_redis_value(answer)?))
             })
             .collect()
     }
 
-    /// The answer to one command, which is about one key.
+    /// Sends one command, which must use one key, and returns the answer.
     pub(super) fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         let mut pipe = CommandPipe::default();
         pipe.add(&key_of(command)?, command);
@@ -153,7 +153,7 @@ impl Servers {
         answers.pop().ok_or_else(|| (ErrorKind::Client, "nothing was asked").into())
     }
 
-    /// Gives the commands of a pipe to their servers, all at once, and the answers in their order.
+    /// Sends the commands of a pipe to their servers, all at once, and returns the answers in order.
     pub(super) fn answers<T: FromRedisValue>(&mut self, pipe: &CommandPipe) -> RedisResult<Vec<T>> {
         self.send([pipe])?;
         let mut answers = Vec::with_capacity(pipe.len());
@@ -164,8 +164,9 @@ impl Servers {
         Ok(answers)
     }
 
-    /// Gives the commands of some pipes to their servers, and waits for no answer. The answers come in the order of
-    /// the pipes. Each server is written to once: that, and waking it, costs more than some hundred commands.
+    /// Sends the commands of several pipes to their servers without waiting for answers, which arrive in the
+    /// order of the pipes. Writes to each server only once: a write, and the wake-up that it causes, cost
+    /// more than several hundred commands.
     pub(super) fn send<'a>(
         &mut self,
         pipes: impl IntoIterator<Item = &'a CommandPipe>,
@@ -174,13 +175,13 @@ impl Servers {
         for (slot, bytes) in pipes.into_iter().flat_map(CommandPipe::commands) {
             parts[self.server_of(slot)?].extend_from_slice(bytes);
         }
-        for (number, said) in parts.iter().enumerate().filter(|(_, said)| !said.is_empty()) {
-            self.connection(number)?.send(said)?;
+        for (number, part) in parts.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+            self.connection(number)?.send(part)?;
         }
         Ok(())
     }
 
-    /// Hands the answers to the oldest pipe that was sent to `each`, in the order of its commands.
+    /// Passes the answers to the oldest pipe sent to `each`, in the order of its commands.
     pub(super) fn receive(
         &mut self,
         pipe: &CommandPipe,
@@ -189,8 +190,8 @@ impl Servers {
         for (slot, bytes) in pipe.commands() {
             let server = self.server_of(slot)?;
             let answer = match self.connection(server)?.receive() {
-                Err(error) if is_ask(&error) => self.ask_elsewhere(&error, bytes)?,
-                said => said?,
+                Err(error) if is_ask(&error) => self.follow_ask(&error, bytes)?,
+                answer => answer?,
             };
             each(answer)?;
         }
@@ -199,7 +200,7 @@ impl Servers {
 
     fn server_of(&self, slot: u16) -> RedisResult<usize> {
         let server = self.slots.get(usize::from(slot)).copied().flatten();
-        // The client library's kind for what may go away by itself, as while a server is away.
+        // The client library uses this error kind for temporary failures, such as an unavailable server.
         server.map(usize::from).ok_or_else(|| (ErrorKind::Client, "no server has the key").into())
     }
 
@@ -211,9 +212,10 @@ impl Servers {
         Ok(self.connections[number].insert(connection))
     }
 
-    /// A key that is on its way to another server is asked for there, once, and with a word that says so.
-    fn ask_elsewhere(&mut self, error: &RedisError, command: &[u8]) -> RedisResult<Value> {
-        let strange = || RedisError::from((ErrorKind::Client, "a key is at no server"));
+    /// Follows an ASK redirection: requests a migrating key from its new server, once, with the ASKING
+    /// command.
+    fn follow_ask(&mut self, error: &RedisError, command: &[u8]) -> RedisResult<Value> {
+        let strange = || RedisError::from((ErrorKind::Client, "a key has no server"));
         let (address, _) = error.redirect_node().ok_or_else(strange)?;
         let (host, port) = address.rsplit_once(':').ok_or_else(strange)?;
         let port = port.parse().map_err(|_| strange())?;
@@ -244,40 +246,40 @@ fn key_of(command: &Cmd) -> RedisResult<Vec<u8>> {
     key.map(<[u8]>::to_vec).ok_or_else(|| (ErrorKind::Client, "a command without a key").into())
 }
 
-/// Commands that go to all servers together, each about one key.
+/// Commands that go to all servers together. Each uses one key.
 #[derive(Default)]
 pub(super) struct CommandPipe {
     packed: Vec<u8>,
-    /// The slot of each, and where it ends.
+    /// The slot of each command, and where it ends.
     ends: Vec<(u16, usize)>,
 }
 
 impl CommandPipe {
-    /// One more, about `key`.
+    /// Adds a command that uses `key`.
     pub(super) fn add(&mut self, key: &[u8], command: &Cmd) {
         command.write_packed_command(&mut self.packed);
         self.end(key);
     }
 
-    /// One more of so many words, which come next; then its [end](Self::end). What [`add`](Self::add) does is this
-    /// with memory of its own for each word.
+    /// Starts a command of this many words; call [`word`](Self::word) for each, then [`end`](Self::end).
+    /// Unlike [`add`](Self::add), this needs no allocation for each word.
     pub(super) fn begin(&mut self, words: usize) {
         self.length(b'*', words);
     }
 
-    /// The next word of a command.
+    /// Adds the next word of a command.
     pub(super) fn word(&mut self, word: &[u8]) {
         self.word_of([word]);
     }
 
-    /// The next word, of some parts.
+    /// Adds the next word, from several parts.
     pub(super) fn word_of<const N: usize>(&mut self, parts: [&[u8]; N]) {
         self.length(b'$', parts.iter().map(|part| part.len()).sum());
         parts.iter().for_each(|part| self.packed.extend_from_slice(part));
         self.packed.extend_from_slice(b"\r\n");
     }
 
-    /// The command that was begun is about `key`, and has no more words.
+    /// Ends the current command, which uses `key`.
     pub(super) fn end(&mut self, key: &[u8]) {
         self.ends.push((slot_of(key), self.packed.len()));
     }
@@ -298,12 +300,12 @@ impl CommandPipe {
         self.packed.extend_from_slice(b"\r\n");
     }
 
-    /// How many there are.
+    /// The number of commands.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// What they come to, in bytes.
+    /// Their total size, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.packed.len()
     }
@@ -319,7 +321,7 @@ impl CommandPipe {
     }
 }
 
-/// The slot of a key without braces: its CRC (polynomial 0x1021, from 0) in the number of slots.
+/// The slot of a key without braces: its CRC (polynomial 0x1021, initial value 0) modulo the number of slots.
 fn slot_of(key: &[u8]) -> u16 {
     const TABLE: [u16; 256] = {
         let mut table = [0; 256];
@@ -355,20 +357,20 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_those_of_the_cluster_specification() {
-        // Its reference value for the CRC itself is 0x31c3.
+    fn slots_match_the_cluster_specification() {
+        // The specification's reference value of the CRC is 0x31c3.
         assert_eq!(slot_of(b"123456789"), 0x31c3 % SLOTS as u16);
         assert_eq!(slot_of(b"b"), 3300);
     }
 
     #[test]
-    fn who_has_which_slots_is_read() {
-        let said = vec![
+    fn the_slot_map_is_parsed() {
+        let answer = vec![
             range(0, 99, text("a"), 1),
             range(100, 199, Value::Nil, 2),
             range(300, 16_383, text("a"), 1),
         ];
-        let map = SlotMap::read(Value::Array(said), "here").unwrap();
+        let map = SlotMap::read(Value::Array(answer), "here").unwrap();
         assert_eq!(map.addresses, [("a".to_owned(), 1), ("here".to_owned(), 2)]);
         let at = [0, 99, 100, 199, 200, 299, 300, 16_383].map(|slot| map.slots[slot]);
         assert_eq!(at, [Some(0), Some(0), Some(1), Some(1), None, None, Some(0), Some(0)]);
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_others_name_gets_no_password_in_the_clear() {
+    fn an_announced_server_gets_no_password_without_tls() {
         let place = "redis://127.0.0.1:1/x".parse().unwrap();
         let reach = ClusterAddress::new(&place, Some(Password::new("secret")));
         let named = ("192.0.2.1".to_owned(), 1);
@@ -395,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_stand_after_names_and_scripts() {
+    fn keys_are_found_after_names_and_scripts() {
         let mut get = cmd("GET");
         get.arg("x:c");
         assert_eq!(key_of(&get).unwrap(), b"x:c");
@@ -406,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_found_again_in_a_pipe() {
+    fn a_pipe_returns_its_commands() {
         let mut pipe = CommandPipe::default();
         for key in ["one", "another"] {
             pipe.add(key.as_bytes(), cmd("GET").arg(key));

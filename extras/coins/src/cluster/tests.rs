@@ -1,4 +1,4 @@
-//! A flush that ends at each of its steps, and writers that do not know that they were replaced.
+//! Tests flushes that stop at each step, and writers that do not know that they were replaced.
 
 use super::*;
 use apus_chain::{CoinRef, Txid};
@@ -10,7 +10,7 @@ fn outpoint(number: u8) -> OutPoint {
     OutPoint { txid: Txid([number.wrapping_mul(67); 32]), vout: u32::from(number) }
 }
 
-/// What is under the names 0 to 19 after a height: some stay, some change, some go.
+/// The coin under each name from 0 to 19 at a height: some stay, some change, some disappear.
 fn coin_at(number: u8, height: u32) -> Option<CoinBytes> {
     let made = if number.is_multiple_of(3) { height } else { 1 };
     let gone = height > 1 && number.is_multiple_of(4);
@@ -47,7 +47,7 @@ fn open(cluster: &RedisCluster, name: &str) -> ClusterStore {
     ClusterStore::open(&place, Network::Regtest, &options()).unwrap()
 }
 
-/// What a store has to be like at a height.
+/// Checks a store's contents at a height.
 fn expect(store: &ClusterStore, height: u32) {
     assert_eq!(store.tip().unwrap(), Some(block(height)));
     let names: Vec<_> = (0..20).map(outpoint).collect();
@@ -67,7 +67,7 @@ fn expect(store: &ClusterStore, height: u32) {
     }
 }
 
-/// No chunk, and no flush that may have some.
+/// Checks that no chunks are left, and no flush that could have some.
 fn expect_clean(cluster: &RedisCluster, name: &str) {
     for port in cluster.ports() {
         for pattern in [format!("{name}:w:*"), format!("{name}:flushes")] {
@@ -76,7 +76,7 @@ fn expect_clean(cluster: &RedisCluster, name: &str) {
     }
 }
 
-/// How far a flush comes.
+/// How far a flush gets.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 enum Until {
     Announced,
@@ -87,7 +87,7 @@ enum Until {
     Done,
 }
 
-/// The steps of [`ClusterStore::write`], up to one.
+/// Performs the steps of [`ClusterStore::write`] up to `until`.
 fn write_until(store: &ClusterStore, height: u32, until: Until) {
     let to = &store.connections;
     let token = RandomId::random(store.place()).unwrap();
@@ -105,7 +105,7 @@ fn write_until(store: &ClusterStore, height: u32, until: Until) {
     let next = ClusterRecord { epoch, tip: Some(block(height)), pending: Some(pending), ..before };
     before.replace_by(&next, to).unwrap();
     if until == Until::HalfApplied {
-        // Some of the names, some of which were there before and some not.
+        // Change half of the names; some existed before and some did not.
         let mut changes = Vec::new();
         let coins: Vec<_> = (0..20).map(|number| coin_at(number, height)).collect();
         for number in (0..20).step_by(2) {
@@ -123,7 +123,7 @@ fn write_until(store: &ClusterStore, height: u32, until: Until) {
 }
 
 #[test]
-fn a_flush_that_ends_anywhere_happened_or_did_not() {
+fn an_interrupted_flush_takes_effect_completely_or_not_at_all() {
     let cluster = RedisCluster::start();
     let ends = [
         (Until::Announced, 1),
@@ -141,7 +141,7 @@ fn a_flush_that_ends_anywhere_happened_or_did_not() {
         expect_clean(&cluster, &name);
         write_until(&store, 2, until);
         drop(store);
-        // Twice: what the first opening did is not done again.
+        // Open it twice, to check that the second opening does not repeat the work of the first.
         for _ in 0..2 {
             let store = open(&cluster, &name);
             expect(&store, height);
@@ -153,14 +153,14 @@ fn a_flush_that_ends_anywhere_happened_or_did_not() {
     }
     a_writer_that_was_replaced_changes_nothing(&cluster);
     a_writer_whose_store_was_opened_changes_nothing(&cluster);
-    what_is_left_goes_whatever_was_removed_of_it(&cluster);
+    leftovers_are_removed_if_any_part_is_missing(&cluster);
 }
 
 fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
     let stale = open(cluster, "stale");
     with_flush(1, |flush| stale.write(flush)).unwrap();
     let before = stale.record.get().unwrap();
-    // It stops in the middle of applying; its lease goes, and another one goes on.
+    // It stops in the middle of applying; its lease expires, and another writer takes over.
     write_until(&stale, 2, Until::HalfApplied);
     let to = &stale.connections;
     let (_, pending) = match ClusterRecord::read(to, Network::Regtest).unwrap() {
@@ -171,12 +171,12 @@ fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
         to.ask(redis::cmd("GET").arg(to.keys.chunk(&pending.token, 0))).unwrap();
     let chunk = chunk.unwrap();
     to.ask::<()>(redis::cmd("DEL").arg(to.keys.lease())).unwrap();
-    // It may be renewed once more, before the other one takes it.
+    // The stale writer may renew its lease once more before the other one takes it.
     let other = open(cluster, "stale");
     with_flush(3, |flush| other.write(flush)).unwrap();
     expect(&other, 3);
 
-    // It wakes up: it can neither record a flush nor apply one, though it still has its changes.
+    // The stale writer wakes up. It can neither record a flush nor apply one, although it still has its changes.
     let next = ClusterRecord { epoch: before.epoch + 1, tip: Some(block(9)), ..before };
     assert!(matches!(before.replace_by(&next, to), Err(StoreError::InUse { .. })));
     let changes = wal::changes(&chunk).unwrap();
@@ -185,12 +185,12 @@ fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
     assert!(with_flush(2, |flush| stale.write(flush)).is_err());
     expect(&other, 3);
     drop(stale);
-    // It gave back no lease that was not its own.
+    // The stale writer did not release the other writer's lease.
     with_flush(4, |flush| other.write(flush)).unwrap();
     assert_eq!(other.tip().unwrap(), Some(block(4)));
 }
 
-/// The other one comes, writes nothing and goes while this one writes ahead.
+/// Another writer opens the store, writes nothing and leaves while this one writes ahead.
 fn a_writer_whose_store_was_opened_changes_nothing(cluster: &RedisCluster) {
     let stale = open(cluster, "opened");
     with_flush(1, |flush| stale.write(flush)).unwrap();
@@ -207,7 +207,7 @@ fn a_writer_whose_store_was_opened_changes_nothing(cluster: &RedisCluster) {
     let pending = Some(PendingFlush { token, chunks });
     let next = ClusterRecord { epoch: before.epoch + 1, tip: Some(block(2)), pending, ..before };
     assert!(matches!(before.replace_by(&next, to), Err(StoreError::InUse { .. })));
-    // Nor with a flush that it begins now, of which nothing stays.
+    // A flush that the stale writer starts now fails too, and leaves no chunks.
     assert!(with_flush(2, |flush| stale.write(flush)).is_err());
     expect_clean(cluster, "opened");
     drop(stale);
@@ -217,8 +217,8 @@ fn a_writer_whose_store_was_opened_changes_nothing(cluster: &RedisCluster) {
     expect(&store, 2);
 }
 
-/// Some of some that were removed together are gone, and some are not.
-fn what_is_left_goes_whatever_was_removed_of_it(cluster: &RedisCluster) {
+/// A removal of several chunks stopped after some of them.
+fn leftovers_are_removed_if_any_part_is_missing(cluster: &RedisCluster) {
     let store = open(cluster, "left");
     with_flush(1, |flush| store.write(flush)).unwrap();
     let to = &store.connections;

@@ -1,4 +1,5 @@
-//! Undo data, in pieces: a block's may be some hundred megabytes, which are never held here a second time.
+//! Stores undo data in pieces: a block's data may take several hundred megabytes, and is never held here a
+//! second time.
 
 use super::buckets::EPOCH;
 use super::connections::ClusterConnections;
@@ -10,16 +11,16 @@ use apus_engine::utxo::store::Flush;
 use redis::cmd;
 use std::collections::BTreeMap;
 
-/// Bytes of a piece, but for the last.
+/// Length of every piece except the last, in bytes.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// What a piece is called in its hash: the block's hash, and its number without zeros in front of it.
+/// A piece's field name: the block's hash, then the piece number without leading zeros.
 pub(super) fn field(block: &BlockHash, piece: u32) -> Vec<u8> {
     let zeros = piece.leading_zeros() as usize / 8;
     [&block.0[..], &piece.to_be_bytes()[zeros..]].concat()
 }
 
-/// The blocks whose undo data is there, and what of each.
+/// The blocks with undo data, and its size.
 fn stored(connections: &ClusterConnections) -> Result<BTreeMap<BlockHash, UndoSize>, StoreError> {
     let entries: Entries = connections.ask(cmd("HGETALL").arg(connections.keys.undo_blocks()))?;
     let read = |(hash, stored): (Vec<u8>, Vec<u8>)| {
@@ -28,14 +29,14 @@ fn stored(connections: &ClusterConnections) -> Result<BTreeMap<BlockHash, UndoSi
     let strange = || {
         StoreError::damaged(
             connections.place(),
-            format!("{} has an entry that is no block's", connections.keys.undo_blocks()),
+            format!("{} has an entry that is not a block", connections.keys.undo_blocks()),
         )
     };
     let blocks = entries.into_iter().filter(|(hash, _)| hash != EPOCH);
     blocks.map(|entry| read(entry).ok_or_else(strange)).collect()
 }
 
-/// Hands on what changes of undo data with a flush: what comes, and what goes because it is too old. By hashes.
+/// Reports a flush's changes to the undo data, ordered by hash: new data, and data too old to keep.
 pub(super) fn changes(
     connections: &ClusterConnections,
     flush: &Flush<'_>,
@@ -67,22 +68,19 @@ pub(super) fn changes(
     Ok(())
 }
 
-/// The undo data of a block.
+/// Reads the undo data of a block.
 pub(super) fn read(
     connections: &ClusterConnections,
     block: &BlockHash,
 ) -> Result<Option<Vec<u8>>, StoreError> {
     let wrong = |what: &str| {
-        StoreError::damaged(
-            connections.place(),
-            format!("of the undo data of block {block} {what}"),
-        )
+        StoreError::damaged(connections.place(), format!("undo data of block {block}: {what}"))
     };
     let get = |key: String, field: &[u8]| {
         connections.ask::<Option<Vec<u8>>>(cmd("HGET").arg(&key).arg(field))
     };
     let Some(stored) = get(connections.keys.undo_blocks(), &block.0)? else { return Ok(None) };
-    let stored = UndoSize::from_bytes(&stored).ok_or_else(|| wrong("no size is known"))?;
+    let stored = UndoSize::from_bytes(&stored).ok_or_else(|| wrong("its size is missing"))?;
     let mut bytes = Vec::new();
     for piece in 0..stored.pieces {
         let piece = get(connections.keys.undo(block.0[0]), &field(block, piece))?;
@@ -96,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_called_by_their_block_and_number() {
+    fn pieces_are_named_by_block_and_number() {
         let names = [0, 1, 255, 256].map(|piece| field(&BlockHash([7; 32]), piece)[32..].to_vec());
         assert_eq!(names, [vec![], vec![1], vec![255], vec![1, 0]]);
     }

@@ -1,8 +1,7 @@
-//! Chunks: a flush, written ahead. Each is a string with a digest, so one that was not written whole is
-//! told from one that was.
+//! Chunks: a flush, written ahead. Each is a string with a digest, which reveals a partial write.
 //!
-//! The names of a flush's chunks have a *token* in them that is random. So two writers that both
-//! believe to be the one never write under the same name, and the record names what is meant.
+//! The names of a flush's chunks contain a random *token*. So two writers that each believe to be the only
+//! one never write under the same name, and the record names the right chunks.
 
 use super::connections::{ClusterConnections, Keys};
 use super::servers::CommandPipe;
@@ -13,10 +12,10 @@ use apus_hash::sha256;
 use redis::cmd;
 use std::ops::Range;
 
-/// From this size on a chunk is closed, in bytes.
+/// A chunk is closed once it reaches this size, in bytes.
 const CHUNK_BYTES: usize = 512 << 10;
 
-/// Chunks that are removed with one way to the servers.
+/// How many chunks to remove in one round trip.
 const REMOVED_AT_ONCE: u32 = 1000;
 
 const DIGEST_BYTES: usize = 8;
@@ -28,7 +27,7 @@ const PIECE_GONE: u8 = 4;
 const UNDO: u8 = 5;
 const UNDO_GONE: u8 = 6;
 
-/// What of a block's undo data there is.
+/// The stored size of a block's undo data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UndoSize {
     pub(super) height: Height,
@@ -50,14 +49,14 @@ impl UndoSize {
     }
 }
 
-/// What is under a name afterwards.
+/// The resulting value under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StoreChange<'a> {
-    /// A coin in its stored form, or none.
+    /// A coin in its stored form, or `None` to remove it.
     Coin(OutPoint, Option<&'a [u8]>),
-    /// A piece of a block's undo data, or none.
+    /// A piece of a block's undo data, or `None` to remove it.
     Piece(BlockHash, u32, Option<&'a [u8]>),
-    /// What there is of a block's undo data, or nothing.
+    /// The size of a block's undo data, or `None` to remove it.
     Undo(BlockHash, Option<UndoSize>),
 }
 
@@ -95,19 +94,19 @@ impl StoreChange<'_> {
     }
 }
 
-/// Puts the digest behind bytes.
+/// Appends the digest.
 pub(super) fn seal(bytes: &mut Vec<u8>) {
     let digest = sha256(bytes);
     bytes.extend_from_slice(&digest[..DIGEST_BYTES]);
 }
 
-/// The bytes before their digest; none where it is not theirs.
+/// Verifies and removes the digest. `None` if it does not match.
 pub(super) fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
-    let (said, digest) = bytes.split_last_chunk::<DIGEST_BYTES>()?;
-    (sha256(said)[..DIGEST_BYTES] == *digest).then_some(said)
+    let (body, digest) = bytes.split_last_chunk::<DIGEST_BYTES>()?;
+    (sha256(body)[..DIGEST_BYTES] == *digest).then_some(body)
 }
 
-/// The changes of a chunk, in their order; none where it is not what was written.
+/// The changes of a chunk, in order. `None` if the chunk is corrupt.
 pub(super) fn changes(chunk: &[u8]) -> Option<Vec<StoreChange<'_>>> {
     let mut reader = Reader::new(unsealed(chunk)?);
     let mut changes = Vec::new();
@@ -135,7 +134,7 @@ pub(super) fn changes(chunk: &[u8]) -> Option<Vec<StoreChange<'_>>> {
     Some(changes)
 }
 
-/// A value, where there is one; none where the bytes run out.
+/// Reads an optional value. `None` if the bytes run out.
 fn value_if<'a>(is_there: bool, reader: &mut Reader<'a>) -> Option<Option<&'a [u8]>> {
     if !is_there {
         return Some(None);
@@ -144,14 +143,14 @@ fn value_if<'a>(is_there: bool, reader: &mut Reader<'a>) -> Option<Option<&'a [u
     reader.take(length).ok().map(Some)
 }
 
-/// The changes of a chunk as they are written, without the digest.
+/// Parses a chunk's changes and encodes them again, without the digest.
 pub(crate) fn changes_as_written(chunk: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     changes(chunk)?.iter().for_each(|change| change.write(&mut bytes));
     Some(bytes)
 }
 
-/// Makes chunks of changes, and hands each on as it is closed.
+/// Encodes changes into chunks, and passes each on when it is full.
 pub(super) struct ChunkWriter<W> {
     chunk: Vec<u8>,
     number: u32,
@@ -159,7 +158,7 @@ pub(super) struct ChunkWriter<W> {
 }
 
 impl<W: FnMut(u32, &[u8]) -> Result<(), StoreError>> ChunkWriter<W> {
-    /// `write` takes each chunk with its number.
+    /// `write` receives each chunk with its number.
     pub(super) fn new(write: W) -> Self {
         Self { chunk: Vec::new(), number: 0, write }
     }
@@ -177,7 +176,7 @@ impl<W: FnMut(u32, &[u8]) -> Result<(), StoreError>> ChunkWriter<W> {
         Ok(())
     }
 
-    /// Hands the last one on. How many there were.
+    /// Passes on the last chunk. Returns the number of chunks.
     pub(super) fn finish(mut self) -> Result<u32, StoreError> {
         if !self.chunk.is_empty() {
             self.close()?;
@@ -186,7 +185,7 @@ impl<W: FnMut(u32, &[u8]) -> Result<(), StoreError>> ChunkWriter<W> {
     }
 }
 
-/// Says that there may be chunks under a token from now on.
+/// Announces that there may be chunks under a token from now on.
 pub(super) fn announce(
     connections: &ClusterConnections,
     token: &RandomId,
@@ -204,14 +203,15 @@ pub(super) fn write(
     connections.ask(cmd("SET").arg(connections.keys.chunk(token, number)).arg(chunk))
 }
 
-/// Removes the chunks of a token, however many there are, and the token.
+/// Removes all chunks of a token, and the token.
 pub(super) fn remove(connections: &ClusterConnections, token: &RandomId) -> Result<(), StoreError> {
     let chunks = count(connections, token)?;
     remove_all(connections, token, chunks)
 }
 
-/// No chunk of a token has this number or a higher one. They are written upwards and removed downwards, some at a time,
-/// so where all of some that belong together are missing, none is further on.
+/// An upper bound for a token's chunk numbers: no chunk has this number or a higher one. Chunks are written
+/// in ascending order and removed in descending order, one group at a time. So if a whole group is missing,
+/// nothing follows it.
 fn count(connections: &ClusterConnections, token: &RandomId) -> Result<u32, StoreError> {
     let mut from = 0;
     while from <= u32::MAX - REMOVED_AT_ONCE {
@@ -225,7 +225,7 @@ fn count(connections: &ClusterConnections, token: &RandomId) -> Result<u32, Stor
     Ok(from)
 }
 
-/// Removes the first so many chunks of a token, which are all that there are, and the token.
+/// Removes the first `chunks` chunks of a token, which must be all, and the token.
 pub(super) fn remove_all(
     connections: &ClusterConnections,
     token: &RandomId,
@@ -244,7 +244,7 @@ pub(super) fn remove_all(
     connections.ask(cmd("SREM").arg(connections.keys.flushes()).arg(&token.0))
 }
 
-/// A command about each of some chunks.
+/// One command for each of several chunks.
 fn of_each(keys: &Keys, token: &RandomId, numbers: Range<u32>, command: &str) -> CommandPipe {
     let mut pipe = CommandPipe::default();
     for number in numbers {
@@ -254,14 +254,14 @@ fn of_each(keys: &Keys, token: &RandomId, numbers: Range<u32>, command: &str) ->
     pipe
 }
 
-/// Removes what earlier writers left of flushes: no record names any of it.
+/// Removes the chunks that earlier writers' flushes left behind. No record refers to any of them.
 pub(super) fn remove_leftovers(connections: &ClusterConnections) -> Result<(), StoreError> {
     let members: Vec<Vec<u8>> = connections.ask(cmd("SMEMBERS").arg(connections.keys.flushes()))?;
     for member in members {
         let token = member.try_into().map(RandomId).map_err(|_| {
             StoreError::damaged(
                 connections.place(),
-                format!("{} has a member that is none of a store's", connections.keys.flushes()),
+                format!("{} has a member that is not a store's", connections.keys.flushes()),
             )
         })?;
         remove(connections, &token)?;
@@ -333,7 +333,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_sealed_is_no_chunk_by_that(bytes in vec(0u8..8, 0..120)) {
+        fn sealed_bytes_are_not_necessarily_a_chunk(bytes in vec(0u8..8, 0..120)) {
             let mut sealed = bytes.clone();
             seal(&mut sealed);
             if let Some(read) = changes(&sealed) {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn much_goes_into_several_chunks() {
+    fn many_changes_take_several_chunks() {
         let coins: Vec<Coin> = (0..700).map(|vout| ([7; 32], vout, Some(vec![1; 5000]))).collect();
         let written = all(&coins, &[]);
         let chunks = chunks(&written);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_undo_data_is_read_as_it_was_written() {
+    fn the_size_of_undo_data_round_trips() {
         let stored = UndoSize { height: 900_000, pieces: 300 };
         assert_eq!(UndoSize::from_bytes(&stored.to_bytes()), Some(stored));
         assert_eq!(UndoSize::from_bytes(&stored.to_bytes()[..7]), None);

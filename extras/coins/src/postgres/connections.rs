@@ -1,11 +1,10 @@
-//! [`PostgresConnections`]: to the server, kept for the next call, and made anew where one fails.
+//! [`PostgresConnections`]: a pool of connections to the server, which replaces failed ones.
 //!
-//! A connection that met any error is dropped: what it still has to say belongs to nothing that is
-//! asked later.
+//! A connection that met any error is dropped: answers still in flight would not match later requests.
 
 use super::PostgresOptions;
 use super::line::{PlainConnector, TlsConnector};
-use crate::patience::{self, Absence, RetryBudget};
+use crate::retry::{self, Absence, RetryBudget};
 use crate::store::{WHOM_TO_TRUST, is_tls_error};
 use crate::url::{PasswordExposed, PostgresUrl};
 use ::postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
@@ -17,28 +16,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Connections that are kept while they are not used.
+/// Maximum number of idle connections to keep.
 const IDLE_MAX: usize = 32;
 
-/// How long the server may take to accept a connection, and not acknowledge what was sent.
+/// How long the server may take to accept a connection, or to acknowledge sent data.
 const CONNECT: Duration = Duration::from_secs(3);
 const UNHEARD: Duration = Duration::from_secs(30);
 
-/// How long to try again to make the first connection: a wrong name is to be told soon.
+/// How long to retry the first connection: a wrong name should be reported soon.
 const OPENING: Duration = Duration::from_secs(5);
 
-/// After which time without a word the server's system is asked whether it is there, and how often before it
-/// is not.
+/// Time without traffic before TCP keepalive probes the server, and how many probes may fail.
 const ALIVE_AFTER: Duration = Duration::from_secs(10);
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 const ALIVE_TRIES: u32 = 3;
 
-/// What each session is told first.
+/// The settings of each session.
 ///
-/// Names are looked up one after the other in the index: with so few of so many, and changes in a table
-/// that the server knows nothing of, another plan is never better, and may be one over all coins. A
-/// client that is gone is noticed soon, so that its lease and its locks go. What is acknowledged is on
-/// the disk.
+/// Names are looked up one by one in the index. With a few names among many coins, and a table of changes without
+/// statistics on the server, no other plan is ever better, and another could scan all coins. A vanished
+/// client is detected soon, so that its lease and locks are released. Acknowledged data is on the disk.
 const SESSION: &str = "\
 SET client_min_messages = error;
 SET bytea_output = hex;
@@ -55,20 +52,20 @@ SET client_connection_check_interval = '2s';
 SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'";
 
-/// Looks coins up: the places of those that are there among those that are wanted, and the coins.
+/// Looks coins up. Returns the coins found, each with its place in the request.
 const LOOK_UP: &str = "\
 SELECT wanted.place, coins.coin
 FROM unnest($1::bytea[]) WITH ORDINALITY AS wanted (outpoint, place)
 JOIN coins ON coins.outpoint = wanted.outpoint";
 
-/// A connection, and what was prepared on it.
+/// A connection with its prepared statements.
 pub(super) struct PostgresSession {
     pub(super) client: Client,
     look_up: Option<Statement>,
 }
 
 impl PostgresSession {
-    /// The statement that looks coins up.
+    /// The prepared look-up statement.
     pub(super) fn look_up(&mut self) -> Result<Statement, ::postgres::Error> {
         if self.look_up.is_none() {
             self.look_up = Some(self.client.prepare(LOOK_UP)?);
@@ -77,7 +74,7 @@ impl PostgresSession {
     }
 }
 
-/// See the module.
+/// A pool of connections to a store's server.
 pub(super) struct PostgresConnections {
     config: Config,
     tls: Option<TlsConnector>,
@@ -88,7 +85,7 @@ pub(super) struct PostgresConnections {
 }
 
 impl PostgresConnections {
-    /// Makes the first one. For writers, `attrs` keeps from servers that cannot be written to.
+    /// Makes the first connection. For writers, `attrs` excludes read-only servers.
     pub(super) fn open(
         place: &PostgresUrl,
         options: &PostgresOptions,
@@ -136,22 +133,22 @@ impl PostgresConnections {
         Ok(connections)
     }
 
-    /// What errors call the store.
+    /// The store's name in errors.
     pub(super) fn place(&self) -> &str {
         &self.place
     }
 
-    /// The schema's name. It needs quotes and nothing else: it is letters, digits, - and _.
+    /// The schema's name. It needs quotes but no escapes: it has letters, digits, - and _.
     pub(super) fn schema(&self) -> &str {
         &self.schema
     }
 
-    /// For one call that makes its own tries.
+    /// The retry budget of a call that does its own retries.
     pub(super) fn patience(&self) -> RetryBudget<'_> {
         self.absence.patience()
     }
 
-    /// Does something that may be done twice, and does it again while the server is away.
+    /// Performs an idempotent operation, and retries it while the server is unavailable.
     pub(super) fn run<T>(
         &self,
         mut act: impl FnMut(&mut PostgresSession) -> Result<T, ::postgres::Error>,
@@ -169,8 +166,8 @@ impl PostgresConnections {
         }
     }
 
-    /// Lets some time pass where an error may go away by itself; else, and where it has been long enough, it is
-    /// the store's.
+    /// Pauses if an error may be temporary and the retry budget is not used up. Otherwise returns the store's
+    /// error.
     pub(super) fn bear(
         &self,
         patience: &mut RetryBudget<'_>,
@@ -183,10 +180,10 @@ impl PostgresConnections {
         if patience.wait(heard) {
             return Ok(());
         }
-        Err(patience.is_over(&self.place, said(error)))
+        Err(patience.is_over(&self.place, message_of(error)))
     }
 
-    /// Does something without a second try.
+    /// Performs an operation once.
     fn once<T>(
         &self,
         mut act: impl FnMut(&mut PostgresSession) -> Result<T, ::postgres::Error>,
@@ -201,7 +198,7 @@ impl PostgresConnections {
         Ok(done)
     }
 
-    /// A new connection.
+    /// Makes a new connection.
     pub(super) fn connect(&self) -> Result<PostgresSession, ::postgres::Error> {
         let mut client = match &self.tls {
             Some(tls) => self.config.connect(tls.clone())?,
@@ -212,7 +209,7 @@ impl PostgresConnections {
         Ok(PostgresSession { client, look_up: None })
     }
 
-    /// Refuses a server that leaves it to chance what of its data survives.
+    /// Fails if the server may lose data when its machine stops.
     pub(super) fn expect_durable(&self) -> Result<(), StoreError> {
         const ASK: &str = "\
 SELECT name FROM pg_settings
@@ -226,7 +223,7 @@ WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name";
             Some(name) => Err(StoreError::io(
                 &self.place,
                 format!(
-                    "the server would forget coins, or have others instead, when its machine stops: set \
+                    "the server could lose or corrupt coins when its machine stops: set \
                      {name} to on"
                 ),
             )),
@@ -234,14 +231,14 @@ WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name";
     }
 }
 
-/// Does something that listens for so long. When the server was heard last.
+/// Performs an operation with this limit on the server's silence. Returns when the server was last heard.
 pub(super) fn listen<T>(limit: Duration, act: impl FnOnce() -> T) -> (T, Instant) {
-    let listening = patience::within(limit);
+    let listening = retry::within(limit);
     let done = act();
     (done, listening.heard())
 }
 
-/// With the certificates that the system trusts.
+/// Configures TLS with the certificates that the system trusts.
 fn tls(place: &str) -> Result<MakeRustlsConnect, StoreError> {
     let failed = |error: String| StoreError::io(place, error);
     let mut roots = rustls::RootCertStore::empty();
@@ -250,8 +247,8 @@ fn tls(place: &str) -> Result<MakeRustlsConnect, StoreError> {
     if roots.is_empty() {
         let why = found.errors.first().map_or_else(|| "there are none".into(), ToString::to_string);
         return Err(failed(format!(
-            "no certificates are trusted by this system ({why}): install its package of them, or name a \
-             file of them in SSL_CERT_FILE"
+            "this system trusts no certificates ({why}): install its CA certificates package, or set \
+             SSL_CERT_FILE to a file of certificates"
         )));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -263,14 +260,14 @@ fn tls(place: &str) -> Result<MakeRustlsConnect, StoreError> {
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Whether an error may go away by itself.
+/// Returns true if an error may be temporary.
 pub(super) fn passes(error: &::postgres::Error) -> bool {
     let Some(code) = error.code() else {
-        // Nothing that the server said: the connection ended, or did not come about. A certificate that is
-        // not trusted will not be later, either.
+        // Not a server message: the connection ended, or was never established. An untrusted certificate will
+        // stay untrusted.
         return error.is_closed() || has_io_error(error) && !is_tls(error);
     };
-    // Classes: connection exceptions, transactions to be tried again, and the end of the server.
+    // Error classes: connection exceptions, transaction rollbacks to retry, and server shutdown.
     ["08", "40"].iter().any(|class| code.code().starts_with(class))
         || [
             SqlState::ADMIN_SHUTDOWN,
@@ -289,42 +286,41 @@ fn is_tls(error: &::postgres::Error) -> bool {
     causes(error).any(is_tls_error)
 }
 
-/// What led to an error.
+/// The causes of an error.
 fn causes<'a>(error: &'a ::postgres::Error) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(error.source(), |cause: &&'a (dyn Error + 'static)| (*cause).source())
 }
 
-/// What an error says.
-fn said(error: &::postgres::Error) -> String {
+/// The text of an error, with its causes.
+fn message_of(error: &::postgres::Error) -> String {
     match error.as_db_error() {
-        Some(said) => format!("{} ({})", said.message(), said.code().code()),
-        None => causes(error).fold(error.to_string(), |said, cause| format!("{said}: {cause}")),
+        Some(error) => format!("{} ({})", error.message(), error.code().code()),
+        None => causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}")),
     }
 }
 
-/// The error of a store, with what to do.
+/// The store's error for this failure, with a remedy.
 pub(super) fn failed(place: &str, error: &::postgres::Error) -> StoreError {
-    let said = said(error);
+    let message = message_of(error);
     let code = error.code();
     let is = |states: &[SqlState]| code.is_some_and(|code| states.contains(code));
-    let wants_password = said.contains("password missing");
+    let wants_password = message.contains("password missing");
     let what = if wants_password
         || is(&[SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION])
     {
-        "set APUS_COINS_PASSWORD, or --coins-password-file, to the password that the server wants of \
-         this user"
+        "set APUS_COINS_PASSWORD, or --coins-password-file, to this user's password on the server"
     } else if is(&[SqlState::INVALID_CATALOG_NAME]) {
-        "make the database with createdb, or name another"
+        "create the database with createdb, or use another database"
     } else if is(&[SqlState::INSUFFICIENT_PRIVILEGE]) {
-        "GRANT CREATE, TEMPORARY ON DATABASE to this user, or name a store of its own"
+        "GRANT CREATE, TEMPORARY ON DATABASE to this user, or use a store that this user owns"
     } else if is(&[SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY]) {
-        "make room on the server"
+        "free disk space or memory on the server"
     } else if is_tls(error) {
         WHOM_TO_TRUST
     } else if code.is_none() {
-        "see whether its server runs and can be reached from here"
+        "check that its server runs and can be reached from here"
     } else {
-        "see what its server's log says"
+        "check its server's log"
     };
-    StoreError::io(place, format!("{said}: {what}"))
+    StoreError::io(place, format!("{message}: {what}"))
 }

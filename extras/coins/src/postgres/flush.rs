@@ -1,4 +1,4 @@
-//! A flush: one transaction, tried again as a whole where the server goes away in between.
+//! A flush: one transaction, retried as a whole if the server becomes unavailable.
 
 use super::connections::{PostgresConnections, PostgresSession, listen};
 use super::record::PostgresRecord;
@@ -12,7 +12,7 @@ use apus_engine::utxo::store::Flush;
 use apus_engine::utxo::{CoinBytes, StoreError};
 use std::borrow::Cow;
 
-/// Changes on their way, in the session's own table: a coin, or none where one goes.
+/// Pending changes in a temporary table: a coin, or NULL to delete it.
 const CHANGES: &str = "\
 CREATE TEMPORARY TABLE IF NOT EXISTS changes (outpoint bytea NOT NULL, coin bytea)
 ON COMMIT DELETE ROWS";
@@ -22,7 +22,7 @@ const COPY_NEW: &str = "COPY coins (outpoint, coin) FROM STDIN (FORMAT binary)";
 
 const FORGET: &str = "TRUNCATE pg_temp.changes";
 
-/// Changes that are made together take about so much here, in bytes.
+/// Size of the changes applied together, in bytes, approximately.
 const PART_BYTES: usize = 4 << 20;
 
 const PUT: &str = "\
@@ -33,7 +33,7 @@ const REMOVE: &str = "\
 DELETE FROM coins USING pg_temp.changes AS gone
 WHERE coins.outpoint = gone.outpoint AND gone.coin IS NULL";
 
-/// Undo data on its way, in pieces: one value would be held once more here, and once more as it grows.
+/// Pending undo data, in pieces: as one value it would be held twice here, and once more while it grows.
 const PIECES: &str = "\
 CREATE TEMPORARY TABLE IF NOT EXISTS pieces
 (hash bytea NOT NULL, height bigint NOT NULL, piece bigint NOT NULL, data bytea NOT NULL)
@@ -42,7 +42,7 @@ ON COMMIT DELETE ROWS";
 const COPY_PIECES: &str =
     "COPY pg_temp.pieces (hash, height, piece, data) FROM STDIN (FORMAT binary)";
 
-/// Bytes of a piece, but for the last.
+/// Length of every piece except the last, in bytes.
 const PIECE_BYTES: usize = 512 << 10;
 
 const UNDO: &str = "\
@@ -50,21 +50,21 @@ INSERT INTO undo (hash, height, data)
 SELECT hash, min(height), string_agg(data, ''::bytea ORDER BY piece) FROM pg_temp.pieces GROUP BY hash
 ON CONFLICT (hash) DO UPDATE SET height = EXCLUDED.height, data = EXCLUDED.data";
 
-/// What became of a flush.
+/// The outcome of a flush.
 pub(super) enum FlushOutcome {
-    /// It happened.
+    /// The flush took effect.
     Done(PostgresRecord),
-    /// It did not.
+    /// The flush had no effect.
     Refused(StoreError),
-    /// It did or it did not: the server went away.
+    /// Unknown: the server became unavailable.
     Unknown(StoreError),
 }
 
-/// Why a try came to nothing.
+/// Why an attempt failed.
 enum FlushFailure {
-    /// The server, or the way to it.
+    /// The server, or the connection to it.
     Server(::postgres::Error),
-    /// What it says decides.
+    /// A final error.
     Final(StoreError),
 }
 
@@ -74,7 +74,7 @@ impl From<::postgres::Error> for FlushFailure {
     }
 }
 
-/// Writes a flush upon a record.
+/// Writes a flush on top of a record.
 pub(super) fn write(
     connections: &PostgresConnections,
     before: &PostgresRecord,
@@ -83,7 +83,7 @@ pub(super) fn write(
 ) -> FlushOutcome {
     let after = PostgresRecord { epoch: before.epoch + 1, tip: Some(flush.tip) };
     let mut patience = connections.patience();
-    // Only the end of a transaction can come about and be told as an error.
+    // Only a commit can happen and still return an error.
     let mut may_have_ended = false;
     loop {
         let (tried, heard) = listen(patience.left(), || {
@@ -130,7 +130,7 @@ fn attempt(
     }
     *may_have_ended = false;
     match before.tip {
-        // There is nothing that could be replaced or removed, and it may be a whole set.
+        // An empty store has no coin to replace or delete, and the flush may be a complete UTXO set.
         None => fill(&mut transaction, place, flush)?,
         Some(_) => change(&mut transaction, place, flush)?,
     }
@@ -143,7 +143,7 @@ fn attempt(
     Ok(())
 }
 
-/// Sends the undo data, and puts it where it belongs.
+/// Sends the undo data, and moves it to its table.
 fn put_undo(transaction: &mut Transaction<'_>, flush: &Flush<'_>) -> Result<(), FlushFailure> {
     let mut kept = flush.undo.iter().filter(|undo| undo.block.height >= flush.undo_from).peekable();
     if kept.peek().is_none() {
@@ -153,7 +153,7 @@ fn put_undo(transaction: &mut Transaction<'_>, flush: &Flush<'_>) -> Result<(), 
     let mut rows = BinaryCopyInWriter::new(transaction.copy_in(COPY_PIECES)?, &columns);
     for undo in kept {
         let (hash, height) = (&undo.block.hash.0[..], i64::from(undo.block.height));
-        // Of a block that has none, too, there is a piece.
+        // A block with empty undo data still gets one piece.
         let none = undo.bytes.is_empty().then_some(Cow::Borrowed(&[][..]));
         let pieces = undo.bytes.chunks(PIECE_BYTES).chain(none);
         for (number, piece) in (0_i64..).zip(pieces) {
@@ -164,7 +164,7 @@ fn put_undo(transaction: &mut Transaction<'_>, flush: &Flush<'_>) -> Result<(), 
     Ok(transaction.execute(UNDO, &[]).map(drop)?)
 }
 
-/// Sends the coins that are to be there.
+/// Sends the coins of a store that is empty.
 fn fill(
     transaction: &mut Transaction<'_>,
     place: &str,
@@ -179,8 +179,8 @@ fn fill(
     Ok(rows.finish().map(drop)?)
 }
 
-/// Sends the changes and has them made, some at a time: so no statement takes long, however much changes, and
-/// the server's table of them stays in its memory.
+/// Sends the changes and applies them in parts: no statement takes long, however large the flush, and
+/// the server's temporary table stays in memory.
 fn change(
     transaction: &mut Transaction<'_>,
     place: &str,
@@ -190,7 +190,7 @@ fn change(
     let [put, remove] = statements;
     let (put, remove) = (put?, remove?);
     let (mut part, mut bytes) = (Vec::new(), 0);
-    let mut make = |part: &[Changed]| -> Result<(), FlushFailure> {
+    let mut make = |part: &[ChangedCoin]| -> Result<(), FlushFailure> {
         let columns = [Type::BYTEA, Type::BYTEA];
         let mut rows = BinaryCopyInWriter::new(transaction.copy_in(COPY_CHANGES)?, &columns);
         for (name, coin) in part {
@@ -203,7 +203,7 @@ fn change(
         Ok(transaction.batch_execute(FORGET)?)
     };
     in_order(flush, place, &mut |outpoint, coin| {
-        bytes += size_of::<Changed>() + coin.map_or(0, CoinBytes::heap_bytes);
+        bytes += size_of::<ChangedCoin>() + coin.map_or(0, CoinBytes::heap_bytes);
         part.push((name_of(outpoint), coin.cloned()));
         if bytes >= PART_BYTES {
             make(&part)?;
@@ -215,13 +215,13 @@ fn change(
     if part.is_empty() { Ok(()) } else { make(&part) }
 }
 
-/// A coin's name, and the coin where it does not go.
-type Changed = ([u8; NAME_BYTES], Option<CoinBytes>);
+/// A coin's name, and the coin unless it is deleted.
+type ChangedCoin = ([u8; NAME_BYTES], Option<CoinBytes>);
 
-/// Takes changes one by one.
+/// Receives changes one by one.
 type EachRow<'a> = dyn FnMut(&OutPoint, Option<&CoinBytes>) -> Result<(), FlushFailure> + 'a;
 
-/// Hands the changes on, which have to come in their order.
+/// Passes the changes on, and checks that they arrive in order.
 fn in_order(flush: &Flush<'_>, place: &str, each: &mut EachRow<'_>) -> Result<(), FlushFailure> {
     let mut lost = None;
     let sent = flush.for_each(place, &mut |outpoint, coin| {

@@ -1,10 +1,10 @@
-//! [`PlainConnector`] and [`TlsConnector`]: what the client library connects through, so that no call listens to a silent
-//! server for longer than its caller wants ([`patience`]).
+//! [`PlainConnector`] and [`TlsConnector`]: the client library's connections, wrapped so that no call waits
+//! for a silent server longer than its caller wants ([`retry`]).
 //!
-//! The library listens for ever. It lets its user put something over the connection, which is meant for TLS;
-//! that is the place here, for connections without TLS too, which pass through as they are.
+//! The library itself has no time limit. It lets its user wrap a connection, which is meant for TLS. The
+//! limit is enforced in that wrapper, also for connections without TLS, whose data passes through unchanged.
 
-use crate::patience;
+use crate::retry;
 use ::postgres::Socket;
 use ::postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use std::error::Error;
@@ -18,8 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// A connection whose silence is noticed while something is read from it, which is all the time that a call
-/// is under way.
+/// A connection that detects silence while it is read, which is throughout every call.
 pub(super) struct TimedStream<S> {
     stream: S,
     alarm: Option<Pin<Box<Sleep>>>,
@@ -30,21 +29,21 @@ impl<S> TimedStream<S> {
         Self { stream, alarm: None }
     }
 
-    /// Nothing was said: an error once it has been long enough.
+    /// Handles a read without data: fails once the server has been silent for too long.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let until = patience::until().into();
+        let until = retry::until().into();
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(until)));
         if alarm.deadline() != until {
             alarm.as_mut().reset(until);
         }
         ready!(alarm.as_mut().poll(context));
-        Poll::Ready(Err(patience::timed_out()))
+        Poll::Ready(Err(retry::timed_out()))
     }
 }
 
 fn note<T>(done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
     if done.is_ready() {
-        patience::heard();
+        retry::heard();
     }
     done
 }
@@ -86,7 +85,7 @@ impl TlsStream for TimedStream<Socket> {
     }
 }
 
-/// Without TLS. The library takes it for one that needs no word before, so it goes with
+/// Connects without TLS. The library believes it to be direct TLS, so use it with
 /// [`SslNegotiation::Direct`](::postgres::config::SslNegotiation).
 #[derive(Clone, Copy)]
 pub(super) struct PlainConnector;
@@ -111,7 +110,7 @@ impl TlsConnect<Socket> for PlainConnector {
     }
 }
 
-/// With TLS, which is the other library's.
+/// Connects with TLS, using another library.
 #[derive(Clone)]
 pub(super) struct TlsConnector {
     pub(super) tls: MakeRustlsConnect,
@@ -122,7 +121,7 @@ pub(super) struct TlsConnector {
 
 type Rustls = <MakeRustlsConnect as MakeTlsConnect<TimedStream<Socket>>>::TlsConnect;
 
-/// How it is begun for one connection.
+/// The TLS handshake of one connection.
 pub(super) struct TlsHandshake(Rustls);
 
 impl MakeTlsConnect<Socket> for TlsConnector {
@@ -148,26 +147,26 @@ impl TlsConnect<Socket> for TlsHandshake {
     }
 }
 
-/// Asks a server whether it encrypts, on a connection of its own, as the library does next: there nothing stands yet
-/// between the library and a silent server. An error where none answers.
+/// Asks a server whether it supports TLS, on a separate connection, as the library does next: at that point
+/// nothing guards the library against a silent server. Fails if no server answers.
 fn expect_answer(host: &str, port: u16, connect: Duration) -> io::Result<()> {
-    /// The length, and the number that the protocol has for it.
+    /// The message length, and the protocol's code for this request.
     const ASK: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the server's name has no address");
     for address in (host, port).to_socket_addrs()? {
-        let answer = TcpStream::connect_timeout(&address, connect.min(patience::left()?)).and_then(
+        let answer = TcpStream::connect_timeout(&address, connect.min(retry::left()?)).and_then(
             |mut stream| {
-                stream.set_read_timeout(Some(patience::left()?))?;
+                stream.set_read_timeout(Some(retry::left()?))?;
                 stream.write_all(&ASK)?;
                 stream.read_exact(&mut [0])
             },
         );
         match answer {
             Ok(()) => {
-                patience::heard();
+                retry::heard();
                 return Ok(());
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => last = patience::timed_out(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => last = retry::timed_out(),
             Err(error) => last = error,
         }
     }
@@ -181,11 +180,11 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn a_server_that_takes_connections_and_says_nothing_is_given_up() {
-        // Its system takes connections that it does not.
+    fn a_server_that_accepts_connections_and_stays_silent_times_out() {
+        // The operating system accepts the connections, although no program does.
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let (port, started) = (server.local_addr().unwrap().port(), Instant::now());
-        let _listening = patience::within(Duration::from_millis(50));
+        let _listening = retry::within(Duration::from_millis(50));
         let error = expect_answer("127.0.0.1", port, Duration::from_secs(9)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(started.elapsed() < Duration::from_secs(9));

@@ -1,4 +1,4 @@
-//! [`PostgresRecord`]: what a store is, and at which block; the one row of a table.
+//! [`PostgresRecord`]: a store's identity and its block, in the only row of a table.
 
 use super::connections::{PostgresConnections, PostgresSession};
 use crate::store::RandomId;
@@ -9,18 +9,18 @@ use apus_engine::utxo::StoreError;
 
 const FORMAT: i32 = 1;
 
-/// Parts that the table of coins may have.
+/// Allowed numbers of partitions of the coin table.
 const PARTITIONS: std::ops::RangeInclusive<u16> = 1..=256;
 
-/// See the module.
+/// A store's flush count and its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PostgresRecord {
-    /// How many flushes there were.
+    /// Number of flushes so far.
     pub(super) epoch: i64,
     pub(super) tip: Option<KnownBlock>,
 }
 
-/// What the columns of a row say; none where no store wrote it.
+/// Parses the columns of a row. `None` if no store wrote it.
 fn parse(
     network: &[u8],
     epoch: i64,
@@ -39,20 +39,20 @@ fn parse(
     (epoch >= 0).then_some((network, PostgresRecord { epoch, tip }))
 }
 
-/// The same of a row as the server has it.
+/// Parses a row from the server.
 fn found(row: Option<&Row>) -> Option<(Network, PostgresRecord)> {
     let row = row?;
     let (network, epoch) = (row.try_get("network").ok()?, row.try_get("epoch").ok()?);
     parse(network, epoch, row.try_get("height").ok()?, row.try_get("hash").ok()?)
 }
 
-/// Whether an error says that there is nothing yet.
+/// Returns true if an error means that there is no store yet.
 fn is_nothing(error: &::postgres::Error) -> bool {
     let nothing = [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
     error.code().is_some_and(|code| nothing.contains(code))
 }
 
-/// Whether an error says that what is there is another's.
+/// Returns true if an error means that the schema contains something other than a store.
 fn is_strange(error: &::postgres::Error) -> bool {
     let strange = [
         SqlState::UNDEFINED_COLUMN,
@@ -66,7 +66,7 @@ fn is_strange(error: &::postgres::Error) -> bool {
 }
 
 impl PostgresRecord {
-    /// The record that is there, if one is. Refuses what is not ours, or of another chain.
+    /// Reads the record, if there is one. Fails if it is not a store's, or of another chain.
     pub(super) fn read(
         connections: &PostgresConnections,
         network: Network,
@@ -79,11 +79,11 @@ impl PostgresRecord {
                 Err(error) => Err(error),
             }
         });
-        let strange = || strange(connections);
+        let not_a_store = || not_a_store(connections);
         let format = match format {
             Ok(Ok(None)) => return Ok(None),
             Ok(Ok(Some(format))) => format,
-            Ok(Err(())) => return Err(strange()),
+            Ok(Err(())) => return Err(not_a_store()),
             Err(error) => return Err(error),
         };
         let place = || connections.place().to_owned();
@@ -92,21 +92,21 @@ impl PostgresRecord {
                 return Err(StoreError::Newer { place: place(), found, known: FORMAT as u32 });
             }
             Ok(_) if format == FORMAT => {}
-            _ => return Err(strange()),
+            _ => return Err(not_a_store()),
         }
         let row = connections.run(|session| {
             let columns = "SELECT network, epoch, height, hash FROM record";
             session.client.query_opt(columns, &[])
         })?;
         let read = found(row.as_ref());
-        let (found, record) = read.ok_or_else(strange)?;
+        let (found, record) = read.ok_or_else(not_a_store)?;
         if found != network {
             return Err(StoreError::OtherNetwork { place: place(), found, wanted: network });
         }
         Ok(Some(record))
     }
 
-    /// The record that is there, or that of a new store, with `writer` as the one who writes from now on.
+    /// Reads the record, or creates a store. Makes `writer` the current writer.
     pub(super) fn take_or_make(
         connections: &PostgresConnections,
         network: Network,
@@ -116,24 +116,24 @@ impl PostgresRecord {
         let partitions = partitions.clamp(*PARTITIONS.start(), *PARTITIONS.end());
         if Self::read(connections, network)?.is_none() {
             let made = connections.run(|session| {
-                match make(session, connections.schema(), network, partitions) {
+                match create_tables(session, connections.schema(), network, partitions) {
                     Err(error) if is_strange(&error) => Ok(false),
                     done => done.map(|()| true),
                 }
             })?;
             if !made {
-                return Err(strange(connections));
+                return Err(not_a_store(connections));
             }
         }
-        // A flush that a writer left behind ends first, in one way or the other.
+        // This waits until a flush that an earlier writer left running has committed or rolled back.
         connections.run(|session| {
             session.client.execute("UPDATE record SET writer = $1", &[&&writer.0[..]])
         })?;
-        // It may be another's that was faster.
-        Self::read(connections, network)?.ok_or_else(|| strange(connections))
+        // Another writer may have been faster.
+        Self::read(connections, network)?.ok_or_else(|| not_a_store(connections))
     }
 
-    /// Within a transaction: the record.
+    /// Reads the record within a transaction.
     pub(super) fn within(
         transaction: &mut ::postgres::Transaction<'_>,
         place: &str,
@@ -141,28 +141,28 @@ impl PostgresRecord {
         let columns = "SELECT network, epoch, height, hash FROM record";
         let row = transaction.query_opt(columns, &[])?;
         let record = found(row.as_ref());
-        let strange = || StoreError::damaged(place, STRANGE);
-        Ok(record.map(|(_, record)| record).ok_or_else(strange))
+        let not_a_store = || StoreError::damaged(place, STRANGE);
+        Ok(record.map(|(_, record)| record).ok_or_else(not_a_store))
     }
 
-    /// Within a transaction: the record, and that no other changes it until the end. None where another
-    /// writer has it.
+    /// Reads the record within a transaction, and locks it until the end. `None` if another writer has
+    /// replaced this one.
     pub(super) fn lock(
         transaction: &mut ::postgres::Transaction<'_>,
         writer: RandomId,
         place: &str,
     ) -> Result<Result<Option<Self>, StoreError>, ::postgres::Error> {
-        let said = transaction
+        let row = transaction
             .query_opt("SELECT network, epoch, height, hash, writer FROM record FOR UPDATE", &[])?;
-        let strange = || StoreError::damaged(place, STRANGE);
-        let ours = said.as_ref().is_some_and(|row| {
+        let not_a_store = || StoreError::damaged(place, STRANGE);
+        let ours = row.as_ref().is_some_and(|row| {
             row.try_get::<_, &[u8]>("writer").is_ok_and(|there| there == writer.0)
         });
-        let record = found(said.as_ref());
-        Ok(record.map(|(_, record)| ours.then_some(record)).ok_or_else(strange))
+        let record = found(row.as_ref());
+        Ok(record.map(|(_, record)| ours.then_some(record)).ok_or_else(not_a_store))
     }
 
-    /// Within a transaction that locked it: puts this record in the place of the one that is there.
+    /// Replaces the record, within the transaction that locked it.
     pub(super) fn put(
         &self,
         transaction: &mut ::postgres::Transaction<'_>,
@@ -171,22 +171,22 @@ impl PostgresRecord {
             Some(tip) => (Some(i64::from(tip.height)), Some(&tip.hash.0[..])),
             None => (None, None),
         };
-        let put = "UPDATE record SET epoch = $1, height = $2, hash = $3";
-        transaction.execute(put, &[&self.epoch, &height, &hash]).map(drop)
+        let statement = "UPDATE record SET epoch = $1, height = $2, hash = $3";
+        transaction.execute(statement, &[&self.epoch, &height, &hash]).map(drop)
     }
 }
 
-const STRANGE: &str = "its table record has no row of a store";
+const STRANGE: &str = "its table record has no valid row";
 
-fn strange(connections: &PostgresConnections) -> StoreError {
+fn not_a_store(connections: &PostgresConnections) -> StoreError {
     StoreError::damaged(
         connections.place(),
-        format!("what the schema {} has is no store's", connections.schema()),
+        format!("the schema {} does not contain a store", connections.schema()),
     )
 }
 
-/// Makes the tables, all of them or none.
-fn make(
+/// Creates the tables, all or none.
+fn create_tables(
     session: &mut PostgresSession,
     schema: &str,
     network: Network,
@@ -218,8 +218,8 @@ fn make(
              FOR VALUES WITH (MODULUS {partitions}, REMAINDER {number})"
         ))?;
     }
-    let put = "INSERT INTO record (format, network, epoch, writer) VALUES ($1, $2, 0, '')";
-    transaction.execute(put, &[&FORMAT, &&network.magic()[..]])?;
+    let statement = "INSERT INTO record (format, network, epoch, writer) VALUES ($1, $2, 0, '')";
+    transaction.execute(statement, &[&FORMAT, &&network.magic()[..]])?;
     transaction.commit()
 }
 
@@ -228,13 +228,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_store_wrote_is_no_record() {
+    fn rows_that_no_store_wrote_are_invalid() {
         let magic = Network::Regtest.magic();
         let (height, hash) = (Some(7), Some(&[5; 32][..]));
         let tip = Some(KnownBlock { height: 7, hash: BlockHash([5; 32]) });
-        let is = |tip| Some((Network::Regtest, PostgresRecord { epoch: 3, tip }));
-        assert_eq!(parse(&magic, 3, height, hash), is(tip));
-        assert_eq!(parse(&magic, 3, None, None), is(None));
+        let record = |tip| Some((Network::Regtest, PostgresRecord { epoch: 3, tip }));
+        assert_eq!(parse(&magic, 3, height, hash), record(tip));
+        assert_eq!(parse(&magic, 3, None, None), record(None));
         for bad in [
             parse(&[1, 2, 3, 4], 3, height, hash),
             parse(&magic[..3], 3, height, hash),

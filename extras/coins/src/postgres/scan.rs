@@ -1,9 +1,9 @@
-//! Look-ups, all coins in the order of their names, and undo data.
+//! Look-ups, the list of all coins in the order of their names, and undo data.
 
 use super::connections::{PostgresConnections, failed, listen};
 use super::record::PostgresRecord;
 use super::{NAME_BYTES, PostgresOptions, PostgresUrl, name_of, outpoint_of};
-use crate::patience;
+use crate::retry;
 use crate::store::{CoinsAtTip, READ_AT_ONCE, no_store};
 use ::postgres::binary_copy::{BinaryCopyOutIter, BinaryCopyOutRow};
 use ::postgres::config::TargetSessionAttrs;
@@ -15,10 +15,11 @@ use apus_engine::utxo::store::{EachCoin, stored_coin};
 use apus_engine::utxo::{CoinBytes, StoreError};
 use std::time::Duration;
 
-/// How long a server may say nothing before the first of all coins: it sorts what may be some hundred million.
+/// How long the server may be silent before the first coin of a listing: it sorts up to several hundred
+/// million.
 const SORTING: Duration = Duration::from_secs(30 * 60);
 
-/// Looks coins up, in one statement. Gives them in the order of `wanted`.
+/// Looks coins up in one statement. Returns them in the order of `wanted`.
 pub(super) fn look_up(
     connections: &PostgresConnections,
     wanted: &[OutPoint],
@@ -35,7 +36,7 @@ pub(super) fn look_up(
     })?
 }
 
-/// What coins are called.
+/// The names of coins.
 pub(super) fn names_of(wanted: &[OutPoint]) -> Vec<[u8; NAME_BYTES]> {
     wanted.iter().map(name_of).collect()
 }
@@ -49,12 +50,12 @@ pub(super) fn take_rows(
     let mut coins = vec![None; wanted.len()];
     while let Some(row) = rows.next()? {
         let (place, bytes): (i64, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
-        // Places are counted from 1.
+        // Places count from 1.
         let place = usize::try_from(place - 1).ok().filter(|place| *place < wanted.len());
         let Some(place) = place else {
             return Ok(Err(StoreError::damaged(
                 connections.place(),
-                "its answers are not those to what was asked",
+                "its answers do not match the request",
             )));
         };
         match stored_coin(connections.place(), wanted[place], bytes) {
@@ -65,17 +66,17 @@ pub(super) fn take_rows(
     Ok(Ok(coins))
 }
 
-/// Gives every coin to `each`, by ascending outpoint: the server sorts, in runs on its disk where it has
-/// to, and sends them as fast as they are taken.
+/// Passes every coin to `each`, by ascending outpoint. The server sorts them, on its disk if necessary, and
+/// sends them as fast as they are taken.
 pub(super) fn coins(
     connections: &PostgresConnections,
     each: &mut EachCoin<'_>,
 ) -> Result<(), StoreError> {
     let mut patience = connections.patience();
-    // A server that goes away can be asked again as long as nothing was given on.
+    // The listing can be retried until the first coin was passed on.
     let mut given = false;
     loop {
-        // It says nothing while it sorts.
+        // The server is silent while it sorts.
         let limit = patience.left().max(SORTING);
         let (walked, heard) = listen(limit, || walk(connections, &mut given, each));
         match walked {
@@ -89,18 +90,18 @@ pub(super) fn coins(
     }
 }
 
-/// Once. Notes that a coin was given on before it is.
+/// Makes one attempt. Sets `given` before the first coin is passed on.
 fn walk(
     connections: &PostgresConnections,
     given: &mut bool,
     each: &mut EachCoin<'_>,
 ) -> Result<Result<(), StoreError>, ::postgres::Error> {
-    // A connection whose answer is left half-way is good for nothing else.
+    // A connection with an unfinished answer cannot be used again.
     let mut session = {
-        let _soon = patience::within(connections.patience().left());
+        let _soon = retry::within(connections.patience().left());
         connections.connect()?
     };
-    // Here a plan over all coins is the right one.
+    // Here a sequential scan is the right plan.
     session.client.batch_execute("SET enable_seqscan = on; SET bytea_output = hex")?;
     let from =
         "COPY (SELECT outpoint, coin FROM coins ORDER BY outpoint) TO STDOUT (FORMAT binary)";
@@ -123,12 +124,12 @@ fn give(
     let read = row.try_get::<&[u8]>(0).and_then(|name| Ok((name, row.try_get::<&[u8]>(1)?)));
     let (name, bytes) = read.map_err(|error| failed(connections.place(), &error))?;
     let none =
-        || StoreError::damaged(connections.place(), "its table coins has a row that is no coin's");
+        || StoreError::damaged(connections.place(), "its table coins has a row that is not a coin");
     let outpoint = outpoint_of(name).ok_or_else(none)?;
     each(&outpoint, &stored_coin(connections.place(), outpoint, bytes)?)
 }
 
-/// The undo data of a block.
+/// Reads the undo data of a block.
 pub(super) fn undo(
     connections: &PostgresConnections,
     block: &BlockHash,
@@ -140,7 +141,7 @@ pub(super) fn undo(
     })
 }
 
-/// Reads a store that another writes.
+/// Reads a store while another process writes it.
 pub(crate) struct PostgresReader {
     connections: PostgresConnections,
 }
@@ -161,7 +162,7 @@ impl PostgresReader {
         let place = self.connections.place();
         self.connections.run(|session| {
             let statement = session.look_up()?;
-            // All its statements see what was there as it began.
+            // All its statements see the state at its start.
             let mut transaction = session
                 .client
                 .build_transaction()

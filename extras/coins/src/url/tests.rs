@@ -1,10 +1,10 @@
-//! Places and passwords as texts.
+//! Tests parsing of URLs and handling of passwords.
 
 mod any {
     use crate::url::*;
 
     #[test]
-    fn each_kind_is_known_by_how_it_begins() {
+    fn the_scheme_determines_the_kind_of_store() {
         let redis: StoreUrl = "redis://a:1/x".parse().unwrap();
         assert!(matches!(&redis, StoreUrl::Cluster(place) if place.name == "x"));
         let postgres: StoreUrl = "postgres://me@a/coins".parse().unwrap();
@@ -15,12 +15,12 @@ mod any {
     }
 
     #[test]
-    fn a_password_is_shown_by_nothing() {
+    fn a_password_is_never_displayed() {
         assert!(!format!("{:?}", Password::new("secret")).contains("secret"));
     }
 
     #[test]
-    fn a_password_goes_to_no_other_machine_in_the_clear() {
+    fn a_password_goes_to_no_other_machine_without_tls() {
         let password = Password::new("secret");
         let may_have = |place: &str, password: &Password| {
             place.parse::<StoreUrl>().unwrap().may_have(password).map_err(|error| error.to_string())
@@ -40,17 +40,17 @@ mod any {
             "postgres://me@192.0.2.1/db",
             "postgres://me@[2001:db8::1]/db?sslmode=disable",
         ] {
-            let told = may_have(place, &password).unwrap_err();
+            let message = may_have(place, &password).unwrap_err();
             for word in ["rediss://", "sslmode=verify-full", "--coins-private-line"] {
-                assert!(told.contains(word), "{place}: {told}");
+                assert!(message.contains(word), "{place}: {message}");
             }
-            assert!(!told.contains("secret"));
+            assert!(!message.contains("secret"));
             assert_eq!(may_have(place, &password.clone().on_a_private_line()), Ok(()), "{place}");
         }
     }
 
     #[test]
-    fn no_refusal_repeats_what_may_be_a_password() {
+    fn no_error_repeats_a_possible_password() {
         for text in [
             "secret",
             "redis:secret@a",
@@ -74,8 +74,8 @@ mod any {
             "postgres://a/db?sslmode=verify-full&pass=secret",
         ] {
             let error = text.parse::<StoreUrl>().expect_err(text);
-            let told = format!("{error} {error:?}");
-            assert!(!told.contains("secret"), "{text}: {told}");
+            let message = format!("{error} {error:?}");
+            assert!(!message.contains("secret"), "{text}: {message}");
         }
     }
 }
@@ -89,7 +89,7 @@ mod cluster {
     }
 
     #[test]
-    fn servers_and_names_are_read() {
+    fn servers_and_names_are_parsed() {
         let place = |tls, nodes: &[(&str, u16)], name: &str| ClusterUrl {
             tls,
             nodes: nodes.iter().map(|(host, port)| ((*host).to_owned(), *port)).collect(),
@@ -118,7 +118,7 @@ mod cluster {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_its_place() {
+    fn the_error_names_the_invalid_part() {
         for (text, error) in [
             ("redis://a:1,b,c d,e/x", StoreUrlError::Node(3)),
             ("redis://a/x?pwd=secret", StoreUrlError::Setting),
@@ -130,7 +130,7 @@ mod cluster {
     }
 
     #[test]
-    fn other_texts_name_no_place() {
+    fn other_texts_are_not_urls() {
         let cases = [
             "",
             "a:1",
@@ -156,7 +156,7 @@ mod cluster {
 
     proptest! {
         #[test]
-        fn what_is_read_is_written_the_same(text in "rediss?://[a-z0-9.:,/@\\[\\]-]{0,40}") {
+        fn urls_round_trip(text in "rediss?://[a-z0-9.:,/@\\[\\]-]{0,40}") {
             if let Ok(place) = read(&text) {
                 prop_assert_eq!(read(&place.to_string()), Ok(place));
             }
@@ -173,7 +173,7 @@ mod postgres {
     }
 
     #[test]
-    fn servers_databases_and_names_are_read() {
+    fn servers_databases_and_names_are_parsed() {
         let place = |user: &str, host: &str, port, database: &str, name: &str, tls| PostgresUrl {
             tls,
             host: host.to_owned(),
@@ -213,7 +213,7 @@ mod postgres {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_its_place() {
+    fn the_error_names_the_invalid_part() {
         for (text, error) in [
             ("postgres://u@a,b/db", StoreUrlError::Host),
             ("postgres://u;v@a/db", StoreUrlError::User),
@@ -226,7 +226,7 @@ mod postgres {
     }
 
     #[test]
-    fn other_texts_name_no_place() {
+    fn other_texts_are_not_urls() {
         for text in [
             "postgres://",
             "postgres:a",
@@ -247,7 +247,7 @@ mod postgres {
 
     proptest! {
         #[test]
-        fn what_is_read_is_written_the_same(text in "postgres://[a-z0-9.:,/@?=\\[\\]-]{0,40}") {
+        fn urls_round_trip(text in "postgres://[a-z0-9.:,/@?=\\[\\]-]{0,40}") {
             if let Ok(place) = read(&text) {
                 prop_assert_eq!(read(&place.to_string()), Ok(place));
             }

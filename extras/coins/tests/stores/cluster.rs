@@ -1,4 +1,4 @@
-//! One cluster, and all that a store on it must do while nothing goes wrong.
+//! Tests a store on a cluster without failures.
 
 use super::laws::store_conformance;
 use super::servers::{How, open};
@@ -22,21 +22,21 @@ fn the_store_on_a_cluster_conforms() {
         stores.set(stores.get() + 1);
         open(&cluster.url(&format!("law-{}", stores.get())))
     });
-    it_is_there_when_opened_again(&cluster);
+    a_store_persists(&cluster);
     a_bucket_of_any_size_is_listed_in_order(&cluster);
-    stores_on_one_cluster_know_nothing_of_each_other(&cluster);
-    a_reader_beside_the_writer_sees_one_block(&cluster);
+    stores_on_one_cluster_are_independent(&cluster);
+    a_concurrent_reader_sees_one_block(&cluster);
 }
 
-/// Whatever buckets a flush has reached, all coins of a look-up are of one block, which it names.
-fn a_reader_beside_the_writer_sees_one_block(cluster: &RedisCluster) {
+/// No matter which buckets a flush has reached, all coins of a look-up belong to one block, which the result names.
+fn a_concurrent_reader_sees_one_block(cluster: &RedisCluster) {
     let (place, mut rng) = (cluster.url("readers").parse().unwrap(), Rng::new(15));
     let none = CoinsReader::open(&place, Network::Regtest, &Access::default()).unwrap();
     let error = none.look_up(&[outpoint(0)]).unwrap_err().to_string();
     assert!(error.contains("no coins under this name"), "{error}");
     let store = open(&cluster.url("readers"));
     let coins = [(); 2].map(|()| coin(&mut rng));
-    // All coins are those of one kind, or those of the other.
+    // Each block gives all of these names the same one of two coins.
     let names: Vec<_> = (0..400).map(outpoint).collect();
     let step = |height: u32| {
         let coin = &coins[height as usize % 2];
@@ -48,7 +48,7 @@ fn a_reader_beside_the_writer_sees_one_block(cluster: &RedisCluster) {
         scope.spawn(|| {
             for height in 1..40 {
                 step(height).write(&*store).unwrap();
-                // Time for a look-up that no flush comes in between of.
+                // Leave time for a look-up without a flush in between.
                 thread::sleep(Duration::from_millis(5));
             }
             ended.store(true, SeqCst);
@@ -64,11 +64,11 @@ fn a_reader_beside_the_writer_sees_one_block(cluster: &RedisCluster) {
     });
 }
 
-fn it_is_there_when_opened_again(cluster: &RedisCluster) {
+fn a_store_persists(cluster: &RedisCluster) {
     let url = cluster.url("again");
     let (model, mut rng) = (MemoryStore::new(), Rng::new(11));
     for height in 0..6 {
-        // Whatever is asked for now, a store keeps the number of buckets that it was made with.
+        // Even if the options differ now, a store keeps its original number of buckets.
         let more = ClusterOptions { bucket_bits: 4 + height as u8, ..How::default().cluster() };
         let place = url.parse().unwrap();
         let store = ClusterStore::open(&place, Network::Regtest, &more).unwrap();
@@ -80,7 +80,7 @@ fn it_is_there_when_opened_again(cluster: &RedisCluster) {
     }
 }
 
-/// Txids that begin alike cost their maker nothing.
+/// Txids with a common prefix cost an attacker nothing.
 fn a_bucket_of_any_size_is_listed_in_order(cluster: &RedisCluster) {
     let store = open(&cluster.url("large"));
     let mut rng = Rng::new(12);
@@ -103,7 +103,7 @@ fn a_bucket_of_any_size_is_listed_in_order(cluster: &RedisCluster) {
     assert!(store.get_many(&wanted).unwrap() == found);
 }
 
-fn stores_on_one_cluster_know_nothing_of_each_other(cluster: &RedisCluster) {
+fn stores_on_one_cluster_are_independent(cluster: &RedisCluster) {
     let (one, other) = (open(&cluster.url("one")), open(&cluster.url("other")));
     let mut rng = Rng::new(13);
     random_step(5, 100, 200, &mut rng).write(&*one).unwrap();

@@ -1,5 +1,5 @@
-//! Clients and servers that are killed at any moment: the store is at the block that it says, and
-//! nothing that was written is lost. And writers that were replaced.
+//! Tests with clients and servers killed at any moment: the store is at the block that it claims, and no written
+//! data is lost. Also tests replaced writers.
 
 use super::servers::{Servers, one_of, open};
 use super::support::{block, coins_of, random_step};
@@ -15,11 +15,11 @@ use std::{env, thread};
 
 const URL: &str = "APUS_TEST_COINS_TO_WRITE";
 
-/// The process that is killed: the test below starts it with the servers. Writes for ever there.
+/// The process to be killed: the test below starts it with the servers. It writes forever.
 #[test]
 #[ignore = "started by the test that kills it"]
 fn writer() {
-    // Those who run what is left out otherwise run this, too.
+    // Running all ignored tests runs this one too; then it has no URL.
     let Ok(url) = env::var(URL) else { return };
     let store = open(&url);
     let mut height = store.tip().unwrap().map_or(0, |tip| tip.height + 1);
@@ -70,7 +70,7 @@ fn a_killed_server_of_postgresql_loses_nothing() {
     killed_servers_lose_nothing::<PostgresServer>(rounds(3, 100));
 }
 
-/// Servers go one by one, while the client writes on, and then all at once, with the client.
+/// Servers are killed one by one while the client keeps writing, then all at once, with the client.
 fn killed_servers_lose_nothing<S: Servers>(rounds: u64) {
     let (mut servers, mut model, mut rng) = (S::start(), Model::new(), Rng::new(42));
     let url = servers.url("server");
@@ -79,8 +79,8 @@ fn killed_servers_lose_nothing<S: Servers>(rounds: u64) {
             thread::sleep(Duration::from_millis(rng.between(10, 400)));
             servers.kill(one_of::<S>(&mut rng));
             servers.restart();
-            // It goes on by itself.
-            written.comes_further();
+            // The client recovers by itself.
+            written.advance();
         });
     }
     (0..S::COUNT).for_each(|number| servers.kill(number));
@@ -88,8 +88,9 @@ fn killed_servers_lose_nothing<S: Servers>(rounds: u64) {
     model.expect(&*open(&url));
 }
 
-/// A writer on PostgreSQL that does not know that another one went on where it was; those on a cluster are among the tests
-/// in the crate. Its session is ended by the server, as when a network is cut; another writer goes on; it wakes up.
+/// A writer on PostgreSQL that does not know that another one replaced it; the crate's own tests cover
+/// clusters. The server ends its session, as when a network is cut; another writer takes over; then the first
+/// one wakes up.
 #[test]
 fn a_writer_that_was_replaced_changes_nothing() {
     let server = PostgresServer::start();
@@ -99,7 +100,8 @@ fn a_writer_that_was_replaced_changes_nothing() {
     let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                WHERE application_name = 'apus'";
     server.sql(end);
-    // One that comes and writes nothing leaves the lease free and the record at the same block.
+    // A writer that opens the store and writes nothing leaves the lease free and the record at the same
+    // block.
     drop(open(&server.url("stale")));
     let late = random_step(9, 100, 200, &mut rng).write(&*stale);
     assert!(matches!(late, Err(StoreError::InUse { .. })), "{late:?}");
@@ -109,14 +111,14 @@ fn a_writer_that_was_replaced_changes_nothing() {
     random_step(2, 100, 200, &mut rng).write(&*other).unwrap();
     let coins = coins_of(&*other).unwrap();
     drop(other);
-    // The lease is free now, so that the record alone can say it.
+    // The lease is free now, so only the record can reveal the other writer.
     let late = random_step(3, 100, 200, &mut rng).write(&*stale);
     assert!(matches!(late, Err(StoreError::InUse { .. })), "{late:?}");
     drop(stale);
     let store = open(&server.url("stale"));
     assert_eq!(store.tip().unwrap(), Some(block(2)));
     assert!(coins_of(&*store).unwrap() == coins);
-    // One whose session was ended, and that is the only one, goes on.
+    // The only writer continues after its session was ended.
     server.sql(end);
     random_step(3, 100, 200, &mut rng).write(&*store).unwrap();
     assert_eq!(store.tip().unwrap(), Some(block(3)));

@@ -1,5 +1,5 @@
-//! The stores on Redis Cluster and on PostgreSQL, on real servers: what every store must do, and what it survives.
-//! What is the same of both is one test, given [`Servers`](servers::Servers) of each kind.
+//! The stores on Redis Cluster and PostgreSQL, on real servers: what every store must do, and what it
+//! survives. Tests that apply to both use [`Servers`](servers::Servers) of each kind.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod cluster;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use support::outpoint;
 
 #[test]
-fn the_batched_store_conforms_and_wants_all_at_once() {
+fn the_batched_store_conforms_and_wants_everything_at_once() {
     let options = BatcherOptions { size: 3, in_flight: 4, ..BatcherOptions::default() };
     let batched = || BatchedStore::new(Arc::new(MemoryStore::new()), options).unwrap();
     store_conformance(&|_| Box::new(batched()));

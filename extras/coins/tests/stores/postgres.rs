@@ -1,4 +1,4 @@
-//! One server, and all that a store on it must do while nothing goes wrong.
+//! Tests a store on one server without failures.
 
 use super::laws::store_conformance;
 use super::servers::{How, open};
@@ -25,30 +25,31 @@ fn the_store_on_postgresql_conforms() {
         stores.set(stores.get() + 1);
         open(&server.url(&format!("law-{}", stores.get())))
     });
-    it_is_there_when_opened_again(&server);
-    stores_in_one_database_know_nothing_of_each_other(&server);
-    look_ups_go_by_the_index(&server);
+    a_store_persists(&server);
+    stores_in_one_database_are_independent(&server);
+    look_ups_use_the_index(&server);
     readers_see_one_block(&server);
-    batches_to_a_server_far_away_go_side_by_side(&server);
-    a_server_that_takes_no_writes_is_read_from_only(&server);
+    batches_to_a_distant_server_are_concurrent(&server);
+    a_server_that_takes_no_writes_is_only_read(&server);
 }
 
-/// As a standby does, which has the coins of some time ago: who writes keeps away from it, whatever it wants to know.
-fn a_server_that_takes_no_writes_is_read_from_only(server: &PostgresServer) {
+/// A read-only server, like a standby, has the coins of some time ago. A writer must avoid it, whatever it
+/// wants to read.
+fn a_server_that_takes_no_writes_is_only_read(server: &PostgresServer) {
     let (url, mut rng) = (server.url("standby"), Rng::new(17));
     random_step(1, 100, 200, &mut rng).write(&*open(&url)).unwrap();
     server.sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
     let (place, options) = (url.parse().unwrap(), How::default().postgres());
     let refused = PostgresStore::open(&place, Network::Regtest, &options);
-    let said = refused.err().unwrap().to_string();
-    assert!(said.contains("does not allow writes"), "{said}");
+    let message = refused.err().unwrap().to_string();
+    assert!(message.contains("does not allow writes"), "{message}");
     let place = url.parse().unwrap();
     let reader = CoinsReader::open(&place, Network::Regtest, &Access::default()).unwrap();
     assert_eq!(reader.look_up(&[outpoint(1)]).unwrap().tip.height, 1);
 }
 
-/// However many coins are wanted, one way there and back is waited for, and then one more at most.
-fn batches_to_a_server_far_away_go_side_by_side(server: &PostgresServer) {
+/// Any number of coins takes one round trip, and at most one more.
+fn batches_to_a_distant_server_are_concurrent(server: &PostgresServer) {
     let (delay, mut rng) = (Duration::from_millis(100), Rng::new(16));
     let far = LineRelay::far(server.port(), delay);
     let store = open(&server.url_at(far.address().port(), "far"));
@@ -57,7 +58,7 @@ fn batches_to_a_server_far_away_go_side_by_side(server: &PostgresServer) {
     let batches = BatcherOptions { size: 100, in_flight: 16, ..BatcherOptions::default() };
     let store = BatchedStore::new(Arc::from(store), batches).unwrap();
     let wanted: Vec<_> = (0..1600).map(outpoint).collect();
-    // Connections are made, and statements prepared.
+    // Warm up: make connections and prepare statements.
     store.get_many(&wanted).unwrap();
     let started = Instant::now();
     let found = store.get_many(&wanted).unwrap();
@@ -68,11 +69,11 @@ fn batches_to_a_server_far_away_go_side_by_side(server: &PostgresServer) {
     }
 }
 
-fn it_is_there_when_opened_again(server: &PostgresServer) {
+fn a_store_persists(server: &PostgresServer) {
     let url = server.url("again");
     let (model, mut rng) = (MemoryStore::new(), Rng::new(11));
     for height in 0..6 {
-        // Whatever is asked for now, a store keeps the number of parts that it was made with.
+        // Even if the options differ now, a store keeps its original number of partitions.
         let more = PostgresOptions { partitions: 5 + height as u16, ..How::default().postgres() };
         let place = url.parse().unwrap();
         let store = PostgresStore::open(&place, Network::Regtest, &more).unwrap();
@@ -86,7 +87,7 @@ fn it_is_there_when_opened_again(server: &PostgresServer) {
     assert_eq!(server.sql(parts), "5");
 }
 
-fn stores_in_one_database_know_nothing_of_each_other(server: &PostgresServer) {
+fn stores_in_one_database_are_independent(server: &PostgresServer) {
     let (one, other) = (open(&server.url("one")), open(&server.url("other")));
     let mut rng = Rng::new(13);
     random_step(5, 100, 200, &mut rng).write(&*one).unwrap();
@@ -94,12 +95,11 @@ fn stores_in_one_database_know_nothing_of_each_other(server: &PostgresServer) {
     assert_eq!(coins_of(&*other).unwrap(), []);
 }
 
-/// No plan goes over all coins, or over parts that cannot have the coin, though the server knows nothing
-/// of what the tables hold.
-fn look_ups_go_by_the_index(server: &PostgresServer) {
+/// No plan scans all coins, or partitions that cannot have the coin, although the server has no statistics.
+fn look_ups_use_the_index(server: &PostgresServer) {
     let (url, mut rng) = (server.url("plans"), Rng::new(14));
     random_step(1, 3000, 4000, &mut rng).write(&*open(&url)).unwrap();
-    // A session hands in what it counted when it ends, at the latest.
+    // A session reports its counters when it ends, at the latest.
     let counted = |column: &str, enough: u64| -> u64 {
         let ask = format!(
             "SELECT coalesce(sum({column}), 0) FROM pg_stat_user_tables \
@@ -123,19 +123,19 @@ fn look_ups_go_by_the_index(server: &PostgresServer) {
         once += wanted.len() as u64;
         let step = random_step(height, 300, 4000, &mut rng);
         step.write(&*store).unwrap();
-        // To put a coin, it is looked whether there is one; to remove one as well.
+        // Inserting a coin takes a check for an existing one, and so does deleting.
         once += step.changes.0.len() as u64;
     }
     drop(store);
-    assert_eq!(counted("idx_scan", once), once, "more than one part was looked at for a coin");
+    assert_eq!(counted("idx_scan", once), once, "a coin took more than one partition");
     assert_eq!(counted("seq_scan", 0), whole);
 }
 
-/// Each list of all coins is of one block, and each look-up as well, while flushes are under way.
+/// Each listing of all coins sees one block, and so does each look-up, while flushes are in progress.
 fn readers_see_one_block(server: &PostgresServer) {
     let (store, mut rng) = (open(&server.url("readers")), Rng::new(15));
     let coins = [(); 2].map(|()| super::support::coin(&mut rng));
-    // All coins are those of one kind, or those of the other.
+    // Each block gives all of these names the same one of two coins.
     let names: Vec<_> = (0..400).map(outpoint).collect();
     let step = |height: u32| {
         let coin = &coins[height as usize % 2];

@@ -1,4 +1,4 @@
-//! What a store is not opened for, by its name, and changes that it does not take.
+//! Tests which stores are not opened and why, and which changes a store refuses.
 
 use super::servers::{How, Servers, open};
 use super::support::{Step, assert_same, block, coin, coins_of, outpoint, random_step};
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 const PASSWORD: &str = "right-word";
 
-/// Passwords, another writer, and another chain.
-fn what_is_not_right_is_told_by_name<S: Servers>(servers: &S) {
+/// Checks the errors for passwords, another writer, and another chain.
+fn problems_are_reported_by_name<S: Servers>(servers: &S) {
     let url = servers.url("refused");
     for password in [None, Some("wrong-word")] {
         let error = How { password, ..How::default() }.refusal(&url).to_string();
@@ -32,23 +32,26 @@ fn what_is_not_right_is_told_by_name<S: Servers>(servers: &S) {
     drop(store);
 
     let error = How { network: Network::Main, ..right }.refusal(&url);
-    let said = "is of the regtest chain, not of main";
+    let message = "belongs to the regtest chain, not to main";
     assert!(matches!(error, StoreError::OtherNetwork { .. }), "{error}");
-    assert!(error.to_string().contains(said) && error.to_string().contains("/refused"), "{error}");
+    assert!(
+        error.to_string().contains(message) && error.to_string().contains("/refused"),
+        "{error}"
+    );
 }
 
 #[test]
-fn what_is_not_right_on_a_cluster_is_told_by_name() {
+fn problems_on_a_cluster_are_reported_by_name() {
     let cluster = RedisCluster::with_password(Some(PASSWORD));
-    what_is_not_right_is_told_by_name(&cluster);
+    problems_are_reported_by_name(&cluster);
     let right = How { password: Some(PASSWORD), ..How::default() };
-    // The record of another, and one that no store wrote.
+    // Another program's record, and one that no store wrote.
     let other = cluster.url("strange");
     let set = |value: &str| {
-        let said = cluster
+        let answers = cluster
             .ports()
             .map(|port| cluster.tell(port, &format!("SET strange:record {value}")).unwrap());
-        assert!(said.iter().any(|said| said.starts_with("+OK")), "{said:?}");
+        assert!(answers.iter().any(|answer| answer.starts_with("+OK")), "{answers:?}");
     };
     set("hello");
     let error = right.refusal(&other);
@@ -62,9 +65,9 @@ fn what_is_not_right_on_a_cluster_is_told_by_name() {
 }
 
 #[test]
-fn what_is_not_right_on_postgresql_is_told_by_name() {
+fn problems_on_postgresql_are_reported_by_name() {
     let server = PostgresServer::with_password(Some(PASSWORD));
-    what_is_not_right_is_told_by_name(&server);
+    problems_are_reported_by_name(&server);
     let (url, right) = (server.url("refused"), How { password: Some(PASSWORD), ..How::default() });
     let error = right.refusal(&url.replace("/postgres/", "/gone/")).to_string();
     assert!(error.contains("createdb"), "{error}");
@@ -81,7 +84,7 @@ fn what_is_not_right_on_postgresql_is_told_by_name() {
     let error = right.refusal(&url);
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
 
-    // A table of another's.
+    // Another program's table.
     server.sql("CREATE SCHEMA strange; CREATE TABLE strange.record (what text)");
     let error = right.refusal(&server.url("strange"));
     assert!(
@@ -95,16 +98,16 @@ fn what_is_not_right_on_postgresql_is_told_by_name() {
 }
 
 #[test]
-fn clusters_that_are_not_there_or_forget_are_told_by_name() {
-    servers_that_are_not_there_or_forget_are_told_by_name::<RedisCluster>("redis://");
+fn missing_or_forgetful_clusters_are_reported_by_name() {
+    missing_or_forgetful_servers_are_reported_by_name::<RedisCluster>("redis://");
 }
 
 #[test]
-fn servers_of_postgresql_that_are_not_there_or_forget_are_told_by_name() {
-    servers_that_are_not_there_or_forget_are_told_by_name::<PostgresServer>("postgres://apus@");
+fn missing_or_forgetful_postgresql_servers_are_reported_by_name() {
+    missing_or_forgetful_servers_are_reported_by_name::<PostgresServer>("postgres://apus@");
 }
 
-fn servers_that_are_not_there_or_forget_are_told_by_name<S: Servers>(scheme: &str) {
+fn missing_or_forgetful_servers_are_reported_by_name<S: Servers>(scheme: &str) {
     // A port that was free a moment ago.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let database = if scheme.starts_with("postgres") { "/postgres" } else { "" };
@@ -120,13 +123,13 @@ fn servers_that_are_not_there_or_forget_are_told_by_name<S: Servers>(scheme: &st
     assert!(error.contains("127.0.0.1") && error.contains(setting), "{error}");
 }
 
-/// A server that is none of a cluster keeps coins, once it is told all that it lacks at once.
+/// A standalone server can keep coins; all settings that it lacks are reported at once.
 #[test]
 fn one_server_alone_keeps_coins() {
-    let said = How::default().refusal(&RedisServer::start(&[]).url("alone")).to_string();
+    let message = How::default().refusal(&RedisServer::start(&[]).url("alone")).to_string();
     assert!(
-        said.contains("appendonly yes, appendfsync always.") && said.contains("CONFIG SET"),
-        "{said}"
+        message.contains("appendonly yes, appendfsync always.") && message.contains("CONFIG SET"),
+        "{message}"
     );
     let mut server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
     let url = server.url("alone");
@@ -139,16 +142,16 @@ fn one_server_alone_keeps_coins() {
         server.kill_and_restart();
         assert_same(&*store, &model, height + 1);
     }
-    // As a seed of a cluster it is none.
+    // It is not a valid seed of a cluster.
     let port = url.trim_end_matches("/alone").rsplit(':').next().unwrap();
     let twice = url.replace("/alone", &format!(",localhost:{port}/alone"));
-    let said = How::default().refusal(&twice).to_string();
-    assert!(said.contains("name one server alone"), "{said}");
+    let message = How::default().refusal(&twice).to_string();
+    assert!(message.contains("give one server alone"), "{message}");
 }
 
-/// By default a server puts the writing of its log off while the disk is busy, and answers.
+/// With the default setting, a server delays writing its log while the disk is busy, but answers.
 #[test]
-fn a_cluster_that_answers_before_it_writes_is_told_by_name() {
+fn a_cluster_that_answers_before_it_writes_is_reported_by_name() {
     let cluster = RedisCluster::start();
     let [_, port, _] = cluster.ports();
     let set = |to: &str| cluster.tell(port, &format!("CONFIG SET appendfsync {to}")).unwrap();
@@ -166,7 +169,7 @@ fn a_cluster_that_answers_before_it_writes_is_told_by_name() {
 }
 
 #[test]
-fn rows_that_are_no_coins_are_told() {
+fn rows_that_are_not_coins_are_reported() {
     let server = PostgresServer::start();
     changes_out_of_order_are_refused_and_leave_nothing(&server);
     let store = open(&server.url("rows"));

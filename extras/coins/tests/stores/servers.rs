@@ -1,4 +1,4 @@
-//! [`Servers`]: real servers of either kind, and stores on them, opened by their places.
+//! [`Servers`]: real servers of either kind, and stores on them, opened by URL.
 
 use apus_chain::Network;
 use apus_coins::{
@@ -10,33 +10,33 @@ use apus_testkit::redis::{NODES, RedisCluster, RedisSetup};
 use apus_testkit::rng::Rng;
 use std::time::Duration;
 
-/// What tests do to servers, whatever they are.
+/// Operations of tests on servers of either kind.
 pub(crate) trait Servers: Sized {
-    /// How many there are.
+    /// The number of servers.
     const COUNT: usize;
 
-    /// Starts some that want a password, or none.
+    /// Starts servers that require a password, or none.
     fn with_password(password: Option<&'static str>) -> Self;
 
-    /// Starts some that may lose what they acknowledged, and the word of a setting that they are told by.
+    /// Starts servers that may lose acknowledged data, and returns the setting that the error must name.
     fn forgetful() -> (Self, &'static str);
 
-    /// The place of a store.
+    /// The URL of a store.
     fn url(&self, name: &str) -> String;
 
-    /// Kills one, at once and without a warning.
+    /// Kills one server, at once and without a warning.
     fn kill(&mut self, number: usize);
 
-    /// Starts those again that were killed, with what they kept, and waits for them.
+    /// Restarts the killed servers with their data, and waits for them.
     fn restart(&mut self);
 
-    /// Has all of them do nothing, with their connections as they are.
+    /// Stops all of them with their connections open.
     fn stop(&self);
 
-    /// Has them go on.
-    fn go_on(&self);
+    /// Resumes stopped servers.
+    fn resume(&self);
 
-    /// Starts some without a password.
+    /// Starts servers without a password.
     fn start() -> Self {
         Self::with_password(None)
     }
@@ -70,9 +70,9 @@ impl Servers for RedisCluster {
         Self::stop(self);
     }
 
-    fn go_on(&self) {
+    fn resume(&self) {
         Self::go_on(self);
-        // They take each other to be gone at first.
+        // At first, the servers believe each other to be gone.
         self.wait();
     }
 }
@@ -104,25 +104,25 @@ impl Servers for PostgresServer {
         Self::stop(self);
     }
 
-    fn go_on(&self) {
+    fn resume(&self) {
         Self::go_on(self);
     }
 }
 
-/// How a store is opened.
+/// How to open a store.
 #[derive(Debug, Clone)]
 pub(crate) struct How {
     pub(crate) network: Network,
     pub(crate) password: Option<&'static str>,
-    /// How long a writer that is gone keeps others out of a cluster.
+    /// How long a vanished writer keeps others out of a cluster.
     pub(crate) lease: Duration,
-    /// How long another one is waited for.
+    /// How long to wait for another writer.
     pub(crate) waits: Duration,
     pub(crate) patience: Duration,
 }
 
 impl Default for How {
-    /// With a lease that a test can wait for.
+    /// A lease short enough for a test to wait for.
     fn default() -> Self {
         Self {
             network: Network::Regtest,
@@ -135,7 +135,7 @@ impl Default for How {
 }
 
 impl How {
-    /// On a cluster, in few buckets.
+    /// Options for a cluster, with few buckets.
     pub(crate) fn cluster(&self) -> ClusterOptions {
         ClusterOptions {
             password: self.password.map(Password::new),
@@ -145,7 +145,7 @@ impl How {
         }
     }
 
-    /// On PostgreSQL, in few parts.
+    /// Options for PostgreSQL, with few partitions.
     pub(crate) fn postgres(&self) -> PostgresOptions {
         PostgresOptions {
             password: self.password.map(Password::new),
@@ -166,7 +166,7 @@ impl How {
         })
     }
 
-    /// Why it is not opened.
+    /// Opens the store at `url`, which must fail, and returns the error.
     pub(crate) fn refusal(&self, url: &str) -> StoreError {
         self.open(url).err().unwrap()
     }
@@ -176,7 +176,7 @@ pub(crate) fn open(url: &str) -> Box<dyn CoinsStore> {
     How::default().open(url).unwrap()
 }
 
-/// One of the servers.
+/// The index of a random server.
 pub(crate) fn one_of<S: Servers>(rng: &mut Rng) -> usize {
     rng.index(S::COUNT)
 }

@@ -1,5 +1,5 @@
-//! Servers that are stopped as they are, with their connections: what is said to them is taken, and no answer
-//! comes. For a while that is waited for; then it is an error, and no longer than that.
+//! Servers stopped with their connections open: they accept requests and never answer. The client waits for a
+//! while and then fails, but waits no longer than that.
 
 use super::servers::{How, Servers, open};
 use super::support::outpoint;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Much longer than what is waited for, and much shorter than what a client without a limit would wait.
+/// Much longer than the time limit, and much shorter than a client without a limit would wait.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Has the servers go on, also where a test fails in between: else those that end them would wait.
+/// Resumes the servers even if a test fails, because shutting them down would hang otherwise.
 struct Stopped<'a, S: Servers>(&'a S);
 
 impl<'a, S: Servers> Stopped<'a, S> {
@@ -29,22 +29,22 @@ impl<'a, S: Servers> Stopped<'a, S> {
 
 impl<S: Servers> Drop for Stopped<'_, S> {
     fn drop(&mut self) {
-        self.0.go_on();
+        self.0.resume();
     }
 }
 
 #[test]
-fn a_cluster_that_stops_for_a_moment_is_waited_for() {
-    servers_that_stop_for_a_moment_are_waited_for::<RedisCluster>();
+fn a_brief_stop_of_a_cluster_is_tolerated() {
+    a_brief_stop_is_tolerated::<RedisCluster>();
 }
 
 #[test]
-fn a_server_of_postgresql_that_stops_for_a_moment_is_waited_for() {
-    servers_that_stop_for_a_moment_are_waited_for::<PostgresServer>();
+fn a_brief_stop_of_a_postgresql_server_is_tolerated() {
+    a_brief_stop_is_tolerated::<PostgresServer>();
 }
 
-/// Look-ups and flushes go on where they were, whatever they were at.
-fn servers_that_stop_for_a_moment_are_waited_for<S: Servers>() {
+/// Look-ups and flushes continue where they were.
+fn a_brief_stop_is_tolerated<S: Servers>() {
     let (servers, mut model, mut rng) = (S::start(), Model::new(), Rng::new(81));
     let url = servers.url("moment");
     for _ in 0..rounds(2, 20) {
@@ -58,18 +58,19 @@ fn servers_that_stop_for_a_moment_are_waited_for<S: Servers>() {
 }
 
 #[test]
-fn a_stopped_cluster_is_given_up() {
-    stopped_servers_are_given_up::<RedisCluster>();
+fn a_stopped_cluster_times_out() {
+    stopped_servers_time_out::<RedisCluster>();
 }
 
 #[test]
-fn a_stopped_server_of_postgresql_is_given_up() {
-    stopped_servers_are_given_up::<PostgresServer>();
+fn a_stopped_postgresql_server_times_out() {
+    stopped_servers_time_out::<PostgresServer>();
 }
 
-/// The error says what, where, for how long and what to do, and comes in time, from everything that the store
-/// is asked, through the batcher too. What was written is there afterwards, and the store goes on.
-fn stopped_servers_are_given_up<S: Servers>() {
+/// The error says what failed, where, for how long and what to do. Every operation of
+/// the store returns it in time, through the batcher too. Afterwards the written data is available, and the store works
+/// again.
+fn stopped_servers_time_out<S: Servers>() {
     let (servers, mut model, mut rng) = (S::start(), Model::new(), Rng::new(82));
     let url = servers.url("given-up");
     let short = How { patience: Duration::from_secs(1), ..How::default() };
@@ -100,15 +101,15 @@ fn stopped_servers_are_given_up<S: Servers>() {
             for error in errors {
                 assert!(matches!(error, StoreError::Away { .. }), "in round {round}: {error}");
                 let error = error.to_string();
-                assert!(error.starts_with(&format!("{url}: not heard for ")), "{error}");
+                assert!(error.starts_with(&format!("{url}: no answer for ")), "{error}");
                 for words in ["can be reached from here", "--coins-timeout"] {
                     assert!(error.contains(words), "{error}");
                 }
             }
             assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
         });
-        // They answer again, if not at once. Which block the coins are of is known only once a flush that may be
-        // half applied was brought to its end.
+        // The servers answer again, if not at once. The store's block is known only once a half-applied flush was
+        // completed.
         let started = Instant::now();
         while let Err(error) = batched.get_many(&wanted()) {
             assert!(started.elapsed() < LONG, "{error}");

@@ -1,8 +1,8 @@
-//! A server that encrypts: it has to be trusted, and to be the one that was named.
+//! Tests that a server with TLS must be trusted and must be the one named.
 //!
-//! Its certificate is of `localhost` alone, by an authority that no system trusts; the key of that
-//! authority was thrown away. Whom a process trusts comes from its environment, so each question is
-//! one for a process of its own.
+//! Its certificate is only for `localhost`, from an authority that no system trusts; the authority's key was
+//! deleted. The set of trusted authorities comes from a process's environment, so each case needs its own
+//! process.
 
 use super::servers::How;
 use super::support::random_step;
@@ -18,11 +18,11 @@ const URL: &str = "APUS_TEST_COINS_BEHIND_TLS";
 const PASSWORD: &str = "right-word";
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stores/tls");
 
-/// The process that asks: the test below starts it. Says what came of it.
+/// The client process: the test below starts it. Prints the result.
 #[test]
-#[ignore = "started by the test that says whom to trust"]
+#[ignore = "started by the test that sets the trusted authorities"]
 fn client() {
-    // Those who run what is left out otherwise run this, too.
+    // Running all ignored tests runs this one too; then it has no URL.
     let Ok(url) = env::var(URL) else { return };
     let how = How { password: Some(PASSWORD), ..How::default() };
     match how.open(&url) {
@@ -31,43 +31,47 @@ fn client() {
     }
 }
 
-/// What a client says that trusts the authority of a file.
-fn said(url: &str, trusts: &str) -> String {
-    let said = Command::new(env::current_exe().unwrap())
+/// The output of a client that trusts the authorities in a file.
+fn output_of(url: &str, trusts: &str) -> String {
+    let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "tls::client", "--ignored", "--nocapture"])
         .env(URL, url)
         .env("SSL_CERT_FILE", trusts)
         .env_remove("SSL_CERT_DIR")
         .output()
         .unwrap();
-    String::from_utf8(said.stdout).unwrap()
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn file(name: &str) -> &'static Path {
     Box::leak(Path::new(FOLDER).join(name).into_boxed_path())
 }
 
-/// `encrypted` names a server as its certificate does, `by_address` the same one otherwise, and `clear` one that
-/// does not encrypt.
-fn it_has_to_be_trusted_and_the_one_that_was_named(encrypted: &str, by_address: &str, clear: &str) {
+/// `encrypted` names a server as its certificate does, `by_address` names the same server differently, and
+/// `clear` names one without TLS.
+fn certificates_must_be_trusted_and_match_the_name(encrypted: &str, by_address: &str, clear: &str) {
     let (ours, other) = (format!("{FOLDER}/authority.pem"), format!("{FOLDER}/server.pem"));
     let scheme = encrypted.split_once("://").unwrap().0;
 
-    assert!(said(encrypted, &ours).contains("opened at Some(7)"), "{}", said(encrypted, &ours));
+    assert!(
+        output_of(encrypted, &ours).contains("opened at Some(7)"),
+        "{}",
+        output_of(encrypted, &ours)
+    );
     let nowhere = format!("{FOLDER}/none.pem");
     for (url, trusts) in
         [(by_address, &ours), (encrypted, &other), (encrypted, &nowhere), (clear, &ours)]
     {
-        let refused = said(url, trusts);
+        let refused = output_of(url, trusts);
         assert!(refused.contains(&format!("refused: {scheme}://")), "{url}: {refused}");
         assert!(!refused.contains(PASSWORD), "{refused}");
-        // One that does not encrypt may end the connection, which is no error of TLS.
+        // A server without TLS may end the connection, which is not a TLS error.
         assert!(url == clear || refused.contains("SSL_CERT_FILE"), "{url}: {refused}");
     }
 }
 
 #[test]
-fn a_server_of_postgresql_that_encrypts_has_to_be_trusted_and_the_one_that_was_named() {
+fn a_postgresql_server_with_tls_must_be_trusted_and_match_its_name() {
     let tls = Some((file("server.pem"), file("server.key")));
     let setup = PostgresSetup { password: Some(PASSWORD), ..PostgresSetup::default() };
     let server = PostgresServer::with(PostgresSetup { tls, ..setup });
@@ -77,7 +81,7 @@ fn a_server_of_postgresql_that_encrypts_has_to_be_trusted_and_the_one_that_was_n
     let verified = |url: &str| format!("{url}?sslmode=verify-full");
     let named = |url: String| verified(&url.replace("127.0.0.1", "localhost"));
     let clear = PostgresServer::with(setup);
-    it_has_to_be_trusted_and_the_one_that_was_named(
+    certificates_must_be_trusted_and_match_the_name(
         &named(server.url("x")),
         &verified(&server.url("x")),
         &named(clear.url("x")),
@@ -85,24 +89,24 @@ fn a_server_of_postgresql_that_encrypts_has_to_be_trusted_and_the_one_that_was_n
 }
 
 #[test]
-fn a_cluster_that_encrypts_has_to_be_trusted_and_the_one_that_was_named() {
+fn a_cluster_with_tls_must_be_trusted_and_match_its_name() {
     let [certificate, key, authority] = ["server.pem", "server.key", "authority.pem"].map(file);
     let tls = Some(RedisTls { certificate, key, authority });
     let cluster =
         RedisCluster::with(RedisSetup { password: Some(PASSWORD), tls, ..RedisSetup::default() });
-    // Without TLS the same set is there. The servers name each other, whom the certificate is of.
+    // The same store can be opened without TLS. The servers announce each other by the name in the certificate.
     let store = How { password: Some(PASSWORD), ..How::default() }.open(&cluster.url("x")).unwrap();
     random_step(7, 10, 20, &mut Rng::new(72)).write(&*store).unwrap();
     drop(store);
     let encrypted = cluster.tls_url("x");
     let clear = cluster.url("x").replace("redis://", "rediss://");
-    it_has_to_be_trusted_and_the_one_that_was_named(
+    certificates_must_be_trusted_and_match_the_name(
         &encrypted,
         &encrypted.replace("localhost", "127.0.0.1"),
         &clear.replace("127.0.0.1", "localhost"),
     );
-    // The client does not ask again in the hope that it will be trusted.
+    // The client does not retry in the hope of being trusted.
     let started = Instant::now();
-    assert!(said(&encrypted, &format!("{FOLDER}/server.pem")).contains("refused"));
+    assert!(output_of(&encrypted, &format!("{FOLDER}/server.pem")).contains("refused"));
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
 }

@@ -1,4 +1,4 @@
-//! Flushes that go on while something happens to the servers, and the model that the store is held against.
+//! Flushes that continue while something happens to the servers, and a model to compare the store with.
 
 use super::servers::open;
 use super::support::{Step, assert_same, outpoint, random_step};
@@ -9,19 +9,19 @@ use apus_testkit::rng::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::thread;
 
-/// Coins that some of the flushes make, spend and replace.
+/// Coins that some of the flushes create, spend and replace.
 pub(crate) fn wanted() -> Vec<OutPoint> {
     (0..2000).map(outpoint).collect()
 }
 
-/// The flush to a height, the same in every process.
+/// The flush to a height, identical in every process.
 pub(crate) fn step(height: u32) -> Step {
     let mut rng = Rng::new(u64::from(height));
     let changes = rng.between(1, 3000);
     random_step(height, changes, 8000, &mut rng)
 }
 
-/// What was written up to a height.
+/// The expected contents at a height.
 pub(crate) struct Model {
     store: MemoryStore,
     pub(crate) next: u32,
@@ -32,10 +32,10 @@ impl Model {
         Self { store: MemoryStore::new(), next: 0 }
     }
 
-    /// Brings it to where another store is, and holds that one against it.
+    /// Advances the model to a store's height, and compares the two.
     pub(crate) fn expect(&mut self, store: &dyn CoinsStore) {
         let Some(tip) = store.tip().unwrap() else { return assert_eq!(self.next, 0) };
-        assert!(tip.height + 1 >= self.next, "a block that was there is not any more");
+        assert!(tip.height + 1 >= self.next, "a written block is gone");
         while self.next <= tip.height {
             step(self.next).write(&self.store).unwrap();
             self.next += 1;
@@ -44,16 +44,16 @@ impl Model {
     }
 }
 
-/// How far the flushes are.
+/// The progress of the flushes.
 pub(crate) struct Written {
     next: AtomicU32,
-    /// Whether they are to end, or ended with a failure.
+    /// True if the flushes should end, or ended with a failure.
     ended: AtomicBool,
 }
 
 impl Written {
-    /// Waits until a flush ends that is under way.
-    pub(crate) fn comes_further(&self) {
+    /// Waits until the flush in progress ends.
+    pub(crate) fn advance(&self) {
         let before = self.next.load(SeqCst);
         while self.next.load(SeqCst) == before && !self.ended.load(SeqCst) {
             thread::yield_now();
@@ -61,7 +61,7 @@ impl Written {
     }
 }
 
-/// Ends all, also where a test fails in between.
+/// Ends everything, even if a test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -70,8 +70,9 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Writes flush after flush to a store, and looks coins up beside it, while `meanwhile` does something to its
-/// servers. None of it may fail, and afterwards the store holds what was written, to the last flush.
+/// Writes flush after flush to a store, and concurrently looks coins up, while `meanwhile` disturbs its
+/// servers. No operation may fail, and afterwards the store must hold everything written, up to the last
+/// flush.
 pub(crate) fn while_written(url: &str, model: &mut Model, meanwhile: impl FnOnce(&Written)) {
     let store = open(url);
     model.expect(&*store);

@@ -1,18 +1,18 @@
-//! [`JoinParts`]: the parts of the join, as machines left them: coins here, answers where they are.
+//! [`JoinParts`]: the results of the join: coins are fetched here, prevouts stay in the object store.
 
-use super::getting::Getting;
-use super::pieces::Gathered;
+use super::fetch::ObjectFetcher;
+use super::pieces::SegmentPieces;
 use super::slices::SliceTable;
-use super::{MergeSteps, Telling, sent};
-use crate::desk::Answered;
-use crate::desk::Desk;
-use crate::desk::Useless;
+use super::{MergeSteps, StepProgress, sent};
 use crate::job::{JobKey, JobStep};
 use crate::queue::{
-    JoinDone, JoinSource, JoinTold, ObjectRef, RecordPiece, RunId, Sent, Slice, nothing_told,
+    JoinDone, JoinPayload, JoinSource, ObjectRef, RecordPiece, RunId, Sent, Slice, empty_payload,
 };
+use crate::scheduler::AnswerError;
+use crate::scheduler::JobResult;
+use crate::scheduler::Scheduler;
 use apus_chain::HeightRange;
-use apus_sync::engines::mergesync::Joined;
+use apus_sync::engines::mergesync::JoinResult;
 use apus_sync::error::SyncError;
 use apus_sync::progress::{Event, Phase, Progress};
 use apus_sync::request::{OutputKind, Request};
@@ -21,57 +21,57 @@ use apus_sync::workdir::RunInfo;
 use apus_sync::workdir::names::SPILL;
 use std::collections::BTreeMap;
 
-/// Into so many parts a join is divided, unless these are shorter or longer than is worth it.
+/// Number of parts of a join, unless the parts would be too short or too long.
 const PARTS: u64 = 64;
 
-/// Records of a part, in bytes.
+/// Minimum length of a part's records, in bytes.
 const PART_BYTES_MIN: u64 = 8 << 20;
 
-/// A machine needs about twice as much disk while it joins a part.
+/// Maximum length of a part's records, in bytes: a machine needs about twice as much disk while it joins a part.
 const PART_BYTES_MAX: u64 = 1 << 30;
 
-/// See the module.
+/// The results of the join.
 pub(super) struct JoinParts<'p> {
-    /// What came of all; the answers are in objects.
-    pub(super) joined: Joined,
-    /// Which of these are each segment's.
+    /// The merged results, without prevouts, which stay in objects.
+    pub(super) joined: JoinResult,
+    /// The places of each segment's prevouts.
     pub(super) answers: SliceTable<'p>,
-    /// The same of leaves that survive, where they are wanted.
+    /// The places of each segment's surviving leaves, if requested.
     pub(super) leaves: Option<SliceTable<'p>>,
-    /// Which keys each part has.
+    /// The keys of each part.
     pub(super) keys: Vec<KeyRange>,
 }
 
 impl<'s> MergeSteps<'s> {
-    /// Has all that the segments left joined.
+    /// Joins the records of all segments.
     pub(super) fn join(&mut self, segments: &[HeightRange]) -> Result<JoinParts<'s>, SyncError> {
         let request = self.work.request;
         request.env.observer.event(Event::Started(Phase::Join));
-        let gathered = &self.gathered;
-        let bytes_total: u64 = segments.iter().map(|range| gathered.of(range).records.bytes).sum();
-        let samples = gathered.samples(segments)?;
+        let results = &self.results;
+        let bytes_total: u64 = segments.iter().map(|range| results.of(range).records.bytes).sum();
+        let samples = results.samples(segments)?;
         let count = bytes_total / part_bytes(request, bytes_total);
         let keys = KeyRange::on_lines(divide_sizes(samples.into_iter(), count));
         let total = Progress { bytes_total, ..Progress::default() };
-        let mut progress = Telling::new(request, Phase::Join, total);
-        let run = self.desk.run();
-        let told = |key: JobKey| told_before(key, run, gathered, (segments, &keys));
+        let mut progress = StepProgress::new(request, Phase::Join, total);
+        let run = self.scheduler.run();
+        let payload = |key: JobKey| earlier_payload(key, run, results, (segments, &keys));
         let with_leaves = self.plan.identity.numbered;
-        let object = |of: &ObjectRef| Desk::object(self.queue, request, of);
-        let getting = Getting::new(&request.env, &object);
-        let mut read = |answered: Answered| {
+        let object = |of: &ObjectRef| Scheduler::object(self.queue, request, of);
+        let fetcher = ObjectFetcher::new(&request.env, &object);
+        let mut read = |answered: JobResult| {
             let done: JoinDone = sent(&answered, run)?;
             let wanted = if with_leaves { segments.len() } else { 0 };
             let found = (done.answers.slices.len(), done.leaves.slices.len());
             if found != (segments.len(), wanted) {
-                return Err(Useless::Result("it is of other segments".to_owned()));
+                return Err(AnswerError::Invalid("it is for other segments".to_owned()));
             }
             let part = answered.key.range.start;
-            let coins = getting.run(&done.coins, format!("{SPILL}set-{part}.run"))?;
+            let coins = fetcher.run(&done.coins, format!("{SPILL}set-{part}.run"))?;
             let mut places = None;
             if request.outputs.iter().any(|output| output.kind == OutputKind::Hints) {
                 let name = format!("{SPILL}places-{part}.run");
-                places = Some(getting.run(&done.places, name)?);
+                places = Some(fetcher.run(&done.places, name)?);
             }
             Ok((answered.key, done, coins, places))
         };
@@ -96,66 +96,66 @@ impl<'s> MergeSteps<'s> {
             Ok(())
         };
         let todo = (0..keys.len() as u32).map(JobKey::join);
-        let failure = self.desk.step(todo, &told, &mut read, &mut take)?;
+        let failure = self.scheduler.step(todo, &payload, &mut read, &mut take)?;
         for (key, objects) in left {
-            self.desk.leaves(key, objects.iter().flatten());
+            self.scheduler.record_objects(key, objects.iter().flatten());
         }
         request.env.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
         match failure {
             Some((_, error)) => Err(error),
-            None => Ok(JoinParts { joined: together(all.into_values()), answers, leaves, keys }),
+            None => Ok(JoinParts { joined: merge(all.into_values()), answers, leaves, keys }),
         }
     }
 }
 
-/// What jobs before the last step are told: segments that are gathered, and parts of the join with these keys. It is the same
-/// bytes each time.
-pub(super) fn told_before(
+/// Builds the payload of a job of the first or second step, for a join with these keys. The bytes are always the
+/// same.
+pub(super) fn earlier_payload(
     key: JobKey,
     run: RunId,
-    gathered: &Gathered<'_>,
+    results: &SegmentPieces<'_>,
     (segments, keys): (&[HeightRange], &[KeyRange]),
 ) -> Result<Option<Vec<u8>>, SyncError> {
     let keys = match key.step {
-        JobStep::Blocks => return Ok(Some(nothing_told())),
+        JobStep::Blocks => return Ok(Some(empty_payload())),
         JobStep::Join => keys.get(key.range.start as usize),
         JobStep::Connect => None,
     };
     let Some(keys) = keys.copied() else { return Ok(None) };
     let mut sources = Vec::with_capacity(segments.len());
-    gathered.each(&mut |range, kept, made, spent| {
+    results.each(&mut |range, kept, made, spent| {
         if segments.binary_search(&range).is_ok() {
             sources.push(source((range, kept.records), made, spent, keys));
         }
     })?;
     sources.sort_unstable_by_key(|source| source.range);
     let KeyRange { from, until } = keys;
-    Ok(Some(JoinTold { from, until, sources }.to_bytes(run, key)))
+    Ok(Some(JoinPayload { from, until, sources }.to_bytes(run, key)))
 }
 
-/// How long parts are.
+/// The length of a part's records, in bytes.
 fn part_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
     let even = (bytes_total / PARTS).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
-    // Short segments are asked for where little is to be done at a time.
+    // Short segments mean that the user wants small jobs.
     request.env.segment_bytes.map_or(even, |bytes| bytes.clamp(1, PART_BYTES_MAX))
 }
 
-fn together(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -> Joined {
-    let mut whole = Joined::default();
+fn merge(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -> JoinResult {
+    let mut whole = JoinResult::default();
     for (done, coins, places) in parts {
-        whole.add(Joined {
+        whole.add(JoinResult {
             places: places.into_iter().collect(),
             coins: vec![coins],
             totals: done.totals,
             muhash: done.muhash,
             existed: done.existed,
-            ..Joined::default()
+            ..JoinResult::default()
         });
     }
     whole
 }
 
-/// What a part takes of a segment.
+/// Returns the records of a segment that a part of the join reads.
 fn source(
     (range, records): (HeightRange, ObjectRef),
     made: &[RecordPiece],
@@ -167,7 +167,7 @@ fn source(
     JoinSource { range, records, made, spent }
 }
 
-/// The pieces that have some of these keys; `start` is where the first of all begins.
+/// The pieces that contain some of these keys; `start` is the offset of the first of all pieces.
 fn slice(pieces: &[RecordPiece], start: u64, keys: KeyRange) -> Slice {
     let first = pieces.partition_point(|piece| piece.last < keys.from);
     let is_before = |piece: &RecordPiece| keys.until.is_none_or(|until| piece.first < until);
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use apus_testkit::rng::Rng;
 
-    /// Pieces of keys of which each begins where the one before ends, or in another byte.
+    /// Divides keys into pieces of at most `each` keys that do not cross lines.
     fn pieces(keys: &[u64], each: usize) -> Vec<RecordPiece> {
         let of_byte = keys.chunk_by(|a, b| KeyRange::line_of(*a) == KeyRange::line_of(*b));
         let piece = |some: &[u64]| RecordPiece {
@@ -195,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn parts_read_all_their_keys_and_hardly_any_twice() {
+    fn parts_read_all_their_keys_and_few_twice() {
         let mut rng = Rng::new(72);
         let mut spread: Vec<u64> = (0..40_000).map(|_| rng.next_u64()).collect();
-        // As if all ids had been ground for, many of them the same.
+        // Simulates an attacker who ground all ids to a common prefix; many of them are equal.
         let mut ground: Vec<u64> =
             (0..40_000).map(|_| 0xabcd_ef00_0000_0000 | rng.next_u64() >> 52).collect();
         for (keys, twice_max) in [(&mut spread, 0), (&mut ground, 15 * 2 * 90)] {

@@ -1,55 +1,56 @@
-//! [`Gathered`]: what segments left, by their heights; the pieces of their records are in a file of the work folder.
+//! [`SegmentPieces`]: the results of the first pass, by height; the lists of pieces are in a file of the work folder.
 //!
-//! In memory are some hundred bytes for each segment, whatever is in it. Pieces are gone through from the first to the last,
-//! once for each part of the join: some hundred megabytes on the main chain, which the system has in its cache. What is
-//! read is held against a checksum, since a piece that is passed over would be coins that seem unspent.
+//! A segment takes a few hundred bytes of memory, regardless of its size. Each part of the join scans all pieces
+//! once: a few hundred MB on the main chain, which stay in the system's file cache. A checksum protects the file,
+//! because a missing piece would make spent coins look unspent.
 
-use crate::queue::{GatherDone, ObjectRef, RecordPiece};
+use crate::queue::{FirstPassDone, ObjectRef, RecordPiece};
 use apus_chain::{Height, HeightRange, Reader};
 use apus_storage::{Storage, StorageFile};
-use apus_sync::engines::mergesync::Gathered as Partial;
+use apus_sync::engines::mergesync::SegmentSummary as Partial;
 use apus_sync::error::{IoError, StorageResult, SyncError};
 use apus_sync::workdir::index::checksum;
 use apus_sync::workdir::names::SPILL;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 
-/// The first bytes of a piece's first record and of its last one, its length and its digest.
+/// The first 8 bytes of a piece's first and last record, its length and its digest.
 const PIECE_BYTES: usize = 8 + 8 + 4 + 32;
 
-/// By so many samples of where their keys lie records are divided.
+/// Number of key samples used to divide the records into parts.
 const SAMPLES: u64 = 1 << 16;
 
 const READ_BYTES: usize = 1 << 18;
 
-/// What a segment left, but for its pieces.
-pub(super) struct KeptPieces {
+/// The result of a segment's first pass without its pieces.
+pub(super) struct UnsentParts {
     pub(super) records: ObjectRef,
     pub(super) own: ObjectRef,
-    /// Leaves that its blocks add to the Utreexo forest.
+    /// Number of leaves that its blocks add to the Utreexo forest.
     pub(super) leaves: u64,
     pub(super) partial: Partial,
-    /// How many pieces of coins it has, and of spends.
+    /// Number of its pieces of coins.
     made: u32,
+    /// Number of its pieces of spends.
     spent: u32,
     checksum: [u8; 16],
 }
 
-/// Takes what a segment left: its pieces of coins, and those of spends.
+/// Receives a segment, its pieces of coins and its pieces of spends.
 pub(super) type EachSegment<'e> =
-    dyn FnMut(HeightRange, &KeptPieces, &[RecordPiece], &[RecordPiece]) + 'e;
+    dyn FnMut(HeightRange, &UnsentParts, &[RecordPiece], &[RecordPiece]) + 'e;
 
-/// See the module.
-pub(super) struct Gathered<'g> {
+/// The results of the first pass.
+pub(super) struct SegmentPieces<'g> {
     storage: &'g dyn Storage,
     name: String,
     file: Option<Box<dyn StorageFile>>,
-    /// All that are in the file, in its order.
+    /// The segments in the order of the file.
     order: Vec<HeightRange>,
-    segments: BTreeMap<HeightRange, KeptPieces>,
+    segments: BTreeMap<HeightRange, UnsentParts>,
 }
 
-impl<'g> Gathered<'g> {
+impl<'g> SegmentPieces<'g> {
     pub(super) fn new(storage: &'g dyn Storage) -> Self {
         let (order, segments) = (Vec::new(), BTreeMap::new());
         Self { storage, name: format!("{SPILL}pieces.run"), file: None, order, segments }
@@ -59,18 +60,18 @@ impl<'g> Gathered<'g> {
         self.segments.contains_key(range)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &KeptPieces> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &UnsentParts> {
         self.segments.values()
     }
 
-    /// What a segment left.
-    pub(super) fn of(&self, range: &HeightRange) -> &KeptPieces {
+    /// Returns the result of a segment.
+    pub(super) fn of(&self, range: &HeightRange) -> &UnsentParts {
         &self.segments[range]
     }
 
-    /// Adds what a segment left, once.
-    pub(super) fn add(&mut self, range: HeightRange, done: GatherDone) -> Result<(), SyncError> {
-        let GatherDone { records, own, made, spent, leaves, partial } = done;
+    /// Adds the result of a segment; call it once for each segment.
+    pub(super) fn add(&mut self, range: HeightRange, done: FirstPassDone) -> Result<(), SyncError> {
+        let FirstPassDone { records, own, made, spent, leaves, partial } = done;
         let mut bytes = Vec::with_capacity((made.len() + spent.len()) * PIECE_BYTES);
         for RecordPiece { first, last, bytes: length, digest } in made.iter().chain(&spent) {
             bytes.extend_from_slice(&first.to_le_bytes());
@@ -83,17 +84,17 @@ impl<'g> Gathered<'g> {
             Some(file) => file,
             none => none.insert(storage.create(name).at(storage, name)?),
         };
-        // It is read while it grows.
+        // The file is read while it grows.
         file.write_all(&bytes).and_then(|()| file.flush()).at(storage, name)?;
         let (checksum, count) = (checksum(&bytes), |pieces: &[RecordPiece]| pieces.len() as u32);
         let (made, spent) = (count(&made), count(&spent));
-        let kept = KeptPieces { records, own, leaves, partial, made, spent, checksum };
+        let kept = UnsentParts { records, own, leaves, partial, made, spent, checksum };
         self.order.push(range);
         self.segments.insert(range, kept);
         Ok(())
     }
 
-    /// Gives the pieces of the segments that were added, in the order of that: those of coins, and those of spends.
+    /// Calls `of` for each segment, in the order in which they were added, with its pieces of coins and of spends.
     pub(super) fn each(&self, of: &mut EachSegment<'_>) -> Result<(), SyncError> {
         if self.order.is_empty() {
             return Ok(());
@@ -107,8 +108,7 @@ impl<'g> Gathered<'g> {
             bytes.resize((kept.made + kept.spent) as usize * PIECE_BYTES, 0);
             file.read_exact(&mut bytes).at(storage, name)?;
             if checksum(&bytes) != kept.checksum {
-                let error =
-                    io::Error::new(ErrorKind::InvalidData, "it has other bytes than were written");
+                let error = io::Error::new(ErrorKind::InvalidData, "its bytes have changed");
                 let file = storage.describe(name);
                 return Err(SyncError::Io(IoError::Storage { file, error }));
             }
@@ -120,14 +120,14 @@ impl<'g> Gathered<'g> {
         Ok(())
     }
 
-    /// Where keys of these segments lie: the first bytes of some, and how many bytes of records lie about there. Of
-    /// few records all pieces, of many a sample that stands for them all. It is the same in whatever order they were added: a
-    /// coordinator that starts again is to cut the join where the one before it did.
+    /// Returns samples of the keys of these segments: the first 8 bytes of a key, and how many bytes of records lie
+    /// near it. Returns all pieces if there are few records, otherwise a representative sample. Does not depend on
+    /// the order in which segments were added: a restarted coordinator must divide the join at the same keys.
     pub(super) fn samples(&self, segments: &[HeightRange]) -> Result<Vec<(u64, u32)>, SyncError> {
         self.samples_of(segments, SAMPLES)
     }
 
-    /// The same, of about so many samples.
+    /// Like `samples`, with about `count` samples.
     fn samples_of(
         &self,
         segments: &[HeightRange],
@@ -140,7 +140,7 @@ impl<'g> Gathered<'g> {
             if segments.binary_search(&range).is_err() {
                 return;
             }
-            // Each segment begins elsewhere, so that samples of different ones lie apart.
+            // Each segment starts at a different offset, so that samples of different segments do not align.
             let mut bytes = spread(range.start).checked_rem(step).unwrap_or(0);
             for piece in made.iter().chain(spent) {
                 bytes += u64::from(piece.bytes);
@@ -154,7 +154,7 @@ impl<'g> Gathered<'g> {
     }
 }
 
-/// A number for each height, as if it were random (Fibonacci hashing).
+/// A pseudorandom number for each height (Fibonacci hashing).
 fn spread(height: Height) -> u64 {
     u64::from(height).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
 }
@@ -192,11 +192,11 @@ mod tests {
         all.map(piece).collect()
     }
 
-    fn done(rng: &mut Rng, count: usize) -> GatherDone {
+    fn done(rng: &mut Rng, count: usize) -> FirstPassDone {
         let (made, spent) = (some(rng, count), some(rng, count / 2));
         let bytes = made.iter().chain(&spent).map(|piece| u64::from(piece.bytes)).sum();
         let records = ObjectRef { digest: made.first().map_or([0; 32], |it| it.digest), bytes };
-        GatherDone {
+        FirstPassDone {
             records,
             own: records,
             made,
@@ -211,70 +211,73 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_back_in_the_order_that_they_came_in() {
-        let (desk, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(61));
-        let storage = DirStorage::new(desk.path());
-        let mut gathered = Gathered::new(&storage);
-        gathered.each(&mut |_, _, _, _| panic!("there is nothing")).unwrap();
+    fn pieces_are_returned_in_insertion_order() {
+        let (temp, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(61));
+        let storage = DirStorage::new(temp.path());
+        let mut results = SegmentPieces::new(&storage);
+        results.each(&mut |_, _, _, _| panic!("nothing was added")).unwrap();
         let mut all = Vec::new();
         for index in [3, 0, 2, 1] {
             let done = done(&mut rng, 7 * index as usize);
-            gathered.add(range(index), done.clone()).unwrap();
+            results.add(range(index), done.clone()).unwrap();
             all.push((range(index), done));
-            // It grows while it is read.
+            // The file grows while it is read.
             let mut seen = Vec::new();
-            gathered
+            results
                 .each(&mut |range, kept, made, spent| {
                     let (made, spent, partial) =
                         (made.to_vec(), spent.to_vec(), kept.partial.clone());
-                    let KeptPieces { records, own, leaves, .. } = *kept;
-                    seen.push((range, GatherDone { records, own, made, spent, leaves, partial }));
+                    let UnsentParts { records, own, leaves, .. } = *kept;
+                    seen.push((
+                        range,
+                        FirstPassDone { records, own, made, spent, leaves, partial },
+                    ));
                 })
                 .unwrap();
             assert_eq!(seen, all);
         }
-        assert!(gathered.has(&range(2)) && !gathered.has(&range(4)));
-        // Few records are divided by all pieces of the segments that are asked for.
+        assert!(results.has(&range(2)) && !results.has(&range(4)));
+        // With few records, all pieces of the requested segments are samples.
         let two = [range(1), range(3)];
         let of_two = all.iter().filter(|(range, _)| two.contains(range));
         let pieces = of_two.flat_map(|(_, done)| done.made.iter().chain(&done.spent));
         let pieces: Vec<u64> = pieces.map(|piece| piece.first).collect();
-        let samples = gathered.samples(&two).unwrap();
+        let samples = results.samples(&two).unwrap();
         assert_eq!(samples.into_iter().map(|(first, _)| first).collect::<Vec<_>>(), pieces);
-        let name = gathered.name.clone();
-        let mut bytes = std::fs::read(desk.path().join(&name)).unwrap();
+        let name = results.name.clone();
+        let mut bytes = std::fs::read(temp.path().join(&name)).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
-        std::fs::write(desk.path().join(&name), bytes).unwrap();
-        let told = gathered.each(&mut |_, _, _, _| ()).unwrap_err().to_string();
-        assert!(told.contains("other bytes than were written"), "{told}");
+        std::fs::write(temp.path().join(&name), bytes).unwrap();
+        let error = results.each(&mut |_, _, _, _| ()).unwrap_err().to_string();
+        assert!(error.contains("its bytes have changed"), "{error}");
     }
 
     proptest! {
-        /// A coordinator that starts again gets answers in another order, and cuts the join at the same keys: or no part that
-        /// was joined would count.
+        /// A restarted coordinator gets answers in another order, and must divide the join at the same keys. Otherwise
+        /// no part that is already joined would count.
         #[test]
-        fn the_join_is_cut_alike_whatever_came_first(
+        fn join_keys_do_not_depend_on_insertion_order(
             seed: u64,
             lengths in vec(0_usize..60, 1..20),
             count in 1_u64..200,
             parts in 1_u64..10,
         ) {
             let mut rng = Rng::new(seed);
-            let mut all: Vec<(HeightRange, GatherDone)> = Vec::new();
+            let mut all: Vec<(HeightRange, FirstPassDone)> = Vec::new();
             for (index, length) in (0..).zip(lengths) {
                 all.push((range(index), done(&mut rng, length)));
             }
             let segments: Vec<HeightRange> = all.iter().map(|(range, _)| *range).collect();
             let mut cut = Vec::new();
             for _ in 0..3 {
-                let desk = tempfile::tempdir().unwrap();
-                let storage = DirStorage::new(desk.path());
-                let mut gathered = Gathered::new(&storage);
+                let temp = tempfile::tempdir().unwrap();
+                let storage = DirStorage::new(temp.path());
+                let mut results = SegmentPieces::new(&storage);
                 for (range, done) in &all {
-                    gathered.add(*range, done.clone()).unwrap();
+                    results.add(*range, done.clone()).unwrap();
                 }
-                let samples = gathered.samples_of(&segments, count).unwrap();
+                let samples = results.samples_of(&segments, count).unwrap();
                 cut.push(divide_sizes(samples.into_iter(), parts));
                 all.sort_by_key(|_| rng.next_u64());
             }
@@ -283,22 +286,22 @@ mod tests {
         }
     }
 
-    /// The main chain has some ten thousand segments with some hundreds of pieces each.
+    /// The main chain has about ten thousand segments with some hundreds of pieces each.
     #[test]
-    fn memory_is_by_segments_and_parts_are_equal_by_samples_of_many_pieces() {
-        assert!(size_of::<KeptPieces>() + 2 * size_of::<HeightRange>() <= 300);
-        let (desk, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(62));
-        let storage = DirStorage::new(desk.path());
-        let mut gathered = Gathered::new(&storage);
+    fn memory_is_per_segment_and_samples_divide_evenly() {
+        assert!(size_of::<UnsentParts>() + 2 * size_of::<HeightRange>() <= 300);
+        let (temp, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(62));
+        let storage = DirStorage::new(temp.path());
+        let mut results = SegmentPieces::new(&storage);
         let segments: Vec<HeightRange> = (0..500).map(range).collect();
         for segment in &segments {
-            gathered.add(*segment, done(&mut rng, 200)).unwrap();
+            results.add(*segment, done(&mut rng, 200)).unwrap();
         }
-        let samples = gathered.samples(&segments).unwrap();
+        let samples = results.samples(&segments).unwrap();
         assert!(samples.len() as u64 <= SAMPLES && samples.len() > 30_000, "{}", samples.len());
         let keys = divide_sizes(samples.into_iter(), 40);
         let mut bytes = vec![0_u64; keys.len()];
-        gathered
+        results
             .each(&mut |_, _, made, spent| {
                 for piece in made.iter().chain(spent) {
                     bytes[keys.partition_point(|keys| keys.from <= piece.first) - 1] +=

@@ -1,7 +1,8 @@
-//! [`SliceTable`]: which of what each part of the join found is each segment's, in a file of the work folder.
+//! [`SliceTable`]: the slices that each part of the join found for each segment, in a file of the work folder.
 //!
-//! A part leaves a row with a slice for each segment; a segment wants a column. Columns are read some at a time, each once
-//! where segments come in order. In memory are some hundred bytes for each part, and these columns.
+//! Each part adds a row, with a slice for each segment; each segment reads a column. Columns are read in batches:
+//! each batch once, if segments are read in order. Memory holds a few hundred bytes for each part, and one batch of
+//! columns.
 
 use crate::queue::{FoundPart, FoundSlice, JoinFound, ObjectRef};
 use apus_storage::{Storage, StorageFile};
@@ -12,33 +13,33 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::{Mutex, PoisonError};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// A slice, and a checksum of it and its place.
+/// Length of an entry: a slice, and a checksum of the slice and its place.
 const ENTRY_BYTES: usize = 3 * 4 + 32 + 8;
 
-/// So many columns are read at once.
+/// Number of columns in a batch.
 const COLUMNS: usize = 64;
 
-/// What a part found.
+/// The slices that a part found.
 struct SliceRow {
-    /// Which row of the file it is.
+    /// Index of its row in the file.
     place: u64,
     objects: Vec<ObjectRef>,
 }
 
-/// See the module.
+/// The slices that each part found for each segment.
 pub(super) struct SliceTable<'s> {
     storage: &'s dyn Storage,
     name: String,
     file: Box<dyn StorageFile>,
-    /// Slices in each row.
+    /// Number of slices in a row.
     segments: usize,
     written: u64,
-    /// By the number of the part.
+    /// Rows by the number of the part.
     rows: BTreeMap<u32, SliceRow>,
     columns: Mutex<Columns>,
 }
 
-/// Columns from one on, by part and segment.
+/// A batch of columns, starting with column `from`, by part and segment.
 #[derive(Default)]
 struct Columns {
     from: usize,
@@ -46,7 +47,7 @@ struct Columns {
 }
 
 impl<'s> SliceTable<'s> {
-    /// Of `what` parts found, which each have a slice for so many segments; others have files of other names.
+    /// Creates a table with `segments` columns. `what` names its file and must be unique.
     pub(super) fn new(
         storage: &'s dyn Storage,
         what: &str,
@@ -58,7 +59,7 @@ impl<'s> SliceTable<'s> {
         Ok(Self { storage, name, file, segments, written: 0, rows, columns })
     }
 
-    /// Adds what a part found.
+    /// Adds the row of a part.
     pub(super) fn add(&mut self, part: u32, found: JoinFound) -> Result<(), SyncError> {
         let JoinFound { objects, slices } = found;
         let (storage, name, place) = (self.storage, &self.name, self.written);
@@ -73,7 +74,7 @@ impl<'s> SliceTable<'s> {
         Ok(())
     }
 
-    /// Where it lies that was found for a segment, by its place among all.
+    /// Returns the slices of a segment, given its index.
     pub(super) fn of(&self, segment: usize) -> Result<Vec<FoundPart>, SyncError> {
         let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there = (columns.from..columns.from + COLUMNS).contains(&segment);
@@ -87,7 +88,7 @@ impl<'s> SliceTable<'s> {
         Ok(self.rows.values().zip(&columns.rows).filter_map(of_part).collect())
     }
 
-    /// Reads columns from one on.
+    /// Reads a batch of columns.
     fn read(&self, from: usize) -> Result<Columns, SyncError> {
         let (storage, name) = (self.storage, &self.name);
         let until = (from + COLUMNS).min(self.segments);
@@ -99,8 +100,7 @@ impl<'s> SliceTable<'s> {
             let entries = bytes.chunks_exact(ENTRY_BYTES).zip(from..);
             let slices = entries.map(|(entry, segment)| read(entry, seed(row.place, segment)));
             slices.collect::<Option<Vec<FoundSlice>>>().ok_or_else(|| {
-                let error =
-                    io::Error::new(ErrorKind::InvalidData, "it has other bytes than were written");
+                let error = io::Error::new(ErrorKind::InvalidData, "its bytes have changed");
                 SyncError::Io(IoError::Storage { file: storage.describe(name), error })
             })
         };
@@ -109,7 +109,7 @@ impl<'s> SliceTable<'s> {
     }
 }
 
-/// An entry that is read at another place than it was written at is none.
+/// Seed of an entry's checksum, so that an entry is invalid at any other place.
 fn seed(row: u64, segment: usize) -> u64 {
     row << 32 | segment as u64
 }
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn each_segment_gets_its_column_by_ascending_parts() {
-        let (desk, mut rng, segments) = (tempfile::tempdir().unwrap(), Rng::new(63), 150);
-        let storage = DirStorage::new(desk.path());
+        let (temp, mut rng, segments) = (tempfile::tempdir().unwrap(), Rng::new(63), 150);
+        let storage = DirStorage::new(temp.path());
         let mut slices = SliceTable::new(&storage, "answers", segments).unwrap();
         assert_eq!(slices.of(0).unwrap(), []);
         let mut all = BTreeMap::new();
@@ -152,7 +152,7 @@ mod tests {
             let slice = |at: u32| FoundSlice {
                 object: 0,
                 offset: at,
-                // Not every segment takes something of every part.
+                // Some segments get nothing from a part.
                 bytes: if rng.below(3) == 0 { 0 } else { 1 + at },
                 digest: [at as u8; 32],
             };
@@ -171,12 +171,12 @@ mod tests {
                 assert_eq!(slices.of(segment).unwrap(), expected, "{segment}");
             }
         }
-        // An entry at another's place is as good as a damaged one.
-        let path = desk.path().join(&slices.name);
+        // An entry in the wrong place counts as damaged.
+        let path = temp.path().join(&slices.name);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.copy_within(ENTRY_BYTES..2 * ENTRY_BYTES, 0);
         std::fs::write(&path, bytes).unwrap();
-        let told = slices.of(0).unwrap_err().to_string();
-        assert!(told.contains("other bytes than were written"), "{told}");
+        let error = slices.of(0).unwrap_err().to_string();
+        assert!(error.contains("its bytes have changed"), "{error}");
     }
 }

@@ -1,14 +1,14 @@
-//! The hints of a segment as an object.
+//! The hints of a segment, encoded as an object.
 //!
 //! ```text
 //! 8     41 50 55 53 54 4f 4c 44   "APUSTOLD"
 //! 4     version
 //! 4     first height
 //! 4     first height after
-//! 1     0: by place; 1: by name
-//! …     by place, for each height: CompactSize number of surviving outputs, and for each a CompactSize: its index among the
-//!       spendable outputs, less the one before and less one
-//!       by name, for each height: CompactSize number of surviving outputs, and their outpoints (36), ascending
+//! 1     0: by index; 1: by outpoint
+//! …     by index, for each height: CompactSize number of surviving outputs, and for each a CompactSize: its index
+//!       among the spendable outputs, minus the index before and minus one
+//!       by outpoint, for each height: CompactSize number of surviving outputs, and their outpoints (36), ascending
 //! ```
 
 use super::wire::{WireError, begin, open, read_range, write_range};
@@ -18,9 +18,9 @@ use apus_sync::engines::swiftsync::{CoinHints, IndexHints, SegmentHints};
 /// First bytes of a segment's hints.
 const MAGIC: &[u8; 8] = b"APUSTOLD";
 
-const WHAT: &str = "what the segment is told";
+const WHAT: &str = "the hints of the segment";
 
-/// The byte form.
+/// Encodes hints.
 pub(crate) fn write(hints: &SegmentHints) -> Vec<u8> {
     let mut out = begin(MAGIC);
     let range = hints.range();
@@ -50,7 +50,7 @@ pub(crate) fn write(hints: &SegmentHints) -> Vec<u8> {
     out
 }
 
-/// Reads the byte form, which must be of `range`.
+/// Decodes hints, which must be for `range`.
 pub(crate) fn read(bytes: &[u8], range: HeightRange) -> Result<SegmentHints, WireError> {
     let mut reader = open(bytes, MAGIC, WHAT)?;
     let damaged = || WireError::Damaged { what: WHAT };
@@ -93,7 +93,7 @@ fn read_coins(reader: &mut Reader<'_>, range: HeightRange) -> Option<CoinHints> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::any_told;
+    use super::super::wire::any_payload;
     use super::*;
     use apus_chain::Txid;
     use proptest::collection::{btree_set, vec};
@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_told_is_read_back(
+        fn hints_round_trip(
             start in 0u32..1_000_000,
             blocks in vec(btree_set(0u32..3_000_000, 0..5), 1..10),
             coins in vec((any::<prop::sample::Index>(), any::<[u8; 32]>(), any::<u32>()), 0..20),
@@ -128,7 +128,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused((range, bytes) in any_told(MAGIC)) {
+        fn any_bytes_are_read_or_refused((range, bytes) in any_payload(MAGIC)) {
             let _ = read(&bytes, range);
         }
     }

@@ -1,4 +1,4 @@
-//! [`JobMessage`] and [`JobAnswer`]: what is asked of a machine, and what it says.
+//! [`JobMessage`] and [`JobAnswer`]: a job for a machine, and the machine's answer.
 //!
 //! ```text
 //! job                                            answer
@@ -9,12 +9,12 @@
 //! 4     first height, or the part                40    its input, an object
 //! 4     first height after, or the next part     4+n   the machine's name
 //! 40    its input, an object                     1     0 done, 1 refused, 2 trouble, 3 an object is lost
-//! 4+n   the machine to be compared with, or 0    …     see below
+//! 4+n   for an audit, the first machine, or 0    …     see below
 //! ```
 //!
-//! Done: its result (40), blocks, bytes, surviving coins, microseconds (8 each). Refused: 0 for a block with height (4),
-//! hash (32) and reason, 1 for hints, 2 for anything else; and the message. Trouble: the message. Lost: the object's
-//! digest (32) and the message.
+//! Done: its result (40), blocks, bytes, surviving coins, microseconds (8 each). Refused: 0 for a block with height
+//! (4), hash (32) and reason, 1 for hints, 2 for anything else; and the message. Trouble: the message. Lost: the
+//! object's digest (32) and the message.
 
 use crate::error::{RemoteError, RemoteKind};
 use crate::job::JobKey;
@@ -22,7 +22,7 @@ use crate::queue::shuffle::any_reads_as_sent;
 use crate::queue::wire::{
     ObjectRef, WireError, begin, open, read_key, read_text, write_key, write_text,
 };
-use crate::queue::{RunId, RunSpec, SentUndo, hints, told};
+use crate::queue::{RunId, RunSpec, SentUndo, hints, payload};
 use apus_chain::{BlockHash, HeightRange, KnownBlock, Reader};
 use apus_sync::engines::pass::Work;
 use apus_sync::system::random_bytes;
@@ -37,14 +37,14 @@ const ANSWER_MAGIC: &[u8; 8] = b"APUSANSW";
 const JOB: &str = "the job";
 const ANSWER: &str = "the answer";
 
-/// A job to be done.
+/// A job for a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobMessage {
     pub(crate) run: RunId,
     pub(crate) key: JobKey,
-    /// What it is told.
+    /// Its payload.
     pub(crate) input: ObjectRef,
-    /// The machine with whose answer that of another one is to be compared.
+    /// For an audit, the machine that processed the job first; another one must repeat it.
     pub(crate) not_by: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl JobMessage {
         out
     }
 
-    /// Reads a job, which must be of `run`.
+    /// Decodes a job, which must belong to `run`.
     pub(crate) fn from_bytes(bytes: &[u8], run: RunId) -> Result<Self, WireError> {
         let mut reader = open(bytes, JOB_MAGIC, JOB)?;
         let read = |reader: &mut Reader<'_>| {
@@ -77,12 +77,12 @@ fn expect_run(what: &'static str, found: RunId, wanted: RunId) -> Result<(), Wir
     if found == wanted { Ok(()) } else { Err(WireError::OtherRun { what, found, wanted }) }
 }
 
-/// What a machine says of a job.
+/// A machine's answer to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobAnswer {
     pub(crate) run: RunId,
     pub(crate) key: JobKey,
-    /// What it was told: of another input it counts for nothing.
+    /// The payload that it used: an answer for another payload is ignored.
     pub(crate) input: ObjectRef,
     /// The machine.
     pub(crate) worker: String,
@@ -91,19 +91,19 @@ pub(crate) struct JobAnswer {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AnswerKind {
-    /// It is done.
+    /// The job is done.
     Done {
-        /// What it leaves.
+        /// The object with the result.
         result: ObjectRef,
         work: Work,
-        /// How long the machine was at it, in microseconds.
+        /// Time the machine took, in microseconds.
         micros: u64,
     },
-    /// Blocks, or what was told of them, are at fault.
+    /// The blocks or the payload are invalid.
     Refused(RemoteError),
-    /// The machine is at fault, or lacks something.
+    /// The machine failed, or lacks something that the job needs.
     Trouble(String),
-    /// An object, by its digest, that the job needs is not there, or damaged.
+    /// An object that the job needs, named by its digest, is missing or damaged.
     Lost { object: [u8; 32], text: String },
 }
 
@@ -149,7 +149,7 @@ impl JobAnswer {
         out
     }
 
-    /// Reads an answer, which must be of `run`.
+    /// Decodes an answer, which must belong to `run`.
     pub(crate) fn from_bytes(bytes: &[u8], run: RunId) -> Result<Self, WireError> {
         let mut reader = open(bytes, ANSWER_MAGIC, ANSWER)?;
         let answer = Self::read(&mut reader).ok_or(WireError::Damaged { what: ANSWER })?;
@@ -193,29 +193,28 @@ fn read_error(reader: &mut Reader<'_>) -> Option<RemoteError> {
     Some(RemoteError { kind, text: read_text(reader)? })
 }
 
-// [`rest_of_passed_on`]: how long a job rests that a machine leaves to others.
+// [`pass_on_delay`]: how long a job waits after a machine passed it on to others.
 //
-// It is another time for each job. A server offers jobs in the order in which their rests end, to machines in the order in
-// which they ask. Of two machines, each of which passes on what is for the other, each would be offered its own job for
-// ever if both jobs rested equally long.
+// The delay is random. A server offers jobs in the order in which their delays end, to machines in the order in which
+// they ask. With equal delays, two machines that each pass on the job meant for the other could be offered their own
+// job forever.
 
-/// The shortest rest, and by how much the longest is longer, in milliseconds.
+/// The shortest delay, and the difference to the longest one, in milliseconds.
 const SHORTEST_MS: u64 = 100;
 const SPREAD_MS: u64 = 400;
 
-/// A random time. Where the system gives no random numbers it is the shortest.
-pub fn rest_of_passed_on() -> Duration {
+/// Returns a random delay, or the shortest one if the system has no random numbers.
+pub fn pass_on_delay() -> Duration {
     let random = random_bytes().map_or(0, u64::from_le_bytes);
     Duration::from_millis(SHORTEST_MS) + Duration::from_micros(random % (SPREAD_MS * 1000))
 }
 
-// [`reads_as_sent`]: anything that machines send each other, for tests that try any bytes.
+// [`reads_as_sent`]: decodes anything that machines send each other, for tests with arbitrary bytes.
 
-/// Whether bytes are read as a job, an answer, what a job is told, the description of a run, or what a job of
-/// mergesync leaves.
+/// Whether bytes decode as a job, an answer, a payload, the description of a run, or the result of a mergesync job.
 ///
 /// # Panics
-/// Where what was read is not written as it was, or reads as something else then: a mistake in the program.
+/// If a decoded value encodes to other bytes, or decodes differently the second time: a bug in the program.
 pub fn reads_as_sent(bytes: &[u8]) -> bool {
     let number = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk());
     let run = bytes.get(12..44).and_then(|run| run.try_into().ok()).map_or(RunId([0; 32]), RunId);
@@ -224,28 +223,31 @@ pub fn reads_as_sent(bytes: &[u8]) -> bool {
     let spec = RunSpec::from_bytes(bytes).map(|spec| spec.to_bytes().unwrap_or_default());
     let written = job.or(answer).or(spec);
     if let Ok(written) = &written {
-        assert!(written == bytes, "it is written in another way");
+        assert!(written == bytes, "it encodes differently");
     }
     let [start, end] = [12, 16].map(|at| number(at).map_or(0, |it| u32::from_le_bytes(*it)));
-    // Memory is taken for each height.
+    // Decoding allocates memory for each height.
     let range = HeightRange::new(start, end.clamp(start, start.saturating_add(1000)));
-    let told = hints::read(bytes, range);
-    if let Ok(told) = &told {
-        assert!(hints::read(&hints::write(told), range).as_ref() == Ok(told), "it reads otherwise");
+    let decoded = hints::read(bytes, range);
+    if let Ok(hints) = &decoded {
+        assert!(
+            hints::read(&hints::write(hints), range).as_ref() == Ok(hints),
+            "it decodes differently"
+        );
     }
-    let payload = told::read(bytes, range);
-    if let Ok(payload) = payload {
-        assert!(told::write(range, payload) == bytes, "it is written in another way");
+    let outside = payload::read(bytes, range);
+    if let Ok(outside) = outside {
+        assert!(payload::write(range, outside) == bytes, "it encodes differently");
     }
     if let Ok(all) = SentUndo::all(bytes) {
         let mut written = Vec::new();
         all.iter().for_each(|record| record.write(&mut written));
-        assert!(written == bytes, "it is written in another way");
+        assert!(written == bytes, "it encodes differently");
     }
     let key = bytes.get(44..).and_then(|rest| read_key(&mut Reader::new(rest)));
     written.is_ok()
-        || told.is_ok()
-        || payload.is_ok()
+        || decoded.is_ok()
+        || outside.is_ok()
         || key.is_some_and(|key| any_reads_as_sent(bytes, run, key))
 }
 
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_read_and_every_cut_is_refused() {
+    fn messages_round_trip_and_truncated_ones_are_refused() {
         for answer in answers() {
             let bytes = answer.to_bytes();
             assert!(reads_as_sent(&bytes));
@@ -312,23 +314,23 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn errors_name_the_mismatch() {
         let bytes = answers()[0].to_bytes();
-        let told = |bytes: &[u8], run| JobAnswer::from_bytes(bytes, run).unwrap_err().to_string();
-        let other = told(&bytes, RunId([8; 32]));
+        let error = |bytes: &[u8], run| JobAnswer::from_bytes(bytes, run).unwrap_err().to_string();
+        let other = error(&bytes, RunId([8; 32]));
         assert!(other.contains("is for run 0707") && other.contains("not for run 0808"), "{other}");
         let mut newer = bytes.clone();
         newer[8] = WIRE_VERSION as u8 + 1;
-        let newer = told(&newer, RUN);
+        let newer = error(&newer, RUN);
         let expected =
-            format!("version {}, and this program speaks version {WIRE_VERSION}", WIRE_VERSION + 1);
+            format!("version {}, but this program speaks version {WIRE_VERSION}", WIRE_VERSION + 1);
         assert!(newer.contains(&expected), "{newer}");
-        let told = told(b"other bytes", RUN);
-        assert!(told.contains("another program"), "{told}");
+        let error = error(b"other bytes", RUN);
+        assert!(error.contains("another program"), "{error}");
     }
 
     #[test]
-    fn no_text_reaches_a_terminal_as_more_than_text() {
+    fn control_characters_are_refused_and_long_names_truncated() {
         let mut answer = answers().remove(4);
         answer.worker = "\u{1b}[2J".into();
         assert!(JobAnswer::from_bytes(&answer.to_bytes(), RUN).is_err());
@@ -360,10 +362,10 @@ mod passed_on_tests {
     use super::*;
 
     #[test]
-    fn jobs_do_not_rest_in_step() {
-        let mut rests: Vec<Duration> = (0..64).map(|_| rest_of_passed_on()).collect();
-        rests.sort_unstable();
-        let [shortest, longest] = [rests[0], rests[63]];
+    fn delays_differ() {
+        let mut delays: Vec<Duration> = (0..64).map(|_| pass_on_delay()).collect();
+        delays.sort_unstable();
+        let [shortest, longest] = [delays[0], delays[63]];
         assert!(shortest >= Duration::from_millis(100) && longest < Duration::from_millis(500));
         assert!(longest - shortest > Duration::from_millis(100), "{shortest:?} to {longest:?}");
     }

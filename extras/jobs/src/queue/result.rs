@@ -1,4 +1,4 @@
-//! [`SegmentResult`]: what a finished segment leaves, as an object.
+//! [`SegmentResult`]: the result of a finished segment, encoded as an object.
 //!
 //! ```text
 //! 8     41 50 55 53 44 4f 4e 45   "APUSDONE"
@@ -22,14 +22,14 @@ const MAGIC: &[u8; 8] = b"APUSDONE";
 
 const WHAT: &str = "the result";
 
-/// Reads what a segment leaves beside its runs.
+/// Decodes the partial result of a segment.
 pub(crate) type ReadPartial = fn(&mut Reader<'_>) -> Option<AnyPartial>;
 
-/// What a segment leaves, with whose it is.
+/// The encoding of a segment's runs and partial result.
 pub(crate) struct SegmentResult;
 
 impl SegmentResult {
-    /// The byte form.
+    /// Encodes the result of a segment.
     pub(crate) fn write(
         run: RunId,
         range: HeightRange,
@@ -48,9 +48,9 @@ impl SegmentResult {
         out
     }
 
-    /// Reads the byte form, which must be of this run and these heights and have so many runs, and beside them what `read`
-    /// makes something of. The longest stays where it is:
-    /// that is nearly all of it, and all that it takes of memory.
+    /// Decodes a result, which must be of this run and these heights, with `runs` runs and a partial result that
+    /// `read` decodes. Keeps the longest run in place instead of copying it: it makes up nearly the whole object, and
+    /// so determines the memory use.
     pub(crate) fn read(
         mut bytes: Vec<u8>,
         run: RunId,
@@ -72,11 +72,11 @@ impl SegmentResult {
             return Err(WireError::OtherJob { what: WHAT });
         }
         let longest = (0..runs).max_by_key(|run| places[*run].len());
-        let taken = |(run, place): (usize, &Range<usize>)| match Some(run) == longest {
+        let copied = |(run, place): (usize, &Range<usize>)| match Some(run) == longest {
             true => Vec::new(),
             false => bytes[place.clone()].to_vec(),
         };
-        let mut runs: Vec<Vec<u8>> = places.iter().enumerate().map(taken).collect();
+        let mut runs: Vec<Vec<u8>> = places.iter().enumerate().map(copied).collect();
         if let Some(longest) = longest {
             bytes.truncate(places[longest].end);
             bytes.drain(..places[longest].start);
@@ -85,7 +85,7 @@ impl SegmentResult {
         Ok(FinishedSegment { partial, runs })
     }
 
-    /// Where the runs are, and what comes behind them.
+    /// Decodes the places of the runs and the partial result after them.
     fn body(
         reader: &mut Reader<'_>,
         runs: usize,
@@ -103,29 +103,29 @@ impl SegmentResult {
     }
 }
 
-// Undo data of blocks, as machines that judged these leave them: records that follow one another by ascending height, in
-// objects that each hold whole records.
+// Undo data of blocks, as sent by the machines that connected them: records by ascending height, in objects of whole
+// records.
 
-const UNDO: &str = "what is left of undo data";
+const UNDO: &str = "the undo data of the segment";
 
-/// What is kept of a block.
+/// The undo data of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SentUndo<'u> {
-    /// Core's form (`undo.h`, `CBlockUndo`).
+    /// The undo data in Core's encoding (`undo.h`, `CBlockUndo`).
     pub(crate) undo: &'u [u8],
-    /// The sum of all coins that it spends, under the run's key.
+    /// Sum of all coins that the block spends, under the run's key.
     pub(crate) spent: CoinSum,
 }
 
 impl<'u> SentUndo<'u> {
-    /// Appends the byte form.
+    /// Appends the encoded record.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&(self.undo.len() as u32).to_le_bytes());
         out.extend_from_slice(&self.spent.to_bytes());
         out.extend_from_slice(self.undo);
     }
 
-    /// The records that these bytes are.
+    /// Decodes all records of an object.
     pub(crate) fn all(bytes: &'u [u8]) -> Result<Vec<Self>, WireError> {
         let (mut reader, mut all) = (Reader::new(bytes), Vec::new());
         while reader.remaining() > 0 {
@@ -148,7 +148,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// What covers these heights, and is nothing else.
+    /// A partial result that holds only its heights.
     #[derive(Debug, PartialEq)]
     struct Covers([HeightRange; 1]);
 
@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn results_round_trip(
             runs in vec(vec(any::<u8>(), 0..40), 0..5),
             cut in any::<prop::sample::Index>(),
         ) {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn heights_that_were_not_asked_for_are_refused() {
+    fn other_heights_are_refused() {
         let other = HeightRange { start: 7, end: 8 };
         let refused = |result: Result<FinishedSegment<Covers>, WireError>| {
             assert_eq!(result.err(), Some(WireError::OtherJob { what: WHAT }));
@@ -240,7 +240,7 @@ mod undo_tests {
 
     proptest! {
         #[test]
-        fn records_are_read_back(all in vec((vec(any::<u8>(), 0..50), any::<[u8; 8]>()), 0..6)) {
+        fn records_round_trip(all in vec((vec(any::<u8>(), 0..50), any::<[u8; 8]>()), 0..6)) {
             let record = |(undo, sum): &'_ (Vec<u8>, [u8; 8])| (undo.clone(), CoinSum::from_bytes(*sum));
             let all: Vec<(Vec<u8>, CoinSum)> = all.iter().map(record).collect();
             let records: Vec<_> = all.iter().map(|(undo, spent)| SentUndo { undo, spent: *spent }).collect();

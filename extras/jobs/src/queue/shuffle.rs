@@ -1,28 +1,28 @@
-//! What jobs of mergesync are told and leave, as objects: records by pieces, each with its own digest.
+//! Payloads and results of mergesync jobs, encoded as objects: records in pieces, each with its own digest.
 //!
-//! A segment leaves all of its records as one object, and says where pieces of it begin and which keys are there. A part of
-//! the join reads those pieces that have keys of its own, and leaves answers for all segments, which read theirs. So
-//! there is an object for each job and not one for each pair of jobs, and a reader of a piece can see that
-//! it is what was written.
+//! A segment stores all of its records as one object, and its result lists the pieces of that object and their keys. A
+//! part of the join reads the pieces that contain its keys, and stores prevouts for all segments, which read their
+//! slices. So there is one object for each job, not one for each pair of jobs, and a reader can verify each piece.
 //!
-//! Each begins with `APUSTOLD` or `APUSDONE` (8), version (4), run (32), job (9). *Objects* are 40 bytes, *n* before a
-//! list is a CompactSize.
+//! Each payload and result begins with `APUSTOLD` or `APUSDONE` (8), version (4), run (32), job (9). *Objects* are 40
+//! bytes, *n* before a list is a CompactSize.
 //!
-//! * **blocks** leaves the object of its records (made coins, then spends); the object of its own runs, each behind its
-//!   length (8); pieces of coins and of spends: n, and for each the first 8 bytes of its first and last record as numbers,
-//!   length (4), digest (32); leaves that its blocks add (8); the partial result.
+//! * **blocks** results in the object of its records (created coins, then spends); the object of its own runs, each
+//!   after its length (8); pieces of coins and of spends: n, and for each the first 8 bytes of its first and last
+//!   record as numbers, length (4), digest (32); the number of leaves that its blocks add (8); the partial result.
 //! * **join** gets the first 8 bytes of its first key (8), 1 and the end of its keys (8) or 0; n segments: heights (4
-//!   each), the object of the records, and for coins and spends where the pieces begin (8), n, and length and digest of
-//!   each. It leaves coins, transactions, bogosize (8 each), amount (16), MuHash (768); n outputs that existed when their
-//!   block began (40); the coins' run; the run of their places; what it found for segments, twice: answers, and leaves.
-//! * **connect** gets the object of its own runs; n slices of answers (object, start, length, digest); n outputs that
-//!   existed; 1, the number of leaves below (8) and n slices of leaves, or 0; the height from which undo data are wanted
-//!   (4). It leaves blocks (8), bytes (8), its fragment of the forest behind its length, and n objects of undo data, which
-//!   hold whole blocks and are put once they have 8 MiB.
+//!   each), the object of the records, and for coins and spends the offset of the first piece (8), n, and length and
+//!   digest of each piece. It results in coins, transactions, bogosize (8 each), amount (16), MuHash (768); n outputs
+//!   that existed when their block began (40); the coins' run; the run of their places; what it found for segments,
+//!   twice: prevouts, and leaves.
+//! * **connect** gets the object of its own runs; n slices of prevouts (object, start, length, digest); n outputs that
+//!   existed; 1, the number of leaves below (8) and n slices of leaves, or 0; the first height whose undo data are
+//!   wanted (4). It results in blocks (8), bytes (8), its fragment of the forest after its length, and n objects of
+//!   undo data, each with whole blocks and stored once it has 8 MiB.
 //!
-//! A leaf is height, number among its block's leaves (big-endian, 4 each) and hash. A run is its length (8), sections (4),
-//! checksum of the index (16), and n objects: run and index, one after the other. Undo data are, for each block, length
-//! (4), the sum of the coins that it spends (8), and the bytes as in `rev*.dat`.
+//! A leaf is its height, its number among its block's leaves (big-endian, 4 each) and its hash. A run is its length
+//! (8), sections (4), checksum of the index (16), and n objects, which concatenate to the run and its index. Undo data
+//! are, for each block, length (4), the sum of the coins that it spends (8), and the bytes as in `rev*.dat`.
 
 use super::RunId;
 use super::wire::{
@@ -30,32 +30,32 @@ use super::wire::{
 };
 use crate::job::JobKey;
 use apus_chain::{Height, HeightRange, MuHash, OutPoint, Reader, write_compact_size};
-use apus_sync::engines::mergesync::Gathered;
+use apus_sync::engines::mergesync::SegmentSummary;
 use apus_sync::engines::pass::PartialResult;
 use apus_sync::engines::swiftsync::CoinTotals;
 use apus_utreexo::Fragment;
 use std::collections::BTreeMap;
 
-/// First bytes of what a job is told.
-const TOLD_MAGIC: &[u8; 8] = b"APUSTOLD";
+/// First bytes of a payload.
+const PAYLOAD_MAGIC: &[u8; 8] = b"APUSTOLD";
 
-/// First bytes of what a job leaves.
+/// First bytes of a result.
 const DONE_MAGIC: &[u8; 8] = b"APUSDONE";
 
-/// Something that a job is told, or leaves.
+/// A payload or a result of a mergesync job.
 pub(crate) trait Sent: Sized {
-    /// First bytes.
+    /// Its first bytes.
     const MAGIC: &'static [u8; 8];
-    /// What it is, for people.
+    /// Its name in messages.
     const WHAT: &'static str;
 
     /// Appends the body.
     fn write(&self, out: &mut Vec<u8>);
 
-    /// Reads the body; none where these bytes are none.
+    /// Decodes the body; `None` if it is invalid.
     fn read(reader: &mut Reader<'_>) -> Option<Self>;
 
-    /// The byte form, for a job of a run.
+    /// Encodes it for a job of a run.
     fn to_bytes(&self, run: RunId, key: JobKey) -> Vec<u8> {
         let mut out = begin(Self::MAGIC);
         out.extend_from_slice(&run.0);
@@ -64,7 +64,7 @@ pub(crate) trait Sent: Sized {
         out
     }
 
-    /// Reads the byte form, which must be for this very job.
+    /// Decodes it; it must be for this job.
     fn from_bytes(bytes: &[u8], run: RunId, key: JobKey) -> Result<Self, WireError> {
         let what = Self::WHAT;
         let damaged = || WireError::Damaged { what };
@@ -81,41 +81,41 @@ pub(crate) trait Sent: Sized {
     }
 }
 
-/// What a job is told that needs to be told nothing.
-pub(crate) fn nothing_told() -> Vec<u8> {
-    begin(TOLD_MAGIC)
+/// The payload of a job that needs none.
+pub(crate) fn empty_payload() -> Vec<u8> {
+    begin(PAYLOAD_MAGIC)
 }
 
-/// Some records that follow one another.
+/// A piece of consecutive records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordPiece {
-    /// The first bytes of the first one, as a number.
+    /// The first 8 bytes of its first record, as a number.
     pub(crate) first: u64,
-    /// The same of the last one.
+    /// The first 8 bytes of its last record, as a number.
     pub(crate) last: u64,
     pub(crate) bytes: u32,
     pub(crate) digest: [u8; 32],
 }
 
-/// What a segment leaves for others.
+/// Result of the first pass over a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GatherDone {
-    /// Coins that it makes, and behind them spends that it leaves.
+pub(crate) struct FirstPassDone {
+    /// The coins that the segment creates, followed by its spends of earlier coins.
     pub(crate) records: ObjectRef,
-    /// What it needs itself when its blocks are judged: runs, each with its length before it.
+    /// Runs that the segment itself needs when its blocks are connected, each after its length.
     pub(crate) own: ObjectRef,
     /// The pieces of its coins, by ascending key.
     pub(crate) made: Vec<RecordPiece>,
-    /// Those of its spends.
+    /// The pieces of its spends, by ascending key.
     pub(crate) spent: Vec<RecordPiece>,
-    /// Leaves that its blocks add to the Utreexo forest; 0 where they are not counted.
+    /// Number of leaves that its blocks add to the Utreexo forest; 0 if they are not counted.
     pub(crate) leaves: u64,
-    pub(crate) partial: Gathered,
+    pub(crate) partial: SegmentSummary,
 }
 
-impl Sent for GatherDone {
+impl Sent for FirstPassDone {
     const MAGIC: &'static [u8; 8] = DONE_MAGIC;
-    const WHAT: &'static str = "what a segment leaves";
+    const WHAT: &'static str = "the result of a segment";
 
     fn write(&self, out: &mut Vec<u8>) {
         self.records.write(out);
@@ -151,15 +151,15 @@ impl Sent for GatherDone {
             return None;
         }
         let leaves = reader.u64().ok()?;
-        Some(Self { records, own, made, spent, leaves, partial: Gathered::read(reader)? })
+        Some(Self { records, own, made, spent, leaves, partial: SegmentSummary::read(reader)? })
     }
 }
 
-/// Pieces of an object that follow one another.
+/// Consecutive pieces of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) offset: u64,
-    /// Length and digest of each.
+    /// Length and digest of each piece.
     pub(crate) pieces: Vec<(u32, [u8; 32])>,
 }
 
@@ -184,7 +184,7 @@ impl Slice {
     }
 }
 
-/// What a part of the join takes of a segment.
+/// The records of a segment that a part of the join reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JoinSource {
     pub(crate) range: HeightRange,
@@ -193,19 +193,19 @@ pub(crate) struct JoinSource {
     pub(crate) spent: Slice,
 }
 
-/// What a part of the join is told.
+/// Payload of a part of the join.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct JoinTold {
-    /// Its keys: the first bytes of those that are wanted, and of the first one that is not, if there is one.
+pub(crate) struct JoinPayload {
+    /// The first 8 bytes of its first key, and of the first key after it, if there is one.
     pub(crate) from: u64,
     pub(crate) until: Option<u64>,
     /// All segments, by ascending height.
     pub(crate) sources: Vec<JoinSource>,
 }
 
-impl Sent for JoinTold {
-    const MAGIC: &'static [u8; 8] = TOLD_MAGIC;
-    const WHAT: &'static str = "what a part of the join is told";
+impl Sent for JoinPayload {
+    const MAGIC: &'static [u8; 8] = PAYLOAD_MAGIC;
+    const WHAT: &'static str = "the payload of a part of the join";
 
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.from.to_le_bytes());
@@ -240,7 +240,7 @@ impl Sent for JoinTold {
     }
 }
 
-/// A run with its index, in objects that follow one another.
+/// A run and its index, as objects to concatenate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RunObjects {
     /// Length of the run without its index.
@@ -265,26 +265,26 @@ impl RunObjects {
     }
 }
 
-/// What a part of the join leaves.
+/// Result of a part of the join.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct JoinDone {
     pub(crate) totals: CoinTotals,
     pub(crate) muhash: MuHash,
-    /// Outputs of blocks that existed when the block began.
+    /// For each block, the outputs that existed before it (BIP30).
     pub(crate) existed: BTreeMap<Height, Vec<OutPoint>>,
-    /// The coins that no spend took.
+    /// The unspent coins.
     pub(crate) coins: RunObjects,
-    /// Their places.
+    /// The places of the unspent coins.
     pub(crate) places: RunObjects,
-    /// Coins for inputs.
+    /// The coins that inputs spend.
     pub(crate) answers: JoinFound,
-    /// Leaves of the Utreexo forest that survive, where they are asked for.
+    /// Surviving leaves of the Utreexo forest, if requested.
     pub(crate) leaves: JoinFound,
 }
 
 impl Sent for JoinDone {
     const MAGIC: &'static [u8; 8] = DONE_MAGIC;
-    const WHAT: &'static str = "what a part of the join leaves";
+    const WHAT: &'static str = "the result of a part of the join";
 
     fn write(&self, out: &mut Vec<u8>) {
         let CoinTotals { coins, transactions, amount, bogosize } = self.totals;
@@ -313,40 +313,40 @@ impl Sent for JoinDone {
     }
 }
 
-/// What a segment is told whose blocks are to be judged.
+/// Payload of the job that connects a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ConnectTold {
-    /// What it left for itself.
+pub(crate) struct ConnectPayload {
+    /// Its own runs from the first pass.
     pub(crate) own: ObjectRef,
-    /// Where the coins are that the join found for it, and their digests.
+    /// The places and digests of the coins that the join found for it.
     pub(crate) answers: Vec<FoundPart>,
-    /// Outputs of its blocks that existed when the block began.
+    /// For each of its blocks, the outputs that existed before it (BIP30).
     pub(crate) existed: BTreeMap<Height, Vec<OutPoint>>,
-    /// Where the roots of the Utreexo forest are wanted.
-    pub(crate) forest: Option<ForestTold>,
-    /// The block from which on undo data are wanted.
+    /// Set if the roots of the Utreexo forest are requested.
+    pub(crate) forest: Option<ForestPayload>,
+    /// The first block whose undo data are requested.
     pub(crate) undo_from: Height,
 }
 
-/// What a segment is told of the forest.
+/// The part of a payload about the forest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ForestTold {
-    /// How many leaves the blocks below it add.
+pub(crate) struct ForestPayload {
+    /// Number of leaves that the blocks below the segment add.
     pub(crate) first: u64,
-    /// Where its leaves are that survive.
+    /// The places of its surviving leaves.
     pub(crate) leaves: Vec<FoundPart>,
 }
 
-impl Sent for ConnectTold {
-    const MAGIC: &'static [u8; 8] = TOLD_MAGIC;
-    const WHAT: &'static str = "what blocks are to be judged by";
+impl Sent for ConnectPayload {
+    const MAGIC: &'static [u8; 8] = PAYLOAD_MAGIC;
+    const WHAT: &'static str = "the payload of blocks to connect";
 
     fn write(&self, out: &mut Vec<u8>) {
         self.own.write(out);
         write_parts(&self.answers, out);
         write_existed(&self.existed, out);
         out.push(u8::from(self.forest.is_some()));
-        if let Some(ForestTold { first, leaves }) = &self.forest {
+        if let Some(ForestPayload { first, leaves }) = &self.forest {
             out.extend_from_slice(&first.to_le_bytes());
             write_parts(leaves, out);
         }
@@ -358,7 +358,7 @@ impl Sent for ConnectTold {
         let existed = read_existed(reader)?;
         let forest = match reader.u8().ok()? {
             0 => None,
-            1 => Some(ForestTold { first: reader.u64().ok()?, leaves: read_parts(reader)? }),
+            1 => Some(ForestPayload { first: reader.u64().ok()?, leaves: read_parts(reader)? }),
             _ => return None,
         };
         let undo_from = reader.u32().ok()?;
@@ -366,21 +366,21 @@ impl Sent for ConnectTold {
     }
 }
 
-/// What is left of blocks that were judged.
+/// Result of a connected segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnectDone {
-    /// How many they were.
+    /// Number of blocks.
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
-    /// What their leaves make of the Utreexo forest, where that is wanted.
+    /// The fragment of the Utreexo forest that their leaves form, if requested.
     pub(crate) fragment: Option<Fragment>,
-    /// The undo data of those of which they are wanted.
+    /// The undo data of the blocks from [`ConnectPayload::undo_from`] on.
     pub(crate) undo: Vec<ObjectRef>,
 }
 
 impl Sent for ConnectDone {
     const MAGIC: &'static [u8; 8] = DONE_MAGIC;
-    const WHAT: &'static str = "what is left of judged blocks";
+    const WHAT: &'static str = "the result of connected blocks";
 
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.blocks.to_le_bytes());
@@ -414,7 +414,7 @@ fn write_existed(existed: &BTreeMap<Height, Vec<OutPoint>>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads them; each block's come together.
+/// Decodes the existing outputs; those in one block are adjacent.
 fn read_existed(reader: &mut Reader<'_>) -> Option<BTreeMap<Height, Vec<OutPoint>>> {
     let one = |reader: &mut Reader<'_>| {
         let height = reader.u32().ok()?;
@@ -427,40 +427,40 @@ fn read_existed(reader: &mut Reader<'_>) -> Option<BTreeMap<Height, Vec<OutPoint
     ascend.then_some(existed)
 }
 
-/// Whether bytes are read as any of these.
+/// Whether bytes decode as the payload or result of any mergesync job.
 ///
 /// # Panics
-/// Where what was read is not written as it was: a mistake in the program.
+/// If a decoded value encodes to other bytes: a bug in the program.
 pub(super) fn any_reads_as_sent(bytes: &[u8], run: RunId, key: JobKey) -> bool {
     fn one<S: Sent>(bytes: &[u8], run: RunId, key: JobKey) -> bool {
         let read = S::from_bytes(bytes, run, key);
         if let Ok(read) = &read {
-            assert!(read.to_bytes(run, key) == bytes, "it is written in another way");
+            assert!(read.to_bytes(run, key) == bytes, "it encodes differently");
         }
         read.is_ok()
     }
-    one::<GatherDone>(bytes, run, key)
-        | one::<JoinTold>(bytes, run, key)
+    one::<FirstPassDone>(bytes, run, key)
+        | one::<JoinPayload>(bytes, run, key)
         | one::<JoinDone>(bytes, run, key)
-        | one::<ConnectTold>(bytes, run, key)
+        | one::<ConnectPayload>(bytes, run, key)
         | one::<ConnectDone>(bytes, run, key)
 }
 
-// What a part of the join found for segments, as pieces of objects with digests of their own.
+// The records that a part of the join found for segments: slices of objects, each with its own digest.
 
-/// What a part of the join found for a segment.
+/// The slice of records that a part of the join found for a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FoundSlice {
-    /// Which of the objects it is in.
+    /// Index of the object that contains it.
     pub(crate) object: u32,
     pub(crate) offset: u32,
-    /// There is none where this is 0, and the rest means nothing.
+    /// Its length; if 0, nothing was found and the other fields have no meaning.
     pub(crate) bytes: u32,
     pub(crate) digest: [u8; 32],
 }
 
 impl FoundSlice {
-    /// Where it is, by the objects that it is in one of, with its digest.
+    /// Its place in one of `objects`, and its digest.
     pub(crate) fn part(&self, objects: &[ObjectRef]) -> Option<FoundPart> {
         let object = *objects.get(self.object as usize).filter(|_| self.bytes > 0)?;
         let (offset, bytes) = (u64::from(self.offset), u64::from(self.bytes));
@@ -468,11 +468,11 @@ impl FoundSlice {
     }
 }
 
-/// What a part of the join found for all segments, in objects in which that for each lies together.
+/// The records that a part of the join found for all segments. Each segment's slice is contiguous.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct JoinFound {
     pub(crate) objects: Vec<ObjectRef>,
-    /// Which of it is each segment's; none at all where nothing was looked for.
+    /// The slice of each segment; empty if nothing was searched.
     pub(crate) slices: Vec<FoundSlice>,
 }
 
@@ -504,7 +504,7 @@ impl JoinFound {
     }
 }
 
-/// Some of it, and its digest.
+/// A byte range of an object, and its digest.
 pub(crate) type FoundPart = (ObjectPart, [u8; 32]);
 
 pub(super) fn write_parts(parts: &[FoundPart], out: &mut Vec<u8>) {

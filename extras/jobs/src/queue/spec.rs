@@ -1,14 +1,14 @@
-//! [`RunSpec`]: what a machine has to know of a run before it takes a job of it.
+//! [`RunSpec`]: the description of a run, which a machine reads before it takes a job.
 //!
 //! ```text
 //! 8     41 50 55 53 53 50 45 43   "APUSSPEC"
 //! 4     version
-//! 1     pass: 0 SwiftSync by hints, 1 the same with undo data, 2 mergesync, 3 utreexo, 4 mergesync that leaves undo data
+//! 1     pass: 0 SwiftSync with hints, 1 the same with undo data, 2 mergesync, 3 utreexo, 4 mergesync with undo data
 //! 40    the headers, an object
-//! …     the plan, as in a work folder, with the secret and a SHA-256 at its end
+//! …     the plan, as in a work folder, with the secret and ending with a SHA-256
 //! ```
 //!
-//! The run is named by SHA-256 of all of it.
+//! The SHA-256 of all these bytes names the run.
 
 use super::wire::{ObjectRef, WireError, begin, open};
 use apus_hash::sha256;
@@ -21,20 +21,20 @@ const MAGIC: &[u8; 8] = b"APUSSPEC";
 
 const WHAT: &str = "the description of the run";
 
-/// What a queue takes in one message and gives back in base64, both within a megabyte.
+/// Maximum length of a description. A queue must accept it in one message and return it in base64, both within 1 MB.
 const SPEC_BYTES_MAX: usize = 700_000;
 
-/// SHA-256 of a run's description: of all that its results depend on. Tells nothing of the secret.
+/// SHA-256 of a run's description, which covers everything that its results depend on. Does not reveal the secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RunId(pub [u8; 32]);
 
 impl RunId {
-    /// Its first half, which names streams, subjects and folders.
+    /// The first half of the id in hexadecimal, which names streams, subjects and folders.
     pub fn name(&self) -> String {
         self.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The run of such a name, as far as it tells: the other half is nothing.
+    /// Parses such a name; the second half of the id is zeros.
     pub fn from_name(name: &str) -> Option<Self> {
         let mut id = [0; 32];
         let (pairs, rest) = name.as_bytes().as_chunks::<2>();
@@ -47,7 +47,7 @@ impl RunId {
         Some(Self(id)).filter(|id| id.name() == name)
     }
 
-    /// Of a description.
+    /// The id of a description.
     pub fn of(spec: &[u8]) -> Self {
         Self(sha256(spec))
     }
@@ -65,21 +65,22 @@ impl Debug for RunId {
     }
 }
 
-/// By what machines know the pass by proofs.
+/// The name of the pass with proofs.
 const UTREEXO: &str = "utreexo";
 
-/// Which pass does the segments.
+/// The pass of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PassKind {
-    /// SwiftSync by hints alone.
+    /// SwiftSync with hints only.
     SwiftSync,
-    /// SwiftSync with undo data, which each machine has beside its blocks.
+    /// SwiftSync with undo data, which each machine has next to its blocks.
     Fully,
-    /// mergesync: both walks over the blocks, and the join between them.
+    /// mergesync: both passes over the blocks, and the join between them.
     MergeSync,
-    /// The same, with the undo data of all blocks.
+    /// mergesync with the undo data of all blocks.
     MergeSyncKept,
-    /// utreexo, which is not known here: ranges from the roots before them, by proofs that each machine has or asks for.
+    /// utreexo, defined outside this crate: validates block ranges from the roots before them, with proofs that each
+    /// machine has or requests.
     Utreexo,
 }
 
@@ -94,12 +95,12 @@ impl PassKind {
         }
     }
 
-    /// The pass from outside that has this name.
+    /// The outside pass with this name.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         (name == UTREEXO).then_some(Self::Utreexo)
     }
 
-    /// The name of a pass from outside.
+    /// The name of an outside pass.
     pub(crate) const fn outside(self) -> Option<&'static str> {
         match self {
             Self::Utreexo => Some(UTREEXO),
@@ -107,19 +108,19 @@ impl PassKind {
         }
     }
 
-    /// Whether no sums are to balance.
+    /// Whether the pass has no aggregate that must balance.
     const fn is_without_hints(self) -> bool {
         matches!(self, Self::MergeSync | Self::MergeSyncKept | Self::Utreexo)
     }
 
-    /// By what it does blocks, for people.
+    /// Describes to the user how the pass validates blocks.
     pub(crate) const fn by(self) -> &'static str {
         match self {
-            Self::SwiftSync => "by hints",
-            Self::Fully => "by hints and undo data",
+            Self::SwiftSync => "with hints",
+            Self::Fully => "with hints and undo data",
             Self::MergeSync => "by joining spends with coins",
             Self::MergeSyncKept => "by joining spends with coins, with undo data",
-            Self::Utreexo => "by proofs of what is spent",
+            Self::Utreexo => "with proofs of spent coins",
         }
     }
 
@@ -135,18 +136,18 @@ impl PassKind {
     }
 }
 
-/// See the module.
+/// The description of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunSpec {
     pub(crate) pass: PassKind,
-    /// What is computed, under which secret, in which segments.
+    /// The identity, secret and segments of the run.
     pub(crate) plan: Plan,
     /// The headers of the blocks 1 to the stop height, 80 bytes each.
     pub(crate) headers: ObjectRef,
 }
 
 impl RunSpec {
-    /// The byte form; none where a queue has no room for it.
+    /// Encodes it; `None` if it is too long for a message.
     pub(crate) fn to_bytes(&self) -> Option<Vec<u8>> {
         let mut out = begin(MAGIC);
         out.push(self.pass.code());
@@ -155,7 +156,7 @@ impl RunSpec {
         (out.len() <= SPEC_BYTES_MAX).then_some(out)
     }
 
-    /// Reads the byte form.
+    /// Decodes it.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, WireError> {
         let damaged = || WireError::Damaged { what: WHAT };
         let mut reader = open(bytes, MAGIC, WHAT)?;
@@ -176,24 +177,24 @@ impl RunSpec {
     }
 }
 
-/// What a run is, without its secret.
+/// Public facts about a run, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDescription {
     /// Core's name of the chain.
     pub chain: &'static str,
-    /// The height whose set is wanted.
+    /// The height of the requested UTXO set.
     pub stop_height: u32,
-    /// How many segments it has.
+    /// Number of segments.
     pub segments: usize,
     /// Whether all rules are checked.
     pub full: bool,
-    /// By what its blocks are done, for people.
+    /// Describes to the user how blocks are validated.
     pub by: &'static str,
-    /// The name of the pass, where it is one from outside.
+    /// The name of the pass if it is an outside pass.
     pub outside: Option<&'static str>,
 }
 
-/// Says what a run is; none where another version of the program made it.
+/// Decodes the public facts of a description; `None` if another version of the program wrote it.
 pub fn describe_run(spec: &[u8]) -> Option<RunDescription> {
     let RunSpec { pass, plan, .. } = RunSpec::from_bytes(spec).ok()?;
     Some(RunDescription {
@@ -233,7 +234,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_description_is_read_back_or_refused_by_name() {
+    fn descriptions_round_trip_and_truncated_ones_are_refused() {
         let spec = spec();
         let bytes = spec.to_bytes().unwrap();
         assert_eq!(RunSpec::from_bytes(&bytes), Ok(spec));
@@ -242,26 +243,26 @@ pub(super) mod tests {
         }
         let mut newer = bytes.clone();
         newer[8] = WIRE_VERSION as u8 + 1;
-        let told = RunSpec::from_bytes(&newer).unwrap_err().to_string();
+        let error = RunSpec::from_bytes(&newer).unwrap_err().to_string();
         let expected =
             format!("version {}, and this program speaks version {WIRE_VERSION}", WIRE_VERSION + 1);
-        assert!(told.contains(&expected), "{told}");
+        assert!(error.contains(&expected), "{error}");
         for place in 13..bytes.len() {
             let mut other = bytes.clone();
             other[place] ^= 0x10;
             assert_ne!(RunId::of(&other), RunId::of(&bytes));
-            // Another digest of headers is another description.
+            // Any digest of headers is valid.
             let is_digest = (13..45).contains(&place);
             assert_eq!(RunSpec::from_bytes(&other).is_ok(), is_digest, "{place}");
         }
     }
 
     #[test]
-    fn a_pass_that_is_not_known_is_named() {
+    fn an_unknown_pass_is_named() {
         let mut bytes = spec().to_bytes().unwrap();
         bytes[12] = 77;
-        let told = RunSpec::from_bytes(&bytes).unwrap_err().to_string();
-        assert!(told.contains("asks for pass 77"), "{told}");
+        let error = RunSpec::from_bytes(&bytes).unwrap_err().to_string();
+        assert!(error.contains("asks for pass 77"), "{error}");
     }
 
     #[test]
@@ -272,7 +273,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn too_many_segments_have_no_room() {
+    fn too_many_segments_do_not_fit() {
         let mut spec = spec();
         spec.plan.segments = (1..250_000).map(|at| HeightRange::new(at, at + 1)).collect();
         assert_eq!(spec.to_bytes(), None);

@@ -1,101 +1,101 @@
-//! What all messages and objects have in common: what they begin with, and [`ObjectRef`].
+//! Common parts of all messages and objects: their header, and [`ObjectRef`].
 //!
-//! Integers are little-endian, hashes in internal order. Everything is under one version, which is raised whenever a form
-//! or its meaning changes. A digest is BLAKE3 with 32 bytes. An object is a file or key `RUN/DIGEST`; messages name it by
-//! its digest (32) and length (8), at most 2^30. What is only read in parts is named by the BLAKE3 of `APUSPART` and of
-//! the parts' digests, zeros for an empty part. A text is its length (4), at most 4,000, and UTF-8 without control
-//! characters but line feeds.
+//! Integers are little-endian, hashes in internal order. One version covers all formats and is raised whenever a format
+//! or its meaning changes. A digest is BLAKE3 with 32 bytes. An object is a file or key `RUN/DIGEST`; messages name it
+//! by its digest (32) and length (8), at most 2^30. An object that is only read in parts is named by the BLAKE3 of
+//! `APUSPART` and the digests of its parts, zeros for an empty part. A text is its length (4), at most 4,000, and UTF-8
+//! without control characters except line feeds.
 
 use crate::job::{JobKey, JobStep};
 use apus_chain::{HeightRange, Reader, write_compact_size};
 
-/// Version of all forms that are sent, and of what they hold: partial results and runs have none of their own.
+/// Version of all formats that machines send, including the partial results and runs inside, which have no version of
+/// their own.
 pub const WIRE_VERSION: u32 = 10;
 
-/// No object is longer. A segment's runs are as long as its blocks at most, with what belongs to each coin.
+/// Maximum length of an object. A segment's runs are at most as long as its blocks plus the fields of each coin.
 pub(super) const OBJECT_BYTES_MAX: u64 = 1 << 30;
 
-/// Before the digests of parts, so that no object is taken for another one.
+/// Prefix of the digests of parts, so that no name collides with that of a whole object.
 const PARTS_MAGIC: &[u8; 8] = b"APUSPART";
 
-/// No text is longer.
+/// Maximum length of a text.
 pub(super) const TEXT_BYTES_MAX: usize = 4000;
 
-/// Why bytes are not the message or object that they should be.
+/// Failure to decode a message or an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// It begins otherwise, ends too early or too late, or holds what cannot be.
+    /// Wrong first bytes, wrong length, or an impossible value.
     #[error("{what} is damaged, or comes from another program")]
     Damaged {
-        /// What it should be.
+        /// The expected message or object.
         what: &'static str,
     },
-    /// Another version.
+    /// It has another version of the formats.
     #[error(
-        "{what} is of version {found}, and this program speaks version {WIRE_VERSION}: run the same version of \
-         the program on all machines"
+        "{what} has version {found}, but this program speaks version {WIRE_VERSION}. Run the same version of Apus \
+         on all machines"
     )]
     Version {
-        /// What it is.
+        /// The kind of message or object.
         what: &'static str,
-        /// Its version.
+        /// The version found.
         found: u32,
     },
-    /// It is about another run.
+    /// It belongs to another run.
     #[error(
-        "{what} is for run {found}, not for run {wanted}: another chain, another stop block, other hints, other \
-         segments or another secret"
+        "{what} is for run {found}, not for run {wanted}: the chain, stop block, hints, segments or secret differ"
     )]
     OtherRun {
-        /// What it is.
+        /// The kind of message or object.
         what: &'static str,
-        /// Whose it is.
+        /// The run that it belongs to.
         found: super::RunId,
-        /// Whose it should be.
+        /// The expected run.
         wanted: super::RunId,
     },
-    /// It is about other heights, or comes of another input.
-    #[error("{what} is not for these blocks, or not of the input that they were to be done with")]
+    /// It is for other heights or another payload.
+    #[error("{what} is for other blocks, or was computed from another payload")]
     OtherJob {
-        /// What it is.
+        /// The kind of message or object.
         what: &'static str,
     },
-    /// A run that this program cannot help with.
+    /// A run that this program cannot take part in.
     #[error("{0}")]
     Unfit(String),
 }
 
-/// An object by its digest.
+/// The digest and length of an object.
 ///
-/// [BLAKE3](https://github.com/BLAKE3-team/BLAKE3-specs), since this is what a worker computes most of beside its own
-/// work: all lanes of a processor share one message, so it is twice as fast as SHA-256 by instructions for that.
+/// The digest is [BLAKE3](https://github.com/BLAKE3-team/BLAKE3-specs), because hashing is the largest cost of a worker
+/// besides its jobs: BLAKE3 uses all SIMD lanes for one message, twice as fast as SHA-256 with SHA instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
-    /// BLAKE3 of its bytes, which is its name; of one that is only read in parts, of the digests of its parts.
+    /// BLAKE3 of its bytes, or of the digests of its parts if it is only read in parts. It is the object's name.
     pub digest: [u8; 32],
-    /// How many there are.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
 impl ObjectRef {
-    /// The name of some bytes.
+    /// Names an object with these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self { digest: digest(bytes), bytes: bytes.len() as u64 }
     }
 
-    /// The name of so many bytes that are only read in parts, each under its own digest: that of these digests, so that
-    /// nothing is hashed twice.
+    /// Names an object of `bytes` bytes that is only read in parts, by the digests of its parts, so that nothing is
+    /// hashed twice.
     pub(crate) fn of_parts(digests: impl Iterator<Item = [u8; 32]>, bytes: u64) -> Self {
         let all: Vec<u8> = PARTS_MAGIC.iter().copied().chain(digests.flatten()).collect();
         Self { digest: digest(&all), bytes }
     }
 
-    /// Its name as people and stores have it: 64 hexadecimal digits.
+    /// Its name in stores and in messages to the user: 64 hexadecimal digits.
     pub fn name(&self) -> String {
         self.digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether these are its bytes.
+    /// Whether it names these bytes.
     pub fn is_of(&self, bytes: &[u8]) -> bool {
         *self == Self::of(bytes)
     }
@@ -105,37 +105,37 @@ impl ObjectRef {
         out.extend_from_slice(&self.bytes.to_le_bytes());
     }
 
-    /// One that memory is taken for.
+    /// Refuses a length above the maximum, since the reader allocates that much.
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let of = Self { digest: *reader.array().ok()?, bytes: reader.u64().ok()? };
         (of.bytes <= OBJECT_BYTES_MAX).then_some(of)
     }
 }
 
-/// What an object, or a part of one, is known by.
+/// The digest of an object or of a part of one.
 pub(crate) fn digest(bytes: &[u8]) -> [u8; 32] {
     *blake3::hash(bytes).as_bytes()
 }
 
-/// Some bytes of an object.
+/// A byte range of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectPart {
     /// The object.
     pub object: ObjectRef,
-    /// Where they begin.
+    /// Offset of its first byte.
     pub offset: u64,
-    /// How many they are.
+    /// Its length.
     pub bytes: u64,
 }
 
-/// The beginning of a message or an object.
+/// Starts a message or an object with its magic and the version.
 pub(super) fn begin(magic: &[u8; 8]) -> Vec<u8> {
     let mut out = magic.to_vec();
     out.extend_from_slice(&WIRE_VERSION.to_le_bytes());
     out
 }
 
-/// What follows the beginning.
+/// Checks the magic and the version, and returns a reader of the rest.
 pub(super) fn open<'a>(
     bytes: &'a [u8],
     magic: &[u8; 8],
@@ -167,13 +167,13 @@ pub(super) fn read_key(reader: &mut Reader<'_>) -> Option<JobKey> {
     Some(JobKey { step: JobStep::from_code(reader.u8().ok()?)?, range: read_range(reader)? })
 }
 
-/// A range that is not empty.
+/// Reads a range and refuses an empty one.
 pub(super) fn read_range(reader: &mut Reader<'_>) -> Option<HeightRange> {
     let (start, end) = (reader.u32().ok()?, reader.u32().ok()?);
     (start < end).then(|| HeightRange::new(start, end))
 }
 
-/// Text that people read, cut where it is too long.
+/// Writes a text, truncated to the maximum length.
 pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
     let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
     out.extend_from_slice(&(text.len() as u32).to_le_bytes());
@@ -184,13 +184,13 @@ pub(super) fn read_text(reader: &mut Reader<'_>) -> Option<String> {
     let length = reader.u32().ok()? as usize;
     let bytes = (length <= TEXT_BYTES_MAX).then(|| reader.take(length).ok())??;
     let text = std::str::from_utf8(bytes).ok()?;
-    // It is shown on terminals.
+    // Terminals show the text, so control characters could be an attack.
     text.chars().all(|c| c == '\n' || !c.is_control()).then(|| text.to_owned())
 }
 
-/// What may begin as something that some heights are told, with any kind and any bytes behind it.
+/// Payloads with a valid header of any kind, followed by arbitrary bytes.
 #[cfg(test)]
-pub(super) fn any_told(
+pub(super) fn any_payload(
     magic: &'static [u8; 8],
 ) -> impl proptest::strategy::Strategy<Value = (HeightRange, Vec<u8>)> {
     use proptest::prelude::*;
@@ -203,7 +203,7 @@ pub(super) fn any_told(
     })
 }
 
-/// So many that are said to follow. Memory is taken for those that do.
+/// Reads a CompactSize and that many items. Allocates memory for the items actually read, not for the claimed number.
 pub(super) fn many<T>(
     reader: &mut Reader<'_>,
     mut one: impl FnMut(&mut Reader<'_>) -> Option<T>,
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_has_the_name_of_its_bytes_alone() {
+    fn an_object_is_named_by_its_bytes_alone() {
         let bytes: Vec<u8> = (0..200_001u32).map(|at| (at ^ at >> 9) as u8).collect();
         for length in [0, 1, 1_024, 1_025, 65_536, 65_537, 200_000] {
             let some = &bytes[..length];
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// By what the authors of BLAKE3 say of it.
+    /// The test vector of BLAKE3's authors.
     #[test]
     fn names_are_blake3() {
         let empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";

@@ -1,15 +1,16 @@
-//! [`in_turn`]: many things, fetched some at a time.
+//! [`in_turn`]: fetches many items in batches.
 
 use crate::error::ClusterError;
 use apus_sync::error::{IoError, SyncError};
 use std::sync::mpsc::sync_channel;
 use std::thread::Builder;
 
-/// Fetches what is wanted, so many at a time, and gives it to `each` with the place of the first one. The next ones are
-/// fetched while it looks at them: a store beyond a network takes as long to answer. So twice as many are in memory.
+/// Fetches items in batches of `at_once`, in order, and passes each batch to `each` with the index of its first item.
+/// The next batch is fetched while `each` works, because a remote store is about as slow as `each`. So two batches are
+/// in memory.
 ///
 /// # Errors
-/// The first of `fetch` or `each`, and one where `fetch` gives more or fewer than it was asked for.
+/// The first error of `fetch` or `each`, or an error if `fetch` returns more or fewer items than requested.
 pub(super) fn in_turn<T: Sync, U: Send>(
     wanted: &[T],
     at_once: usize,
@@ -22,7 +23,7 @@ pub(super) fn in_turn<T: Sync, U: Send>(
             for some in wanted.chunks(at_once) {
                 let got = fetch(some).and_then(|got| expect_all(some.len(), got));
                 let failed = got.is_err();
-                // Where the other end failed none waits for it.
+                // The receiver is gone if `each` failed.
                 if send.send(got).is_err() || failed {
                     break;
                 }
@@ -41,12 +42,12 @@ pub(super) fn in_turn<T: Sync, U: Send>(
     })
 }
 
-/// Places would not be those of what is wanted otherwise.
+/// Fails on a wrong number of items, which would shift the indices.
 fn expect_all<U>(wanted: usize, got: Vec<U>) -> Result<Vec<U>, SyncError> {
     if got.len() == wanted {
         return Ok(got);
     }
-    let why = format!("{} parts of objects came of {wanted}", got.len());
+    let why = format!("received {} of {wanted} parts of objects", got.len());
     Err(ClusterError::Message(why).into())
 }
 
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn all_come_in_order() {
+    fn all_items_arrive_in_order() {
         for (count, at_once) in [(0, 3), (1, 3), (3, 3), (10, 3), (10, 1)] {
             let wanted: Vec<usize> = (0..count).collect();
             let mut came = Vec::new();
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_ones_are_fetched_meanwhile_and_no_more() {
+    fn one_batch_is_fetched_ahead() {
         let fetched = AtomicUsize::new(0);
         let fetch = |some: &[u8]| {
             fetched.fetch_add(1, Ordering::SeqCst);
@@ -98,9 +99,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_ends_it() {
+    fn the_first_failure_stops_fetching() {
         let wanted: Vec<usize> = (0..10).collect();
-        let told = |fails: usize, refuses: usize, short: usize| {
+        let error = |fails: usize, refuses: usize, short: usize| {
             let fetch = |some: &[usize]| match some[0] {
                 at if at == fails => Err(failure("away")),
                 at if at == short => Ok(some[1..].to_vec()),
@@ -119,11 +120,11 @@ mod tests {
             (6, never, never, "away", 6),
             (never, 3, never, "damaged", 6),
             (6, 3, never, "damaged", 6),
-            (never, never, 9, "0 parts of objects came of 1", 9),
-            (never, never, 3, "2 parts of objects came of 3", 3),
+            (never, never, 9, "received 0 of 1 parts of objects", 9),
+            (never, never, 3, "received 2 of 3 parts of objects", 3),
         ] {
-            let (told, looked) = told(fails, refuses, short);
-            assert!(told.contains(why), "{told}");
+            let (error, looked) = error(fails, refuses, short);
+            assert!(error.contains(why), "{error}");
             assert_eq!(looked, looked_at);
         }
     }

@@ -1,4 +1,5 @@
-//! [`Joiner`]: the jobs of mergesync, done here: segments gathered, parts of the join, segments judged.
+//! [`Joiner`]: processes the jobs of mergesync: the first pass over segments, parts of the join, and connecting
+//! segments.
 
 mod connect;
 mod join;
@@ -6,47 +7,47 @@ mod records;
 mod segment;
 
 use super::scratch::ScratchFolder;
-use super::{Does, Hand, WorkRequest};
+use super::{HeldJob, JobRunner, WorkRequest};
 use crate::job::JobStep;
-use crate::queue::{GatherDone, ObjectRef, RecordPiece, Sent, digest};
+use crate::queue::{FirstPassDone, ObjectRef, RecordPiece, Sent, digest};
 use apus_chain::{CoinSumKey, Height, Params};
 use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
-use apus_sync::engines::mergesync::{FingerprintKey, Gather};
+use apus_sync::engines::mergesync::{FingerprintKey, FirstPass};
 use apus_sync::engines::mergesync::{bare_up_to, fingerprint_key, sum_key};
 use apus_sync::engines::pass::{FinishedSegment, PartialResult, Work};
 use apus_sync::error::SyncError;
 use apus_sync::pass::do_segment;
 use apus_sync::request::RunEnv;
-use apus_sync::runs::{KeyRange, MadeForm, RunForm, SpentForm, first_record};
+use apus_sync::runs::{KeyRange, OutputForm, RunForm, SpendForm, first_record};
 use apus_sync::source::ChainSource;
 use apus_sync::supply::Walker;
 use apus_sync::workdir::index::prefix;
 use apus_sync::workdir::plan::Plan;
 
-/// Pieces are no longer, unless a record is: where a part begins between [lines](KeyRange::line_of), it reads up to one too
-/// much of each segment.
+/// Maximum length of a piece, unless a record is longer. A part that begins between [lines](KeyRange::line_of) reads up
+/// to one piece too much of each segment.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// A shorter piece is not worth its digest, and goes on beyond a line.
+/// Minimum length of a piece: a shorter one is not worth its digest, and extends across a line.
 const PIECE_BYTES_MIN: usize = 512;
 
-/// See the module.
+/// Processes the jobs of a mergesync run.
 pub(super) struct Joiner<'a> {
     request: &'a WorkRequest<'a>,
     dir: &'a dyn ChainSource,
     params: &'a Params,
-    gather: Gather,
+    first_pass: FirstPass,
     key: FingerprintKey,
-    /// The last block whose scripts are taken for valid.
+    /// The last block whose scripts are assumed valid.
     assumed: Height,
-    /// The last block whose coins are bare.
+    /// The last block whose coins are stripped of their scripts.
     bare: Height,
-    /// Whether leaves of the Utreexo forest are wanted.
+    /// Whether leaves of the Utreexo forest are requested.
     numbered: bool,
-    /// Whether the set's MuHash is wanted.
+    /// Whether the set's MuHash is requested.
     muhash: bool,
-    /// Under which the coins are added up that blocks spend, where undo data are wanted.
+    /// The key of the sums of spent coins, if undo data are requested.
     sum_key: Option<CoinSumKey>,
     scripts: Option<ScriptPool>,
     scratch: ScratchFolder,
@@ -63,7 +64,7 @@ impl<'a> Joiner<'a> {
         let identity = &plan.identity;
         let (params, key) = (Params::of(identity.network), fingerprint_key(plan));
         let (assumed, bare, numbered) = (identity.assumed, bare_up_to(plan), identity.numbered);
-        let gather = Gather::new(params, dir.chain(), key)
+        let first_pass = FirstPass::new(params, dir.chain(), key)
             .with_numbers(numbered)
             .with_claims(if keeps { 0 } else { assumed })
             .with_bare_coins(bare);
@@ -73,7 +74,7 @@ impl<'a> Joiner<'a> {
             request,
             dir,
             params,
-            gather,
+            first_pass,
             key,
             assumed,
             bare,
@@ -85,62 +86,62 @@ impl<'a> Joiner<'a> {
         })
     }
 
-    /// Memory of a thread, in bytes: what is more goes into files.
+    /// Memory of one thread, in bytes; the rest goes into files.
     fn memory_bytes(&self) -> u64 {
         self.request.memory_bytes / self.request.threads as u64
     }
 
-    /// With what a job is done, in a folder of its own.
+    /// The environment of a job, with its own folder.
     fn env<'r>(&'r self, workdir: &'r dyn Storage) -> RunEnv<'r> {
         let WorkRequest { now, observer, interrupt, .. } = self.request;
         let env = RunEnv::new(self.params, workdir, *observer, interrupt);
         RunEnv { memory_bytes: self.memory_bytes(), now: *now, ..env }
     }
 
-    /// The first walk over a segment.
-    fn gather(
+    /// Runs the first pass over a segment.
+    fn first_pass(
         &self,
-        hand: &Hand<'_>,
+        task: &HeldJob<'_>,
         walker: &mut Walker<'_>,
     ) -> Result<Option<(Vec<u8>, Work)>, SyncError> {
-        let (key, alive) = (hand.job.key, |_, _| hand.lease.alive());
-        let done = do_segment(&self.gather, key.range, key.range, hand.supply, walker, &alive)?;
+        let (key, alive) = (task.job.key, |_, _| task.lease.alive());
+        let done = do_segment(&self.first_pass, key.range, key.range, task.supply, walker, &alive)?;
         let Some(FinishedSegment { partial, runs }) = done else { return Ok(None) };
         let mut runs = runs.into_iter();
         let mut run = || runs.next().unwrap_or_default();
         let (mut records, spends) = (run(), run());
-        let (made, spent) = (pieces::<MadeForm>(&records), pieces::<SpentForm>(&spends));
+        let (made, spent) = (pieces::<OutputForm>(&records), pieces::<SpendForm>(&spends));
         records.extend_from_slice(&spends);
         drop(spends);
         let own: Vec<Vec<u8>> = runs.collect();
         let leaves = connect::leaf_count(&own);
-        let own = hand.put(connect::write_own(&own))?;
-        // They are read in pieces alone.
+        let own = task.put(connect::write_own(&own))?;
+        // The records are only read in pieces, so the digests of the pieces name the object.
         let digests = made.iter().chain(&spent).map(|piece| piece.digest);
         let of = ObjectRef::of_parts(digests, records.len() as u64);
-        hand.put_as(of, records)?;
+        task.put_as(of, records)?;
         let records = of;
         let work = partial.done();
-        let done = GatherDone { records, own, made, spent, leaves, partial };
-        Ok(Some((done.to_bytes(hand.run, key), work)))
+        let done = FirstPassDone { records, own, made, spent, leaves, partial };
+        Ok(Some((done.to_bytes(task.run, key), work)))
     }
 }
 
-impl Does for Joiner<'_> {
+impl JobRunner for Joiner<'_> {
     fn job(
         &self,
-        hand: &Hand<'_>,
+        task: &HeldJob<'_>,
         walker: &mut Walker<'_>,
     ) -> Result<Option<(Vec<u8>, Work)>, SyncError> {
-        match hand.job.key.step {
-            JobStep::Blocks => self.gather(hand, walker),
-            JobStep::Join => self.join(hand).map(Some),
-            JobStep::Connect => self.connect(hand, walker),
+        match task.job.key.step {
+            JobStep::Blocks => self.first_pass(task, walker),
+            JobStep::Join => self.join(task).map(Some),
+            JobStep::Connect => self.connect(task, walker),
         }
     }
 }
 
-/// A run in pieces, which end where a line is unless they are too short.
+/// Divides a run into pieces, which end at lines unless they would be too short.
 fn pieces<F: RunForm>(run: &[u8]) -> Vec<RecordPiece> {
     let (mut all, mut rest) = (Vec::with_capacity(run.len() / PIECE_BYTES_MAX + 1), run);
     while !rest.is_empty() {
@@ -152,7 +153,7 @@ fn pieces<F: RunForm>(run: &[u8]) -> Vec<RecordPiece> {
                 break;
             }
             last = next;
-            // What this program wrote are whole records.
+            // The run was written by this program, so it consists of whole records.
             end += first_record::<F>(&rest[end..]).unwrap_or(rest.len()).min(rest.len() - end);
         }
         let (records, after) = rest.split_at(end);
@@ -166,10 +167,10 @@ fn pieces<F: RunForm>(run: &[u8]) -> Vec<RecordPiece> {
 mod tests {
     use super::*;
     use apus_chain::OutPoint;
-    use apus_sync::engines::mergesync::SpentRecord;
+    use apus_sync::engines::mergesync::SpendRecord;
     use apus_testkit::rng::Rng;
 
-    /// Some spends whose keys begin as `prefix` says.
+    /// Spends whose keys begin with values of `prefix`.
     fn spends(count: usize, mut prefix: impl FnMut() -> u64) -> Vec<u8> {
         let mut prefixes: Vec<u64> = (0..count).map(|_| prefix()).collect();
         prefixes.sort_unstable();
@@ -178,30 +179,30 @@ mod tests {
             let mut outpoint = [0; 36];
             outpoint[..8].copy_from_slice(&prefix.to_be_bytes());
             let outpoint = OutPoint::from_bytes(&outpoint);
-            SpentRecord { outpoint, height: 1, place }.write(&mut run);
+            SpendRecord { outpoint, height: 1, place }.write(&mut run);
         }
         run
     }
 
     #[test]
-    fn pieces_are_all_records_and_end_at_lines() {
+    fn pieces_cover_all_records_and_end_at_lines() {
         let mut rng = Rng::new(71);
         let run = spends(256 * 400, || rng.next_u64());
-        let all = pieces::<SpentForm>(&run);
+        let all = pieces::<SpendForm>(&run);
         assert_eq!(all.len(), 256);
         assert!(all.iter().all(|it| KeyRange::line_of(it.first) == KeyRange::line_of(it.last)));
         let few = spends(256 * 4, || rng.next_u64());
-        // As if all ids had been ground for.
+        // Simulates an attacker who ground all ids to a common prefix.
         let ground = spends(20_000, || 0xabcd_ef00_0000_0000 | rng.next_u64() >> 40);
         for run in [run, few, ground, Vec::new()] {
             let mut rest = &run[..];
-            for RecordPiece { first, last, bytes, digest } in pieces::<SpentForm>(&run) {
+            for RecordPiece { first, last, bytes, digest } in pieces::<SpendForm>(&run) {
                 let (records, after) = rest.split_at(bytes as usize);
-                assert!(records.len() <= PIECE_BYTES_MAX + SpentRecord::SIZE);
+                assert!(records.len() <= PIECE_BYTES_MAX + SpendRecord::SIZE);
                 assert!(records.len() >= PIECE_BYTES_MIN || after.is_empty());
                 assert_eq!(digest, *blake3::hash(records).as_bytes());
                 assert_eq!(first, prefix(records));
-                assert_eq!(last, prefix(&records[records.len() - SpentRecord::SIZE..]));
+                assert_eq!(last, prefix(&records[records.len() - SpendRecord::SIZE..]));
                 rest = after;
             }
             assert!(rest.is_empty());

@@ -1,64 +1,65 @@
-//! One job: taken, done, answered or given back. What it leaves is put, and the answer given, while the next one is done.
+//! Takes a job, processes it, and answers it or gives it back. The upload of its result and the answer overlap with
+//! the next job.
 
 use super::segments::put;
-use super::{Hand, Working, patience};
+use super::{HeldJob, WorkerState, retry};
 use crate::error::{ClusterError, RemoteError, RemoteKind};
-use crate::queue::{AnswerKind, JobAnswer, JobLease, JobMessage, ObjectRef, rest_of_passed_on};
+use crate::queue::{AnswerKind, JobAnswer, JobLease, JobMessage, ObjectRef, pass_on_delay};
 use apus_sync::engines::pass::Work;
-use apus_sync::engines::swiftsync::{ByUndoError, FullyError};
+use apus_sync::engines::swiftsync::{ByUndoError, UndoPassError};
 use apus_sync::error::{ErrorKind, InvalidBlock, SyncError};
 use apus_sync::supply::Walker;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A job that was given so often without an answer breaks the machines that take it.
+/// A job delivered this often without an answer breaks the machines that take it.
 const DELIVERIES_MAX: u64 = 100;
 
-/// After so many jobs in a row that this machine could not do, it takes no more.
+/// This machine stops after this many failed jobs in a row.
 const FAILURES_MAX: u32 = 3;
 
-/// How long a job rests that a machine could not do: that machine would be offered it again at once.
-const REST: Duration = Duration::from_secs(1);
+/// Delay before a failed job is offered again; without it, the same machine would get it back at once.
+const DELAY: Duration = Duration::from_secs(1);
 
-/// Where objects are missing for one job after the other, for so long, it takes no more either. Other machines put them again
-/// meanwhile, unless it is this one that does not see them. How many jobs that are does not matter: all that are out may
-/// miss one object. The job that left it may have to be missed first (half a minute) and take minutes, and the last one
-/// that misses it may have just begun its longest rest; all of that has room here, twice.
+/// This machine also stops if objects are missing for every job for this long. Other machines create them again
+/// meanwhile, so it must be this machine that does not see them. The number of jobs does not matter: all outstanding
+/// jobs may need the same object. The limit leaves room for twice the worst case: the job that created the object is
+/// first detected as lost (half a minute), then takes minutes, and the last job that needs the object has just begun
+/// its longest delay.
 const LOST_LONGEST: Duration = Duration::from_secs(30 * 60);
 
-/// How long a job rests when an object was missing for it for the first time: what left that has to be done again.
-const LOST_REST: Duration = Duration::from_secs(5);
+/// Delay of a job when an object is missing for the first time: the job that created it must be repeated.
+const LOST_DELAY: Duration = Duration::from_secs(5);
 
-/// So often a rest is twice as long as the one before. The longest is eleven minutes: enough for one thread to try as many
-/// jobs as are out.
-const LOST_REST_DOUBLINGS: u64 = 7;
+/// The delay doubles this many times. The longest is eleven minutes, in which one thread can try all outstanding jobs.
+const LOST_DELAY_DOUBLINGS: u64 = 7;
 
-/// How long a job rests that was given so often when an object was missing for it. A queue gives jobs whose rest is over before
-/// new ones. If all rests were short, those that miss an object would come round and round, and the job that makes it
-/// again, which is a new one, would never be reached.
-fn rest_of_lost(deliveries: u64) -> Duration {
-    let doublings = deliveries.saturating_sub(1).min(LOST_REST_DOUBLINGS);
-    LOST_REST * (1 << doublings)
+/// Delay of a job with a missing object, after this many deliveries. A queue prefers jobs whose delay is over to new
+/// ones. With short delays, the jobs that miss an object would be delivered again and again, and the new job that
+/// creates the object would never be reached.
+fn lost_delay(deliveries: u64) -> Duration {
+    let doublings = deliveries.saturating_sub(1).min(LOST_DELAY_DOUBLINGS);
+    LOST_DELAY * (1 << doublings)
 }
 
-/// What went wrong on this machine since it finished a job.
+/// Failures on this machine since it last finished a job.
 #[derive(Default)]
 pub(super) struct Failures {
-    /// Jobs in a row that could not be done.
+    /// Failed jobs in a row.
     failed: AtomicU32,
-    /// When an object was missing first, and for how many jobs one was.
+    /// When an object was first missing, and for how many jobs since.
     lost: Mutex<Option<(Instant, u32)>>,
 }
 
 impl Failures {
-    /// It finished a job.
-    fn end(&self) {
+    /// Forgets all failures, after a finished job.
+    fn reset(&self) {
         self.failed.store(0, Ordering::Relaxed);
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Counts one more job that could not be done, which may be too many.
+    /// Counts a failed job, and fails after [`FAILURES_MAX`].
     fn fail(&self, text: String) -> Result<(), SyncError> {
         let jobs = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
         match jobs >= FAILURES_MAX {
@@ -67,7 +68,7 @@ impl Failures {
         }
     }
 
-    /// Counts one more job for which an object is missing; that may have gone on for too long.
+    /// Counts a job with a missing object, and fails once that has lasted for [`LOST_LONGEST`].
     fn lose(&self, now: Instant, text: String) -> Result<(), SyncError> {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, jobs) = lost.get_or_insert((now, 0));
@@ -79,17 +80,17 @@ impl Failures {
     }
 }
 
-/// What became of a segment.
+/// How a job ended.
 enum JobEnd {
-    /// It is done, and this is what it leaves.
+    /// It is done, with this result.
     Finished(ObjectRef, Work),
-    /// It was stopped on the way.
+    /// It was interrupted.
     Halted,
-    /// Blocks, or what was told of them, are at fault.
+    /// The blocks or the payload are invalid.
     Refused(SyncError),
-    /// An object that others left is not there, or damaged.
+    /// An object of another job is missing or damaged.
     Lost([u8; 32], String),
-    /// This machine is at fault.
+    /// This machine failed.
     Failed(SyncError),
 }
 
@@ -98,8 +99,8 @@ impl JobEnd {
         if let Some(ClusterError::Lost { object, why }) = ClusterError::of(&error) {
             return Self::Lost(*object, why.clone());
         }
-        // Another machine may have better undo data.
-        if let Some(ByUndoError(FullyError::Undo { .. })) = error.downcast() {
+        // Undo data are local: another machine may have intact ones.
+        if let Some(ByUndoError(UndoPassError::Undo { .. })) = error.downcast() {
             return Self::Failed(error);
         }
         match error {
@@ -116,7 +117,7 @@ impl JobEnd {
     }
 }
 
-/// What another machine is told of an error.
+/// Converts an error for the coordinator.
 fn remote(error: &SyncError) -> RemoteError {
     let kind = match InvalidBlock::of(error) {
         Some(block) => RemoteKind::Block(block),
@@ -126,104 +127,104 @@ fn remote(error: &SyncError) -> RemoteError {
     RemoteError { kind, text: error.to_string() }
 }
 
-/// A job that was done, or not, whose machine has still to say so.
-pub(super) struct Left<'l> {
+/// A job that has ended and is not answered yet.
+pub(super) struct UnreportedJob<'l> {
     lease: Box<dyn JobLease + 'l>,
     job: JobMessage,
-    /// How long the machine was at it.
+    /// Time the machine took.
     busy: Duration,
-    /// What it leaves, none where it was halted; and objects that are still here.
+    /// Its result, `None` if it was halted.
     outcome: Result<Option<(Vec<u8>, Work)>, SyncError>,
+    /// Objects to store before the answer.
     objects: Vec<(ObjectRef, Arc<Vec<u8>>)>,
 }
 
-impl Left<'_> {
-    /// Gives a sign of life.
+impl UnreportedJob<'_> {
+    /// Sends a heartbeat.
     pub(super) fn alive(&self) {
         self.lease.alive();
     }
 }
 
-impl Working<'_> {
-    /// Does a job, and says what is left to be said of it; nothing where it was for others. An error ends this machine's
-    /// part in the run.
-    pub(super) fn one<'l>(
+impl WorkerState<'_> {
+    /// Processes a job and returns it for [`WorkerState::report`]; `None` if the job is for other machines or already
+    /// answered. On an error this machine leaves the run.
+    pub(super) fn run_job<'l>(
         &self,
         lease: Box<dyn JobLease + 'l>,
         walker: &mut Walker<'_>,
-    ) -> Result<Option<Left<'l>>, SyncError> {
+    ) -> Result<Option<UnreportedJob<'l>>, SyncError> {
         let began = Instant::now();
         let job = match JobMessage::from_bytes(lease.message(), self.run) {
             Ok(job) => job,
             Err(error) => {
-                // Another program may know what it is.
-                let _ = lease.give_back(REST, None);
+                // Another version of the program may understand it.
+                let _ = lease.give_back(DELAY, None);
                 return Err(ClusterError::Message(error.to_string()).into());
             }
         };
         let key = job.key;
         if job.not_by.as_deref() == Some(self.jobs.name()) {
-            let rest = rest_of_passed_on();
-            patience(self.request).with(|| lease.give_back(rest, None))?;
+            let delay = pass_on_delay();
+            retry(self.request).with(|| lease.give_back(delay, None))?;
             return Ok(None);
         }
-        if lease.deliveries() > 1 && patience(self.request).with(|| lease.is_answered(key))? {
-            patience(self.request).with(|| lease.done())?;
+        if lease.deliveries() > 1 && retry(self.request).with(|| lease.is_answered(key))? {
+            retry(self.request).with(|| lease.done())?;
             return Ok(None);
         }
         let (request, run, supply) = (self.request, self.run, &self.supply);
-        let hand = Hand { request, run, job: &job, lease: &*lease, supply, held: Mutex::default() };
+        let task =
+            HeldJob { request, run, job: &job, lease: &*lease, supply, objects: Mutex::default() };
         let outcome = match lease.deliveries() {
-            ..=DELIVERIES_MAX => self.does.job(&hand, walker),
-            times => {
-                Err(ClusterError::Message(format!("it was given {times} times and never answered"))
-                    .into())
-            }
+            ..=DELIVERIES_MAX => self.runner.job(&task, walker),
+            times => Err(ClusterError::Message(format!(
+                "it was delivered {times} times and never answered"
+            ))
+            .into()),
         };
         let (objects, busy) =
-            (hand.held.into_inner().unwrap_or_else(PoisonError::into_inner), began.elapsed());
-        Ok(Some(Left { lease, job, busy, outcome, objects }))
+            (task.objects.into_inner().unwrap_or_else(PoisonError::into_inner), began.elapsed());
+        Ok(Some(UnreportedJob { lease, job, busy, outcome, objects }))
     }
 
-    /// Puts what a job leaves, and answers it or gives it back. An error ends this machine's part in the run.
-    pub(super) fn say(&self, left: Left<'_>) -> Result<(), SyncError> {
-        let Left { lease, job, busy, outcome, objects } = left;
+    /// Uploads the result of a job, and answers the job or gives it back. On an error this machine leaves the run.
+    pub(super) fn report(&self, left: UnreportedJob<'_>) -> Result<(), SyncError> {
+        let UnreportedJob { lease, job, busy, outcome, objects } = left;
         let (key, began) = (job.key, Instant::now());
         let answer = |kind| {
             let (run, input, worker) = (self.run, job.input, self.jobs.name().to_owned());
             JobAnswer { run, key, input, worker, kind }.to_bytes()
         };
-        match self.ended(&*lease, outcome, objects) {
+        match self.upload(&*lease, outcome, objects) {
             JobEnd::Finished(result, work) => {
                 let micros = (busy + began.elapsed()).as_micros() as u64;
                 let message = answer(AnswerKind::Done { result, work, micros });
-                patience(self.request).with(|| lease.answer(key, &message))?;
-                self.failures.end();
+                retry(self.request).with(|| lease.answer(key, &message))?;
+                self.failures.reset();
                 self.count(work);
                 Ok(())
             }
             JobEnd::Refused(error) => {
                 let message = answer(AnswerKind::Refused(remote(&error)));
-                patience(self.request).with(|| lease.answer(key, &message))
+                retry(self.request).with(|| lease.answer(key, &message))
             }
             JobEnd::Halted => {
-                // If it cannot be told, the job is missed soon.
+                // If this fails, the queue soon misses the heartbeats and requeues the job.
                 let _ = lease.give_back(Duration::ZERO, None);
                 Ok(())
             }
             JobEnd::Failed(_) | JobEnd::Lost(..) if lease.is_over() => Ok(()),
             JobEnd::Lost(object, text) => {
                 let message = answer(AnswerKind::Lost { object, text: text.clone() });
-                let rest = rest_of_lost(lease.deliveries());
-                let told = || lease.give_back(rest, Some((key, &message)));
-                patience(self.request).with(told)?;
+                let delay = lost_delay(lease.deliveries());
+                retry(self.request).with(|| lease.give_back(delay, Some((key, &message))))?;
                 self.failures.lose(Instant::now(), text)
             }
             JobEnd::Failed(error) => {
                 let text = error.to_string();
                 let message = answer(AnswerKind::Trouble(text.clone()));
-                let told = || lease.give_back(REST, Some((key, &message)));
-                patience(self.request).with(told)?;
+                retry(self.request).with(|| lease.give_back(DELAY, Some((key, &message))))?;
                 self.failures.fail(text)
             }
         }
@@ -237,8 +238,8 @@ impl Working<'_> {
         done.work.coins += work.coins;
     }
 
-    /// Puts what a job leaves, if it leaves anything.
-    fn ended(
+    /// Stores the objects and the result of a job, if it has one.
+    fn upload(
         &self,
         lease: &dyn JobLease,
         outcome: Result<Option<(Vec<u8>, Work)>, SyncError>,
@@ -264,14 +265,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_that_misses_an_object_rests_longer_each_time() {
-        let rests = [0, 1, 2, 3, 8, 9, u64::MAX].map(|times| rest_of_lost(times).as_secs());
-        assert_eq!(rests, [5, 5, 10, 20, 640, 640, 640]);
+    fn the_delay_of_a_job_with_a_missing_object_grows() {
+        let delays = [0, 1, 2, 3, 8, 9, u64::MAX].map(|times| lost_delay(times).as_secs());
+        assert_eq!(delays, [5, 5, 10, 20, 640, 640, 640]);
     }
 
-    /// However many jobs miss objects, and whatever lies between them and the last one that was finished.
+    /// The limit does not depend on the number of jobs, or on the time since the last finished one.
     #[test]
-    fn a_machine_that_misses_objects_for_long_takes_no_more_jobs() {
+    fn a_machine_that_misses_objects_for_long_stops() {
         let (failures, began) = (Failures::default(), Instant::now());
         let lose = |after: Duration| failures.lose(began + after, "it is not there".to_owned());
         let nearly = LOST_LONGEST - Duration::from_secs(1);
@@ -279,8 +280,8 @@ mod tests {
             lose(Duration::ZERO).unwrap();
         }
         lose(nearly).unwrap();
-        failures.end();
-        // It had nothing to do meanwhile.
+        failures.reset();
+        // The machine was idle in between.
         lose(3 * LOST_LONGEST).unwrap();
         lose(3 * LOST_LONGEST + nearly).unwrap();
         let error = lose(4 * LOST_LONGEST).unwrap_err().to_string();
@@ -288,12 +289,12 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_cannot_do_its_jobs_takes_no_more() {
+    fn a_machine_stops_after_several_failed_jobs() {
         let failures = Failures::default();
         let fail = || failures.fail("no space".to_owned());
         fail().unwrap();
         fail().unwrap();
-        failures.end();
+        failures.reset();
         fail().unwrap();
         fail().unwrap();
         assert!(fail().unwrap_err().to_string().contains("no space"));

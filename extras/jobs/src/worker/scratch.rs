@@ -1,7 +1,7 @@
-//! [`ScratchFolder`]: a folder for what is too large for memory while a job is done.
+//! [`ScratchFolder`]: a folder for data of jobs that do not fit in memory.
 //!
-//! It is this process's own, and goes when the process ends. One that was killed leaves its folder, which the next
-//! process that works there removes.
+//! It belongs to this process, which removes it when it ends. A killed process leaves its folder behind, and the next
+//! process in the same place removes it.
 
 use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, expect_own_folder, make_private_dir};
@@ -10,13 +10,13 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How the names of folders begin.
+/// Prefix of the folders' names.
 const NAME: &str = "apus-scratch-";
 
-/// The file in each that is locked while it is used.
+/// The file in each folder that is locked while the folder is in use.
 const LOCK: &str = "lock";
 
-/// See the module.
+/// A folder for temporary files, removed when dropped.
 pub(super) struct ScratchFolder {
     folder: PathBuf,
     next: AtomicU64,
@@ -24,7 +24,7 @@ pub(super) struct ScratchFolder {
     _lock: FolderLock,
 }
 
-/// A job's own folder, which goes with it.
+/// The folder of one job, removed when dropped.
 pub(super) struct JobFolder(PathBuf);
 
 fn failed(path: &Path, error: io::Error) -> SyncError {
@@ -32,16 +32,16 @@ fn failed(path: &Path, error: io::Error) -> SyncError {
 }
 
 impl ScratchFolder {
-    /// Makes one in `place`, and removes those that no process uses any more.
+    /// Creates a folder in `place`, and removes the folders of dead processes there.
     pub(super) fn make(place: &Path) -> Result<Self, SyncError> {
         std::fs::create_dir_all(place).map_err(|error| failed(place, error))?;
         for entry in std::fs::read_dir(place).map_err(|error| failed(place, error))?.flatten() {
-            // In folders of others nothing is locked, be it for a moment: another program would find its own file taken.
+            // Never lock a file in another program's folder, not even for a moment: that program could find it locked.
             let is_ours = || matches!(expect_own_folder(&entry.path()), Ok(Ok(())));
             if !entry.file_name().to_string_lossy().starts_with(NAME) || !is_ours() {
                 continue;
             }
-            // Where it cannot be locked or removed it is another's business.
+            // If it cannot be locked or removed, another process uses it or will remove it.
             if let Ok(Some(_held)) = FolderLock::try_take_existing(&entry.path().join(LOCK)) {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
@@ -56,10 +56,10 @@ impl ScratchFolder {
                 return Ok(Self { folder, next: AtomicU64::new(0), _lock: lock });
             }
         }
-        unreachable!("numbers do not end")
+        unreachable!("the range has no end")
     }
 
-    /// A folder for a job.
+    /// Creates the folder of a job.
     pub(super) fn folder(&self) -> Result<JobFolder, SyncError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.join(number.to_string());
@@ -68,8 +68,8 @@ impl ScratchFolder {
     }
 }
 
-/// Locks a folder that was just made; none where another process was faster. That one takes what is not locked for left
-/// behind, and may have removed it between any two steps here.
+/// Locks a new folder; `None` if another process was faster. That process considers an unlocked folder abandoned, and
+/// may remove it between any two steps here.
 fn locked(folder: &Path) -> io::Result<Option<FolderLock>> {
     let path = folder.join(LOCK);
     let lock = match FolderLock::try_take(&path) {
@@ -81,7 +81,7 @@ fn locked(folder: &Path) -> io::Result<Option<FolderLock>> {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // What stays is removed by the next process.
+        // The next process removes what is left.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -94,7 +94,7 @@ impl JobFolder {
 
 impl Drop for JobFolder {
     fn drop(&mut self) {
-        // What stays goes with the folder around it.
+        // The parent folder is removed later, with everything left in it.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -106,9 +106,9 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn what_killed_processes_leave_is_removed_and_nothing_else() {
-        let desk = tempfile::tempdir().unwrap();
-        let place = desk.path().join("new");
+    fn only_folders_of_killed_processes_are_removed() {
+        let temp = tempfile::tempdir().unwrap();
+        let place = temp.path().join("new");
         let used = ScratchFolder::make(&place).unwrap();
         let job = used.folder().unwrap();
         fs::write(job.0.join("file"), "1").unwrap();
@@ -129,11 +129,11 @@ mod tests {
         assert_eq!(names, ["other"]);
     }
 
-    /// No other program finds a file of its own locked, however it is called.
+    /// Files of other programs are never locked, regardless of their names.
     #[test]
     fn files_of_other_programs_are_not_locked() {
-        let desk = tempfile::tempdir().unwrap();
-        let other = desk.path().join("other");
+        let temp = tempfile::tempdir().unwrap();
+        let other = temp.path().join("other");
         fs::create_dir_all(&other).unwrap();
         fs::write(other.join(LOCK), "").unwrap();
         let (stop, path) = (AtomicBool::new(false), other.join(LOCK));
@@ -146,18 +146,18 @@ mod tests {
                 taken
             });
             for _ in 0..300 {
-                drop(ScratchFolder::make(desk.path()).unwrap());
+                drop(ScratchFolder::make(temp.path()).unwrap());
             }
             stop.store(true, Ordering::Relaxed);
             assert!(program.join().unwrap());
         });
     }
 
-    /// Another process may remove a folder that is not locked yet, and it is not used then.
+    /// Another process may remove a folder before it is locked; the folder is not used then.
     #[test]
-    fn a_folder_that_is_gone_when_it_is_locked_is_not_taken() {
-        let desk = tempfile::tempdir().unwrap();
-        let folder = desk.path().join("apus-scratch-1-0");
+    fn a_folder_removed_before_it_is_locked_is_not_taken() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = temp.path().join("apus-scratch-1-0");
         assert!(locked(&folder).unwrap().is_none());
         fs::create_dir(&folder).unwrap();
         let lock = locked(&folder).unwrap().unwrap();

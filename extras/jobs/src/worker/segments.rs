@@ -1,9 +1,9 @@
-//! [`PassSegments`] and [`OutsideSegments`]: segments of a pass that is told of each by an object, and [`Hand`], by which objects are had.
+//! [`PassSegments`] and [`OutsideSegments`]: jobs that are segments of a pass; and the object access of [`HeldJob`].
 
 use crate::error::ClusterError;
-use crate::queue::{JobLease, ObjectPart, ObjectRef, SegmentResult, told};
+use crate::queue::{JobLease, ObjectPart, ObjectRef, SegmentResult, payload};
 use crate::worker::in_turn::in_turn;
-use crate::worker::{Does, Hand, WorkRequest, patience};
+use crate::worker::{HeldJob, JobRunner, WorkRequest, retry};
 use apus_chain::{Height, HeightRange};
 use apus_sync::engines::pass::{FinishedSegment, Pass, Work};
 use apus_sync::error::SyncError;
@@ -13,17 +13,17 @@ use apus_sync::progress::stop_if_interrupted;
 use apus_sync::supply::{Supply, Walker};
 use std::sync::{Arc, PoisonError};
 
-/// Objects of a job wait in so much memory until it is done.
+/// Memory for objects that wait for the end of their job, in bytes.
 const HELD_BYTES_MAX: usize = 32 << 20;
 
-/// The segments of a pass that is known here.
+/// The segments of a pass defined in `apus_sync`.
 pub(super) struct PassSegments<'a, P: Pass> {
     pub(super) pass: &'a P,
-    /// What a segment goes by, out of what is told of it.
+    /// Decodes the payload of a segment.
     pub(super) input: &'a ReadInput<'a, P>,
 }
 
-/// See [`PassSegments`].
+/// Decodes the payload of a segment into the input of its pass.
 pub(super) type ReadInput<'a, P> =
     dyn Fn(&[u8], HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;
 
@@ -33,52 +33,52 @@ where
 {
     fn segment(
         &self,
-        told: &[u8],
+        payload: &[u8],
         range: HeightRange,
         (supply, walker): (&Supply<'_>, &mut Walker<'_>),
         each: &dyn Fn(Height, u64),
     ) -> Result<Option<FinishedSegment<PartialBytes>>, SyncError> {
-        let input = (self.input)(told, range)?;
+        let input = (self.input)(payload, range)?;
         let done = do_segment(self.pass, input, range, supply, walker, each)?;
         Ok(done.map(PartialBytes::of))
     }
 }
 
-/// The segments of a pass from outside.
+/// The segments of an outside pass.
 pub(super) struct OutsideSegments<'a>(pub(super) Box<dyn SegmentWorker + 'a>);
 
 impl SegmentWorker for OutsideSegments<'_> {
     fn segment(
         &self,
-        told: &[u8],
+        payload: &[u8],
         range: HeightRange,
         blocks: (&Supply<'_>, &mut Walker<'_>),
         each: &dyn Fn(Height, u64),
     ) -> Result<Option<FinishedSegment<PartialBytes>>, SyncError> {
-        let told = told::read(told, range);
-        let told = told.map_err(|error| ClusterError::Message(error.to_string()))?;
-        self.0.segment(told, range, blocks, each)
+        let payload = payload::read(payload, range);
+        let payload = payload.map_err(|error| ClusterError::Message(error.to_string()))?;
+        self.0.segment(payload, range, blocks, each)
     }
 }
 
-impl<W: SegmentWorker> Does for W {
+impl<W: SegmentWorker> JobRunner for W {
     fn job(
         &self,
-        hand: &Hand<'_>,
+        task: &HeldJob<'_>,
         walker: &mut Walker<'_>,
     ) -> Result<Option<(Vec<u8>, Work)>, SyncError> {
-        let range = hand.job.key.range;
-        let alive = |_, _| hand.lease.alive();
-        let told = hand.object(&hand.job.input)?;
-        let done = self.segment(&told, range, (hand.supply, walker), &alive)?;
+        let range = task.job.key.range;
+        let alive = |_, _| task.lease.alive();
+        let payload = task.object(&task.job.input)?;
+        let done = self.segment(&payload, range, (task.supply, walker), &alive)?;
         Ok(done.map(|finished| {
             let work = finished.partial.done;
-            (SegmentResult::write(hand.run, range, &finished), work)
+            (SegmentResult::write(task.run, range, &finished), work)
         }))
     }
 }
 
-/// An object that is not there, or damaged, by its digest.
+/// Adds the digest of the object to an error about a missing or damaged object.
 fn lost(object: &ObjectRef, error: SyncError) -> SyncError {
     match ClusterError::lost_object(&error) {
         Some(why) => ClusterError::Lost { object: object.digest, why: why.clone() }.into(),
@@ -86,22 +86,22 @@ fn lost(object: &ObjectRef, error: SyncError) -> SyncError {
     }
 }
 
-impl Hand<'_> {
-    /// Gives a sign of life, and fails where it is not to go on.
-    pub(super) fn go_on(&self) -> Result<(), SyncError> {
+impl HeldJob<'_> {
+    /// Sends a heartbeat, and fails on an interrupt.
+    pub(super) fn heartbeat(&self) -> Result<(), SyncError> {
         self.lease.alive();
         stop_if_interrupted(self.request.interrupt)
     }
 
-    /// Gets an object whole.
+    /// Reads a whole object.
     pub(super) fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, SyncError> {
-        patience(self.request).with(|| self.lease.object(of)).map_err(|error| lost(of, error))
+        retry(self.request).with(|| self.lease.object(of)).map_err(|error| lost(of, error))
     }
 
-    /// Gets parts of objects.
+    /// Reads parts of objects.
     fn parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, SyncError> {
         let mut at = 0;
-        let got = patience(self.request).with(|| {
+        let got = retry(self.request).with(|| {
             self.lease.object_parts(parts).map_err(|(place, error)| {
                 at = place;
                 error
@@ -113,7 +113,8 @@ impl Hand<'_> {
         })
     }
 
-    /// Gets parts of objects, so many at a time, and gives them to `each` with the place of the first one.
+    /// Reads parts of objects in batches of `at_once`, and passes each batch to `each` with the index of its first
+    /// part.
     pub(super) fn parts_in_turn(
         &self,
         parts: &[ObjectPart],
@@ -126,38 +127,38 @@ impl Hand<'_> {
             |some| self.parts(some),
             |first, got| {
                 each(first, got)?;
-                self.go_on()
+                self.heartbeat()
             },
         )
     }
 
-    /// Puts an object before the job is answered.
+    /// Stores an object before the job is answered.
     pub(super) fn put(&self, bytes: Vec<u8>) -> Result<ObjectRef, SyncError> {
         let of = ObjectRef::of(&bytes);
         self.put_as(of, bytes).map(|()| of)
     }
 
-    /// The same by a name that it has already.
+    /// Stores an object under a given name before the job is answered.
     pub(super) fn put_as(&self, of: ObjectRef, bytes: Vec<u8>) -> Result<(), SyncError> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let held_bytes: usize = held.iter().map(|(_, bytes)| bytes.len()).sum();
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let held_bytes: usize = objects.iter().map(|(_, bytes)| bytes.len()).sum();
         let is_much = held_bytes + bytes.len() > HELD_BYTES_MAX;
         let bytes = Arc::new(bytes);
         if is_much {
-            drop(held);
+            drop(objects);
             return put(self.request, self.lease, &of, &bytes);
         }
-        held.push((of, bytes));
+        objects.push((of, bytes));
         Ok(())
     }
 }
 
-/// Puts an object.
+/// Stores an object.
 pub(super) fn put(
     request: &WorkRequest<'_>,
     lease: &dyn JobLease,
     of: &ObjectRef,
     bytes: &Arc<Vec<u8>>,
 ) -> Result<(), SyncError> {
-    patience(request).with(|| lease.put_object(of, bytes))
+    retry(request).with(|| lease.put_object(of, bytes))
 }

@@ -1,4 +1,4 @@
-//! Runs that machines share, through a queue in memory.
+//! Runs shared between machines, through a queue in memory.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 #[path = "../../../../crates/sync/tests/pipeline/harness.rs"]

@@ -1,7 +1,7 @@
-//! [`MemoryQueue`]: the queue of a run that machines share, in memory, with threads of this process for machines.
+//! [`MemoryQueue`]: the queue of a shared run, in memory, with threads of this process as machines.
 //!
-//! It keeps what a queue promises and no more: each answer once and in the order in which they came, one answer that counts
-//! for each job, all of it gone with the run.
+//! It gives only the guarantees that every queue must give: it returns each answer once and in order of arrival,
+//! accepts one answer for each job, and forgets everything with the run.
 
 use apus_chain::HeightRange;
 use apus_jobs::{
@@ -15,7 +15,7 @@ use apus_sync::pass::TakeDone;
 use apus_sync::request::Request;
 use apus_sync::workdir::Workdir;
 use apus_sync::workdir::plan::Plan;
-use apus_sync::{GivenBlocks, Machines, NamedPass, Segments, Silent, SyncError};
+use apus_sync::{GivenBlocks, Machines, NamedPass, Segments, SilentObserver, SyncError};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -23,19 +23,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A job that goes back rests no longer, however long it is to.
+/// Maximum delay of a job that is given back, to keep tests fast.
 const REST_MAX: Duration = Duration::from_millis(30);
 
 /// The names of machines.
 pub(crate) const MACHINES: [&str; 2] = ["one", "other"];
 
-/// Sees what machines are about to put as an object, and may change it. Where it says no, the object is lost.
+/// Sees each object before it is stored, and may change it. If it returns false, the object is lost.
 pub(crate) type Alter = dyn FnMut(&mut Vec<u8>) -> bool + Send;
 
-/// Sees what is about to be read, and says whether it is lost.
+/// Sees each object before it is read, and returns whether it is lost.
 pub(crate) type Lose = dyn FnMut(&[u8]) -> bool + Send;
 
-/// Sees what machines are about to answer, and may change it.
+/// Sees each answer before it is sent, and may change it.
 pub(crate) type Say = dyn FnMut(JobKey, &mut Vec<u8>) + Send;
 
 #[derive(Default)]
@@ -43,36 +43,36 @@ struct State {
     spec: Option<Vec<u8>>,
     objects: HashMap<[u8; 32], Vec<u8>>,
     waiting: VecDeque<(JobKey, JobCopy, Vec<u8>)>,
-    /// Those that wait, and those that machines have.
+    /// Jobs that are waiting or leased.
     there: HashSet<(JobKey, JobCopy)>,
     answers: BTreeMap<u64, AnswerBytes>,
-    /// Jobs with an answer that counts, and its place.
+    /// Jobs with an accepted answer, and its place.
     answered: HashMap<JobKey, u64>,
-    /// The place of the next answer, and of the next that is read.
+    /// The place of the next answer to store, and of the next to read.
     places: [u64; 2],
-    /// No more runs come.
+    /// Set when there will be no more runs.
     is_shut: bool,
 }
 
-/// See the module.
+/// A queue in memory.
 pub(crate) struct MemoryQueue {
     state: Mutex<State>,
     changed: Condvar,
     alter: Mutex<Box<Alter>>,
     lose: Mutex<Box<Lose>>,
     say: Mutex<Box<Say>>,
-    /// Machines that see nothing of what others left.
+    /// Machines that do not see the objects of others.
     blind: &'static [&'static str],
-    /// Says that it could not remove a run which it ends.
+    /// When to claim that a closed run could not be removed.
     not_removed: Option<NotRemoved>,
 }
 
-/// When it is said that not all of a run could be removed.
+/// When the queue claims that a run could not be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotRemoved {
     /// When the run is closed.
     AtClose,
-    /// When it was, and the rest is waited for.
+    /// Later, when the run waits for the removal of the rest.
     Later,
 }
 
@@ -85,22 +85,22 @@ impl MemoryQueue {
         Self { state, changed, alter, lose, say, blind: &[], not_removed: None }
     }
 
-    /// The same, with some machines that see nothing of what others left.
+    /// Makes these machines unable to see the objects of others.
     pub(crate) fn blinding(self, blind: &'static [&'static str]) -> Self {
         Self { blind, ..self }
     }
 
-    /// The same, with answers that are changed.
+    /// Changes each answer with `say`.
     pub(crate) fn saying(self, say: impl FnMut(JobKey, &mut Vec<u8>) + Send + 'static) -> Self {
         Self { say: Mutex::new(Box::new(say)), ..self }
     }
 
-    /// The same, with objects that are lost when they are about to be read.
+    /// Loses the objects that `lose` selects when they are about to be read.
     pub(crate) fn losing(self, lose: impl FnMut(&[u8]) -> bool + Send + 'static) -> Self {
         Self { lose: Mutex::new(Box::new(lose)), ..self }
     }
 
-    /// One that says of each run that it could not be removed.
+    /// Creates a queue that claims that it could not remove a run.
     pub(crate) fn that_does_not_close(says: NotRemoved) -> Self {
         Self { not_removed: Some(says), ..Self::new(|_| true) }
     }
@@ -116,15 +116,15 @@ impl MemoryQueue {
         self.state.lock().unwrap()
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub(crate) fn objects(&self) -> usize {
         self.lock().objects.len()
     }
 
-    /// Does something while machines with the blocks of a folder take part in all runs of the queue.
+    /// Calls `what` while machines with the blocks of a folder take part in all runs of the queue.
     pub(crate) fn with_machines<T>(&self, blocksdir: &Path, what: impl FnOnce() -> T) -> T {
         std::thread::scope(|scope| {
-            // One of them has no memory for what it joins, and has all of it in files.
+            // One of them has no memory for joins, and uses files for everything.
             for (name, memory_bytes) in MACHINES.into_iter().zip([16 << 20, 0]) {
                 scope.spawn(move || self.machine(name, blocksdir, memory_bytes));
             }
@@ -146,12 +146,12 @@ impl MemoryQueue {
                     memory_bytes,
                     threads: 1,
                     now: crate::world::NOW,
-                    observer: &Silent,
+                    observer: &SilentObserver,
                     interrupt: &never,
                 },
                 &machine,
             );
-            // What it came upon when the run ended is no fault of its own.
+            // Errors after the end of the run are expected.
             if let Err(error) = done
                 && !machine.is_over()
             {
@@ -161,7 +161,7 @@ impl MemoryQueue {
         }
     }
 
-    /// The run that goes on, or the next.
+    /// Waits for a run, and returns its description; `None` once the queue is shut.
     fn next_run(&self) -> Option<Vec<u8>> {
         let waits = |state: &mut State| state.spec.is_none() && !state.is_shut;
         let state = self.changed.wait_while(self.lock(), waits).unwrap();
@@ -199,7 +199,7 @@ impl MemoryQueue {
     }
 }
 
-/// Ends what waits for runs, also where a test fails.
+/// Shuts the queue when dropped, even if a test fails, so that machines stop waiting.
 struct Shuts<'q>(&'q MemoryQueue);
 
 impl Drop for Shuts<'_> {
@@ -239,7 +239,7 @@ impl JobQueue for MemoryQueue {
         Ok(())
     }
 
-    fn put_job_anew(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
+    fn put_job_again(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
         self.lock().there.remove(&(key, copy));
         self.put_job(key, copy, message)
     }
@@ -328,18 +328,18 @@ impl Jobs for Machine<'_> {
 struct Leased<'m> {
     machine: &'m Machine<'m>,
     job: (JobKey, JobCopy, Vec<u8>),
-    /// Names of objects that were changed, with those that they have now.
+    /// Old and new names of changed objects.
     renamed: Mutex<Vec<[ObjectRef; 2]>>,
 }
 
-/// As it stands in messages (`extras/jobs/src/queue`).
+/// Encodes an object's name as in messages (`extras/jobs/src/queue`).
 fn named(of: &ObjectRef) -> Vec<u8> {
     [&of.digest[..], &of.bytes.to_le_bytes()].concat()
 }
 
 impl Leased<'_> {
-    /// Takes an answer, unless there is one that counts.
-    fn tell(&self, message: &[u8], counts: bool) {
+    /// Stores an answer, unless the job has an accepted one.
+    fn reply(&self, message: &[u8], counts: bool) {
         let (key, copy, _) = self.job;
         let mut state = self.machine.queue.lock();
         if !self.machine_is_in(&state) || counts && state.answered.contains_key(&key) {
@@ -396,7 +396,7 @@ impl JobLease for Leased<'_> {
     fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError> {
         let mut altered = bytes.to_vec();
         let is_kept = (self.machine.queue.alter.lock().unwrap())(&mut altered);
-        // One that is read in parts has its name from these.
+        // Keep the name of an unchanged object, which may be that of its parts.
         let mut now = *of;
         if altered != **bytes {
             now = ObjectRef::of(&altered);
@@ -426,7 +426,7 @@ impl JobLease for Leased<'_> {
         }
         (self.machine.queue.say.lock().unwrap())(key, &mut message);
         self.machine.queue.lock().there.remove(&(self.job.0, self.job.1));
-        self.tell(&message, true);
+        self.reply(&message, true);
         Ok(())
     }
 
@@ -441,7 +441,7 @@ impl JobLease for Leased<'_> {
         trouble: Option<(JobKey, &[u8])>,
     ) -> Result<(), QueueError> {
         if let Some((_, message)) = trouble {
-            self.tell(message, false);
+            self.reply(message, false);
         }
         sleep(after.min(REST_MAX));
         let mut state = self.machine.queue.lock();
@@ -453,7 +453,7 @@ impl JobLease for Leased<'_> {
     }
 }
 
-/// A run owns its machines, and these borrow the queue: each call is passed on.
+/// A run owns its machines, but [`SharedQueue`] borrows the queue, so each call is forwarded.
 impl Machines for MemoryQueue {
     fn given(&self) -> Option<&GivenBlocks> {
         None

@@ -1,5 +1,5 @@
-//! Runs of mergesync that machines share, through a queue in memory: what comes of them is what one machine comes to,
-//! and what machines say of other jobs, or lose, does not count.
+//! Shared mergesync runs, through a queue in memory: they give the result of a single machine, even if machines answer
+//! for other jobs or lose objects.
 
 use crate::bad_blocks::{bad_blocks, files, wrong_height};
 use crate::harness::{Job, Place, World, hash_of, random_chain};
@@ -18,24 +18,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Steps of a run, as a job names them (`extras/jobs/src/queue`).
+/// Bytes of the steps in messages (`extras/jobs/src/queue`).
 const BLOCKS: u8 = 0;
 const JOIN: u8 = 1;
 const CONNECT: u8 = 2;
 
-/// The place of the step in what a job leaves, and of what is behind the job.
+/// Offsets of the step and of the body in a result.
 const STEP: usize = 44;
 const BODY: usize = 53;
 
-/// A block or two are a segment.
+/// Segments of one or two blocks.
 const SHORTEST: u64 = 100;
 
-/// Whether a warning has these words.
+/// Whether a warning contains these words.
 fn says(warning: &Warning, words: &str) -> bool {
     matches!(warning, Warning::Extra(text) if text.contains(words))
 }
 
-/// A small chain, of which the roots of the forest are to come out.
+/// A small chain whose expected result includes the roots of the forest.
 fn small(seed: u64) -> World {
     rooted(World::small(seed))
 }
@@ -52,7 +52,7 @@ fn alone(world: &World) -> Job {
     with_roots(Job { engine: Engine::MergeSync, ..world.job() })
 }
 
-/// Runs it on two machines, which put what `alter` makes of it; what was said of them, and what came of it.
+/// Runs a job on two machines, whose objects `alter` may change. Returns the warnings and the outcome.
 fn shared(
     job: &Job,
     place: &Place,
@@ -61,20 +61,20 @@ fn shared(
     shared_by(MemoryQueue::new(alter), job, place)
 }
 
-/// The same, by a queue that is there.
+/// Runs a job on the machines of a given queue.
 fn shared_by(
     queue: MemoryQueue,
     job: &Job,
     place: &Place,
 ) -> (Vec<Warning>, Result<Outcome, SyncError>) {
     let queue = Arc::new(queue);
-    let (said, outcome) = watched(&queue, job, place);
+    let (warnings, outcome) = watched(&queue, job, place);
     let error = outcome.as_ref().err().map(ToString::to_string);
     assert_eq!(queue.objects(), 0, "they go with the run: {error:?}");
-    (said, outcome)
+    (warnings, outcome)
 }
 
-/// The same, of a run that may not end for all.
+/// Runs a job on the machines of a given queue; the run may stay open.
 fn watched(
     queue: &Arc<MemoryQueue>,
     job: &Job,
@@ -85,44 +85,44 @@ fn watched(
     let job = Job { machines: Some(machines), ..job.clone() };
     let run = || job.run_watched(place, &events, &never);
     let outcome = queue.with_machines(&job.blocksdir, run);
-    let said = |event| match event {
+    let warning = |event| match event {
         Event::Warning(warning) => Some(warning),
         _ => None,
     };
-    (events.all().into_iter().filter_map(said).collect(), outcome)
+    (events.all().into_iter().filter_map(warning).collect(), outcome)
 }
 
-fn keeping(job: &Job, kind: DatadirBlocks, desk: &Path) -> Job {
+fn keeping(job: &Job, kind: DatadirBlocks, temp: &Path) -> Job {
     let kind = FolderKind::Datadir(kind);
-    let folders = vec![FolderOutput { kind, path: desk.join("node"), replace: false }];
+    let folders = vec![FolderOutput { kind, path: temp.join("node"), replace: false }];
     Job { folders, ..job.clone() }
 }
 
 #[test]
-fn machines_come_to_the_set_of_one() {
+fn several_machines_compute_the_same_set_as_one() {
     let world = small(870);
     for leave_witnesses in [false, true] {
         for segment_bytes in [SHORTEST, 2_000, 1 << 20] {
             let (place, job) =
                 (Place::new(), Job { segment_bytes, leave_witnesses, ..alone(&world) });
-            let (said, outcome) = shared(&job, &place, |_| true);
-            assert!(said.is_empty(), "{said:?}");
+            let (warnings, outcome) = shared(&job, &place, |_| true);
+            assert!(warnings.is_empty(), "{warnings:?}");
             let outcome = outcome.unwrap();
             world.truth.check(&outcome, &place.out);
             assert_eq!(
                 (outcome.validation.scripts.run, outcome.validation.scripts.assumed),
                 (0, u64::from(world.truth.stop))
             );
-            // Nothing of it is left behind.
+            // Nothing is left behind.
             apus_sync::discard_progress(&place.work).unwrap();
             assert_eq!(apus_storage::Storage::names(&place.work).unwrap(), [""; 0]);
         }
     }
 }
 
-/// A finished run is not thrown away, and a verdict is told, where what is left of the run cannot be removed.
+/// If a run cannot be removed, its result or verdict is still delivered.
 #[test]
-fn what_cannot_be_removed_is_a_warning() {
+fn a_run_that_cannot_be_removed_causes_a_warning() {
     let world = small(877);
     let by_hints = Job { hints: Some(world.hints(world.truth.stop)), ..world.job() };
     let by_hints = with_roots(by_hints);
@@ -133,11 +133,11 @@ fn what_cannot_be_removed_is_a_warning() {
         (by_hints, NotRemoved::Later),
     ] {
         let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..job });
-        let (said, outcome) = shared_by(MemoryQueue::that_does_not_close(says), &job, &place);
+        let (warnings, outcome) = shared_by(MemoryQueue::that_does_not_close(says), &job, &place);
         world.truth.check(&outcome.unwrap(), &place.out);
-        let [Warning::Extra(why)] = &said[..] else { panic!("{said:?}") };
+        let [Warning::Extra(why)] = &warnings[..] else { panic!("{warnings:?}") };
         assert!(
-            why.contains("not all of it could be removed") && why.contains("not empty"),
+            why.contains("could not remove all its data") && why.contains("not empty"),
             "{why}"
         );
     }
@@ -151,21 +151,21 @@ fn what_cannot_be_removed_is_a_warning() {
     assert!(error.to_string().contains("[bad-cb-height]"), "{error}");
 }
 
-/// Refused with the same words by one machine and by several.
+/// One machine and several give the same error.
 fn fails_alike(job: &Job, reason: &str) {
-    let told = job.refused(&Place::new()).to_string();
-    assert!(told.contains(&format!("[{reason}]")), "{told}");
+    let expected = job.refused(&Place::new()).to_string();
+    assert!(expected.contains(&format!("[{reason}]")), "{expected}");
     let place = Place::new();
     let (_, outcome) = shared(job, &place, |_| true);
     let error = outcome.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    assert_eq!(error.to_string(), told);
+    assert_eq!(error.to_string(), expected);
     assert!(place.output_files().is_empty());
 }
 
-/// The first with many segments above it, and where blocks are kept.
+/// In the first case, many segments are above the block, and the job keeps blocks.
 #[test]
-fn a_block_that_breaks_a_rule_about_coins() {
+fn a_block_that_breaks_a_coin_rule_is_reported() {
     for (at, (reason, make)) in bad_blocks().into_iter().enumerate() {
         let mut builder = random_chain(871);
         builder.empty_blocks(1);
@@ -173,18 +173,19 @@ fn a_block_that_breaks_a_rule_about_coins() {
         builder.add_plan(plan);
         builder.empty_blocks(if at == 0 { 420 } else { 3 });
         let world = of(&builder.blocks());
-        let desk = tempfile::tempdir().unwrap();
+        let temp = tempfile::tempdir().unwrap();
         let job = Job { segment_bytes: SHORTEST, ..alone(&world) };
         match at {
-            0 => fails_alike(&keeping(&job, DatadirBlocks::All, desk.path()), reason),
+            0 => fails_alike(&keeping(&job, DatadirBlocks::All, temp.path()), reason),
             _ => fails_alike(&job, reason),
         }
     }
 }
 
-/// Of several the lowest, whichever step finds them: segments below a block that the first step refuses are cut there.
+/// The lowest invalid block is reported, whichever step finds it: segments are cut below a block that the first step
+/// rejects.
 #[test]
-fn the_lowest_block_is_told() {
+fn the_lowest_invalid_block_is_reported() {
     let (reason, make) = bad_blocks()[0];
     for (lows, high) in
         [(vec![true], false), (vec![false], true), (vec![false], false), (vec![], false)]
@@ -211,18 +212,18 @@ fn the_lowest_block_is_told() {
     }
 }
 
-/// The first block of a chain, below which there is nothing to judge.
+/// The first block of a chain is reported, too: it has no blocks below it to validate.
 #[test]
-fn the_first_block_is_told() {
+fn an_invalid_first_block_is_reported() {
     let mut builder = apus_testkit::chain::ChainBuilder::new(873);
     wrong_height(&mut builder);
     builder.empty_blocks(5);
     fails_alike(&alone(&of(&builder.blocks())), "bad-cb-height");
 }
 
-/// Of all blocks and of the last ones, cut in several ways.
+/// The job keeps all blocks or only the last ones, with several segment sizes.
 #[test]
-fn a_data_directory_is_the_one_of_one_machine() {
+fn machines_together_write_the_same_data_directory_as_one() {
     let mut builder = random_chain(874);
     builder.empty_blocks(400);
     builder.random_blocks(10, Shape::default());
@@ -235,8 +236,8 @@ fn a_data_directory_is_the_one_of_one_machine() {
     ];
     for (kind, segment_bytes) in cases.into_iter().take(rounds(2, 4) as usize) {
         let [one, other] = [false, true].map(|by_machines| {
-            let (desk, place) = (tempfile::tempdir().unwrap(), Place::new());
-            let job = keeping(&Job { segment_bytes, ..alone(&world) }, kind, desk.path());
+            let (temp, place) = (tempfile::tempdir().unwrap(), Place::new());
+            let job = keeping(&Job { segment_bytes, ..alone(&world) }, kind, temp.path());
             match by_machines {
                 true => {
                     let outcome = shared(&job, &place, |_| true).1;
@@ -244,17 +245,17 @@ fn a_data_directory_is_the_one_of_one_machine() {
                 }
                 false => drop(job.expect(&world.truth, &place)),
             }
-            files(&desk.path().join("node/regtest/blocks"))
+            files(&temp.path().join("node/regtest/blocks"))
         });
         assert!(one.keys().any(|name| name.starts_with("rev")));
         assert!(one == other, "{segment_bytes}: {:?}, {:?}", one.keys(), other.keys());
     }
 }
 
-/// Makes something else of what a job left, perhaps by what an earlier one of the step did.
+/// Changes a result, perhaps using an earlier result of the step.
 type Lie = fn(&mut Vec<u8>, &[u8]);
 
-/// Lies once about a job of a step.
+/// Falsifies the result of one job of a step.
 fn liar(step: u8, lie: Lie) -> impl FnMut(&mut Vec<u8>) -> bool + Send + 'static {
     let (mut before, mut has_lied) = (None::<Vec<u8>>, false);
     move |bytes: &mut Vec<u8>| {
@@ -272,55 +273,60 @@ fn liar(step: u8, lie: Lie) -> impl FnMut(&mut Vec<u8>) -> bool + Send + 'static
     }
 }
 
-fn says_of_another(bytes: &mut Vec<u8>, from: usize, before: &[u8]) {
+fn copy_other(bytes: &mut Vec<u8>, from: usize, before: &[u8]) {
     bytes.truncate(from);
     bytes.extend_from_slice(&before[from..]);
 }
 
-/// Where the length of the coins of a part stands: behind sums, MuHash, and no outputs that existed.
+/// Offset of the length of a part's coins: after the totals, the MuHash, and an empty list of existing outputs.
 const COINS: usize = BODY + 3 * 8 + 16 + 768 + 1;
 
 #[test]
-fn what_is_said_of_another_job_is_refused_and_done_again() {
-    let of_others = "it is of other blocks";
+fn results_of_another_job_are_refused_and_requeued() {
+    let of_others = "it is for other blocks";
     let lies: [(u8, bool, Lie, &str); 6] = [
-        (BLOCKS, true, |bytes, before| says_of_another(bytes, BODY, before), of_others),
-        // How many blocks were judged.
+        (BLOCKS, true, |bytes, before| copy_other(bytes, BODY, before), of_others),
+        // A wrong number of blocks.
         (CONNECT, false, |bytes, _| bytes[BODY] ^= 1, of_others),
-        // Just as many, and what their leaves make of the forest.
-        (CONNECT, true, |bytes, before| says_of_another(bytes, BODY + 16, before), of_others),
-        // No undo data, and no fragment before them.
+        // The right number of blocks, but the wrong fragment of the forest.
+        (CONNECT, true, |bytes, before| copy_other(bytes, BODY + 16, before), of_others),
+        // No undo data, and no fragment.
         (
             CONNECT,
             false,
-            |bytes, _| says_of_another(bytes, BODY + 16, &[0_u8; BODY + 18]),
-            "its undo data are of other blocks",
+            |bytes, _| copy_other(bytes, BODY + 16, &[0_u8; BODY + 18]),
+            "its undo data are for other blocks",
         ),
-        (JOIN, true, |bytes, _| bytes[COINS] ^= 1, "its coins are not as long as they should be"),
-        // So long that it cannot be added up.
-        (JOIN, true, |bytes, _| bytes[COINS..COINS + 8].fill(0xff), "its coins are not as long"),
+        (JOIN, true, |bytes, _| bytes[COINS] ^= 1, "its coins have the wrong length"),
+        // The sum of the lengths overflows.
+        (
+            JOIN,
+            true,
+            |bytes, _| bytes[COINS..COINS + 8].fill(0xff),
+            "its coins have the wrong length",
+        ),
     ];
     let world = small(875);
     for (at, (step, has_roots, lie, why)) in lies.into_iter().enumerate() {
-        let (desk, place) = (tempfile::tempdir().unwrap(), Place::new());
+        let (temp, place) = (tempfile::tempdir().unwrap(), Place::new());
         let mut job = Job { segment_bytes: 2_000, with_placed: false, ..alone(&world) };
         job.commitment = job.commitment.filter(|_| has_roots);
         if why.contains("undo data") {
-            job = keeping(&job, DatadirBlocks::All, desk.path());
+            job = keeping(&job, DatadirBlocks::All, temp.path());
         }
-        let (said, outcome) = shared(&job, &place, liar(step, lie));
+        let (warnings, outcome) = shared(&job, &place, liar(step, lie));
         let outcome = outcome.unwrap_or_else(|error| panic!("{at}: {error}"));
         world.truth.check_files(&place.output_files());
         assert_eq!(outcome.set.totals.coins, world.truth.coins);
-        let [Warning::Extra(said)] = &said[..] else { panic!("{at}: {said:?}") };
-        assert!(said.contains(" was refused") && said.contains(why), "{at}: {said}");
+        let [Warning::Extra(text)] = &warnings[..] else { panic!("{at}: {warnings:?}") };
+        assert!(text.contains(" was refused") && text.contains(why), "{at}: {text}");
     }
 }
 
-/// Loses the object with this number among those of a step that others read.
+/// Loses the object with this number among the objects of a step that other jobs read.
 fn loses(step: u8, number: usize) -> impl FnMut(&mut Vec<u8>) -> bool + Send + 'static {
-    // A job of the first step leaves records and what is its own. One of the second leaves coins and places, which the
-    // coordinator reads at once, and answers and leaves, which are by height as places are.
+    // A job of the first step stores its records and its own runs. A job of the second step stores coins and places,
+    // which the coordinator reads at once, and prevouts and leaves, which begin with heights like places.
     let (mut seen, mut is_step) = (0, step == BLOCKS);
     move |bytes: &mut Vec<u8>| {
         if bytes.starts_with(b"APUSDONE") {
@@ -333,35 +339,36 @@ fn loses(step: u8, number: usize) -> impl FnMut(&mut Vec<u8>) -> bool + Send + '
     }
 }
 
-/// What a job left for others is not there when they want it, and that job is done again.
+/// An object of a job is missing when others need it, and the job is repeated.
 #[test]
-fn what_is_lost_is_left_again() {
+fn lost_objects_are_created_again() {
     let world = small(876);
     for step in [BLOCKS, JOIN] {
         let mut lost = 0;
         for number in 0..5 {
-            // With fingerprints: what segments of few coins have of their own would else be the same, and so one object.
+            // With fingerprints: otherwise small segments may have identical own runs, and so share one object.
             let job = Job { segment_bytes: 2_000, assume_valid: None, ..alone(&world) };
             let place = Place::new();
-            let (said, outcome) = shared(&job, &place, loses(step, number));
+            let (warnings, outcome) = shared(&job, &place, loses(step, number));
             let outcome = outcome.unwrap_or_else(|error| panic!("{step} {number}: {error}"));
             world.truth.check(&outcome, &place.out);
-            let is_lost = |said: &Warning| says(said, " is lost, and that is done again");
-            let is_refused = said.len() == 1 && says(&said[0], " was refused") && step == JOIN;
-            let all_lost = !said.is_empty() && said.iter().all(is_lost);
-            assert!(is_refused || all_lost, "{step} {number}: {said:?}");
+            let is_lost = |warning: &Warning| says(warning, " is lost, and the job is requeued");
+            let is_refused =
+                warnings.len() == 1 && says(&warnings[0], " was refused") && step == JOIN;
+            let all_lost = !warnings.is_empty() && warnings.iter().all(is_lost);
+            assert!(is_refused || all_lost, "{step} {number}: {warnings:?}");
             lost += u32::from(all_lost);
         }
         assert!(lost > 1, "{step}: {lost}");
     }
 }
 
-/// Where what a part of the join left is lost in the next step, and what that part was told as well, it is told again, and
-/// joined again. (Segments that are gathered read nothing of what they are told.)
+/// If an object of a part of the join is lost in the next step, and the payload of the part as well, the payload is
+/// stored again and the part joined again. (Segments ignore their payload in the first pass.)
 #[test]
-fn what_a_job_of_an_earlier_step_was_told_is_lost_too() {
+fn a_lost_payload_of_an_earlier_step_is_stored_again() {
     let world = small(879);
-    let is_told =
+    let is_payload =
         |bytes: &[u8], step| bytes.starts_with(b"APUSTOLD") && bytes.get(STEP) == Some(&step);
     let mut lost = 0;
     for number in 0..5 {
@@ -369,8 +376,8 @@ fn what_a_job_of_an_earlier_step_was_told_is_lost_too() {
         let is_lost = Arc::new(AtomicBool::new(false));
         let (mut is_later, once) = (false, Arc::clone(&is_lost));
         let queue = MemoryQueue::new(loses(JOIN, number)).losing(move |bytes| {
-            is_later |= is_told(bytes, CONNECT);
-            is_later && is_told(bytes, JOIN) && !once.swap(true, Ordering::Relaxed)
+            is_later |= is_payload(bytes, CONNECT);
+            is_later && is_payload(bytes, JOIN) && !once.swap(true, Ordering::Relaxed)
         });
         let (_, outcome) = shared_by(queue, &job, &place);
         let outcome = outcome.unwrap_or_else(|error| panic!("{number}: {error}"));
@@ -380,7 +387,7 @@ fn what_a_job_of_an_earlier_step_was_told_is_lost_too() {
     assert!(lost > 0);
 }
 
-/// Makes of an answer that a job is done another one: that something is at fault (`extras/jobs/src/queue`).
+/// Turns the answer of a finished job into a verdict that something is invalid (`extras/jobs/src/queue`).
 fn refuses(message: &mut Vec<u8>, what: &[u8]) {
     const WORKER: usize = 93;
     let length = u32::from_le_bytes(*message[WORKER..].first_chunk().unwrap());
@@ -390,7 +397,7 @@ fn refuses(message: &mut Vec<u8>, what: &[u8]) {
     message.extend(text("it is invalid"));
 }
 
-/// The same, that a block is invalid.
+/// Turns the answer of a finished job into a verdict about an invalid block.
 fn blames(message: &mut Vec<u8>, height: u32, hash: BlockHash) {
     refuses(message, &[&[0][..], &height.to_le_bytes(), &hash.0, &text("bad-cb-amount")].concat());
 }
@@ -399,16 +406,18 @@ fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()
 }
 
-/// The height of a block that a machine names, and of which one it has the hash, by what its job is about.
+/// Gives, for the range of a machine's job, the height that the machine names, and the height of the block whose hash
+/// it names.
 type Named = fn(HeightRange) -> [u32; 2];
 
-/// A machine that names a block which is not one of its job's is refused by name, and the job is done again.
+/// A verdict about a block outside the job is refused, with the machine's name, and the job is repeated.
 #[test]
-fn a_block_of_another_job_is_not_refused() {
+fn a_verdict_about_a_block_of_another_job_is_refused() {
     let world = small(880);
     let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
     let stop = world.truth.stop;
-    // Below all blocks, of another job, above all, and under the hash of another block; parts of the join have none.
+    // The named block is below all blocks, in another job, above all blocks, or has another block's hash. Parts of
+    // the join have no blocks.
     let lies: [(JobStep, Named); 6] = [
         (JobStep::Blocks, |_| [0, 0]),
         (JobStep::Blocks, |range| [range.end, range.end]),
@@ -427,17 +436,19 @@ fn a_block_of_another_job_is_not_refused() {
             }
         });
         let (place, job) = (Place::new(), Job { segment_bytes: SHORTEST, ..alone(&world) });
-        let (said, outcome) = shared_by(queue, &job, &place);
+        let (warnings, outcome) = shared_by(queue, &job, &place);
         world.truth.check(&outcome.unwrap_or_else(|error| panic!("{at}: {error}")), &place.out);
-        let [Warning::Extra(why)] = &said[..] else { panic!("{at}: {said:?}") };
-        assert!(why.contains(" was refused") && why.contains("none of the job's"), "{at}: {why}");
+        let [Warning::Extra(why)] = &warnings[..] else { panic!("{at}: {warnings:?}") };
+        assert!(
+            why.contains(" was refused") && why.contains("does not belong to the job"),
+            "{at}: {why}"
+        );
     }
 }
 
-/// A machine that refuses a block of its job, or says that something else is at fault, is not believed where the same job
-/// passes at the coordinator.
+/// A verdict about a block of the job, or about anything else, does not count if the job passes on the coordinator.
 #[test]
-fn what_a_machine_refuses_is_judged_once_more() {
+fn a_verdict_is_checked_by_the_coordinator() {
     let world = small(883);
     let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
     for (step, is_block) in [
@@ -459,17 +470,20 @@ fn what_a_machine_refuses_is_judged_once_more() {
             }
         });
         let (place, job) = (Place::new(), Job { segment_bytes: SHORTEST, ..alone(&world) });
-        let (said, outcome) = shared_by(queue, &job, &place);
+        let (warnings, outcome) = shared_by(queue, &job, &place);
         let at = format!("{step:?} {is_block}");
         world.truth.check(&outcome.unwrap_or_else(|error| panic!("{at}: {error}")), &place.out);
-        let [Warning::Extra(why)] = &said[..] else { panic!("{at}: {said:?}") };
-        assert!(why.contains(" was refused") && why.contains("it passes here"), "{at}: {why}");
+        let [Warning::Extra(why)] = &warnings[..] else { panic!("{at}: {warnings:?}") };
+        assert!(
+            why.contains(" was refused") && why.contains("the job succeeds here"),
+            "{at}: {why}"
+        );
     }
 }
 
-/// A job that counts, and is done again since what it left was lost, cannot have an invalid block.
+/// A job that passed once, and is repeated because its object was lost, cannot have an invalid block.
 #[test]
-fn machines_that_say_different_things_of_a_block_are_named() {
+fn machines_that_disagree_about_a_block_are_named() {
     let world = small(881);
     let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
     let mut done = BTreeSet::new();
@@ -486,21 +500,24 @@ fn machines_that_say_different_things_of_a_block_are_named() {
     assert!(place.output_files().is_empty());
 }
 
-/// A machine that sees nothing of what others left, as where its folder is not mounted, does not end the run for all.
+/// A machine that does not see the objects of others, for instance because its folder is not mounted, does not end the
+/// run.
 #[test]
-fn a_machine_that_sees_no_objects_is_done_without() {
+fn a_machine_that_sees_no_objects_is_tolerated() {
     let world = small(882);
     let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..alone(&world) });
-    let (said, outcome) = shared_by(MemoryQueue::new(|_| true).blinding(&["one"]), &job, &place);
+    let (warnings, outcome) =
+        shared_by(MemoryQueue::new(|_| true).blinding(&["one"]), &job, &place);
     world.truth.check(&outcome.unwrap(), &place.out);
-    let is_told = |said: &Warning| {
-        says(said, " is lost, and that is done again") || says(said, "one could not do ")
+    let is_expected = |warning: &Warning| {
+        says(warning, " is lost, and the job is requeued")
+            || says(warning, "one could not process ")
     };
-    assert!(!said.is_empty() && said.iter().all(is_told), "{said:?}");
-    // With no machine that sees them the run ends some time.
+    assert!(!warnings.is_empty() && warnings.iter().all(is_expected), "{warnings:?}");
+    // If no machine sees them, the run fails eventually.
     let queue = Arc::new(MemoryQueue::new(|_| true).blinding(&MACHINES));
     let place = Place::new();
     let (_, outcome) = watched(&queue, &job, &place);
     let error = outcome.unwrap_err();
-    assert!(matches!(ClusterError::of(&error), Some(ClusterError::Useless { .. })), "{error}");
+    assert!(matches!(ClusterError::of(&error), Some(ClusterError::BadResults { .. })), "{error}");
 }

@@ -1,6 +1,6 @@
-//! What a [`Bridge`] finds when it starts: the forest, and files of earlier starts.
+//! Starts a [`Bridge`]: opens the forest, and checks the files of earlier starts.
 
-use super::{Bridge, BridgeOptions, BridgeRecord, DRAFT, ProofIndex};
+use super::{Bridge, BridgeOptions, DRAFT, ProofIndex, SharedPages};
 use crate::bridge_error::BridgeError;
 use crate::forest_store::{ForestState, ForestStore};
 use crate::proof_files::{ProofsTotals, open, proofs_files};
@@ -17,8 +17,9 @@ use apus_utreexo::Forest;
 use std::sync::Arc;
 
 impl<'a> Bridge<'a> {
-    /// Goes on where an earlier start left the forest, or begins one, for the blocks of a chain up to `end`. If no run
-    /// has `begun` in the work folder, and it has no forest, then there must be no files.
+    /// Resumes where an earlier start left the forest, or begins a new one, for the blocks of a chain up to
+    /// `end`. If no job has `begun` in the work folder and there is no forest, there must be no files,
+    /// either.
     pub(super) fn start(
         request: &Request<'_>,
         index: &'a ProofIndex,
@@ -37,7 +38,7 @@ impl<'a> Bridge<'a> {
         expect_on_chain(&*store, chain, at, end)?;
         let network = request.env.params.network;
         let files = ProofFileList { storage, network, chain, at: at.height };
-        let gone = files.look_at(&*store, has_forest || begun)?;
+        let gone = files.check(&*store, has_forest || begun)?;
         for name in &gone {
             storage.remove(name).at(storage, name)?;
         }
@@ -48,7 +49,7 @@ impl<'a> Bridge<'a> {
             storage,
             network,
             every: options.every.max(1),
-            forest: Forest::open(BridgeRecord(Arc::clone(&store)), roots, bytes_max),
+            forest: Forest::open(SharedPages(Arc::clone(&store)), roots, bytes_max),
             store,
             places,
             at,
@@ -56,12 +57,12 @@ impl<'a> Bridge<'a> {
             range: None,
             from: at.height + 1,
             totals: ProofsTotals::default(),
-            told: &index.made,
+            result: &index.made,
         })
     }
 }
 
-/// The forest must be at a block of the chain that the run goes along.
+/// Checks that the forest is at a block of this chain, not above `end`.
 fn expect_on_chain(
     store: &dyn ForestStore,
     chain: &HeaderChain,
@@ -73,27 +74,28 @@ fn expect_on_chain(
     match chain.hash(at.height) {
         Some(hash) if *hash != at.hash => beyond("of another chain"),
         Some(_) if at.height <= end => Ok(()),
-        _ => beyond("above the last one of this run"),
+        _ => beyond("above the stop height"),
     }
 }
 
-/// Files that earlier starts left.
+/// The files of earlier starts.
 struct ProofFileList<'a> {
     storage: &'a dyn Storage,
     network: Network,
     chain: &'a HeaderChain,
-    /// Where the forest is.
+    /// Height of the forest.
     at: Height,
 }
 
 impl ProofFileList<'_> {
-    /// Holds them against the chain. Those above the forest, which are to be made again.
-    fn look_at(&self, store: &dyn ForestStore, begun: bool) -> Result<Vec<String>, SyncError> {
+    /// Checks the files against the chain. Returns the names of files above the forest, which will be made
+    /// again.
+    fn check(&self, store: &dyn ForestStore, begun: bool) -> Result<Vec<String>, SyncError> {
         let (mut next, mut gone) = (1, Vec::new());
         for (range, name) in proofs_files(self.storage)? {
             let is_above = range.end > self.at + 1;
             match self.expect_of_chain(range, &name) {
-                // What was under way when the power went need not be whole.
+                // A power failure may leave the last file incomplete.
                 Err(error) if is_above && begun && is_of_file(&error) => {}
                 other => other?,
             }
@@ -113,7 +115,7 @@ impl ProofFileList<'_> {
         Ok(gone)
     }
 
-    /// A file must be about blocks of the chain.
+    /// Checks that a file covers blocks of the chain.
     fn expect_of_chain(&self, range: HeightRange, name: &str) -> Result<(), SyncError> {
         let (file, described) = (open(self.storage, name)?, self.storage.describe(name));
         let magic = file.head().network;
@@ -134,28 +136,28 @@ impl ProofFileList<'_> {
     }
 }
 
-/// Whether an error is about what a file holds.
+/// Whether an error is about the content of a file.
 fn is_of_file(error: &SyncError) -> bool {
     matches!(error.downcast(), Some(BridgeError::File { .. }))
 }
 
-// How much disk proofs take, which is said before hours of work.
+// The disk space that proofs need. It is reported early, because a job takes hours.
 
-/// What the forest takes in the work folder, and the numbers of leaves that records carry, in percent of the blocks'
-/// bytes: 64 bytes for each leaf that lives, twice while its store merges, and 4 bytes for each coin three times. That is
-/// where a quarter of the coins live; on the main chain it is less.
+/// Disk space of the forest in the work folder, and of the leaf numbers in records, in percent of the blocks'
+/// bytes: 64 bytes for each live leaf, twice while its store merges, and 4 bytes for each coin three times.
+/// That holds if a quarter of the coins live; on the main chain fewer do.
 pub(super) const DISK_PERCENT: u64 = 25;
 
-/// What files of proofs take, in percent of the blocks' bytes: 78 were measured, in a forest of some six million leaves.
-/// Each hash more that a coin needs adds 32 bytes, and what is spent together shares them.
+/// Disk space of proof files, in percent of the blocks' bytes: 78 were measured, in a forest of about six
+/// million leaves. Each additional hash for a coin adds 32 bytes, and coins spent together share hashes.
 const FILES_PERCENT: u64 = 80;
 
-/// What the files are called where disk is asked for.
-const DISK: DiskUse = DiskUse::Extra { word: "proofs", what: "files of proofs" };
+/// The name of the files in disk estimates.
+const DISK: DiskUse = DiskUse::Extra { word: "proofs", what: "proof files" };
 
-/// Says how much disk the files take that are to be made, up to the block at `end`, and warns where that is not free.
-/// How much it really is depends on what blocks spend, so no run is refused.
-pub(super) fn tell_disk(
+/// Reports how much disk space the files need up to the block at `end`, and warns if less is free. The exact
+/// size depends on the coins that blocks spend, so this is never an error.
+pub(super) fn report_disk(
     env: &RunEnv<'_>,
     options: &BridgeOptions,
     dir: &dyn ChainSource,
@@ -170,11 +172,14 @@ pub(super) fn tell_disk(
     let (bytes, free) = (block_bytes / 100 * FILES_PERCENT, room(&options.folder)?);
     env.observer.event(Event::DiskNeeded { what: DISK, bytes, free });
     if free < bytes {
+        let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
         let warning = format!(
-            "{} is on a disk with {free} bytes free, and proofs of so many blocks may take {bytes}: make room, or end \
-             the run lower (--stopatheight). What is made stays, and a run that the disk stops goes on when there is \
-             room",
-            options.folder.display()
+            "not enough disk, perhaps: the proofs in {} may need {}, and {} is free. Choose one: free some space, or \
+             stop at a lower height (--stopatheight). If the disk gets full, finished files are kept: free some \
+             space, then rerun the same command to resume",
+            options.folder.display(),
+            gigabytes(bytes),
+            gigabytes(free)
         );
         env.observer.event(Event::Warning(Warning::Extra(warning)));
     }

@@ -1,8 +1,9 @@
-//! [`BlockCoins`]: the coins that a block makes and spends, by the block and what is told of it.
+//! [`BlockCoins`]: the coins that a block creates and spends, from the block and its entry.
 //!
-//! An input spends an output of an earlier transaction of its own block, or what the next leaf tells. An output of the
-//! block that was spent before or cannot be spent is no coin, and neither is what no leaf is left for: such an
-//! input has none, and no input after it is looked at by any rule. Leaves are proved all the same.
+//! An input spends either an output of an earlier transaction in its own block, or the coin of the next leaf.
+//! An output of the block that is already spent or is unspendable is not a coin; an input that spends an
+//! output of another block has no coin if no leaf is left. Rules are checked only up to the first input
+//! without a coin, but the proof must cover all leaves.
 
 use apus_chain::{
     BlockBytes, BlockHash, CoinRef, HeaderChain, Height, InputView, OutPoint, Params, Reader,
@@ -12,82 +13,84 @@ use apus_engine::connect::coins_of;
 use apus_engine::tx_table::TxTable;
 use apus_utreexo::{CompactLeaf, Leaf, LeafDataError, Proof, ProofBytesError, ProofError, Spender};
 
-/// Why what is told of a block is of no use.
+/// Why the entry of a block is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// It does not begin with a proof.
+    /// It does not begin with a valid proof.
     #[error(transparent)]
     Bytes(#[from] ProofBytesError),
-    /// A leaf is none.
+    /// A leaf is invalid.
     #[error("leaf {leaf}, for transaction {tx}, input {vin} ({outpoint}): {fault}")]
     Leaf {
-        /// Which leaf, counted from 0.
+        /// Index of the leaf, from 0.
         leaf: usize,
-        /// The transaction that spends it.
+        /// Index of the transaction that spends it.
         tx: usize,
-        /// Its input.
+        /// Index of the input.
         vin: usize,
-        /// What it spends.
+        /// The outpoint that it spends.
         outpoint: OutPoint,
-        /// What is wrong.
+        /// The fault.
         fault: LeafFault,
     },
     /// More leaves than the block can spend.
     #[error(
-        "they are of {leaves} coins, and the block spends {needed} that it does not make itself"
+        "they prove {leaves} coins, but the block spends only {needed} that it does not create itself"
     )]
     Surplus {
-        /// Leaves.
+        /// Number of leaves.
         leaves: usize,
-        /// Inputs that need one.
+        /// Number of inputs that need a leaf.
         needed: usize,
     },
-    /// Bytes behind the last leaf.
+    /// Bytes after the last leaf.
     #[error("{count} bytes are left over at byte {offset}")]
     Trailing {
-        /// Where they begin.
+        /// Offset of these bytes.
         offset: usize,
-        /// How many.
+        /// Number of these bytes.
         count: usize,
     },
-    /// The coins are not in the forest with which the block begins.
-    #[error("they do not hold in the forest before it, or its range began with the wrong one: {0}")]
+    /// The coins are not in the forest before the block.
+    #[error(
+        "they do not hold in the forest before it, or its range began with a wrong forest: {0}"
+    )]
     Proof(#[from] ProofError),
 }
 
-/// What is wrong with a leaf.
+/// Why a leaf is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeafFault {
     /// It cannot be read.
     #[error(transparent)]
     Bytes(#[from] LeafDataError),
-    /// Of no block before the one that spends it.
+    /// The coin's block is not before the block that spends it.
     #[error(
-        "the coin would be of block {height}, which is not between block 0 and the one that spends it"
+        "the coin claims block {height}, but it must be above block 0 and below the block that spends it"
     )]
     Height {
-        /// The block's height.
+        /// The claimed height.
         height: Height,
     },
     /// A script that no input can satisfy.
-    #[error("no input can spend the coin's script, so there is no such coin")]
+    #[error("the coin's script is unspendable, so there is no such coin")]
     Unspendable,
     /// A coinbase that a later one overwrote (BIP-30).
     #[error(
-        "the coin would be of the coinbase of block {height}, which a later one overwrote before it was spent"
+        "the coin claims the coinbase of block {height}, which a later coinbase overwrote before it was spent"
     )]
     Overwritten {
-        /// The block's height.
+        /// The claimed height.
         height: Height,
     },
 }
 
-/// Where the coin of an input comes from.
+/// The origin of an input's coin.
 #[derive(Clone, Copy)]
 enum CoinOrigin {
-    /// Out of its own block: one of those that it makes.
+    /// The same block; an index into the coins that the block creates.
     Own(u32),
-    /// From one of the leaves.
+    /// A leaf, by its index.
     Leaf(u32),
     Nowhere,
 }
@@ -96,11 +99,11 @@ enum CoinOrigin {
 struct BlockTx<'b> {
     outpoint: OutPoint,
     coin: CoinRef<'b>,
-    /// Spent by its own block.
+    /// Whether its own block spends it.
     own: bool,
 }
 
-/// See the module.
+/// The coins that a block creates and spends.
 pub(super) struct BlockCoins<'b> {
     hash: BlockHash,
     made: Vec<BlockTx<'b>>,
@@ -108,12 +111,12 @@ pub(super) struct BlockCoins<'b> {
     leaves: Vec<(OutPoint, CompactLeaf<'b>)>,
 }
 
-/// What a block is read with.
+/// The context for reading an entry.
 pub(super) struct EntryReading<'a, 'b> {
     pub(super) params: &'a Params,
     pub(super) chain: &'a HeaderChain,
     pub(super) block: &'a BlockBytes<'b>,
-    /// To be used anew.
+    /// A reusable buffer.
     pub(super) table: &'a mut TxTable,
 }
 
@@ -145,7 +148,7 @@ impl<'b> BlockCoins<'b> {
         }
     }
 
-    /// The coins of its inputs, up to the first that has none.
+    /// The coins of its inputs, up to the first input without one.
     pub(super) fn spent(&self) -> Vec<CoinRef<'_>> {
         let coin = |source: &CoinOrigin| match *source {
             CoinOrigin::Own(made) => Some(self.made[made as usize].coin),
@@ -155,10 +158,10 @@ impl<'b> BlockCoins<'b> {
         self.sources.iter().map_while(coin).collect()
     }
 
-    /// The leaves that it deletes, and then those that it adds; how many the first are.
+    /// The leaves that the block deletes, then the leaves that it adds, and the number of deleted ones.
     pub(super) fn leaves<'c>(&'c self, chain: &'c HeaderChain) -> (Vec<Leaf<'c>>, usize) {
         let mut leaves = Vec::with_capacity(self.leaves.len() + self.made.len());
-        // Each was found to be of a block of the chain when it was read.
+        // Reading checked that each leaf's block is in the chain.
         leaves.extend(self.leaves.iter().filter_map(|(outpoint, leaf)| {
             let block = chain.hash(leaf.height)?;
             Some(Leaf { block, outpoint: *outpoint, coin: leaf.coin() })
@@ -174,13 +177,13 @@ impl<'b> BlockCoins<'b> {
     }
 }
 
-/// The way over a block and its leaves.
+/// A walk over the inputs of a block, which reads its leaves.
 struct InputWalk<'a, 'b> {
     reading: EntryReading<'a, 'b>,
     reader: Reader<'b>,
-    /// How many leaves there are.
+    /// Number of leaves in the entry.
     count: usize,
-    /// Inputs that need one, so far.
+    /// Number of inputs so far that need a leaf.
     needed: usize,
     coins: BlockCoins<'b>,
 }
@@ -206,7 +209,7 @@ impl<'b> InputWalk<'_, 'b> {
         Ok(())
     }
 
-    /// Where the coin of an input comes from.
+    /// The origin of an input's coin.
     fn source(
         &mut self,
         at: (usize, usize),
@@ -230,7 +233,7 @@ impl<'b> InputWalk<'_, 'b> {
         Ok(CoinOrigin::Leaf(leaf as u32))
     }
 
-    /// An output of an earlier transaction of the block.
+    /// Takes an output of an earlier transaction of the block.
     fn own(&mut self, tx: u32, outpoint: &OutPoint, firsts: &[u32]) -> CoinOrigin {
         let first = firsts[tx as usize] as usize;
         let end = firsts.get(tx as usize + 1).map_or(self.coins.made.len(), |end| *end as usize);

@@ -1,4 +1,4 @@
-//! [`ProvenError`]: why a range or a whole run failed.
+//! [`ProvenError`]: why a range or a whole job failed.
 
 use super::coins::EntryError;
 use super::partial::{ProvenMergeError, RootsDiffer};
@@ -8,87 +8,88 @@ use apus_engine::connect::ConnectError;
 use apus_engine::script::{NoInterpreter, ScriptPoolError};
 use apus_sync::{ErrorKind, IoError, RunError, SyncError};
 
-/// Why a range or a whole run failed.
+/// Why a range or a whole job failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProvenError {
-    /// A block came out of order or does not belong to the range: a mistake of the caller's.
-    #[error("block {0} is not the one that this range waits for")]
+    /// A block is out of order or outside the range: a bug in the caller.
+    #[error("block {0} is not the next block of this range")]
     Unexpected(Height),
     /// Blocks are missing.
     #[error("the blocks {missing} of the chain up to {stop} were not processed")]
     Incomplete {
         /// The first gap.
         missing: HeightRange,
-        /// The last block that is wanted.
+        /// The last requested block.
         stop: Height,
     },
-    /// Blocks are there that do not belong to the run: a mistake of the caller's.
-    #[error("the blocks {surplus} were processed, but a run covers the heights 1 to {stop} alone")]
+    /// Blocks outside the job were processed: a bug in the caller.
+    #[error("the blocks {surplus} were processed, but the job covers only heights 1 to {stop}")]
     Surplus {
-        /// The first of them.
+        /// The first such range.
         surplus: HeightRange,
         /// The stop height.
         stop: Height,
     },
-    /// What is told of a block is not there.
-    #[error("there are no proofs of block {} ({}): {what}", block.height, block.hash)]
+    /// The data of a block are unavailable.
+    #[error("cannot get the proofs of block {} ({}): {what}", block.height, block.hash)]
     NotThere {
         /// The block.
         block: KnownBlock,
-        /// Why.
+        /// The cause.
         what: String,
     },
-    /// What is told of a block is of no use.
-    #[error("the proofs of block {} ({}), from {origin}, are of no use: {error}", block.height, block.hash)]
+    /// The data of a block are invalid.
+    #[error("the proofs of block {} ({}), from {origin}, are invalid: {error}", block.height, block.hash)]
     Entry {
         /// The block.
         block: KnownBlock,
-        /// Who or what told.
+        /// The source of the data.
         origin: String,
-        /// What is wrong.
+        /// The cause.
         error: Box<EntryError>,
     },
-    /// A range ends with other roots than it says itself.
+    /// The blocks of a range lead to roots that differ from those in its data.
     #[error(
-        "the proofs of blocks {range}, from {origin}, are of no use: they lead to other roots than they end with: \
+        "the proofs of blocks {range}, from {origin}, are invalid: they do not lead to the roots that they end with: \
          {differ}"
     )]
     After {
-        /// Who or what told.
+        /// The source of the data.
         origin: String,
         /// The range.
         range: HeightRange,
-        /// In what they differ.
+        /// How the roots differ.
         differ: RootsDiffer,
     },
     /// Ranges do not fit together.
     #[error(transparent)]
     Merge(#[from] ProvenMergeError),
-    /// The first range does not begin at the beginning.
+    /// The first range does not begin with an empty forest.
     #[error(
-        "the proofs of block 1 are of no use: they begin with a forest of {leaves} leaves, and before block 1 there \
-         is none"
+        "the proofs of block 1 are invalid: they begin with a forest of {leaves} leaves, but before block 1 the \
+         forest is empty"
     )]
     Before {
-        /// How many there would be.
+        /// The claimed number of leaves.
         leaves: u64,
     },
-    /// A block breaks a rule, if it spends what is told, and the forest is the one that its range begins with.
+    /// A block breaks a rule, provided that the given coins and the roots at which its range begins are
+    /// right.
     #[error(
         "block {} ({}) is invalid, if its proofs, from {origin}, are right: {error}", block.height, block.hash
     )]
     Refused {
         /// The block.
         block: KnownBlock,
-        /// Who or what told.
+        /// The source of the data.
         origin: String,
         /// The rule.
         error: Box<ConnectError>,
     },
     /// Two coinbases with one txid.
     #[error(
-        "the coinbases of blocks {first} and {second} have the same id {txid}: BIP-30 allows that \
-         only if the first was spent before the second, which a forest does not show"
+        "the coinbases of blocks {first} and {second} have the same id {txid}. BIP-30 allows that only if the \
+         first was spent before the second, which a forest does not show"
     )]
     DuplicateCoinbase {
         /// The id.
@@ -98,20 +99,20 @@ pub enum ProvenError {
         /// The later block.
         second: Height,
     },
-    /// A script could not be run, which says nothing of the block.
+    /// A script could not be run, so nothing is known about the block.
     #[error("a script of block {} ({}) could not be run: {what}", block.height, block.hash)]
     Script {
         /// The block.
         block: KnownBlock,
-        /// Why.
+        /// The cause.
         what: String,
     },
-    /// Scripts are to be run, and nothing can run them.
+    /// Scripts must be run, but there is no interpreter.
     #[error(transparent)]
     NoInterpreter(#[from] NoInterpreter),
 }
 
-/// A run by proofs that failed, with what one without them is good for.
+/// The failure of a job that validates with proofs, with advice.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{advice}", error = .0, advice = advice(.0))]
 pub struct ByProofsError(pub ProvenError);
@@ -119,9 +120,9 @@ pub struct ByProofsError(pub ProvenError);
 fn advice(error: &ProvenError) -> &'static str {
     match error {
         ProvenError::Refused { .. } => {
-            ". Either the block is at fault or its proofs are: a run without them (--engine mergesync) tells which"
+            ". Either the block or its proofs are wrong: validate without proofs (--engine mergesync) to find out"
         }
-        _ => ". Get other proofs, or do without them (--engine mergesync)",
+        _ => ". Get other proofs, or validate without them (--engine mergesync)",
     }
 }
 
@@ -134,7 +135,7 @@ impl RunError for ByProofsError {
         "wrong_data"
     }
 
-    /// Some range began with roots that were never there, and which one is not known.
+    /// Some range began with wrong roots, and it is unknown which one, so all progress is suspect.
     fn spoils_progress(&self) -> bool {
         matches!(self.0, ProvenError::Merge(_) | ProvenError::Before { .. })
     }

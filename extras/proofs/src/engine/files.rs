@@ -1,8 +1,9 @@
-//! [`ProofFiles`]: the files of a folder that together are about all blocks up to a height.
+//! [`ProofFiles`]: the proof files of a folder that together cover all blocks up to a height.
 //!
-//! Before the first block is taken, the head and the tail of each file are read: they must be of this network and
-//! this chain, follow each other without gap or overlap, and each begin with the roots with which the one before it
-//! ends. All that is asked again of what blocks really lead to.
+//! Before the first block is processed, the head and the tail of each file are read: the files must belong to
+//! this network and chain, follow each other without gap or overlap, and each must begin with the roots with
+//! which the one before it ends. Validation checks all of this again, against the roots computed from the
+//! blocks.
 
 use super::RootsDiffer;
 use crate::error::ProofsError;
@@ -14,7 +15,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// See the module.
+/// The proof files that together cover all blocks up to a height.
 pub(super) struct ProofFiles {
     files: Vec<ProofFile>,
 }
@@ -28,7 +29,7 @@ struct ProofFile {
 }
 
 impl ProofFiles {
-    /// The files of `folder` for the blocks of `chain` from 1 to `stop`.
+    /// Opens the files of `folder` for the blocks of `chain` from 1 to `stop`.
     pub(super) fn open(
         folder: &Path,
         network: Network,
@@ -37,7 +38,7 @@ impl ProofFiles {
     ) -> Result<Self, SyncError> {
         let named = named(folder)?;
         let files = covering(folder, &named, stop)?;
-        let files = files.into_iter().map(|(heights, path)| look_at(heights, path, network, chain));
+        let files = files.into_iter().map(|(heights, path)| check(heights, path, network, chain));
         let files: Vec<ProofFile> = files.collect::<Result<_, _>>()?;
         let mut before = Roots::default();
         for file in &files {
@@ -51,7 +52,7 @@ impl ProofFiles {
         Ok(Self { files })
     }
 
-    /// Their ranges, ascending.
+    /// The ranges of the files, ascending.
     pub(super) fn heights(&self) -> Vec<HeightRange> {
         self.files.iter().map(|file| file.heights).collect()
     }
@@ -62,12 +63,12 @@ impl ProofFiles {
         Some((&file.before, &file.after))
     }
 
-    /// Their bytes.
+    /// Total bytes of the files.
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// By what a later start knows that ranges and roots are the same. Entries may be others.
+    /// Identifies the ranges and their roots, so that a later start recognizes them. Entries may differ.
     pub(super) fn id(&self) -> [u8; 32] {
         let mut bytes = b"ranges of proofs".to_vec();
         for ProofFile { heights, before, after, .. } in &self.files {
@@ -83,19 +84,19 @@ impl ProofFiles {
 impl ProofSource for ProofFiles {
     fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
         let found = self.files.iter().find(|file| file.heights == heights);
-        found.ok_or_else(|| format!("no file is about blocks {heights}"))?.range()
+        found.ok_or_else(|| format!("no file covers blocks {heights}"))?.range()
     }
 }
 
 impl ProofFile {
-    /// Opens it for one thread.
+    /// Opens the file for one thread.
     fn range(&self) -> Result<ProofRange<'static>, String> {
         let Self { path, heights, before, after, .. } = self;
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let opened = File::open(path).map_err(|error| named(&error))?;
         let opened = RangeFile::open(opened).map_err(|error| named(&error))?;
         if (opened.heights(), &opened.head().roots, opened.after()) != (*heights, before, after) {
-            return Err(named(&"the file is another one than when the run began"));
+            return Err(named(&"the file was replaced after the job began"));
         }
         let (heights, before, after) = (*heights, before.clone(), after.clone());
         let reader = Box::new(FileEntries { path: path.clone(), file: opened });
@@ -103,21 +104,21 @@ impl ProofFile {
     }
 }
 
-/// The files of a folder, each looked at when its range is wanted: some may not be there, whose ranges are for other
-/// machines.
+/// The proof files of a folder, each opened and checked only when its range is requested: files whose ranges
+/// belong to other machines may be missing.
 pub struct ProofFolder<'a> {
     /// The folder.
     pub folder: &'a Path,
-    /// Of which network the files must be.
+    /// The network that the files must belong to.
     pub network: Network,
-    /// The chain whose blocks they are about.
+    /// The chain that they must belong to.
     pub chain: &'a HeaderChain,
 }
 
 impl ProofSource for ProofFolder<'_> {
     fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
         let path = self.folder.join(range_file_name(heights));
-        let file = look_at(heights, path, self.network, self.chain);
+        let file = check(heights, path, self.network, self.chain);
         file.map_err(|error| error.to_string())?.range()
     }
 }
@@ -132,8 +133,8 @@ impl ProofReader for FileEntries {
     fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
         match self.file.block(block.height) {
-            Some(told) if told.hash != block.hash => {
-                Err(named(&format!("it is about another block there, {}", told.hash)))
+            Some(other) if other.hash != block.hash => {
+                Err(named(&format!("it has another block at this height, {}", other.hash)))
             }
             _ => self.file.entry(block.height, out).map_err(|error| named(&error)),
         }
@@ -144,7 +145,7 @@ impl ProofReader for FileEntries {
     }
 }
 
-/// All files of proofs in a folder, by ascending range. Others are of no matter.
+/// Lists the proof files in a folder, by ascending range. Ignores other files.
 fn named(folder: &Path) -> Result<Vec<(HeightRange, PathBuf)>, SyncError> {
     let unreadable = |error: io::Error| ProofsError::Folder { folder: folder.to_owned(), error };
     let mut named = Vec::new();
@@ -158,7 +159,7 @@ fn named(folder: &Path) -> Result<Vec<(HeightRange, PathBuf)>, SyncError> {
     Ok(named)
 }
 
-/// Those of them that cover the heights from 1 to `stop` and nothing else.
+/// Selects the files that cover exactly the heights from 1 to `stop`.
 fn covering(
     folder: &Path,
     named: &[(HeightRange, PathBuf)],
@@ -178,7 +179,7 @@ fn covering(
     }
     let end = found.last().map_or(1, |(last, _)| last.end);
     if end <= stop {
-        // Where a run could end instead, if anywhere.
+        // The stop height to suggest instead, if any.
         let below = (end > 1).then(|| end - 1);
         let next = named.iter().map(|(heights, _)| heights.start).find(|start| *start > end);
         let missing = HeightRange::new(end, next.unwrap_or(stop + 1).min(stop + 1));
@@ -191,8 +192,8 @@ fn covering(
     Ok(found)
 }
 
-/// Opens a file, and holds what it says of itself against its name and the chain.
-fn look_at(
+/// Opens a file and checks it against its name, the network and the chain.
+fn check(
     heights: HeightRange,
     path: PathBuf,
     network: Network,
@@ -220,39 +221,39 @@ fn look_at(
     Ok(ProofFile { path, heights, before, after, bytes })
 }
 
-// [`ProofSource`]: where roots, proofs and coins come from. Nothing is expected of them.
+// [`ProofSource`]: the untrusted source of roots, proofs and coins.
 
-/// Where ranges come from: files, or those who have the forest.
+/// A source of ranges: files or bridge nodes.
 pub trait ProofSource: Send + Sync {
-    /// What is told of a range, for one thread.
+    /// Opens a range for one thread.
     ///
     /// # Errors
-    /// Why nothing is, for people, and where.
+    /// A message with the place and the cause.
     fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String>;
 }
 
-/// Reads entries of one range.
+/// Reads the entries of one range.
 pub trait ProofReader {
-    /// Puts the entry of a block in place of what `out` held: the proof of what it spends, then the compact leaves
-    /// (`docs/utreexo.md`).
+    /// Reads the entry of a block into `out`, replacing its content: the proof of the coins that it spends,
+    /// then the compact leaves (`docs/utreexo.md`).
     ///
     /// # Errors
-    /// Why there is none, for people, and where.
+    /// A message with the place and the cause.
     fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String>;
 
-    /// Who or what told all this so far, for people: a file, a peer.
+    /// The source of the data so far, for messages: a file or a peer.
     fn origin(&self) -> String;
 }
 
-/// What is told of a range.
+/// The data of a range, from an untrusted source.
 pub struct ProofRange<'a> {
     /// Its blocks.
     pub heights: HeightRange,
-    /// The roots before the first.
+    /// The roots before the first block.
     pub before: Roots,
-    /// The roots after the last.
+    /// The roots after the last block.
     pub after: Roots,
-    /// What is told of each.
+    /// The entries of the blocks.
     pub reader: Box<dyn ProofReader + 'a>,
 }
 
@@ -274,30 +275,30 @@ mod tests {
     }
 
     #[test]
-    fn files_follow_each_other_to_where_the_run_ends() {
+    fn files_must_cover_all_blocks_up_to_the_stop_height() {
         let all = [(1, 5), (5, 6), (6, 20), (20, 40)];
         assert_eq!([4, 5, 19, 39].map(|stop| of(&all, stop)), [Ok(1), Ok(2), Ok(3), Ok(4)]);
-        // What lies above the end is of no matter.
+        // Files above the end are ignored.
         assert_eq!(of(&[(1, 5), (5, 9), (7, 8), (30, 31)], 4), Ok(1));
     }
 
     #[test]
-    fn what_lacks_or_is_too_much_is_told_by_name() {
-        let told = |ranges: &[(Height, Height)], stop, texts: &[&str]| {
+    fn errors_name_missing_and_overlapping_files() {
+        let refused = |ranges: &[(Height, Height)], stop, texts: &[&str]| {
             let error = of(ranges, stop).unwrap_err();
             assert!(texts.iter().all(|text| error.contains(text)), "{error}");
         };
-        told(&[], 9, &["proofs has no file of proofs of blocks 1 to 9"]);
-        told(&[(2, 10)], 9, &["of block 1"]);
-        told(&[(1, 4), (6, 10)], 9, &["blocks 4 to 5", "--stopatheight 3"]);
-        told(&[(1, 4), (4, 8)], 9, &["blocks 8 to 9", "--stopatheight 7"]);
-        told(
+        refused(&[], 9, &["proofs has no proof file for blocks 1 to 9"]);
+        refused(&[(2, 10)], 9, &["for block 1"]);
+        refused(&[(1, 4), (6, 10)], 9, &["blocks 4 to 5", "--stopatheight 3"]);
+        refused(&[(1, 4), (4, 8)], 9, &["blocks 8 to 9", "--stopatheight 7"]);
+        refused(
             &[(1, 4), (3, 10)],
             9,
             &["proofs-00000001-00000004.dat", "proofs-00000003-00000010.dat"],
         );
-        told(&[(1, 4), (1, 10)], 9, &["proofs-00000001-00000004.dat"]);
-        told(&[(1, 4), (4, 12)], 9, &["--stopatheight 3 or 11"]);
-        told(&[(1, 12)], 9, &["--stopatheight 11"]);
+        refused(&[(1, 4), (1, 10)], 9, &["proofs-00000001-00000004.dat"]);
+        refused(&[(1, 4), (4, 12)], 9, &["--stopatheight 3 or 11"]);
+        refused(&[(1, 12)], 9, &["--stopatheight 11"]);
     }
 }

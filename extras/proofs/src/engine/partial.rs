@@ -1,28 +1,28 @@
-//! [`Partial`]: what is left of ranges once their blocks are forgotten.
+//! [`Partial`]: the partial result of finished ranges.
 //!
-//! For each range that is covered it has the roots before and after. Two that are next to each other become one
-//! where the upper begins with the very roots with which the lower ends, and do not fit together otherwise.
+//! For each covered range it has the roots before and after. Adjacent ranges merge if the upper one begins
+//! with exactly the roots with which the lower one ends; otherwise merging fails.
 //!
 //! ```text
 //! CompactSize   number of ranges, always 1; each first height, first height after (4 each)
-//! 8 × 5         blocks, bytes, transactions, inputs that spend, outputs
-//! 32            coins that blocks make and do not spend themselves: number (8), satoshi (16), bogosize (8)
-//! 32            coins that blocks spend and do not make themselves, likewise
-//!               for each range the roots before and after it, each behind its length (CompactSize)
-//! CompactSize   number of coinbases that BIP-30 has to look at; each txid (32), height (4), strictly ascending
+//! 8 × 5         blocks, bytes, transactions, spending inputs, outputs
+//! 32            coins that blocks create and do not spend themselves: number (8), satoshi (16), bogosize (8)
+//! 32            coins that blocks spend and do not create themselves, likewise
+//!               for each range the roots before and after it, each after its length (CompactSize)
+//! CompactSize   number of coinbases subject to BIP-30; each txid (32), height (4), strictly ascending
 //! ```
 
 use apus_chain::{CoinRef, Height, HeightRange, Reader, bogosize, write_compact_size};
 use apus_sync::engines::bip30::{CoinbaseId, read_coinbases, write_coinbases};
-use apus_sync::engines::pass::{Counts, Covered, PartialResult, Uncovered, Work};
+use apus_sync::engines::pass::{Counts, CoverageGap, HeightCoverage, PartialResult, Work};
 use apus_utreexo::{NodeHash, Roots};
 
 /// Sums over coins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AmountSums {
-    /// Coins.
+    /// Number of coins.
     pub coins: u64,
-    /// Their amounts in satoshi.
+    /// Total amount in satoshi.
     pub amount: u128,
     /// Core's "bogosize": a size in bytes that depends on no database.
     pub bogosize: u64,
@@ -34,7 +34,7 @@ impl AmountSums {
         self.add(&Self { coins: 1, amount, bogosize: bogosize(coin.script.len()) });
     }
 
-    /// Numbers that no chain reaches, such as damage may have left, stay at their greatest and do not wrap.
+    /// Saturates: impossible numbers, for example from damaged data, stay at the maximum and do not wrap.
     fn add(&mut self, other: &Self) {
         self.coins = self.coins.saturating_add(other.coins);
         self.amount = self.amount.saturating_add(other.amount);
@@ -62,31 +62,31 @@ impl AmountSums {
     }
 }
 
-/// In what roots differ from those that were expected.
+/// How roots differ from the expected ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RootsDiffer {
-    /// In the number of leaves.
+    /// The number of leaves differs.
     #[error("{found} leaves, not {expected}")]
     Leaves {
-        /// How many there are.
+        /// The number found.
         found: u64,
-        /// How many were expected.
+        /// The expected number.
         expected: u64,
     },
-    /// In a root; the first one that differs is told.
+    /// A root differs; this is the first one.
     #[error("root {index} is {found}, not {expected}")]
     Root {
-        /// Which one, the highest tree's being 0.
+        /// Its index; 0 is the highest tree's.
         index: usize,
-        /// The root that there is.
+        /// The root found.
         found: NodeHash,
-        /// The one that was expected.
+        /// The expected root.
         expected: NodeHash,
     },
 }
 
 impl RootsDiffer {
-    /// For roots that are not the same.
+    /// Finds the difference between roots that are not equal.
     pub fn between(found: &Roots, expected: &Roots) -> Self {
         let mut pairs = found.hashes().iter().zip(expected.hashes()).enumerate();
         let differ = pairs.find(|(_, (found, expected))| found != expected);
@@ -102,47 +102,47 @@ impl RootsDiffer {
 /// Why two parts do not fit together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProvenMergeError {
-    /// Some heights are in both.
+    /// Both parts cover the same height.
     #[error("both parts cover height {0}")]
     Overlap(Height),
-    /// One does not begin where the one below ends.
+    /// One does not begin with the roots at which the other ends.
     #[error(
-        "the proofs of two ranges do not fit together: the one from block {height} on begins with other roots than \
-         those that the blocks below lead to: {differ}"
+        "the proofs of two ranges do not fit together: the range from block {height} on does not begin with the roots \
+         that the blocks below lead to: {differ}"
     )]
     Roots {
-        /// The first block of the upper one.
+        /// The first block of the upper range.
         height: Height,
-        /// In what its roots differ from those.
+        /// How its roots differ.
         differ: RootsDiffer,
     },
 }
 
-/// The result of some ranges.
+/// The partial result of finished ranges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Partial {
-    covered: Covered,
-    /// How much was processed.
+    covered: HeightCoverage,
+    /// Totals of what was processed.
     pub counts: Counts,
-    /// The roots before and after each range that is covered.
+    /// The roots before and after each covered range.
     roots: Vec<(Roots, Roots)>,
-    /// Coins that blocks make and do not spend themselves.
+    /// Coins that blocks create and do not spend themselves.
     pub(super) made: AmountSums,
-    /// Coins that blocks spend and do not make themselves.
+    /// Coins that blocks spend and do not create themselves.
     pub(super) spent: AmountSums,
     /// Coinbases that must be unique (BIP-30), ascending.
     coinbases: Vec<CoinbaseId>,
 }
 
 impl Partial {
-    /// The result of a range before its first block.
+    /// The partial result of a range before its first block.
     pub(super) fn of(range: HeightRange, before: Roots) -> Self {
-        let covered = Covered::of(range);
+        let covered = HeightCoverage::of(range);
         let roots = covered.ranges().iter().map(|_| (before.clone(), before.clone())).collect();
         Self { covered, roots, ..Self::default() }
     }
 
-    /// Says what the roots are after the range.
+    /// Sets the roots after the range.
     pub(super) fn end_with(&mut self, after: Roots) {
         self.roots.iter_mut().for_each(|roots| roots.1 = after.clone());
         self.coinbases.sort_unstable();
@@ -156,7 +156,7 @@ impl Partial {
         &self.coinbases
     }
 
-    pub(super) fn expect_up_to(&self, stop: Height) -> Result<(), Uncovered> {
+    pub(super) fn expect_up_to(&self, stop: Height) -> Result<(), CoverageGap> {
         self.covered.expect_up_to(stop)
     }
 
@@ -165,12 +165,12 @@ impl Partial {
         Some((self.roots.first()?.0.clone(), self.roots.last()?.1.clone()))
     }
 
-    /// The coins that are left, where all blocks are covered.
+    /// The unspent coins, if all blocks are covered.
     pub(super) fn coins(&self) -> AmountSums {
         self.made.minus(&self.spent)
     }
 
-    /// The roots of both parts, by range, those of neighbours joined.
+    /// Merges the roots of both parts, by range, and joins adjacent ranges.
     fn join(&self, other: &Self) -> Result<Vec<(Roots, Roots)>, ProvenMergeError> {
         let parts = [self, other].into_iter();
         let ranges = parts.flat_map(|part| part.covered.ranges().iter().zip(&part.roots));
@@ -209,7 +209,7 @@ impl PartialResult for Partial {
         self.made.add(&other.made);
         self.spent.add(&other.spent);
         self.coinbases.extend_from_slice(&other.coinbases);
-        // Two ascending runs, which this sort merges in one pass.
+        // The sort detects two ascending sequences and merges them in one pass.
         self.coinbases.sort();
         Ok(())
     }
@@ -229,7 +229,7 @@ impl PartialResult for Partial {
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let (covered, counts) = (Covered::read(reader)?, Counts::read(reader)?);
+        let (covered, counts) = (HeightCoverage::read(reader)?, Counts::read(reader)?);
         let (made, spent) = (AmountSums::read(reader)?, AmountSums::read(reader)?);
         let mut roots = Vec::new();
         for _ in covered.ranges() {

@@ -1,8 +1,8 @@
-//! [`PeerProofs`]: proofs and roots from bridge nodes, asked for range by range.
+//! [`PeerProofs`]: proofs and roots from bridge nodes, requested range by range.
 //!
-//! Where ranges begin is this run's choice, since a peer has the roots after any block. They are asked for when a range
-//! begins, at both of its ends, and are held against what blocks lead to and against those of the ranges beside it, as
-//! those of files are.
+//! The job chooses where ranges begin, since a peer has the roots after any block. It requests the roots at
+//! both ends of a range when the range begins, and checks them against the roots that its blocks lead to and
+//! against the neighbouring ranges, as for files.
 
 use super::{BridgePeers, ProofRange, ProofReader, ProofSource};
 use crate::error::ProofsError;
@@ -16,30 +16,30 @@ use apus_utreexo::{NodeHash, Proof, Roots};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// A peer that takes longer to shake hands is none.
+/// The time limit for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Who asks.
-pub struct Asking<'a> {
+/// The context of the requests.
+pub struct ProofRequester<'a> {
     /// The network.
     pub network: Network,
-    /// Hears of peers that fail.
+    /// Receives warnings about peers that fail.
     pub observer: &'a dyn Observer,
     /// Stops the search.
     pub interrupt: &'a AtomicBool,
 }
 
-/// See the module.
+/// Proofs and roots from bridge nodes.
 pub struct PeerProofs<'a> {
     chain: &'a HeaderChain,
     peers: ProofPeers<'a>,
 }
 
 impl<'a> PeerProofs<'a> {
-    /// Connects to the peers, which are asked about the blocks of `chain`.
+    /// Connects to the peers. Requests are for blocks of `chain`.
     pub fn connect(
         options: &BridgePeers,
-        asking: Asking<'a>,
+        asking: ProofRequester<'a>,
         chain: &'a HeaderChain,
     ) -> Result<Self, SyncError> {
         let nonce = u64::from_le_bytes(apus_sync::system::random_bytes()?);
@@ -54,15 +54,15 @@ impl<'a> PeerProofs<'a> {
         let peers = peers.map_err(|error| ProofsError::Peers(Box::new(error)))?;
         for absent in peers.absent() {
             let text = format!(
-                "{absent}. The run begins with the other peers, and asks it again where one of them fails"
+                "{absent}. Apus starts with the other peers, and tries this peer again if another one fails"
             );
             asking.observer.event(Event::Warning(Warning::Extra(text)));
         }
         Ok(Self { chain, peers })
     }
 
-    /// By what a later start knows that an earlier one went by peers. Which ones is of no matter: what they told of a
-    /// range was held against its blocks, and its roots are kept.
+    /// Identifies a job with proofs from peers, so that a later start recognizes it. The peers themselves do
+    /// not matter: their data for a range were checked against its blocks, and its roots are stored.
     pub(super) fn id() -> [u8; 32] {
         sha256(b"ranges of proofs from peers")
     }
@@ -77,14 +77,14 @@ impl<'a> PeerProofs<'a> {
 impl ProofSource for PeerProofs<'_> {
     fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
         let last = self.block(heights.end - 1)?;
-        // Before block 1 there is no forest, and nothing to ask.
+        // Before block 1 the forest is empty, so there is no request.
         let first = (heights.start > 1).then(|| self.block(heights.start - 1)).transpose()?;
         let roots = first.into_iter().chain([last]).map(Question::Roots);
         let blocks = heights.heights().filter_map(|height| self.block(height).ok());
         let mut answers = self.peers.ask(roots.chain(blocks.map(Question::Proof)));
         let mut roots = |block| {
-            let told = answers.roots(&block).map_err(|error| error.to_string())?;
-            roots_of(&told, &block).map_err(|what| format!("{}: {what}", answers.told_by()))
+            let answer = answers.roots(&block).map_err(|error| error.to_string())?;
+            roots_of(&answer, &block).map_err(|what| format!("{}: {what}", answers.answered_by()))
         };
         let before = first.map_or_else(|| Ok(Roots::default()), &mut roots)?;
         let after = roots(last)?;
@@ -93,7 +93,7 @@ impl ProofSource for PeerProofs<'_> {
     }
 }
 
-/// Entries of one range.
+/// The entries of one range.
 struct PeerEntries<'a> {
     answers: ProofAnswers<'a>,
 }
@@ -101,22 +101,23 @@ struct PeerEntries<'a> {
 impl ProofReader for PeerEntries<'_> {
     fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
         let proof = self.answers.proof(block).map_err(|error| error.to_string())?;
-        write_entry(proof, out).map_err(|what| format!("{}: {what}", self.answers.told_by()))
+        write_entry(proof, out).map_err(|what| format!("{}: {what}", self.answers.answered_by()))
     }
 
     fn origin(&self) -> String {
-        self.answers.told_by()
+        self.answers.answered_by()
     }
 }
 
-/// What a peer told of a block, in the form of an entry (`docs/utreexo.md`), in place of what `out` held.
-fn write_entry(told: PeerProof, out: &mut Vec<u8>) -> Result<(), String> {
-    let PeerProof { hashes, targets, leaves, .. } = told;
+/// Writes a peer's answer about a block to `out` in the form of an entry (`docs/utreexo.md`), replacing its
+/// content.
+fn write_entry(answer: PeerProof, out: &mut Vec<u8>) -> Result<(), String> {
+    let PeerProof { hashes, targets, leaves, .. } = answer;
     if targets.len() != leaves.len() {
-        // An entry has no number of leaves, so that the next field would be taken for one.
+        // An entry does not store the number of leaves, so a wrong number would shift the fields after them.
         let (targets, leaves) = (targets.len(), leaves.len());
         return Err(format!(
-            "it tells of {targets} targets and {leaves} leaves, of which there are as many"
+            "it sent {targets} targets and {leaves} leaves; the numbers must be equal"
         ));
     }
     out.clear();
@@ -126,14 +127,14 @@ fn write_entry(told: PeerProof, out: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// The roots that a peer told of a block.
-fn roots_of(told: &PeerRoots, block: &KnownBlock) -> Result<Roots, String> {
-    let mut bytes = told.leaves.to_le_bytes().to_vec();
-    bytes.extend((told.roots.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(told.roots.as_flattened());
+/// The roots in a peer's answer about a block.
+fn roots_of(answer: &PeerRoots, block: &KnownBlock) -> Result<Roots, String> {
+    let mut bytes = answer.leaves.to_le_bytes().to_vec();
+    bytes.extend((answer.roots.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(answer.roots.as_flattened());
     let KnownBlock { height, hash } = block;
     Roots::read(&bytes)
-        .map_err(|error| format!("its roots after block {height} ({hash}) are none: {error}"))
+        .map_err(|error| format!("its roots after block {height} ({hash}) are invalid: {error}"))
 }
 
 #[cfg(test)]
@@ -146,39 +147,39 @@ mod tests {
     }
 
     #[test]
-    fn roots_are_taken_where_they_can_be_some() {
-        let told = PeerRoots {
+    fn only_possible_roots_are_accepted() {
+        let answer = PeerRoots {
             block: block().hash,
             leaves: 5,
             roots: vec![[1; 32], [0; 32]],
             target: 5,
             proof: Vec::new(),
         };
-        let roots = roots_of(&told, &block()).unwrap();
+        let roots = roots_of(&answer, &block()).unwrap();
         assert_eq!(
             (roots.leaves(), roots.hashes()),
             (5, &[NodeHash([1; 32]), NodeHash::EMPTY][..])
         );
-        let text = roots_of(&PeerRoots { leaves: 4, ..told.clone() }, &block()).unwrap_err();
+        let text = roots_of(&PeerRoots { leaves: 4, ..answer.clone() }, &block()).unwrap_err();
         assert!(text.contains("after block 5") && text.contains("4 leaves has 1 roots"), "{text}");
-        let many = PeerRoots { leaves: u64::MAX, roots: vec![[1; 32]; 64], ..told };
+        let many = PeerRoots { leaves: u64::MAX, roots: vec![[1; 32]; 64], ..answer };
         let text = roots_of(&many, &block()).unwrap_err();
-        assert!(text.contains("more than a forest has"), "{text}");
+        assert!(text.contains("too many: a forest has"), "{text}");
     }
 
     #[test]
-    fn an_entry_is_what_files_have() {
+    fn an_entry_has_the_format_of_proof_files() {
         let leaf =
             PeerLeaf { header_code: 3, amount: 9, script: PeerLeafScript::Other(vec![0x51]) };
         let (block, hashes) = (block().hash, vec![[9; 32]]);
-        let told = PeerProof { block, hashes, targets: vec![300], leaves: vec![leaf] };
+        let answer = PeerProof { block, hashes, targets: vec![300], leaves: vec![leaf] };
         let mut out = vec![1, 2, 3];
-        write_entry(told.clone(), &mut out).unwrap();
+        write_entry(answer.clone(), &mut out).unwrap();
         let mut expected = vec![1, 0xfd, 0x2c, 0x01, 1];
         expected.extend([9; 32]);
         expected.extend([3, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x51]);
         assert_eq!(out, expected);
-        let text = write_entry(PeerProof { targets: vec![], ..told }, &mut out).unwrap_err();
+        let text = write_entry(PeerProof { targets: vec![], ..answer }, &mut out).unwrap_err();
         assert!(text.contains("0 targets and 1 leaves"), "{text}");
     }
 }

@@ -1,13 +1,13 @@
-//! [`ProvenSegments`]: ranges that a machine does for a run elsewhere, by proofs of its own.
+//! [`ProvenSegments`]: processes ranges for a remote coordinator, with this machine's own proofs.
 //!
-//! It may be told the roots around a range, where they are known. It holds them against those
-//! that its own proofs tell, so that a machine with files of another forest says so before it has gone over the blocks.
-//! What they are good for the blocks themselves show.
+//! The payload may contain the roots around a range. The machine compares them with its own proofs, so that
+//! files of another forest are reported before the blocks are processed. The blocks themselves show whether
+//! the roots are right.
 
 use super::partial::read_roots;
 use super::{
-    Asking, ENGINE, PeerProofs, ProofFolder, ProofRange, ProofSource, ProofsInput, RootsDiffer,
-    Utreexo, no_roots, was_waiting,
+    ENGINE, PeerProofs, ProofFolder, ProofRange, ProofRequester, ProofSource, ProofsInput,
+    RootsDiffer, Utreexo, no_roots, was_waiting,
 };
 use crate::error::ProofsError;
 use apus_chain::{Height, HeightRange, Params, Reader, write_compact_size};
@@ -20,9 +20,9 @@ use apus_sync::supply::{Supply, Walker};
 use apus_utreexo::Roots;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// See the module.
+/// Processes ranges for a remote coordinator, with this machine's own proofs.
 pub struct ProvenSegments {
-    /// Where proofs come from here.
+    /// The source of proofs on this machine.
     pub proofs: Option<ProofsInput>,
 }
 
@@ -41,19 +41,19 @@ impl SharedPass for ProvenSegments {
         let proofs: Box<dyn ProofSource + 'a> = match &self.proofs {
             Some(ProofsInput::Folder(folder)) => Box::new(ProofFolder { folder, network, chain }),
             Some(ProofsInput::Peers(peers)) => {
-                let asking = Asking { network, observer, interrupt };
+                let asking = ProofRequester { network, observer, interrupt };
                 Box::new(PeerProofs::connect(peers, asking, chain)?)
             }
             None => return Err(ProofsError::NoneHere.into()),
         };
-        // Each thread runs the scripts of the block that it takes.
+        // Each thread runs the scripts of its own block.
         let scripts = (identity.assumed < plan.last()).then(|| ScriptPool::new(0)).transpose()?;
         let pass = Utreexo::new(Params::of(network), chain, identity.assumed, scripts);
         Ok(Box::new(ProvenWorker { proofs, pass, interrupt }))
     }
 }
 
-/// Does ranges.
+/// Processes ranges.
 struct ProvenWorker<'a> {
     proofs: Box<dyn ProofSource + 'a>,
     pass: Utreexo<'a>,
@@ -63,17 +63,17 @@ struct ProvenWorker<'a> {
 impl SegmentWorker for ProvenWorker<'_> {
     fn segment(
         &self,
-        told: &[u8],
+        payload: &[u8],
         range: HeightRange,
         (supply, walker): (&Supply<'_>, &mut Walker<'_>),
         each: &dyn Fn(Height, u64),
     ) -> Result<Option<FinishedSegment<PartialBytes>>, SyncError> {
-        // The pass of as short a life as what is told of the range.
+        // Shortens the lifetime of the pass to that of the input.
         let pass: &Utreexo<'_> = &self.pass;
-        let input = self.input(told, range)?;
+        let input = self.input(payload, range)?;
         match do_segment(pass, input, range, supply, walker, each) {
             Ok(done) => Ok(done.map(PartialBytes::of)),
-            // A wait for a peer that was interrupted is no failure.
+            // An interrupted wait for a peer is not a failure.
             Err(error) if was_waiting(&error, self.interrupt) => Err(SyncError::Interrupted),
             Err(error) => Err(error),
         }
@@ -81,15 +81,16 @@ impl SegmentWorker for ProvenWorker<'_> {
 }
 
 impl ProvenWorker<'_> {
-    /// What is known of a range here, which must begin and end with the roots that the coordinator tells, if it does.
-    fn input(&self, told: &[u8], range: HeightRange) -> Result<ProofRange<'_>, SyncError> {
-        let told = read(told).ok_or(ProofsError::Told)?;
+    /// Opens a range from this machine's proofs. It must begin and end with the coordinator's roots, if the
+    /// payload has them.
+    fn input(&self, payload: &[u8], range: HeightRange) -> Result<ProofRange<'_>, SyncError> {
+        let expected = read(payload).ok_or(ProofsError::Payload)?;
         let found = self.proofs.range(range);
         let found = found.map_err(|what| match self.interrupt.load(Ordering::Relaxed) {
             true => SyncError::Interrupted,
             false => no_roots(range, &what),
         })?;
-        if let Some((before, after)) = told {
+        if let Some((before, after)) = expected {
             expect_same(&found, "begin", &found.before, &before)?;
             expect_same(&found, "end", &found.after, &after)?;
         }
@@ -101,24 +102,25 @@ fn expect_same(
     range: &ProofRange<'_>,
     what: &str,
     found: &Roots,
-    told: &Roots,
+    expected: &Roots,
 ) -> Result<(), ProofsError> {
-    if found == told {
+    if found == expected {
         return Ok(());
     }
     let (heights, origin) = (range.heights, range.reader.origin());
-    let differ = RootsDiffer::between(found, told);
+    let differ = RootsDiffer::between(found, expected);
     let what = format!(
-        "the proofs of blocks {heights}, from {origin}, {what} with other roots than those of the run, which were read \
-         where it began: {differ}"
+        "the proofs of blocks {heights}, from {origin}, {what} with other roots than the coordinator's: \
+         {differ}"
     );
     Err(ProofsError::NotThere { what })
 }
 
-// What a machine is told of a range: the roots around it, where they are known.
+// The payload of a range: the roots around it, if known.
 
-/// The byte form: 1 if roots are known, else 0; if they are, those before the first block and those after the last, of each
-/// the length of its bytes (CompactSize), and these, as in a file of roots (`docs/utreexo.md`).
+/// Encodes the payload: 1 if roots are known, else 0; if known, the roots before the first block and the
+/// roots after the last, each as the length of its bytes (CompactSize) and the bytes, as in a roots file
+/// (`docs/utreexo.md`).
 pub(super) fn write(roots: Option<(&Roots, &Roots)>) -> Vec<u8> {
     let mut out = vec![u8::from(roots.is_some())];
     for roots in roots.into_iter().flat_map(|(before, after)| [before, after]) {
@@ -130,15 +132,15 @@ pub(super) fn write(roots: Option<(&Roots, &Roots)>) -> Vec<u8> {
     out
 }
 
-/// Reads the byte form; none where the bytes are not that.
+/// Decodes a payload; `None` if the bytes are invalid.
 fn read(bytes: &[u8]) -> Option<Option<(Roots, Roots)>> {
     let mut reader = Reader::new(bytes);
-    let told = match reader.u8().ok()? {
+    let roots = match reader.u8().ok()? {
         0 => None,
         1 => Some((read_roots(&mut reader)?, read_roots(&mut reader)?)),
         _ => return None,
     };
-    (reader.remaining() == 0).then_some(told)
+    (reader.remaining() == 0).then_some(roots)
 }
 
 #[cfg(test)]
@@ -155,10 +157,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn roots_are_read_back(before in 0u8..20, after in 0u8..20, told: bool) {
+        fn roots_round_trip(before in 0u8..20, after in 0u8..20, known: bool) {
             let (before, after) = (roots(before), roots(after));
-            let bytes = write(told.then_some((&before, &after)));
-            prop_assert_eq!(read(&bytes), Some(told.then_some((before, after))));
+            let bytes = write(known.then_some((&before, &after)));
+            prop_assert_eq!(read(&bytes), Some(known.then_some((before, after))));
             for length in 0..bytes.len() {
                 prop_assert!(read(&bytes[..length]).is_none(), "{}", length);
             }
@@ -167,9 +169,9 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            if let Some(told) = read(&bytes) {
-                let told = told.as_ref().map(|(before, after)| (before, after));
-                prop_assert_eq!(write(told), bytes);
+            if let Some(payload) = read(&bytes) {
+                let payload = payload.as_ref().map(|(before, after)| (before, after));
+                prop_assert_eq!(write(payload), bytes);
             }
         }
     }

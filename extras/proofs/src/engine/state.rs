@@ -1,20 +1,23 @@
-//! Utreexo: every rule, range by range in any order, by what is told of the coins that blocks spend.
+//! The pass of the engine utreexo: validates blocks by all rules, range by range in any order, with data
+//! about the coins that blocks spend.
 //!
-//! A range begins with the roots of the forest after the block before it, which files or peers tell. For each of its
-//! blocks they tell the coins that it spends, with a proof that they are in the forest. A coin that is not
-//! proved is none; one that is proved is deleted, and what the block makes is added. So a range leads from
-//! the roots before it to the roots after it, by every rule, scripts among them. Ranges fit together where one ends
-//! with the very roots with which the next begins; and the first has to begin with a forest of no leaf. Then all
-//! blocks are valid, wherever roots, proofs and coins came from: what is wrong can only make the run fail.
+//! A range begins with the roots of the forest after the block before it, which files or peers provide. For
+//! each block of the range they also provide the coins that it spends, with a proof that the coins are in the
+//! forest. A coin without a proof does not exist; a proved coin is deleted, and the coins that the block
+//! creates are added. So a range leads from the roots before it to the roots after it, validated by all
+//! rules, including scripts. Two ranges fit together if one ends with exactly the roots with which the next
+//! begins; the first must begin with an empty forest. Then all blocks are valid, regardless of the source of
+//! roots, proofs and coins: wrong data can only make the job fail.
 //!
-//! What a forest does not show is whether an output exists already (BIP-30), since a leaf names the block
-//! that made it. Coinbases are unique instead, as with [SwiftSync](apus_sync::engines::swiftsync). The two that history overwrote
-//! stay in the forest, and no transaction can spend them.
+//! A forest does not show whether an output already exists (BIP-30), since a leaf names the block that
+//! created it. Instead, coinbases must be unique, as in [SwiftSync](apus_sync::engines::swiftsync). The two
+//! historical coinbases that were overwritten stay in the forest, and no transaction can spend them.
 //!
-//! In a block proofs come first. What is said of a block that breaks a rule is then said of coins that are in the forest with
-//! which its range began.
+//! Within a block, proofs are checked first. So an error about a broken rule always concerns coins that are
+//! in the forest with which the range began.
 //!
-//! No set of coins is kept. How many there are, and how much they hold, follows from what was made and spent.
+//! The engine keeps no UTXO set. The number and total amount of the coins follow from those created and
+//! spent.
 
 use super::coins::{BlockCoins, EntryReading};
 use super::{AmountSums, Partial, ProofRange, ProofReader, ProvenError, RootsDiffer};
@@ -27,25 +30,25 @@ use apus_engine::connect::{ConnectContext, ConnectError};
 use apus_engine::script::{NoInterpreter, RawTx, ScriptBatch, ScriptPool};
 use apus_engine::tx_table::TxTable;
 use apus_sync::engines::bip30::{Bip30, CoinbaseId, first_repeated};
-use apus_sync::engines::pass::{Counts, FinishedSegment, Pass, RunKind, Uncovered};
+use apus_sync::engines::pass::{Counts, CoverageGap, FinishedSegment, Pass, RunKind};
 use apus_utreexo::{NodeHash, Roots, leaf_hashes};
 use core::ops::Range;
 use std::sync::Arc;
 
-/// The engine. Shared by all threads; what changes is in segments.
+/// The pass, shared by all threads. All mutable state is in segments.
 pub struct Utreexo<'a> {
     pub(super) params: &'a Params,
     pub(super) chain: &'a HeaderChain,
     pub(super) bip30: Bip30,
-    /// The last block whose scripts are taken for valid; 0 where none are.
+    /// The last block whose scripts are assumed valid; 0 for none.
     pub(super) assumed: Height,
     pub(super) scripts: Option<ScriptPool>,
 }
 
-/// A range under way.
+/// A range in progress.
 pub struct Segment<'a> {
     pub(super) range: ProofRange<'a>,
-    /// Those before the next block.
+    /// The roots before the next block.
     pub(super) roots: Roots,
     /// The next block.
     pub(super) next: Height,
@@ -53,7 +56,7 @@ pub struct Segment<'a> {
     pub(super) scratch: BlockScratch,
 }
 
-/// What is used anew for each block.
+/// Buffers reused for each block.
 pub(super) struct BlockScratch {
     entry: Vec<u8>,
     hashes: Vec<NodeHash>,
@@ -66,20 +69,20 @@ impl Default for BlockScratch {
     }
 }
 
-/// All blocks are valid.
+/// The result if all blocks are valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// How much was processed.
+    /// Totals of what was processed.
     pub counts: Counts,
-    /// The coins that are left.
+    /// The unspent coins.
     pub coins: AmountSums,
     /// The forest after the last block.
     pub roots: Roots,
 }
 
 impl<'a> Utreexo<'a> {
-    /// An engine for a chain. Blocks up to `assumed` are taken for valid as far as their scripts go; `scripts` runs the
-    /// others. Blocks wait for their verdicts where they are taken, so threads of its own would only get in the way.
+    /// Creates the pass for a chain. Scripts up to block `assumed` are assumed valid; `scripts` runs the
+    /// others. Each thread waits for the scripts of its block, so `scripts` needs no threads of its own.
     pub fn new(
         params: &'a Params,
         chain: &'a HeaderChain,
@@ -112,7 +115,7 @@ impl<'a> Pass for Utreexo<'a> {
         if height != segment.next || !segment.range.heights.contains(height) {
             return Err(ProvenError::Unexpected(height));
         }
-        self.judge(segment, block)?;
+        self.connect(segment, block)?;
         segment.next = height + 1;
         Ok(())
     }
@@ -139,10 +142,10 @@ impl<'a> Pass for Utreexo<'a> {
 
     fn conclude(&self, whole: &Partial, stop: Height) -> Result<Verdict, ProvenError> {
         whole.expect_up_to(stop).map_err(|difference| match difference {
-            Uncovered::Missing(missing) => ProvenError::Incomplete { missing, stop },
-            Uncovered::Surplus(surplus) => ProvenError::Surplus { surplus, stop },
+            CoverageGap::Missing(missing) => ProvenError::Incomplete { missing, stop },
+            CoverageGap::Surplus(surplus) => ProvenError::Surplus { surplus, stop },
         })?;
-        // One range is left, unless there are no blocks at all.
+        // The merged result is one range, unless there are no blocks.
         let (before, roots) = whole.ends().unwrap_or_default();
         if before != Roots::default() {
             return Err(ProvenError::Before { leaves: before.leaves() });
@@ -160,8 +163,8 @@ fn known(block: &BlockBytes<'_>) -> KnownBlock {
 }
 
 impl Utreexo<'_> {
-    /// Proves, judges and applies the next block of a range.
-    pub(super) fn judge(
+    /// Verifies the proof of the next block of a range, validates the block and applies it.
+    pub(super) fn connect(
         &self,
         segment: &mut Segment<'_>,
         block: &BlockBytes<'_>,
@@ -169,22 +172,22 @@ impl Utreexo<'_> {
         let id = known(block);
         let Segment { range, roots, partial, scratch, .. } = segment;
         let BlockScratch { entry, hashes, table } = scratch;
-        let not_there = |what| ProvenError::NotThere { block: id, what };
-        range.reader.read(&id, entry).map_err(not_there)?;
+        let missing = |what| ProvenError::NotThere { block: id, what };
+        range.reader.read(&id, entry).map_err(missing)?;
         let reader = &range.reader;
-        let of_no_use = |error| ProvenError::Entry {
+        let invalid_entry = |error| ProvenError::Entry {
             block: id,
             origin: reader.origin(),
             error: Box::new(error),
         };
         let reading = EntryReading { params: self.params, chain: self.chain, block, table };
-        let (proof, coins) = BlockCoins::read(entry, reading).map_err(of_no_use)?;
+        let (proof, coins) = BlockCoins::read(entry, reading).map_err(invalid_entry)?;
         let (leaves, deleted) = coins.leaves(self.chain);
         hashes.clear();
         leaf_hashes(&leaves, hashes);
         let (spent, added) = hashes.split_at(deleted);
-        roots.update(&proof, spent, added).map_err(|error| of_no_use(error.into()))?;
-        self.by_coins(block, id, &coins.spent(), &**reader)?;
+        roots.update(&proof, spent, added).map_err(|error| invalid_entry(error.into()))?;
+        self.validate(block, id, &coins.spent(), &**reader)?;
         partial.counts.add_block(&block.view());
         let overwritten = self.params.is_bip30_unspendable(id.height, &id.hash);
         let kept = |coin: &CoinRef<'_>| !(overwritten && coin.coinbase);
@@ -200,8 +203,8 @@ impl Utreexo<'_> {
         Ok(())
     }
 
-    /// Judges a block that spends these coins, up to the first input that has none.
-    fn by_coins(
+    /// Validates a block that spends these coins; they may end at the first input without a coin.
+    fn validate(
         &self,
         block: &BlockBytes<'_>,
         id: KnownBlock,

@@ -1,17 +1,17 @@
 //! [`DiskForest`]: the Utreexo forest's pages in a folder, in a log-structured merge tree.
 //!
-//! As with coins a write is one sorted batch with the new place in it, so the store is at a block at any moment that a
-//! crash can choose.
+//! As in a coin store, a write is one sorted batch that includes the new block, so after a crash at any
+//! moment the store is at a block.
 //!
-//! The folder is that of the coins, with "APUSFRST" in `store`, and other entries:
+//! The folder has the format of a coin store, with "APUSFRST" in `store` and these entries:
 //!
 //! ```text
 //! 00                        height (4), hash (32) of the last block in the forest, the roots after it
-//! 01 level and index (8)    a page: 64 nodes and those above; the level in the highest seven bits
-//! 02 height (4)             leaves before this block and those after it (8 each), up to the next piece
+//! 01 level and index (8)    a page: 64 nodes and the nodes above them; the level in the highest seven bits
+//! 02 height (4)             leaves before this block and the following ones (8 each), up to the next piece
 //! ```
 //!
-//! A page without a living leaf has no entry.
+//! A page without a live leaf has no entry.
 
 use super::{ForestState, ForestStore, ForestWrite};
 use apus_chain::{BlockHash, Height, KnownBlock, Network, Reader};
@@ -42,7 +42,7 @@ fn page_key(page: PageId) -> [u8; 9] {
     key
 }
 
-/// Key of the leaves before blocks from this height on.
+/// Key of the piece that starts at this height.
 fn leaves_key(from: Height) -> [u8; 5] {
     let mut key = [LEAVES; 5];
     key[1..].copy_from_slice(&from.to_be_bytes());
@@ -50,7 +50,7 @@ fn leaves_key(from: Height) -> [u8; 5] {
 }
 
 impl DiskForest {
-    /// Opens the store in `folder`, or makes one in a folder that is new or empty.
+    /// Opens the store in `folder`, or creates one if the folder is new or empty.
     pub fn open(folder: &Path, network: Network, options: DiskOptions) -> Result<Self, StoreError> {
         OpenedStore::open(folder, FORM, network, options).map(Self)
     }
@@ -59,22 +59,22 @@ impl DiskForest {
         StoreError::Damaged { place: self.0.place.clone(), what: what.to_owned() }
     }
 
-    /// How many leaves there are before each block up to `height`, which were written in pieces.
+    /// Reads the number of leaves before each block up to `height`, from all pieces.
     fn places(&self, height: Height) -> Result<BlockPlaces, StoreError> {
         let mut leaves = Vec::new();
         for entry in self.0.range([LEAVES]..[LEAVES + 1])? {
             let (key, piece) = entry?;
             let (piece, rest) = piece.as_chunks::<8>();
             if key[..] != leaves_key(leaves.len() as Height + 1) || !rest.is_empty() {
-                return Err(self.damaged("leaves of blocks are missing"));
+                return Err(self.damaged("numbers of leaves of some blocks are missing"));
             }
             leaves.extend(piece.iter().map(|count| u64::from_be_bytes(*count)));
         }
         let places = BlockPlaces::from_counts(leaves).filter(|places| places.blocks() == height);
-        places.ok_or_else(|| self.damaged("leaves of blocks are missing"))
+        places.ok_or_else(|| self.damaged("numbers of leaves of some blocks are missing"))
     }
 
-    /// All of a write, in the order of keys.
+    /// Builds the batch of a write, in the order of keys.
     fn batch(&self, write: &ForestWrite<'_>) -> Result<TreeBatch<'_>, StoreError> {
         let mut batch = self.0.batch()?;
         let mut place = Vec::new();
@@ -112,8 +112,8 @@ impl Pages for DiskForest {
 impl ForestStore for DiskForest {
     fn state(&self) -> Result<Option<ForestState>, StoreError> {
         let Some(place) = self.0.get(&OpenedStore::PLACE)? else { return Ok(None) };
-        let (block, roots) =
-            read_place(&place).ok_or_else(|| self.damaged("its place cannot be read"))?;
+        let (block, roots) = read_place(&place)
+            .ok_or_else(|| self.damaged("cannot read the block that it is at"))?;
         let mut places = self.places(block.height)?;
         places.set_end(roots.leaves());
         Ok(Some(ForestState { block, roots, places }))
@@ -148,7 +148,7 @@ mod tests {
         KnownBlock { height, hash: BlockHash([height as u8; 32]) }
     }
 
-    /// Leaves of a block, and some to spend.
+    /// A block's spent and added leaves.
     fn step(rng: &mut Rng, live: &mut Vec<u64>, leaves: u64) -> (Vec<u64>, Vec<NodeHash>) {
         let spent = (0..rng.index(4).min(live.len()))
             .map(|_| {
@@ -173,9 +173,10 @@ mod tests {
         forest.set_stored();
     }
 
-    /// A forest whose store is closed and opened again after any blocks makes the proofs of one that never is.
+    /// A forest whose store is reopened after random blocks makes the same proofs as one that is never
+    /// closed.
     #[test]
-    fn a_store_that_is_opened_again_is_where_it_was() {
+    fn a_reopened_store_is_at_the_same_block() {
         let (mut rng, folder) = (Rng::new(5), tempfile::tempdir().unwrap());
         let other = tempfile::tempdir().unwrap();
         let open = || DiskForest::open(folder.path(), Network::Regtest, OPTIONS).unwrap();
@@ -210,7 +211,7 @@ mod tests {
         let store = DiskForest::open(folder.path(), Network::Regtest, OPTIONS).unwrap();
         let mut forest = Forest::open(&store, Roots::default(), 1 << 20);
         forest.block(&[], &[NodeHash([1; 32])]).unwrap();
-        // One block, of which it is not known how many leaves are before it.
+        // One block, without the number of leaves before it.
         take(&store, &mut forest, &[], 1);
         assert!(matches!(store.state(), Err(StoreError::Damaged { .. })));
         take(&store, &mut forest, &[0], 1);
@@ -222,6 +223,6 @@ mod tests {
         assert!(matches!(other, Err(StoreError::OtherNetwork { .. })));
         let coins =
             apus_engine::utxo::store::DiskStore::open(folder.path(), Network::Regtest, OPTIONS);
-        assert!(matches!(coins, Err(StoreError::Damaged { .. })), "no coins");
+        assert!(matches!(coins, Err(StoreError::Damaged { .. })), "not a coin store");
     }
 }

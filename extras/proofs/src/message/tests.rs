@@ -1,4 +1,4 @@
-//! Codecs against themselves, against noise, and against what a real utreexod sent and said.
+//! Tests the codecs against themselves, noise, and messages of a real utreexod.
 
 use super::*;
 use apus_chain::{MAX_MONEY, ReadError, write_compact_size};
@@ -68,12 +68,12 @@ fn decode(name: &str, payload: &[u8]) -> Option<Result<UtreexoMessage, PayloadFl
 }
 
 fn read(name: &str, payload: &[u8]) -> Result<UtreexoMessage, PayloadFlaw> {
-    decode(name, payload).expect("a name that is listened to")
+    decode(name, payload).expect("a known name")
 }
 
 proptest! {
     #[test]
-    fn messages_read_back(message in message()) {
+    fn messages_round_trip(message in message()) {
         let (name, payload) = encoded(&message);
         prop_assert_eq!(decode(name, &payload), Some(Ok(message.clone())));
         let command = CommandName::new(name);
@@ -86,14 +86,14 @@ proptest! {
     }
 
     #[test]
-    fn half_a_message_is_an_error(message in message(), place: prop::sample::Index) {
+    fn a_truncated_message_is_an_error(message in message(), place: prop::sample::Index) {
         let (name, payload) = encoded(&message);
         let len = place.index(payload.len());
         prop_assert!(decode(name, &payload[..len]).unwrap().is_err());
     }
 
     #[test]
-    fn damage_makes_no_panic(message in message(), place: prop::sample::Index, to: u8) {
+    fn damaged_messages_never_panic(message in message(), place: prop::sample::Index, to: u8) {
         let (name, mut payload) = encoded(&message);
         let place = place.index(payload.len());
         payload[place] = to;
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_makes_no_panic(
+    fn noise_never_panics(
         name in prop::sample::select(&["getuproof", "uproof", "geturoot", "uroot"]),
         payload: Vec<u8>,
     ) {
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn places_are_those_wanted(places in prop::collection::btree_set(0..200_usize, 0..20)) {
+    fn places_match_the_request(places in prop::collection::btree_set(0..200_usize, 0..20)) {
         let wanted: WantedPlaces = places.iter().copied().collect();
         let found: Vec<usize> = (0..300).filter(|&place| wanted.has(place)).collect();
         prop_assert_eq!(found, places.into_iter().collect::<Vec<_>>());
@@ -117,13 +117,13 @@ proptest! {
 }
 
 #[test]
-fn other_names_are_none_of_these() {
+fn other_names_are_ignored() {
     for name in ["uttls", "getuttls", "usummary", "utreexotx", "block", ""] {
         assert_eq!(decode(name, &[0; 100]), None);
     }
 }
 
-/// A payload with a count after `before`, and as much behind it as that count needs.
+/// A payload with a count after `before`, followed by as many entries.
 fn counted(before: &[u8], count: usize, entry: &[u8], after: &[u8]) -> Vec<u8> {
     let mut payload = before.to_vec();
     write_compact_size(&mut payload, count as u64);
@@ -133,7 +133,7 @@ fn counted(before: &[u8], count: usize, entry: &[u8], after: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn as_much_as_a_block_can_need_and_no_more() {
+fn counts_are_limited_to_what_a_block_can_need() {
     let leaf = [0; LEAF_BYTES + 1];
     let (block, asked, none) = ([7; 32], [&[7; 32][..], &[0]].concat(), [&[7; 32][..], &[0; 2]]);
     let none = none.concat();
@@ -151,7 +151,7 @@ fn as_much_as_a_block_can_need_and_no_more() {
         read(name, &counted(before, most, entry, after)).unwrap();
         let error = read(name, &counted(before, most + 1, entry, after)).unwrap_err();
         assert!(error.to_string().contains("above the limit"), "{name}: {error}");
-        // The count alone takes no memory.
+        // The count alone allocates no memory.
         let error = read(name, &counted(before, most, b"", b"")).unwrap_err();
         assert!(error.to_string().contains("the data ends"), "{name}: {error}");
     }
@@ -161,7 +161,7 @@ fn as_much_as_a_block_can_need_and_no_more() {
 const LEAF_BYTES: usize = 13;
 
 #[test]
-fn a_leaf_is_a_coin_that_can_be() {
+fn leaves_out_of_range_are_refused() {
     let with = |amount: u64, kind: u8| {
         let mut payload = [&[7; 32][..], &[0, 0, 2, 1, 0, 0, 0], &[0; 8], &[4]].concat();
         payload.extend([2, 0, 0, 0].into_iter().chain(amount.to_le_bytes()).chain([kind]));
@@ -176,11 +176,11 @@ fn a_leaf_is_a_coin_that_can_be() {
     let unknown = PayloadFlaw::ScriptKind { index: 1, kind: 5 };
     assert_eq!(with(0, 5), Err(unknown.clone()));
     let error = BadPayload { name: "uproof".to_owned(), flaw: unknown }.to_string();
-    assert!(error.contains("`uproof`: leaf 1 has a script of kind 5"), "{error}");
+    assert!(error.contains("`uproof`: leaf 1 has a script of unknown kind 5"), "{error}");
 }
 
 #[test]
-fn there_are_as_many_roots_as_trees() {
+fn the_number_of_roots_matches_the_leaves() {
     let with = |leaves: u8, count: u8| {
         let roots = vec![5; 32 * usize::from(count)];
         read("uroot", &[&[leaves, 0][..], &[7; 32], &[count], &roots, &[0]].concat())
@@ -207,9 +207,9 @@ const BLOCK_301: &str = "80e35d09269b50657b82fb0008e94bab2a97b1e35deee18302c80bd
 const HASH_0: &str = "aacf97b1a6ed4e50df8e87a4289547938e34f83627b6a37e6fc955a14a654f91";
 const HASH_2: &str = "aa21b6a26335df5a8f7051b9f0df91e0e17245fb9ab33df62d70753f26e4cdc6";
 
-/// What went to a utreexod 0.6.0 and what came back.
+/// A request to utreexod 0.6.0 and its answer.
 #[test]
-fn parts_of_a_proof_as_they_were_sent() {
+fn recorded_parts_of_a_proof_decode() {
     let block = BlockHash(hash_of(BLOCK_301));
     let parts =
         ProofRequest::parts(block, [0, 2].into_iter().collect(), WantedPlaces::from_iter([1]));
@@ -230,7 +230,7 @@ fn parts_of_a_proof_as_they_were_sent() {
 }
 
 #[test]
-fn a_request_for_all_as_it_was_sent() {
+fn a_recorded_request_for_a_whole_proof_decodes() {
     let block = BlockHash(hash_of(BLOCK_301));
     let sent = bytes(&format!("{BLOCK_301}070000"));
     let request = UtreexoMessage::GetProof(ProofRequest::whole(block));
@@ -238,9 +238,9 @@ fn a_request_for_all_as_it_was_sent() {
     assert_eq!(read("getuproof", &sent), Ok(request));
 }
 
-/// The roots after block 2 of `fixtures/regtest-315`, as a utreexod 0.6.0 with 316 blocks sent them.
+/// The roots after block 2 of `fixtures/regtest-315`, sent by utreexod 0.6.0 with 316 blocks.
 #[test]
-fn roots_as_they_were_sent() {
+fn recorded_roots_decode() {
     let block = "ac6631ff8e1499156747a3970b471084291d1df618860912ca40f5c0608e241b";
     let root = "85b4354d8fc81580c879b282daf2643e7e2e0c6f84ca2a43f8f9ed0f5a13d1d9";
     let proof = concat!(
@@ -270,7 +270,7 @@ fn list<'a>(record: &'a Value, name: &str) -> &'a Vec<Value> {
     record[name].as_array().unwrap()
 }
 
-/// A proof as the RPC gives it, in the order of the message: there its targets come before its hashes.
+/// A proof from the RPC, in the order of the message; in the RPC, targets come before hashes.
 fn payload_of(record: &Value) -> Vec<u8> {
     let proof = bytes(record["proof"].as_str().unwrap());
     let mut targets = Vec::new();
@@ -287,9 +287,9 @@ fn payload_of(record: &Value) -> Vec<u8> {
     [&block.0[..], &hashes, &targets, leaves].concat()
 }
 
-/// What a utreexod said in bytes and in words is the same.
+/// The binary and the RPC form of utreexod's proofs are equal.
 #[test]
-fn proofs_of_real_blocks() {
+fn binary_and_rpc_proofs_of_real_blocks_match() {
     let mut kinds = [0; 5];
     for name in ["regtest-315-proofs.jsonl.gz", "random-proofs.jsonl.gz"] {
         for record in recorded_proofs(name) {
@@ -299,7 +299,7 @@ fn proofs_of_real_blocks() {
             assert_eq!(proof.targets, targets.collect::<Vec<_>>());
             assert_eq!(proof.leaves.len(), proof.targets.len());
             for (leaf, preimage) in proof.leaves.iter().zip(list(&record, "targetpreimages")) {
-                // Behind the block's hash and the outpoint.
+                // After the block's hash and the outpoint.
                 let rest = bytes(&preimage.as_str().unwrap()[2 * 68..]);
                 let mut expected = [leaf.header_code.to_le_bytes().to_vec(), vec![]].concat();
                 expected.extend(leaf.amount.to_le_bytes());
@@ -320,8 +320,5 @@ fn proofs_of_real_blocks() {
             assert_eq!(written, ("uproof", payload));
         }
     }
-    assert!(
-        kinds.iter().all(|&count| count > 0),
-        "a kind of script that is in no proof: {kinds:?}"
-    );
+    assert!(kinds.iter().all(|&count| count > 0), "a kind of script occurs in no proof: {kinds:?}");
 }

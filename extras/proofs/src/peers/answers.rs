@@ -1,4 +1,4 @@
-//! [`ProofAnswers`]: what peers say to a list of questions, in its order, whatever becomes of connections.
+//! [`ProofAnswers`]: the answers to a list of questions, in order, across failing connections.
 
 use super::window::{OpenQuestion, ProofParts, QuestionWindow, Wrong};
 use super::{BridgeLink, ProofPeerError, ProofPeers, Question, of_block};
@@ -9,33 +9,33 @@ use apus_p2p::transport::PeerError;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Attempts without an answer between them, after which the reason is told.
+/// Retry budget: the number of failed attempts in a row after which the error is returned.
 const TRIES: u32 = 6;
-/// The wait before the second attempt at a peer. Each further one is twice as long.
+/// The wait before the second attempt at a peer. It doubles with each further attempt.
 const BACKOFF: Duration = Duration::from_millis(250);
-/// A peer that sends no byte for so long, though it owes an answer, is gone.
+/// Idle timeout: a peer that owes an answer and sends no byte for this long is considered gone.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How often a wait looks whether it is interrupted.
+/// How often a wait checks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// The answers to a list of questions, in order.
 pub struct ProofAnswers<'q> {
     peers: &'q ProofPeers<'q>,
     window: QuestionWindow<'q>,
     link: Option<BridgeLink>,
-    /// Peers that cannot answer these questions.
+    /// Whether each peer is known not to answer these questions.
     ruled_out: Vec<bool>,
-    /// Those that answered some.
-    told_by: Vec<String>,
-    /// Failures since the last answer, and since when the next one is waited for.
+    /// Addresses of the peers that have answered so far.
+    answered_by: Vec<String>,
+    /// Failures since the last answer, and the start of the current wait.
     tries: u32,
     waiting_since: Instant,
 }
 
-/// How an attempt at the first question ended.
+/// The outcome of an attempt at the first question.
 enum Attempt {
     Answer(UtreexoMessage),
-    /// The proof of this block is longer than a message may be.
+    /// The proof of this block is too long for one message.
     TooLong(KnownBlock),
 }
 
@@ -58,16 +58,16 @@ impl<'q> ProofAnswers<'q> {
             window: QuestionWindow::new(Box::new(requests)),
             link: None,
             ruled_out: vec![false; peers.addresses.len()],
-            told_by: Vec::new(),
+            answered_by: Vec::new(),
             tries: 0,
             waiting_since: Instant::now(),
         }
     }
 
-    /// The answer to the next question, which must be for the roots after this block.
+    /// Returns the answer to the next question, which must be for the roots after this block.
     ///
     /// # Errors
-    /// When no peer gives it.
+    /// No peer answers.
     pub fn roots(&mut self, block: &KnownBlock) -> Result<PeerRoots, ProofPeerError> {
         self.expect("roots", block)?;
         match self.next()? {
@@ -76,11 +76,11 @@ impl<'q> ProofAnswers<'q> {
         }
     }
 
-    /// The answer to the next question, which must be for the proof of this block. Where that is too long for a
-    /// message it is had in parts.
+    /// Returns the answer to the next question, which must be for the proof of this block. A proof that is
+    /// too long for one message is requested in parts.
     ///
     /// # Errors
-    /// When no peer gives it.
+    /// No peer answers.
     pub fn proof(&mut self, block: &KnownBlock) -> Result<PeerProof, ProofPeerError> {
         self.expect("proof", block)?;
         match self.next()? {
@@ -90,10 +90,10 @@ impl<'q> ProofAnswers<'q> {
         }
     }
 
-    /// The peers that answered, as the user would write them.
+    /// The peers that answered, for messages.
     #[must_use]
-    pub fn told_by(&self) -> String {
-        self.told_by.join(" and ")
+    pub fn answered_by(&self) -> String {
+        self.answered_by.join(" and ")
     }
 
     fn expect(&mut self, what: &'static str, block: &KnownBlock) -> Result<(), ProofPeerError> {
@@ -103,7 +103,7 @@ impl<'q> ProofAnswers<'q> {
         }
     }
 
-    /// Asks for one part after the other.
+    /// Requests the parts one by one.
     fn in_parts(&mut self, block: KnownBlock) -> Result<PeerProof, ProofPeerError> {
         self.window.skip_first();
         let mut parts = ProofParts::new(block.hash);
@@ -111,10 +111,10 @@ impl<'q> ProofAnswers<'q> {
             let message = UtreexoMessage::GetProof(request);
             self.window.insert_first(OpenQuestion { block, message });
             let answer = self.next()?;
-            let peer = self.told_by();
+            let peer = self.answered_by();
             let taken = match answer {
                 Attempt::Answer(UtreexoMessage::Proof(proof)) => parts.take(proof),
-                _ => Err("a part is longer than a message may be".to_owned()),
+                _ => Err("a part is too long for a message".to_owned()),
             };
             taken.map_err(|what| ProofPeerError::Parts { peer, block, what })?;
         }
@@ -122,7 +122,7 @@ impl<'q> ProofAnswers<'q> {
         Ok(parts.into_proof())
     }
 
-    /// What comes of the first question, over as many attempts as are worth it.
+    /// Gets the outcome of the first question, within the retry budget.
     fn next(&mut self) -> Result<Attempt, ProofPeerError> {
         (self.tries, self.waiting_since) = (0, Instant::now());
         loop {
@@ -136,19 +136,19 @@ impl<'q> ProofAnswers<'q> {
         }
     }
 
-    /// One attempt. What fails is told with the peer's place, and ends the connection.
+    /// Makes one attempt. An error includes the peer's index, and ends the connection.
     fn attempt(&mut self) -> Result<Attempt, (usize, ProofPeerError)> {
         let mut link = self.link()?;
         let (peer, name) = (link.peer(), link.name().to_owned());
         match self.wait(&mut link) {
             Ok(answer) => {
-                if !self.told_by.contains(&name) {
-                    self.told_by.push(name);
+                if !self.answered_by.contains(&name) {
+                    self.answered_by.push(name);
                 }
                 self.link = Some(link);
                 Ok(Attempt::Answer(answer))
             }
-            // It is the next message that is too long, so all before it were answered.
+            // The message that is too long is the next answer, since all before it have arrived.
             Err(LinkEnd::Line(PeerError::TooLong { .. })) if self.asks_for_whole_proof() => {
                 self.window.lost();
                 self.window
@@ -169,18 +169,18 @@ impl<'q> ProofAnswers<'q> {
         self.window.first().is_some_and(|first| whole(&first.message))
     }
 
-    /// The connection at hand, one that waits, or a new one.
+    /// The current connection, an idle one, or a new one.
     fn link(&mut self) -> Result<BridgeLink, (usize, ProofPeerError)> {
         if let Some(link) = self.link.take().or_else(|| self.peers.take(&self.ruled_out)) {
             return Ok(link);
         }
-        // Where all are ruled out no attempt is made.
+        // If all peers were ruled out, no attempt would be made.
         let peer = self.peers.next(&self.ruled_out).unwrap_or_default();
         let opened = BridgeLink::open(peer, &self.peers.addresses[peer], &self.peers.dial);
         opened.map_err(|error| (peer, error))
     }
 
-    /// Asks as far ahead as there is room, and waits for the answer to the first question.
+    /// Sends questions as far ahead as the window allows, and waits for the answer to the first one.
     fn wait(&mut self, link: &mut BridgeLink) -> Result<UtreexoMessage, LinkEnd> {
         let silence = SILENCE.min(self.peers.patience);
         let (mut heard, mut heard_at) = (link.received(), Instant::now());
@@ -230,12 +230,12 @@ impl<'q> ProofAnswers<'q> {
         Ok(())
     }
 
-    /// Makes ready for another attempt, or tells why there is none.
+    /// Prepares another attempt, or returns the error if there is none left.
     fn recover(&mut self, peer: usize, error: ProofPeerError) -> Result<(), ProofPeerError> {
         if matches!(error, ProofPeerError::Interrupted | ProofPeerError::OutOfTurn { .. }) {
             return Err(error);
         }
-        // Others that wait were made before, and broke with it.
+        // Older idle connections to the same peer are probably broken too.
         self.peers.forget(peer);
         self.tries += 1;
         if !error.may_pass() {
@@ -250,7 +250,7 @@ impl<'q> ProofAnswers<'q> {
                 _ => ProofPeerError::GaveUp { error: Box::new(error), tries, seconds },
             });
         }
-        // Each of the others is asked once without a wait.
+        // Tries each of the other peers once before waiting.
         let others = self.ruled_out.iter().filter(|out| !**out).count() as u32;
         match self.tries.checked_sub(others) {
             Some(again) => self.pause(BACKOFF * (1 << again)),
@@ -270,14 +270,14 @@ impl<'q> ProofAnswers<'q> {
     }
 }
 
-/// A message of Utreexo's, if it is one.
+/// Reads a Utreexo message; `None` if it is another message.
 fn read(name: &str, payload: &[u8]) -> Result<Option<UtreexoMessage>, LinkEnd> {
     let broken = |error: BadPayload| PeerError::Protocol { what: error.to_string() };
     UtreexoMessage::read(name, payload).map_err(|error| LinkEnd::Line(broken(error)))
 }
 
 impl Drop for ProofAnswers<'_> {
-    /// A connection on which nothing is owed is of use to the next.
+    /// Returns a connection without pending answers for reuse.
     fn drop(&mut self) {
         if let Some(link) = self.link.take().filter(|_| self.window.is_quiet()) {
             self.peers.give_back(link);
@@ -285,7 +285,7 @@ impl Drop for ProofAnswers<'_> {
     }
 }
 
-/// Why a connection is of no use any more.
+/// Why a connection ended.
 enum LinkEnd {
     Line(PeerError),
     Wrong(Wrong),

@@ -1,5 +1,5 @@
-//! What decides, driven by a model of a peer: which answers count, which are missed, and how parts make a proof.
-//! Sockets and the real program are in the tests of `apus`.
+//! The decision logic, driven by a model of a peer: which answers count, which are missing, and how parts
+//! make a proof. The tests of `apus` cover sockets and the real program.
 
 use super::window::{OpenQuestion, ProofParts, QuestionWindow, Wrong};
 use crate::message::{
@@ -25,7 +25,7 @@ fn roots_of(height: u32) -> OpenQuestion {
     OpenQuestion { block, message: UtreexoMessage::GetRoots(block.hash) }
 }
 
-/// The answer of a peer that has little to say.
+/// A minimal answer of a peer.
 fn answer(request: &OpenQuestion) -> UtreexoMessage {
     let block = request.block.hash;
     match request.message {
@@ -48,17 +48,17 @@ fn window(
     QuestionWindow::new(Box::new(requests))
 }
 
-/// All that there is room to send.
+/// All requests that the window allows.
 fn sent(window: &mut QuestionWindow<'_>) -> Vec<OpenQuestion> {
     std::iter::from_fn(|| window.next_to_send().cloned()).collect()
 }
 
 #[test]
-fn as_many_are_under_way_as_their_bytes_allow() {
+fn the_window_is_limited_by_bytes() {
     let mut window = window((0..).map(proof_of));
     let first = sent(&mut window);
     assert_eq!(first, (0..8).map(proof_of).collect::<Vec<_>>(), "of half a MiB each");
-    // Those that come are small, so that more have room, up to a number.
+    // The answers are small, so more fit, up to the limit.
     for height in 0..60 {
         assert_eq!(window.answered(&answer(&proof_of(height)), 1000), Ok(true));
         sent(&mut window);
@@ -73,7 +73,7 @@ fn as_many_are_under_way_as_their_bytes_allow() {
         open
     };
     assert_eq!(open(&mut window), 32);
-    // Those that come are large, so that one at a time has.
+    // The answers are large, so only one fits at a time.
     for height in 60..140 {
         assert_eq!(window.answered(&answer(&proof_of(height)), 4_000_000), Ok(true));
         sent(&mut window);
@@ -85,18 +85,18 @@ fn as_many_are_under_way_as_their_bytes_allow() {
 }
 
 #[test]
-fn a_later_answer_says_that_there_is_none() {
+fn a_later_answer_shows_that_one_is_missing() {
     let mut window = window([roots_of(4), roots_of(9), proof_of(5), proof_of(6)].into_iter());
     sent(&mut window);
     let missed = |request| Err(Wrong::Unanswered(request));
     assert_eq!(window.answered(&answer(&roots_of(9)), 9), missed(roots_of(4)));
     assert_eq!(window.answered(&answer(&roots_of(4)), 9), Ok(true));
     assert_eq!(window.answered(&answer(&proof_of(6)), 9), missed(roots_of(9)));
-    // The proof of a block is no answer to a question for its roots, nor the other way.
+    // The proof of a block does not answer a question for its roots, or vice versa.
     let other = |request, height| Err(Wrong::NotAsked(request, block(height).hash));
     assert_eq!(window.answered(&answer(&proof_of(9)), 9), other(roots_of(9), 9));
     assert_eq!(window.answered(&answer(&roots_of(4)), 9), other(roots_of(9), 4), "twice");
-    // Questions of the peer's are no answers.
+    // Questions from the peer are not answers.
     assert_eq!(window.answered(&proof_of(9).message, 9), Ok(false));
     assert_eq!(window.answered(&roots_of(9).message, 9), Ok(false));
     for request in [roots_of(9), proof_of(5), proof_of(6)] {
@@ -108,14 +108,14 @@ fn a_later_answer_says_that_there_is_none() {
 }
 
 #[test]
-fn a_pong_says_that_there_is_none() {
+fn a_pong_shows_that_an_answer_is_missing() {
     let mut window = window((1..=3).map(proof_of));
     assert!(!window.is_ping_due(), "nothing is asked");
     sent(&mut window);
     assert!(window.is_ping_due());
     window.pinged(7);
     assert!(!window.is_ping_due(), "one at a time");
-    assert_eq!(window.pong(6), Ok(()), "of another one");
+    assert_eq!(window.pong(6), Ok(()), "a pong to another ping");
     for height in [1, 2, 3] {
         assert_eq!(window.answered(&answer(&proof_of(height)), 9), Ok(true));
     }
@@ -125,16 +125,16 @@ fn a_pong_says_that_there_is_none() {
     window.pinged(8);
     assert_eq!(window.answered(&answer(&proof_of(1)), 9), Ok(true));
     assert_eq!(window.pong(8), Err(Wrong::Unanswered(proof_of(2))));
-    // On another connection the old ping says nothing.
+    // On another connection the old ping has no meaning.
     window.lost();
     sent(&mut window);
     assert_eq!(window.pong(8), Ok(()));
     assert!(window.is_ping_due());
 }
 
-/// A pong is about what was asked before its ping alone.
+/// A pong concerns only the questions before its ping.
 #[test]
-fn what_was_asked_behind_a_ping_may_still_come() {
+fn answers_to_questions_after_a_ping_may_still_come() {
     let mut window = window((1..).map(proof_of));
     let first = sent(&mut window).len() as u32;
     window.pinged(1);
@@ -165,8 +165,8 @@ fn parts_go_before_all_others_one_at_a_time() {
 }
 
 proptest! {
-    /// A peer that answers in order, that may leave one out, over lines that break: answers come in the order of the
-    /// questions, each once, and the one that is left out is told, and no other.
+    /// A peer answers in order and may skip one question, over connections that break: answers arrive in the
+    /// order of the questions, each once, and only the skipped one is reported.
     #[test]
     fn every_answer_comes_once_and_in_order(
         steps in prop::collection::vec(0u8..20, 1..400),
@@ -174,7 +174,7 @@ proptest! {
     ) {
         let kind = |height: u32| if height.is_multiple_of(3) { roots_of(height) } else { proof_of(height) };
         let mut window = window((0..40).map(kind));
-        // What is on its way to us: answers and pongs.
+        // Answers and pongs in flight.
         let (mut line, mut taken, mut nonce) = (VecDeque::new(), 0, 0u64);
         for step in steps.into_iter().chain(std::iter::repeat_n(1, 200)) {
             match step {
@@ -216,7 +216,7 @@ proptest! {
         prop_assert!(left_out.is_none_or(|height| height >= 40));
     }
 
-    /// Whatever a proof has, its parts make it again, and each fits a message.
+    /// Any proof is rebuilt from its parts, and each part fits in a message.
     #[test]
     fn parts_make_the_whole(
         leaves in prop_oneof![Just(0usize), 1usize..3, 390usize..2000],
@@ -250,9 +250,9 @@ fn whole(leaves: usize, hashes: usize) -> PeerProof {
     }
 }
 
-/// What a peer answers to a request for parts, as utreexod 0.6.0 does.
+/// The answer of utreexod 0.6.0 to a request for parts.
 fn part(whole: &PeerProof, request: &ProofRequest) -> PeerProof {
-    assert!(!request.all_hashes && !request.all_leaves, "those do something else");
+    assert!(!request.all_hashes && !request.all_leaves, "these flags behave differently");
     let targets = if request.targets { whole.targets.clone() } else { vec![] };
     let hashes = (0..whole.hashes.len()).filter(|place| request.hashes.has(*place));
     let leaves = (0..whole.leaves.len()).filter(|place| request.leaves.has(*place));
@@ -265,30 +265,30 @@ fn part(whole: &PeerProof, request: &ProofRequest) -> PeerProof {
 }
 
 #[test]
-fn parts_that_were_not_asked_for_are_told() {
+fn parts_that_were_not_requested_are_refused() {
     let whole = whole(500, 3);
-    let told = |parts: &mut ProofParts, part: PeerProof, said: &str| {
+    let refused = |parts: &mut ProofParts, part: PeerProof, message: &str| {
         let text = parts.take(part).unwrap_err();
-        assert!(text.contains(said), "{text}");
+        assert!(text.contains(message), "{text}");
     };
     let mut parts = ProofParts::new(whole.block);
-    told(
+    refused(
         &mut parts,
         whole.clone(),
-        "500 targets, 3 hashes and 500 leaves came, and what was asked for is targets alone",
+        "500 targets, 3 hashes and 500 leaves instead of targets only",
     );
     let next = |parts: &mut ProofParts| {
         let request = parts.request().unwrap();
         assert_eq!(parts.take(part(&whole, &request)), Ok(()));
     };
     next(&mut parts);
-    told(&mut parts, whole.clone(), "asked for is at most 124998 hashes");
+    refused(&mut parts, whole.clone(), "instead of at most 124998 hashes");
     next(&mut parts);
     let mut leaves = part(&whole, &parts.request().unwrap());
     leaves.leaves.pop();
-    told(&mut parts, leaves, "0 hashes and 398 leaves came, and what was asked for is 399 leaves");
+    refused(&mut parts, leaves, "0 hashes and 398 leaves instead of 399 leaves");
     next(&mut parts);
     next(&mut parts);
     assert!(parts.request().is_none());
-    told(&mut parts, whole.clone(), "asked for is nothing");
+    refused(&mut parts, whole.clone(), "instead of nothing");
 }

@@ -1,13 +1,14 @@
-//! [`QuestionWindow`]: which questions are under way, in which order, and which of them a peer leaves out.
+//! [`QuestionWindow`]: tracks the questions in flight, their order, and which of them a peer skips.
 //!
-//! No socket, no clock: it is told what came, and says what to send. A peer answers in the order in which it is asked
-//! (`docs/utreexo.md`), so an answer belongs to the first question that is open. It says nothing at all
-//! where it has no answer; so a ping goes behind the questions, and a pong that comes before the answer says that
-//! there will be none.
+//! It has no socket and no clock: it receives events and says what to send. A peer answers in the order of
+//! the questions (`docs/utreexo.md`), so an answer belongs to the first open question. A peer without an
+//! answer sends nothing at all; so a ping follows the questions, and a pong that arrives before an answer
+//! shows that the answer will not come.
 //!
-//! A proof that is too long for one message comes in [`ProofParts`]. utreexod sends messages of up to 32 MiB, and no message
-//! is taken here that is longer than Bitcoin Core's. Targets come first: there are as many leaves. How many hashes
-//! there are no message says; so they are asked for some at a time, until fewer come than were asked for.
+//! A proof that is too long for one message is requested in [`ProofParts`]. utreexod sends messages of up to
+//! 32 MiB, but Apus accepts none longer than Bitcoin Core does. Targets come first: their number is the
+//! number of leaves. No message states the number of hashes, so they are requested in batches until fewer
+//! arrive than were requested.
 
 use crate::message::{
     HASHES_MAX, LEAF_BYTES_MAX, PeerProof, ProofRequest, UtreexoMessage, WantedPlaces,
@@ -16,15 +17,15 @@ use apus_chain::{BlockHash, KnownBlock};
 use apus_p2p::message::PAYLOAD_BYTES_MAX;
 use std::collections::VecDeque;
 
-/// Most questions under way.
+/// The most questions in flight.
 const OPEN_MAX: u64 = 32;
-/// Bytes of answers that may be under way, as far as those before let expect. What comes is read one by one, so this
-/// is what waits in the system's buffers and the peer's.
+/// The most bytes of answers in flight, estimated from earlier answers. Answers are read one by one, so these
+/// bytes wait in the buffers of the system and of the peer.
 const BYTES_MAX: u64 = 4 << 20;
-/// As large are proofs taken to be before the first one came.
+/// Estimated size of a proof before the first one arrives.
 const BYTES_EXPECTED: u64 = 512 << 10;
 
-/// A request for a block, or for a part of what is told of it.
+/// A request for a block's data, or for a part of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OpenQuestion {
     pub(super) block: KnownBlock,
@@ -32,7 +33,7 @@ pub(super) struct OpenQuestion {
 }
 
 impl OpenQuestion {
-    /// What it asks for.
+    /// The kind of data that it requests.
     pub(super) const fn what(&self) -> &'static str {
         match self.message {
             UtreexoMessage::GetRoots(_) | UtreexoMessage::Roots(_) => "roots",
@@ -54,29 +55,29 @@ impl OpenQuestion {
     }
 }
 
-/// What is wrong with what a peer says.
+/// Why an answer is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// It leaves the first open question out.
+    /// The peer skipped the first open question.
     Unanswered(OpenQuestion),
-    /// It answers what is not asked, and this is the first open question.
+    /// The peer sent data of this block that was not requested; also has the first open question.
     NotAsked(OpenQuestion, BlockHash),
 }
 
-/// See the module.
+/// The questions in flight, and the questions to send.
 pub(super) struct QuestionWindow<'q> {
-    /// Those that were not sent yet.
+    /// Questions not sent yet.
     ahead: Box<dyn Iterator<Item = OpenQuestion> + Send + 'q>,
-    /// Those that are to be sent before: again, or out of turn.
+    /// Questions to send before these: repeated, or out of order.
     again: VecDeque<OpenQuestion>,
     open: VecDeque<OpenQuestion>,
-    /// How many were answered or given up, since the connection began.
+    /// Number of questions answered or given up since the connection began.
     closed: u64,
-    /// The ping under way: its number, and how many questions were sent before it.
+    /// The ping in flight: its nonce, and the number of questions sent before it.
     ping: Option<(u64, u64)>,
-    /// What a proof has of late.
+    /// Moving average of the size of proofs.
     proof_bytes: u64,
-    /// Whether one question at a time is asked.
+    /// Whether to ask only one question at a time.
     single: bool,
 }
 
@@ -87,7 +88,7 @@ impl<'q> QuestionWindow<'q> {
         Self { ahead, again, open, closed, ping, proof_bytes: BYTES_EXPECTED, single }
     }
 
-    /// The next request to send, if there is room for one. It is open from now on.
+    /// Returns the next request to send, if the window has room, and marks it as open.
     pub(super) fn next_to_send(&mut self) -> Option<&OpenQuestion> {
         let room = if self.single { 1 } else { (BYTES_MAX / self.proof_bytes).clamp(1, OPEN_MAX) };
         if self.open.len() as u64 >= room {
@@ -98,17 +99,17 @@ impl<'q> QuestionWindow<'q> {
         self.open.back()
     }
 
-    /// Whether to send a ping behind the requests.
+    /// Whether to send a ping after the requests.
     pub(super) fn is_ping_due(&self) -> bool {
         self.ping.is_none() && !self.open.is_empty()
     }
 
-    /// A ping of this number, which the connection had none of before, was sent behind all requests.
+    /// Records that a ping with this nonce, new on this connection, was sent after all requests.
     pub(super) fn pinged(&mut self, nonce: u64) {
         self.ping = Some((nonce, self.closed + self.open.len() as u64));
     }
 
-    /// The first question that is open, or the next one to be.
+    /// The first open question, or else the next one to send.
     pub(super) fn first(&mut self) -> Option<&OpenQuestion> {
         if self.open.is_empty() && self.again.is_empty() {
             self.again.extend(self.ahead.next());
@@ -116,12 +117,12 @@ impl<'q> QuestionWindow<'q> {
         self.open.front().or_else(|| self.again.front())
     }
 
-    /// Takes a message about proofs, of so many bytes on the line. Says whether it answers the first question.
+    /// Processes a received message of `bytes` bytes. Returns whether it answers the first question.
     pub(super) fn answered(&mut self, message: &UtreexoMessage, bytes: u64) -> Result<bool, Wrong> {
         let block = match message {
             UtreexoMessage::Proof(proof) => proof.block,
             UtreexoMessage::Roots(roots) => roots.block,
-            // A peer that asks us, for what is not offered here.
+            // The peer asks us for data that we do not serve.
             UtreexoMessage::GetProof(_) | UtreexoMessage::GetRoots(_) => return Ok(false),
         };
         let Some(first) = self.open.front() else { return Ok(false) };
@@ -140,7 +141,7 @@ impl<'q> QuestionWindow<'q> {
         })
     }
 
-    /// Takes the answer to a ping: by now all that was asked before it must be answered.
+    /// Processes a pong: every question sent before the ping must be answered by now.
     pub(super) fn pong(&mut self, nonce: u64) -> Result<(), Wrong> {
         let Some((_, before)) = self.ping.take_if(|(ping, _)| *ping == nonce) else {
             return Ok(());
@@ -151,7 +152,7 @@ impl<'q> QuestionWindow<'q> {
         }
     }
 
-    /// The connection is gone: all that is open is to be asked again, on another one.
+    /// Handles a lost connection: all open questions are requeued for the next one.
     pub(super) fn lost(&mut self) {
         while let Some(request) = self.open.pop_back() {
             self.again.push_front(request);
@@ -159,22 +160,22 @@ impl<'q> QuestionWindow<'q> {
         (self.ping, self.closed) = (None, 0);
     }
 
-    /// Gives up the first question, of which nothing is under way.
+    /// Drops the first question, which must not be in flight.
     pub(super) fn skip_first(&mut self) {
-        debug_assert!(self.open.is_empty(), "an answer would be taken for another one's");
+        debug_assert!(self.open.is_empty(), "the answer would be matched to another question");
         if self.again.pop_front().is_none() {
             self.ahead.next();
         }
     }
 
-    /// Puts a request before all others while nothing is under way, and asks one at a time from now on.
+    /// Puts a request before all others, while none is in flight, and asks one at a time from now on.
     pub(super) fn insert_first(&mut self, request: OpenQuestion) {
-        debug_assert!(self.open.is_empty(), "an answer would be taken for another one's");
+        debug_assert!(self.open.is_empty(), "the answer would be matched to another question");
         self.single = true;
         self.again.push_front(request);
     }
 
-    /// Asks more than one at a time again.
+    /// Allows several questions at a time again.
     pub(super) const fn widen(&mut self) {
         self.single = false;
     }
@@ -185,17 +186,17 @@ impl<'q> QuestionWindow<'q> {
     }
 }
 
-/// What a message has besides a list: the block, and the numbers of three lists.
+/// Bytes of a message in addition to a list: the block, and the lengths of three lists.
 const HEAD_BYTES: usize = 32 + 3 * 9;
-/// Most hashes of a part: as many as fit a message.
+/// The most hashes of a part: as many as fit in a message.
 const HASHES: usize = (PAYLOAD_BYTES_MAX - HEAD_BYTES) / 32;
-/// Most leaves of a part: as many as fit a message, whatever their scripts.
+/// The most leaves of a part: as many as fit in a message, regardless of their scripts.
 const LEAVES: usize = (PAYLOAD_BYTES_MAX - HEAD_BYTES) / LEAF_BYTES_MAX;
 
-/// See the module.
+/// A proof that is requested in parts.
 pub(super) struct ProofParts {
     proof: PeerProof,
-    /// The part that is asked for; none once all came.
+    /// The part requested next; `None` once all parts have arrived.
     next: Option<ProofPart>,
 }
 
@@ -213,7 +214,7 @@ impl ProofParts {
         Self { proof, next: Some(ProofPart::Targets) }
     }
 
-    /// What to ask for next; nothing once the proof is whole.
+    /// The next request; `None` once the proof is complete.
     pub(super) fn request(&self) -> Option<ProofRequest> {
         let (block, none) = (self.proof.block, WantedPlaces::default());
         Some(match self.next? {
@@ -237,13 +238,13 @@ impl ProofParts {
         (self.proof.targets.len() - self.proof.leaves.len()).min(LEAVES)
     }
 
-    /// Takes what came for the request. An error says in which way it does not fit.
+    /// Adds the answer to the request. An error describes the mismatch.
     pub(super) fn take(&mut self, part: PeerProof) -> Result<(), String> {
         let found = [part.targets.len(), part.hashes.len(), part.leaves.len()];
         let (asked, fits) = match (self.next, found) {
-            // Their number is bounded by the message.
+            // The message limits the number of targets.
             (Some(ProofPart::Targets), [_, hashes, leaves]) => {
-                ("targets alone".to_owned(), hashes == 0 && leaves == 0)
+                ("targets only".to_owned(), hashes == 0 && leaves == 0)
             }
             (Some(ProofPart::Hashes), [targets, hashes, leaves]) => {
                 let most = self.hashes_wanted();
@@ -259,7 +260,7 @@ impl ProofParts {
         if !fits {
             let [targets, hashes, leaves] = found;
             return Err(format!(
-                "{targets} targets, {hashes} hashes and {leaves} leaves came, and what was asked for is {asked}"
+                "{targets} targets, {hashes} hashes and {leaves} leaves instead of {asked}"
             ));
         }
         let more_hashes = part.hashes.len() == self.hashes_wanted();

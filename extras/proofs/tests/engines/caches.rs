@@ -1,4 +1,4 @@
-//! What caches save, by files of proofs: those that a run makes, and some that no program should believe.
+//! The savings of caches, from proof files: files that a job makes, and invalid ones.
 
 use crate::harness::{Job, Place, World};
 use crate::proofs::index_of;
@@ -8,7 +8,7 @@ use apus_proofs::{
     BridgeError, CACHES, CachesFound, CachesRequest, ProofsTotals, proofs_files, replay_caches,
     survey_proofs,
 };
-use apus_sync::{Engine, ErrorKind, Event, Observer, Phase, Silent, SyncError};
+use apus_sync::{Engine, ErrorKind, Event, Observer, Phase, SilentObserver, SyncError};
 use apus_testkit::storage::CrashStorage;
 use apus_utreexo::{
     CachePolicy, CacheRule, CachesError, NodeHash, Proof, RangeHead, RangeWriter, Roots,
@@ -39,7 +39,7 @@ fn replay(storage: &CrashStorage, observer: &dyn Observer) -> Result<CachesFound
 }
 
 fn refused(files: BTreeMap<String, Vec<u8>>) -> BridgeError {
-    match replay(&CrashStorage::holding(files), &Silent).unwrap_err() {
+    match replay(&CrashStorage::holding(files), &SilentObserver).unwrap_err() {
         SyncError::Run(error) => *(error as Box<dyn Error>).downcast().unwrap(),
         error => panic!("{error}"),
     }
@@ -57,7 +57,7 @@ impl Observer for Phases {
 }
 
 #[test]
-fn caches_save_of_what_files_have() {
+fn caches_save_parts_of_the_proofs() {
     let world = World::small(930);
     let out = proofs_of(&world);
     let names: Vec<String> = proofs_files(&out).unwrap().into_iter().map(|it| it.1).collect();
@@ -77,13 +77,13 @@ fn caches_save_of_what_files_have() {
         match rule.leaves {
             0 => assert_eq!(all, (0, hashes, proof_bytes, leaf_bytes)),
             3 => assert!(cost.remembered > 0 && cost.hashes < hashes, "{cost:?}"),
-            // Two zeros are left of each proof.
+            // Each proof shrinks to two zeros.
             _ => assert_eq!(all, (targets, 0, 2 * blocks, 0)),
         }
     }
 }
 
-/// A file of these blocks from block 1 on: leaves after each, and its entry.
+/// A file of these blocks from block 1 on, given as the leaves after each block and its entry.
 fn file(head_leaves: u64, blocks: &[(u64, Vec<u8>)]) -> BTreeMap<String, Vec<u8>> {
     let roots = |leaves: u64| {
         let mut bytes = leaves.to_le_bytes().to_vec();
@@ -102,7 +102,7 @@ fn file(head_leaves: u64, blocks: &[(u64, Vec<u8>)]) -> BTreeMap<String, Vec<u8>
     [(format!("proofs-00000001-{end:08}.dat"), writer.finish(&roots(last)).unwrap())].into()
 }
 
-/// An entry with these targets and so many hashes.
+/// An entry with these targets and `hashes` hashes.
 fn entry(targets: &[u64], hashes: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     Proof { targets: targets.to_vec(), hashes: vec![NodeHash([9; 32]); hashes] }.write(&mut bytes);
@@ -112,16 +112,20 @@ fn entry(targets: &[u64], hashes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn entries_that_belong_nowhere_are_told_with_file_and_height() {
+fn errors_of_misplaced_entries_name_file_and_height() {
     let nothing = entry(&[], 0);
     let three = (3, nothing.clone());
     let whole = file(0, &[three.clone(), (3, entry(&[1], 1)), (4, entry(&[1 << 63, 2], 0))]);
     let interrupt = AtomicBool::new(true);
     let storage = CrashStorage::holding(whole.clone());
-    let request =
-        CachesRequest { storage: &storage, rules: &[], observer: &Silent, interrupt: &interrupt };
+    let request = CachesRequest {
+        storage: &storage,
+        rules: &[],
+        observer: &SilentObserver,
+        interrupt: &interrupt,
+    };
     assert!(matches!(replay_caches(&request), Err(SyncError::Interrupted)));
-    let cost = replay(&storage, &Silent).unwrap().costs[0].1;
+    let cost = replay(&storage, &SilentObserver).unwrap().costs[0].1;
     assert_eq!((cost.coins, cost.hashes), (3, 1));
     for (second, wanted) in [
         (entry(&[3], 0), CachesError::NoLeaf { target: 3, leaves: 3 }),
@@ -131,12 +135,15 @@ fn entries_that_belong_nowhere_are_told_with_file_and_height() {
         (entry(&[2], 1), CachesError::Hashes { found: 1, needed: 0 }),
     ] {
         let error = refused(file(0, &[three.clone(), (3, second)]));
-        let told = error.to_string();
+        let message = error.to_string();
         assert!(
-            told.contains("proofs-00000001-00000003.dat: the entry of block 2 does not"),
-            "{told}"
+            message.contains("proofs-00000001-00000003.dat: the entry of block 2 does not"),
+            "{message}"
         );
-        assert!(matches!(&error, BridgeError::Block { error, .. } if *error == wanted), "{told}");
+        assert!(
+            matches!(&error, BridgeError::Block { error, .. } if *error == wanted),
+            "{message}"
+        );
         assert_eq!(SyncError::from(error).kind(), ErrorKind::Wrong);
     }
     let data = refused(file(0, &[three.clone(), (3, entry(&[1], 1)[..40].to_vec())]));
@@ -144,19 +151,20 @@ fn entries_that_belong_nowhere_are_told_with_file_and_height() {
 }
 
 #[test]
-fn more_leaves_than_there_can_be_take_no_memory() {
+fn an_impossible_leaf_count_takes_no_memory() {
     let nothing = entry(&[], 0);
     let error = refused(file(0, &[(111_112, nothing.clone())]));
     let wanted = CachesError::Leaves { before: 0, after: 111_112 };
     assert!(matches!(&error, BridgeError::Block { error, .. } if *error == wanted), "{error}");
-    replay(&CrashStorage::holding(file(0, &[(111_111, nothing.clone())])), &Silent).unwrap();
+    replay(&CrashStorage::holding(file(0, &[(111_111, nothing.clone())])), &SilentObserver)
+        .unwrap();
     let error = refused(file(0, &[(1 << 62, nothing)]));
     assert!(matches!(error, BridgeError::Memory { .. }), "{error}");
     assert_eq!(SyncError::from(error).kind(), ErrorKind::Io);
 }
 
 #[test]
-fn proofs_from_block_1_on_are_needed() {
+fn files_must_begin_with_block_1() {
     assert!(matches!(refused(BTreeMap::new()), BridgeError::None { .. }));
     let leaves = refused(file(2, &[(2, entry(&[], 0))]));
     assert!(matches!(leaves, BridgeError::Begins { first: 1, leaves: 2, .. }), "{leaves}");

@@ -1,4 +1,4 @@
-//! What a block does to the forest, by a slow and obvious count.
+//! The changes of a block to the forest, compared with a slow and obvious count.
 
 use crate::harness::hash_of;
 use apus_chain::{
@@ -6,7 +6,7 @@ use apus_chain::{
     write_coin,
 };
 use apus_proofs::leaf_change::{BlockLeafChange, SpentLeaf};
-use apus_sync::engines::mergesync::{NumberedCoin, SeenBlock};
+use apus_sync::engines::mergesync::{IndexedCoin, SeenBlock};
 use apus_testkit::chain::{ChainBuilder, Shape, coins_of};
 use apus_testkit::effort::rounds;
 use apus_utreexo::{CompactLeaf, NodeHash, Spender, leaf_hash};
@@ -19,7 +19,7 @@ fn outpoint_of(name: &bitcoin::OutPoint) -> OutPoint {
     OutPoint { txid: Txid(name.txid.to_byte_array()), vout: name.vout }
 }
 
-/// A coin that is there.
+/// An existing coin.
 #[derive(Clone)]
 struct There {
     leaf: SpentLeaf,
@@ -28,7 +28,7 @@ struct There {
 }
 
 impl There {
-    /// Its stored form.
+    /// Encodes the coin as it is stored.
     fn coin(&self) -> Vec<u8> {
         let Self { leaf: SpentLeaf { height, .. }, coinbase, ref output } = *self;
         let (amount, script) = (output.value.to_sat(), output.script_pubkey.as_bytes());
@@ -38,17 +38,17 @@ impl There {
     }
 }
 
-/// What a block does, in the plainest way there is.
+/// The changes of a block, counted in the simplest way.
 struct Counted {
     spent: Vec<(There, TxIn)>,
-    /// The coins of all inputs but the coinbase's, each with its number, if it has one.
+    /// The coins of all inputs except the coinbase's, each with its number, if any.
     coins: Vec<(Vec<u8>, Option<u32>)>,
     added: Vec<NodeHash>,
 }
 
-/// Goes through a block's transactions in their order.
+/// Processes a block's transactions in order.
 fn count(there: &mut HashMap<OutPoint, There>, height: Height, block: &Block) -> Counted {
-    // Outputs of the block, with the coins that they are, until it spends them.
+    // The block's outputs as coins, until it spends them.
     let mut own: Vec<(OutPoint, bool, TxOut)> = Vec::new();
     let (mut spent, mut coins) = (Vec::new(), Vec::new());
     for (at, tx) in block.txdata.iter().enumerate() {
@@ -87,9 +87,9 @@ fn count(there: &mut HashMap<OutPoint, There>, height: Height, block: &Block) ->
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(rounds(8, 200) as u32))]
 
-    /// Blocks that spend much of themselves.
+    /// The blocks spend many of their own outputs.
     #[test]
-    fn changes_are_those_of_the_count(seed: u64, blocks in 1usize..12) {
+    fn changes_match_the_count(seed: u64, blocks in 1usize..12) {
         let mut builder = ChainBuilder::new(seed);
         builder.empty_blocks(100);
         builder.random_blocks(blocks, Shape { transactions_max: 40, inputs_max: 6, outputs_max: 9 });
@@ -101,8 +101,8 @@ proptest! {
             let context =
                 BlockContext { params, height, hash, median_time_past: 0, verifier: None };
             let checked = checker.check(&raw, &context).unwrap();
-            let coins = counted.coins.iter().map(|(coin, number)| NumberedCoin { coin, number: *number });
-            let coins: Vec<NumberedCoin<'_>> = coins.collect();
+            let coins = counted.coins.iter().map(|(coin, number)| IndexedCoin { coin, number: *number });
+            let coins: Vec<IndexedCoin<'_>> = coins.collect();
             let change = BlockLeafChange::of(&SeenBlock::checked(&checked), &coins).unwrap();
             let BlockLeafChange { spent, data, added } = change;
             let places: Vec<SpentLeaf> = counted.spent.iter().map(|(coin, _)| coin.leaf).collect();

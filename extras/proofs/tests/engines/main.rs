@@ -1,4 +1,5 @@
-//! Runs by proofs, files of proofs, and what is kept of both under all that can happen to a run.
+//! Jobs that validate with proofs and that make proof files, and their stored progress under crashes and
+//! failures.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 #[path = "../../../../crates/sync/tests/pipeline/harness.rs"]

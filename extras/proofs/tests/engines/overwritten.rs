@@ -1,4 +1,4 @@
-//! Leaves of outputs that left the set in no other way than by being overwritten.
+//! Leaves of outputs that left the UTXO set only because they were overwritten.
 
 use crate::harness::hash_of;
 use apus_chain::{BlockChecker, BlockContext, HeaderChain, Height, Network, Params};
@@ -11,7 +11,7 @@ use bitcoin::Block;
 use std::fs;
 use std::path::Path;
 
-/// A block of the main chain as it is.
+/// A real block of the main chain.
 fn main_block(height: Height) -> Block {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/main-blocks");
     let start = format!("{height}_");
@@ -20,15 +20,15 @@ fn main_block(height: Height) -> Block {
     bitcoin::consensus::encode::deserialize(&fs::read(file.path()).unwrap()).unwrap()
 }
 
-/// An engine that knows no header after the genesis block's.
+/// An engine with only the genesis header.
 fn main_engine(params: &Params) -> SwiftSync {
     let headers = HeaderChain::from_headers(params, 4_000_000_000, []).unwrap();
     let (kind, secret) = (AggregateKind::Sha256, Secret([7; 32]));
     SwiftSync::new(params, &headers, Aggregator::new(kind, &secret, *headers.tip_hash(), [0; 32]))
 }
 
-/// The coinbases of blocks 91,722 and 91,812 were overwritten, and their leaves never are deleted. Their hashes
-/// are those of utreexod (`wire`, `leaf.go`).
+/// The coinbases of blocks 91,722 and 91,812 were overwritten, and their leaves are never deleted. The hashes
+/// are from utreexod (`wire`, `leaf.go`).
 #[test]
 fn overwritten_coinbases_stay_in_the_forest() {
     let params = Params::of(Network::Main);

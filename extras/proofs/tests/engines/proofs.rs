@@ -1,5 +1,5 @@
-//! Files of proofs: those of a library that has the whole forest, whatever a run's threads, memory and cuts are and
-//! however often it is killed.
+//! Proof files equal the proofs of a library with the whole forest, whatever the job's threads, memory and
+//! cuts, and however often it is killed.
 
 use crate::bad_blocks::bad_blocks;
 use crate::harness::{Job, Place, World, hash_of, random_chain, store_error};
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A run that makes proofs, and where.
+/// A job that makes proofs, and its storage.
 struct Bridge {
     job: Job,
     out: CrashStorage,
@@ -39,7 +39,7 @@ struct Bridge {
     every: u32,
 }
 
-/// Proofs for a folder, of a forest.
+/// An index that writes the proofs of a forest to a folder.
 pub(crate) fn index_of(
     storage: Arc<dyn Storage>,
     forest: Arc<dyn ForestStore>,
@@ -65,7 +65,7 @@ impl Bridge {
         Self { job, out, forest, index: Arc::clone(&index), every }.by(index)
     }
 
-    /// The same with other proofs.
+    /// Replaces the job's proof index.
     fn by(mut self, index: Arc<ProofIndex>) -> Self {
         self.job.index = Some(Arc::<ProofIndex>::clone(&index) as _);
         self.index = index;
@@ -96,11 +96,11 @@ impl Bridge {
     }
 }
 
-/// What files say of each block, from block 1 on without a gap, held against their own roots.
+/// The entry of each block, from block 1 on without a gap, checked against the roots in the files.
 fn entries(out: &CrashStorage) -> BTreeMap<Height, Vec<u8>> {
     let files = out.live_files();
     let names: Vec<String> = proofs_files(out).unwrap().into_iter().map(|it| it.1).collect();
-    assert_eq!(names.len(), files.len(), "there is nothing else");
+    assert_eq!(names.len(), files.len(), "there are no other files");
     let (mut entries, mut next) = (BTreeMap::new(), 1);
     for name in &names {
         let mut file = RangeFile::open(Cursor::new(files[name].clone())).unwrap();
@@ -118,14 +118,14 @@ fn entries(out: &CrashStorage) -> BTreeMap<Height, Vec<u8>> {
     entries
 }
 
-/// The outpoints that a block spends and does not make, each with the input.
+/// The inputs of a block that spend outputs of earlier blocks.
 fn spent_below(block: &Block) -> Vec<bitcoin::TxIn> {
     let own: HashSet<_> = block.txdata.iter().map(|tx| tx.compute_txid()).collect();
     let inputs = block.txdata[1..].iter().flat_map(|tx| &tx.input);
     inputs.filter(|input| !own.contains(&input.previous_output.txid)).cloned().collect()
 }
 
-/// An entry is the proof of the library, and its leaf data are those of the leaves that it spends.
+/// An entry has the library's proof and the leaf data of the leaves that the block spends.
 fn expect_entry(chain: &[Block], height: Height, entry: &[u8], model: &BlockProof) {
     let mut reader = Reader::new(entry);
     let proof = Proof::read(&mut reader).unwrap();
@@ -163,9 +163,9 @@ fn expect_all(chain: &[Block], stop: Height, out: &CrashStorage, models: &[Block
     }
 }
 
-/// It is told as without proofs, and has none.
+/// The error is the same as without proofs, and the block gets no proof.
 #[test]
-fn a_block_that_breaks_a_rule() {
+fn a_block_that_breaks_a_rule_gets_no_proof() {
     for (reason, make) in bad_blocks() {
         let mut builder = random_chain(961);
         builder.empty_blocks(1);
@@ -176,15 +176,15 @@ fn a_block_that_breaks_a_rule() {
         let world = World::of(&builder.blocks());
         let Bridge { job, out, .. } = Bridge::new(&world, 50);
         let error = job.refused(&Place::new()).to_string();
-        let said = [hash_of(&bad).to_string(), format!("[{reason}]")];
-        assert!(said.iter().all(|said| error.contains(said)), "{error}");
+        let pieces = [hash_of(&bad).to_string(), format!("[{reason}]")];
+        assert!(pieces.iter().all(|piece| error.contains(piece)), "{error}");
         let proved = proofs_files(&out).unwrap();
         assert!(proved.iter().all(|(heights, _)| heights.end <= height), "{reason}");
     }
 }
 
 #[test]
-fn proofs_are_those_of_a_library_whatever_a_run_is_given() {
+fn proofs_match_a_library_with_any_options() {
     let mut rng = Rng::new(900);
     for seed in 900..900 + rounds(2, 40) {
         let world = World::small(seed);
@@ -208,14 +208,14 @@ fn proofs_are_those_of_a_library_whatever_a_run_is_given() {
                 _ => wanted = Some((every, bridge.out.live_files())),
             }
         }
-        // With so little memory a range ends where it is full, and entries are the same.
+        // With so little memory, a range ends when memory is full; entries are the same.
         let little = Bridge::new(&world, 1000).with_memory(2_000);
         assert!(little.run().totals.files > 5);
         expect_all(&world.chain, stop, &little.out, &models);
     }
 }
 
-/// Some of so many points.
+/// A random choice among `points` points.
 fn some(points: u64, rng: &mut Rng) -> Vec<u64> {
     let few = rounds(9, points);
     match few < points {
@@ -225,7 +225,7 @@ fn some(points: u64, rng: &mut Rng) -> Vec<u64> {
 }
 
 #[test]
-fn after_a_crash_at_any_sync_point_the_same_files_come_out() {
+fn a_crash_at_any_sync_point_does_not_change_the_files() {
     let (world, mut rng) = (World::small(910), Rng::new(910));
     for memory_bytes in [ALL, 6_000] {
         let whole = Bridge::new(&world, 9).with_memory(memory_bytes);
@@ -255,7 +255,7 @@ fn after_a_crash_at_any_sync_point_the_same_files_come_out() {
 }
 
 #[test]
-fn after_any_operation_that_fails_the_same_files_come_out() {
+fn a_failure_of_any_operation_does_not_change_the_files() {
     let (world, mut rng) = (World::small(911), Rng::new(911));
     let run = |out: &Arc<FaultStorage>, forest: &Arc<MemoryForest>, place: &Place| {
         let bridge = Bridge::on(&world, 9, CrashStorage::new(), Arc::clone(forest));
@@ -279,7 +279,7 @@ fn after_any_operation_that_fails_the_same_files_come_out() {
     }
 }
 
-/// A store of a forest whose writes fail from some number on.
+/// A forest store whose writes fail after some number.
 struct Failing(Arc<MemoryForest>, AtomicU32);
 
 impl Pages for Failing {
@@ -307,10 +307,10 @@ impl ForestStore for Failing {
     }
 }
 
-/// Files are there before the forest moves: a start makes those again that it does not have, however they are
+/// Files exist before the forest moves: a restart makes the files above the forest again, however they are
 /// cut then.
 #[test]
-fn files_above_the_forest_are_made_again() {
+fn files_above_the_forest_are_rebuilt() {
     let world = World::small(920);
     let models = proofs(&world.chain);
     for (every, writes, at, again) in [(1, 40, 40, 1), (9, 0, 0, 9), (9, 0, 0, 7), (10, 2, 20, 7)] {
@@ -330,7 +330,7 @@ fn files_above_the_forest_are_made_again() {
     }
 }
 
-/// Without checkpoints the forest moves when its changes fill its memory.
+/// Without checkpoints, the forest moves when its changes fill its memory.
 #[test]
 fn a_full_memory_moves_the_forest() {
     let world = World::small(921);
@@ -344,9 +344,9 @@ fn a_full_memory_moves_the_forest() {
     }
 }
 
-/// A record of blocks judged is worth nothing for a forest that is not there any more.
+/// A record of validated blocks is useless if its forest is gone.
 #[test]
-fn a_lost_forest_is_made_anew() {
+fn a_lost_forest_is_rebuilt() {
     let world = World::small(922);
     let (bridge, place) = (Bridge::new(&world, 10), Place::new());
     bridge.job.run(&place).unwrap();
@@ -355,7 +355,7 @@ fn a_lost_forest_is_made_anew() {
     assert_eq!(again.out.live_files(), bridge.out.live_files());
 }
 
-/// Interrupts the judging of blocks.
+/// Interrupts the validation of blocks.
 struct Stopping<'a>(&'a AtomicBool);
 
 impl Observer for Stopping<'_> {
@@ -367,7 +367,7 @@ impl Observer for Stopping<'_> {
 }
 
 #[test]
-fn an_interrupted_run_goes_on() {
+fn an_interrupted_job_resumes() {
     let world = World::small(912);
     let whole = Bridge::new(&world, 10);
     whole.run();
@@ -379,9 +379,10 @@ fn an_interrupted_run_goes_on() {
     assert_eq!(bridge.out.live_files(), whole.out.live_files());
 }
 
-/// The forest stays when the work folder goes: a run to a higher stop makes the proofs of blocks above it alone.
+/// The forest stays when the work folder is deleted: a job with a higher stop makes only the proofs of blocks
+/// above it.
 #[test]
-fn a_higher_stop_goes_on_from_the_forest() {
+fn a_higher_stop_resumes_from_the_forest() {
     let world = World::small(913);
     let models = proofs(&world.chain);
     let bridge = Bridge::new(&world, 50).up_to(107);
@@ -396,7 +397,7 @@ fn a_higher_stop_goes_on_from_the_forest() {
     let names: Vec<&str> = after.keys().map(String::as_str).collect();
     let wanted = [(1, 51), (51, 101), (101, 108), (108, world.truth.stop + 1)];
     assert_eq!(names, wanted.map(|(start, end)| range_file_name(HeightRange::new(start, end))));
-    // And once more there is nothing left to make.
+    // The next start has nothing left to make.
     let again = Bridge::on(&world, 50, more.out.clone(), more.forest);
     assert_eq!(again.run().totals.blocks, 0);
     assert_eq!(again.out.live_files(), after);
@@ -420,7 +421,7 @@ fn damaged_pages_are_refused() {
     }
 }
 
-/// A file of proofs of another network, or of other blocks.
+/// A proof file of another network, or of other blocks.
 fn strange_file(network: Network, first: Height, blocks: &[BlockHash]) -> Vec<u8> {
     file_behind(BlockHash([1; 32]), network, first, blocks)
 }
@@ -442,7 +443,7 @@ fn holding(name: &str, bytes: &[u8]) -> CrashStorage {
 }
 
 #[test]
-fn files_of_others_are_refused_by_name_and_stay() {
+fn foreign_files_are_refused_by_name_and_kept() {
     let world = World::small(915);
     let hashes: Vec<BlockHash> = world.chain[1..3].iter().map(hash_of).collect();
     let name = range_file_name(HeightRange::new(1, 3));
@@ -467,15 +468,15 @@ fn files_of_others_are_refused_by_name_and_stay() {
 }
 
 #[test]
-fn a_forest_of_no_use_is_refused() {
+fn an_unusable_forest_is_refused() {
     let world = World::small(916);
     let bridge = Bridge::new(&world, 10).up_to(110);
     bridge.run();
     let on = |out: CrashStorage| Bridge::on(&world, 10, out, Arc::clone(&bridge.forest));
     let lower = on(bridge.out.clone()).up_to(109);
     assert!(matches!(lower.refused(), BridgeError::Beyond { at: 110, .. }));
-    let elsewhere = on(CrashStorage::new());
-    assert!(matches!(elsewhere.refused(), BridgeError::Lacking { at: 110, end: 1, .. }));
+    let empty_folder = on(CrashStorage::new());
+    assert!(matches!(empty_folder.refused(), BridgeError::Lacking { at: 110, end: 1, .. }));
     let mut lost = bridge.out.live_files();
     lost.remove(&range_file_name(HeightRange::new(31, 41)));
     let lost = on(CrashStorage::holding(lost));
@@ -489,9 +490,10 @@ fn a_forest_of_no_use_is_refused() {
     assert!(matches!(other.refused(), BridgeError::Beyond { at: 110, .. }));
 }
 
-/// Segments without numbers are no beginning of a run that wants them. With them they are one of any run.
+/// Segments without numbers cannot be resumed by a job that wants them. Segments with numbers can be resumed
+/// by any job.
 #[test]
-fn a_work_folder_is_with_numbers_or_without() {
+fn segments_without_numbers_are_not_resumed_for_proofs() {
     let world = World::small(918);
     let bridge = Bridge::new(&world, 10);
     let without = Job { index: None, with_placed: false, ..bridge.job.clone() };
@@ -525,9 +527,9 @@ fn a_work_folder_is_with_numbers_or_without() {
     }
 }
 
-/// What a join left for proofs has no hashes for roots: it is joined anew.
+/// The result of a join for proofs has no hashes for roots, so the join is repeated.
 #[test]
-fn a_join_without_hashes_is_done_again_for_roots() {
+fn a_join_without_hashes_is_repeated_for_roots() {
     let world = World::small(919);
     let bridge = Bridge::new(&world, 10);
     let job = Job { checkpoint_interval: Duration::ZERO, ..bridge.job.clone() };
@@ -540,9 +542,9 @@ fn a_join_without_hashes_is_done_again_for_roots() {
     assert!(hashes(&place));
 }
 
-/// Files that do not fit together are told.
+/// Files that do not fit together are reported.
 #[test]
-fn a_survey_tells_of_files_that_do_not_fit() {
+fn a_survey_reports_files_that_do_not_fit() {
     let world = World::small(919);
     let bridge = Bridge::new(&world, 30);
     bridge.run();
@@ -572,7 +574,7 @@ fn a_survey_tells_of_files_that_do_not_fit() {
     let file = RangeFile::open(Cursor::new(files[&second].clone())).unwrap();
     files.get_mut(&second).unwrap()[file.blocks()[0].offset as usize] ^= 1;
     assert!(matches!(kind(files), BridgeError::File { .. }));
-    // Entries that are none, under right checksums.
+    // Invalid entries with right checksums.
     for (entry, is_proof) in [(&[0][..], false), (&[1, 0, 0], true), (&[0, 0, 0], true)] {
         let head = RangeHead {
             network: Network::Regtest.magic(),
@@ -584,10 +586,10 @@ fn a_survey_tells_of_files_that_do_not_fit() {
         writer.put(&BlockHash([2; 32]), 0, entry).unwrap();
         let bytes = writer.finish(&Roots::default()).unwrap();
         let error = kind([("some.dat".to_owned(), bytes)].into());
-        let told = match is_proof {
+        let is_reported = match is_proof {
             true => matches!(error, BridgeError::Data { height: 1, .. }),
             false => matches!(error, BridgeError::Entry { height: 1, .. }),
         };
-        assert!(told, "{error}");
+        assert!(is_reported, "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Runs that write the roots of the forest, which are those of a library that adds and deletes.
+//! Jobs that write the roots of the forest, which equal those of a library that adds and deletes.
 
 use crate::harness::{Job, World};
 use crate::world::Truth;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub(crate) const ROOTS: &str = "set.utreexo";
 
-/// The roots of the forest after a chain, as utreexod writes them.
+/// The roots of the forest after a chain, in the format of a roots file.
 pub(crate) fn roots(chain: &[Block]) -> Vec<u8> {
     let (leaves, roots) = forest(chain);
     let count = roots.len() as u64;
@@ -27,7 +27,7 @@ pub(crate) fn with_roots(job: Job) -> Job {
     Job { commitment: Some(Arc::new(new)), ..job }
 }
 
-/// What is true of a world where roots are asked for.
+/// The expected results of a world if roots are requested.
 pub(crate) fn truth(world: &World) -> Truth {
     Truth { commitment: (ROOTS, roots(&world.chain)), ..world.truth.clone() }
 }

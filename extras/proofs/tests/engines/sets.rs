@@ -1,4 +1,4 @@
-//! The roots are the same by whichever engine the set comes.
+//! The roots do not depend on the engine that makes the set.
 
 use crate::harness::{Job, Place, World};
 use crate::roots::{truth, with_roots};
@@ -6,7 +6,7 @@ use apus_sync::Engine;
 use apus_testkit::rng::Rng;
 
 #[test]
-fn every_engine_leads_to_the_same_roots() {
+fn every_engine_computes_the_same_roots() {
     let mut rng = Rng::new(940);
     for seed in 940..943 {
         let world = World::small(seed);

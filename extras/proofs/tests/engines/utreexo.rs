@@ -1,4 +1,4 @@
-//! Validation by files of proofs: ranges in any order, what is kept of them, and files that are of no use.
+//! Validation with proof files: ranges in any order, stored results, and unusable files.
 
 use crate::harness::{Job, Place, World, hash_of, random_chain};
 use crate::roots::{ROOTS, roots, truth, with_roots};
@@ -26,7 +26,7 @@ fn folder(world: &World) -> PathBuf {
     world.folder.path().join("proofs")
 }
 
-/// By files of proofs of ranges that begin at these heights.
+/// A job with proof files whose ranges begin at these heights.
 pub(crate) fn by_proofs(world: &World, starts: &[u32]) -> Job {
     let folder = folder(world);
     write_proofs(&world.chain, starts, &folder);
@@ -37,9 +37,9 @@ pub(crate) fn by_proofs(world: &World, starts: &[u32]) -> Job {
     with_roots(Job { engine, outside: Some(Arc::new(new)), ..world.job() })
 }
 
-/// Writes files of proofs of a chain, for ranges that begin at these heights.
+/// Writes proof files of a chain, with ranges that begin at these heights.
 fn write_proofs(chain: &[Block], starts: &[u32], folder: &Path) {
-    let told = crate::bridge::tell(chain);
+    let data = crate::bridge::proofs_of(chain);
     std::fs::create_dir_all(folder).unwrap();
     for (at, start) in starts.iter().enumerate() {
         let end = starts.get(at + 1).map_or(chain.len() as u32, |next| *next);
@@ -47,15 +47,15 @@ fn write_proofs(chain: &[Block], starts: &[u32], folder: &Path) {
             network: Network::Regtest.magic(),
             first: *start,
             before: hash_of(&chain[*start as usize - 1]),
-            roots: told.roots[*start as usize - 1].clone(),
+            roots: data.roots[*start as usize - 1].clone(),
         };
         let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
         let range = *start as usize..end as usize;
         for at in range {
-            let (entry, leaves_after) = (told.entries[at].bytes(), told.roots[at].leaves());
+            let (entry, leaves_after) = (data.entries[at].bytes(), data.roots[at].leaves());
             writer.put(&hash_of(&chain[at]), leaves_after, &entry).unwrap();
         }
-        let bytes = writer.finish(&told.roots[end as usize - 1]).unwrap();
+        let bytes = writer.finish(&data.roots[end as usize - 1]).unwrap();
         let name = range_file_name(HeightRange::new(*start, end));
         std::fs::write(folder.join(name), bytes).unwrap();
     }
@@ -81,9 +81,9 @@ fn any_ranges_on_any_number_of_threads_lead_to_the_roots() {
     }
 }
 
-/// Blocks lie in the files in any order, and come to a range in theirs.
+/// Block files have blocks in any order; a range receives them in chain order.
 #[test]
-fn files_have_blocks_in_any_order() {
+fn block_files_may_have_blocks_in_any_order() {
     let world = World::laid_out(&random_chain(911).blocks(), |blocks| {
         let mut files = BlockFiles::regtest();
         files.blocks(blocks.iter().rev());
@@ -92,7 +92,7 @@ fn files_have_blocks_in_any_order() {
     by_proofs(&world, &[1, 40, 111]).expect(&truth(&world), &Place::new());
 }
 
-/// Coins are made up of witnesses, so none is left alone.
+/// Witnesses reveal the scripts of coins, so all of them are checked.
 #[test]
 fn witnesses_are_checked() {
     let chain = random_chain(762).blocks();
@@ -111,19 +111,20 @@ fn witnesses_are_checked() {
     assert_eq!(job(&bad).refused(&Place::new()).kind(), ErrorKind::Wrong);
 }
 
-/// Nothing that takes a set is begun.
+/// A job that would write a set does not begin.
 #[test]
 fn a_set_cannot_be_written() {
     let world = World::small(912);
     let (folder, place) = (tempfile::tempdir().unwrap(), Place::new());
     let error = by_proofs(&world, &[1]).keeping(folder.path()).refused(&place);
     assert!(matches!(error.downcast(), Some(ProofsError::NoSetKept)), "{error}");
-    assert!(place.work.names().unwrap().is_empty(), "no run began");
+    assert!(place.work.names().unwrap().is_empty(), "no job began");
 }
 
-/// Roots that are told alike on both sides of a cut and are wrong: what such a start did is not mixed with right files.
+/// Wrong roots may agree on both sides of a cut. A job with the right files does not use their partial
+/// results.
 #[test]
-fn wrong_roots_are_another_run() {
+fn progress_with_wrong_roots_is_not_resumed() {
     let world = World::small(913);
     let job = by_proofs(&world, &[1, 40]);
     let paths = [file(&folder(&world), 1, 40), file(&folder(&world), 40, 121)];
@@ -148,11 +149,11 @@ fn wrong_roots_are_another_run() {
     paths.iter().zip(&right).for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
     let error = job.refused(&place);
     assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
-    assert!(error.to_string().contains("other ranges of proofs"), "{error}");
+    assert!(error.to_string().contains("other proof ranges"), "{error}");
     job.expect(&truth(&world), &Place::new());
 }
 
-/// Scripts are run where no block is assumed valid, and one that fails is told.
+/// Scripts are run if no block is assumed valid, and a failing one is reported.
 #[cfg(feature = "kernel")]
 #[test]
 fn scripts_are_run() {
@@ -176,9 +177,9 @@ fn scripts_are_run() {
     assert!(text.contains(&format!("block {height} ")) && text.contains("script"), "{text}");
 }
 
-/// Below the end of the files, where a range ends.
+/// The stop height may be below the end of the files if a range ends there.
 #[test]
-fn a_run_ends_where_a_range_does() {
+fn a_job_stops_only_where_a_range_ends() {
     let world = World::small(901);
     let job = by_proofs(&world, &[1, 60, 110]);
     for stop in [59, 109] {
@@ -194,13 +195,13 @@ fn a_run_ends_where_a_range_does() {
     );
     assert!(asked, "{within}");
     assert_eq!(within.kind(), ErrorKind::Usage);
-    // The chain goes on above the files.
+    // The chain continues above the files.
     let above = Job { stop: Stop::AtTip, ..job }.refused(&Place::new());
     let asked = matches!(above.downcast(), Some(ProofsError::Missing { below: Some(120), .. }));
     assert!(asked, "{above}");
 }
 
-/// Stops the run after so many events.
+/// Stops the job after a number of events.
 struct StopAfter<'a>(&'a AtomicBool, Events, usize);
 
 impl Observer for StopAfter<'_> {
@@ -213,7 +214,7 @@ impl Observer for StopAfter<'_> {
 }
 
 #[test]
-fn ranges_that_are_done_are_not_done_again() {
+fn finished_ranges_are_not_repeated() {
     let world = World::small(902);
     let starts: Vec<u32> = (0..24).map(|n| 1 + 5 * n).collect();
     let job = Job { threads: 1, ..by_proofs(&world, &starts) };
@@ -230,12 +231,12 @@ fn ranges_that_are_done_are_not_done_again() {
         let of = |event: &Event| matches!(event, Event::Resumed { segments: 1.., of: 24 });
         resumed += again.all().iter().filter(|event| of(event)).count();
     }
-    assert!(resumed > 0, "no start went on");
+    assert!(resumed > 0, "no start resumed");
 }
 
-/// Of a run that was killed its ranges stay, and those are of its files alone.
+/// The finished ranges of a killed job stay, but are valid only for its files.
 #[test]
-fn other_files_are_another_run() {
+fn progress_of_other_files_is_not_resumed() {
     let world = World::small(903);
     let job = by_proofs(&world, &[1, 60, 100]);
     let place = Place::new();
@@ -261,8 +262,8 @@ fn files_that_do_not_cover_the_chain_are_refused_by_name() {
     let bytes = fs::read(&hidden).unwrap();
     fs::remove_file(&hidden).unwrap();
     let error = job.refused(&Place::new());
-    assert!(error.to_string().contains("no file of proofs of blocks 60 to 99"), "{error}");
-    // Under another name it is about other blocks than that says.
+    assert!(error.to_string().contains("no proof file for blocks 60 to 99"), "{error}");
+    // A renamed file does not cover the blocks that its name says.
     fs::write(file(&folder(&world), 60, 101), &bytes).unwrap();
     let error = job.refused(&Place::new());
     assert!(matches!(error.downcast(), Some(ProofsError::Overlap { .. })), "{error}");
@@ -276,7 +277,7 @@ fn files_that_do_not_cover_the_chain_are_refused_by_name() {
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }
 
-/// Other roots of as many leaves.
+/// Other roots with the same number of leaves.
 fn others(roots: &Roots) -> Roots {
     let mut bytes = Vec::new();
     roots.write(&mut bytes);
@@ -284,7 +285,7 @@ fn others(roots: &Roots) -> Roots {
     Roots::read(&bytes).unwrap()
 }
 
-/// Writes an entry about the block that a file has at a height.
+/// Replaces the entry of a block in a file.
 fn put(
     writer: &mut RangeWriter<Vec<u8>>,
     opened: &RangeFile<Cursor<&Vec<u8>>>,
@@ -314,14 +315,14 @@ fn files_of_another_network_or_chain_are_refused() {
     let error = job.refused(&Place::new());
     assert!(matches!(error.downcast(), Some(ProofsError::OtherNetwork { .. })), "{error}");
     assert_eq!(error.kind(), ErrorKind::Usage);
-    // A chain of the same length, which begins alike.
+    // A chain of the same length with the same beginning.
     write_proofs(&random_chain(99).blocks(), &[1, 60], &folder(&world));
     let error = job.refused(&Place::new());
     let other = matches!(error.downcast(), Some(ProofsError::OtherChain { height: 99, .. }));
     assert!(other, "{error}");
 }
 
-/// A file that was changed at any place never leads to an output, and is told for what it is.
+/// A file that was changed at any place never leads to an output, and is reported.
 #[test]
 fn damaged_files_are_refused() {
     let world = World::small(906);
@@ -337,7 +338,7 @@ fn damaged_files_are_refused() {
         let kind = error.kind();
         assert!(matches!(kind, ErrorKind::Wrong | ErrorKind::Io), "{at}: {error}");
     }
-    // What an entry holds is found out where the block is judged; with the file as it was the run goes on.
+    // A bad entry is found when its block is validated; with the original file the job resumes.
     let mut wrong = right.clone();
     let at = RangeFile::open(Cursor::new(&right)).unwrap().block(109).unwrap().offset as usize;
     wrong[at] ^= 1;
@@ -349,9 +350,9 @@ fn damaged_files_are_refused() {
     job.expect(&truth(&world), &place);
 }
 
-/// Proofs of another chain's coins, with all sums right.
+/// The files have valid checksums, but prove the coins of another chain.
 #[test]
-fn proofs_that_prove_nothing_are_told_with_their_block() {
+fn errors_of_invalid_proofs_name_their_block() {
     let world = World::small(907);
     let job = by_proofs(&world, &[1, 60]);
     let path = file(&folder(&world), 60, 121);
@@ -364,7 +365,7 @@ fn proofs_that_prove_nothing_are_told_with_their_block() {
     for at in opened.heights().heights() {
         opened.entry(at, &mut entry).unwrap();
         if at == height {
-            // The amount of the last coin, or its script.
+            // Changes the amount of the last coin, or its script.
             *entry.last_mut().unwrap() ^= 1;
         }
         put(&mut writer, &opened, at, &entry);
@@ -377,7 +378,7 @@ fn proofs_that_prove_nothing_are_told_with_their_block() {
     assert!(text.contains("--engine mergesync"), "{text}");
 }
 
-/// Roots that do not follow from the file below are found before any block is taken.
+/// Roots that do not fit the file below are found before any block is processed.
 #[test]
 fn files_that_do_not_fit_each_other_are_refused_at_once() {
     let world = World::small(908);
@@ -398,5 +399,5 @@ fn files_that_do_not_fit_each_other_are_refused_at_once() {
     let error = job.refused(&place);
     let is_it = matches!(error.downcast(), Some(ProofsError::Roots { height: 60, .. }));
     assert!(is_it, "{error}");
-    assert!(place.work.names().unwrap().is_empty(), "no run began");
+    assert!(place.work.names().unwrap().is_empty(), "no job began");
 }

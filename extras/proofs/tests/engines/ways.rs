@@ -1,4 +1,4 @@
-//! Runs that lead to roots of the forest: by proofs, and beside a set.
+//! Jobs that write roots of the forest: by proofs, and together with a set.
 
 use crate::harness::{Job, World};
 use crate::roots::{truth, with_roots};
@@ -6,7 +6,7 @@ use crate::utreexo::by_proofs;
 use crate::world::Truth;
 use apus_sync::Engine;
 
-/// Runs over a chain, each with its name and what must come of it.
+/// Jobs over a chain, each with its name and its expected result.
 pub(crate) fn ways(world: &World) -> Vec<(&'static str, Job, Truth)> {
     let by_hints = Job { hints: Some(world.hints(world.truth.stop)), ..world.job() };
     let all = [

@@ -1,5 +1,5 @@
-//! The engine without files and threads: the same verdict whatever the order and the cut, and the same block for the
-//! same reason where a chain is invalid.
+//! Runs the engine without files and threads: any order and any cut give the same verdict, and an invalid
+//! chain gives the same block and reason.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod mergesync;

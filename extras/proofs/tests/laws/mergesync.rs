@@ -1,4 +1,4 @@
-//! What the engine says that takes one block after the other, as the laws of mergesync have it.
+//! The verdict of the in-order engine, from the laws of mergesync.
 
 #[path = "../../../../crates/sync/tests/laws/mergesync/counted.rs"]
 #[allow(dead_code, reason = "the laws of mergesync use all of it")]

@@ -1,8 +1,8 @@
-//! Ranges of blocks in any order from the roots before them: the chain is valid, to the roots of another library; and
-//! nothing that is told of roots, proofs and coins makes a chain pass that should not.
+//! Ranges of blocks in any order, from the roots before them: a valid chain passes, with the roots of another
+//! library, and no false roots, proofs or coins make an invalid chain pass.
 
-/// What the tests of mergesync ask of a chain is asked of this engine.
-#[allow(clippy::duplicate_mod, reason = "it asks the harness beside it")]
+/// Runs the tests of mergesync against this engine.
+#[allow(clippy::duplicate_mod, reason = "it uses the harness next to it")]
 #[path = "../../../../crates/sync/tests/laws/mergesync/blame.rs"]
 mod blame;
 

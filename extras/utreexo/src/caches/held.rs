@@ -1,4 +1,4 @@
-//! [`Held`]: the leaves that one verifier remembers, and by which rule.
+//! [`HeldLeaves`]: the leaves that one verifier remembers, chosen by its rule.
 
 use super::outline::Branch;
 use super::track::NEVER;
@@ -6,35 +6,36 @@ use apus_chain::Height;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Which leaves are remembered.
+/// How the leaves to remember are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// Those that are spent next (Belady's rule): an added leaf takes the place of the one that is spent last, if it
-    /// is spent before that. Leaves that are never spent are not taken.
+    /// Remembers the leaves that are spent soonest (Belady's rule): an added leaf replaces the remembered
+    /// leaf that is spent last, if it is spent before that one. Leaves that are never spent are not
+    /// remembered.
     Clairvoyant,
-    /// Those that are spent within so many blocks after they are added, by ascending number as far as there is
-    /// room. Each is remembered until then.
+    /// Remembers the leaves that are spent within this number of blocks after they are added, by ascending
+    /// number as far as there is room. Each is remembered until it is spent.
     LookAhead(u32),
 }
 
-/// A rule, and for how many leaves there is room.
+/// A policy and the size of its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheRule {
-    /// Which leaves are remembered.
+    /// How leaves are chosen.
     pub policy: CachePolicy,
-    /// The most leaves at a time.
+    /// The most leaves remembered at a time.
     pub leaves: usize,
 }
 
-/// See the module.
-pub(super) struct Held {
+/// The leaves that one verifier remembers.
+pub(super) struct HeldLeaves {
     rule: CacheRule,
     leaves: BTreeSet<u64>,
-    /// The same by the height at which they are spent, each height's by ascending number.
+    /// The same leaves by the height at which they are spent, by ascending number within each height.
     by_height: BTreeMap<Height, Vec<u64>>,
 }
 
-impl Held {
+impl HeldLeaves {
     pub(super) fn new(rule: CacheRule) -> Self {
         Self { rule, leaves: BTreeSet::new(), by_height: BTreeMap::new() }
     }
@@ -55,14 +56,14 @@ impl Held {
         self.leaves.range(leaves).next().is_some()
     }
 
-    /// Forgets those that a block spends, which are all that are held until its height.
+    /// Forgets the leaves that a block spends: all leaves held until its height.
     pub(super) fn spend(&mut self, height: Height) {
         for leaf in self.by_height.remove(&height).into_iter().flatten() {
             self.leaves.remove(&leaf);
         }
     }
 
-    /// Takes of the leaves that a block adds those that are to be remembered.
+    /// Remembers some of the leaves that a block adds, as the rule says.
     pub(super) fn add(&mut self, height: Height, first: u64, spent_at: &[Height]) {
         let leaves = (first..).zip(spent_at).filter(|(_, spent_at)| **spent_at != NEVER);
         for (leaf, &spent_at) in leaves {
@@ -83,7 +84,7 @@ impl Held {
         self.leaves.len() < self.rule.leaves
     }
 
-    /// Forgets the leaf that is spent last, if that is after this height.
+    /// Forgets the leaf that is spent last, if it is spent after this height. Returns whether it did.
     fn forget_one_after(&mut self, height: Height) -> bool {
         let Some(mut last) = self.by_height.last_entry().filter(|last| *last.key() > height) else {
             return false;
@@ -95,8 +96,8 @@ impl Held {
         leaf.is_some_and(|leaf| self.leaves.remove(&leaf))
     }
 
-    /// Hashes that the verifier needs where, of a block's spent leaves before each place, so many are not
-    /// remembered.
+    /// Counts the hashes that the verifier needs. `asked[n]` is how many of the block's first `n` spent
+    /// leaves it does not remember.
     pub(super) fn hashes(&self, branches: &[Branch], asked: &[u32]) -> u64 {
         let (mut hashes, mut nothing_to) = (0, 0);
         for branch in branches {
@@ -105,7 +106,8 @@ impl Held {
             if (first == middle) == (middle == end) {
                 continue;
             }
-            // Branches come from above and from the left: below one with nothing remembered are all that end there.
+            // Branches come from top to bottom and from left to right, so all branches below one without
+            // remembered leaves end at or before its end.
             let leaves = branch.leaves();
             if leaves.end > nothing_to {
                 if self.has_any(leaves.clone()) {

@@ -1,14 +1,14 @@
-//! A slow verifier that has the hashes which it knows, and nothing else.
+//! A slow model verifier that has nothing but the hashes it knows.
 
 use crate::NodeHash;
 use crate::position::Position;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// A leaf, or a node with two living children.
+/// A leaf, or a node with two live children.
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) hash: NodeHash,
-    /// Which leaf it is, if it is one.
+    /// The leaf's number, if it is a leaf.
     leaf: Option<u64>,
     children: Vec<Node>,
 }
@@ -24,10 +24,10 @@ impl Node {
     }
 }
 
-/// A forest that is built anew from its leaves whenever it is asked.
+/// A forest that rebuilds its trees from the leaves at every query.
 #[derive(Clone, Default)]
 pub(super) struct ModelForest {
-    /// Empty where they are spent.
+    /// Spent leaves are empty.
     pub(super) leaves: Vec<NodeHash>,
 }
 
@@ -50,7 +50,7 @@ impl ModelForest {
         }
     }
 
-    /// Each tree that is not empty, and where its root is.
+    /// Each tree that is not empty, with the position of its root.
     pub(super) fn trees(&self) -> Vec<(Position, Node)> {
         let (mut trees, mut first) = (Vec::new(), 0);
         for row in (0..63u32).rev().filter(|row| self.leaves.len() >> row & 1 == 1) {
@@ -61,7 +61,7 @@ impl ModelForest {
         trees
     }
 
-    /// Where every leaf is.
+    /// The target of every leaf.
     pub(super) fn targets(&self) -> BTreeMap<u64, u64> {
         let (mut targets, mut to_do) = (BTreeMap::new(), self.trees());
         while let Some((at, node)) = to_do.pop() {
@@ -75,22 +75,22 @@ impl ModelForest {
         targets
     }
 
-    /// The hashes beside the ways from the roots to these leaves.
-    fn beside(&self, leaves: &BTreeSet<u64>) -> Vec<NodeHash> {
-        let (mut beside, mut to_do) = (Vec::new(), self.trees());
+    /// The hashes of the siblings along the paths from the roots to these leaves.
+    fn siblings(&self, leaves: &BTreeSet<u64>) -> Vec<NodeHash> {
+        let (mut siblings, mut to_do) = (Vec::new(), self.trees());
         while let Some((_, node)) = to_do.pop() {
             for child in node.children.iter().filter(|_| node.has_any(leaves)) {
                 if !child.has_any(leaves) {
-                    beside.push(child.hash);
+                    siblings.push(child.hash);
                 }
                 to_do.push((Position { row: 0, place: 0 }, child.clone()));
             }
         }
-        beside
+        siblings
     }
 }
 
-/// See the module.
+/// A verifier that remembers some leaves and counts what it needs.
 #[derive(Default)]
 pub(super) struct ModelVerifier {
     known: HashSet<NodeHash>,
@@ -98,8 +98,9 @@ pub(super) struct ModelVerifier {
 }
 
 impl ModelVerifier {
-    /// Proves what a block spends with as few hashes as it can, and goes to the forest after it, of which it is to
-    /// remember these leaves. How many hashes it was given, and the leaves besides.
+    /// Proves the leaves that a block spends with as few hashes as possible, then moves to the forest after
+    /// the block and remembers the leaves `remembered`. Returns the hashes that it was given and the leaves
+    /// that it did not remember.
     pub(super) fn block(
         &mut self,
         before: &ModelForest,
@@ -109,7 +110,7 @@ impl ModelVerifier {
     ) -> (Vec<NodeHash>, BTreeSet<u64>) {
         let spent: BTreeSet<u64> = spent.iter().copied().collect();
         let asked: BTreeSet<u64> = &spent - &self.remembered;
-        let mut given = before.beside(&asked);
+        let mut given = before.siblings(&asked);
         given.retain(|hash| !self.known.contains(hash));
         let mut has = self.known.clone();
         has.extend(asked.iter().map(|leaf| before.leaves[*leaf as usize]));
@@ -129,7 +130,7 @@ impl ModelVerifier {
         (given, asked)
     }
 
-    /// Whether each of these leaves is below a known node by hashes alone.
+    /// Whether the hashes alone prove each of these leaves below a known node.
     fn proves(
         &self,
         forest: &ModelForest,
@@ -149,7 +150,7 @@ impl ModelVerifier {
         leaves.is_subset(&proven)
     }
 
-    /// Keeps of what can be computed the roots, and the ways to leaves with what is beside them.
+    /// Keeps only the roots, and the paths to the remembered leaves with their siblings.
     fn know(
         &mut self,
         forest: &ModelForest,
@@ -160,7 +161,7 @@ impl ModelVerifier {
         let trees = forest.trees();
         let mut keep: Vec<&Node> = trees.iter().map(|(_, tree)| tree).collect();
         while let Some(node) = keep.pop() {
-            assert!(computes(node, &mut has), "a node that it needs is not known");
+            assert!(computes(node, &mut has), "a needed node is unknown");
             self.known.insert(node.hash);
             keep.extend(node.children.iter().filter(|_| node.has_any(&remembered)));
         }
@@ -168,7 +169,7 @@ impl ModelVerifier {
     }
 }
 
-/// Whether a node follows from hashes, which get those that are computed.
+/// Whether a node's hash can be computed from `has`. Adds all computed hashes to it.
 fn computes(node: &Node, has: &mut HashSet<NodeHash>) -> bool {
     let [left, right] = &node.children[..] else { return has.contains(&node.hash) };
     let both = computes(left, has) & computes(right, has);

@@ -1,12 +1,12 @@
-//! [`Outline`]: which nodes of a forest have a live leaf below, a bit for each.
+//! [`Outline`]: one bit for each node of a forest that says whether it has a live leaf below.
 //!
-//! Nodes are where they would be if no leaf had ever been deleted: node `k` of row `r` has the leaves from `k·2^r` on
-//! below it. What Utreexo calls a place follows: what is next to nothing has moved up.
+//! Nodes are where they would be if no leaf had ever been deleted: node `k` of row `r` has the leaves from
+//! `k·2^r` on below it. Utreexo's places follow from that: a node whose sibling is empty has moved up.
 
 use crate::{PROOF_ROWS, Position};
 use std::ops::Range;
 
-/// Some bits, of which those behind the end are 0.
+/// A bit vector; bits after its end read as 0.
 #[derive(Default, Debug)]
 struct Bits {
     words: Vec<u64>,
@@ -18,7 +18,7 @@ impl Bits {
         word.is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
-    /// Sets a range of bits, which may lie behind the end.
+    /// Sets a range of bits, which may lie after the end.
     fn set(&mut self, range: Range<u64>) {
         let words = usize::try_from(range.end.div_ceil(64)).unwrap_or(usize::MAX);
         self.words.resize(words.max(self.words.len()), 0);
@@ -38,11 +38,11 @@ impl Bits {
     }
 }
 
-/// A node with two living children, above spent leaves.
+/// A node with two live children, above spent leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Branch {
-    /// The leaves below it that are spent, by their place among all that are: from the first one on below its left
-    /// child, from the middle on below its right one.
+    /// The spent leaves below it, as indexes into all spent leaves: `first..middle` are below its left child,
+    /// `middle..end` below its right child.
     pub(super) first: u32,
     pub(super) middle: u32,
     pub(super) end: u32,
@@ -51,22 +51,22 @@ pub(super) struct Branch {
 }
 
 impl Branch {
-    /// All leaves below it that there ever were.
+    /// All leaves ever added below it.
     pub(super) fn leaves(&self) -> Range<u64> {
         self.place << self.row..(self.place + 1) << self.row
     }
 }
 
-/// See the module.
+/// A bit for each node of a forest: whether it has a live leaf below.
 #[derive(Default, Debug)]
 pub(super) struct Outline {
     leaves: u64,
-    /// From the leaves up, as many as the smallest perfect tree with room for all has.
+    /// From the leaves up, as many rows as the smallest perfect tree with room for all leaves has.
     rows: Vec<Bits>,
 }
 
 impl Outline {
-    /// Leaves that there ever were.
+    /// Leaves ever added.
     pub(super) fn leaves(&self) -> u64 {
         self.leaves
     }
@@ -99,12 +99,12 @@ impl Outline {
         self.rows[row as usize].get(place)
     }
 
-    /// Which children of a node are live.
+    /// Whether the left and the right child of a node are live.
     fn children(&self, row: u32, place: u64) -> (bool, bool) {
         (self.is_live(row - 1, place << 1), self.is_live(row - 1, place << 1 | 1))
     }
 
-    /// The live leaf that a target means.
+    /// The live leaf at a target's place.
     pub(super) fn leaf(&self, target: u64) -> Option<u64> {
         let at = Position::of_number(target, PROOF_ROWS).filter(|at| at.is_in(self.leaves))?;
         let above = |row: u32| Position { row, place: at.place >> (row - at.row) };
@@ -112,7 +112,7 @@ impl Outline {
         if !self.is_live(root.row, root.place) {
             return None;
         }
-        // How many branches lie between the root and the target.
+        // The number of branches left between the root and the target.
         let (mut branches, mut place) = (root.row - at.row, root.place);
         for row in (1..=root.row).rev() {
             let is_right = match self.children(row, place) {
@@ -127,8 +127,8 @@ impl Outline {
         (branches == 0).then_some(place)
     }
 
-    /// The branches above live leaves, which are given by ascending number: each before those below it, and those
-    /// to the left before those to the right.
+    /// Lists the branches above `spent`, which are live leaves by ascending number. Each branch comes before
+    /// the branches below it, and left ones come before right ones.
     pub(super) fn branches(&self, spent: &[u64], out: &mut Vec<Branch>) {
         out.clear();
         let mut first = 0;

@@ -1,43 +1,44 @@
-//! [`CacheReplay`]: the second walk over the proofs of a chain, for many caches at once.
+//! [`CacheReplay`]: the second pass over the proofs of a chain, for many caches at once.
 
-use super::held::{CacheRule, Held};
+use super::held::{CacheRule, HeldLeaves};
 use super::track::{Spends, Track};
 use super::{CachesError, ProvedBlock};
 
-/// What verifiers with one cache are sent for the blocks so far.
+/// The data that a verifier with a given cache receives for the blocks so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCost {
-    /// Coins that the blocks spend.
+    /// Number of coins that the blocks spend.
     pub coins: u64,
-    /// How many of them were remembered. Of the others there are targets and leaf data.
+    /// How many of them were remembered. The others need targets and leaf data.
     pub remembered: u64,
-    /// Hashes in proofs.
+    /// Number of hashes in proofs.
     pub hashes: u64,
-    /// Bytes of proofs: targets and hashes, with their counts.
+    /// Bytes of proofs: targets and hashes, including their counts.
     pub proof_bytes: u64,
     /// Bytes of leaf data.
     pub leaf_bytes: u64,
-    /// The most leaves that were remembered at a time.
+    /// The most leaves remembered at a time.
     pub held_max: usize,
 }
 
-/// See the module.
+/// The second pass over the proofs of a chain, which counts what each cache saves.
 pub struct CacheReplay<'a> {
     spends: &'a Spends,
     track: Track,
-    caches: Vec<(Held, CacheCost)>,
-    /// For each leaf that the last block spends, how many of those before it are not remembered.
+    caches: Vec<(HeldLeaves, CacheCost)>,
+    /// Entry `n` is how many of the last block's first `n` spent leaves are not remembered.
     asked: Vec<u32>,
 }
 
 impl<'a> CacheReplay<'a> {
-    /// Begins before the first leaf, with these caches.
+    /// Starts before the first leaf, with these caches.
     pub fn new(spends: &'a Spends, rules: &[CacheRule]) -> Self {
-        let caches = rules.iter().map(|rule| (Held::new(*rule), CacheCost::default())).collect();
+        let caches =
+            rules.iter().map(|rule| (HeldLeaves::new(*rule), CacheCost::default())).collect();
         Self { spends, track: Track::default(), caches, asked: Vec::new() }
     }
 
-    /// Takes the next block, whose leaf data have so many bytes each, in the order of the targets.
+    /// Applies the next block. `leaf_bytes` are the sizes of its leaf data, in the order of the targets.
     pub fn block(
         &mut self,
         block: &ProvedBlock<'_>,
@@ -60,17 +61,17 @@ impl<'a> CacheReplay<'a> {
         Ok(())
     }
 
-    /// What each cache makes of the blocks so far.
+    /// The cost with each cache for the blocks so far.
     pub fn costs(&self) -> impl Iterator<Item = (CacheRule, CacheCost)> {
         self.caches.iter().map(|(held, cost)| (held.rule(), *cost))
     }
 }
 
 impl CacheCost {
-    /// Counts what a block needs.
+    /// Adds the cost of a block.
     fn add(
         &mut self,
-        held: &Held,
+        held: &HeldLeaves,
         track: &Track,
         block: &ProvedBlock<'_>,
         leaf_bytes: &[u32],
@@ -97,7 +98,7 @@ impl CacheCost {
     }
 }
 
-/// Bytes of a number as a CompactSize.
+/// Length of a number as a CompactSize, in bytes.
 fn compact_size_bytes(number: u64) -> u64 {
     match number {
         0..=0xfc => 1,
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_as_many_bytes_as_are_written() {
+    fn lengths_match_the_written_bytes() {
         for edge in [0, 0xfd, 0x1_0000, 0x1_0000_0000, u64::MAX] {
             for number in [edge.saturating_sub(1), edge, edge.saturating_add(1)] {
                 let mut out = Vec::new();

@@ -8,7 +8,7 @@ use apus_testkit::rng::Rng;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 
-/// A store that never had a page: the forest has all in memory.
+/// A store without pages: the forest keeps everything in memory.
 struct NoPages;
 
 impl Pages for NoPages {
@@ -23,7 +23,7 @@ fn leaf(number: u64) -> NodeHash {
     NodeHash(Rng::at(31, number).bytes(32).try_into().unwrap())
 }
 
-/// A block of a chain that was made up.
+/// A block of a made-up chain.
 struct Step {
     height: Height,
     spent: Vec<u64>,
@@ -39,7 +39,7 @@ impl Step {
     }
 }
 
-/// Blocks that spend leaves of chance, many of them young, with the proofs of the forest.
+/// Blocks that spend random leaves, many of them young, with the forest's proofs.
 fn chain(rng: &mut Rng, blocks: u32, added_below: u64) -> Vec<Step> {
     let mut forest = Forest::open(NoPages, Roots::default(), usize::MAX);
     let mut live: Vec<u64> = Vec::new();
@@ -72,7 +72,7 @@ fn spends(steps: &[Step]) -> Spends {
     lifetimes.finish()
 }
 
-/// When each leaf is spent, by what was made up.
+/// When each leaf of a made-up chain is spent.
 fn spent_at(steps: &[Step]) -> Vec<Option<Height>> {
     let mut spent_at = vec![None; steps.last().map_or(0, |step| step.leaves_after) as usize];
     for step in steps {
@@ -87,7 +87,7 @@ fn rules(rng: &mut Rng) -> Vec<CacheRule> {
     [of(CachePolicy::Clairvoyant), of(look_ahead)].concat()
 }
 
-/// What is remembered after a block, by sorting all that could be.
+/// The leaves remembered after a block, found by sorting all candidates.
 fn remembered_after(
     rule: CacheRule,
     before: &BTreeSet<u64>,
@@ -110,9 +110,9 @@ fn remembered_after(
     }
 }
 
-/// Every cache costs what a verifier needs that has nothing but hashes.
+/// The cost of every cache equals the needs of a model verifier that has only hashes.
 #[test]
-fn costs_are_those_of_a_verifier_that_has_hashes() {
+fn costs_match_a_verifier_that_has_only_hashes() {
     for seed in 0..rounds(25, 2000) {
         let mut rng = Rng::new(seed);
         let added_below = [3, 8, 25][rng.index(3)];
@@ -160,7 +160,7 @@ fn costs_are_those_of_a_verifier_that_has_hashes() {
     }
 }
 
-/// Without a cache there is what files have.
+/// Without a cache, the cost is the content of proof files.
 #[test]
 fn a_cache_without_room_saves_nothing() {
     let mut rng = Rng::new(5);
@@ -185,9 +185,9 @@ fn a_cache_without_room_saves_nothing() {
     );
 }
 
-/// Of all choices of leaves that fit, none remembers more.
+/// No other choice of leaves that fits remembers more.
 #[test]
-fn no_choice_remembers_more_than_the_clairvoyant_one() {
+fn no_choice_beats_the_clairvoyant_one() {
     for seed in 0..rounds(60, 3000) {
         let mut rng = Rng::new(seed);
         let steps = chain(&mut rng, 8, 4);
@@ -223,9 +223,9 @@ fn no_choice_remembers_more_than_the_clairvoyant_one() {
     }
 }
 
-/// Each number leads to the leaf that the slow forest has there, or to none.
+/// Each number leads to the same leaf as in the slow forest, or to none.
 #[test]
-fn targets_lead_to_their_leaves_and_all_else_nowhere() {
+fn targets_lead_to_their_leaves_and_other_numbers_nowhere() {
     for seed in 0..rounds(20, 1000) {
         let mut rng = Rng::new(seed);
         let added_below = 2 + rng.below(12);
@@ -255,9 +255,9 @@ fn targets_lead_to_their_leaves_and_all_else_nowhere() {
     }
 }
 
-/// Leaves go over the ends of words and trees.
+/// Leaves cross the ends of words and trees.
 #[test]
-fn outlines_of_many_leaves() {
+fn outlines_of_many_leaves_are_right() {
     let mut rng = Rng::new(9);
     let mut outline = Outline::default();
     let mut live = BTreeSet::new();
@@ -281,7 +281,7 @@ fn outlines_of_many_leaves() {
 }
 
 #[test]
-fn proofs_that_are_none_are_refused() {
+fn invalid_proofs_are_refused() {
     let mut rng = Rng::new(3);
     let steps = chain(&mut rng, 30, 12);
     let at = steps.iter().position(|step| step.spent.len() > 2 && step.proof.hashes.len() > 2);
@@ -304,18 +304,18 @@ fn proofs_that_are_none_are_refused() {
     let twice = refused(&|proof, _| proof.targets[0] = target);
     assert_eq!(twice, Err(CachesError::Twice { target }));
     for target in [before, u64::MAX, 1 << 40, Position { row: 62, place: 0 }.number(63).unwrap()] {
-        let told = refused(&|proof, _| proof.targets[1] = target);
-        assert_eq!(told, Err(CachesError::NoLeaf { target, leaves: before }));
+        let result = refused(&|proof, _| proof.targets[1] = target);
+        assert_eq!(result, Err(CachesError::NoLeaf { target, leaves: before }));
     }
     for after in [before - 1, before + ADDED_MAX + 1, u64::MAX] {
-        let told = refused(&|_, leaves| *leaves = after);
-        assert_eq!(told, Err(CachesError::Leaves { before, after }));
+        let result = refused(&|_, leaves| *leaves = after);
+        assert_eq!(result, Err(CachesError::Leaves { before, after }));
     }
     assert_eq!(refused(&|_, leaves| *leaves = before + ADDED_MAX), Ok(()));
 }
 
 #[test]
-fn files_that_change_between_both_walks_are_refused() {
+fn files_that_change_between_the_passes_are_refused() {
     let mut rng = Rng::new(4);
     let steps = chain(&mut rng, 20, 12);
     let at = steps.iter().position(|step| step.spent.len() > 2).unwrap();
@@ -334,7 +334,11 @@ fn files_that_change_between_both_walks_are_refused() {
     let all = steps.len();
     assert_eq!(changed(all, &|_| ()), Ok(()));
     let spends_nothing = |step: &mut Step| (step.proof, step.leaf_bytes) = Default::default();
-    assert_eq!(changed(all, &spends_nothing), Ok(()), "that a leaf is spent later is seen later");
+    assert_eq!(
+        changed(all, &spends_nothing),
+        Ok(()),
+        "a leaf that is spent later is noticed later"
+    );
     assert_eq!(changed(all, &|step| step.height += 1), Err(CachesError::Changed));
     assert_eq!(changed(all, &|step| step.leaf_bytes.truncate(1)), Err(CachesError::Changed));
     assert_eq!(changed(at, &|_| ()), Err(CachesError::Changed));
@@ -343,7 +347,7 @@ fn files_that_change_between_both_walks_are_refused() {
 }
 
 #[test]
-fn more_leaves_than_memory_can_have_are_refused() {
+fn leaves_that_do_not_fit_in_memory_are_refused() {
     for leaves in [u64::MAX, 1 << 62] {
         let refused = Lifetimes::new(leaves).map(|_| ());
         let bytes = caches_bytes(leaves);

@@ -1,29 +1,29 @@
-//! [`Track`]: the forest's outline from block to block, and what each block spends; [`Lifetimes`]: when each leaf is
-//! spent.
+//! [`Track`]: the forest's outline after each block, and what each block spends; [`Lifetimes`]: when each
+//! leaf is spent.
 
 use super::outline::{Branch, Outline};
 use super::{ADDED_MAX, CachesError, ProvedBlock, caches_bytes};
 use apus_chain::Height;
 use std::ops::Range;
 
-/// The height of leaves that are never spent.
+/// Stands for the spending height of leaves that are never spent.
 pub(super) const NEVER: Height = Height::MAX;
 
-/// See the module.
+/// The forest's outline after the last block, and what that block spends.
 #[derive(Default)]
 pub(super) struct Track {
     outline: Outline,
-    /// What the last block spends, by ascending leaf.
+    /// Leaves that the last block spends, ascending.
     pub(super) spent: Vec<u64>,
-    /// Which target of the proof each of them is.
+    /// For each of `spent`, the index of its target in the proof.
     pub(super) targets: Vec<u32>,
-    /// Nodes with two living children, before the last block, that are above what it spends.
+    /// Nodes with two live children, before the last block, above the leaves that it spends.
     pub(super) branches: Vec<Branch>,
     order: Vec<(u64, u32)>,
 }
 
 impl Track {
-    /// Takes the next block and says which leaves it adds.
+    /// Applies the next block and returns the leaves that it adds.
     pub(super) fn block(&mut self, block: &ProvedBlock<'_>) -> Result<Range<u64>, CachesError> {
         let (before, after) = (self.outline.leaves(), block.leaves_after);
         let added = after.checked_sub(before).filter(|added| *added <= ADDED_MAX);
@@ -56,7 +56,7 @@ impl Track {
         Ok(())
     }
 
-    /// Hashes that a verifier without a cache needs.
+    /// Number of hashes that a verifier without a cache needs.
     fn hashes(&self) -> usize {
         let is_half =
             |branch: &&Branch| branch.middle == branch.first || branch.middle == branch.end;
@@ -64,14 +64,14 @@ impl Track {
     }
 }
 
-/// When each leaf of a chain is spent: the first walk over its proofs.
+/// The first pass over the proofs of a chain, which finds when each leaf is spent.
 pub struct Lifetimes {
     track: Track,
     spent_at: Vec<Height>,
 }
 
 impl Lifetimes {
-    /// Begins before the first leaf, with memory for so many as there will be.
+    /// Starts before the first leaf and reserves memory for `leaves` leaves, the number at the end.
     pub fn new(leaves: u64) -> Result<Self, CachesError> {
         let mut spent_at = Vec::new();
         let room = usize::try_from(leaves).ok().map(|leaves| spent_at.try_reserve_exact(leaves));
@@ -81,7 +81,7 @@ impl Lifetimes {
         }
     }
 
-    /// Takes the next block.
+    /// Applies the next block.
     pub fn block(&mut self, block: &ProvedBlock<'_>) -> Result<(), CachesError> {
         let added = self.track.block(block)?;
         for leaf in &self.track.spent {
@@ -91,29 +91,29 @@ impl Lifetimes {
         Ok(())
     }
 
-    /// When each leaf is spent, once every block was taken.
+    /// Returns when each leaf is spent. Call it after the last block.
     pub fn finish(self) -> Spends {
         Spends { spent_at: self.spent_at }
     }
 }
 
-/// What [`Lifetimes`] found: when each leaf is spent.
+/// The height at which each leaf is spent, found by [`Lifetimes`].
 pub struct Spends {
     spent_at: Vec<Height>,
 }
 
 impl Spends {
-    /// Leaves that there ever were.
+    /// Leaves ever added.
     pub fn leaves(&self) -> u64 {
         self.spent_at.len() as u64
     }
 
-    /// Those leaves, each with the height of the block that spends it; none if there are fewer.
+    /// The spending heights of these leaves; `None` if there are fewer leaves.
     pub(super) fn of(&self, leaves: Range<u64>) -> Option<&[Height]> {
         self.spent_at.get(leaves.start as usize..leaves.end as usize)
     }
 
-    /// Whether these are spent at that height.
+    /// Whether all of these leaves are spent at that height.
     pub(super) fn are_at(&self, leaves: &[u64], height: Height) -> bool {
         leaves.iter().all(|leaf| self.spent_at.get(*leaf as usize) == Some(&height))
     }

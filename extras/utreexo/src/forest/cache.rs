@@ -1,22 +1,23 @@
 //! [`Cache`]: the pages in memory.
 //!
-//! It counts the bytes that it holds. A page that was changed since it was last stored stays; of the others those
-//! go that have not been asked for since the clock's hand last came by.
+//! It counts the bytes that it holds. Pages changed since they were last stored stay. Others are evicted by
+//! the clock algorithm: a page is dropped if it was not requested since the hand last passed it.
 
 use super::id::PageId;
 use super::page::Page;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Bytes that a page takes besides its hashes: its entry, its share of the map, and what the allocator adds.
+/// Bytes that a page takes in addition to its hashes: its entry, its share of the map, and the allocator's
+/// overhead.
 const PAGE_BYTES: usize = size_of::<Entry>() + 2 * (size_of::<(u64, u32)>() + 1) + 16;
 
 struct Entry {
     id: PageId,
     page: Page,
-    /// Whether the store has another one.
+    /// Whether it differs from the page in the store.
     is_changed: bool,
-    /// Whether it was asked for since the hand came by.
+    /// Whether it was requested since the hand passed.
     is_used: bool,
 }
 
@@ -26,11 +27,11 @@ impl Entry {
     }
 }
 
-/// Which page, until the cache is [trimmed](Cache::trim).
+/// Index of a page, valid until the cache is [trimmed](Cache::trim).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot(u32);
 
-/// See the module.
+/// The pages in memory, evicted by the clock algorithm.
 #[derive(Default)]
 pub(super) struct Cache {
     entries: Vec<Entry>,
@@ -49,7 +50,7 @@ impl Cache {
         self.bytes
     }
 
-    /// Bytes of pages that were changed since they were last stored.
+    /// Bytes of the pages changed since they were last stored.
     pub(super) fn changed_bytes(&self) -> usize {
         self.changed_bytes
     }
@@ -60,7 +61,7 @@ impl Cache {
         Some(Slot(slot))
     }
 
-    /// Takes in a page that it does not have, as the store has it.
+    /// Adds a page that is not in the cache, unchanged from the store.
     pub(super) fn insert(&mut self, id: PageId, page: Page) -> Slot {
         let slot = self.entries.len() as u32;
         let entry = Entry { id, page, is_changed: false, is_used: true };
@@ -74,7 +75,7 @@ impl Cache {
         &self.entries[slot as usize].page
     }
 
-    /// Takes a page out, in order to change it and [put it back](Self::put).
+    /// Takes a page out to change it and [put it back](Self::put).
     pub(super) fn take(&mut self, Slot(slot): Slot) -> Page {
         let entry = &mut self.entries[slot as usize];
         self.bytes -= entry.bytes();
@@ -84,7 +85,7 @@ impl Cache {
         std::mem::take(&mut entry.page)
     }
 
-    /// Puts back a page that was changed.
+    /// Puts back a changed page.
     pub(super) fn put(&mut self, Slot(slot): Slot, page: Page) {
         let entry = &mut self.entries[slot as usize];
         (entry.page, entry.is_changed) = (page, true);
@@ -92,7 +93,7 @@ impl Cache {
         self.changed_bytes += entry.bytes();
     }
 
-    /// The pages that were changed since they were last stored, in the order of their keys.
+    /// The pages changed since they were last stored, in the order of their keys.
     pub(super) fn changed(&self) -> impl Iterator<Item = (PageId, &Page)> {
         let mut changed: Vec<&Entry> =
             self.entries.iter().filter(|entry| entry.is_changed).collect();
@@ -100,15 +101,15 @@ impl Cache {
         changed.into_iter().map(|entry| (entry.id, &entry.page))
     }
 
-    /// From now on the store has every page as it is here.
+    /// Marks every page as stored.
     pub(super) fn set_stored(&mut self) {
         self.entries.iter_mut().for_each(|entry| entry.is_changed = false);
         self.changed_bytes = 0;
     }
 
-    /// Drops pages until it holds no more than so many bytes, or only pages that were changed.
+    /// Drops pages until the cache holds at most `bytes_max` bytes, or only changed pages.
     pub(super) fn trim(&mut self, bytes_max: usize) {
-        // In the first turn a page may have been used, in the second none is any more.
+        // Two turns of the hand reach every page: the first clears all used marks.
         let (mut kept, kept_max) = (0, 2 * self.entries.len());
         while self.bytes > bytes_max && kept < kept_max && !self.entries.is_empty() {
             if self.hand >= self.entries.len() {
@@ -124,7 +125,7 @@ impl Cache {
         }
     }
 
-    /// The last page takes the place of the one that goes.
+    /// Drops the page at the hand; the last page takes its place.
     fn drop_at_hand(&mut self) {
         let gone = self.entries.swap_remove(self.hand);
         self.bytes -= gone.bytes();
@@ -135,7 +136,7 @@ impl Cache {
     }
 }
 
-/// Spreads page numbers. They count up from 0, and no miner can choose which of them there are.
+/// Spreads page numbers. A weak hash is enough: they count up from 0, and a miner cannot choose them.
 #[derive(Default)]
 struct Spread(u64);
 
@@ -171,9 +172,9 @@ mod tests {
         cache.entries.iter().map(|entry| PAGE_BYTES + entry.page.heap_bytes()).sum()
     }
 
-    /// All are of one size. The hand comes by pages that were used since, and drops others.
+    /// All pages have one size. The hand passes over used pages and drops others.
     #[test]
-    fn pages_that_are_asked_for_stay() {
+    fn requested_pages_stay() {
         let mut cache = Cache::default();
         for number in 1..=10 {
             cache.insert(id(number.into()), page(number));
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_were_changed_stay_until_they_are_stored() {
+    fn changed_pages_stay_until_they_are_stored() {
         let mut cache = Cache::default();
         let slots: Vec<Slot> =
             (1..=5).map(|number| cache.insert(id(number.into()), page(number))).collect();

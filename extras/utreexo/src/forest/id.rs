@@ -1,14 +1,14 @@
-//! [`PageId`] and [`Pages`]: where the forest's pages are kept.
+//! [`PageId`] and [`Pages`]: the store of the forest's pages.
 
 use std::fmt;
 
-/// Rows of nodes that a page holds.
+/// Rows of nodes in a page.
 pub(super) const ROWS: u32 = 6;
 
-/// Bits of an index: there are at most 2^63 leaves, and 2^6 of them in a page.
+/// Bits of an index: at most 2^63 leaves, 2^6 in each page.
 const INDEX_BITS: u32 = 57;
 
-/// Which page: its level, counted from the leaves, and its index in that level, both in one number.
+/// The identity of a page: its level, counted from the leaves, and its index in that level, in one number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(u64);
 
@@ -17,17 +17,18 @@ impl PageId {
         Self((level as u64) << INDEX_BITS | index)
     }
 
-    /// 0 for pages whose bottom row is leaves. The root of a page is in the bottom row of one of the level above.
+    /// The level; 0 for pages whose bottom row is leaves. The root of a page is in the bottom row of a page
+    /// one level above.
     pub fn level(self) -> u32 {
         (self.0 >> INDEX_BITS) as u32
     }
 
-    /// Which one of its level, from left to right.
+    /// The index in its level, from left to right.
     pub fn index(self) -> u64 {
         self.0 & ((1 << INDEX_BITS) - 1)
     }
 
-    /// A key for a store: keys are in the order of levels, and in a level in that of indexes.
+    /// A key for a store. Keys sort by level, then by index.
     pub fn key(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
@@ -49,17 +50,17 @@ impl fmt::Debug for PageId {
     }
 }
 
-/// A store of pages, as [`Forest::changes`](super::Forest::changes) gave them last.
+/// A store of pages in the state last given by [`Forest::changes`](super::Forest::changes).
 pub trait Pages {
     /// Why a page cannot be read.
     type Error;
 
-    /// Appends the bytes of a page; `false` where there is no such page.
+    /// Appends the bytes of a page; returns `false` if there is no such page.
     fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, Self::Error>;
 
-    /// Hands over the bytes of many pages, each with its place in `pages`, in any order; a page that is not there
-    /// is left out. The pages are of one level and ascend. A store that can have several reads under way
-    /// does better here than one page after the other.
+    /// Calls `found` with the bytes of many pages, each with its index in `pages`, in any order; missing
+    /// pages are left out. The pages are of one level and ascend. A store that can have several reads in
+    /// flight should override this.
     fn read_many(
         &self,
         pages: &[PageId],

@@ -1,23 +1,23 @@
-//! Pages that a block needs come into memory, each held against the one above.
+//! Loads the pages that a block needs, and checks each against the page above it.
 
 use super::cache::Slot;
 use super::page::{Page, PageFault, Shape, bits};
-use super::touched::{Touched, level_count};
+use super::touched::{TouchedPage, level_count};
 use super::work::{PAGES_AT_ONCE, Work, compute};
 use super::{Forest, ForestError, PageId, Pages, top};
 use crate::NodeHash;
 
-/// A page to be read: which one of the touched ones of its level, and the root that it must have.
-struct Wanted {
+/// A page to read: its index among the touched pages of its level, and the root that it must have.
+struct WantedPage {
     at: usize,
     root: NodeHash,
 }
 
 impl<P: Pages> Forest<P> {
-    /// Has in memory what these levels touch, as far as the forest goes up before the block.
+    /// Loads the touched pages of the levels that the forest had before the block.
     pub(super) fn load(
         &mut self,
-        levels: &mut [Vec<Touched>],
+        levels: &mut [Vec<TouchedPage>],
     ) -> Result<(), ForestError<P::Error>> {
         for level in (0..level_count(self.leaves())).rev() {
             let roots = self.roots_of(levels, level);
@@ -26,11 +26,12 @@ impl<P: Pages> Forest<P> {
         Ok(())
     }
 
-    /// The roots that pages of this level must have, by those above, which are in memory.
-    fn roots_of(&self, levels: &[Vec<Touched>], level: usize) -> Vec<NodeHash> {
+    /// The roots that the pages of this level must have, from the loaded pages above.
+    fn roots_of(&self, levels: &[Vec<TouchedPage>], level: usize) -> Vec<NodeHash> {
         if level + 1 == level_count(self.leaves()) {
-            let root =
-                |page: &Touched| if page.index == 0 { top(&self.roots) } else { NodeHash::EMPTY };
+            let root = |page: &TouchedPage| {
+                if page.index == 0 { top(&self.roots) } else { NodeHash::EMPTY }
+            };
             return levels[level].iter().map(root).collect();
         }
         let mut roots = Vec::with_capacity(levels[level].len());
@@ -44,7 +45,7 @@ impl<P: Pages> Forest<P> {
     fn load_level(
         &mut self,
         level: usize,
-        pages: &mut [Touched],
+        pages: &mut [TouchedPage],
         roots: &[NodeHash],
     ) -> Result<(), ForestError<P::Error>> {
         let mut wanted = Vec::new();
@@ -56,7 +57,7 @@ impl<P: Pages> Forest<P> {
                     let slot = self.cache.insert(id, Page::default());
                     page.set(slot, Shape::new(0));
                 }
-                None => wanted.push(Wanted { at, root: *root }),
+                None => wanted.push(WantedPage { at, root: *root }),
             }
         }
         let ids: Vec<PageId> =
@@ -86,7 +87,11 @@ impl<P: Pages> Forest<P> {
     fn shape_of(&self, slot: Slot, root: &NodeHash) -> Shape {
         let page = self.cache.page(slot);
         let shape = page.shape();
-        debug_assert_eq!(page.root(&shape), *root, "a page in memory is not what is above it");
+        debug_assert_eq!(
+            page.root(&shape),
+            *root,
+            "a page in memory differs from the page above it"
+        );
         shape
     }
 
@@ -106,16 +111,15 @@ impl<P: Pages> Forest<P> {
         pages.into_iter().zip(ids).map(page).collect()
     }
 
-    /// Makes the pages of levels that the forest did not have before: in the first of each level is all that it
-    /// had.
-    pub(super) fn grow(&mut self, levels: &mut [Vec<Touched>]) {
+    /// Creates the pages of new levels. The first page of each holds the whole forest so far.
+    pub(super) fn grow(&mut self, levels: &mut [Vec<TouchedPage>]) {
         let top = top(&self.roots);
         for (level, pages) in levels.iter_mut().enumerate().skip(level_count(self.leaves())) {
             for page in pages {
                 let whole = if page.index == 0 { Page::of_first(top) } else { Page::default() };
                 let (id, shape) = (PageId::new(level, page.index), whole.shape());
                 let slot = match self.cache.find(id) {
-                    // One that a block had which was undone.
+                    // An undone block left this page in the cache.
                     Some(slot) => self.replace(slot, whole),
                     None => self.cache.insert(id, whole),
                 };
@@ -124,8 +128,8 @@ impl<P: Pages> Forest<P> {
         }
     }
 
-    /// Empties the pages of levels that a forest of so many leaves does not have.
-    pub(super) fn cut(&mut self, levels: &[Vec<Touched>], leaves: u64) {
+    /// Empties the pages of levels that a forest of `leaves` leaves does not have.
+    pub(super) fn cut(&mut self, levels: &[Vec<TouchedPage>], leaves: u64) {
         for page in levels.iter().skip(level_count(leaves)).flatten() {
             self.replace(page.slot(), Page::default());
         }

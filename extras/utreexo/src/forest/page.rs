@@ -1,19 +1,19 @@
-//! [`Page`]: six rows of the forest above 64 nodes, and [`Shape`]: which of its nodes have hashes of their own.
+//! [`Page`]: six rows of the forest above 64 nodes, and [`Shape`]: which of its nodes have their own hash.
 //!
-//! A node next to nothing has its sibling's hash for a parent's, so a page of `n` nodes in its bottom row
-//! has `n - 1` more hashes in all, those of nodes with two children. They lie row after row, the bottom row first,
-//! each row from left to right. Node `k` of row `r` is bit `k << r` in the mask of its row, which is that of the
-//! first of the bottom row's nodes below it.
+//! The parent of a node with an empty sibling has that node's hash, so a page with `n` nodes in its bottom
+//! row has `n - 1` more hashes: those of nodes with two children. In memory they lie row after row, the
+//! bottom row first, each row from left to right. Node `k` of row `r` is bit `k << r` in the mask of its row: the
+//! bit of the first node of the bottom row below it.
 //!
-//! Stored is the bottom row alone, of which all else is computed: a mask of its nodes, 8 bytes, little-endian; CRC-32C
-//! of these, 4 bytes, little-endian; and the nodes' hashes. A reader of a page has to compute its root in any case,
-//! since nothing else shows that hashes are the right ones. The root does not show which of the places beside nothing
-//! a node has, so the mask has a checksum.
+//! Only the bottom row is stored, from which the rest is computed: a mask of its nodes, 8 bytes,
+//! little-endian; the CRC-32C of these, 4 bytes, little-endian; and the nodes' hashes. A reader must compute
+//! a page's root in any case, since nothing else shows that the hashes are right. The root does not show
+//! which of two sibling places a node has if the other is empty, so the mask has a checksum.
 
 use super::id::ROWS;
 use crate::NodeHash;
 
-/// The bits of a row's nodes.
+/// The bits of the nodes of each row.
 const ROW_MASKS: [u64; ROWS as usize + 1] = [
     u64::MAX,
     0x5555_5555_5555_5555,
@@ -24,15 +24,15 @@ const ROW_MASKS: [u64; ROWS as usize + 1] = [
     1,
 ];
 
-/// A mask of nodes for each row; that of the root last.
+/// A mask of nodes for each row, from the bottom row to the root.
 pub(super) type RowMasks = [u64; ROWS as usize + 1];
 
-/// The bit of the right child of a node of row `row`. The left one has the node's own bit.
+/// The bit of the right child of a node in row `row`. The left child has the same bit as the node.
 pub(super) fn right_child(row: usize, bit: u64) -> u64 {
     bit << (1 << (row - 1))
 }
 
-/// The nodes above those of the bottom row that are in `mask`.
+/// The nodes above the bottom-row nodes in `mask`, for each row.
 pub(super) fn above(mask: u64) -> RowMasks {
     let mut masks = [mask; ROWS as usize + 1];
     for row in 1..masks.len() {
@@ -51,24 +51,24 @@ pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// How many bits of the mask are below that one.
+/// Number of bits of the mask below `bit`.
 pub(super) fn rank(mask: u64, bit: u64) -> usize {
     (mask & (bit - 1)).count_ones() as usize
 }
 
-/// Which nodes a page has.
+/// Which nodes of a page are live, and where their hashes are.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
-    /// Those that are not empty.
+    /// The nodes that are not empty.
     pub(super) live: RowMasks,
-    /// Those with a hash of their own: of the bottom row the live ones, else those with two live children.
+    /// The nodes with their own hash: live ones in the bottom row, nodes with two live children above it.
     pub(super) own: RowMasks,
     /// Where the hashes of each row begin.
     starts: [u8; ROWS as usize + 1],
 }
 
 impl Shape {
-    /// That of a page with these nodes in its bottom row.
+    /// The shape of a page with these nodes in its bottom row.
     pub(super) fn new(live: u64) -> Self {
         let live = above(live);
         let (mut own, mut starts) = (live, [0; ROWS as usize + 1]);
@@ -80,12 +80,12 @@ impl Shape {
         Self { live, own, starts }
     }
 
-    /// Where the hash of a node lies that has one of its own.
+    /// Index of the hash of a node that has its own.
     pub(super) fn place(&self, row: usize, bit: u64) -> usize {
         usize::from(self.starts[row]) + rank(self.own[row], bit)
     }
 
-    /// Where the hash of a live node lies: its own, or that of the one below it that has moved up.
+    /// Index of the hash of a live node: its own, or the hash of the node below it that moved up.
     pub(super) fn place_of_live(&self, mut row: usize, mut bit: u64) -> usize {
         while self.own[row] & bit == 0 {
             row -= 1;
@@ -97,7 +97,7 @@ impl Shape {
     }
 }
 
-/// See the module.
+/// Six rows of the forest above 64 nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
     /// The nodes of the bottom row that are not empty.
@@ -105,41 +105,41 @@ pub(super) struct Page {
     hashes: Vec<NodeHash>,
 }
 
-/// What is wrong with the bytes of a page.
+/// Why a page is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PageFault {
     /// Too few bytes for a mask of nodes.
-    #[error("it begins with 12 bytes, and there are {found}")]
+    #[error("a page begins with 12 bytes, found {found}")]
     Head {
-        /// Bytes that there are.
+        /// Bytes found.
         found: usize,
     },
-    /// Another length than its mask of nodes needs.
-    #[error("it needs {needed} bytes, and there are {found}")]
+    /// The length does not match its mask of nodes.
+    #[error("it needs {needed} bytes, found {found}")]
     Length {
         /// Bytes that its nodes take.
         needed: usize,
-        /// Bytes that there are.
+        /// Bytes found.
         found: usize,
     },
-    /// A mask of nodes that is not the one that was written.
-    #[error("the checksum of its mask is wrong")]
+    /// The mask of nodes is damaged.
+    #[error("its mask has a wrong checksum")]
     Checksum,
-    /// No node, or one whose hash is that of none.
-    #[error("it has an empty node among those that are not empty")]
+    /// The mask has no node, or a node in it has an empty hash.
+    #[error("a node that must not be empty is empty")]
     Empty,
-    /// Another root than the page above has for it.
-    #[error("its root is {found}, and should be {expected}")]
+    /// The root differs from the one in the page above.
+    #[error("its root is {found} instead of {expected}")]
     Root {
-        /// As the page above or the forest's roots have it.
+        /// The root in the page above or from the forest's roots.
         expected: NodeHash,
-        /// That of the bytes.
+        /// The root computed from the bytes.
         found: NodeHash,
     },
 }
 
 impl Page {
-    /// A page whose first node alone is not empty, unless this one is.
+    /// A page with only its first node set; an empty page if `hash` is empty.
     pub(super) fn of_first(hash: NodeHash) -> Self {
         match hash.is_empty() {
             true => Self::default(),
@@ -155,12 +155,12 @@ impl Page {
         Shape::new(self.live)
     }
 
-    /// Bytes that it takes on the heap.
+    /// The page's bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         self.hashes.capacity() * size_of::<NodeHash>()
     }
 
-    /// The hash of any node, by this page's shape.
+    /// The hash of any node. `shape` must be this page's shape.
     pub(super) fn hash(&self, shape: &Shape, row: usize, bit: u64) -> NodeHash {
         match shape.live[row] & bit {
             0 => NodeHash::EMPTY,
@@ -168,22 +168,22 @@ impl Page {
         }
     }
 
-    /// The hash that lies there.
+    /// The hash at an index.
     pub(super) fn hash_at(&self, place: usize) -> NodeHash {
         self.hashes[place]
     }
 
-    /// Its root, if its hashes are all known.
+    /// Its root, valid once all its hashes are computed.
     pub(super) fn root(&self, shape: &Shape) -> NodeHash {
         self.hash(shape, ROWS as usize, 1)
     }
 
-    /// Sets the hash of a node that has one of its own.
+    /// Sets the hash at an index.
     pub(super) fn set(&mut self, place: usize, hash: NodeHash) {
         self.hashes[place] = hash;
     }
 
-    /// Appends its stored form.
+    /// Appends the page's stored form.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let live = self.live.to_le_bytes();
         out.extend_from_slice(&live);
@@ -192,7 +192,7 @@ impl Page {
         bottom.iter().for_each(|hash| out.extend_from_slice(&hash.0));
     }
 
-    /// The page of a stored form; the hashes above its bottom row are still to be computed.
+    /// Reads a page from its stored form. The hashes above its bottom row are not computed yet.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, PageFault> {
         let found = bytes.len();
         let head = PageFault::Head { found };
@@ -216,8 +216,8 @@ impl Page {
         Ok(Self { live, hashes })
     }
 
-    /// Gives the nodes `mask` of the bottom row these hashes, one for each, and returns its shape after, having had
-    /// this one before. The hashes of those above them are then to be set.
+    /// Sets the hashes of the nodes `mask` of the bottom row, and returns the new shape; `shape` is the one
+    /// before. The caller must then set the hashes of the nodes above them.
     pub(super) fn change(&mut self, shape: &Shape, mask: u64, values: &[NodeHash]) -> Shape {
         let mut live = self.live;
         for (bit, value) in bits(mask).zip(values) {
@@ -238,7 +238,7 @@ impl Page {
         changed
     }
 
-    /// Leaves out the hashes of nodes that are no more.
+    /// Removes the hashes of nodes that no longer exist.
     fn shrink(&mut self, old: &Shape, new: &Shape) {
         let (mut from, mut to) = (0, 0);
         for (row, new) in new.own.into_iter().enumerate() {
@@ -252,13 +252,13 @@ impl Page {
         self.hashes.copy_within(from.., to);
         to += self.hashes.len() - from;
         self.hashes.truncate(to);
-        // Not each time: the allocator costs more than what it gets back.
+        // Shrinks only now and then: doing so each time would cost more in the allocator than it saves.
         if 4 * to < 3 * self.hashes.capacity() {
             self.hashes.shrink_to_fit();
         }
     }
 
-    /// Makes room for the hashes of nodes that were not there.
+    /// Makes room for the hashes of new nodes.
     fn grow(&mut self, old: &Shape, new: &Shape) {
         let count = new.own.iter().map(|own| own.count_ones() as usize).sum();
         let (mut hashes, mut old_hashes) = (Vec::with_capacity(count), self.hashes.iter());

@@ -1,32 +1,33 @@
-//! The proof of a block, by one walk over the pages above the leaves that it spends.
+//! Makes the proof of a block in one walk over the pages above the leaves that it spends.
 //!
-//! A leaf's place in Utreexo is not where it was put: what is next to nothing has moved up into its parent's place,
-//! and all below with it. So the walk begins at the root of a tree, whose place never changes, and a place goes on to
-//! that of the child only where both children are there. Siblings of what leads to spent leaves, and not to spent ones
-//! themselves, are the proof. The walk goes from left to right, so it comes by those of one row in their order.
+//! A leaf's place in Utreexo is not where it was added: a node whose sibling is empty has moved up to its
+//! parent's place, with everything below it. So the walk begins at the root of a tree, whose place never
+//! changes, and moves to a child's place only where both children exist. The proof is the siblings of nodes
+//! above spent leaves that are not above spent leaves themselves. The walk goes from left to right, so it
+//! meets the nodes of one row in order.
 //!
-//! The walk looks at shapes alone, which lie side by side, and only notes where hashes are: these are all over the
-//! memory, and are fetched faster by a loop that does nothing else.
+//! The walk reads only shapes, which are adjacent in memory, and notes where hashes are. The hashes are
+//! scattered over memory; a separate loop that only fetches them is faster.
 
 use super::cache::{Cache, Slot};
 use super::id::ROWS;
 use super::page::{rank, right_child};
-use super::touched::Touched;
+use super::touched::TouchedPage;
 use crate::Proof;
 
-/// Rows of the forest in whose places proofs speak, but for the lowest.
+/// Rows above the leaves in the forest whose places proofs use.
 const FOREST_ROWS: u32 = 63;
 
-/// A perfect tree of a forest, one for each bit of its number of leaves.
+/// A perfect tree of a forest. There is one for each 1 bit in the number of leaves.
 #[derive(Clone, Copy)]
 pub(super) struct Tree {
     /// Its height.
     pub(super) row: u32,
-    /// Which one of its height it would be if all were that high.
+    /// Its index among trees of its height, if all trees had that height.
     pub(super) index: u64,
 }
 
-/// A node, by where it is in the pages.
+/// The location of a node in the pages.
 pub(super) struct Spot {
     pub(super) level: usize,
     pub(super) index: u64,
@@ -34,20 +35,20 @@ pub(super) struct Spot {
     pub(super) bit: u64,
 }
 
-/// The trees of so many leaves, the highest first.
+/// The trees of a forest of `leaves` leaves, highest first.
 pub(super) fn trees(leaves: u64) -> impl Iterator<Item = Tree> {
     let rows = (0..u64::BITS).rev().filter(move |row| leaves >> row & 1 == 1);
-    // The bit of the tree itself is not counted.
+    // Clears the bit of the tree itself.
     rows.map(move |row| Tree { row, index: leaves >> row ^ 1 })
 }
 
 impl Tree {
-    /// Where its root is: not in the bottom row of a page, unless it is a leaf.
+    /// The location of its root, not in the bottom row of a page unless the root is a leaf.
     pub(super) fn root(self) -> Spot {
         self.in_level(self.row.saturating_sub(1) / ROWS)
     }
 
-    /// Where its root is once more if it is that of a page: in the bottom row of the one above.
+    /// The second location of its root if it is also the root of a page: in the bottom row of the page above.
     pub(super) fn root_as_child(self) -> Spot {
         self.in_level(self.row / ROWS)
     }
@@ -59,16 +60,16 @@ impl Tree {
         Spot { level: level as usize, index, row: row as usize, bit }
     }
 
-    /// The place of its root in Utreexo, in a forest of 63 rows.
+    /// Position number of its root, in a forest of 63 rows.
     fn position(self) -> u64 {
         let before = (1u128 << (FOREST_ROWS + 1)) - (1u128 << (FOREST_ROWS + 1 - self.row));
         before as u64 + self.index
     }
 }
 
-/// Proves the leaves that are spent. `order` says which of them, by ascending leaf, is which one of the block.
+/// Proves the spent leaves. `order` gives, by ascending leaf, the index of each in the block.
 pub(super) fn prove(
-    levels: &[Vec<Touched>],
+    levels: &[Vec<TouchedPage>],
     cache: &Cache,
     leaves: u64,
     order: impl Iterator<Item = usize>,
@@ -95,15 +96,16 @@ pub(super) fn prove(
 }
 
 struct Walk<'a> {
-    levels: &'a [Vec<Touched>],
-    /// Of spent leaves, from left to right.
+    levels: &'a [Vec<TouchedPage>],
+    /// Positions of spent leaves, from left to right.
     places: Vec<u64>,
-    /// Where the proof's hashes are, by the rows of their places.
+    /// Locations of the proof's hashes, by the rows of their positions.
     rows: [Vec<(Slot, u8)>; FOREST_ROWS as usize + 1],
 }
 
 impl Walk<'_> {
-    /// Goes down from a node above spent leaves that has this place: of page `at` of those touched.
+    /// Walks down from a node above spent leaves, with position `place`, in page `at` of the touched pages of
+    /// its level.
     fn node(&mut self, level: usize, at: usize, mut row: usize, mut bit: u64, mut place: u64) {
         let page = &self.levels[level][at];
         while row > 0 {
@@ -131,7 +133,7 @@ impl Walk<'_> {
         }
     }
 
-    fn sibling(&mut self, page: &Touched, row: usize, bit: u64, place: u64) {
+    fn sibling(&mut self, page: &TouchedPage, row: usize, bit: u64, place: u64) {
         let at = page.shape.place_of_live(row, bit) as u8;
         self.rows[place.leading_ones() as usize].push((page.slot(), at));
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 struct Store {
     pages: RefCell<BTreeMap<PageId, Vec<u8>>>,
-    /// Reads fail from this level on down.
+    /// Reads fail at this level and below.
     fails_at: RefCell<Option<u32>>,
 }
 
@@ -42,7 +42,7 @@ impl Store {
     }
 }
 
-/// A leaf that no other is like.
+/// A unique leaf.
 fn leaf(number: u64) -> NodeHash {
     NodeHash(Rng::at(77, number).bytes(32).try_into().unwrap())
 }
@@ -59,7 +59,7 @@ fn ours(hash: &BitcoinNodeHash) -> NodeHash {
     if *hash == BitcoinNodeHash::Empty { NodeHash::EMPTY } else { NodeHash(**hash) }
 }
 
-/// What a block does, and what is to come of it.
+/// A block and its expected result.
 struct Step {
     spent: Vec<u64>,
     added: Vec<NodeHash>,
@@ -67,7 +67,7 @@ struct Step {
     roots: Roots,
 }
 
-/// A chain by the library.
+/// A chain computed by `rustreexo`.
 struct History {
     rng: Rng,
     forest: MemForest<BitcoinNodeHash>,
@@ -80,7 +80,7 @@ impl History {
         Self { rng: Rng::new(seed), forest: MemForest::new(), leaves: 0, live: Vec::new() }
     }
 
-    /// A block that spends so many leaves by chance, if there are as many, and adds others.
+    /// A block that spends up to `spent` random leaves and adds `added` others.
     fn step(&mut self, spent: usize, added: u64) -> Step {
         let spent = spent.min(self.live.len());
         let spent: Vec<u64> = (0..spent)
@@ -123,8 +123,8 @@ fn undo(forest: &mut Forest<&Store>, step: &Step, before: &Roots) {
 
 const LARGE: usize = 1 << 30;
 
-/// Takes these blocks with all memory, with none, and with one that is opened again after some blocks, according
-/// to `reopened`; each of the latter has its own store.
+/// Applies these blocks with unlimited memory, with none, and to a forest that is reopened after some blocks,
+/// chosen by `reopened`; the last two have their own stores.
 fn run(seed: u64, blocks: &[(usize, u64)], reopened: u64) {
     let (all, none, some) = (Store::default(), Store::default(), Store::default());
     let mut history = History::new(seed);
@@ -160,9 +160,9 @@ fn run(seed: u64, blocks: &[(usize, u64)], reopened: u64) {
 }
 
 proptest! {
-    /// Few leaves, so that all sizes of trees, empty roots and forests without a leaf come.
+    /// Few leaves, so that all sizes of trees, empty roots and forests without leaves occur.
     #[test]
-    fn small_forests_are_those_of_the_library(
+    fn small_forests_match_the_library(
         seed: u64,
         blocks in prop::collection::vec((prop_oneof![0usize..8, Just(300)], 0u64..12), 1..30),
         reopened: u64,
@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn forests_of_more_pages_are_those_of_the_library(
+    fn forests_of_more_pages_match_the_library(
         seed: u64,
         blocks in prop::collection::vec((0usize..120, 0u64..200), 1..12),
         reopened: u64,
@@ -180,9 +180,9 @@ proptest! {
     }
 }
 
-/// Three levels of pages, of which old ones become sparse, and the same when they are all deleted.
+/// Three levels of pages; old ones become sparse, until all leaves are deleted.
 #[test]
-fn forests_of_three_levels_are_those_of_the_library() {
+fn forests_of_three_levels_match_the_library() {
     for seed in 0..4 {
         let mut blocks = vec![(0, 3_000 + 500 * seed)];
         blocks.extend([(700, 500 - seed); 12]);
@@ -191,9 +191,9 @@ fn forests_of_three_levels_are_those_of_the_library() {
     }
 }
 
-/// From no leaf to 200, one by one, and each of them spent from each of these forests.
+/// Grows from 0 to 200 leaves, one by one, and spends each leaf from each of these forests.
 #[test]
-fn every_leaf_of_every_small_forest() {
+fn every_leaf_of_every_small_forest_is_proved() {
     for count in 1..=200 {
         let store = Store::default();
         let numbers = [0, 1, count / 3, count / 2, count - 1];
@@ -206,7 +206,8 @@ fn every_leaf_of_every_small_forest() {
     }
 }
 
-/// The ends of pages and of levels: trees that are a page, or a level, and what comes behind them.
+/// Grows forests over the ends of pages and levels: trees that fill a page or a level, and the leaves after
+/// them.
 #[test]
 fn forests_grow_over_the_ends_of_pages() {
     for start in [62, 63, 64, 65, 4_095, 4_096, 4_097] {
@@ -218,9 +219,9 @@ fn forests_grow_over_the_ends_of_pages() {
     }
 }
 
-/// More leaves than a test could add one by one; the library's verifier takes such forests, if they have 62 rows at most.
+/// More leaves than a test could add one by one. The library's verifier accepts such forests up to 62 rows.
 #[test]
-fn proofs_of_huge_forests_are_true() {
+fn proofs_of_huge_forests_are_valid() {
     for first in [(1 << 20) - 3, (1 << 42) + (1 << 36) - 7, (1 << 61) - 1, (1 << 62) - 90] {
         let mut fragment = Fragment::new(0).unwrap();
         fragment.push_empty(first).unwrap();
@@ -243,7 +244,7 @@ fn proofs_of_huge_forests_are_true() {
 }
 
 #[test]
-fn leaves_are_no_more_than_a_forest_has() {
+fn a_forest_refuses_too_many_leaves() {
     let mut fragment = Fragment::new(0).unwrap();
     fragment.push_empty(LEAVES_MAX - 2).unwrap();
     let store = Store::default();
@@ -258,7 +259,7 @@ fn leaves_are_no_more_than_a_forest_has() {
     assert!(forest.block(&[LEAVES_MAX - 1], &[]).is_ok());
 }
 
-/// A leaf that is empty from the start is one that was deleted.
+/// A leaf that is empty from the start counts as deleted.
 #[test]
 fn empty_leaves_are_added() {
     let store = Store::default();
@@ -272,7 +273,7 @@ fn empty_leaves_are_added() {
     assert_eq!(forest.block(&[71], &[]), Err(refused));
 }
 
-/// A forest of three levels that has the left half of its leaves no more, and what is left of it.
+/// A forest of three levels whose left half is spent, and the leaves left in it.
 fn half_spent(store: &Store) -> (Forest<&Store>, History) {
     let mut history = History::new(5);
     let mut forest = Forest::open(store, Roots::default(), 0);
@@ -283,13 +284,14 @@ fn half_spent(store: &Store) -> (Forest<&Store>, History) {
     (forest, history)
 }
 
-/// What is refused changes nothing, whatever else the block has in it.
+/// A refused block changes nothing, even if other parts of it are valid.
 #[test]
-fn what_is_not_live_is_not_spent() {
+fn leaves_that_are_not_live_cannot_be_spent() {
     let store = Store::default();
     let (mut forest, mut history) = half_spent(&store);
     let (added, leaves) = (leaves(7_000..270_000), 5_010);
-    // In an empty part of the forest, in an empty page, in one that has live leaves, and behind the last.
+    // These leaves are in an empty part of the forest, in an empty page, in a page with live leaves, and
+    // after the last leaf.
     for dead in [0, 70, 2_000, 2_497, 2_499, 5_010, 5_100, 1 << 40, u64::MAX] {
         let spent = [3_000, dead, 4_000];
         let refused = ForestError::NotLive { leaf: dead, leaves };
@@ -320,7 +322,7 @@ fn a_store_that_fails_changes_nothing() {
     check(&mut forest, &step);
 }
 
-/// Whichever byte of whichever page is another one, whatever is cut off or added.
+/// Changes each byte of each page, truncates pages, and appends to them.
 #[test]
 fn damaged_pages_are_refused() {
     let store = Store::default();
@@ -386,7 +388,7 @@ fn pages_of_other_roots_are_refused() {
     assert!(matches!(refused, ForestError::Damaged { page, .. } if page.level() == 2), "{refused}");
 }
 
-/// Pages are read when they are not in memory, once each, and none that is empty.
+/// A page is read once, if it is not in memory and not empty.
 #[test]
 fn pages_are_read_once() {
     let store = Store::default();
@@ -396,7 +398,7 @@ fn pages_are_read_once() {
     let step = history.step_of(vec![2_500, 2_501, 5_009], 0);
     check(&mut small, &step);
     check(&mut large, &step);
-    // Leaf 5,009 is in page 78, above which is page 1; that of the other two is below page 0.
+    // Leaf 5,009 is in page 78, below page 1; the other two are below page 0.
     assert_eq!((small.usage().pages_read, large.usage().pages_read), (5, 5));
     store.take(&mut small);
     large.set_stored();
@@ -407,7 +409,7 @@ fn pages_are_read_once() {
     assert_eq!((small.usage().pages, large.usage().pages), (4, 6));
 }
 
-/// A page of few nodes takes little memory, also where it had many.
+/// A page with few nodes takes little memory, even if it once had many.
 #[test]
 fn pages_that_become_sparse_become_small() {
     let store = Store::default();
@@ -420,9 +422,9 @@ fn pages_that_become_sparse_become_small() {
     assert!(full - forest.usage().bytes >= (127 - 4) * 32);
 }
 
-/// When changed pages take more than half of the memory.
+/// They must be stored once they take more than half of the memory.
 #[test]
-fn changed_pages_want_to_be_stored() {
+fn changed_pages_must_be_stored() {
     let store = Store::default();
     let mut forest = Forest::open(&store, Roots::default(), 0);
     assert!(!forest.wants_store());
@@ -436,7 +438,7 @@ fn changed_pages_want_to_be_stored() {
     }
 }
 
-/// From the last block back to the first, and the store after each is that of the block before.
+/// Undoes from the last block to the first; after each, the store equals the one after the block before.
 #[test]
 fn blocks_are_undone_to_the_first() {
     let (store, mut history) = (Store::default(), History::new(3));
@@ -459,7 +461,7 @@ fn blocks_are_undone_to_the_first() {
 }
 
 #[test]
-fn what_was_no_block_is_not_undone() {
+fn invalid_blocks_are_not_undone() {
     let store = Store::default();
     let (mut forest, mut history) = half_spent(&store);
     let hash = NodeHash([1; 32]);

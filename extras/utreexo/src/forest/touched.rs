@@ -1,46 +1,46 @@
-//! [`Touched`]: the pages of a level that a block has to do with.
+//! [`TouchedPage`]: a page that a block touches.
 
 use super::cache::Slot;
 use super::id::ROWS;
 use super::page::{RowMasks, Shape, above};
 use std::ops::Range;
 
-/// A page that has leaves below it which a block spends or adds.
-pub(super) struct Touched {
+/// A page above leaves that a block spends or adds.
+pub(super) struct TouchedPage {
     pub(super) index: u64,
     /// The nodes of its bottom row above such leaves.
     pub(super) mask: u64,
-    /// Its nodes above leaves that are spent.
+    /// Its nodes above spent leaves.
     pub(super) spent: RowMasks,
-    /// Where those of the level below begin that are below it.
+    /// Index of the first touched page below it, in the level below.
     pub(super) first_child: usize,
     slot: Option<Slot>,
-    /// What it is like before the block, once it is in memory.
+    /// Its shape before the block, once it is in memory.
     pub(super) shape: Shape,
 }
 
-impl Touched {
+impl TouchedPage {
     fn new(index: u64, first_child: usize) -> Self {
         let (spent, shape) = (above(0), Shape::new(0));
         Self { index, mask: 0, spent, first_child, slot: None, shape }
     }
 
-    /// Where it is in memory, once it is.
+    /// Its slot in the cache. Panics before the page is loaded.
     pub(super) fn slot(&self) -> Slot {
         self.slot.expect("a level is loaded before it is used")
     }
 
-    /// It is in memory, and like this.
+    /// Records that it is in memory, with this shape.
     pub(super) fn set(&mut self, slot: Slot, shape: Shape) {
         (self.slot, self.shape) = (Some(slot), shape);
     }
 
-    /// The first leaf that is spent and not live, of a page of leaves.
+    /// The first leaf that the block spends and that is not live. For pages of leaves.
     pub(super) fn first_not_live(&self) -> Option<u64> {
         self.first(self.spent[0] & !self.shape.live[0])
     }
 
-    /// The first leaf that is spent and live, of a page of leaves.
+    /// The first leaf that the block spent and that is live. For pages of leaves.
     pub(super) fn first_live(&self) -> Option<u64> {
         self.first(self.spent[0] & self.shape.live[0])
     }
@@ -55,15 +55,15 @@ impl Touched {
     }
 }
 
-/// How many levels of pages so many leaves have: at least one, and in the highest one page.
+/// Number of levels of pages for `leaves` leaves: at least one. The highest level has one page.
 pub(super) fn level_count(leaves: u64) -> usize {
     let rows = leaves.saturating_sub(1).checked_ilog2().map_or(1, |row| row + 1);
     rows.div_ceil(ROWS) as usize
 }
 
-/// The pages above leaves that are spent, which ascend, and those that are added, which follow; level by level from
+/// Lists the pages above spent leaves, which ascend, and added leaves, which follow them; level by level from
 /// the leaves up.
-pub(super) fn touched_levels(spent: &[u64], added: Range<u64>) -> Vec<Vec<Touched>> {
+pub(super) fn touched_levels(spent: &[u64], added: Range<u64>) -> Vec<Vec<TouchedPage>> {
     let leaves = spent.iter().map(|leaf| (*leaf, true));
     let mut levels = vec![parents(leaves.chain(added.clone().map(|leaf| (leaf, false))))];
     for level in 1..level_count(added.end) {
@@ -73,13 +73,14 @@ pub(super) fn touched_levels(spent: &[u64], added: Range<u64>) -> Vec<Vec<Touche
     levels
 }
 
-/// The pages with these nodes in their bottom rows, of which each is spent in part or not at all.
-fn parents(nodes: impl Iterator<Item = (u64, bool)>) -> Vec<Touched> {
-    let mut pages: Vec<Touched> = Vec::new();
+/// Lists the pages with these nodes in their bottom rows. The flag of each node is set if it is above spent
+/// leaves.
+fn parents(nodes: impl Iterator<Item = (u64, bool)>) -> Vec<TouchedPage> {
+    let mut pages: Vec<TouchedPage> = Vec::new();
     for (at, (node, is_spent)) in nodes.enumerate() {
         let index = node >> ROWS;
         if pages.last().is_none_or(|page| page.index != index) {
-            pages.push(Touched::new(index, at));
+            pages.push(TouchedPage::new(index, at));
         }
         if let Some(page) = pages.last_mut() {
             let bit = 1 << (node & ((1 << ROWS) - 1));
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_more_from_one_leaf_on_that_does_not_fit() {
+    fn the_first_leaf_that_does_not_fit_adds_a_level() {
         for (leaves, levels) in [
             (0, 1),
             (1, 1),
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_named_once_for_each_level() {
+    fn each_level_lists_a_page_once() {
         let levels = touched_levels(&[3, 5, 64, 8_190], 8_191..8_194);
         let pages = |level: usize| levels[level].iter().map(|page| (page.index, page.mask));
         assert!(pages(0).eq([(0, 0b10_1000), (1, 1), (127, 0b11 << 62), (128, 0b11)]));

@@ -1,14 +1,14 @@
-//! [`Work`]: pages whose hashes are to be computed, many at a time.
+//! [`Work`]: pages with missing hashes, which are computed for many pages at a time.
 
 use super::page::{Page, RowMasks, Shape, above, bits, right_child};
 use crate::NodeHash;
 use apus_hash::sha512_256;
 
-/// Pages that are worked on together: enough that most lanes of the hash function have something to do in each row,
-/// few enough that they stay near the processor.
+/// Number of pages processed together: enough to fill most lanes of the hash function in each row, few enough
+/// to stay in the processor's cache.
 pub(super) const PAGES_AT_ONCE: usize = 128;
 
-/// A page, and above which nodes of its bottom row hashes are missing.
+/// A page, and which of its nodes lack a hash.
 pub(super) struct Work {
     pub(super) page: Page,
     pub(super) shape: Shape,
@@ -27,7 +27,7 @@ impl Work {
     }
 }
 
-/// Computes what is missing, row by row, the nodes of a row together.
+/// Computes the missing hashes, row by row, all nodes of a row together.
 pub(super) fn compute(work: &mut [Work]) {
     let (mut pairs, mut hashes) = (Vec::new(), Vec::new());
     for row in 1..RowMasks::default().len() {
@@ -54,7 +54,7 @@ mod tests {
     use crate::forest::page::PageFault;
     use proptest::prelude::*;
 
-    /// Nodes of a bottom row, of which few, some, most or all are live.
+    /// The nodes of a bottom row; few, some, most or all are live.
     fn bottom() -> impl Strategy<Value = [NodeHash; 64]> {
         let mask = (any::<[u64; 3]>(), 0..5).prop_map(|([a, b, c], kind)| match kind {
             0 => a & b & c,
@@ -71,7 +71,7 @@ mod tests {
         })
     }
 
-    /// Gives the nodes in `mask` these hashes, and computes those above.
+    /// Sets the hashes of the nodes in `mask`, and computes the nodes above them.
     fn changed(mut page: Page, bottom: &[NodeHash; 64], mask: u64) -> Page {
         let values: Vec<NodeHash> =
             bits(mask).map(|bit| bottom[bit.trailing_zeros() as usize]).collect();
@@ -84,7 +84,7 @@ mod tests {
         work.page
     }
 
-    /// Every node by its two children, one after the other.
+    /// Checks every node against its two children, one by one.
     fn assert_is(page: &Page, bottom: &[NodeHash; 64]) {
         let (shape, mut nodes) = (page.shape(), bottom.to_vec());
         for row in 0..shape.live.len() {
@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nodes_are_the_parents_of_those_below(first in bottom(), second in bottom(), mask: u64) {
+        fn nodes_are_the_parents_of_the_row_below(first in bottom(), second in bottom(), mask: u64) {
             let mut page = changed(Page::default(), &first, u64::MAX);
             assert_is(&page, &first);
             page = changed(page, &second, mask);

@@ -1,19 +1,19 @@
-//! [`Level`]: the nodes of one height above a range of leaves, of which most may be empty.
+//! [`Level`]: the nodes of one row above a range of leaves; most may be empty.
 
 use crate::{LiveLeaf, NodeHash};
 use core::ops::Range;
 
-/// See the module.
+/// The nodes of one row above a range of leaves.
 pub(super) struct Level {
     row: u32,
-    /// The nodes all of whose leaves lie in the range.
+    /// The nodes whose leaves all lie in the range.
     nodes: Range<u64>,
-    /// Those of them that are not empty, by ascending place.
+    /// The non-empty nodes, by ascending place.
     live: Vec<LiveLeaf>,
 }
 
 impl Level {
-    /// So many leaves from `first` on. Places of live ones are counted from there.
+    /// The row of `count` leaves from `first` on. Places of `live` count from `first`.
     pub(super) fn of_leaves(first: u64, count: u64, live: &[LiveLeaf]) -> Self {
         let live = live.iter().map(|leaf| LiveLeaf { place: first + leaf.place, ..*leaf });
         Self { row: 0, nodes: first..first + count, live: live.collect() }
@@ -23,7 +23,7 @@ impl Level {
         self.nodes.is_empty()
     }
 
-    /// Takes the first node, with its height, if the one before it, which has the same parent, is not there.
+    /// Removes the first node, and returns it with its row, if its left sibling is not in the range.
     pub(super) fn take_left(&mut self) -> Option<(u32, NodeHash)> {
         let place = self.nodes.start;
         if self.nodes.is_empty() || place & 1 == 0 {
@@ -34,7 +34,7 @@ impl Level {
         Some((self.row, if is_live { self.live.remove(0).hash } else { NodeHash::EMPTY }))
     }
 
-    /// Takes the last node, if the one behind it, which has the same parent, is not there.
+    /// Removes the last node, and returns it with its row, if its right sibling is not in the range.
     pub(super) fn take_right(&mut self) -> Option<(u32, NodeHash)> {
         if self.nodes.is_empty() || self.nodes.end & 1 == 0 {
             return None;
@@ -44,7 +44,7 @@ impl Level {
         Some((self.row, node.map_or(NodeHash::EMPTY, |node| node.hash)))
     }
 
-    /// The nodes above, when each has both its children here.
+    /// The row above. Every node must have its sibling here.
     pub(super) fn parents(self) -> Self {
         let mut live: Vec<LiveLeaf> = Vec::with_capacity(self.live.len());
         let count = self.live.len();
@@ -52,7 +52,7 @@ impl Level {
         for node in self.live {
             let place = node.place >> 1;
             match live.last_mut().filter(|left| left.place == place) {
-                // What is next to nothing goes up as it is, until its sibling comes.
+                // A node moves up unchanged, unless its sibling follows.
                 None => live.push(LiveLeaf { place, ..node }),
                 Some(left) => {
                     pairs.extend([left.hash.0, node.hash.0]);

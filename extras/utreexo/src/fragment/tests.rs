@@ -6,7 +6,7 @@ use rustreexo::node_hash::BitcoinNodeHash;
 use rustreexo::proof::Proof;
 use rustreexo::stump::Stump;
 
-/// Leaves as a forest has them, some of them deleted.
+/// Leaves of a forest, some of them deleted.
 fn leaves() -> impl Strategy<Value = Vec<NodeHash>> {
     let leaf = prop_oneof![
         1 => Just(NodeHash::EMPTY),
@@ -21,7 +21,7 @@ fn fragment(first: u64, leaves: &[NodeHash]) -> Fragment {
     fragment
 }
 
-/// The roots of the same leaves by the library, which takes an empty one for a leaf that was deleted.
+/// The roots that the library computes from the same leaves. It treats an empty leaf as deleted.
 fn by_the_library(leaves: &[NodeHash]) -> Vec<NodeHash> {
     let hash = |leaf: &NodeHash| match leaf.is_empty() {
         true => BitcoinNodeHash::Empty,
@@ -33,7 +33,7 @@ fn by_the_library(leaves: &[NodeHash]) -> Vec<NodeHash> {
     stump.roots.iter().map(|root| NodeHash(**root)).collect()
 }
 
-/// Joins fragments next to each other until one is left, in an order of chance.
+/// Joins adjacent fragments in random order until one is left.
 fn joined(mut parts: Vec<Fragment>, rng: &mut Rng) -> Fragment {
     while parts.len() > 1 {
         let at = rng.index(parts.len() - 1);
@@ -43,14 +43,15 @@ fn joined(mut parts: Vec<Fragment>, rng: &mut Rng) -> Fragment {
     parts.remove(0)
 }
 
-/// The live ones among some leaves, as [`Fragment::push_live`] takes them.
+/// The live leaves among `leaves`, in the form of [`Fragment::push_live`].
 fn live(leaves: &[NodeHash]) -> Vec<LiveLeaf> {
     let all = (0..).zip(leaves).map(|(place, hash)| LiveLeaf { place, hash: *hash });
     all.filter(|leaf| !leaf.hash.is_empty()).collect()
 }
 
 proptest! {
-    /// Leaves together are what they are one after the other, wherever they begin, and however they are cut.
+    /// Pushing leaves together or one by one gives the same fragment, wherever they begin and however they
+    /// are cut.
     #[test]
     fn live_leaves_are_pushed_together(
         first in prop_oneof![0u64..70, Just(1 << 20), Just((1 << 40) - 3)],
@@ -69,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn any_tree_of_joins_gives_the_same(
+    fn any_tree_of_joins_gives_the_same_fragment(
         first in prop_oneof![0u64..70, Just(1 << 20), Just((1 << 40) - 3)],
         leaves in leaves(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
@@ -89,14 +90,14 @@ proptest! {
     }
 
     #[test]
-    fn roots_are_those_of_the_library(leaves in leaves()) {
+    fn roots_match_the_library(leaves in leaves()) {
         let roots = fragment(0, &leaves).roots().unwrap();
         prop_assert_eq!(roots.leaves(), leaves.len() as u64);
         prop_assert_eq!(by_the_library(&leaves), roots.hashes());
     }
 
     #[test]
-    fn empty_leaves_are_appended_by_the_run(first in 0u64..3000, before in 0usize..5, count in 0u64..3000) {
+    fn empty_leaves_are_appended_in_bulk(first in 0u64..3000, before in 0usize..5, count in 0u64..3000) {
         let live = vec![NodeHash([7; 32]); before];
         let (mut one_by_one, mut at_once) = (fragment(first, &live), fragment(first, &live));
         (0..count).for_each(|_| one_by_one.push(NodeHash::EMPTY).unwrap());
@@ -105,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_say_what_was_written(first in 0u64..5000, leaves in leaves(), cut in any::<prop::sample::Index>()) {
+    fn fragments_round_trip(first in 0u64..5000, leaves in leaves(), cut in any::<prop::sample::Index>()) {
         let (fragment, mut bytes) = (fragment(first, &leaves), Vec::new());
         fragment.write(&mut bytes);
         prop_assert_eq!(Fragment::read(&bytes), Ok(fragment));
@@ -125,7 +126,7 @@ proptest! {
 }
 
 #[test]
-fn fragments_join_only_their_neighbours() {
+fn only_adjacent_fragments_join() {
     let mut two = fragment(0, &[NodeHash([1; 32]), NodeHash([2; 32])]);
     for first in [0, 1, 3] {
         let other = fragment(first, &[NodeHash([3; 32])]);
@@ -136,7 +137,7 @@ fn fragments_join_only_their_neighbours() {
     assert_eq!(two.leaves(), 2);
 }
 
-/// Blocks that add and delete, by a forest that really does both, and by the survivors alone.
+/// Compares a forest that adds and deletes leaves with one made of the survivors alone.
 #[test]
 fn survivors_alone_give_the_roots_of_a_history() {
     for seed in 0..20 {
@@ -145,7 +146,7 @@ fn survivors_alone_give_the_roots_of_a_history() {
         let mut leaves: Vec<NodeHash> = Vec::new();
         for _ in 0..30 {
             let live: Vec<usize> = (0..leaves.len()).filter(|&at| !leaves[at].is_empty()).collect();
-            // Now and then all of them, so that roots are empty.
+            // Sometimes deletes all of them, so that roots are empty.
             let odds = if rng.below(8) == 0 { 1 } else { 3 };
             let gone: Vec<usize> = live.into_iter().filter(|_| rng.below(odds) == 0).collect();
             let deleted: Vec<_> =
@@ -163,7 +164,7 @@ fn survivors_alone_give_the_roots_of_a_history() {
     }
 }
 
-/// Two of each height at most, however large the range.
+/// At most two trees of each height, however large the range.
 #[test]
 fn a_fragment_is_small() {
     let mut fragment = Fragment::new(1).unwrap();
@@ -182,7 +183,7 @@ fn a_fragment_is_small() {
 }
 
 #[test]
-fn live_leaves_out_of_place() {
+fn live_leaves_out_of_place_are_refused() {
     let leaf = |place| LiveLeaf { place, hash: NodeHash([1; 32]) };
     for places in [&[3][..], &[1, 0], &[1, 1], &[0, 4]] {
         let live: Vec<LiveLeaf> = places.iter().copied().map(leaf).collect();

@@ -1,6 +1,6 @@
-//! Scripts that the input that spends them shows: [`Form`], [`Spender`], [`LeafScript`].
+//! Scripts that the spending input reveals: [`Form`], [`Spender`], [`LeafScript`].
 //!
-//! Each has a hash of what the input has to show to satisfy it: a public key, or a script.
+//! Each script contains the hash of a public key or script that the input must reveal to satisfy it.
 
 use apus_chain::{
     InputView, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160, WitnessView, last_push,
@@ -8,7 +8,7 @@ use apus_chain::{
 use bitcoin_hashes::{Hash, ripemd160};
 use core::ops::Deref;
 
-/// A form of script that need not be sent. The numbers are those of BIP-183.
+/// A form of script that need not be sent, numbered as in BIP-183.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
     P2pkh = 1,
@@ -41,23 +41,23 @@ impl Form {
     }
 }
 
-/// What of an input tells of the script that it spends.
+/// The parts of an input that can reveal the script that it spends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spender<'a> {
     /// The unlocking script.
     pub script_sig: &'a [u8],
-    /// The item on top of the witness, if it has any.
+    /// The top witness item, if any.
     pub witness_top: Option<&'a [u8]>,
 }
 
 impl<'a> Spender<'a> {
-    /// An input and its witness.
+    /// Takes these parts from an input and its witness.
     pub fn new(input: &InputView<'a>, witness: &WitnessView<'a>) -> Self {
         Self { script_sig: input.script_sig(), witness_top: witness.last() }
     }
 
-    /// The script of that form for which this input shows key or script. A key or script in an unlocking script is
-    /// what its last operation pushes, if it does nothing but push.
+    /// Rebuilds the script of that form from the key or script that this input reveals; `None` if it reveals
+    /// none. In an unlocking script that is the data of its last push, if the script only pushes.
     pub(super) fn rebuild<'b>(&self, form: Form) -> Option<LeafScript<'b>> {
         let shown = match form {
             Form::P2pkh | Form::P2sh => last_push(self.script_sig)?,
@@ -78,10 +78,10 @@ impl<'a> Spender<'a> {
     }
 }
 
-/// The longest script that is rebuilt: of a version, a length and 32 bytes.
+/// Length of the longest rebuilt script: a version, a length and 32 bytes.
 const REBUILT_MAX: usize = 34;
 
-/// A script as leaf data have it, or rebuilt.
+/// A locking script, borrowed from leaf data or rebuilt from the input.
 #[derive(Clone, Debug)]
 pub struct LeafScript<'a>(Bytes<'a>);
 
@@ -118,7 +118,7 @@ impl Deref for LeafScript<'_> {
 }
 
 impl PartialEq for LeafScript<'_> {
-    /// Wherever it comes from.
+    /// Compares the bytes, whether borrowed or rebuilt.
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }

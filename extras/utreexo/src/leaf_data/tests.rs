@@ -9,14 +9,14 @@ fn write(coin: CoinRef<'_>, spender: &Spender<'_>) -> Result<Vec<u8>, LeafDataEr
     write_compact_leaf(&mut out, coin, spender).map(|()| out)
 }
 
-/// What is read, which is all of the bytes.
+/// Reads a leaf, and checks that it takes all bytes.
 fn read<'a>(bytes: &'a [u8], spender: &Spender<'_>) -> Result<CompactLeaf<'a>, LeafDataError> {
     let mut reader = Reader::new(bytes);
     let leaf = CompactLeaf::read(&mut reader, spender)?;
     Ok(reader.finish().map(|()| leaf)?)
 }
 
-/// The scripts that these bytes, a key or a script, are for, by another library, with their forms.
+/// The scripts that commit to these bytes as the key or script, made by another library, with their forms.
 fn scripts(shown: &[u8]) -> [(u8, ScriptBuf); 4] {
     [
         (1, ScriptBuf::new_p2pkh(&PubkeyHash::hash(shown))),
@@ -26,14 +26,14 @@ fn scripts(shown: &[u8]) -> [(u8, ScriptBuf); 4] {
     ]
 }
 
-/// Pushes some bytes and then those.
+/// A script that pushes `first`, then `last`.
 fn pushes(first: &[u8], last: &[u8]) -> ScriptBuf {
     let bytes = |bytes: &[u8]| PushBytesBuf::try_from(bytes.to_vec()).unwrap();
     ScriptBuf::builder().push_slice(bytes(first)).push_slice(bytes(last)).into_script()
 }
 
 proptest! {
-    /// Each form comes back of the place where its key or script is shown, and of nowhere else.
+    /// Each form is rebuilt from the place that shows its key or script, and from no other.
     #[test]
     fn scripts_are_left_out_where_the_input_shows_them(
         shown in prop::collection::vec(any::<u8>(), 1..300),
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn any_coin_comes_back(
+    fn any_coin_round_trips(
         script in prop::collection::vec(any::<u8>(), 0..400),
         sig in prop::collection::vec(any::<u8>(), 0..80),
         height in 0..=COIN_HEIGHT_MAX,
@@ -87,7 +87,7 @@ proptest! {
         prop_assert!(read(&bytes, &spender).is_err());
     }
 
-    /// What is read is written again, so that it reads the same: if it was not in the shortest form, shorter.
+    /// Readable data round-trips; if its encoding was not the shortest, the new encoding is shorter.
     #[test]
     fn any_bytes_are_a_coin_or_an_error(
         code: u32,
@@ -108,7 +108,7 @@ proptest! {
 
 /// A script hash as in utreexod's tests: 13 bytes.
 #[test]
-fn known_sizes() {
+fn leaf_data_have_the_known_sizes() {
     let p2sh = ScriptBuf::from_hex("a914e8d74935cfa223f9750a32b18d609cba17a5c3fe87").unwrap();
     let coin =
         CoinRef { height: 1_599_255, coinbase: false, amount: 200_000, script: p2sh.as_bytes() };
@@ -124,7 +124,7 @@ fn known_sizes() {
 }
 
 #[test]
-fn what_no_coin_has_is_refused() {
+fn values_out_of_range_are_refused() {
     let script = vec![0x51; MAX_SCRIPT_SIZE + 1];
     let longest = &script[..MAX_SCRIPT_SIZE];
     let spender = Spender::default();
@@ -160,9 +160,9 @@ fn what_no_coin_has_is_refused() {
     assert_eq!(read(&long_length, &spender), Err(error));
 }
 
-/// Like a form, and of another length.
+/// The scripts resemble a form, but have another length.
 #[test]
-fn forms_have_their_lengths() {
+fn scripts_of_another_length_match_no_form() {
     for (form, script) in scripts(&[2; 33]) {
         assert_eq!(Form::of_script(script.as_bytes()).map(Form::byte), Some(form));
         let mut longer = script.clone().into_bytes();

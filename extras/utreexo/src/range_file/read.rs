@@ -1,7 +1,7 @@
-//! [`RangeFile`]: a file of proofs, opened.
+//! [`RangeFile`]: a proof file opened for reading.
 //!
-//! Opening reads head, tail and foot, holds them against their checksum, and wants the entries to lie one after the
-//! other between them. An entry is held against its own checksum when it is read.
+//! Opening reads head, tail and foot, verifies their checksum, and requires the entries to fill the space
+//! between them in order. An entry's own checksum is verified when the entry is read.
 
 use super::{
     END_MAGIC, ENTRY_BYTES_MAX, FOOT_BYTES, HEAD_BYTES, MAGIC, RANGE_BLOCKS_MAX, RECORD_BYTES,
@@ -12,59 +12,57 @@ use apus_chain::{BlockHash, Height, HeightRange, ReadError, Reader};
 use crc32c::{crc32c, crc32c_append};
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// The most bytes that roots have: those of all heights of trees.
+/// The most bytes that roots take: one tree of every height.
 const ROOTS_BYTES_MAX: u64 = 16 + 64 * 32;
 
-/// Why a file is no file of proofs, or an entry is not there.
+/// Why a file is not a proof file, or an entry cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RangeFileError {
     /// The file cannot be read.
     #[error("cannot read the file at byte {offset}: {source}")]
     Io {
-        /// Where.
+        /// Offset of the failure.
         offset: u64,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Fewer bytes than head and foot have.
-    #[error("a file of {length} bytes is no file of proofs: it has {needed} at least")]
+    /// Fewer bytes than head, tail and foot take.
+    #[error("a file of {length} bytes is not a proof file: it needs at least {needed}")]
     Short {
-        /// Bytes that there are.
+        /// Length of the file in bytes.
         length: u64,
-        /// Bytes that it takes.
+        /// Minimum length of a proof file in bytes.
         needed: u64,
     },
-    /// It begins or ends with something else.
-    #[error(
-        "the file is no file of proofs, or not whole: bytes {found:02x?} stand at byte {offset}"
-    )]
+    /// The magic at its start or end is wrong.
+    #[error("not a proof file, or truncated: wrong magic {found:02x?} at byte {offset}")]
     Magic {
-        /// Where the bytes stand.
+        /// Offset of the magic.
         offset: u64,
-        /// The bytes.
+        /// The bytes found there.
         found: [u8; 8],
     },
-    /// A version that is not known.
-    #[error("the file has version {found} at byte 8, and known is {VERSION}")]
+    /// An unknown version.
+    #[error("unknown version {found} at byte 8: only version {VERSION} is supported")]
     Version {
         /// The version.
         found: u32,
     },
-    /// Head, tail or foot is not what was written.
-    #[error("head, tail or foot of the file is damaged: their checksum at byte {offset} is wrong")]
+    /// Head, tail or foot is damaged.
+    #[error("the head, tail or foot of the file is damaged: wrong checksum at byte {offset}")]
     Checksum {
-        /// Where the checksum stands.
+        /// Offset of the checksum.
         offset: u64,
     },
-    /// Heights that no file has.
+    /// Heights that a file cannot have.
     #[error(
-        "{blocks} blocks from height {first} on make no file of proofs: 1 to {RANGE_BLOCKS_MAX}, the first at \
+        "{blocks} blocks from height {first} on are invalid for a proof file: 1 to {RANGE_BLOCKS_MAX}, the first at \
          height 1 or above"
     )]
     Heights {
-        /// The first.
+        /// The first height.
         first: Height,
-        /// How many.
+        /// The number of blocks.
         blocks: u32,
     },
     /// The tail is not where the foot says, or has no room for its blocks.
@@ -75,15 +73,15 @@ pub enum RangeFileError {
         /// How many blocks it would have.
         blocks: u32,
     },
-    /// Roots that are none.
-    #[error("the roots at byte {offset} are none: {source}")]
+    /// Invalid roots.
+    #[error("invalid roots at byte {offset}: {source}")]
     Roots {
-        /// Where they begin.
+        /// Offset of the roots.
         offset: u64,
-        /// Why.
+        /// The cause.
         source: RootsError,
     },
-    /// An entry that is not behind the one before it, or too long.
+    /// An entry that does not follow the one before it, or is too long.
     #[error("the entry of block {height} cannot have {length} bytes at byte {offset}")]
     Entry {
         /// Its block.
@@ -93,24 +91,24 @@ pub enum RangeFileError {
         /// How long it would be.
         length: u32,
     },
-    /// Fewer leaves than before, or others than the roots after the last block have.
+    /// Fewer leaves than before, or not as many as the roots after the last block have.
     #[error(
-        "block {height} cannot have {found} leaves after it: before it there are {before}, and after the last \
-         block {last}"
+        "block {height} cannot have {found} leaves after it: there are {before} before it, and {last} after the \
+         last block"
     )]
     Leaves {
         /// The block.
         height: Height,
-        /// Leaves after it, by its record.
+        /// Leaves after it, according to its record.
         found: u64,
         /// Leaves after the block before it.
         before: u64,
-        /// Leaves after the last block, by the roots.
+        /// Leaves after the last block, according to the roots.
         last: u64,
     },
-    /// An entry that is not what was written.
+    /// A damaged entry.
     #[error(
-        "the entry of block {height} is damaged: the checksum of {length} bytes at byte {offset} is wrong"
+        "the entry of block {height} is damaged: wrong checksum for {length} bytes at byte {offset}"
     )]
     EntryChecksum {
         /// Its block.
@@ -120,35 +118,35 @@ pub enum RangeFileError {
         /// How long it is.
         length: u32,
     },
-    /// A block that the file is not about.
-    #[error("the file has no entry of block {height}: it is about blocks {heights}")]
+    /// A block outside the file's range.
+    #[error("the file has no entry for block {height}: it covers blocks {heights}")]
     NoBlock {
         /// The block.
         height: Height,
-        /// Those that it is about.
+        /// The heights that the file covers.
         heights: HeightRange,
     },
-    /// A field could not be read, though checksums are right.
-    #[error("the file has a field that is none: {0}")]
+    /// A field could not be read although the checksums are right.
+    #[error("the file has an invalid field: {0}")]
     Field(#[from] ReadError),
 }
 
-/// What the tail says of a block.
+/// The record of a block in the tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeBlock {
     /// The block.
     pub hash: BlockHash,
-    /// Leaves that there ever were after it.
+    /// Leaves ever added, after this block.
     pub leaves_after: u64,
-    /// Where its entry begins.
+    /// Offset of its entry.
     pub offset: u64,
-    /// Bytes of its entry.
+    /// Length of its entry in bytes.
     pub length: u32,
     /// CRC-32C of its entry.
     crc: u32,
 }
 
-/// See the module.
+/// An open proof file.
 #[derive(Debug)]
 pub struct RangeFile<R> {
     file: R,
@@ -158,7 +156,7 @@ pub struct RangeFile<R> {
     after: Roots,
 }
 
-/// The foot: where the tail is.
+/// The foot, which locates the tail.
 struct Foot {
     tail: u64,
     blocks: u32,
@@ -168,7 +166,7 @@ struct Foot {
 }
 
 impl<R: Read + Seek> RangeFile<R> {
-    /// Reads all but the entries.
+    /// Opens a file and reads everything but the entries.
     pub fn open(mut file: R) -> Result<Self, RangeFileError> {
         let foot = read_foot(&mut file)?;
         let mut bytes = Vec::new();
@@ -189,7 +187,7 @@ impl<R: Read + Seek> RangeFile<R> {
         Ok(Self { file, head, heights, blocks, after })
     }
 
-    /// Puts the entry of a block in place of what `out` held.
+    /// Reads the entry of a block into `out`, replacing its content.
     pub fn entry(&mut self, height: Height, out: &mut Vec<u8>) -> Result<(), RangeFileError> {
         let no_block = RangeFileError::NoBlock { height, heights: self.heights };
         let RangeBlock { offset, length, crc, .. } = *self.block(height).ok_or(no_block)?;
@@ -202,22 +200,22 @@ impl<R: Read + Seek> RangeFile<R> {
 }
 
 impl<R> RangeFile<R> {
-    /// Where the range begins, and by which roots.
+    /// The start of the range and the roots there.
     pub fn head(&self) -> &RangeHead {
         &self.head
     }
 
-    /// The heights of its blocks, one at least.
+    /// The heights of its blocks, at least one.
     pub fn heights(&self) -> HeightRange {
         self.heights
     }
 
-    /// What it says of its blocks, by ascending height.
+    /// The records of its blocks, by ascending height.
     pub fn blocks(&self) -> &[RangeBlock] {
         &self.blocks
     }
 
-    /// What it says of the block at a height.
+    /// The record of the block at a height.
     pub fn block(&self, height: Height) -> Option<&RangeBlock> {
         self.blocks.get(height.checked_sub(self.heights.start)? as usize)
     }
@@ -230,7 +228,7 @@ impl<R> RangeFile<R> {
 
 fn read_foot(file: &mut (impl Read + Seek)) -> Result<Foot, RangeFileError> {
     let length = file.seek(SeekFrom::End(0)).map_err(at(0))?;
-    // Roots without a leaf stand in the head, and in the tail.
+    // The shortest file has empty roots (16 bytes) in the head and in the tail, and one record.
     let needed = HEAD_BYTES + 16 + RECORD_BYTES + 16 + FOOT_BYTES;
     if length < needed as u64 {
         return Err(RangeFileError::Short { length, needed: needed as u64 });
@@ -257,7 +255,7 @@ fn records_bytes(blocks: u32) -> u64 {
     u64::from(blocks) * RECORD_BYTES as u64
 }
 
-/// The head, and its bytes.
+/// Reads the head, and leaves its bytes in `bytes`.
 fn read_head(
     file: &mut (impl Read + Seek),
     foot: &Foot,
@@ -278,7 +276,7 @@ fn read_head(
         return Err(RangeFileError::Version { found: version });
     }
     let (network, first, before) = (*head.array()?, head.u32()?, BlockHash(*head.array()?));
-    // The numbers of leaves and of roots come first; the latter says where they end.
+    // Roots begin with the numbers of leaves and of roots; the second one gives their length.
     let roots = &bytes[HEAD_BYTES..];
     let (_, count) = (head.u64()?, head.u64()?);
     let length =
@@ -291,7 +289,7 @@ fn read_head(
     Ok(RangeHead { network, first, before, roots })
 }
 
-/// The records of the blocks, whose entries lie one after the other and fill `entries`.
+/// Reads the records of the blocks. Their entries must fill `entries` in order, without gaps.
 fn read_blocks(
     tail: &mut Reader<'_>,
     heights: HeightRange,
@@ -320,7 +318,7 @@ fn read_blocks(
     Ok(blocks)
 }
 
-/// From block to block leaves never become fewer, and after the last one there are those of the roots.
+/// Checks that the number of leaves never falls from block to block, and ends at the number in the roots.
 fn expect_leaves(
     heights: HeightRange,
     blocks: &[RangeBlock],
@@ -338,7 +336,8 @@ fn expect_leaves(
     Ok(())
 }
 
-/// So many bytes in place of what `out` held. Memory grows with what is read.
+/// Reads `length` bytes into `out`, replacing its content. Memory grows with the bytes actually read, not
+/// with the claimed length.
 fn read_at(
     file: &mut (impl Read + Seek),
     offset: u64,
@@ -349,7 +348,7 @@ fn read_at(
     file.seek(SeekFrom::Start(offset)).map_err(at(offset))?;
     let read = file.take(length).read_to_end(out).map_err(at(offset))? as u64;
     if read != length {
-        let ended = io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends there");
+        let ended = io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here");
         return Err(at(offset + read)(ended));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A file of proofs, and what is none.
+//! Valid and damaged proof files are read or refused.
 
 use super::*;
 use crate::NodeHash;
@@ -15,7 +15,7 @@ fn head(first: Height, leaves: u64) -> RangeHead {
     RangeHead { network: [1, 2, 3, 4], first, before: BlockHash([9; 32]), roots: roots(leaves, 1) }
 }
 
-/// Those of the last block come with it.
+/// The number of leaves after a block; the last block reaches the number in `after`.
 fn leaves_after(head: &RangeHead, blocks: usize, after: &Roots, index: usize) -> u64 {
     if index + 1 == blocks {
         after.leaves
@@ -54,7 +54,7 @@ fn example() -> Vec<u8> {
     write(&head(7, 1), &[vec![5; 2], vec![], vec![6; 1]], &roots(3, 8))
 }
 
-/// The file with its checksum made right again.
+/// Recomputes the checksum of a changed file.
 fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let foot = bytes.len() - FOOT_BYTES;
     let (head, tail) = (HEAD_BYTES + 16 + 32, foot - 16 - 2 * 32 - 3 * RECORD_BYTES);
@@ -63,7 +63,7 @@ fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The message that a changed file is refused with.
+/// The error message for a changed file.
 fn refused(change: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut bytes = example();
     change(&mut bytes);
@@ -72,7 +72,7 @@ fn refused(change: impl FnOnce(&mut Vec<u8>)) -> String {
 
 proptest! {
     #[test]
-    fn files_come_back(
+    fn files_round_trip(
         first in 1u32..COIN_HEIGHT_MAX - 8,
         leaves: (u64, u64),
         entries in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..70), 1..6),
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(
+    fn arbitrary_bytes_never_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
         tail: (u8, u8), blocks in 0u32..4,
     ) {
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn names_come_back(start in 0u32..100_000_000, count in 1u32..100_000_000) {
+    fn names_round_trip(start in 0u32..100_000_000, count in 1u32..100_000_000) {
         let end = (start + count).min(99_999_999);
         prop_assume!(start < end);
         let range = HeightRange::new(start, end);
@@ -124,7 +124,7 @@ proptest! {
 }
 
 #[test]
-fn no_bit_can_flip_and_no_byte_can_be_missing() {
+fn flipped_bits_and_missing_bytes_are_errors() {
     let bytes = example();
     assert_eq!(read_all(&bytes).unwrap(), [vec![5; 2], vec![], vec![6; 1]]);
     for end in 0..bytes.len() {
@@ -141,42 +141,44 @@ fn no_bit_can_flip_and_no_byte_can_be_missing() {
 }
 
 #[test]
-fn errors_say_what_is_wrong_and_where() {
-    let said = |bytes: &[u8]| read_all(bytes).unwrap_err().to_string();
+fn errors_name_the_fault_and_its_offset() {
+    let error = |bytes: &[u8]| read_all(bytes).unwrap_err().to_string();
     let bytes = example();
-    let short = "a file of 100 bytes is no file of proofs: it has 164 at least";
-    assert_eq!(said(&bytes[..100]), short);
+    let short = "a file of 100 bytes is not a proof file: it needs at least 164";
+    assert_eq!(error(&bytes[..100]), short);
     let mut damaged = bytes.clone();
     damaged[100] ^= 1;
     assert_eq!(
-        said(&damaged),
-        "the entry of block 7 is damaged: the checksum of 2 bytes at byte 100 is wrong"
+        error(&damaged),
+        "the entry of block 7 is damaged: wrong checksum for 2 bytes at byte 100"
     );
     let mut damaged = bytes.clone();
     damaged[20] ^= 1;
     let offset = bytes.len() - 12;
     assert_eq!(
-        said(&damaged),
-        format!(
-            "head, tail or foot of the file is damaged: their checksum at byte {offset} is wrong"
-        )
+        error(&damaged),
+        format!("the head, tail or foot of the file is damaged: wrong checksum at byte {offset}")
     );
     assert!(
-        refused(|bytes| bytes[0] = 0).contains("[00, 50, 55, 53, 50, 52, 46, 0a] stand at byte 0")
+        refused(|bytes| bytes[0] = 0)
+            .contains("wrong magic [00, 50, 55, 53, 50, 52, 46, 0a] at byte 0")
     );
     let end = bytes.len() - 8;
-    assert!(refused(|bytes| bytes[end] = 1).contains(&format!("stand at byte {end}")));
-    assert_eq!(refused(|bytes| bytes[8] = 2), "the file has version 2 at byte 8, and known is 1");
+    assert!(refused(|bytes| bytes[end] = 1).contains(&format!("] at byte {end}")));
+    assert_eq!(
+        refused(|bytes| bytes[8] = 2),
+        "unknown version 2 at byte 8: only version 1 is supported"
+    );
 }
 
 #[test]
-fn fields_with_right_checksums_are_held_against_each_other() {
+fn fields_with_right_checksums_are_checked_against_each_other() {
     let foot = example().len() - FOOT_BYTES;
     let heights =
         |first: u32| refused(move |bytes| bytes[16..20].copy_from_slice(&first.to_le_bytes()));
-    assert!(heights(0).starts_with("3 blocks from height 0 on make no file"), "{}", heights(0));
-    assert!(heights(COIN_HEIGHT_MAX - 1).contains("make no file"));
-    assert!(heights(u32::MAX).contains("make no file"));
+    assert!(heights(0).starts_with("3 blocks from height 0 on are invalid"), "{}", heights(0));
+    assert!(heights(COIN_HEIGHT_MAX - 1).contains("are invalid for a proof file"));
+    assert!(heights(u32::MAX).contains("are invalid for a proof file"));
     let edge = [16, COIN_HEIGHT_MAX - 2];
     let mut bytes = example();
     bytes[16..20].copy_from_slice(&edge[1].to_le_bytes());
@@ -185,11 +187,11 @@ fn fields_with_right_checksums_are_held_against_each_other() {
     assert_eq!(tail, "the tail of 5 blocks cannot begin at byte 103");
     assert!(refused(|bytes| bytes[foot + 7] = 1).starts_with("the tail of 3 blocks cannot begin"));
     let roots = refused(|bytes| bytes[60] = 2);
-    assert!(roots.starts_with("the roots at byte 52 are none: a forest of 1 leaves"), "{roots}");
+    assert!(roots.starts_with("invalid roots at byte 52: a forest of 1 leaves"), "{roots}");
     let huge = refused(|bytes| bytes[60..68].fill(0xff));
-    assert!(huge.starts_with("the roots at byte 52 are none"), "{huge}");
+    assert!(huge.starts_with("invalid roots at byte 52"), "{huge}");
     let roots = refused(|bytes| bytes[103 + 3 * 56] = 1);
-    assert!(roots.starts_with("the roots at byte 271 are none"), "{roots}");
+    assert!(roots.starts_with("invalid roots at byte 271"), "{roots}");
     // The first entry begins too early and too late; the last ends before the tail and in it.
     for (byte, value) in [(143, 99), (143, 101)] {
         let entry = refused(|bytes| bytes[byte] = value);
@@ -199,18 +201,19 @@ fn fields_with_right_checksums_are_held_against_each_other() {
         let entry = refused(|bytes| bytes[103 + 2 * 56 + 48] = value);
         assert_eq!(entry, format!("the entry of block 9 cannot have {value} bytes at byte 102"));
     }
-    // Leaves fewer than before the file, fewer than after the block before, more than at the end, and others there.
+    // Fewer leaves than before the file or than after the block before, more than at the end, and another
+    // number at the end.
     for (block, leaves, before) in
         [(7, 0, 1), (8, 0, 1), (8, 4, 1), (9, 1, 2), (9, 2, 2), (9, 4, 2)]
     {
-        let told = refused(|bytes| bytes[103 + 56 * (block - 7) + 32] = leaves);
+        let error = refused(|bytes| bytes[103 + 56 * (block - 7) + 32] = leaves);
         let cannot = format!(
-            "block {block} cannot have {leaves} leaves after it: before it there are {before}, and after the \
-             last block 3"
+            "block {block} cannot have {leaves} leaves after it: there are {before} before it, and 3 after \
+             the last block"
         );
-        assert_eq!(told, cannot);
+        assert_eq!(error, cannot);
     }
-    // An entry over those behind it.
+    // An entry that overlaps the ones after it.
     let entry = refused(|bytes| bytes[151] = 3);
     assert_eq!(entry, "the entry of block 8 cannot have 0 bytes at byte 102");
     let entry = refused(|bytes| bytes[151] = 4);
@@ -219,17 +222,17 @@ fn fields_with_right_checksums_are_held_against_each_other() {
 
 /// Found by the fuzzer: a range that ends before it begins.
 #[test]
-fn no_block_from_height_0_is_no_range() {
+fn an_empty_range_from_height_0_is_invalid() {
     let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 40 + 16 + 72]].concat();
     bytes.extend((HEAD_BYTES as u64 + 16).to_le_bytes());
     bytes.extend([0; 8]);
     bytes.extend(END_MAGIC);
-    let said = open(&bytes).unwrap_err().to_string();
-    assert!(said.starts_with("0 blocks from height 0 on make no file"), "{said}");
+    let error = open(&bytes).unwrap_err().to_string();
+    assert!(error.starts_with("0 blocks from height 0 on are invalid"), "{error}");
     assert_eq!(heights(0, 0), None);
 }
 
-/// A file that counts a length and has no bytes.
+/// A file that claims any length and reads as endless zeros.
 struct Endless(u64, u64);
 
 impl std::io::Read for Endless {
@@ -267,7 +270,7 @@ fn endless_files_take_no_memory() {
 }
 
 #[test]
-fn a_writer_refuses_what_no_reader_takes() {
+fn a_writer_refuses_the_same_as_a_reader() {
     let kind = |result: std::io::Result<_>| result.map(|_: Vec<u8>| ()).unwrap_err().kind();
     for first in [0, COIN_HEIGHT_MAX + 1, u32::MAX] {
         let writer = RangeWriter::new(Vec::new(), &head(first, 0));
@@ -298,7 +301,7 @@ fn a_writer_refuses_what_no_reader_takes() {
 }
 
 #[test]
-fn other_names_are_none() {
+fn other_names_are_invalid() {
     let range = HeightRange::new(1, 900_001);
     assert_eq!(range_file_name(range), "proofs-00000001-00900001.dat");
     for name in [

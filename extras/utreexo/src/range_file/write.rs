@@ -1,4 +1,4 @@
-//! [`RangeWriter`]: makes a file of proofs, from its first byte to its last.
+//! [`RangeWriter`]: writes a proof file from its first byte to its last.
 
 use super::{END_MAGIC, ENTRY_BYTES_MAX, FOOT_BYTES, MAGIC, RECORD_BYTES, VERSION};
 use super::{RangeHead, heights};
@@ -7,30 +7,30 @@ use apus_chain::{BlockHash, Height};
 use crc32c::{crc32c, crc32c_append};
 use std::io::{self, ErrorKind, Write};
 
-/// Writes the entries of a range by ascending height, then what stands behind them.
+/// Writes the entries of a range by ascending height, then tail and foot.
 ///
-/// A file counts only once [`finish`](Self::finish) is done. The caller makes it durable.
+/// A file is valid only once [`finish`](Self::finish) returns. The caller makes it durable.
 #[derive(Debug)]
 pub struct RangeWriter<W> {
     out: W,
     first: Height,
     /// Records of the blocks so far.
     tail: Vec<u8>,
-    /// Leaves that there ever were after the last of them.
+    /// Leaves ever added, after the last of these blocks.
     leaves: u64,
     bytes: u64,
-    /// That of the head.
+    /// CRC-32C of the head.
     crc: u32,
 }
 
 impl<W: Write> RangeWriter<W> {
-    /// Begins a file.
+    /// Starts a file by writing its head.
     ///
     /// # Errors
-    /// `InvalidInput` for a range that no file has, else what `out` says.
+    /// `InvalidInput` for a first height that a file cannot have; otherwise errors of `out`.
     pub fn new(mut out: W, head: &RangeHead) -> io::Result<Self> {
         if heights(head.first, 1).is_none() {
-            let what = format!("a file of proofs cannot begin with block {}", head.first);
+            let what = format!("a proof file cannot begin at block {}", head.first);
             return Err(io::Error::new(ErrorKind::InvalidInput, what));
         }
         let mut bytes = Vec::new();
@@ -46,28 +46,30 @@ impl<W: Write> RangeWriter<W> {
         Ok(Self { out, first: head.first, tail, leaves, bytes: bytes.len() as u64, crc })
     }
 
-    /// Appends the entry of the next block, after which there have ever been so many leaves.
+    /// Appends the entry of the next block. `leaves_after` is the number of leaves ever added, after that
+    /// block.
     ///
     /// # Errors
-    /// `InvalidInput` for one that is too long, for fewer leaves than before, and for more blocks than a file has;
-    /// else what `out` says, and then the file is of no use.
+    /// `InvalidInput` for an entry that is too long, for fewer leaves than before, and for more blocks than a
+    /// file can have; otherwise errors of `out`, after which the file is unusable.
     pub fn put(&mut self, block: &BlockHash, leaves_after: u64, entry: &[u8]) -> io::Result<()> {
         let length = u32::try_from(entry.len()).ok().filter(|length| *length <= ENTRY_BYTES_MAX);
         let length = length.ok_or_else(|| {
             let found = entry.len();
             let what = format!(
-                "an entry of {found} bytes is too long for a file of proofs: at most \
+                "an entry of {found} bytes is too long for a proof file: at most \
                  {ENTRY_BYTES_MAX}"
             );
             io::Error::new(ErrorKind::InvalidInput, what)
         })?;
         let blocks = self.blocks() + 1;
         if heights(self.first, blocks).is_none() {
-            let what = format!("a file of proofs cannot have {blocks} blocks");
+            let what = format!("a proof file cannot have {blocks} blocks");
             return Err(io::Error::new(ErrorKind::InvalidInput, what));
         }
         if leaves_after < self.leaves {
-            let what = format!("{leaves_after} leaves cannot come after {}", self.leaves);
+            let what =
+                format!("the number of leaves cannot fall: {leaves_after} after {}", self.leaves);
             return Err(io::Error::new(ErrorKind::InvalidInput, what));
         }
         self.out.write_all(entry)?;
@@ -84,17 +86,19 @@ impl<W: Write> RangeWriter<W> {
     /// Ends the file with the roots after the last block.
     ///
     /// # Errors
-    /// `InvalidInput` for a range without a block, and for roots of other leaves than those after that block; else
-    /// what `out` says.
+    /// `InvalidInput` for a range without blocks, and for roots whose number of leaves differs from the last
+    /// block's; otherwise errors of `out`.
     pub fn finish(mut self, after: &Roots) -> io::Result<W> {
         let blocks = self.blocks();
         if blocks == 0 {
-            let what = "a file of proofs needs a block";
+            let what = "a proof file needs at least one block";
             return Err(io::Error::new(ErrorKind::InvalidInput, what));
         }
         if after.leaves != self.leaves {
-            let what =
-                format!("the last block leaves {} leaves, not {}", self.leaves, after.leaves);
+            let what = format!(
+                "the last block has {} leaves after it, the roots have {}",
+                self.leaves, after.leaves
+            );
             return Err(io::Error::new(ErrorKind::InvalidInput, what));
         }
         after.write(&mut self.tail);
@@ -115,7 +119,7 @@ impl<W: Write> RangeWriter<W> {
         self.bytes
     }
 
-    /// How many blocks so far; never more than a file has.
+    /// Number of blocks so far, never more than a file can have.
     fn blocks(&self) -> u32 {
         (self.tail.len() / RECORD_BYTES) as u32
     }

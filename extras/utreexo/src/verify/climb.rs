@@ -1,41 +1,41 @@
-//! [`Climb`]: from the targets of a proof up to the roots, height by height.
+//! [`Climb`]: computes the roots from the targets of a proof, row by row.
 
 use super::{ProofError, Target, number};
 use crate::{NodeHash, Position, Roots};
 use std::{iter, mem};
 
-/// A node above a target, or one itself, or a hash of the proof.
+/// A target, a node above one, or a hash of the proof.
 #[derive(Clone, Copy)]
 struct Node {
-    /// Which one of its height.
+    /// Index in its row.
     place: u64,
-    /// What it is, if the proof holds.
+    /// Its hash, if the proof holds.
     old: NodeHash,
-    /// What it is once the targets are deleted.
+    /// Its hash once the targets are deleted.
     new: NodeHash,
 }
 
-/// See the module.
+/// The climb from the targets of a proof to the roots, one row at a time.
 pub(super) struct Climb<'a> {
     roots: &'a Roots,
-    /// Those that were not reached yet, by ascending position.
+    /// Targets not reached yet, by ascending position.
     targets: &'a [Target],
     /// The hashes of the proof.
     hashes: &'a [NodeHash],
-    /// How many of them were used.
+    /// Number of `hashes` used so far.
     used: usize,
-    /// Whether new hashes are of interest.
+    /// Whether to compute the hashes after the deletion.
     deletes: bool,
-    /// The height.
+    /// The current row.
     row: u32,
-    /// The nodes of that height, by ascending place, each once.
+    /// The nodes of that row, by ascending place, each once.
     nodes: Vec<Node>,
-    /// Room for those that come of them.
+    /// Buffer for the nodes of the next row.
     next: Vec<Node>,
 }
 
 impl<'a> Climb<'a> {
-    /// `targets` are as [`sorted`](super::sorted) makes them. Without `deletes` all roots after it are empty.
+    /// Takes `targets` from [`sorted`](super::sorted). Without `deletes`, all resulting roots are empty.
     pub(super) fn new(
         roots: &'a Roots,
         targets: &'a [Target],
@@ -46,7 +46,7 @@ impl<'a> Climb<'a> {
         Self { roots, targets, hashes, used: 0, deletes, row: 0, nodes, next }
     }
 
-    /// The roots after the deletion, if those before are what the proof makes of them.
+    /// Returns the roots after the deletion, if the proof leads to the current roots.
     pub(super) fn up_to_roots(mut self) -> Result<Vec<NodeHash>, ProofError> {
         let mut after = self.roots.hashes.clone();
         while !(self.nodes.is_empty() && self.targets.is_empty()) {
@@ -58,7 +58,7 @@ impl<'a> Climb<'a> {
         if needed < hashes { Err(ProofError::Surplus { hashes, needed }) } else { Ok(after) }
     }
 
-    /// Adds the targets of this height.
+    /// Adds the targets of this row.
     fn take_targets(&mut self) -> Result<(), ProofError> {
         let count = self.targets.partition_point(|(position, _)| position.row <= self.row);
         let (here, above) = self.targets.split_at(count);
@@ -80,13 +80,13 @@ impl<'a> Climb<'a> {
         Ok(())
     }
 
-    /// Takes the root of this height out, if it is there, and says what it becomes.
+    /// Removes the root of this row, if present, checks it, and stores the new root.
     fn take_root(&mut self, after: &mut [NodeHash]) -> Result<(), ProofError> {
         let (row, leaves) = (self.row, self.roots.leaves);
         let is_root = |node: &mut Node| Position { row, place: node.place }.is_root(leaves);
-        // No node of a height is behind its root.
+        // The root is the last node of its row.
         let Some(found) = self.nodes.pop_if(is_root) else { return Ok(()) };
-        // Highest tree first: as many stand before it as there are higher ones.
+        // Roots are stored highest tree first, so every higher tree comes before it.
         let index = (leaves >> row).count_ones() as usize - 1;
         let expected = self.roots.hashes[index];
         if found.old != expected {
@@ -96,21 +96,21 @@ impl<'a> Climb<'a> {
         Ok(())
     }
 
-    /// Goes to the parents.
+    /// Replaces the nodes of this row with their parents.
     fn climb(&mut self) -> Result<(), ProofError> {
         let nodes = mem::take(&mut self.nodes);
         let pairs = || Vec::with_capacity(2 * nodes.len());
         let (mut old, mut new, mut of_new) = (pairs(), pairs(), Vec::new());
         let mut rest = &nodes[..];
         while let [node, behind @ ..] = rest {
-            let beside = node.place ^ 1;
+            let sibling_place = node.place ^ 1;
             let (sibling, behind) = match behind {
-                [next, behind @ ..] if next.place == beside => (*next, behind),
-                _ => (self.sibling(beside)?, behind),
+                [next, behind @ ..] if next.place == sibling_place => (*next, behind),
+                _ => (self.sibling(sibling_place)?, behind),
             };
             rest = behind;
             let (left, right) =
-                if node.place < beside { (node, &sibling) } else { (&sibling, node) };
+                if node.place < sibling_place { (node, &sibling) } else { (&sibling, node) };
             old.extend([left.old.0, right.old.0]);
             let new_hash = match (left.new.is_empty(), right.new.is_empty()) {
                 (true, _) => right.new,
@@ -135,14 +135,14 @@ impl<'a> Climb<'a> {
         Ok(())
     }
 
-    /// The node at this place of this height, by the next hash of the proof.
+    /// Takes the next hash of the proof as the node at this place of this row.
     fn sibling(&mut self, place: u64) -> Result<Node, ProofError> {
         let Some(&old) = self.hashes.get(self.used) else {
             let position = number(Position { row: self.row, place });
             return Err(ProofError::Missing { hashes: self.hashes.len(), position });
         };
         self.used += 1;
-        // It stays what it is. Where that is of no interest, there is nothing to be hashed.
+        // A sibling does not change. Without `deletes`, an empty hash saves hashing its parents.
         let new = if self.deletes { old } else { NodeHash::EMPTY };
         Ok(Node { place, old, new })
     }

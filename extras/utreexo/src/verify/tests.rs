@@ -16,7 +16,7 @@ fn random(rng: &mut Rng) -> NodeHash {
     NodeHash(rng.bytes(32).try_into().unwrap())
 }
 
-/// A forest that has everything, which proves, and the roots of it by this crate.
+/// A full `rustreexo` forest, which makes proofs, and its roots as computed by this crate.
 struct History {
     forest: MemForest<BitcoinNodeHash>,
     stump: Stump,
@@ -30,7 +30,7 @@ impl History {
         Self { forest, stump, roots: Roots::default(), live: Vec::new() }
     }
 
-    /// A forest of some blocks, with live leaves.
+    /// A forest after some blocks, with live leaves.
     fn of(rng: &mut Rng, blocks: u64, added_below: u64) -> Self {
         let mut history = Self::new();
         while history.live.is_empty() || history.roots.leaves() < blocks * added_below / 2 {
@@ -45,7 +45,7 @@ impl History {
         Proof { targets: proof.targets, hashes }
     }
 
-    /// Some live leaves, in an order of chance.
+    /// Some live leaves, in random order.
     fn choose(&self, rng: &mut Rng, odds: u64) -> Vec<NodeHash> {
         let mut chosen: Vec<NodeHash> =
             self.live.iter().copied().filter(|_| rng.below(odds) == 0).collect();
@@ -53,9 +53,9 @@ impl History {
         chosen
     }
 
-    /// Spends some and adds some, of which some are spent soon: those come as empty.
+    /// Spends some leaves and adds some; added leaves that are spent soon are added as empty.
     fn block(&mut self, rng: &mut Rng, added_below: u64) {
-        // Now and then all of them, so that roots are empty.
+        // Sometimes spends all of them, so that roots are empty.
         let odds = [1, 2, 3, 10][rng.index(4)];
         let spent = self.choose(rng, odds);
         let proof = self.prove(&spent);
@@ -100,9 +100,9 @@ fn theirs_of(proof: &Proof) -> rustreexo::proof::Proof {
     rustreexo::proof::Proof::new(proof.targets.clone(), theirs(&proof.hashes))
 }
 
-/// Block after block: what the library's forest proves holds here, and the roots stay the same as its own.
+/// Block after block, the library's proofs hold here, and the roots equal the library's.
 #[test]
-fn histories_are_those_of_the_library() {
+fn histories_match_the_library() {
     for seed in 0..rounds(30, 3000) {
         let mut rng = Rng::new(seed);
         let mut history = History::new();
@@ -114,7 +114,7 @@ fn histories_are_those_of_the_library() {
     }
 }
 
-/// What one change to a proof of some leaves makes of it.
+/// Makes one change to a proof or its leaves.
 fn corrupt(rng: &mut Rng, proof: &mut Proof, leaves: &mut Vec<NodeHash>) {
     let flip = |rng: &mut Rng, hash: &mut NodeHash| hash.0[rng.index(32)] ^= 1 << rng.below(8);
     let (target, hash) = (rng.index(leaves.len()), rng.index(proof.hashes.len().max(1)));
@@ -138,7 +138,7 @@ fn corrupt(rng: &mut Rng, proof: &mut Proof, leaves: &mut Vec<NodeHash>) {
             leaves.push(leaves[target]);
         }
         8 => {
-            // The parent, or none if it has none.
+            // Use the parent, or an invalid position if there is no parent.
             let at = Position::of_number(proof.targets[target], PROOF_ROWS).unwrap();
             let parent = Position { row: at.row + 1, place: at.place >> 1 };
             proof.targets.push(parent.number(PROOF_ROWS).unwrap_or(u64::MAX));
@@ -157,7 +157,7 @@ fn corrupt(rng: &mut Rng, proof: &mut Proof, leaves: &mut Vec<NodeHash>) {
     }
 }
 
-/// A changed proof is refused, unless it is the one of the changed leaves.
+/// A changed proof is refused, unless it proves the changed leaves.
 #[test]
 fn corrupted_proofs_are_refused() {
     let (mut refused, mut accepted) = (HashSet::new(), 0);
@@ -184,12 +184,13 @@ fn corrupted_proofs_are_refused() {
             refused.insert(mem::discriminant(&error));
         }
     }
-    // All kinds but that of the leaves added; and now and then a leaf less of a tree of its own.
+    // All kinds of errors except too many added leaves; sometimes removing a leaf leaves a valid proof, if
+    // the leaf is a tree of its own.
     assert_eq!((refused.len(), accepted > 0), (9, true));
 }
 
-/// Leaves 0 to 6, of which 4 is deleted, so that 5 stands in its parent's place, and the tree of leaf 6 alone is
-/// empty: roots of four leaves, of one in the place of two, and none.
+/// Leaves 0 to 6. Leaf 4 is deleted, so leaf 5 takes its parent's place, and leaf 6 is deleted, so its tree
+/// is empty. The roots: one of four leaves, one of a single leaf in the place of two, and an empty one.
 fn of_seven() -> (Roots, impl Fn(u8) -> NodeHash) {
     let leaf = |number: u8| NodeHash([number + 1; 32]);
     let mut fragment = Fragment::new(0).unwrap();
@@ -200,13 +201,13 @@ fn of_seven() -> (Roots, impl Fn(u8) -> NodeHash) {
     (fragment.roots().unwrap(), leaf)
 }
 
-/// The number of a node in a proof.
+/// The position number of a node in a proof.
 fn at(row: u32, place: u64) -> u64 {
     Position { row, place }.number(PROOF_ROWS).unwrap()
 }
 
 #[test]
-fn each_fault_has_its_name() {
+fn each_fault_has_its_error() {
     let (roots, leaf) = of_seven();
     let (one, node) = (leaf(1), NodeHash::parent(&leaf(2), &leaf(3)));
     let whole = NodeHash::parent(&NodeHash::parent(&leaf(0), &one), &node);
@@ -239,11 +240,11 @@ fn each_fault_has_its_name() {
     refused(&[0], &[leaf(0)], &[one, node, one], ProofError::Surplus { hashes: 3, needed: 2 });
     refused(&[], &[], &[one], ProofError::Surplus { hashes: 1, needed: 0 });
     refused(&[at(1, 2)], &[leaf(4)], &[], root(1, leaf(5), leaf(4)));
-    // Where all is deleted, nothing is.
+    // A deleted tree contains nothing.
     refused(&[6], &[leaf(6)], &[], root(0, NodeHash::EMPTY, leaf(6)));
-    // Not where it was added.
+    // Leaf 5 is no longer where it was added.
     refused(&[5], &[leaf(5)], &[leaf(4)], root(1, leaf(5), NodeHash::parent(&leaf(4), &leaf(5))));
-    // The one holds, the other does not.
+    // One tree's root holds, the other's does not.
     let swapped = NodeHash::parent(&NodeHash::parent(&one, &leaf(0)), &node);
     refused(&[at(1, 2), 0], &[leaf(5), one], &[leaf(0), node], root(2, whole, swapped));
 
@@ -254,9 +255,9 @@ fn each_fault_has_its_name() {
     assert_eq!(full, Roots { leaves: LEAVES_MAX, hashes: vec![one] });
 }
 
-/// Targets come in the order of the leaves, whatever that is; what a proof deletes is empty then.
+/// Targets follow the order of the leaves, for any such order; leaves that a proof deletes are empty afterwards.
 #[test]
-fn targets_stand_in_any_order() {
+fn targets_may_be_in_any_order() {
     let (mut roots, leaf) = of_seven();
     let spent = [leaf(3), leaf(5), leaf(0)];
     let proof = Proof { targets: vec![3, at(1, 2), 0], hashes: vec![leaf(1), leaf(2)] };
@@ -266,8 +267,8 @@ fn targets_stand_in_any_order() {
     assert_eq!((roots.leaves(), roots.hashes()), (9, &[upper, leaf(8)][..]));
 }
 
-/// What a proof cannot know: a caller that gives a node's hash for a leaf's gets it proved. Leaf hashes are of more
-/// bytes, and of others, than a node's.
+/// A proof cannot tell a leaf from a node: if the caller passes a node's hash as a leaf, it is proved. Leaf
+/// hashes are over more bytes than node hashes, and other bytes.
 #[test]
 fn a_node_is_proved_like_a_leaf() {
     let (roots, leaf) = of_seven();
@@ -277,8 +278,8 @@ fn a_node_is_proved_like_a_leaf() {
     assert_eq!(roots.verify(&proof, &[left]), Ok(()));
 }
 
-/// A forest of so many leaves in which each tree has one live leaf with live trees all along its way up; `None`
-/// for trees that are empty. Gives the proof of all of them, and what is left once they are deleted.
+/// A forest of `leaves` leaves in which each tree has one live leaf, with live siblings all along its path.
+/// Returns also the proof of these leaves, and the roots once they are deleted.
 fn of_many_rows(rng: &mut Rng, leaves: u64) -> (Roots, Proof, Vec<NodeHash>, Roots) {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let (mut targets, mut spent, mut siblings) = (Vec::new(), Vec::new(), Vec::new());
@@ -310,9 +311,9 @@ fn of_many_rows(rng: &mut Rng, leaves: u64) -> (Roots, Proof, Vec<NodeHash>, Roo
     (of(before), Proof { targets, hashes }, spent, of(after))
 }
 
-/// Forests as large as there are, and trees of each height.
+/// The largest forests, and trees of each height.
 #[test]
-fn numbers_do_not_run_over() {
+fn numbers_do_not_overflow() {
     for seed in 0..rounds(100, 10_000) {
         let mut rng = Rng::new(seed);
         let some = rng.below(LEAVES_MAX);
@@ -321,7 +322,7 @@ fn numbers_do_not_run_over() {
         let mut updated = roots.clone();
         assert_eq!(updated.update(&proof, &spent, &[]), Ok(()));
         assert_eq!(updated, after);
-        // A root that is not as it should be is the one that is named.
+        // The error names the root that is wrong.
         let index = rng.index(roots.hashes.len());
         let mut wrong = roots.clone();
         wrong.hashes[index] = random(&mut rng);

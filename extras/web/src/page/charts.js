@@ -1,4 +1,4 @@
-// Areas over time, as SVG. One drawing is one string of elements, made anew whenever there is something to draw.
+// Area charts over time, as SVG. Each drawing is built from scratch.
 "use strict";
 
 const charts = (() => {
@@ -12,14 +12,14 @@ const charts = (() => {
     return made;
   }
 
-  // The next of 1, 2 and 5 times a power of ten, so that three rules are round numbers.
+  // The next of 1, 2, 4, 5 or 10 times a power of ten, so that the three axis labels are round numbers.
   function roundUp(value) {
     const power = 10 ** Math.floor(Math.log10(value));
     for (const step of [1, 2, 4, 5, 10]) if (step * power >= value) return step * power;
     return 10 * power;
   }
 
-  // Draws `values` over `seconds` into `place`; `name` picks colours, `unit` makes texts of values.
+  // Draws `values` over `seconds` into `place`; `name` selects the colours, `unit` formats values and `time` formats seconds.
   function area(place, name, seconds, values, unit, time) {
     const points = seconds.map((at, i) => [at, values[i]]).filter(([, value]) => value !== null);
     if (points.length < 2) {
@@ -29,7 +29,7 @@ const charts = (() => {
       place.replaceChildren(text);
       return;
     }
-    // As many units as pixels, so that letters keep their shape.
+    // One unit per pixel, so that letters are not distorted.
     const width = Math.max(place.clientWidth, 200);
     const first = points[0][0], last = points[points.length - 1][0];
     const top = roundUp(Math.max(1, ...points.map(([, value]) => value)));

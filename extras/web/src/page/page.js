@@ -1,9 +1,9 @@
-// Asks for the state every second and draws it. Everything that is shown is text of the state, and put in as text:
-// names of peers are theirs to choose.
+// Requests the state every second and draws it. Everything from the state is inserted as text, never as HTML, because
+// peers choose their own names.
 "use strict";
 
 const by = id => document.getElementById(id);
-const EVERY = 1000, WHILE_HIDDEN = 5000, PATIENCE = 10000;
+const EVERY = 1000, WHILE_HIDDEN = 5000, TIMEOUT = 10000;
 let state = null, timer = null, lost = 0;
 
 // ---- texts ----
@@ -17,7 +17,7 @@ function bytes(count) {
 }
 
 const number = count => Math.round(count).toLocaleString("en-US");
-// Never 100 before it is done.
+// Never show 100 % before the end.
 const percent = part => part >= 1 ? "100 %" : `${Math.min(part * 100, 99.9).toFixed(1)} %`;
 
 function duration(seconds) {
@@ -71,8 +71,8 @@ function drawHead() {
     : `about ${duration(state.left_seconds)} left, ${duration(state.seconds)} so far`;
   const rests = state.ended || state.state === "waiting";
   definitions(by("facts"), [
-    ["Rate of the last minute", !rests && (state.rate.bytes || state.stalled) ? `${bytes(state.rate.bytes)}/s` : ""],
-    ["Blocks a second", !rests && state.rate.blocks >= 1 ? number(state.rate.blocks) : ""],
+    ["Rate (last minute)", !rests && (state.rate.bytes || state.stalled) ? `${bytes(state.rate.bytes)}/s` : ""],
+    ["Blocks per second", !rests && state.rate.blocks >= 1 ? number(state.rate.blocks) : ""],
     ["Waiting for", state.stalled ? state.stalled.waits_for : ""],
     ["Limited by", rests || state.stalled ? "" : state.limited_by],
     ["Chain found", state.chain_found && `${number(state.chain_found.height)} blocks`],
@@ -85,7 +85,7 @@ function drawHead() {
 
 function drawNotice() {
   const text = state.ended && state.ended.code !== 0 ? state.ended.text
-    : lost > 2 && !state.ended ? "The run does not answer any more: it was ended, or the line is down. This is how far it was."
+    : lost > 2 && !state.ended ? "Apus no longer answers: the job was stopped, or the connection is down. This page shows the last known state."
     : "";
   by("notice").hidden = !text;
   by("notice").textContent = text;
@@ -116,10 +116,10 @@ function drawSegments() {
   while (place.children.length > segments.cells.length) place.lastChild.remove();
   while (place.children.length < segments.cells.length) place.append(node("i"));
   [...segments.cells].forEach((cell, i) => { if (place.children[i].className !== kinds[cell]) place.children[i].className = kinds[cell]; });
-  const text = `${number(segments.done)} of ${number(segments.of)} done, ${number(segments.begun)} under way`;
+  const text = `${number(segments.done)} of ${number(segments.of)} done, ${number(segments.begun)} in progress`;
   place.setAttribute("aria-label", text);
-  by("segments-text").replaceChildren(`${text}. Heights ascend from the upper left; each square stands for about as many bytes.`,
-    node("br"), node("span", "key done"), "done", node("span", "key begun"), "under way", node("span", "key"), "waiting");
+  by("segments-text").replaceChildren(`${text}. Heights ascend from the upper left; each square covers about the same number of bytes.`,
+    node("br"), node("span", "key done"), "done", node("span", "key begun"), "in progress", node("span", "key"), "waiting");
 }
 
 function peer(it) {
@@ -147,10 +147,10 @@ function drawReport() {
   const failure = report.failure;
   definitions(by("report"), failure ? [
     ["Ended", `exit code ${failure.code}`],
-    ["Class", failure.class],
+    ["Error class", failure.class],
     ["Phase", failure.phase],
     ["Block", failure.height === null ? "" : `${number(failure.height)} ${failure.hash ?? ""}`],
-    ["Why", failure.text],
+    ["Reason", failure.text],
   ] : [
     ["Stop block", report.stop_height === undefined ? "" : `${number(report.stop_height)} ${report.stop_hash}`],
     ["Coins", report.coins === undefined ? "" : number(report.coins)],
@@ -160,14 +160,14 @@ function drawReport() {
     ["Engine", report.engine],
     ["Validation", report.validation],
     ["Assumed", (report.assumed ?? []).join("; ")],
-    ["Greatest memory", report.rss_peak_bytes ? bytes(report.rss_peak_bytes) : ""],
+    ["Peak memory", report.rss_peak_bytes ? bytes(report.rss_peak_bytes) : ""],
     ["Processor time", report.cpu_seconds ? duration(report.cpu_seconds) : ""],
   ]);
 }
 
 let drawnEvents = "";
 
-// Drawn anew only where there is a new one: the reader may be about to copy.
+// Redrawn only for a new event: the reader may be selecting text.
 function drawEvents() {
   const last = state.events[state.events.length - 1];
   const mark = last ? `${state.events.length} ${last.time} ${last.text}` : "";
@@ -196,24 +196,24 @@ function draw() {
   by("footer").textContent = `apus ${state.version}, ${state.platform}, ${state.sha256}. Began ${new Date(state.began * 1000).toLocaleString()}.`;
 }
 
-// ---- asking ----
+// ---- requests ----
 
 async function ask() {
   clearTimeout(timer);
-  const patience = new AbortController();
-  const tooLate = setTimeout(() => patience.abort(), PATIENCE);
+  const abort = new AbortController();
+  const tooLate = setTimeout(() => abort.abort(), TIMEOUT);
   try {
-    const answer = await fetch("state.json", { signal: patience.signal, cache: "no-store" });
+    const answer = await fetch("state.json", { signal: abort.signal, cache: "no-store" });
     if (!answer.ok) throw new Error(await answer.text());
     state = await answer.json();
     lost = 0;
   } catch (error) {
     lost += 1;
-    if (!state) { by("notice").hidden = false; by("notice").textContent = `The run does not answer: ${error.message}`; }
+    if (!state) { by("notice").hidden = false; by("notice").textContent = `Apus does not answer: ${error.message}`; }
   }
   clearTimeout(tooLate);
   draw();
-  // What ended does not change any more.
+  // The state does not change after the end.
   if (state && state.ended) return;
   timer = setTimeout(ask, document.hidden ? WHILE_HIDDEN : EVERY * Math.min(1 + lost, 10));
 }

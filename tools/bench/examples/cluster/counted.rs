@@ -1,9 +1,9 @@
-//! [`Counting`]: bytes that go through the queue, and through the store of objects by what they are.
+//! [`TrafficCounter`]: counts the bytes through the queue, and through the object store by kind.
 //!
-//! Objects stay until a run ends, so that a look every few milliseconds sees nearly all of them; what the last of them
-//! miss is little beside those of all jobs.
+//! Objects stay until the run ends, so that scanning every few milliseconds sees nearly all of them. The few
+//! objects missed at the end are small compared with all others.
 
-use crate::asked::Engine;
+use crate::args::Engine;
 use apus_bench::TextTable;
 use apus_sync::engines::pass::Pass;
 use apus_sync::engines::swiftsync::SwiftSync;
@@ -18,61 +18,61 @@ use std::time::Duration;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The place behind a job, in what segments leave that are done in one step (`extras/jobs/src/queue`).
+/// Offset, after the job, of the run lengths in the result of a one-step segment (`extras/jobs/src/queue`).
 const RUNS: usize = 52;
 
-/// What there was of a run.
+/// The bytes counted in one run.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Counted {
+pub(crate) struct Traffic {
     engine: String,
     jobs: f64,
-    /// All that the queue's server got and gave, signs of life and questions for answers among it.
+    /// All bytes that the queue's server received and sent, including heartbeats and polls for answers.
     queue_in_bytes: u64,
     queue_out_bytes: u64,
-    /// What jobs were told.
+    /// Payloads of the jobs.
     told_bytes: u64,
-    /// What they left, without the runs in it.
+    /// Results of the jobs, without their runs.
     left_bytes: u64,
     /// Runs, records, answers, leaves.
     runs_bytes: u64,
-    /// The headers of all blocks, which each worker reads once.
+    /// Headers of all blocks; each worker reads them once.
     headers_bytes: u64,
-    /// What the coordinator takes part in, of each job, in kilobytes: all but runs.
+    /// Bytes per job that pass through the coordinator, in kilobytes: everything but runs.
     job_kilobytes: f64,
 }
 
-/// An object, as far as it counts.
+/// The counted sizes of one object.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
-    told: u64,
+    payload: u64,
     left: u64,
     runs: u64,
     headers: u64,
 }
 
-/// See the module.
-pub(crate) struct Counting {
+/// Counts the bytes of one run; see the module docs.
+pub(crate) struct TrafficCounter {
     engine: Engine,
     headers_bytes: u64,
     all: Option<Seen>,
     queue: (u64, u64),
 }
 
-/// It is looked for objects.
-pub(crate) struct Looking<'c> {
-    counting: &'c mut Counting,
+/// A running scan for objects.
+pub(crate) struct Scan<'c> {
+    counting: &'c mut TrafficCounter,
     over: Arc<AtomicBool>,
     thread: JoinHandle<HashMap<String, Seen>>,
 }
 
-impl Counting {
-    /// For a run over so many blocks.
+impl TrafficCounter {
+    /// Counts a run over this number of blocks.
     pub(crate) fn new(engine: Engine, blocks: u32) -> Self {
         Self { engine, headers_bytes: 80 * u64::from(blocks), all: None, queue: (0, 0) }
     }
 
-    /// Looks for objects in this folder.
-    pub(crate) fn begin(&mut self, objects: &Path) -> Looking<'_> {
+    /// Starts scanning this folder for objects.
+    pub(crate) fn begin(&mut self, objects: &Path) -> Scan<'_> {
         let over = Arc::new(AtomicBool::new(false));
         let (folder, ends) = (objects.to_owned(), Arc::clone(&over));
         let (engine, headers) = (self.engine, self.headers_bytes);
@@ -84,19 +84,19 @@ impl Counting {
             }
             seen
         });
-        Looking { counting: self, over, thread }
+        Scan { counting: self, over, thread }
     }
 
-    pub(crate) fn of(&self, jobs: f64) -> Counted {
-        let Seen { told, left, runs, headers } = self.all.unwrap_or_default();
+    pub(crate) fn of(&self, jobs: f64) -> Traffic {
+        let Seen { payload, left, runs, headers } = self.all.unwrap_or_default();
         let (queue_in_bytes, queue_out_bytes) = self.queue;
-        let besides = told + left + queue_in_bytes + queue_out_bytes;
-        Counted {
+        let besides = payload + left + queue_in_bytes + queue_out_bytes;
+        Traffic {
             engine: self.engine.to_string(),
             jobs,
             queue_in_bytes,
             queue_out_bytes,
-            told_bytes: told,
+            told_bytes: payload,
             left_bytes: left,
             runs_bytes: runs,
             headers_bytes: headers,
@@ -105,13 +105,13 @@ impl Counting {
     }
 }
 
-impl Looking<'_> {
-    /// The run is over, and this is what the queue's server got and gave.
+impl Scan<'_> {
+    /// Ends the scan; `queue` is the bytes that the queue's server received and sent.
     pub(crate) fn end(self, queue: (u64, u64)) {
         self.over.store(true, Ordering::Relaxed);
         let seen = self.thread.join().unwrap();
         let add = |all: Seen, one: &Seen| Seen {
-            told: all.told + one.told,
+            payload: all.payload + one.payload,
             left: all.left + one.left,
             runs: all.runs + one.runs,
             headers: all.headers + one.headers,
@@ -121,13 +121,13 @@ impl Looking<'_> {
     }
 }
 
-/// Looks for objects that were not seen yet, in the one run that there is.
+/// Reads the objects not seen yet; the folder contains only one run.
 fn look(folder: &Path, of: (Engine, u64), seen: &mut HashMap<String, Seen>) {
     let runs = fs::read_dir(folder).into_iter().flatten().flatten();
     let objects = runs.flat_map(|run| fs::read_dir(run.path()).into_iter().flatten().flatten());
     for object in objects {
         let name = object.file_name().to_string_lossy().into_owned();
-        // One that is being written has another name.
+        // An object that is still being written has another name.
         if name.len() != 64 || seen.contains_key(&name) {
             continue;
         }
@@ -142,7 +142,7 @@ fn read(path: &Path, (engine, headers): (Engine, u64)) -> Option<Seen> {
     let length = bytes.len() as u64;
     let none = Seen::default();
     Some(if bytes.starts_with(b"APUSTOLD") {
-        Seen { told: length, ..none }
+        Seen { payload: length, ..none }
     } else if bytes.starts_with(b"APUSDONE") {
         let runs = if engine == Engine::Swiftsync { runs(&bytes) } else { 0 };
         Seen { left: length - runs, runs, ..none }
@@ -153,7 +153,7 @@ fn read(path: &Path, (engine, headers): (Engine, u64)) -> Option<Seen> {
     })
 }
 
-/// The bytes of the runs in what a segment left.
+/// The bytes of the runs in a segment's result.
 fn runs(bytes: &[u8]) -> u64 {
     let (mut at, mut all) = (RUNS, 0);
     for _ in SwiftSync::RUNS {
@@ -164,19 +164,19 @@ fn runs(bytes: &[u8]) -> u64 {
     all
 }
 
-pub(crate) fn table(of: &[Counted]) -> TextTable {
+pub(crate) fn table(of: &[Traffic]) -> TextTable {
     let columns = [
         "engine",
         "jobs",
         "queue in",
         "queue out",
-        "told",
+        "payload",
         "left",
         "runs",
         "headers",
-        "KB a job besides runs",
+        "KB per job without runs",
     ];
-    let mut table = TextTable::new("What goes through queue and store, in KB", &columns);
+    let mut table = TextTable::new("Traffic of queue and store, in KB", &columns);
     for counted in of {
         let kilobytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e3);
         table.row([

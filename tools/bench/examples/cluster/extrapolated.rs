@@ -1,53 +1,59 @@
-//! What the measured serial part would be on the main chain: an extrapolation, with its arithmetic.
+//! Extrapolates the measured serial part to the main chain, and shows the arithmetic.
 //!
-//! Two parts are serial. What the coordinator does for jobs while others are at them grows with jobs, and where
-//! it fetches coins, with these; the greater of the two ratios is taken. What it does before and after grows with blocks
-//! (headers, places) or with coins (merging, hashing); again the greater one. What workers do grows with the bytes of
-//! blocks. All parts are taken in proportion, from nothing, so that what a run costs once is multiplied, too.
+//! There are two serial parts. The first is the coordinator's handling of jobs while workers are busy: it
+//! grows with jobs and, where it fetches coins, with coins; the larger of the two ratios counts. The second
+//! is its work before and after the jobs: it grows with blocks (headers, places) or with coins (merging,
+//! hashing); again the larger one counts. The workers' part grows with block bytes. All parts are scaled
+//! proportionally from zero, so fixed costs of a run are multiplied too.
 //!
-//! What the coordinator does for jobs keeps no worker waiting before it takes as long as all that workers do beside each
-//! other. So there are two figures: one counts it as serial, and one does not, as the article that proposed to share a
-//! run counts the download of headers alone.
+//! Handling jobs delays no worker until it takes as long as all the workers' concurrent work. So there are
+//! two figures: one counts it as serial, and one does not. The latter follows the article that proposed
+//! shared syncs, which only counts the download of headers.
 
-use crate::asked::Engine;
-use crate::start::{Ran, Share};
+use crate::args::Engine;
+use crate::start::{RunCost, Share};
 use apus_bench::manifest::ChainManifest;
 use apus_bench::{MeasuredSpread, TextTable};
 use serde::Serialize;
 
-/// The main chain of 2026, about.
+/// Approximate numbers of the main chain in 2026.
 const BLOCKS: f64 = 930_000.0;
 const BLOCK_BYTES: f64 = 720e9;
 const COINS: f64 = 170e6;
 
-/// Some ten thousand segments are made of it, of which each is a job for each walk.
+/// Approximate number of segments; each is one job per walk.
 const SEGMENTS: f64 = 10_000.0;
 
-/// An extrapolation.
+/// An extrapolation to the main chain.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Extrapolated {
+pub(crate) struct Extrapolation {
     engine: String,
-    /// What was measured, in seconds.
+    /// Measured, in seconds.
     handling_seconds: f64,
     around_seconds: f64,
     parallel_seconds: f64,
-    /// By what each is multiplied.
+    /// Factors that scale each part.
     handling_ratio: f64,
     around_ratio: f64,
     parallel_ratio: f64,
-    /// What comes of it.
+    /// The extrapolated result.
     serial_seconds: f64,
     all_seconds: f64,
     parallel_percent: f64,
-    /// The same where what is done beside workers is not serial.
+    /// The same without counting work concurrent with the workers as serial.
     beside_percent: f64,
-    /// With so many threads of workers the coordinator is as busy as each of them; none where it had nothing to do.
+    /// Number of worker threads at which the coordinator is as busy as each of them; `None` if it had nothing
+    /// to do.
     threads_max: Option<f64>,
 }
 
-/// Of runs that machines shared.
-pub(crate) fn of(engine: Engine, manifest: &ChainManifest, runs: &[Ran]) -> Option<Extrapolated> {
-    let shares: Vec<Share> = runs.iter().filter_map(Ran::share).collect();
+/// Extrapolates from shared runs.
+pub(crate) fn of(
+    engine: Engine,
+    manifest: &ChainManifest,
+    runs: &[RunCost],
+) -> Option<Extrapolation> {
+    let shares: Vec<Share> = runs.iter().filter_map(RunCost::share).collect();
     let median = |of: fn(&Share) -> f64| {
         MeasuredSpread::of(&shares.iter().map(of).collect::<Vec<_>>()).map(|it| it.median)
     };
@@ -64,7 +70,7 @@ pub(crate) fn of(engine: Engine, manifest: &ChainManifest, runs: &[Ran]) -> Opti
     let (handling, around) = (handling_seconds * handling_ratio, around_seconds * around_ratio);
     let (serial_seconds, parallel) = (handling + around, parallel_seconds * parallel_ratio);
     let all_seconds = serial_seconds + parallel;
-    Some(Extrapolated {
+    Some(Extrapolation {
         engine: engine.to_string(),
         handling_seconds,
         around_seconds,
@@ -80,7 +86,7 @@ pub(crate) fn of(engine: Engine, manifest: &ChainManifest, runs: &[Ran]) -> Opti
     })
 }
 
-pub(crate) fn table(of: &[Extrapolated]) -> TextTable {
+pub(crate) fn table(of: &[Extrapolation]) -> TextTable {
     let columns = [
         "engine",
         "for jobs",
@@ -89,8 +95,8 @@ pub(crate) fn table(of: &[Extrapolated]) -> TextTable {
         "serial s",
         "all s",
         "parallel %",
-        "beside %",
-        "threads at most",
+        "concurrent %",
+        "max threads",
     ];
     let title = "Extrapolated to the main chain of 2026, not measured: seconds times ratio";
     let mut table = TextTable::new(title, &columns);

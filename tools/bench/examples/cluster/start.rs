@@ -1,7 +1,7 @@
-//! [`Bench`]: starts the processes of a run, each on the processors that it is to have, and reads what they took.
+//! [`Bench`]: starts the processes of a run, each on its assigned processors, and reads their resource usage.
 
-use crate::asked::{Asked, Engine};
-use crate::counted::{Counted, Counting};
+use crate::args::{Args, Engine};
+use crate::counted::{Traffic, TrafficCounter};
 use apus_bench::TextTable;
 use apus_bench::manifest::ChainManifest;
 use apus_testkit::nats::NatsServer;
@@ -16,26 +16,26 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use wait4::{ResourceUsage, Wait4};
 
-/// Clock ticks of a second in `/proc`, on every Linux.
+/// Clock ticks per second in `/proc`, the same on every Linux.
 const TICKS: f64 = 100.0;
 
-/// How a run is done.
+/// A way to execute a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Sync,
     SyncTwo,
     Worker,
     Packed,
-    /// So many, of one thread each, on a processor each.
+    /// This many workers, of one thread each, each on its own processor.
     Workers(usize),
 }
 
 impl Kind {
-    /// Those that are always there.
+    /// The kinds that every invocation measures.
     pub(crate) const ALL: [Self; 5] =
         [Self::Sync, Self::Worker, Self::Workers(2), Self::Packed, Self::SyncTwo];
 
-    /// That of a name on the command line.
+    /// Parses a name from the command line.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "sync" => Self::Sync,
@@ -59,30 +59,30 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a run took.
-pub(crate) struct Ran {
-    /// Of `apus sync` or of the coordinator.
+/// Time and resources of one run.
+pub(crate) struct RunCost {
+    /// Wall time of `apus sync` or of the coordinator.
     pub(crate) wall_seconds: f64,
     pub(crate) cpu_seconds: f64,
     pub(crate) rss_peak_bytes: f64,
-    /// Of all workers together.
+    /// Processor time of all workers together.
     pub(crate) workers_cpu_seconds: f64,
     pub(crate) queue_cpu_seconds: f64,
     report: Value,
 }
 
-/// Which part of a run no machine could share, by its report.
+/// The part of a run that machines cannot share, from its report.
 pub(crate) struct Share {
     pub(crate) jobs: f64,
     pub(crate) serial_seconds: f64,
-    /// Of these, what the coordinator did for jobs while others were at them.
+    /// The coordinator's share of this for jobs while workers were busy.
     pub(crate) handling_seconds: f64,
     pub(crate) parallel_seconds: f64,
     pub(crate) serial_fraction: f64,
 }
 
-impl Ran {
-    /// None where one process did all.
+impl RunCost {
+    /// `None` if a single process did everything.
     pub(crate) fn share(&self) -> Option<Share> {
         let cluster = self.report.get("cluster").filter(|it| it.is_object())?;
         let number = |name: &str| cluster[name].as_f64();
@@ -104,7 +104,7 @@ impl Ran {
     }
 }
 
-/// What memory the coordinator took for so much.
+/// The coordinator's peak memory for a prefix of the chain.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Memory {
     engine: String,
@@ -136,7 +136,7 @@ enum On {
     One(usize),
 }
 
-/// Does something on a thread with these processors, which what it starts has as well.
+/// Calls `start` on a thread with these processors; processes that it starts inherit them.
 fn on<T>(processors: On, start: impl FnOnce() -> T) -> T {
     let On::One(place) = processors else { return start() };
     let own = sched_getaffinity(None).unwrap();
@@ -149,21 +149,21 @@ fn on<T>(processors: On, start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// See the module.
+/// Runs the processes; see the module docs.
 pub(crate) struct Bench<'b> {
-    asked: &'b Asked,
+    args: &'b Args,
     manifest: &'b ChainManifest,
     scratch: &'b Path,
 }
 
 impl<'b> Bench<'b> {
-    /// Makes what runs go by.
-    pub(crate) fn new(asked: &'b Asked, manifest: &'b ChainManifest, scratch: &'b Path) -> Self {
-        let bench = Self { asked, manifest, scratch };
-        if asked.engines.contains(&Engine::Utreexo) {
+    /// Creates the inputs of the runs.
+    pub(crate) fn new(args: &'b Args, manifest: &'b ChainManifest, scratch: &'b Path) -> Self {
+        let bench = Self { args, manifest, scratch };
+        if args.engines.contains(&Engine::Utreexo) {
             let mut command = bench.command("utreexo prove");
             command.args(["--chain", "regtest", "--assumevalid", &manifest.assumevalid_hash]);
-            command.arg("--blocksdir").arg(asked.chain.join("blocks"));
+            command.arg("--blocksdir").arg(args.chain.join("blocks"));
             command.arg("--out").arg(scratch.join("proofs"));
             bench.to_end(command);
         }
@@ -171,26 +171,26 @@ impl<'b> Bench<'b> {
     }
 
     fn command(&self, name: &str) -> Command {
-        let mut command = Command::new(&self.asked.program);
+        let mut command = Command::new(&self.args.program);
         command.args(name.split(' ')).stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
 
     fn to_end(&self, mut command: Command) {
-        let said = command.output().unwrap();
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The options of a run up to a height, or the tip.
+    /// The options of a run up to a height, or to the tip.
     fn options(&self, engine: Engine, height: Option<u32>, threads: usize) -> Vec<String> {
         let shown = |path: PathBuf| path.display().to_string();
-        let chain = &self.asked.chain;
+        let chain = &self.args.chain;
         let mut pairs = vec![
             ("--chain", "regtest".to_owned()),
             ("--engine", engine.name().to_owned()),
             ("--blocksdir", shown(chain.join("blocks"))),
             ("--par", threads.to_string()),
-            ("--dbcache", self.asked.dbcache.to_string()),
+            ("--dbcache", self.args.dbcache.to_string()),
             ("--out", "null".to_owned()),
             ("--workdir", shown(self.scratch.join("work"))),
             ("--report", shown(self.report())),
@@ -198,7 +198,7 @@ impl<'b> Bench<'b> {
         ];
         let hash = &self.manifest.assumevalid_hash;
         let assumed = match engine {
-            _ if self.asked.full => "0",
+            _ if self.args.full => "0",
             Engine::Swiftsync => "hints",
             _ => hash,
         };
@@ -210,7 +210,7 @@ impl<'b> Bench<'b> {
         if engine == Engine::Utreexo {
             pairs.push(("--proofs", shown(self.scratch.join("proofs"))));
         }
-        let bytes = self.asked.segment_bytes;
+        let bytes = self.args.segment_bytes;
         pairs.extend(bytes.map(|bytes| ("--segment-bytes", bytes.to_string())));
         pairs.extend(height.map(|height| ("--stopatheight", height.to_string())));
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
@@ -233,7 +233,7 @@ impl<'b> Bench<'b> {
         self.scratch.join("report.json")
     }
 
-    /// Removes what a run before left.
+    /// Removes the files of the previous run.
     fn clean(&self) {
         for name in ["work", "objects", "records"] {
             let _ = fs::remove_dir_all(self.scratch.join(name));
@@ -242,20 +242,20 @@ impl<'b> Bench<'b> {
     }
 
     /// Waits for the process of a run.
-    fn ended(&self, mut run: Child, began: Instant, said: &Path) -> (f64, ResourceUsage) {
+    fn ended(&self, mut run: Child, began: Instant, output: &Path) -> (f64, ResourceUsage) {
         let used = run.wait4().unwrap();
         let wall = began.elapsed().as_secs_f64();
-        let text = fs::read_to_string(said).unwrap_or_default();
+        let text = fs::read_to_string(output).unwrap_or_default();
         assert!(used.status.success(), "{text}");
         (wall, used.rusage)
     }
 
-    fn said(&self, name: &str) -> PathBuf {
-        self.scratch.join(format!("{name}.said"))
+    fn output_file(&self, name: &str) -> PathBuf {
+        self.scratch.join(format!("{name}.output"))
     }
 
     fn spawn(&self, processors: On, mut command: Command, name: &str) -> Child {
-        command.stderr(File::create(self.said(name)).unwrap());
+        command.stderr(File::create(self.output_file(name)).unwrap());
         on(processors, || command.spawn()).unwrap()
     }
 
@@ -263,8 +263,8 @@ impl<'b> Bench<'b> {
         serde_json::from_slice(&fs::read(self.report()).unwrap()).unwrap()
     }
 
-    /// A run as it is timed.
-    pub(crate) fn timed(&self, engine: Engine, kind: Kind) -> Ran {
+    /// One timed run.
+    pub(crate) fn timed(&self, engine: Engine, kind: Kind) -> RunCost {
         self.clean();
         match kind {
             Kind::Sync => self.alone(engine, 1, On::One(0)),
@@ -278,13 +278,13 @@ impl<'b> Bench<'b> {
         }
     }
 
-    fn alone(&self, engine: Engine, threads: usize, processors: On) -> Ran {
+    fn alone(&self, engine: Engine, threads: usize, processors: On) -> RunCost {
         let mut command = self.command("sync");
         command.args(self.options(engine, None, threads));
         let began = Instant::now();
         let run = self.spawn(processors, command, "sync");
-        let (wall_seconds, used) = self.ended(run, began, &self.said("sync"));
-        Ran {
+        let (wall_seconds, used) = self.ended(run, began, &self.output_file("sync"));
+        RunCost {
             wall_seconds,
             cpu_seconds: seconds(&used),
             rss_peak_bytes: used.maxrss as f64,
@@ -294,15 +294,15 @@ impl<'b> Bench<'b> {
         }
     }
 
-    /// A run that machines share; coordinator and queue have the first processors, and each worker has its own.
+    /// A shared run; coordinator and queue use the first processors, and each worker has its own.
     fn shared(
         &self,
         engine: Engine,
         height: Option<u32>,
         processors: On,
         workers: &[On],
-        counting: Option<&mut Counting>,
-    ) -> Ran {
+        counting: Option<&mut TrafficCounter>,
+    ) -> RunCost {
         let counts = counting.is_some();
         let start = if counts { NatsServer::start_counted } else { NatsServer::start };
         let server = on(processors, start);
@@ -315,7 +315,7 @@ impl<'b> Bench<'b> {
             let mut command = self.command("cluster work");
             link(&mut command);
             command.args(["--par", "1", "--name", &format!("worker-{place}")]);
-            command.arg("--blocksdir").arg(self.asked.chain.join("blocks"));
+            command.arg("--blocksdir").arg(self.args.chain.join("blocks"));
             command.arg("--scratch").arg(self.scratch.join("records"));
             if engine == Engine::Utreexo {
                 command.arg("--proofs").arg(self.scratch.join("proofs"));
@@ -324,8 +324,8 @@ impl<'b> Bench<'b> {
         };
         let mut started: Vec<Child> = workers.iter().enumerate().map(worker).collect();
         for (place, worker) in started.iter_mut().enumerate() {
-            let said = self.said(&format!("worker-{place}"));
-            while !fs::read_to_string(&said).unwrap_or_default().contains("waiting for a run") {
+            let output = self.output_file(&format!("worker-{place}"));
+            while !fs::read_to_string(&output).unwrap_or_default().contains("waiting for a run") {
                 assert!(worker.try_wait().unwrap().is_none(), "a worker ended");
                 sleep(Duration::from_millis(5));
             }
@@ -336,7 +336,7 @@ impl<'b> Bench<'b> {
         let (before, began) = (queue_seconds(&server), Instant::now());
         let run = self.spawn(processors, command, "serve");
         let counting = counting.map(|counting| counting.begin(&objects));
-        let (wall_seconds, used) = self.ended(run, began, &self.said("serve"));
+        let (wall_seconds, used) = self.ended(run, began, &self.output_file("serve"));
         let queue_cpu_seconds = queue_seconds(&server) - before;
         if let Some(counting) = counting {
             counting.end(server.counted());
@@ -346,7 +346,7 @@ impl<'b> Bench<'b> {
             assert!(used.status.success(), "a worker failed: see {}", self.scratch.display());
             seconds(&used.rusage)
         };
-        Ran {
+        RunCost {
             wall_seconds,
             cpu_seconds: seconds(&used),
             rss_peak_bytes: used.maxrss as f64,
@@ -356,10 +356,10 @@ impl<'b> Bench<'b> {
         }
     }
 
-    /// What goes through the queue and the store in a run with one worker.
-    pub(crate) fn counted(&self, engine: Engine) -> Option<Counted> {
+    /// Counts the traffic of the queue and the store in a run with one worker.
+    pub(crate) fn counted(&self, engine: Engine) -> Option<Traffic> {
         self.clean();
-        let mut counting = Counting::new(engine, self.manifest.height);
+        let mut counting = TrafficCounter::new(engine, self.manifest.height);
         let ran = self.shared(engine, None, On::Any, &[On::Any], Some(&mut counting));
         Some(counting.of(ran.share()?.jobs))
     }
@@ -367,7 +367,7 @@ impl<'b> Bench<'b> {
     /// The coordinator's memory for a quarter, a half and all of the chain.
     pub(crate) fn memory(&self, engine: Engine) -> Vec<Memory> {
         let tip = self.manifest.height;
-        // Files of proofs end where they end.
+        // Proof files have a fixed end.
         let heights: &[Option<u32>] = match engine {
             Engine::Utreexo => &[None],
             _ => &[Some(tip / 4), Some(tip / 2), None],
@@ -393,7 +393,7 @@ fn seconds(used: &ResourceUsage) -> f64 {
     (used.utime + used.stime).as_secs_f64()
 }
 
-/// Processor time of a server so far; its fields stand behind its name, which is in parentheses (proc(5)).
+/// Processor time of a server so far; its fields follow its name, which is in parentheses (proc(5)).
 fn queue_seconds(server: &NatsServer) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();

@@ -1,18 +1,18 @@
-//! [`ChainstatePart`]: one thing that is measured, done in a process of its own.
+//! [`ChainstatePart`]: one measured step, in a separate process.
 //!
-//! All read their input as it lies in the page cache and end when everything is durable. The copy
-//! makes a file durable on a second thread while it copies the next, as the writer does, so that
-//! what is left between the two is what making tables costs.
+//! All steps read their input from the page cache and end when everything is durable. The copy makes a file
+//! durable on a second thread while it copies the next, as the writer does; the difference between the two is
+//! the cost of making tables.
 
 use super::ChainstateFolder;
-use crate::error::{AtPath, BenchError, go_on};
+use crate::error::{AtPath, BenchError, check_interrupt};
 use apus_chain::{
     BlockHash, CoinRef, HashSerialized3, OutPoint, Txid, write_coin, write_compact_size,
 };
 use apus_datadir::Obfuscation;
 use apus_datadir::chainstate::ChainstateWriter;
 use apus_storage::DirStorage;
-use apus_sync::{ReadBack, Silent};
+use apus_sync::{ReadBack, SilentObserver};
 use apus_testkit::rng::Rng;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -22,37 +22,37 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
-/// Bytes that are read or written at once.
+/// Bytes per read or write.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// And of records, so that they are still in a cache when they are looked at.
+/// Bytes of records per read: small enough to stay in a CPU cache until they are used.
 const RECORDS_BYTES: usize = 256 << 10;
 
-/// The block that the made-up set is at.
+/// Best block of the generated set.
 const BEST: BlockHash = BlockHash([7; 32]);
 
-/// The key that hides its values. Any but zeros costs the same.
+/// Obfuscation key of the values. Any key but zeros costs the same.
 const KEY: Obfuscation = Obfuscation::new([0x9a, 0x3c, 0x01, 0xfe, 0x77, 0x10, 0xc4, 0x5b]);
 
-/// One thing to do.
+/// A step of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum ChainstatePart {
-    /// Makes the set; not measured.
+    /// Generates the set; not measured.
     Make,
     /// Copies the files of the chainstate.
     Copy,
     /// Writes the chainstate from the set.
     Write,
-    /// Reads the chainstate back and computes its hash, as a run does before it shows it.
+    /// Reads the chainstate back and computes its hash, as a sync does before it publishes it.
     Check,
 }
 
 impl ChainstatePart {
-    /// Those that are measured.
+    /// The measured steps.
     pub(super) const MEASURED: [Self; 3] = [Self::Write, Self::Copy, Self::Check];
 
-    /// Its name on the command line.
+    /// The step's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Make => "make",
@@ -63,20 +63,20 @@ impl ChainstatePart {
     }
 }
 
-/// What doing a part led to.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PartOutcome {
-    /// From its first byte read until everything was durable.
+    /// Time from the first byte read until everything was durable.
     pub(super) seconds: f64,
     /// Coins of the set.
     pub(super) coins: u64,
-    /// Bytes that were written, or read by the check.
+    /// Bytes written, or read by the check.
     pub(super) bytes: u64,
-    /// The set's `hash_serialized_3`, where it was computed.
+    /// The set's `hash_serialized_3`, if computed.
     pub(super) hash_serialized_3: Option<[u8; 32]>,
 }
 
-/// Does one part in `place` and leaves there what it led to.
+/// Runs one step in `place` and saves its result there.
 pub(super) fn part(
     place: &ChainstateFolder,
     part: ChainstatePart,
@@ -91,7 +91,7 @@ pub(super) fn part(
         ChainstatePart::Check => check(place, interrupt)?,
     };
     done.seconds = start.elapsed().as_secs_f64();
-    let path = place.told();
+    let path = place.outcome_file();
     let text = serde_json::to_vec(&done).map_err(|error| BenchError::file(&path, error))?;
     fs::write(&path, text).at(&path)
 }
@@ -113,7 +113,7 @@ fn make(
             hash.push(outpoint, coin);
         });
         let Some(txid) = txid else { break };
-        go_on(interrupt)?;
+        check_interrupt(interrupt)?;
         let length = (group.len() as u32).to_le_bytes();
         for bytes in [txid.as_bytes(), &length[..], &group] {
             file.write_all(bytes).at(&path)?;
@@ -134,7 +134,7 @@ fn write(place: &ChainstateFolder, interrupt: &AtomicBool) -> Result<PartOutcome
     let mut writer = ChainstateWriter::new(&folder, BEST, KEY)?;
     let mut group = Vec::new();
     while let Some(txid) = next_record(&mut records, &mut group).at(&path)? {
-        go_on(interrupt)?;
+        check_interrupt(interrupt)?;
         writer.put_group(&txid, &group)?;
     }
     let written = writer.finish()?;
@@ -146,7 +146,7 @@ fn write(place: &ChainstateFolder, interrupt: &AtomicBool) -> Result<PartOutcome
     })
 }
 
-/// The next transaction's coins; none at the end of the file.
+/// The next transaction's coins; `None` at the end of the file.
 fn next_record(records: &mut impl BufRead, group: &mut Vec<u8>) -> io::Result<Option<Txid>> {
     if records.fill_buf()?.is_empty() {
         return Ok(None);
@@ -170,7 +170,7 @@ fn copy(from: &Path, to: &Path, interrupt: &AtomicBool) -> Result<PartOutcome, B
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut bytes = 0;
         for name in names {
-            go_on(interrupt)?;
+            check_interrupt(interrupt)?;
             let path = from.join(&name);
             let file = File::open(&path).at(&path)?;
             let target = File::create(to.join(&name)).at(&path)?;
@@ -203,7 +203,7 @@ fn copy_file(mut from: File, mut to: &File, buffer: &mut [u8]) -> io::Result<u64
 fn check(place: &ChainstateFolder, interrupt: &AtomicBool) -> Result<PartOutcome, BenchError> {
     let folder = place.chainstate();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let found = ReadBack::of(&folder, threads, &Silent, interrupt)?;
+    let found = ReadBack::of(&folder, threads, &SilentObserver, interrupt)?;
     let bytes = size_of_files(&folder).at(&folder)?;
     let hash_serialized_3 = Some(found.hash_serialized_3);
     Ok(PartOutcome { seconds: 0.0, coins: found.coins, bytes, hash_serialized_3 })
@@ -213,12 +213,12 @@ fn size_of_files(folder: &Path) -> io::Result<u64> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.metadata()?.len())).sum()
 }
 
-// ---- the made-up set ----
+// ---- the generated set ----
 //
-// Txids ascend as they are made, so nothing is sorted and no memory grows with the set. Shares
-// are about those of the main chain's coins in 2025; nothing here is spent or validated.
+// Generates txids in ascending order, so there is no sorting, and memory does not grow with the set. The
+// shares approximate the main chain's coins in 2025; nothing here is spent or validated.
 
-/// Of 1,000 coins so many have a script of this kind: bytes around hashes, and how long these are.
+/// Number of coins per 1,000 with this kind of script; the bytes around its hashes, and the hashes' lengths.
 type ScriptShare = (u64, &'static [(&'static [u8], usize, &'static [u8])]);
 const SCRIPTS: &[ScriptShare] = &[
     (310, &[(&[0x51, 32], 32, &[])]),
@@ -226,20 +226,20 @@ const SCRIPTS: &[ScriptShare] = &[
     (270, &[(&[0x76, 0xa9, 20], 20, &[0x88, 0xac])]),
     (90, &[(&[0xa9, 20], 20, &[0x87])]),
     (20, &[(&[0, 32], 32, &[])]),
-    // Two of three keys, bare.
+    // Bare 2-of-3 multisig.
     (10, &[(&[0x51, 33, 2], 32, &[]), (&[33, 3], 32, &[]), (&[33, 2], 32, &[0x53, 0xae])]),
 ];
 
-/// Above the heights of the main chain of today, so that they take as many bytes.
+/// Near today's height of the main chain, so that heights take as many bytes as there.
 const HEIGHT_MAX: u64 = 900_000;
 
-/// A set from a number of coins; it is the same each time.
+/// A set with a given number of coins; it is the same each time.
 pub(super) struct MadeUpSet {
     rng: Rng,
     coins_left: u64,
-    /// First eight bytes of the last txid, in the order of txids.
+    /// First eight bytes of the last txid, in txid order.
     prefix: u64,
-    /// How far apart these are on average.
+    /// Average distance between txids.
     stride: u64,
     script: Vec<u8>,
 }
@@ -252,8 +252,8 @@ impl MadeUpSet {
         Self { rng: Rng::at(1, 0), coins_left: coins, prefix: 0, stride, script: Vec::new() }
     }
 
-    /// Puts the next transaction's coins into `group`, as a snapshot has them without the txid.
-    /// `each` is given every coin. None where all coins were made.
+    /// Puts the next transaction's coins into `group`, in a snapshot's form without the txid. Calls `each`
+    /// for every coin. Returns `None` after the last coin.
     pub(super) fn next(
         &mut self,
         group: &mut Vec<u8>,
@@ -285,8 +285,7 @@ impl MadeUpSet {
         Some(txid)
     }
 
-    /// Above the last one. Fewer transactions than coins are made, so the steps never add up to
-    /// more than there is.
+    /// A txid above the last one. There are fewer transactions than coins, so the steps never overflow.
     fn txid(&mut self) -> Txid {
         self.prefix += self.rng.between(1, self.stride);
         let mut txid = [0; 32];
@@ -296,7 +295,7 @@ impl MadeUpSet {
         Txid(txid)
     }
 
-    /// Dust, round amounts, others.
+    /// Draws an amount: dust, a round one, or another.
     fn amount(&mut self) -> u64 {
         match self.rng.below(10) {
             0..3 => 546,
@@ -330,13 +329,13 @@ mod tests {
     use apus_chain::{Reader, read_coin};
 
     #[test]
-    fn as_many_coins_as_asked_for_in_order() {
+    fn a_set_has_the_requested_number_of_coins_in_order() {
         for count in [1, 2, 3, 5_000] {
             let (mut set, mut group) = (MadeUpSet::new(count), Vec::new());
-            let (mut told, mut last) = (Vec::new(), None);
+            let (mut listed, mut last) = (Vec::new(), None);
             let mut found = 0;
             while let Some(txid) = set.next(&mut group, |outpoint, coin| {
-                told.push((*outpoint, coin.script.len()));
+                listed.push((*outpoint, coin.script.len()));
             }) {
                 assert!(last.is_none_or(|last| last < txid));
                 last = Some(txid);
@@ -344,17 +343,17 @@ mod tests {
                 for _ in 0..reader.compact_size().unwrap() {
                     let vout = reader.compact_size().unwrap() as u32;
                     let coin = read_coin(&mut reader).unwrap();
-                    assert_eq!(told[found], (OutPoint { txid, vout }, coin.script.len()));
+                    assert_eq!(listed[found], (OutPoint { txid, vout }, coin.script.len()));
                     found += 1;
                 }
                 reader.finish().unwrap();
             }
-            assert_eq!((found as u64, told.len() as u64), (count, count));
+            assert_eq!((found as u64, listed.len() as u64), (count, count));
         }
     }
 
     #[test]
-    fn all_kinds_of_scripts_in_their_shares() {
+    fn all_kinds_of_scripts_appear_in_their_shares() {
         let (mut set, mut group) = (MadeUpSet::new(20_000), Vec::new());
         let mut lengths = std::collections::BTreeMap::new();
         while set

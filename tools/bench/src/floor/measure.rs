@@ -1,11 +1,11 @@
 //! [`MachineMeasure`]: the limits of this machine for everything but SHA-256.
 //!
-//! Each kind of work is done alone, by the code that a run does it with, on data that is where a
-//! run would have it at best: files in the page cache, buffers in the cache of a core.
+//! Each kind of work runs alone, with the code of a sync, on data in the fastest place: files in the page
+//! cache, buffers in the cache of a core.
 
-use super::bill::{KernelRates, MachineLimits, WorkRate};
+use super::cost::{KernelRates, MachineLimits, WorkRate};
 use super::timing::rate;
-use crate::error::{AtPath, BenchError, go_on};
+use crate::error::{AtPath, BenchError, check_interrupt};
 use apus_chain::{BlockLayout, HEADER_SIZE, MuHashBatch, write_compact_size};
 use apus_datadir::Obfuscation;
 use std::fs::File;
@@ -21,46 +21,47 @@ use std::time::Duration;
 const LARGE_BYTES: usize = 32 << 20;
 /// With its copy, within the second-level cache of most.
 const CACHED_BYTES: usize = 192 << 10;
-/// Copied at a time.
+/// Bytes per copy.
 const STEP_BYTES: usize = 64 << 10;
 
-/// Read at a time: what proves fastest counts.
+/// Candidate read sizes: the fastest one counts.
 const READ_BYTES: [usize; 3] = [256 << 10, 1 << 20, 4 << 20];
 
-/// Written at a time, and how much before it starts over.
+/// Bytes per write, and the length at which it starts over.
 const WRITE_BYTES: usize = 1 << 20;
 const WRITTEN_BYTES_MAX: u64 = 32 << 20;
 
-/// Bytes that the hashes of a set cover of a coin of today.
+/// Bytes of a typical coin in the input of the set's hashes.
 const ELEMENT_BYTES: usize = 71;
-/// Coins at a time: enough for any kernel's lanes.
+/// Coins per step: enough for any kernel's lanes.
 const ELEMENTS: u64 = 64;
 
-/// What to measure with.
+/// The inputs of the measurement.
 pub(super) struct MachineMeasure<'a> {
-    /// How many threads "all" are.
+    /// Number of threads that "all" means.
     pub(super) threads: usize,
-    /// How long each measurement lasts.
+    /// Duration of each measurement.
     pub(super) span: Duration,
     /// Block files, all in the page cache.
     pub(super) files: &'a [PathBuf],
     /// Raw blocks.
     pub(super) blocks: &'a [Vec<u8>],
-    /// A folder for a file of 32 MiB, which is removed again.
+    /// A folder for a temporary file of 32 MiB.
     pub(super) scratch: &'a Path,
-    /// Once set, nothing more is measured.
+    /// Stops the measurement once set.
     pub(super) interrupt: &'a AtomicBool,
 }
 
 impl MachineMeasure<'_> {
-    /// Measures everything; the kernels' rates are measured elsewhere. `each` is told what comes next.
+    /// Measures everything except the kernels' rates, which `timing` measures. Calls `each` with the name of
+    /// each step.
     pub(super) fn limits(
         &self,
         kernels: Vec<KernelRates>,
         each: &mut dyn FnMut(&str),
     ) -> Result<MachineLimits, BenchError> {
         let mut next = |what: &str| {
-            go_on(self.interrupt)?;
+            check_interrupt(self.interrupt)?;
             each(what);
             Ok::<_, BenchError>(())
         };
@@ -109,7 +110,7 @@ impl MachineMeasure<'_> {
         })
     }
 
-    /// The fastest of several buffers, each thread beginning at another place.
+    /// The fastest of several buffer sizes, each thread starting at a different offset.
     fn read(&self) -> io::Result<WorkRate> {
         let files = BlockFilesAsOne::open(self.files)?;
         let failed = FirstIoError::default();
@@ -154,7 +155,7 @@ impl MachineMeasure<'_> {
         })
     }
 
-    /// Written again and again over the same few megabytes, so that no disk is waited for.
+    /// Overwrites the same few megabytes, so that it never waits for the disk.
     fn write(&self) -> io::Result<WorkRate> {
         let failed = FirstIoError::default();
         let state = |index| {
@@ -173,7 +174,7 @@ impl MachineMeasure<'_> {
     }
 }
 
-/// The block files as if they were one.
+/// The block files as one concatenated file.
 struct BlockFilesAsOne {
     files: Vec<(File, u64)>,
     bytes: u64,
@@ -194,7 +195,7 @@ impl BlockFilesAsOne {
         Ok(Self { files, bytes })
     }
 
-    /// Reads from `place` on, to the end of the file there at most; some bytes at least.
+    /// Reads at `place`, up to the end of that file; returns at least one byte.
     fn read(&self, buffer: &mut [u8], place: u64) -> io::Result<usize> {
         let mut start = 0;
         for (file, length) in &self.files {
@@ -205,18 +206,18 @@ impl BlockFilesAsOne {
             }
             start += length;
         }
-        Err(io::Error::other("a block file has become shorter"))
+        Err(io::Error::other("a block file was truncated"))
     }
 }
 
-/// The first error of any thread: what is measured has nowhere to return one.
+/// The first error of any thread: the measured code cannot return one.
 #[derive(Default)]
 struct FirstIoError {
     first: Mutex<Option<io::Error>>,
 }
 
 impl FirstIoError {
-    /// The result, or nothing once the error is noted.
+    /// The result's value, or `None` after noting the error.
     fn note<T>(&self, result: io::Result<T>) -> Option<T> {
         result
             .map_err(|error| {
@@ -235,7 +236,7 @@ impl FirstIoError {
     }
 }
 
-/// A file that goes away.
+/// A file that is removed on drop.
 struct ScratchFile {
     path: PathBuf,
     file: File,
@@ -254,18 +255,18 @@ impl ScratchFile {
 
 impl Drop for ScratchFile {
     fn drop(&mut self) {
-        // At worst a file of scratch stays behind.
+        // A leftover scratch file is harmless.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-// ---- a block to measure with where no chain is given ----
+// ---- the block to measure with if no chain is given ----
 
-/// Transactions of the block: together some 1.1 MB.
+/// Transactions of the block: together about 1.1 MB.
 const TRANSACTIONS: u64 = 3_000;
 
-/// The bytes of a block of transactions with two inputs and two outputs each, in the form with
-/// witnesses. They parse, and that is all that is right about them.
+/// The bytes of a block of transactions with two inputs and two outputs each, in the form with witnesses.
+/// They parse, but are otherwise invalid.
 pub(super) fn made_up_block() -> Vec<u8> {
     // Outpoint, empty script, sequence; amount, script; a signature and a key.
     let input = [&[7; 36][..], &[0], &[0xff; 4]].concat();
@@ -300,17 +301,17 @@ mod tests {
     #[test]
     fn every_limit_is_a_rate() {
         let folder = tempfile::tempdir().unwrap();
-        // An empty one, and lengths that no buffer divides.
+        // An empty one, and lengths that are not multiples of any buffer size.
         let files = [(0, 0), (1, 100_001), (2, 7)].map(|(number, length)| {
             let path = folder.path().join(format!("blk{number:05}.dat"));
             std::fs::write(&path, vec![1; length]).unwrap();
             path
         });
         let blocks = [made_up_block()];
-        let mut told = Vec::new();
-        let mut tell = |what: &str| told.push(what.to_owned());
-        let limits = measure(&files, &blocks, folder.path()).limits(Vec::new(), &mut tell).unwrap();
-        assert_eq!((told.len(), told[1].as_str()), (6, "reading files"));
+        let mut steps = Vec::new();
+        let mut log = |what: &str| steps.push(what.to_owned());
+        let limits = measure(&files, &blocks, folder.path()).limits(Vec::new(), &mut log).unwrap();
+        assert_eq!((steps.len(), steps[1].as_str()), (6, "reading files"));
         let MachineLimits {
             copy_large, copy_cached, read, obfuscation, parse, muhash, write, ..
         } = limits;
@@ -318,29 +319,29 @@ mod tests {
             assert!(rate.one_thread > 1e3 && rate.all_threads > 1e3, "{rate:?}");
         }
         let left = std::fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(left, files.len(), "scratch stays behind");
+        assert_eq!(left, files.len(), "a scratch file was left behind");
     }
 
     #[test]
-    fn an_interruption_is_the_end_of_it() {
+    fn an_interruption_ends_the_measurement() {
         let folder = tempfile::tempdir().unwrap();
         let (blocks, interrupt) = ([made_up_block()], AtomicBool::new(false));
         let file = [folder.path().join("blk00000.dat")];
         std::fs::write(&file[0], "0123").unwrap();
         let measure =
             MachineMeasure { interrupt: &interrupt, ..measure(&file, &blocks, folder.path()) };
-        let mut told = 0;
-        let mut tell = |_: &str| {
-            told += 1;
-            interrupt.store(told == 2, Ordering::Relaxed);
+        let mut steps = 0;
+        let mut log = |_: &str| {
+            steps += 1;
+            interrupt.store(steps == 2, Ordering::Relaxed);
         };
-        let found = measure.limits(Vec::new(), &mut tell);
+        let found = measure.limits(Vec::new(), &mut log);
         assert!(found.is_err_and(|error| error.kind() == ErrorKind::Interrupted));
-        assert_eq!(told, 2);
+        assert_eq!(steps, 2);
     }
 
     #[test]
-    fn what_cannot_be_read_or_written_is_an_error() {
+    fn unreadable_and_unwritable_files_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         let (blocks, gone) = ([made_up_block()], folder.path().join("gone"));
         assert!(measure(std::slice::from_ref(&gone), &blocks, folder.path()).read().is_err());
@@ -373,7 +374,7 @@ mod sample_tests {
     use apus_chain::BlockLayout;
 
     #[test]
-    fn it_is_a_block_of_the_usual_transactions() {
+    fn the_block_has_typical_transactions() {
         let (block, mut layout) = (made_up_block(), BlockLayout::new());
         let view = layout.read(&block).unwrap();
         assert_eq!(view.tx_count() as u64, TRANSACTIONS);

@@ -1,11 +1,10 @@
-//! [`best_rate`]: the most work per second that so many threads were seen to do at once.
+//! [`best_rate`]: the highest throughput seen from a given number of threads at once.
 //!
-//! A limit is what the machine can do when nothing disturbs it, so the best of many short rounds
-//! counts and not their mean. All threads begin a round together and it ends with the last of them:
-//! a rate of two threads is one that two threads really had at the same moment. What is measured
-//! must not block or panic.
+//! A limit is the machine's undisturbed speed, so the best of many short rounds counts, not their mean. All
+//! threads begin a round together, and it ends with the last of them: so two threads reached a rate of two
+//! threads at the same moment. The measured work must not block or panic.
 
-use super::bill::{KernelRates, WorkRate};
+use super::cost::{KernelRates, WorkRate};
 use super::work::double_compressions;
 use apus_hash::{KeyedHasher, Message, Sha256Kernel, sha256, sha256d_many, sha256d_pairs};
 use std::hint::{self, black_box};
@@ -13,26 +12,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Long enough for the clock and for the threads to meet, short enough to fall between two
-/// interruptions.
+/// Long enough for the clock and for the threads to meet, short enough to fall between two interruptions.
 const ROUND: Duration = Duration::from_millis(2);
 
-/// A best rate counts as found when so many rounds came so close to it; on a busy machine that takes
-/// longer, but not without end.
+/// A best rate is confirmed when this many rounds came this close to it; a busy machine takes longer, up to a
+/// bound.
 const CONFIRMED: usize = 3;
 const CLOSE: f64 = 0.97;
 const SPANS_MAX: u32 = 5;
 
-/// Calls in a round beyond which they are taken to cost nothing: the compiler may see that they do
-/// nothing and leave them out, however many they are.
+/// If a round reaches this number of calls, the work counts as free: the compiler may have optimised it away.
 const CALLS_MAX: u64 = 1 << 40;
 
-/// Looks at the others before the core is given to another thread.
+/// Polls of the other threads before yielding the core.
 const SPINS: u32 = 2_000;
 
-/// Runs `work` on `threads` threads again and again for `span`, each on a state of its own from
-/// `state`, and returns the most units per second of all threads together. `work` returns the
-/// units that it did.
+/// Calls `work` on `threads` threads repeatedly for `span`, each with its own state from `state`, and returns
+/// the highest units per second of all threads together. `work` returns the number of units done.
 fn best_rate<S: Send>(
     threads: usize,
     span: Duration,
@@ -44,7 +40,7 @@ fn best_rate<S: Send>(
     loop {
         let (took, units) = round(&mut states, calls, &work);
         if took < ROUND / 2 && calls < CALLS_MAX {
-            // Too short to trust: more calls from here on.
+            // The round was too short to trust: make more calls from here on.
             calls *= 2;
         } else {
             rates.push(units as f64 / took.as_secs_f64());
@@ -56,8 +52,8 @@ fn best_rate<S: Send>(
     }
 }
 
-/// So many calls on each thread, which begin together: the time from the first start to the last end, and the units
-/// of all.
+/// Calls `work` this many times on each thread, starting together: returns the time from the first start to
+/// the last end, and the units of all threads.
 fn round<S: Send>(
     states: &mut [S],
     calls: u64,
@@ -65,7 +61,7 @@ fn round<S: Send>(
 ) -> (Duration, u64) {
     let (threads, arrived) = (states.len(), AtomicUsize::new(0));
     let run = |state: &mut S| {
-        // Brings code and data into the caches and the core out of its sleep.
+        // Warms the caches and wakes the core.
         work(state);
         meet(threads, &arrived);
         let start = Instant::now();
@@ -86,7 +82,7 @@ fn round<S: Send>(
     (took.max(Duration::from_nanos(1)), parts.iter().map(|it| it.2).sum())
 }
 
-/// Threads meet here without going to sleep: waking up would take longer than many a round.
+/// A barrier that spins: waking a sleeping thread takes longer than many rounds.
 fn meet(threads: usize, arrived: &AtomicUsize) {
     arrived.fetch_add(1, Ordering::AcqRel);
     let mut spins = 0;
@@ -95,13 +91,13 @@ fn meet(threads: usize, arrived: &AtomicUsize) {
             spins += 1;
             hint::spin_loop();
         } else {
-            // More threads than free cores: the one waited for may need this one.
+            // More threads than free cores: the missing thread may need this core.
             thread::yield_now();
         }
     }
 }
 
-/// The greatest rates seen, descending.
+/// The highest rates seen, descending.
 #[derive(Default)]
 struct TopRates {
     top: [f64; CONFIRMED],
@@ -126,7 +122,7 @@ impl TopRates {
         self.pushed && least >= CLOSE * best
     }
 
-    /// Nothing was pushed yet. What does no work has a rate too, of zero.
+    /// True before the first push. Work without units has a rate of zero, not none.
     fn is_empty(&self) -> bool {
         !self.pushed
     }
@@ -134,9 +130,9 @@ impl TopRates {
 
 // ---- SHA-256 kernels ----
 //
-// A process has one kernel, which `APUS_SHA256` chooses at its start, so that a machine with
-// several takes a process for each. Messages are made up; SHA-256 takes the same time for all of
-// one length. Compressions are counted as the definition does, whatever a kernel leaves out.
+// A process has one kernel, which `APUS_SHA256` selects at its start, so a machine with several kernels needs
+// one process for each. The messages are made up; SHA-256 takes the same time for all messages of one length.
+// Compressions are counted by the definition, even if a kernel skips some.
 
 /// Transactions of a block near the weight limit.
 const TRANSACTIONS: usize = 2_500;
@@ -144,11 +140,11 @@ const TRANSACTIONS: usize = 2_500;
 /// Bytes without witness of a transaction with two inputs and two or three outputs.
 const USUAL_BYTES: usize = 250;
 
-/// Inner nodes, and outpoints, that a block hands over at once.
+/// Batch sizes of a block: inner nodes, and outpoints.
 const NODES: usize = 2_048;
 const OUTPOINTS: usize = 8_192;
 
-/// A message so long that its ends don't count.
+/// A message so long that its ends do not matter.
 const STREAM_BYTES: usize = 64 << 10;
 
 /// Names of the kernels that this machine can run, the fastest first.
@@ -181,7 +177,7 @@ pub(super) fn rate<S: Send>(
     WorkRate { one_thread, all_threads }
 }
 
-/// As in a block: most of 190 to 400 bytes, one in ten up to 2 kB, one in 150 up to 100 kB.
+/// Lengths as in a block: most are 190 to 400 bytes, one in ten up to 2 kB, one in 150 up to 100 kB.
 fn lengths_of_a_block() -> Vec<usize> {
     let mut state = 1u64;
     let mut below = |limit: u64| {
@@ -196,8 +192,7 @@ fn lengths_of_a_block() -> Vec<usize> {
     (0..TRANSACTIONS).map(|_| length()).collect()
 }
 
-/// Double SHA-256 of messages that lie one behind the other, each in the pieces of a transaction
-/// with witness.
+/// Double SHA-256 of consecutive messages, each in the pieces of a transaction with witness.
 fn messages(lengths: &[usize], threads: usize, span: Duration) -> WorkRate {
     let bytes = vec![0x5a; lengths.iter().sum()];
     let compressions: u64 = lengths.iter().map(|&length| double_compressions(length as u64)).sum();
@@ -250,7 +245,7 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn every_thread_has_a_state_of_its_own_and_all_units_count() {
+    fn every_thread_has_its_own_state_and_all_units_count() {
         let seen = Mutex::new(Vec::new());
         let rate = best_rate(
             3,
@@ -268,12 +263,12 @@ mod tests {
         let mut seen = seen.into_inner().unwrap();
         seen.sort_unstable();
         assert_eq!(seen, [0, 1, 2]);
-        // Three threads of at most 100 units in 200 microseconds each: no more can be right.
+        // Three threads of at most 100 units per 200 microseconds each: the rate cannot be higher.
         assert!(rate > 0.0 && rate <= 3.0 * 100.0 / 200e-6, "{rate}");
     }
 
     #[test]
-    fn what_does_no_work_has_no_rate_and_an_end() {
+    fn work_without_units_ends_with_a_rate_of_zero() {
         let rate = best_rate(2, Duration::from_millis(1), |_| (), |()| 0);
         assert_eq!(rate, 0.0);
     }
@@ -298,7 +293,7 @@ mod hashing_tests {
     use super::*;
 
     #[test]
-    fn lengths_are_those_of_a_block_and_always_the_same() {
+    fn lengths_match_a_block_and_never_change() {
         let lengths = lengths_of_a_block();
         assert_eq!(lengths, lengths_of_a_block());
         assert!(lengths.iter().all(|length| (190..100_000).contains(length)));
@@ -313,7 +308,7 @@ mod hashing_tests {
         let KernelRates { transactions, transactions_of_one_length, .. } = rates;
         let shapes = [rates.merkle_nodes, rates.outpoints, rates.stream];
         for rate in [transactions, transactions_of_one_length].into_iter().chain(shapes) {
-            // Any machine does a thousand in a second, none 10^12.
+            // Any machine does a thousand per second, none 10^12.
             for found in [rate.one_thread, rate.all_threads] {
                 assert!((1e3..1e12).contains(&found), "{found}");
             }

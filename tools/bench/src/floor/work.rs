@@ -1,10 +1,10 @@
-//! [`ChainWork`]: what an order-free sync of a chain cannot avoid, counted exactly.
+//! [`ChainWork`]: the unavoidable work of an order-free sync of a chain, counted exactly.
 //!
-//! The chain is gone through once, found by its headers as in a run, and every block's parts are
-//! counted; nothing is hashed and no rule is checked, so the counts are those of the chain that a
-//! run then finds to be valid. Survivors come from the hints, which are believed here.
+//! It walks the chain once, following its headers as a sync does, and counts every block's parts. It hashes
+//! nothing and checks no rule, so the counts are only meaningful for a chain that a sync then finds valid.
+//! Survivors come from the hints, which are trusted here.
 
-use crate::error::{BenchError, ErrorKind, go_on};
+use crate::error::{BenchError, ErrorKind, check_interrupt};
 use apus_chain::{
     BlockHash, BlockLayout, BlockView, CoinRef, Height, HeightRange, Params, TxView,
     is_unspendable, witness_commitment, write_coin, write_compact_size,
@@ -13,13 +13,15 @@ use apus_datadir::BlockFiles;
 use apus_sync::engines::swiftsync::hints::{
     HintsError, HintsErrorKind, HintsFile, HintsOptions, RangeHints,
 };
-use apus_sync::{BlockSource, BlocksDir, ChainSource, Silent, SourceError, Taken, UseIndex};
+use apus_sync::{
+    BlockReply, BlockSource, BlocksDir, ChainSource, SilentObserver, SourceError, UseIndex,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// Blocks read together: so few that their hints fit in memory.
+/// Blocks read together: few enough for their hints to fit in memory.
 const BATCH: u32 = 64;
 
 /// Counts over the heights 1 to the stop height of the hints.
@@ -41,26 +43,26 @@ pub struct ChainWork {
     pub unspendable: u64,
     /// Coins that survive.
     pub coins: u64,
-    /// Their bytes as a run of coins stores them, with a txid for each transaction.
+    /// Bytes of surviving coins as a run stores them, with one txid per transaction.
     pub coin_bytes: u64,
-    /// Their bytes as the hashes of a set cover them.
+    /// Bytes of surviving coins as the hashes of a set cover them.
     pub element_bytes: u64,
-    /// What has to be hashed of the blocks.
+    /// The hashing of the blocks.
     pub compressions: Compressions,
 }
 
-/// SHA-256 compressions, by what they are for.
+/// SHA-256 compressions, by purpose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compressions {
     /// Block hashes.
     pub headers: u64,
     /// Transaction ids.
     pub txids: u64,
-    /// Inner nodes of the trees over them.
+    /// Inner nodes of the merkle trees over transaction ids.
     pub merkle: u64,
     /// Ids with witness, in blocks that commit to witnesses.
     pub wtxids: u64,
-    /// Inner nodes of the trees over them, and the commitments.
+    /// Inner nodes of the merkle trees over ids with witness, and the commitments.
     pub witness_merkle: u64,
 }
 
@@ -73,9 +75,9 @@ pub struct CountedWork {
     pub samples: Vec<Vec<u8>>,
 }
 
-/// Counts the work of the chain in `blocksdir` up to the stop height of `hints`. Witnesses of blocks up to
-/// `assumed` are left alone, as runs leave them where scripts are assumed valid; where the chain has no such
-/// block, all count. `now` is the time in seconds since 1970.
+/// Counts the work of the chain in `blocksdir` up to the stop height of `hints`. Skips witnesses of blocks up
+/// to `assumed`, as syncs do where scripts are assumed valid; if the chain lacks that block, counts all
+/// witnesses. `now` is the time in seconds since 1970.
 pub fn count(
     params: &Params,
     blocksdir: &Path,
@@ -91,12 +93,13 @@ pub fn count(
         };
         BenchError::new(kind, format_args!("{}: {error}", hints.display()))
     };
-    let dir = BlocksDir::open(blocksdir, params, now, UseIndex::IfPresent, &Silent, interrupt)?;
+    let dir =
+        BlocksDir::open(blocksdir, params, now, UseIndex::IfPresent, &SilentObserver, interrupt)?;
     let survivors = HintsFile::open_path(hints, &HintsOptions::default()).map_err(named)?;
     let (stop, tip) = (survivors.info().stop_height, dir.chain().tip_height());
     if stop > tip {
         return Err(BenchError::usage(format_args!(
-            "{}: the hints stop at height {stop}, but the chain found ends at {tip}: give the blocks that belong to \
+            "{}: the hints stop at height {stop}, but the chain ends at {tip}: use the blocks that match \
              the hints",
             hints.display()
         )));
@@ -108,17 +111,17 @@ pub fn count(
     let mut fetcher = dir.fetcher(&never);
     let mut start = 1;
     while start <= stop {
-        go_on(interrupt)?;
+        check_interrupt(interrupt)?;
         let batch = HeightRange::new(start, (stop + 1).min(start.saturating_add(BATCH)));
         let survivors = indices(survivors.range(batch).map_err(named)?).map_err(named)?;
         let mut failure = None;
         fetcher.fetch(batch, &mut |height, raw| {
             let survivors = survivors.get(&height).map(Vec::as_slice).unwrap_or_default();
             match counter.block(height, raw, survivors) {
-                Ok(()) => Taken::Yes,
+                Ok(()) => BlockReply::Yes,
                 Err(error) => {
                     failure = Some(error);
-                    Taken::Stop
+                    BlockReply::Stop
                 }
             }
         })?;
@@ -144,28 +147,28 @@ fn indices(mut range: RangeHints) -> Result<BTreeMap<Height, Vec<u32>>, HintsErr
 
 // ---- counting block by block ----
 //
-// A compression is one 64-byte block of SHA-256. A message takes as many as it fills with its
-// mark and its length (FIPS 180-4, 5.1.1), and double SHA-256 one more. Blocks may come in any
-// order. Blocks are believed to be valid; only what cannot be counted is an error.
+// A compression is one 64-byte block of SHA-256. A message takes one for each block that it fills, including its
+// padding and length (FIPS 180-4, 5.1.1); double SHA-256 takes one more. Blocks may be added in any order. They are
+// assumed valid; only blocks that cannot be counted are errors.
 
-/// How many blocks are kept as samples, and how many bytes of them.
+/// Number of blocks kept as samples, and their maximum total size.
 const SAMPLES: u64 = 8;
 const SAMPLE_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes that the hashes of a set cover of a coin besides its script and the script's length:
-/// outpoint, height with the coinbase mark, amount.
+/// Bytes of a coin in the input of the set's hashes, without its script and the script's length: outpoint,
+/// height with the coinbase mark, amount.
 const ELEMENT_FIXED_BYTES: u64 = 36 + 4 + 8;
 
 /// Bytes of an inner node of a merkle tree: two digests.
 const NODE_BYTES: u64 = 64;
 
-/// Compressions that double SHA-256 of `bytes` bytes takes.
+/// Compressions of double SHA-256 over `bytes` bytes.
 pub(super) const fn double_compressions(bytes: u64) -> u64 {
     (bytes + 9).div_ceil(64) + 1
 }
 
-/// Compressions that the inner nodes of a merkle tree over `leaves` take. A level of an odd number
-/// of nodes repeats its last.
+/// Compressions of the inner nodes of a merkle tree over `leaves`. A level with an odd number of nodes
+/// repeats its last.
 fn tree_compressions(leaves: u64) -> u64 {
     let mut nodes = 0;
     let mut level = leaves;
@@ -179,22 +182,22 @@ fn tree_compressions(leaves: u64) -> u64 {
 /// Counts blocks.
 pub(super) struct WorkCounter<'a> {
     params: &'a Params,
-    /// Named in errors.
+    /// For error messages.
     hints: PathBuf,
-    /// The last height whose witnesses no run hashes.
+    /// The last height whose witnesses a sync does not hash.
     unseen: Height,
     layout: BlockLayout,
     work: ChainWork,
     /// A coin, or the group of a transaction, in its stored form.
     scratch: Vec<u8>,
     samples: Vec<Vec<u8>>,
-    /// A block is kept whenever so many bytes have passed.
+    /// Interval between samples, in bytes of blocks.
     sample_every: u64,
 }
 
 impl<'a> WorkCounter<'a> {
-    /// A counter for blocks of `bytes` in all, about; `hints` is named in errors. Witnesses are left alone
-    /// up to the height `unseen`.
+    /// A counter for about `bytes` bytes of blocks; `hints` appears in errors. Skips witnesses up to the
+    /// height `unseen`.
     pub(super) fn new(params: &'a Params, hints: &Path, unseen: Height, bytes: u64) -> Self {
         Self {
             params,
@@ -208,8 +211,8 @@ impl<'a> WorkCounter<'a> {
         }
     }
 
-    /// Counts one block. `survivors` are the numbers of its outputs that survive, counting
-    /// spendable ones only, ascending.
+    /// Counts one block. `survivors` are the indices of its surviving outputs, counting spendable ones only,
+    /// ascending.
     pub(super) fn block(
         &mut self,
         height: Height,
@@ -220,14 +223,14 @@ impl<'a> WorkCounter<'a> {
         let counted = match layout.read(raw) {
             Ok(view) => self.view(height, &view, survivors),
             Err(error) => Err(BenchError::different(format_args!(
-                "block {height} cannot be read: {error}: run `apus sync` to find out more"
+                "block {height} cannot be read: {error}: run `apus sync` to diagnose it"
             ))),
         };
         self.layout = layout;
         counted
     }
 
-    /// What was counted.
+    /// The final counts.
     pub(super) fn finish(self) -> CountedWork {
         CountedWork { work: self.work, samples: self.samples }
     }
@@ -249,7 +252,7 @@ impl<'a> WorkCounter<'a> {
         self.outputs(height, view, survivors)
     }
 
-    /// Keeps blocks from all over the chain, more where it is denser.
+    /// Samples blocks from all over the chain, more where it is denser.
     fn keep_sample(&mut self, raw: &[u8]) {
         let kept: usize = self.samples.iter().map(Vec::len).sum();
         let due =
@@ -299,7 +302,7 @@ impl<'a> WorkCounter<'a> {
             Some(_) => Err(BenchError::file(
                 &self.hints,
                 format_args!(
-                    "block {height} has fewer outputs than the hints say: they belong to another chain"
+                    "block {height} has fewer outputs than the hints say: the hints are for another chain"
                 ),
             )),
             None => Ok(()),
@@ -317,11 +320,11 @@ impl Compressions {
     }
 }
 
-/// What has to be hashed of one block, with its `witnesses` or without.
+/// The hashing of one block, with its `witnesses` or without.
 fn compressions(view: &BlockView<'_>, witnesses: bool) -> Compressions {
     let leaves = view.tx_count() as u64;
     let commits = witnesses && view.tx(0).is_some_and(|coinbase| commits_to_witnesses(&coinbase));
-    // The coinbase has no id with witness, and without a witness it is the plain id.
+    // The coinbase has no id with witness, and a transaction without a witness has only one id.
     let witnesses = || view.txs().skip(1).filter(TxView::has_witness);
     let double = |bytes: usize| double_compressions(bytes as u64);
     Compressions {
@@ -351,7 +354,7 @@ fn compact_size(value: u64) -> u64 {
     }
 }
 
-/// Bytes that the hashes of a set cover of one coin.
+/// Bytes of one coin in the input of the set's hashes.
 fn element_bytes(script: u64) -> u64 {
     ELEMENT_FIXED_BYTES + compact_size(script) + script
 }

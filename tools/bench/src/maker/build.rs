@@ -1,8 +1,7 @@
-//! [`Builder`]: makes blocks of plans, on several threads.
+//! [`Builder`]: makes blocks from plans, on several threads.
 //!
-//! Transactions are made in layers: those of one layer spend nothing that is made in the same or
-//! a later layer of their block, so that all ids they name are known. Which thread makes which
-//! changes nothing.
+//! It makes transactions in layers: a transaction spends nothing from its own or a later layer of its block,
+//! so all ids that it refers to are known. The result does not depend on the assignment to threads.
 
 use super::keys::Keyring;
 use super::plan::PlannedBlock;
@@ -25,17 +24,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SPACING_SECONDS: u32 = 600;
 /// Version bits without a meaning (BIP-9).
 const VERSION: i32 = 0x2000_0000;
-/// Transactions that a thread makes before it takes more.
+/// Transactions per unit of work of a thread.
 const GROUP: usize = 32;
 
-/// A block, and its name.
+/// A block, and its hash.
 pub(super) struct BuiltBlock {
     pub(super) height: Height,
     pub(super) hash: BlockHash,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Makes one block after the other.
+/// Builds the blocks of a chain in order.
 pub(super) struct Builder<'a> {
     keys: &'a Keyring,
     seed: u64,
@@ -47,7 +46,7 @@ pub(super) struct Builder<'a> {
     scratch: MerkleScratch,
 }
 
-/// A transaction, and its names.
+/// A transaction, and its ids.
 #[derive(Clone, Default)]
 struct BuiltTx {
     bytes: Vec<u8>,
@@ -105,7 +104,7 @@ impl<'a> Builder<'a> {
         BuiltBlock { height: plan.height, hash, bytes }
     }
 
-    /// Makes the transactions of a layer, with their places. In which order they come back is chance.
+    /// Makes the transactions of a layer, with their places, in no particular order.
     fn layer(&self, plan: &PlannedBlock, places: &[u32]) -> Vec<(u32, BuiltTx)> {
         let next = AtomicUsize::new(0);
         let work = || {
@@ -133,7 +132,7 @@ impl<'a> Builder<'a> {
         written(&plan.txs[place as usize], self.keys, &self.txids, &mut filler).into()
     }
 
-    /// The header of the next block, with a nonce that its hash is low enough for.
+    /// The header of the next block, with a nonce that satisfies the target.
     fn mine(&mut self, merkle_root: MerkleRoot) -> (Header, BlockHash) {
         let params = Params::of(Network::Regtest);
         let mut header = Header {
@@ -166,14 +165,14 @@ fn layers(plan: &PlannedBlock) -> Vec<Vec<u32>> {
     layers
 }
 
-/// A coinbase. Its script is the height (BIP-34), and a byte more because a script of one is too short.
+/// A coinbase. Its script is the height (BIP-34) and one more byte, because the minimum length is two.
 fn coinbase(keys: &Keyring, plan: &PlannedBlock, commitment: Option<[u8; 32]>) -> Transaction {
     let (height, len) = height_push(plan.height);
     let script_sig = ScriptBuf::from_bytes([&height[..len], &[0]].concat());
     let mut input = TxIn { script_sig, ..TxIn::default() };
     let mut output: Vec<TxOut> = plan.coinbase.iter().map(|it| output_of(keys, it)).collect();
     if let Some(commitment) = commitment {
-        // What the commitment is salted with.
+        // The reserved value in the commitment (BIP-141).
         input.witness = Witness::from_slice(&[[0; 32]]);
         let script = [&[0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed][..], &commitment].concat();
         output.push(TxOut { value: Amount::ZERO, script_pubkey: ScriptBuf::from_bytes(script) });

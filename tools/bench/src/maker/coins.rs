@@ -1,7 +1,7 @@
-//! [`CoinSupply`]: the coins that wait to be spent, by the height at which they are due.
+//! [`CoinSupply`]: the coins waiting to be spent, by the height at which they are due.
 //!
-//! Coins that are due after the last block that spends are not kept: they disturb nothing. So
-//! memory is bounded by what is still to be spent.
+//! It drops coins that are due after the last block that spends, so memory is bounded by the coins still to
+//! be spent.
 
 use super::keys::KeyScript;
 use super::law::{MATURITY, PaymentKind};
@@ -20,13 +20,13 @@ pub(super) struct Spend {
 /// A coin that may be spent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SpendableCoin {
-    /// Where the id of its transaction is.
+    /// The slot of its transaction's id.
     pub(super) slot: u32,
     pub(super) vout: u32,
     pub(super) value: u64,
     /// Height of the block that made it.
     pub(super) height: Height,
-    /// Its index among that block's outputs that can be spent.
+    /// Its index among that block's spendable outputs.
     pub(super) index: u32,
     pub(super) script: KeyScript,
     pub(super) coinbase: bool,
@@ -49,17 +49,17 @@ struct CoinSlot {
     layer: u32,
 }
 
-/// All coins that wait.
+/// All waiting coins.
 pub(super) struct CoinSupply {
     busy: HeightRange,
     height: Height,
     /// By height from the first busy block on.
     later: Vec<Vec<SpendableCoin>>,
-    /// Those for the block at hand, in random order.
+    /// Coins due in the current block, in random order.
     due: Vec<SpendableCoin>,
-    /// Those that found no room in earlier blocks.
+    /// Coins that had no room in earlier blocks.
     over: Vec<SpendableCoin>,
-    /// Coinbases that were met before their time, with where they were.
+    /// Immature coinbases that were drawn, with their former positions.
     immature: Vec<(usize, SpendableCoin)>,
     slots: Vec<CoinSlot>,
     free: Vec<u32>,
@@ -93,7 +93,7 @@ impl CoinSupply {
         }
     }
 
-    /// Ends the block; tells how many slots there are.
+    /// Ends the block; returns the number of slots.
     pub(super) fn end_block(&mut self) -> usize {
         for (place, coin) in self.immature.drain(..) {
             self.later[place].push(coin);
@@ -103,8 +103,8 @@ impl CoinSupply {
         self.slots.len()
     }
 
-    /// A slot for a new transaction. What was spent by the block at hand stays where it is until
-    /// its end, for others of its transactions read it.
+    /// A slot for a new transaction. A slot emptied by the current block is not reused before the block's
+    /// end, because its other transactions still read it.
     pub(super) fn new_slot(&mut self, layer: u32) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(CoinSlot::default());
@@ -114,7 +114,7 @@ impl CoinSupply {
         slot
     }
 
-    /// Says that all coins of a transaction are added.
+    /// Marks all coins of a transaction as added.
     pub(super) fn end_slot(&mut self, slot: u32) {
         if self.slots[slot as usize].coins == 0 {
             self.free_after_block.push(slot);
@@ -126,7 +126,7 @@ impl CoinSupply {
         if coin.height == self.height { self.slots[coin.slot as usize].layer + 1 } else { 0 }
     }
 
-    /// Adds a coin, to be spent at `due` if ever.
+    /// Adds a coin, to be spent at `due` if at all.
     pub(super) fn add(&mut self, coin: SpendableCoin, due: Option<Height>, rng: &mut Rng) {
         let Some(place) = due.and_then(|due| self.place(due)) else { return };
         self.slots[coin.slot as usize].coins += 1;
@@ -139,7 +139,7 @@ impl CoinSupply {
         }
     }
 
-    /// Takes a coin: one that is due, else one that was due before, else the next that will be.
+    /// Takes a coin: preferably one that is due, else an overdue one, else the next one due.
     pub(super) fn take(&mut self) -> Option<SpendableCoin> {
         let coin = self.due.pop().or_else(|| self.over.pop()).or_else(|| self.take_early())?;
         let slot = &mut self.slots[coin.slot as usize];
@@ -172,7 +172,7 @@ impl CoinSupply {
         self.due.push(coin);
     }
 
-    /// Makes the most valuable of the next `sight` due coins the very next.
+    /// Moves the most valuable of the next `sight` due coins to the front.
     pub(super) fn bring_forward_the_richest(&mut self, sight: usize) {
         let Some(last) = self.due.len().checked_sub(1) else { return };
         let first = (last + 1).saturating_sub(sight);
@@ -181,18 +181,18 @@ impl CoinSupply {
     }
 }
 
-// ---- what a chain turns out to be ----
+// ---- statistics of the resulting chain ----
 //
-// Knows of every output that can be spent whether it was, one bit each: the hints.
+// Records for every spendable output whether it was spent, in one bit each: the hints.
 
-/// For the outputs of one block that can be spent, whether they are unspent.
+/// Whether the spendable outputs of one block are unspent.
 #[derive(Debug, Clone, Default)]
-struct Unspent {
+struct UnspentFlags {
     count: u32,
     words: Vec<u64>,
 }
 
-impl Unspent {
+impl UnspentFlags {
     fn push(&mut self) -> u32 {
         let index = self.count;
         let (word, bit) = (index as usize / 64, index % 64);
@@ -215,19 +215,19 @@ pub(super) struct Tally {
     pub(super) transactions: u64,
     pub(super) inputs: u64,
     pub(super) outputs: u64,
-    /// Outputs that carry data. Commitments to witnesses are counted where they are made.
+    /// Outputs that carry data. The builder counts commitments to witnesses.
     pub(super) data: u64,
-    /// Worth of all coins made, less those spent.
+    /// Value of all coins made, minus the spent ones.
     pub(super) worth: u64,
     pub(super) kinds: [u64; PaymentKind::ALL.len()],
     /// Coins spent, by their age in blocks.
     ages: Vec<u64>,
-    unspent: Vec<Unspent>,
+    unspent: Vec<UnspentFlags>,
 }
 
 impl Tally {
     pub(super) fn start_block(&mut self) {
-        self.unspent.push(Unspent::default());
+        self.unspent.push(UnspentFlags::default());
         self.transactions += 1;
     }
 
@@ -235,7 +235,7 @@ impl Tally {
         self.transactions += 1;
     }
 
-    /// Counts the outputs of a coinbase, whose worth is told later.
+    /// Counts the outputs of a coinbase; [`Self::worth`] adds their value later.
     pub(super) fn coinbase(&mut self, kinds: impl Iterator<Item = PaymentKind>) {
         for kind in kinds {
             self.made(kind, 0);
@@ -246,12 +246,12 @@ impl Tally {
         self.worth += value;
     }
 
-    /// Counts an output that can be spent; tells its index among those of its block.
+    /// Counts a spendable output; returns its index among the spendable outputs of its block.
     pub(super) fn made(&mut self, kind: PaymentKind, value: u64) -> u32 {
         self.outputs += 1;
         self.kinds[kind as usize] += 1;
         self.worth += value;
-        self.unspent.last_mut().map_or(0, Unspent::push)
+        self.unspent.last_mut().map_or(0, UnspentFlags::push)
     }
 
     pub(super) fn data(&mut self) {
@@ -270,12 +270,12 @@ impl Tally {
         self.unspent[coin.height as usize - 1].clear(coin.index);
     }
 
-    /// Coins spent within so many blocks of their making.
+    /// Coins spent at most this many blocks after they were made.
     pub(super) fn spent_within(&self, blocks: u32) -> u64 {
         self.ages.iter().take(blocks as usize + 1).sum()
     }
 
-    /// For each block, the indices of its outputs that are unspent.
+    /// For each block, the indices of its unspent outputs.
     pub(super) fn hints(&self) -> impl Iterator<Item = Vec<u32>> + '_ {
         self.unspent.iter().map(|block| {
             let is_set = |index: &u32| block.words[*index as usize / 64] >> (index % 64) & 1 == 1;
@@ -296,7 +296,7 @@ mod tests {
         SpendableCoin { slot, vout: 0, value, height, index: 0, script, coinbase }
     }
 
-    /// Coins at height 201 of which one with this value is due at each of these heights.
+    /// Coins made at height 201, one due at each of these heights with this value.
     fn coins(dues: &[(Option<Height>, u64)]) -> (CoinSupply, Rng) {
         let (mut coins, mut rng) = (CoinSupply::new(BUSY), Rng::at(1, 1));
         coins.start_block(150, &mut rng);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_goes_first_then_what_was_then_what_will_be() {
+    fn due_coins_go_first_then_overdue_then_future_ones() {
         let (mut coins, mut rng) = coins(&[
             (Some(203), 4),
             (Some(201), 1),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coinbase_matures_before_it_is_taken_however_great_the_need() {
+    fn immature_coinbases_are_never_taken() {
         let (mut coins, mut rng) = coins(&[(Some(210), 1)]);
         coins.end_block();
         coins.start_block(108, &mut rng);
@@ -345,17 +345,17 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_used_again_after_the_block_that_empties_it() {
+    fn a_slot_is_reused_after_the_block_that_empties_it() {
         let (mut coins, mut rng) = coins(&[(Some(201), 1), (Some(205), 2)]);
         let emptied = coins.take().unwrap().slot;
-        assert_eq!(coins.new_slot(0), 2, "others of this block may read it");
+        assert_eq!(coins.new_slot(0), 2, "others of this block may still read it");
         coins.end_block();
         coins.start_block(202, &mut rng);
         assert_eq!(coins.new_slot(0), emptied);
     }
 
     #[test]
-    fn what_is_given_back_keeps_its_slot() {
+    fn coins_given_back_keep_their_slot() {
         let (mut coins, mut rng) = coins(&[(Some(201), 7)]);
         let coin = coins.take().unwrap();
         coins.give_back(coin);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_count_what_must_come_first_in_the_same_block() {
+    fn a_layer_counts_the_ancestors_in_the_same_block() {
         let (mut coins, mut rng) = coins(&[(Some(201), 1)]);
         let old = coins.take().unwrap();
         assert_eq!(coins.layer_above(&old), 0);
@@ -399,7 +399,7 @@ mod tally_tests {
     }
 
     #[test]
-    fn hints_are_what_was_not_spent() {
+    fn hints_are_the_unspent_outputs() {
         let mut tally = Tally::default();
         tally.start_block();
         let indices: Vec<u32> = (0..130).map(|value| tally.made(PaymentKind::Pk, value)).collect();

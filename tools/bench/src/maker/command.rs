@@ -1,4 +1,4 @@
-//! `apus-bench chain`: makes chains to measure with, and says what they are.
+//! `apus-bench chain`: makes and describes chains for benchmarks.
 
 use crate::commands::cores;
 use crate::error::BenchError;
@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often a line is printed.
+/// Interval between progress lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Make a chain to measure with
+/// Make a chain for benchmarks
 #[derive(Debug, Args)]
 pub struct ChainArgs {
     #[command(subcommand)]
@@ -23,29 +23,29 @@ pub struct ChainArgs {
 
 #[derive(Debug, Subcommand)]
 enum ChainCommand {
-    /// Make a regtest chain that is shaped after the real one
+    /// Make a regtest chain shaped like the main chain
     Make(MakeArgs),
-    /// What a chain is that was made
+    /// Describe a generated chain
     Info(InfoArgs),
 }
 
 const MAKE_EXAMPLES: &str = "\
 Examples:
-  A chain of 1.1 GB, and what Apus makes of it:
+  Make a chain of 1.1 GB, and sync it with Apus:
     apus-bench chain make --blocks 620 --seed 1 --out chain
     apus sync --chain regtest --blocksdir chain/blocks \\
          --hints chain/chain.hints --assumevalid hints
 
-  The same for Bitcoin Core, with all scripts checked; `apus-bench chain info
-  chain` tells which block to give to -assumevalid instead of 0:
+  The same with Bitcoin Core, with all scripts validated; `apus-bench chain info
+  chain` prints the block for -assumevalid instead of 0:
     mkdir -p core/regtest && cp -r chain/blocks core/regtest/
     bitcoind -regtest -datadir=core -reindex -assumevalid=0 -connect=0 -listen=0
 
 DIR gets blocks/ with Bitcoin Core's blk*.dat files, chain.hints (BIP-456) and,
 last, manifest.json. The same arguments give the same bytes on every machine. A
-chain starts with some two hundred blocks that make its first coins, and ends
-with 2,100 blocks of coinbases alone, as many as a node wants to see above a
-block whose scripts it assumes valid.";
+chain starts with about two hundred blocks that make its first coins, and ends
+with 2,100 coinbase-only blocks, as many as a node needs above a block to
+assume its scripts valid.";
 
 #[derive(Debug, Args)]
 #[command(after_help = MAKE_EXAMPLES)]
@@ -54,23 +54,23 @@ struct MakeArgs {
     #[arg(long, value_enum, default_value_t = ChainProfile::MainnetLike)]
     profile: ChainProfile,
 
-    /// How many full blocks, of some 1.8 MB each
+    /// Number of full blocks, about 1.8 MB each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: u32,
 
-    /// What everything is drawn from
+    /// Seed of all random numbers
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 
-    /// Where to: a folder that is not there yet, or empty
+    /// Target folder; must be absent or empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// Fill in bytes instead of signatures: quicker, and only for validation that assumes scripts
+    /// Use dummy bytes instead of signatures: faster, but only for validation that assumes scripts valid
     #[arg(long)]
     unsigned: bool,
 
-    /// Leave block files as they are, as nodes before version 28 do: else they are XORed with a key
+    /// Write plain block files, as nodes before version 28 do, instead of XORing them with a key
     #[arg(long)]
     plain: bool,
 
@@ -82,7 +82,7 @@ struct MakeArgs {
     #[arg(long, value_name = "WEIGHT", default_value_t = 4_000_000, hide = true)]
     block_weight: u32,
 
-    /// Blocks of coinbases alone at the end
+    /// Number of coinbase-only blocks at the end
     #[arg(long, value_name = "N", default_value_t = 2_100, hide = true)]
     tail_blocks: u32,
 }
@@ -94,10 +94,10 @@ struct InfoArgs {
     folder: PathBuf,
 }
 
-/// Makes a chain, or says what one is.
+/// Makes or describes a chain.
 ///
 /// # Errors
-/// Where files cannot be written or read, or it is interrupted.
+/// If files cannot be written or read, or the command is interrupted.
 pub fn command(args: &ChainArgs) -> Result<(), BenchError> {
     match &args.command {
         ChainCommand::Make(args) => make(args),
@@ -119,17 +119,17 @@ fn make(args: &MakeArgs) -> Result<(), BenchError> {
     let interrupt = watch_signals()?;
     let start = Instant::now();
     let mut last = start;
-    let mut tell = |progress| {
+    let mut log = |progress| {
         if last.elapsed() >= LINE_INTERVAL {
             last = Instant::now();
             terminal::aside(line(progress, start.elapsed()));
         }
     };
-    let made = maker::make(&args.out, &options, &interrupt, &mut tell);
+    let made = maker::make(&args.out, &options, &interrupt, &mut log);
     let folder = args.out.display();
     match made? {
         MadeChain::Before(manifest) => terminal::result(format_args!(
-            "{folder} holds this chain already: {}",
+            "{folder}: this chain already exists: {}",
             in_short(&manifest)
         )),
         MadeChain::Now(manifest) => terminal::result(format_args!(
@@ -169,7 +169,7 @@ fn info(args: &InfoArgs) -> Result<(), BenchError> {
     terminal::result(described(&args.folder, &manifest))
 }
 
-/// A manifest for people.
+/// A manifest in human-readable form.
 fn described(folder: &Path, manifest: &ChainManifest) -> String {
     let ChainManifest { profile, seed, signed, obfuscated, .. } = manifest;
     let signed = if *signed { "signed" } else { "not signed: for validation that assumes scripts" };
@@ -194,12 +194,12 @@ fn described(folder: &Path, manifest: &ChainManifest) -> String {
     row("unspendable outputs", grouped(manifest.unspendable));
     row("coins at the tip", grouped(manifest.coins));
     row("their sum in satoshi", grouped(manifest.total_amount_sat));
-    let _ = writeln!(text, "outputs that can be spent, by script:");
+    let _ = writeln!(text, "spendable outputs, by script:");
     let spendable: u64 = manifest.scripts.values().sum();
     for (name, count) in &manifest.scripts {
         let _ = writeln!(text, "  {name:<22}{}", share(*count, spendable));
     }
-    let _ = writeln!(text, "coins spent, by blocks since they were made:");
+    let _ = writeln!(text, "coins spent, by age in blocks:");
     for (blocks, count) in &manifest.spent_within {
         let name = format!("at most {}", grouped((*blocks).into()));
         let _ = writeln!(text, "  {name:<22}{}", share(*count, manifest.inputs));
@@ -218,7 +218,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn a_manifest_is_told_to_people_and_every_number_of_it() {
+    fn info_shows_every_number_of_a_manifest() {
         let folder = tempfile::tempdir().unwrap();
         let options = MakeOptions {
             signed: false,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_progress_tells_how_far_and_how_fast() {
+    fn a_progress_line_has_amounts_and_speed() {
         let progress = MakeProgress {
             blocks: 1_200,
             blocks_total: 2_900,

@@ -1,8 +1,8 @@
-//! [`ChainFolder`]: the files of a chain being made, which vanish unless it is finished.
+//! [`ChainFolder`]: the files of a chain in the making, removed unless it is finished.
 //!
-//! Block files are as Bitcoin Core lays them down (`node/blockstorage.cpp`): records of magic, size
-//! and block, a new file when one would reach 128 MiB, all of it XORed with a key by its place in
-//! the file. There is neither an index nor undo data.
+//! Block files have Bitcoin Core's layout (`node/blockstorage.cpp`): records of magic, size and block, a new
+//! file when one would reach 128 MiB, all XORed with a key by offset in the file. There is neither an index
+//! nor undo data.
 
 use crate::error::{AtPath, BenchError};
 use crate::manifest;
@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 /// Core `node/blockstorage.h`, `MAX_BLOCKFILE_SIZE`.
 const FILE_BYTES_MAX: usize = 0x0800_0000;
 
-/// A folder that is removed with what was put into it, unless it is [kept](Self::keep).
+/// A folder that is removed with its new files, unless it is [kept](Self::keep).
 pub(super) struct ChainFolder {
     folder: PathBuf,
-    /// What to remove; all of it is ours.
+    /// The paths to remove; all were created here.
     ours: Vec<PathBuf>,
 }
 
 impl ChainFolder {
-    /// Makes the folder, or takes it if it is there and empty.
+    /// Creates the folder, or uses an existing empty one.
     pub(super) fn create(folder: &Path) -> Result<Self, BenchError> {
         let mut this = Self { folder: folder.to_owned(), ours: Vec::new() };
         let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
@@ -32,7 +32,7 @@ impl ChainFolder {
         let mut entries = fs::read_dir(folder).at(folder)?;
         if entries.next().is_some() {
             return Err(BenchError::usage(format_args!(
-                "{} is not empty and holds no chain of the same arguments: name another folder, or remove it",
+                "{} is not empty, and its contents are not a chain with these arguments: use another folder, or remove it",
                 folder.display()
             )));
         }
@@ -52,7 +52,7 @@ impl ChainFolder {
         self.folder.join("chain.hints")
     }
 
-    /// Says that the chain is whole.
+    /// Marks the chain as complete.
     pub(super) fn keep(mut self) {
         self.ours.clear();
     }
@@ -61,7 +61,7 @@ impl ChainFolder {
 impl Drop for ChainFolder {
     fn drop(&mut self) {
         for path in self.ours.iter().rev() {
-            // What cannot be removed is found by who looks: there is no manifest.
+            // Leftovers are harmless: without a manifest they are not a chain.
             let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
     }
@@ -123,14 +123,14 @@ impl BlockFileWriter {
         Ok(())
     }
 
-    /// Makes sure that all is on disk.
+    /// Syncs everything to disk.
     pub(super) fn finish(self) -> Result<(), BenchError> {
         self.file.sync_data().at(&self.path)?;
         sync_names(&self.folder)
     }
 }
 
-/// Makes names in a folder durable.
+/// Makes a folder's entries durable.
 pub(super) fn sync_names(folder: &Path) -> Result<(), BenchError> {
     File::open(folder).and_then(|folder| folder.sync_all()).at(folder)
 }
@@ -157,9 +157,9 @@ mod tests {
     use bitcoin::consensus::serialize;
     use proptest::prelude::*;
 
-    /// The same bytes as other code lays down, and a new file at the same places as Core's.
+    /// The bytes match independent code, and new files start at the same points as Core's.
     #[test]
-    fn files_are_laid_down_as_core_does() {
+    fn files_have_cores_layout() {
         let mut builder = ChainBuilder::new(1);
         builder.random_blocks(130, Shape::default());
         let (blocks, magic, key) = (builder.blocks(), [0xfa, 0xbf, 0xb5, 0xda], [3; 8]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_leaves_nothing() {
+    fn a_failed_folder_leaves_no_files() {
         let parent = tempfile::tempdir().unwrap();
         let file = parent.path().join("file");
         fs::write(&file, "not ours").unwrap();
@@ -206,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn xor_is_by_place(bytes: Vec<u8>, key: [u8; 8], offset in 0usize..100) {
+        fn xor_depends_on_the_offset(bytes: Vec<u8>, key: [u8; 8], offset in 0usize..100) {
             let expected: Vec<u8> = bytes
                 .iter()
                 .zip(offset..)

@@ -1,8 +1,8 @@
-//! [`Keyring`]: keys that come from a seed, the scripts made with them, and their signatures.
+//! [`Keyring`]: keys derived from a seed, the scripts made with them, and their signatures.
 //!
-//! Signatures are deterministic (RFC 6979, and BIP-340 without auxiliary randomness) and low in S,
-//! so that the same seed gives the same bytes. An unsigned keyring gives bytes of the same size
-//! that are no signatures. The keys protect nothing.
+//! Signatures are deterministic (RFC 6979, and BIP-340 without auxiliary randomness) and low in S, so that
+//! the same seed gives the same bytes. An unsigned keyring gives dummy bytes of the same size. The keys
+//! protect nothing.
 
 use super::law::PaymentKind;
 use apus_hash::sha256;
@@ -14,24 +14,24 @@ use bitcoin::secp256k1::{All, Keypair, Message, Secp256k1, SecretKey, XOnlyPubli
 use bitcoin::taproot::{LeafVersion, TapLeafHash, TaprootBuilder};
 use bitcoin::{EcdsaSighashType, PublicKey};
 
-/// Keys of each keyring: scripts repeat as they do where addresses are used again.
+/// Keys per keyring: scripts repeat, as with reused addresses.
 const KEYS: usize = 1_000;
-/// Bytes that one push may hold (Core `script/script.h`, `MAX_SCRIPT_ELEMENT_SIZE`).
+/// Maximum bytes of a push (Core `script/script.h`, `MAX_SCRIPT_ELEMENT_SIZE`).
 const PUSH_BYTES_MAX: usize = 520;
 
-/// A script that can be spent: its kind, and the number of its key.
+/// A spendable script: its kind, and the number of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyScript {
     pub(super) kind: PaymentKind,
     pub(super) key: u16,
 }
 
-/// What a script needs to be spent, beside signatures.
+/// The data that spends a script, apart from signatures.
 #[derive(Debug, Clone)]
 pub(super) struct Lock {
     /// The output's script.
     pub(super) script_pubkey: ScriptBuf,
-    /// The script or program within it that is signed, where it is another.
+    /// The inner script or program that is signed; the output's script if there is none.
     pub(super) inner: ScriptBuf,
     /// Further elements of the witness or of the input's script.
     pub(super) rest: Vec<Vec<u8>>,
@@ -42,7 +42,7 @@ impl Lock {
         Self { script_pubkey, inner: ScriptBuf::new(), rest }
     }
 
-    /// The leaf that a taproot output is spent by.
+    /// The leaf that spends a taproot output.
     pub(super) fn leaf_hash(&self) -> TapLeafHash {
         TapLeafHash::from_script(&self.inner, LeafVersion::TapScript)
     }
@@ -51,9 +51,9 @@ impl Lock {
 /// One key in all its forms.
 struct Key {
     public: PublicKey,
-    /// What signs for a taproot output by its key.
+    /// Signs for the key path of a taproot output.
     tweaked: Keypair,
-    /// What signs elsewhere.
+    /// Signs everything else.
     internal: Keypair,
 }
 
@@ -89,7 +89,7 @@ impl Keyring {
         Self { secp, keys, locks: locks.into(), signed }
     }
 
-    /// A script of a kind.
+    /// A script of the given kind.
     pub(super) fn script(&self, kind: PaymentKind, rng: &mut Rng) -> KeyScript {
         KeyScript { kind, key: rng.index(KEYS) as u16 }
     }
@@ -98,8 +98,8 @@ impl Keyring {
         &self.locks[script.kind as usize][usize::from(script.key)]
     }
 
-    /// An ECDSA signature of everything (SIGHASH_ALL) by the key `offset` places after the
-    /// script's. `filler` is what unsigned chains have in its place.
+    /// An ECDSA signature of everything (SIGHASH_ALL) by the key `offset` places after the script's. In
+    /// unsigned chains `filler` generates the dummy bytes.
     pub(super) fn ecdsa(
         &self,
         script: KeyScript,
@@ -157,12 +157,12 @@ impl Key {
     }
 }
 
-/// Bytes as a push. None here is longer than one may be.
+/// Bytes as a push. All pushes here are below the limit.
 pub(super) fn pushed(bytes: &[u8]) -> &PushBytes {
     bytes.try_into().expect("a push of some hundred bytes")
 }
 
-/// A script that names one key.
+/// A script with one key.
 fn single(secp: &Secp256k1<All>, kind: PaymentKind, key: &Key) -> Lock {
     let bytes = || key.public.to_bytes();
     let program = key.public.wpubkey_hash().map(|hash| ScriptBuf::new_p2wpkh(&hash));
@@ -180,14 +180,14 @@ fn single(secp: &Secp256k1<All>, kind: PaymentKind, key: &Key) -> Lock {
     }
 }
 
-/// So many of these keys.
+/// A multisig script that needs `wanted` of these keys.
 fn multisig(wanted: i64, keys: &[&Key]) -> ScriptBuf {
     let script = Builder::new().push_int(wanted);
     let script = keys.iter().fold(script, |script, key| script.push_key(&key.public));
     script.push_int(keys.len() as i64).push_opcode(OP_CHECKMULTISIG).into_script()
 }
 
-/// A key and data that is never executed, as inscriptions have it, in the only leaf of a tree.
+/// A key and data that is never executed, as in inscriptions, in the only leaf of a tree.
 fn tap_script(secp: &Secp256k1<All>, key: &Key, rng: &mut Rng) -> Lock {
     let octave = rng.below(7);
     let mut data = Vec::new();

@@ -1,8 +1,8 @@
-//! The laws that transactions follow: how many inputs and outputs they have, which scripts, and
-//! when a coin is spent.
+//! The distributions of transactions: the number of inputs and outputs, the kinds of scripts, and the
+//! lifetimes of coins.
 //!
-//! All are tables of whole numbers drawn from by an [`Rng`], after what the main chain has shown
-//! in recent years. They say what is wanted; limits of blocks and amounts may bend it.
+//! All are integer tables sampled by an [`Rng`], modelled on the main chain of recent years. They give
+//! targets; the limits of blocks and amounts may change them.
 
 use apus_chain::{Height, HeightRange};
 use apus_testkit::rng::Rng;
@@ -12,9 +12,9 @@ use apus_testkit::rng::Rng;
 pub enum ChainProfile {
     /// Full blocks with the transactions, scripts and ages of coins of recent years
     MainnetLike,
-    /// The same with coins of shorter lives: of 8 GB there are as many coins left, for each byte, as of the main chain
-    // Fewer of them are never spent, too. A short chain ends with many coins whose time has not come. The main chain
-    // of 2026 has 170 million for some 730 GB.
+    /// The same with shorter-lived coins: at 8 GB it has as many coins per byte as the main chain
+    // Also, fewer coins are never spent. A short chain ends with many coins that are not due yet. The main
+    // chain of 2026 has 170 million coins in about 730 GB.
     FewCoins,
 }
 
@@ -27,8 +27,8 @@ impl ChainProfile {
         }
     }
 
-    /// Weight that a full block has for each coin that it spends: a little less than is usual, so that
-    /// there is always something to spend.
+    /// Weight of a full block per coin that it spends: a little less than usual, so that there is always
+    /// something to spend.
     pub(super) const fn weight_per_input(self) -> u64 {
         match self {
             Self::MainnetLike => 550,
@@ -43,7 +43,7 @@ impl ChainProfile {
         }
     }
 
-    /// Of 1,000 outputs that pay, those that are never spent.
+    /// Of 1,000 payment outputs, the number that is never spent.
     const fn forgotten_per_mille(self) -> u64 {
         match self {
             Self::MainnetLike => 62,
@@ -51,7 +51,7 @@ impl ChainProfile {
         }
     }
 
-    /// Of 1,000 transactions, those that spend one coin more, so that what is meant to be spent is.
+    /// Of 1,000 transactions, the number that spends one more coin, so that every due coin is spent.
     const fn one_more_per_mille(self) -> u64 {
         match self {
             Self::MainnetLike => 0,
@@ -60,10 +60,10 @@ impl ChainProfile {
     }
 }
 
-/// A row of a table: so many of all draws, and the range that they fall in, both ends included.
+/// A row of a table: the number of draws, and the range of their values, both ends included.
 type Row = (u32, u64, u64);
 
-/// Inputs of a transaction, of 10,000: most have one or two, a few consolidate hundreds.
+/// Inputs per transaction, of 10,000: most have one or two, a few consolidate hundreds.
 const INPUTS: &[Row] = &[
     (6_700, 1, 1),
     (2_000, 2, 2),
@@ -77,7 +77,7 @@ const INPUTS: &[Row] = &[
     (7, 151, 500),
 ];
 
-/// Outputs that pay, of 100,000 transactions: most have two, a few pay hundreds at once.
+/// Payment outputs, of 100,000 transactions: most have two, a few pay hundreds at once.
 const PAYMENTS: &[Row] = &[
     (20_500, 1, 1),
     (70_950, 2, 2),
@@ -91,7 +91,7 @@ const PAYMENTS: &[Row] = &[
     (5, 1_001, 2_000),
 ];
 
-/// Blocks from the making of a coin to its spending, of 10,000 coins that are meant to be spent.
+/// Blocks from a coin's creation to its spending, of 10,000 coins meant to be spent.
 const LIFETIMES: &[Row] = &[
     (450, 0, 0),
     (950, 1, 1),
@@ -109,7 +109,7 @@ const LIFETIMES: &[Row] = &[
     (150, 5_001, 20_000),
 ];
 
-/// The same where coins live shorter.
+/// The same for shorter-lived coins.
 const SHORT_LIFETIMES: &[Row] = &[
     (450, 0, 0),
     (950, 1, 1),
@@ -122,12 +122,12 @@ const SHORT_LIFETIMES: &[Row] = &[
     (2_000, 101, 200),
 ];
 
-/// So many inputs and more are a consolidation.
+/// Minimum number of inputs of a consolidation.
 const CONSOLIDATION: usize = 50;
-/// Of 1,000 transactions, those that also carry data.
+/// Of 1,000 transactions, the number that also carries data.
 const DATA_PER_MILLE: u64 = 130;
 
-/// A kind of output script that can be spent.
+/// A kind of spendable output script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PaymentKind {
     /// The hash of a key, witness version 0.
@@ -140,7 +140,7 @@ pub(super) enum PaymentKind {
     Pkh,
     /// P2WPKH within P2SH.
     ShWpkh,
-    /// The hash of a script that wants two of three keys, witness version 0.
+    /// The hash of a 2-of-3 script, witness version 0.
     Wsh,
     /// One of two keys, bare.
     Multisig,
@@ -175,7 +175,7 @@ impl PaymentKind {
         }
     }
 
-    /// Of 950 outputs that can be spent; the 50 that carry data make it 1,000.
+    /// Of 950 spendable outputs; the 50 that carry data make it 1,000.
     const fn share(self) -> u32 {
         match self {
             Self::Wpkh => 420,
@@ -201,14 +201,14 @@ fn draw(rng: &mut Rng, table: &[Row]) -> u64 {
     1
 }
 
-/// What a transaction would be if blocks and amounts were boundless.
+/// A transaction as drawn, before the limits of blocks and amounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WantedTx {
     /// Coins that it spends.
     pub(super) inputs: usize,
-    /// Outputs that can be spent.
+    /// Spendable outputs.
     pub(super) payments: usize,
-    /// Bytes of data that it carries, if it does.
+    /// Bytes of data, if it carries any.
     pub(super) data: Option<u8>,
 }
 
@@ -216,19 +216,19 @@ impl WantedTx {
     pub(super) fn draw(profile: ChainProfile, rng: &mut Rng) -> Self {
         let mut inputs = draw(rng, INPUTS) as usize;
         let one_more = profile.one_more_per_mille();
-        // Nothing is drawn for none, or the chains of that profile would be others.
+        // Draw nothing if this is zero: another draw would change the chains of that profile.
         if one_more > 0 && rng.per_mille(one_more) {
             inputs += 1;
         }
         let payments = draw(rng, PAYMENTS) as usize;
         let data = rng.per_mille(DATA_PER_MILLE).then(|| rng.between(8, 75) as u8);
-        // Who consolidates does not pay many at once.
+        // A consolidation does not pay many at once.
         let payments = if inputs >= CONSOLIDATION { payments.min(2) } else { payments };
         Self { inputs, payments, data }
     }
 }
 
-/// Which kind of script an output has.
+/// The kind of an output's script.
 pub(super) fn kind(rng: &mut Rng) -> PaymentKind {
     let mut left = rng.below(950) as u32;
     for kind in PaymentKind::ALL {
@@ -240,13 +240,13 @@ pub(super) fn kind(rng: &mut Rng) -> PaymentKind {
     PaymentKind::Wpkh
 }
 
-/// After how many blocks a coin is spent; `None` if it never is.
+/// Number of blocks until a coin is spent; `None` if it never is.
 pub(super) fn lifetime(profile: ChainProfile, rng: &mut Rng) -> Option<u32> {
     let is_forgotten = rng.per_mille(profile.forgotten_per_mille());
     (!is_forgotten).then(|| draw(rng, profile.lifetimes()) as u32)
 }
 
-/// Of 10,000 coins meant to be spent, how many are so within `blocks` blocks.
+/// Of 10,000 coins meant to be spent, the number spent within `blocks` blocks.
 pub(super) fn spent_within(profile: ChainProfile, blocks: u32) -> u32 {
     let blocks = u64::from(blocks);
     let part = |&(share, low, high): &Row| {
@@ -256,28 +256,26 @@ pub(super) fn spent_within(profile: ChainProfile, blocks: u32) -> u32 {
     profile.lifetimes().iter().map(part).sum()
 }
 
-/// Satoshis paid for a virtual byte: mostly a few, sometimes many.
+/// Fee in satoshis per virtual byte: mostly low, sometimes high.
 pub(super) fn fee_rate(rng: &mut Rng) -> u64 {
     let high = if rng.per_mille(100) { 30 } else { 6 };
     rng.between(1, high)
 }
 
 // ---- the parts of a chain ----
-//
-// First come coinbases with thousands of outputs, then a hundred blocks until they can be spent,
-// then the busy blocks, then coinbases alone, so many that a node which assumes the last busy
-// block valid skips its scripts.
+// A chain has four parts: coinbases with thousands of outputs; a hundred blocks until these mature; the busy
+// blocks; coinbase-only blocks, enough for a node that assumes the last busy block valid to skip its scripts.
 
 /// Blocks before a coinbase can be spent (Core `consensus/consensus.h`, `COINBASE_MATURITY`).
 pub(super) const MATURITY: u32 = 100;
-/// Outputs that can and will be spent, of 1,000 coins that are spent by the same blocks.
+/// Funding outputs made, per 1,000 coins that the busy blocks will spend.
 const SUPPLY_PER_MILLE: u64 = 1_000;
-/// Outputs of a coinbase at the start, where so many are needed that there is a choice.
+/// Outputs per funding coinbase, if the number of coinbases can be chosen.
 const FUNDING_OUTPUTS: usize = 2_000;
-/// Coinbases with many outputs. Fewer than the blocks before the first halving.
+/// Maximum number of funding coinbases: fewer than the blocks before the first halving.
 const FUNDING_BLOCKS_MAX: usize = 145;
 
-/// Where a chain's parts begin and end.
+/// The ranges of a chain's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChainShape {
     pub(super) profile: ChainProfile,
@@ -290,7 +288,7 @@ pub(super) struct ChainShape {
 }
 
 impl ChainShape {
-    /// The shape of a chain with so many busy blocks of this weight, and so many blocks after.
+    /// The shape of a chain with this number of busy blocks of this weight, and of tail blocks.
     pub(super) fn new(
         profile: ChainProfile,
         blocks: u32,
@@ -309,7 +307,7 @@ impl ChainShape {
         }
     }
 
-    /// For each coinbase at the start, the heights at which its outputs are to be spent.
+    /// For each funding coinbase, the heights at which its outputs are due.
     pub(super) fn funding_dues(&self, block_weight: u32, rng: &mut Rng) -> Vec<Vec<Height>> {
         let blocks = self.busy.end - self.busy.start;
         let of_block = |block: u32| {
@@ -324,11 +322,11 @@ impl ChainShape {
     }
 }
 
-/// After so many busy blocks they live on what they made themselves.
+/// After this many busy blocks, busy blocks produce all the coins that they spend.
 const NEED_BLOCKS: u32 = 20_000;
 
-/// How many coins of the first blocks a busy block spends: what earlier busy blocks do not yet
-/// provide when all coins live as long as they should.
+/// Number of funding coins that a busy block spends: the part that earlier busy blocks do not provide yet,
+/// given the lifetimes of coins.
 fn need(profile: ChainProfile, block: u32, block_weight: u32) -> u64 {
     let inputs = u64::from(block_weight) / profile.weight_per_input();
     let provided = u64::from(spent_within(profile, block)) * SUPPLY_PER_MILLE / 1_000;
@@ -362,7 +360,7 @@ mod tests {
     fn transactions_have_the_size_of_real_ones() {
         let inputs = mean(|rng| WantedTx::draw(ChainProfile::MainnetLike, rng).inputs);
         assert!((2.1..2.4).contains(&inputs), "{inputs}");
-        // Some spend one more.
+        // In some profiles, some transactions spend one more.
         for (profile, low, high) in
             [(ChainProfile::MainnetLike, 0.66, 0.68), (ChainProfile::FewCoins, 0.56, 0.58)]
         {
@@ -395,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_come_in_their_shares() {
+    fn kinds_appear_in_their_shares() {
         let mut rng = Rng::at(3, 4);
         let mut counts = [0u32; 8];
         (0..DRAWS).for_each(|_| counts[kind(&mut rng) as usize] += 1);
@@ -430,7 +428,7 @@ mod shape_tests {
             let needed: u64 = (0..blocks).map(|block| need(profile, block, weight)).sum();
             assert_eq!(coins as u64, needed);
             assert!(dues.iter().flatten().all(|due| shape.busy.contains(*due)));
-            // A coinbase stays below the limit of a block: an output weighs some 145.
+            // A coinbase stays below the block limit: an output weighs about 145.
             assert!(dues.iter().all(|dues| dues.len() < 24_000), "{blocks}");
         }
     }

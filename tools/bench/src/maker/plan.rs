@@ -1,8 +1,8 @@
 //! [`Planner`]: decides what each block spends and pays, before anything is signed or hashed.
 //!
-//! A plan names a transaction by a *slot* rather than its id, so that plans can be made ahead of
-//! the blocks. A slot is free again after the block that spends the last coin in it. Plans never
-//! depend on signatures: sizes are taken at their greatest.
+//! A plan refers to a transaction by a *slot* rather than its id, so that plans can run ahead of the blocks.
+//! A slot is free again after the block that spends its last coin. Plans never depend on signatures: they
+//! assume maximum sizes.
 
 use super::coins::{CoinSupply, Spend, SpendableCoin, Tally};
 use super::keys::{KeyScript, Keyring};
@@ -10,16 +10,16 @@ use super::law::{self, ChainShape, MATURITY, PaymentKind, WantedTx};
 use apus_chain::{Height, Network, Params, block_subsidy};
 use apus_testkit::rng::Rng;
 
-/// A payment has at least so many satoshis, as long as there are some.
+/// Minimum payment in satoshis, as long as there is enough.
 const PAYMENT_MIN: u64 = 1_000;
-/// What is forgotten is worth no more than this, so that it does not drain the chain.
+/// Maximum value of a coin that is never spent, so that such coins do not drain the chain.
 const FORGOTTEN_MAX: u64 = 20_000;
-/// From so many payments on, a transaction is made from the most valuable coin in sight.
+/// From this number of payments on, a transaction spends the most valuable coin in sight.
 const BATCH: usize = 8;
-/// How many coins are in sight.
+/// Number of coins in sight.
 const SIGHT: usize = 64;
 
-/// Of 1,000 transactions, those that are locked to the block they are in, as wallets do.
+/// Of 1,000 transactions, the number with a lock time at their own block, as wallets set it.
 const LOCKED_PER_MILLE: u64 = 300;
 
 /// An output to write.
@@ -27,16 +27,16 @@ const LOCKED_PER_MILLE: u64 = 300;
 pub(super) enum PlannedOutput {
     /// Pays to a script.
     Pay { value: u64, script: KeyScript },
-    /// So many bytes of data, drawn from a seed.
+    /// `len` bytes of data, drawn from a seed.
     Data { len: u8, seed: u64 },
 }
 
 /// A transaction to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TxPlan {
-    /// Where its id goes.
+    /// The slot for its id.
     pub(super) slot: u32,
-    /// How many transactions of its block must be made one after the other before it.
+    /// Length of the longest chain of its ancestors in the same block.
     pub(super) layer: u32,
     pub(super) lock_time: u32,
     pub(super) spends: Vec<Spend>,
@@ -47,7 +47,7 @@ pub(super) struct TxPlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlannedBlock {
     pub(super) height: Height,
-    /// Where the coinbase's id goes.
+    /// The slot for the coinbase's id.
     pub(super) coinbase_slot: u32,
     pub(super) coinbase: Vec<PlannedOutput>,
     pub(super) txs: Vec<TxPlan>,
@@ -55,7 +55,7 @@ pub(super) struct PlannedBlock {
     pub(super) slots: usize,
 }
 
-/// Makes one plan after the other.
+/// Plans the blocks of a chain in order.
 pub(super) struct Planner<'a> {
     keys: &'a Keyring,
     shape: ChainShape,
@@ -84,7 +84,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What is known when all plans are made.
+    /// The statistics, once all plans are made.
     pub(super) fn into_tally(self) -> Tally {
         self.tally
     }
@@ -94,7 +94,7 @@ impl<'a> Planner<'a> {
         self.coins.start_block(height, &mut rng);
         self.tally.start_block();
         let coinbase_slot = self.coins.new_slot(0);
-        // Its coins come first in the order of the block, its worth is known last.
+        // The coinbase's coins are the first of the block, but their value is known last.
         let dues = self.coinbase_dues(height, &mut rng);
         let scripts: Vec<KeyScript> = dues.iter().map(|_| self.new_script(&mut rng)).collect();
         self.tally.coinbase(scripts.iter().map(|script| script.kind));
@@ -106,7 +106,7 @@ impl<'a> Planner<'a> {
                 fees += fee;
             }
             if !txs.is_empty() {
-                // The commitment to their witnesses.
+                // The witness commitment.
                 self.tally.data();
             }
         }
@@ -115,7 +115,7 @@ impl<'a> Planner<'a> {
         PlannedBlock { height, coinbase_slot, coinbase, txs, slots }
     }
 
-    /// The outputs of a coinbase, which claim all that they may.
+    /// The outputs of a coinbase, which claim the full subsidy and fees.
     fn coinbase(
         &mut self,
         slot: u32,
@@ -139,7 +139,7 @@ impl<'a> Planner<'a> {
         outputs
     }
 
-    /// When the outputs of a coinbase are to be spent.
+    /// The heights at which the outputs of a coinbase are due.
     fn coinbase_dues(&mut self, height: Height, rng: &mut Rng) -> Vec<Height> {
         if self.shape.funding.contains(height)
             && let Some(dues) = self.funding_dues.pop()
@@ -154,12 +154,12 @@ impl<'a> Planner<'a> {
         self.keys.script(law::kind(rng), rng)
     }
 
-    /// The next transaction and its fee; none if the block is full.
+    /// The next transaction and its fee; `None` if the block is full.
     fn transaction(&mut self, room: &mut BlockRoom, rng: &mut Rng) -> Option<(TxPlan, u64)> {
         let wanted = WantedTx::draw(self.shape.profile, rng);
         let mut left = *room;
         left.take(of_transaction(&wanted))?;
-        // A third of the room is kept for what is spent.
+        // Keep a third of the room for inputs.
         let mut scripts = self.payees(wanted.payments, room.weight / 3, &mut left, rng)?;
         let spent = self.spend(&wanted, &mut left)?;
         let worth: u64 = spent.iter().map(|coin| coin.value).sum();
@@ -191,7 +191,7 @@ impl<'a> Planner<'a> {
         Some((tx, fee))
     }
 
-    /// The scripts to pay to: at least one, and of more only what leaves `keep` weight units.
+    /// The scripts to pay to: at least one; more only while `keep` weight units remain.
     fn payees(
         &self,
         count: usize,
@@ -229,13 +229,13 @@ impl<'a> Planner<'a> {
         (!spent.is_empty()).then_some(spent)
     }
 
-    /// Adds the payments to a transaction, and what can be spent of them to the coins.
+    /// Adds the payments to a transaction, and their spendable outputs to the coins.
     fn pay(&mut self, tx: &mut TxPlan, scripts: &[KeyScript], worth: u64, rng: &mut Rng) {
         let height = self.next;
         let mut values = shares(worth, scripts.len(), rng);
         let profile = self.shape.profile;
         let lives: Vec<Option<u32>> = scripts.iter().map(|_| law::lifetime(profile, rng)).collect();
-        // What is not left to the forgotten goes to one that is remembered.
+        // The excess value of never-spent coins goes to one that will be spent.
         let mut over = 0;
         for (value, _) in values.iter_mut().zip(&lives).filter(|(_, life)| life.is_none()) {
             let less = (*value).min(rng.between(PAYMENT_MIN / 2, FORGOTTEN_MAX));
@@ -275,7 +275,7 @@ impl Iterator for Planner<'_> {
     }
 }
 
-/// Divides a sum at random into parts, which are as many as asked for.
+/// Divides a sum into `count` random parts.
 fn shares(sum: u64, count: usize, rng: &mut Rng) -> Vec<u64> {
     let parts: Vec<u64> = (0..count).map(|_| rng.between(50, 1_000)).collect();
     let all: u64 = parts.iter().sum();
@@ -294,23 +294,22 @@ fn shares(sum: u64, count: usize, rng: &mut Rng) -> Vec<u64> {
     values
 }
 
-// ---- what a block still holds ----
+// ---- the room in a block ----
 //
-// Sizes are taken at their greatest, so that what fits does so whatever the signatures turn out
-// to be. What a coinbase needs is set aside.
+// Assumes maximum sizes, so that everything fits with any signatures. Reserves room for the coinbase.
 
-/// Weight of what is no transaction of a plan: header, counts and a coinbase with one payment.
+/// Weight outside planned transactions: header, counts and a coinbase with one payment.
 const BLOCK_OVERHEAD: u64 = 2_000;
-/// What a block may cost in signature operations (Core `consensus/consensus.h`,
-/// `MAX_BLOCK_SIGOPS_COST`), less what a coinbase may.
+/// Maximum signature operation cost of a block (Core `consensus/consensus.h`, `MAX_BLOCK_SIGOPS_COST`), minus
+/// that of a coinbase.
 const SIGOPS_COST_MAX: u64 = 80_000 - 400;
-/// Weight of a transaction without inputs and outputs, either fewer than 253, and of the marker
-/// and the flag of its witness.
+/// Weight of a transaction without inputs and outputs, with fewer than 253 of each, plus the marker and the
+/// flag of its witness.
 const TX_OVERHEAD: u64 = 4 * (4 + 1 + 1 + 4) + 2;
-/// Further weight of a count that is no less than that.
+/// Additional weight of a count of 253 or more.
 const LONG_COUNT: u64 = 4 * 2;
 
-/// What is left of a block.
+/// The room left in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockRoom {
     /// Weight units.
@@ -318,7 +317,7 @@ pub(super) struct BlockRoom {
     sigops: u64,
 }
 
-/// What something takes of a block.
+/// The cost of something in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockCost {
     weight: u64,
@@ -326,13 +325,13 @@ pub(super) struct BlockCost {
 }
 
 impl BlockRoom {
-    /// All of a block's.
+    /// A whole block's room.
     pub(super) fn new(block_weight: u32) -> Self {
         let weight = u64::from(block_weight).saturating_sub(BLOCK_OVERHEAD);
         Self { weight, sigops: SIGOPS_COST_MAX }
     }
 
-    /// Takes what something costs; nothing if there is not enough.
+    /// Takes the cost; takes nothing and returns `None` if there is not enough room.
     pub(super) fn take(&mut self, cost: BlockCost) -> Option<()> {
         let weight = self.weight.checked_sub(cost.weight)?;
         let sigops = self.sigops.checked_sub(cost.sigops)?;
@@ -349,13 +348,13 @@ impl BlockRoom {
 
 #[cfg(test)]
 impl BlockRoom {
-    /// Signature operations that were taken.
+    /// Signature operations taken so far.
     pub(super) fn sigops_taken(&self) -> u64 {
         SIGOPS_COST_MAX - self.sigops
     }
 }
 
-/// A transaction but for its inputs and payments.
+/// A transaction without its inputs and payments.
 pub(super) fn of_transaction(wanted: &WantedTx) -> BlockCost {
     let long = u64::from(wanted.inputs >= 253) + u64::from(wanted.payments + 1 >= 253);
     let data = wanted.data.map_or(0, |len| 4 * (8 + 1 + 2 + u64::from(len)));
@@ -364,8 +363,8 @@ pub(super) fn of_transaction(wanted: &WantedTx) -> BlockCost {
 
 /// An output that pays to a script.
 ///
-/// Core counts what scripts of outputs would cost without looking at what they say of their keys
-/// (`consensus/tx_verify.cpp`, `GetLegacySigOpCount`), four times over.
+/// Core counts the cost of an output's script without evaluating its key counts (`consensus/tx_verify.cpp`,
+/// `GetLegacySigOpCount`), times four.
 pub(super) fn of_payment(keys: &Keyring, script: KeyScript) -> BlockCost {
     let sigops = match script.kind {
         PaymentKind::Pkh | PaymentKind::Pk => 4,
@@ -375,7 +374,7 @@ pub(super) fn of_payment(keys: &Keyring, script: KeyScript) -> BlockCost {
     BlockCost { weight: 4 * (8 + 1 + keys.lock(script).script_pubkey.len() as u64), sigops }
 }
 
-/// An input that spends a script, its part of the witness included; the operations by Core
+/// An input that spends a script, including its part of the witness; the operations by Core
 /// `script/interpreter.cpp`, `WitnessSigOps`.
 pub(super) fn of_spend(keys: &Keyring, script: KeyScript) -> BlockCost {
     let rest: u64 = keys.lock(script).rest.iter().map(|bytes| bytes.len() as u64 + 1).sum();
@@ -402,16 +401,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_are_all_of_the_sum(sum in 0u64..1 << 53, count in 1usize..2_000, seed: u64) {
+        fn shares_add_up_to_the_sum(sum in 0u64..1 << 53, count in 1usize..2_000, seed: u64) {
             let values = shares(sum, count, &mut Rng::at(seed, 0));
             prop_assert_eq!(values.len(), count);
             prop_assert_eq!(values.iter().sum::<u64>(), sum);
         }
     }
 
-    /// Or ids would be named that are not known yet.
+    /// Otherwise plans would refer to ids that are not known yet.
     #[test]
-    fn no_transaction_spends_what_its_own_layer_or_a_later_one_makes() {
+    fn transactions_spend_only_from_earlier_layers() {
         let keys = Keyring::new(1, false);
         let shape = ChainShape::new(ChainProfile::MainnetLike, 20, 400_000, 0);
         let mut made_in_block = 0;
@@ -422,7 +421,7 @@ mod tests {
                     if let Some(layer) = layer_of(spend.slot) {
                         assert!(layer < tx.layer, "height {}", plan.height);
                         let earlier = plan.txs[..place].iter().any(|tx| tx.slot == spend.slot);
-                        assert!(earlier, "parents stand before their children");
+                        assert!(earlier, "parents come before their children");
                         made_in_block += 1;
                     }
                 }
@@ -444,7 +443,7 @@ mod cost_tests {
         assert_eq!(room.take(cost), Some(()));
         assert_eq!(room.take(cost), Some(()));
         let before = room;
-        assert_eq!(room.take(cost), None, "there is weight left, but no signature operations");
+        assert_eq!(room.take(cost), None, "weight is left, but no signature operations");
         assert_eq!(room.take(BlockCost { weight: 2_000_000, sigops: 0 }), None);
         assert_eq!(room, before);
         room.give_back(cost);

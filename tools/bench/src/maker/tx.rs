@@ -1,6 +1,6 @@
-//! [`written`]: planned transactions, with what their inputs must show.
+//! [`written`]: builds planned transactions, with the scripts and witnesses of their inputs.
 //!
-//! Everything is signed whole: SIGHASH_ALL, or SIGHASH_DEFAULT in taproot.
+//! Signatures cover everything: SIGHASH_ALL, or SIGHASH_DEFAULT in taproot.
 
 use super::coins::Spend;
 use super::keys::{KeyScript, Keyring, pushed};
@@ -18,10 +18,10 @@ use bitcoin::{
     TxOut, Txid, Witness,
 };
 
-/// May be replaced (BIP-125), has no relative lock time (BIP-68), heeds the lock time.
+/// Replaceable (BIP-125), without relative lock time (BIP-68), with lock time enabled.
 const SEQUENCE: Sequence = Sequence::ENABLE_RBF_NO_LOCKTIME;
 
-/// Makes a transaction. Ids of others are by slot; `filler` fills what is no signature in unsigned chains.
+/// Makes a transaction. `txids` gives ids by slot; `filler` generates dummy signatures in unsigned chains.
 pub(super) fn written(
     plan: &TxPlan,
     keys: &Keyring,
@@ -53,7 +53,7 @@ pub(super) fn written(
     tx
 }
 
-/// What inputs of a transaction show.
+/// The input scripts and witnesses of a transaction.
 struct SpendProof<'a> {
     keys: &'a Keyring,
     hashes: SighashCache<&'a Transaction>,
@@ -74,7 +74,7 @@ impl SpendProof<'_> {
                 let signature = keys.ecdsa(script, 0, digest, filler);
                 let mut shown = Builder::new();
                 if script.kind == PaymentKind::Multisig {
-                    // CHECKMULTISIG takes one element too many.
+                    // CHECKMULTISIG pops one element too many.
                     shown = shown.push_int(0);
                 }
                 shown = shown.push_slice(pushed(&signature));
@@ -129,7 +129,7 @@ fn pay(keys: &Keyring, value: u64, script: KeyScript) -> TxOut {
     TxOut { value: Amount::from_sat(value), script_pubkey }
 }
 
-/// An output that was planned.
+/// The output for a planned one.
 pub(super) fn output_of(keys: &Keyring, output: &PlannedOutput) -> TxOut {
     match *output {
         PlannedOutput::Pay { value, script } => pay(keys, value, script),
@@ -183,7 +183,7 @@ mod tests {
         written(plan, keys, &TXIDS, &mut Rng::at(1, 2))
     }
 
-    /// Checks an input with the hashes and the curve of other code.
+    /// Checks an input with independent hashing and curve code.
     fn check(tx: &Transaction, index: usize, plan: &TxPlan, coins: &[TxOut]) {
         let secp = Secp256k1::verification_only();
         let (input, coin) = (&tx.input[index], &coins[index]);
@@ -274,14 +274,14 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn signatures_are_right_by_the_bitcoin_crate(plan in plan()) {
+        fn the_bitcoin_crate_accepts_the_signatures(plan in plan()) {
             let tx = made(&SIGNED, &plan);
             let coins = coins(&SIGNED, &plan);
             (0..plan.spends.len()).for_each(|index| check(&tx, index, &plan, &coins));
         }
 
         #[test]
-        fn what_is_written_is_what_was_planned(plan in plan(), signed: bool) {
+        fn transactions_match_their_plans(plan in plan(), signed: bool) {
             let keys = if signed { &*SIGNED } else { &*UNSIGNED };
             let tx = made(keys, &plan);
             prop_assert_eq!(tx.lock_time.to_consensus_u32(), plan.lock_time);
@@ -299,9 +299,9 @@ mod tests {
             prop_assert!(paid.eq(wanted.map(|(value, script)| (value, script.clone()))));
         }
 
-        /// A block that has room for what is planned has room for what is written.
+        /// A block with room for a planned transaction has room for the built one.
         #[test]
-        fn nothing_costs_more_than_was_thought(plan in plan(), signed: bool) {
+        fn nothing_costs_more_than_planned(plan in plan(), signed: bool) {
             let keys = if signed { &*SIGNED } else { &*UNSIGNED };
             let tx = made(keys, &plan);
             let mut room = cost::BlockRoom::new(4_000_000);
@@ -322,8 +322,8 @@ mod tests {
             }
             let (thought, weight) = (all - room.weight, tx.weight().to_wu());
             prop_assert!(weight <= thought, "{weight} of {thought}");
-            // Signatures are up to two bytes shorter, lengths up to two, and legacy ones count four
-            // times; without a witness there is neither marker nor flag.
+            // Signatures are up to two bytes shorter, lengths up to two, and legacy ones count four times;
+            // without a witness there is neither marker nor flag.
             prop_assert!(thought - weight <= 2 + 16 * plan.spends.len() as u64, "{weight} of {thought}");
             let legacy: u32 = tx.output.iter().map(|o| legacy_sigops(o.script_pubkey.as_bytes())).sum();
             let coins = coins(keys, &plan);

@@ -1,4 +1,4 @@
-//! [`measure`]: nodes started, and each program's turn, round after round.
+//! [`measure`]: starts the nodes, and runs each program in turn, round after round.
 
 use super::reader::BlocksReceived;
 use super::{BlockGetter, PeersArgs, PeersMeasured, PeersRecord, VERSION};
@@ -21,21 +21,21 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use std::{fs, thread};
 
-/// Longer than any run should take.
+/// Time limit of a run: longer than any should take.
 const LIMIT: Duration = Duration::from_secs(6 * 3600);
 
-/// What to do.
+/// The inputs of the measurement.
 pub(super) struct PeersPlan<'a> {
     pub(super) args: &'a PeersArgs,
-    /// The program that is measured.
+    /// The program to measure.
     pub(super) program: &'a Path,
     /// The nodes' program.
     pub(super) bitcoind: &'a Path,
-    /// This one, which reads blocks and throws them away.
+    /// This program, which also serves as the bare reader.
     pub(super) own: &'a Path,
-    /// On what.
+    /// The chain.
     pub(super) chain: BenchChain,
-    /// A folder for everything that is made on the way. What the nodes need of the chain stays in it.
+    /// A folder for intermediate files. The nodes' copy of the chain is kept there.
     pub(super) scratch: &'a Path,
 }
 
@@ -44,25 +44,25 @@ impl PeersPlan<'_> {
         self.args.v2transport == 1
     }
 
-    /// When the first peer's line stalls in those runs of Apus that are about it, if there are any.
+    /// Time until the first peer's link stalls in Apus's stalled runs, if there are any.
     fn stall_after(&self) -> Option<Duration> {
         self.args.stall_after.map(|seconds| Duration::from_secs(seconds.into()))
     }
 }
 
-/// Does it all. Results that differ are an error.
+/// Runs all measurements. Differing results are an error.
 pub(super) fn measure(
     plan: &PeersPlan<'_>,
     interrupt: &AtomicBool,
     each: &mut dyn FnMut(String),
 ) -> Result<PeersRecord, BenchError> {
-    // Asked before anything here makes a load of its own.
+    // Read the load before this benchmark adds its own.
     let machine = BenchMachine::here();
-    each("bitcoind indexes the blocks".to_owned());
+    each("bitcoind: indexing the blocks".to_owned());
     let prepared = BenchNodeFolder::prepare(plan.bitcoind, &plan.chain, plan.scratch, interrupt)?;
-    each("bitcoind goes through its set".to_owned());
+    each("bitcoind: hashing its UTXO set".to_owned());
     let set = prepared.set(interrupt)?;
-    each(format!("{} nodes are started", plan.args.peers));
+    each(format!("starting {} nodes", plan.args.peers));
     let nodes = PeerNodes::start(plan, &prepared, interrupt)?;
     let downloading = BenchNodeFolder::of_its_own(plan.bitcoind, &plan.chain, plan.scratch)?;
     let mut turns = vec![BlockGetter::Reader, BlockGetter::Apus];
@@ -81,7 +81,7 @@ pub(super) fn measure(
     }
     drop(nodes);
     if plan.args.against.is_some() {
-        each("bitcoind goes through its set".to_owned());
+        each("bitcoind: hashing its UTXO set".to_owned());
         different("bitcoind's own set from peers", &set.differences(&downloading.set(interrupt)?))?;
         downloading.remove()?;
     }
@@ -107,9 +107,9 @@ pub(super) fn measure(
     })
 }
 
-/// Nodes that hand out the chain, each at the end of its line.
+/// Nodes that serve the chain, each behind its link.
 struct PeerNodes {
-    // In this order: lines go before the nodes behind them.
+    // Dropped in this order: links before the nodes behind them.
     relays: Vec<LineRelay>,
     served: Vec<ServedNode>,
 }
@@ -140,18 +140,18 @@ impl PeerNodes {
         self.relays.iter().map(LineRelay::address).collect()
     }
 
-    /// A node that is gone would make a measurement one of fewer.
+    /// A missing node would silently change the measurement.
     fn expect_all(&self) -> Result<(), BenchError> {
         match self.served.iter().find(|node| node.has_ended()) {
             Some(node) => {
-                let message = format!("the node at {} has ended on the way", node.address);
+                let message = format!("the node at {} ended during the measurement", node.address);
                 Err(BenchError::rpc("blocks", message))
             }
             None => Ok(()),
         }
     }
 
-    /// Does something while the first line stalls from some time on. Afterwards all are as before.
+    /// Calls a function while the first link stalls from a given time on; restores the link afterwards.
     fn stalling<T>(
         &self,
         after: Duration,
@@ -179,14 +179,14 @@ impl PeerNodes {
             return Ok(done);
         }
         Err(BenchError::usage(format!(
-            "a run was over before a line stalled after {} s: let it stall sooner, or make a longer \
+            "a run ended before its link stalled at {} s: use a shorter --stall-after, or make a longer \
              chain",
             after.as_secs_f64()
         )))
     }
 }
 
-/// One run of one of them, and what it came to held against what must be.
+/// One run of one program; checks its result against the expected set.
 fn turn(
     plan: &PeersPlan<'_>,
     nodes: &PeerNodes,
@@ -230,15 +230,15 @@ fn read(
     for peer in peers {
         command.args(["--read", &peer.to_string()]);
     }
-    command.arg("--told").arg(&path);
+    command.arg("--counts").arg(&path);
     let usage = process::run(&mut command, LIMIT, interrupt)?;
-    let told: BlocksReceived = read_json(&path)?;
-    let bytes = plan.chain.manifest.as_ref().map_or(told.bytes, |manifest| manifest.bytes);
+    let received: BlocksReceived = read_json(&path)?;
+    let bytes = plan.chain.manifest.as_ref().map_or(received.bytes, |manifest| manifest.bytes);
     let wanted = BlocksReceived { blocks: set.stop_height.into(), bytes };
     let mut wrong = Vec::new();
-    if told != wanted {
+    if received != wanted {
         let of = |it: &BlocksReceived| format!("{} blocks of {} bytes", it.blocks, it.bytes);
-        wrong.push(format!("{} and {}", of(&wanted), of(&told)));
+        wrong.push(format!("{} and {}", of(&wanted), of(&received)));
     }
     different("the reader", &wrong)?;
     Ok(OneRun::of(round, usage))
@@ -264,12 +264,12 @@ fn different(who: &str, what: &[String]) -> Result<(), BenchError> {
         return Ok(());
     }
     Err(BenchError::different(format!(
-        "the prepared node and {who} do not agree: {}: one of them is wrong, so no time counts",
+        "the prepared node and {who} disagree: {}: one of them is wrong, so no times are reported",
         what.join(", ")
     )))
 }
 
-/// Numbers that follow from the runs.
+/// The statistics of the runs.
 fn measured(
     plan: &PeersPlan<'_>,
     runs: &BTreeMap<BlockGetter, Vec<OneRun>>,

@@ -1,9 +1,8 @@
-//! [`read`]: the least that fetching a chain from peers can be. Blocks are asked for, read and
-//! thrown away.
+//! [`read`]: the lower bound for fetching a chain from peers: requests blocks, reads and discards them.
 //!
-//! Connections take shares from one queue, many blocks under way on each. In plaintext not even the
-//! checksum of a block is looked at; in the encrypted transport messages are decrypted, as their
-//! lengths are not known otherwise. Nothing is checked: it shows how fast peers and sockets are.
+//! Connections take shares from one queue and keep many blocks in flight. In plaintext it skips even a
+//! block's checksum; in the encrypted transport it must decrypt messages to learn their lengths. It validates
+//! nothing: it measures the speed of peers and sockets.
 
 use crate::error::{BenchError, ErrorKind};
 use apus_chain::{BlockHash, HEADER_SIZE, Network, Params};
@@ -23,34 +22,34 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Blocks asked for at a time.
+/// Blocks per request.
 const SHARE: usize = 16;
 
-/// More are asked for when so few are under way: of mainnet's blocks some 30 MB.
+/// Requests more when this few are in flight: about 30 MB of main-chain blocks.
 const UNDER_WAY_MIN: usize = 16;
 
 /// Bytes before each payload in plaintext (Core `protocol.h`, `CMessageHeader`).
 const V1_HEADER_BYTES: usize = 24;
 
-/// How long a peer may say nothing.
+/// Maximum time without a message from a peer.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 
-/// Blocks are thrown away in pieces of this size.
+/// Blocks are discarded in pieces of this size.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What came.
+/// The received amounts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BlocksReceived {
-    /// Blocks.
+    /// Number of blocks.
     pub(super) blocks: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub(super) bytes: u64,
 }
 
-/// Reads all blocks above the genesis block that the first peer knows of, from all of them.
+/// Reads all blocks above the genesis block in the first peer's chain, from all peers.
 ///
 /// # Errors
-/// As soon as one peer fails: its blocks are asked of no other.
+/// If any peer fails: the reader does not request its blocks from other peers.
 pub(super) fn read(
     peers: &[SocketAddr],
     network: Network,
@@ -60,8 +59,7 @@ pub(super) fn read(
         .iter()
         .map(|&address| ReaderLink::open(address, network, v2))
         .collect::<Result<Vec<_>, _>>()?;
-    let first =
-        links.first_mut().ok_or(BenchError::usage("no peer is named: name at least one"))?;
+    let first = links.first_mut().ok_or(BenchError::usage("no peer given: name at least one"))?;
     let genesis = sha256d(&Params::of(network).genesis_block()[..HEADER_SIZE]);
     let queue = Mutex::new(VecDeque::from(first.headers(BlockHash(genesis))?));
     thread::scope(|scope| {
@@ -74,7 +72,7 @@ pub(super) fn read(
     })
 }
 
-/// A connection that hands out as little as is needed.
+/// A connection with a minimal implementation of the protocol.
 struct ReaderLink {
     address: SocketAddr,
     wire: ReaderWire,
@@ -85,7 +83,7 @@ enum ReaderWire {
     Encrypted(Box<Connection>),
 }
 
-/// Something that came.
+/// A received message.
 enum ReaderEvent {
     Block(u64),
     Other(Message),
@@ -109,7 +107,7 @@ impl ReaderLink {
             address,
             wire: ReaderWire::Plain { stream, magic, piece: vec![0; PIECE_BYTES] },
         };
-        link.say(&Message::Version(VersionMessage {
+        link.send(&Message::Version(VersionMessage {
             protocol: PROTOCOL_VERSION,
             services: Services::default(),
             time: 0,
@@ -120,14 +118,14 @@ impl ReaderLink {
         }))?;
         loop {
             match link.next()? {
-                ReaderEvent::Other(Message::Version(_)) => link.say(&Message::Verack)?,
+                ReaderEvent::Other(Message::Version(_)) => link.send(&Message::Verack)?,
                 ReaderEvent::Other(Message::Verack) => return Ok(link),
                 _ => {}
             }
         }
     }
 
-    fn say(&mut self, message: &Message) -> Result<(), BenchError> {
+    fn send(&mut self, message: &Message) -> Result<(), BenchError> {
         let address = self.address;
         match &mut self.wire {
             ReaderWire::Plain { stream, magic, .. } => {
@@ -165,7 +163,7 @@ impl ReaderLink {
     fn headers(&mut self, after: BlockHash) -> Result<Vec<BlockHash>, BenchError> {
         let (mut hashes, mut last) = (Vec::new(), after);
         loop {
-            self.say(&Message::GetHeaders { locator: vec![last], stop: BlockHash([0; 32]) })?;
+            self.send(&Message::GetHeaders { locator: vec![last], stop: BlockHash([0; 32]) })?;
             let headers = loop {
                 if let ReaderEvent::Other(Message::Headers(headers)) = self.next()? {
                     break headers;
@@ -181,28 +179,28 @@ impl ReaderLink {
 
     /// Reads blocks until the queue is empty.
     fn blocks(mut self, queue: &Mutex<VecDeque<BlockHash>>) -> Result<BlocksReceived, BenchError> {
-        let (mut told, mut under_way) = (BlocksReceived::default(), 0);
+        let (mut received, mut under_way) = (BlocksReceived::default(), 0);
         loop {
             if under_way <= UNDER_WAY_MIN {
                 let share = take_share(queue);
                 if !share.is_empty() {
                     under_way += share.len();
-                    self.say(&Message::GetData(share))?;
+                    self.send(&Message::GetData(share))?;
                 } else if under_way == 0 {
-                    return Ok(told);
+                    return Ok(received);
                 }
             }
             match self.next()? {
                 ReaderEvent::Block(bytes) => {
-                    told.blocks += 1;
-                    told.bytes += bytes;
-                    // More than was asked for is for the caller to notice.
+                    received.blocks += 1;
+                    received.bytes += bytes;
+                    // The caller detects surplus blocks.
                     under_way = under_way.saturating_sub(1);
                 }
                 ReaderEvent::Other(Message::NotFound(_)) => {
-                    return Err(failed(self.address, "it has not all blocks that it announced"));
+                    return Err(failed(self.address, "it lacks blocks that it announced"));
                 }
-                ReaderEvent::Other(Message::Ping(number)) => self.say(&Message::Pong(number))?,
+                ReaderEvent::Other(Message::Ping(number)) => self.send(&Message::Pong(number))?,
                 ReaderEvent::Other(_) => {}
             }
         }
@@ -220,7 +218,7 @@ fn take_share(queue: &Mutex<VecDeque<BlockHash>>) -> Vec<Inventory> {
     queue.drain(..count).map(Inventory::witness_block).collect()
 }
 
-/// Reads a message; of a block the length alone is kept.
+/// Reads a message; keeps only the length of a block.
 fn next_plain(stream: &mut TcpStream, magic: [u8; 4], piece: &mut [u8]) -> io::Result<ReaderEvent> {
     let broken = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut header = [0; V1_HEADER_BYTES];
@@ -229,7 +227,7 @@ fn next_plain(stream: &mut TcpStream, magic: [u8; 4], piece: &mut [u8]) -> io::R
     let (command, rest) = rest.split_first_chunk().expect("a header is longer");
     let length = rest.first_chunk().map_or(0, |length| u32::from_le_bytes(*length)) as usize;
     if start != magic || length > PAYLOAD_BYTES_MAX {
-        return Err(broken(format!("no header of a message: {header:02x?}")));
+        return Err(broken(format!("invalid message header: {header:02x?}")));
     }
     let command = CommandName::from_bytes(*command);
     if command == CommandName::new("block") {

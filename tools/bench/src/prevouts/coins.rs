@@ -1,4 +1,4 @@
-//! [`MadeUpCoins`]: coins that follow from their number, in a map, behind a time to wait.
+//! [`MadeUpCoins`]: coins derived from their number, in a map, with a simulated latency.
 
 use crate::error::BenchError;
 use apus_chain::{BlockHash, CoinRef, KnownBlock, Network, OutPoint, Txid};
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) struct MadeUpCoins(HashMap<OutPoint, CoinBytes>);
 
 impl MadeUpCoins {
-    /// Those with numbers below `count`.
+    /// The coins with numbers below `count`.
     pub(super) fn new(count: u32) -> Self {
         Self((0..count).map(|number| (outpoint(number), coin(number))).collect())
     }
@@ -27,23 +27,23 @@ impl CoinsView for MadeUpCoins {
     }
 }
 
-/// Where the coin with a number is.
+/// The outpoint of the coin with a number.
 pub(crate) fn outpoint(number: u32) -> OutPoint {
     let mut txid = [0; 32];
     Rng::new(number.into()).fill(&mut txid);
     OutPoint { txid: Txid(txid), vout: number % 4 }
 }
 
-/// The coin with a number, as common ones are.
+/// The coin with a number, with a common script.
 pub(crate) fn coin(number: u32) -> CoinBytes {
     let mut script = [0x51; 34];
-    // Not at the beginning, where some numbers would make it one that no coin has.
+    // Not at the beginning, where some numbers would make the script unspendable.
     script[1..5].copy_from_slice(&number.to_le_bytes());
     let amount = u64::from(number) * 1000;
     CoinBytes::new(CoinRef { height: number % 1_000_000, coinbase: false, amount, script: &script })
 }
 
-/// Another view, each of whose look-ups waits first. Several threads wait side by side.
+/// Another view with a delay before each look-up. Several threads wait concurrently.
 pub(super) struct LateView {
     pub(super) view: Arc<dyn CoinsView>,
     pub(super) latency: Duration,
@@ -58,22 +58,21 @@ impl CoinsView for LateView {
 
 // ---- the same coins in a real store ----
 //
-// A store is filled once and may be measured again. Each opening of a folder begins with the store's own
-// cache empty; what the system has in its page cache is the system's business, and a measurement
-// of a disk wants that emptied before.
+// A store is filled once and can be reused. Each opening of a folder starts with an empty cache of the store;
+// the system's page cache is not touched, so empty it first to measure a disk.
 
-/// Coins that are filled in together: what bounds the memory that it takes to sort them.
+/// Coins added per batch: bounds the memory for sorting them.
 const TOGETHER: u32 = 2_000_000;
 
 /// A store that holds the coins with numbers below a count.
 pub(super) struct StoredCoins(Arc<dyn CoinsStore>);
 
 impl StoredCoins {
-    /// The chain that the coins are said to be of.
+    /// The network recorded in the store.
     pub(super) const NETWORK: Network = Network::Regtest;
 
-    /// Opens the store in `folder` with so much memory for a cache, and fills it up to `count`
-    /// coins if it has fewer.
+    /// Opens the store in `folder` with a cache of this size, and fills it up to `count` coins if it has
+    /// fewer.
     pub(super) fn open(folder: &Path, count: u32, cache_bytes: u64) -> Result<Self, BenchError> {
         let options = DiskOptions { cache_bytes, ..DiskOptions::default() };
         let store = DiskStore::open(folder, Self::NETWORK, options)?;
@@ -85,7 +84,7 @@ impl StoredCoins {
         Ok(Self(Arc::new(DiskStore::open(folder, Self::NETWORK, options)?)))
     }
 
-    /// Takes a store that is open, which errors call `place`, and fills it up to `count` coins if it has fewer.
+    /// Takes an open store, called `place` in errors, and fills it up to `count` coins if it has fewer.
     #[cfg(any(test, feature = "remote-coins"))]
     pub(super) fn within(
         store: Arc<dyn CoinsStore>,
@@ -97,16 +96,16 @@ impl StoredCoins {
     }
 }
 
-/// Whether anything was missing.
+/// Returns whether coins were missing.
 fn fill(store: &dyn CoinsStore, place: &str, count: u32) -> Result<bool, BenchError> {
     let tip = store.tip()?;
-    // Made-up coins are at no block. Those of a run are not to be mixed with them.
+    // Generated coins have no block. Do not mix them with the coins of a sync.
     if tip.is_some_and(|tip| tip.hash != BlockHash::ZERO) {
         return Err(BenchError::usage(format_args!(
-            "{place} holds the coins of a run: name a folder, or a store, of its own"
+            "{place} holds the coins of a sync: use another folder or store"
         )));
     }
-    // The height says how many coins there are.
+    // The height field holds the number of coins.
     let mut have = tip.map_or(0, |tip| tip.height);
     let missing = have < count;
     while have < count {
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_a_coin_of_its_own() {
+    fn every_number_has_its_own_coin() {
         let coins = MadeUpCoins::new(1000);
         assert_eq!(coins.0.len(), 1000);
         let late = LateView { view: Arc::new(coins), latency: Duration::from_nanos(1) };
@@ -180,14 +179,14 @@ mod stored_tests {
     }
 
     #[test]
-    fn the_coins_of_a_run_are_left_alone() {
+    fn a_store_with_coins_of_a_sync_is_refused() {
         let store: Arc<dyn CoinsStore> = Arc::new(MemoryStore::new());
         let tip = KnownBlock { height: 9, hash: BlockHash([1; 32]) };
         store
             .write(&Flush { tip, changes: &CoinsByOutpoint(vec![]), undo: &[], undo_from: 0 })
             .unwrap();
         let refused = StoredCoins::within(Arc::clone(&store), "there", 50).err().unwrap();
-        assert!(refused.to_string().contains("holds the coins of a run"), "{refused}");
+        assert!(refused.to_string().contains("holds the coins of a sync"), "{refused}");
         assert_eq!(store.tip().unwrap(), Some(tip));
     }
 }

@@ -1,12 +1,12 @@
-//! [`measure`]: blocks, fetched in turn with each number of threads.
+//! [`measure`]: fetches blocks in turn with each number of threads.
 //!
-//! All numbers of threads have their turn with a block before any has the next, and each block has
-//! inputs that no turn before had, so that none finds the caches of the processor filled by another.
+//! Every thread count gets a block before any gets the next one, and each block has fresh inputs, so that no
+//! turn benefits from CPU caches filled by another.
 
 use super::coins::{LateView, coin, outpoint};
 use super::{AtLatency, CoinsPlace, Prevouts, PrevoutsArgs, VERSION, WithThreads};
 use crate::commands::Latency;
-use crate::error::{BenchError, ErrorKind, go_on};
+use crate::error::{BenchError, ErrorKind, check_interrupt};
 use crate::machine::BenchMachine;
 use crate::table::MeasuredSpread;
 use apus_chain::OutPoint;
@@ -18,23 +18,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Coins with long scripts that may be fetched ahead, in bytes: as many as a run has room for by default.
+/// Bytes of coins with long scripts that may be fetched ahead: a sync's default.
 const AHEAD_BYTES: u64 = 64 << 20;
 
-/// A round of less time has several blocks.
+/// Shorter rounds use several blocks.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// About what a look-up takes that does not wait, and what a sleep takes beyond its time.
+/// Approximate times of a look-up without latency, and of a sleep's overshoot.
 const LOOK_UP: Duration = Duration::from_nanos(200);
 const LOOK_UP_AT_SERVERS: Duration = Duration::from_micros(5);
 const OVERSLEPT: Duration = Duration::from_micros(60);
 
-/// Inputs of the blocks that come before those measured.
+/// Inputs of the warm-up blocks.
 const FIRST_INPUTS: u32 = 200;
 
-/// One way to get the coins of a block, and how long it took in each round.
+/// One way to get the coins of a block, and its time in each round.
 struct FetchTurn {
-    /// None asks the view in a plain loop.
+    /// `None` asks the view in a plain loop.
     fetcher: Option<PrevoutFetcher>,
     took: Duration,
     rounds_ms: Vec<f64>,
@@ -77,7 +77,7 @@ fn at_latency(
     each: &mut dyn FnMut(String),
 ) -> Result<AtLatency, BenchError> {
     let mut turns = turns(plan, latency)?;
-    // Threads learn how slow look-ups are, as they have after the first block of a run.
+    // Threads learn how slow look-ups are, as they have after the first block of a sync.
     for turn in &mut turns {
         let (first, _) = blocks.next(FIRST_INPUTS.min(plan.inputs));
         turn.fetch(view, first)?;
@@ -85,11 +85,11 @@ fn at_latency(
     let count = blocks_of_round(plan, latency);
     for round in 0..plan.rounds {
         let (us, of) = (latency.as_micros(), plan.rounds);
-        each(format!("look-ups that wait {us} us: round {} of {of}", round + 1));
+        each(format!("latency {us} us: round {} of {of}", round + 1));
         turns.iter_mut().for_each(|turn| turn.took = Duration::ZERO);
         for _ in 0..count {
             for turn in &mut turns {
-                go_on(interrupt)?;
+                check_interrupt(interrupt)?;
                 let (wanted, numbers) = blocks.next(plan.inputs);
                 let (coins, took) = turn.fetch(view, wanted)?;
                 check(&numbers, &coins)?;
@@ -114,7 +114,7 @@ fn at_latency(
     Ok(AtLatency { latency_us, blocks: count, measured: compared(&turns) })
 }
 
-/// Everything to be compared. Beside look-ups that wait nothing shows what the plain loop takes.
+/// All variants to compare. Look-ups without latency also measure the plain loop's own cost.
 fn turns(plan: &PrevoutsArgs, latency: Duration) -> Result<Vec<FetchTurn>, BenchError> {
     let mut numbers: Vec<usize> = plan.threads.iter().map(|&threads| threads.into()).collect();
     numbers.push(0);
@@ -141,7 +141,7 @@ fn blocks_of_round(plan: &PrevoutsArgs, latency: Duration) -> u32 {
 }
 
 impl FetchTurn {
-    /// Gets the coins of a block, and says how long that took.
+    /// Gets the coins of a block, and returns the time in milliseconds.
     fn fetch(
         &self,
         view: &Arc<dyn CoinsView>,
@@ -166,14 +166,14 @@ impl FetchTurn {
     }
 }
 
-/// Blocks without end.
+/// An endless sequence of blocks.
 struct RandomBlocks {
     coins: u32,
     rng: Rng,
 }
 
 impl RandomBlocks {
-    /// Inputs chosen by chance, and the numbers of their coins.
+    /// Random inputs, and the numbers of their coins.
     fn next(&mut self, inputs: u32) -> (Vec<OutPoint>, Vec<u32>) {
         let numbers = (0..inputs).map(|_| self.rng.below(self.coins.into()) as u32);
         let numbers: Vec<u32> = numbers.collect();
@@ -202,13 +202,13 @@ fn compared(turns: &[FetchTurn]) -> Vec<WithThreads> {
     turns.iter().filter_map(measured).collect()
 }
 
-/// So many threads could not be started.
+/// The error if threads could not be started.
 pub(crate) fn no_threads(threads: usize, error: impl Display) -> BenchError {
-    let message = format!("cannot start {threads} threads: {error}: ask for fewer with --threads");
+    let message = format!("cannot start {threads} threads: {error}: use fewer (--threads)");
     BenchError::new(ErrorKind::Io, message)
 }
 
-/// Another coin came back than was put there.
+/// The error if a returned coin differs from the stored one.
 pub(crate) fn wrong_coin(outpoint: &OutPoint, found: Option<&CoinBytes>) -> BenchError {
     BenchError::different(format_args!(
         "coin {outpoint} came back as {found:?}: the store or the fetcher is broken"

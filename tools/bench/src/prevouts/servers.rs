@@ -9,22 +9,22 @@ use std::env;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory for answers, in bytes: what a run has for them by default.
+/// Memory for answers, in bytes: a sync's default.
 const ANSWERS_BYTES: u64 = 56 << 20;
 
-/// Coins of a batch and batches under way, as a run has them with so much memory.
+/// Coins per batch and batches in flight: a sync's values with this memory.
 const SIZE: usize = 500;
 const IN_FLIGHT: usize = 16;
 
-/// For how long servers may be silent.
+/// Maximum time without an answer from a server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a password is looked for.
+/// Environment variable with a password.
 const PASSWORD: &str = "APUS_COINS_PASSWORD";
 
-/// The coins at a place, of which those are put there that it lacks.
+/// Opens the store at a URL and adds the missing coins.
 pub(super) fn stored(store: &str, coins: u32) -> Result<StoredCoins, BenchError> {
-    // The text is not repeated: it may have a password in it.
+    // Do not repeat the URL in the error: it may contain a password.
     let wrong = |error| BenchError::usage(format!("the value of --store: {error}"));
     let place: StoreUrl = store.parse().map_err(wrong)?;
     let password = env::var(PASSWORD).ok().filter(|password| !password.is_empty());
@@ -33,7 +33,7 @@ pub(super) fn stored(store: &str, coins: u32) -> Result<StoredCoins, BenchError>
         let exposed = |error| BenchError::usage(format!("{place}: {error}"));
         place.may_have(password).map_err(exposed)?;
     }
-    terminal::aside(format_args!("{place} gets the coins that it lacks"));
+    terminal::aside(format_args!("{place}: adding missing coins"));
     let access = Access { password, patience: PATIENCE };
     let opened = apus_coins::open(&place, StoredCoins::NETWORK, &access);
     let options = BatcherOptions {

@@ -9,9 +9,9 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 /// A row of a chart.
 struct BarRow {
     label: String,
-    /// A median: the bar is as long.
+    /// A median: the length of the bar.
     value: f64,
-    /// Least and greatest of all measurements, drawn as a thin line.
+    /// Minimum and maximum of all measurements, drawn as a thin line.
     spread: Option<(f64, f64)>,
     colour: RGBColor,
 }
@@ -20,9 +20,9 @@ const APUS: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 const NODE: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 const FLOOR: RGBColor = RGBColor(0x00, 0x9e, 0x73);
 
-/// One chain: wall time of every subject, and the floor. Several chains: speed of every subject on
-/// each, where equal bars mean that it does not depend on the length.
-/// None if nothing was measured. The text of an SVG.
+/// The text of an SVG; `None` if nothing was measured. For one chain: wall time of every subject, and the
+/// floor. For several chains: speed of every subject on each, where equal bars show that it does not depend
+/// on the length.
 pub fn chart(record: &BenchRecord) -> Option<String> {
     let names = SubjectNames::of(record.chains.iter().flat_map(subjects));
     match &record.chains[..] {
@@ -80,8 +80,8 @@ fn speed(chain: &ChainRecord, subject: &Subject, names: &SubjectNames) -> Option
     })
 }
 
-/// Horizontal bars from top to bottom, each with its number. They begin at zero and are never logarithmic, so that
-/// twice as long means twice as much. `unit` stands below the axis.
+/// Horizontal bars from top to bottom, each with its number. The axis is linear and begins at zero, so that
+/// twice as long means twice as much. `unit` is the label of the axis.
 fn bars(title: &str, unit: &str, rows: &[BarRow]) -> String {
     let mut svg = String::new();
     let size = (900, 120 + rows.len() as u32 * 30);
@@ -153,7 +153,7 @@ fn draw(
     Ok(())
 }
 
-/// A number with as many decimals as three digits need.
+/// A number with three significant digits.
 fn number(value: f64) -> String {
     let magnitude = value.abs().max(1e-9).log10().floor();
     format!("{value:.*}", (2.0 - magnitude).clamp(0.0, 9.0) as usize)

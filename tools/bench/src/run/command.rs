@@ -1,4 +1,4 @@
-//! `apus-bench run`: Apus and Bitcoin Core on the same blocks, side by side.
+//! `apus-bench run`: Apus and Bitcoin Core on the same blocks, compared.
 
 use crate::commands::{Against, ApusProgram, ScratchFolder, cores, now, own_program, write_json};
 use crate::error::BenchError;
@@ -19,51 +19,49 @@ use std::{env, fs};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  Whether Apus and bitcoind come to the same set on a small chain that is made
-  on the way:
+  Compare the sets of Apus and bitcoind on a small generated chain:
     apus-bench run --profile quick --against bitcoind
 
-  How fast both are on a chain of 1 GB, with all that a stranger needs to judge
-  it:
+  Compare their speed on a chain of 1 GB, and keep a full record:
     apus-bench chain make --blocks 620 --out chain
     apus-bench run --profile full --against bitcoind --chain-dir chain \\
          --record record
 
-  The engines without hints, scripts skipped and run, each beside a node that
-  does the same:
+  The engines without hints, with scripts skipped and validated, each against a
+  node with the same settings:
     apus-bench run --profile connect --against bitcoind --record record
 
-  The same on 1 GB with scripts skipped, with the usual memory and with little:
+  The same on 1 GB with scripts skipped, with normal and with little memory:
     apus-bench run --profile rules --against bitcoind --record record
 
-  What a node needs, a chainstate, from both; and from a bitcoind that makes no
-  look-ups for BIP-30, as none does on the main chain:
+  Writing a chainstate, compared with a bitcoind that makes no look-ups for
+  BIP-30, as on the main chain:
     apus-bench run --profile chainstate --against bitcoind \\
          --bitcoind \"$(scripts/core)\" --record record
 
-  Roots of the Utreexo forest, proofs, and blocks judged by them:
+  Roots of the Utreexo forest, proofs, and blocks validated by them:
     apus-bench run --profile utreexo --against bitcoind --record record
 
-  Whether speed depends on length:
+  Speed by chain length:
     apus-bench run --profile full --chain-dir short --chain-dir long \\
          --aggregate sha256
 
-Every run is a process of its own; all kinds take turns, round after round.
+Every run is a separate process; all kinds are interleaved, round after round.
 Results are compared before times: a difference ends the command with exit code
 4.";
 
-/// Measure Apus, beside Bitcoin Core if wanted, and print ratios
+/// Measure Apus, optionally against Bitcoin Core, and print ratios
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct BenchRunArgs {
-    /// What to run: quick compares results on little work; full measures what hints bring, connect
-    /// the engines that do without, rules what they gain where no scripts are run, chainstate and
-    /// chainstate-full what it takes until a node can start on the result, undo and undo-full
-    /// what a node's undo data bring, utreexo what roots and proofs of the Utreexo forest cost and bring
+    /// The benchmark: quick compares results on little work; full measures the gain from hints, connect the
+    /// engines without hints, rules their gain if scripts are skipped, chainstate and chainstate-full the
+    /// time until a node can start on the result, undo and undo-full the gain from a node's undo data,
+    /// utreexo the cost and gain of Utreexo roots and proofs
     #[arg(long, default_value = "quick", value_parser = PossibleValuesParser::new(profile_values()))]
     profile: String,
 
-    /// The apus to measure; if not given, the one beside this program, or on PATH
+    /// The apus to measure; default: the one next to this program, or on PATH
     #[arg(long, value_name = "FILE")]
     apus: Option<PathBuf>,
 
@@ -71,22 +69,21 @@ pub struct BenchRunArgs {
     #[arg(long, value_enum)]
     against: Option<Against>,
 
-    /// The bitcoind to run; if not given, $BITCOIND_EXE, the one on PATH, or in a checkout the one
-    /// that scripts/bitcoind fetches
+    /// The bitcoind to run; default: $BITCOIND_EXE, the one on PATH, or in a checkout the one that
+    /// scripts/bitcoind fetches
     #[arg(long, value_name = "FILE", requires = "against")]
     bitcoind: Option<PathBuf>,
 
-    /// A generated chain, made by `apus-bench chain make`; may be given more than once. If not
-    /// given, one is made
+    /// A generated chain, made by `apus-bench chain make`; repeatable. Default: one made for this benchmark
     #[arg(long, value_name = "DIR")]
     chain_dir: Vec<PathBuf>,
 
-    /// Folder for everything that is made on the way; it is kept, so that a chain or a node's data
-    /// need not be made again. If not given, a temporary one, which is removed
+    /// Folder for intermediate files; it is kept, so that a chain or a node's data is reused. Default: a
+    /// temporary folder, which is removed
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Rounds: how often each is run
+    /// Number of rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
 
@@ -106,7 +103,7 @@ pub struct BenchRunArgs {
     #[arg(long)]
     cold: bool,
 
-    /// Write everything as JSON
+    /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -114,7 +111,7 @@ pub struct BenchRunArgs {
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 
-    /// Draw the times
+    /// Draw the times as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
@@ -127,14 +124,14 @@ fn profile_values() -> impl Iterator<Item = PossibleValue> {
     profiles().into_iter().map(|profile| PossibleValue::new(profile.name).help(profile.about))
 }
 
-/// Runs all of it, writes and shows what it found.
+/// Runs the benchmark, writes and shows the results.
 ///
 /// # Errors
-/// Where a program fails, results differ, or it is interrupted.
+/// If a program fails, results differ, or the command is interrupted.
 pub fn command(args: &BenchRunArgs) -> Result<(), BenchError> {
     let name = &args.profile;
     let profile = BenchProfile::named(name)
-        .ok_or_else(|| BenchError::usage(format!("there is no profile {name}")))?;
+        .ok_or_else(|| BenchError::usage(format!("unknown profile {name}")))?;
     if let Some(folder) = &args.record {
         expect_new(folder)?;
     }
@@ -171,8 +168,8 @@ pub fn command(args: &BenchRunArgs) -> Result<(), BenchError> {
         scratch: &scratch.folder,
         now: now(),
     };
-    let mut tell = |line: String| terminal::aside(line);
-    let (record, attachments) = session(&plan, &interrupt, &mut tell)?;
+    let mut log = |line: String| terminal::aside(line);
+    let (record, attachments) = session(&plan, &interrupt, &mut log)?;
     write(args, &record, &attachments)?;
     for note in &record.notes {
         terminal::result(format_args!("* {note}"))?;
@@ -181,8 +178,8 @@ pub fn command(args: &BenchRunArgs) -> Result<(), BenchError> {
     tables(&record).iter().try_for_each(|table| terminal::result(table.text()))
 }
 
-/// The command as it was given. Folders are named by their last part: where they are is the
-/// user's business.
+/// The command line as given, with folders reduced to their last component: full paths are private to the
+/// user.
 fn line() -> Vec<String> {
     let short = |argument: String| match Path::new(&argument).file_name() {
         Some(name) if argument.contains('/') => name.to_string_lossy().into_owned(),
@@ -191,12 +188,11 @@ fn line() -> Vec<String> {
     env::args().map(short).collect()
 }
 
-/// What of Apus is run: the profile's, unless the command line says otherwise.
+/// The runs of Apus: the profile's, unless the command line overrides them.
 fn grids(args: &BenchRunArgs, profile: &BenchProfile) -> Vec<Grid> {
     let mut grids = profile.grids.clone();
     if !(args.par.is_empty() && args.dbcache.is_empty() && args.aggregate.is_empty()) {
-        // What is asked for is all that is run, so of each kind only the first grid fills in what is
-        // not said.
+        // The options define the runs, so the first grid of each kind only fills in the missing values.
         grids = first_of_each(grids);
     }
     if !args.aggregate.is_empty() {
@@ -220,7 +216,7 @@ fn grids(args: &BenchRunArgs, profile: &BenchProfile) -> Vec<Grid> {
     grids
 }
 
-/// The chains that were named, or one made for the profile.
+/// The given chains, or one made for the profile.
 fn chains(
     args: &BenchRunArgs,
     profile: &BenchProfile,
@@ -233,7 +229,7 @@ fn chains(
             let chain = BenchChain::in_folder(folder)?;
             if chains.iter().any(|other| other.name == chain.name) {
                 return Err(BenchError::usage(format!(
-                    "two chains are called {}: give their folders other names",
+                    "two chains are called {}: rename one of their folders",
                     chain.name
                 )));
             }
@@ -252,7 +248,7 @@ fn chains(
     Ok(vec![BenchChain::in_folder(&folder)?])
 }
 
-/// Writes the files that were asked for.
+/// Writes the requested files.
 fn write(
     args: &BenchRunArgs,
     record: &BenchRecord,
@@ -280,7 +276,7 @@ fn write(
 }
 
 fn draw(path: &Path, record: &BenchRecord) -> Result<(), BenchError> {
-    let picture = chart(record).ok_or_else(|| BenchError::usage("the record holds no chain"))?;
+    let picture = chart(record).ok_or_else(|| BenchError::usage("the record contains no chain"))?;
     write_text(path, &picture)
 }
 
@@ -288,7 +284,7 @@ fn write_text(path: &Path, text: &str) -> Result<(), BenchError> {
     fs::write(path, text).map_err(|error| BenchError::io(path, error))
 }
 
-/// A record is never mixed with another.
+/// Requires an empty or absent folder, so that a record does not mix with other files.
 fn expect_new(folder: &Path) -> Result<(), BenchError> {
     let empty = match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
@@ -301,7 +297,7 @@ fn expect_new(folder: &Path) -> Result<(), BenchError> {
     let today = utc(now());
     let day = today.split('T').next().unwrap_or_default();
     Err(BenchError::usage(format!(
-        "{} holds something already: name a folder that is not there yet, such as \
+        "{} is not empty: use a new folder, such as \
          bench/runs/{day}-HOST",
         folder.display()
     )))

@@ -1,25 +1,25 @@
-//! What is run: [`Subject`]s, made from tables of data.
+//! The runs of a benchmark: [`Subject`]s, made from tables of data.
 //!
-//! A new engine is a row of `ENGINES`; a new kind of benchmark is a row of [`profiles`]. Elsewhere in this crate engines are
-//! named where they are started in a way of their own.
+//! A new engine is a row of `ENGINES`; a new kind of benchmark is a row of [`profiles`]. The rest of this
+//! crate only names engines that need a special way to start.
 
 use ScriptValidation::{Assumevalid, Full};
 use ThreadCount::{Cores, Count};
 
 pub use super::subject::{
     CHAINSTATE, COINS, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, ScriptValidation, Subject,
-    SubjectNames, UTREEXO, VERIFY, connects, judged_by,
+    SubjectNames, UTREEXO, VERIFY, connects, validating_engine,
 };
 
-/// An engine with what can be varied about it.
+/// An engine with its variants.
 struct BenchEngine {
     engine: &'static str,
     validations: &'static [ScriptValidation],
-    /// Kinds of proof; none where it needs no proof.
+    /// Kinds of proof; empty if it needs no proof.
     aggregates: &'static [&'static str],
 }
 
-/// All engines. `none` sums nothing: it proves nothing, and bounds what a proof can cost.
+/// All engines. The aggregate `none` sums nothing: it proves nothing, and bounds the cost of a proof.
 const ENGINES: &[BenchEngine] = &[
     BenchEngine {
         engine: "swiftsync",
@@ -38,38 +38,37 @@ const ENGINES: &[BenchEngine] = &[
     BenchEngine { engine: PROVE, validations: BOTH, aggregates: &[] },
 ];
 
-/// Scripts skipped, and scripts run.
+/// With scripts skipped, and with scripts validated.
 pub(super) const BOTH: &[ScriptValidation] =
     &[ScriptValidation::Assumevalid, ScriptValidation::Full];
 
-/// How many threads, before the machine is known.
+/// A number of threads, before the machine is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadCount {
-    /// So many.
+    /// This number.
     Count(usize),
     /// One for each core.
     Cores,
 }
 
-/// What is combined with what: every value with every other.
+/// A set of runs: the product of all its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grid {
     /// The engine.
     pub engine: String,
-    /// What is checked of scripts.
+    /// Kinds of script validation.
     pub validations: Vec<ScriptValidation>,
-    /// Kinds of proof; of no meaning to an engine without any.
+    /// Kinds of proof; ignored by an engine without any.
     pub aggregates: Vec<String>,
     /// Worker threads.
     pub par: Vec<ThreadCount>,
     /// Memory for buffers, in MiB.
     pub dbcache_mib: Vec<u64>,
-    /// What is written: `null`, `snapshot`, `chainstate`, `utreexo` or `proofs`.
+    /// Outputs: `null`, `snapshot`, `chainstate`, `utreexo` or `proofs`.
     pub outputs: Vec<String>,
 }
 
-/// Of the grids those that come first for their engine and validation: what is filled in where
-/// the user says what to run.
+/// The first grid of each engine and validation: it provides the defaults if the user selects the runs.
 pub fn first_of_each(grids: Vec<Grid>) -> Vec<Grid> {
     let mut first: Vec<Grid> = Vec::new();
     for grid in grids {
@@ -81,7 +80,7 @@ pub fn first_of_each(grids: Vec<Grid>) -> Vec<Grid> {
     first
 }
 
-/// Every run of Apus that the grids ask for, each once, on a machine of so many cores.
+/// Every run of Apus in the grids, once each, on a machine with this many cores.
 pub fn subjects(grids: &[Grid], cores: usize) -> Vec<Subject> {
     let mut subjects = Vec::new();
     for grid in grids {
@@ -115,8 +114,8 @@ pub fn subjects(grids: &[Grid], cores: usize) -> Vec<Subject> {
 }
 
 impl BenchEngine {
-    /// Those kinds of proof of a grid that it has; a single "none" where it needs no proof.
-    /// By outpoints alone no script is run.
+    /// The engine's own kinds of proof in a grid; a single "none" if it needs no proof. An aggregate of
+    /// outpoints alone cannot validate scripts.
     fn aggregates_of(&self, grid: &Grid, validation: ScriptValidation) -> Vec<Option<String>> {
         if self.aggregates.is_empty() {
             return vec![None];
@@ -137,12 +136,12 @@ fn places(grid: &Grid) -> impl Iterator<Item = (u64, ThreadCount, &String)> {
     })
 }
 
-/// Whether the engine of this name has kinds of proof to choose from.
+/// Whether the engine of this name has a choice of proofs.
 pub fn has_aggregates(name: &str) -> bool {
     ENGINES.iter().any(|engine| engine.engine == name && !engine.aggregates.is_empty())
 }
 
-/// Words that `--aggregate` knows.
+/// Values of `--aggregate`.
 pub fn aggregates() -> impl Iterator<Item = &'static str> {
     let own = ENGINES.iter().filter(|engine| engine.engine != SNAPSHOT_HINTS);
     own.flat_map(|engine| engine.aggregates.iter().copied())
@@ -154,17 +153,17 @@ pub fn aggregates() -> impl Iterator<Item = &'static str> {
 pub struct BenchProfile {
     /// Its name.
     pub name: &'static str,
-    /// What it measures, in a line for `--help`.
+    /// Its purpose, as one line for `--help`.
     pub about: &'static str,
-    /// Rounds: how often each subject is run.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Whether a time means anything: not with so little work.
+    /// Whether its times mean anything: they do not with little work.
     pub timed: bool,
-    /// The chain that is made where none is given.
+    /// The default chain, made if none is given.
     pub chain: ProfileChain,
-    /// What is run of Apus.
+    /// The runs of Apus.
     pub grids: Vec<Grid>,
-    /// What is run of the node: scripts or none, and memory in MiB.
+    /// The runs of the node: kind of script validation, and memory in MiB.
     nodes: Vec<(ScriptValidation, &'static [u64])>,
 }
 
@@ -172,27 +171,27 @@ pub struct BenchProfile {
 pub struct ProfileChain {
     /// Full blocks.
     pub blocks: u32,
-    /// Weight that they come close to.
+    /// Their target weight.
     pub block_weight: u32,
 }
 
-/// Some 1.05 GB.
+/// About 1.05 GB.
 const LONG: ProfileChain = ProfileChain { blocks: 620, block_weight: 4_000_000 };
-/// Some 200 MB, where scripts are run.
+/// About 200 MB, for runs that validate scripts.
 const SHORT: ProfileChain = ProfileChain { blocks: 120, block_weight: 4_000_000 };
 
-/// A part of what the coins of a chain take.
+/// Less memory than the coins of a chain need.
 const DBCACHE_MIB_SMALL: u64 = 16;
-/// The least that `apus sync --dbcache` takes.
+/// The minimum of `apus sync --dbcache`.
 const DBCACHE_MIB_MIN: u64 = 4;
-/// What people give a node that has a whole chain before it.
+/// A typical value for a node's initial sync.
 const DBCACHE_MIB_LARGE: u64 = 4_500;
 
 const SKIPPED: &[ScriptValidation] = &[Assumevalid];
 const RUN: &[ScriptValidation] = &[Full];
 const ONE_AND_ALL: &[ThreadCount] = &[Count(1), Cores];
 
-/// On all cores, with the usual memory, and nothing written.
+/// A grid on all cores, with the usual memory and without output.
 fn usual(engine: &str, validations: &[ScriptValidation], aggregates: &[&str]) -> Grid {
     Grid {
         engine: engine.to_owned(),
@@ -265,9 +264,9 @@ pub fn profiles() -> Vec<BenchProfile> {
             LONG,
             vec![
                 usual("swiftsync", SKIPPED, &every_proof).par(ONE_AND_ALL),
-                // What it costs to take hints out of a snapshot.
+                // The cost of taking hints from a snapshot.
                 snapshot_hinted().par(ONE_AND_ALL),
-                // What a snapshot costs, and how little memory will do.
+                // The cost of a snapshot, and the effect of little memory.
                 hinted().outputs(&["snapshot"]),
                 hinted().dbcache(&[DBCACHE_MIB_MIN]),
             ],
@@ -279,7 +278,7 @@ pub fn profiles() -> Vec<BenchProfile> {
             3,
             SHORT,
             vec![
-                // What hints make of it.
+                // The same with hints.
                 hinted(),
                 usual("utxo", SKIPPED, &[]).dbcache(&[450, DBCACHE_MIB_LARGE]),
                 usual("utxo", RUN, &[]),
@@ -287,7 +286,7 @@ pub fn profiles() -> Vec<BenchProfile> {
             ],
             &[(Assumevalid, &[450, DBCACHE_MIB_LARGE]), (Full, USUAL)],
         ),
-        // Every rule but the scripts: how much faster without look-ups, with little memory too.
+        // Every rule but the scripts: the gain without look-ups, also with little memory.
         timed(
             "rules",
             "Three rounds on 1 GB, without hints, scripts skipped: with the usual memory and with little",
@@ -299,7 +298,7 @@ pub fn profiles() -> Vec<BenchProfile> {
             ],
             &[(Assumevalid, &[450, DBCACHE_MIB_SMALL])],
         ),
-        // What a node needs, from both: a chainstate on disk. Beside it what only proves.
+        // Both programs write a node's chainstate to disk; for comparison, runs that only prove.
         timed(
             "chainstate",
             "Five rounds on 1 GB, scripts skipped: a chainstate, written by both",
@@ -318,7 +317,7 @@ pub fn profiles() -> Vec<BenchProfile> {
             vec![usual("mergesync", RUN, &[]).outputs(&[CHAINSTATE])],
             &[(Full, USUAL)],
         ),
-        // With the undo data of a node: what they add to hints, and what it takes to verify the node.
+        // With the undo data of a node: the gain over hints alone, and the cost of verifying the node.
         timed(
             "undo",
             "Three rounds on 1 GB with the node's undo data, scripts skipped: hints, and `apus verify`",
@@ -344,7 +343,8 @@ pub fn profiles() -> Vec<BenchProfile> {
             ],
             &[(Full, USUAL)],
         ),
-        // The Utreexo forest: what its roots cost beside a run, how fast proofs are made, and blocks judged by them.
+        // The Utreexo forest: the cost of its roots in a sync, the speed of making proofs, and validating
+        // blocks by proofs.
         timed(
             "utreexo",
             "Three rounds on 1 GB, scripts skipped: roots of the Utreexo forest, proofs, and blocks \
@@ -368,7 +368,7 @@ impl BenchProfile {
         profiles().into_iter().find(|profile| profile.name == name)
     }
 
-    /// Every run of the node, with other memory if some is given, in MiB.
+    /// Every run of the node, with the given memory in MiB instead of the profile's, if any.
     pub fn nodes(&self, dbcache_mib: &[u64]) -> Vec<Subject> {
         let of = |&(validation, own): &(ScriptValidation, &'static [u64])| {
             let sizes = if dbcache_mib.is_empty() { own } else { dbcache_mib };
@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_combination_comes_once() {
+    fn every_combination_appears_once() {
         let full = BenchProfile::named("full").unwrap();
         let two = subjects(&full.grids, 2);
         let labels: Vec<String> = two.iter().map(Subject::to_string).collect();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_needs_is_compared_with_what_a_node_makes() {
+    fn chainstates_are_compared_with_a_nodes() {
         let named = |name: &str| BenchProfile::named(name).unwrap();
         let labels = |name: &str| -> Vec<String> {
             subjects(&named(name).grids, 2).iter().map(Subject::to_string).collect()
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_engine_has_is_left_out() {
+    fn unsupported_values_are_left_out() {
         let grid = Grid {
             engine: "swiftsync".to_owned(),
             validations: vec![ScriptValidation::Full, ScriptValidation::Assumevalid],

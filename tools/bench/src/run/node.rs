@@ -1,14 +1,16 @@
-//! Bitcoin Core's `bitcoind` beside Apus: found, given the same blocks, timed, and asked for its set.
+//! Bitcoin Core's `bitcoind` for comparison: finds it, gives it the same blocks, times it, and queries its
+//! set.
 //!
-//! - Here: [`find()`], which program; whether it looks up outputs for BIP-30; the few questions that it is asked.
-//! - [`version()`]: what it says that it is.
+//! - Here: [`find()`], the program to use; whether it looks up outputs for BIP-30; the few RPCs it needs.
+//! - [`version()`]: its version string.
 //! - [`BenchNodeFolder`]: a data directory with the chain's blocks, prepared once; timed runs on it.
-//! - [`ServedNode`]: nodes that hand out its blocks; [`BenchNodeFolder::download`]: one that takes them.
-//! - [`NodeLog`]: what `debug.log` tells of a run.
+//! - [`ServedNode`]: nodes that serve its blocks; [`BenchNodeFolder::download`]: one that fetches them.
+//! - [`NodeLog`]: the facts about a run in `debug.log`.
 //!
-//! The node computes the set with everything that makes it comparable: `-reindex-chainstate` on
-//! blocks that it has or from peers on this machine, scripts skipped by `-assumevalid` or all of them run, no other peers, no wallet, no RPC, and without
-//! the internal consistency checks that are on by default on regtest alone.
+//! The node computes the set with settings that make it comparable: `-reindex-chainstate` on blocks that it
+//! has, or blocks from peers on this machine; scripts skipped by `-assumevalid`, or all validated; no other
+//! peers, no wallet, no RPC, and without the internal consistency checks, which are on by default on regtest
+//! only.
 
 use crate::chain::BenchChain;
 use crate::error::{AtPath, BenchError};
@@ -33,14 +35,15 @@ pub use serve::ServedNode;
 
 // ---- whether a node looks up every output for BIP-30 ----
 //
-// On the main chain no node does so any more: it knows the block at the height of BIP-34, above which no transaction
-// can be there twice (Core `validation.cpp`, `ConnectBlock`). Regtest knows no such block, so an ordinary bitcoind
-// looks up every output that a block makes. The build of `scripts/core` takes the block's hash as an option.
+// On the main chain, nodes no longer look outputs up: they know the block at the BIP-34 height, above which
+// no duplicate transaction is possible (Core `validation.cpp`, `ConnectBlock`). Regtest has no such block, so
+// an unmodified bitcoind looks up every output that a block creates. The build of `scripts/core` takes the
+// block's hash as an option.
 
-/// The option that names the block at the height of BIP-34, which is 1 on regtest.
+/// The option that names the block at the BIP-34 height, which is 1 on regtest.
 const OPTION: &str = "-testbip34hash=";
 
-/// The block to name to a node; none where it cannot be told.
+/// The block to pass to a node; `None` if the node lacks the option.
 pub(super) fn known_block(
     program: &Path,
     chain: &BenchChain,
@@ -51,24 +54,24 @@ pub(super) fn known_block(
     has.then(|| chain.block_1()).transpose()
 }
 
-/// The argument that names it.
+/// The argument that passes this block to a node.
 pub(super) fn bip30_argument(block: BlockHash) -> String {
     format!("{OPTION}{block}")
 }
 
 // ---- which bitcoind to run ----
 
-/// In a checkout: makes one available and prints its path.
+/// In a checkout: provides a bitcoind and prints its path.
 const SCRIPT: &str = "scripts/bitcoind";
 
-/// The bitcoind to run: the one named, else `$BITCOIND_EXE`, else the one on `PATH`, else the one
-/// that a checkout around the current folder fetches for its tests.
+/// The bitcoind to run: the given one, else `$BITCOIND_EXE`, else the one on `PATH`, else the one that a
+/// checkout around the current folder fetches for its tests.
 pub fn find(named: Option<&Path>) -> Result<PathBuf, BenchError> {
     let folder = env::current_dir().unwrap_or_default();
     choose(named, env::var_os("BITCOIND_EXE"), env::var_os("PATH"), &folder)
 }
 
-/// [`find`], with everything that it looks at handed in.
+/// [`find`], with its environment as parameters.
 fn choose(
     named: Option<&Path>,
     variable: Option<OsString>,
@@ -78,12 +81,12 @@ fn choose(
     let variable = variable.filter(|name| !name.is_empty()).map(PathBuf::from);
     for (how, program) in [("--bitcoind", named), ("BITCOIND_EXE", variable.as_deref())] {
         let Some(program) = program else { continue };
-        // A wrong name is a mistake to report, no reason to take another node.
+        // A wrong name is an error, not a reason to use another node.
         return if program.is_file() {
             Ok(program.to_owned())
         } else {
             Err(BenchError::usage(format!(
-                "{how} names {}, which is no file: name the program bitcoind itself",
+                "{how}: {} is not a file: give the path of the program bitcoind",
                 program.display()
             )))
         };
@@ -96,18 +99,18 @@ fn choose(
     match script {
         Some(script) => fetched(&script),
         None => Err(BenchError::usage(
-            "there is no bitcoind on PATH: install Bitcoin Core, or name its program with \
+            "bitcoind is not on PATH: install Bitcoin Core, or give its path with \
              --bitcoind or in BITCOIND_EXE"
                 .to_owned(),
         )),
     }
 }
 
-/// What a checkout's own script says.
+/// Runs a checkout's script and returns the path that it prints.
 fn fetched(script: &Path) -> Result<PathBuf, BenchError> {
     let failed = |why: String| {
         BenchError::usage(format!(
-            "{} finds no bitcoind: {why}: name one with --bitcoind or in BITCOIND_EXE",
+            "{} found no bitcoind: {why}: give its path with --bitcoind or in BITCOIND_EXE",
             script.display()
         ))
     };
@@ -122,24 +125,24 @@ fn fetched(script: &Path) -> Result<PathBuf, BenchError> {
     if program.is_file() {
         Ok(program)
     } else {
-        Err(failed(format!("it named {}", program.display())))
+        Err(failed(format!("it printed {}", program.display())))
     }
 }
 
-// ---- questions to a node ----
+// ---- RPCs to a node ----
 
-/// Longer than any of the calls takes, which go through a whole UTXO set.
+/// Longer than any RPC takes, including scans of a whole UTXO set.
 const ANSWER_WAIT: Duration = Duration::from_secs(1800);
 
-/// Longer than any answer that is asked for.
+/// Longer than any expected answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// A node that can be asked.
+/// A node's RPC interface.
 #[derive(Debug, Clone)]
 pub(super) struct NodeRpc(Rpc);
 
 impl NodeRpc {
-    /// The node at a port, by the cookie that it left for its own user.
+    /// The node at a port, authenticated by the cookie file of its user.
     pub(super) fn new(port: u16, cookie: String) -> Self {
         let (answer_wait, answer_bytes_max) = (ANSWER_WAIT, ANSWER_BYTES_MAX);
         Self(Rpc { port, cookie, answer_wait, answer_bytes_max })
@@ -151,12 +154,12 @@ impl NodeRpc {
         answer.map_err(|error| BenchError::rpc(method, error.message))
     }
 
-    /// The set of the node's tip, by two calls that go through all of it.
+    /// The set at the node's tip, from two RPCs that each scan all of it.
     pub(super) fn set(&self) -> Result<SetResult, BenchError> {
         let muhash = self.call("gettxoutsetinfo", &[json!("muhash")])?;
         let serialized = self.call("gettxoutsetinfo", &[json!("hash_serialized_3")])?;
         set_of(&muhash, &serialized).ok_or_else(|| {
-            let message = format!("an answer without all that is in it: {muhash} and {serialized}");
+            let message = format!("incomplete answer: {muhash} and {serialized}");
             BenchError::rpc("gettxoutsetinfo", message)
         })
     }
@@ -186,7 +189,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn named_first_then_variable_then_path_then_checkout_then_a_clear_message() {
+    fn bitcoind_comes_from_the_option_the_variable_the_path_or_a_checkout() {
         let folder = tempfile::tempdir().unwrap();
         let place = |relative: &str, content: &str| {
             let file = folder.path().join(relative);
@@ -231,7 +234,7 @@ mod pc_tests {
     use super::*;
 
     #[test]
-    fn a_set_as_the_node_tells_it() {
+    fn rpc_answers_give_a_set() {
         let muhash = json!({
             "height": 315, "bestblock": "ab", "txouts": 20_324, "muhash": "cd",
             "total_amount": 11_399.997_527_89
@@ -240,7 +243,7 @@ mod pc_tests {
         let set = set_of(&muhash, &serialized).unwrap();
         assert_eq!(set.total_amount_sat, 1_139_999_752_789);
         assert_eq!((set.coins, set.hash_serialized_3.as_deref()), (20_324, Some("ef")));
-        // Another tip by then, or no such hash.
+        // The tip has changed meanwhile, or a hash is missing.
         assert_eq!(set_of(&muhash, &json!({"bestblock": "ba"})), None);
         assert_eq!(set_of(&muhash, &json!({"bestblock": "ab"})), None);
     }

@@ -1,11 +1,10 @@
 //! One run of `apus sync`, as a user would start it.
 //!
-//! Each run has a work folder of its own and begins from nothing, so that the first is not better
-//! off than the last.
+//! Each run has a separate work folder and starts from scratch, so that all runs have equal conditions.
 
 use super::matrix::{
     CHAINSTATE, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, ScriptValidation, Subject, UTREEXO, VERIFY,
-    connects, judged_by,
+    connects, validating_engine,
 };
 use super::node::CHAIN_DIR;
 use super::record::OneRun;
@@ -20,26 +19,26 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use std::{fs, io};
 
-/// Longer than any run should take.
+/// Time limit of a run: longer than any should take.
 const LIMIT: Duration = Duration::from_secs(6 * 3600);
 
-/// How runs of Apus are started.
+/// The program to measure, and the place of its runs.
 pub(crate) struct ApusRunner<'a> {
     /// The program.
     pub(crate) program: &'a Path,
-    /// A folder for everything that a run leaves.
+    /// A folder for the files of a run.
     pub(crate) scratch: &'a Path,
-    /// Which of several that run at once, each in a folder of its own there and on a processor of its own.
+    /// The index of this run among concurrent ones, each in its own subfolder and on its own processor.
     pub(crate) place: Option<usize>,
 }
 
 impl<'a> ApusRunner<'a> {
-    /// One run at a time.
+    /// A runner of one run at a time.
     pub(crate) fn new(program: &'a Path, scratch: &'a Path) -> Self {
         Self { program, scratch, place: None }
     }
 
-    /// Where a run has its files.
+    /// The folder of a run's files.
     fn folder(&self) -> PathBuf {
         self.place.map_or_else(
             || self.scratch.to_owned(),
@@ -47,9 +46,9 @@ impl<'a> ApusRunner<'a> {
         )
     }
 
-    /// The arguments of one subject, the same for each of its runs. None for a subject of another
-    /// program, or where the chain tells too little.
-    /// A `node` has index and undo data of the chain, which some need.
+    /// The arguments of one subject, the same for each of its runs. `None` for a subject of another program,
+    /// or if the chain lacks required facts. Some subjects need a `node`, which has index and undo data of
+    /// the chain.
     pub(super) fn arguments(
         &self,
         chain: &BenchChain,
@@ -86,18 +85,18 @@ impl<'a> ApusRunner<'a> {
             };
             pairs.extend((!connects(engine)).then_some(("--hints", hints)));
             pairs.extend((engine == UTREEXO).then(|| ("--proofs", shown(&self.proofs(chain)))));
-            pairs.push(("--engine", judged_by(engine).to_owned()));
+            pairs.push(("--engine", validating_engine(engine).to_owned()));
         }
         pairs.push(("--validation", validation.word().to_owned()));
         if *validation == ScriptValidation::Assumevalid {
-            // By hints alone the witnesses below it are left alone, as bitcoind leaves them.
+            // With hints only, Apus skips witnesses below this block, as bitcoind does.
             match &chain.manifest {
                 Some(manifest) => pairs.push(("--assumevalid", manifest.assumevalid_hash.clone())),
                 None if subject.sees_coins() => return None,
                 None => {}
             }
         }
-        // Where undo data are, these sums are taken.
+        // With undo data the default sums apply.
         let aggregate = aggregate.as_ref().filter(|_| !subject.of_node());
         pairs.extend(aggregate.map(|aggregate| ("--aggregate", aggregate.clone())));
         pairs.extend([("--par", par.to_string()), ("--dbcache", dbcache_mib.to_string())]);
@@ -116,12 +115,12 @@ impl<'a> ApusRunner<'a> {
         Some(line(command, pairs, assumes))
     }
 
-    /// Where proofs of a chain lie that were made before.
+    /// Path of a chain's proofs, made in advance.
     fn proofs(&self, chain: &BenchChain) -> PathBuf {
         self.scratch.join(format!("proofs-{}", chain.mark()))
     }
 
-    /// Makes the proofs of a chain that a subject goes by, if they are not there, as one like it makes them.
+    /// Makes the proofs of a chain that a subject needs, if missing, by a run of the proving subject.
     pub(super) fn prove(
         &self,
         chain: &BenchChain,
@@ -137,7 +136,7 @@ impl<'a> ApusRunner<'a> {
         self.make_once(PROVED, &self.proofs(chain), arguments, interrupt)
     }
 
-    /// Makes what lies at `path`, if it is not there, by a run that leaves it under the name `made`.
+    /// Makes `path` if it is missing, by a run that leaves its result under the name `made`.
     fn make_once(
         &self,
         made: &str,
@@ -147,16 +146,16 @@ impl<'a> ApusRunner<'a> {
     ) -> Result<(), BenchError> {
         let Some(arguments) = arguments.filter(|_| !path.exists()) else { return Ok(()) };
         self.run(&arguments, None, 0, interrupt)?;
-        // What a run left that was stopped has no such name.
+        // A stopped run has no file under this name.
         fs::rename(self.folder().join(made), path).at(path)
     }
 
-    /// Where the snapshot of a chain lies that was made before, for hints out of it.
+    /// Path of a chain's snapshot, made in advance as a source of hints.
     fn snapshot(&self, chain: &BenchChain) -> PathBuf {
         self.scratch.join(format!("snapshot-{}.dat", chain.mark()))
     }
 
-    /// Makes the snapshot of a chain that a subject takes hints out of, if it is not there.
+    /// Makes the snapshot that a subject takes hints from, if it is missing.
     pub(super) fn write_snapshot(
         &self,
         chain: &BenchChain,
@@ -171,8 +170,8 @@ impl<'a> ApusRunner<'a> {
         self.make_once(SNAPSHOT, &self.snapshot(chain), arguments, interrupt)
     }
 
-    /// The arguments of a run that gets its blocks from peers, the same for each of its runs but for
-    /// the peers: they are held against hints, and a chainstate is written, as bitcoind does.
+    /// The arguments of a run that downloads blocks, the same for each of its runs except for the peers: like
+    /// bitcoind, it validates and writes a chainstate; unlike it, it uses hints.
     pub(crate) fn download_arguments(
         &self,
         chain: &BenchChain,
@@ -194,12 +193,12 @@ impl<'a> ApusRunner<'a> {
         line(&["sync"], pairs, true)
     }
 
-    /// Where a run leaves its report.
+    /// Path of a run's report.
     pub(crate) fn report(&self) -> PathBuf {
         self.folder().join("report.json")
     }
 
-    /// Runs it once, on as many processors as `threads`, or all.
+    /// Runs it once, on as many processors as `threads`, or on all.
     pub(crate) fn run(
         &self,
         arguments: &[String],
@@ -213,7 +212,7 @@ impl<'a> ApusRunner<'a> {
         remove_file(&self.folder().join(FOREST))?;
         remove_folder(&self.folder().join(PROVED))?;
         remove_folder(&self.folder().join(COINS_WRITTEN))?;
-        // Of a run that was stopped: the next would go on from there.
+        // Leftovers of a stopped run: the next one would resume from there.
         remove_folder(&self.folder().join(WORK))?;
         let mut command = Command::new(self.program);
         command.args(arguments);
@@ -246,8 +245,8 @@ const PROVED: &str = "proved";
 /// Name of the folder for progress.
 const WORK: &str = "apus.work";
 
-/// A line of a command with these options. Where a run `assumes` what hints cover, it is measured how fast
-/// blocks are taken, not whether they are valid.
+/// A command line with these options. If a run `assumes` what hints cover, it measures the speed of
+/// processing blocks, not their validity.
 fn line(command: &[&str], pairs: Vec<(&str, String)>, assumes: bool) -> Vec<String> {
     let flag = assumes.then_some("--assume-hinted-valid");
     let options = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
@@ -255,12 +254,12 @@ fn line(command: &[&str], pairs: Vec<(&str, String)>, assumes: bool) -> Vec<Stri
     command.chain(options).chain(flag.map(str::to_owned)).collect()
 }
 
-/// Removes a file if it is there.
+/// Removes a file if it exists.
 fn remove_file(path: &Path) -> Result<(), BenchError> {
     unless_gone(fs::remove_file(path)).at(path)
 }
 
-/// Removes a folder if it is there.
+/// Removes a folder if it exists.
 fn remove_folder(path: &Path) -> Result<(), BenchError> {
     unless_gone(fs::remove_dir_all(path)).at(path)
 }
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_is_given_what_it_takes() {
+    fn engines_get_their_arguments() {
         let around = |own: &str, par: u32, more: &str| {
             Some(format!(
                 "sync --chain regtest --blocksdir blocks {own} --par {par} --dbcache 450 --out null \

@@ -1,8 +1,8 @@
-//! [`BenchRecord`]: everything that a benchmark found. Its JSON is a contract: fields may be added, and none changes its
-//! meaning.
+//! [`BenchRecord`]: all results of a benchmark. Its JSON is a contract: fields may be added, but never change
+//! their meaning.
 //!
-//! What can be derived is in it too, so that a reader need not know how. No path of the machine is:
-//! commands name files by where they are in the chain's folder.
+//! It includes derived values, so that readers need no formulas. It contains no paths of the machine:
+//! commands name files relative to the chain's folder.
 
 use super::matrix::Subject;
 use super::report::{PhaseTime, RecordCounts, SetResult};
@@ -14,7 +14,7 @@ use crate::process::Usage;
 use crate::table::MeasuredSpread;
 use serde::{Deserialize, Serialize};
 
-/// Version of the form. New fields do not change it; another meaning of one does.
+/// Version of the form. New fields keep it; changed meanings increment it.
 pub const VERSION: u32 = 1;
 
 /// A benchmark.
@@ -26,59 +26,59 @@ pub struct BenchRecord {
     pub date: String,
     /// Name of the profile.
     pub profile: String,
-    /// Whether times mean anything: a profile with little work checks results alone.
+    /// Whether times mean anything: a profile with little work only checks results.
     pub timed: bool,
-    /// What was asked for.
+    /// The command line.
     pub command: Vec<String>,
     /// Version of Apus.
     pub apus: String,
-    /// The commit that it was built from, if its builder knew. Older records lack it.
+    /// The commit that it was built from, if the build recorded it. Older records lack it.
     pub commit: Option<String>,
-    /// What was built in that can be left out. Older records lack it.
+    /// Its optional features. Older records lack it.
     pub features: Option<Vec<String>>,
-    /// What bitcoind says of itself.
+    /// Version string of bitcoind.
     pub bitcoind: Option<String>,
-    /// Whether it looked up every output for BIP-30, as on regtest alone; none where no node took part. Older records
-    /// lack it: theirs did.
+    /// Whether it looked up every output for BIP-30, as nodes do on regtest only; `None` without a node.
+    /// Older records lack it: their nodes did.
     pub bip30_lookups: Option<bool>,
-    /// Where.
+    /// The machine that ran the benchmark.
     pub machine: BenchMachine,
-    /// How block files lay.
+    /// State of the page cache for the block files.
     pub page_cache: PageCache,
-    /// Which part of them was in memory before the first run, where the system tells.
+    /// Share of them in memory before the first run, if the system reports it.
     pub cached_share: Option<f64>,
-    /// How often each subject was run; all of them once, then again.
+    /// Number of rounds; each round runs all subjects once.
     pub rounds: u32,
-    /// What the machine can do.
+    /// The machine's limits.
     pub limits: Option<MachineLimits>,
     /// By chain, in the order given.
     pub chains: Vec<ChainRecord>,
-    /// What has to be known beside the numbers.
+    /// Facts needed to interpret the numbers.
     pub notes: Vec<String>,
 }
 
-/// All that was measured on one chain.
+/// All measurements on one chain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChainRecord {
     /// Name of its folder.
     pub chain: String,
-    /// What its maker said.
+    /// The maker's description.
     pub manifest: Option<ChainManifest>,
-    /// How much was processed.
+    /// The amounts processed.
     pub counts: RecordCounts,
-    /// The set that every run of Apus led to.
+    /// The set that every run of Apus produced.
     pub set: SetResult,
-    /// The set that bitcoind has, which is the same.
+    /// The set of bitcoind, which is the same.
     pub bitcoind_set: Option<SetResult>,
-    /// The least that it could take.
+    /// The lower bound of the time.
     pub floor: Option<ChainFloor>,
     /// By subject.
     pub measured: Vec<SubjectMeasured>,
-    /// Runs of Apus against those of bitcoind with the same memory.
+    /// Runs of Apus against runs of bitcoind with the same memory.
     pub ratios: Vec<Ratio>,
     /// One thread against more of them.
     pub scaling: Vec<Scaling>,
-    /// What is written against nothing. Older records lack it.
+    /// Runs with an output against runs without. Older records lack it.
     #[serde(default)]
     pub outputs: Vec<OutputCost>,
 }
@@ -86,48 +86,48 @@ pub struct ChainRecord {
 /// All runs of one subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubjectMeasured {
-    /// What was run.
+    /// The subject.
     pub subject: Subject,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// One by one.
+    /// The individual runs.
     pub runs: Vec<OneRun>,
-    /// Of the whole process, from outside.
+    /// Wall time of the whole process, measured from outside.
     pub wall_seconds: MeasuredSpread,
     /// Processor time of all its threads.
     pub cpu_seconds: MeasuredSpread,
-    /// The greatest memory of any run.
+    /// The peak memory over all runs.
     pub rss_peak_bytes: Option<u64>,
-    /// Bytes of blocks over the median.
+    /// Bytes of blocks over the median time.
     pub bytes_per_second: f64,
-    /// The median over transactions.
+    /// The median time over transactions.
     pub ns_per_transaction: f64,
-    /// Blocks over the median. Older records lack it.
+    /// Blocks over the median time. Older records lack it.
     pub blocks_per_second: Option<f64>,
-    /// Wall time of the phase `headers`, which is done by one thread before all else, over the processor time of all:
-    /// the median of the runs.
+    /// Wall time of the phase `headers`, in which one thread works before all others start, over the
+    /// processor time of all: the median of the runs.
     pub headers_share: Option<f64>,
-    /// The median over the floor of all that a run does, on as many threads.
+    /// The median time over the floor of a whole run with as many threads.
     pub over_floor: Option<f64>,
 }
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OneRun {
-    /// From 1.
+    /// The round, counted from 1.
     pub round: u32,
-    /// From before the process was started until it was gone.
+    /// Wall time from before the process starts until it is gone.
     pub wall_seconds: f64,
     /// Processor time of all its threads.
     pub cpu_seconds: f64,
-    /// Greatest memory, without the page cache.
+    /// Peak memory, without the page cache.
     pub rss_peak_bytes: Option<u64>,
-    /// The parts that Apus reports.
+    /// The phases that Apus reports.
     pub phases: Vec<PhaseTime>,
     /// From the first block that bitcoind connected to the last, by its log.
     pub connect_seconds: Option<f64>,
-    /// Mean wall time of as many runs as it has threads, with one thread and a processor each, side by side. Older
-    /// records lack it.
+    /// Mean wall time of concurrent single-threaded runs, as many as this run has threads, each on its own
+    /// processor. Older records lack it.
     #[serde(default)]
     pub side_by_side_seconds: Option<f64>,
 }
@@ -137,43 +137,43 @@ pub struct OneRun {
 pub struct Ratio {
     /// The subject.
     pub apus: Subject,
-    /// The other.
+    /// The other program's subject.
     pub bitcoind: Subject,
-    /// Wall time of bitcoind over that of Apus: the medians, and the least and the greatest of the
-    /// rounds, each by itself.
+    /// Wall time of bitcoind divided by Apus's: the ratio of the medians, and the lowest and highest ratio of
+    /// any round.
     pub times_faster: MeasuredSpread,
 }
 
-/// What an output costs, or hints out of a snapshot.
+/// The cost of an output, or of hints from a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutputCost {
-    /// The subject that writes it; the other writes nothing and differs in nothing else. One with hints out of a snapshot
-    /// is held against one with hints out of a hintsfile.
+    /// The subject that writes it; the other subject writes nothing and is otherwise the same. A subject with
+    /// hints from a snapshot is compared with one with hints from a hintsfile.
     pub subject: Subject,
-    /// Its wall time over that of the other: the medians, and the least and the greatest of the rounds, each by
-    /// itself.
+    /// The first subject's wall time divided by the other's: the ratio of the medians, and the lowest and
+    /// highest ratio of any round.
     pub over_null: MeasuredSpread,
 }
 
-/// What more threads bring.
+/// The gain from more threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
-    /// The subject with more threads; the other differs in nothing else.
+    /// The subject with more threads; the other is otherwise the same.
     pub subject: Subject,
     /// Its threads.
     pub threads: usize,
-    /// Median wall time of one thread over that of all.
+    /// Median wall time with one thread divided by that with all.
     pub times_faster: f64,
-    /// The same of as many runs with one thread each, side by side, if they had been one: what threads bring that have
-    /// nothing in common but the machine. Older records lack it.
+    /// The same ratio for as many concurrent single-threaded runs, counted as one, in place of threads: the gain
+    /// if runs share only the machine. Older records lack it.
     #[serde(default)]
     pub side_by_side: Option<f64>,
 }
 
-// ---- numbers that follow from runs ----
+// ---- derived numbers ----
 
 impl OneRun {
-    /// A run of which no more is known than what its process took.
+    /// A run with only its process's usage.
     pub(crate) fn of(round: u32, usage: Usage) -> Self {
         let Usage { wall_seconds, cpu_seconds, rss_peak_bytes } = usage;
         Self {
@@ -188,7 +188,7 @@ impl OneRun {
     }
 }
 
-/// What all runs of one subject come to; none if there is none.
+/// Combines all runs of one subject; `None` without runs.
 pub(super) fn measured(
     subject: &Subject,
     arguments: Vec<String>,
@@ -213,7 +213,7 @@ pub(super) fn measured(
     })
 }
 
-/// The part of all work that one thread does before the others begin: none where no run tells of it.
+/// The share of all work that one thread does before the others start; `None` if no run reports it.
 fn headers_share(runs: &[OneRun]) -> Option<f64> {
     let share = |run: &OneRun| {
         let headers = run.phases.iter().find(|phase| phase.phase == "headers")?;
@@ -222,8 +222,8 @@ fn headers_share(runs: &[OneRun]) -> Option<f64> {
     Some(MeasuredSpread::of(&runs.iter().filter_map(share).collect::<Vec<_>>())?.median)
 }
 
-/// Notes how far each subject is from the floor for as many threads, where that is known:
-/// `threads` is what the floor calls all of them.
+/// Sets each subject's ratio to the floor for as many threads, if known: `threads` is the floor's number for
+/// all threads.
 pub(super) fn over_floor(measured: &mut [SubjectMeasured], floor: &ChainFloor, threads: usize) {
     for measured in measured {
         let Subject::Apus { aggregate, par, .. } = &measured.subject else { continue };
@@ -237,7 +237,7 @@ pub(super) fn over_floor(measured: &mut [SubjectMeasured], floor: &ChainFloor, t
     }
 }
 
-/// Each subject of Apus against bitcoind with the same memory that skips or runs scripts like it.
+/// Each subject of Apus against bitcoind with the same memory and script validation.
 pub(super) fn ratios(measured: &[SubjectMeasured]) -> Vec<Ratio> {
     let nodes = || measured.iter().filter(|it| matches!(it.subject, Subject::Bitcoind { .. }));
     let mut ratios = Vec::new();
@@ -255,18 +255,18 @@ fn ratio(apus: &SubjectMeasured, node: &SubjectMeasured) -> Option<Ratio> {
     Some(Ratio { apus: apus.subject.clone(), bitcoind: node.subject.clone(), times_faster })
 }
 
-/// Wall time of one subject over that of another; none where they have no round in common.
+/// Wall time of one subject divided by another's; `None` if they have no round in common.
 fn times_as_long(one: &SubjectMeasured, other: &SubjectMeasured) -> Option<MeasuredSpread> {
     let pairs = other.runs.iter().filter_map(|run| {
-        let beside = one.runs.iter().find(|beside| beside.round == run.round)?;
-        Some((beside.wall_seconds, run.wall_seconds))
+        let peer = one.runs.iter().find(|peer| peer.round == run.round)?;
+        Some((peer.wall_seconds, run.wall_seconds))
     });
     let (ones, others): (Vec<f64>, Vec<f64>) = pairs.unzip();
     MeasuredSpread::of_ratios(&ones, &others)
 }
 
-/// Each subject that writes something against the same that writes nothing, and hints out of a snapshot against those
-/// out of a hintsfile.
+/// Each subject with an output against the same one without, and hints from a snapshot against hints from a
+/// hintsfile.
 pub(super) fn outputs(measured: &[SubjectMeasured]) -> Vec<OutputCost> {
     let cost = |it: &SubjectMeasured| {
         let plainer = it.subject.plainer().filter(|plainer| *plainer != it.subject)?;
@@ -285,14 +285,14 @@ pub(super) fn scaling(measured: &[SubjectMeasured]) -> Vec<Scaling> {
         let single = with_one_thread(&many.subject);
         if let Some(one) = measured.iter().find(|it| Some(&it.subject) == single.as_ref()) {
             let one_seconds = one.wall_seconds.median;
-            let beside: Vec<f64> =
+            let concurrent: Vec<f64> =
                 many.runs.iter().filter_map(|run| run.side_by_side_seconds).collect();
             found.push(Scaling {
                 subject: many.subject.clone(),
                 threads,
                 times_faster: one_seconds / many.wall_seconds.median,
-                side_by_side: MeasuredSpread::of(&beside)
-                    .map(|beside| threads as f64 * one_seconds / beside.median),
+                side_by_side: MeasuredSpread::of(&concurrent)
+                    .map(|concurrent| threads as f64 * one_seconds / concurrent.median),
             });
         }
     }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_can_be_read() {
+    fn written_records_can_be_read() {
         let record = record(&["a", "b"]);
         let text = serde_json::to_string(&record).unwrap();
         let read: BenchRecord = serde_json::from_str(&text).unwrap();
@@ -387,7 +387,7 @@ mod derive_tests {
     }
 
     #[test]
-    fn rates_are_of_the_median_and_memory_of_the_worst() {
+    fn rates_use_the_median_and_memory_the_worst() {
         let measured = of(apus("a", 1), &[0.1, 0.4, 0.2]);
         assert_eq!(measured.wall_seconds, MeasuredSpread { median: 0.2, min: 0.1, max: 0.4 });
         assert_eq!(measured.cpu_seconds.median, 0.4);
@@ -398,7 +398,7 @@ mod derive_tests {
     }
 
     #[test]
-    fn ratios_are_of_the_same_memory_and_of_rounds_side_by_side() {
+    fn ratios_compare_equal_memory_and_the_same_rounds() {
         let node = |dbcache_mib| Subject::Bitcoind {
             validation: ScriptValidation::Assumevalid,
             dbcache_mib,
@@ -446,7 +446,7 @@ mod derive_tests {
     }
 
     #[test]
-    fn the_part_of_headers_is_of_all_work() {
+    fn the_share_of_headers_is_relative_to_all_work() {
         let mut measured = of(apus("a", 1), &[2.0, 2.0, 2.0]);
         assert_eq!((measured.blocks_per_second, measured.headers_share), (Some(5.0), None));
         for (run, wall_seconds) in measured.runs.iter_mut().zip([0.5, 1.0, 2.0]) {
@@ -456,7 +456,7 @@ mod derive_tests {
     }
 
     #[test]
-    fn scaling_compares_what_differs_in_threads_alone() {
+    fn scaling_compares_subjects_that_differ_only_in_threads() {
         let all = [
             of(apus("a", 1), &[1.0]),
             of(apus("a", 2), &[0.5]),
@@ -469,7 +469,7 @@ mod derive_tests {
     }
 
     #[test]
-    fn the_floor_is_that_of_the_same_threads_and_proof() {
+    fn the_floor_has_the_same_threads_and_proof() {
         let times = |one_thread_ms, all_threads_ms| FloorTimes { one_thread_ms, all_threads_ms };
         let run = times(100.0, 50.0);
         let floor = ChainFloor {

@@ -1,8 +1,8 @@
-//! [`ApusReport`]: what a benchmark reads of the report that `apus sync` writes.
+//! [`ApusReport`]: the parts of an `apus sync` report that benchmarks need.
 //!
-//! `docs/formats/report.md` promises these fields. Others are passed over.
+//! `docs/formats/report.md` guarantees these fields. Others are ignored.
 
-use super::matrix::{ScriptValidation, Subject, VERIFY, judged_by};
+use super::matrix::{ScriptValidation, Subject, VERIFY, validating_engine};
 use crate::chain::{BenchChain, read_json};
 use crate::error::BenchError;
 use crate::manifest::ChainManifest;
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
 
-/// The version of the form that is read here.
+/// The supported version of the form.
 const VERSION: u32 = 1;
 
-/// A run's report, in part.
+/// Part of a run's report.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ApusReport {
     version: u32,
-    /// How the set was computed.
+    /// The engine that computed the set.
     pub engine: String,
-    /// What was checked of scripts.
+    /// The script validation.
     pub validation: ScriptValidation,
-    /// Kind of the proof; none where none is needed.
+    /// Kind of the proof; `None` if the engine needs none.
     pub aggregate: Option<String>,
     /// Blocks whose scripts were run.
     pub script_blocks: u64,
-    /// What was found.
+    /// The resulting set.
     #[serde(flatten)]
     pub set: SetResult,
     /// Transactions, coinbases included.
@@ -38,35 +38,35 @@ pub struct ApusReport {
     pub bytes: u64,
     /// Processor time.
     pub cpu_seconds: Option<f64>,
-    /// Greatest memory.
+    /// Peak memory.
     pub rss_peak_bytes: Option<u64>,
-    /// What took how long.
+    /// Wall times by phase.
     pub phases: Vec<PhaseTime>,
 }
 
-/// A UTXO set as far as two programs that computed it must agree.
+/// The parts of a UTXO set that must agree between two programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetResult {
-    /// The height of the block after which it is the set.
+    /// Height of the block after which this is the set.
     pub stop_height: u32,
-    /// That block.
+    /// Hash of that block.
     pub stop_hash: String,
     /// Coins in it.
     pub coins: u64,
-    /// Their sum.
+    /// Total value of the coins.
     pub total_amount_sat: u64,
-    /// As gettxoutsetinfo shows it; none where the run kept no set.
+    /// As in gettxoutsetinfo; `None` if the run kept no set.
     pub muhash: Option<String>,
-    /// Likewise.
+    /// As in gettxoutsetinfo; `None` if the run kept no set.
     pub hash_serialized_3: Option<String>,
-    /// The Utreexo forest, where the run told of it.
+    /// The Utreexo forest, if reported.
     pub utreexo: Option<ForestResult>,
 }
 
-/// How much a run processed.
+/// The amounts that a run processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordCounts {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
     /// Transactions, coinbases included.
     pub transactions: u64,
@@ -78,21 +78,21 @@ pub struct RecordCounts {
     pub bytes: u64,
 }
 
-/// What the Utreexo forest is at the stop block.
+/// The Utreexo forest at the stop block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForestResult {
-    /// Leaves that there have ever been.
+    /// Number of leaves ever added.
     pub leaves: u64,
     /// The roots, highest tree first.
     pub roots: Vec<String>,
 }
 
-/// A part of a run.
+/// A phase of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseTime {
     /// Its name.
     pub phase: String,
-    /// How long it took.
+    /// Its wall time.
     pub wall_seconds: f64,
 }
 
@@ -101,7 +101,8 @@ impl ApusReport {
     pub fn read(path: &Path) -> Result<Self, BenchError> {
         let mut report: Value = read_json(path)?;
         if let Some(Value::Object(proof)) = report.get_mut("proof").map(Value::take) {
-            // Of `apus verify` (`docs/formats/verify.md`): what it proved has the names that it has here.
+            // A report of `apus verify` (`docs/formats/verify.md`) uses the same names for the parts read
+            // here.
             report["engine"] = VERIFY.into();
             report.as_object_mut().into_iter().for_each(|report| report.extend(proof.clone()));
         }
@@ -110,13 +111,12 @@ impl ApusReport {
         if report.version == VERSION {
             return Ok(report);
         }
-        let message = format!("a report of version {}, not {VERSION}", report.version);
+        let message = format!("report version {}, not {VERSION}", report.version);
         Err(BenchError::file(path, message))
     }
 
-    /// What it says otherwise than the run was told to do, with both values: a time counts for the
-    /// work that it was measured for. Scripts are to be run of every block, or of those above the
-    /// assumed-valid one alone.
+    /// The fields that differ from the subject's settings, with both values: a time only counts for the
+    /// intended work. Scripts must be run for every block, or only for blocks above the assumed-valid one.
     pub fn differences(&self, subject: &Subject, manifest: Option<&ChainManifest>) -> Vec<String> {
         let Subject::Apus { engine, validation, aggregate, .. } = subject else {
             return vec!["a report of another program".to_owned()];
@@ -131,21 +131,20 @@ impl ApusReport {
         };
         let kind = |aggregate: &Option<String>| aggregate.clone().unwrap_or_else(|| "null".into());
         [
-            ("engine", self.engine.clone(), judged_by(engine).to_owned()),
+            ("engine", self.engine.clone(), validating_engine(engine).to_owned()),
             ("validation", self.validation.word().into(), validation.word().into()),
             ("aggregate", kind(&self.aggregate), kind(aggregate)),
             ("script_blocks", self.script_blocks.to_string(), script_blocks.to_string()),
         ]
         .into_iter()
         .filter(|(_, found, wanted)| found != wanted)
-        .map(|(name, found, wanted)| format!("{name} {found} and not {wanted}"))
+        .map(|(name, found, wanted)| format!("{name} {found}, not {wanted}"))
         .collect()
     }
 }
 
 impl SetResult {
-    /// The fields in which it differs from `other`, with both values. What one of them does not tell is no
-    /// difference.
+    /// The fields in which it differs from `other`, with both values. Fields missing in either do not count.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let forest = |set: &Self| {
             let forest = set.utreexo.as_ref()?;
@@ -162,18 +161,18 @@ impl SetResult {
                 ("utreexo", forest(set)),
             ]
         };
-        let told = |((name, one), (_, two)): ((_, Option<_>), (_, Option<_>))| {
+        let differing = |((name, one), (_, two)): ((_, Option<_>), (_, Option<_>))| {
             Some((name, one?, two?)).filter(|(_, one, two)| one != two)
         };
         fields(self)
             .into_iter()
             .zip(fields(other))
-            .filter_map(told)
+            .filter_map(differing)
             .map(|(name, one, two): (&str, String, String)| format!("{name} {one} and {two}"))
             .collect()
     }
 
-    /// Takes over what another result tells that this one does not.
+    /// Fills in fields that only the other result has.
     pub fn complete(&mut self, other: &Self) {
         let Self { muhash, hash_serialized_3, utreexo, .. } = self;
         *muhash = muhash.take().or_else(|| other.muhash.clone());
@@ -182,9 +181,9 @@ impl SetResult {
     }
 }
 
-// ---- whether all runs came to the same result ----
+// ---- whether all results agree ----
 
-/// The result that all others are held against: the first one.
+/// The reference for all other results: the first one.
 #[derive(Debug, Clone)]
 pub(super) struct AgreedResult {
     pub(super) who: String,
@@ -193,7 +192,7 @@ pub(super) struct AgreedResult {
 }
 
 impl AgreedResult {
-    /// The first result, if it is what the chain's maker said.
+    /// The first result, if it matches the chain's manifest.
     pub(super) fn first(
         chain: &BenchChain,
         who: &str,
@@ -207,35 +206,36 @@ impl AgreedResult {
             bytes: report.bytes,
         };
         let agreed = Self { who: who.to_owned(), set: report.set.clone(), counts };
-        let wrong = chain.manifest.as_ref().map(|said| agreed.against(said)).unwrap_or_default();
+        let wrong =
+            chain.manifest.as_ref().map(|manifest| agreed.against(manifest)).unwrap_or_default();
         different(chain, who, "the chain's manifest", &wrong)?;
         Ok(agreed)
     }
 
-    /// The fields that a manifest has otherwise, with both values.
-    fn against(&self, said: &ChainManifest) -> Vec<String> {
+    /// The fields that differ from a manifest, with both values.
+    fn against(&self, manifest: &ChainManifest) -> Vec<String> {
         let (set, counts) = (&self.set, &self.counts);
         let numbers = [
-            ("stop_height", u64::from(set.stop_height), u64::from(said.height)),
-            ("coins", set.coins, said.coins),
-            ("total_amount_sat", set.total_amount_sat, said.total_amount_sat),
-            ("transactions", counts.transactions, said.transactions),
-            ("inputs", counts.inputs, said.inputs),
-            ("outputs", counts.outputs, said.outputs),
-            ("bytes", counts.bytes, said.bytes),
+            ("stop_height", u64::from(set.stop_height), u64::from(manifest.height)),
+            ("coins", set.coins, manifest.coins),
+            ("total_amount_sat", set.total_amount_sat, manifest.total_amount_sat),
+            ("transactions", counts.transactions, manifest.transactions),
+            ("inputs", counts.inputs, manifest.inputs),
+            ("outputs", counts.outputs, manifest.outputs),
+            ("bytes", counts.bytes, manifest.bytes),
         ];
         let mut wrong: Vec<String> = numbers
             .iter()
-            .filter(|(_, found, said)| found != said)
-            .map(|(name, found, said)| format!("{name} {found} and {said}"))
+            .filter(|(_, found, expected)| found != expected)
+            .map(|(name, found, expected)| format!("{name} {found} and {expected}"))
             .collect();
-        if set.stop_hash != said.tip_hash {
-            wrong.push(format!("stop_hash {} and {}", set.stop_hash, said.tip_hash));
+        if set.stop_hash != manifest.tip_hash {
+            wrong.push(format!("stop_hash {} and {}", set.stop_hash, manifest.tip_hash));
         }
         wrong
     }
 
-    /// Another result must be the same, as far as both tell.
+    /// Checks that another result is the same, as far as both report.
     pub(super) fn expect(
         &mut self,
         chain: &BenchChain,
@@ -253,7 +253,7 @@ fn different(chain: &BenchChain, one: &str, two: &str, what: &[String]) -> Resul
         return Ok(());
     }
     Err(BenchError::different(format!(
-        "{}: {one} and {two} do not agree: {}: one of them is wrong, so no time counts",
+        "{}: {one} and {two} disagree: {}: one of them is wrong, so no times are reported",
         chain.name,
         what.join(", ")
     )))
@@ -265,7 +265,7 @@ mod tests {
     use crate::run::tests::{apus, manifest, utxo};
     use std::fs;
 
-    /// The example beside the format's own page.
+    /// The example next to the format's documentation.
     fn example() -> String {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats/report.json");
         fs::read_to_string(file).unwrap()
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(phases, ["headers", "hints", "blocks", "coins"]);
         fs::write(&path, example().replace("\"version\": 1", "\"version\": 2")).unwrap();
         let error = ApusReport::read(&path).unwrap_err();
-        assert!(error.to_string().contains("a report of version 2"), "{error}");
+        assert!(error.to_string().contains("report version 2"), "{error}");
         fs::write(&path, "{}").unwrap();
         assert!(ApusReport::read(&path).is_err());
     }
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_report_of_other_work_is_noticed() {
         let known = ChainManifest { height: 4_521, assumevalid_height: 4_000, ..manifest() };
-        let said = |change: &dyn Fn(&mut ApusReport), subject: &Subject| {
+        let differences = |change: &dyn Fn(&mut ApusReport), subject: &Subject| {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("report.json");
             fs::write(&path, example()).unwrap();
@@ -299,8 +299,8 @@ mod tests {
             change(&mut report);
             report.differences(subject, Some(&known)).join(", ")
         };
-        assert_eq!(said(&|_| (), &apus("sha256", 1)), "");
-        assert_eq!(said(&|_| (), &apus("muhash", 1)), "aggregate sha256 and not muhash");
+        assert_eq!(differences(&|_| (), &apus("sha256", 1)), "");
+        assert_eq!(differences(&|_| (), &apus("muhash", 1)), "aggregate sha256, not muhash");
         let in_order = |validation, script_blocks| {
             move |report: &mut ApusReport| {
                 report.engine = "utxo".to_owned();
@@ -309,17 +309,23 @@ mod tests {
             }
         };
         let [skips, runs] = [ScriptValidation::Assumevalid, ScriptValidation::Full];
-        assert_eq!(said(&in_order(skips, 521), &utxo(skips)), "");
-        assert_eq!(said(&in_order(runs, 4_521), &utxo(runs)), "");
-        assert_eq!(said(&in_order(skips, 522), &utxo(skips)), "script_blocks 522 and not 521");
-        assert_eq!(said(&in_order(runs, 4_520), &utxo(runs)), "script_blocks 4520 and not 4521");
+        assert_eq!(differences(&in_order(skips, 521), &utxo(skips)), "");
+        assert_eq!(differences(&in_order(runs, 4_521), &utxo(runs)), "");
+        assert_eq!(differences(&in_order(skips, 522), &utxo(skips)), "script_blocks 522, not 521");
         assert_eq!(
-            said(&in_order(skips, 4_521), &utxo(runs)),
-            "validation assumevalid and not full"
+            differences(&in_order(runs, 4_520), &utxo(runs)),
+            "script_blocks 4520, not 4521"
         );
-        assert_eq!(said(&in_order(skips, 0), &apus("sha256", 1)).matches(" and not ").count(), 2);
+        assert_eq!(
+            differences(&in_order(skips, 4_521), &utxo(runs)),
+            "validation assumevalid, not full"
+        );
+        assert_eq!(
+            differences(&in_order(skips, 0), &apus("sha256", 1)).matches(", not ").count(),
+            2
+        );
         let node = Subject::Bitcoind { validation: skips, dbcache_mib: 450 };
-        assert_eq!(said(&|_| (), &node), "a report of another program");
+        assert_eq!(differences(&|_| (), &node), "a report of another program");
     }
 
     #[test]
@@ -394,7 +400,7 @@ mod equality_tests {
     }
 
     #[test]
-    fn what_the_maker_said_must_be_found() {
+    fn results_must_match_the_manifest() {
         assert!(AgreedResult::first(&chain(None), "a", &report()).is_ok());
         assert!(AgreedResult::first(&chain(Some(manifest())), "a", &report()).is_ok());
         let others = [
@@ -415,9 +421,7 @@ mod equality_tests {
         let other = ChainManifest { coins: 8, ..manifest() };
         let error =
             AgreedResult::first(&chain(Some(other)), "a", &report()).unwrap_err().to_string();
-        assert!(
-            error.starts_with("small: a and the chain's manifest do not agree: coins 2 and 8:")
-        );
+        assert!(error.starts_with("small: a and the chain's manifest disagree: coins 2 and 8:"));
     }
 
     #[test]
@@ -427,6 +431,6 @@ mod equality_tests {
         assert!(agreed.expect(&chain, "b", &report().set).is_ok());
         let other = SetResult { muhash: Some("x".to_owned()), ..report().set };
         let error = agreed.expect(&chain, "b", &other).unwrap_err().to_string();
-        assert!(error.starts_with("small: a and b do not agree: muhash c and x"), "{error}");
+        assert!(error.starts_with("small: a and b disagree: muhash c and x"), "{error}");
     }
 }

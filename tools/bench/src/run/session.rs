@@ -1,5 +1,5 @@
-//! [`session()`]: a whole benchmark, from making ready to the record; [`ChainCourse`]: one chain with all that is run on it,
-//! and what came out so far.
+//! [`session()`]: a whole benchmark, from preparation to the record; [`ChainCourse`]: one chain with all its
+//! runs, and the results so far.
 
 use super::matrix::Subject;
 use super::node::BenchNodeFolder;
@@ -9,7 +9,7 @@ use super::report::{AgreedResult, ApusReport};
 use super::subject;
 use super::tables;
 use crate::chain::{self, BenchChain, PageCache, read_json};
-use crate::error::{AtPath, BenchError, go_on};
+use crate::error::{AtPath, BenchError, check_interrupt};
 use crate::floor::Floor;
 use crate::machine::BenchMachine;
 use crate::process;
@@ -20,53 +20,53 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 use std::{fs, thread};
 
-/// What to do.
+/// The inputs of a benchmark.
 pub struct SessionPlan<'a> {
     /// Name of the profile.
     pub profile: &'a str,
     /// Whether times will mean anything.
     pub timed: bool,
-    /// The program that is measured.
+    /// The program to measure.
     pub program: &'a Path,
     /// Its version.
     pub version: &'a str,
-    /// The commit that it was built from, if its builder knew.
+    /// The commit that it was built from, if the build recorded it.
     pub commit: Option<&'a str>,
-    /// What was built in that can be left out.
+    /// Its optional features.
     pub features: Vec<&'a str>,
-    /// What was asked for, to be kept in the record.
+    /// The command line, for the record.
     pub command: Vec<String>,
-    /// On what.
+    /// The chains.
     pub chains: Vec<BenchChain>,
-    /// What is run; of the node only if it takes part. What does not fit a chain is left out.
+    /// The subjects; the node's only if it takes part. Subjects that do not fit a chain are left out.
     pub subjects: Vec<Subject>,
-    /// Why the program can run no scripts, if it cannot.
+    /// The reason if the program cannot validate scripts.
     pub no_interpreter: Option<String>,
     /// The node's program, if it takes part.
     pub bitcoind: Option<&'a Path>,
-    /// How often each is run.
+    /// Number of rounds.
     pub rounds: u32,
-    /// How block files should lie.
+    /// Wanted state of the page cache for the block files.
     pub page_cache: PageCache,
-    /// The program that measures the machine and works out the floor, if that is wanted.
+    /// The program that measures the machine and computes the floor, if wanted.
     pub floor: Option<&'a Path>,
-    /// A folder for everything that is made on the way. What a node needs for a chain stays in it.
+    /// A folder for intermediate files. A node's data for a chain is kept there.
     pub scratch: &'a Path,
     /// Seconds since 1970.
     pub now: i64,
 }
 
-/// Files beside the record, by name.
+/// Files next to the record, by name.
 pub type Attachments = BTreeMap<String, Vec<u8>>;
 
-/// Does it all. Results that differ are an error.
+/// Runs the whole benchmark. Differing results are an error.
 pub fn session(
     plan: &SessionPlan<'_>,
     interrupt: &AtomicBool,
     each: &mut dyn FnMut(String),
 ) -> Result<(BenchRecord, Attachments), BenchError> {
     fs::create_dir_all(plan.scratch).at(plan.scratch)?;
-    // Asked before anything here makes a load of its own.
+    // Read the load before this benchmark adds its own.
     let machine = BenchMachine::here();
     let mut courses = Vec::new();
     for chain in &plan.chains {
@@ -90,9 +90,9 @@ pub fn session(
             turns.reverse();
         }
         for (course, lane) in turns {
-            go_on(interrupt)?;
+            check_interrupt(interrupt)?;
             courses[course].turn(plan, &apus, lane, round, interrupt, each)?;
-            courses[course].beside(plan, &apus, lane, machine.memory_bytes, interrupt)?;
+            courses[course].concurrent_runs(plan, &apus, lane, machine.memory_bytes, interrupt)?;
         }
     }
     let node = courses.iter().find_map(|course| course.node.as_ref());
@@ -133,22 +133,22 @@ pub fn session(
     Ok((record, attachments))
 }
 
-// ---- one chain with all that is run on it ----
+// ---- one chain with all its runs ----
 
-/// Longer than measuring the machine and counting any chain should take.
+/// Time limit of measuring the machine and counting a chain: longer than any should take.
 const FLOOR_LIMIT: Duration = Duration::from_secs(3_600);
 
-/// One chain with all that runs on it.
+/// One chain with all its runs.
 struct ChainCourse<'a> {
     chain: &'a BenchChain,
     node: Option<BenchNodeFolder>,
     floor: Option<Floor>,
     /// Block files that any process reads.
     files: Vec<PathBuf>,
-    /// The chain's own, as they were before.
+    /// The chain's own files, as they were before.
     before: Vec<(PathBuf, u64, SystemTime)>,
     lanes: Vec<SubjectRuns>,
-    /// What is not run, and why.
+    /// Subjects left out, with reasons.
     left_out: Vec<String>,
     agreed: Option<AgreedResult>,
 }
@@ -158,12 +158,12 @@ struct SubjectRuns {
     subject: Subject,
     arguments: Vec<String>,
     runs: Vec<OneRun>,
-    /// Of each run: the report, or the log.
+    /// The report or the log of each run.
     papers: Vec<Vec<u8>>,
 }
 
 impl<'a> ChainCourse<'a> {
-    /// Makes everything ready that is not timed.
+    /// Prepares everything that is not timed.
     fn prepare(
         plan: &SessionPlan<'_>,
         chain: &'a BenchChain,
@@ -174,7 +174,7 @@ impl<'a> ChainCourse<'a> {
         let before = states(&files)?;
         let node = match plan.bitcoind {
             Some(program) => {
-                each(format!("{}: bitcoind indexes the blocks", chain.name));
+                each(format!("{}: bitcoind: indexing the blocks", chain.name));
                 Some(BenchNodeFolder::prepare(program, chain, plan.scratch, interrupt)?)
             }
             None => None,
@@ -194,11 +194,11 @@ impl<'a> ChainCourse<'a> {
         let (chosen, left_out) =
             subject::choose(&plan.subjects, chain, plan.no_interpreter.as_deref(), node.is_some());
         if let Some(subject) = chosen.iter().find(|subject| subject.takes_proofs()) {
-            each(format!("{}: proofs of all blocks are made", chain.name));
+            each(format!("{}: making proofs of all blocks", chain.name));
             apus.prove(chain, subject, interrupt)?;
         }
         if let Some(subject) = chosen.iter().find(|subject| subject.takes_snapshot()) {
-            each(format!("{}: a snapshot is made", chain.name));
+            each(format!("{}: making a snapshot", chain.name));
             apus.write_snapshot(chain, subject, interrupt)?;
         }
         for subject in chosen {
@@ -264,7 +264,7 @@ impl<'a> ChainCourse<'a> {
         Ok(())
     }
 
-    /// What the run before wrote must not be on its way to the disk while the next one is timed.
+    /// Writes the previous run's dirty pages to disk before the next run is timed.
     fn quiet(&self, plan: &SessionPlan<'_>) -> Result<(), BenchError> {
         rustix::fs::sync();
         match plan.page_cache {
@@ -273,8 +273,9 @@ impl<'a> ChainCourse<'a> {
         }
     }
 
-    /// After a run with several threads, as many runs with one, if a run with one is measured at all.
-    fn beside(
+    /// After a run with several threads, runs as many concurrent single-threaded ones, if single-threaded
+    /// runs are measured at all.
+    fn concurrent_runs(
         &mut self,
         plan: &SessionPlan<'_>,
         apus: &ApusRunner<'_>,
@@ -293,7 +294,7 @@ impl<'a> ChainCourse<'a> {
         else {
             return Ok(());
         };
-        let who = format!("{subject}, one of as many side by side");
+        let who = format!("{subject}, one of several side by side");
         for report in reports {
             expect_work(self.chain, &who, subject, &report)?;
             if let Some(agreed) = &mut self.agreed {
@@ -306,7 +307,7 @@ impl<'a> ChainCourse<'a> {
         Ok(())
     }
 
-    /// Asks the node for its set, and works out what follows from the runs.
+    /// Queries the node's set, and computes ratios from the runs.
     fn finish(
         self,
         scratch: &Path,
@@ -316,11 +317,13 @@ impl<'a> ChainCourse<'a> {
     ) -> Result<ChainRecord, BenchError> {
         let name = &self.chain.name;
         let mut agreed = self.agreed.ok_or_else(|| {
-            BenchError::usage(format!("{name}: nothing of Apus was run, so nothing is compared"))
+            BenchError::usage(format!(
+                "{name}: no subject of Apus was run, so there is nothing to compare"
+            ))
         })?;
         let bitcoind_set = match &self.node {
             Some(node) => {
-                each(format!("{name}: bitcoind goes through its set"));
+                each(format!("{name}: bitcoind: hashing its UTXO set"));
                 let set = node.set(interrupt)?;
                 agreed.expect(self.chain, "bitcoind", &set)?;
                 Some(set)
@@ -329,7 +332,7 @@ impl<'a> ChainCourse<'a> {
         };
         if states(&self.chain.files()?)? != self.before {
             return Err(BenchError::different(format!(
-                "{name}: the block files were changed while they were measured"
+                "{name}: the block files changed during the measurement"
             )));
         }
         let places = [(&*self.chain.folder, "CHAIN"), (scratch, "SCRATCH")];
@@ -338,7 +341,7 @@ impl<'a> ChainCourse<'a> {
             let arguments = lane.arguments.iter().map(|it| without_places(it, &places)).collect();
             let one = record::measured(&lane.subject, arguments, lane.runs, &agreed.counts);
             if let Some(one) = &one {
-                // Of the run in the middle; of an even number, of one of the two there.
+                // Keep the paper of the median run, or of one of the middle two if their number is even.
                 let middle = one.runs.iter().enumerate().min_by(|(_, a), (_, b)| {
                     let off = |run: &OneRun| (run.wall_seconds - one.wall_seconds.median).abs();
                     off(a).total_cmp(&off(b))
@@ -367,7 +370,7 @@ impl<'a> ChainCourse<'a> {
     }
 }
 
-/// A run must have done the work that it is timed for.
+/// Checks that a run did the work that it was timed for.
 fn expect_work(
     chain: &BenchChain,
     who: &str,
@@ -380,12 +383,12 @@ fn expect_work(
     }
     let (name, wrong) = (&chain.name, wrong.join(", "));
     Err(BenchError::different(format!(
-        "{name}: {who} did other work than it was to, by its report: {wrong}: no time counts"
+        "{name}: {who} did different work than intended, by its report: {wrong}: no times are reported"
     )))
 }
 
-/// Measures the machine on a chain, in a process of its own: that one takes memory for it, which
-/// this one must not, and has a kernel for each of its children.
+/// Measures the machine on a chain, in a separate process: it needs memory that this process must not use,
+/// and a child process for each kernel.
 fn measure(
     program: &Path,
     scratch: &Path,
@@ -399,7 +402,7 @@ fn measure(
     read_json(&json)
 }
 
-/// Length and time of change of each file.
+/// Length and modification time of each file.
 fn states(files: &[PathBuf]) -> Result<Vec<(PathBuf, u64, SystemTime)>, BenchError> {
     let state = |path: &PathBuf| {
         let meta = fs::metadata(path).at(path)?;
@@ -428,16 +431,16 @@ fn file_name(chain: &str, subject: &Subject) -> String {
     }
 }
 
-// ---- runs side by side ----
+// ---- concurrent runs ----
 //
-// They share nothing but the machine. What its memory, its disk and its clock take from processors that work at the
-// same time is no fault of a program with threads, which can only come near to it.
+// These runs share nothing but the machine. They show the slowdown that memory, disk and clock speed impose
+// on processors working at the same time; a multi-threaded program can at best approach that speed.
 
-/// What a run takes beside its `--dbcache` at most, in MiB.
-const BESIDE_DBCACHE_MIB: u64 = 100;
+/// Maximum memory of a run in addition to its `--dbcache`, in MiB.
+const OVERHEAD_MIB: u64 = 100;
 
-/// Runs them. Gives their mean wall time and their reports; none where the subject has one thread, or where memory of
-/// so many bytes is too little for all at once.
+/// Starts the concurrent runs. Returns their mean wall time and their reports; `None` if the subject has one
+/// thread, or if the memory does not suffice for all runs.
 fn side_by_side(
     apus: &ApusRunner<'_>,
     (chain, node): (&BenchChain, Option<&Path>),
@@ -447,7 +450,7 @@ fn side_by_side(
 ) -> Result<Option<(f64, Vec<ApusReport>)>, BenchError> {
     let places = subject.threads().filter(|threads| *threads > 1);
     let (Some(places), Some(single)) = (places, with_one_thread(subject)) else { return Ok(None) };
-    let each_mib = subject.dbcache_mib().saturating_add(BESIDE_DBCACHE_MIB);
+    let each_mib = subject.dbcache_mib().saturating_add(OVERHEAD_MIB);
     let needed = each_mib.saturating_mul(places as u64).saturating_mul(1 << 20);
     if memory_bytes.is_none_or(|memory| memory < needed) {
         return Ok(None);

@@ -1,65 +1,65 @@
-//! [`Subject`]: something that is run again and again, and what it is called.
+//! [`Subject`]: a repeated run, and its names.
 
 use crate::chain::BenchChain;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The sums of whole coins, for which undo data say what is spent: those of a node's folder.
+/// The sums of whole coins, which need undo data to know the spent coins: for a node's folder.
 pub const COINS: &str = "coins";
 
-/// `swiftsync` with hints out of a snapshot, which is made before.
+/// `swiftsync` with hints from a snapshot, which is made in advance.
 pub const SNAPSHOT_HINTS: &str = "snapshot-hints";
 
 /// `apus verify`, of a node's folder.
 pub const VERIFY: &str = "verify";
 
-/// The engine that goes by files of proofs, which are made before.
+/// The engine that validates blocks by proof files, which are made in advance.
 pub const UTREEXO: &str = "utreexo";
 
 /// `apus utreexo prove`, which makes such files.
 pub const PROVE: &str = "prove";
 
-/// The output that is the roots of the Utreexo forest.
+/// The roots of the Utreexo forest as an output.
 pub const ROOTS: &str = "utreexo";
 
-/// The output that is a chainstate, as bitcoind writes one.
+/// A chainstate as an output, in bitcoind's format.
 pub const CHAINSTATE: &str = "chainstate";
 
-/// What `apus utreexo prove` writes.
+/// The output of `apus utreexo prove`.
 pub const PROOFS: &str = "proofs";
 
-/// The engine of `apus sync` by which blocks are judged under this name.
-pub fn judged_by(name: &str) -> &str {
+/// The engine of `apus sync` that validates blocks under this name.
+pub fn validating_engine(name: &str) -> &str {
     match name {
-        // Proofs are made of blocks that it has judged.
+        // It proves blocks that this engine has validated.
         PROVE => "mergesync",
         SNAPSHOT_HINTS => "swiftsync",
         own => own,
     }
 }
 
-/// Whether the engine of this name sees the coins that blocks spend: it takes no hints, and it runs the scripts of
-/// every block that is not below the assumed-valid one.
+/// Whether the engine of this name sees spent coins: it takes no hints, and it runs the scripts of every
+/// block above the assumed-valid one.
 pub fn connects(name: &str) -> bool {
     !["swiftsync", SNAPSHOT_HINTS].contains(&name)
 }
 
-/// What a run checks of scripts.
+/// The script validation of a run.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ScriptValidation {
-    /// They are skipped up to the assumed-valid block.
+    /// Scripts are skipped up to the assumed-valid block.
     #[default]
     Assumevalid,
-    /// All are run.
+    /// All scripts are run.
     Full,
 }
 
 impl ScriptValidation {
-    /// As `apus sync --validation` takes it.
+    /// The value for `apus sync --validation`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Assumevalid => "assumevalid",
@@ -68,7 +68,7 @@ impl ScriptValidation {
     }
 }
 
-/// Something that is run again and again.
+/// A repeated run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "program", rename_all = "snake_case")]
 pub enum Subject {
@@ -78,19 +78,19 @@ pub enum Subject {
         engine: String,
         /// `--validation`.
         validation: ScriptValidation,
-        /// `--aggregate`; none where the engine needs no proof.
+        /// `--aggregate`; `None` if the engine needs no proof.
         aggregate: Option<String>,
         /// `--par`.
         par: usize,
         /// `--dbcache`.
         dbcache_mib: u64,
-        /// `null`; `snapshot` for a UTXO snapshot, `chainstate` for a folder that bitcoind opens, `utreexo` for the roots of the Utreexo forest; `proofs` of
-        /// `apus utreexo prove`.
+        /// `null`; `snapshot` for a UTXO snapshot, `chainstate` for a folder that bitcoind opens, `utreexo`
+        /// for the roots of the Utreexo forest; `proofs` for `apus utreexo prove`.
         output: String,
     },
     /// `bitcoind -reindex-chainstate`.
     Bitcoind {
-        /// `-assumevalid`: the chain's block, or 0. Older records were always with the block.
+        /// `-assumevalid`: the chain's block, or 0. Older records always used the block.
         #[serde(default)]
         validation: ScriptValidation,
         /// `-dbcache`.
@@ -99,14 +99,14 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Memory that it was given, in MiB.
+    /// Its memory, in MiB.
     pub fn dbcache_mib(&self) -> u64 {
         match self {
             Self::Apus { dbcache_mib, .. } | Self::Bitcoind { dbcache_mib, .. } => *dbcache_mib,
         }
     }
 
-    /// How many threads it was given; none where it takes one for each core.
+    /// Its number of threads; `None` if it uses one for each core.
     pub fn threads(&self) -> Option<usize> {
         match self {
             Self::Apus { par, .. } => Some(*par),
@@ -120,36 +120,35 @@ impl Subject {
             if engine == VERIFY || aggregate.as_deref() == Some(COINS))
     }
 
-    /// Whether it goes by files of proofs, which have to be made before.
+    /// Whether it needs proof files, which must be made in advance.
     pub fn takes_proofs(&self) -> bool {
         matches!(self, Self::Apus { engine, .. } if engine == UTREEXO)
     }
 
-    /// Whether it takes hints out of a snapshot, which has to be made before.
+    /// Whether it takes hints from a snapshot, which must be made in advance.
     pub fn takes_snapshot(&self) -> bool {
         matches!(self, Self::Apus { engine, .. } if engine == SNAPSHOT_HINTS)
     }
 
-    /// The same with nothing written, and hints out of a hintsfile; none where that is another command.
+    /// The same without output, and with hints from a hintsfile; `None` if that is another command.
     pub fn plainer(&self) -> Option<Self> {
         let mut plainer = self.clone();
         match &mut plainer {
             Self::Apus { engine, output, .. } if output != PROOFS => {
                 "null".clone_into(output);
-                *engine = judged_by(engine).to_owned();
+                *engine = validating_engine(engine).to_owned();
             }
             _ => return None,
         }
         Some(plainer)
     }
 
-    /// Whether it sees the coins that blocks spend, and so runs the scripts of those that are not below the
-    /// assumed-valid one.
+    /// Whether it sees spent coins, and so runs the scripts of blocks above the assumed-valid one.
     pub fn sees_coins(&self) -> bool {
         matches!(self, Self::Apus { engine, .. } if connects(engine)) || self.of_node()
     }
 
-    /// What it checks of scripts.
+    /// Its script validation.
     pub fn validation(&self) -> ScriptValidation {
         match self {
             Self::Apus { validation, .. } | Self::Bitcoind { validation, .. } => *validation,
@@ -157,15 +156,14 @@ impl Subject {
     }
 }
 
-/// How subjects are called where room is short: engines and validations are named only if there is
-/// more than one of them.
+/// Short names of subjects: engines and validations appear only if there is more than one of them.
 pub struct SubjectNames {
     engines: bool,
     validations: bool,
 }
 
 impl SubjectNames {
-    /// Names for these.
+    /// Names for these subjects.
     pub fn of<'a>(subjects: impl IntoIterator<Item = &'a Subject>) -> Self {
         let (mut engines, mut validations) = (BTreeSet::new(), BTreeSet::new());
         for subject in subjects {
@@ -177,7 +175,7 @@ impl SubjectNames {
         Self { engines: engines.len() > 1, validations: validations.len() > 1 }
     }
 
-    /// What one of them is called.
+    /// The name of one of them.
     pub fn name(&self, subject: &Subject) -> String {
         let Subject::Apus { engine, validation, aggregate, par, dbcache_mib, output } = subject
         else {
@@ -211,13 +209,13 @@ impl fmt::Display for Subject {
     }
 }
 
-// ---- what can be run on a chain, and why the others cannot ----
+// ---- which subjects can run on a chain ----
 //
-// What cannot be run is left out with a word, so that one list of subjects does for chains and
-// builds of all kinds.
+// Subjects that cannot run are left out with a note, so that one list of subjects serves chains and builds of
+// all kinds.
 
-/// Those subjects that can be run on `chain`, and in words which cannot, and why. `no_interpreter` says why
-/// the program can run no scripts, if it cannot, and `has_node` whether a node takes part.
+/// The subjects that can run on `chain`, and notes on the others with reasons. `no_interpreter` is the reason
+/// if the program cannot validate scripts, and `has_node` whether a node takes part.
 pub(super) fn choose(
     subjects: &[Subject],
     chain: &BenchChain,
@@ -240,7 +238,7 @@ pub(super) fn choose(
     (chosen, left_out.into_iter().map(text).collect())
 }
 
-/// Why a subject cannot be run on a chain.
+/// The reason why a subject cannot run on a chain.
 fn obstacle(
     subject: &Subject,
     chain: &BenchChain,
@@ -248,19 +246,19 @@ fn obstacle(
     has_node: bool,
 ) -> Option<String> {
     if subject.of_node() && !has_node {
-        return Some("it goes by a node's index and undo data: give --against bitcoind".to_owned());
+        return Some("it needs a node's index and undo data: add --against bitcoind".to_owned());
     }
     let in_order = subject.sees_coins();
     if let Some(why) = no_interpreter.filter(|_| in_order) {
-        // Even if they skip most: the chain goes on above its assumed-valid block.
+        // Even if scripts are mostly skipped: the chain continues above its assumed-valid block.
         return Some(why.to_owned());
     }
     match (subject.validation(), &chain.manifest) {
         (ScriptValidation::Assumevalid, None) if in_order => {
-            Some("without a manifest.json it is not known which block to assume valid".to_owned())
+            Some("without manifest.json the assumed-valid block is unknown".to_owned())
         }
         (ScriptValidation::Full, None) => {
-            Some("without a manifest.json it is not known whether it is signed".to_owned())
+            Some("without manifest.json it is unknown whether the chain is signed".to_owned())
         }
         (ScriptValidation::Full, Some(manifest)) if !manifest.signed => {
             Some("the chain is not signed, so its scripts are not valid".to_owned())
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_what_differs() {
+    fn names_show_the_differences() {
         let full = utxo(ScriptValidation::Full);
         let mut proof = full.clone();
         if let Subject::Apus { engine, validation, aggregate, output, .. } = &mut proof {
@@ -313,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_are_told_apart_in_json() {
+    fn subjects_differ_in_json() {
         let node = Subject::Bitcoind { validation: ScriptValidation::Full, dbcache_mib: 450 };
         let expected = json!({"program": "bitcoind", "validation": "full", "dbcache_mib": 450});
         let utxo = utxo(ScriptValidation::Assumevalid);
@@ -355,7 +353,7 @@ mod fitness_tests {
         }
     }
 
-    /// What is left of all kinds of subjects, as places in the list.
+    /// The remaining subjects, as indices into the list.
     fn left(chain: &BenchChain, no_interpreter: Option<&str>) -> (Vec<usize>, Vec<String>) {
         let node = |validation| Subject::Bitcoind { validation, dbcache_mib: 450 };
         let all = [
@@ -377,23 +375,23 @@ mod fitness_tests {
     }
 
     #[test]
-    fn no_run_runs_scripts_of_an_unsigned_chain() {
+    fn an_unsigned_chain_excludes_subjects_that_run_scripts() {
         let unsigned = ChainManifest { signed: false, ..manifest() };
-        let (places, said) = left(&chain(Some(unsigned)), None);
+        let (places, notes) = left(&chain(Some(unsigned)), None);
         assert_eq!(places, [0, 1, 3, 5]);
         assert_eq!(
-            said,
+            notes,
             ["left out apus utxo full par=2 dbcache=450, bitcoind assumevalid=0 dbcache=450: the \
               chain is not signed, so its scripts are not valid"]
         );
     }
 
     #[test]
-    fn without_an_interpreter_nothing_is_connected_in_order() {
-        let (places, said) = left(&chain(Some(manifest())), Some("none here"));
+    fn without_an_interpreter_engines_that_connect_blocks_are_left_out() {
+        let (places, notes) = left(&chain(Some(manifest())), Some("none here"));
         assert_eq!(places, [0, 3, 4]);
         assert_eq!(
-            said,
+            notes,
             [
                 "left out apus utxo assumevalid par=2 dbcache=450, apus utxo full par=2 dbcache=450, \
               apus swiftsync assumevalid coins par=1 dbcache=450: none here"
@@ -402,18 +400,18 @@ mod fitness_tests {
     }
 
     #[test]
-    fn without_a_manifest_too_little_is_known() {
-        let (places, said) = left(&chain(None), None);
+    fn a_chain_without_a_manifest_excludes_some_subjects() {
+        let (places, notes) = left(&chain(None), None);
         assert_eq!(places, [0, 3]);
-        assert_eq!(said.len(), 2, "{said:?}");
+        assert_eq!(notes.len(), 2, "{notes:?}");
     }
 
     #[test]
-    fn undo_data_are_a_nodes() {
+    fn subjects_with_undo_data_need_a_node() {
         let all = [apus("sha256", 1), apus("coins", 1)];
         let (chosen, left_out) = choose(&all, &chain(Some(manifest())), None, false);
         assert_eq!(chosen, all[..1]);
-        let said = &left_out[0];
-        assert!(said.contains("coins par=1") && said.contains("--against bitcoind"), "{said}");
+        let notes = &left_out[0];
+        assert!(notes.contains("coins par=1") && notes.contains("--against bitcoind"), "{notes}");
     }
 }

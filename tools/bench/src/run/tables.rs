@@ -40,12 +40,12 @@ pub fn tables(record: &BenchRecord) -> Vec<TextTable> {
     tables
 }
 
-/// All subjects, on whichever chain.
+/// All subjects, on any chain.
 fn subjects(record: &BenchRecord) -> impl Iterator<Item = &Subject> {
     record.chains.iter().flat_map(|chain| chain.measured.iter().map(|it| &it.subject))
 }
 
-/// What all runs agreed on.
+/// The results that all runs agreed on.
 fn results(record: &BenchRecord, chain: &ChainRecord) -> TextTable {
     let runs: usize = chain.measured.iter().map(|measured| measured.runs.len()).sum();
     let title = format!("{}: the same result in {runs} runs", chain.chain);
@@ -53,15 +53,15 @@ fn results(record: &BenchRecord, chain: &ChainRecord) -> TextTable {
     let (set, counts) = (&chain.set, &chain.counts);
     let its_set = match (&chain.bitcoind_set, &record.bitcoind) {
         (Some(_), Some(_)) => format!("has the same set ({})", node(record)),
-        _ => "was not asked".to_owned(),
+        _ => "not run".to_owned(),
     };
     let manifest = match &chain.manifest {
         Some(manifest) => format!("says the same (signed: {})", manifest.signed),
-        None => "there is none".to_owned(),
+        None => "missing".to_owned(),
     };
     let files = match chain.manifest.as_ref().map(|manifest| manifest.obfuscated) {
-        Some(true) => "XORed with a key, as nodes have them since version 28",
-        Some(false) => "plain, as nodes had them before version 28",
+        Some(true) => "XORed with a key, as in nodes since version 28",
+        Some(false) => "plain, as in nodes before version 28",
         None => "-",
     };
     for (name, value) in [
@@ -86,7 +86,7 @@ fn results(record: &BenchRecord, chain: &ChainRecord) -> TextTable {
 
 fn forest(forest: &ForestResult) -> String {
     let (leaves, roots) = (grouped(forest.leaves), forest.roots.len());
-    format!("{leaves} leaves, {roots} roots, the same in all runs that tell of them")
+    format!("{leaves} leaves, {roots} roots, the same in all runs that report them")
 }
 
 fn seconds(spread: MeasuredSpread) -> [String; 2] {
@@ -151,7 +151,7 @@ fn ratios(record: &BenchRecord, chain: &ChainRecord, names: &SubjectNames) -> Te
 }
 
 fn outputs(chain: &ChainRecord, names: &SubjectNames) -> TextTable {
-    let title = format!("{}: wall time over that of the same run that writes nothing", chain.chain);
+    let title = format!("{}: wall time relative to the same run without output", chain.chain);
     let mut table = TextTable::new(title, &["run", "times as long", "least–greatest"]);
     for output in &chain.outputs {
         let MeasuredSpread { median, min, max } = output.over_null;
@@ -178,7 +178,7 @@ fn scaling(chain: &ChainRecord, names: &SubjectNames) -> TextTable {
     table
 }
 
-/// Speed of each subject on each chain: flat if it does not depend on the length.
+/// Speed of each subject on each chain: equal if it does not depend on the length.
 fn lengths(record: &BenchRecord, names: &SubjectNames) -> TextTable {
     let mut columns = vec!["bytes/s".to_owned()];
     columns.extend(
@@ -205,7 +205,7 @@ fn lengths(record: &BenchRecord, names: &SubjectNames) -> TextTable {
     table
 }
 
-/// What has to be known beside the numbers.
+/// Facts needed to interpret the numbers.
 pub(super) fn notes(record: &BenchRecord) -> Vec<String> {
     let mut notes = Vec::new();
     notes.push(match (record.page_cache, record.cached_share) {
@@ -226,15 +226,15 @@ pub(super) fn notes(record: &BenchRecord) -> Vec<String> {
     });
     if record.timed {
         notes.push(
-            "Each run is a process of its own, from its start to its end; runs of all kinds take \
-             turns, and every run begins with nothing left to write to disk."
+            "Each run is a separate process, timed from its start to its end; runs of all kinds are \
+             interleaved, and every run begins with no dirty pages to write to disk."
                 .to_owned(),
         );
     }
     let busy = record.timed && record.machine.is_busy();
     if let Some(load) = record.machine.load.filter(|_| busy) {
         notes.push(format!(
-            "The machine was busy when this began (load {load:.1}): times are too long, and rates of \
+            "The machine was busy at the start (load {load:.1}): times are too long, and rates of \
              several threads too low."
         ));
     }
@@ -242,23 +242,23 @@ pub(super) fn notes(record: &BenchRecord) -> Vec<String> {
         .any(|it| matches!(it, Subject::Apus { aggregate: Some(kind), .. } if kind == "none"))
     {
         notes.push(
-            "Aggregate none sums nothing and so proves nothing: it is the bound for what a proof can \
-             cost."
+            "Aggregate none sums nothing and so proves nothing: it bounds the cost of a \
+             proof."
                 .to_owned(),
         );
     }
     if record.timed && record.chains.iter().any(|chain| !chain.scaling.is_empty()) {
-        notes.push("Each run of Apus has as many processors as it has threads.".to_owned());
+        notes.push("Each run of Apus has as many processors as threads.".to_owned());
         notes.push(
-            "Side by side: as many runs with one thread each at once, as if they had been one. It is what this machine \
-             gives to threads that have nothing in common but its memory and its disk."
+            "Side by side: as many concurrent runs with one thread each, counted as one. It is this machine's gain \
+             from threads that share nothing but its memory and its disk."
                 .to_owned(),
         );
     }
     if record.timed {
         notes.push(
-            "The column headers is the wall time in which one thread reads headers, before all others begin, over the \
-             processor time of the whole run."
+            "The column headers is the wall time in which one thread reads headers, before all others start, divided \
+             by the processor time of the whole run."
                 .to_owned(),
         );
     }
@@ -283,48 +283,48 @@ pub(super) fn notes(record: &BenchRecord) -> Vec<String> {
     notes
 }
 
-/// What hints out of a snapshot are compared with.
-const SNAPSHOT_NOTE: &str = "The engine snapshot-hints is swiftsync with hints out of a snapshot, which was made before. Where \
-     runs are held against those that write nothing, it is against swiftsync with hints out of a hintsfile.";
+/// What the runs with hints from a snapshot are compared with.
+const SNAPSHOT_NOTE: &str = "The engine snapshot-hints is swiftsync with hints from a snapshot, which was made in advance. Where \
+     runs are compared with those without output, its counterpart is swiftsync with hints from a hintsfile.";
 
-/// What goes by proofs.
-const FOREST_NOTE: &str = "The engine utreexo went by proofs of all blocks, which were made before and are in no time \
-     here but that of prove. It keeps no set, so what is compared of it are coins, amounts and the roots of the forest.";
+/// About runs with proofs.
+const FOREST_NOTE: &str = "The engine utreexo used proofs of all blocks, which were made in advance; only the times of \
+     prove include them. It keeps no set, so the comparison covers coins, amounts and the roots of the forest.";
 
-/// What the comparison with a node is worth.
+/// Limits of the comparison with a node.
 const NODE_NOTES: &[&str] = &[
-    "bitcoind has its index and its undo data from before, and ends with a chainstate on disk, whose \
-     last flush is in its time. It computes no hash of the set; Apus computes hash_serialized_3. Apus writes \
-     a snapshot or a chainstate only where the run says so, and reads all of a chainstate back before it ends. \
-     Coins in a chainstate are XORed with a key of its own by both.",
-    "bitcoind ran without the checks of its own memory that are on by default on regtest alone \
-     (-checkblockindex=0 -checkmempool=0). Beside -dbcache it uses what its mempool leaves free: up \
-     to 286 MiB, or 5 where -dbcache is less than a mempool has by default (-maxmempool=5). Files of \
-     its database that are mapped into memory count in its peak.",
-    "Where it has no assumevalid=0, that it ran no scripts was read from its log and follows from the \
-     blocks after the last with transactions, which are more than two weeks of work.",
+    "bitcoind starts with its index and undo data, and ends with a chainstate on disk; its time \
+     includes the last flush. It computes no hash of the set; Apus computes hash_serialized_3. Apus writes \
+     a snapshot or a chainstate only where the run's name says so, and reads a whole chainstate back before it ends. \
+     Both XOR the coins in a chainstate with its key.",
+    "bitcoind ran without the internal checks that are on by default on regtest only \
+     (-checkblockindex=0 -checkmempool=0). In addition to -dbcache it uses the free part of its mempool: up \
+     to 286 MiB, or 5 if -dbcache is below the default mempool size (-maxmempool=5). Its peak includes \
+     memory-mapped files of its database.",
+    "Without assumevalid=0 it ran no scripts: its log says so, and more than two weeks of work \
+     follow the last block with transactions.",
 ];
 
-/// What it is worth with a node that does more than on the main chain.
-const NODE_NOTE_LOOKUPS: &str = "On regtest this bitcoind looks up every output for BIP-30, which it does not on the \
-     main chain: an eighth of Bitcoin Core's time with -assumevalid where it was measured. The ratios to it are that much too high.";
+/// Limits of the comparison with a node that does more than on the main chain.
+const NODE_NOTE_LOOKUPS: &str = "On regtest this bitcoind looks up every output for BIP-30, unlike on the \
+     main chain: in one measurement an eighth of Bitcoin Core's time with -assumevalid. The ratios to it are that much too high.";
 
-/// What it is worth with a node of `scripts/core`.
-const NODE_NOTE_KNOWN_BLOCK: &str = "bitcoind was told the chain's first block (-testbip34hash, an option that \
-     scripts/core adds to Bitcoin Core), as it knows the main chain's block of BIP-34: so it looks up no output for \
+/// About the comparison with a node of `scripts/core`.
+const NODE_NOTE_KNOWN_BLOCK: &str = "bitcoind was given the chain's first block (-testbip34hash, an option that \
+     scripts/core adds to Bitcoin Core) in place of the main chain's BIP-34 block: so it looks up no output for \
      BIP-30, as on the main chain.";
 
-/// What the comparison is worth where scripts are run.
-const NODE_NOTE_FULL: &str = "bitcoind assumevalid=0 ran every script, as its log says, on a thread for \
-     each core. A run with scripts is compared with one with scripts.";
+/// About the comparison of runs that validate scripts.
+const NODE_NOTE_FULL: &str = "bitcoind assumevalid=0 ran every script, as its log confirms, on one thread \
+     per core. Runs with scripts are compared with runs with scripts.";
 
-/// What the node said of itself, and whether it did what no node does on the main chain.
+/// The node's version, and whether it did work that no node does on the main chain.
 fn node(record: &BenchRecord) -> String {
     let version = record.bitcoind.as_ref();
     version.map_or_else(none, |version| format!("{version}, {}", bip30(record)))
 }
 
-/// Records that do not tell are of nodes that looked outputs up.
+/// In records without this field, the nodes looked outputs up.
 fn bip30(record: &BenchRecord) -> &'static str {
     match record.bip30_lookups {
         Some(false) => "without BIP-30 look-ups, as on the main chain",
@@ -332,7 +332,7 @@ fn bip30(record: &BenchRecord) -> &'static str {
     }
 }
 
-/// Version, commit and features, as far as a record has them.
+/// Version, commit and features, as far as recorded.
 fn program(record: &BenchRecord) -> String {
     let mut parts = vec![record.apus.clone()];
     parts.extend(record.commit.iter().map(|commit| format!("commit {commit}")));
@@ -388,24 +388,24 @@ mod tests {
     use crate::run::tests::record;
 
     #[test]
-    fn a_page_has_all_that_was_asked_for() {
+    fn a_page_has_every_part_of_a_record() {
         let page = markdown(&record(&["short", "long"]));
         for words in [
             "# Benchmark of 2026-11-22T00:34:51Z",
             "| bitcoind | Bitcoin Core, without BIP-30 look-ups, as on the main chain |",
-            "| block files | XORed with a key, as nodes have them since version 28 |",
+            "| block files | XORed with a key, as in nodes since version 28 |",
             "- a note",
             "### short: the same result in 12 runs",
-            "| utreexo | 9 leaves, 1 roots, the same in all runs that tell of them |",
+            "| utreexo | 9 leaves, 1 roots, the same in all runs that report them |",
             "has the same set (Bitcoin Core, without BIP-30 look-ups, as on the main chain)",
-            // 800 MB in 2 s, a million transactions; the floor on two threads is 1 s to parse and
-            // 1 s to read.
+            // 800 MB in 2 s, a million transactions; the floor on two threads is 1 s to parse and 1 s to
+            // read.
             "par=2 dbcache=450 | 2.000 | 1.500–2.500 | 2.00 | 400 MB | 2000 | 50.0 MB | 1.00 | 1200 | 1.562 % |",
             "### long: times faster than bitcoind with the same -dbcache, without BIP-30 look-ups, as on the main chain",
             "| bitcoind dbcache=450 | 40.0 | 40.0–40.0 |",
             "### short: times faster than with one thread",
             "par=2 dbcache=450 | 2 | 2.00 |",
-            "### short: wall time over that of the same run that writes nothing",
+            "### short: wall time relative to the same run without output",
             "par=2 dbcache=450 utreexo | 1.12 | 1.12–1.12 |",
             "### Floor, summed up",
             "### Speed by length",
@@ -417,38 +417,38 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_timed_shows_no_time() {
+    fn records_without_timing_show_no_times() {
         let record = BenchRecord { timed: false, ..record(&["short"]) };
         assert_eq!(tables(&record).len(), 1);
         assert!(!markdown(&record).contains("wall"));
     }
 
     #[test]
-    fn notes_say_what_numbers_are_worth() {
-        let told =
+    fn notes_state_the_limits_of_the_numbers() {
+        let mentions =
             |record: &BenchRecord, words: &str| notes(record).iter().any(|it| it.contains(words));
         let mut warm = record(&["short"]);
         warm.machine.load = Some(0.0);
-        assert!(told(&warm, "BIP-30") && told(&warm, "were in the page cache"));
-        assert!(!told(&warm, "busy") && !told(&warm, "Aggregate none"));
-        assert!(told(&warm, "-testbip34hash") && !told(&warm, "too high"));
-        // A node that has no such option, and one of an older record.
+        assert!(mentions(&warm, "BIP-30") && mentions(&warm, "were in the page cache"));
+        assert!(!mentions(&warm, "busy") && !mentions(&warm, "Aggregate none"));
+        assert!(mentions(&warm, "-testbip34hash") && !mentions(&warm, "too high"));
+        // A node without this option, and one of an older record.
         for bip30_lookups in [Some(true), None] {
             let lookups = BenchRecord { bip30_lookups, ..record(&["short"]) };
-            assert!(told(&lookups, "too high") && !told(&lookups, "-testbip34hash"));
+            assert!(mentions(&lookups, "too high") && !mentions(&lookups, "-testbip34hash"));
             let page = markdown(&lookups);
             assert_eq!(page.matches("with regtest's BIP-30 look-ups").count(), 3, "{page}");
         }
         let mut other = record(&["short"]);
         other.machine.load = Some(7.0);
         other.chains[0].measured.retain(|it| matches!(it.subject, Subject::Apus { .. }));
-        assert!(told(&other, "(load 7.0)") && !told(&other, "BIP-30"));
-        assert!(told(&BenchRecord { cached_share: Some(0.5), ..record(&["a"]) }, "only 50 %"));
-        assert!(told(&BenchRecord { cached_share: None, ..record(&["a"]) }, "is unknown"));
+        assert!(mentions(&other, "(load 7.0)") && !mentions(&other, "BIP-30"));
+        assert!(mentions(&BenchRecord { cached_share: Some(0.5), ..record(&["a"]) }, "only 50 %"));
+        assert!(mentions(&BenchRecord { cached_share: None, ..record(&["a"]) }, "is unknown"));
         let cold = BenchRecord { page_cache: PageCache::Dropped, ..record(&["a"]) };
-        assert!(told(&cold, "were dropped"));
+        assert!(mentions(&cold, "were dropped"));
         let mut none = record(&["a"]);
         none.chains[0].measured[0].subject = crate::run::tests::apus("none", 1);
-        assert!(told(&none, "Aggregate none"));
+        assert!(mentions(&none, "Aggregate none"));
     }
 }

@@ -9,7 +9,7 @@ use crate::floor::{ChainFloor, ChainWork, KernelRates, MachineLimits, WorkRate};
 use crate::machine::BenchMachine;
 use crate::manifest::{self, ChainManifest};
 
-/// A chain on which a node can be timed.
+/// A chain that a node can run on.
 pub(crate) fn manifest() -> ChainManifest {
     ChainManifest {
         version: manifest::VERSION,
@@ -69,7 +69,7 @@ pub(super) fn utxo(validation: ScriptValidation) -> Subject {
     }
 }
 
-/// Some two hundred to a second for one thread of everything.
+/// About two hundred per second for one thread, of every kind of work.
 fn limits() -> MachineLimits {
     let rate = WorkRate { one_thread: 2e8, all_threads: 4e8 };
     MachineLimits {
@@ -92,8 +92,8 @@ fn limits() -> MachineLimits {
     }
 }
 
-/// A benchmark of chains that are called so: Apus with one thread takes 4 seconds for each, with
-/// two 2, or 2.25 with roots, and bitcoind 80.
+/// A benchmark of chains with these names: Apus takes 4 seconds for each with one thread, 2 with two, or 2.25
+/// with roots, and bitcoind takes 80.
 pub(super) fn record(chains: &[&str]) -> BenchRecord {
     let set = SetResult {
         stop_height: 2_400,

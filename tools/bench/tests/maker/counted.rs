@@ -1,4 +1,4 @@
-//! The manifest and the hints, against what other code makes of the blocks.
+//! Compares the manifest and the hints with independent counts of the blocks.
 
 use crate::{Chain, small};
 use apus_testkit::chain::{hints, is_unspendable, utxo_set};
@@ -7,7 +7,7 @@ use bitcoin::{Block, OutPoint};
 use std::collections::HashMap;
 use std::fs;
 
-/// The ages of all coins that are spent, in blocks.
+/// The ages of all spent coins, in blocks.
 fn ages(blocks: &[Block]) -> Vec<u32> {
     let mut heights: HashMap<OutPoint, u32> = HashMap::new();
     let mut ages = Vec::new();
@@ -25,7 +25,7 @@ fn ages(blocks: &[Block]) -> Vec<u32> {
 }
 
 #[test]
-fn manifest_and_hints_are_what_the_blocks_say() {
+fn manifest_and_hints_match_the_blocks() {
     for signed in [true, false] {
         let chain = Chain::make(&crate::MakeOptions { signed, ..small(12, 5) });
         let manifest = &chain.manifest;
@@ -62,7 +62,7 @@ fn manifest_and_hints_are_what_the_blocks_say() {
     }
 }
 
-/// What pays is worth what was paid in, the fees apart, and all fees are claimed.
+/// Payments equal the inputs minus the fees, and coinbases claim all fees.
 #[test]
 fn no_satoshi_is_lost() {
     let chain = Chain::make(&small(10, 6));

@@ -1,4 +1,4 @@
-//! The folder of a chain: the same bytes for the same arguments, all of them or none.
+//! The folder of a chain: the same bytes for the same arguments; complete or removed.
 
 use crate::{Chain, small};
 use apus_bench::maker::{MadeChain, MakeOptions, make};
@@ -32,7 +32,7 @@ fn another_seed_gives_another_chain() {
     }
 }
 
-/// What is measured on one is measured on the other: only the signatures are not there.
+/// Measurements on one hold for the other: only the signatures are missing.
 #[test]
 fn an_unsigned_chain_is_the_signed_one_without_signatures() {
     let signed = Chain::make(&small(3, 43));
@@ -46,9 +46,9 @@ fn an_unsigned_chain_is_the_signed_one_without_signatures() {
     assert!(difference * 1_000 < signed.bytes, "{difference} of {} bytes", signed.bytes);
 }
 
-/// What is measured on one is measured on the other: only the key is zeros.
+/// Measurements on one hold for the other: only the key is zeros.
 #[test]
-fn plain_files_are_the_others_without_a_key() {
+fn plain_files_differ_only_in_the_key() {
     let with_key = Chain::make(&small(2, 44));
     let plain = Chain::make(&MakeOptions { obfuscated: false, ..small(2, 44) });
     let (mut with_key_files, plain_files) = (with_key.files(), plain.files());
@@ -63,7 +63,7 @@ fn plain_files_are_the_others_without_a_key() {
 }
 
 #[test]
-fn an_interrupted_making_leaves_nothing() {
+fn an_interrupted_maker_removes_its_files() {
     let parent = tempfile::tempdir().unwrap();
     let there = parent.path().join("there");
     fs::create_dir(&there).unwrap();
@@ -78,16 +78,16 @@ fn an_interrupted_making_leaves_nothing() {
             made.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted),
             "{made:?}"
         );
-        assert!(blocks > 100, "it was interrupted in the midst");
+        assert!(blocks > 100, "the interruption came in the middle");
     }
-    assert_eq!(fs::read_dir(&there).unwrap().count(), 0, "the folder of the caller's stays");
-    assert!(!parent.path().join("not").exists(), "ours goes");
-    // The folder is as good as new.
+    assert_eq!(fs::read_dir(&there).unwrap().count(), 0, "the caller's folder stays");
+    assert!(!parent.path().join("not").exists(), "our folder is removed");
+    // The folder can be reused.
     assert!(matches!(make_at(&there, &small(2, 51)), Ok(MadeChain::Now(_))));
 }
 
 #[test]
-fn what_is_there_is_never_touched() {
+fn existing_files_are_never_touched() {
     let chain = Chain::make(&small(2, 61));
     let files = chain.files();
     let made = make_at(chain.path(), &MakeOptions { threads: 2, ..small(2, 61) }).unwrap();
@@ -105,14 +105,14 @@ fn what_is_there_is_never_touched() {
         assert!(refused.to_string().contains("is not empty"), "{refused}");
     }
     assert!(chain.files() == files);
-    // Without its manifest a chain is no chain, and still not ours to remove.
+    // Without its manifest a chain is incomplete, and still not ours to remove.
     fs::remove_file(chain.path().join("manifest.json")).unwrap();
     assert!(make_at(chain.path(), &small(2, 61)).is_err_and(|it| it.kind() == ErrorKind::Usage));
     assert!(chain.path().join("blocks/blk00000.dat").exists());
 }
 
 #[test]
-fn arguments_that_no_chain_can_have_are_refused_before_anything_is_made() {
+fn impossible_arguments_are_refused_before_any_file_is_made() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("chain");
     for wrong in [
@@ -131,10 +131,10 @@ fn arguments_that_no_chain_can_have_are_refused_before_anything_is_made() {
     }
 }
 
-/// Numbers that were published name their chain by its arguments. A change of what these give
-/// makes all of them worthless, and so gives the profile another name.
+/// Published numbers identify their chain by its arguments. A change of the resulting bytes would invalidate
+/// all of them, so it needs a new profile name.
 #[test]
-fn a_chain_is_the_same_for_ever() {
+fn a_chain_never_changes() {
     for (signed, tip) in [
         (true, "1e97e3a8311974fef1dc7ef48f063cacbddc0d27cab6a707accf47d8d9da2621"),
         (false, "03214bb2c328cbc3c404d29d1b96231c6b9fa8ad64136a6a8b1ee2707d88ec1d"),

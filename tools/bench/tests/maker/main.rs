@@ -1,5 +1,4 @@
-//! Chains that are made: what a real node says of them, what they are when counted anew, and what
-//! becomes of their folder.
+//! Generated chains: accepted by a real node, recounted independently, and the state of their folder.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod counted;
@@ -18,12 +17,12 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use tempfile::TempDir;
 
-/// A chain with blocks of a tenth of the usual weight and hardly anything after them.
+/// A chain with blocks of a tenth of the usual weight and hardly any blocks after them.
 fn small(blocks: u32, seed: u64) -> MakeOptions {
     MakeOptions { block_weight: 400_000, tail_blocks: 3, ..MakeOptions::new(blocks, seed) }
 }
 
-/// A chain in a folder that goes away.
+/// A chain in a temporary folder.
 struct Chain {
     folder: TempDir,
     manifest: ChainManifest,

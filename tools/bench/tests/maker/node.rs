@@ -1,4 +1,4 @@
-//! A real node as the judge.
+//! Validation by a real node.
 
 use crate::{Chain, small};
 use apus_bench::maker::{ChainProfile, MakeOptions};
@@ -7,8 +7,8 @@ use apus_storage::DirStorage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::HintsOptions;
 use apus_sync::{
-    HintedTask, HintedValidity, HintsInput, Outcome, Request, RunEnv, Silent, Source, Stop, Task,
-    UseIndex,
+    HintedTask, HintedValidity, HintsInput, Outcome, Request, RunEnv, SilentObserver, Source, Stop,
+    Task, UseIndex,
 };
 use apus_testkit::bitcoind::Bitcoind;
 use std::fs;
@@ -17,10 +17,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a node may take to read a chain on a slow and busy machine.
+/// Time limit for a node to read a chain on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Part of what a node says of a block with a wrong script, whatever its version.
+/// Part of a node's message about a block with a wrong script, in every version.
 const REFUSED: &str = "script-verify-flag-failed";
 
 /// A node that reads a copy of a chain's block files.
@@ -43,7 +43,7 @@ impl Reader {
         Self { node: node.unwrap(), _folder: folder }
     }
 
-    /// Waits until the node is at this height and has said `sign`.
+    /// Waits until the node is at this height and its log contains `sign`.
     fn wait(&self, height: u32, sign: &str) {
         let deadline = Instant::now() + PATIENCE;
         while self.node.height() != height || !self.node.log().contains(sign) {
@@ -58,7 +58,7 @@ impl Reader {
     }
 }
 
-/// What Apus makes of a chain.
+/// The result of Apus for a chain.
 fn outcome(chain: &Chain) -> Outcome {
     let work = tempfile::tempdir().unwrap();
     let hints = chain.path().join("chain.hints");
@@ -91,7 +91,7 @@ fn outcome(chain: &Chain) -> Outcome {
             workdir: &DirStorage::new(work.path()),
             is_shared: false,
             given: None,
-            observer: &Silent,
+            observer: &SilentObserver,
             interrupt: &AtomicBool::new(false),
         },
     })
@@ -102,8 +102,8 @@ fn display(hash: &[u8; 32]) -> String {
     hash.iter().rev().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Two blocks as heavy as may be, with every kind of script spent, and a hundred light ones, so
-/// that coinbases of blocks that pay fees are spent too.
+/// Two blocks of maximum weight that spend every kind of script, and a hundred light ones, so that coinbases
+/// of blocks with fees are spent too.
 #[test]
 fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coins() {
     let heavy = MakeOptions { tail_blocks: 3, threads: 2, ..MakeOptions::new(2, 11) };
@@ -113,12 +113,12 @@ fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coin
         let chain = Chain::make(&options);
         let reader = Reader::start(&chain, "0");
         reader.expect_all_of(&chain);
-        let said = reader.node.txoutset_info();
-        assert_eq!(said.txouts, chain.manifest.coins);
-        assert_eq!(said.total_amount.to_sat(), chain.manifest.total_amount_sat);
+        let info = reader.node.txoutset_info();
+        assert_eq!(info.txouts, chain.manifest.coins);
+        assert_eq!(info.total_amount.to_sat(), chain.manifest.total_amount_sat);
         let found = outcome(&chain);
-        assert_eq!(display(&found.set.muhash().unwrap()), said.muhash);
-        assert_eq!(display(&found.set.hash_serialized_3().unwrap()), said.hash_serialized_3);
+        assert_eq!(display(&found.set.muhash().unwrap()), info.muhash);
+        assert_eq!(display(&found.set.hash_serialized_3().unwrap()), info.hash_serialized_3);
     }
 }
 
@@ -132,8 +132,8 @@ fn a_node_accepts_an_unsigned_chain_only_where_it_assumes_the_scripts_valid() {
     strict.wait(chain.manifest.assumevalid_height - 3, REFUSED);
 }
 
-/// Why there are 2,100 blocks at the end: with no more than two weeks' worth of them above the
-/// block that is assumed valid, a node checks all the same.
+/// The reason for 2,100 blocks at the end: with only two weeks' worth of blocks above the assumed-valid
+/// block, a node still validates scripts.
 #[test]
 fn a_tail_of_two_weeks_is_too_short_to_skip_scripts() {
     let chain = Chain::make(&MakeOptions { signed: false, tail_blocks: 2_016, ..small(1, 14) });

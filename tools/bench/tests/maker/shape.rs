@@ -1,4 +1,4 @@
-//! Whether a chain has the shape that is promised.
+//! Whether a chain has the documented shape.
 
 use crate::Chain;
 use apus_bench::maker::{ChainProfile, MakeOptions};
@@ -13,9 +13,9 @@ fn mean(numbers: impl Iterator<Item = usize> + Clone) -> f64 {
     numbers.clone().sum::<usize>() as f64 / numbers.count() as f64
 }
 
-/// One chain for all of these, because it takes long to make.
+/// One chain for all of these, because making it takes long.
 #[test]
-fn busy_blocks_are_like_those_of_the_main_chain() {
+fn busy_blocks_resemble_the_main_chain() {
     let chain = Chain::make(&MakeOptions { signed: false, threads: 2, ..MakeOptions::new(40, 21) });
     let blocks = chain.blocks();
     let busy: Vec<&Block> = blocks.iter().filter(|block| block.txdata.len() > 1).collect();
@@ -63,7 +63,7 @@ fn busy_blocks_are_like_those_of_the_main_chain() {
     assert!(leaves.count() > 1_000, "taproot outputs are spent by scripts too");
 }
 
-/// Coins made by busy blocks that later ones spend: a chain of light blocks, but of many.
+/// Coins that busy blocks create and later ones spend: a chain of many light blocks.
 #[test]
 fn coins_are_spent_at_the_ages_of_the_main_chain() {
     let options =
@@ -78,15 +78,15 @@ fn coins_are_spent_at_the_ages_of_the_main_chain() {
         let found = within(blocks);
         assert!((low..=high).contains(&found), "{found} % within {blocks} blocks");
     }
-    // Nothing runs dry: what is left is worth much more than it costs to spend.
+    // The supply lasts: a remaining coin's value is far above the cost of spending it.
     assert!(manifest.total_amount_sat / manifest.coins > 100_000);
     let unspent = manifest.coins as f64 / (manifest.outputs - manifest.unspendable) as f64;
     assert!((0.06..0.25).contains(&unspent), "{unspent}");
 }
 
-/// Fewer coins are left, and none is missing that later blocks were to spend: these are as full.
+/// Fewer coins remain, but later blocks lack none: these are as full.
 #[test]
-fn of_few_coins_blocks_are_as_full() {
+fn blocks_with_few_coins_are_as_full() {
     let [like, few] = [ChainProfile::MainnetLike, ChainProfile::FewCoins].map(|profile| {
         let options =
             MakeOptions { block_weight: 50_000, tail_blocks: 0, ..MakeOptions::new(1_000, 23) };

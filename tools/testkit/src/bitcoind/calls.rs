@@ -1,4 +1,4 @@
-//! The calls that tests make most, with types.
+//! The most frequent calls of tests, with types.
 
 use super::Bitcoind;
 use bitcoin::consensus::encode::{deserialize_hex, serialize_hex};
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::str::FromStr;
 
-/// A coin that an empty input script spends.
+/// Descriptor of a coin that an empty input script spends.
 pub const OP_TRUE_DESCRIPTOR: &str = "raw(51)#8lvh9jxk";
 
-/// What the node says about its coins.
+/// The node's summary of its coins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TxOutSetInfo {
-    /// Height of the block after which this is the set.
+    /// Height of the block whose UTXO set this is.
     pub height: u32,
     /// That block.
     pub best_block: BlockHash,
@@ -34,8 +34,8 @@ impl Bitcoind {
         hashes.as_array().unwrap().iter().map(block_hash).collect()
     }
 
-    /// Hands a block to the node; `Err` is its reason. A block whose parent is not the tip can
-    /// come back as `Err("inconclusive")` although it is fine: judge those by the tip.
+    /// Submits a block to the node; `Err` is its reason. A valid block whose parent is not the tip can also
+    /// result in `Err("inconclusive")`: check the tip for such blocks.
     pub fn submit_block(&self, block: &Block) -> Result<(), String> {
         match self.try_call("submitblock", &[json!(serialize_hex(block))]) {
             Ok(Value::Null) => Ok(()),
@@ -44,39 +44,39 @@ impl Bitcoind {
         }
     }
 
-    /// Number of blocks above the genesis block.
+    /// Returns the number of blocks above the genesis block.
     pub fn height(&self) -> u32 {
         u32::try_from(self.call("getblockcount", &[]).as_u64().unwrap()).unwrap()
     }
 
-    /// The tip.
+    /// Returns the tip.
     pub fn best_block_hash(&self) -> BlockHash {
         block_hash(&self.call("getbestblockhash", &[]))
     }
 
-    /// The main chain's block at `height`.
+    /// Returns the main chain's block at `height`.
     pub fn block_at(&self, height: u32) -> Block {
         let hash = self.call("getblockhash", &[json!(height)]);
         let raw = self.call("getblock", &[hash, json!(0)]);
         deserialize_hex(raw.as_str().unwrap()).unwrap()
     }
 
-    /// Makes the node reject a block that it has.
+    /// Makes the node reject one of its blocks.
     pub fn invalidate_block(&self, hash: BlockHash) {
         self.call("invalidateblock", &[json!(hash.to_string())]);
     }
 
-    /// Takes that back.
+    /// Undoes [`invalidate_block`](Self::invalidate_block).
     pub fn reconsider_block(&self, hash: BlockHash) {
         self.call("reconsiderblock", &[json!(hash.to_string())]);
     }
 
-    /// Writes a snapshot of the coins at the tip; the file must not be there yet.
+    /// Writes a snapshot of the coins at the tip; the file must not exist yet.
     pub fn dump_txoutset(&self, file: &Path) -> Value {
         self.call("dumptxoutset", &[json!(file.display().to_string()), json!("latest")])
     }
 
-    /// What the node says about its coins. Flushes them to disk.
+    /// Returns the node's summary of its coins. Flushes them to disk.
     pub fn txoutset_info(&self) -> TxOutSetInfo {
         let muhash = self.call("gettxoutsetinfo", &[json!("muhash")]);
         let serialized = self.call("gettxoutsetinfo", &[json!("hash_serialized_3")]);

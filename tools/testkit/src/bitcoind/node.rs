@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Another program may take a port between our choosing it and the node's binding it.
+/// Another program may take a port between our choice and the node's bind.
 const PORT_TRIES: usize = 5;
 
 /// Where a node keeps its data.
 #[derive(Debug)]
 pub enum NodeFolder {
-    /// A fresh folder that goes away with the node.
+    /// A new folder, which is removed with the node.
     Temporary(TempDir),
-    /// A folder of the caller's, which stays.
+    /// A folder of the caller, which outlives the node.
     Given(PathBuf),
 }
 
@@ -42,19 +42,19 @@ pub struct Bitcoind {
 }
 
 impl Bitcoind {
-    /// Starts a regtest node in a fresh folder, with further arguments such as `-blocksxor=0`.
+    /// Starts a regtest node in a new folder, with further arguments such as `-blocksxor=0`.
     ///
     /// # Panics
-    /// When there is no bitcoind or it does not start.
+    /// If there is no bitcoind or it does not start.
     pub fn start(args: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("bitcoind-").tempdir();
         Self::launch(NodeFolder::Temporary(folder.expect("a temporary folder")), "regtest", args)
             .unwrap_or_else(|message| panic!("{message}"))
     }
 
-    /// Starts a node for `chain` (Core's name for it) on a data directory of the caller's.
+    /// Starts a node for `chain` (Core's name for it) on a data directory of the caller.
     ///
-    /// `Err` holds what the node said when it refused to start.
+    /// `Err` holds the node's message if it refused to start.
     pub fn start_in(folder: &Path, chain: &str, args: &[&str]) -> Result<Self, String> {
         Self::launch(NodeFolder::Given(folder.to_owned()), chain, args)
     }
@@ -62,10 +62,10 @@ impl Bitcoind {
     /// Stops the node and starts it on the same data with other arguments.
     ///
     /// # Panics
-    /// When it does not stop or does not start.
+    /// If it does not stop or does not start.
     pub fn restart(&mut self, args: &[&str]) {
         self.shut_down();
-        // A folder of the caller's by type, so that the temporary one outlives both nodes.
+        // Pass the folder as the caller's, so that a temporary folder outlives both nodes.
         let given = NodeFolder::Given(self.datadir().to_owned());
         let mut next = Self::launch(given, &self.chain, args).unwrap_or_else(|m| panic!("{m}"));
         std::mem::swap(&mut self.process, &mut next.process);
@@ -73,20 +73,20 @@ impl Bitcoind {
         self.p2p_port = next.p2p_port;
     }
 
-    /// Stops the node cleanly and hands back its folder, with all data flushed.
+    /// Stops the node cleanly and returns its folder, with all data flushed.
     ///
     /// # Panics
-    /// When it does not stop by itself.
+    /// If it does not stop by itself.
     pub fn stop(mut self) -> NodeFolder {
         self.shut_down();
         let gone = NodeFolder::Given(PathBuf::new());
         std::mem::replace(&mut self.folder, gone)
     }
 
-    /// Ends the node by a signal, as a service manager does, and hands back its folder.
+    /// Stops the node with a signal, as a service manager does, and returns its folder.
     ///
     /// # Panics
-    /// When it does not stop by itself.
+    /// If it does not stop by itself.
     pub fn terminate(mut self) -> NodeFolder {
         self.signal("TERM");
         self.expect_end();
@@ -97,58 +97,58 @@ impl Bitcoind {
     /// Sends a signal by its name.
     ///
     /// # Panics
-    /// When there is no program `kill`.
+    /// If the system has no program `kill`.
     pub fn signal(&self, name: &str) {
         let process = self.process.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &process]).status();
         sent.expect("every POSIX system has this program");
     }
 
-    /// Kills the node at once, as a power cut would, and hands back its folder.
+    /// Kills the node at once, like a power failure, and returns its folder.
     pub fn kill(mut self) -> NodeFolder {
         self.process.kill();
         let gone = NodeFolder::Given(PathBuf::new());
         std::mem::replace(&mut self.folder, gone)
     }
 
-    /// The data directory that was given to it.
+    /// Returns its data directory.
     pub fn datadir(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The part of the data directory that belongs to the node's chain.
+    /// Returns the part of the data directory that belongs to the node's chain.
     pub fn chain_dir(&self) -> PathBuf {
         chain_dir(self.datadir(), &self.chain)
     }
 
-    /// The folder of its block files.
+    /// Returns the folder of its block files.
     pub fn blocks_dir(&self) -> PathBuf {
         self.chain_dir().join("blocks")
     }
 
-    /// Where peers can reach it, on 127.0.0.1.
+    /// Returns the port for peers, on 127.0.0.1.
     pub fn p2p_port(&self) -> u16 {
         self.p2p_port
     }
 
-    /// What the node has logged so far.
+    /// Returns the node's log so far.
     pub fn log(&self) -> String {
         let file = self.chain_dir().join("debug.log");
         String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned()
     }
 
-    /// Calls a method of the node's.
+    /// Calls a method of the node.
     ///
     /// # Panics
-    /// When the node answers with an error, or not at all.
+    /// If the node answers with an error, or not at all.
     pub fn call(&self, method: &str, params: &[Value]) -> Value {
         self.try_call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// Calls a method that may well fail.
+    /// Calls a method that may fail.
     ///
     /// # Panics
-    /// When the node does not answer.
+    /// If the node does not answer.
     pub fn try_call(&self, method: &str, params: &[Value]) -> Result<Value, RpcError> {
         self.rpc
             .call(method, params)
@@ -159,7 +159,7 @@ impl Bitcoind {
         Self::launch_on((0..PORT_TRIES).map(|_| free_ports()), folder, chain, args)
     }
 
-    /// Tries one pair of ports after the other.
+    /// Tries pairs of ports in order.
     fn launch_on(
         ports: impl Iterator<Item = [u16; 2]>,
         folder: NodeFolder,
@@ -187,7 +187,7 @@ impl Bitcoind {
         args: &[&str],
     ) -> Result<(Server, Rpc, u16), String> {
         let cookie_file = chain_dir(folder, chain).join(".cookie");
-        // One left behind by a killed node would be taken for the new node's.
+        // A cookie left by a killed node would be mistaken for the new node's.
         let _ = fs::remove_file(&cookie_file);
         let errors = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
         let mut command = Command::new(super::find());
@@ -203,7 +203,7 @@ impl Bitcoind {
         let answers = |_: &str| {
             let Ok(cookie) = fs::read_to_string(&cookie_file) else { return false };
             let rpc = super::rpc(rpc_port, cookie);
-            // An error while it warms up.
+            // The call fails while the node warms up.
             matches!(rpc.call("getblockcount", &[]), Ok(Ok(_))) && found.set(rpc).is_ok()
         };
         let process = Server::start(&mut command, errors.path(), answers)?;
@@ -216,7 +216,7 @@ impl Bitcoind {
         self.expect_end();
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the node has stopped by itself.
     fn expect_end(&mut self) {
         let mut status = None;
         wait_until("bitcoind stops", || {
@@ -227,7 +227,7 @@ impl Bitcoind {
     }
 }
 
-/// Core's folder for a chain within the data directory (Core `chainparamsbase.cpp`).
+/// Returns Core's folder for a chain within the data directory (Core `chainparamsbase.cpp`).
 fn chain_dir(datadir: &Path, chain: &str) -> PathBuf {
     match chain {
         "main" => datadir.to_owned(),
@@ -236,7 +236,7 @@ fn chain_dir(datadir: &Path, chain: &str) -> PathBuf {
     }
 }
 
-/// Whether the node ended because another program had one of its ports.
+/// Returns whether the node stopped because another program had one of its ports.
 fn lost_a_port(message: &str) -> bool {
     ["Unable to bind", "Unable to start HTTP server", "Failed to listen"]
         .iter()
@@ -249,7 +249,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     #[test]
-    fn a_port_lost_to_another_program_is_no_failure() {
+    fn a_port_lost_to_another_program_is_not_a_failure() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let taken = listener.local_addr().unwrap().port();
         let [rpc_port, p2p_port] = free_ports();

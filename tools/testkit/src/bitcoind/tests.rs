@@ -10,7 +10,7 @@ fn block_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn mines_forks_and_restarts() {
+fn a_node_mines_forks_and_restarts() {
     let mut node = Bitcoind::start(&[]);
     assert_eq!(node.mine(5).len(), 5);
     let tip = node.best_block_hash();
@@ -29,7 +29,7 @@ fn mines_forks_and_restarts() {
 }
 
 #[test]
-fn block_files_come_in_both_forms() {
+fn block_files_are_plain_or_xored() {
     for (arg, plain) in [("-blocksxor=0", true), ("-blocksxor=1", false)] {
         let node = Bitcoind::start(&[arg]);
         node.mine(3);
@@ -43,7 +43,7 @@ fn block_files_come_in_both_forms() {
 }
 
 #[test]
-fn fastprune_makes_small_files() {
+fn the_option_fastprune_makes_small_files() {
     let node = Bitcoind::start(&["-fastprune"]);
     node.mine(600);
     let folder = node.blocks_dir();

@@ -20,35 +20,35 @@ const REGTEST_BITS: u32 = 0x207f_ffff;
 /// Regtest halves the subsidy this often (Core `kernel/chainparams.cpp`).
 const HALVING_INTERVAL: u32 = 150;
 
-/// A coinbase's outputs can be spent by the block this many higher (Core `consensus.h`).
+/// Number of blocks above a coinbase before a block can spend its outputs (Core `consensus.h`).
 pub(super) const COINBASE_MATURITY: u32 = 100;
 
-/// Whether a block commits to its witnesses (BIP-141).
+/// When a block commits to its witnesses (BIP-141).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Commitment {
-    /// When there are witnesses, as it must.
+    /// Commits if there are witnesses, as the rule demands.
     #[default]
     WhenNeeded,
-    /// Although it need not.
+    /// Commits even without witnesses.
     Always,
-    /// Although it should.
+    /// Never commits, even if the rule demands it.
     Never,
 }
 
-/// What to put into a block. The default is an empty block that is valid.
+/// The content of a block. The default is an empty block that is valid.
 #[derive(Debug, Clone, Default)]
 pub struct BlockPlan {
-    /// All transactions but the coinbase.
+    /// All transactions except the coinbase.
     pub transactions: Vec<Transaction>,
-    /// What the coinbase pays; unless given, the subsidy to OP_TRUE.
+    /// The coinbase's outputs; by default, the subsidy to OP_TRUE.
     pub coinbase_outputs: Option<Vec<TxOut>>,
-    /// The whole coinbase. Still gets the witness commitment where one is due.
+    /// The whole coinbase. The witness commitment is still added if it is due.
     pub coinbase: Option<Transaction>,
-    /// Whether to commit to witnesses.
+    /// When to commit to witnesses.
     pub commitment: Commitment,
-    /// The header's time; unless given, some minutes after the parent's.
+    /// The header's time; by default, some minutes after the parent's.
     pub time: Option<u32>,
-    /// The header's version; unless given, one with every rule since BIP-65.
+    /// The header's version; by default, one with every rule since BIP-65.
     pub version: Option<i32>,
 }
 
@@ -71,7 +71,7 @@ pub struct ChainBuilder {
 }
 
 impl ChainBuilder {
-    /// A builder at the genesis block. All it makes up comes from `seed`.
+    /// Makes a builder at the genesis block. `seed` determines all its choices.
     pub fn new(seed: u64) -> Self {
         let genesis = bitcoin::constants::genesis_block(Network::Regtest);
         let tip = genesis.block_hash();
@@ -86,12 +86,12 @@ impl ChainBuilder {
         }
     }
 
-    /// The block to build on.
+    /// Returns the block to build on.
     pub fn tip(&self) -> BlockHash {
         self.tip
     }
 
-    /// Its height.
+    /// Returns the tip's height.
     pub fn height(&self) -> u32 {
         self.entries[&self.tip].height
     }
@@ -102,12 +102,12 @@ impl ChainBuilder {
         self.tip = tip;
     }
 
-    /// A block built or added before.
+    /// Returns a block built or added before.
     pub fn block(&self, hash: BlockHash) -> &Block {
         &self.entries[&hash].block
     }
 
-    /// The median of the times of the tip and the ten blocks before it, and of any block likewise.
+    /// Returns the median of the times of block `tip` and the ten blocks before it.
     pub fn median_time_past(&self, tip: BlockHash) -> u32 {
         let header = |hash: &BlockHash| self.entries.get(hash).map(|entry| entry.block.header);
         let chain = std::iter::successors(header(&tip), |last| header(&last.prev_blockhash));
@@ -116,12 +116,12 @@ impl ChainBuilder {
         times[times.len() / 2]
     }
 
-    /// The chain from the genesis block to the tip, both included.
+    /// Returns the chain from the genesis block to the tip, both included.
     pub fn blocks(&self) -> Vec<Block> {
         self.blocks_to(self.tip)
     }
 
-    /// The chain from the genesis block to `tip`, both included.
+    /// Returns the chain from the genesis block to `tip`, both included.
     pub fn blocks_to(&self, tip: BlockHash) -> Vec<Block> {
         let mut chain = vec![self.block(tip).clone()];
         while let Some(parent) = self.entries.get(&chain[chain.len() - 1].header.prev_blockhash) {
@@ -131,15 +131,15 @@ impl ChainBuilder {
         chain
     }
 
-    /// The coins at the tip.
+    /// Returns the coins at the tip.
     pub fn utxo(&self) -> &UtxoSet {
         &self.coins
     }
 
-    /// A coin of more than 10,000 satoshis at the tip that the next block can spend, by anybody.
+    /// Returns a coin of more than 10,000 satoshis that the next block can spend without a signature.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is none.
     pub fn mature_coin(&self) -> (OutPoint, TxOut) {
         let height = self.height() + 1;
         let mut mature = self.coins.iter().filter(|(_, coin)| {
@@ -147,37 +147,37 @@ impl ChainBuilder {
             let has_enough = coin.output.value.to_sat() > 10_000;
             is_free && has_enough && (!coin.coinbase || coin.height + COINBASE_MATURITY <= height)
         });
-        let (outpoint, coin) = mature.next().expect("a mature coin that anybody can spend");
+        let (outpoint, coin) = mature.next().expect("a mature coin that anyone can spend");
         (*outpoint, coin.output.clone())
     }
 
-    /// The coins at any block.
+    /// Returns the coins at any block.
     pub fn utxo_at(&self, tip: BlockHash) -> UtxoSet {
         model::utxo_set(&self.blocks_to(tip))
     }
 
-    /// The hints for the chain up to the tip: one entry for each height from 1 on.
+    /// Returns the hints for the chain up to the tip: one entry for each height from 1 on.
     pub fn hints(&self) -> Vec<Vec<u32>> {
         model::hints(&self.blocks(), &self.coins)
     }
 
-    /// The hints for the chain up to any block.
+    /// Returns the hints for the chain up to any block.
     pub fn hints_at(&self, tip: BlockHash) -> Vec<Vec<u32>> {
         model::hints(&self.blocks_to(tip), &self.utxo_at(tip))
     }
 
-    /// A script that this builder can spend later, where the kind allows.
+    /// Makes a script that this builder can spend later, if the kind allows.
     pub fn script(&mut self, kind: ScriptKind) -> ScriptBuf {
         self.wallet.script(kind, &mut self.rng)
     }
 
-    /// An output of a kind.
+    /// Makes an output of a kind.
     pub fn output(&mut self, satoshi: u64, kind: ScriptKind) -> TxOut {
         TxOut { value: Amount::from_sat(satoshi), script_pubkey: self.script(kind) }
     }
 
-    /// Spends outputs of any block that this builder holds, spent before or not. Others can be
-    /// named too: their inputs stay empty.
+    /// Spends outputs of any block that this builder has, spent before or not. Inputs for unknown outputs stay
+    /// empty.
     pub fn spend(&self, inputs: &[OutPoint], outputs: Vec<TxOut>) -> Transaction {
         let coins = inputs.iter().map(|outpoint| {
             (*outpoint, self.outputs.get(outpoint).cloned().unwrap_or(TxOut::NULL))
@@ -185,8 +185,8 @@ impl ChainBuilder {
         self.spend_coins(&coins.collect::<Vec<_>>(), outputs)
     }
 
-    /// Spends outputs that the caller knows, such as those of an earlier transaction for the same
-    /// block ([`coins_of`]).
+    /// Spends outputs that the caller has, such as outputs of an earlier transaction in the same block
+    /// ([`coins_of`]).
     pub fn spend_coins(&self, coins: &[(OutPoint, TxOut)], outputs: Vec<TxOut>) -> Transaction {
         let input = coins
             .iter()
@@ -198,23 +198,23 @@ impl ChainBuilder {
         tx
     }
 
-    /// Signs again after a transaction was changed; `coins` in the order of its inputs.
+    /// Signs a changed transaction again; `coins` are in the order of its inputs.
     pub fn sign(&self, tx: &mut Transaction, coins: &[(OutPoint, TxOut)]) {
         let spent: Vec<TxOut> = coins.iter().map(|(_, output)| output.clone()).collect();
         self.wallet.sign(tx, &spent);
     }
 
-    /// What a block at `height` may pay to its miner, fees apart.
+    /// Returns the subsidy of a block at `height` in satoshis.
     pub fn subsidy(height: u32) -> u64 {
         5_000_000_000u64.checked_shr(height / HALVING_INTERVAL).unwrap_or(0)
     }
 
-    /// Adds a block with these transactions on the tip. The fees are lost.
+    /// Adds a block with these transactions on the tip. The coinbase claims no fees.
     pub fn block_with(&mut self, transactions: Vec<Transaction>) -> Block {
         self.add_plan(BlockPlan { transactions, ..BlockPlan::default() })
     }
 
-    /// Adds blocks with nothing but a coinbase.
+    /// Adds blocks with only a coinbase.
     pub fn empty_blocks(&mut self, count: usize) -> Vec<Block> {
         (0..count).map(|_| self.block_with(Vec::new())).collect()
     }
@@ -226,7 +226,7 @@ impl ChainBuilder {
         block
     }
 
-    /// Makes a block for the tip without adding it, to be changed further ([`seal`]).
+    /// Makes a block for the tip without adding it, for further changes ([`seal`]).
     pub fn propose(&mut self, plan: BlockPlan) -> Block {
         let height = self.height() + 1;
         let parent = self.block(self.tip).header;
@@ -261,11 +261,11 @@ impl ChainBuilder {
         block
     }
 
-    /// Adds a block on the tip in which one signature is of another transaction, and nothing else is
-    /// wrong. A node stores it before it finds out.
+    /// Adds a block on the tip in which only one signature is wrong: it belongs to another transaction. A node
+    /// stores the block before it notices.
     ///
     /// # Panics
-    /// When there is no mature anyone-can-spend coin at the tip.
+    /// If there is no mature anyone-can-spend coin at the tip.
     pub fn block_with_a_wrong_signature(&mut self) -> Block {
         let (from, _) = self.mature_coin();
         let locked = self.output(9_000, ScriptKind::Wpkh);
@@ -276,7 +276,7 @@ impl ChainBuilder {
         self.block_with(vec![first, second])
     }
 
-    /// A coinbase for `height` (BIP-34) that no other block has.
+    /// Makes a coinbase for `height` (BIP-34) that no other block has.
     pub fn coinbase(&mut self, height: u32, output: Vec<TxOut>) -> Transaction {
         self.extra_nonce += 1;
         let script_sig = Builder::new()
@@ -288,10 +288,10 @@ impl ChainBuilder {
         Transaction { version, lock_time: LockTime::ZERO, input, output }
     }
 
-    /// Adds any block whose parent is here, and makes it the tip.
+    /// Adds any block whose parent is present, and makes it the tip.
     ///
     /// # Panics
-    /// When the parent is not here.
+    /// If the parent is missing.
     pub fn add(&mut self, block: Block) {
         let parent = block.header.prev_blockhash;
         let height = self.entries.get(&parent).expect("the parent was added before").height + 1;
@@ -307,7 +307,7 @@ impl ChainBuilder {
     }
 }
 
-/// The outputs of a transaction with their names.
+/// Returns the outputs of a transaction with their outpoints.
 pub fn coins_of(tx: &Transaction) -> Vec<(OutPoint, TxOut)> {
     let txid: Txid = tx.compute_txid();
     (0..).zip(&tx.output).map(|(vout, out)| (OutPoint { txid, vout }, out.clone())).collect()
@@ -325,7 +325,7 @@ pub fn commit_witness(block: &mut Block) {
     block.txdata[0].output.push(TxOut { value: Amount::ZERO, script_pubkey });
 }
 
-/// Makes the header agree with the transactions, and mines.
+/// Makes the header match the transactions, and mines the block.
 pub fn seal(block: &mut Block) {
     block.header.merkle_root = block.compute_merkle_root().expect("a block has a coinbase");
     mine(block);

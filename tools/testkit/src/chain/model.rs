@@ -1,33 +1,33 @@
-//! The coins that a chain leaves, worked out in the most obvious way.
+//! The coins at the end of a chain, computed in the most obvious way.
 //!
-//! Follows Core's rules for what becomes a coin; a spend of a coin that is not there is ignored,
-//! for this is no validator.
+//! It follows Core's rules for which outputs become coins; it does not validate, so a spend of a missing coin
+//! is ignored.
 
 use bitcoin::{Block, OutPoint, Script, TxOut};
 use std::collections::BTreeMap;
 
-/// An output that is in the set, and where it came from.
+/// An unspent output, and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelCoin {
     /// Amount and script.
     pub output: TxOut,
-    /// Height of the block that made it.
+    /// Height of the block that created it.
     pub height: u32,
-    /// Whether a coinbase transaction made it.
+    /// Whether a coinbase transaction created it.
     pub coinbase: bool,
 }
 
-/// All coins by name. Its order is (txid in internal byte order, vout as a number).
+/// All coins by outpoint. The order is (txid in internal byte order, vout as a number).
 pub type UtxoSet = BTreeMap<OutPoint, ModelCoin>;
 
-/// Outputs that never become coins (Core `script/script.h`, `CScript::IsUnspendable`).
+/// Returns whether an output never becomes a coin (Core `script/script.h`, `CScript::IsUnspendable`).
 pub fn is_unspendable(script: &Script) -> bool {
     script.as_bytes().first() == Some(&0x6a) || script.len() > 10_000
 }
 
-/// Spends and adds what `block` spends and makes.
+/// Removes the coins that `block` spends and adds its outputs.
 pub fn apply_block(coins: &mut UtxoSet, height: u32, block: &Block) {
-    // The genesis block's output is no coin (Core `validation.cpp`, `ConnectBlock`).
+    // The genesis block's output is not a coin (Core `validation.cpp`, `ConnectBlock`).
     if height == 0 {
         return;
     }
@@ -48,7 +48,7 @@ pub fn apply_block(coins: &mut UtxoSet, height: u32, block: &Block) {
     }
 }
 
-/// The coins after `chain`, which starts with the genesis block.
+/// Returns the coins after `chain`, which starts with the genesis block.
 pub fn utxo_set<'a>(chain: impl IntoIterator<Item = &'a Block>) -> UtxoSet {
     let mut coins = UtxoSet::new();
     for (height, block) in (0..).zip(chain) {
@@ -57,8 +57,8 @@ pub fn utxo_set<'a>(chain: impl IntoIterator<Item = &'a Block>) -> UtxoSet {
     coins
 }
 
-/// The hints for `chain`: for each block after the genesis block, which of its spendable outputs
-/// are coins at the end (BIP-456: outputs are counted in block order, unspendable ones not).
+/// Returns the hints for `chain`: for each block after the genesis block, which of its spendable outputs are
+/// coins at the end (BIP-456: outputs are counted in block order, without unspendable ones).
 pub fn hints<'a>(chain: impl IntoIterator<Item = &'a Block>, coins: &UtxoSet) -> Vec<Vec<u32>> {
     (0..).zip(chain).skip(1).map(|(height, block)| block_hints(height, block, coins)).collect()
 }
@@ -72,8 +72,8 @@ fn block_hints(height: u32, block: &Block, coins: &UtxoSet) -> Vec<u32> {
             if is_unspendable(&output.script_pubkey) {
                 continue;
             }
-            // A later transaction of the same id may have replaced the coin (BIP-30): then the
-            // one in the set is of another height, and this one is gone.
+            // A later transaction with the same id may have replaced the coin (BIP-30): then the coin in the set has
+            // another height, and this output is no longer in it.
             if coins.get(&OutPoint { txid, vout }).is_some_and(|coin| coin.height == height) {
                 unspent.push(index);
             }

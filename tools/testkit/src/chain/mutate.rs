@@ -1,8 +1,7 @@
 //! [`Mutator`]: random valid blocks, most of them with exactly one thing changed.
 //!
-//! Every change is re-signed, committed to and mined, so that nothing else is wrong. Whether a
-//! changed block is invalid is not known here: many changes stop just short of a limit. That is
-//! for the programs to say that are compared.
+//! Every change is re-signed, committed to and mined, so that nothing else is wrong. This module does not know
+//! whether a changed block is invalid: many changes stop just short of a limit. The compared programs decide.
 
 mod amounts;
 mod coinbase;
@@ -21,9 +20,9 @@ use super::builder::ChainBuilder;
 use super::random::Shape;
 use crate::rng::Rng;
 use bitcoin::{Block, BlockHash, OutPoint, TxOut};
-use locks::Planted;
+use locks::PlantedOutput;
 
-/// What a change makes: the bytes of a block, or nothing where the chain has not what it needs.
+/// Makes the bytes of a changed block, or returns `None` if this chain does not allow the change.
 type Make = fn(&mut Mutator) -> Option<Vec<u8>>;
 
 /// A change and its name.
@@ -38,29 +37,29 @@ const fn mutation(name: &'static str, make: Make) -> Mutation {
     Mutation { name, make }
 }
 
-/// A block to be judged.
+/// A block to validate.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// The name of what was changed.
+    /// The name of the change.
     pub mutation: &'static str,
-    /// The block's bytes. They need not be a block.
+    /// The block's bytes, which may be malformed.
     pub raw: Vec<u8>,
 }
 
-/// Blocks of this size or near it take long, so they are rare.
+/// Blocks of about this size take long, so they are rare.
 const LARGE_ONE_IN: u64 = 40;
 
-/// Changes blocks on a chain of its own.
+/// Changes blocks on its own chain.
 #[derive(Debug)]
 pub struct Mutator {
-    /// The chain: the blocks that are to be built on.
+    /// The chain to build on.
     pub chain: ChainBuilder,
     rng: Rng,
-    planted: Vec<Planted>,
+    planted: Vec<PlantedOutput>,
 }
 
 impl Mutator {
-    /// A mutator on a chain of random valid blocks that is long enough for coins to be spent.
+    /// Makes a mutator on a chain of random valid blocks, long enough for coins to be spent.
     pub fn new(seed: u64) -> Self {
         let mut this =
             Self { chain: ChainBuilder::new(seed), rng: Rng::new(!seed), planted: Vec::new() };
@@ -71,12 +70,12 @@ impl Mutator {
         this
     }
 
-    /// The chain so far without the genesis block.
+    /// Returns the chain so far without the genesis block.
     pub fn base(&self) -> Vec<Block> {
         self.chain.blocks().split_off(1)
     }
 
-    /// All changes; the large ones last.
+    /// Returns all changes; the large ones last.
     pub fn mutations() -> Vec<Mutation> {
         let mut all = vec![mutation("none", |this| Some(this.valid()))];
         for group in [
@@ -95,7 +94,7 @@ impl Mutator {
         all
     }
 
-    /// A block on the tip with one change, or none.
+    /// Makes a block on the tip with one change, or none.
     pub fn case(&mut self) -> Case {
         let mutations = Self::mutations();
         let large = limits::MUTATIONS.len();
@@ -108,7 +107,8 @@ impl Mutator {
         self.case_of(mutations[index])
     }
 
-    /// A block on the tip with this change; with none where the chain has not what it needs.
+    /// Makes a block on the tip with this change, or an unchanged one if this chain does not allow the
+    /// change.
     pub fn case_of(&mut self, mutation: Mutation) -> Case {
         match (mutation.make)(self) {
             Some(raw) => Case { mutation: mutation.name, raw },
@@ -116,24 +116,24 @@ impl Mutator {
         }
     }
 
-    /// A random valid block on the tip.
+    /// Makes a random valid block on the tip.
     fn valid(&mut self) -> Vec<u8> {
         let draft = self.draft();
         raw_of(&self.finish(draft))
     }
 
-    /// Adds what both sides took, and makes it the tip.
+    /// Adds a block that both sides accepted, and makes it the tip.
     ///
     /// # Panics
-    /// When the bytes are no block or the parent is not here.
+    /// If the bytes are not a block or the parent is missing.
     pub fn accept(&mut self, raw: &[u8]) {
-        // Core looks at nothing behind the block.
+        // Core ignores bytes after the block.
         let (block, _) = bitcoin::consensus::encode::deserialize_partial(raw).unwrap();
         self.chain.add(block);
     }
 
-    /// A branch that would be better than the chain by one block, from up to `depth` blocks below
-    /// the tip; one of its blocks may be changed. The tip is as before afterwards.
+    /// Makes a branch with one block more than the chain, from up to `depth` blocks below the tip; one of its
+    /// blocks may be changed. The tip stays the same.
     pub fn branch(&mut self, depth: u64) -> Vec<Case> {
         let tip = self.chain.tip();
         let depth = self.rng.between(1, depth) as usize;
@@ -150,7 +150,7 @@ impl Mutator {
             } else {
                 Case { mutation: "none", raw: self.valid() }
             };
-            // What is no block cannot be built on, and what lacks coins is built on regardless.
+            // Malformed bytes cannot be built on; a block without its coins can.
             if let Ok((block, _)) =
                 bitcoin::consensus::encode::deserialize_partial::<Block>(&case.raw)
                 && block.header.prev_blockhash == self.chain.tip()
@@ -163,21 +163,21 @@ impl Mutator {
         cases
     }
 
-    /// Goes on from another block of the chain's.
+    /// Continues from another block of the chain.
     pub fn go_to(&mut self, tip: BlockHash) {
         if tip != self.chain.tip() {
             self.chain.set_tip(tip);
         }
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.rng.one_in(n)
     }
 }
 
-/// A coin by its name.
-type Named = (OutPoint, TxOut);
+/// A coin with its outpoint.
+type NamedCoin = (OutPoint, TxOut);
 
 #[cfg(test)]
 mod tests;

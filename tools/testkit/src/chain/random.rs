@@ -1,22 +1,22 @@
 //! Random blocks that a node accepts.
 //!
-//! Spends coins of the same block, of the one before and of long ago; mixes every kind of script,
-//! amounts of zero, lock times and relative lock times that are met. Stays far below every limit
-//! on size and signature operations.
+//! They spend coins of the same block, of the previous one and of long ago, and mix every kind of script, zero
+//! amounts, lock times and relative lock times that are met. They stay far below every limit on size and
+//! signature operations.
 
 use super::builder::{BlockPlan, COINBASE_MATURITY, ChainBuilder, Commitment, coins_of};
 use super::wallet::ScriptKind;
 use bitcoin::absolute::LockTime;
 use bitcoin::{Amount, Block, OutPoint, Sequence, Transaction, TxOut, transaction};
 
-/// How big random blocks get.
+/// The size of random blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Most transactions, the coinbase apart.
+    /// Maximum number of transactions, without the coinbase.
     pub transactions_max: usize,
-    /// Most inputs of a transaction.
+    /// Maximum number of inputs of a transaction.
     pub inputs_max: usize,
-    /// Most outputs of a transaction.
+    /// Maximum number of outputs of a transaction.
     pub outputs_max: usize,
 }
 
@@ -26,16 +26,16 @@ impl Default for Shape {
     }
 }
 
-/// A coin that may be spent, and its height.
+/// A spendable coin, and its height.
 pub(super) type Spendable = (OutPoint, TxOut, u32);
 
 impl ChainBuilder {
-    /// Adds a random valid block on the tip, which must itself be valid. Coins can be spent only
-    /// after 100 blocks, so the first blocks of a chain hold coinbases alone.
+    /// Adds a random valid block on the tip, which must itself be valid. Coinbase outputs can be spent only
+    /// after 100 blocks, so the first blocks of a chain contain only coinbases.
     pub fn random_block(&mut self, shape: Shape) -> Block {
         let height = self.height() + 1;
         let (transactions, fees) = self.random_transactions(shape);
-        // Some miners leave something behind.
+        // Some miners claim less than they may.
         let left = if self.rng.one_in(8) { self.rng.below(1_000) } else { 0 };
         let reward = (Self::subsidy(height) + fees).saturating_sub(left);
         let coinbase_outputs = Some(self.random_outputs(reward, 4));
@@ -49,7 +49,7 @@ impl ChainBuilder {
         })
     }
 
-    /// Valid transactions for the next block, and what they pay in fees.
+    /// Makes valid transactions for the next block, and returns their fees.
     pub(super) fn random_transactions(&mut self, shape: Shape) -> (Vec<Transaction>, u64) {
         let height = self.height() + 1;
         let mut pool = self.spendable(height);
@@ -75,19 +75,19 @@ impl ChainBuilder {
         (0..count).map(|_| self.random_block(shape)).collect()
     }
 
-    /// Coins at the tip that a block at `height` may spend and this builder can.
+    /// Returns the coins at the tip that a block at `height` may spend and this builder can.
     pub(super) fn spendable(&self, height: u32) -> Vec<Spendable> {
         self.utxo()
             .iter()
             .filter(|(_, coin)| !coin.coinbase || height - coin.height >= COINBASE_MATURITY)
             .filter(|(_, coin)| self.wallet.can_spend(&coin.output.script_pubkey))
-            // An invalid block can make more than there is.
+            // An invalid block can create more money than exists.
             .filter(|(_, coin)| coin.output.value <= Amount::MAX_MONEY)
             .map(|(outpoint, coin)| (*outpoint, coin.output.clone(), coin.height))
             .collect()
     }
 
-    /// Takes some coins: by turns of this block, of the one before, and of any.
+    /// Picks some coins: alternately from this block, from the previous one, and from any.
     fn pick(
         &mut self,
         pool: &mut Vec<Spendable>,
@@ -112,7 +112,7 @@ impl ChainBuilder {
         picked
     }
 
-    /// A transaction that spends `coins`, and its fee.
+    /// Makes a transaction that spends `coins`, and returns its fee.
     fn random_transaction(
         &mut self,
         coins: &[Spendable],
@@ -125,7 +125,7 @@ impl ChainBuilder {
         let named: Vec<_> = coins.iter().map(|(point, out, _)| (*point, out.clone())).collect();
         let mut tx = self.spend_coins(&named, outputs);
         if self.rng.one_in(4) {
-            // A lock time that has passed (it holds for lower heights: Core `IsFinalTx`).
+            // A lock time in the past (it must be below the block's height: Core `IsFinalTx`).
             let passed = self.rng.below(u64::from(height)) as u32;
             tx.lock_time = LockTime::from_height(passed).expect("a small height");
             tx.input[0].sequence = Sequence::ENABLE_LOCKTIME_NO_RBF;
@@ -133,7 +133,7 @@ impl ChainBuilder {
         if self.rng.one_in(4) {
             tx.version = transaction::Version::ONE;
         } else if self.rng.one_in(2) {
-            // Relative lock times in blocks that have passed (BIP-68).
+            // Relative lock times in blocks that are met (BIP-68).
             for (input, (_, _, made)) in tx.input.iter_mut().zip(coins) {
                 let age = (height - made).min(0xffff);
                 input.sequence = Sequence(self.rng.below(u64::from(age) + 1) as u32);
@@ -143,7 +143,7 @@ impl ChainBuilder {
         (tx, fee)
     }
 
-    /// One to `count_max` outputs of any kind that add up to `total`.
+    /// Makes one to `count_max` outputs of any kind that add up to `total`.
     pub(super) fn random_outputs(&mut self, total: u64, count_max: usize) -> Vec<TxOut> {
         let count = self.rng.between(1, count_max as u64);
         let mut left = total;
@@ -152,7 +152,7 @@ impl ChainBuilder {
             let share = match (place + 1 == count, self.rng.below(8)) {
                 (true, _) => left,
                 (_, 0) => 0,
-                // Round amounts compress differently.
+                // Round amounts are compressed differently.
                 (_, 1..=3) => self.rng.below(left / 100_000 + 1) * 100_000 / count,
                 _ => self.rng.below(left / count + 1),
             };
@@ -164,7 +164,7 @@ impl ChainBuilder {
         outputs
     }
 
-    /// Any kind; most of the money stays where it can be spent, lest the chain run dry.
+    /// Picks any kind, but keeps most of the money spendable, so that the chain does not run out of it.
     fn random_kind(&mut self, satoshi: u64) -> ScriptKind {
         let kind = ScriptKind::ALL[self.rng.index(ScriptKind::ALL.len())];
         let long = matches!(kind, ScriptKind::Longest | ScriptKind::TooLong);

@@ -4,7 +4,7 @@ use bitcoin::Amount;
 use std::collections::HashSet;
 
 #[test]
-fn the_seed_decides_every_byte() {
+fn a_seed_determines_every_byte() {
     let build = |seed| {
         let mut chain = ChainBuilder::new(seed);
         chain.random_blocks(130, Shape::default());
@@ -15,7 +15,7 @@ fn the_seed_decides_every_byte() {
 }
 
 #[test]
-fn random_chains_hold_what_they_promise() {
+fn random_chains_have_the_promised_shape() {
     let mut chain = ChainBuilder::new(11);
     chain.random_blocks(300, Shape::default());
     let blocks = chain.blocks();
@@ -102,7 +102,7 @@ fn bitcoind_accepts_random_chains_and_counts_the_same_coins() {
     assert_eq!(info.txouts, chain.utxo().len() as u64);
     let total: Amount = chain.utxo().values().map(|coin| coin.output.value).sum();
     assert_eq!(info.total_amount, total);
-    // The independent account of the formats agrees with the node about every byte.
+    // The independent implementation of the formats matches the node byte for byte.
     let tip = chain.tip();
     assert_eq!(info.muhash, crate::oracle::muhash(chain.utxo()));
     assert_eq!(info.hash_serialized_3, crate::oracle::hash_serialized_3(chain.utxo()));
@@ -122,7 +122,7 @@ fn bitcoind_spends_every_kind_that_can_be_spent() {
     let outputs: Vec<_> = ScriptKind::ALL.map(|kind| chain.output(1_000, kind)).into();
     let make = chain.spend(&[coin.unwrap()], outputs);
     chain.block_with(vec![make.clone()]);
-    // Five inputs of each kind, so that every signature hash type comes up.
+    // Five inputs of each kind, so that every signature hash type occurs.
     for (name, output) in coins_of(&make) {
         let known = chain.wallet.can_spend(&output.script_pubkey);
         assert!(!known || !is_unspendable(&output.script_pubkey));
@@ -164,7 +164,7 @@ fn bitcoind_refuses_what_the_model_ignores() {
 }
 
 #[test]
-fn bitcoind_takes_big_blocks() {
+fn bitcoind_accepts_big_blocks() {
     let node = Bitcoind::start(&[]);
     let mut chain = ChainBuilder::new(17);
     let kinds = [ScriptKind::Longest, ScriptKind::TooLong];

@@ -1,7 +1,7 @@
-//! [`Wallet`]: makes scripts of every kind and knows how to spend those that can be spent.
+//! [`Wallet`]: makes scripts of every kind, and spends all spendable ones.
 //!
-//! Keys come from a seed and a counter, signatures are deterministic: the same seed gives the same
-//! bytes. Signature hash types vary from input to input, so that verifiers meet them all.
+//! Keys are derived from a seed and a counter, and signatures are deterministic: the same seed gives the same
+//! bytes. Signature hash types vary from input to input, so that verifiers are tested with all of them.
 
 use crate::rng::Rng;
 use bitcoin::hashes::{Hash, sha256};
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 pub enum ScriptKind {
     /// `OP_TRUE`: an empty input script spends it.
     OpTrue,
-    /// No bytes at all.
+    /// An empty script.
     Empty,
     /// 10,000 bytes: the longest script that can be spent.
     Longest,
@@ -47,24 +47,24 @@ pub enum ScriptKind {
     TrScript,
     /// Witness version 1 with a 2-byte program: any witness spends it.
     Anchor,
-    /// A witness version that has no meaning yet: any witness spends it.
+    /// A witness version without a meaning yet: any witness spends it.
     FutureWitness,
-    /// As [`PkCompressed`](Self::PkCompressed), but there is no such point. Never spent.
+    /// Like [`PkCompressed`](Self::PkCompressed), but the key is not on the curve. Never spent.
     PkCompressedOffCurve,
-    /// As [`PkUncompressed`](Self::PkUncompressed), but not on the curve. Never spent.
+    /// Like [`PkUncompressed`](Self::PkUncompressed), but not on the curve. Never spent.
     PkUncompressedOffCurve,
     /// Random bytes. Never spent.
     Junk,
     /// OP_RETURN and random bytes: never a coin.
     OpReturn,
-    /// Just OP_RETURN: never a coin.
+    /// Only OP_RETURN: never a coin.
     OpReturnBare,
     /// 10,001 bytes: never a coin.
     TooLong,
 }
 
 impl ScriptKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 22] = [
         Self::OpTrue,
         Self::Empty,
@@ -91,7 +91,7 @@ impl ScriptKind {
     ];
 }
 
-/// What an input needs to spend a script.
+/// The way an input spends a script.
 #[derive(Debug, Clone)]
 enum Recipe {
     /// Fixed bytes.
@@ -115,7 +115,7 @@ pub struct Wallet {
 }
 
 impl Wallet {
-    /// A wallet whose keys all come from `seed`.
+    /// Makes a wallet whose keys are all derived from `seed`.
     pub fn new(seed: u64) -> Self {
         Self {
             secp: Secp256k1::new(),
@@ -126,17 +126,17 @@ impl Wallet {
         }
     }
 
-    /// Whether [`sign`](Self::sign) can spend outputs with this script.
+    /// Returns whether [`sign`](Self::sign) can spend outputs with this script.
     pub fn can_spend(&self, script: &bitcoin::Script) -> bool {
         self.recipes.contains_key(script)
     }
 
-    /// The kind of a script that was made here and can be spent.
+    /// Returns the kind of a spendable script of this wallet.
     pub(super) fn kind(&self, script: &bitcoin::Script) -> Option<ScriptKind> {
         self.kinds.get(script).copied()
     }
 
-    /// The key behind a script, where one key signs in the old way.
+    /// Returns the key of a script, if a single key signs it in the legacy way.
     pub(super) fn legacy_key(&self, script: &bitcoin::Script) -> Option<SecretKey> {
         match self.recipes.get(script) {
             Some(Recipe::Legacy { key, .. }) => Some(*key),
@@ -144,7 +144,7 @@ impl Wallet {
         }
     }
 
-    /// Makes a script of a kind, with new keys where it has any.
+    /// Makes a script of a kind, with new keys if it has any.
     pub fn script(&mut self, kind: ScriptKind, rng: &mut Rng) -> ScriptBuf {
         let (script, recipe) = match kind {
             ScriptKind::OpTrue => (op_true(), fixed(ScriptBuf::new(), &[])),
@@ -232,8 +232,8 @@ impl Wallet {
         SecretKey::from_slice(&bytes).expect("all but about 2^-128 of all hashes are keys")
     }
 
-    /// Fills in what spends `spent`, the outputs that the inputs name. Inputs whose script this
-    /// wallet does not know are left as they are.
+    /// Fills in the input scripts and witnesses that spend `spent`, the outputs of the inputs. Inputs whose
+    /// script this wallet does not know stay unchanged.
     pub fn sign(&self, tx: &mut Transaction, spent: &[TxOut]) {
         assert_eq!(tx.input.len(), spent.len(), "one spent output for each input");
         for (index, output) in spent.iter().enumerate() {
@@ -327,7 +327,7 @@ fn pay_to_key(key: &[u8]) -> ScriptBuf {
     Builder::new().push_slice(pushable(key)).push_opcode(op::OP_CHECKSIG).into_script()
 }
 
-/// Nineteen pushes of the greatest length, one that fills up, OP_TRUE: 10,000 bytes.
+/// Makes nineteen pushes of maximum length, one that fills up the rest, and OP_TRUE: 10,000 bytes.
 fn longest_script(rng: &mut Rng) -> ScriptBuf {
     let mut script = Builder::new();
     for _ in 0..19 {
@@ -347,7 +347,7 @@ fn future_witness(rng: &mut Rng) -> ScriptBuf {
 }
 
 fn unspent_script(kind: ScriptKind, rng: &mut Rng) -> ScriptBuf {
-    // x = 5 and x = 2^256 - 1: no point of secp256k1 has the first, no field element is the other.
+    // x = 5 and x = 2^256 - 1: no point of secp256k1 has the first x, and the second is not a field element.
     let mut x = [0; 32];
     x[31] = 5;
     if rng.one_in(2) {
@@ -360,7 +360,7 @@ fn unspent_script(kind: ScriptKind, rng: &mut Rng) -> ScriptBuf {
         ScriptKind::Junk => {
             let len = rng.between(1, 80) as usize;
             let mut bytes = rng.bytes(len);
-            // Neither an unspendable output nor, by its first byte, a script that we know.
+            // Neither an unspendable output nor, by its first byte, a known script.
             bytes[0] = OP_0.to_u8() + 1 + (bytes[0] & 0x0f);
             ScriptBuf::from_bytes(bytes)
         }

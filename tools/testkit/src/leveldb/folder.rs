@@ -1,21 +1,21 @@
-//! A whole [`LevelDbFolder`], of any shape that LevelDB gives one.
+//! A whole [`LevelDbFolder`], in any shape that LevelDB produces.
 
 use super::Lie;
 use super::format::LogBytes;
-use super::parts::{Added, Field, LevelDbFolder, WriteAheadLog, WriteBatch};
+use super::parts::{AddedTable, Field, LevelDbFolder, WriteAheadLog, WriteBatch};
 use super::table::{InternalEntry, SortedTable};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// A key and its new value, or none where it is removed.
+/// A key and its new value, or `None` if it is removed.
 pub type Write = (Vec<u8>, Option<Vec<u8>>);
 
 const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
 
 impl LevelDbFolder {
-    /// What these writes lead to, in some shape, and with these lies told.
+    /// Makes a folder with the result of these writes, in some shape, and with these lies.
     pub fn new(writes: &[Write], lies: &[Lie], rng: &mut Rng) -> Self {
         let mut contents = BTreeMap::new();
         for (key, value) in writes {
@@ -51,27 +51,27 @@ impl LevelDbFolder {
         folder
     }
 
-    /// Puts its files into an empty folder.
+    /// Writes its files into an empty folder.
     ///
     /// # Panics
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn write(&self, dir: &Path) {
         for (name, bytes) in &self.files {
             fs::write(dir.join(name), bytes).unwrap();
         }
     }
 
-    /// What is in it unless it lies.
+    /// Returns its content, unless it contains lies.
     pub fn contents(&self) -> &BTreeMap<Vec<u8>, Vec<u8>> {
         &self.contents
     }
 
-    /// All keys that were ever written, or could be.
+    /// Returns all keys that were ever written, or could be.
     pub fn keys(&self) -> &[Vec<u8>] {
         &self.keys
     }
 
-    /// Old writes come to lie deep, new ones high, the newest in logs.
+    /// Places old writes in deep levels, new ones in high levels, and the newest in logs.
     fn lay_out(&mut self, writes: &[Write], rng: &mut Rng) {
         let versions = with_sequences(writes, rng);
         self.last_sequence = versions.last().map_or(0, |last| last.sequence);
@@ -100,7 +100,7 @@ impl LevelDbFolder {
                 self.logs.push(WriteAheadLog { number, batches: batches(part, rng) });
             }
         }
-        // What is compacted last has the highest numbers, but it may be old.
+        // The tables compacted last have the highest numbers, but may be old.
         let deep: Vec<_> =
             self.tables.iter().filter(|it| it.level > 0).map(|it| it.number).collect();
         let mut shuffled = deep;
@@ -112,7 +112,7 @@ impl LevelDbFolder {
         self.next_file = number.max(self.log_number) + 1 + rng.below(3);
     }
 
-    /// The next number is the answer.
+    /// Adds tables, and returns the next number.
     fn add_tables(
         &mut self,
         mut versions: Vec<InternalEntry>,
@@ -144,10 +144,10 @@ impl LevelDbFolder {
         number
     }
 
-    /// What the manifest says, by one record or more.
+    /// Writes the manifest, in one or more records.
     fn edit(&mut self, rng: &mut Rng) {
         self.edits.push(vec![Field::Comparator(COMPARATOR.to_vec())]);
-        let ghost = |folder: &Self| Added {
+        let ghost = |folder: &Self| AddedTable {
             level: 0,
             number: folder.next_file - 1,
             length: 9,
@@ -156,7 +156,7 @@ impl LevelDbFolder {
         };
         for table in &self.tables {
             let [first, .., last] = [&table.versions[0], table.versions.last().unwrap()];
-            let added = Added {
+            let added = AddedTable {
                 level: table.level,
                 number: table.number,
                 length: self.files[&table.name()].len() as u64,
@@ -164,10 +164,10 @@ impl LevelDbFolder {
                 largest: last.internal(),
             };
             let number = added.number;
-            // It was moved down from the level above.
+            // The table was moved down from the level above.
             if table.level > 1 && rng.one_in(4) {
                 let level = table.level - 1;
-                self.edits.push(vec![Field::Added(Added { level, ..added.clone() })]);
+                self.edits.push(vec![Field::Added(AddedTable { level, ..added.clone() })]);
                 self.edits.push(vec![Field::Removed { level, number }, Field::Added(added)]);
                 continue;
             }
@@ -209,7 +209,7 @@ impl LevelDbFolder {
         for log in &self.logs {
             let records: Vec<_> = log.batches.iter().map(WriteBatch::bytes).collect();
             let mut file = log_file(&records, lies, Lie::is_of_logs, rng);
-            // What a crash leaves.
+            // Files that remain after a crash.
             if rng.one_in(4) {
                 let whole = file.0.len();
                 file.push(&rng.bytes(40));
@@ -219,7 +219,7 @@ impl LevelDbFolder {
             self.files.insert(format!("{:06}.log", log.number), file.0);
         }
         self.files.insert("CURRENT".to_owned(), format!("{manifest}\n").into_bytes());
-        // What a node would have removed soon.
+        // Files that a node would soon remove.
         if rng.one_in(4) && self.log_number > 1 {
             self.files.insert(format!("{:06}.log", self.log_number - 1), rng.bytes(90));
             self.files.insert(format!("{:06}.ldb", self.next_file + 7), rng.bytes(90));
@@ -229,7 +229,7 @@ impl LevelDbFolder {
     }
 }
 
-/// The lies of this kind are told in one record.
+/// Makes a log file, with the lies of this kind in one record.
 fn log_file(records: &[Vec<u8>], lies: &[Lie], of: fn(&Lie) -> bool, rng: &mut Rng) -> LogBytes {
     let mut file = LogBytes::default();
     let at = rng.index(records.len() + 1);
@@ -245,8 +245,8 @@ fn log_file(records: &[Vec<u8>], lies: &[Lie], of: fn(&Lie) -> bool, rng: &mut R
     file
 }
 
-/// Where to part versions at this place or behind it, so that none that are deleted come behind their deletion:
-/// Core's LevelDB can lose the deletion alone then.
+/// Finds a place to separate versions, at or after this one, so that no deleted version follows its deletion:
+/// otherwise Core's LevelDB can lose only the deletion.
 fn without_parting_deletions(versions: &[InternalEntry], mut at: usize) -> usize {
     while let Some(next) = versions.get(at) {
         let newest = versions.iter().find(|version| version.key == next.key);
@@ -258,11 +258,12 @@ fn without_parting_deletions(versions: &[InternalEntry], mut at: usize) -> usize
     at
 }
 
-/// Adds a table with these writes to the database in `dir`, which is at rest, by a record of the manifest that
-/// also removes it: who goes by the order of the fields does not see it, but LevelDB removes first.
+/// Adds a table with these writes to the closed database in `dir`, in a record of the manifest that also
+/// removes it: a reader that follows the order of the fields does not see the table, but LevelDB applies
+/// removals first.
 ///
 /// # Panics
-/// When a file cannot be read or written.
+/// If a file cannot be read or written.
 pub fn hide(writes: &[Write], dir: &Path) {
     const NUMBER: u64 = 900_000;
     let mut rng = Rng::new(NUMBER);
@@ -283,7 +284,7 @@ pub fn hide(writes: &[Write], dir: &Path) {
     let bytes = table.bytes(&mut rng);
     let length = bytes.len() as u64;
     fs::write(dir.join(table.name()), bytes).unwrap();
-    let added = Added { level: 0, number: NUMBER, length, smallest, largest };
+    let added = AddedTable { level: 0, number: NUMBER, length, smallest, largest };
     let mut record = Vec::new();
     for field in
         [Field::Next(NUMBER + 1), Field::Added(added), Field::Removed { level: 0, number: NUMBER }]
@@ -312,7 +313,7 @@ fn batches(versions: Vec<InternalEntry>, rng: &mut Rng) -> Vec<WriteBatch> {
         let (these, rest) = left.split_at(1 + rng.index(left.len().min(6)));
         let (first, count) = (these[0].sequence, these.len() as u32);
         batches.push(WriteBatch { first, count, versions: these.to_vec(), more: Vec::new() });
-        // One that a node made of nothing.
+        // A batch without writes, as a node makes it in an empty database.
         if rng.one_in(9) {
             let first = first + u64::from(count);
             batches.push(WriteBatch { first, count: 0, versions: Vec::new(), more: Vec::new() });

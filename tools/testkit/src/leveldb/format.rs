@@ -1,6 +1,7 @@
-//! Bytes of LevelDB's files: numbers, checksums, logs, blocks (LevelDB `doc/log_format.md`, `doc/table_format.md`).
+//! Encodings of LevelDB's files: numbers, checksums, logs, blocks (LevelDB `doc/log_format.md`,
+//! `doc/table_format.md`).
 
-/// Blocks of a log.
+/// Length of a log's block.
 pub(super) const LOG_BLOCK: usize = 32 << 10;
 const LOG_HEAD: usize = 7;
 
@@ -22,7 +23,7 @@ pub(super) fn put_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// CRC32C as LevelDB stores it.
+/// Computes a CRC32C as LevelDB stores it.
 pub(super) fn masked_crc(bytes: &[u8]) -> [u8; 4] {
     let mut sum = u32::MAX;
     for byte in bytes {
@@ -34,17 +35,17 @@ pub(super) fn masked_crc(bytes: &[u8]) -> [u8; 4] {
     (!sum).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// A key with its tag.
+/// Makes a key with its tag.
 pub(super) fn internal(key: &[u8], sequence: u64, kind: u8) -> Vec<u8> {
     [key, &(sequence << 8 | u64::from(kind)).to_le_bytes()].concat()
 }
 
-/// A log, or a manifest, from its first byte on.
+/// A log or a manifest, from its first byte.
 #[derive(Clone, Default)]
 pub(super) struct LogBytes(pub(super) Vec<u8>);
 
 impl LogBytes {
-    /// A record, in as many fragments as it takes.
+    /// Adds a record, in as many fragments as needed.
     pub(super) fn push(&mut self, mut record: &[u8]) {
         let mut first = true;
         loop {
@@ -64,7 +65,7 @@ impl LogBytes {
         }
     }
 
-    /// One fragment, which must have room.
+    /// Adds one fragment, which must fit.
     pub(super) fn fragment(&mut self, kind: u8, data: &[u8]) {
         let data = &data[..data.len().min(self.room())];
         let sum = masked_crc(&[&[kind], data].concat());
@@ -74,12 +75,12 @@ impl LogBytes {
         self.0.extend_from_slice(data);
     }
 
-    /// Zeros up to the end of the block.
+    /// Adds zeros up to the end of the block.
     pub(super) fn pad(&mut self) {
         self.0.resize(self.0.len().next_multiple_of(LOG_BLOCK), 0);
     }
 
-    /// For how many bytes the block has room, behind a head.
+    /// Returns how many bytes fit into the block after a head.
     fn room(&mut self) -> usize {
         if LOG_BLOCK - self.0.len() % LOG_BLOCK < LOG_HEAD {
             self.pad();
@@ -88,7 +89,7 @@ impl LogBytes {
     }
 }
 
-/// A block of a table: its entries, and where those are that have whole keys.
+/// A block of a table: its entries, and the restart points, where whole keys are.
 #[derive(Default)]
 pub(super) struct TableBlock {
     pub(super) entries: Vec<u8>,
@@ -96,7 +97,7 @@ pub(super) struct TableBlock {
 }
 
 impl TableBlock {
-    /// Of keys and values, every `interval`th key whole.
+    /// Makes a block of keys and values; every `interval`th key is whole.
     pub(super) fn new(pairs: &[(Vec<u8>, Vec<u8>)], interval: usize) -> Self {
         let mut block = Self::default();
         let mut before: &[u8] = &[];

@@ -1,26 +1,26 @@
-//! [`Lie`]: what can be wrong in a folder although every checksum is right.
+//! [`Lie`]: a fault in a folder although every checksum is right.
 
 use super::format::{FIRST, FULL, LAST, LogBytes, MIDDLE, internal, put_varint};
 use super::parts::{Field, LevelDbFolder, WriteAheadLog, WriteBatch};
 use super::table::{Harm, SortedTable};
 use crate::rng::Rng;
 
-/// One thing that is wrong, somewhere.
+/// A kind of fault, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// Within a table.
     SortedTable(InTable),
-    /// How tables lie.
+    /// In the arrangement of tables.
     Tables(AmongTables),
-    /// Records of the manifest, or what they say.
+    /// In the records of the manifest, or their meaning.
     Edits(InEdits),
-    /// Batches of a log.
+    /// In the batches of a log.
     Batches(InBatches),
-    /// How records are stored, of the manifest.
+    /// In how the manifest's records are stored.
     ManifestRecords(InRecords),
-    /// How records are stored, of a log.
+    /// In how a log's records are stored.
     LogRecords(InRecords),
-    /// Files, and their names.
+    /// In files and their names.
     Files(InFiles),
 }
 
@@ -44,7 +44,7 @@ kinds!(
     FilterBit, FilterPlaces, FilterOfAnother, FilterForm, Bit, Compressed, UnknownKind, TooNew, OutOfOrder, Twice,
 );
 kinds!(
-    /// Lies about where tables lie.
+    /// Lies in the arrangement of tables.
     AmongTables: Deeper, Higher, NumbersSwapped, LevelsSwapped, SameNumber, OldOnTop, NewBelow, AboveTheLast, OtherTable,
     DeletionParted,
 );
@@ -59,7 +59,7 @@ kinds!(
     InBatches: Count, Backwards, Again, FromZero, Huge, UnknownKind, WrappedLength, More, Reversed,
 );
 kinds!(
-    /// Lies of how records are stored.
+    /// Lies in how records are stored.
     InRecords: KindZero, KindFive, KindSix, KindSigned, Unfinished, ZerosWithin, BegunTwice, BegunEmpty, MiddleAlone,
     LastAlone, TornWithin, PastTheBlock, Bit, Zeros, Left,
 );
@@ -69,7 +69,7 @@ kinds!(
 );
 
 impl Lie {
-    /// One of all.
+    /// Picks any lie.
     pub fn any(rng: &mut Rng) -> Self {
         fn one<T: Copy>(all: &[T], rng: &mut Rng) -> T {
             all[rng.index(all.len())]
@@ -200,7 +200,7 @@ impl AmongTables {
                 folder.next_file += 1;
                 folder.tables.push(again);
             }
-            // The deletion of a key is the last of a table, and what it deletes the first of the next one.
+            // The deletion of a key is the last entry of a table, and the deleted version is the first of the next one.
             Self::DeletionParted => {
                 let at = rng.index(table.versions.len());
                 let mut older = table.versions[at].clone();
@@ -262,7 +262,7 @@ impl InEdits {
             Self::LevelTooDeep => say(Field::Removed { level: 7, number: 1 }),
             Self::ShortKey => say(Field::Pointer(rng.below(8), vec![1; rng.index(9)])),
             Self::LongNumber => say(Field::Raw([&[2][..], &[log as u8 | 0x80, 0x80, 0]].concat())),
-            // A tag has 32 bits: this is 2 to LevelDB, or 2 and more.
+            // A tag has 32 bits: LevelDB reads this as 2, others as 2 and more.
             Self::WrappedNumber => {
                 let tag = [0x82, 0x80, 0x80, 0x80, 0x10 << rng.below(3)];
                 let mut bytes = tag.to_vec();
@@ -362,7 +362,7 @@ impl InBatches {
                     version.kind = 2 + rng.below(250) as u8;
                 }
             }
-            // A length of 32 bits and more: 1 to LevelDB.
+            // A length of more than 32 bits: LevelDB reads it as 1.
             Self::WrappedLength => {
                 batch.count = batch.count.wrapping_add(1);
                 batch.more = vec![0, 0x81, 0x80, 0x80, 0x80, 0x10, b'w'];
@@ -417,7 +417,7 @@ impl InRecords {
                 let cut = rng.index(9);
                 file.0.truncate(file.0.len().saturating_sub(cut));
             }
-            // Up to the end of the block, where the file may end, too.
+            // The length reaches past the end of the block, where the file may also end.
             Self::PastTheBlock => {
                 let start = file.0.len();
                 file.fragment(FULL, record);

@@ -1,4 +1,4 @@
-//! [`Oracle`]: Bitcoin Core's LevelDB, which says what it makes of a folder.
+//! [`Oracle`]: Bitcoin Core's LevelDB, which reports what it reads in a folder.
 
 use crate::programs::find_program;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,24 +14,24 @@ pub struct Oracle {
     answers: BufReader<ChildStdout>,
 }
 
-/// What LevelDB made of a folder.
+/// What LevelDB read in a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OracleAnswer {
-    /// All entries, by going over them.
+    /// All entries, found by iterating.
     pub iterated: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Those that look-ups found, of the keys that were asked for or iterated.
+    /// The entries found by looking up the requested and iterated keys.
     pub found: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The keys that it could go to.
+    /// The keys found by seeking.
     pub sought: BTreeSet<Vec<u8>>,
-    /// What went wrong: an error, a crash, another answer later on.
+    /// The fault, if any: an error, a crash, or a different answer later.
     pub faults: Vec<String>,
 }
 
 impl Oracle {
-    /// Starts it.
+    /// Starts the oracle.
     ///
     /// # Panics
-    /// When there is none.
+    /// If `scripts/leveldb` has not built it.
     pub fn start() -> Self {
         let program = find_program("leveldb");
         let mut process = Command::new(program)
@@ -44,21 +44,21 @@ impl Oracle {
         Self { process, requests, answers }
     }
 
-    /// Has LevelDB make a database in an empty folder, as a node does that writes at random, compacts, and is
+    /// Makes LevelDB create a database in an empty folder, like a node that writes at random, compacts, and is
     /// killed.
     ///
     /// # Panics
-    /// When it cannot.
+    /// If LevelDB cannot create the database.
     pub fn make(&mut self, folder: &Path, seed: u64) {
         let answer =
             self.request(&format!("make {}", folder.display()), &[seed.to_string().into()]);
         assert_eq!(answer, OracleAnswer::default(), "seed {seed}");
     }
 
-    /// Has LevelDB open the folder, which it changes, read all of it and look up these keys, too.
+    /// Makes LevelDB open the folder, which changes it, read all of it and also look up these keys.
     ///
     /// # Panics
-    /// When the program ends.
+    /// If the program ends.
     pub fn ask(&mut self, folder: &Path, keys: &[Vec<u8>]) -> OracleAnswer {
         self.request(&folder.display().to_string(), keys)
     }
@@ -76,14 +76,14 @@ impl Oracle {
         loop {
             line.clear();
             assert!(self.answers.read_until(b'\n', &mut line).unwrap() > 0, "the oracle has ended");
-            // What LevelDB says of an error may have any bytes in it.
+            // LevelDB's error messages may contain any bytes.
             let line = String::from_utf8_lossy(&line);
             let mut words = line.split_whitespace();
             let (kind, key, value) = (words.next(), words.next(), words.next());
             let bytes = |word: Option<&str>| unhex(word.unwrap_or_default());
             match kind {
                 Some("end") => return answer,
-                // Behind it is what it would say later on.
+                // After a fault, later answers do not matter.
                 _ if !answer.faults.is_empty() => {}
                 Some("iterated") => {
                     if answer.iterated.insert(bytes(key), bytes(value)).is_some() {

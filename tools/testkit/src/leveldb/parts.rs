@@ -1,4 +1,4 @@
-//! The parts of a database: fields of manifests, logs, tables; [`LevelDbFolder`] has all of them.
+//! The parts of a database: fields of manifests, logs, tables; [`LevelDbFolder`] contains all of them.
 
 use super::format::{put_prefixed, put_varint};
 use super::table::{InternalEntry, SortedTable};
@@ -14,12 +14,12 @@ pub(super) enum Field {
     Sequence(u64),
     Pointer(u64, Vec<u8>),
     Removed { level: u64, number: u64 },
-    Added(Added),
+    Added(AddedTable),
     Raw(Vec<u8>),
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Added {
+pub(super) struct AddedTable {
     pub(super) level: u64,
     pub(super) number: u64,
     pub(super) length: u64,
@@ -43,7 +43,7 @@ impl Field {
         }
         match self {
             Self::Comparator(bytes) | Self::Pointer(_, bytes) => put_prefixed(out, bytes),
-            Self::Added(Added { smallest, largest, .. }) => {
+            Self::Added(AddedTable { smallest, largest, .. }) => {
                 put_prefixed(out, smallest);
                 put_prefixed(out, largest);
             }
@@ -52,13 +52,13 @@ impl Field {
     }
 }
 
-/// Writes that LevelDB made at once.
+/// A batch of writes.
 #[derive(Clone, Debug)]
 pub(super) struct WriteBatch {
     pub(super) first: u64,
     pub(super) count: u32,
     pub(super) versions: Vec<InternalEntry>,
-    /// What stands behind them.
+    /// Bytes after the versions.
     pub(super) more: Vec<u8>,
 }
 

@@ -1,9 +1,9 @@
-//! [`SortedTable`]: a table of versions of keys, and what can be wrong within one.
+//! [`SortedTable`]: a table of versions of keys, and faults within one.
 
 use super::format::{TableBlock, internal, masked_crc, put_varint};
 use crate::rng::Rng;
 
-/// So that nothing but deletions and puts of that age is hidden.
+/// The maximum sequence number, so that a look-up sees all versions.
 const SEQUENCE_MAX: u64 = (1 << 56) - 1;
 const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 const FOOTER_HANDLES: usize = 40;
@@ -26,7 +26,7 @@ impl InternalEntry {
     }
 }
 
-/// What is wrong within a table.
+/// A fault within a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Harm {
     Separator,
@@ -48,19 +48,19 @@ pub(super) enum Harm {
 pub(super) struct SortedTable {
     pub(super) number: u64,
     pub(super) level: u64,
-    /// In the order of LevelDB.
+    /// In LevelDB's order.
     pub(super) versions: Vec<InternalEntry>,
     /// Entries in a block.
     pub(super) per_block: usize,
-    /// Every so many keys are whole.
+    /// Interval between whole keys.
     pub(super) interval: usize,
     pub(super) has_filters: bool,
     pub(super) harms: Vec<Harm>,
-    /// `sst` as old versions of LevelDB have it, or `ldb`.
+    /// `sst`, as in old versions of LevelDB, or `ldb`.
     pub(super) ending: &'static str,
 }
 
-/// Where a block lies.
+/// The position of a block.
 type Handle = (usize, usize);
 
 fn handle_bytes((offset, size): Handle) -> Vec<u8> {
@@ -78,7 +78,7 @@ fn put_block(out: &mut Vec<u8>, bytes: &[u8]) -> Handle {
     handle
 }
 
-/// Makes the checksum of a block right.
+/// Corrects the checksum of a block.
 fn seal(out: &mut [u8], (offset, size): Handle) {
     let sum = masked_crc(&out[offset..offset + size + 1]);
     out[offset + size + 1..][..4].copy_from_slice(&sum);
@@ -143,7 +143,8 @@ impl SortedTable {
         out
     }
 
-    /// A key for each block that none of it is above, and all behind it are: as LevelDB does, a short one, or the last.
+    /// Returns a key for each block, at or above all its keys and below all later ones: a short one, as in
+    /// LevelDB, or the last key.
     fn separators(&self, blocks: &[&[InternalEntry]], rng: &mut Rng) -> Vec<Vec<u8>> {
         let last = |at: usize| blocks[at].last().unwrap();
         let separator = |at: usize| {
@@ -196,7 +197,7 @@ impl SortedTable {
         index
     }
 
-    /// One filter for the blocks that begin within the same 2 KiB.
+    /// Makes one filter for the blocks that begin within the same 2 KiB.
     fn filters(&self, blocks: &[&[InternalEntry]], handles: &[Handle], rng: &mut Rng) -> Vec<u8> {
         let mut keys: Vec<Vec<&[u8]>> = Vec::new();
         for (block, (offset, _)) in blocks.iter().zip(handles) {
@@ -238,7 +239,7 @@ impl SortedTable {
     }
 }
 
-/// A bloom filter of ten bits for each key.
+/// Makes a bloom filter with ten bits for each key.
 fn filter(keys: &[&[u8]]) -> Vec<u8> {
     let bytes = (keys.len() * 10).max(64).div_ceil(8);
     let mut filter = vec![0; bytes];
@@ -255,7 +256,7 @@ fn filter(keys: &[&[u8]]) -> Vec<u8> {
     filter
 }
 
-/// LevelDB `util/hash.cc`, with the seed of its filters.
+/// Computes the hash of LevelDB's `util/hash.cc`, with the seed of its filters.
 fn hash(key: &[u8]) -> u32 {
     const FACTOR: u32 = 0xc6a4_a793;
     let mut hash = 0xbc9f_1d34 ^ (key.len() as u32).wrapping_mul(FACTOR);
@@ -275,7 +276,7 @@ fn hash(key: &[u8]) -> u32 {
     hash
 }
 
-/// A key above this one and below the next, shorter than this, if there is one.
+/// Finds a key between these two that is shorter than the first, if there is one.
 fn between(key: &[u8], next: &[u8]) -> Option<Vec<u8>> {
     let same = key.iter().zip(next).take_while(|(a, b)| a == b).count();
     let (byte, limit) = (*key.get(same)?, *next.get(same)?);

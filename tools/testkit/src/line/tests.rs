@@ -1,10 +1,10 @@
-//! What a line does to bytes. Times are only held against what they must be at least.
+//! Effects of a line on bytes. Times are only compared with their minimum.
 
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A line whose far end sends back what it gets, and a connection through it.
+/// Makes a line whose far end echoes bytes, and a connection through it.
 fn echo(line: &str) -> (LineRelay, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let peer = listener.local_addr().unwrap();
@@ -23,8 +23,8 @@ fn echo(line: &str) -> (LineRelay, TcpStream) {
     (relay, stream)
 }
 
-/// Sends bytes there and back; says how long that took.
-fn there_and_back(stream: &TcpStream, len: usize) -> Duration {
+/// Sends bytes there and back; returns how long that took.
+fn round_trip(stream: &TcpStream, len: usize) -> Duration {
     let (mut rng, mut bytes) = (Rng::at(7, len as u64), Vec::new());
     rng.append(&mut bytes, len);
     let begun = Instant::now();
@@ -41,13 +41,13 @@ fn there_and_back(stream: &TcpStream, len: usize) -> Duration {
 }
 
 #[test]
-fn all_bytes_come_in_order_whatever_the_line() {
+fn every_line_delivers_all_bytes_in_order() {
     for line in ["0ms", "40mbit,5ms,2%", "30ms", "100mbit"] {
         let (relay, stream) = echo(line);
         for len in [1, 100, 70_000, 300_000] {
-            there_and_back(&stream, len);
+            round_trip(&stream, len);
         }
-        // They are counted when they have been sent, and may be here before.
+        // The relay counts bytes after it sends them, so they may arrive before they are counted.
         let begun = Instant::now();
         while relay.passed_bytes() < 370_101 && begun.elapsed() < PATIENCE {
             sleep(LOOK_EVERY);
@@ -59,19 +59,19 @@ fn all_bytes_come_in_order_whatever_the_line() {
 #[test]
 fn nothing_is_faster_than_the_line() {
     let (_relay, stream) = echo("8mbit");
-    // A second's worth, less what an idle line may make up for.
-    assert!(there_and_back(&stream, 1_000_000) >= Duration::from_millis(890));
+    // A second's worth, minus what an idle line may catch up on.
+    assert!(round_trip(&stream, 1_000_000) >= Duration::from_millis(890));
     let (_relay, stream) = echo("100ms");
-    assert!(there_and_back(&stream, 1) >= Duration::from_millis(200));
-    // Every segment is lost once or not at all; at half of them a loss is sure in so many.
+    assert!(round_trip(&stream, 1) >= Duration::from_millis(200));
+    // Every segment is lost at most once; at 50%, this many segments include a loss.
     let (_relay, stream) = echo("100ms,50%");
-    assert!(there_and_back(&stream, 60_000) >= Duration::from_millis(400));
+    assert!(round_trip(&stream, 60_000) >= Duration::from_millis(400));
 }
 
 #[test]
-fn a_stalled_line_says_nothing_and_a_cut_one_is_closed() {
+fn a_stalled_line_is_silent_and_a_cut_one_is_closed() {
     let (relay, stream) = echo("0ms");
-    there_and_back(&stream, 1_000);
+    round_trip(&stream, 1_000);
     relay.set(LineState::Stalled);
     (&stream).write_all(&[1; 10]).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -91,11 +91,11 @@ fn a_stalled_line_says_nothing_and_a_cut_one_is_closed() {
     relay.set(LineState::Open);
     let again = TcpStream::connect(relay.address()).unwrap();
     again.set_read_timeout(Some(PATIENCE)).unwrap();
-    there_and_back(&again, 1_000);
+    round_trip(&again, 1_000);
 }
 
 #[test]
-fn a_line_is_told_in_words() {
+fn line_properties_are_parsed() {
     let line: PeerLine = "20mbit,50ms,1%".parse().unwrap();
     assert_eq!(line.bits_per_second, Some(20_000_000));
     assert_eq!((line.latency, line.lost_per_million), (Duration::from_millis(50), 10_000));
@@ -107,9 +107,9 @@ fn a_line_is_told_in_words() {
     }
 }
 
-/// What is said one after the other is on its way side by side.
+/// Messages sent in sequence are in transit at the same time.
 #[test]
-fn a_far_server_holds_up_nothing() {
+fn messages_to_a_far_server_overlap() {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let delay = Duration::from_millis(60);
     let far = LineRelay::far(server.local_addr().unwrap().port(), 2 * delay);

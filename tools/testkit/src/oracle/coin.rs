@@ -1,11 +1,11 @@
-//! A coin's bytes, as the chainstate and snapshots hold them (Core `coins.h`, `compressor.cpp`).
+//! A coin's bytes, as in the chainstate and in snapshots (Core `coins.h`, `compressor.cpp`).
 
 use crate::chain::ModelCoin;
 use bitcoin::Script;
 use bitcoin::secp256k1::PublicKey;
 
-/// Core's VARINT (`serialize.h`): base 128, most significant digit first, each digit but the last
-/// marked by its top bit, and one less than it says, so that every number has one form.
+/// Encodes Core's VARINT (`serialize.h`): base 128, most significant digit first; all digits except the last
+/// have their top bit set and count one more than their value, so that every number has one form.
 pub fn varint(mut number: u64) -> Vec<u8> {
     let mut digits = vec![(number % 128) as u8];
     while number >= 128 {
@@ -16,7 +16,7 @@ pub fn varint(mut number: u64) -> Vec<u8> {
     digits
 }
 
-/// Core's short form of an amount (`compressor.cpp`): decimal zeros become an exponent.
+/// Computes Core's short form of an amount (`compressor.cpp`): decimal zeros become an exponent.
 pub fn compress_amount(satoshi: u64) -> u64 {
     if satoshi == 0 {
         return 0;
@@ -32,7 +32,7 @@ pub fn compress_amount(satoshi: u64) -> u64 {
     }
 }
 
-/// A script, short where it is of one of six forms, else behind its length.
+/// Encodes a script: in short form if it has one of six forms, otherwise after its length.
 fn compressed_script(script: &Script) -> Vec<u8> {
     match script.as_bytes() {
         [0x76, 0xa9, 20, hash @ .., 0x88, 0xac] if hash.len() == 20 => [&[0], hash].concat(),
@@ -49,7 +49,7 @@ fn is_point(key: &[u8]) -> bool {
     PublicKey::from_slice(key).is_ok()
 }
 
-/// Height and coinbase mark, amount, script.
+/// Encodes height and coinbase flag, amount, script.
 pub fn coin_bytes(coin: &ModelCoin) -> Vec<u8> {
     [
         varint(u64::from(coin.height) * 2 + u64::from(coin.coinbase)),

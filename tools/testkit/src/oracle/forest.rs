@@ -1,4 +1,4 @@
-//! The Utreexo forest and its proofs, by a library that adds and deletes leaf by leaf.
+//! The Utreexo forest and its proofs, from a library that adds and deletes leaf by leaf.
 
 use bitcoin::consensus::encode::serialize;
 use bitcoin::hashes::{Hash, HashEngine, sha512, sha512_256};
@@ -7,9 +7,9 @@ use rustreexo::mem_forest::MemForest;
 use rustreexo::node_hash::BitcoinNodeHash;
 use std::collections::{HashMap, HashSet};
 
-/// Leaves that there ever were after these blocks, of which the first is the genesis block, and the roots, highest
-/// tree first; empty ones are zeros. Coinbases may repeat those of blocks before. What spends nothing that there
-/// is deletes nothing.
+/// Returns the number of leaves ever added by these blocks, from the genesis block on, and the
+/// roots, highest tree first; empty roots are zeros. Coinbases may repeat earlier ones. A spend of a missing
+/// output deletes nothing.
 pub fn forest(blocks: &[Block]) -> (u64, Vec<[u8; 32]>) {
     let mut model = Model::new();
     for (height, block) in (1..).zip(blocks.iter().skip(1)) {
@@ -19,25 +19,25 @@ pub fn forest(blocks: &[Block]) -> (u64, Vec<[u8; 32]>) {
     (model.leaves, model.roots())
 }
 
-/// What a block does to the forest.
+/// The effect of a block on the forest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockProof {
-    /// Where the leaves are that it spends, in the order of its inputs.
+    /// Positions of the leaves that it spends, in the order of its inputs.
     pub targets: Vec<u64>,
-    /// What else it takes to compute the roots before it.
+    /// The further hashes needed to compute the roots before it.
     pub hashes: Vec<[u8; 32]>,
     /// The leaves that it spends, in the order of its inputs.
     pub spent: Vec<[u8; 32]>,
     /// The leaves that it adds.
     pub added: Vec<[u8; 32]>,
-    /// Leaves that there ever were after it.
+    /// Number of leaves ever added, after it.
     pub leaves: u64,
-    /// The roots after it, highest tree first; empty ones are zeros.
+    /// The roots after it, highest tree first; empty roots are zeros.
     pub roots: Vec<[u8; 32]>,
 }
 
-/// What each of these blocks does but the first one, the genesis block: valid ones, of which coinbases may repeat
-/// those of blocks before.
+/// Returns the effect of each of these blocks except for the first, the genesis block. The blocks must be
+/// valid; coinbases may repeat earlier ones.
 pub fn proofs(blocks: &[Block]) -> Vec<BlockProof> {
     let mut model = Model::new();
     let prove = |(height, block): (u32, &Block)| {
@@ -70,7 +70,7 @@ impl Model {
         Self { forest: MemForest::new(), leaves: 0, leaf_of: HashMap::new() }
     }
 
-    /// The leaves that a block adds, and those that it spends.
+    /// Returns the leaves that a block adds, and the leaves that it spends.
     fn leaves_of(&mut self, height: u32, block: &Block) -> (Nodes, Nodes) {
         let spent: Vec<OutPoint> = block.txdata[1..]
             .iter()
@@ -113,7 +113,7 @@ fn may_be_spent(script: &Script) -> bool {
     !script.is_op_return() && script.len() <= 10_000
 }
 
-/// The leaf of an output (BIP-182, draft).
+/// Computes the leaf of an output (BIP-182, draft).
 fn leaf(block: &Block, outpoint: &OutPoint, code: u32, output: &TxOut) -> BitcoinNodeHash {
     let tag = sha512::Hash::hash(b"UtreexoV1");
     let mut hash = sha512_256::Hash::engine();

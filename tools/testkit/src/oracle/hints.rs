@@ -1,9 +1,9 @@
-//! Hints files (BIP-456) through the `hintsfile` crate, in both bit orders that are in use.
+//! Hints files (BIP-456) through the `hintsfile` crate, in both bit orders in use.
 
 use bitcoin::consensus::encode::{VarInt, deserialize_partial};
 use hintsfile::{EliasFano, Hintsfile, HintsfileBuilder};
 
-/// Which end of a byte comes first in the packed bits.
+/// The bit of each byte that the packed bits fill first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BitOrder {
     /// The most significant bit: the draft's vectors.
@@ -12,7 +12,7 @@ pub enum BitOrder {
     Lsb,
 }
 
-/// The file for these hints, one entry for each height from 1 on.
+/// Makes the file for these hints, one entry for each height from 1 on.
 pub fn hints_file(hints: &[Vec<u32>], order: BitOrder) -> Vec<u8> {
     let stop_height = u32::try_from(hints.len()).expect("a height");
     let mut file = Vec::new();
@@ -24,7 +24,7 @@ pub fn hints_file(hints: &[Vec<u32>], order: BitOrder) -> Vec<u8> {
     match order {
         BitOrder::Lsb => file,
         BitOrder::Msb => {
-            // The header and the two counts are the same; only the packed bytes turn round.
+            // The header and the two counts are the same; only the packed bytes are reversed.
             let elements = hints.iter().flat_map(|block| most_significant_first(block));
             file[..9].iter().copied().chain(elements).collect()
         }

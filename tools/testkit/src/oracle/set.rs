@@ -1,4 +1,4 @@
-//! Whole sets: the snapshot file and the two hashes that nodes give for a set.
+//! Whole sets: the snapshot file and the two hashes that nodes compute for a set.
 
 use super::coin::{coin_bytes, varint};
 use crate::chain::{ModelCoin, UtxoSet};
@@ -11,7 +11,7 @@ use num_bigint::BigUint;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// What `dumptxoutset` writes (version 2) for `coins` after the block `base`.
+/// Makes the file that `dumptxoutset` writes (version 2) for `coins` after the block `base`.
 pub fn snapshot(magic: [u8; 4], base: BlockHash, coins: &UtxoSet) -> Vec<u8> {
     let mut file = b"utxo\xff\x02\x00".to_vec();
     file.extend(magic);
@@ -34,7 +34,7 @@ pub fn snapshot(magic: [u8; 4], base: BlockHash, coins: &UtxoSet) -> Vec<u8> {
     file
 }
 
-/// A coin as both hashes take it (Core `kernel/coinstats.cpp`, `TxOutSer`).
+/// Encodes a coin for both hashes (Core `kernel/coinstats.cpp`, `TxOutSer`).
 fn hashed_form(outpoint: &OutPoint, coin: &ModelCoin) -> Vec<u8> {
     let code = coin.height * 2 + u32::from(coin.coinbase);
     [
@@ -46,7 +46,7 @@ fn hashed_form(outpoint: &OutPoint, coin: &ModelCoin) -> Vec<u8> {
     .concat()
 }
 
-/// `gettxoutsetinfo hash_serialized_3`, in display order.
+/// Computes `gettxoutsetinfo hash_serialized_3`, in display order.
 pub fn hash_serialized_3(coins: &UtxoSet) -> String {
     let mut hasher = Sha256::new();
     let mut sorted: Vec<_> = coins.iter().collect();
@@ -61,8 +61,8 @@ fn txid_bytes(txid: Txid) -> [u8; 32] {
     txid.to_byte_array()
 }
 
-/// `gettxoutsetinfo muhash`, in display order: each coin becomes a number of 3,072 bits, and the
-/// set is their product modulo a prime (Core `crypto/muhash.h`).
+/// Computes `gettxoutsetinfo muhash`, in display order: each coin becomes a number of 3,072 bits, and the set
+/// is their product modulo a prime (Core `crypto/muhash.h`).
 pub fn muhash(coins: &UtxoSet) -> String {
     let prime = (BigUint::from(1u32) << 3072u32) - BigUint::from(1_103_717u32);
     let mut product = BigUint::from(1u32);

@@ -1,4 +1,4 @@
-//! The oracle against what real nodes wrote.
+//! The oracle against files of real nodes.
 
 use super::*;
 use crate::blkfile;
@@ -14,7 +14,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
-/// Every number that is given for a fixture, from its blocks alone.
+/// Checks every number recorded for a fixture, computed only from its blocks.
 fn check(name: &str, blocks: &str, network: Network) -> (Vec<Block>, UtxoSet) {
     let folder = fixtures().join(name);
     let magic = network.magic().to_bytes();
@@ -44,15 +44,15 @@ fn check(name: &str, blocks: &str, network: Network) -> (Vec<Block>, UtxoSet) {
 }
 
 #[test]
-fn regtest_as_bitcoind_said() {
-    // Holds every compressed script kind and a transaction of 20,001 outputs.
+fn the_regtest_chain_gives_bitcoinds_numbers() {
+    // Contains every compressed script kind and a transaction of 20,001 outputs.
     check("regtest-315", "regtest/blocks", Network::Regtest);
 }
 
 #[test]
-fn main_chain_as_bitcoind_said() {
+fn the_main_chain_gives_bitcoinds_numbers() {
     let (_, coins) = check("main-4521", "blocks", Network::Bitcoin);
-    // One wrong coin is seen by both hashes.
+    // Both hashes detect one wrong coin.
     let mut other = coins.clone();
     other.first_entry().unwrap().get_mut().height ^= 1;
     assert_ne!(muhash(&other), muhash(&coins));
@@ -60,7 +60,7 @@ fn main_chain_as_bitcoind_said() {
 }
 
 #[test]
-fn signet_as_bitcoind_said() {
+fn the_signet_chain_gives_bitcoinds_numbers() {
     check("signet-120", "blocks", Network::Signet);
 }
 
@@ -73,7 +73,7 @@ fn the_empty_set_has_the_hash_of_one() {
 }
 
 #[test]
-fn numbers_as_core_writes_them() {
+fn numbers_are_encoded_as_in_core() {
     for (number, bytes) in [
         (0, &[0x00][..]),
         (127, &[0x7f]),
@@ -93,7 +93,7 @@ fn vectors(file: &str) -> Value {
 }
 
 #[test]
-fn amounts_as_in_the_drafts_vectors() {
+fn amounts_match_the_drafts_vectors() {
     let vectors = vectors("compressed_amount.json");
     for vector in vectors.as_array().unwrap() {
         let satoshi = vector[0].as_u64().unwrap();
@@ -103,7 +103,7 @@ fn amounts_as_in_the_drafts_vectors() {
 }
 
 #[test]
-fn hints_as_in_the_vectors_of_both_orders() {
+fn hints_match_the_vectors_of_both_orders() {
     let vectors = &vectors("elias_fano_both_orders.json")["vectors"];
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     for vector in vectors.as_array().unwrap() {
@@ -119,7 +119,7 @@ fn hints_as_in_the_vectors_of_both_orders() {
 
 proptest! {
     #[test]
-    fn hints_survive_both_ways(sets in prop::collection::vec(
+    fn hints_round_trip_in_both_orders(sets in prop::collection::vec(
         prop::collection::btree_set(0u32..5_000, 0..60), 0..12)) {
         let hints: Vec<Vec<u32>> =
             sets.into_iter().map(|set| set.into_iter().collect()).collect();

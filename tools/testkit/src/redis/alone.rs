@@ -1,4 +1,4 @@
-//! [`RedisServer`]: one real Redis server that is none of a cluster.
+//! [`RedisServer`]: one real Redis server outside a cluster.
 
 use super::ask;
 use crate::programs::{Server, find_program, free_ports};
@@ -16,10 +16,10 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one with settings as they stand on its command line, and else as it comes.
+    /// Starts a server with these command-line settings, and defaults otherwise.
     ///
     /// # Panics
-    /// When there is no redis-server, or it does not start.
+    /// If there is no redis-server, or it does not start.
     pub fn start(settings: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("redis").tempdir().unwrap();
         let [port] = free_ports();
@@ -28,21 +28,21 @@ impl RedisServer {
         Self { process, port, settings, folder }
     }
 
-    /// The server as a store on it is named.
+    /// Returns the URL of a store on the server.
     pub fn url(&self, name: &str) -> String {
         format!("redis://127.0.0.1:{}/{name}", self.port)
     }
 
-    /// Kills it, at once and without a warning, and starts it again with what it kept.
+    /// Kills it without warning, and starts it again with its data.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub fn kill_and_restart(&mut self) {
         self.process.kill();
         self.process = launch(self.port, &self.settings, &self.folder);
     }
 
-    /// Says a line of text to it, and what it answers to that.
+    /// Sends a line of text to it, and returns its answer.
     pub fn tell(&self, line: &str) -> io::Result<String> {
         ask(self.port, None, line)
     }

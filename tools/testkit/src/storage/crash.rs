@@ -1,4 +1,4 @@
-//! [`CrashStorage`]: stops the world at a sync point and shows what a disk may hold then.
+//! [`CrashStorage`]: stops the world at a sync point and shows the states that a disk may then have.
 
 use super::disk::ModelDisk;
 use apus_storage::{Storage, StorageFile};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub enum AfterCrash {
     /// Every operation fails from then on, the sync first.
     Fail,
-    /// Nothing: it goes on with what it sees, and none of that ever reaches the disk.
+    /// Nothing: the program continues on its own view, but no later change reaches the disk.
     Unnoticed,
 }
 
@@ -25,7 +25,7 @@ struct CrashedDiskState {
 }
 
 impl CrashedDiskState {
-    /// Fails when the crash has come and is to be noticed.
+    /// Fails if the crash has happened and must be noticed.
     fn check(&self) -> io::Result<()> {
         match (&self.crashed, self.crash) {
             (Some(_), Some((_, AfterCrash::Fail))) => Err(io::Error::other("the disk is gone")),
@@ -33,7 +33,7 @@ impl CrashedDiskState {
         }
     }
 
-    /// A sync point; false when it comes too late.
+    /// Passes a sync point; returns false after the crash.
     fn sync_point(&mut self) -> io::Result<bool> {
         if let Some((at, _)) = self.crash
             && self.crashed.is_none()
@@ -54,47 +54,47 @@ pub struct CrashStorage {
 }
 
 impl CrashStorage {
-    /// An empty folder that never crashes.
+    /// Makes an empty folder that never crashes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A folder that holds these files, all durable.
+    /// Makes a folder with these files, all durable.
     pub fn holding(files: BTreeMap<String, Vec<u8>>) -> Self {
         let state =
             CrashedDiskState { disk: ModelDisk::holding(files), ..CrashedDiskState::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Lets the first `syncs` sync points from the start take effect and no later one.
+    /// Lets only the first `syncs` sync points take effect.
     pub fn crash_at(&self, syncs: u64, after: AfterCrash) {
         self.state().crash = Some((syncs, after));
     }
 
-    /// How many sync points there were: calls to `sync` and `sync_names`, also failed ones.
+    /// Returns the number of sync points: calls to `sync` and `sync_names`, including failed ones.
     pub fn syncs(&self) -> u64 {
         self.state().syncs
     }
 
-    /// Whether the crash has come.
+    /// Returns whether the crash has happened.
     pub fn crashed(&self) -> bool {
         self.state().crashed.is_some()
     }
 
-    /// What the program sees.
+    /// Returns the files that the program sees.
     pub fn live_files(&self) -> BTreeMap<String, Vec<u8>> {
         self.state().disk.live_files()
     }
 
-    /// What is certain to be there after a crash: the least that a disk may hold.
+    /// Returns the files that certainly survive a crash: the minimum content of the disk.
     pub fn durable_image(&self) -> Self {
         let state = self.state();
         Self::holding(state.crashed.as_ref().unwrap_or(&state.disk).durable_files())
     }
 
-    /// What a disk may hold after the crash, or after one now: everything durable, and of what
-    /// was not synced as much as `seed` decides: parts of files, zeros in place of bytes, some
-    /// changes of names and not others.
+    /// Returns a possible content of the disk after the crash, or after one now: everything durable, and as
+    /// much of the unsynced rest as `seed` decides: parts of files, zeros in place of bytes, some changes of
+    /// names and not others.
     pub fn crash_image(&self, seed: u64) -> Self {
         let state = self.state();
         Self::holding(state.crashed.as_ref().unwrap_or(&state.disk).after_crash(seed))

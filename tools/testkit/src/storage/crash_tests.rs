@@ -14,7 +14,7 @@ fn put(storage: &CrashStorage, name: &str, bytes: &[u8], sync: bool) {
     }
 }
 
-/// All that a disk may hold, as far as the seeds reach.
+/// Returns all possible contents of the disk, as far as the seeds reach.
 fn images(storage: &CrashStorage) -> BTreeSet<BTreeMap<String, Vec<u8>>> {
     (0..SEEDS).map(|seed| storage.crash_image(seed).live_files()).collect()
 }
@@ -70,7 +70,7 @@ fn synced_bytes_stay_while_later_ones_may_be_torn() {
         let content = content.as_ref().unwrap();
         assert!(content.len() >= 700 && content[..700] == [1; 700]);
         assert!(content[700..].iter().all(|byte| *byte == 2 || *byte == 0));
-        // A later sector is there and an earlier one is not.
+        // A later sector was written and an earlier one was not.
         hole |= content.windows(2).any(|pair| pair == [0, 2]);
     }
     assert!(hole, "sectors reach a disk in any order");
@@ -86,7 +86,7 @@ fn a_rename_shows_the_old_or_the_new_file_whole() {
     put(&storage, "a.tmp", b"new", true);
     storage.rename("a.tmp", "a").unwrap();
     assert_eq!(contents(&storage, "a"), BTreeSet::from([some(b"old"), some(b"new")]));
-    // The draft may be there or not in either case.
+    // The draft may or may not be there in either case.
     let drafts: BTreeSet<_> = images(&storage)
         .iter()
         .map(|image| (image["a"].clone(), image.contains_key("a.tmp")))
@@ -136,7 +136,7 @@ fn a_removed_file_may_come_back_until_names_are_synced() {
 }
 
 #[test]
-fn changes_of_names_survive_each_for_itself() {
+fn each_change_of_a_name_survives_independently() {
     let storage = CrashStorage::new();
     put(&storage, "a", b"1", true);
     put(&storage, "b", b"2", true);
@@ -166,7 +166,7 @@ fn the_crash_stops_everything_at_its_sync_point() {
             assert!(storage.rename("a", "c").is_err() && storage.remove("a").is_err());
             assert!(storage.sync_names().is_err());
         } else {
-            // The program sees its own doing, the disk sees none of it.
+            // The program sees its own changes, the disk sees none of them.
             put(&storage, "late", b"z", true);
             storage.remove("a").unwrap();
             storage.sync_names().unwrap();
@@ -209,14 +209,14 @@ fn a_rename_to_the_same_name_risks_nothing() {
 }
 
 #[test]
-fn a_seed_means_one_image() {
+fn a_seed_determines_one_image() {
     let storage = CrashStorage::new();
     put(&storage, "a", &[3; 5_000], false);
     assert_eq!(storage.crash_image(7).live_files(), storage.crash_image(7).live_files());
 }
 
 #[test]
-fn reads_start_where_they_are_told() {
+fn reads_start_at_the_requested_offset() {
     let storage = CrashStorage::new();
     put(&storage, "a", b"hello", false);
     let mut text = String::new();
@@ -258,7 +258,7 @@ fn run(storage: &dyn Storage, step: &CrashTestStep) {
             }
         }
         CrashTestStep::Rename(from, to) => {
-            // Fails where there is no such file, in both alike.
+            // Fails in both if there is no such file.
             let _ = storage.rename(&from.to_string(), &to.to_string());
         }
         CrashTestStep::Remove(name) => storage.remove(&name.to_string()).unwrap(),
@@ -267,9 +267,9 @@ fn run(storage: &dyn Storage, step: &CrashTestStep) {
 }
 
 proptest! {
-    /// Without a crash it is a folder like any other.
+    /// Without a crash it is a normal folder.
     #[test]
-    fn behaves_as_a_real_folder(steps in prop::collection::vec(step(), 0..30)) {
+    fn a_folder_without_a_crash_behaves_as_a_real_one(steps in prop::collection::vec(step(), 0..30)) {
         let folder = tempfile::tempdir().unwrap();
         let (real, model) = (DirStorage::new(folder.path()), CrashStorage::new());
         for step in &steps {
@@ -290,7 +290,7 @@ proptest! {
 
     /// Once everything is synced, every image is what the program saw.
     #[test]
-    fn what_is_synced_survives(steps in prop::collection::vec(step(), 0..30), seed: u64) {
+    fn synced_data_survives(steps in prop::collection::vec(step(), 0..30), seed: u64) {
         let storage = CrashStorage::new();
         for step in &steps {
             match step {
@@ -300,7 +300,7 @@ proptest! {
         }
         storage.sync_names().unwrap();
         let seen = storage.live_files();
-        // Steps after the last sync put at risk only what they touch: here, one file.
+        // Steps after the last sync put only the files that they touch at risk: here, one file.
         put(&storage, "other", b"unsynced", false);
         let mut image = storage.crash_image(seed).live_files();
         image.remove("other");

@@ -1,26 +1,26 @@
-//! [`ModelDisk`]: what a program sees, what is durable, and what may be left after a crash.
+//! [`ModelDisk`]: what a program sees, what is durable, and what may remain after a crash.
 //!
-//! Files are numbered; names point to numbers, as directory entries do to inodes. The invariant:
-//! `durable` and `names_durable` change at sync points only.
+//! Files are numbered; names point to numbers, as directory entries point to inodes. The invariant: `durable`
+//! and `names_durable` change only at sync points.
 
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 
-/// A disk writes whole sectors; one may be old, new or zeros after a crash, each for itself.
+/// A disk writes whole sectors; after a crash each one may independently be old, new or zeros.
 const SECTOR_BYTES: usize = 512;
 
 /// A file's content.
 #[derive(Debug, Clone, Default)]
 pub(super) struct File {
-    /// What the program reads.
+    /// The content that the program reads.
     pub(super) live: Vec<u8>,
-    /// What was there at the last sync.
+    /// The content at the last sync.
     durable: Vec<u8>,
-    /// Whether it was emptied since: then no byte of `durable` is safe.
+    /// Whether the file was emptied since: then no byte of `durable` is safe.
     truncated: bool,
 }
 
-/// A change of names that is not durable yet. Numbers are those of files.
+/// A change of names that is not durable yet, with the numbers of files.
 #[derive(Debug, Clone)]
 enum NameChange {
     Point { name: String, file: usize },
@@ -38,7 +38,7 @@ pub(super) struct ModelDisk {
 }
 
 impl ModelDisk {
-    /// A disk that holds these files, all durable.
+    /// Makes a disk with these files, all durable.
     pub(super) fn holding(files: BTreeMap<String, Vec<u8>>) -> Self {
         let mut disk = Self::default();
         for (name, content) in files {
@@ -49,8 +49,8 @@ impl ModelDisk {
         disk
     }
 
-    /// Starts or empties a file and returns its number. As `open` with O_TRUNC does, an existing
-    /// file keeps its identity: its old content may vanish before anything new is durable.
+    /// Creates or empties a file and returns its number. As with O_TRUNC, an existing file keeps its identity:
+    /// its old content may vanish before anything new is durable.
     pub(super) fn create(&mut self, name: &str) -> usize {
         if let Some(&file) = self.names.get(name) {
             self.files[file].live.clear();
@@ -68,7 +68,7 @@ impl ModelDisk {
         self.place(name).map(|file| &self.files[file])
     }
 
-    /// Which one of all files has this name.
+    /// Returns the number of the file with this name.
     pub(super) fn place(&self, name: &str) -> Option<usize> {
         self.names.get(name).copied()
     }
@@ -77,10 +77,10 @@ impl ModelDisk {
         self.files[file].live.extend_from_slice(bytes);
     }
 
-    /// False when there is no such file.
+    /// Returns false if there is no such file.
     pub(super) fn rename(&mut self, from: &str, to: &str) -> bool {
         let Some(&file) = self.names.get(from) else { return false };
-        // POSIX: the same file under both names is no change.
+        // POSIX: if both names point to the same file, nothing changes.
         if self.names.get(to) == Some(&file) {
             return true;
         }
@@ -111,7 +111,7 @@ impl ModelDisk {
         self.changes.clear();
     }
 
-    /// What the program sees.
+    /// Returns the files that the program sees.
     pub(super) fn live_files(&self) -> BTreeMap<String, Vec<u8>> {
         self.names
             .iter()
@@ -119,17 +119,17 @@ impl ModelDisk {
             .collect()
     }
 
-    /// What is durable, with none of the rest.
+    /// Returns only the durable files.
     pub(super) fn durable_files(&self) -> BTreeMap<String, Vec<u8>> {
         let durable = |(name, &file): (&String, &usize)| {
-            // Emptied files have lost what they had: that much is possible at once.
+            // Emptied files have lost their content: that may happen at once.
             let file = &self.files[file];
             (name.clone(), if file.truncated { Vec::new() } else { file.durable.clone() })
         };
         self.names_durable.iter().map(durable).collect()
     }
 
-    /// What the disk may hold after a crash now: all that is durable, and as much of the rest as
+    /// Returns a possible content of the disk after a crash now: everything durable, and as much of the rest as
     /// the seed decides.
     pub(super) fn after_crash(&self, seed: u64) -> BTreeMap<String, Vec<u8>> {
         let mut rng = Rng::new(seed);
@@ -161,7 +161,7 @@ impl ModelDisk {
                     names.insert(name.clone(), *file);
                 }
                 NameChange::Rename { from, to, file } => {
-                    // The target is the old file or the new one, but the old name may linger.
+                    // The target is the old file or the new one, but the old name may remain.
                     names.insert(to.clone(), *file);
                     if names.get(from) == Some(file) && !(any && rng.one_in(3)) {
                         names.remove(from);
@@ -179,7 +179,7 @@ impl ModelDisk {
 impl File {
     fn after_crash(&self, rng: &mut Rng) -> Vec<u8> {
         if self.truncated {
-            // Not emptied yet, or some of the new content, above the old or in place of it.
+            // Not emptied yet, or some of the new content, over the old one or in place of it.
             return match rng.below(3) {
                 0 => self.durable.clone(),
                 1 => partial(&self.live, 0, &self.durable, rng),
@@ -190,8 +190,8 @@ impl File {
     }
 }
 
-/// The first `safe` bytes of `new`, then as much as the rng decides: nothing, all, or some length
-/// of which sectors hold the new bytes, what `old` had there, or zeros.
+/// Returns the first `safe` bytes of `new`, then as much as the rng decides: nothing, all, or a part whose
+/// sectors hold the new bytes, the bytes of `old`, or zeros.
 fn partial(new: &[u8], safe: usize, old: &[u8], rng: &mut Rng) -> Vec<u8> {
     let len = match rng.below(4) {
         0 => safe,

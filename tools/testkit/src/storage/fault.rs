@@ -1,7 +1,7 @@
-//! [`FaultStorage`]: another storage whose operations fail when a test says so.
+//! [`FaultStorage`]: a wrapper whose operations fail at a test's request.
 //!
-//! A failed operation has no effect at all on the storage within. What is counted: each call made
-//! from outside, failed ones too.
+//! A failed operation has no effect at all on the wrapped storage. Every call to the wrapper counts, including
+//! failed ones.
 
 use apus_storage::{Storage, StorageFile};
 use std::io::{self, Read, Write};
@@ -30,11 +30,11 @@ pub enum Operation {
     Names,
     /// [`Storage::len`].
     Len,
-    /// Any of them.
+    /// Any of these.
     Any,
 }
 
-/// Which calls of a kind fail.
+/// The calls of a kind that fail.
 #[derive(Debug, Clone, Copy)]
 enum When {
     Nth(u64),
@@ -81,7 +81,7 @@ impl FaultPlan {
     }
 }
 
-/// A storage that fails on demand. Clones share their plan and what is within.
+/// A storage that fails on demand. Clones share the plan and the wrapped storage.
 #[derive(Clone)]
 pub struct FaultStorage {
     inner: Arc<dyn Storage>,
@@ -89,45 +89,45 @@ pub struct FaultStorage {
 }
 
 impl FaultStorage {
-    /// A storage that does not fail yet.
+    /// Makes a storage that does not fail yet.
     pub fn new(inner: impl Storage + 'static) -> Self {
         let plan = FaultPlan { faults: Vec::new(), calls: 0, failed: 0, bytes_max: usize::MAX };
         Self { inner: Arc::new(inner), plan: Arc::new(Mutex::new(plan)) }
     }
 
-    /// Fails one call: the one that `n` others of its kind come before, counting from now.
+    /// Fails one call of a kind: the one after `n` others, counting from now.
     pub fn fail_nth(&self, operation: Operation, n: u64, kind: io::ErrorKind) -> &Self {
         self.add(operation, When::Nth(n), kind)
     }
 
-    /// Fails every call that at least `n` others of its kind come before, counting from now.
+    /// Fails every call of a kind after `n` others, counting from now.
     pub fn fail_from(&self, operation: Operation, n: u64, kind: io::ErrorKind) -> &Self {
         self.add(operation, When::From(n), kind)
     }
 
     /// Fails every `n`-th call of a kind, counting from now.
     pub fn fail_every(&self, operation: Operation, n: u64, kind: io::ErrorKind) -> &Self {
-        assert!(n > 0, "every 0th call is no call");
+        assert!(n > 0, "n counts from 1");
         self.add(operation, When::Every(n), kind)
     }
 
-    /// Takes and gives at most `bytes` at a call, as a system may (at least 1).
+    /// Transfers at most `bytes` in a call, as a system may (at least 1).
     pub fn short_transfers(&self, bytes: usize) -> &Self {
         self.locked(|plan| plan.bytes_max = bytes.max(1));
         self
     }
 
-    /// Fails no more: room has been made.
+    /// Stops failing, as if space had been freed.
     pub fn heal(&self) {
         self.locked(|plan| plan.faults.clear());
     }
 
-    /// How many calls there were.
+    /// Returns the number of calls.
     pub fn calls(&self) -> u64 {
         self.locked(|plan| plan.calls)
     }
 
-    /// How many of them were made to fail.
+    /// Returns the number of calls made to fail.
     pub fn failed(&self) -> u64 {
         self.locked(|plan| plan.failed)
     }

@@ -47,7 +47,7 @@ fn every_operation_can_be_made_to_fail_once() {
         assert_eq!(storage.failed(), 1);
         use_all(&storage).unwrap();
     }
-    // One after the other, whatever they are.
+    // The operations in order, regardless of their kind.
     let clean = storage();
     use_all(&clean).unwrap();
     for n in 0..clean.calls() {

@@ -21,7 +21,7 @@ fn draw(runs: &[PlottedRun], scale: TimeScale) -> String {
     draw_by(runs, scale, PlotMeasure::Height)
 }
 
-/// Attributes of the elements of a kind, and their texts, in the order of the picture.
+/// Returns an attribute and the text of each element of a kind, in document order.
 fn elements(svg: &str, kind: &str, attribute: &str) -> Vec<(f64, String)> {
     let document = roxmltree::Document::parse(svg).unwrap();
     let nodes = document.descendants().filter(|node| node.has_tag_name(kind));
@@ -35,13 +35,13 @@ fn texts(svg: &str) -> Vec<String> {
     elements(svg, "text", "x").into_iter().map(|(_, text)| text).collect()
 }
 
-/// Places of the ends of lines.
+/// Returns the positions of the lines' ends.
 fn dots(svg: &str) -> Vec<(f64, f64)> {
     let y = elements(svg, "circle", "cy").into_iter();
     elements(svg, "circle", "cx").into_iter().zip(y).map(|(x, y)| (x.0, y.0)).collect()
 }
 
-/// All that is drawn lies on the sheet.
+/// Asserts that everything drawn lies on the sheet.
 fn assert_inside(svg: &str) {
     let document = roxmltree::Document::parse(svg).unwrap();
     let height: f64 = document.root_element().attribute("height").unwrap().parse().unwrap();
@@ -101,19 +101,19 @@ fn the_legend_goes_from_the_slowest_to_the_fastest() {
 }
 
 #[test]
-fn places_are_as_the_numbers() {
+fn positions_match_the_numbers() {
     let runs =
         [run("a", &[(0.0, 0), (100.0, 1000)]), run("b", &[(0.0, 0), (50.0, 500), (75.0, 1000)])];
     let svg = draw(&runs, TimeScale::Linear);
     let [a, b, ratio] = dots(&svg)[..] else { panic!("three ends") };
-    assert_eq!(a.1, b.1, "both ended at one height");
+    assert_eq!(a.1, b.1, "both ended at the same height");
     let share = (b.0 - 92.0) / (a.0 - 92.0);
     assert!((share - 0.75).abs() < 0.002, "{share}");
     assert_eq!(ratio.0, a.0, "the ratio stands at the baseline's time");
 }
 
 #[test]
-fn a_second_beside_hours_is_drawn_on_logarithmic_axes() {
+fn a_second_next_to_hours_is_drawn_on_logarithmic_axes() {
     let steady = |seconds: f64| -> Vec<(f64, u64)> {
         (0..=100).map(|step| (seconds * f64::from(step) / 100.0, step as u64 * 10)).collect()
     };
@@ -123,14 +123,14 @@ fn a_second_beside_hours_is_drawn_on_logarithmic_axes() {
         &svg,
         &["Time since the start (logarithmic)", "Ratio (logarithmic)", "1 s", "1 h", "1×"],
     );
-    // Neither is squeezed to an edge.
+    // The axes squeeze neither run against an edge.
     let [core, apus, _] = dots(&svg)[..] else { panic!("three ends") };
     assert!(apus.0 > 292.0 && core.0 > apus.0 + 300.0, "{apus:?} {core:?}");
     assert_shows(&draw(&runs, TimeScale::Linear), &["Time since the start (hours)"]);
 }
 
 #[test]
-fn runs_that_take_no_time_or_cannot_be_compared_are_drawn_all_the_same() {
+fn runs_that_take_no_time_or_cannot_be_compared_are_still_drawn() {
     let mut coarse = run("instant", &[(0.0, 300)]);
     coarse.resolution_seconds = 1.0;
     let mut later = run("later", &[(0.0, 600), (50.0, 1000)]);
@@ -146,13 +146,13 @@ fn runs_that_take_no_time_or_cannot_be_compared_are_drawn_all_the_same() {
 }
 
 #[test]
-fn a_long_label_fits_and_what_was_verified_is_shown() {
+fn a_long_label_fits_and_the_scripts_are_shown() {
     let long = "chain-connect-apus-swiftsync-assumevalid-sha256-par-2-dbcache-450";
     let mut runs = [run(long, &[(0.0, 0), (5.0, 1000)]), run("core", &[(0.0, 0), (90.0, 1000)])];
     runs[0].scripts = ScriptsRun::Assumed;
     runs[1].scripts = ScriptsRun::All;
     let svg = draw(&runs, TimeScale::Auto);
-    let details = ["program; scripts taken for valid", "program; every script run"];
+    let details = ["program; scripts assumed valid", "program; every script run"];
     assert_shows(&svg, &[long, details[0], details[1], "unlike"]);
     assert!(!svg.contains('×') && !svg.contains("How many"), "{svg}");
     assert_eq!(cut("far too long", 9), "far too…");
@@ -200,7 +200,7 @@ fn ticks_read_well() {
 
 proptest! {
     #[test]
-    fn any_runs_make_a_whole_picture(
+    fn any_runs_give_a_valid_chart(
         courses in prop::collection::vec(
             (any::<String>(), 0.0..1e7, 1e-9..1e7, prop::collection::vec(0u64..1 << 31, 1..40), 0u64..1000),
             1..6,

@@ -1,19 +1,19 @@
-//! The course of a node, from Bitcoin Core's `debug.log`.
+//! Reads a node's progress from Bitcoin Core's `debug.log`.
 //!
-//! Each block that the node connects leaves a line `UpdateTip: new best=HASH height=N …`, and each
-//! start of the node one with its name and version. Everything else is passed over, and so are the
-//! tips of a chainstate that is validated in the background. A log is read once, with memory for one
-//! line's beginning and for the points of a picture. It does not judge whether a chain makes sense:
-//! a reorganization goes down and up again, as it did.
+//! For each connected block, the node logs a line `UpdateTip: new best=HASH height=N …`, and for each start a line with
+//! its name and version. The reader ignores everything else, including the tips of a chainstate that is validated in
+//! the background. It reads a log once, with memory for the beginning of one line and for the points of a chart. It
+//! does not check that heights form a chain: in a reorganization they go down and up again.
 
 use super::{ReadOptions, RunFileError, Since, Wrong};
 use crate::plot::read::HEIGHT_MAX;
 use crate::plot::run::{PlotMeasure, PlotPoint, PlottedRun, ScriptsRun, Thinner};
 use std::io::{BufRead, Read};
 
-/// Bytes of a line that are looked at: what is wanted stands within some hundred.
+/// Bytes that are read of a line; the relevant part is within the first few hundred.
 const LINE_BYTES_MAX: u64 = 4_096;
-/// How far a clock may be set back between two blocks. It then seems to stand still.
+/// How far a clock may be set back between two blocks, in microseconds. The reader treats such a clock as standing
+/// still.
 const SET_BACK_MICROS_MAX: i64 = 2_000_000;
 
 /// Reads a log to its end.
@@ -41,18 +41,18 @@ pub(super) fn parse(
 
 /// One start of a node.
 struct NodeStart {
-    /// Which of the log's, from 1.
+    /// The start's number in the log, from 1.
     number: u64,
     scripts: ScriptsRun,
     version: Option<String>,
-    /// Micros since 1970 of its first line, where the log has it.
+    /// Time of the start's first line, in microseconds since 1970, if the log has it.
     began: Option<i64>,
     first_tip: Option<ConnectedTip>,
     last_tip: Option<ConnectedTip>,
     course: Thinner,
-    /// Whether times are whole seconds.
+    /// Whether times have only whole seconds.
     coarse: bool,
-    /// Whether it has reached the height to stop at.
+    /// Whether the node has reached the height to stop at.
     stopped: bool,
 }
 
@@ -61,13 +61,13 @@ struct ConnectedTip {
     line: u64,
     micros: i64,
     height: u64,
-    /// By the measure that is asked for.
+    /// Progress in the chosen measure.
     far: u64,
 }
 
 impl ConnectedTip {
-    /// How far the run was before this, its first block. What the blocks below one had of transactions is not told:
-    /// then as far as after it.
+    /// Returns the progress before this block, the run's first. The log lacks the number of transactions below it, so
+    /// in that measure this returns the progress after the block.
     fn before(self, measure: PlotMeasure) -> u64 {
         match measure {
             PlotMeasure::Height | PlotMeasure::Bytes => self.height.saturating_sub(1),
@@ -93,13 +93,13 @@ impl NodeStart {
     }
 }
 
-/// What the lines so far have told.
+/// The state after the lines read so far.
 struct DebugLogReader {
     options: ReadOptions,
     lines: u64,
-    /// Starts of the node that were seen; a log may begin within one.
+    /// Number of starts of the node so far; a log may begin in the middle of one.
     starts: u64,
-    /// The wanted one, once it was seen.
+    /// The wanted start, once the reader has found it.
     wanted: Option<NodeStart>,
     /// The last start that connected blocks: its number and its last height.
     busy: Option<(u64, u64)>,
@@ -110,8 +110,8 @@ impl DebugLogReader {
         Self { options, lines: 0, starts: 0, wanted: None, busy: None }
     }
 
-    /// Takes the next line. One that is not whole was being written, or the disk was full: it may
-    /// end anywhere.
+    /// Processes the next line. A line that is not `whole` may end anywhere: the node was writing it, or the disk was
+    /// full.
     fn line(&mut self, text: &[u8], whole: bool) -> Result<(), Wrong> {
         self.lines += 1;
         let event = match LogLine::parse(text) {
@@ -139,13 +139,13 @@ impl DebugLogReader {
                 }
                 let far = match (self.options.measure, transactions) {
                     (PlotMeasure::Height | PlotMeasure::Bytes, _) => height,
-                    // The first block of all counts nowhere.
+                    // The genesis block does not count.
                     (PlotMeasure::Transactions, Some(transactions)) => {
                         transactions.saturating_sub(1)
                     }
                     (PlotMeasure::Transactions, None) if !whole => return Ok(()),
                     (PlotMeasure::Transactions, None) => {
-                        let what = "a block's line without transactions, tx=NUMBER".to_owned();
+                        let what = "the line of a block has no transactions (tx=NUMBER)".to_owned();
                         return Err((Some(self.lines), what));
                     }
                 };
@@ -162,15 +162,15 @@ impl DebugLogReader {
         }
     }
 
-    /// What the node said of scripts before its first block holds for them all, unless it takes some for valid
-    /// later on; that it runs them again above those changes nothing.
-    fn scripts(&mut self, said: ScriptsRun) {
+    /// Records which scripts the node runs. A message before its first block holds for all blocks, unless the node
+    /// later assumes some valid. If it afterwards runs scripts again, that changes nothing.
+    fn scripts(&mut self, run: ScriptsRun) {
         let starts = self.starts;
         let current = self.wanted.as_mut().filter(|start| start.number == starts && !start.stopped);
         if let Some(start) = current
-            && (start.first_tip.is_none() || said == ScriptsRun::Assumed)
+            && (start.first_tip.is_none() || run == ScriptsRun::Assumed)
         {
-            start.scripts = said;
+            start.scripts = run;
         }
     }
 
@@ -186,13 +186,13 @@ impl DebugLogReader {
         let before = before.or(start.began.map(|micros| (micros, None)));
         let mut micros = tip.micros;
         if let Some((last, line)) = before.filter(|(last, _)| *last > micros) {
-            // A start has a line of its own, and whole seconds are rounded down.
+            // The first block is compared with the start's own line. Times in whole seconds are rounded down.
             if last - micros > SET_BACK_MICROS_MAX {
                 let back = (last - micros) as f64 / 1e6;
                 let since = line.map_or("the start".to_owned(), |line| format!("line {line}"));
                 let what = format!(
-                    "the clock was set back by {back:.0} s since {since}, so that it is not \
-                     known how long this start took"
+                    "the clock was set back by {back:.0} s since {since}, so the time of this start is \
+                     unknown"
                 );
                 return Err((Some(tip.line), what));
             }
@@ -221,13 +221,13 @@ impl DebugLogReader {
             1 => "one start of a node".to_owned(),
             starts => format!("{starts} starts of a node"),
         };
-        // Which connected blocks last, to be named where the wanted one did not.
+        // If the wanted start connected no block, name the last start that did.
         let Some((number, height)) = self.busy else {
             let what = match self.starts {
-                0 => "no line of it says that a node connected a block: it is neither a debug.log of \
-                      Bitcoin Core nor a report of `apus sync --report`"
+                0 => "no line shows a connected block: this is neither a debug.log of Bitcoin Core nor a \
+                      report of `apus sync --report`"
                     .to_owned(),
-                _ => format!("{starts}, and none connected a block"),
+                _ => format!("{starts}, but no start connected a block"),
             };
             return Err((None, what));
         };
@@ -235,7 +235,9 @@ impl DebugLogReader {
             None => "the last".to_owned(),
             Some(start) => format!("start {start}"),
         };
-        let Some(start) = self.wanted else { return Err((None, format!("{starts}, no {asked}"))) };
+        let Some(start) = self.wanted else {
+            return Err((None, format!("the log has {starts}, but not {asked}")));
+        };
         let (Some(first), Some(last)) = (start.first_tip, start.last_tip) else {
             let other = format!("start {number} connected blocks up to height {height}");
             return Err((
@@ -259,36 +261,37 @@ impl DebugLogReader {
     }
 }
 
-/// What happened, and when.
+/// A relevant line: an event and its time.
 ///
-/// A line has the form `TIME [ (mocktime: TIME)] [[prefix] …] MESSAGE`, with prefixes for the thread, the place in the source
-/// and the category, as the node's options say (Bitcoin Core: `src/logging.cpp`, `src/validation.cpp`, `src/init/common.cpp`).
-/// journald and containers write something of their own before it, a time too. So a line is the node's from the time on that
-/// stands right before a message of interest. What a peer can write into a message has no `=`, so it never passes for a tip.
+/// A line has the form `TIME [ (mocktime: TIME)] [[prefix] …] MESSAGE`, with prefixes for the thread, the place in the
+/// source and the category, depending on the node's options (Bitcoin Core: `src/logging.cpp`, `src/validation.cpp`,
+/// `src/init/common.cpp`). journald and containers add a prefix before this, which may have a time, too. So the node's
+/// part of a line begins with the time immediately before a relevant message. Text from peers cannot imitate a tip: it
+/// contains no `=`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LogLine {
     pub(super) time: LogTime,
     pub(super) event: LogEvent,
 }
 
-/// Something that a course is made of.
+/// An event that matters for the progress.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LogEvent {
     /// A node started: its name and version.
     Start(String),
     /// A block became the tip.
     Tip(TipLine),
-    /// The node said that it validates all signatures, or does so from the next block on.
+    /// The node logged that it validates all signatures, now or from the next block on.
     ScriptsRun,
-    /// It said that it takes those of some blocks for valid.
+    /// The node logged that it assumes the signatures of some blocks valid.
     ScriptsAssumed,
 }
 
-/// What a line says of a new tip.
+/// The fields of a line about a new tip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TipLine {
     pub(super) height: u64,
-    /// Transactions of the chain up to it, the first block's among them, where the line has them.
+    /// Number of transactions of the chain up to the tip, including the genesis block's, if the line has it.
     pub(super) transactions: Option<u64>,
 }
 
@@ -297,24 +300,24 @@ pub(super) struct TipLine {
 pub(super) struct LogTime {
     /// Microseconds since 1970.
     pub(super) micros: i64,
-    /// Whether it has whole seconds only.
+    /// Whether the time has only whole seconds.
     pub(super) coarse: bool,
 }
 
 const TIP: &[u8] = b"UpdateTip: new best=";
 
-/// What a node says of scripts when it starts, and from version 30 on at blocks (Bitcoin Core: `src/init.cpp`,
-/// `src/node/chainstate.cpp`, `src/validation.cpp`).
+/// Messages about scripts at the start of a node, and since version 30 also before blocks (Bitcoin Core:
+/// `src/init.cpp`, `src/node/chainstate.cpp`, `src/validation.cpp`).
 const SCRIPTS_RUN: [&[u8]; 2] =
     [b"Validating signatures for all blocks.", b"Enabling script verification at block #"];
 const SCRIPTS_ASSUMED: [&[u8]; 2] =
     [b"Assuming ancestors of block ", b"Disabling script verification at block #"];
 
-/// So many bytes other programs may write before a line of the node's.
+/// Upper bound on the bytes that other programs may write before the node's part of a line.
 const BEFORE_MAX: usize = 256;
 
 impl LogLine {
-    /// What a line says, if it matters; an error if it seems to, but cannot be understood.
+    /// Parses a line. Returns `None` if it is irrelevant, and an error if it seems relevant but cannot be parsed.
     pub(super) fn parse(line: &[u8]) -> Result<Option<Self>, String> {
         let (mut has_time, mut has_tip) = (false, false);
         for at in 0..line.len().min(BEFORE_MAX) {
@@ -330,18 +333,18 @@ impl LogLine {
             }
         }
         match has_tip && !has_time {
-            true => Err("a block without a time: the node ran with -logtimestamps=0, so that this log has no \
-                         course"
+            true => Err("a block without a time: the node ran with -logtimestamps=0, so this log cannot be \
+                         plotted"
                 .to_owned()),
             false => Ok(None),
         }
     }
 
-    /// What stands behind a time.
+    /// Parses the rest of a line, after the time.
     fn at(time: LogTime, rest: &[u8]) -> Result<Option<Self>, String> {
         let message = message(rest);
         let event = if let Some(tip) = message.strip_prefix(TIP) {
-            let height = height(tip).map_err(|what| format!("a block's line without {what}"))?;
+            let height = height(tip).map_err(|what| format!("the line of a block lacks {what}"))?;
             LogEvent::Tip(TipLine { height, transactions: transactions(tip) })
         } else if let Some(version) = version(message) {
             LogEvent::Start(version)
@@ -356,8 +359,8 @@ impl LogLine {
     }
 }
 
-/// What follows the prefixes, each in brackets and with a blank after it. The prefix of a
-/// background validation is taken for one of the message, which then is none that matters.
+/// Skips the prefixes, each in brackets and followed by a space. The prefix of a background validation stays part of
+/// the message, which then does not match.
 fn message(mut rest: &[u8]) -> &[u8] {
     loop {
         let close: &[u8] = match rest.first() {
@@ -370,34 +373,34 @@ fn message(mut rest: &[u8]) -> &[u8] {
     }
 }
 
-/// The height after the hash.
+/// Parses the height after the hash.
 fn height(tip: &[u8]) -> Result<u64, &'static str> {
     let hash = tip.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    // Versions before 0.13 wrote two blanks.
+    // Versions before 0.13 wrote two spaces.
     let rest = tip[hash..].trim_ascii_start().strip_prefix(b"height=");
     let rest = rest.filter(|_| hash == 64).ok_or("a hash")?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let text = std::str::from_utf8(&rest[..digits]).unwrap_or_default();
-    // A number that goes on where the line ends may have lost digits.
+    // A number at the very end of a truncated line may lack digits.
     let whole = rest.get(digits).is_some_and(|byte| b" \n\r".contains(byte));
     let height = text.parse().ok().filter(|height| whole && *height <= HEIGHT_MAX);
     height.ok_or("a height")
 }
 
-/// The number behind ` tx=`.
+/// Parses the number after ` tx=`.
 fn transactions(tip: &[u8]) -> Option<u64> {
     const BEFORE: &[u8] = b" tx=";
     let at = tip.windows(BEFORE.len()).position(|bytes| bytes == BEFORE)? + BEFORE.len();
     let digits = tip[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    // A number that goes on where the line ends may have lost digits.
+    // A number at the very end of a truncated line may lack digits.
     let whole = tip.get(at + digits).is_some_and(|byte| b" \n\r".contains(byte));
     std::str::from_utf8(&tip[at..at + digits]).ok()?.parse().ok().filter(|_| whole)
 }
 
-/// `Bitcoin Core version v30.0.0 (release build)` and the like, in short.
+/// Parses `Bitcoin Core version v30.0.0 (release build)` and the like; returns name and version.
 fn version(message: &[u8]) -> Option<String> {
     const END: &[u8] = b" build)";
-    // Whatever follows it a program wrote that keeps logs.
+    // Text after it comes from a program that stores logs.
     let end = message.windows(END.len()).position(|bytes| bytes == END)?;
     let text = std::str::from_utf8(&message[..end]).ok().filter(|it| it.starts_with("Bitcoin"))?;
     let (name, version) = text.split_once(" version ")?;
@@ -406,7 +409,7 @@ fn version(message: &[u8]) -> Option<String> {
 }
 
 impl LogTime {
-    /// A time stamp at the beginning of a line, and what follows it and a blank.
+    /// Parses a time stamp at the beginning of a line; returns it, and the text after it and a space.
     fn split(line: &[u8]) -> Option<(Self, &[u8])> {
         let number = |range: std::ops::Range<usize>| -> Option<i64> {
             let digits = line.get(range)?;
@@ -418,7 +421,7 @@ impl LogTime {
         if marks.iter().any(|(at, mark)| line.get(*at) != Some(mark)) {
             return None;
         }
-        // Versions before 0.18 wrote a blank, and nothing behind.
+        // Versions before 0.18 wrote a space instead of the T, and no Z.
         let zone: &[u8] = match line.get(10)? {
             b'T' => b"Z ",
             b' ' => b" ",
@@ -441,7 +444,7 @@ impl LogTime {
     }
 }
 
-/// Days of the Gregorian calendar.
+/// Counts days since 1970 in the Gregorian calendar; `None` for a date that does not exist.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     const BEFORE: [i64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -473,8 +476,8 @@ mod line_tests {
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
-        // Seconds as `date -u -d DATE +%s` gives them.
+    fn days_follow_the_calendar() {
+        // Seconds from `date -u -d DATE +%s`.
         for (date, seconds) in [
             ((1970, 1, 1), 0),
             ((2000, 2, 29), 951_782_400),
@@ -492,7 +495,7 @@ mod line_tests {
     }
 
     #[test]
-    fn a_tip_is_known_behind_every_prefix() {
+    fn a_tip_is_recognised_after_every_prefix() {
         let tip = format!("UpdateTip: new best={HASH} height=300 version=0x30000000");
         for prefix in [
             "",
@@ -513,7 +516,7 @@ mod line_tests {
     }
 
     #[test]
-    fn a_line_is_known_behind_what_programs_put_before_it() {
+    fn a_line_is_recognised_after_the_prefixes_of_other_programs() {
         let tip = format!("UpdateTip: new best={HASH} height=300 version=0x30000000");
         let micros = 1_795_306_662_000_000;
         for before in [
@@ -532,7 +535,7 @@ mod line_tests {
                 assert_eq!(found.time.micros, micros, "{line}");
                 assert_eq!(found.event, LogEvent::Tip(TipLine { height: 300, transactions: None }));
                 let said = LogLine::parse(format!("{before}{tip}\n").as_bytes());
-                // A time of the other program's will do where the node wrote none.
+                // The other program's time is used if the node wrote none.
                 let is_time = before == "2026-11-22T00:17:43.495731Z ";
                 assert!(said.is_err() || is_time || before.contains('Z'), "{said:?}");
             }
@@ -551,7 +554,7 @@ mod line_tests {
     }
 
     #[test]
-    fn transactions_are_told_where_their_number_is_whole() {
+    fn the_number_of_transactions_is_read_if_it_is_complete() {
         for (rest, transactions) in [
             (" version=1 log2_work=9.2 tx=301 date='2026'\n", Some(301)),
             (" tx=301\n", Some(301)),
@@ -570,7 +573,7 @@ mod line_tests {
     }
 
     #[test]
-    fn a_start_is_known_by_name_and_version() {
+    fn a_start_is_recognised_by_name_and_version() {
         for (message, name) in [
             ("Bitcoin Core version v30.0.0 (release build)\n", "Bitcoin Core v30.0.0"),
             (
@@ -591,7 +594,7 @@ mod line_tests {
     }
 
     #[test]
-    fn what_a_node_says_of_scripts_is_understood() {
+    fn messages_about_scripts_are_parsed() {
         for (message, what) in [
             ("Validating signatures for all blocks.", LogEvent::ScriptsRun),
             (
@@ -634,7 +637,7 @@ mod line_tests {
     }
 
     #[test]
-    fn a_block_that_cannot_be_understood_is_an_error() {
+    fn a_block_that_cannot_be_parsed_is_an_error() {
         let time = "2026-11-22T00:17:42Z ";
         for (line, what) in [
             (format!("{time}UpdateTip: new best={HASH} height= version"), "a height"),
@@ -652,7 +655,7 @@ mod line_tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(prefix in "(2026-11-22T00:17:42(\\.123456)?Z )?(\\[[a-z]{0,9}\\]? ?)*",
+        fn random_bytes_never_cause_a_panic(prefix in "(2026-11-22T00:17:42(\\.123456)?Z )?(\\[[a-z]{0,9}\\]? ?)*",
             middle in "(UpdateTip: new best=[0-9a-f]{63,65} height=[0-9]{0,12}[ \n]?)?",
             bytes in prop::collection::vec(any::<u8>(), 0..99),
         ) {

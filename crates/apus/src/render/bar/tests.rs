@@ -1,5 +1,5 @@
-//! A bar on a real pseudo-terminal, as two kinds of terminals show it: one that breaks its lines anew when it is made
-//! narrower, as most of today do, and one that cuts them off, as xterm does.
+//! Draws a bar on a real pseudo-terminal, with two kinds of screen. When it becomes narrower, one reflows its lines,
+//! like most terminals today, and the other cuts them off, like xterm.
 
 use super::*;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -10,11 +10,11 @@ use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// What a user looks at.
+/// The screen of a terminal.
 trait Screen {
     fn feed(&mut self, bytes: &[u8]);
     fn resize(&mut self, rows: u16, columns: u16);
-    /// Rows from the oldest that was kept to the last on the screen, without what is empty at their ends.
+    /// Returns the rows, from the oldest in the scrollback to the last on the screen, without trailing spaces.
     fn rows(&mut self) -> Vec<String>;
 }
 
@@ -51,14 +51,14 @@ impl Screen for vt100::Parser {
     }
 }
 
-/// A terminal, and a bar in it.
-struct Desk<'a> {
+/// A terminal with a bar.
+struct Sandbox<'a> {
     screen: &'a mut dyn Screen,
     master: OwnedFd,
     bar: ProgressBar,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> Sandbox<'a> {
     fn new(screen: &'a mut dyn Screen) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
@@ -67,9 +67,9 @@ impl<'a> Desk<'a> {
         let name = std::ffi::OsStr::from_bytes(name.to_bytes());
         let open = || OpenOptions::new().read(true).write(true).open(name).unwrap();
         let bar = ProgressBar::at(Term::read_write_pair(open(), open()));
-        let mut desk = Self { screen, master, bar };
-        desk.resize(ROWS, 100);
-        desk
+        let mut sandbox = Self { screen, master, bar };
+        sandbox.resize(ROWS, 100);
+        sandbox
     }
 
     fn resize(&mut self, rows: u16, columns: u16) {
@@ -78,9 +78,9 @@ impl<'a> Desk<'a> {
         self.screen.resize(rows, columns);
     }
 
-    /// What the bar has written arrives at the screen.
+    /// Passes what the bar has written to the screen.
     fn arrive(&mut self) {
-        // A mark behind it, of which the screen shows nothing.
+        // An invisible mark that ends the output.
         const MARK: &[u8] = b"\x1b[0m";
         self.bar.term.write_all(MARK).unwrap();
         self.bar.term.flush().unwrap();
@@ -104,7 +104,7 @@ impl<'a> Desk<'a> {
         self.arrive();
     }
 
-    /// The rows that are not empty.
+    /// Returns the non-empty rows.
     fn rows(&mut self) -> Vec<String> {
         self.screen.rows().into_iter().filter(|row| !row.is_empty()).collect()
     }
@@ -112,82 +112,82 @@ impl<'a> Desk<'a> {
 
 const ROWS: u16 = 24;
 
-/// Lines of a bar for so many columns.
+/// Returns a bar's lines for a terminal of this width.
 fn lines(columns: usize) -> Vec<String> {
     ["[####]", "phases", "facts"].map(|word| format!("{word:.<0$}", columns - 1)).to_vec()
 }
 
-/// A screen that keeps what was scrolled away from it.
+/// Creates a screen with unlimited scrollback.
 fn reflowing() -> avt::Terminal {
     avt::Terminal::with_scrollback(100, ROWS.into(), None).unwrap()
 }
 
-fn on_each_screen(test: impl Fn(&mut Desk<'_>)) {
-    test(&mut Desk::new(&mut vt100::Parser::new(not_zero(ROWS), not_zero(100), 0)));
-    test(&mut Desk::new(&mut reflowing()));
+fn on_each_screen(test: impl Fn(&mut Sandbox<'_>)) {
+    test(&mut Sandbox::new(&mut vt100::Parser::new(not_zero(ROWS), not_zero(100), 0)));
+    test(&mut Sandbox::new(&mut reflowing()));
 }
 
 #[test]
-fn a_narrower_terminal_keeps_what_stands_above_and_shows_no_bar_twice() {
-    on_each_screen(|desk| {
+fn a_narrower_terminal_keeps_the_text_above_and_shows_no_bar_twice() {
+    on_each_screen(|sandbox| {
         let mut above = Vec::new();
         for columns in [100, 60, 33, 90, 25] {
-            desk.resize(ROWS, columns);
-            let said = format!("said at {columns}");
-            desk.print(&said);
-            above.push(said);
+            sandbox.resize(ROWS, columns);
+            let text = format!("printed at {columns}");
+            sandbox.print(&text);
+            above.push(text);
             for _ in 0..2 {
-                desk.show(&lines(columns.into()));
-                assert_eq!(desk.rows(), [above.clone(), lines(columns.into())].concat());
+                sandbox.show(&lines(columns.into()));
+                assert_eq!(sandbox.rows(), [above.clone(), lines(columns.into())].concat());
             }
         }
-        desk.bar.clear();
-        desk.arrive();
-        assert_eq!(desk.rows(), above);
+        sandbox.bar.clear();
+        sandbox.arrive();
+        assert_eq!(sandbox.rows(), above);
     });
 }
 
-/// The width is asked for, and before the lines are there the terminal is narrower.
+/// The terminal becomes narrower after we read its width, and before the lines arrive.
 #[test]
-fn lines_that_have_become_too_wide_on_their_way_are_cut() {
-    // `vt100` knows nothing of rows that do not go on in the next one, as xterm does.
+fn lines_that_became_too_wide_in_transit_are_cut() {
+    // `vt100` does not support switching line wrapping off, as xterm does.
     let mut screen = reflowing();
-    let mut desk = Desk::new(&mut screen);
-    desk.print("above");
-    desk.screen.resize(ROWS, 40);
-    desk.show(&lines(100));
-    desk.resize(ROWS, 40);
-    desk.show(&lines(40));
-    assert_eq!(desk.rows(), [vec!["above".to_owned()], lines(40)].concat());
+    let mut sandbox = Sandbox::new(&mut screen);
+    sandbox.print("above");
+    sandbox.screen.resize(ROWS, 40);
+    sandbox.show(&lines(100));
+    sandbox.resize(ROWS, 40);
+    sandbox.show(&lines(40));
+    assert_eq!(sandbox.rows(), [vec!["above".to_owned()], lines(40)].concat());
 }
 
 #[test]
-fn lines_at_the_end_of_the_screen_and_on_a_low_one_leave_nothing_behind() {
-    on_each_screen(|desk| {
+fn lines_at_the_end_of_the_screen_and_on_a_small_one_leave_nothing_behind() {
+    on_each_screen(|sandbox| {
         for number in 0..2 * ROWS {
-            desk.print(&format!("line {number}"));
-            desk.show(&lines(100));
+            sandbox.print(&format!("line {number}"));
+            sandbox.show(&lines(100));
         }
-        let rows = desk.rows();
+        let rows = sandbox.rows();
         assert_eq!(rows[rows.len() - 4..], [vec!["line 47".to_owned()], lines(100)].concat());
         assert_eq!(rows.iter().filter(|row| **row == lines(100)[0]).count(), 1, "{rows:?}");
-        desk.resize(3, 100);
-        desk.show(&lines(100));
-        desk.show(&lines(100));
-        let rows = desk.rows();
-        assert_eq!(rows[rows.len() - 2..], lines(100)[..2], "for three there is no room");
+        sandbox.resize(3, 100);
+        sandbox.show(&lines(100));
+        sandbox.show(&lines(100));
+        let rows = sandbox.rows();
+        assert_eq!(rows[rows.len() - 2..], lines(100)[..2], "there is no room for three");
         assert_eq!(rows.iter().filter(|row| **row == lines(100)[0]).count(), 1, "{rows:?}");
     });
 }
 
 #[test]
-fn a_bar_that_was_left_is_not_drawn_again() {
-    on_each_screen(|desk| {
-        desk.show(&lines(100));
-        desk.bar.leave("it ends");
-        desk.show(&lines(100));
-        desk.bar.leave("it ends");
-        desk.print("the last word");
-        assert_eq!(desk.rows(), ["it ends", "the last word"]);
+fn a_closed_bar_is_not_drawn_again() {
+    on_each_screen(|sandbox| {
+        sandbox.show(&lines(100));
+        sandbox.bar.leave("it ends");
+        sandbox.show(&lines(100));
+        sandbox.bar.leave("it ends");
+        sandbox.print("the last word");
+        assert_eq!(sandbox.rows(), ["it ends", "the last word"]);
     });
 }

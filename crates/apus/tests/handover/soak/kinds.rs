@@ -1,40 +1,40 @@
-//! Every kind of folder that the program makes for a node, and how it is made of the reference's chain.
+//! Every kind of folder that the program writes for a node, and how it is made from the reference's chain.
 
 use super::world::{REFERENCE, World};
-use crate::desk::Desk;
+use crate::sandbox::Sandbox;
 use apus_testkit::rng::Rng;
 use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The data directory in which a node is to live, on the desk.
+/// The data directory on the sandbox that a node will run on.
 pub(crate) const NODE: &str = "node";
 
-/// A node keeps so many blocks with their undo data (Core `validation.h`, `MIN_BLOCKS_TO_KEEP`), and
-/// every folder has them.
+/// The number of last blocks that a node keeps, with undo data (Core `validation.h`, `MIN_BLOCKS_TO_KEEP`). Every
+/// folder has them.
 const KEPT: u32 = 288;
 
-/// Longer than most runs take here: some are over when their signal comes.
+/// Longer than most runs take here: some are over before their signal arrives.
 const RUN_MILLIS: u64 = 500;
 
-/// What is asked of the program.
+/// The kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// A whole data directory, from another node's blocks.
     Datadir,
-    /// The same for a pruned node.
+    /// A data directory for a pruned node, from another node's blocks.
     Pruned,
-    /// Coins beside a node's own blocks.
+    /// Coins for a node's existing blocks.
     Chainstate,
-    /// A node's coins anew.
+    /// A rebuild of a node's coins.
     Reindex,
     /// Coins and blocks, from a peer.
     Peers,
-    /// The same, with blocks joined below the last ones.
+    /// Coins and blocks from a peer, with blocks joined below the last ones.
     PeersJoined,
 }
 
-/// What becomes of the run before it is left to its end.
+/// How the run is disturbed before it may finish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Left,
@@ -46,7 +46,7 @@ enum Fate {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// None for any.
+    /// `None` picks a random way.
     way: Option<Way>,
     hints: bool,
     fate: Fate,
@@ -56,7 +56,7 @@ const fn kind(name: &'static str, way: Way, hints: bool) -> Kind {
     Kind { name, way: Some(way), hints, fate: Fate::Left }
 }
 
-/// All of them. A whole data directory cannot be had by hints.
+/// All kinds. A complete data directory is not possible with hints.
 pub(crate) const KINDS: [Kind; 12] = [
     kind("datadir", Way::Datadir, false),
     kind("pruned", Way::Pruned, false),
@@ -72,7 +72,7 @@ pub(crate) const KINDS: [Kind; 12] = [
     Kind { name: "killed", way: None, hints: false, fate: Fate::Killed },
 ];
 
-/// A folder in which a node can live.
+/// A folder for a node.
 #[derive(Debug)]
 pub(crate) struct Folder {
     /// Whether a node must run on it with `-prune`.
@@ -86,7 +86,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Has the program make a folder of a kind.
+    /// Makes the program write a folder of a kind.
     pub(crate) fn make(world: &mut World, kind: Kind) -> Self {
         let (way, hinted) = match kind.way {
             Some(way) => (way, kind.hints),
@@ -107,7 +107,7 @@ impl Folder {
         if kind.fate != Fate::Left {
             line.push_str(" --checkpoint-seconds 0");
         }
-        run(&world.desk, &line, kind.fate, &mut world.rng);
+        run(&world.sandbox, &line, kind.fate, &mut world.rng);
         let kept = height.saturating_sub(KEPT);
         let floor = match (way, hints) {
             (Way::Pruned, _) => kept,
@@ -118,7 +118,7 @@ impl Folder {
     }
 }
 
-/// A way, and whether by hints.
+/// Picks a random way, and whether to use hints.
 fn any(rng: &mut Rng) -> (Way, bool) {
     let ways =
         [Way::Datadir, Way::Pruned, Way::Chainstate, Way::Reindex, Way::Peers, Way::PeersJoined];
@@ -127,14 +127,14 @@ fn any(rng: &mut Rng) -> (Way, bool) {
     (way, !is_without && rng.one_in(2))
 }
 
-/// Puts there what a way begins with, and says how its command begins.
+/// Prepares the input of a way; returns the beginning of its command.
 fn prepare(world: &mut World, way: Way) -> String {
     match way {
         Way::Chainstate | Way::Reindex => world.copy_reference(NODE),
         Way::Peers | Way::PeersJoined => {
-            fs::create_dir_all(world.desk.path("node/regtest")).unwrap()
+            fs::create_dir_all(world.sandbox.path("node/regtest")).unwrap()
         }
-        // The reference writes all that it has, for others to read.
+        // Make the reference write everything to disk, for others to read.
         Way::Datadir | Way::Pruned => drop(world.reference().txoutset_info()),
     }
     let from = format!("sync --chain regtest --blocksdir {REFERENCE}/regtest/blocks");
@@ -142,7 +142,7 @@ fn prepare(world: &mut World, way: Way) -> String {
         Way::Datadir => format!("{from} --out datadir:{NODE}"),
         Way::Pruned => format!("{from} --out datadir:{NODE} --prune"),
         Way::Chainstate => {
-            world.desk.remove("node/regtest/chainstate");
+            world.sandbox.remove("node/regtest/chainstate");
             format!(
                 "sync --chain regtest --blocksdir {NODE}/regtest/blocks \
                  --out chainstate:{NODE}/regtest/chainstate"
@@ -158,12 +158,12 @@ fn prepare(world: &mut World, way: Way) -> String {
     }
 }
 
-/// The command that makes the coins of the node in the folder anew.
+/// The command that rebuilds the coins of the node in the folder.
 pub(crate) fn reindex() -> String {
     format!("reindex --chain regtest --datadir {NODE} --replace")
 }
 
-/// Options that must not matter.
+/// Random options that must not affect the result.
 fn options(rng: &mut Rng, way: Way, hinted: bool) -> String {
     let mut options = format!(" --par {}", rng.below(4));
     if rng.one_in(2) {
@@ -181,15 +181,15 @@ fn options(rng: &mut Rng, way: Way, hinted: bool) -> String {
     options
 }
 
-/// Runs the program to the end, by way of a few that are disturbed.
-fn run(desk: &Desk, line: &str, fate: Fate, rng: &mut Rng) {
+/// Runs the program to the end, after a few disturbed runs.
+fn run(sandbox: &Sandbox, line: &str, fate: Fate, rng: &mut Rng) {
     let signal = match fate {
         Fate::Left => None,
         Fate::Interrupted => Some("INT"),
         Fate::Killed => Some("KILL"),
     };
     for signal in signal.into_iter().cycle().take(rng.between(1, 4) as usize) {
-        let run = desk.start(line);
+        let run = sandbox.start(line);
         sleep(Duration::from_micros(rng.below(RUN_MILLIS * 1000)));
         run.signal(&[signal]);
         let ended = run.wait();
@@ -199,8 +199,8 @@ fn run(desk: &Desk, line: &str, fate: Fate, rng: &mut Rng) {
             _ => panic!("{ended}"),
         }
     }
-    let ended = desk.start(line).wait();
-    // What was killed on its last way out has left its output there.
+    let ended = sandbox.start(line).wait();
+    // A run that was killed at the very end has left its output.
     let done = fate == Fate::Killed && ended.stderr.contains("exists already");
     assert!(done || ended.code == Some(0), "{ended}");
 }

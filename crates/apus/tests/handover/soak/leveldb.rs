@@ -1,7 +1,7 @@
-//! Chainstates of every shape and with every lie, before `apus verify` and before a real node.
+//! Chainstates of every shape and with every kind of lie, given to `apus verify` and to a real node.
 //!
-//! Where the program finds nothing wrong the node starts, and has the coins that the blocks leave, by going
-//! over all and by asking for each. Where nothing is wrong the program says so.
+//! If the program finds nothing, the node starts and has the coins that the blocks leave, both in a walk over all coins
+//! and in look-ups of each. If nothing is wrong, the program finds nothing.
 
 use crate::handover::database;
 use crate::lived::{CHAIN, Lived, chain_dir};
@@ -21,7 +21,7 @@ struct Counts {
     damaged: u64,
 }
 
-/// Writes that lead to these entries, by way of others.
+/// Random writes that lead to these entries, via others.
 fn history(entries: &database::Entries, rng: &mut Rng) -> Vec<Write> {
     let mut last: Vec<Write> =
         entries.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect();
@@ -30,7 +30,7 @@ fn history(entries: &database::Entries, rng: &mut Rng) -> Vec<Write> {
     for at in 0..last.len() {
         let other = last[rng.index(last.len())].1.clone();
         match rng.below(6) {
-            // It was spent meanwhile, and came back with a reorganization.
+            // The coin was spent, and a reorganization restored it.
             0 => writes.push((last[at].0.clone(), other.clone())),
             1 => writes.push((last[at].0.clone(), None)),
             _ => {}
@@ -47,15 +47,15 @@ fn history(entries: &database::Entries, rng: &mut Rng) -> Vec<Write> {
 
 fn case(lived: &Lived, entries: &database::Entries, seed: u64, counts: &mut Counts) {
     let mut rng = Rng::new(seed);
-    // Most lies are found: more of those that may not be, so that nodes have something to judge.
+    // Apus finds most lies, so use none in some cases: nodes only check folders without findings.
     let lies: Vec<Lie> = (0..u64::from(rng.below(10) < 7)).map(|_| Lie::any(&mut rng)).collect();
     let folder = LevelDbFolder::new(&history(entries, &mut rng), &lies, &mut rng);
-    let desk = &lived.desk;
-    let dir = chain_dir(&desk.path("node")).join("chainstate");
+    let sandbox = &lived.sandbox;
+    let dir = chain_dir(&sandbox.path("node")).join("chainstate");
     fs::remove_dir_all(&dir).unwrap();
     fs::create_dir(&dir).unwrap();
     folder.write(&dir);
-    let said = desk.start_as_typed(VERIFY).wait();
+    let said = sandbox.start_as_typed(VERIFY).wait();
     let context = format!("seed {seed}, {lies:?}");
     assert!(matches!(said.code, Some(0..=4)), "{context}: {said}");
     if said.code != Some(0) {
@@ -64,9 +64,9 @@ fn case(lived: &Lived, entries: &database::Entries, seed: u64, counts: &mut Coun
         return;
     }
     *if lies.is_empty() { &mut counts.sound } else { &mut counts.lying_yet_healthy } += 1;
-    desk.copy(&desk.path("node"), "judged");
-    let judged = catch_unwind(AssertUnwindSafe(|| {
-        let node = Bitcoind::start_in(&desk.path("judged"), CHAIN, &[]).unwrap();
+    sandbox.copy(&sandbox.path("node"), "checked");
+    let checked = catch_unwind(AssertUnwindSafe(|| {
+        let node = Bitcoind::start_in(&sandbox.path("checked"), CHAIN, &[]).unwrap();
         assert_eq!(node.txoutset_info(), lived.set);
         for outpoint in lived.chain.utxo().keys() {
             let asked = [json!(outpoint.txid.to_string()), json!(outpoint.vout), json!(false)];
@@ -74,21 +74,21 @@ fn case(lived: &Lived, entries: &database::Entries, seed: u64, counts: &mut Coun
         }
         node.stop();
     }));
-    assert!(judged.is_ok(), "{context}: the node has other coins");
-    desk.remove("judged");
+    assert!(checked.is_ok(), "{context}: the node has other coins");
+    sandbox.remove("checked");
 }
 
-/// What `scripts/soak --kind leveldb` runs behind the cases that need no node.
+/// `scripts/soak --kind leveldb` runs this after the cases that need no node.
 #[test]
 #[ignore = "as many as wanted: scripts/soak --kind leveldb"]
 fn nodes_judge_chainstates_that_lie() {
     let number = |name, other| super::from_environment(name).unwrap_or(other);
     let (from, count) = (number("SOAK_SEED", 1), number("SOAK_NODE_CASES", 200));
     let lived = Lived::new(120, &[]);
-    let entries = database::entries(&chain_dir(&lived.desk.path("node")).join("chainstate"));
+    let entries = database::entries(&chain_dir(&lived.sandbox.path("node")).join("chainstate"));
     let mut counts = Counts::default();
     for seed in from..from + count {
         case(&lived, &entries, seed, &mut counts);
     }
-    println!("nodes judged chainstates, of {count}: {counts:?}");
+    println!("nodes checked chainstates, of {count}: {counts:?}");
 }

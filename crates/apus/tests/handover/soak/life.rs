@@ -1,4 +1,4 @@
-//! [`Life`]: what a node goes through on one folder.
+//! [`Life`]: the events of a node on one folder.
 
 use super::Span;
 use super::kinds::{Folder, Kind, NODE, reindex};
@@ -14,13 +14,13 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longer than a node takes to connect what it has.
+/// Longer than a node takes to connect the blocks that it has.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Some time within which a node writes what it has when it ends.
+/// About the time that a node takes to write everything when it ends.
 const ENDING_MILLIS: u64 = 80;
 
-/// A node with fewer blocks prunes nothing (Core `kernel/chainparams.cpp`, `-fastprune`).
+/// With fewer blocks, a node prunes nothing (Core `kernel/chainparams.cpp`, `-fastprune`).
 const PRUNE_AFTER: u32 = 100;
 
 /// A node on a folder that the program made.
@@ -28,13 +28,13 @@ pub(crate) struct Life<'a> {
     world: &'a mut World,
     kind: &'static str,
     folder: Folder,
-    /// None only between two starts.
+    /// `None` only between two starts.
     node: Option<Bitcoind>,
     counts: &'a mut Counts,
 }
 
 impl<'a> Life<'a> {
-    /// Has a folder made and a node started on it, which has what the reference has.
+    /// Makes a folder and starts a node on it, with the same blocks as the reference.
     pub(crate) fn begin(world: &'a mut World, kind: Kind, tally: &'a mut Tally) -> Self {
         println!("{}: seed {}, height {}", kind.name, world.seed, world.height());
         let folder = Folder::make(world, kind);
@@ -46,7 +46,7 @@ impl<'a> Life<'a> {
         life
     }
 
-    /// Goes on until the span is over; then all is compared and the folder removed.
+    /// Generates events until the span is over; then compares everything and removes the folder.
     pub(crate) fn live(mut self, span: Span) {
         self.reorganise();
         for _ in 0..self.world.rng.between(span.events_max.div_ceil(2), span.events_max) {
@@ -58,7 +58,7 @@ impl<'a> Life<'a> {
         self.compare();
         self.verify();
         self.node.take().map(Bitcoind::stop);
-        self.world.desk.remove(NODE);
+        self.world.sandbox.remove(NODE);
     }
 
     fn event(&mut self) {
@@ -80,10 +80,10 @@ impl<'a> Life<'a> {
     }
 
     fn node(&self) -> &Bitcoind {
-        self.node.as_ref().expect("it runs but between two starts")
+        self.node.as_ref().expect("it runs except between two starts")
     }
 
-    /// Gives a block to both nodes: they say the same, and are at the same tip.
+    /// Submits a block to both nodes, which must give the same verdict and have the same tip.
     fn give(&mut self, case: &Case) {
         let [here, there] = [self.node(), self.world.reference()]
             .map(|node| (verdict(node, &case.raw), node.best_block_hash()));
@@ -94,7 +94,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Blocks on the tip, some with something changed in them.
+    /// Adds blocks to the tip, some with a change.
     fn extend(&mut self) {
         let count = self.world.rng.between(1, 8);
         for _ in 0..count {
@@ -116,14 +116,14 @@ impl<'a> Life<'a> {
         self.give(&case);
     }
 
-    /// A branch of valid blocks from so far below the tip.
+    /// Adds a branch of valid blocks from `depth` below the tip.
     fn grow_branch(&mut self, depth: u32, length: u32) {
         let fork = self.world.block_at(self.world.height() - depth);
         self.world.blocks.go_to(fork);
         (0..length).for_each(|_| self.give_valid());
     }
 
-    /// A branch that overtakes.
+    /// Adds a branch that becomes the best chain.
     fn reorganise(&mut self) {
         let (depth, before) = (self.world.depth(), self.world.blocks.chain.tip());
         let more = self.world.rng.between(1, 3) as u32;
@@ -133,8 +133,8 @@ impl<'a> Life<'a> {
         self.tell(&format!("a reorganisation by {depth}"));
     }
 
-    /// A branch that would overtake, if nothing in it were changed. A node goes back for it, and forth
-    /// again where it finds that out.
+    /// Adds a branch that would become the best chain if it were valid. A node switches to it, and back when it finds
+    /// the invalid block.
     fn branch(&mut self) {
         let (depth, before) = (self.world.depth(), self.world.blocks.chain.tip());
         for case in self.world.blocks.branch(depth.into()) {
@@ -143,13 +143,13 @@ impl<'a> Life<'a> {
         let best = self.world.reference().best_block_hash();
         self.world.blocks.go_to(best);
         let back = self.went_back(before);
-        // Of two branches of the same work a node may choose the other one when it starts again.
+        // Between two branches with the same work, a node may choose the other one after a restart.
         self.give_valid();
         self.expect_tip();
         self.tell(&format!("a branch with something changed, back by {back}"));
     }
 
-    /// A branch that is never the best.
+    /// Adds a branch that never becomes the best chain.
     fn stay_behind(&mut self) {
         let (depth, tip) = (self.world.depth().max(2), self.world.blocks.chain.tip());
         self.grow_branch(depth, depth - 1);
@@ -162,7 +162,7 @@ impl<'a> Life<'a> {
         assert_eq!(self.node().best_block_hash(), self.world.blocks.chain.tip(), "{}", self.kind);
     }
 
-    /// How far both nodes went back from a tip of theirs.
+    /// Returns how many blocks both nodes disconnected below their old tip.
     fn went_back(&mut self, before: BlockHash) -> usize {
         let chain = &self.world.blocks.chain;
         let parent = |hash: &BlockHash| Some(chain.block(*hash).header.prev_blockhash);
@@ -176,7 +176,7 @@ impl<'a> Life<'a> {
         depth
     }
 
-    /// The coins are the reference's.
+    /// Asserts that the coins are the reference's.
     fn compare(&mut self) {
         let [here, there] = [self.node(), self.world.reference()].map(Bitcoind::txoutset_info);
         assert_eq!(here, there, "{}", self.kind);
@@ -184,16 +184,16 @@ impl<'a> Life<'a> {
         self.tell(&format!("the same {} coins", here.txouts));
     }
 
-    /// How many of the last blocks the node can go back over.
+    /// Returns how many of its last blocks the node can disconnect.
     fn undo_depth(&self) -> u32 {
         let info = self.node().call("getblockchaininfo", &[]);
         let stored_from = info["pruneheight"].as_u64().unwrap_or(0) as u32;
         self.world.height() - self.folder.floor.max(stored_from.saturating_sub(1))
     }
 
-    /// The node checks its blocks and undo data, goes back over them all, and forth again. One with a small
-    /// cache does not get as far back in a long chain, says so, and is asked for less (Core `validation.cpp`,
-    /// `CVerifyDB`).
+    /// Makes the node check its blocks and undo data, disconnect all of them, and connect them again. A node with a
+    /// small cache does not get as far back in a long chain and says so; then it checks fewer blocks (Core
+    /// `validation.cpp`, `CVerifyDB`).
     fn verify(&mut self) {
         let most = self.undo_depth();
         let mut depth = match self.world.rng.one_in(2) {
@@ -216,7 +216,7 @@ impl<'a> Life<'a> {
         self.tell(&format!("{depth} blocks verified"));
     }
 
-    /// The node forgets its oldest files; one that has all may become one that forgets.
+    /// Makes the node prune its oldest files; an unpruned node may become a pruned one.
     fn prune(&mut self) {
         if !self.folder.pruned {
             if !self.world.rng.one_in(3) {
@@ -237,7 +237,7 @@ impl<'a> Life<'a> {
         self.tell(&format!("pruned, {before} blocks become {after}"));
     }
 
-    /// Ends the node in one of four ways; whether it had time to write what it has.
+    /// Ends the node in one of four ways; returns whether it had time to write everything.
     fn end_node(&mut self) -> bool {
         let node = self.node.take().expect("it runs");
         let way = self.world.rng.below(4);
@@ -265,26 +265,26 @@ impl<'a> Life<'a> {
         self.start();
     }
 
-    /// Starts a node on the folder, and gives it what it lacks.
+    /// Starts a node on the folder, and submits the blocks that it lacks.
     fn start(&mut self) {
         let mut args = vec!["-fastprune"];
         if self.folder.pruned {
             args.push(if self.world.rng.one_in(2) { "-prune=1" } else { "-prune=550" });
         }
-        // Many small writes, so that a kill comes between two of one flush.
+        // Use many small writes, so that a kill can hit between two of one flush.
         for arg in ["-dbbatchsize=1000", "-dbcache=4", "-checklevel=4", "-par=1"] {
             if self.world.rng.one_in(3) {
                 args.push(arg);
             }
         }
-        let node = Bitcoind::start_in(&self.world.desk.path(NODE), CHAIN, &args);
+        let node = Bitcoind::start_in(&self.world.sandbox.path(NODE), CHAIN, &args);
         let node = node.unwrap_or_else(|said| panic!("{}, {args:?}: {said}", self.kind));
         assert!(node.height() >= self.folder.height, "{} is at {}", self.kind, node.height());
         self.node = Some(node);
         self.catch_up();
     }
 
-    /// Hands over what the reference's chain has and the node's has not.
+    /// Submits the blocks that the reference's chain has and the node lacks.
     fn catch_up(&self) {
         let (chain, node) = (&self.world.blocks.chain, self.node());
         let on_chain = |hash: &BlockHash| {
@@ -309,33 +309,33 @@ impl<'a> Life<'a> {
         self.expect_tip();
     }
 
-    /// The program makes the coins of a node that lived anew, or a folder of the blocks that it left.
+    /// Makes the program rebuild the coins of the stopped node, or a folder from the node's blocks.
     fn run_between(&mut self) {
         if self.folder.pruned {
             return self.compare();
         }
         let clean = self.end_node();
-        // `reindex` goes by undo data for what the node has connected.
-        let anew = self.folder.floor > 0 || self.world.rng.one_in(3);
-        let mut line = match anew {
+        // `reindex` uses undo data for the blocks that the node has connected.
+        let whole = self.folder.floor > 0 || self.world.rng.one_in(3);
+        let mut line = match whole {
             true => {
                 format!("sync --chain regtest --blocksdir {NODE}/regtest/blocks --out datadir:new")
             }
             false => reindex(),
         };
-        // A killed node may have lost blocks that hints would be for.
-        if !anew && clean && self.world.rng.one_in(2) {
+        // A killed node may have lost blocks that hints would cover.
+        if !whole && clean && self.world.rng.one_in(2) {
             let (hints, _) = self.world.write_hints(self.world.height());
             line.push_str(&format!(" --hints {hints}"));
         }
-        let desk = &self.world.desk;
-        desk.start(&line).wait().succeeds();
-        if anew {
-            desk.remove(NODE);
-            fs::rename(desk.path("new"), desk.path(NODE)).unwrap();
+        let sandbox = &self.world.sandbox;
+        sandbox.start(&line).wait().succeeds();
+        if whole {
+            sandbox.remove(NODE);
+            fs::rename(sandbox.path("new"), sandbox.path(NODE)).unwrap();
             self.folder.floor = 0;
         } else {
-            desk.remove("node/regtest/chainstate.old");
+            sandbox.remove("node/regtest/chainstate.old");
         }
         self.counts.runs_between += 1;
         self.tell(&format!("apus {line}"));

@@ -1,15 +1,14 @@
-//! The soak: real nodes live on every kind of folder that the program makes.
+//! The soak test: real nodes run on every kind of folder that the program writes.
 //!
-//! A [`world::World`] is a node that did everything itself from the genesis block, the reference, and
-//! the blocks that it was given. On each kind of folder ([`kinds`]) that the program makes of that
-//! chain another node lives ([`life`]): it takes other branches, up to 100 blocks deep, is restarted,
-//! killed, pruned and checks itself, and between times the program may make its coins anew. All the
-//! while both nodes get the same blocks, some of them invalid, and must say the same of each, be at
-//! the same tip, and have the same coins.
+//! A [`world::World`] has a reference node, which did everything itself from the genesis block, and the blocks that
+//! it was given. From that chain the program writes each kind of folder ([`kinds`]), and another node runs on it
+//! ([`life`]): it switches to other branches, up to 100 blocks deep, it is restarted, killed, pruned, and checks
+//! itself, and in between the program may rebuild its coins. Both nodes always get the same blocks, some of them
+//! invalid, and must give the same verdict on each, have the same tip, and have the same coins.
 //!
-//! Beside them, [`leveldb`] has nodes judge chainstates that lie.
+//! In addition, [`leveldb`] gives nodes chainstates that lie.
 //!
-//! A seed decides all but time: how far a run has got when it is killed. `scripts/soak` runs it for as
+//! A seed determines everything except time: how far a run has got when it is killed. `scripts/soak` runs it for as
 //! long as wanted; one short world is among the tests.
 
 mod kinds;
@@ -26,14 +25,14 @@ use std::time::{Duration, Instant};
 use tally::Tally;
 use world::{HEIGHT_MIN, World};
 
-/// How long nodes live.
+/// How long nodes run.
 #[derive(Clone, Copy)]
 struct Span {
-    /// Most blocks that a world begins with.
+    /// Upper bound on the blocks that a world begins with.
     height_max: u32,
-    /// Most events of a life.
+    /// Upper bound on the events of a life.
     events_max: u64,
-    /// After this no event begins.
+    /// No event begins after this.
     end: Option<Instant>,
 }
 
@@ -43,7 +42,7 @@ impl Span {
     }
 }
 
-/// A life on each of these kinds of folder, in one world.
+/// Runs a life on each of these kinds of folder, in one world.
 fn run(seed: u64, kinds: &[Kind], span: Span, tally: &mut Tally) {
     let mut world = World::new(seed, span.height_max);
     let mut kinds = kinds.to_vec();
@@ -57,7 +56,7 @@ fn run(seed: u64, kinds: &[Kind], span: Span, tally: &mut Tally) {
 }
 
 #[test]
-fn a_node_lives_on_every_kind_of_folder() {
+fn a_node_runs_on_every_kind_of_folder() {
     let mut tally = Tally::default();
     let span = Span { height_max: HEIGHT_MIN, events_max: 3, end: None };
     run(1, &KINDS, span, &mut tally);
@@ -84,7 +83,7 @@ fn kinds_wanted() -> Vec<Kind> {
     wanted.split(',').map(|name| kind(name).unwrap_or_else(|| unknown(name))).collect()
 }
 
-/// One world after the other until the time is over. What `scripts/soak` runs.
+/// Runs world after world until the time is over, for `scripts/soak`.
 #[test]
 #[ignore = "as long as wanted: scripts/soak"]
 fn nodes_live_for_as_long_as_asked() {

@@ -1,12 +1,12 @@
-//! What came to pass, by kind of folder.
+//! Counts of events, by kind of folder.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Least depth of each class of reorganisations.
+/// Minimum depth of each class of reorganisations.
 const DEPTHS: [usize; 4] = [1, 2, 10, 50];
 
-/// What nodes went through on one kind of folder.
+/// The events of nodes on one kind of folder.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) lives: usize,
@@ -19,11 +19,11 @@ pub(crate) struct Counts {
     pub(crate) kills: usize,
     /// `verifychain`, with every level.
     pub(crate) verifications: usize,
-    /// Coins and tip, held against the reference's.
+    /// Comparisons of coins and tip with the reference.
     pub(crate) comparisons: usize,
-    /// Calls after which fewer blocks were there.
+    /// Calls after which there were fewer blocks.
     pub(crate) prunes: usize,
-    /// Times that the program made coins or a folder out of what the node left.
+    /// Times that the program made coins or a folder from the stopped node's files.
     pub(crate) runs_between: usize,
 }
 
@@ -58,7 +58,7 @@ const HEADS: [[&str; 13]; 2] = [
 ];
 const WIDTHS: [usize; 13] = [5, 6, 7, 5, 5, 5, 6, 6, 5, 7, 6, 6, 7];
 
-/// The counts of each kind by its name.
+/// The counts of each kind, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(BTreeMap<&'static str, Counts>);
 

@@ -1,7 +1,7 @@
-//! [`World`]: the node that did everything itself, and the chain.
+//! [`World`]: the reference node, which did everything itself, and the chain.
 
-use crate::desk::Desk;
 use crate::lived::CHAIN;
+use crate::sandbox::Sandbox;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chain::{Case, Mutator, Shape, raw_of};
 use apus_testkit::rng::Rng;
@@ -9,10 +9,10 @@ use bitcoin::BlockHash;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// The reference's data directory on the desk.
+/// The reference's data directory on the sandbox.
 pub(crate) const REFERENCE: &str = "reference";
 
-/// Block files of 64 KiB, so that there are many and pruning finds some to remove.
+/// Block files of 64 KiB, so that there are many and pruning has some to remove.
 const REFERENCE_ARGS: &[&str] = &["-fastprune"];
 
 /// More than a node always keeps, so that hints can end below that.
@@ -20,28 +20,28 @@ pub(crate) const HEIGHT_MIN: u32 = 310;
 
 /// A node that did everything itself from the genesis block, and the blocks that it was given.
 pub(crate) struct World {
-    /// None only while its folder is copied.
+    /// `None` only while its folder is copied.
     reference: Option<Bitcoind>,
-    /// All blocks, the tip of the reference's for its tip.
+    /// All blocks, with the same tip as the reference.
     pub(crate) blocks: Mutator,
     pub(crate) rng: Rng,
     pub(crate) seed: u64,
-    /// Last: it goes after the nodes that live on it.
-    pub(crate) desk: Desk,
+    /// The last field, so that it is dropped after the nodes that run on it.
+    pub(crate) sandbox: Sandbox,
 }
 
 impl World {
-    /// A world of some height from which to begin.
+    /// A world with a random initial height.
     pub(crate) fn new(seed: u64, height_max: u32) -> Self {
         let mut rng = Rng::new(seed ^ 0x50a4);
         let height = rng.between(HEIGHT_MIN.into(), height_max.into()) as u32;
-        let desk = Desk::empty();
-        std::fs::create_dir(desk.path(REFERENCE)).unwrap();
+        let sandbox = Sandbox::empty();
+        std::fs::create_dir(sandbox.path(REFERENCE)).unwrap();
         let mut blocks = Mutator::new(seed);
         while blocks.chain.height() < height {
             blocks.chain.random_block(Shape::default());
         }
-        let mut world = Self { reference: None, blocks, rng, seed, desk };
+        let mut world = Self { reference: None, blocks, rng, seed, sandbox };
         world.start();
         for block in world.blocks.base() {
             assert_eq!(verdict(world.reference(), &raw_of(&block)), "accepted");
@@ -50,18 +50,18 @@ impl World {
     }
 
     pub(crate) fn reference(&self) -> &Bitcoind {
-        self.reference.as_ref().expect("it runs but while its folder is copied")
+        self.reference.as_ref().expect("it runs except while its folder is copied")
     }
 
     fn start(&mut self) {
-        let folder = self.desk.path(REFERENCE);
+        let folder = self.sandbox.path(REFERENCE);
         self.reference = Some(Bitcoind::start_in(&folder, CHAIN, REFERENCE_ARGS).unwrap());
     }
 
-    /// Copies what the reference leaves when it stops; it goes on afterwards.
+    /// Stops the reference, copies its folder, and starts it again.
     pub(crate) fn copy_reference(&mut self, name: &str) {
         self.reference.take().map(Bitcoind::stop);
-        self.desk.copy(&self.desk.path(REFERENCE), name);
+        self.sandbox.copy(&self.sandbox.path(REFERENCE), name);
         self.start();
     }
 
@@ -80,7 +80,7 @@ impl World {
         hash
     }
 
-    /// A depth to go back to: mostly small, at times as deep as a hundred blocks.
+    /// A random number of blocks to disconnect: mostly small, sometimes a hundred blocks.
     pub(crate) fn depth(&mut self) -> u32 {
         let rng = &mut self.rng;
         let depth = match rng.below(10) {
@@ -92,13 +92,13 @@ impl World {
         depth as u32
     }
 
-    /// A random valid block on the tip, which it becomes.
+    /// Adds a random valid block, which becomes the tip.
     pub(crate) fn valid(&mut self) -> Case {
         let block = self.blocks.chain.random_block(Shape::default());
         Case { mutation: "none", raw: raw_of(&block) }
     }
 
-    /// Writes hints for some height up to `most`, and says which.
+    /// Writes hints for a random height up to `most`; returns it.
     pub(crate) fn write_hints(&mut self, most: u32) -> (&'static str, u32) {
         let height = match self.rng.below(4) {
             0 | 1 => most,
@@ -107,14 +107,14 @@ impl World {
         };
         let tip = self.blocks.chain.tip();
         self.blocks.go_to(self.block_at(height));
-        self.desk.write_results(&self.blocks.chain);
+        self.sandbox.write_results(&self.blocks.chain);
         self.blocks.go_to(tip);
         let hints = if self.rng.one_in(2) { "msb.hints" } else { "snapshot:node.dat" };
         (hints, height)
     }
 }
 
-/// Says how to come back to where it went wrong.
+/// Prints how to reproduce a failure.
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -123,7 +123,7 @@ impl Drop for World {
     }
 }
 
-/// A node's word for a block, `accepted` where it has none.
+/// Submits a block to a node; returns the node's reason, or `accepted`.
 pub(crate) fn verdict(node: &Bitcoind, raw: &[u8]) -> String {
     let hex = raw.iter().fold(String::with_capacity(2 * raw.len()), |mut text, byte| {
         write!(text, "{byte:02x}").unwrap();

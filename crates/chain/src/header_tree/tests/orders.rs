@@ -1,13 +1,13 @@
-//! The order of arrival changes nothing but the choice between chains of equal work.
+//! The order of arrival only affects the choice between chains of equal work.
 
 use super::{NOW, mine_child, raw_headers};
 use crate::hashes::BlockHash;
 use crate::header::Header;
-use crate::header_tree::{Accepted, HeaderStatus, HeaderTree};
+use crate::header_tree::{HeaderAcceptance, HeaderStatus, HeaderTree};
 use crate::params::{Network, Params};
 use proptest::prelude::*;
 
-/// A tree on regtest: entry `i` hangs below entry `parents[i] % (i + 1)`, genesis being 0.
+/// Builds a tree on regtest: entry `i` is a child of entry `parents[i] % (i + 1)`, where 0 is genesis.
 fn random_tree(parents: &[usize]) -> (Vec<Header>, Vec<u32>) {
     let params = Params::of(Network::Regtest);
     let (mut headers, mut heights) = (vec![params.genesis_header], vec![0]);
@@ -19,7 +19,7 @@ fn random_tree(parents: &[usize]) -> (Vec<Header>, Vec<u32>) {
     (headers, heights)
 }
 
-/// `parents` that make long chains as well as bushes, and an order to insert their headers in.
+/// Makes `parents` that form long chains as well as bushes, and the order of inserting their headers.
 fn tree_and_order() -> impl Strategy<Value = (Vec<usize>, Vec<usize>)> {
     let parent = prop_oneof![3 => Just(usize::MAX), 1 => 0usize..40];
     proptest::collection::vec(parent, 1..40).prop_flat_map(|parents| {
@@ -55,10 +55,10 @@ proptest! {
             .collect();
         prop_assert!(best.contains(tree.hash(tree.tip())));
         for &i in &order {
-            prop_assert_eq!(tree.accept(&headers[i].to_bytes()), Ok(Accepted::Known(ids[i])));
+            prop_assert_eq!(tree.accept(&headers[i].to_bytes()), Ok(HeaderAcceptance::Known(ids[i])));
         }
 
-        // The same calls again: the same tip, also between equals.
+        // The same calls again produce the same tip, even between equal chains.
         let mut again = HeaderTree::new(Params::of(Network::Regtest), NOW);
         for &i in &order {
             again.accept(&headers[i].to_bytes()).unwrap();
@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn any_80_bytes_are_judged_without_panic(raw in proptest::collection::vec(any::<u8>(), 80)) {
+    fn any_80_bytes_are_handled_without_panic(raw in proptest::collection::vec(any::<u8>(), 80)) {
         let mut tree = HeaderTree::new(Params::of(Network::Regtest), NOW);
         let raw: [u8; 80] = raw.try_into().unwrap();
         let kept = tree.accept(&raw).is_ok();
@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn of_equal_chains_the_one_that_connected_first_stays() {
+fn of_equal_chains_the_first_to_connect_wins() {
     let params = Params::of(Network::Regtest);
     let a = mine_child(params, &params.genesis_header, 1);
     let a2 = mine_child(params, &a, 2);
@@ -93,32 +93,32 @@ fn of_equal_chains_the_one_that_connected_first_stays() {
     };
     assert_eq!(tip(&[&a, &b]), a.hash());
     assert_eq!(tip(&[&b, &a]), b.hash());
-    // b2 came before a2 but connects after it.
+    // b2 arrived before a2 but connects after it.
     assert_eq!(tip(&[&b2, &a, &a2, &b]), a2.hash());
     assert_eq!(tip(&[&a2, &b, &b2, &a]), b2.hash());
-    // Siblings that waited together connect in the order in which they came.
+    // Siblings that waited together connect in order of arrival.
     assert_eq!(tip(&[&c3, &b3, &b2, &b]), c3.hash());
     assert_eq!(tip(&[&b3, &c3, &b2, &b]), b3.hash());
-    // And their children after all of them, in the order of their parents.
+    // Their children connect after all of them, in the order of their parents.
     let d4 = mine_child(params, &b3, 7);
     let e4 = mine_child(params, &c3, 8);
     assert_eq!(tip(&[&e4, &b3, &c3, &d4, &b2, &b]), d4.hash());
     assert_eq!(tip(&[&d4, &c3, &b3, &e4, &b2, &b]), e4.hash());
-    // More work wins, whenever it comes.
+    // The chain with more work wins, regardless of when it arrives.
     assert_eq!(tip(&[&a, &a2, &b, &b2, &b3]), b3.hash());
 }
 
-/// The chain's start from its end: everything waits until the first block comes.
+/// Accepts a chain in reverse order: all headers wait until the first one arrives.
 #[test]
-fn main_backwards() {
+fn main_connects_backwards() {
     let raw = raw_headers("main_0_4040.bin");
     let mut tree = HeaderTree::new(Params::of(Network::Main), NOW);
     tree.reserve(raw.len());
     for raw in raw[2..].iter().rev() {
-        assert!(matches!(tree.accept(raw), Ok(Accepted::Orphan(_))));
+        assert!(matches!(tree.accept(raw), Ok(HeaderAcceptance::Orphan(_))));
     }
     assert_eq!(tree.orphans_count(), 4039);
-    assert!(matches!(tree.accept(&raw[1]), Ok(Accepted::New(_))));
+    assert!(matches!(tree.accept(&raw[1]), Ok(HeaderAcceptance::New(_))));
     assert_eq!(tree.orphans_count(), 0);
     assert_eq!(tree.hash(tree.tip()), &Header::parse(&raw[4040]).hash());
     assert_eq!(tree.path_to(tree.tip()).len(), 4041);

@@ -1,8 +1,8 @@
-//! Real headers pass, and fail where one of their chain's rules is changed.
+//! Real headers pass, and fail if a rule of their chain is changed.
 
 use super::{NOW, TRUSTED, raw_headers, tree_at};
 use crate::header::{Header, Height};
-use crate::header_tree::{Accepted, HeaderStatus, HeaderTree};
+use crate::header_tree::{HeaderAcceptance, HeaderStatus, HeaderTree};
 use crate::params::{Network, Params};
 
 fn tip_height(tree: &HeaderTree) -> Height {
@@ -17,7 +17,7 @@ fn bits(raw: &[u8; 80]) -> u32 {
 }
 
 #[test]
-fn whole_chains_from_genesis() {
+fn whole_chains_connect_from_genesis() {
     for (network, file, tip) in [
         (Network::Main, "main_0_4040.bin", 4040),
         (Network::Signet, "signet_0_2015.bin", 2015),
@@ -28,16 +28,16 @@ fn whole_chains_from_genesis() {
         for (i, raw) in raw.iter().enumerate() {
             let accepted = tree.accept(raw).unwrap();
             assert_eq!(accepted.id().index(), i);
-            assert_eq!(matches!(accepted, Accepted::Known(_)), i == 0, "{file} {i}");
+            assert_eq!(matches!(accepted, HeaderAcceptance::Known(_)), i == 0, "{file} {i}");
         }
         assert_eq!(tip_height(&tree), tip, "{file}");
         assert_eq!((tree.len(), tree.rejected_count()), (raw.len(), 0));
     }
 }
 
-/// Each stretch begins a period and ends after the next retarget, which really changes the target.
+/// Each file begins a period and ends after the next retarget, which changes the target.
 #[test]
-fn late_retargets() {
+fn late_retargets_connect() {
     for (network, file, first) in [
         (Network::Main, "main_80640_82662.bin", 80_640),
         (Network::Main, "main_191520_193542.bin", 191_520),
@@ -53,8 +53,8 @@ fn late_retargets() {
     }
 }
 
-/// Main's retarget is refused by a chain that never retargets; testnet4's by one that starts from
-/// the last header of the period, which has minimum difficulty.
+/// A chain that never retargets rejects main's retarget. A chain that starts from the period's last header,
+/// which has minimum difficulty, rejects testnet4's.
 #[test]
 fn a_retarget_by_other_rules_is_refused() {
     let mut main = Params::of(Network::Main).clone();
@@ -75,7 +75,7 @@ fn a_retarget_by_other_rules_is_refused() {
     }
 }
 
-/// Testnet4's headers of minimum difficulty are refused where that exception does not exist.
+/// Without the minimum-difficulty exception, testnet4's headers that use it are rejected.
 #[test]
 fn the_twenty_minute_rule_carries_testnet4() {
     let raw = raw_headers("test4_141120_143136.bin");
@@ -86,7 +86,7 @@ fn the_twenty_minute_rule_carries_testnet4() {
     assert_eq!(error.reason(), "bad-diffbits");
 }
 
-/// Heights 191,810 to 191,812 of the main chain with both blocks at 191,810.
+/// Connects heights 191,810 to 191,812 of the main chain with both blocks at 191,810.
 #[test]
 fn a_real_fork_is_decided_by_the_block_after() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/main-fork");
@@ -117,7 +117,7 @@ fn a_real_fork_is_decided_by_the_block_after() {
             // Of two headers with equal work, the one that connected first stays.
             if order[2] == next && i < 2 {
                 assert_eq!(tree.hash(tree.tip()), &Header::parse(&order[0]).hash());
-                assert!(matches!(accepted, Accepted::New(_)));
+                assert!(matches!(accepted, HeaderAcceptance::New(_)));
             }
         }
         assert_eq!(tree.hash(tree.tip()), &Header::parse(&last).hash());

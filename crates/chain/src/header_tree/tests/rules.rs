@@ -1,10 +1,12 @@
-//! Each rule, on chains mined for it: what it refuses, and what lies just on the other side.
+//! Tests each rule on chains mined for it: with headers that it rejects, and headers just on the valid side.
 
 use super::{NOW, child, mine, mine_child};
 use crate::hashes::BlockHash;
 use crate::header::Header;
 use crate::header_chain::HeaderChain;
-use crate::header_tree::{Accepted, HeaderError, HeaderId, HeaderStatus, HeaderTree, REJECTED_MAX};
+use crate::header_tree::{
+    HeaderAcceptance, HeaderError, HeaderId, HeaderStatus, HeaderTree, REJECTED_MAX,
+};
 use crate::params::{Network, Params};
 use crate::work::U256;
 use proptest::prelude::*;
@@ -14,7 +16,7 @@ const LIMIT_BITS: u32 = 0x2003_ffff;
 const START_BITS: u32 = 0x2001_ffff;
 const INTERVAL: u32 = 8;
 
-/// Regtest's numbers, but the target moves: every 8 blocks, from half the limit.
+/// Regtest's parameters, but with retargeting: every 8 blocks, starting at half the limit.
 fn moving() -> Params {
     let mut params = Params::of(Network::Regtest).clone();
     params.pow_limit = U256::from_compact(LIMIT_BITS).value;
@@ -39,12 +41,12 @@ impl Chain {
         Self { tree: HeaderTree::new(&params, NOW), tip: params.genesis_header, params }
     }
 
-    /// What the tree wants a child with this time to have.
+    /// The target that the tree requires of a child with this time.
     fn bits(&self, time: u32) -> u32 {
         self.tree.next_bits(self.tree.tip(), time)
     }
 
-    /// A child of the tip with this time and the right target, not mined.
+    /// An unmined child of the tip with this time and the right target.
     fn next(&self, time: u32) -> Header {
         Header { time, bits: self.bits(time), ..child(&self.params, &self.tip, 0) }
     }
@@ -52,7 +54,7 @@ impl Chain {
     fn try_push(&mut self, header: Header) -> Result<HeaderId, HeaderError> {
         let header = mine(&self.params, header);
         let accepted = self.tree.accept(&header.to_bytes())?;
-        assert!(matches!(accepted, Accepted::New(_)));
+        assert!(matches!(accepted, HeaderAcceptance::New(_)));
         self.tip = header;
         Ok(accepted.id())
     }
@@ -61,7 +63,7 @@ impl Chain {
         self.try_push(self.next(time)).unwrap();
     }
 
-    /// Goes on to this height at one block a second.
+    /// Mines up to this height, one block per second.
     fn grow(&mut self, height: u32) {
         while self.tree.status_height() < height {
             self.push(self.tip.time + 1);
@@ -71,7 +73,7 @@ impl Chain {
     fn reason(&mut self, header: Header) -> String {
         let before = self.tree.len();
         let error = self.try_push(header).unwrap_err();
-        assert_eq!(self.tree.len(), before, "a refused header is not kept");
+        assert_eq!(self.tree.len(), before, "a rejected header is not stored");
         assert_eq!(self.tree.rejection(error.hash()), Some(&error));
         error.reason().into_owned()
     }
@@ -95,7 +97,7 @@ fn bad_diffbits_inside_a_period_and_at_its_end() {
     let harder = Header { bits: START_BITS - 1, ..chain.next(time) };
     assert_eq!(chain.reason(harder), "bad-diffbits");
 
-    // Seven seconds for eight blocks: an eighth harder, and nothing else will do.
+    // Eight blocks in seven seconds make the target exactly an eighth harder.
     chain.grow(INTERVAL - 1);
     let time = chain.tip.time + 1;
     assert_eq!(chain.bits(time), 0x2001_bfff);
@@ -122,7 +124,7 @@ fn without_retargeting_the_target_stays() {
 }
 
 #[test]
-fn late_blocks_have_minimum_difficulty_and_only_they() {
+fn only_late_blocks_have_minimum_difficulty() {
     let mut chain = Chain::new(Params { pow_allow_min_difficulty_blocks: true, ..moving() });
     let at_most_two_spacings = chain.tip.time + 2;
     let easy = Header { bits: LIMIT_BITS, ..chain.next(at_most_two_spacings) };
@@ -131,7 +133,7 @@ fn late_blocks_have_minimum_difficulty_and_only_they() {
     assert_eq!(chain.reason(hard), "bad-diffbits", "a late block must take the exception");
     chain.push(at_most_two_spacings + 1);
     assert_eq!(chain.tip.bits, LIMIT_BITS);
-    // After one or two exceptions the real target is back.
+    // After one or two exceptions the real target applies again.
     assert_eq!(chain.bits(chain.tip.time + 1), START_BITS);
     chain.push(chain.tip.time + 3);
     assert_eq!(chain.bits(chain.tip.time + 1), START_BITS);
@@ -147,7 +149,8 @@ fn after_an_exception_at_a_periods_end_only_bip94_keeps_the_difficulty() {
         chain.grow(INTERVAL - 2);
         chain.push(chain.tip.time + 3);
         assert_eq!(chain.tip.bits, LIMIT_BITS);
-        // 9 seconds instead of 8: an eighth easier than the first header's target, or the last's.
+        // Nine seconds instead of eight make the target an eighth easier than the first header's or the
+        // last's.
         let expected = if enforce_bip94 { 0x2002_3ffe } else { LIMIT_BITS };
         assert_eq!(chain.bits(chain.tip.time + 1), expected);
         chain.push(chain.tip.time + 1);
@@ -155,7 +158,7 @@ fn after_an_exception_at_a_periods_end_only_bip94_keeps_the_difficulty() {
 }
 
 #[test]
-fn time_too_old_up_to_the_median() {
+fn a_time_up_to_the_median_is_too_old() {
     let mut chain = Chain::new(Params { pow_no_retargeting: true, ..moving() });
     // Twelve headers with times 0..=11 after genesis: the last eleven have the median 6.
     let start = chain.tip.time;
@@ -206,9 +209,9 @@ fn time_too_new_from_two_hours_on_until_the_clock_moves() {
     chain.try_push(chain.next(latest)).unwrap();
 }
 
-/// Headers of the future are judged by all other rules, and leave no trace.
+/// Headers from the future obey all other rules, and checking them does not change the tree.
 #[test]
-fn without_the_clock_only_the_time_is_forgiven() {
+fn without_the_clock_only_the_time_is_accepted() {
     let mut chain = Chain::new(moving());
     chain.push(chain.tip.time + 1);
     let (tip, parent) = (chain.tree.tip(), chain.tip);
@@ -232,7 +235,7 @@ fn without_the_clock_only_the_time_is_forgiven() {
     for header in &above[1..] {
         assert_eq!(chain.tree.find(&header.hash()), None);
     }
-    // As if it had not been tried.
+    // The tree is unchanged.
     assert_eq!(chain.tree.accept(&raw[0]).unwrap_err().reason(), "time-too-new");
     chain.tree.set_now(NOW);
     chain.try_push(above[1]).unwrap();
@@ -259,7 +262,7 @@ fn bad_version_from_each_height_on() {
 }
 
 #[test]
-fn without_proof_of_work_nothing_is_kept() {
+fn headers_without_proof_of_work_are_not_stored() {
     let mut chain = Chain::new(moving());
     let mut header = mine(&chain.params, chain.next(chain.tip.time + 1));
     let target = U256::from_compact(header.bits).value;
@@ -279,18 +282,18 @@ fn without_proof_of_work_nothing_is_kept() {
 }
 
 #[test]
-fn another_chains_genesis_is_refused() {
+fn another_chains_genesis_is_rejected() {
     let mut tree = HeaderTree::new(Params::of(Network::Testnet3), NOW);
     let main = Params::of(Network::Main).genesis_header;
     let error = tree.accept(&main.to_bytes()).unwrap_err();
     assert!(matches!(error, HeaderError::OtherGenesis { .. }), "{error}");
     assert_eq!(error.reason(), "prev-blk-not-found");
     let own = Params::of(Network::Testnet3).genesis_header;
-    assert_eq!(tree.accept(&own.to_bytes()), Ok(Accepted::Known(tree.tip())));
+    assert_eq!(tree.accept(&own.to_bytes()), Ok(HeaderAcceptance::Known(tree.tip())));
 }
 
 #[test]
-fn all_that_descends_from_an_invalid_header_is_refused_and_named() {
+fn descendants_of_an_invalid_header_are_rejected_and_named() {
     let mut chain = Chain::new(moving());
     let mut bad = chain.next(chain.tip.time + 1);
     bad.version = 1;
@@ -298,7 +301,7 @@ fn all_that_descends_from_an_invalid_header_is_refused_and_named() {
     let first = mine_child(&chain.params, &bad, 1);
     let second = mine_child(&chain.params, &first, 2);
     let third = mine_child(&chain.params, &second, 3);
-    // The second waits for the first, which is refused because the invalid one came before it.
+    // The second waits for the first, which is rejected because of its invalid parent.
     let waiting = chain.tree.accept(&second.to_bytes()).unwrap().id();
     assert_eq!(chain.tree.status(waiting), HeaderStatus::Orphan);
     assert_eq!(chain.reason(bad), "bad-version(0x00000001)");
@@ -316,7 +319,7 @@ fn all_that_descends_from_an_invalid_header_is_refused_and_named() {
     assert_eq!(chain.tree.tip().index(), 0);
 }
 
-/// Invalid only for its place: an orphan is judged when its parent connects.
+/// A header that is invalid only because of its position: an orphan is validated when its parent connects.
 #[test]
 fn orphans_obey_the_rules_when_they_connect() {
     let mut chain = Chain::new(moving());
@@ -330,7 +333,7 @@ fn orphans_obey_the_rules_when_they_connect() {
         [after_bad, bad, good].map(|header| chain.tree.accept(&header.to_bytes()).unwrap().id());
     assert_eq!(chain.tree.missing_parents().collect::<Vec<_>>(), [&parent.hash()]);
     assert!(chain.tree.path_to(ids[2]).is_empty());
-    assert!(matches!(chain.tree.accept(&parent.to_bytes()), Ok(Accepted::New(_))));
+    assert!(matches!(chain.tree.accept(&parent.to_bytes()), Ok(HeaderAcceptance::New(_))));
     let statuses = ids.map(|id| chain.tree.status(id));
     assert_eq!(statuses[..2], [HeaderStatus::Rejected; 2]);
     assert!(matches!(statuses[2], HeaderStatus::Connected(header) if header.height == 2));
@@ -349,14 +352,14 @@ fn orphans_and_rejections_are_bounded() {
     let orphans: Vec<Header> =
         (0..3).map(|salt| mine_child(&chain.params, &parent, salt)).collect();
     for orphan in &orphans[..2] {
-        assert!(matches!(chain.tree.accept(&orphan.to_bytes()), Ok(Accepted::Orphan(_))));
-        assert!(matches!(chain.tree.accept(&orphan.to_bytes()), Ok(Accepted::Known(_))));
+        assert!(matches!(chain.tree.accept(&orphan.to_bytes()), Ok(HeaderAcceptance::Orphan(_))));
+        assert!(matches!(chain.tree.accept(&orphan.to_bytes()), Ok(HeaderAcceptance::Known(_))));
     }
     let error = chain.tree.accept(&orphans[2].to_bytes()).unwrap_err();
     assert!(matches!(error, HeaderError::TooManyOrphans { limit: 2, .. }), "{error}");
-    // Nothing was lost: with the parent there is room again.
+    // After the parent connects, new orphans may wait, and no header was lost.
     chain.tree.accept(&parent.to_bytes()).unwrap();
-    assert!(matches!(chain.tree.accept(&orphans[2].to_bytes()), Ok(Accepted::New(_))));
+    assert!(matches!(chain.tree.accept(&orphans[2].to_bytes()), Ok(HeaderAcceptance::New(_))));
 
     for salt in 0..REJECTED_MAX as u32 + 5 {
         let old = Header { version: 1, ..child(&chain.params, &parent, 1000 + salt) };
@@ -366,7 +369,8 @@ fn orphans_and_rejections_are_bounded() {
     assert_eq!(chain.tree.rejected_count(), REJECTED_MAX as u64 + 5);
 }
 
-/// Core's walk back to the last target that is no exception (`pow.cpp`, `GetNextWorkRequired`).
+/// Compares with Core's walk back to the last target that is not an exception (`pow.cpp`,
+/// `GetNextWorkRequired`).
 fn real_bits_by_walking(tree: &HeaderTree) -> u32 {
     let header = |id| match tree.status(id) {
         HeaderStatus::Connected(header) => header,

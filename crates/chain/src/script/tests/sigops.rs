@@ -1,4 +1,4 @@
-//! The whole cost of signature operations, against the bitcoin crate.
+//! Tests the total cost of signature operations against the `bitcoin` crate.
 
 use super::{spread_sigops, *};
 use crate::tests::{bare_tx, input, output, with_tx};
@@ -26,7 +26,7 @@ fn cost(tx: &Transaction, spent: &[Vec<u8>], flags: u32) -> u64 {
     with_tx(tx, |tx| transaction_sigop_cost(&tx, spent.iter().map(Vec::as_slice), flags))
 }
 
-/// The cost of one input with this script, witness and coin.
+/// Returns the cost of one input with this script, witness and coin.
 fn input_cost(script_sig: &[u8], witness: &[&[u8]], script_pubkey: &[u8], flags: u32) -> u64 {
     let mut tx = bare_tx();
     tx.input.push(input(0));
@@ -36,7 +36,7 @@ fn input_cost(script_sig: &[u8], witness: &[&[u8]], script_pubkey: &[u8], flags:
 }
 
 #[test]
-fn in_plain_sight_each_costs_four() {
+fn visible_operations_cost_four_each() {
     let mut tx = bare_tx();
     tx.input.push(input(0));
     tx.input[0].script_sig = ScriptBuf::from_bytes(vec![CHECKSIG]);
@@ -48,7 +48,7 @@ fn in_plain_sight_each_costs_four() {
 }
 
 #[test]
-fn a_coinbase_has_nothing_but_that() {
+fn a_coinbase_has_only_visible_operations() {
     let mut tx = bare_tx();
     tx.input.push(input(0));
     tx.input[0].previous_output = bitcoin::OutPoint::null();
@@ -65,7 +65,7 @@ fn redeem_scripts_count_from_bip16_on() {
     assert_eq!(input_cost(&script_sig, &[], &p2sh(), BOTH), 4 * 3);
     assert_eq!(input_cost(&script_sig, &[], &p2sh(), 0), 0);
     assert_eq!(input_cost(&script_sig, &[], &[0x51], BOTH), 0);
-    // Anything but pushes before it: Core does not look at the script at all.
+    // After anything but pushes, Core ignores the redeem script.
     assert_eq!(input_cost(&[&[0x61], &script_sig[..]].concat(), &[], &p2sh(), BOTH), 0);
     assert_eq!(input_cost(&[&script_sig[..], &[0x51]].concat(), &[], &p2sh(), BOTH), 0);
     assert_eq!(input_cost(&script_sig[..3], &[], &p2sh(), BOTH), 0);
@@ -81,11 +81,11 @@ fn witnesses_count_from_segwit_on() {
     assert_eq!(input_cost(&[], &[], &program(0, 32), BOTH), 0);
     assert_eq!(input_cost(&[], &stack, &program(0, 32), VERIFY_P2SH), 0);
     assert_eq!(input_cost(&[], &stack, &program(0, 20), VERIFY_P2SH), 0);
-    // Later versions have no such limit, taproot among them; nor have other lengths.
+    // Later versions, including taproot, and other lengths have no such limit.
     assert_eq!(input_cost(&[], &stack, &program(0x51, 32), BOTH), 0);
     assert_eq!(input_cost(&[], &stack, &program(0x51, 20), BOTH), 0);
     assert_eq!(input_cost(&[], &stack, &program(0, 21), BOTH), 0);
-    // A push of the right length is no program unless it is all that there is.
+    // A push of the right length is a program only if it is the whole script.
     for (pushed, length) in [(20, 19), (20, 21), (32, 31), (32, 33)] {
         let other = [&[0, pushed][..], &vec![7; length]].concat();
         assert_eq!(input_cost(&[], &stack, &other, BOTH), 0, "{length} bytes after {pushed}");
@@ -104,7 +104,7 @@ fn wrapped_witnesses_count_as_witnesses() {
     }
 }
 
-/// A bound that no script reaches would send every block with many inputs to the slow way.
+/// If the bound were too high, every block with many inputs would take the slow path.
 #[test]
 fn the_bound_is_reached() {
     let script = [0x53, CHECKMULTISIG];
@@ -119,11 +119,11 @@ fn the_bound_is_reached() {
     assert_eq!(max_of(&[], &[&[CHECKSIG; 9], &script]), 3);
     assert_eq!(max_of(&push(&script), &[]), 3 * 4 + 1);
     assert_eq!(max_of(&push(&program(0, 32)), &[&script]), 3);
-    assert_eq!(max_of(&[&[0x61], &push(&script)[..]].concat(), &[]), 1, "no push alone");
+    assert_eq!(max_of(&[&[0x61], &push(&script)[..]].concat(), &[]), 1, "not only pushes");
 }
 
 #[test]
-fn a_missing_coin_costs_too_much() {
+fn a_missing_coin_exceeds_the_limit() {
     let mut tx = bare_tx();
     tx.input.extend([input(0), input(1)]);
     tx.output.push(output(1));
@@ -134,7 +134,7 @@ fn a_missing_coin_costs_too_much() {
     }
 }
 
-/// Forms that matter, near misses of them, and noise.
+/// Makes scripts of relevant forms, near misses of them, and noise.
 fn any_script() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![0xa9u8..0xb0, 0x4fu8..0x62, 0u8..4, any::<u8>()];
     prop_oneof![
@@ -151,10 +151,10 @@ fn any_script() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// Only pushes in front of a redeem script: where there is something else, that crate counts
-    /// what Core does not.
+    /// Makes only pushes before a redeem script: the other crate counts operations after anything else, but
+    /// Core ignores them.
     #[test]
-    fn the_cost_is_that_of_the_bitcoin_crate(
+    fn the_cost_matches_the_bitcoin_crate(
         inputs in vec(
             (any_script(), vec(any_script(), 0..3), vec(any_script(), 0..3), any_script()),
             1..4,

@@ -1,4 +1,4 @@
-//! Relative lock times, on both sides of each edge.
+//! Tests relative lock times, on both sides of each limit.
 
 use super::*;
 use crate::header_tree::HeaderTree;
@@ -10,7 +10,7 @@ use bitcoin::{Sequence, Transaction};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Medians of the blocks below the one that is connected.
+/// The medians of the blocks below the connected one.
 struct Medians(Vec<u32>);
 
 impl Ancestry for Medians {
@@ -33,8 +33,8 @@ fn tx(version: u32, sequences: &[u32]) -> Transaction {
     tx
 }
 
-/// Whether a transaction with one input of this sequence may spend a coin of `coin_height` in the
-/// first block after `medians`.
+/// Returns whether a transaction with one input of this sequence may spend a coin of `coin_height`
+/// in the first block after `medians`.
 fn may_spend(sequence: u32, coin_height: Height, medians: &[u32]) -> bool {
     let medians = Medians(medians.to_vec());
     let height = medians.0.len() as Height;
@@ -55,20 +55,20 @@ fn a_lock_of_blocks_ends_with_its_last_block() {
 
 #[test]
 fn a_lock_of_time_counts_from_median_to_median() {
-    // Height 3: the coin of height 1 came after median 1000, that of height 2 after 2000.
+    // Height 3: the coin of height 1 came after median 1000, the coin of height 2 after 2000.
     let medians = |last| [1000, 2000, last];
     let lock = TYPE_FLAG | 2;
     assert!(may_spend(lock, 1, &medians(2024)));
     assert!(!may_spend(lock, 1, &medians(2023)));
     assert!(may_spend(lock, 2, &medians(3024)));
     assert!(!may_spend(lock, 2, &medians(3023)));
-    // Nothing is before the genesis block: it counts for itself.
+    // The genesis block has no predecessor: its own time counts.
     assert!(may_spend(lock, 0, &medians(2024)));
     assert!(!may_spend(lock, 0, &medians(2023)));
     assert!(!may_spend(TYPE_FLAG | 0xffff, 0, &[u32::MAX; 3]));
 }
 
-/// A chain of headers answers as Core's index does, and nothing above its tip.
+/// A header chain returns the same answers as Core's index, and `None` above its tip.
 #[test]
 fn a_chain_of_headers_knows_its_hashes_and_medians() {
     let params = Params::of(Network::Regtest);
@@ -83,7 +83,8 @@ fn a_chain_of_headers_knows_its_hashes_and_medians() {
     let ancestry: &dyn Ancestry = &chain;
     for (height, header) in (0..).zip(&headers) {
         assert_eq!(ancestry.hash(height), Some(header.hash()));
-        // The times ascend: the middle one of the last eleven, or of as many as there are.
+        // The times ascend, so the median is the middle one of the last eleven, or of as many as
+        // exist.
         let first = height.saturating_sub(10);
         let middle = first + (height - first).div_ceil(2);
         assert_eq!(ancestry.median_time_past(height), Some(headers[middle as usize].time));
@@ -92,7 +93,7 @@ fn a_chain_of_headers_knows_its_hashes_and_medians() {
 }
 
 #[test]
-fn other_bits_mean_nothing() {
+fn other_bits_are_ignored() {
     let medians = [0; 10];
     assert!(may_spend(DISABLE_FLAG | 0xffff, 9, &medians));
     assert!(may_spend(DISABLE_FLAG | TYPE_FLAG | 0xffff, 9, &medians));
@@ -101,7 +102,7 @@ fn other_bits_mean_nothing() {
 }
 
 #[test]
-fn locks_hold_from_version_2_on_where_bip68_is_active() {
+fn locks_apply_from_version_2_on_if_bip68_is_active() {
     let medians = Medians(vec![0; 10]);
     for (version, active, locked) in [
         (0, true, false),
@@ -118,14 +119,13 @@ fn locks_hold_from_version_2_on_where_bip68_is_active() {
 }
 
 #[test]
-fn unknown_times_lock() {
+fn missing_times_count_as_locked() {
     assert!(!may_spend(TYPE_FLAG, 20, &[0; 10]));
     assert!(!may_spend(TYPE_FLAG, 0, &[]));
     assert!(may_spend(TYPE_FLAG, 10, &[0; 10]));
 }
 
-/// The lock as the last height and time at which the transaction may not stand yet, step by step as
-/// BIP-68 tells it.
+/// Computes the last height and time at which the transaction is still locked, step by step like BIP-68.
 fn slow_model(version: u32, inputs: &[(u32, Height)], medians: &[u32]) -> bool {
     if version < 2 {
         return true;
@@ -149,7 +149,7 @@ fn slow_model(version: u32, inputs: &[(u32, Height)], medians: &[u32]) -> bool {
 
 proptest! {
     #[test]
-    fn locks_are_those_of_the_slow_model(
+    fn locks_match_the_slow_model(
         version in prop_oneof![0u32..4, any::<u32>()],
         inputs in vec(
             (0u32..40, prop_oneof![0u32..40, Just(0xffff)], 0u32..8, any::<bool>()),

@@ -1,17 +1,17 @@
-//! What is put between writing and reading back.
+//! Damages folders between writing and reading back.
 
 use super::*;
 use apus_chain::{CoinRef, Reader, read_coin, write_coin, write_varint};
 
-/// The kind of an error, and what it says.
-type Said<'a> = (fn(&ReadBackError) -> bool, &'a str);
+/// The kind of the expected error, and a part of its message.
+type ExpectedError<'a> = (fn(&ReadBackError) -> bool, &'a str);
 
 #[track_caller]
-fn found(folder: &Folder, what: &str, (is, said): Said<'_>) {
+fn found(folder: &Folder, what: &str, (is, expected): ExpectedError<'_>) {
     let error = folder.read().map(|_| ()).unwrap_err();
     let text = error.to_string();
     assert!(is(&error), "{what}: {text}");
-    assert!(text.contains(said), "{what}: {text}");
+    assert!(text.contains(expected), "{what}: {text}");
     assert!(text.contains(folder.dir.path().to_str().unwrap()), "{what}: {text}");
 }
 
@@ -24,7 +24,7 @@ fn of_undo(error: &ReadBackError) -> bool {
 }
 
 fn of_folder(error: &ReadBackError) -> bool {
-    error.to_string().contains("looked at once more") && !error.is_about_index()
+    error.to_string().contains("was checked after writing") && !error.is_about_index()
 }
 
 fn of_index(error: &ReadBackError) -> bool {
@@ -32,7 +32,7 @@ fn of_index(error: &ReadBackError) -> bool {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_the_files() {
+fn a_flipped_bit_anywhere_in_the_files_is_found() {
     let chain = chain(11);
     let folder = Folder::in_order(&chain, KEY);
     let files: Vec<(PathBuf, Vec<u8>)> = folder.files().into_iter().collect();
@@ -52,7 +52,7 @@ fn a_flipped_bit_anywhere_in_the_files() {
         match &name[..3] {
             "blk" => assert!(of_block(&error), "{place}"),
             "rev" => assert!(of_undo(&error), "{place}"),
-            // Under another key nothing is where it should be.
+            // With another key, no record is at its position.
             _ => assert!(of_block(&error), "{place}"),
         }
         assert!(name == KEY_FILE || error.to_string().contains(name), "{place}");
@@ -61,9 +61,9 @@ fn a_flipped_bit_anywhere_in_the_files() {
     folder.read().unwrap();
 }
 
-/// No merkle root covers witnesses, but the commitment to them does.
+/// No merkle root covers witnesses, but the witness commitment does.
 #[test]
-fn a_flipped_bit_in_a_witness() {
+fn a_flipped_bit_in_a_witness_is_found() {
     let mut chain = chain(12);
     let layout = &mut apus_chain::BlockLayout::new();
     let (height, at) = (0..chain.len())
@@ -72,17 +72,17 @@ fn a_flipped_bit_in_a_witness() {
             let view = layout.read(raw).unwrap();
             let with = view.txs().skip(1).find(|tx| tx.raw().get(4..6) == Some(&[0, 1]))?;
             let start = with.raw().as_ptr() as usize - raw.as_ptr() as usize;
-            // In front of the lock time stand the witnesses.
+            // The witnesses come just before the lock time.
             Some((height, start + with.raw().len() - 5))
         })
         .unwrap();
     chain[height].block[at] ^= 1;
     let folder = Folder::in_order(&chain, KEY);
-    found(&folder, "witness", (of_block, &format!("block {height} should lie")));
+    found(&folder, "witness", (of_block, &format!("block {height} should be")));
 }
 
 #[test]
-fn files_that_are_cut_or_go_on_or_are_not_there() {
+fn shorter_longer_and_missing_files_are_found() {
     let folder = Folder::in_order(&chain(13), KEY);
     for (name, bytes) in folder.files() {
         let file = name.file_name().unwrap().to_str().unwrap().to_owned();
@@ -117,9 +117,9 @@ fn files_that_are_cut_or_go_on_or_are_not_there() {
     pruned.read().unwrap();
 }
 
-/// A sound record of as many coins, one of which is not quite the one that was spent.
+/// Writes a valid record with the right number of coins, one of them slightly wrong.
 #[test]
-fn a_coin_in_undo_data_that_is_another() {
+fn a_wrong_coin_in_undo_data_is_found() {
     type Change = fn(&mut CoinRef<'_>);
     let changes: [Change; 5] = [
         |coin| coin.height += 1,
@@ -166,12 +166,14 @@ fn a_coin_in_undo_data_that_is_another() {
                 folder.chain = all.clone();
                 match at {
                     4 => drop(folder.read().unwrap()),
-                    _ => found(&folder, "a coin", (of_undo, "other coins than the block spent")),
+                    _ => {
+                        found(&folder, "a coin", (of_undo, "match the coins that the block spent"))
+                    }
                 }
             }
         }
     }
-    // The same coins, each in the place of another.
+    // Writes the same coins in another order.
     let mut changed = all.clone();
     for made in &mut changed {
         let undo = apus_chain::BlockUndo::read(&made.undo).unwrap();
@@ -190,12 +192,12 @@ fn a_coin_in_undo_data_that_is_another() {
     }
     let mut folder = Folder::in_order(&changed, KEY);
     folder.chain = all;
-    found(&folder, "another order", (of_undo, "other coins than the block spent"));
+    found(&folder, "another order", (of_undo, "match the coins that the block spent"));
 }
 
-/// Sound records of another block, or of other coins.
+/// Writes valid records of another block, or with other coins.
 #[test]
-fn other_blocks_and_other_coins() {
+fn other_blocks_and_other_coins_are_found() {
     let (all, others) = (chain(14), chain(15));
     let spending = all.iter().rposition(|made| made.coins > 1).unwrap();
     let with = |change: &dyn Fn(&mut Vec<Made>)| {
@@ -225,18 +227,18 @@ fn other_blocks_and_other_coins() {
     let mut one_more = counts.clone();
     one_more[0] += 1;
     let cases = [(more, "transactions, not"), (fewer, "transactions, not"), (one_more, "inputs")];
-    for (counts, said) in cases {
+    for (counts, expected) in cases {
         let undo = rewritten(&counts);
         let folder = with(&|chain| chain[spending].undo = undo.clone());
-        found(&folder, "undo", (of_undo, said));
+        found(&folder, "undo", (of_undo, expected));
     }
     let folder = with(&|chain| chain[spending].undo.push(0));
     found(&folder, "longer undo", (of_undo, "cannot be read"));
     let folder = with(&|chain| chain[1].undo = vec![0; 20_000]);
-    found(&folder, "long undo", (of_undo, "0 coins cannot take"));
-    // Of as many coins: only the sum tells them apart.
+    found(&folder, "long undo", (of_undo, "more than 0 coins can take"));
+    // Writes the right number of different coins: only their sum shows the difference.
     let mut folder = with(&|chain| chain[spending].undo = rewritten(&counts));
-    found(&folder, "other coins", (of_undo, "other coins than the block spent"));
+    found(&folder, "other coins", (of_undo, "match the coins that the block spent"));
     folder.sums = false;
     folder.read().unwrap();
     let mut folder = Folder::in_order(&all[..100], KEY);
@@ -244,7 +246,7 @@ fn other_blocks_and_other_coins() {
     found(&folder, "another chain", (of_index, "where the chain has"));
 }
 
-/// The numbers of an entry, and the header behind them.
+/// The numbers of an index entry, and the header after them.
 fn numbers(value: &[u8]) -> (Vec<u64>, &[u8]) {
     let (numbers, header) = value.split_at(value.len() - 80);
     let mut reader = Reader::new(numbers);
@@ -266,59 +268,59 @@ fn key_of(made: &Made) -> Vec<u8> {
     [&b"b"[..], &made.hash.0].concat()
 }
 
-/// What to do to an index, with the number of a field of an entry and what comes in its place.
+/// Sets one field of a block's entry to `to`, and expects the error.
 #[track_caller]
-fn with_field(folder: &Folder, height: usize, field: usize, to: u64, said: Said<'_>) {
+fn with_field(folder: &Folder, height: usize, field: usize, to: u64, expected: ExpectedError<'_>) {
     let whole = folder.entries();
     let mut changed = whole.clone();
     let value = changed.get_mut(&key_of(&folder.chain[height])).unwrap();
     let (mut fields, header) = numbers(value);
-    assert_ne!(fields[field], to, "another one");
+    assert_ne!(fields[field], to, "a different value");
     fields[field] = to;
     *value = entry(&fields, header);
     folder.set_entries(&changed);
-    found(folder, &format!("field {field} of {height} as {to}"), said);
+    found(folder, &format!("field {field} of {height} as {to}"), expected);
     folder.set_entries(&whole);
 }
 
-/// Version, height, status, transactions, file, place, place of undo data.
+/// The fields are: version, height, status, transactions, file, position, position of undo data.
 #[test]
-fn an_entry_of_a_block_that_says_something_else() {
+fn wrong_fields_of_a_block_entry_are_found() {
     let chain = chain(16);
     let folder = Folder::in_order(&chain, KEY);
     let place =
         |height: usize, field: usize| numbers(&folder.entries()[&key_of(&chain[height])]).0[field];
-    let block = |said| (of_block as fn(&ReadBackError) -> bool, said);
-    let undo = |said| (of_undo as fn(&ReadBackError) -> bool, said);
-    let index = |said| (of_index as fn(&ReadBackError) -> bool, said);
+    let block = |expected| (of_block as fn(&ReadBackError) -> bool, expected);
+    let undo = |expected| (of_undo as fn(&ReadBackError) -> bool, expected);
+    let index = |expected| (of_index as fn(&ReadBackError) -> bool, expected);
     with_field(&folder, 50, 1, 51, index("where the chain has block"));
     with_field(&folder, 50, 1, 131, index("131 blocks"));
     with_field(&folder, 50, 1, u64::MAX, index("cannot be read"));
     for status in [157 | 32, 157 | 64, 157 | 256, 156, 29] {
         with_field(&folder, 50, 2, status, index("status"));
     }
-    // Of these, other fields follow.
+    // These statuses require other fields.
     for status in [133, 141, 149, 2] {
         with_field(&folder, 50, 2, status, index("cannot be read"));
     }
     with_field(&folder, 0, 2, 141, index("has status 141, not 139"));
     with_field(&folder, 50, 3, 0, index("no transactions"));
-    with_field(&folder, 50, 3, 99, block("by the block index 99"));
+    with_field(&folder, 50, 3, 99, block("the block index says 99"));
     with_field(&folder, 50, 4, place(50, 4) + 1, index("the entry of file"));
-    with_field(&folder, 50, 4, 10_000, index("which it lacks"));
+    with_field(&folder, 50, 4, 10_000, index("no entry for that file"));
     with_field(&folder, 50, 5, place(50, 5) + 1, block("its record ends"));
     with_field(&folder, 50, 5, place(51, 5), block("its record ends"));
     with_field(&folder, 50, 5, 1 << 31, block("its record ends"));
-    with_field(&folder, 50, 5, 7, index("where no record can lie"));
+    with_field(&folder, 50, 5, 7, index("an impossible position"));
     with_field(&folder, 50, 6, place(50, 6) + 1, undo(""));
     with_field(&folder, 50, 6, place(49, 6), undo(""));
-    with_field(&folder, 50, 6, 1, index("where no record can lie"));
-    with_field(&folder, 50, 6, 0, index("where no record can lie"));
+    with_field(&folder, 50, 6, 1, index("an impossible position"));
+    with_field(&folder, 50, 6, 0, index("an impossible position"));
     folder.read().unwrap();
 }
 
 #[test]
-fn entries_that_are_missing_or_too_much() {
+fn missing_and_superfluous_entries_are_found() {
     type Change = fn(&mut BTreeMap<Vec<u8>, Vec<u8>>, &[Made]);
     let cases: [(Change, &str); 14] = [
         (|all, chain| drop(all.remove(&key_of(&chain[0])).unwrap()), "block 0 ("),
@@ -331,14 +333,17 @@ fn entries_that_are_missing_or_too_much() {
             },
             "where the chain has block",
         ),
-        (|all, _| drop(all.insert(b"b".to_vec(), vec![1])), "should not be"),
-        (|all, _| drop(all.insert(b"R".to_vec(), b"1".to_vec())), "should not be"),
-        (|all, _| drop(all.insert(PRUNED.to_vec(), b"1".to_vec())), "should not be"),
-        (|all, _| drop(all.insert(b"x".to_vec(), vec![])), "should not be"),
-        (|all, _| drop(all.remove(&b"l"[..]).unwrap()), "is said to be None"),
-        (|all, _| drop(all.insert(b"l".to_vec(), vec![3, 0, 0, 0])), "is said to be Some(3)"),
+        (|all, _| drop(all.insert(b"b".to_vec(), vec![1])), "unexpected entry"),
+        (|all, _| drop(all.insert(b"R".to_vec(), b"1".to_vec())), "unexpected entry"),
+        (|all, _| drop(all.insert(PRUNED.to_vec(), b"1".to_vec())), "unexpected entry"),
+        (|all, _| drop(all.insert(b"x".to_vec(), vec![])), "unexpected entry"),
+        (|all, _| drop(all.remove(&b"l"[..]).unwrap()), "it states None as the last"),
+        (
+            |all, _| drop(all.insert(b"l".to_vec(), vec![3, 0, 0, 0])),
+            "it states Some(3) as the last",
+        ),
         (|all, _| drop(all.remove(&b"f\x03\0\0\0"[..]).unwrap()), "before its last one"),
-        (|all, _| drop(all.insert(b"f\xff\xff\xff\xff".to_vec(), vec![0; 7])), "should not be"),
+        (|all, _| drop(all.insert(b"f\xff\xff\xff\xff".to_vec(), vec![0; 7])), "unexpected entry"),
         (|all, _| drop(all.insert(b"f\0\0\0\0".to_vec(), vec![0; 8])), "file 0 cannot be read"),
         (
             |all, chain| {
@@ -352,20 +357,20 @@ fn entries_that_are_missing_or_too_much() {
     ];
     let folder = Folder::in_order(&chain(17), KEY);
     let whole = folder.entries();
-    for (change, said) in cases {
+    for (change, expected) in cases {
         let mut changed = whole.clone();
         change(&mut changed, &folder.chain);
         folder.set_entries(&changed);
-        found(&folder, said, (of_index, said));
+        found(&folder, expected, (of_index, expected));
     }
-    // Each number about each file.
+    // Change every number of every file.
     for (key, value) in whole.iter().filter(|(key, _)| key[0] == b'f') {
         for field in 0..7 {
             let mut changed = whole.clone();
             let mut reader = Reader::new(value);
-            let mut said: Vec<u64> = (0..7).map(|_| reader.varint().unwrap()).collect();
-            said[field] += 1;
-            changed.insert(key.clone(), entry(&said, &[]));
+            let mut numbers: Vec<u64> = (0..7).map(|_| reader.varint().unwrap()).collect();
+            numbers[field] += 1;
+            changed.insert(key.clone(), entry(&numbers, &[]));
             folder.set_entries(&changed);
             let error = folder.read().map(|_| ()).unwrap_err();
             let of_length = matches!(field, 1 | 2);
@@ -376,17 +381,17 @@ fn entries_that_are_missing_or_too_much() {
     folder.read().unwrap();
 }
 
-/// With a name of its own, for what stands in the module under test is not to be believed.
+/// Core's constant, repeated so that the test does not depend on the module under test.
 const PRUNED: &[u8] = b"F\x10prunedblockfiles";
 
 #[test]
-fn a_pruned_index_that_says_something_else() {
+fn a_wrong_pruned_index_is_found() {
     let folder = Folder::pruned(&chain(18), KEY);
     let whole = folder.entries();
     let mut changed = whole.clone();
     changed.remove(PRUNED).unwrap();
     folder.set_entries(&changed);
-    found(&folder, "no flag", (of_index, "blocks were pruned"));
+    found(&folder, "no flag", (of_index, "flag for pruned blocks"));
     for (key, value) in
         [(PRUNED, &b"0"[..]), (b"f\x01\0\0\0", &[0; 7]), (b"f\0\0\0\0", &[0, 9, 0, 0, 0, 0, 0])]
     {
@@ -397,18 +402,18 @@ fn a_pruned_index_that_says_something_else() {
     }
     folder.set_entries(&whole);
     with_field(&folder, 60, 2, 5, (of_index, "status 5"));
-    with_field(&folder, 60, 3, 77, (of_index, "wrong number of transactions, 77"));
-    // Of the last blocks, places and undo data.
+    with_field(&folder, 60, 3, 77, (of_index, "wrong number of transactions: 77"));
+    // For stored blocks, the index's positions and undo data count too.
     let kept = FIRST as usize;
     with_field(&folder, kept, 2, 133, (of_index, "cannot be read"));
-    with_field(&folder, kept, 3, 77, (of_index, "wrong number of transactions, 77"));
+    with_field(&folder, kept, 3, 77, (of_index, "wrong number of transactions: 77"));
     with_field(&folder, kept, 5, 9, (of_block, ""));
     with_field(&folder, kept + 3, 6, 9, (of_undo, ""));
     folder.read().unwrap();
 }
 
 #[test]
-fn in_any_order_all_has_to_be_there_as_well() {
+fn blocks_in_any_order_must_be_complete_too() {
     let folder = Folder::in_any_order(&chain(19), &chain(20), 1);
     let entries = folder.entries();
     let places = |height: usize| numbers(&entries[&key_of(&folder.chain[height])]).0;
@@ -425,14 +430,14 @@ fn in_any_order_all_has_to_be_there_as_well() {
         let mut bytes = whole.clone();
         bytes[at as usize + rng.index(folder.chain[height].block.len())] ^= 4;
         fs::write(&path, &bytes).unwrap();
-        found(&folder, "flipped", (of_block, &format!("block {height} should lie")));
+        found(&folder, "flipped", (of_block, &format!("block {height} should be")));
         fs::write(&path, &whole).unwrap();
     }
     folder.read().unwrap();
 }
 
 #[test]
-fn an_index_that_is_no_database() {
+fn an_index_that_is_not_a_database_is_refused() {
     let folder = Folder::in_order(&chain(21), KEY);
     let index = folder.blocks().join("index");
     let table = fs::read_dir(&index).unwrap().map(|entry| entry.unwrap().path());

@@ -1,21 +1,23 @@
-//! Tables whose coins are all found by reading everything, but not by asking for one.
+//! Damaged tables: reading in order finds all coins, but look-ups miss some.
 
 use super::*;
 use crate::leveldb::masked_crc32c;
 use core::ops::Range;
 use std::collections::BTreeSet;
 
-/// What is not the same for all: the length of a table's last part, and what stands behind a block.
+/// Lengths in the format: a table's footer, and the bytes after a block.
 const FOOTER: usize = 48;
 const TAIL: usize = 5;
 
-fn look_up(dir: &Path, mut sample: CoinSample) -> Result<LookedUp, ChainstateDbError> {
+fn look_up(dir: &Path, mut sample: CoinSample) -> Result<CoinLookUp, ChainstateDbError> {
     let read = read_back(dir, &mut |outpoint, coin| {
         sample.take(outpoint, coin);
         ControlFlow::Continue(())
     });
-    let go_on = &mut |_| ControlFlow::Continue(());
-    Ok(sample.look_up(dir, &read.expect("all of it can be read"), go_on)?.expect("to the end"))
+    let proceed = &mut |_| ControlFlow::Continue(());
+    Ok(sample
+        .look_up(dir, &read.expect("reading in order works"), proceed)?
+        .expect("not cancelled"))
 }
 
 fn some_coins() -> Coins {
@@ -23,7 +25,7 @@ fn some_coins() -> Coins {
 }
 
 #[test]
-fn all_coins_of_a_small_set_are_found_and_nothing_else() {
+fn all_coins_of_a_small_set_are_looked_up() {
     let coins = some_coins();
     let count = coins.len() as u64;
     for options in [WriterOptions::default(), SMALL] {
@@ -31,18 +33,18 @@ fn all_coins_of_a_small_set_are_found_and_nothing_else() {
         write(dir.path(), BEST, Obfuscation::new(KEY), options, &coins);
         let before = files(dir.path());
         let found = look_up(dir.path(), CoinSample::new()).unwrap();
-        assert_eq!(found, LookedUp { coins: count, absent: count });
-        assert!(files(dir.path()) == before, "asking changed the folder");
+        assert_eq!(found, CoinLookUp { coins: count, absent: count });
+        assert!(files(dir.path()) == before, "look-ups changed the folder");
     }
     let of_node = look_up(&node_chainstate(), CoinSample::new()).unwrap();
     assert_eq!(of_node.coins, snapshot().1.len() as u64);
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), BEST, Obfuscation::NONE, SMALL, &[]);
-    assert_eq!(look_up(dir.path(), CoinSample::new()).unwrap(), LookedUp::default());
+    assert_eq!(look_up(dir.path(), CoinSample::new()).unwrap(), CoinLookUp::default());
 }
 
 #[test]
-fn of_a_large_set_some_are_drawn_at_random() {
+fn some_coins_of_a_large_set_are_drawn_at_random() {
     let (_, coins) = snapshot();
     let draw = || {
         let mut sample = CoinSample::of_at_least(1_000);
@@ -50,10 +52,10 @@ fn of_a_large_set_some_are_drawn_at_random() {
         sample.names().into_iter().collect::<BTreeSet<_>>()
     };
     let (one, other) = (draw(), draw());
-    // 1,125 of 1,500 are left at the least, but for what chance makes of it: a deviation of 17.
+    // At least 1,125 of 1,500 remain on average, with a standard deviation of 17.
     assert!((1_000..=1_500).contains(&one.len()), "{}", one.len());
     assert_ne!(one, other);
-    // From everywhere: a tenth of them from each tenth, on average.
+    // The draw is uniform: on average, it takes a tenth of the coins in each tenth.
     for tenth in coins.chunks(coins.len().div_ceil(10)) {
         let drawn = tenth.iter().filter(|(outpoint, _)| one.contains(outpoint)).count();
         assert!((50..300).contains(&drawn), "{drawn}");
@@ -61,7 +63,7 @@ fn of_a_large_set_some_are_drawn_at_random() {
 }
 
 #[test]
-fn looking_up_can_be_broken_off() {
+fn looking_up_can_be_cancelled() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), BEST, Obfuscation::NONE, SMALL, &some_coins());
     let mut sample = CoinSample::new();
@@ -77,7 +79,7 @@ fn looking_up_can_be_broken_off() {
     assert_eq!((looked_up.unwrap(), last), (None, 7));
 }
 
-/// A number of LevelDB's, and how many bytes it takes.
+/// Reads a LevelDB varint; returns its length in bytes, too.
 fn number(bytes: &[u8]) -> (usize, usize) {
     let length = bytes.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
     let value =
@@ -85,7 +87,7 @@ fn number(bytes: &[u8]) -> (usize, usize) {
     (value, length)
 }
 
-/// Numbers one after the other.
+/// Reads consecutive varints.
 fn numbers<const N: usize>(mut bytes: &[u8]) -> ([usize; N], usize) {
     let before = bytes.len();
     let all = [(); N].map(|()| {
@@ -96,7 +98,7 @@ fn numbers<const N: usize>(mut bytes: &[u8]) -> ([usize; N], usize) {
     (all, before - bytes.len())
 }
 
-/// Places in a table.
+/// Positions in a table.
 struct Places {
     first_block: Range<usize>,
     filters: Range<usize>,
@@ -115,7 +117,7 @@ impl Places {
     }
 }
 
-/// A table of coins in blocks as Core has them is changed and gets right checksums.
+/// Changes a table of coins, with blocks of Core's size, and fixes its checksums.
 fn harmed(harm: impl FnOnce(&mut [u8], &Places)) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), BEST, Obfuscation::new(KEY), WriterOptions::default(), &some_coins());
@@ -131,7 +133,7 @@ fn harmed(harm: impl FnOnce(&mut [u8], &Places)) -> tempfile::TempDir {
     dir
 }
 
-/// All can be read, and they are the same; but not all are found.
+/// Checks that reading in order finds the same coins, but some look-ups fail.
 fn expect_refused(dir: &Path, says: &str) {
     let (_, coins) = read_all(dir).unwrap();
     assert!(coins == some_coins());
@@ -140,21 +142,22 @@ fn expect_refused(dir: &Path, says: &str) {
 }
 
 #[test]
-fn a_bit_too_few_in_a_filter_hides_a_coin() {
+fn a_missing_bit_in_a_filter_hides_a_coin() {
     for at in [0, 10, 50] {
         let dir = harmed(|table, places| {
             let filter = &mut table[places.filters.clone()];
             let set = filter.iter().skip(at).position(|byte| *byte != 0).unwrap() + at;
             filter[set] &= filter[set] - 1;
         });
-        expect_refused(dir.path(), "as a node asks, does not find it");
+        expect_refused(dir.path(), "does not find it");
     }
 }
 
 #[test]
-fn a_separator_that_is_too_low_hides_coins() {
+fn a_low_separator_hides_coins() {
     let dir = harmed(|table, places| {
-        // Of the first block: `C`, then a byte or two, one more than where the last coin's begins.
+        // The first block's separator: `C`, then a byte or two, one above the start of the last
+        // coin's key.
         let ([shared, own, _], head) = numbers::<3>(&table[places.index.clone()]);
         assert_eq!(shared, 0);
         let key = places.index.start + head..places.index.start + head + own - 8;
@@ -163,11 +166,11 @@ fn a_separator_that_is_too_low_hides_coins() {
         assert!(*byte > 0);
         *byte &= *byte - 1;
     });
-    expect_refused(dir.path(), "as a node asks, does not find it");
+    expect_refused(dir.path(), "does not find it");
 }
 
 #[test]
-fn a_restart_point_that_is_none_hides_coins() {
+fn a_wrong_restart_point_hides_coins() {
     let dir = harmed(|table, places| {
         let block = &mut table[places.first_block.clone()];
         let count = u32::from_le_bytes(*block.last_chunk().unwrap()) as usize;
@@ -180,9 +183,9 @@ fn a_restart_point_that_is_none_hides_coins() {
     look_up(dir.path(), CoinSample::new()).unwrap_err();
 }
 
-/// Without its checksum made right the filter is refused before a coin is asked for.
+/// If the damage leaves the checksum wrong, reading refuses the filter before any look-up.
 #[test]
-fn filters_have_to_have_their_checksum() {
+fn filters_must_have_the_right_checksum() {
     let dir = harmed(|_, _| {});
     let path = dir.path().join("000003.ldb");
     let mut table = fs::read(&path).unwrap();
@@ -193,9 +196,9 @@ fn filters_have_to_have_their_checksum() {
     assert!(error.contains("wrong checksum"), "{error}");
 }
 
-/// A coin that reading gave otherwise, or not at all, and a block that it did not.
+/// A coin or the best block differs from the entries read in order.
 #[test]
-fn other_answers_are_told() {
+fn different_answers_are_reported() {
     let coins = some_coins();
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), BEST, Obfuscation::NONE, SMALL, &coins);
@@ -207,7 +210,7 @@ fn other_answers_are_told() {
         error.unwrap_err().to_string()
     };
     let (name, coin) = &coins[3];
-    assert!(says(*name, &coins[4].1, read).contains("has another one"));
+    assert!(says(*name, &coins[4].1, read).contains("finds another coin"));
     let none = OutPoint { txid: Txid([0x5a; 32]), vout: 0 };
     assert!(says(none, coin, read).contains("does not find it"));
     let other = ChainstateSummary { best: BlockHash([8; 32]), ..read };

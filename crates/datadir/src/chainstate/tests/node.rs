@@ -1,4 +1,4 @@
-//! A node's chainstate, read while it may be at work.
+//! Reads a node's chainstate, which the node may be using.
 
 use super::*;
 use apus_testkit::rng::Rng;
@@ -21,15 +21,15 @@ fn copy() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_nodes_coins_are_read_as_another_implementation_reads_them() {
+fn both_readers_agree_on_a_nodes_coins() {
     let before = files(&node_chainstate());
     let (this, other) = (read(&node_chainstate()).unwrap(), read_all(&node_chainstate()).unwrap());
     assert!(this == other);
     assert!(files(&node_chainstate()) == before);
 }
 
-/// A bit of a table that is another is noticed, wherever it lies, or every coin is as it was. That
-/// includes the filters, which going over all coins does not need, and looking for one does.
+/// Any flipped bit of a table is noticed, or the coins are unchanged. That includes the filters, which only
+/// look-ups need.
 #[test]
 fn a_flipped_bit_of_a_table_is_noticed() {
     let (whole, dir) = (read(&node_chainstate()).unwrap(), copy());
@@ -51,18 +51,18 @@ fn a_flipped_bit_of_a_table_is_noticed() {
                     assert!(found == whole, "{} at byte {place}", path.display());
                     not_noticed.push(bytes.len() - place);
                 }
-                Err(ChainstateDbError::Table { path: told, .. }) => assert_eq!(told, path),
+                Err(ChainstateDbError::Table { path: named, .. }) => assert_eq!(named, path),
                 Err(error) => panic!("{error}"),
             }
         }
         fs::write(&path, &bytes).unwrap();
     }
-    // Padding of the last bytes, between the places and the magic number.
+    // The footer's padding, between the handles and the magic number.
     assert!(not_noticed.iter().all(|from_end| (8..48).contains(from_end)), "{not_noticed:?}");
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_files_are_named() {
     let dir = copy();
     fs::remove_file(dir.path().join("000008.ldb")).unwrap();
     let error = read(dir.path()).unwrap_err();

@@ -1,15 +1,15 @@
-//! What a crash leaves: all that was synced, of the rest as much as it likes, and no wrong block.
+//! After a crash, all synced data is intact, other data may be there or not, and no stored block is wrong.
 
 use super::*;
 
-/// What is known of a home whose program works.
+/// The expected state of a store during the test.
 struct Model<'a> {
     home: &'a Home,
     all: &'a [Made],
-    /// Indexes of blocks, and of blocks whose undo data were put: those synced, then all.
+    /// The indexes of blocks and of blocks with undo data: the synced ones, then all.
     synced: (BTreeSet<usize>, BTreeSet<usize>),
     put: (BTreeSet<usize>, BTreeSet<usize>),
-    /// The files as they were after the last sync.
+    /// The files after the last sync.
     durable: BTreeMap<PathBuf, Vec<u8>>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Model<'a> {
             kept.put(&made.hash, &made.block).unwrap();
             self.put.0.insert(at);
         }
-        // Sometimes it syncs by itself, before it takes something.
+        // The store may sync by itself before it stores something.
         if fs::read(self.home.log()).unwrap() != self.durable[&self.home.log()] {
             (self.synced, self.durable) = (before, self.home.state());
         }
@@ -41,7 +41,7 @@ impl<'a> Model<'a> {
         (self.synced, self.durable) = (self.put.clone(), self.home.state());
     }
 
-    /// Changes what is not durable at random, in the files that `may` names.
+    /// Simulates a crash: randomly changes data that is not durable, in the files that `may` selects.
     fn spoil(&self, rng: &mut Rng, may: impl Fn(&Path) -> bool) {
         let mut files = self.home.state();
         for name in ["blk00098.dat", "rev00099.dat"] {
@@ -63,7 +63,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Everything synced is there, and whatever is there is right.
+    /// Checks that all synced data is there, and that all data is right.
     fn check(&mut self, kept: &BlockStore) {
         let mut found = (BTreeSet::new(), BTreeSet::new());
         for (at, made) in self.all.iter().enumerate() {
@@ -106,14 +106,14 @@ proptest! {
                 }
             }
             if rng.one_in(2) {
-                // Some of it is with the system, the rest is lost.
+                // The system has written some of it; the rest is lost.
                 kept.state().unwrap().take_unsynced().unwrap();
                 drop(kept);
                 model.spoil(&mut rng, |path| {
                     *path != home.log() && !path.ends_with("xor.dat")
                 });
             } else {
-                // In the middle of a sync: only the log is not done.
+                // The crash interrupted a sync: only the log was not written.
                 kept.sync().unwrap();
                 drop(kept);
                 model.spoil(&mut rng, |path| *path == home.log());
@@ -121,7 +121,7 @@ proptest! {
             kept = home.open().unwrap();
             model.check(&kept);
         }
-        // It goes on as if nothing had been.
+        // The store continues as if no crash had happened.
         for made in &all {
             kept.put(&made.hash, &made.block).unwrap();
         }
@@ -136,7 +136,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// Blocks that come in order lie as if nothing had been, and are all that the files hold.
+    /// Blocks stored in chain order end up at the same positions as without a crash, and the files contain
+    /// nothing else.
     #[test]
     fn after_a_crash_the_same_files_come_out(
         sizes in proptest::collection::vec((0usize..400, 0usize..300), 3..40),
@@ -164,7 +165,8 @@ proptest! {
             } else if rng.one_in(9) {
                 store.state().unwrap().take_unsynced().unwrap();
                 drop(store);
-                // What it synced by itself is not known here, and not spoiled.
+                // The test does not know which data the store synced by itself, so the simulated crash does
+                // not change the log.
                 model.durable = home.state();
                 model.spoil(&mut rng, |path| path.to_str().unwrap().contains("0009"));
                 store = home.open().unwrap();
@@ -180,12 +182,12 @@ proptest! {
     }
 }
 
-/// Log, key and first file, as far as they are there.
+/// The content of the log, the key file and the first file, if present.
 type Image<'a> = (&'a [u8], Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// A folder that is being made can be made again, whatever is there of it.
+/// A folder whose creation was interrupted can be created again, from any intermediate state.
 #[test]
-fn a_crash_while_it_is_made() {
+fn an_interrupted_creation_can_be_repeated() {
     let all = made(&[(30, 0), (20, 0)]);
     let whole = Home::new(KEY, FILE_BYTES_MAX, &all);
     drop(whole.open().unwrap());
@@ -225,14 +227,14 @@ fn a_crash_while_it_is_made() {
 
 /// After a failed sync no later call reports success.
 #[test]
-fn after_a_failed_sync_nothing_more_is_kept() {
+fn after_a_failed_sync_nothing_more_is_stored() {
     let all = made(&[(30, 0), (20, 0), (10, 0)]);
     let home = Home::new(KEY, FILE_BYTES_MAX, &all);
     let kept = home.open().unwrap();
     kept.put(&all[1].hash, &all[1].block).unwrap();
     kept.put_undo(&all[1].hash, &all[1].prev, spends(b"undo")).unwrap();
-    let told = fs::read(home.log()).unwrap();
-    // The name of the undo file cannot be made durable.
+    let before = fs::read(home.log()).unwrap();
+    // Make the sync of the undo file's name fail.
     fs::remove_dir_all(home.blocks()).unwrap();
     let error = kept.sync().unwrap_err();
     assert!(matches!(error, BlockStoreError::Io { .. }), "{error}");
@@ -245,5 +247,5 @@ fn after_a_failed_sync_nothing_more_is_kept() {
     for error in errors {
         assert!(matches!(error, BlockStoreError::Failed { .. }), "{error}");
     }
-    assert_eq!(fs::read(home.log()).unwrap(), told);
+    assert_eq!(fs::read(home.log()).unwrap(), before);
 }

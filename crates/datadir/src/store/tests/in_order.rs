@@ -1,5 +1,4 @@
-//! A real node and our own folder of blocks that came in order: whether the one lays down what the
-//! other does, and whether the one opens what the other has made.
+//! Stores a real node's blocks in chain order. Our folder equals the node's, and the node opens ours.
 
 use super::*;
 use crate::leveldb::Database;
@@ -14,10 +13,10 @@ use serde_json::{Value, json};
 
 const REGTEST: [u8; 4] = Network::Regtest.magic();
 
-/// What a node with `-fastprune` takes for [`FILE_BYTES_MAX`].
+/// The block file limit of a node with `-fastprune`; replaces [`FILE_BYTES_MAX`].
 const FASTPRUNE_BYTES: u64 = 0x10000;
 
-/// A node's data directory, at rest, and the chain in it.
+/// A stopped node's data directory and its chain.
 struct Theirs {
     dir: tempfile::TempDir,
     chain: ChainBuilder,
@@ -26,7 +25,7 @@ struct Theirs {
 }
 
 impl Theirs {
-    /// A chain of random blocks, in files of 64 KiB.
+    /// Makes a chain of random blocks, in files of 64 KiB.
     fn make(seed: u64, count: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let node = Bitcoind::start_in(dir.path(), "regtest", &["-fastprune"]).unwrap();
@@ -49,7 +48,7 @@ impl Theirs {
         self.dir.path().join("regtest/blocks")
     }
 
-    /// All blocks and undo data as they lie in the node's files, by height.
+    /// All blocks and undo data from the node's files, by height.
     fn read_back(&self) -> Vec<Made> {
         let mut entries = index_entries(&self.blocksdir());
         entries.sort_by_key(|entry| entry.height);
@@ -77,7 +76,7 @@ impl Theirs {
         blocks
     }
 
-    /// Writes the same blocks from the height `first` on into `regtest/blocks` of a new data directory,
+    /// Writes the node's blocks from the height `first` on into `regtest/blocks` of a new data directory,
     /// with an index of the whole chain.
     fn store(&self, key: Obfuscation, first: usize) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -88,7 +87,7 @@ impl Theirs {
         };
         let mut store = open();
         for (height, made) in self.blocks.iter().enumerate().skip(first.max(1)) {
-            // As after a stop.
+            // Reopens the store, as a restart does.
             if height == 77 {
                 store.sync().unwrap();
                 drop(store);
@@ -112,7 +111,7 @@ impl Theirs {
         dir
     }
 
-    /// Copies the coins.
+    /// Copies the node's chainstate into the data directory `to`.
     fn copy_chainstate(&self, to: &Path) {
         let to = to.join("regtest/chainstate");
         fs::create_dir_all(&to).unwrap();
@@ -123,10 +122,10 @@ impl Theirs {
     }
 }
 
-/// What lies in the node's undo files is what it says of the coins that each block spent.
+/// Compares the node's undo files with the spent coins that the node reports for each block.
 fn compare_undo(node: &Bitcoind, chain: &ChainBuilder) {
     let mut undo_files = UndoFiles::open(&node.blocks_dir(), REGTEST).unwrap();
-    // Written to the disk by the question for the coins.
+    // Requesting the coins has made the node flush them to disk.
     let entries = index_entries(&node.blocks_dir());
     assert_eq!(entries.len(), chain.height() as usize + 1);
     let mut coins = 0;
@@ -135,29 +134,29 @@ fn compare_undo(node: &Bitcoind, chain: &ChainBuilder) {
         let prev = Header::parse(&entry.header).prev;
         let undo = undo_files.read(file, offset, &prev).unwrap();
         let undo = BlockUndo::read(&undo).unwrap();
-        let told = node.call("getblock", &[json!(entry.hash.to_string()), json!(3)]);
-        let inputs = told["tx"].as_array().unwrap().iter().skip(1);
+        let reply = node.call("getblock", &[json!(entry.hash.to_string()), json!(3)]);
+        let inputs = reply["tx"].as_array().unwrap().iter().skip(1);
         let inputs: Vec<&Value> = inputs
             .flat_map(|tx| tx["vin"].as_array().unwrap())
             .map(|vin| &vin["prevout"])
             .collect();
         assert_eq!(inputs.len(), undo.coins().len());
-        for (told, undo) in inputs.iter().zip(undo.coins()) {
+        for (reply, undo) in inputs.iter().zip(undo.coins()) {
             let coin = undo.coin();
-            assert_eq!(told["height"], json!(coin.height));
-            assert_eq!(told["generated"], json!(coin.coinbase));
-            let amount = bitcoin::Amount::from_btc(told["value"].as_f64().unwrap()).unwrap();
+            assert_eq!(reply["height"], json!(coin.height));
+            assert_eq!(reply["generated"], json!(coin.coinbase));
+            let amount = bitcoin::Amount::from_btc(reply["value"].as_f64().unwrap()).unwrap();
             assert_eq!(amount.to_sat(), coin.amount);
             let script: String =
                 coin.as_ref().script.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(told["scriptPubKey"]["hex"], json!(script));
+            assert_eq!(reply["scriptPubKey"]["hex"], json!(script));
         }
         coins += inputs.len();
     }
     assert!(coins > 500, "{coins}");
 }
 
-/// All of an index, entry by entry.
+/// Reads all entries of an index.
 fn raw_index(blocksdir: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut all = BTreeMap::new();
     let visit = Database::open(&blocksdir.join("index")).unwrap().for_each(&mut |key, value| {
@@ -169,13 +168,13 @@ fn raw_index(blocksdir: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 #[test]
-fn a_node_lays_down_the_same_and_goes_on_from_ours() {
+fn a_node_writes_the_same_and_continues_from_ours() {
     let theirs = Theirs::make(11, 260);
     let files = BlockFiles::open(theirs.blocksdir(), REGTEST).unwrap();
     let dir = theirs.store(files.obfuscation(), 0);
     let blocksdir = dir.path().join("regtest/blocks");
 
-    // Byte for byte, but for the zeros that the node has taken ahead.
+    // The files are equal, apart from the zeros that the node has preallocated.
     assert!(files.files().len() > 2, "{}", files.files().len());
     for file in files.files() {
         for name in [files::file_name(file.number), rev::file_name(file.number)] {
@@ -185,7 +184,7 @@ fn a_node_lays_down_the_same_and_goes_on_from_ours() {
             assert!(node[ours.len()..].iter().all(|byte| *byte == 0), "{name}");
         }
     }
-    // Our index says what theirs says.
+    // Our index and the node's have the same content.
     let (node, ours) = (raw_index(&theirs.blocksdir()), raw_index(&blocksdir));
     for (key, value) in &ours {
         assert_eq!(node.get(key), Some(value), "{key:02x?}");
@@ -200,7 +199,7 @@ fn a_node_lays_down_the_same_and_goes_on_from_ours() {
     node.mine(30);
     node.restart(&args);
     assert_eq!(node.height(), theirs.info.height + 30);
-    // All blocks are there, and the coins can be taken back.
+    // The node has all blocks and can disconnect them.
     node.invalidate_block(theirs.chain.blocks()[200].block_hash());
     assert_eq!(node.height(), 199);
     node.reconsider_block(theirs.chain.blocks()[200].block_hash());
@@ -208,12 +207,12 @@ fn a_node_lays_down_the_same_and_goes_on_from_ours() {
 }
 
 #[test]
-fn a_node_goes_on_from_files_of_our_own_length_and_without_a_key() {
+fn a_node_continues_from_files_of_another_length_without_a_key() {
     let theirs = Theirs::make(12, 150);
     let dir = theirs.store(Obfuscation::NONE, 0);
-    // No coins: the node connects all blocks by itself, with every rule.
+    // Without coins, the node connects all blocks itself, with every rule.
     let node = Bitcoind::start_in(dir.path(), "regtest", &[]).unwrap();
-    // It goes on after it first answers.
+    // It continues to connect them after it first answers.
     for _ in 0..600 {
         if node.height() == theirs.info.height {
             break;
@@ -226,7 +225,7 @@ fn a_node_goes_on_from_files_of_our_own_length_and_without_a_key() {
 }
 
 #[test]
-fn a_pruning_node_goes_on_from_the_last_blocks_and_back_over_them() {
+fn a_pruning_node_continues_from_the_last_blocks_and_reorganizes() {
     let theirs = Theirs::make(13, 150);
     let dir = theirs.store(Obfuscation::new([7; 8]), 100);
     theirs.copy_chainstate(dir.path());

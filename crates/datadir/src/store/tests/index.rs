@@ -1,4 +1,4 @@
-//! The index of what is kept, read back. What a node says of one is in `node`.
+//! Reads a written index back. The module `node` tests it with a real node.
 
 use super::*;
 use crate::index::{
@@ -10,7 +10,7 @@ use apus_chain::write_varint;
 use apus_storage::{DirStorage, Storage};
 use apus_testkit::storage::CrashStorage;
 
-/// Core's record of a file, by its rule for each block that it adds (`node/blockstorage.h`,
+/// Core's record of a file, computed with Core's rule for each added block (`node/blockstorage.h`,
 /// `CBlockFileInfo::AddBlock`).
 #[derive(Default)]
 struct Info {
@@ -48,7 +48,7 @@ fn entries(blocksdir: &Path) -> Vec<IndexEntry> {
     entries
 }
 
-/// All of an index that is not about blocks.
+/// Reads all index entries that are not about blocks.
 fn others(blocksdir: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut others = BTreeMap::new();
     let visit = Database::open(&blocksdir.join("index")).unwrap().for_each(&mut |key, value| {
@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn all_blocks_of_the_chain_stand_in_it(
+    fn the_index_has_all_blocks_of_the_chain(
         sizes in proptest::collection::vec((0usize..600, 0usize..300), 1..50),
         max in 600u64..6_000,
         seed: u64,
@@ -97,10 +97,10 @@ proptest! {
                 files.last_mut().unwrap().add(height as u64, u64::from(time));
             }
         }
-        // Those of the last blocks, and of one beside the chain.
+        // Store undo data of the last blocks, and of one block off the chain.
         let last = chain.len() - with_undo.min(chain.len() - 1);
-        let beside = order.iter().filter(|made| !chain.iter().any(|known| known.hash == made.hash));
-        for made in chain[last..].iter().chain(beside.take(1)) {
+        let off_chain = order.iter().filter(|made| !chain.iter().any(|known| known.hash == made.hash));
+        for made in chain[last..].iter().chain(off_chain.take(1)) {
             kept.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
             let file = &mut files[places[&made.hash].0 as usize];
             undos.insert(made.hash, (places[&made.hash].0, file.undo_size + 8));
@@ -132,7 +132,7 @@ proptest! {
         }
         want.insert(b"l".to_vec(), (files.len() as u32 - 1).to_le_bytes().to_vec());
         prop_assert_eq!(others(&home.blocks()), want);
-        // What it says of the files' lengths is so.
+        // The index states the right file lengths.
         for (number, info) in (0..).zip(&files) {
             let length = |name| fs::metadata(home.blocks().join(name)).map_or(0, |meta| meta.len());
             prop_assert_eq!(length(files::file_name(number)), info.size);
@@ -141,14 +141,14 @@ proptest! {
     }
 }
 
-/// The index of this chain, all of which should be stored.
+/// Writes the index of this chain; expects that all its blocks are stored.
 fn write(store: &BlockStore, folder: &dyn Storage, chain: &[Made]) -> Result<(), IndexWriteError> {
     let at = &mut |height| ChainBlock::Stored(chain[height as usize].hash);
     write_block_index(store, folder, chain.len() as u32, at)
 }
 
 #[test]
-fn what_is_no_chain_or_not_there_is_refused() {
+fn broken_chains_and_missing_blocks_are_refused() {
     let all = made(&[(20, 10); 6]);
     let home = Home::new(KEY, 700, &all);
     let kept = home.open().unwrap();
@@ -164,13 +164,13 @@ fn what_is_no_chain_or_not_there_is_refused() {
     assert!(write(&[0, 1, 2, 3, 4, 5]).unwrap_err().contains("is not stored"));
     for chain in [&[1, 2][..], &[0, 2], &[0, 1, 1], &[0, 1, 2, 3, 4, 0]] {
         let said = write(chain).unwrap_err();
-        assert!(said.contains("does not follow the one before it"), "{said}");
+        assert!(said.contains("does not follow the block before it"), "{said}");
     }
 }
 
-/// So many files that the order of their keys is not that of their numbers.
+/// Writes enough files that their key order differs from their number order.
 #[test]
-fn all_files_stand_in_it() {
+fn the_index_has_all_files() {
     let all = made(&[(0, 0); 700]);
     let home = Home::new(KEY, 300, &all);
     let kept = home.open().unwrap();
@@ -209,7 +209,7 @@ fn tx_count(made: &Made) -> u32 {
 }
 
 #[test]
-fn with_the_last_blocks_it_says_that_others_were_pruned() {
+fn the_index_states_that_blocks_were_pruned() {
     let sizes: Vec<_> = (0..300).map(|n| (n % 90, n % 40)).collect();
     let all = made(&sizes);
     let home = Home::new(KEY, 100_000, &all);
@@ -258,7 +258,7 @@ fn with_the_last_blocks_it_says_that_others_were_pruned() {
 }
 
 #[test]
-fn pruned_blocks_that_are_no_chain_are_refused() {
+fn pruned_blocks_that_break_the_chain_are_refused() {
     let mut all = made(&[(20, 10); 20]);
     let home = Home::new(KEY, 100_000, &all);
     let kept = BlockStore::open_with(&home.blocks(), &home.log(), MAGIC, home.key, None, home.max)
@@ -276,17 +276,17 @@ fn pruned_blocks_that_are_no_chain_are_refused() {
     assert!(matches!(write(&all), IndexWriteError::Chain { height: 7 }));
     all[0].block[4] = 1;
     assert!(matches!(write(&all), IndexWriteError::Chain { height: 0 }));
-    // Stored blocks that do not follow the others.
+    // The stored blocks do not follow the pruned ones.
     let mut all = sound;
     all[14].block[68] ^= 1;
     assert!(matches!(write(&all), IndexWriteError::Chain { height: 15 }));
-    // Nothing that could be taken for a database.
+    // The folder has no `CURRENT`, so no reader mistakes it for a database.
     assert!(!folder.path().join("CURRENT").exists());
 }
 
-/// The log is asked for headers and places again, and not believed blindly.
+/// The index writer reads headers and positions from the log again, and does not trust them blindly.
 #[test]
-fn a_log_that_changed_meanwhile_is_told() {
+fn a_log_changed_by_others_is_noticed() {
     let all = made(&[(20, 10); 3]);
     let home = Home::new(KEY, 700, &all);
     let kept = home.open().unwrap();

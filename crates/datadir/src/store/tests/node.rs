@@ -1,5 +1,4 @@
-//! A real node goes on from a folder whose blocks came in any order, with undo data of the last few
-//! alone.
+//! A real node continues from a folder of blocks in random order, with undo data only for the last few.
 
 use super::*;
 use crate::index::{ChainBlock, IndexEntry, write_block_index};
@@ -14,20 +13,20 @@ use bitcoin::hashes::Hash;
 
 const REGTEST: [u8; 4] = Network::Regtest.magic();
 
-/// Where files end for a node with `-fastprune`.
+/// The block file limit of a node with `-fastprune`.
 const FASTPRUNE_BYTES: u64 = 0x10000;
 
-/// So many of the last blocks have undo data. A node looks at six when it starts.
+/// The number of blocks with undo data, at the end of the chain. A node checks six when it starts.
 const WITH_UNDO: usize = 10;
 
 const SHAPE: Shape = Shape { transactions_max: 30, inputs_max: 4, outputs_max: 6 };
 
-/// A node of the past, and a folder with its coins and our blocks.
+/// A stopped node, and a data directory with its coins and our blocks.
 struct Handover {
     theirs: tempfile::TempDir,
     ours: tempfile::TempDir,
     chain: ChainBuilder,
-    /// Blocks beside the chain.
+    /// The blocks off the chain.
     aside: Vec<Block>,
     info: TxOutSetInfo,
 }
@@ -37,7 +36,7 @@ fn hash_of(block: &Block) -> BlockHash {
 }
 
 impl Handover {
-    /// A node with a chain of 150 blocks and a branch that stayed behind, at rest.
+    /// Makes a node with a chain of 150 blocks and a shorter branch, then stops it.
     fn new(seed: u64) -> Self {
         let [theirs, ours] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let node = Bitcoind::start_in(theirs.path(), "regtest", &["-fastprune"]).unwrap();
@@ -57,8 +56,7 @@ impl Handover {
         Self { theirs, ours, chain, aside, info }
     }
 
-    /// Makes our folder of the blocks in a random order, with a stop on the way, and copies the
-    /// coins beside.
+    /// Stores the blocks in our folder in random order, with a restart in between, and copies the coins.
     fn keep(&self, key: Obfuscation, max: u64, rng: &mut Rng) {
         let (chain_dir, log) = (self.ours.path().join("regtest"), self.ours.path().join("kept"));
         let blocksdir = chain_dir.join("blocks");
@@ -92,8 +90,8 @@ impl Handover {
         }
     }
 
-    /// Undo data of the last blocks as they lie in the node's files, with the blocks' names and
-    /// those of the blocks before.
+    /// Reads the undo data of the last blocks from the node's files, with the hashes of the blocks and of the
+    /// previous ones.
     fn undo_of_last(&self) -> Vec<(BlockHash, BlockHash, Vec<u8>)> {
         let blocksdir = self.theirs.path().join("regtest/blocks");
         let entries = index_entries(&blocksdir).into_iter();
@@ -112,12 +110,12 @@ impl Handover {
     }
 
     fn start(&self, args: &[&str]) -> Bitcoind {
-        // It would tell of earlier starts.
+        // Removed, because it contains messages of earlier starts.
         let _ = fs::remove_file(self.ours.path().join("regtest/debug.log"));
         Bitcoind::start_in(self.ours.path(), "regtest", args).unwrap()
     }
 
-    /// The name of the block so many below the tip.
+    /// The hash of the block `count` below the tip.
     fn below_tip(&self, count: usize) -> bitcoin::BlockHash {
         let chain = self.chain.blocks();
         chain[chain.len() - 1 - count].block_hash()
@@ -130,10 +128,10 @@ fn has_verified(node: &Bitcoind, blocks: u32) {
     assert!(node.log().contains(&said), "{}", node.log());
 }
 
-/// A node starts by default, where it was; mines and restarts; goes back three of the blocks that
-/// it was given and forth again; takes a longer branch from there; finds every block.
+/// A node with default options starts at the same tip, mines and restarts. It disconnects three of our blocks
+/// and connects them again, then switches to a longer branch from there. It finds every block.
 #[test]
-fn a_node_goes_on_from_blocks_in_any_order() {
+fn a_node_continues_from_blocks_in_any_order() {
     for (seed, key, max, arg) in [
         (21, Obfuscation::new(KEY), FASTPRUNE_BYTES, "-fastprune"),
         (22, Obfuscation::NONE, FILE_BYTES_MAX, "-blocksxor=0"),
@@ -146,7 +144,7 @@ fn a_node_goes_on_from_blocks_in_any_order() {
 
         let mut node = handover.start(&[arg]);
         has_verified(&node, 6);
-        assert!(!node.log().contains("UpdateTip"), "nothing is connected anew");
+        assert!(!node.log().contains("UpdateTip"), "no block is connected again");
         assert_eq!(node.txoutset_info(), handover.info);
         node.mine(3);
         let mined = node.txoutset_info();
@@ -167,7 +165,7 @@ fn a_node_goes_on_from_blocks_in_any_order() {
         assert_eq!((info.height, node.block_at(height).block_hash() != tip), (height + 5, true));
         node.stop();
 
-        // Every block is read and looked at, of all heights.
+        // The node reads and checks every block, at all heights.
         let node = handover.start(&[arg, "-checkblocks=0", "-checklevel=1"]);
         has_verified(&node, height + 5);
         assert_eq!(node.txoutset_info(), info);
@@ -176,13 +174,13 @@ fn a_node_goes_on_from_blocks_in_any_order() {
     }
 }
 
-/// The files alone are enough: a node that makes index and coins anew comes to the same.
+/// A node that has only the files rebuilds index and coins, with the same result.
 #[test]
-fn a_node_makes_everything_anew_from_the_files() {
+fn a_node_rebuilds_everything_from_the_files() {
     let handover = Handover::new(23);
     handover.keep(Obfuscation::new(KEY), FASTPRUNE_BYTES, &mut Rng::new(23));
     let node = handover.start(&["-fastprune", "-reindex"]);
-    // It goes on after it first answers.
+    // It continues to connect blocks after it first answers.
     for _ in 0..600 {
         if node.height() == handover.info.height {
             break;
@@ -190,10 +188,10 @@ fn a_node_makes_everything_anew_from_the_files() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert_eq!(node.txoutset_info(), handover.info);
-    // Blocks beside the chain were kept, too.
+    // Our folder also has the blocks off the chain.
     for block in &handover.aside {
         let hash = serde_json::json!(block.block_hash().to_string());
-        let told = node.call("getblockheader", &[hash]);
-        assert_eq!(told["confirmations"], serde_json::json!(-1));
+        let reply = node.call("getblockheader", &[hash]);
+        assert_eq!(reply["confirmations"], serde_json::json!(-1));
     }
 }

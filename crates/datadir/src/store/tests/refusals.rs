@@ -1,9 +1,9 @@
-//! What is refused, and that nothing is changed by it.
+//! Refuses invalid requests and folders, and changes nothing.
 
 use super::*;
 use apus_chain::Network;
 
-/// Refused, and all as it was.
+/// Expects a refusal that changes nothing.
 #[track_caller]
 fn refused(home: &Home) -> BlockStoreError {
     let before = home.state();
@@ -26,7 +26,7 @@ fn damaged(home: &Home, what: &str) {
     assert!(is_damage && error.to_string().contains(what), "{error} about {what}");
 }
 
-/// A folder of several blocks and files with undo data, and what they are.
+/// Makes a folder of several blocks and files with undo data.
 fn filled(max: u64) -> (Home, Vec<Made>) {
     let all = made(&[(100, 50); 9]);
     let home = Home::new(KEY, max, &all);
@@ -42,11 +42,11 @@ fn filled(max: u64) -> (Home, Vec<Made>) {
 }
 
 #[test]
-fn a_folder_of_a_node_is_left_alone() {
+fn a_nodes_folder_is_refused() {
     let all = made(&[(30, 0)]);
     for name in ["blk00000.dat", "blk00017.dat", "rev00000.dat"] {
         for log in [None, Some(vec![]), Some(log::head(MAGIC, Obfuscation::new(KEY)))] {
-            // A plain file of a node that has got no block yet could be ours, with a log.
+            // A node without blocks has one plain file; with a log, it could be ours.
             let home = Home::new(KEY, FILE_BYTES_MAX, &all);
             fs::create_dir_all(home.blocks()).unwrap();
             fs::write(home.blocks().join(name), vec![0; home.genesis.len() + 9]).unwrap();
@@ -62,15 +62,15 @@ fn a_folder_of_a_node_is_left_alone() {
     let (home, _) = filled(900);
     fs::create_dir(home.blocks().join("index")).unwrap();
     foreign(&home, "block index");
-    // Without its log nothing says whose it is.
+    // Without a log, nothing shows that the folder is ours.
     fs::remove_dir(home.blocks().join("index")).unwrap();
     fs::remove_file(home.log()).unwrap();
     foreign(&home, "has the file");
 }
 
-/// A run that knows that a folder is its own begins anew in it, and other files stay.
+/// A caller that knows a folder to be ours can start over in it. Unrelated files stay.
 #[test]
-fn a_folder_of_our_own_is_begun_anew() {
+fn our_own_folder_can_start_over() {
     let (home, all) = filled(900);
     fs::write(home.blocks().join("readme"), b"text").unwrap();
     for _ in 0..2 {
@@ -84,7 +84,7 @@ fn a_folder_of_our_own_is_begun_anew() {
     BlockStore::remove(&nowhere, &nowhere.join("log")).unwrap();
 }
 
-/// Where a folder has no genesis block, any block may be the first.
+/// In a folder without a genesis block, any block may be the first.
 #[test]
 fn a_folder_may_begin_with_any_block() {
     let all = made(&[(100, 50); 9]);
@@ -102,9 +102,9 @@ fn a_folder_may_begin_with_any_block() {
     let store = open().unwrap();
     assert_eq!((store.block_count(), store.has_undo(&all[4].hash)), (1, true));
     drop(store);
-    // One that should have it is another one.
+    // With a genesis block, it counts as a different folder.
     damaged(&home, "genesis");
-    // What no record tells of is begun anew.
+    // Without records in the log, the folder starts over.
     fs::write(home.log(), log::head(MAGIC, home.key)).unwrap();
     assert_eq!(open().unwrap().block_count(), 0);
     fs::write(home.blocks().join("blk00000.dat"), b"more").unwrap();
@@ -112,9 +112,9 @@ fn a_folder_may_begin_with_any_block() {
     assert!(matches!(open(), Err(BlockStoreError::Foreign { .. })));
 }
 
-/// Blocks that came in order are given up from the end.
+/// Blocks stored in chain order can be discarded from the end.
 #[test]
-fn what_came_behind_a_block_is_given_up() {
+fn later_blocks_are_discarded() {
     let all = made(&[(100, 50); 9]);
     let [home, wanted] = [(); 2].map(|()| Home::new(KEY, 900, &all));
     let fill = |home: &Home, count: usize| {
@@ -152,7 +152,7 @@ fn other_files_do_no_harm() {
 }
 
 #[test]
-fn files_that_are_short_gone_or_of_others_are_named() {
+fn short_missing_and_foreign_files_are_named() {
     let (home, all) = filled(900);
     let state = home.state();
     assert!(state.len() > 8, "several files: {:?}", state.keys());
@@ -162,7 +162,7 @@ fn files_that_are_short_gone_or_of_others_are_named() {
         damaged(&home, name);
         fs::remove_file(path).unwrap();
         damaged(&home, name);
-        // As long as it should be, and another's.
+        // The file has the right length, but another block's content.
         if !name.starts_with("rev") {
             fs::write(path, vec![1; bytes.len()]).unwrap();
             damaged(&home, name);
@@ -194,9 +194,9 @@ fn a_log_of_another_chain_or_version_is_refused() {
     }
 }
 
-/// Bits that flip in the middle of a long log are not taken for a crash.
+/// Flipped bits in the middle of a long log are not mistaken for a crash.
 #[test]
-fn a_damaged_log_costs_no_blocks() {
+fn a_damaged_log_is_reported() {
     let all = made(&vec![(0, 0); 11_000]);
     let home = Home::new(KEY, FILE_BYTES_MAX, &all);
     let kept = home.open().unwrap();
@@ -212,7 +212,7 @@ fn a_damaged_log_costs_no_blocks() {
         fs::write(home.log(), other).unwrap();
         damaged(&home, "is not intact");
     }
-    // Records of another place, intact though they are.
+    // Intact records at the wrong offset.
     let mut other = log.clone();
     other.drain(24 + 105 * 3..24 + 105 * 4);
     fs::write(home.log(), other).unwrap();
@@ -221,9 +221,9 @@ fn a_damaged_log_costs_no_blocks() {
     assert!(home.open().unwrap().has(&all[10_999].hash));
 }
 
-/// Whatever the log says: no panic, and nothing that it does not prove.
+/// Whatever the log contains, reading it causes no panic, and accepts no record without a valid check.
 #[test]
-fn any_log_is_read_without_harm() {
+fn any_log_is_read_without_a_panic() {
     let (home, all) = filled(900);
     let (log, mut rng) = (fs::read(home.log()).unwrap(), Rng::new(5));
     for _ in 0..300 {
@@ -251,7 +251,7 @@ fn any_log_is_read_without_harm() {
 }
 
 #[test]
-fn bytes_of_no_block_or_another_are_refused_and_change_nothing() {
+fn invalid_and_wrong_blocks_are_refused_and_change_nothing() {
     let (home, all) = filled(FILE_BYTES_MAX);
     let kept = home.open().unwrap();
     let block = |block: Vec<u8>| Made::new(block, 0);
@@ -271,7 +271,7 @@ fn bytes_of_no_block_or_another_are_refused_and_change_nothing() {
         let error = kept.put(&other.hash, raw).unwrap_err();
         assert!(error.to_string().contains(&other.hash.to_string()), "{error}");
     }
-    // Undo data of no block, of another, of the genesis block.
+    // Undo data of a missing block, of another block, and of the genesis block.
     kept.put(&other.hash, &other.block).unwrap();
     for (hash, prev) in [
         (BlockHash([9; 32]), other.prev),
@@ -284,9 +284,9 @@ fn bytes_of_no_block_or_another_are_refused_and_change_nothing() {
     assert!(home.state() == before);
 }
 
-/// Blocks that the disk has lost are not handed out.
+/// The store does not return a block that the disk has lost.
 #[test]
-fn a_block_that_is_not_where_it_was_is_told() {
+fn a_lost_block_is_noticed() {
     let (home, all) = filled(900);
     let kept = home.open().unwrap();
     let state = home.state();
@@ -305,7 +305,7 @@ fn a_block_that_is_not_where_it_was_is_told() {
 }
 
 #[test]
-fn undo_data_end_where_offsets_do() {
+fn undo_data_end_within_32_bit_offsets() {
     let all = made(&[(1, 0), (2, 0)]);
     let home = Home::new(KEY, FILE_BYTES_MAX, &all);
     let kept = home.open().unwrap();

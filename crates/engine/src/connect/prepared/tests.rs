@@ -1,4 +1,4 @@
-//! What a block wants, against an account of it by hand.
+//! Tests the wanted coins of a block against a simple reference implementation.
 
 use super::*;
 use apus_chain::{BlockChecker, BlockContext, BlockHash, Network, Params, Txid};
@@ -25,13 +25,13 @@ fn wanted_and_places(height: u32, block: &Block) -> (Vec<OutPoint>, Vec<Place>) 
         verifier: None,
     };
     let block = checker.check(&raw, &context).unwrap();
-    // Both are emptied first.
+    // The function clears both first.
     let (mut wanted, mut places) = (vec![OutPoint::default()], vec![Place::Wanted(9)]);
     wanted_of(&block, &mut wanted, &mut places);
     (wanted, places)
 }
 
-/// The same with a map that is told of each output as it is made.
+/// A reference implementation with a map of the outputs created so far.
 fn by_hand(block: &Block) -> (Vec<OutPoint>, Vec<Place>) {
     let (mut wanted, mut places, mut made) = (Vec::new(), Vec::new(), HashMap::new());
     for (index, tx) in block.txdata.iter().enumerate() {
@@ -77,7 +77,7 @@ fn block_of(transactions: Vec<Transaction>) -> Block {
 }
 
 #[test]
-fn valid_blocks_want_what_they_do_not_create() {
+fn valid_blocks_want_coins_they_do_not_create() {
     let mut builder = ChainBuilder::new(4);
     builder.empty_blocks(110);
     let mut created = 0;
@@ -91,10 +91,10 @@ fn valid_blocks_want_what_they_do_not_create() {
     assert!(created > 100, "the blocks spend what they create {created} times");
 }
 
-/// Blocks that name whatever they like: their own outputs before and after they are made, outputs
-/// that are not there, the coinbase's, foreign ones, and those twice.
+/// Blocks that spend arbitrary outpoints: their own outputs before and after their creation,
+/// nonexistent outputs, the coinbase's, foreign ones, and repeated ones.
 #[test]
-fn any_block_wants_what_it_has_not_created_before() {
+fn any_block_wants_coins_not_created_earlier_in_it() {
     let mut rng = Rng::new(7);
     for _ in 0..60 {
         let count = rng.index(60);
@@ -115,7 +115,7 @@ fn any_block_wants_what_it_has_not_created_before() {
             }
             transactions.push(spending(outpoints, rng.between(1, 3) as usize));
         }
-        // Now some of them name what comes later.
+        // Now some of them spend outputs of later transactions.
         rng.shuffle(&mut transactions);
         let block = block_of(transactions);
         assert_eq!(wanted_and_places(1, &block), by_hand(&block));
@@ -145,7 +145,7 @@ fn an_output_that_an_earlier_transaction_lacks_is_wanted() {
 }
 
 #[test]
-fn a_block_of_a_coinbase_wants_nothing() {
+fn a_block_with_only_a_coinbase_wants_nothing() {
     let (wanted, places) = wanted_and_places(1, &block_of(Vec::new()));
     assert!(wanted.is_empty() && places.is_empty());
 }

@@ -1,7 +1,7 @@
-//! The work that waits, of all batches, and how far each batch is.
+//! The waiting work of all batches, and the progress of each batch.
 //!
-//! One lock over all of it, held for the moments in which work is put in, taken or reported. A
-//! batch that is no longer listed is one whose verdict no caller waits for.
+//! One lock covers all of it, and is held briefly while work is added, taken or reported. If a
+//! batch is no longer listed, no caller waits for its verdict.
 
 use super::work::{ScriptFailure, ScriptJob, ScriptTicket};
 use crate::script::interpreter::Interpreter;
@@ -12,9 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 pub(super) struct ScriptQueue {
     interpreter: Arc<dyn Interpreter>,
     state: Mutex<ScriptQueueState>,
-    /// There is work, or the pool closes.
+    /// Signals work, or that the pool is closing.
     work: Condvar,
-    /// A batch is finished, or has more work to help with.
+    /// Signals that a batch is finished, or has more work to help with.
     news: Condvar,
 }
 
@@ -25,13 +25,13 @@ struct ScriptQueueState {
     closed: bool,
 }
 
-/// How far a batch is.
+/// The progress of a batch.
 struct BatchProgress {
     ticket: Arc<ScriptTicket>,
     jobs: VecDeque<ScriptJob>,
-    /// Pieces taken and not reported yet.
+    /// Pieces taken but not reported yet.
     running: usize,
-    /// No more work will come from outside.
+    /// True once the caller adds no more work.
     complete: bool,
     failure: Option<ScriptFailure>,
 }
@@ -63,7 +63,7 @@ impl ScriptQueue {
         Self { interpreter, state: Mutex::default(), work, news }
     }
 
-    /// Nothing panics while it holds the lock, so that what it guards is always whole.
+    /// Code that holds the lock never panics, so the guarded data is always consistent.
     fn lock(&self) -> MutexGuard<'_, ScriptQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +76,7 @@ impl ScriptQueue {
         on.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists a new batch.
+    /// Adds a new batch to the list.
     pub(super) fn open(&self, flags: u32) -> Arc<ScriptTicket> {
         let mut state = self.lock();
         let number = state.next_number;
@@ -102,28 +102,29 @@ impl ScriptQueue {
         }
     }
 
-    /// No more work will be added to a batch.
+    /// Marks a batch as complete: no more work will be added.
     pub(super) fn complete(&self, ticket: &ScriptTicket) {
         if let Some(progress) = self.lock().batches.get_mut(&ticket.number) {
             progress.complete = true;
         }
     }
 
-    /// Strikes a batch off the list: what waits of it is gone, what runs is not reported.
-    pub(super) fn strike(&self, ticket: &ScriptTicket) {
+    /// Removes a batch from the list: drops its waiting work, and ignores reports of its running
+    /// work.
+    pub(super) fn remove(&self, ticket: &ScriptTicket) {
         ticket.cancel();
-        let struck = self.lock().batches.remove(&ticket.number);
-        // Freed after the lock.
-        drop(struck);
+        let removed = self.lock().batches.remove(&ticket.number);
+        // Freed after the lock is released.
+        drop(removed);
     }
 
-    /// No more threads will come for work.
+    /// Closes the queue: threads stop after their current work.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();
     }
 
-    /// Does work of all batches, the oldest first, until the queue is closed.
+    /// Runs work of all batches, the oldest first, until the queue is closed.
     pub(super) fn serve(&self) {
         let mut state = self.lock();
         while !state.closed {
@@ -134,14 +135,14 @@ impl ScriptQueue {
         }
     }
 
-    /// Does work of one batch until all of it is done.
+    /// Runs work of one batch until all of it is done.
     pub(super) fn help(&self, ticket: &ScriptTicket) -> Result<(), ScriptFailure> {
         let mut state = self.lock();
         loop {
             let progress = state
                 .batches
                 .get_mut(&ticket.number)
-                .expect("only its verdict strikes a batch off, and that is waiting here");
+                .expect("only its verdict removes a batch, and it is waiting here");
             if progress.is_done() {
                 return progress.failure.take().map_or(Ok(()), Err);
             }
@@ -152,7 +153,7 @@ impl ScriptQueue {
         }
     }
 
-    /// Does a piece of work without the lock, and reports it.
+    /// Runs a piece of work without the lock, and reports it.
     fn run<'a>(
         &'a self,
         state: MutexGuard<'a, ScriptQueueState>,
@@ -165,7 +166,7 @@ impl ScriptQueue {
         let Some(progress) = state.batches.get_mut(&ticket.number) else { return state };
         progress.report(result);
         if !parts.is_empty() {
-            // Before all else, so that few transactions are held in parts.
+            // Queue the parts at the front, so that few transactions are divided at a time.
             parts.into_iter().rev().for_each(|part| progress.jobs.push_front(part));
             self.work.notify_all();
             self.news.notify_all();

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 
-/// What an input of a [`Fake`] transaction does: its byte.
+/// Bytes of a [`Fake`] transaction: each selects the action of one input.
 const PASSES: u8 = 0;
 const FAILS: u8 = 1;
 const CANNOT_RUN: u8 = 2;
@@ -15,7 +15,7 @@ const PANICS: u8 = 3;
 /// Waits for the gate to open, then passes.
 const WAITS: u8 = 4;
 
-/// Reads a transaction as one byte an input, and counts what it runs.
+/// Reads a transaction as one byte per input, and counts the inputs it runs.
 #[derive(Default)]
 struct Fake {
     prepared: AtomicUsize,
@@ -45,7 +45,7 @@ impl Gate {
         }
     }
 
-    /// Returns once so many threads wait for the gate.
+    /// Returns once this many threads wait for the gate.
     fn await_waiting(&self, threads: usize) {
         let mut open = self.open.lock().unwrap();
         while self.waiting.load(Ordering::SeqCst) < threads {
@@ -93,7 +93,7 @@ fn coins(count: usize) -> Vec<CoinBytes> {
     vec![CoinBytes::new(coin); count]
 }
 
-/// A batch of transactions, which lie in one block.
+/// A batch of transactions that are in one block.
 fn batch(pool: &ScriptPool, txs: &[Vec<u8>]) -> Verdict {
     let block: Arc<dyn RawBlock> = Arc::new(txs.concat());
     let mut batch = pool.begin(7);
@@ -123,7 +123,7 @@ fn every_input_is_run_once() {
     for threads in [0, 1, 3] {
         let (pool, fake) = pool(threads);
         assert_eq!(pool.threads(), threads);
-        // Groups of many, one that is not divided, and one that is.
+        // Several groups, an undivided transaction, and a divided one.
         let mut txs = vec![vec![PASSES]; 100];
         txs.push(vec![PASSES; 31]);
         txs.push(vec![PASSES; 1000]);
@@ -152,7 +152,7 @@ fn a_failure_says_where_and_why() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_passed() {
+fn unreadable_transactions_do_not_pass() {
     let (pool, _) = pool(1);
     let block: Arc<dyn RawBlock> = Arc::new(vec![PASSES; 4]);
     for (range, spent) in [(2..5, 3), (5..6, 1), (0..4, 3), (0..4, 0)] {
@@ -165,7 +165,7 @@ fn what_cannot_be_read_is_not_passed() {
 }
 
 #[test]
-fn a_panic_is_a_failure_and_ends_no_thread() {
+fn a_panic_is_reported_as_a_failure_and_ends_no_thread() {
     let (pool, _) = pool(1);
     for _ in 0..3 {
         let failure = batch(&pool, &[vec![PASSES], vec![PANICS], vec![PASSES]]).wait().unwrap_err();
@@ -176,7 +176,7 @@ fn a_panic_is_a_failure_and_ends_no_thread() {
 }
 
 #[test]
-fn transactions_out_of_order_are_judged_in_order() {
+fn transactions_out_of_order_are_reported_in_order() {
     let (pool, _) = pool(0);
     let block: Arc<dyn RawBlock> = Arc::new(vec![FAILS]);
     let mut batch = pool.begin(7);
@@ -191,7 +191,7 @@ fn the_next_batch_begins_while_the_last_one_runs() {
     let (pool, fake) = pool(1);
     let first = batch(&pool, &[vec![WAITS]]);
     fake.gate.await_waiting(1);
-    // The one thread waits in the first batch, so this one is run by the waiter.
+    // The only thread waits in the first batch, so the waiting caller runs this one.
     assert_eq!(batch(&pool, &vec![vec![PASSES]; 50]).wait(), Ok(()));
     let third = batch(&pool, &[vec![FAILS]]);
     fake.gate.open();
@@ -200,7 +200,7 @@ fn the_next_batch_begins_while_the_last_one_runs() {
 }
 
 #[test]
-fn nothing_more_is_run_for_a_verdict_that_was_dropped() {
+fn dropping_a_verdict_skips_the_remaining_work() {
     let (pool, fake) = pool(1);
     let mut txs = vec![vec![WAITS, PASSES]];
     txs.extend(vec![vec![PASSES]; 200]);
@@ -208,10 +208,10 @@ fn nothing_more_is_run_for_a_verdict_that_was_dropped() {
     fake.gate.await_waiting(1);
     drop(verdict);
     fake.gate.open();
-    // Served after whatever the thread still had to do.
+    // This batch runs after the remaining work of the thread.
     assert_eq!(batch(&pool, &[vec![PASSES]]).wait(), Ok(()));
     drop(pool);
-    assert_eq!(fake.verified.load(Ordering::SeqCst), 2, "the input at hand, and the last batch");
+    assert_eq!(fake.verified.load(Ordering::SeqCst), 2, "the current input, and the last batch");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! What threads are given to do: groups of transactions, and parts of large ones.
+//! The work of the threads: groups of transactions, and parts of large ones.
 //!
-//! Pieces are cut by what they are expected to cost, so that handing them over is cheap beside
-//! running them and no thread is left with a long one at the end.
+//! Work is divided by expected cost, so that handing it over is cheap compared with running it, and
+//! no thread is left with a long piece at the end.
 
 use crate::coin::CoinBytes;
 use crate::script::interpreter::{Interpreter, PreparedTx, Refusal};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The bytes of a block, shared by the threads that read its transactions.
 pub trait RawBlock: Send + Sync {
-    /// The bytes.
+    /// Returns the bytes.
     fn raw(&self) -> &[u8];
 }
 
@@ -22,7 +22,7 @@ impl RawBlock for Vec<u8> {
     }
 }
 
-/// A serialized transaction where it lies in its block.
+/// A serialized transaction inside its block.
 #[derive(Clone)]
 pub struct RawTx {
     block: Arc<dyn RawBlock>,
@@ -30,8 +30,8 @@ pub struct RawTx {
 }
 
 impl RawTx {
-    /// The transaction in these bytes of a block. A range that the block does not have is found
-    /// when its scripts are run, as one that cannot be.
+    /// Refers to the transaction in these bytes of a block. If the block has no such range, running
+    /// its scripts reports a setup error.
     pub fn new(block: Arc<dyn RawBlock>, range: Range<usize>) -> Self {
         Self { block, range }
     }
@@ -41,7 +41,7 @@ impl RawTx {
         raw.get(self.range.clone()).ok_or_else(|| {
             let Range { start, end } = self.range;
             let length = raw.len();
-            ScriptError::Setup(format!("no bytes {start} to {end} in a block of {length}"))
+            ScriptError::Setup(format!("no bytes {start} to {end} in a block of {length} bytes"))
         })
     }
 }
@@ -52,23 +52,23 @@ impl std::fmt::Debug for RawTx {
     }
 }
 
-/// Why a block's scripts are not accepted: the first input that is not.
+/// Why a block's scripts are rejected: the first failing input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}, transaction {tx_index}, input {input}", self.reason())]
 pub struct ScriptFailure {
-    /// Which transaction, as its adder numbered it.
+    /// Index of the transaction, as the caller passed it.
     pub tx_index: usize,
-    /// Which of its inputs. The first, if the whole transaction could not be read.
+    /// The input. 0 if the whole transaction could not be read.
     pub input: usize,
-    /// Whether the answer is no, or there is none: then the block is neither valid nor invalid, and
-    /// the caller cannot go on.
+    /// Whether the scripts failed or could not be run. If not run, the block is neither valid nor
+    /// invalid, and the caller cannot continue.
     pub error: ScriptError,
-    /// The words that Core has for it, where the interpreter told.
+    /// Core's text for the failure, if the interpreter reported it.
     pub name: Option<&'static str>,
 }
 
 impl ScriptFailure {
-    /// Core's reason for refusing the block, without the name of the rule where none is known; or
+    /// Returns Core's reason for rejecting the block, without the name of the rule if unknown; or
     /// why the scripts could not be run.
     pub fn reason(&self) -> String {
         const REASON: &str = "block-script-verify-flag-failed";
@@ -80,17 +80,16 @@ impl ScriptFailure {
     }
 }
 
-/// What a group or a part should cost, in inputs of a small transaction: half a millisecond.
+/// The target cost of a group or part, in inputs of a small transaction: half a millisecond.
 pub(super) const PIECE_COST: usize = 16;
 
-/// A transaction that costs more is divided among threads.
+/// A transaction with a higher cost is divided among threads.
 const DIVIDED_FROM_COST: usize = 2 * PIECE_COST;
 
-/// Each input of an old kind hashes its whole transaction: so many bytes take as long as a
-/// signature.
+/// Each pre-segwit input hashes its whole transaction: this many bytes take as long as a signature.
 const BYTES_PER_COST: usize = 100_000;
 
-/// A transaction whose scripts are to be run.
+/// A transaction whose scripts must be run.
 pub(super) struct ScriptTx {
     pub(super) index: usize,
     pub(super) raw: RawTx,
@@ -98,7 +97,7 @@ pub(super) struct ScriptTx {
 }
 
 impl ScriptTx {
-    /// What its scripts should cost, in inputs of a small transaction.
+    /// Returns the expected cost of its scripts, in inputs of a small transaction.
     pub(super) fn cost(&self) -> usize {
         self.spent.len().saturating_mul(self.input_cost()).max(1)
     }
@@ -107,7 +106,7 @@ impl ScriptTx {
         1 + self.raw.range.len() / BYTES_PER_COST
     }
 
-    /// The inputs, divided for threads.
+    /// Returns the inputs, divided for threads.
     fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let inputs = self.spent.len();
         let step = (PIECE_COST / self.input_cost()).max(2);
@@ -140,7 +139,7 @@ impl ScriptTx {
 
 /// A piece of work.
 pub(super) enum ScriptJob {
-    /// Transactions, one after another.
+    /// Several transactions, in order.
     Group(Vec<ScriptTx>),
     /// Some inputs of one transaction.
     Part(Arc<SharedTx>, Range<usize>),
@@ -152,17 +151,19 @@ pub(super) struct SharedTx {
     prepared: Box<dyn PreparedTx>,
 }
 
-/// What all work of one batch shares.
+/// The state that all work of one batch shares.
 pub(super) struct ScriptTicket {
     /// The batch's number: lower is older.
     pub(super) number: u64,
     pub(super) flags: u32,
-    /// Inputs from this one on need not be run: it failed. 0 once no caller waits for the verdict.
+    /// Inputs from this one on need not be run, because it failed. 0 once no caller waits for the
+    /// verdict.
     stop_at: AtomicU64,
 }
 
-/// Where an input stands in the order of its block. Numbers too large for it come out lower than
-/// they are, at worst: then more is run than needed, or less after a failure, which stays one.
+/// Returns the position of an input in the order of its block. Numbers that are too large can only
+/// make the position too low: then the pool runs more than needed, or less after a failure, which
+/// remains a failure.
 fn place(tx_index: usize, input: usize) -> u64 {
     (tx_index as u64) << 32 | input as u64
 }
@@ -172,13 +173,13 @@ impl ScriptTicket {
         Self { number, flags, stop_at: AtomicU64::new(u64::MAX) }
     }
 
-    /// Nothing of this batch needs to be run any more.
+    /// Marks all remaining work of this batch as unnecessary.
     pub(super) fn cancel(&self) {
         self.stop_at.store(0, Ordering::Relaxed);
     }
 
-    /// Whether an input comes after one that failed.
-    pub(super) fn is_moot(&self, tx_index: usize, input: usize) -> bool {
+    /// Returns whether an input comes after one that failed.
+    pub(super) fn is_skippable(&self, tx_index: usize, input: usize) -> bool {
         place(tx_index, input) >= self.stop_at.load(Ordering::Relaxed)
     }
 
@@ -195,7 +196,7 @@ impl ScriptTicket {
         inputs: Range<usize>,
     ) -> Result<(), ScriptFailure> {
         for input in inputs {
-            if self.is_moot(index, input) {
+            if self.is_skippable(index, input) {
                 return Ok(());
             }
             tx.verify(input, self.flags).map_err(|refusal| self.fail(index, input, refusal))?;
@@ -205,7 +206,7 @@ impl ScriptTicket {
 }
 
 impl ScriptJob {
-    /// The first input of this piece.
+    /// Returns the first input of this piece.
     fn first(&self) -> (usize, usize) {
         match self {
             Self::Group(txs) => (txs.first().map_or(0, |tx| tx.index), 0),
@@ -213,8 +214,8 @@ impl ScriptJob {
         }
     }
 
-    /// Does the work, and hands back what it divides into. Of failures the first in the order of
-    /// the block is returned; a panic is a failure of setup.
+    /// Runs the work, and returns the parts into which it divides. Of several failures, returns the
+    /// first in block order; a panic is a setup failure.
     pub(super) fn run(
         self,
         ticket: &ScriptTicket,
@@ -241,8 +242,9 @@ impl ScriptJob {
             Self::Group(txs) => txs,
         };
         let mut first: Result<(), ScriptFailure> = Ok(());
-        for tx in txs.iter().filter(|tx| !ticket.is_moot(tx.index, 0)) {
-            // A later one comes first in the block only if its index is lower, else it was moot.
+        for tx in txs.iter().filter(|tx| !ticket.is_skippable(tx.index, 0)) {
+            // A later one comes first in the block only if its index is lower; otherwise it was
+            // skipped.
             let result = tx.run(ticket, interpreter, parts);
             first = result.and(first);
         }

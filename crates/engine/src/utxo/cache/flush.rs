@@ -1,7 +1,7 @@
-//! Flushes: a frozen generation on its way to the store, by one thread in the background.
+//! Flushes: a background thread writes a frozen generation to the store.
 //!
-//! A generation that could not be written stays readable and stays the next to be written: nothing
-//! newer may reach the store before it. Which coins are in it is decided elsewhere.
+//! A generation that could not be written stays readable and is the next to be written: nothing
+//! newer may reach the store before it. The cache decides which coins are in it.
 
 use super::table::CacheTable;
 use crate::utxo::store::{Changes, CoinsStore, EachChange, Flush, StoreError, UndoRecord};
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-/// What one flush writes.
+/// The data that one flush writes.
 pub(super) struct FlushJob {
-    /// By ascending leading bits of the txid.
+    /// Sorted by ascending leading bits of the txid.
     pub(super) tables: Vec<Arc<CacheTable>>,
     pub(super) tip: KnownBlock,
     pub(super) undo: Vec<UndoRecord>,
@@ -21,8 +21,8 @@ pub(super) struct FlushJob {
 }
 
 impl Changes for FlushJob {
-    /// Shards split the txids by their leading bits, so shard after shard, each sorted by itself,
-    /// is the order that a store is promised.
+    /// Shards divide the txids by their leading bits, so sorting each shard and writing them in
+    /// order gives the order that a store requires.
     fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
         for table in &self.tables {
             for key in table.sorted() {
@@ -35,7 +35,7 @@ impl Changes for FlushJob {
 }
 
 enum FlushPhase {
-    /// What is frozen, if anything, is in the store too.
+    /// All frozen data, if any, is also in the store.
     Clean,
     Writing,
     Failed {
@@ -48,11 +48,11 @@ enum FlushPhase {
 struct FlushState {
     phase: FlushPhase,
     thread: Option<JoinHandle<()>>,
-    /// Undo data of flushes that were refused.
+    /// Undo data of flushes that could not start.
     undo: Vec<UndoRecord>,
 }
 
-/// The one flush that may be under way.
+/// The single flush that may be in progress.
 pub(super) struct Flusher {
     store: Arc<dyn CoinsStore>,
     state: Mutex<FlushState>,
@@ -66,17 +66,17 @@ impl Flusher {
         Self { store, state: Mutex::new(state), ended: Condvar::new(), flushes: AtomicU64::new(0) }
     }
 
-    /// Flushes that reached the store.
+    /// Returns the number of flushes that reached the store.
     pub(super) fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Relaxed)
     }
 
-    /// Waits until no flush is under way, and fails for as long as one that failed is not written.
+    /// Waits until no flush is in progress, and fails as long as a failed flush is not written.
     pub(super) fn wait(&self) -> Result<(), StoreError> {
         self.clean().map(drop)
     }
 
-    /// As [`wait`](Self::wait), and where it fails keeps the undo data for the next flush.
+    /// Like [`wait`](Self::wait), but keeps the undo data for the next flush on failure.
     pub(super) fn wait_with(&self, undo: &mut Vec<UndoRecord>) -> Result<(), StoreError> {
         match self.clean() {
             Ok(mut state) => {
@@ -91,14 +91,14 @@ impl Flusher {
         }
     }
 
-    /// Starts to write. None may be under way.
+    /// Starts to write. No other flush may be in progress.
     pub(super) fn start(self: &Arc<Self>, job: FlushJob) -> Result<(), StoreError> {
         let mut state = self.lock()?;
         self.spawn(&mut state, job)
     }
 
-    /// Waits for the flush under way. A failure is reported once; when asked again, what failed is
-    /// tried again.
+    /// Waits for the current flush. A failure is reported once; the next call retries the failed
+    /// flush.
     pub(super) fn finish(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut state = self.ended()?;
         if matches!(state.phase, FlushPhase::Failed { reported: true, .. })
@@ -141,7 +141,8 @@ impl Flusher {
     fn spawn(self: &Arc<Self>, state: &mut FlushState, job: FlushJob) -> Result<(), StoreError> {
         join(state.thread.take());
         state.phase = FlushPhase::Writing;
-        // The job goes to the thread only once there is one: it must not be lost without.
+        // The job is sent only after the thread exists, so that it is not lost if the thread cannot
+        // start.
         let (give, take) = std::sync::mpsc::sync_channel(1);
         let flusher = Arc::clone(self);
         let thread = std::thread::Builder::new().name("coins flush".into()).spawn(move || {
@@ -165,10 +166,10 @@ impl Flusher {
     fn write(&self, job: FlushJob) {
         let FlushJob { tip, undo_from, .. } = job;
         let flush = Flush { tip, changes: &job, undo: &job.undo, undo_from };
-        // A store that panics must not leave callers waiting for this thread.
+        // If the store panics, callers must not wait for this thread forever.
         let written =
             catch_unwind(AssertUnwindSafe(|| self.store.write(&flush))).unwrap_or_else(|_| {
-                Err(super::error("the store failed in the midst of a write".into()))
+                Err(super::error("the store failed in the middle of a write".into()))
             });
         let phase = match written {
             Ok(()) => {
@@ -193,7 +194,7 @@ impl Flusher {
 
 fn join(thread: Option<JoinHandle<()>>) {
     if let Some(thread) = thread {
-        // It catches panics, and what it has to say is in the state.
+        // The thread catches panics, and its result is in the state.
         let _ = thread.join();
     }
 }

@@ -1,19 +1,19 @@
-//! [`CacheTable`]: coins that differ from the layers below, as one shard of a generation holds them.
+//! [`CacheTable`]: coins that differ from the layers below, for one shard of a generation.
 //!
-//! Entries lie in chunks of one size and are found through an index of 4-byte places. So a table
-//! grows by small steps (only its index ever doubles, and that is given back before it is built
-//! anew), no coin has an allocation of its own, and what a table uses is known to the byte. What
-//! FRESH and DIRTY mean is stated in the [cache](super).
+//! Entries are stored in chunks of equal size and found through an index of 4-byte positions. So a
+//! table grows in small steps (only its index ever doubles, and the old one is freed before the new
+//! one is built), no coin needs its own allocation, and the memory of a table is known to the byte.
+//! For the meaning of FRESH and DIRTY see the [cache](super).
 
 use crate::coin::CoinBytes;
 use crate::salt::Salt;
 use apus_chain::OutPoint;
 use hashbrown::HashTable;
 
-/// Entries in a chunk: small, since every shard has one that is not full.
+/// Entries in a chunk: few, because every shard has a partly empty chunk.
 const CHUNK_ENTRIES: usize = 64;
 
-/// What an allocator keeps beside an allocation.
+/// The allocator's overhead for each allocation.
 const ALLOCATION_BYTES: u64 = 16;
 
 const CHUNK_BYTES: u64 = (CHUNK_ENTRIES * size_of::<CacheEntry>() + size_of::<Vec<CacheEntry>>())
@@ -23,19 +23,19 @@ const CHUNK_BYTES: u64 = (CHUNK_ENTRIES * size_of::<CacheEntry>() + size_of::<Ve
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// One outpoint whose coin differs from the layers below.
+/// An outpoint whose coin differs from the layers below.
 struct CacheEntry {
     outpoint: OutPoint,
     mark: SlotMark,
-    /// None where it is spent.
+    /// `None` if it is spent.
     coin: Option<CoinBytes>,
 }
 
-const _: () = assert!(size_of::<CacheEntry>() == 88, "what the cache's memory is planned with");
+const _: () = assert!(size_of::<CacheEntry>() == 88, "the cache's memory plan assumes this size");
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SlotMark {
-    /// No entry; the outpoint's number is the next such place.
+    /// No entry; the outpoint's vout is the next free position.
     Free,
     /// The layers below have no coin here.
     Fresh,
@@ -64,12 +64,12 @@ impl CacheTable {
         Self { salt, index: HashTable::new(), chunks: Vec::new(), free: NONE, heap_bytes: 0 }
     }
 
-    /// Entries: coins, and marks of spent ones.
+    /// Returns the number of entries: coins, and marks of spent ones.
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Memory in use.
+    /// Returns the memory in use in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let spare = (self.chunks.capacity() - self.chunks.len()) * size_of::<Vec<CacheEntry>>();
         self.chunks.len() as u64 * CHUNK_BYTES
@@ -78,7 +78,7 @@ impl CacheTable {
             + self.heap_bytes
     }
 
-    /// The most by which [`bytes`](Self::bytes) grows when so many entries are added.
+    /// Returns the most by which [`bytes`](Self::bytes) grows when `entries` are added.
     pub(super) fn growth(&self, entries: usize) -> u64 {
         let chunks = entries.div_ceil(CHUNK_ENTRIES);
         let list = if self.chunks.len() + chunks > self.chunks.capacity() {
@@ -94,19 +94,19 @@ impl CacheTable {
         chunks as u64 * CHUNK_BYTES + (list + index) as u64
     }
 
-    /// What this table says of the coin: nothing, that it is spent, or the coin.
+    /// Returns the table's state of a coin: unknown, spent, or the coin.
     pub(super) fn get(&self, outpoint: &OutPoint) -> Option<Option<&CoinBytes>> {
         let hash = self.salt.hash(outpoint);
         let at = self.index.find(hash, |at| self.entry(*at).outpoint == *outpoint)?;
         Some(self.entry(*at).coin.as_ref())
     }
 
-    /// Notes that the coin is there now. `fresh`: the layers below have no coin here.
+    /// Records that the coin now exists. `fresh`: the layers below have no such coin.
     pub(super) fn create(&mut self, outpoint: &OutPoint, coin: &CoinBytes, fresh: bool) {
         let hash = self.salt.hash(outpoint);
         self.heap_bytes += coin.heap_bytes() as u64;
         if let Some(at) = self.find(hash, outpoint) {
-            // What the layers below have is known from the entry that is there; its mark stays.
+            // The existing entry knows what the layers below have; its mark stays.
             let entry = self.entry_mut(at);
             let replaced = entry.coin.replace(coin.clone());
             self.heap_bytes -= replaced.map_or(0, |coin| coin.heap_bytes() as u64);
@@ -116,7 +116,7 @@ impl CacheTable {
         }
     }
 
-    /// Notes that the coin is spent now.
+    /// Records that the coin is now spent.
     pub(super) fn spend(&mut self, outpoint: &OutPoint) {
         let hash = self.salt.hash(outpoint);
         let Some(at) = self.find(hash, outpoint) else {
@@ -135,7 +135,8 @@ impl CacheTable {
         }
     }
 
-    /// Places of all entries in ascending order of outpoint, for [`change`](Self::change).
+    /// Returns the positions of all entries in ascending order of outpoint, for
+    /// [`change`](Self::change).
     pub(super) fn sorted(&self) -> Vec<SortKey> {
         let mut keys = Vec::with_capacity(self.len());
         for (chunk, entries) in self.chunks.iter().enumerate() {
@@ -153,7 +154,7 @@ impl CacheTable {
         keys
     }
 
-    /// One change, by its place.
+    /// Returns one change, by its position.
     pub(super) fn change(&self, key: &SortKey) -> (&OutPoint, Option<&CoinBytes>) {
         let entry = self.entry(key.at);
         (&entry.outpoint, entry.coin.as_ref())
@@ -185,7 +186,7 @@ impl CacheTable {
         } else {
             if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_ENTRIES) {
                 if self.chunks.len() == self.chunks.capacity() {
-                    // By an eighth: a list that doubles would be most of a small step.
+                    // Grow by an eighth: doubling the list would dominate a small step.
                     self.chunks.reserve_exact((self.chunks.len() / 8).max(4));
                 }
                 self.chunks.push(Vec::with_capacity(CHUNK_ENTRIES));
@@ -194,7 +195,7 @@ impl CacheTable {
             let last = &mut self.chunks[chunk];
             last.push(entry);
             u32::try_from(chunk * CHUNK_ENTRIES + last.len() - 1)
-                .expect("memory for four thousand million coins was refused before")
+                .expect("memory would run out before four billion coins")
         };
         let (salt, chunks) = (&self.salt, &self.chunks);
         self.index.insert_unique(hash, at, |at| salt.hash(&place(chunks, *at).outpoint));
@@ -210,13 +211,13 @@ impl CacheTable {
         entry.outpoint.vout = next;
     }
 
-    /// Makes room for at least one more place. The old index is given back first: the entries
-    /// themselves say all that the new one needs.
+    /// Makes room for at least one more position. Frees the old index first: the entries alone
+    /// suffice to build the new one.
     #[cold]
     fn rebuild_index(&mut self) {
         let entries = self.index.len();
         self.index = HashTable::new();
-        // Where most places are worn out by removals, the same size serves again.
+        // If removals have used up most positions, the same size is enough.
         let mut index = HashTable::with_capacity(index_capacity(entries));
         for (chunk, list) in self.chunks.iter().enumerate() {
             for (offset, entry) in list.iter().enumerate() {
@@ -233,13 +234,13 @@ impl CacheTable {
     }
 }
 
-/// Places that a new index for so many entries has room for, at least: some more than there are.
+/// Returns the minimum capacity of a new index for this many entries, including some spare.
 fn index_capacity(entries: usize) -> usize {
     (entries * 5 / 4).max(56)
 }
 
-/// What such an index takes at most: buckets are a power of two, 8/7 of its capacity or more, each
-/// 4 bytes and one of control, and a last group.
+/// Returns the maximum size of such an index: buckets are a power of two, 8/7 of its capacity or
+/// more, each 4 bytes plus one control byte, plus a last group.
 fn index_bytes_max(entries: usize) -> usize {
     (index_capacity(entries) * 8 / 7).next_power_of_two() * 5 + 64
 }
@@ -248,16 +249,17 @@ fn place(chunks: &[Vec<CacheEntry>], at: u32) -> &CacheEntry {
     &chunks[at as usize / CHUNK_ENTRIES][at as usize % CHUNK_ENTRIES]
 }
 
-/// Where an entry lies, with the first bytes of its txid, which nearly always decide the order.
+/// The position of an entry, with the first bytes of its txid, which nearly always decide the
+/// order.
 pub(super) struct SortKey {
     head: u64,
     at: u32,
 }
 
-/// What sorting takes for each entry.
+/// Sorting memory for each entry.
 pub(super) const SORT_BYTES: u64 = size_of::<SortKey>() as u64;
 
-/// The first bytes of the txid, as a number that sorts as they do.
+/// Returns the first bytes of the txid, as a number with the same order.
 pub(super) fn head(outpoint: &OutPoint) -> u64 {
     let (words, _) = outpoint.txid.0.as_chunks::<8>();
     u64::from_be_bytes(words[0])

@@ -1,11 +1,12 @@
-//! [`FetchJob`]: the inputs of one block, which thread looks each one up, and what was found.
+//! [`FetchJob`]: the inputs of one block, the thread that looks each one up, and the results.
 //!
-//! Claims come from one counter, so each input has one owner. An owner's result is set once, with
-//! the ordering of [`OnceLock`], and read by the thread that takes it. An input that was [`Claimed`] is
-//! always set, even where its owner panics, unless the job was abandoned; so waiting for one ends.
+//! Claims come from one counter, so each input has one owner. An owner sets its result once, with
+//! the ordering of [`OnceLock`], and the taking thread reads it. The result of an input in a
+//! [`LookUpClaim`] is always set, even if its owner panics, unless the job was abandoned; so
+//! waiting for one ends.
 //!
-//! Coins that take memory of their own are given away as they are taken. What was fetched and not taken
-//! is counted, and bounded for the threads that fetch ahead, whatever a block spends.
+//! Coins with heap memory are moved out when they are taken. The memory fetched but not taken is
+//! counted, and bounded for the threads that fetch ahead, even for the largest block.
 
 use crate::coin::CoinBytes;
 use crate::utxo::store::{StoreError, each_answered, panicked};
@@ -17,36 +18,36 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// How often a result is looked for before its owner is waited for: some microseconds, about as
-/// long as it takes to fall asleep and be woken.
+/// How often to poll for a result before waiting for its owner: some microseconds, about as long as
+/// falling asleep and being woken takes.
 const SPINS: usize = 200;
 
-/// What a view answered. Errors are boxed: they are rare, and wider than coins.
+/// A view's answer. Errors are boxed: they are rare, and larger than coins.
 type Answer = Result<Option<CoinBytes>, Box<StoreError>>;
 
-/// An answer that waits to be taken.
+/// An answer that has not been taken yet.
 enum FetchedCoin {
-    /// It takes no memory beyond its place.
+    /// It needs no memory except its slot.
     Light(Answer),
-    /// It does, and is given away.
+    /// It has heap memory, and is moved out when taken.
     Heavy(Mutex<Option<CoinBytes>>),
 }
 
-/// Calls for many coins at once that may be under way ahead: one, and the next. Each is as much as the view
-/// wants to have under way.
+/// Maximum number of batched look-ups in progress ahead: one, and the next. Each is as large as the
+/// view prefers.
 const CALLS_MAX: usize = 2;
 
-/// A counter that shares its cache lines with nothing.
+/// A counter on its own cache lines.
 #[repr(align(128))]
-struct Alone(AtomicUsize);
+struct PaddedCounter(AtomicUsize);
 
-/// What was fetched and not taken yet, by all jobs of a pool.
+/// The answers fetched but not taken yet, for all jobs of a pool.
 pub(super) struct FetchAhead {
-    /// Memory that it takes beside a place for each input.
+    /// Their memory, without the slots of the inputs.
     bytes: AtomicU64,
-    /// From so much on nothing more is fetched ahead.
+    /// At this limit no more is fetched ahead.
     bytes_max: u64,
-    /// Calls for many coins at once that are under way ahead.
+    /// Batched look-ups in progress ahead.
     calls: AtomicUsize,
 }
 
@@ -55,30 +56,30 @@ impl FetchAhead {
         Arc::new(Self { bytes: AtomicU64::new(0), bytes_max, calls: AtomicUsize::new(0) })
     }
 
-    /// Whether the threads that fetch ahead are to wait.
+    /// Returns whether the threads that fetch ahead must wait.
     pub(super) fn is_full(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) >= self.bytes_max
     }
 
-    /// Whether one more call for many coins may be under way.
+    /// Returns whether one more batched look-up may start.
     pub(super) fn has_call(&self) -> bool {
         self.calls.load(Ordering::Relaxed) < CALLS_MAX
     }
 
-    /// Counts a call for so many coins until what it gives is dropped; none where enough are under way.
-    /// Those for one coin are not counted.
+    /// Counts a look-up of `coins` until the result is dropped; `None` if enough are in progress.
+    /// Look-ups of one coin are not counted.
     pub(super) fn call(&self, coins: usize) -> Option<Call<'_>> {
         if coins == 1 {
             return Some(Call(None));
         }
         let one_more = |calls: usize| (calls < CALLS_MAX).then(|| calls + 1);
         let counted = self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        // Made only where it is counted: dropped, it counts itself out.
+        // Created only if counted, because dropping it decrements the count.
         counted.is_ok().then(|| Call(Some(&self.calls)))
     }
 }
 
-/// A call that is under way.
+/// A look-up in progress.
 pub(super) struct Call<'a>(Option<&'a AtomicUsize>);
 
 impl Drop for Call<'_> {
@@ -92,24 +93,24 @@ impl Drop for Call<'_> {
 /// The look-ups of one block.
 pub(super) struct FetchJob {
     view: Arc<dyn CoinsView>,
-    /// How many look-ups the view wants with one call.
+    /// How many look-ups the view prefers in one call.
     pub(super) at_once: usize,
     pub(super) wanted: Vec<OutPoint>,
-    /// As long as `wanted`. Made by the first thread that fetches something for another: while the
-    /// taking thread is alone it needs no room, which would cost it more than all else here.
+    /// As long as `wanted`. Allocated by the first thread that fetches something for another: as
+    /// long as the taking thread is alone it needs no slots, and these would be its largest cost.
     found: OnceLock<Vec<OnceLock<FetchedCoin>>>,
-    /// The first input that no thread has claimed, or anything beyond the last.
-    unclaimed: Alone,
+    /// The first input that no thread has claimed, or any number after the last.
+    unclaimed: PaddedCounter,
     abandoned: AtomicBool,
-    /// What of `ahead` is this job's.
+    /// This job's share of `ahead`.
     held: AtomicU64,
     ahead: Arc<FetchAhead>,
-    /// Threads at work on this. Changed by the pool, under its lock.
+    /// Number of threads working on this job. Changed by the pool, under its lock.
     pub(super) helpers: AtomicUsize,
 }
 
 impl FetchJob {
-    /// A job of which nothing is claimed.
+    /// Creates a job without claims.
     pub(super) fn new(
         view: Arc<dyn CoinsView>,
         wanted: Vec<OutPoint>,
@@ -122,35 +123,36 @@ impl FetchJob {
             view,
             wanted,
             found: OnceLock::new(),
-            unclaimed: Alone(AtomicUsize::new(0)),
+            unclaimed: PaddedCounter(AtomicUsize::new(0)),
             abandoned: AtomicBool::new(false),
             helpers: AtomicUsize::new(0),
         }
     }
 
-    /// The place for the result of an input.
+    /// Returns the slot for the result of an input.
     fn slot(&self, index: usize) -> &OnceLock<FetchedCoin> {
         let slots = || self.wanted.iter().map(|_| OnceLock::new()).collect();
         &self.found.get_or_init(slots)[index]
     }
 
-    /// How many inputs no thread has claimed.
+    /// Returns how many inputs no thread has claimed.
     pub(super) fn unclaimed(&self) -> usize {
         self.wanted.len().saturating_sub(self.unclaimed.0.load(Ordering::Relaxed))
     }
 
-    /// Claims up to `count` of the next inputs; none where all are claimed.
+    /// Claims up to `count` of the next inputs; empty if all are claimed.
     pub(super) fn claim(&self, count: usize) -> Range<usize> {
-        // Asked first, so that the counter passes the end by little, however often this is called.
+        // Checked first, so that the counter passes the end by little, however often this is
+        // called.
         if self.unclaimed() == 0 {
             return 0..0;
         }
-        // The counter only says which thread owns an input; results have their own ordering.
+        // The counter only determines which thread owns an input; results have their own ordering.
         let start = self.unclaimed.0.fetch_add(count, Ordering::Relaxed);
         start.min(self.wanted.len())..(start + count).min(self.wanted.len())
     }
 
-    /// Asks the view.
+    /// Queries the view.
     pub(super) fn look_up(&self, index: usize) -> Result<Option<CoinBytes>, StoreError> {
         self.view.coin(&self.wanted[index])
     }
@@ -160,8 +162,8 @@ impl FetchJob {
         self.set(index, caught(|| self.look_up(index)));
     }
 
-    /// Looks up inputs that the caller has claimed with one call, for the taking thread. An error is
-    /// that of each of them.
+    /// Looks up inputs that the caller has claimed in one call, for the taking thread. An error
+    /// applies to each of them.
     pub(super) fn fetch_together(&self, claimed: Range<usize>) {
         let look_up = || {
             let coins = self.view.coins(&self.wanted[claimed.clone()])?;
@@ -188,7 +190,7 @@ impl FetchJob {
         debug_assert!(set.is_ok(), "an input has one owner");
     }
 
-    /// The result of an input, if it is there. It is given away: to be asked for once.
+    /// Returns the result of an input, if available. This moves it out: call it once.
     #[inline]
     pub(super) fn found(&self, index: usize) -> Option<Result<Option<CoinBytes>, StoreError>> {
         self.found.get()?[index].get().map(|found| self.give(index, found))
@@ -199,7 +201,7 @@ impl FetchJob {
             FetchedCoin::Light(answer) => return answer.clone().map_err(|error| *error),
             FetchedCoin::Heavy(coin) => coin.lock().unwrap_or_else(PoisonError::into_inner).take(),
         };
-        // It was given away before.
+        // The coin was already taken, so look it up again.
         let Some(coin) = coin else { return self.look_up(index) };
         let bytes = coin.heap_bytes() as u64;
         self.held.fetch_sub(bytes, Ordering::Relaxed);
@@ -218,32 +220,32 @@ impl FetchJob {
         self.give(index, self.slot(index).wait())
     }
 
-    /// Nothing more is to be looked up.
+    /// Stops all further look-ups.
     pub(super) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         self.unclaimed.0.store(self.wanted.len(), Ordering::Relaxed);
     }
 
-    /// Whether the taking thread wants nothing more.
+    /// Returns whether the taking thread needs nothing more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 }
 
-/// Inputs that a thread claimed to look them up for another. What it goes without looking up, however that comes, has
-/// an error for its result.
-pub(super) struct Claimed<'a> {
+/// Inputs that a thread claimed for the taking thread. Inputs without a result when this is
+/// dropped, for any reason, get an error.
+pub(super) struct LookUpClaim<'a> {
     job: &'a FetchJob,
-    /// Those that have no result yet.
+    /// Inputs without a result yet.
     left: Range<usize>,
 }
 
-impl<'a> Claimed<'a> {
+impl<'a> LookUpClaim<'a> {
     pub(super) fn new(job: &'a FetchJob, claimed: Range<usize>) -> Self {
         Self { job, left: claimed }
     }
 
-    /// Looks them up, until nothing more is wanted of the job. Whether that is so.
+    /// Looks the inputs up until the job is abandoned. Returns whether it was.
     pub(super) fn fetch(mut self) -> bool {
         while !self.left.is_empty() && !self.job.is_abandoned() {
             if self.job.at_once > 1 {
@@ -258,13 +260,13 @@ impl<'a> Claimed<'a> {
     }
 }
 
-impl Drop for Claimed<'_> {
+impl Drop for LookUpClaim<'_> {
     fn drop(&mut self) {
         if self.job.is_abandoned() {
             return;
         }
         for index in self.left.clone() {
-            // Some may have been set before the thread met what ended it.
+            // Some may have been set before the failure.
             if self.job.slot(index).get().is_none() {
                 let error = StoreError::look_up("the thread that looked it up ended");
                 self.job.set(index, Err(Box::new(error)));
@@ -273,7 +275,7 @@ impl Drop for Claimed<'_> {
     }
 }
 
-/// What a view leaves broken behind a panic is its own: nothing of a job is changed.
+/// A view must handle its own broken state after a panic: the job is unchanged.
 fn caught<T>(look_up: impl FnOnce() -> Result<T, StoreError>) -> Result<T, Box<StoreError>> {
     catch_unwind(AssertUnwindSafe(|| look_up().map_err(Box::new)))
         .unwrap_or_else(|panic| Err(Box::new(panicked(&*panic))))
@@ -290,12 +292,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_is_refused_is_not_counted_out() {
+    fn refused_calls_do_not_reduce_the_count() {
         let ahead = FetchAhead::new(1);
         let mut calls: Vec<_> = (0..CALLS_MAX).map(|_| ahead.call(10).unwrap()).collect();
         for _ in 0..3 {
             assert!(ahead.call(10).is_none() && !ahead.has_call());
-            assert!(ahead.call(1).is_some(), "one coin is no call");
+            assert!(ahead.call(1).is_some(), "a look-up of one coin is not a call");
         }
         calls.pop();
         assert!(ahead.has_call());

@@ -1,48 +1,47 @@
-//! [`Pool`]: the jobs that are open, and the threads that sleep until there is one.
+//! [`Pool`]: the open jobs, and the threads that sleep until there is one.
 //!
-//! One lock guards the list of jobs and is taken once a job and thread, never once an input. A
-//! thread goes to sleep only while the list has nothing to claim, under that lock, so a sleeper has
-//! never seen a job that still needs it: waking is a matter of speed alone.
+//! One lock guards the list of jobs. It is taken once per job and thread, not once per input. A
+//! thread goes to sleep, under that lock, only while the list has nothing to claim, so a sleeper
+//! has never missed a job that still needs it: waking only affects speed.
 //!
-//! Threads are woken for look-ups that are slow. Where all is in memory a block takes the taking
-//! thread less than a millisecond; on cores that have other things to do, as they have while scripts
-//! are verified, it lost more by waiting for a thread that had claimed inputs and was kept from
-//! running than that thread had gained. A view that wants to be asked for many coins at once lies
-//! beyond a network, whatever a look-up takes there on average: it is asked as soon as it can be.
+//! Threads are woken for slow look-ups. If everything is in memory, a block takes the taking thread
+//! less than a millisecond. On cores busy with other work, such as script verification, it lost
+//! more by waiting for a preempted thread that had claimed inputs than that thread had gained. A
+//! view that prefers batched look-ups is behind a network, regardless of its average time per look-up,
+//! so it is queried as early as possible.
 //!
-//! A thread that is at work on a job is counted under the same lock, which is how
-//! [`Pool::withdraw`] knows that all have left. It is counted out however it leaves, also where it
-//! panics.
+//! The same lock counts the threads working on a job, which is how [`Pool::withdraw`] knows that
+//! all have left. The count is decremented however a thread leaves, even by a panic.
 //!
-//! [`FetchPace`] is how fast one thread's look-ups are, and what follows from it.
+//! [`FetchPace`] measures the speed of one thread's look-ups and derives decisions from it.
 //!
-//! Coins come from memory in some hundred nanoseconds or from a disk in a hundred microseconds and
-//! more, and one block has both. From memory, inputs are claimed several at once, because threads
-//! that change one counter for each would hinder each other; from a disk one by one, so that none
-//! waits for its turn behind another.
+//! Coins come from memory in some hundred nanoseconds, or from a disk in a hundred microseconds and
+//! more, and one block has both. From memory, several inputs are claimed at once, because threads
+//! that update one counter for each input would slow each other down. From a disk they are claimed
+//! one by one, so that none waits behind another.
 //!
-//! Threads are worth waking where look-ups are slow on average: a cache that knows most coins leaves
-//! a few for the disk, and those few take most of the time. The clock runs on while the system runs
-//! something else instead of a thread, so one long look-up means little. Only the speed is guessed
-//! at; results never depend on it.
+//! Waking threads pays off if look-ups are slow on average: a cache that has most coins leaves a
+//! few for the disk, and those few take most of the time. The clock keeps running while a thread is
+//! preempted, so one long look-up means little. These guesses affect only the speed, never the
+//! results.
 
-use super::job::{Claimed, FetchAhead, FetchJob};
+use super::job::{FetchAhead, FetchJob, LookUpClaim};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the threads of a fetcher share.
+/// The state that the threads of a fetcher share.
 pub(super) struct Pool {
     queue: Mutex<FetchQueue>,
-    /// There is something to claim.
+    /// Signals inputs to claim.
     work: Condvar,
-    /// A thread has left a job.
+    /// Signals that a thread has left a job.
     left: Condvar,
-    /// Threads that sleep and that no other has begun to wake. Too many for a while if one wakes by
-    /// itself; then a notification finds no sleeper.
+    /// Sleeping threads that no other thread has started to wake. Temporarily too high if one wakes
+    /// by itself; then a notification finds no sleeper.
     asleep: AtomicUsize,
-    /// What a thread last knew of the time that a look-up takes.
+    /// The last known average time of a look-up.
     average_ns: AtomicU64,
     closed: AtomicBool,
     threads: usize,
@@ -50,12 +49,12 @@ pub(super) struct Pool {
 }
 
 struct FetchQueue {
-    /// In order of their start. All that may have unclaimed inputs are here.
+    /// Jobs in order of their start, including all that may have unclaimed inputs.
     jobs: VecDeque<Arc<FetchJob>>,
 }
 
 impl FetchQueue {
-    /// The oldest job with something to claim.
+    /// Returns the oldest job with something to claim.
     fn first(&mut self) -> Option<&Arc<FetchJob>> {
         while self.jobs.front()?.unclaimed() == 0 {
             self.jobs.pop_front();
@@ -65,7 +64,7 @@ impl FetchQueue {
 }
 
 impl Pool {
-    /// For so many threads, which fetch so much ahead at most.
+    /// Creates a pool for this many threads, which fetch at most `ahead`.
     pub(super) fn new(threads: usize, ahead: Arc<FetchAhead>) -> Self {
         Self {
             queue: Mutex::new(FetchQueue { jobs: VecDeque::new() }),
@@ -79,12 +78,12 @@ impl Pool {
         }
     }
 
-    /// Nothing that panics runs under the lock.
+    /// No code that panics runs under the lock.
     fn lock(&self) -> MutexGuard<'_, FetchQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the threads at a job, and wakes as many as are of use.
+    /// Makes a job available to the threads, and wakes as many as are useful.
     pub(super) fn publish(&self, job: &Arc<FetchJob>) {
         let inputs = job.unclaimed();
         if inputs == 0 {
@@ -92,7 +91,7 @@ impl Pool {
         }
         self.lock().jobs.push_back(Arc::clone(job));
         if job.at_once > 1 {
-            // The way there and back is begun now, and not when the first coin is taken.
+            // Start the round trip now instead of when the first coin is taken.
             self.wake(inputs.div_ceil(job.at_once));
         } else if self.pace().is_slow() {
             // The taking thread works too.
@@ -100,25 +99,26 @@ impl Pool {
         }
     }
 
-    /// The pace to begin with.
+    /// Returns the initial pace of a thread.
     pub(super) fn pace(&self) -> FetchPace {
         FetchPace::of(self.average_ns.load(Ordering::Relaxed))
     }
 
-    /// Remembers the pace of a thread that has done its part of a job.
+    /// Records the pace of a thread that has done its part of a job.
     pub(super) fn remember(&self, pace: &FetchPace) {
         self.average_ns.store(pace.average_ns(), Ordering::Relaxed);
     }
 
-    /// Slow look-ups are worth a thread each, whatever was expected of a job.
+    /// Wakes a thread for each unclaimed input if look-ups turn out to be slow.
     pub(super) fn met(&self, pace: &FetchPace, job: &FetchJob) {
         if pace.is_slow() {
             self.wake(job.unclaimed());
         }
     }
 
-    /// The taking thread has to fetch by itself: threads that stopped since enough was there may go on.
-    pub(super) fn go_on(&self, job: &FetchJob) {
+    /// Lets threads that stopped because enough was fetched resume: the taking thread must now fetch
+    /// coins itself.
+    pub(super) fn resume(&self, job: &FetchJob) {
         if job.at_once > 1 && !self.ahead.is_full() {
             self.wake(job.unclaimed().div_ceil(job.at_once).saturating_sub(1));
         }
@@ -136,7 +136,7 @@ impl Pool {
         }
     }
 
-    /// Takes a job back. When this returns no thread has it any more.
+    /// Removes a job. When this returns, no thread uses it any more.
     pub(super) fn withdraw(&self, job: &Arc<FetchJob>) {
         job.abandon();
         let mut queue = self.lock();
@@ -146,7 +146,7 @@ impl Pool {
         }
     }
 
-    /// Ends all threads, each after what it has claimed.
+    /// Ends all threads, each after its current claim.
     pub(super) fn close(&self) {
         let queue = self.lock();
         self.closed.store(true, Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Pool {
         self.work.notify_all();
     }
 
-    /// The life of one thread.
+    /// Runs one thread.
     pub(super) fn serve(&self) {
         let mut queue = self.lock();
         while !self.closed.load(Ordering::Relaxed) {
@@ -174,23 +174,23 @@ impl Pool {
         }
     }
 
-    /// Whether more may be fetched ahead.
+    /// Returns whether more may be fetched ahead.
     fn may_help(&self, job: &FetchJob) -> bool {
         !self.ahead.is_full() && (job.at_once == 1 || self.ahead.has_call())
     }
 
-    /// Fetches inputs of a job until all are claimed, or enough is there that was not taken.
+    /// Fetches inputs of a job until all are claimed, or enough fetched inputs are waiting.
     fn help(&self, job: &FetchJob) {
         let mut pace = self.pace();
         while !self.closed.load(Ordering::Relaxed) && !self.ahead.is_full() {
-            // Others are at it.
+            // Other threads are already fetching.
             let Some(_call) = self.ahead.call(job.at_once) else { break };
             let claimed = job.claim(pace.chunk().max(job.at_once));
             if claimed.is_empty() {
                 break;
             }
             let count = claimed.len();
-            let claimed = Claimed::new(job, claimed);
+            let claimed = LookUpClaim::new(job, claimed);
             let stopped = pace.measure(count, || claimed.fetch());
             if stopped {
                 return;
@@ -202,7 +202,7 @@ impl Pool {
 
     #[cfg(test)]
     pub(super) fn asleep(&self) -> usize {
-        // Under the lock: those counted are in fact asleep.
+        // Hold the lock, so that the counted threads are really asleep.
         let _queue = self.lock();
         self.asleep.load(Ordering::Relaxed)
     }
@@ -213,17 +213,18 @@ impl Pool {
     }
 }
 
-/// A thread at work on a job, counted until this is dropped.
+/// A thread working on a job, counted until this is dropped.
 struct Helper<'a> {
     pool: &'a Pool,
-    /// Until then.
+    /// `None` only during the drop.
     job: Option<Arc<FetchJob>>,
 }
 
 impl Drop for Helper<'_> {
     fn drop(&mut self) {
         let _queue = self.pool.lock();
-        // The thread that withdraws the job has it to itself then: this goes before that can be seen.
+        // The thread that withdraws the job then owns it alone, so release this reference before
+        // decrementing the count.
         let last =
             self.job.take().is_some_and(|job| job.helpers.fetch_sub(1, Ordering::Relaxed) == 1);
         if last {
@@ -232,16 +233,16 @@ impl Drop for Helper<'_> {
     }
 }
 
-/// Inputs claimed at once where look-ups are quick.
+/// Inputs claimed at once if look-ups are fast.
 const CHUNK_MAX: usize = 16;
 
-/// An average above this is not from memory alone.
+/// A higher average means that not all look-ups were from memory.
 const SLOW_NS: u64 = 1_000;
 
-/// The average is of about so many measurements.
+/// The average covers about this many measurements.
 const AVERAGE_OF: u64 = 64;
 
-/// What a look-up counts for at most: too little to make a quick average slow by itself.
+/// Upper limit for one look-up: too low to turn a fast average slow by itself.
 const COUNTED_NS: u64 = 40 * SLOW_NS;
 
 const _: () = assert!(COUNTED_NS < AVERAGE_OF * SLOW_NS);
@@ -254,27 +255,28 @@ pub(super) struct FetchPace {
 }
 
 impl FetchPace {
-    /// As fast as others were. Where nothing is known, look-ups are taken to be quick.
+    /// Creates a pace from the average of other threads. Without data, look-ups are assumed to be
+    /// fast.
     pub(super) fn of(average_ns: u64) -> Self {
         Self { chunk: 1, average_ns }
     }
 
-    /// How long a look-up takes on average, where none counts for more than 40 microseconds.
+    /// Returns the average time of a look-up, where each counts for at most 40 microseconds.
     pub(super) fn average_ns(&self) -> u64 {
         self.average_ns
     }
 
-    /// How many inputs to claim next.
+    /// Returns how many inputs to claim next.
     pub(super) fn chunk(&self) -> usize {
         self.chunk
     }
 
-    /// Whether look-ups are slow.
+    /// Returns whether look-ups are slow.
     pub(super) fn is_slow(&self) -> bool {
         self.average_ns > SLOW_NS
     }
 
-    /// Does `count` look-ups and learns how fast they were.
+    /// Runs `count` look-ups and measures their speed.
     pub(super) fn measure<T>(&mut self, count: usize, look_ups: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = look_ups();
@@ -299,7 +301,7 @@ mod tests {
     const SLOW: Duration = Duration::from_millis(5);
 
     #[test]
-    fn chunks_grow_while_look_ups_are_quick_and_are_single_when_one_is_slow() {
+    fn chunks_grow_while_look_ups_are_fast_and_shrink_to_one_after_a_slow_one() {
         let mut pace = FetchPace::of(0);
         let mut chunks = vec![pace.chunk()];
         for _ in 0..6 {
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_slow_look_ups_make_it_slow_and_many_quick_ones_quick() {
+    fn a_few_slow_look_ups_make_the_pace_slow_and_many_fast_ones_fast() {
         let mut pace = FetchPace::of(200);
         let learned = |pace: &mut FetchPace, took, slow| {
             (1..1000).find(|_| {
@@ -328,7 +330,10 @@ mod tests {
             pace.learn(1, SLOW);
         }
         let until_quick = learned(&mut pace, QUICK, false).unwrap();
-        assert!(until_quick < 300, "what was long ago is forgotten, not after {until_quick}");
+        assert!(
+            until_quick < 300,
+            "old measurements must be forgotten sooner than after {until_quick}"
+        );
     }
 
     #[test]
@@ -342,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_for_few_look_ups_is_slow() {
+    fn a_disk_counts_as_slow_even_for_few_look_ups() {
         let mut pace = FetchPace::of(0);
         for look_up in 0..1000 {
             let disk = look_up % 33 == 0;

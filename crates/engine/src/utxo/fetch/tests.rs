@@ -1,4 +1,4 @@
-//! Fetched coins against looked-up ones, whatever the threads do.
+//! Compares fetched coins with looked-up ones, under any scheduling of threads.
 
 use super::*;
 use apus_chain::{CoinRef, Txid};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// More than these tests fetch.
+/// More bytes than these tests fetch.
 const AHEAD: u64 = 1 << 20;
 
 pub(super) fn outpoint(number: u32) -> OutPoint {
@@ -27,8 +27,8 @@ fn number(outpoint: &OutPoint) -> u32 {
     u32::from_le_bytes(*outpoint.txid.0.first_chunk().unwrap())
 }
 
-/// What a view has under a number: nothing for one in five, an error for one in eleven, and now and
-/// then a coin that needs an allocation.
+/// A view's answer for a number: no coin for one in five, an error for one in eleven, and sometimes
+/// a coin that needs an allocation.
 fn answer(number: u32) -> Result<Option<CoinBytes>, StoreError> {
     if number % 11 == 7 {
         return Err(StoreError::Io { place: number.to_string(), error: "read".to_owned() });
@@ -46,7 +46,7 @@ fn text(result: &Result<Option<CoinBytes>, StoreError>) -> String {
     format!("{result:?}")
 }
 
-/// A view that counts look-ups of each number, and is slow now and then.
+/// A view that counts look-ups of each number, and is slow sometimes.
 struct Counting {
     look_ups: Vec<AtomicUsize>,
     total: AtomicUsize,
@@ -114,14 +114,14 @@ impl CoinsView for Gate {
     }
 }
 
-/// Inputs of a large block.
+/// Number of inputs of a large block.
 const MANY: u32 = 2000;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_taken_is_what_the_view_says(
+    fn taken_coins_are_the_views_coins(
         threads in prop::sample::select(vec![0usize, 1, 2, 7, 64]),
         slow_one_in in prop::option::of(1u32..40),
         expected: bool,
@@ -175,7 +175,7 @@ fn each_wanted_input_is_looked_up_once() {
 }
 
 #[test]
-fn what_is_wanted_twice_is_looked_up_twice() {
+fn repeated_inputs_are_looked_up_again() {
     let fetcher = PrevoutFetcher::new(2, AHEAD).unwrap();
     let view = Counting::new(2, None);
     let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints([1, 0, 1, 1]));
@@ -185,16 +185,16 @@ fn what_is_wanted_twice_is_looked_up_twice() {
     assert_eq!(view.counts(), [1, 3]);
 }
 
-/// Look-ups of many threads are under way at once: all of them, the taking thread's too, wait at
-/// the gate before one is answered.
+/// Look-ups of many threads are in progress at once: all of them, including the taking thread's,
+/// wait at the gate before one is answered.
 #[test]
-fn slow_look_ups_are_made_at_once() {
+fn slow_look_ups_run_in_parallel() {
     let fetcher = PrevoutFetcher::new(7, AHEAD).unwrap();
     expect_slow(&fetcher);
     await_sleep(&fetcher, 7);
     let gate = Arc::new(Gate::default());
     let mut fetching = fetcher.start(Arc::<Gate>::clone(&gate), outpoints(0..100));
-    // The first coin is among those that others look up, so the taking thread goes for another one.
+    // Other threads look up the first coin, so the taking thread fetches another one.
     gate.await_waiting(7);
     thread::scope(|scope| {
         let taker = scope.spawn(move || text(&fetching.take(0)));
@@ -206,7 +206,7 @@ fn slow_look_ups_are_made_at_once() {
 }
 
 #[test]
-fn no_more_threads_are_woken_than_the_taking_one_leaves_to_do() {
+fn no_more_threads_are_woken_than_necessary() {
     let fetcher = PrevoutFetcher::new(3, AHEAD).unwrap();
     expect_slow(&fetcher);
     await_sleep(&fetcher, 3);
@@ -221,7 +221,7 @@ fn no_more_threads_are_woken_than_the_taking_one_leaves_to_do() {
     drop(two);
 }
 
-/// Look-ups have been slow before, so that every thread is worth waking.
+/// Makes look-ups count as slow, so that waking every thread pays off.
 fn expect_slow(fetcher: &PrevoutFetcher) {
     let mut pace = FetchPace::of(0);
     for _ in 0..50 {
@@ -236,7 +236,7 @@ fn await_sleep(fetcher: &PrevoutFetcher, threads: usize) {
     }
 }
 
-/// The thread that meets slow look-ups wakes the others, though the block is small and no look-up
+/// The thread that meets slow look-ups wakes the others, although the block is small and no look-up
 /// was slow before.
 #[test]
 fn slow_look_ups_wake_others() {
@@ -245,7 +245,7 @@ fn slow_look_ups_wake_others() {
     let view = Counting::new(20, Some(1));
     let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints(0..20));
     assert_eq!(view.total(), 0, "no thread was woken");
-    // The clock says at least 50 microseconds for each.
+    // The clock measures at least 50 microseconds for each.
     for index in 0..3 {
         assert_eq!(text(&fetching.take(index)), text(&answer(index as u32)));
     }
@@ -258,7 +258,7 @@ fn slow_look_ups_wake_others() {
 }
 
 #[test]
-fn a_fetching_that_is_dropped_stops_and_lets_go_of_its_view() {
+fn a_dropped_fetch_stops_and_releases_its_view() {
     let fetcher = PrevoutFetcher::new(4, AHEAD).unwrap();
     expect_slow(&fetcher);
     await_sleep(&fetcher, 4);
@@ -268,12 +268,12 @@ fn a_fetching_that_is_dropped_stops_and_lets_go_of_its_view() {
     fetching.job.abandon();
     gate.open();
     drop(fetching);
-    assert_eq!(gate.answered.load(Ordering::SeqCst), 4, "look-ups that were under way");
+    assert_eq!(gate.answered.load(Ordering::SeqCst), 4, "look-ups that were in progress");
     assert_eq!(Arc::strong_count(&gate), 1);
     assert_eq!(fetcher.pool.open(), 0);
 }
 
-/// Asked for several coins with one call.
+/// A view with batched look-ups.
 struct Remote {
     at_once: usize,
     view: Arc<Counting>,
@@ -309,7 +309,7 @@ fn sound(count: usize) -> Vec<u32> {
 }
 
 #[test]
-fn a_view_that_wants_many_at_a_time_is_asked_for_many() {
+fn a_view_with_batches_gets_batches() {
     for threads in [0, 1, 2, 7] {
         for (at_once, count) in [(2, 100), (8, 3), (50, 500), (1_000, 500), (usize::MAX, 40)] {
             let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
@@ -317,13 +317,13 @@ fn a_view_that_wants_many_at_a_time_is_asked_for_many() {
             let (view, numbers) = (Remote::new(at_once), sound(count));
             let wanted = outpoints(numbers.clone());
             let mut fetching = fetcher.start(Arc::<Remote>::clone(&view), wanted);
-            // Some are passed over.
+            // Skip some inputs.
             for index in (0..count).filter(|index| index % 9 != 4) {
                 assert_eq!(text(&fetching.take(index)), text(&answer(numbers[index])));
             }
             drop(fetching);
             assert!(view.view.counts().iter().all(|count| *count < 2), "{threads} {at_once}");
-            // One that is passed over may divide a call.
+            // A skipped input may split a call.
             let calls = view.calls.load(Ordering::SeqCst);
             let most = count.div_ceil(at_once) + count.div_ceil(9);
             assert!(calls <= most, "{threads} threads, {at_once} of {count}: {calls}");
@@ -332,7 +332,7 @@ fn a_view_that_wants_many_at_a_time_is_asked_for_many() {
 }
 
 #[test]
-fn a_view_beyond_a_network_is_asked_before_the_first_coin_is_taken() {
+fn a_view_behind_a_network_is_queried_before_the_first_coin_is_taken() {
     let fetcher = PrevoutFetcher::new(3, AHEAD).unwrap();
     while fetcher.pool.asleep() < 3 {
         thread::yield_now();
@@ -349,17 +349,17 @@ fn a_view_beyond_a_network_is_asked_before_the_first_coin_is_taken() {
 }
 
 #[test]
-fn an_error_or_a_panic_of_a_view_of_many_is_told() {
+fn errors_and_panics_of_batches_are_reported() {
     for threads in [0, 2] {
         let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
         let mut fetching = fetcher.start(Remote::new(10), outpoints(0..20));
-        // Number seven has none to give, and those asked for with it share its error.
+        // Number seven has no coin, and the numbers in the same call share its error.
         let found: Vec<_> = (0..20).map(|index| fetching.take(index).is_err()).collect();
         assert!(found[7] && found[18], "{found:?}");
         drop(fetching);
         let mut fetching = fetcher.start(Remote::new(10), outpoints([MANY]));
-        let told = fetching.take(0).unwrap_err().to_string();
-        assert!(told.contains("panicked"), "{told}");
+        let error = fetching.take(0).unwrap_err().to_string();
+        assert!(error.contains("panicked"), "{error}");
     }
 }
 
@@ -373,12 +373,12 @@ impl CoinsView for GateFrom {
 }
 
 #[test]
-fn what_was_claimed_and_not_begun_is_never_begun() {
+fn claimed_look_ups_that_did_not_start_never_start() {
     for _ in 0..4 {
         let fetcher = PrevoutFetcher::new(1, AHEAD).unwrap();
         expect_slow(&fetcher);
         await_sleep(&fetcher, 1);
-        // As long as they are quick more and more are claimed at once: the gate is among sixteen.
+        // While look-ups are fast, more and more are claimed at once: the gate is among sixteen.
         let view = Arc::new(GateFrom(23, Gate::default()));
         let fetching = fetcher.start(Arc::<GateFrom>::clone(&view), outpoints(0..1000));
         view.1.await_waiting(1);
@@ -386,12 +386,12 @@ fn what_was_claimed_and_not_begun_is_never_begun() {
         view.1.open();
         drop(fetching);
         let answered = view.1.answered.load(Ordering::SeqCst);
-        assert_eq!(answered, 1, "the look-up that was under way");
+        assert_eq!(answered, 1, "the look-up that was in progress");
     }
 }
 
 #[test]
-fn what_is_not_wanted_cannot_be_taken() {
+fn unwanted_inputs_cannot_be_taken() {
     for threads in [0, 1] {
         let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
         let mut fetching = fetcher.start(Counting::new(3, None), outpoints(0..3));
@@ -402,7 +402,7 @@ fn what_is_not_wanted_cannot_be_taken() {
 }
 
 #[test]
-fn a_fetching_outlives_its_fetcher() {
+fn a_fetch_outlives_its_fetcher() {
     let fetcher = PrevoutFetcher::new(2, AHEAD).unwrap();
     expect_slow(&fetcher);
     let view = Counting::new(MANY, Some(100));
@@ -436,7 +436,7 @@ fn threads_serve_in_order_of_start() {
     let one = fetcher.start(Arc::<Gate>::clone(&first), outpoints(0..10));
     let two = fetcher.start(Arc::<Counting>::clone(&second), outpoints(0..10));
     first.await_waiting(1);
-    assert_eq!(second.total(), 0, "the only thread is at the first");
+    assert_eq!(second.total(), 0, "the only thread works on the first job");
     first.open();
     while second.total() < 10 {
         thread::yield_now();
@@ -445,7 +445,7 @@ fn threads_serve_in_order_of_start() {
     drop((one, two));
 }
 
-/// Panics once it is asked for a number.
+/// Panics when this number is looked up.
 struct Panics(u32, AtomicBool);
 
 impl CoinsView for Panics {
@@ -459,7 +459,7 @@ impl CoinsView for Panics {
 }
 
 #[test]
-fn a_panic_elsewhere_is_an_error_here() {
+fn a_panic_in_another_thread_is_an_error() {
     let fetcher = PrevoutFetcher::new(1, AHEAD).unwrap();
     expect_slow(&fetcher);
     await_sleep(&fetcher, 1);
@@ -479,7 +479,7 @@ fn a_panic_elsewhere_is_an_error_here() {
     }
 }
 
-/// What a look-up panics with. To drop it is a panic more, which comes where no look-up is caught.
+/// The payload of a look-up's panic. Dropping it panics again, where no look-up is caught.
 struct Payload;
 
 impl Drop for Payload {
@@ -488,7 +488,7 @@ impl Drop for Payload {
     }
 }
 
-/// A view that ends each of the threads that ask it, but for the one that takes.
+/// A view that ends each thread that queries it, except the taking one.
 struct Ending {
     at_once: usize,
     taking: thread::ThreadId,
@@ -509,8 +509,8 @@ impl CoinsView for Ending {
     }
 }
 
-/// Takes all, and says how many were lost with a thread that ended.
-fn take_all(fetching: &mut Fetching, numbers: &[u32]) -> usize {
+/// Takes all coins, and returns how many were lost with a thread that ended.
+fn take_all(fetching: &mut CoinsFetch, numbers: &[u32]) -> usize {
     let taken = numbers.iter().enumerate().map(|(index, number)| match fetching.take(index) {
         Err(error) => {
             assert!(error.to_string().contains("ended"), "{error}");
@@ -525,7 +525,7 @@ fn take_all(fetching: &mut Fetching, numbers: &[u32]) -> usize {
 }
 
 #[test]
-fn a_thread_that_ends_for_a_panic_outside_of_a_look_up_holds_up_no_other() {
+fn a_panic_outside_a_look_up_blocks_no_other_thread() {
     for at_once in [1, 10] {
         let fetcher = PrevoutFetcher::new(3, AHEAD).unwrap();
         expect_slow(&fetcher);
@@ -540,16 +540,16 @@ fn a_thread_that_ends_for_a_panic_outside_of_a_look_up_holds_up_no_other() {
         }
         let lost = take_all(&mut fetching, &numbers);
         assert!((2..=3 * 10).contains(&lost), "{lost} at {at_once}");
-        // To drop it waits for all that are counted.
+        // Dropping waits for all counted threads.
         drop(fetching);
         assert_eq!(Arc::strong_count(&view), 1);
-        // At most one thread is left beside this one.
+        // At most one other thread is left.
         let mut fetching = fetcher.start(Arc::<Ending>::clone(&view), wanted);
         assert!(take_all(&mut fetching, &numbers) <= 10);
     }
 }
 
-/// A view that leaves the last answer out.
+/// A view that omits the last answer.
 struct Short;
 
 impl CoinsView for Short {
@@ -567,18 +567,18 @@ impl CoinsView for Short {
 }
 
 #[test]
-fn a_view_that_leaves_an_answer_out_is_told() {
+fn a_missing_answer_is_an_error() {
     for threads in [0, 2] {
         let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
         let mut fetching = fetcher.start(Arc::new(Short), outpoints(sound(30)));
         let error = fetching.take(0).unwrap_err().to_string();
-        assert!(error.contains(" answers came to "), "{error}");
+        assert!(error.contains(" answers for "), "{error}");
     }
 }
 
 /// Connects, abandons and interleaves many blocks on few cores.
 #[test]
-fn many_fetchings_at_once_under_contention() {
+fn many_concurrent_fetches_finish_under_contention() {
     let fetcher = PrevoutFetcher::new(8, AHEAD).unwrap();
     thread::scope(|scope| {
         for seed in 0..4 {

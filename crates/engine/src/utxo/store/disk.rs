@@ -1,16 +1,18 @@
 //! [`DiskStore`]: coins in a folder, in a log-structured merge tree.
 //!
-//! A flush is one sorted batch with the new tip in it, streamed into new tables and then made to
-//! count by one rename: no journal, nothing written twice, nothing held in memory. A crash leaves
-//! the batch whole or not there. Why this library, and what it was measured against: `docs/decisions/0012-coins-store.md`.
+//! A flush is one sorted batch that includes the new tip. It is streamed into new tables and then
+//! committed by one rename: no journal, nothing written twice, nothing held in memory. After a
+//! crash the batch exists completely or not at all. For the choice of this library and the
+//! alternatives measured, see `docs/decisions/0012-coins-store.md`.
 //!
-//! Memory: the cache of blocks has [`DiskOptions::cache_bytes`]. Beside it are buffers of the tables
-//! being written and merged, some 10 MiB whatever is written, and some 20 KiB for each table of 64
-//! MiB, for the top of its index and filter.
+//! Memory: [`DiskOptions::cache_bytes`] for the cache of blocks, plus some 10 MiB of buffers for
+//! the tables being written and merged, regardless of the amount written, plus some 20 KiB for each
+//! table of 64 MiB, for the top of its index and filter.
 //!
-//! The folder has `tree/`, tables of `lsm-tree` in its format 3; `lock`; and `store`, which is written when `tree/` is
-//! there and never changes: "APUSCOIN" (8), version 1 (4), magic of the network (4), SHA-256 of all before (32). A folder
-//! with `store` that lacks tables is damaged. Numbers in keys and values are big-endian, hashes in internal order:
+//! The folder contains `tree/`, tables of `lsm-tree` in its format 3; `lock`; and `store`, which is
+//! written once `tree/` exists and never changes: "APUSCOIN" (8), version 1 (4), magic of the
+//! network (4), SHA-256 of all preceding bytes (32). A folder with `store` that lacks tables is
+//! damaged. Numbers in keys and values are big-endian, hashes in internal order:
 //!
 //! ```text
 //! 00                          height (4), hash (32) of the block that the store is at; height (4) below which there is no undo data
@@ -40,12 +42,12 @@ use tree::CoinsTree;
 
 const FORM: FolderForm = FolderForm { magic: b"APUSCOIN", format: 1 };
 
-/// What may be chosen of a store.
+/// Options of a store.
 #[derive(Debug, Clone, Copy)]
 pub struct DiskOptions {
-    /// Size of the cache of blocks of tables in bytes.
+    /// Size of the cache of table blocks in bytes.
     pub cache_bytes: u64,
-    /// Size at which tables are cut when they are merged, in bytes.
+    /// Maximum size of merged tables in bytes.
     pub table_bytes: u64,
 }
 
@@ -65,15 +67,15 @@ impl std::fmt::Debug for DiskStore {
 }
 
 impl DiskStore {
-    /// Opens the store in `folder`, or makes one in a folder that is new or empty.
+    /// Opens the store in `folder`, or creates one if the folder is new or empty.
     pub fn open(folder: &Path, network: Network, options: DiskOptions) -> Result<Self, StoreError> {
         let opened = OpenedStore::open(folder, FORM, network, options)?;
         read_tip(&opened.tree, &opened.place)?;
         Ok(Self(opened))
     }
 
-    /// Waits until tables are merged as far as they ever are, as after a pause. Look-ups are at
-    /// their fastest then.
+    /// Waits until tables are merged as far as possible, as after a pause. Look-ups are fastest
+    /// then.
     pub fn settle(&self) -> Result<(), StoreError> {
         self.0.settle()
     }
@@ -82,7 +84,8 @@ impl DiskStore {
         stored_coin(&self.0.place, outpoint, bytes)
     }
 
-    /// Everything of a flush, in the order of keys. The batch counts only when it is finished.
+    /// Returns all entries of a flush, in key order. The batch takes effect only when it is
+    /// finished.
     fn batch(&self, flush: &Flush<'_>) -> Result<TreeBatch<'_>, StoreError> {
         let undo = self.undo_changes(flush)?;
         let mut batch = self.0.tree.batch()?;
@@ -98,14 +101,14 @@ impl DiskStore {
         let mut by_height: Vec<_> = undo.values().collect();
         by_height.sort_unstable_by_key(|change| keys::undo(&change.block));
         for change in by_height {
-            // What is shared is put together here, block by block.
+            // Shared parts are joined here, one block at a time.
             let bytes = change.bytes.map(UndoBytes::whole);
             batch.put(&keys::undo(&change.block), bytes.as_deref())?;
         }
         Ok(batch)
     }
 
-    /// Undo data that comes, and that which goes because it is too old.
+    /// Returns the undo data to add, and the old undo data to delete.
     fn undo_changes<'a>(
         &self,
         flush: &Flush<'a>,
@@ -116,7 +119,7 @@ impl DiskStore {
         for entry in
             self.0.tree.range(keys::undo_range(from.min(flush.undo_from), flush.undo_from))?
         {
-            let block = keys::undo_block(&entry?.0).ok_or_else(|| self.strange("undo data"))?;
+            let block = keys::undo_block(&entry?.0).ok_or_else(|| self.invalid_key("undo data"))?;
             changes.insert(block.hash, UndoChange { block, bytes: None });
         }
         for UndoRecord { block, bytes } in flush.undo {
@@ -127,12 +130,12 @@ impl DiskStore {
         Ok(changes)
     }
 
-    fn strange(&self, what: &str) -> StoreError {
-        StoreError::damaged(&self.0.place, format!("{what} under a key that is none"))
+    fn invalid_key(&self, what: &str) -> StoreError {
+        StoreError::damaged(&self.0.place, format!("{what} under an invalid key"))
     }
 }
 
-/// What is to be under the keys of a block's undo data.
+/// The new value for the keys of a block's undo data.
 struct UndoChange<'a> {
     block: KnownBlock,
     bytes: Option<&'a UndoBytes>,
@@ -155,8 +158,9 @@ impl CoinsStore for DiskStore {
         bytes.map(|bytes| self.coin(*outpoint, &bytes)).transpose()
     }
 
-    /// All at one block, also while a flush is under way. By ascending outpoint, in which the tables are too: coins of
-    /// one transaction mostly share a block of a table, which is then read once.
+    /// All coins are from one block, also while a flush is in progress. Reads by ascending
+    /// outpoint, like the tables: coins of one transaction usually share a table block, which is
+    /// then read once.
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         let mut coins = vec![None; wanted.len()];
         let mut places: Vec<_> = wanted.iter().copied().zip(0..).collect();
@@ -182,7 +186,7 @@ impl CoinsStore for DiskStore {
     fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
         for entry in self.0.tree.range(keys::coins())? {
             let (key, bytes) = entry?;
-            let outpoint = keys::outpoint(&key).ok_or_else(|| self.strange("a coin"))?;
+            let outpoint = keys::outpoint(&key).ok_or_else(|| self.invalid_key("a coin"))?;
             each(&outpoint, &self.coin(outpoint, &bytes)?)?;
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! A store that does not outlast the program: for chains that fit, and as the model of the others.
+//! A store that does not outlast the program: for chains that fit into memory, and as the reference
+//! model for other stores.
 
 use crate::coin::CoinBytes;
 use crate::utxo::store::{CoinsStore, EachBatch, EachCoin, Flush, StoreError};
@@ -20,7 +21,7 @@ struct MemoryState {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
@@ -39,13 +40,13 @@ impl CoinsStore for MemoryStore {
         Ok(self.read(|state| state.coins.get(outpoint).cloned()))
     }
 
-    /// All at one block.
+    /// All coins are from one block.
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         Ok(self.read(|state| wanted.iter().map(|it| state.coins.get(it).cloned()).collect()))
     }
 
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
-        // All of it or nothing: the changes may end in an error.
+        // Collect all changes before applying any: the iteration may end in an error.
         let mut changes = Vec::new();
         flush.changes.for_each(&mut |outpoint, coin| {
             changes.push((*outpoint, coin.cloned()));
@@ -79,12 +80,13 @@ impl CoinsStore for MemoryStore {
     }
 }
 
-// [`LatencyStore`]: a store that answers late, to see what waiting costs.
+// [`LatencyStore`]: a store that answers with a delay, to measure the cost of waiting.
 
-/// Another store, each of whose look-ups takes a given time, of however many coins: what it does itself,
-/// and then a pause. Look-ups of several threads wait side by side, as they do for a disk with a deep queue
-/// or a server; so do batches that are asked for together, as requests do that a server has before it answers the
-/// first. The pause is a sleep, so how exact it is depends on the system's timers.
+/// A wrapper around another store in which each look-up, of any number of coins, takes a given
+/// time: the store's own time, and then a pause. Look-ups of several threads wait in parallel, as
+/// with a disk with a deep queue or a server; so do batches requested together, like requests that
+/// a server receives before it answers the first. The pause is a sleep, so its accuracy depends on
+/// the system's timers.
 #[derive(Debug)]
 pub struct LatencyStore<S> {
     store: S,
@@ -93,17 +95,18 @@ pub struct LatencyStore<S> {
 }
 
 impl<S> LatencyStore<S> {
-    /// Lets each [`get`](CoinsStore::get) of `store` take `get`, if it takes less, as a disk does.
+    /// Makes each [`get`](CoinsStore::get) of `store` take at least `get`, like a disk.
     pub fn new(store: S, get: Duration) -> Self {
         Self::remote(store, get, 1)
     }
 
-    /// The same of a store that wants to be asked for so many coins at once, as one beyond a network.
+    /// Like [`new`](Self::new), for a store that prefers batches of `at_once` coins, like one
+    /// behind a network.
     pub fn remote(store: S, get: Duration, at_once: usize) -> Self {
         Self { store, get, at_once }
     }
 
-    /// Answers when it is time.
+    /// Runs a look-up and waits until its time has passed.
     fn answer<T>(&self, look_up: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let answer = look_up();
@@ -114,7 +117,7 @@ impl<S> LatencyStore<S> {
         answer
     }
 
-    /// The store within.
+    /// Returns the wrapped store.
     pub fn inner(&self) -> &S {
         &self.store
     }

@@ -1,4 +1,4 @@
-//! What gets into the book, and what comes out of it.
+//! Which addresses enter the book, and which ones it picks.
 
 use super::*;
 use apus_testkit::rng::Rng;
@@ -13,7 +13,7 @@ fn at(ip: &str) -> NodeAddress {
     NodeAddress { host: Host::Ip(ip), port: 8333, services: SERVICES, time: NOW as u32 }
 }
 
-/// Addresses in groups of their own, from the `first` on.
+/// Addresses in distinct groups, from the `first` on.
 fn spread(first: u32, count: u32) -> Vec<NodeAddress> {
     let ip = |i: u32| Ipv4Addr::from(0x0b00_0001 + ((first + i) << 16)).to_string();
     (0..count).map(|i| at(&ip(i))).collect()
@@ -28,7 +28,7 @@ fn book() -> AddressBook {
     AddressBook::new(Network::Main, 7)
 }
 
-/// Adds as a peer that has nothing to do with the addresses.
+/// Adds addresses as a peer that is unrelated to them.
 fn tell(book: &mut AddressBook, peer: u32, addresses: &[NodeAddress]) -> usize {
     let from = at(&format!("9.{peer}.0.1"));
     book.add_from_peer(PeerId(peer), &from, addresses, NOW)
@@ -55,7 +55,7 @@ fn check(book: &AddressBook) {
 }
 
 #[test]
-fn takes_what_can_be_of_use() {
+fn accepts_only_useful_addresses() {
     let mut book = book();
     let no_witness = NodeAddress { services: Services::NETWORK, ..at("8.1.1.1") };
     let pruned = NodeAddress {
@@ -69,28 +69,28 @@ fn takes_what_can_be_of_use() {
     let bad = [no_witness, pruned, ssh, old, onion.clone(), name, at("10.0.0.1")];
     assert_eq!(tell(&mut book, 1, &bad), 0);
     let good = [at("8.7.1.1"), at("::ffff:8.8.1.1"), at("2a00::1"), at("8.8.1.1")];
-    assert_eq!(tell(&mut book, 1, &good), 3, "one is there twice");
+    assert_eq!(tell(&mut book, 1, &good), 3, "one address is listed twice");
     book.set_onion(true);
     assert_eq!(tell(&mut book, 1, std::slice::from_ref(&onion)), 1);
     book.set_onion(false);
-    assert!(!picks(&mut book, NOW).contains(&onion), "no longer within reach");
+    assert!(!picks(&mut book, NOW).contains(&onion), "no longer reachable");
     check(&book);
 }
 
 #[test]
-fn on_regtest_any_address_and_any_number_of_a_group() {
+fn regtest_accepts_any_address_and_any_group_size() {
     let mut book = AddressBook::new(Network::Regtest, 7);
     let local: Vec<_> =
         (0..100).map(|i| NodeAddress { port: 1000 + i, ..at("127.0.0.1") }).collect();
     assert_eq!(tell(&mut book, 1, &local), 100);
     assert_eq!(picks(&mut book, NOW).len(), 100);
-    // One of them misbehaves, the others stay.
+    // One of them misbehaves; the others stay.
     book.misbehaved(&local[0], NOW);
     assert!(!book.is_banned(&local[1].host, NOW));
 }
 
 #[test]
-fn a_time_that_cannot_be_counts_as_five_days_ago() {
+fn an_impossible_time_counts_as_five_days_ago() {
     let mut book = book();
     for (i, time) in [0, NOW as u32 + 601, u32::MAX].into_iter().enumerate() {
         let address = NodeAddress { time, ..at(&format!("8.{i}.1.1")) };
@@ -101,7 +101,7 @@ fn a_time_that_cannot_be_counts_as_five_days_ago() {
 }
 
 #[test]
-fn a_peer_may_give_a_thousand_and_then_one_in_ten_seconds() {
+fn a_peer_may_report_a_thousand_addresses_then_one_every_ten_seconds() {
     let mut book = book();
     let from = at("9.1.0.1");
     let peer = PeerId(1);
@@ -123,7 +123,7 @@ fn a_peer_may_give_a_thousand_and_then_one_in_ten_seconds() {
 fn no_group_and_no_source_can_fill_the_book() {
     let mut book = book();
     assert_eq!(tell(&mut book, 1, &crowd(500)), GROUP_MAX);
-    // Many peers of one group.
+    // Many peers of one group report addresses.
     let mut count = 0;
     for i in 0..5 {
         let from = at(&format!("9.9.0.{i}"));
@@ -134,7 +134,7 @@ fn no_group_and_no_source_can_fill_the_book() {
 }
 
 #[test]
-fn a_full_book_gives_up_what_failed_and_nothing_else() {
+fn a_full_book_drops_only_failed_addresses() {
     let mut book = book();
     let seeds = |third: u8| -> Vec<SocketAddr> {
         // 64 addresses in each of 320 groups.
@@ -155,7 +155,7 @@ fn a_full_book_gives_up_what_failed_and_nothing_else() {
 }
 
 #[test]
-fn one_connection_a_group_but_for_the_users() {
+fn each_group_gets_one_connection_unless_the_user_named_the_address() {
     let mut book = book();
     tell(&mut book, 1, &crowd(50));
     tell(&mut book, 1, &spread(0, 5));
@@ -166,13 +166,13 @@ fn one_connection_a_group_but_for_the_users() {
     assert_eq!(picked.len(), 2 + 1 + 5);
     let one = picked.iter().find(|a| crowd(50).iter().any(|c| c.host == a.host)).unwrap();
     book.failed(one, NOW);
-    assert_eq!(book.ready_count(NOW), 49, "its group is free again, it is not");
+    assert_eq!(book.ready_count(NOW), 49, "its group is free again, but the address is not");
     assert_eq!(book.pick(NOW).map(|a| NetGroup::of(&a.host)), Some(NetGroup::of(&one.host)));
     assert_eq!(book.pick(NOW), None);
 }
 
 #[test]
-fn one_that_is_connected_stays_so_when_the_user_names_it() {
+fn a_connected_address_stays_in_use_when_the_user_names_it() {
     let mut book = book();
     tell(&mut book, 1, &[at("8.1.1.1")]);
     let picked = book.pick(NOW).unwrap();
@@ -212,7 +212,7 @@ fn waits_longer_after_each_failure() {
 }
 
 #[test]
-fn one_that_misbehaves_is_left_alone_for_a_day_on_any_port() {
+fn a_misbehaving_host_is_banned_for_a_day_on_any_port() {
     let mut book = book();
     let other_port = NodeAddress { port: 8334, ..at("8.1.1.1") };
     tell(&mut book, 1, &[at("8.1.1.1"), other_port]);
@@ -228,7 +228,7 @@ fn one_that_misbehaves_is_left_alone_for_a_day_on_any_port() {
 }
 
 #[test]
-fn good_ones_are_preferred_and_new_ones_tried() {
+fn good_and_new_addresses_are_both_picked() {
     let (mut good, mut new) = (0, 0);
     for seed in 0..200 {
         let mut book = AddressBook::new(Network::Main, seed);
@@ -243,7 +243,7 @@ fn good_ones_are_preferred_and_new_ones_tried() {
 }
 
 #[test]
-fn every_address_is_picked_some_time() {
+fn every_address_is_picked_eventually() {
     let mut seen = HashSet::new();
     for seed in 0..300 {
         let mut book = AddressBook::new(Network::Main, seed);
@@ -256,14 +256,14 @@ fn every_address_is_picked_some_time() {
         tell(&mut book, 1, &spread(0, 20));
         picks(&mut book, NOW)
     };
-    assert_eq!(first(5), first(5), "the seed decides");
+    assert_eq!(first(5), first(5), "the seed determines the picks");
     assert_ne!(first(5), first(6));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever happens in whatever order: counts are right, limits hold, no group is used twice.
+    /// Counts stay right, limits hold, and no group is used twice, for any events in any order.
     #[test]
     fn holds_its_invariants(seed in any::<u64>()) {
         let mut rng = Rng::new(seed);

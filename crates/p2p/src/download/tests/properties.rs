@@ -1,4 +1,4 @@
-//! What the download promises, over many seeds and in simulated time.
+//! Properties of the download, over many seeds and in simulated time.
 
 use super::simulation::{Behaviour, Consumer, Node, Simulation};
 use super::*;
@@ -13,7 +13,7 @@ fn sizes(seed: u64, count: usize, low: u64, high: u64) -> Vec<u64> {
     (0..count).map(|_| rng.between(low, high)).collect()
 }
 
-/// Megabytes of blocks from these nodes: the time it took, by what it takes at the least.
+/// Downloads `count` blocks of about a megabyte from these nodes. Returns the ideal time divided by the actual time.
 fn efficiency(nodes: Vec<Node>, honest: &[Node], count: usize, line: f64) -> f64 {
     let sum: f64 = honest.iter().map(|node| node.rate).sum();
     let options = DownloadOptions { bytes_max: 1 << 30, ..DownloadOptions::default() };
@@ -32,13 +32,13 @@ fn eight_equal_peers_come_within_a_twentieth_of_their_sum() {
 }
 
 #[test]
-fn eight_peers_on_a_line_that_carries_half_of_them_fill_it() {
+fn eight_peers_fill_a_line_that_carries_half_their_sum() {
     let nodes = vec![Node::steady(20.0, 25); 8];
     assert!(efficiency(nodes.clone(), &nodes, 1_500, 80.0 * 125.0) > 0.95);
 }
 
 #[test]
-fn one_of_eight_that_stalls_costs_less_than_a_twentieth() {
+fn one_stalling_peer_of_eight_costs_less_than_a_twentieth() {
     for behaviour in [
         Behaviour::Pauses { at: 20_000, length: u64::MAX / 2 },
         Behaviour::Silent,
@@ -52,19 +52,19 @@ fn one_of_eight_that_stalls_costs_less_than_a_twentieth() {
 }
 
 #[test]
-fn one_fast_peer_among_slow_ones_is_used_in_full_and_so_are_they() {
+fn one_fast_peer_and_many_slow_ones_are_all_used_in_full() {
     let mut nodes = vec![Node::steady(8.0, 25); 7];
     nodes.push(Node::steady(800.0, 25));
     assert!(efficiency(nodes.clone(), &nodes, 4_000, f64::INFINITY) > 0.95);
 }
 
 #[test]
-fn far_peers_are_used_in_full() {
+fn distant_peers_are_used_in_full() {
     let nodes = vec![Node::steady(100.0, 150); 8];
     assert!(efficiency(nodes.clone(), &nodes, 4_000, f64::INFINITY) > 0.95);
 }
 
-/// A peer asked for many small blocks owes as many large ones, and others have nothing to do.
+/// A peer asked for many small blocks can end up owing as many large ones while others are idle.
 #[test]
 fn large_blocks_right_after_small_ones_are_shared_out() {
     for (peers, large) in [(2, 40), (4, 40), (4, 120), (8, 300)] {
@@ -98,14 +98,14 @@ fn a_consumer_that_needs_order_hardly_waits_for_slow_peers() {
 }
 
 #[test]
-fn a_drip_holds_nothing_up() {
+fn a_trickling_peer_does_not_delay_the_download() {
     let honest = vec![Node::steady(20.0, 25); 6];
     let mut nodes = vec![Node::steady(0.02, 25); 2];
     nodes.extend(&honest);
     assert!(efficiency(nodes, &honest, 1_500, f64::INFINITY) > 0.95);
 }
 
-/// A node of random rate, distance, chain and behaviour; the first of a world is honest.
+/// A node with random rate, latency, chain and behaviour. The first node of each world is honest.
 fn random_node(rng: &mut Rng, blocks: u32) -> Node {
     let mbit = [2.0, 8.0, 20.0, 100.0][rng.index(4)];
     let node = Node::steady(mbit, rng.between(1, 200));
@@ -128,8 +128,8 @@ fn random_node(rng: &mut Rng, blocks: u32) -> Node {
     }
 }
 
-/// A world that its seed decides, and the most that it may take, in milliseconds: what its honest
-/// peer would need alone, twice, and a minute for finding the others out.
+/// A world determined by its seed, and its time limit in milliseconds: twice what its honest peer would need
+/// alone, plus a minute to detect the bad peers.
 fn world(seed: u64) -> (Simulation, u64) {
     let mut rng = Rng::new(seed);
     let count = rng.between(20, 600) as usize;
@@ -155,7 +155,7 @@ fn world(seed: u64) -> (Simulation, u64) {
     };
     let bytes: u64 = sizes.iter().sum();
     let alone = bytes as f64 / honest.rate.min(line).min(consumer.rate);
-    // Where next to nothing may be in flight every block costs a round trip.
+    // If almost nothing may be in flight, every block costs a round trip.
     let trips = count as f64 * 2.0 * (honest.latency as f64 + 1.0);
     let most = 2.0 * (alone + trips) + 60_000.0;
     let mut simulation = Simulation::new(seed, options, sizes, line, nodes, consumer);
@@ -164,7 +164,7 @@ fn world(seed: u64) -> (Simulation, u64) {
     (simulation, most as u64)
 }
 
-/// Runs seed after seed; a failure names its own, which the variable then picks.
+/// Runs many seeds. A failure prints its seed, which the environment variable then selects.
 fn seeds(count: u64, run: impl Fn(u64)) {
     let only = std::env::var("DOWNLOAD_SEED").ok().map(|seed| seed.parse().unwrap());
     for seed in only.map_or(0..rounds(count, 40 * count), |seed: u64| seed..seed + 1) {
@@ -184,7 +184,7 @@ fn every_wanted_block_is_consumed_once_in_any_world_with_an_honest_peer() {
 }
 
 #[test]
-fn honest_peers_are_used_in_full_whatever_the_others_do() {
+fn honest_peers_are_used_in_full_despite_the_others() {
     seeds(25, |seed| {
         let mut rng = Rng::new(seed);
         let mbit = |rng: &mut Rng| [8.0, 20.0, 100.0][rng.index(3)];
@@ -196,7 +196,7 @@ fn honest_peers_are_used_in_full_whatever_the_others_do() {
         let options = DownloadOptions { bytes_max: 1 << 30, ..DownloadOptions::default() };
         let rate: f64 = honest.iter().map(|node| node.rate).sum();
         let (low, high) = [(20_000, 60_000), (500_000, 1_500_000)][rng.index(2)];
-        // A minute's worth.
+        // The honest peers need one minute for this many blocks.
         let count = (60_000.0 * rate / (low + high) as f64 * 2.0) as usize;
         let sizes = sizes(seed, count, low, high);
         let mut simulation =
@@ -211,7 +211,7 @@ fn honest_peers_are_used_in_full_whatever_the_others_do() {
 }
 
 #[test]
-fn what_limits_is_told() {
+fn the_limiting_factor_is_reported() {
     let run = |rate| {
         let nodes = vec![Node::steady(20.0, 25); 4];
         let options = DownloadOptions { bytes_max: 20_000_000, ..DownloadOptions::default() };
@@ -231,7 +231,7 @@ fn what_limits_is_told() {
     assert!(consumer > 0.8, "{consumer}");
 }
 
-/// What the window knows of peers is what peers know of the window.
+/// Checks that the window and the peers agree with each other.
 fn check(download: &Download) {
     let mut owned = BTreeMap::new();
     for (id, peer) in &download.peers {
@@ -243,7 +243,7 @@ fn check(download: &Download) {
     let free: Vec<_> = download.window.all_free().collect();
     assert!(free.iter().all(|key| !owned.contains_key(key)));
     for (key, ids) in owned {
-        // A peer that is counted on for a block that is there already may still bring a copy.
+        // A peer that still owes a block already received may yet bring a copy.
         if let Some(owners) = download.window.owners(key) {
             let mut owners = owners.to_vec();
             owners.sort_unstable();
@@ -254,7 +254,7 @@ fn check(download: &Download) {
     assert_eq!(known, download.window.len());
 }
 
-/// One random thing happens.
+/// Performs one random event.
 fn happen(download: &mut Download, rng: &mut Rng, now: u64, owed: &[(PeerId, BlockHash)]) {
     let height = rng.below(40) as u32;
     let peer = PeerId(rng.below(6) as u32);
@@ -288,7 +288,7 @@ fn happen(download: &mut Download, rng: &mut Rng, now: u64, owed: &[(PeerId, Blo
 }
 
 #[test]
-fn whatever_happens_window_and_peers_agree() {
+fn window_and_peers_always_agree() {
     seeds(300, |seed| {
         let mut rng = Rng::new(seed);
         let mut download =

@@ -1,11 +1,11 @@
-//! [`Meter`] and [`Sizes`] on their own.
+//! Tests [`Meter`] and [`Sizes`] on their own.
 
 use super::super::peers::{Meter, Sizes};
 use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn a_steady_rate_is_found_at_once_and_kept() {
+fn a_steady_rate_is_measured_at_once_and_kept() {
     let mut meter = Meter::default();
     assert_eq!(meter.rate(0), None);
     for _ in 0..100 {
@@ -15,7 +15,7 @@ fn a_steady_rate_is_found_at_once_and_kept() {
 }
 
 #[test]
-fn a_change_is_followed_and_silence_counts() {
+fn the_rate_follows_changes_and_silence_lowers_it() {
     let mut meter = Meter::default();
     (0..1_000).for_each(|_| meter.add(5_000, 10));
     (0..4_000).for_each(|_| meter.add(500, 10));
@@ -25,14 +25,14 @@ fn a_change_is_followed_and_silence_counts() {
 }
 
 #[test]
-fn bytes_without_time_are_no_division_by_zero() {
+fn bytes_without_time_cause_no_division_by_zero() {
     let mut meter = Meter::default();
     meter.add(1_000, 0);
     assert_eq!(meter.rate(0), Some(1_000.0));
 }
 
 #[test]
-fn sizes_start_at_a_megabyte_and_belong_to_heights() {
+fn sizes_start_at_a_megabyte_and_depend_on_height() {
     let mut sizes = Sizes::default();
     assert_eq!(sizes.expected(700_000), 1_000_000);
     (0..200).for_each(|_| sizes.add(1_000, 215));
@@ -45,7 +45,7 @@ fn sizes_start_at_a_megabyte_and_belong_to_heights() {
 
 proptest! {
     #[test]
-    fn whatever_comes_numbers_stay_numbers(
+    fn rates_are_always_finite(
         events in prop::collection::vec((any::<u64>(), 0u64..1 << 50), 1..50),
         heights in prop::collection::vec((any::<u32>(), any::<u64>()), 1..50),
     ) {

@@ -1,46 +1,46 @@
-//! [`Simulation`]: a [`Download`] with peers, a line and a consumer, in simulated time.
+//! [`Simulation`]: a [`Download`] with peers, a network and a consumer, in simulated time.
 //!
-//! Steps of a millisecond. Peers answer in order, at their own rates, over one line that they
-//! share; requests and answers take the latency each way. It holds the download to its promises at
-//! each step, and panics where one is broken. A seed fixes everything.
+//! It advances in steps of a millisecond. Peers answer in order, at their own rates, over one shared line;
+//! requests and answers take the latency each way. Every step checks the download's invariants and panics if
+//! one is broken. The seed determines everything.
 
 use super::*;
 use apus_testkit::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How a node behaves, beside sending what it is asked for.
+/// A node's misbehaviour, besides sending what it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Behaviour {
     Steady,
     /// It never answers.
     Silent,
-    /// From a time on it is silent for a while, in milliseconds.
+    /// It falls silent at a time, for a while; both in milliseconds.
     Pauses {
         at: u64,
         length: u64,
     },
     /// It closes the connection at a time, in milliseconds.
     Dies(u64),
-    /// Once in so many blocks it sends a damaged copy.
+    /// It sends a damaged copy of one block in n.
     Damages(u64),
-    /// Once in so many blocks it says that it has it not.
+    /// It says that it lacks one block in n.
     Refuses(u64),
-    /// Once in so many blocks it leaves it out without a word.
+    /// It silently leaves out one block in n.
     LeavesOut(u64),
-    /// Once in so many blocks it sends another one.
+    /// It replaces one block in n with another block.
     Chatters(u64),
 }
 
-/// A node that can be connected to.
+/// A node to connect to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
     /// Bytes per millisecond.
     pub(super) rate: f64,
-    /// One way, in milliseconds.
+    /// One-way delay, in milliseconds.
     pub(super) latency: u64,
     pub(super) behaviour: Behaviour,
     pub(super) services: Services,
-    /// The last block that it has.
+    /// Height of its last block.
     pub(super) best: Height,
 }
 
@@ -56,13 +56,13 @@ impl Node {
     }
 }
 
-/// What takes the blocks.
+/// The consumer of the blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Consumer {
     pub(super) in_order: bool,
-    /// Heights in a range.
+    /// Heights per range.
     pub(super) segment: u32,
-    /// How many ranges are wanted at a time.
+    /// How many ranges it wants at a time.
     pub(super) segments: usize,
     /// Bytes per millisecond.
     pub(super) rate: f64,
@@ -79,16 +79,16 @@ struct Connection {
     usable_at: u64,
     greeted: bool,
     requests: VecDeque<(u64, BlockHash)>,
-    /// Bytes sent of the block in front, and when that was told last.
+    /// Bytes sent of the block in front, and when progress was last reported.
     sent: f64,
-    told_at: u64,
+    reported_at: u64,
     wire: VecDeque<(u64, Event)>,
-    /// What it owes by the download's own requests.
+    /// Blocks it owes, according to the download's own requests.
     owed: BTreeSet<BlockHash>,
     refused: BTreeSet<BlockHash>,
 }
 
-/// See the module.
+/// A download with simulated nodes, network and consumer.
 pub(super) struct Simulation {
     pub(super) download: Download,
     pub(super) now: u64,
@@ -97,15 +97,15 @@ pub(super) struct Simulation {
     size_max: u64,
     line: f64,
     connections: BTreeMap<PeerId, Connection>,
-    /// Nodes that are connected to when others are gone.
+    /// Nodes to connect to when others are gone.
     pub(super) spare: VecDeque<Node>,
     peers_max: usize,
     next_peer: u32,
     consumer: Consumer,
-    /// Ranges that are not wanted yet, and those wanted with what is missing of each.
+    /// Ranges that are not wanted yet, and wanted ranges with their missing blocks.
     ranges: VecDeque<HeightRange>,
     open: Vec<(HeightRange, u32)>,
-    /// Handed to the consumer in this order: height and whether it is damaged.
+    /// Blocks handed to the consumer, by height; true if damaged.
     handed_out: BTreeMap<Height, bool>,
     held: u64,
     arrived: VecDeque<Height>,
@@ -113,7 +113,7 @@ pub(super) struct Simulation {
     appetite: f64,
     /// Why peers were dropped.
     pub(super) dropped: Vec<(PeerId, Blame)>,
-    /// What was waited for, looked at ten times a second.
+    /// The limits seen, sampled ten times a second.
     pub(super) limits: Vec<Limit>,
 }
 
@@ -165,7 +165,7 @@ impl Simulation {
         }
     }
 
-    /// Runs until all is consumed; the time that it took, in milliseconds.
+    /// Runs until everything is consumed. Returns the time it took, in milliseconds.
     pub(super) fn run(&mut self, deadline: u64) -> u64 {
         while self.consumed.len() < self.sizes.len() {
             self.step();
@@ -213,7 +213,7 @@ impl Simulation {
                 greeted: false,
                 requests: VecDeque::new(),
                 sent: 0.0,
-                told_at: 0,
+                reported_at: 0,
                 wire: VecDeque::new(),
                 owed: BTreeSet::new(),
                 refused: BTreeSet::new(),
@@ -296,7 +296,7 @@ impl Simulation {
         let asked = connection.owed.remove(&hash);
         let received = self.download.block(id, &hash, size, self.now);
         match received {
-            Received::Wanted(height) => {
+            BlockReceipt::Wanted(height) => {
                 assert!(asked && height == at);
                 assert!(!self.consumed.contains(&at), "{at} after it was consumed");
                 assert!(self.handed_out.insert(at, damaged).is_none(), "{at} twice");
@@ -306,12 +306,12 @@ impl Simulation {
                 let bound = self.download.options.bytes_max.max(SIZE_MAX) + self.size_max;
                 assert!(held <= bound, "{held} bytes held of {bound}");
             }
-            Received::Unrequested => {
-                // It may be dropped already, and the connection not closed yet.
+            BlockReceipt::Unrequested => {
+                // It may be dropped already while the connection is not closed yet.
                 let known = self.download.peers.contains_key(&id);
                 assert!(!(asked && known), "{id:?} was asked for {at}");
             }
-            Received::Duplicate(height) | Received::NoRoom(height) => {
+            BlockReceipt::Duplicate(height) | BlockReceipt::NoRoom(height) => {
                 assert!(asked && height == at);
             }
         }
@@ -320,7 +320,7 @@ impl Simulation {
     fn consume(&mut self) {
         self.appetite = (self.appetite + self.consumer.rate).min(self.consumer.rate.max(8e6));
         loop {
-            // In order, as many are consumed as are below the next.
+            // An in-order consumer takes the block whose height equals the number consumed.
             let next = match self.consumer.in_order {
                 true => self.arrived.iter().position(|h| *h as usize == self.consumed.len()),
                 false => (!self.arrived.is_empty()).then_some(0),
@@ -366,7 +366,7 @@ impl Simulation {
 }
 
 impl Connection {
-    /// Sends for a millisecond.
+    /// Sends for one millisecond.
     fn send(&mut self, mut budget: f64, now: u64, sizes: &[u64], rng: &mut Rng) {
         let arrives = now + self.node.latency;
         while budget > 0.0
@@ -386,15 +386,15 @@ impl Connection {
                     self.wire.extend(event.map(|event| (arrives, event)));
                     continue;
                 }
-                self.told_at = now;
+                self.reported_at = now;
             }
             let size = sizes[height(&hash) as usize];
             let part = budget.min(size as f64 - self.sent);
             self.sent += part;
             budget -= part;
             if self.sent < size as f64 {
-                if now >= self.told_at + 50 {
-                    self.told_at = now;
+                if now >= self.reported_at + 50 {
+                    self.reported_at = now;
                     self.wire.push_back((arrives, Event::Partial(self.sent as u64)));
                 }
                 return;

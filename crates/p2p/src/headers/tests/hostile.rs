@@ -3,7 +3,8 @@
 use super::*;
 use apus_chain::KnownBlock;
 
-/// One peer with the run and one that waits; all headers of the candidate are the first one's.
+/// A sync with one peer doing the bulk download and one waiting; the first peer sent all of the candidate's
+/// headers.
 fn on_trial(chain: &[[u8; 80]]) -> HeaderSync {
     let mut sync = HeaderSync::new(&regtest(2 * 5001), NOW);
     sync.peer_connected(A, 0);
@@ -16,7 +17,7 @@ fn on_trial(chain: &[[u8; 80]]) -> HeaderSync {
 }
 
 #[test]
-fn a_stalled_run_goes_on_with_another_peer() {
+fn another_peer_takes_over_a_stalled_bulk_download() {
     let chain = mined(None, 5100, 1);
     let mut sync = on_trial(&chain[..4000]);
     sync.tick(19_999);
@@ -29,14 +30,14 @@ fn a_stalled_run_goes_on_with_another_peer() {
         panic!("{actions:?}")
     };
     assert_eq!(locator[..], [hash(&chain[3999]), sync.tree().params().genesis_hash]);
-    // What the gone one still had under way does not count.
-    assert_eq!(sync.headers(A, &chain[4000..], 20_001).unwrap(), Learned::default());
+    // Late headers from the removed peer do not count.
+    assert_eq!(sync.headers(A, &chain[4000..], 20_001).unwrap(), HeaderUpdate::default());
     assert_eq!(sync.headers(B, &chain[4000..], 20_001).unwrap().new_headers, 5100);
     assert!(sync.is_synced(20_001));
 }
 
 #[test]
-fn a_peer_that_takes_over_need_not_go_on_from_the_same_chain() {
+fn a_peer_that_takes_over_need_not_extend_the_same_chain() {
     let other = mined(None, 5200, 2);
     let mut sync = on_trial(&mined(None, 4000, 1));
     sync.peer_gone(A, 1);
@@ -47,7 +48,7 @@ fn a_peer_that_takes_over_need_not_go_on_from_the_same_chain() {
 }
 
 #[test]
-fn the_only_peer_has_more_time() {
+fn the_only_peer_gets_more_time() {
     let mut sync = HeaderSync::new(&regtest(0), NOW);
     sync.peer_connected(A, 0);
     sync.actions();
@@ -59,12 +60,12 @@ fn the_only_peer_has_more_time() {
 }
 
 #[test]
-fn a_run_that_answers_but_creeps_is_taken_away() {
+fn a_slow_bulk_download_moves_to_another_peer() {
     let chain = mined(None, 4000, 1);
     let epoch = clock(&chain, false);
     let mut sync = HeaderSync::new(&regtest(0), epoch);
     sync.peer_connected(A, 0);
-    // Blocks due since the genesis block, half a millisecond each, and a minute.
+    // A minute, plus half a millisecond for each block due since the genesis block.
     let due = (epoch - i64::from(sync.tree().params().genesis_header.time)) / 600;
     let allowance = 60_000 + due as u64 / 2;
     sync.headers(A, &chain[..2000], allowance - 5000).unwrap();
@@ -72,18 +73,18 @@ fn a_run_that_answers_but_creeps_is_taken_away() {
     sync.headers(A, &chain[2000..], allowance).unwrap();
     sync.actions();
     sync.tick(allowance + 1);
-    assert_eq!(sync.actions(), [], "there is no other");
+    assert_eq!(sync.actions(), [], "there is no other peer");
     sync.peer_connected(B, allowance + 1);
     sync.tick(allowance + 1);
     let why = DisconnectReason::TooSlow { seconds: allowance / 1000 };
     assert_eq!(sync.actions()[0], HeaderAction::Disconnect { peer: A, why });
-    let run = sync.run.unwrap();
-    assert_eq!((run.peer, sync.lapses), (B, 1));
-    assert!(run.allowance_ms > 2 * 60_000, "the next has more time: {run:?}");
+    let bulk = sync.bulk.unwrap();
+    assert_eq!((bulk.peer, sync.lapses), (B, 1));
+    assert!(bulk.allowance_ms > 2 * 60_000, "the next peer gets more time: {bulk:?}");
 }
 
 #[test]
-fn a_silent_peer_does_not_keep_the_others_from_being_done() {
+fn a_silent_peer_does_not_block_the_header_sync() {
     let params = regtest(0);
     let chain = mined(None, 100, 1);
     let node = Node::new(&params, &chain);
@@ -101,7 +102,7 @@ fn a_silent_peer_does_not_keep_the_others_from_being_done() {
     assert_eq!(sync.actions(), [HeaderAction::Disconnect { peer: C, why }]);
     assert!(sync.is_synced(120_010));
 
-    // One that answered before is busy, not useless.
+    // A peer that answered before is busy, not useless.
     sync.refresh(200_000);
     assert_eq!(sync.actions().len(), 2);
     sync.headers(A, &[], 200_001).unwrap();
@@ -111,17 +112,17 @@ fn a_silent_peer_does_not_keep_the_others_from_being_done() {
 }
 
 #[test]
-fn a_chain_of_little_work_leaves_nothing() {
+fn a_low_work_chain_is_discarded_and_its_peer_disconnected() {
     let mut sync = on_trial(&mined(None, 4000, 1));
     let tail = mined(Some(&mined(None, 4000, 1)[3999]), 10, 1);
-    assert_eq!(sync.headers(A, &tail, 1).unwrap(), Learned::default());
+    assert_eq!(sync.headers(A, &tail, 1).unwrap(), HeaderUpdate::default());
     assert_eq!(
         sync.actions()[0],
         HeaderAction::Disconnect { peer: A, why: DisconnectReason::LowWork }
     );
     assert_eq!(sync.tree().len(), 1);
     assert!(!sync.is_synced(1));
-    // Nor one without any.
+    // A peer without any headers is disconnected, too.
     sync.headers(B, &[], 1).unwrap();
     assert_eq!(
         sync.actions(),
@@ -130,7 +131,7 @@ fn a_chain_of_little_work_leaves_nothing() {
 }
 
 #[test]
-fn an_endless_chain_ends_and_gives_its_memory_back() {
+fn an_endless_chain_is_cut_off_and_its_memory_freed() {
     let chain = mined(None, 4000, 1);
     let mut sync = HeaderSync::new(&regtest(1_000_000), NOW);
     sync.set_candidate_max(3999);
@@ -141,27 +142,27 @@ fn an_endless_chain_ends_and_gives_its_memory_back() {
     assert_eq!(error, Misbehaviour::EndlessChain { limit: 3999 });
     assert_eq!((sync.candidate_height(), sync.tree().len()), (None, 1));
     assert_eq!(sync.peer_best(A), None);
-    // Everything else that is kept for a peer.
+    // The sync keeps nothing else for a peer.
     assert!(size_of::<HeaderPeer>() <= 64);
 }
 
 #[test]
-fn only_the_run_is_on_trial() {
+fn only_the_bulk_download_extends_a_candidate() {
     let chain = mined(None, 4000, 1);
     let mut sync = on_trial(&chain[..2000]);
     let other = mined(None, 2000, 2);
-    assert_eq!(sync.headers(B, &other, 1).unwrap(), Learned::default());
+    assert_eq!(sync.headers(B, &other, 1).unwrap(), HeaderUpdate::default());
     assert_eq!(sync.candidate_height(), Some(2000));
     assert_eq!(sync.candidate.as_ref().unwrap().last(), hash(&chain[1999]));
-    assert!(asked(&mut sync).is_empty(), "the other one has to wait");
+    assert!(asked(&mut sync).is_empty(), "the other peer must wait");
     assert!(!sync.is_synced(1));
     sync.peer_gone(A, 2);
     assert_eq!(asked(&mut sync), [(B, hash(&chain[1999]))]);
 }
 
 #[test]
-fn an_invalid_header_costs_the_connection_and_is_blamed_on_its_sender() {
-    // At height 5,000 the time goes back to that of the genesis block.
+fn an_invalid_header_disconnects_the_peer_that_sent_it() {
+    // At height 5,000 the time drops back to that of the genesis block.
     let genesis = Params::of(Network::Regtest).genesis_header;
     let mut chain = mined(None, 4999, 1);
     let mut bad = Header::parse(&mined(Some(&chain[4998]), 1, 1)[0]);
@@ -173,7 +174,7 @@ fn an_invalid_header_costs_the_connection_and_is_blamed_on_its_sender() {
     let error = sync.headers(A, &chain[4000..6000], 1).unwrap_err();
     assert!(matches!(error, Misbehaviour::Invalid(HeaderError::TimeTooOld { .. })), "{error}");
     assert_eq!(sync.peer_best(A), None);
-    assert_eq!(sync.best_chain().len(), 5000, "what is valid is real work");
+    assert_eq!(sync.best_chain().len(), 5000, "valid headers carry real work");
     assert_eq!(sync.take_new(), chain[..4999]);
 
     let mut params = regtest(2 * 6001);
@@ -185,15 +186,15 @@ fn an_invalid_header_costs_the_connection_and_is_blamed_on_its_sender() {
     }
     sync.peer_connected(B, 0);
     sync.actions();
-    // The run passes on without its first holder being gone.
-    sync.run.as_mut().unwrap().peer = B;
+    // The bulk download moves on although its first peer is still connected.
+    sync.bulk.as_mut().unwrap().peer = B;
     sync.headers(B, &chain[6000..], 1).unwrap();
     let why = DisconnectReason::InvalidHeaders;
     assert_eq!(sync.actions()[0], HeaderAction::Disconnect { peer: A, why });
 }
 
 #[test]
-fn broken_messages_cost_the_connection() {
+fn broken_messages_end_the_connection() {
     let chain = mined(None, 2001, 1);
     let mut shuffled = chain[..10].to_vec();
     shuffled.swap(3, 4);
@@ -205,14 +206,14 @@ fn broken_messages_cost_the_connection() {
         sync.headers(A, broken, 0).unwrap_err();
         assert_eq!(asked(&mut sync), [(B, sync.tree().params().genesis_hash)]);
         assert_eq!(sync.tree().len(), 1);
-        // It may go on sending until its connection is gone.
-        assert_eq!(sync.headers(A, broken, 0).unwrap(), Learned::default());
+        // It may keep sending until its connection is closed.
+        assert_eq!(sync.headers(A, broken, 0).unwrap(), HeaderUpdate::default());
         sync.peer_gone(A, 0);
     }
 }
 
 #[test]
-fn headers_that_never_connect_are_borne_ten_times() {
+fn headers_that_never_connect_are_tolerated_ten_times() {
     let params = regtest(0);
     let chain = mined(None, 100, 1);
     let stranger = mined(Some(&mined(None, 5, 9)[4]), 1, 9);
@@ -222,20 +223,20 @@ fn headers_that_never_connect_are_borne_ten_times() {
     sync.headers(A, &chain[93..99], 0).unwrap();
     sync.actions();
     for _ in 0..10 {
-        assert_eq!(sync.headers(A, &stranger, 0).unwrap(), Learned::default());
+        assert_eq!(sync.headers(A, &stranger, 0).unwrap(), HeaderUpdate::default());
         assert_eq!(sync.actions().len(), 1, "it is asked");
         sync.headers(A, &[], 0).unwrap();
     }
     let error = sync.headers(A, &stranger, 0).unwrap_err();
     assert_eq!(error, Misbehaviour::Unconnecting { count: 11 });
 
-    // Headers that connect make good for it.
+    // Headers that connect reset the count.
     sync.peer_connected(B, 0);
     for _ in 0..30 {
         sync.headers(B, &stranger, 0).unwrap();
         sync.headers(B, &chain[98..99], 0).unwrap();
     }
-    // While our own chain is old every announcement looks like that.
+    // While our own chain is old, no announced header connects.
     let mut sync = HeaderSync::new(&params, NOW);
     sync.peer_connected(A, 0);
     for _ in 0..1000 {
@@ -245,14 +246,14 @@ fn headers_that_never_connect_are_borne_ten_times() {
 }
 
 #[test]
-fn a_header_of_the_future_is_dropped_and_taken_when_its_time_has_come() {
+fn a_header_from_the_future_is_dropped_until_its_time() {
     let params = regtest(0);
     let chain = mined(None, 40, 1);
     let now = i64::from(Header::parse(&chain[19]).time) - 2 * 3600;
     let mut sync = HeaderSync::new(&params, now);
     sync.peer_connected(A, 0);
     let learned = sync.headers(A, &chain, 0).unwrap();
-    assert_eq!(learned, Learned { new_headers: 20, best_changed: true, too_new: true });
+    assert_eq!(learned, HeaderUpdate { new_headers: 20, best_changed: true, too_new: true });
     assert!(sync.is_synced(0));
     let learned = sync.headers(A, &chain[20..], 600_000).unwrap();
     assert_eq!((learned.new_headers, learned.too_new), (1, true));
@@ -261,9 +262,9 @@ fn a_header_of_the_future_is_dropped_and_taken_when_its_time_has_come() {
     assert_eq!((learned.new_headers, learned.too_new), (19, false));
 }
 
-/// What is kept out by the clock alone is told, and who has it.
+/// A chain that only the clock keeps out is reported, with the number of peers that have it.
 #[test]
-fn a_better_chain_of_the_future_is_told() {
+fn a_better_chain_from_the_future_is_reported() {
     let params = regtest(0);
     let chain = mined(None, 40, 1);
     let header = Header::parse(&chain[20]);
@@ -275,16 +276,16 @@ fn a_better_chain_of_the_future_is_told() {
     sync.headers(A, &chain, 0).unwrap();
     sync.headers(B, &chain[..20], 0).unwrap();
     let first = KnownBlock { height: 21, hash: header.hash() };
-    let told = TooNew { first, time: header.time, height: 40, peers: 1, others: 1 };
-    assert_eq!(sync.too_new(0), Some(told));
+    let reported = TooNew { first, time: header.time, height: 40, peers: 1, others: 1 };
+    assert_eq!(sync.too_new(0), Some(reported));
     sync.headers(B, &chain, 0).unwrap();
-    assert_eq!(sync.too_new(0), Some(TooNew { peers: 2, others: 0, ..told }));
-    // Its time has come.
+    assert_eq!(sync.too_new(0), Some(TooNew { peers: 2, others: 0, ..reported }));
+    // Once the header's time is reached, the chain is no longer reported.
     assert_eq!(sync.too_new(1000), None);
 }
 
 #[test]
-fn one_that_repeats_itself_is_not_asked_for_ever() {
+fn a_peer_that_repeats_itself_is_not_asked_forever() {
     let params = regtest(0);
     let chain = mined(None, 2000, 1);
     let mut sync = HeaderSync::new(&params, NOW);
@@ -299,7 +300,7 @@ fn one_that_repeats_itself_is_not_asked_for_ever() {
 }
 
 #[test]
-fn branches_that_are_no_better_are_taken_up_to_a_number() {
+fn branches_without_more_work_are_accepted_up_to_a_limit() {
     let params = regtest(0);
     let chain = mined(None, 200, 1);
     let mut sync = HeaderSync::new(&params, NOW);

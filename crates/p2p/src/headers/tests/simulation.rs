@@ -1,5 +1,5 @@
-//! A network of nodes that are honest, late, silent, behind, or liars, under random schedules: the
-//! chain found is always the best of the honest ones.
+//! A network of nodes that are honest, late, silent, behind, or lying, under random schedules. The chain
+//! found is always the best of the honest ones.
 
 use super::*;
 use crate::headers::tests::testing::{mine_on, retargeting};
@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::OnceLock;
 
-/// No simulation takes longer, in milliseconds of its own time.
+/// Time limit of a simulation, in simulated milliseconds.
 const END_MS: u64 = 3_600_000;
 
-/// The chains that nodes have. Honest headers have several times the work of the liar's.
+/// The nodes' chains. Honest headers have several times the work of the liar's.
 struct Chains {
     params: Params,
     epoch: i64,
@@ -59,7 +59,7 @@ fn chains() -> &'static Chains {
 /// How a peer behaves.
 struct Actor {
     node: &'static Node,
-    /// Milliseconds to an answer, at least and at most; none from one that is silent.
+    /// Shortest and longest time to an answer, in milliseconds. `None` for a silent peer.
     delay_ms: Option<(u64, u64)>,
 }
 
@@ -114,7 +114,7 @@ impl World {
         self.next_event += 1;
     }
 
-    /// One in three has the best chain and answers.
+    /// One actor in three has the best chain and answers.
     fn actor(&mut self) -> Actor {
         let all = chains();
         let quick = Some((20, 900));
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Until all is known and one of those that have the best chain has told so. When that was.
+    /// Runs until the sync is done and an honest peer with the best chain is connected. Returns the time.
     fn run(&mut self) -> u64 {
         while let Some(Reverse((now_ms, number))) = self.queue.pop() {
             assert!(now_ms < END_MS, "no end: {:?}", self.sync.peers);
@@ -223,7 +223,7 @@ impl World {
 }
 
 #[test]
-fn ends_with_the_best_chain_of_the_honest_ones() {
+fn the_sync_finds_the_best_honest_chain() {
     let (mut longest, mut refused) = (0, 0);
     for seed in 0..apus_testkit::effort::rounds(50, 4_000) {
         let mut world = World::new(seed);

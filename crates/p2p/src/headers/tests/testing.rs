@@ -4,7 +4,7 @@ use apus_chain::{BlockHash, Header, MerkleRoot, Network, Params, U256, check_pro
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-/// A clock after every header that tests use.
+/// A time after every header that tests use.
 pub(crate) const NOW: i64 = 1_900_000_000;
 
 /// All headers of a file in `fixtures/headers`.
@@ -13,27 +13,27 @@ pub(crate) fn raw_headers(name: &str) -> Vec<[u8; 80]> {
     std::fs::read(path).unwrap().as_chunks::<80>().0.to_vec()
 }
 
-/// Regtest, with this minimum work. Each header has a work of 2.
+/// Regtest with this minimum work. Each header has a work of 2.
 pub(crate) fn regtest(minimum_chain_work: u128) -> Params {
     Params { minimum_chain_work, ..Params::of(Network::Regtest).clone() }
 }
 
-/// A chain whose difficulty changes, each third header, to where headers are 3 seconds apart. The
-/// easiest take some 32 hashes.
+/// Parameters that retarget every third header, to 3 seconds between headers. The easiest target takes about
+/// 32 hashes.
 pub(crate) fn retargeting(minimum_chain_work: u128) -> Params {
     let mut params = regtest(minimum_chain_work);
     params.pow_allow_min_difficulty_blocks = false;
     params.pow_no_retargeting = false;
     params.pow_target_timespan_seconds = NonZeroU32::new(6).unwrap();
     params.pow_target_spacing_seconds = NonZeroU32::new(2).unwrap();
-    // Four timespans of a target have to fit into 256 bits.
+    // Four timespans of a target must fit into 256 bits.
     params.genesis_header.bits = 0x2007_ffff;
     params.genesis_hash = params.genesis_header.hash();
     params.pow_limit = U256::from_compact(0x2007_ffff).value;
     params
 }
 
-/// Finds the nonce.
+/// Finds a valid nonce.
 pub(crate) fn mine(mut header: Header) -> Header {
     let any = U256::from_le_bytes(&[0xff; 32]);
     while !check_proof_of_work(&header.hash(), header.bits, any) {
@@ -43,7 +43,7 @@ pub(crate) fn mine(mut header: Header) -> Header {
 }
 
 /// `count` regtest headers above `parent`, or above the genesis block, ten minutes apart. `salt`
-/// tells branches apart.
+/// distinguishes branches.
 pub(crate) fn mined(parent: Option<&[u8; 80]>, count: usize, salt: u32) -> Vec<[u8; 80]> {
     let mut chain: Vec<[u8; 80]> = parent.into_iter().copied().collect();
     let above = chain.len();
@@ -51,8 +51,7 @@ pub(crate) fn mined(parent: Option<&[u8; 80]>, count: usize, salt: u32) -> Vec<[
     chain.split_off(above)
 }
 
-/// Appends `count` headers to a chain, which starts above the genesis block where there are
-/// retargets.
+/// Appends `count` headers to a chain, which must start above the genesis block if there are retargets.
 pub(crate) fn mine_on(
     params: &Params,
     chain: &mut Vec<[u8; 80]>,
@@ -80,7 +79,7 @@ pub(crate) fn mine_on(
     }
 }
 
-/// The target at a height, where no block has the minimum difficulty by exception.
+/// The target at a height, without the exception for minimum-difficulty blocks.
 fn next_bits(params: &Params, height: usize, at: impl Fn(usize) -> Header) -> u32 {
     let interval = params.difficulty_adjustment_interval() as usize;
     let last = at(height - 1);
@@ -97,7 +96,7 @@ fn next_bits(params: &Params, height: usize, at: impl Fn(usize) -> Header) -> u3
 /// A node that answers requests as Core does (`net_processing.cpp`, `ProcessGetHeaders`).
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// From height 1 on.
+    /// Its headers from height 1 on.
     pub(crate) chain: Vec<[u8; 80]>,
     heights: HashMap<BlockHash, usize>,
 }
@@ -109,7 +108,7 @@ impl Node {
         Self { chain: chain.to_vec(), heights }
     }
 
-    /// What follows the first hash of the locator that is in its chain.
+    /// The headers after the first locator hash that is in its chain.
     pub(crate) fn answer(&self, locator: &[BlockHash]) -> Vec<[u8; 80]> {
         let from = locator.iter().find_map(|hash| self.heights.get(hash)).copied().unwrap_or(0);
         self.chain[from..].iter().take(2000).copied().collect()

@@ -1,4 +1,4 @@
-//! Proxies of one connection each, honest and not.
+//! Tests with honest and dishonest proxies that serve one connection each.
 
 use super::*;
 use crate::message::Services;
@@ -19,8 +19,8 @@ fn read(mut stream: &TcpStream, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// A proxy that answers the greeting and the request with these bytes, one by one, then `rest`. It
-/// returns the request, without the greeting.
+/// A proxy that answers the greeting and the request with these bytes, one by one, then `rest`. It returns
+/// the request without the greeting.
 fn proxy(
     greeting: &'static [u8],
     answer: Vec<u8>,
@@ -42,23 +42,23 @@ fn proxy(
 }
 
 #[test]
-fn a_proxy_is_told_where_to_go() {
+fn a_proxy_gets_the_target_address() {
     let key = [3; 32];
     let onion = onion_name(&key);
     let name = |name: &str| [&[3, name.len() as u8], name.as_bytes()].concat();
-    for (host, told) in [
+    for (host, target) in [
         (Host::Ip(Ipv4Addr::new(1, 2, 3, 4).into()), vec![1, 1, 2, 3, 4]),
         (Host::Ip(Ipv6Addr::LOCALHOST.into()), {
-            let mut told = vec![4];
-            told.extend(Ipv6Addr::LOCALHOST.octets());
-            told
+            let mut target = vec![4];
+            target.extend(Ipv6Addr::LOCALHOST.octets());
+            target
         }),
         (Host::Name("seed.example".to_owned()), name("seed.example")),
         (Host::TorV3(key), name(&onion)),
     ] {
-        let expected = [&[5, 1, 0][..], &told, &8333u16.to_be_bytes()].concat();
+        let expected = [&[5, 1, 0][..], &target, &8333u16.to_be_bytes()].concat();
         for bound in [&[1, 9, 9, 9, 9][..], &[4; 17], b"\x03\x05proxy"] {
-            // What follows belongs to the peer, and nothing of it is lost.
+            // The bytes after the answer belong to the peer, and none of them is lost.
             let answer = [&[5, 0, 0], bound, &[0, 80], b"hello"].concat();
             let (socket, proxy) = proxy(&[5, 0], answer, expected.len());
             let stream = open(&address(host.clone()), Some(socket), PATIENCE).unwrap();
@@ -69,7 +69,7 @@ fn a_proxy_is_told_where_to_go() {
 }
 
 #[test]
-fn refusals_are_told() {
+fn refusals_are_reported() {
     let host = || address(Host::Ip(Ipv4Addr::new(1, 2, 3, 4).into()));
     for (greeting, answer, says) in [
         (&[5, 0][..], vec![5, 5, 0, 1, 0, 0, 0, 0, 0, 0], "refused"),
@@ -86,7 +86,7 @@ fn refusals_are_told() {
         assert!(error.to_string().contains("1.2.3.4:8333"), "{error}");
         proxy.join().unwrap();
     }
-    for (greeting, says) in [(&[5, 0xff][..], "password"), (b"HT", "no SOCKS5 proxy")] {
+    for (greeting, says) in [(&[5, 0xff][..], "password"), (b"HT", "not a SOCKS5 proxy")] {
         let (socket, proxy) = proxy(greeting, vec![], 0);
         let error = open(&host(), Some(socket), PATIENCE).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
@@ -95,7 +95,7 @@ fn refusals_are_told() {
 }
 
 #[test]
-fn a_silent_proxy_does_not_hold_us() {
+fn a_silent_proxy_does_not_block_us() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let socket = listener.local_addr().unwrap();
     let start = Instant::now();
@@ -109,7 +109,7 @@ fn a_silent_proxy_does_not_hold_us() {
 }
 
 #[test]
-fn names_that_fit_no_request() {
+fn names_too_long_for_a_request_are_refused() {
     let socket = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     for name in [String::new(), "a".repeat(256)] {
         let error = open(&address(Host::Name(name)), Some(socket), PATIENCE).unwrap_err();
@@ -118,14 +118,14 @@ fn names_that_fit_no_request() {
 }
 
 #[test]
-fn tor_is_not_looked_for_elsewhere() {
+fn tor_names_are_not_resolved() {
     for host in [
         Host::TorV3([1; 32]),
         Host::Name("abc.onion".to_owned()),
         Host::Name("abc.ONION.".to_owned()),
     ] {
         let error = open(&address(host), None, PATIENCE).unwrap_err();
-        assert!(error.to_string().contains("through a proxy only"), "{error}");
+        assert!(error.to_string().contains("only through a proxy"), "{error}");
     }
 }
 
@@ -135,14 +135,14 @@ fn names_are_looked_up_without_a_proxy() {
     let port = listener.local_addr().unwrap().port();
     let by_name = NodeAddress { port, ..address(Host::Name("localhost".to_owned())) };
     open(&by_name, None, PATIENCE).unwrap();
-    let nobody = Host::Name("no such name".to_owned());
-    let error = open(&address(nobody), None, PATIENCE).unwrap_err();
+    let missing = Host::Name("no such name".to_owned());
+    let error = open(&address(missing), None, PATIENCE).unwrap_err();
     assert!(matches!(error, PeerError::Connect { .. }), "{error}");
     assert!(error.to_string().contains("no such name:8333"), "{error}");
 }
 
 #[test]
-fn addresses_read_as_users_write_them() {
+fn addresses_are_formatted_as_users_write_them() {
     let text = |host| address_text(&address(host));
     assert_eq!(text(Host::Ip(Ipv4Addr::LOCALHOST.into())), "127.0.0.1:8333");
     assert_eq!(text(Host::Ip(Ipv6Addr::LOCALHOST.into())), "[::1]:8333");
@@ -155,7 +155,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn digests_are_those_of_the_standard() {
+fn digests_match_the_standard() {
     let known = [
         ("", "a7ffc6f8bf1ed76651c14756a061d662f580ff4de43b49fa82d80a4b80f8434a"),
         ("abc", "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532"),
@@ -169,7 +169,7 @@ fn digests_are_those_of_the_standard() {
     }
 }
 
-/// The key out of a name, by a slower way.
+/// Extracts the key from a name in a slower way.
 fn key_of(name: &str) -> [u8; 32] {
     let digits = name.bytes().map(|c| BASE32.iter().position(|&d| d == c).unwrap());
     let bits: Vec<bool> =
@@ -180,8 +180,8 @@ fn key_of(name: &str) -> [u8; 32] {
 }
 
 #[test]
-fn names_of_services_that_exist() {
-    // Examples of the Tor specification.
+fn real_onion_names_are_derived_from_their_keys() {
+    // Examples from the Tor specification.
     for name in [
         "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd",
         "sp3k262uwy4r2k3ycr5awluarykdpag6a7y33jxop4cs2lu5uz5sseqd",

@@ -1,4 +1,4 @@
-//! Headers of messages in plaintext.
+//! Plaintext message headers.
 
 use super::*;
 use crate::transport::PeerFault;
@@ -13,14 +13,14 @@ fn read(header: &[u8; 24], payload: &[u8]) -> Result<(CommandName, Vec<u8>), Pee
 }
 
 #[test]
-fn verack_of_the_main_chain() {
-    // As in every capture of the network's traffic.
+fn a_verack_of_main_matches_captured_traffic() {
+    // Every capture of network traffic contains these bytes.
     let known = *b"\xf9\xbe\xb4\xd9verack\0\0\0\0\0\0\0\0\0\0\x5d\xf6\xe0\xe2";
     assert_eq!(header(Network::Main, CommandName::new("verack"), b""), known);
 }
 
 #[test]
-fn what_is_not_ours_ends_the_connection() {
+fn foreign_bytes_end_the_connection() {
     let good = header(NETWORK, CommandName::new("ping"), b"12345678");
     assert!(read(&good, b"12345678").is_ok());
     assert!(matches!(read(&good, b"12345679"), Err(PeerError::Protocol { .. })));
@@ -36,7 +36,7 @@ fn what_is_not_ours_ends_the_connection() {
 }
 
 #[test]
-fn a_block_is_proved_by_its_header() {
+fn a_block_needs_no_checksum() {
     let good = header(NETWORK, BLOCK, b"block");
     assert_eq!(read(&good, b"blocK").unwrap(), (BLOCK, b"blocK".to_vec()));
     for other in ["blocks", "cmpctblock", "headers", "version", "inv"] {
@@ -46,7 +46,7 @@ fn a_block_is_proved_by_its_header() {
 }
 
 #[test]
-fn four_million_bytes_and_no_more() {
+fn payloads_are_limited_to_four_million_bytes() {
     let mut bytes = header(NETWORK, CommandName::new("block"), b"");
     let mut reader = V1Reader::new(NETWORK);
     bytes[16..20].copy_from_slice(&4_000_000u32.to_le_bytes());
@@ -58,7 +58,7 @@ fn four_million_bytes_and_no_more() {
 }
 
 #[test]
-fn a_connection_in_plaintext_is_known_by_its_first_bytes() {
+fn a_connection_in_plaintext_is_recognized_by_its_first_bytes() {
     let first = |network, command| {
         *header(network, CommandName::new(command), b"").first_chunk::<16>().unwrap()
     };

@@ -1,11 +1,11 @@
-//! Encrypted peers that do what ours does not: decoys, the longest garbage, damage.
+//! Encrypted peers that do what our code does not: decoys, the longest garbage, damage.
 
 use super::super::v2::LENGTH_BYTES;
 use super::raw::{framed, version};
 use super::*;
 use bip324::{CipherSession, GarbageResult, Handshake, PacketType, VersionResult};
 
-/// An encrypted peer, with the parts of the other crate and none of ours.
+/// An encrypted peer built from the other crate, with none of our code.
 struct Encrypted {
     raw: RawPeer,
     cipher: CipherSession,
@@ -63,7 +63,7 @@ impl Encrypted {
     }
 }
 
-/// A connection to an encrypted peer that goes on to do this, and its next message.
+/// A connection to an encrypted peer that then performs an action, and its next message.
 fn after_handshake(
     act: impl FnOnce(&mut Encrypted) + Send + 'static,
 ) -> Result<Message, PeerError> {
@@ -81,7 +81,7 @@ fn after_handshake(
 }
 
 #[test]
-fn garbage_and_decoys_are_read_over() {
+fn garbage_and_decoys_are_skipped() {
     let large = vec![1; 100_000];
     for (garbage, decoys) in [
         (vec![], vec![]),
@@ -94,7 +94,7 @@ fn garbage_and_decoys_are_read_over() {
             peer.send(b"before all else", PacketType::Decoy);
             peer.shake();
             peer.raw.0.shutdown(Shutdown::Write).unwrap();
-            // To be dropped later: what it has not read would undo what it sent.
+            // Drop it later: a close with unread data would destroy what it sent.
             peer
         });
         let mut connection = made.unwrap();
@@ -104,7 +104,7 @@ fn garbage_and_decoys_are_read_over() {
 }
 
 #[test]
-fn decoys_stand_between_messages() {
+fn decoys_between_messages_are_skipped() {
     let message = after_handshake(|peer| {
         for size in [0, 1, 5_000, 500_000] {
             peer.send(&vec![3; size], PacketType::Decoy);
@@ -115,7 +115,7 @@ fn decoys_stand_between_messages() {
 }
 
 #[test]
-fn numbers_without_a_name_are_messages_of_no_use() {
+fn unassigned_ids_are_ignored() {
     for number in [37, 200] {
         let message = after_handshake(move |peer| peer.send(&[number, 1, 2], PacketType::Genuine));
         assert!(matches!(message.unwrap(), Message::Other { name, .. } if name.is_empty()));
@@ -128,7 +128,7 @@ fn damage_ends_the_connection() {
         let error = after_handshake(move |peer| {
             let mut packet = peer.packet(&[18, 1, 2, 3, 4, 5, 6, 7, 8], PacketType::Genuine);
             packet[place] ^= 1;
-            // A changed length makes a longer packet.
+            // An altered length makes a longer packet.
             packet.resize(1_000, 0);
             peer.raw.send_bytes(&packet);
         });
@@ -141,7 +141,7 @@ fn damage_ends_the_connection() {
 }
 
 #[test]
-fn packets_end_where_messages_do() {
+fn oversized_and_truncated_packets_are_refused() {
     let whole = after_handshake(|peer| {
         let contents = [&b"\0block\0\0\0\0\0\0\0"[..], &vec![5; PAYLOAD_BYTES_MAX]].concat();
         peer.send(&contents, PacketType::Genuine);
@@ -161,7 +161,7 @@ fn packets_end_where_messages_do() {
 }
 
 #[test]
-fn garbage_has_an_end() {
+fn garbage_is_limited() {
     let (made, _) = accepting(&dial(TransportChoice::V2), |mut raw| {
         raw.send_bytes(&vec![7; 64 + 4_095 + 16]);
         raw.is_closed();
@@ -171,15 +171,16 @@ fn garbage_has_an_end() {
 }
 
 #[test]
-fn another_network_is_another_world() {
-    // Its keys derive from the magic, so that neither finds the end of the other's garbage.
-    // Long enough for keys to have come, on any machine, before either side gives up.
+fn peers_of_different_networks_fail_the_handshake() {
+    // Its keys derive from the magic, so neither side finds the end of the other's garbage. The timeout is
+    // long enough for the keys to arrive on any machine before either side gives up.
     let patient = Dial { handshake_timeout: Duration::from_secs(10), ..dial(TransportChoice::V2) };
     let other = Dial { network: Network::Signet, ..patient.clone() };
     let (left, right) = meet(&other, &patient);
-    // One whose peer happens to send nearly as much garbage as there may be need not wait: it has seen that there is no end.
-    let texts = ["of another chain", "bytes of garbage and no end"];
-    let told = |error: PeerError| texts.iter().any(|text| error.to_string().contains(text));
+    // A side whose peer happens to send almost the most garbage allowed need not wait: it sees that there is
+    // no terminator.
+    let texts = ["use another chain", "bytes of garbage without a terminator"];
+    let is_reported = |error: PeerError| texts.iter().any(|text| error.to_string().contains(text));
     // The first to give up closes the connection.
-    assert!([left.err(), right.err()].map(|error| error.is_some_and(told)).contains(&true));
+    assert!([left.err(), right.err()].map(|error| error.is_some_and(is_reported)).contains(&true));
 }

@@ -1,4 +1,4 @@
-//! Peers that send too slowly, too much, or what is no message.
+//! Peers that send too slowly, too much, or invalid messages.
 
 use super::super::stream;
 use super::raw::{framed, version};
@@ -6,7 +6,7 @@ use super::*;
 use crate::message::CommandName;
 use std::io::Write;
 
-/// A connection in plaintext, and the peer at its other end.
+/// A plaintext connection, and the raw peer at its other end.
 fn with_raw_peer() -> (Connection, RawPeer) {
     let (listener, address) = listener();
     let raw = thread::spawn(move || {
@@ -19,7 +19,7 @@ fn with_raw_peer() -> (Connection, RawPeer) {
 }
 
 #[test]
-fn a_message_may_come_byte_by_byte() {
+fn a_message_may_arrive_byte_by_byte() {
     let (mut connection, mut raw) = with_raw_peer();
     connection.reader.set_tick(Duration::from_millis(10)).unwrap();
     let block = Rng::new(3).bytes(40);
@@ -34,12 +34,12 @@ fn a_message_may_come_byte_by_byte() {
 }
 
 #[test]
-fn a_peer_that_drips_does_not_hold_a_reader() {
+fn a_trickling_peer_does_not_block_a_reader() {
     let (mut connection, mut raw) = with_raw_peer();
     connection.reader.set_tick(Duration::from_millis(100)).unwrap();
     let bytes = framed(&Message::Block(vec![0; 3_000_000]));
     let dripping = thread::spawn(move || {
-        // Never silent for as long as a tick, for many ticks.
+        // The peer sends for many ticks and is never silent for a whole one.
         for byte in bytes.chunks(50).take(1_000) {
             raw.0.write_all(byte).unwrap();
             thread::sleep(Duration::from_millis(1));
@@ -51,13 +51,13 @@ fn a_peer_that_drips_does_not_hold_a_reader() {
         assert_eq!(connection.reader.read().unwrap(), None);
         calls += 1;
     }
-    assert!(calls >= 3, "{calls} calls for a second of drops");
+    assert!(calls >= 3, "{calls} calls in a second of trickling");
     assert!(connection.reader.bytes_received() > 10_000);
     dripping.join().unwrap();
 }
 
 #[test]
-fn a_handshake_byte_by_byte_ends_in_time() {
+fn a_byte_by_byte_handshake_times_out() {
     for encrypted in [false, true] {
         let bytes = if encrypted { vec![7; 300] } else { framed(&Message::Version(version())) };
         let start = Instant::now();
@@ -75,7 +75,7 @@ fn a_handshake_byte_by_byte_ends_in_time() {
 }
 
 #[test]
-fn silence_ends_in_time() {
+fn silence_times_out() {
     for choice in [TransportChoice::V1, TransportChoice::V2, TransportChoice::Auto] {
         let (listener, address) = listener();
         let silent = thread::spawn(move || RawPeer::accept(&listener).is_closed());
@@ -88,7 +88,7 @@ fn silence_ends_in_time() {
 }
 
 #[test]
-fn what_is_no_message_ends_the_connection() {
+fn an_invalid_message_ends_the_connection() {
     let good = framed(&Message::Ping(5));
     let changed = |place: usize, to: &[u8]| {
         let mut bytes = good.clone();
@@ -112,7 +112,7 @@ fn what_is_no_message_ends_the_connection() {
         let error = next(&mut connection.reader).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
         assert_eq!(error.kind(), PeerFault::Misbehaved);
-        // What follows is not looked at.
+        // Nothing after it is read.
         raw.send(&Message::Ping(6));
         assert!(matches!(connection.reader.read(), Err(PeerError::Closed)));
         drop(connection);
@@ -121,7 +121,7 @@ fn what_is_no_message_ends_the_connection() {
 }
 
 #[test]
-fn messages_of_no_use_are_told_by_name() {
+fn unknown_messages_are_reported_by_name() {
     let (mut connection, mut raw) = with_raw_peer();
     let payload = Rng::new(4).bytes(200_000);
     raw.send_bytes(&stream::header(NETWORK, CommandName::new("novelty"), &payload));
@@ -131,7 +131,7 @@ fn messages_of_no_use_are_told_by_name() {
 }
 
 #[test]
-fn the_end_is_told_and_may_come_within_a_message() {
+fn a_closed_connection_is_reported_even_within_a_message() {
     for len in [0, 10, 24, 31] {
         let (mut connection, mut raw) = with_raw_peer();
         raw.send_bytes(&framed(&Message::Ping(5))[..len]);
@@ -143,14 +143,14 @@ fn the_end_is_told_and_may_come_within_a_message() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_does_not_hold_a_writer() {
+fn a_peer_that_does_not_read_does_not_block_a_writer() {
     for choice in [TransportChoice::V1, TransportChoice::V2] {
         let (mut left, right) = pair(choice, choice);
         left.writer.set_timeout(Duration::from_millis(200));
         let block = vec![0; PAYLOAD_BYTES_MAX];
         let start = Instant::now();
         let error = loop {
-            assert!(start.elapsed() < PATIENCE, "all this is taken");
+            assert!(start.elapsed() < PATIENCE, "the peer takes everything");
             if let Err(error) = left.writer.write_block(&block) {
                 break error;
             }
@@ -163,7 +163,7 @@ fn a_peer_that_does_not_read_does_not_hold_a_writer() {
 }
 
 #[test]
-fn noise_is_no_peer() {
+fn noise_is_refused() {
     let mut rng = Rng::new(5);
     for round in 0..20 {
         let len = rng.index(9_000);
@@ -182,7 +182,7 @@ fn noise_is_no_peer() {
 }
 
 #[test]
-fn another_networks_peer_is_told_from_an_encrypted_one() {
+fn a_peer_of_another_network_is_distinguished_from_an_encrypted_one() {
     let other = Dial { network: Network::Signet, ..dial(TransportChoice::V1) };
     let (_, right) = meet(&other, &dial(TransportChoice::Auto));
     let error = right.unwrap_err();

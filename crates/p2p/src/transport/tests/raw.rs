@@ -1,4 +1,4 @@
-//! [`RawPeer`]: a peer in plaintext that sends whatever a test wants.
+//! [`RawPeer`]: a plaintext peer that sends whatever a test wants.
 
 use super::super::stream::{self, HEADER_BYTES, V1Reader};
 use super::{NETWORK, PATIENCE};
@@ -20,7 +20,7 @@ pub(super) fn listener() -> (TcpListener, NodeAddress) {
     (listener, address)
 }
 
-/// A `version` with nothing special in it.
+/// A plain `version` message.
 pub(super) fn version() -> VersionMessage {
     VersionMessage {
         protocol: 70_015,
@@ -33,7 +33,7 @@ pub(super) fn version() -> VersionMessage {
     }
 }
 
-/// A message in plaintext.
+/// A message in the plaintext transport.
 pub(super) fn framed(message: &Message) -> Vec<u8> {
     let (command, payload) = encode(message, true);
     [&stream::header(NETWORK, command, &payload), &payload[..]].concat()
@@ -58,7 +58,7 @@ impl RawPeer {
     }
 
     pub(super) fn send_bytes(&mut self, bytes: &[u8]) {
-        // A peer that has seen enough closes; that is the test's to find.
+        // A peer that has seen enough closes; the test must detect that.
         let _ = self.0.write_all(bytes);
     }
 
@@ -81,7 +81,7 @@ impl RawPeer {
         decode(command, payload).unwrap()
     }
 
-    /// Shakes hands as the side that was connected to.
+    /// Performs the handshake as the side that was dialled.
     pub(super) fn shake_as_responder(&mut self) {
         assert!(matches!(self.next(), Message::Version(_)));
         self.send(&Message::Version(version()));
@@ -89,7 +89,7 @@ impl RawPeer {
         assert_eq!(self.next(), Message::Verack);
     }
 
-    /// Whether the other side hung up.
+    /// Returns true if the other side disconnected.
     pub(super) fn is_closed(&mut self) -> bool {
         let deadline = Deadline::new(PATIENCE, "closing");
         while deadline.remaining().is_ok() {

@@ -1,11 +1,11 @@
-//! Peers that shake hands in their own way.
+//! Peers with unusual handshakes.
 
 use super::raw::version;
 use super::*;
 use crate::message::VersionMessage;
 
-/// What comes of connecting to a peer that answers our `version` with these.
-fn answered(dial: &Dial, answers: Vec<Message>) -> Made {
+/// The result of connecting to a peer that answers our `version` with these messages.
+fn answered(dial: &Dial, answers: Vec<Message>) -> ConnectResult {
     let (listener, address) = listener();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -31,7 +31,7 @@ fn says(version: VersionMessage) -> Message {
 }
 
 #[test]
-fn what_does_not_belong_is_ignored() {
+fn unexpected_messages_are_ignored() {
     let ping = || Message::Ping(1);
     let other = VersionMessage { start_height: 99, ..version() };
     let made = answered(
@@ -56,7 +56,7 @@ fn what_does_not_belong_is_ignored() {
 }
 
 #[test]
-fn too_much_that_does_not_belong_is_too_much() {
+fn too_many_unexpected_messages_end_the_connection() {
     let flood = |count| {
         let mut messages = vec![Message::Ping(1); count];
         messages.extend([says(version()), Message::Verack]);
@@ -68,7 +68,7 @@ fn too_much_that_does_not_belong_is_too_much() {
 }
 
 #[test]
-fn half_a_handshake_is_none() {
+fn an_incomplete_handshake_fails() {
     let hasty = hasty(TransportChoice::V1);
     for answers in [
         vec![],
@@ -83,7 +83,7 @@ fn half_a_handshake_is_none() {
 }
 
 #[test]
-fn peers_older_than_core_takes_are_refused() {
+fn peers_older_than_core_accepts_are_refused() {
     let with = |protocol| {
         answered(&v1(), vec![says(VersionMessage { protocol, ..version() }), Message::Verack])
     };
@@ -97,7 +97,7 @@ fn peers_older_than_core_takes_are_refused() {
 }
 
 #[test]
-fn we_know_ourselves() {
+fn a_connection_to_ourselves_is_refused() {
     let ourselves = dial(TransportChoice::Auto);
     let (left, right) = meet(&ourselves, &ourselves);
     let error = right.unwrap_err();
@@ -110,7 +110,7 @@ fn we_know_ourselves() {
 }
 
 #[test]
-fn a_peer_that_lacks_what_we_need_is_of_no_use() {
+fn a_peer_that_lacks_required_services_is_useless() {
     let full = Services::NETWORK.with(Services::WITNESS);
     let with = |services, required_services| {
         let dial = Dial { required_services, ..v1() };
@@ -121,7 +121,7 @@ fn a_peer_that_lacks_what_we_need_is_of_no_use() {
     let error = with(Services::NETWORK.with(Services::NETWORK_LIMITED), full).unwrap_err();
     assert!(matches!(error, PeerError::MissingServices { .. }), "{error}");
     assert_eq!(error.kind(), PeerFault::Unreachable);
-    // A peer that comes to us need not offer anything.
+    // An inbound peer need not offer any services.
     let picky = Dial { required_services: full, ..v1() };
     assert!(meet(&v1(), &picky).1.is_ok());
 }

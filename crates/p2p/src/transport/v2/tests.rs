@@ -1,4 +1,4 @@
-//! BIP-324 against its vectors, and names of messages.
+//! BIP-324's test vectors, and message names.
 
 use super::*;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn written(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn numbers_are_those_of_the_table() {
+fn ids_match_the_table() {
     for (name, number) in
         [("addr", 1), ("block", 2), ("getdata", 11), ("headers", 13), ("notfound", 17)]
     {
@@ -30,7 +30,7 @@ fn numbers_are_those_of_the_table() {
 }
 
 #[test]
-fn both_forms_read_back_and_unknown_numbers_are_nothing() {
+fn both_name_forms_round_trip_and_unknown_ids_are_refused() {
     for name in NAMES.into_iter().chain(["version", "verack", "sendaddrv2"]) {
         let bytes = written(name);
         assert_eq!(read_name(&bytes).unwrap(), (CommandName::new(name), bytes.len()));
@@ -45,7 +45,7 @@ fn both_forms_read_back_and_unknown_numbers_are_nothing() {
 
 proptest! {
     #[test]
-    fn what_is_read_lies_within_the_contents(contents: Vec<u8>) {
+    fn reads_stay_within_the_contents(contents: Vec<u8>) {
         if let Ok((_, len)) = read_name(&contents) {
             prop_assert!(len <= contents.len());
         }
@@ -110,7 +110,7 @@ const VECTORS: [Vector; 3] = [
 ];
 
 #[test]
-fn the_vectors_of_the_bip() {
+fn the_bip_test_vectors_match() {
     for vector in &VECTORS {
         let secret = SecretKey::from_slice(&bytes(vector.secret)).unwrap();
         let ours = OurKey { secret, public: ElligatorSwift::from_array(array(vector.ours)) };
@@ -131,7 +131,7 @@ fn the_vectors_of_the_bip() {
 }
 
 #[test]
-fn many_packets_cross() {
+fn many_packets_round_trip() {
     let [left, right] =
         [(1, 2), (3, 4)].map(|(secret, more)| OurKey::new(&[secret; 32], &[more; 32]).unwrap());
     let ours = left.agree(right.public(), Role::Initiator, Network::Signet);
@@ -149,7 +149,7 @@ fn many_packets_cross() {
         into.packets.open(aad, &mut packet).unwrap();
         assert_eq!(packet, contents);
     }
-    // What was changed, cut short, sent twice or proved something else is refused.
+    // A packet that was altered, truncated, repeated, or authenticated with other data is rejected.
     let mut packet = vec![1, 2, 3];
     let tag = out.packets.seal(&[], &mut packet).unwrap();
     packet.extend(tag);
@@ -162,7 +162,7 @@ fn many_packets_cross() {
 }
 
 #[test]
-fn other_networks_have_other_keys() {
+fn networks_have_different_keys() {
     let [left, right] = [1, 2].map(|secret| OurKey::new(&[secret; 32], &[0; 32]).unwrap());
     let of = |network| left.agree(right.public(), Role::Initiator, network);
     let [one, two] = [Network::Main, Network::Regtest].map(|n| of(n).outbound().unwrap());

@@ -1,8 +1,8 @@
-//! Reading the log back when a start begins.
+//! Replays the log when the program starts.
 
 use super::{
-    CHECK_BYTES, LogKind, LogPlace, MAGIC, OPENING_BYTES, RECORD_HEAD_BYTES, Unsure, VERSION,
-    check_of, continued, file_name, file_number,
+    CHECK_BYTES, LogKind, LogPlace, MAGIC, PREAMBLE_BYTES, RECORD_HEAD_BYTES, UnsyncedFile,
+    VERSION, check_of, continued, file_name, file_number,
 };
 use crate::chainman::ChainManagerError;
 use apus_chain::{BLOCK_SIZE_MAX, Reader};
@@ -10,24 +10,24 @@ use apus_hash::sha256;
 use apus_storage::Storage;
 use std::io::{BufReader, ErrorKind, Read};
 
-/// Takes records one by one. An error says what is wrong with one.
+/// Receives records one by one. An error describes an invalid one.
 pub(in crate::chainman) type EachRecord<'a> =
     dyn FnMut(LogKind, Vec<u8>, LogPlace) -> Result<(), String> + 'a;
 
-/// What was read.
+/// A summary of the records that were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::chainman) struct Replayed {
-    /// Whole records.
+pub(in crate::chainman) struct ReplaySummary {
+    /// Number of complete records.
     pub(in crate::chainman) records: u64,
-    /// Bytes at the ends of files that were not whole records.
+    /// Bytes of incomplete records at the ends of files.
     pub(in crate::chainman) torn_bytes: u64,
 }
 
-/// How the log goes on.
+/// The state from which the log continues.
 pub(super) struct NextRecord {
     pub(super) number: u32,
     pub(super) running: [u8; 32],
-    pub(super) unsure: Option<Unsure>,
+    pub(super) unsure: Option<UnsyncedFile>,
 }
 
 /// Reads all files of the log, in order.
@@ -35,12 +35,12 @@ pub(super) fn replay(
     storage: &dyn Storage,
     identity: &[u8; 32],
     each: &mut EachRecord<'_>,
-) -> Result<(Replayed, NextRecord), ChainManagerError> {
+) -> Result<(ReplaySummary, NextRecord), ChainManagerError> {
     let io = |name: &str, error| ChainManagerError::Storage { file: storage.describe(name), error };
     let names = storage.names().map_err(|error| io("", error))?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| file_number(name)).collect();
     numbers.sort_unstable();
-    let mut replayed = Replayed::default();
+    let mut replayed = ReplaySummary::default();
     let mut next = NextRecord { number: 1, running: sha256(identity), unsure: None };
     for (place, &number) in numbers.iter().enumerate() {
         let name = file_name(number);
@@ -51,25 +51,25 @@ pub(super) fn replay(
         let length = storage.len(&name).map_err(|error| io(&name, error))?;
         let file = storage.open(&name, 0).map_err(|error| io(&name, error))?;
         let mut file = TreeLogFile { file: BufReader::with_capacity(1 << 16, file), offset: 0 };
-        let opening = file.take(OPENING_BYTES).map_err(|error| io(&name, error))?;
-        if let Some(found) = opening.as_deref().and_then(version).filter(|&v| v > VERSION) {
+        let preamble = file.take(PREAMBLE_BYTES).map_err(|error| io(&name, error))?;
+        if let Some(found) = preamble.as_deref().and_then(version).filter(|&v| v > VERSION) {
             let file = storage.describe(&name);
             return Err(ChainManagerError::Newer { file, found, known: VERSION });
         }
-        let Some(opening) = opening.as_deref().and_then(Opening::read) else {
-            // Made, but never written: a crash in the first moment of a start. The opening is
-            // durable before there is anything behind it.
-            if place + 1 == numbers.len() && length <= OPENING_BYTES as u64 {
+        let Some(preamble) = preamble.as_deref().and_then(FilePreamble::read) else {
+            // A crash right after creation left this file without a whole preamble. It has no records: the
+            // preamble is made durable before the first one.
+            if place + 1 == numbers.len() && length <= PREAMBLE_BYTES as u64 {
                 replayed.torn_bytes += length;
                 break;
             }
-            return Err(damaged("it does not begin like one of the log's files"));
+            return Err(damaged("it does not begin like a log file"));
         };
-        if opening.identity != *identity {
+        if preamble.identity != *identity {
             return Err(ChainManagerError::OtherChain { file: storage.describe(&name) });
         }
-        if number != next.number || opening.number != number || opening.running != next.running {
-            return Err(damaged("it does not continue what is in the file before"));
+        if number != next.number || preamble.number != number || preamble.running != next.running {
+            return Err(damaged("it does not continue the file before it"));
         }
         let (mut whole, mut closed) = (file.offset, false);
         while let Some((kind, payload, place)) =
@@ -83,27 +83,28 @@ pub(super) fn replay(
             whole = file.offset;
         }
         replayed.torn_bytes += length.saturating_sub(whole);
-        next.number = number.checked_add(1).ok_or_else(|| damaged("no number is left"))?;
-        next.unsure = (!closed).then_some(Unsure { number, whole_bytes: whole });
+        next.number =
+            number.checked_add(1).ok_or_else(|| damaged("it has the last possible number"))?;
+        next.unsure = (!closed).then_some(UnsyncedFile { number, whole_bytes: whole });
     }
     Ok((replayed, next))
 }
 
-/// The version of a file of the log, whatever else is in it.
-fn version(opening: &[u8]) -> Option<u32> {
-    let mut reader = Reader::new(opening);
+/// Reads the version of a log file; the rest of the file may be invalid.
+fn version(preamble: &[u8]) -> Option<u32> {
+    let mut reader = Reader::new(preamble);
     (reader.take(MAGIC.len()).ok()? == MAGIC).then(|| reader.u32().ok())?
 }
 
-/// The first bytes of a file.
-struct Opening {
+/// The preamble of a file.
+struct FilePreamble {
     identity: [u8; 32],
     number: u32,
     running: [u8; 32],
 }
 
-impl Opening {
-    /// None where a crash left no whole opening.
+impl FilePreamble {
+    /// Reads a preamble; returns `None` if a crash left it incomplete.
     fn read(bytes: &[u8]) -> Option<Self> {
         let checked = bytes.len().checked_sub(CHECK_BYTES)?;
         if check_of(&sha256(&bytes[..checked])) != &bytes[checked..] {
@@ -127,7 +128,7 @@ struct TreeLogFile<R> {
 }
 
 impl<R: Read> TreeLogFile<R> {
-    /// The next `count` bytes, none where there are fewer.
+    /// Reads the next `count` bytes; `None` if there are fewer.
     fn take(&mut self, count: usize) -> std::io::Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; count];
         match self.file.read_exact(&mut bytes) {
@@ -140,7 +141,7 @@ impl<R: Read> TreeLogFile<R> {
         }
     }
 
-    /// The next record, none where no whole one follows.
+    /// Reads the next record; `None` if no complete one follows.
     fn record(
         &mut self,
         number: u32,

@@ -1,7 +1,7 @@
-//! Random trees in random order against a model that only knows the rule: the best whole chain
-//! without a failed block, of equal work the one that was whole first.
+//! Compares the manager with a model on random trees in random order. The model only knows the rule: the tip is
+//! the best complete chain without a failed block; on a tie, the chain that was complete first.
 
-use super::desk::{Desk, Judge, ours, regtest};
+use super::sandbox::{Sandbox, TestState, ours, regtest};
 use crate::chainman::{ChainManager, SubmitOutcome};
 use apus_chain::BlockHash;
 use apus_testkit::chain::ChainBuilder;
@@ -10,7 +10,7 @@ use bitcoin::consensus::serialize;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
-/// A tree of blocks; each knows its parent's place, the genesis block being before the first.
+/// A tree of blocks, each with the index of its parent. The genesis block has no index.
 struct Forest {
     blocks: Vec<(BlockHash, Vec<u8>)>,
     parents: Vec<Option<usize>>,
@@ -43,12 +43,12 @@ impl Forest {
     }
 }
 
-/// What the rule says.
+/// The model.
 #[derive(Clone)]
 struct Model {
-    /// Came, and not dropped.
+    /// Whether each block arrived and was kept.
     here: Vec<bool>,
-    /// By when it was whole.
+    /// When each block's chain became complete.
     whole: Vec<Option<u64>>,
     failed: Vec<bool>,
     bad: Vec<bool>,
@@ -70,7 +70,7 @@ impl Model {
         self.settle(forest, block);
     }
 
-    /// A block and what waited for it, breadth first, each judged before the next.
+    /// Settles a block and its waiting descendants, breadth first, each validated before the next.
     fn settle(&mut self, forest: &Forest, block: usize) {
         let is_whole =
             |model: &Self, at: Option<usize>| at.is_none_or(|p| model.whole[p].is_some());
@@ -128,7 +128,7 @@ impl Model {
         self.tip(forest);
     }
 
-    /// The best block, none for the genesis block. Blocks on the way to it are judged.
+    /// Returns the best block, or `None` for the genesis block. Validates the blocks of its chain first.
     fn tip(&mut self, forest: &Forest) -> Option<usize> {
         loop {
             let whole = (0..self.whole.len()).filter(|&at| self.whole[at].is_some());
@@ -149,7 +149,7 @@ impl Model {
 }
 
 thread_local! {
-    /// The order in which blocks came.
+    /// The order in which blocks arrive.
     static WAITING: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -181,7 +181,7 @@ const COUNT: usize = 24;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
     #[test]
-    fn the_tip_is_what_the_rule_says(
+    fn the_tip_matches_the_rule(
         shape in proptest::collection::vec(0..5usize, COUNT),
         bad in proptest::collection::vec(proptest::bool::weighted(0.12), COUNT),
         steps in steps(COUNT),
@@ -189,12 +189,12 @@ proptest! {
         let forest = Forest::new(&shape);
         let mut model = Model::new(&bad);
         WAITING.with_borrow_mut(Vec::clear);
-        let judge = Arc::new(Mutex::new(Judge::default()));
+        let state = Arc::new(Mutex::new(TestState::default()));
         for (at, _) in bad.iter().enumerate().filter(|(_, bad)| **bad) {
-            judge.lock().unwrap().bad.insert(forest.blocks[at].0, format!("bad-{at}"));
+            state.lock().unwrap().bad.insert(forest.blocks[at].0, format!("bad-{at}"));
         }
         let storage = CrashStorage::new();
-        let (mut manager, _) = Desk::on(&storage, &judge);
+        let (mut manager, _) = Sandbox::on(&storage, &state);
         for step in steps {
             match step {
                 Step::Submit(at) => {
@@ -218,18 +218,18 @@ proptest! {
                 }
                 Step::Reopen => {
                     drop(manager);
-                    manager = Desk::on(&storage, &judge).0;
+                    manager = Sandbox::on(&storage, &state).0;
                 }
             }
             let tip = model.tip(&forest).map_or(regtest().genesis_hash, |at| forest.blocks[at].0);
             prop_assert_eq!(manager.tip().hash, tip);
-            let at = judge.lock().unwrap().chain.last().copied();
+            let at = state.lock().unwrap().chain.last().copied();
             prop_assert_eq!(at.unwrap_or(regtest().genesis_hash), tip);
         }
     }
 }
 
-/// Submits a block and compares what is said of it.
+/// Submits a block and compares the outcome.
 fn submit(
     manager: &mut ChainManager,
     forest: &Forest,

@@ -1,94 +1,96 @@
-//! Crashes at every sync point, torn files, and files of other programs.
+//! Tests of resuming after crashes at every sync point, with torn files, and next to other programs' files.
 
-use super::desk::{Desk, Judge, TestCoins, regtest, rejected};
+use super::sandbox::{Sandbox, TestCoins, TestState, regtest, rejected};
 use crate::chainman::SubmitOutcome::{Accepted, Duplicate, Inconclusive, Orphan};
-use crate::chainman::{ChainManager, ChainManagerError, Resumed, TipCoins};
+use crate::chainman::{ChainManager, ChainManagerError, LogState, TipCoins};
 use apus_storage::Storage;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-fn fresh() -> Arc<Mutex<Judge>> {
-    Arc::new(Mutex::new(Judge::default()))
+fn fresh() -> Arc<Mutex<TestState>> {
+    Arc::new(Mutex::new(TestState::default()))
 }
 
-/// A chain with a fork, a failure, an orphan and an invalidated block; tip `a3`.
-fn lived(storage: &CrashStorage) -> Desk {
-    let judge = fresh();
-    let (manager, resumed) = Desk::on(storage, &judge);
-    assert_eq!(resumed, Resumed::default());
-    let mut desk = Desk::of(manager, judge);
-    desk.build("genesis", "a1 a2 a3 a4");
-    desk.build("a1", "b2 b3");
-    desk.build("a2", "c3 c4 c5");
-    desk.build("b3", "d4 d5 d6");
-    desk.spoil("b3");
-    desk.accept("a1 a2");
-    desk.expect("b2", Inconclusive, "a2");
-    desk.expect("b3", rejected("bad-b3"), "a2");
-    desk.expect("c3", Accepted, "c3");
-    desk.expect("c5", Orphan, "c3");
-    desk.expect("a3", Inconclusive, "c3");
-    desk.invalidate("c3");
-    desk.expect_tip("a3");
-    desk
+/// Builds a chain with a fork, a failed block, an orphan and an invalidated block; its tip is `a3`.
+fn lived(storage: &CrashStorage) -> Sandbox {
+    let state = fresh();
+    let (manager, resumed) = Sandbox::on(storage, &state);
+    assert_eq!(resumed, LogState::default());
+    let mut sandbox = Sandbox::of(manager, state);
+    sandbox.build("genesis", "a1 a2 a3 a4");
+    sandbox.build("a1", "b2 b3");
+    sandbox.build("a2", "c3 c4 c5");
+    sandbox.build("b3", "d4 d5 d6");
+    sandbox.spoil("b3");
+    sandbox.accept("a1 a2");
+    sandbox.expect("b2", Inconclusive, "a2");
+    sandbox.expect("b3", rejected("bad-b3"), "a2");
+    sandbox.expect("c3", Accepted, "c3");
+    sandbox.expect("c5", Orphan, "c3");
+    sandbox.expect("a3", Inconclusive, "c3");
+    sandbox.invalidate("c3");
+    sandbox.expect_tip("a3");
+    sandbox
 }
 
-/// What the state of [`lived`] means for what comes next.
-fn goes_on(desk: &mut Desk) {
-    desk.expect_tip("a3");
-    desk.expect("b3", rejected("duplicate-invalid"), "a3");
-    desk.expect("d4", rejected("bad-prevblk"), "a3");
-    desk.expect("c4", rejected("bad-prevblk"), "a3");
-    desk.reconsider("c3");
-    // Of equal work, and whole earlier.
-    desk.expect_tip("c3");
-    desk.expect("c4", Accepted, "c5");
+/// Checks that a resumed manager behaves as [`lived`] left it.
+fn check_resumed(sandbox: &mut Sandbox) {
+    sandbox.expect_tip("a3");
+    sandbox.expect("b3", rejected("duplicate-invalid"), "a3");
+    sandbox.expect("d4", rejected("bad-prevblk"), "a3");
+    sandbox.expect("c4", rejected("bad-prevblk"), "a3");
+    sandbox.reconsider("c3");
+    // Its work is equal, and it was complete earlier.
+    sandbox.expect_tip("c3");
+    sandbox.expect("c4", Accepted, "c5");
 }
 
 #[test]
-fn another_start_goes_on_wherever_the_coins_are() {
+fn a_start_resumes_from_coins_at_any_block() {
     for connected in ["", "a1", "a1 a2", "a1 b2", "a1 a2 c3", "a1 a2 a3"] {
         let storage = CrashStorage::new();
-        let mut desk = lived(&storage);
+        let mut sandbox = lived(&storage);
         let names = connected.split(' ').filter(|name| !name.is_empty());
-        let chain = names.map(|name| desk.hash(name)).collect();
-        desk.judge.lock().unwrap().chain = chain;
-        let (manager, resumed) = Desk::on(&storage, &desk.judge);
+        let chain = names.map(|name| sandbox.hash(name)).collect();
+        sandbox.state.lock().unwrap().chain = chain;
+        let (manager, resumed) = Sandbox::on(&storage, &sandbox.state);
         assert_eq!((resumed.records, resumed.torn_bytes), (9, 0));
-        desk.manager = manager;
-        goes_on(&mut desk);
+        sandbox.manager = manager;
+        check_resumed(&mut sandbox);
     }
 }
 
 #[test]
-fn closed_or_not_the_state_is_the_same_after_many_starts() {
+fn the_state_is_the_same_after_many_starts_closed_or_not() {
     let storage = CrashStorage::new();
-    let mut desk = lived(&storage);
+    let mut sandbox = lived(&storage);
     for start in 0..6 {
-        let (manager, _) = Desk::on(&storage, &desk.judge);
-        let old = std::mem::replace(&mut desk.manager, manager);
+        let (manager, _) = Sandbox::on(&storage, &sandbox.state);
+        let old = std::mem::replace(&mut sandbox.manager, manager);
         if start % 2 == 0 {
             drop(old);
         } else {
-            desk.manager.invalidate(&desk.hash("a3")).unwrap();
-            desk.manager.reconsider(&desk.hash("a3")).unwrap();
-            let (manager, _) = Desk::on(&CrashStorage::new(), &fresh());
-            std::mem::replace(&mut desk.manager, manager).close().unwrap();
-            desk.manager = Desk::on(&storage, &desk.judge).0;
+            sandbox.manager.invalidate(&sandbox.hash("a3")).unwrap();
+            sandbox.manager.reconsider(&sandbox.hash("a3")).unwrap();
+            let (manager, _) = Sandbox::on(&CrashStorage::new(), &fresh());
+            std::mem::replace(&mut sandbox.manager, manager).close().unwrap();
+            sandbox.manager = Sandbox::on(&storage, &sandbox.state).0;
         }
     }
-    goes_on(&mut desk);
+    check_resumed(&mut sandbox);
 }
 
-/// Blocks in a storage that may crash; what of them was answered before the crash.
-fn run_into_crash(storage: &CrashStorage, desk: &Desk, starts: usize) -> Option<usize> {
+/// Submits blocks on a storage that may crash; returns the number of blocks acknowledged before the crash.
+fn run_into_crash(storage: &CrashStorage, sandbox: &Sandbox, starts: usize) -> Option<usize> {
     let names = ["a1", "a2", "a3", "a4"];
     let mut answered = 0;
     for part in names.chunks(names.len().div_ceil(starts)) {
-        let Ok((mut manager, _)) = Desk::try_on(storage, &fresh()) else { return Some(answered) };
+        let Ok((mut manager, _)) = Sandbox::try_on(storage, &fresh()) else {
+            return Some(answered);
+        };
         for name in part {
-            match manager.submit(desk.raw(name)) {
+            match manager.submit(sandbox.raw(name)) {
                 Ok(answer) => assert!(matches!(answer.outcome, Accepted | Duplicate)),
                 Err(_) => return Some(answered),
             }
@@ -102,52 +104,52 @@ fn run_into_crash(storage: &CrashStorage, desk: &Desk, starts: usize) -> Option<
 }
 
 #[test]
-fn a_crash_at_any_sync_point_leaves_a_beginning() {
-    let mut desk = Desk::new();
-    desk.build("genesis", "a1 a2 a3 a4");
+fn a_crash_at_any_sync_point_leaves_a_usable_log() {
+    let mut sandbox = Sandbox::new();
+    sandbox.build("genesis", "a1 a2 a3 a4");
     for after in [AfterCrash::Fail, AfterCrash::Unnoticed] {
         for at in 0.. {
             let storage = CrashStorage::new();
             storage.crash_at(at, after);
-            if run_into_crash(&storage, &desk, 2).is_none() {
+            if run_into_crash(&storage, &sandbox, 2).is_none() {
                 assert!(at > 5, "{at} sync points");
                 break;
             }
             let images = (0..8).map(|seed| storage.crash_image(seed));
             for image in images.chain([storage.durable_image()]) {
-                let (manager, _) = Desk::on(&image, &fresh());
+                let (manager, _) = Sandbox::on(&image, &fresh());
                 let height = manager.tip().height as usize;
                 let names = ["genesis", "a1", "a2", "a3", "a4"];
-                assert_eq!(manager.tip().hash, desk.hash(names[height]));
-                // And it goes on from there.
-                assert_eq!(run_into_crash(&image, &desk, 1), None);
+                assert_eq!(manager.tip().hash, sandbox.hash(names[height]));
+                // The next start resumes from there.
+                assert_eq!(run_into_crash(&image, &sandbox, 1), None);
             }
         }
     }
 }
 
-/// [`run_into_crash`] on a folder that has some of the blocks.
+/// Runs [`run_into_crash`] on a folder that has some of the blocks.
 #[test]
-fn what_was_synced_is_there() {
+fn synced_records_survive() {
     let storage = CrashStorage::new();
-    let judge = fresh();
+    let state = fresh();
     let mut sync = None;
-    let coins: Box<dyn TipCoins> = Box::new(TestCoins(Arc::clone(&judge)));
+    let coins: Box<dyn TipCoins> = Box::new(TestCoins(Arc::clone(&state)));
     let open = |log_sync| {
         sync = Some(log_sync);
         Ok::<_, ChainManagerError>(coins)
     };
     let (manager, _) =
         ChainManager::open(regtest(), Arc::new(storage.clone()), None, open).unwrap();
-    let mut desk = Desk::of(manager, judge);
-    desk.build("genesis", "a1 a2 a3");
-    desk.accept("a1 a2");
+    let mut sandbox = Sandbox::of(manager, state);
+    sandbox.build("genesis", "a1 a2 a3");
+    sandbox.accept("a1 a2");
     sync.unwrap().sync().unwrap();
-    desk.accept("a3");
-    let (manager, _) = Desk::on(&storage.durable_image(), &fresh());
-    assert_eq!(manager.tip().hash, desk.hash("a2"));
-    // Coins that are ahead of the log cannot be used.
-    let Err(error) = Desk::try_on(&storage.durable_image(), &desk.judge) else { panic!() };
+    sandbox.accept("a3");
+    let (manager, _) = Sandbox::on(&storage.durable_image(), &fresh());
+    assert_eq!(manager.tip().hash, sandbox.hash("a2"));
+    // Coins ahead of the log cannot be used.
+    let Err(error) = Sandbox::try_on(&storage.durable_image(), &sandbox.state) else { panic!() };
     assert!(matches!(error, ChainManagerError::UnknownTip { height: 3, .. }), "{error}");
 }
 
@@ -161,15 +163,15 @@ const FIRST: &str = "blocks-00000001.log";
 const SECOND: &str = "blocks-00000002.log";
 
 #[test]
-fn a_torn_end_is_left_out_and_said() {
+fn a_torn_end_is_skipped_and_reported() {
     let storage = CrashStorage::new();
-    let desk = lived(&storage);
+    let sandbox = lived(&storage);
     let whole = storage.live_files()[FIRST].len();
     for cut in 0..=whole {
         let torn = edit(&storage, FIRST, |bytes| bytes.truncate(cut));
-        let (manager, resumed) = Desk::on(&torn, &{
-            let judge = desk.judge.lock().unwrap().clone();
-            Arc::new(Mutex::new(Judge { chain: Vec::new(), ..judge }))
+        let (manager, resumed) = Sandbox::on(&torn, &{
+            let state = sandbox.state.lock().unwrap().clone();
+            Arc::new(Mutex::new(TestState { chain: Vec::new(), ..state }))
         });
         assert!(resumed.records <= 9 && manager.tip().height <= 3);
         assert!(resumed.torn_bytes < 400, "{resumed:?}");
@@ -180,14 +182,14 @@ fn a_torn_end_is_left_out_and_said() {
 #[test]
 fn damage_before_the_end_is_refused() {
     let storage = CrashStorage::new();
-    let mut desk = lived(&storage);
-    desk.manager = Desk::on(&storage, &desk.judge).0;
-    desk.expect("c4", rejected("bad-prevblk"), "a3");
-    desk.reconsider("c3");
+    let mut sandbox = lived(&storage);
+    sandbox.manager = Sandbox::on(&storage, &sandbox.state).0;
+    sandbox.expect("c4", rejected("bad-prevblk"), "a3");
+    sandbox.reconsider("c3");
     let files = storage.live_files();
     assert_eq!(files.keys().collect::<Vec<_>>(), [FIRST, SECOND]);
     let refused = |storage: &CrashStorage, what: &str| {
-        let Err(error) = Desk::try_on(storage, &fresh()) else { panic!("{what}") };
+        let Err(error) = Sandbox::try_on(storage, &fresh()) else { panic!("{what}") };
         assert!(error.to_string().contains(what), "{error}");
     };
     let length = files[FIRST].len();
@@ -217,12 +219,12 @@ fn other_rules_are_refused() {
 }
 
 #[test]
-fn files_of_other_programs_are_left_alone() {
+fn files_of_other_programs_stay_untouched() {
     let storage = CrashStorage::new();
     for name in ["lock", "blocks-1.log", "blocks-00000001.log.tmp"] {
         storage.create(name).unwrap().write_all(b"theirs").unwrap();
     }
     drop(lived(&storage));
-    drop(Desk::on(&storage, &fresh()));
+    drop(Sandbox::on(&storage, &fresh()));
     assert_eq!(storage.live_files()["lock"], b"theirs");
 }

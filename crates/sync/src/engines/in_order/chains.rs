@@ -1,10 +1,10 @@
-//! From one chain to the next: where the source has learnt of more, and where a block of the chain that
-//! is gone for proves invalid or cannot be had.
+//! Switches chains: when the source learns of a chain with more work, and when a block of the current chain
+//! proves invalid or is unavailable.
 //!
-//! Which chain that is says the source. What is on the old chain alone is disconnected by undo data.
+//! The source chooses the chain. Blocks that are only on the old chain are disconnected with their undo data.
 
 use crate::best_chain::{CHAINS_LEFT_MAX, better_chain, other_chain};
-use crate::engines::in_order::{ChainstateError, Connecting, Totals};
+use crate::engines::in_order::{ChainstateError, InOrderSync, Totals};
 use crate::error::{ErrorKind, InvalidBlock, IoError, StorageResult, SyncError};
 use crate::pass::leave_witnesses;
 use crate::progress::Event;
@@ -21,23 +21,22 @@ use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Whether an error calls a block invalid by the coins that are there. What is wrong with a block whatever it spends
-/// is found before it is connected.
+/// Whether an error says that a block is invalid because of the coins it spends. Faults that do not depend on
+/// coins are found before the block is connected.
 fn rests_on_coins(error: &SyncError) -> bool {
     let SyncError::Chainstate { error } = error else { return false };
     matches!(**error, ChainstateError::Invalid { .. })
 }
 
-impl<'a> Connecting<'a> {
-    /// Connects everything up to the end, and goes on where the source has learnt of more, or where
-    /// another chain is to be gone for.
+impl<'a> InOrderSync<'a> {
+    /// Connects all blocks up to the end, and continues if the source learns of more blocks or offers another
+    /// chain.
     pub(super) fn connect_all(&mut self) -> Result<(), SyncError> {
         let (mut reached, mut left) = (false, 0);
         loop {
             self.dir.may_be_left(self.request.follow);
             let connected = self.connect();
-            // Also what came before an invalid block or an interruption is worth keeping; the error
-            // to tell is the first.
+            // Keep the blocks below an invalid block or an interruption, too; report the first error.
             let mut kept = self.flush();
             if matches!(&connected, Err(error) if rests_on_coins(error)) {
                 kept?;
@@ -48,7 +47,7 @@ impl<'a> Connecting<'a> {
                 Err(error) => {
                     left += 1;
                     match self.leave(error, left) {
-                        // A run that follows the tip ends where it is.
+                        // A sync that follows the tip stops at its current block.
                         Err(error)
                             if error.kind() == ErrorKind::Interrupted
                                 && reached
@@ -73,14 +72,14 @@ impl<'a> Connecting<'a> {
                 }
             };
             match next {
-                Some(dir) => self.go_on(dir)?,
+                Some(dir) => self.continue_along(dir)?,
                 None => return Ok(()),
             }
         }
     }
 
-    /// What a flush failed with is no error where one ends in any case, if it is an invalid block:
-    /// the one before it is the tip then, and is durable.
+    /// Drops a flush's error that reports an invalid block, where the sync ends anyway: the flush did not fail,
+    /// because the block before the invalid one is then the tip, and is durable.
     fn without_invalid_end(&self, error: SyncError) -> Result<(), SyncError> {
         if !rests_on_coins(&error) {
             return Err(error);
@@ -90,7 +89,7 @@ impl<'a> Connecting<'a> {
         Ok(())
     }
 
-    /// Another chain, where the one that is gone for fails with `error`. The error, if there is none.
+    /// Finds another chain after the current one failed with `error`. Fails with that error if there is none.
     fn leave(
         &mut self,
         error: SyncError,
@@ -102,7 +101,7 @@ impl<'a> Connecting<'a> {
         }
         let invalid = InvalidBlock::of(&error);
         if of_files && invalid.is_some() {
-            // All headers are looked at anew, and the coins of the last flush give way to them.
+            // The source reads all headers again, and the coins of the last flush are rolled back to match.
             self.flush()?;
         }
         let below = self.record.identity.from - 1;
@@ -110,19 +109,19 @@ impl<'a> Connecting<'a> {
         other_chain(self.request, &*self.dir, KnownBlock { height: below, hash }, error)
     }
 
-    /// Whether a run that follows the tip may end where it is.
+    /// Whether a sync that follows the tip may end at its current block.
     fn is_on_chain(&self) -> bool {
         let tip = self.state.tip();
         self.request.follow && self.dir.chain().hash(tip.height) == Some(&tip.hash)
     }
 
-    /// Goes on with another chain, of more work or less.
-    fn go_on(&mut self, dir: Arc<dyn ChainSource + 'a>) -> Result<(), SyncError> {
+    /// Continues along another chain, whether it has more work or less.
+    fn continue_along(&mut self, dir: Arc<dyn ChainSource + 'a>) -> Result<(), SyncError> {
         let (chain, request) = (dir.chain(), self.request);
         self.end = request.stop.end_in(&*dir)?;
         self.checks =
             ScriptChecks::new(request.env.params, chain, self.record.identity.assume_valid);
-        // Scripts that are run need them.
+        // Running scripts needs the witnesses.
         self.unseen = leave_witnesses(request, &*dir, Some(self.record.identity.unseen));
         let first = self.record.identity.from;
         if !self.state.has_scripts() && (first..=self.end).any(|height| self.checks.needed(height))
@@ -135,8 +134,7 @@ impl<'a> Connecting<'a> {
         Ok(())
     }
 
-    /// The height from which all last blocks above are kept, those that are connected already and those
-    /// to come.
+    /// Returns the height above which all of the last blocks are kept, whether already connected or not.
     fn kept_above(&self) -> Height {
         let (tip, from) = (self.state.tip().height, self.record.identity.from);
         let first = first_of_last(self.end).max(from);
@@ -150,26 +148,27 @@ impl<'a> Connecting<'a> {
         missing.map_or(tip, |missing| tip.min(missing - 1))
     }
 
-    /// Disconnects blocks until the tip is one of the chain, and all last blocks above it are kept where
-    /// that is asked for.
+    /// Disconnects blocks until the tip is on the chain and, if the user requested it, all of the last blocks
+    /// above it are kept.
     pub(super) fn go_back(&mut self) -> Result<(), SyncError> {
         let (dir, from) = (Arc::clone(&self.dir), *self.state.tip());
         let (chain, kept_above) = (dir.chain(), self.kept_above());
-        // None is forgotten on the way.
+        // Keep all undo data while disconnecting.
         self.state.set_undo_from(0);
         loop {
             let KnownBlock { height, hash } = *self.state.tip();
             if height <= kept_above && chain.hash(height) == Some(&hash) {
                 break;
             }
-            // It was checked when it was connected, and lock times against another chain's times.
+            // The block passed all checks when it was connected. Its lock times depend on its own chain's
+            // times, so let them all pass here.
             let context = apus_chain::BlockContext {
                 hash,
                 median_time_past: u32::MAX,
                 ..context(self.request.env.params, chain, self.request.env.verifier, height)
             };
             let (mut checker, mut block) = (apus_chain::BlockChecker::new(), None);
-            // It may have come without witnesses, or with others.
+            // The source may supply the block without witnesses, or with other ones.
             checker.leave_witnesses(height);
             self.dir.block_by_hash(&hash, &mut |raw| {
                 block = checker.check_owned(raw.to_vec(), &context).ok();
@@ -182,27 +181,27 @@ impl<'a> Connecting<'a> {
         let to = *self.state.tip();
         self.keep_undo_for(to.height);
         if self.keeper.is_some() && to != from {
-            // The coins first: a start finds at least the blocks that they came of.
+            // Flush the coins first: the next start then finds at least the blocks that produced them.
             self.flush()?;
         }
         if let Some(keeper) = &mut self.keeper {
-            keeper.go_on(to, self.end)?;
+            keeper.continue_from(to, self.end)?;
         }
         self.warn_of_few();
         Ok(())
     }
 
-    /// What a missing way back means for a run that takes it to keep blocks.
+    /// The error for missing undo data when a sync disconnects blocks in order to keep them.
     fn without_undo(&self, error: ChainstateError, is_for_kept: bool) -> SyncError {
         if !is_for_kept || !matches!(error, ChainstateError::Undo { .. }) {
             return error.into();
         }
-        let what = "it connected blocks without keeping them, which a node needs, and can go back over \
-                    them no more";
+        let what = "it connected blocks without keeping them, as a node needs, and can no longer \
+                    disconnect them";
         self.request.env.other_run(what)
     }
 
-    /// Warns where fewer of the last blocks will be kept than a node wants, since hints reach into them.
+    /// Warns if fewer of the last blocks will be kept than a node wants, because hints cover some of them.
     fn warn_of_few(&self) {
         let (first, from) = (first_of_last(self.end), self.record.identity.from);
         let keeps = self.keeper.is_some() || self.dir.archive().is_some();
@@ -213,29 +212,29 @@ impl<'a> Connecting<'a> {
     }
 }
 
-// Begins anew: coins that a run went on from are given up, where the chain that it goes for now parts from theirs below them.
+// Starts over: discards the coins that a sync resumed from, if the new chain forks off below them.
 //
-// There is no way back over blocks that were joined. What segments did of the blocks that both chains have stays.
+// Joined blocks have no undo data. Segments keep their results for blocks that are on both chains.
 
-/// Coins that are forgotten at once.
+/// Number of coins to remove in one write.
 const AT_ONCE: usize = 1 << 20;
 
-/// Coins to forget.
-struct Forgotten(Vec<OutPoint>);
+/// The coins to remove.
+struct ForgottenCoins(Vec<OutPoint>);
 
-impl Changes for Forgotten {
+impl Changes for ForgottenCoins {
     fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
         self.0.iter().try_for_each(|outpoint| each(outpoint, None))
     }
 }
 
-/// Whether an earlier start was ended while it gave the coins up.
+/// Whether an earlier start was stopped while it discarded the coins.
 pub(crate) fn is_under_way(record: &Record) -> bool {
     record.identity.from > 1 && record.at.last().is_some_and(|at| at.block.height == 0)
 }
 
-/// Gives up the coins of an earlier start, with the record of how far it was. Where it is ended on the way, the record tells
-/// the next start to go on with it.
+/// Discards the coins of an earlier start, with the record of its progress. If it is interrupted, the record
+/// makes the next start continue it.
 pub(crate) fn begin_anew(request: &Request<'_>) -> Result<(), SyncError> {
     let Some(mut record) = Record::read(request.env.workdir)? else { return Ok(()) };
     let options = request.expect_connect()?;
@@ -248,7 +247,7 @@ pub(crate) fn begin_anew(request: &Request<'_>) -> Result<(), SyncError> {
         record.write(request.env.workdir)?;
     }
     loop {
-        let changes = Forgotten(first_coins(&*store)?);
+        let changes = ForgottenCoins(first_coins(&*store)?);
         store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: u32::MAX })?;
         if changes.0.is_empty() {
             break;
@@ -258,7 +257,7 @@ pub(crate) fn begin_anew(request: &Request<'_>) -> Result<(), SyncError> {
     request.env.workdir.sync_names().at(request.env.workdir, "")
 }
 
-/// Some coins of a store, the first ones; nothing where it is empty.
+/// Returns the first coins of a store; none if the store is empty.
 fn first_coins(store: &dyn CoinsStore) -> Result<Vec<OutPoint>, StoreError> {
     let mut first = Vec::new();
     let read = store.for_each(&mut |outpoint, _| {

@@ -1,16 +1,15 @@
 //! [`Chainstate`]: the set of coins at a block, moved from block to block.
 //!
-//! A block is connected in two steps. [`Chainstate::begin`] checks everything but scripts and
-//! leaves the block *pending*: its effect is a layer over the cache, which the next block already
-//! sees, while the cache itself is as it was. Once the scripts' verdict is there the effect goes
-//! into the cache; if it is against the block, the layer goes, and with it those above. So an
-//! invalid block leaves no trace.
+//! A block is connected in two steps. [`Chainstate::begin`] checks everything but scripts and leaves the block
+//! *pending*: its effect is a layer over the cache, which the next block already sees, while the cache itself
+//! is unchanged. Once the scripts have passed, the effect goes into the cache; if they fail, the block's layer
+//! is dropped, with all layers above it. So an invalid block does not change the set.
 //!
-//! Which block comes next, and whether its scripts are to be run, is for the caller to say.
+//! The caller decides which block comes next, and whether to run its scripts.
 
 use super::totals::ChainstateError;
 use apus_engine::utxo::cache::CoinsCache;
-use apus_engine::utxo::fetch::{Fetching, PrevoutFetcher};
+use apus_engine::utxo::fetch::{CoinsFetch, PrevoutFetcher};
 use apus_engine::utxo::store::{CoinsStore, StoreError, UndoRecord};
 
 use super::layers::{Layer, Layers};
@@ -20,69 +19,69 @@ use apus_chain::{
 };
 use apus_engine::coin::CoinBytes;
 use apus_engine::connect::rules::{
-    Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of,
+    BlockPrevouts, asks_for_bip30, bip30_error, check, may_repeat, outputs_of,
 };
 use apus_engine::connect::undo::{coins_added, shared_undo, undo_delta};
 use apus_engine::connect::{BlockChange, RunningSum, created};
 use apus_engine::connect::{
-    CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock, UndoBytes,
+    CoinChange, CoinsDelta, ConnectContext, ConnectError, ConnectedBlock, PreparedBlock, UndoBytes,
 };
 use apus_engine::script::{ScriptFailure, ScriptPool, Verdict};
 use apus_engine::utxo::view::CoinsView;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Blocks that may wait for the verdict on their scripts: enough that no thread runs out of work
-/// where a large block follows small ones.
+/// Blocks that may wait for the verdict on their scripts: enough that no thread runs out of work when a large
+/// block follows small ones.
 const PENDING_MAX: usize = 4;
 
-/// Blocks whose coins may be on their way at once.
+/// Blocks whose coins may be fetched at the same time.
 const PREFETCHES_MAX: usize = 2;
 
-/// Memory for coins with long scripts that were fetched before they are needed, in bytes: half of that
-/// for changed coins, and not less or more than these.
+/// Limits of the memory for coins with long scripts that are fetched ahead, in bytes. Within these limits it is
+/// half of the memory for changed coins.
 const AHEAD_BYTES_MIN: u64 = 4 << 20;
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
 
-/// Of coins with long scripts that a block spends, room is made for so much at a time, in bytes. Few blocks spend as
-/// much.
+/// Step in which memory is reserved for coins with long scripts that a block spends, in bytes. Few blocks spend
+/// this much.
 const HEAVY_STEP: u64 = 8 << 20;
 
-/// How a chain state works.
+/// Options of a [`Chainstate`].
 #[derive(Debug)]
 pub struct ChainstateOptions {
     /// Memory for coins, and for undo data until it is flushed, in bytes.
     pub cache_bytes: u64,
-    /// Threads that fetch coins; 0 to look each up where it is needed.
+    /// Threads that fetch coins; 0 to look each coin up when it is needed.
     pub prevout_threads: usize,
-    /// Runs scripts; none where none are to be run.
+    /// Runs scripts; `None` if no scripts are run.
     pub scripts: Option<ScriptPool>,
 }
 
-/// A block whose scripts are still running, or that waits behind one.
+/// A block whose scripts are still running, or that waits behind such a block.
 struct PendingBlock {
     layer: Layer,
     block: Arc<PreparedBlock>,
     undo: UndoBytes,
-    /// None where no scripts are run.
+    /// The verdict on its scripts; `None` if they are not run.
     verdict: Option<Verdict>,
-    /// Memory that it holds for its scripts and its undo data, beside the block.
+    /// Memory that it holds for its scripts and its undo data, besides the block itself.
     held: u64,
-    /// Coins more after it than before.
+    /// Change in the number of coins.
     coins: i64,
-    /// What it comes to, where the sum of coins is kept.
+    /// Its change to the sum of coins, if that is kept.
     change: BlockChange,
 }
 
-/// Memory of the coins with long scripts that are gathered for a block, beside what pending blocks hold, for which the
-/// cache makes room.
-struct Heavy {
+/// Memory of the coins with long scripts gathered for a block, in addition to the memory that pending blocks
+/// hold. The cache makes room for it.
+struct LongScriptMemory {
     held: u64,
-    /// Room is there for less than this of the block's own.
+    /// The cache makes room again when the block's own coins reach this size.
     next: u64,
 }
 
-impl Heavy {
+impl LongScriptMemory {
     fn add(&mut self, bytes: usize, cache: &CoinsCache) -> Result<(), StoreError> {
         self.held += bytes as u64;
         if self.held < self.next {
@@ -100,10 +99,10 @@ struct Overwritten {
     sum: CoinSum,
 }
 
-/// A block's coins on their way, and the blocks that were known when that began.
+/// The fetch of a block's coins, and the blocks that were known when it began.
 struct Prefetch {
     hash: BlockHash,
-    fetching: Fetching,
+    fetching: CoinsFetch,
     from: u64,
 }
 
@@ -113,28 +112,28 @@ pub struct Chainstate {
     store: Arc<dyn CoinsStore>,
     cache: Arc<CoinsCache>,
     fetcher: PrevoutFetcher,
-    /// What may be fetched ahead, and what pending blocks may hold if they are several, in bytes.
+    /// Limit, in bytes, for coins fetched ahead, and for the memory that several pending blocks hold together.
     ahead_bytes: u64,
     scripts: Option<ScriptPool>,
     tip: KnownBlock,
     totals: Totals,
-    /// The sum of the coins at the tip, where the caller wants it.
+    /// The sum of the coins at the tip, if the caller wants it.
     sum: Option<RunningSum>,
     pending: VecDeque<PendingBlock>,
-    /// Effects that a fetch under way may not have seen; they are in the cache, or pending.
+    /// Effects that a fetch in progress may not have seen; they are in the cache, or pending.
     recent: VecDeque<Layer>,
-    /// How many blocks were connected, to number their layers.
+    /// Number of connected blocks, which numbers their layers.
     number: u64,
     prefetches: VecDeque<Prefetch>,
     undo: Vec<UndoRecord>,
     undo_bytes: usize,
     undo_from: Height,
-    /// Blocks connected and not taken yet, where the caller wants them.
-    connected: Option<Vec<Connected>>,
+    /// Connected blocks that the caller has not taken yet, if it wants them.
+    connected: Option<Vec<ConnectedBlock>>,
 }
 
 impl Chainstate {
-    /// Opens the state that `store` has; a new one is at the genesis block.
+    /// Opens the state in `store`; a new store is at the genesis block.
     pub fn open(
         params: &Params,
         store: Arc<dyn CoinsStore>,
@@ -166,27 +165,28 @@ impl Chainstate {
         })
     }
 
-    /// The block that the set is at; blocks that are pending do not count yet.
+    /// Returns the block that the set is at; pending blocks do not count yet.
     pub fn tip(&self) -> &KnownBlock {
         &self.tip
     }
 
-    /// What was processed up to the tip.
+    /// Returns the totals up to the tip.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Says what was processed up to the tip by others.
+    /// Sets the totals up to the tip, for blocks that this value did not process.
     pub fn set_totals(&mut self, totals: Totals) {
         self.totals = totals;
     }
 
-    /// From now on the sum of all coins is kept, which is `sum` at the tip.
+    /// Starts a running sum of all coins; `sum` is its value at the current tip.
     pub fn keep_sum(&mut self, key: CoinSumKey, sum: CoinSum) {
         self.sum = Some(RunningSum { key, sum });
     }
 
-    /// The sum of the coins at the tip, where it is kept: what the store has to have once all is written.
+    /// Returns the sum of the coins at the tip, if it is kept: the store's coins must have this sum once
+    /// everything is written.
     pub fn sum(&self) -> Option<CoinSum> {
         self.sum.map(|sum| sum.sum)
     }
@@ -196,35 +196,35 @@ impl Chainstate {
         self.scripts.is_some()
     }
 
-    /// Sets the pool that runs scripts, where blocks to come need one.
+    /// Sets the pool that runs scripts, if later blocks need one.
     pub fn set_scripts(&mut self, pool: ScriptPool) {
         self.scripts = Some(pool);
     }
 
-    /// From which height on undo data is kept; before this is called, all is.
+    /// Sets the height from which undo data is kept; by default it is kept for every block.
     pub fn set_undo_from(&mut self, height: Height) {
         self.undo_from = height;
     }
 
-    /// From now on every connected block is kept for [`take_connected`](Self::take_connected),
-    /// which the caller asks often enough to bound what that holds.
+    /// Keeps every connected block from now on for [`take_connected`](Self::take_connected). The caller must
+    /// take them often enough to bound the memory.
     pub fn keep_connected(&mut self) {
         self.connected = Some(Vec::new());
     }
 
-    /// The blocks connected since this was last asked, in their order. Those that are pending come
-    /// later, or never.
-    pub fn take_connected(&mut self) -> Vec<Connected> {
+    /// Returns the blocks connected since the last call, in order. A later call returns pending blocks, unless
+    /// they prove invalid.
+    pub fn take_connected(&mut self) -> Vec<ConnectedBlock> {
         self.connected.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The cache, to look at.
+    /// Returns the cache, read-only.
     pub fn cache(&self) -> &CoinsCache {
         &self.cache
     }
 
-    /// Begins to fetch what a block spends, before the blocks below it are all connected. It should
-    /// be the next one to be connected, or the one after that.
+    /// Begins to fetch the coins that a block spends, before all blocks below it are connected. The block
+    /// should be the next to connect, or the one after that.
     pub fn prefetch(&mut self, block: &Arc<PreparedBlock>) {
         let hash = block.id().hash;
         if self.prefetches.iter().any(|prefetch| prefetch.hash == hash) {
@@ -247,8 +247,7 @@ impl Chainstate {
         self.pending.iter().map(|pending| pending.layer.clone()).collect()
     }
 
-    /// Connects a block and waits for its verdict. A block that was given before and is pending is
-    /// judged first.
+    /// Connects a block and waits for its verdict. Waits for the verdicts on earlier pending blocks first.
     pub fn connect(
         &mut self,
         block: CheckedBlock,
@@ -258,8 +257,8 @@ impl Chainstate {
         self.settle()
     }
 
-    /// Begins to connect the block after the tip, or after the last one that is pending. On an error
-    /// no block is pending any more, and the tip is the last valid one.
+    /// Begins to connect the block after the tip, or after the last pending block. On an error no block is
+    /// pending any more, and the tip is the last valid block.
     pub fn begin(
         &mut self,
         block: Arc<PreparedBlock>,
@@ -269,14 +268,15 @@ impl Chainstate {
         match begun {
             Ok(()) => {
                 self.settle_to(PENDING_MAX)?;
-                // Who holds much is waited for: what is left of it then is undo data, which makes a flush due.
+                // Wait while pending blocks hold much memory: any memory still in use after that is undo data,
+                // which makes a flush due.
                 while self.held() > self.ahead_bytes {
                     self.settle_one()?;
                 }
                 Ok(())
             }
             Err(error) => {
-                // A block below that proves invalid is the one to tell of.
+                // If a block below proves invalid, report that one.
                 self.prefetches.clear();
                 self.settle()?;
                 Err(error)
@@ -284,7 +284,7 @@ impl Chainstate {
         }
     }
 
-    /// What the pending blocks hold.
+    /// Memory that the pending blocks hold.
     fn held(&self) -> u64 {
         self.pending.iter().map(|pending| pending.held).sum()
     }
@@ -302,8 +302,8 @@ impl Chainstate {
             false => Overwritten::default(),
         };
         let keeps_undo = id.height >= self.undo_from || self.connected.is_some();
-        // Long scripts are for those who run them, and for undo data. A block that may spend a quarter of
-        // a gigabyte of them would hold them all.
+        // Long scripts are needed only to run scripts and for undo data. Otherwise a block that spends a
+        // quarter of a gigabyte of them would hold them all.
         let (spent, taken) = self.gather(&block, keeps_undo || context.check_scripts)?;
         let mut batch = match (&self.scripts, context.check_scripts) {
             (_, false) => None,
@@ -313,7 +313,8 @@ impl Chainstate {
             (None, true) => return Err(apus_engine::script::NoInterpreter.into()),
         };
         if let Err(error) = check(&self.params, &block, context, &spent, batch.as_mut()) {
-            // Where this was not asked yet: Core asks it first, so it comes before that error.
+            // Check BIP-30 now, if it was not checked yet: Core checks it first, so it takes precedence over
+            // this error.
             self.look_for_bip30(&block, context)?;
             return Err(invalid(error));
         }
@@ -331,10 +332,10 @@ impl Chainstate {
         change.set.sub(overwritten.sum);
         let verdict = batch.map(apus_engine::script::ScriptBatch::finish);
         let heavy: usize = spent.coins.iter().map(CoinBytes::heap_bytes).sum();
-        // What undo data shares is shared with these coins.
+        // Undo data shares memory with these coins.
         let held = (undo.own_bytes() + heavy) as u64;
         self.pending.push_back(PendingBlock { layer, block, undo, verdict, held, coins, change });
-        // What needs no verdict, and waits behind none, is decided.
+        // A block that needs no verdict, and does not wait behind another, can be applied now.
         while self.pending.front().is_some_and(|pending| pending.verdict.is_none()) {
             self.settle_one()?;
         }
@@ -352,8 +353,8 @@ impl Chainstate {
         }
     }
 
-    /// Looks whether an output exists already, where BIP-30 asks for it. In one of the two blocks
-    /// that may overwrite, says which coins are.
+    /// Fails if an output of the block already exists, where BIP-30 forbids that. For the two blocks that may
+    /// overwrite coins, returns the overwritten coins.
     fn look_for_bip30(
         &self,
         block: &Arc<PreparedBlock>,
@@ -383,13 +384,13 @@ impl Chainstate {
         Ok(found)
     }
 
-    /// The coins that a block spends, `whole` or without long scripts, and what those of the set come to
-    /// where its sum is kept.
+    /// Gathers the coins that a block spends, `whole` or without long scripts. If the sum is kept, also sums
+    /// the coins that come from the set.
     fn gather(
         &mut self,
         block: &PreparedBlock,
         whole: bool,
-    ) -> Result<(Spent, CoinSum), ChainstateError> {
+    ) -> Result<(BlockPrevouts, CoinSum), ChainstateError> {
         let hash = block.id().hash;
         let at = self.prefetches.iter().position(|prefetch| prefetch.hash == hash);
         let prefetched = at.and_then(|at| self.prefetches.remove(at));
@@ -397,13 +398,13 @@ impl Chainstate {
             Some(prefetch) => prefetch,
             None => self.fetch(block),
         };
-        // What came after the fetch began knows better.
+        // Layers newer than the fetch take precedence.
         let newer: Vec<&Layer> =
             self.recent.iter().rev().filter(|layer| layer.number > from).collect();
         let wanted = block.wanted();
         let mut taken = self.sum.as_ref().map(RunningSum::taken);
-        let mut heavy = Heavy { held: self.held(), next: HEAVY_STEP };
-        let spent = Spent::gather(block, |index| {
+        let mut heavy = LongScriptMemory { held: self.held(), next: HEAVY_STEP };
+        let spent = BlockPrevouts::gather(block, |index| {
             let known = newer.iter().find_map(|layer| layer.delta.get(&wanted[index]));
             let coin = match known {
                 Some(coin) => coin.cloned(),
@@ -421,8 +422,8 @@ impl Chainstate {
         Ok((spent, taken.map(|taken| taken.sum()).unwrap_or_default()))
     }
 
-    /// Waits for the verdicts on all pending blocks. The first invalid one is the error; the tip is
-    /// then the block before it, and nothing is pending.
+    /// Waits for the verdicts on all pending blocks. Fails on the first invalid one; the tip is then the
+    /// block before it, and nothing is pending.
     pub fn settle(&mut self) -> Result<(), ChainstateError> {
         self.settle_to(0)
     }
@@ -446,7 +447,7 @@ impl Chainstate {
             Err(failure) => Err(script_error(&block, &failure)),
         };
         if let Err(error) = settled {
-            // The blocks above stand on this one.
+            // The blocks above build on this one.
             self.pending.clear();
             self.recent.clear();
             self.prefetches.clear();
@@ -458,17 +459,17 @@ impl Chainstate {
             running.sum.add(change.set);
         }
         if let (Some(all), Some(undo)) = (&mut self.connected, connected) {
-            all.push(Connected { block, undo, spent: change.spent });
+            all.push(ConnectedBlock { block, undo, spent: change.spent });
         }
         self.undo.extend(undo.map(|bytes| UndoRecord { block: id, bytes }));
         Ok(())
     }
 
-    /// What is kept of a block, if it is to be undone: its undo data, and behind them the sum of the coins that they
-    /// bring back, where sums are kept. A store that changes one of these coins is then found out where it
-    /// matters, and not after blocks were judged by it: the sum of the set would take what came back for right.
+    /// The data kept to undo a block, if any: its undo data, followed by the sum of the coins that it restores,
+    /// if sums are kept. That sum detects a store that changed one of these coins, before blocks are validated
+    /// against it; the sum of the whole set would accept any restored coins.
     fn way_back(&self, id: KnownBlock, undo: UndoBytes, change: &BlockChange) -> Option<UndoBytes> {
-        // What was begun when none was wanted has none.
+        // A block begun while the caller wanted no undo data has none.
         if id.height < self.undo_from || undo.is_empty() {
             return None;
         }
@@ -478,7 +479,7 @@ impl Chainstate {
         })
     }
 
-    /// Puts a block's effect into the cache, which makes room for its undo data too.
+    /// Applies a block's effect to the cache, which makes room for its undo data too.
     fn apply(&mut self, layer: &Layer, undo: Option<&UndoBytes>) -> Result<(), ChainstateError> {
         let held = undo.map_or(0, UndoBytes::heap_bytes) as isize;
         self.add_undo_bytes(held);
@@ -489,8 +490,7 @@ impl Chainstate {
         Ok(applied?)
     }
 
-    /// Goes back from the tip, `block`, to the block before it (Core `validation.cpp`,
-    /// `DisconnectBlock`).
+    /// Disconnects `block`, which must be the tip (Core `validation.cpp`, `DisconnectBlock`).
     pub fn disconnect(&mut self, block: &CheckedBlock) -> Result<(), ChainstateError> {
         self.settle()?;
         self.prefetches.clear();
@@ -503,11 +503,11 @@ impl Chainstate {
         let bytes = match held {
             Some(at) => self.undo[at].bytes.whole().into_owned(),
             None => {
-                // It may be on its way to the store.
+                // A flush may still be writing the undo data to the store.
                 self.finish_flush()?;
                 self.store.undo(&id.hash)?.ok_or_else(|| ChainstateError::Undo {
                     block: id,
-                    what: "is not there".to_owned(),
+                    what: "is missing".to_owned(),
                 })?
             }
         };
@@ -529,8 +529,8 @@ impl Chainstate {
         Ok(())
     }
 
-    /// Which of the coins that are to go are gone: those of a coinbase that was overwritten, once
-    /// the block that did it is disconnected (BIP-30; Core `validation.cpp`, `DisconnectBlock`).
+    /// Finds which of the coins to remove are already gone: the coins of an overwritten coinbase, once the
+    /// overwriting block is disconnected (BIP-30; Core `validation.cpp`, `DisconnectBlock`).
     fn lost_before(
         &self,
         id: KnownBlock,
@@ -548,12 +548,12 @@ impl Chainstate {
         Ok(lost)
     }
 
-    /// Whether memory asks for a flush.
+    /// Whether memory use calls for a flush.
     pub fn flush_due(&self) -> bool {
         self.cache.flush_due()
     }
 
-    /// Has undo data that came, or that went, counted with the coins.
+    /// Adds new or removed undo data to the coins' memory.
     fn add_undo_bytes(&mut self, bytes: isize) {
         self.undo_bytes = self.undo_bytes.saturating_add_signed(bytes);
         self.cache.set_undo_bytes(self.undo_bytes as u64);
@@ -566,31 +566,31 @@ impl Chainstate {
         Ok(self.cache.begin_flush(self.tip, undo, self.undo_from)?)
     }
 
-    /// Waits for the flush under way, if there is one.
+    /// Waits for the flush in progress, if there is one.
     pub fn finish_flush(&mut self) -> Result<(), ChainstateError> {
         Ok(self.cache.finish_flush()?)
     }
 
-    /// Makes everything durable, pending blocks included once their verdicts are there.
+    /// Makes everything durable, pending blocks included once their verdicts are in.
     pub fn flush(&mut self) -> Result<(), ChainstateError> {
         self.settle()?;
         self.begin_flush()?;
         self.finish_flush()
     }
 
-    /// The store, which has what was flushed.
+    /// Returns the store, which has everything that was flushed.
     pub fn store(&self) -> &dyn CoinsStore {
         &*self.store
     }
 
-    /// Ends all threads and memory, and gives back the store, which has what was flushed.
+    /// Ends all threads, frees the memory and returns the store, which has everything that was flushed.
     pub fn into_store(self) -> Arc<dyn CoinsStore> {
         self.store
     }
 }
 
-/// What it does to the coins to disconnect a block by what was kept of it (see [`Chainstate::way_back`]), and
-/// the sum of the coins that come back, where sums are kept.
+/// Computes the change to the coins that disconnects a block, from the data kept by [`Chainstate::way_back`],
+/// and the sum of the restored coins, if sums are kept.
 fn undone(
     block: &CheckedBlock,
     kept: &[u8],
@@ -599,15 +599,15 @@ fn undone(
     let Some(running) = sum else {
         return Ok((undo_delta(block, kept)?, CoinSum::default()));
     };
-    let (undo, taken) = kept.split_last_chunk().ok_or("cannot be read: it is cut short")?;
+    let (undo, taken) = kept.split_last_chunk().ok_or("is truncated")?;
     let (delta, taken) = (undo_delta(block, undo)?, CoinSum::from_bytes(*taken));
     match created(&running.key, &delta) == taken {
         true => Ok((delta, taken)),
-        false => Err("has other coins than those that the block spent".to_owned()),
+        false => Err("does not match the coins that the block spent".to_owned()),
     }
 }
 
-/// What a verdict against a block means.
+/// Turns a verdict against a block into an error.
 fn script_error(block: &PreparedBlock, failure: &ScriptFailure) -> ChainstateError {
     let id = block.id();
     match ConnectError::of_script(block.block().bytes().view(), failure) {

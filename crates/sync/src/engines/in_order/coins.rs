@@ -1,6 +1,6 @@
-//! The last phase of a run that connects blocks: the coins of a store, in the order of a snapshot.
+//! The last phase of a sync that connects blocks: writing the coins of a store in the order of a snapshot.
 
-use super::{ConnectedSet, Connecting};
+use super::{ConnectedSet, InOrderSync};
 use crate::engines::swiftsync::CoinTotals;
 use crate::error::{IoError, SyncError};
 use crate::progress::stop_if_interrupted;
@@ -11,12 +11,12 @@ use crate::sink::{self, put};
 use apus_chain::{CoinAdder, OutPoint};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 
-/// After so many coins it is looked whether the user wants to stop.
+/// Coins between checks for an interrupt.
 const LOOK_EVERY: u64 = 1 << 16;
 
 impl ConnectedSet<'_> {
-    /// Hands the coins of the store to the set's hashes and the sinks. They have to have the sum that
-    /// the blocks led to.
+    /// Passes the store's coins to the set's hashes and the sinks. Fails unless they have the sum that the
+    /// blocks produced.
     pub(crate) fn write_set(
         &mut self,
         request: &Request<'_>,
@@ -48,16 +48,16 @@ impl ConnectedSet<'_> {
         Ok((put, coins))
     }
 
-    /// Gives all coins to `each`: a record for each transaction, by ascending txid.
+    /// Passes all coins to `each`: one record for each transaction, by ascending txid.
     pub(crate) fn records(&self, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
         records_of(&*self.store, &mut |_, _| (), each)
     }
 }
 
-impl Connecting<'_> {
-    /// Fails where the store, which is at the tip, does not have the coins that the blocks led to. Before a block
-    /// is called invalid by them: a server may have lost what it acknowledged, and the block, the peers that gave it and
-    /// the work folder are not to suffer for that.
+impl InOrderSync<'_> {
+    /// Fails if the store, which is at the tip, lacks the coins that the blocks produced. Call it before a
+    /// block is declared invalid because of its coins: if a database server lost data it had acknowledged,
+    /// neither the block nor the peers that sent it nor the work folder is to blame.
     pub(super) fn expect_coins(&self) -> Result<(), SyncError> {
         let (mut adder, mut seen) = (CoinAdder::new(self.record.key), 0u64);
         let walked = self.state.store().for_each(&mut |outpoint, coin| {
@@ -78,7 +78,7 @@ impl Connecting<'_> {
     }
 }
 
-/// The error of a store whose coins are not those that the blocks led to.
+/// The error for a store whose coins are not the ones that the blocks produced.
 fn coins_changed(request: &Request<'_>) -> SyncError {
     let workdir = request.env.workdir.describe("");
     let store = request.connect().and_then(|connect| connect.beyond.clone());
@@ -89,8 +89,8 @@ fn coins_changed(request: &Request<'_>) -> SyncError {
     SyncError::Io(IoError::CoinsChanged { store, progress })
 }
 
-/// Gives all coins of a store to `each`: a record for each transaction, by ascending txid. Each coin is
-/// shown to `add`.
+/// Passes all coins of a store to `each`: one record for each transaction, by ascending txid. Also passes each
+/// coin to `add`.
 fn records_of(
     store: &dyn CoinsStore,
     add: &mut dyn FnMut(&OutPoint, &CoinBytes),

@@ -1,4 +1,4 @@
-//! The coins that a run led to in any order, as the first of a store.
+//! Fills a store with the coins that another engine computed.
 
 use super::BaseCoins;
 use crate::engines::in_order::Totals;
@@ -12,8 +12,7 @@ use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 
-/// Fills an empty store with the coins of a base. That their sum is not known yet is in the
-/// record while it is written.
+/// Fills an empty store with the coins of a base. Until it is done, the record says that their sum is unknown.
 pub(super) fn fill(
     env: &RunEnv<'_>,
     store: &dyn CoinsStore,
@@ -45,7 +44,7 @@ pub(super) fn fill(
     }
 }
 
-/// The sum of the coins of a base, where a start was ended before it was noted.
+/// Computes the sum of a base's coins, if an earlier start was stopped before it recorded the sum.
 pub(super) fn sum_of_base(
     env: &RunEnv<'_>,
     base: BaseCoins,
@@ -63,14 +62,14 @@ pub(super) fn sum_of_base(
     Ok(adder.sum())
 }
 
-/// The coins of all runs, as changes of an empty store.
+/// The coins of all runs, as changes to an empty store.
 struct MergedCoins<'a> {
     env: &'a RunEnv<'a>,
     runs: Vec<RunInfo>,
     key: CoinSumKey,
-    /// The sum of what was given away, once that is all.
+    /// The sum of all coins passed on, set at the end.
     sum: std::sync::Mutex<Option<CoinSum>>,
-    /// What is none of the store's errors.
+    /// An error that is not the store's.
     failure: std::sync::Mutex<Option<SyncError>>,
 }
 
@@ -108,7 +107,7 @@ impl Changes for MergedCoins<'_> {
     }
 }
 
-/// Gives the coins of one transaction away, in ascending order of vouts.
+/// Passes on the coins of one transaction, by ascending vout.
 fn put_group(
     txid: Txid,
     group: &[u8],

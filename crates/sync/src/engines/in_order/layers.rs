@@ -15,22 +15,22 @@ pub(super) struct Layer {
     pub(super) delta: Arc<CoinsDelta>,
 }
 
-/// The cache as it will be once the pending blocks are in it. It gives the same answers while they
-/// go in.
+/// A view of the cache as it will be once the pending blocks are applied. Its answers do not change while
+/// they are being applied.
 pub(super) struct Layers {
-    /// The newest first.
+    /// Newest first.
     deltas: Vec<Arc<CoinsDelta>>,
     cache: Arc<CoinsCache>,
 }
 
 impl Layers {
-    /// `pending`: the oldest first.
+    /// Creates the view; `pending` has the oldest layer first.
     pub(super) fn new(pending: &[Layer], cache: &Arc<CoinsCache>) -> Self {
         let deltas = pending.iter().rev().map(|layer| Arc::clone(&layer.delta)).collect();
         Self { deltas, cache: Arc::clone(cache) }
     }
 
-    /// What the pending blocks made of a coin, if any did.
+    /// The state of a coin after the pending blocks, if any of them changed it.
     fn changed(&self, outpoint: &OutPoint) -> Option<Option<CoinBytes>> {
         self.deltas.iter().find_map(|delta| delta.get(outpoint)).map(|coin| coin.cloned())
     }

@@ -5,22 +5,22 @@ use apus_engine::connect::{BlockCounts, ConnectError};
 use apus_engine::script::NoInterpreter;
 use apus_engine::utxo::store::StoreError;
 
-/// What was processed up to a block, as far as the caller told.
+/// How much was processed up to a block, as far as the caller reported it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Bytes of blocks.
+    /// Total size of the blocks, in bytes.
     pub bytes: u64,
-    /// Transactions, coinbases included.
+    /// Number of transactions, coinbases included.
     pub transactions: u64,
-    /// Inputs that spend a coin.
+    /// Number of inputs that spend a coin.
     pub inputs: u64,
-    /// Outputs, unspendable ones included.
+    /// Number of outputs, unspendable ones included.
     pub outputs: u64,
-    /// Blocks whose scripts were run.
+    /// Number of blocks whose scripts were run.
     pub scripts: u64,
-    /// Coins in the set.
+    /// Number of coins in the set.
     pub coins: u64,
 }
 
@@ -35,8 +35,8 @@ impl Totals {
         self.coins = self.coins.wrapping_add_signed(coins);
     }
 
-    /// Takes a block out again. Whether its scripts were run is not known; too few is on the safe
-    /// side.
+    /// Subtracts a disconnected block. Whether its scripts were run is unknown, so it assumes they were:
+    /// counting too few is safe.
     pub(super) fn take_back(&mut self, block: &CheckedBlock, coins: i64) {
         let view = block.bytes().view();
         let coinbase_inputs = 1;
@@ -51,9 +51,9 @@ impl Totals {
     }
 }
 
-// Why a block could not be connected.
+// Errors of connecting a block.
 
-/// Why the chain state is where it was.
+/// An error of the chain state.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ChainstateError {
     /// A block breaks a rule.
@@ -61,43 +61,43 @@ pub enum ChainstateError {
     Invalid {
         /// The block.
         block: KnownBlock,
-        /// The rule.
+        /// The broken rule.
         error: ConnectError,
     },
     /// Coins could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Scripts were to be run, and there is nothing to run them.
+    /// Scripts must be run, but this build has no interpreter.
     #[error(transparent)]
     NoInterpreter(#[from] NoInterpreter),
-    /// Scripts could not be run: no verdict, and never a pass.
+    /// Scripts could not be run: there is no verdict, and the block does not pass.
     #[error("block {} ({}): the scripts could not be run: {what}", .block.height, .block.hash)]
     Script {
         /// The block.
         block: KnownBlock,
-        /// What the interpreter said.
+        /// The interpreter's error.
         what: String,
     },
     /// A block that does not follow the tip, or is not the tip.
-    #[error("block {block} does not belong at the tip {} ({})", .tip.height, .tip.hash)]
+    #[error("block {block} is neither the tip {} ({}) nor the next block", .tip.height, .tip.hash)]
     NotAtTip {
-        /// The block given.
+        /// The given block.
         block: BlockHash,
-        /// Where the chain state is.
+        /// The tip of the chain state.
         tip: KnownBlock,
     },
-    /// Undo data that is needed to go back is not there, or is not of this block.
+    /// Undo data needed to disconnect a block is missing, or belongs to another block.
     #[error(
-        "block {} ({}) cannot be disconnected: its undo data {what}: start anew with an empty folder",
+        "block {} ({}) cannot be disconnected: its undo data {what}. Start over with an empty work folder",
         .block.height, .block.hash
     )]
     Undo {
         /// The block.
         block: KnownBlock,
-        /// What is wrong with it.
+        /// What its undo data lacks, as the rest of a sentence.
         what: String,
     },
-    /// The system has no room for as many threads.
+    /// The system cannot start as many threads.
     #[error("cannot start threads: {0}")]
     Threads(String),
 }

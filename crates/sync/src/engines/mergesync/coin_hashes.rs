@@ -1,33 +1,33 @@
-//! Hashes of the coins that survive, out of the join: [`OutputCount`] says which place each has among all numbered outputs,
-//! and [`HashSpill`] has the hashes sorted by that.
+//! Hashes of the coins that survive the join: [`OutputCount`] has the place of each among all numbered
+//! outputs, and [`HashSpill`] collects the hashes sorted by place.
 
 use crate::commitment::{BlockPlaces, CoinHash, CoinHasher, NewHasher};
 use crate::engines::mergesync::spill::{HeldMemory, Spill};
-use crate::engines::mergesync::{Gather, Gathered};
+use crate::engines::mergesync::{FirstPass, SegmentSummary};
 use crate::error::{IoError, SyncError};
 use crate::workdir::{FinishedRange, RunInfo, Workdir};
 use apus_chain::{CoinRef, HeaderChain, Height, OutPoint};
 
-/// How many outputs each block numbers, and so which place each has.
+/// The number of numbered outputs in each block, and so the place of each output.
 pub struct OutputCount<'a> {
     chain: &'a HeaderChain,
     places: BlockPlaces,
-    /// Those of all blocks.
+    /// Number of outputs in all blocks.
     total: u64,
 }
 
 impl<'a> OutputCount<'a> {
-    /// Reads what the segments counted, which are all blocks of the chain from the first on.
+    /// Reads the segments' counts, which cover all blocks of the chain.
     pub(super) fn read(
         workdir: &Workdir<'_>,
-        done: &[FinishedRange<Gathered>],
+        done: &[FinishedRange<SegmentSummary>],
         chain: &'a HeaderChain,
     ) -> Result<Self, SyncError> {
         let (mut places, mut total) = (BlockPlaces::default(), 0);
         for done in done {
             let damaged =
                 || SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) });
-            let run = workdir.read_run(done.run(Gather::ADDED).ok_or_else(damaged)?)?;
+            let run = workdir.read_run(done.run(FirstPass::ADDED).ok_or_else(damaged)?)?;
             let (counts, rest) = run.as_chunks();
             if counts.len() as u64 != u64::from(done.range.count()) || !rest.is_empty() {
                 return Err(damaged());
@@ -41,18 +41,18 @@ impl<'a> OutputCount<'a> {
         Ok(Self { chain, places, total })
     }
 
-    /// Outputs of all blocks.
+    /// Returns the number of outputs in all blocks.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 }
 
-/// By what hashes are sorted, which is the order in which the chain made their coins either way.
+/// The sort key of the hashes. Both kinds give the order in which the chain created the coins.
 #[derive(Clone, Copy)]
 pub enum HashKeys<'a> {
-    /// By their places.
+    /// By place.
     Places(&'a OutputCount<'a>),
-    /// By height and number in the block, where how many others there are is not known.
+    /// By height and number in the block, if the counts of other blocks are unknown.
     Numbers(&'a HeaderChain),
 }
 
@@ -64,7 +64,7 @@ impl<'a> HashKeys<'a> {
         }
     }
 
-    /// Where a block's output of this number comes; none where the block has no such output, as far as that is known.
+    /// Returns the key of the block's output with this number; `None` if the block is known not to have it.
     fn of(&self, height: Height, number: u32) -> Option<u64> {
         match self {
             Self::Places(count) => count.places.of(height, number),
@@ -73,22 +73,22 @@ impl<'a> HashKeys<'a> {
     }
 }
 
-/// Hashes that are wanted of a join.
+/// The hashes that a join must produce.
 #[derive(Clone, Copy)]
 pub struct WantedHashes<'a> {
-    /// What hashes coins.
+    /// Creates hashers of coins.
     pub hasher: NewHasher,
-    /// By what they are sorted.
+    /// The order of the hashes.
     pub by: HashKeys<'a>,
 }
 
-/// Takes the coins that survive, in any order.
+/// Collects the hashes of surviving coins, which arrive in any order.
 pub(super) struct HashSpill<'s> {
     by: HashKeys<'s>,
     hasher: Box<dyn CoinHasher>,
-    /// The keys of those that are in no run yet.
+    /// The keys of the coins that are in no run yet.
     keys: Vec<u64>,
-    /// Their hashes, as far as they are known.
+    /// Their hashes, as far as they are computed.
     hashes: Vec<CoinHash>,
     spill: Spill<'s>,
 }
@@ -99,7 +99,7 @@ impl<'s> HashSpill<'s> {
         Self { by, hasher: hasher(), keys: Vec::new(), hashes: Vec::new(), spill }
     }
 
-    /// Takes a coin of this number in its block. `false` where the block has no such output.
+    /// Takes the coin with this number in its block. Returns `false` if the block has no such output.
     pub(super) fn take(
         &mut self,
         outpoint: &OutPoint,
@@ -119,7 +119,7 @@ impl<'s> HashSpill<'s> {
         Ok(true)
     }
 
-    /// Hands on all whose hashes are known, which are all or none.
+    /// Writes out all coins whose hashes are computed: either all of them or none.
     fn spill(&mut self) -> Result<(), SyncError> {
         for (key, hash) in self.keys.drain(..).zip(self.hashes.drain(..)) {
             self.spill.push(|out| {
@@ -130,7 +130,7 @@ impl<'s> HashSpill<'s> {
         Ok(())
     }
 
-    /// The runs of all, as [`Spill::finish`] leaves them.
+    /// Returns the runs of all hashes, as [`Spill::finish`] does.
     pub(super) fn finish(mut self, held: &HeldMemory) -> Result<Vec<RunInfo>, SyncError> {
         self.hasher.flush(&mut self.hashes);
         self.spill()?;

@@ -1,25 +1,25 @@
-//! [`Join`]: each coin with the spend that takes it.
+//! [`Join`]: pairs each coin with the spend that takes it.
 //!
-//! All records of one transaction come together. Those of each of its outputs are gone through in the order
-//! of the chain, as the set of coins would have been: a spend takes the coin that is there, or none; a
-//! coin that is made while one of its name is there is noted, since BIP-30 may be against it. Within a block
-//! the spends come first: what a block makes and spends itself is not among them, and an output of a later
-//! transaction is not there yet.
+//! All records of one transaction arrive together. The join replays each output's records in the order of the
+//! chain, as the set of coins would have been: a spend takes the existing coin, or none; a coin created while
+//! one with its outpoint exists is reported, because BIP-30 may forbid it. Within a block the spends come
+//! first: coins that a block creates and spends itself are not among the records, and outputs of later
+//! transactions do not exist yet.
 
-use super::record::{MadeCoin, MadeRecord, SpentRecord};
+use super::record::{OutputCoin, OutputRecord, SpendRecord};
 use apus_chain::{Height, OutPoint, Txid};
 use core::ops::Range;
 
-/// Takes what comes of a join, in no order that means anything.
+/// Receives the results of a join, in no particular order.
 pub trait JoinSink {
-    /// Why it takes no more.
+    /// The sink's error.
     type Error;
 
-    /// The coin that an input of a block takes, by its place. Places without an answer have no coin.
+    /// Takes the coin for an input of a block, by the input's place. Places without an answer have no coin.
     fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), Self::Error>;
 
-    /// No spend took a coin, which is the output `index` of those of its block that can be spent.
-    /// Coins come by ascending outpoint, as their records did.
+    /// Takes a coin that no spend took; `index` is its position among the block's spendable outputs. Coins are
+    /// passed by ascending outpoint, in the order of their records.
     fn survives(
         &mut self,
         outpoint: &OutPoint,
@@ -28,8 +28,8 @@ pub trait JoinSink {
         coin: &[u8],
     ) -> Result<(), Self::Error>;
 
-    /// A coin that is there is made once more, and lost: no spend takes it, and it does not survive. `height` is
-    /// that of the block that made the lost one.
+    /// Takes a coin that was created again while it existed, and so was lost: no spend takes it, and it does
+    /// not survive. `height` is the height of the block that created the lost coin.
     fn overwritten(
         &mut self,
         outpoint: &OutPoint,
@@ -37,55 +37,56 @@ pub trait JoinSink {
         coin: &[u8],
     ) -> Result<(), Self::Error>;
 
-    /// A block makes an output that exists when the block begins (BIP-30).
+    /// Reports an output that existed when the block that creates it began (BIP-30).
     fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), Self::Error>;
 }
 
-/// A coin that was made.
+/// A created coin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct MadeGroup {
+struct OutputGroup {
     vout: u32,
     height: Height,
     index: u32,
-    /// Where it lies among the bytes; empty where its own block spends it.
+    /// Its range among the bytes; empty if its own block spends it.
     coin: (usize, usize),
 }
 
-impl MadeGroup {
+impl OutputGroup {
     fn range(&self) -> Range<usize> {
         self.coin.0..self.coin.1
     }
 }
 
-/// Output, height and place of the one who wants it.
+/// Output, height of the spending block and place of the input.
 type Spend = (u32, Height, u32);
 
-/// See the module.
+/// Pairs each coin with the spend that takes it.
 pub struct Join<'s, S> {
     sink: &'s mut S,
     txid: Option<Txid>,
-    made: Vec<MadeGroup>,
+    made: Vec<OutputGroup>,
     spent: Vec<Spend>,
     coins: Vec<u8>,
 }
 
 impl<'s, S: JoinSink> Join<'s, S> {
-    /// Gives everything to `sink`.
+    /// Creates a join that passes everything to `sink`.
     pub fn new(sink: &'s mut S) -> Self {
         Self { sink, txid: None, made: Vec::new(), spent: Vec::new(), coins: Vec::new() }
     }
 
-    /// Takes coins. Records of both kinds come by ascending txid, those of one in any order.
+    /// Takes a transaction's coins. Records of both kinds must arrive by ascending txid, in any order within
+    /// one txid.
     ///
     /// # Panics
-    /// When they don't, which is a mistake of the caller.
-    pub fn made(&mut self, record: &MadeRecord<'_>) -> Result<(), S::Error> {
+    /// If the txids do not ascend, which is a mistake of the caller.
+    pub fn made(&mut self, record: &OutputRecord<'_>) -> Result<(), S::Error> {
         self.go_to(record.txid)?;
         let height = record.height;
-        for MadeCoin { vout, index, coin } in record.coins() {
+        for OutputCoin { vout, index, coin } in record.coins() {
             let start = self.coins.len();
             self.coins.extend_from_slice(coin);
-            self.made.push(MadeGroup { vout, height, index, coin: (start, self.coins.len()) });
+            self.made.push(OutputGroup { vout, height, index, coin: (start, self.coins.len()) });
         }
         Ok(())
     }
@@ -93,14 +94,14 @@ impl<'s, S: JoinSink> Join<'s, S> {
     /// Takes a spend.
     ///
     /// # Panics
-    /// As [`made`](Self::made).
-    pub fn spent(&mut self, record: &SpentRecord) -> Result<(), S::Error> {
+    /// If the txids do not ascend, which is a mistake of the caller.
+    pub fn spent(&mut self, record: &SpendRecord) -> Result<(), S::Error> {
         self.go_to(record.outpoint.txid)?;
         self.spent.push((record.outpoint.vout, record.height, record.place));
         Ok(())
     }
 
-    /// No more records come.
+    /// Finishes the join after the last record.
     pub fn finish(mut self) -> Result<(), S::Error> {
         self.settle()
     }
@@ -115,7 +116,7 @@ impl<'s, S: JoinSink> Join<'s, S> {
         Ok(())
     }
 
-    /// Goes through all that is known of the transaction.
+    /// Processes all records of the current transaction.
     fn settle(&mut self) -> Result<(), S::Error> {
         let Self { sink, made, spent, coins, .. } = self;
         let Some(txid) = self.txid else { return Ok(()) };
@@ -143,17 +144,17 @@ impl<'s, S: JoinSink> Join<'s, S> {
     }
 }
 
-/// Goes through all that is known of one output, by ascending height.
+/// Processes all records of one output, by ascending height.
 fn one_output<S: JoinSink>(
     sink: &mut S,
     outpoint: &OutPoint,
-    made: &[MadeGroup],
+    made: &[OutputGroup],
     spent: &[Spend],
     coins: &[u8],
 ) -> Result<(), S::Error> {
     let mut made = made.iter().peekable();
     let mut spent = spent.iter().map(|(_, height, place)| (*height, *place)).peekable();
-    let mut there: Option<&MadeGroup> = None;
+    let mut there: Option<&OutputGroup> = None;
     loop {
         let next = (made.peek().map(|made| made.height), spent.peek().map(|(height, _)| *height));
         let height = match next {

@@ -1,22 +1,24 @@
-//! The join: all coins that segments made with all spends that they left.
+//! Joins all coins that segments created with all spends that they left open.
 //!
-//! Keys are divided into parts of about as many bytes each, by what the runs' sections hold, whatever the
-//! keys are like. Threads join one part after the other, and [follow one another](RunLanes) through the runs; what comes
-//! of a thread's parts is together in runs of its own.
+//! The sizes of the runs' sections determine how the keys are divided into partitions of about equal bytes,
+//! regardless of the distribution of the keys. Threads join one partition after another, and
+//! [follow each other](SharedScan) through the runs; the results of a thread's partitions go into its own
+//! runs.
 
 use super::coin_hashes::{HashSpill, WantedHashes};
-use super::joined::Joined;
+use super::join_result::JoinResult;
 use super::spill::{HeldMemory, Spill};
 use crate::engines::mergesync::{
-    AnswerRecord, Gather, Gathered, Join, JoinSink, MadeRecord, NumberedCoin, SpentRecord,
+    FirstPass, IndexedCoin, Join, JoinSink, OutputRecord, PrevoutRecord, SegmentSummary,
+    SpendRecord,
 };
 use crate::engines::pass::RunKind;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
 use crate::runs::{
-    KeyRange, MadeForm, MergeBudget, Merging, RecordGroup, RunLanes, RunWriter, Runs, SpentForm,
-    divide,
+    KeyRange, MergeBudget, OutputForm, RecordGroup, RunMerger, RunWriter, Runs, SharedScan,
+    SpendForm, divide,
 };
 use crate::sink::TotalsSink;
 use crate::workdir::index::{SECTION_BYTES, prefix};
@@ -30,81 +32,82 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Records between two looks at whether the run is interrupted.
+/// Records between two checks for an interrupt.
 const RECORDS_BETWEEN_LOOKS: u64 = 4096;
 
-/// What segments leave for it.
-pub(super) const JOINED_RUNS: [RunKind; 2] = [Gather::MADE, Gather::SPENT];
+/// The segments' runs that the join reads.
+pub(super) const JOINED_RUNS: [RunKind; 2] = [FirstPass::MADE, FirstPass::SPENT];
 
-/// A smaller part is not worth passing through all runs.
+/// Minimum size of a partition; a smaller one is not worth a pass through all runs.
 const PART_BYTES_MIN: u64 = 256 << 10;
 
-/// How many parts there are for each thread at least, so that none waits long for the others at the end.
+/// Minimum number of partitions for each thread, so that no thread waits long for the others at the end.
 const PARTS_EACH: u64 = 8;
 
-/// How many parts for each thread are under way at most. Sections of runs stay in memory until the slowest thread is
-/// done with them.
+/// Maximum number of partitions in progress for each thread. Sections of runs stay in memory until the
+/// slowest thread is done with them.
 const AHEAD_EACH: usize = 2;
 
-/// Memory that there is for what segments left, beside those of them that are held. Where the run has little it is more
-/// than its budget: many short runs would have to be merged into longer ones before, and segments themselves, which took
-/// more, are gone by then.
+/// Memory for reading the segments' runs, not counting runs that are held in memory. For a small request it
+/// exceeds the memory budget, because otherwise many short runs would have to be merged into longer ones first;
+/// the segments, which took more, are freed by then.
 pub(super) fn memory_bytes(env: &RunEnv<'_>) -> u64 {
     memory_for_joining(env.memory_bytes)
 }
 
-/// The same of a request's memory.
+/// Computes this from a request's memory.
 fn memory_for_joining(memory_bytes: u64) -> u64 {
     (memory_bytes / 2).max(memory_bytes.saturating_mul(4).min(64 << 20))
 }
 
-/// How many runs of coins are joined at a time, and of spends, by a request's memory and threads: half of what there is
-/// memory for is sections of them, which threads share. Longer runs are made of too many before there is anything else,
-/// with all of it where they are tens of thousands, which are so written once more, and not twice.
+/// How many runs of coins, and of spends, are joined at a time, given a request's memory and threads: half of
+/// the memory holds sections of them, which threads share. If there are too many, they are first merged into
+/// longer ones with all of the memory, so that even tens of thousands of runs are written only once more, and
+/// not twice.
 pub(super) fn merge_budget(memory_bytes: u64, threads: usize) -> MergeBudget {
     let bytes = memory_for_joining(memory_bytes);
     MergeBudget::new(bytes / 4).by(threads).making(bytes)
 }
 
-/// Bytes of records in a part. Those that are under way, beside sections of which others have the rest, are an eighth
-/// of what there is memory for.
+/// Bytes of records in a partition. The partitions in progress, not counting the shared sections, take an
+/// eighth of the memory.
 fn part_bytes(memory_bytes: u64, threads: usize) -> u64 {
     let under_way = (AHEAD_EACH * threads) as u64;
     (memory_for_joining(memory_bytes) / (8 * under_way)).max(PART_BYTES_MIN)
 }
 
-/// Memory for what comes of a thread's parts, in bytes: answers, places, hashes.
+/// Memory for the results of a thread's partitions, in bytes: answers, places, hashes.
 fn spill_bytes(memory_bytes: u64, threads: usize) -> [u64; 3] {
     let share = memory_for_joining(memory_bytes) / threads as u64;
     [share / 4, share / 16, share / 8]
 }
 
-/// Memory for what came of all parts, in bytes.
+/// Memory for the results of all partitions, in bytes.
 fn held_bytes(memory_bytes: u64) -> u64 {
     memory_bytes / 16
 }
 
-/// How coins are joined.
+/// Options of a join.
 #[derive(Clone, Copy)]
 pub struct JoinOptions<'a> {
-    /// Whether they have their numbers behind them.
+    /// Whether coins are followed by their numbers.
     pub numbered: bool,
-    /// The hashes of those that survive, if they are wanted; then coins are numbered.
+    /// The hashes of surviving coins, if they are wanted; the coins must be numbered then.
     pub hashes: Option<WantedHashes<'a>>,
-    /// Whether the MuHash of what survives is wanted.
+    /// Whether to compute the MuHash of the surviving coins.
     pub muhash: bool,
-    /// The last block that is answered with bare coins.
+    /// The last block that gets stripped coins.
     pub bare: Height,
-    /// Whether what comes of it is made durable; else it may lie in memory.
+    /// Whether results are made durable; otherwise they may stay in memory.
     pub durable: bool,
 }
 
-/// Joins what segments left.
+/// Joins the segments' records.
 pub(super) fn join(
     env: &RunEnv<'_>,
-    done: &[FinishedRange<Gathered>],
+    done: &[FinishedRange<SegmentSummary>],
     options: JoinOptions<'_>,
-) -> Result<Joined, SyncError> {
+) -> Result<JoinResult, SyncError> {
     env.observer.event(Event::Started(Phase::Join));
     let go_on = || stop_if_interrupted(env.interrupt);
     let runs = JOINED_RUNS.map(|kind| runs_of(done, kind));
@@ -123,14 +126,14 @@ pub(super) fn join(
     Ok(joined)
 }
 
-/// Joins those of some keys on this thread, and calls `alive` every now and then.
+/// Joins the records of some keys on this thread, and calls `alive` periodically.
 pub fn join_keys(
     env: &RunEnv<'_>,
     [made, spent]: [Vec<RunInfo>; 2],
     keys: KeyRange,
     options: JoinOptions<'_>,
     alive: &(dyn Fn() + Sync),
-) -> Result<Joined, SyncError> {
+) -> Result<JoinResult, SyncError> {
     let go_on = || {
         alive();
         stop_if_interrupted(env.interrupt)
@@ -146,10 +149,11 @@ pub fn join_keys(
     sink.finish(&HeldMemory::new(held_bytes(env.memory_bytes)), options.durable)
 }
 
-/// Joins coins with spends. `go_on` is asked every now and then whether to, and told how many bytes of records there were.
+/// Joins coins with spends. Calls `go_on` periodically with the bytes of records since the last call; an
+/// error from it stops the join.
 fn join_records(
     storage: &dyn Storage,
-    (mut made, mut spent): (Merging<'_, MadeForm>, Merging<'_, SpentForm>),
+    (mut made, mut spent): (RunMerger<'_, OutputForm>, RunMerger<'_, SpendForm>),
     sink: &mut PartSink<'_>,
     go_on: &dyn Fn(u64) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
@@ -165,12 +169,12 @@ fn join_records(
         match (made.current(), spent.current()) {
             (Some(coin), spend) if spend.is_none_or(|spend| is_up_to(coin, spend)) => {
                 bytes += coin.len() as u64;
-                join.made(&MadeRecord::read(coin).ok_or_else(damaged)?.0)?;
+                join.made(&OutputRecord::read(coin).ok_or_else(damaged)?.0)?;
                 made.next()?;
             }
             (_, Some(spend)) => {
                 bytes += spend.len() as u64;
-                join.spent(&SpentRecord::read(spend).ok_or_else(damaged)?.0)?;
+                join.spent(&SpendRecord::read(spend).ok_or_else(damaged)?.0)?;
                 spent.next()?;
             }
             (_, None) => break,
@@ -180,46 +184,46 @@ fn join_records(
     go_on(bytes)
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct JoinThreads<'a> {
     env: &'a RunEnv<'a>,
     options: JoinOptions<'a>,
-    made: RunLanes<'a, MadeForm>,
-    spent: RunLanes<'a, SpentForm>,
+    made: SharedScan<'a, OutputForm>,
+    spent: SharedScan<'a, SpendForm>,
     parts: Vec<KeyRange>,
-    claims: Mutex<PartClaims>,
-    /// A part was joined, or a thread failed.
+    claims: Mutex<PartitionClaims>,
+    /// A partition was joined, or a thread failed.
     moved: Condvar,
     halt: AtomicBool,
-    /// Memory for what comes of it.
+    /// Memory for the results.
     held: HeldMemory,
-    /// Bytes of records that were joined.
+    /// Bytes of joined records.
     bytes: AtomicU64,
 }
 
-/// Which parts threads are at.
+/// The partitions that threads are working on.
 #[derive(Default)]
-struct PartClaims {
-    /// The first part that no thread has claimed.
+struct PartitionClaims {
+    /// The first partition that no thread has claimed.
     next: usize,
     under_way: BTreeSet<usize>,
 }
 
-/// What came of a thread's parts.
-type Outcome = Result<Joined, SyncError>;
+/// The result of a thread's partitions.
+type Outcome = Result<JoinResult, SyncError>;
 
 impl<'a> JoinThreads<'a> {
     fn new(
         (env, options): (&'a RunEnv<'a>, JoinOptions<'a>),
-        made: Runs<'a, MadeForm>,
-        spent: Runs<'a, SpentForm>,
+        made: Runs<'a, OutputForm>,
+        spent: Runs<'a, SpendForm>,
         parts: Vec<KeyRange>,
     ) -> Result<Self, SyncError> {
         Ok(Self {
             env,
             options,
-            made: RunLanes::open(made, 0, env.threads)?,
-            spent: RunLanes::open(spent, 0, env.threads)?,
+            made: SharedScan::open(made, 0, env.threads)?,
+            spent: SharedScan::open(spent, 0, env.threads)?,
             parts,
             claims: Mutex::default(),
             moved: Condvar::new(),
@@ -229,7 +233,7 @@ impl<'a> JoinThreads<'a> {
         })
     }
 
-    /// Removes what was made on the way. How many bytes of records were joined.
+    /// Removes temporary files. Returns how many bytes of records were joined.
     fn close(self) -> Result<u64, SyncError> {
         self.made.close()?;
         self.spent.close()?;
@@ -238,7 +242,7 @@ impl<'a> JoinThreads<'a> {
 
     fn run(&self, bytes_total: u64) -> Outcome {
         let workers = self.env.threads.min(self.parts.len());
-        let mut whole = Joined::default();
+        let mut whole = JoinResult::default();
         std::thread::scope(|scope| {
             let (send, receive) = sync_channel::<Outcome>(workers);
             let mut failure = None;
@@ -258,7 +262,7 @@ impl<'a> JoinThreads<'a> {
                 match receive.recv_timeout(PROGRESS_INTERVAL) {
                     Ok(Ok(joined)) => whole.add(joined),
                     Ok(Err(error)) => {
-                        // Those who were halted by one that failed say nothing else.
+                        // Threads that were halted by a failing one report only the halt.
                         if matches!(failure, None | Some(SyncError::Interrupted)) {
                             failure = Some(error);
                         }
@@ -275,19 +279,20 @@ impl<'a> JoinThreads<'a> {
         Ok(whole)
     }
 
-    fn claims(&self) -> MutexGuard<'_, PartClaims> {
+    fn claims(&self) -> MutexGuard<'_, PartitionClaims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No thread is to go on.
+    /// Stops all threads.
     fn halt(&self) {
         self.halt.store(true, Ordering::Relaxed);
-        // Those who look at it now are to be woken.
+        // Wait for a thread that is just checking the flag, so that it gets the notification.
         drop(self.claims());
         self.moved.notify_all();
     }
 
-    /// The next part, once it is not too far ahead of others; none where there is none. `last` is joined.
+    /// Claims the next partition, once it is not too far ahead of the slowest thread; `None` if there are no
+    /// more. `last` is the partition that this thread has just joined.
     fn claim(&self, last: Option<usize>) -> Option<usize> {
         let mut claims = self.claims();
         if let Some(last) = last {
@@ -295,7 +300,7 @@ impl<'a> JoinThreads<'a> {
             self.moved.notify_all();
         }
         let ahead = AHEAD_EACH * self.env.threads;
-        let is_ahead = |claims: &mut PartClaims| {
+        let is_ahead = |claims: &mut PartitionClaims| {
             let lowest = claims.under_way.first().copied().unwrap_or(claims.next);
             claims.next < self.parts.len() && claims.next >= lowest + ahead && !self.halted()
         };
@@ -313,7 +318,7 @@ impl<'a> JoinThreads<'a> {
         self.halt.load(Ordering::Relaxed)
     }
 
-    /// Whether to go on, asked every now and then.
+    /// Stops the thread if the join was halted; called periodically.
     fn go_on(&self, bytes: u64) -> Result<(), SyncError> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         match self.halted() {
@@ -322,7 +327,7 @@ impl<'a> JoinThreads<'a> {
         }
     }
 
-    /// One thread's life: it joins parts as long as there are any.
+    /// Runs one thread: joins partitions until none is left.
     fn parts(&self, thread: usize) -> Outcome {
         let mut guard = HaltUnlessDone { of: self, done: false };
         let mut sink = PartSink::new(self.env, thread, &self.options)?;
@@ -331,23 +336,23 @@ impl<'a> JoinThreads<'a> {
             self.part(self.parts[part], &mut sink)?;
             next = self.claim(Some(part));
         }
-        // One that was halted leaves nothing: that there is more to do is told.
+        // If the join was halted, fail before storing an incomplete result.
         self.go_on(0)?;
         let joined = sink.finish(&self.held, self.options.durable)?;
         guard.done = true;
         Ok(joined)
     }
 
-    /// Joins a part.
+    /// Joins a partition.
     fn part(&self, keys: KeyRange, sink: &mut PartSink<'_>) -> Result<(), SyncError> {
-        // Both are taken before anything can go wrong with one of them: the next thread waits for that.
+        // Take from both before anything else can fail: the next thread waits for both.
         let (made, spent) = (self.made.take(keys)?, self.spent.take(keys)?);
         let both = (self.made.merge(made)?, self.spent.merge(spent)?);
         join_records(self.env.workdir, both, sink, &|bytes| self.go_on(bytes))
     }
 }
 
-/// A thread that fails, or panics, halts the others.
+/// Halts the other threads if this one fails or panics.
 struct HaltUnlessDone<'j, 'a> {
     of: &'j JoinThreads<'a>,
     done: bool,
@@ -361,13 +366,13 @@ impl Drop for HaltUnlessDone<'_, '_> {
     }
 }
 
-/// Whether the transaction of a coin's record does not come after that of a spend's.
+/// Whether the transaction of a coin's record does not sort after the transaction of a spend's record.
 fn is_up_to(coin: &[u8], spend: &[u8]) -> bool {
     let (made, spent) = (prefix(coin), prefix(spend));
     made < spent || (made == spent && coin[..32] <= spend[..32])
 }
 
-/// What comes of a thread's parts.
+/// Collects the results of a thread's partitions.
 struct PartSink<'s> {
     storage: &'s dyn Storage,
     numbered: bool,
@@ -377,11 +382,11 @@ struct PartSink<'s> {
     set: SetPart<'s>,
     hashes: Option<HashSpill<'s>>,
     group: RecordGroup,
-    joined: Joined,
+    joined: JoinResult,
 }
 
-/// The coins of a thread's parts that no spend took. Their MuHash is computed here, if it is wanted, on all threads: handed out
-/// later, they come one after the other.
+/// The coins of a thread's partitions that no spend took. Their MuHash, if it is wanted, is computed here on
+/// all threads, because later the coins are written out by a single one.
 struct SetPart<'s> {
     run: RunWriter<'s>,
     totals: TotalsSink,
@@ -413,16 +418,16 @@ impl<'s> PartSink<'s> {
             places: Spill::new(storage, format!("places-{thread}"), of_places, durable),
             set: SetPart { run, totals: TotalsSink::new(muhash) },
             group: RecordGroup::default(),
-            joined: Joined::default(),
+            joined: JoinResult::default(),
         })
     }
 
-    /// What there is memory for stays there, unless all is to be `durable`.
-    fn finish(mut self, held: &HeldMemory, durable: bool) -> Result<Joined, SyncError> {
+    /// Keeps results in memory if they fit, unless all must be `durable`.
+    fn finish(mut self, held: &HeldMemory, durable: bool) -> Result<JoinResult, SyncError> {
         self.group.hand_on(&mut |record| self.set.take(record))?;
         let (muhash, totals) = self.set.totals.finish();
         let hashes = self.hashes.map(|hashes| hashes.finish(held)).transpose()?;
-        Ok(Joined {
+        Ok(JoinResult {
             hashes,
             answers: self.answers.finish(held)?,
             places: self.places.finish(held)?,
@@ -435,22 +440,22 @@ impl<'s> PartSink<'s> {
 }
 
 impl PartSink<'_> {
-    /// A coin, and its number, where that is told.
+    /// Reads a coin, and its number if coins are numbered.
     fn read(
         &self,
         outpoint: &OutPoint,
         bytes: &[u8],
     ) -> Result<(CoinBytes, Option<u32>), SyncError> {
-        let mut coin = NumberedCoin { coin: bytes, number: None };
+        let mut coin = IndexedCoin { coin: bytes, number: None };
         if self.numbered {
-            // Bytes too short for a number are no coin either.
-            coin = NumberedCoin::read(bytes).unwrap_or(NumberedCoin { coin: &[], number: None });
+            // Bytes too short for a number are not a coin either.
+            coin = IndexedCoin::read(bytes).unwrap_or(IndexedCoin { coin: &[], number: None });
         }
         let failed = |error| SyncError::Io(IoError::Group { txid: outpoint.txid, error });
         Ok((CoinBytes::read(coin.coin).map_err(failed)?, coin.number))
     }
 
-    /// Takes the hash of a coin that no spend took.
+    /// Adds the hash of a coin that no spend took.
     fn hash(
         &mut self,
         outpoint: &OutPoint,
@@ -461,7 +466,7 @@ impl PartSink<'_> {
         let taken = number.map(|number| hashes.take(outpoint, coin.coin().as_ref(), number));
         match taken.transpose()? {
             Some(true) => Ok(()),
-            // What its own block spends is no coin that a join comes upon.
+            // A join never sees coins that their own block spends.
             Some(false) | None => {
                 let file = self.storage.describe("");
                 Err(SyncError::Io(IoError::WorkdirDamaged { file }))
@@ -474,7 +479,7 @@ impl JoinSink for PartSink<'_> {
     type Error = SyncError;
 
     fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), SyncError> {
-        let record = AnswerRecord { height, place, coin };
+        let record = PrevoutRecord { height, place, coin };
         let bare = height <= self.bare;
         self.answers.push(|out| if bare { record.write_bare(out) } else { record.write(out) })
     }
@@ -501,7 +506,7 @@ impl JoinSink for PartSink<'_> {
         _height: Height,
         coin: &[u8],
     ) -> Result<(), SyncError> {
-        // No spend took it, though it is in no set.
+        // No spend took this coin, although it is not in the set.
         let (coin, number) = self.read(outpoint, coin)?;
         self.hash(outpoint, &coin, number)
     }
@@ -516,20 +521,20 @@ impl JoinSink for PartSink<'_> {
 mod tests {
     use super::*;
     use crate::pass::held_bytes_max;
-    use crate::progress::Silent;
+    use crate::progress::SilentObserver;
     use apus_chain::{Network, Params};
     use apus_testkit::storage::CrashStorage;
     use std::time::Duration;
 
-    /// Ids whose first bytes are alike can be made by the thousands.
+    /// An attacker can make thousands of ids with equal first bytes.
     #[test]
-    fn ids_are_compared_whole() {
+    fn ids_are_compared_in_full() {
         let id = |first: u8, last: u8| {
             let mut record = [7; 40];
             (record[0], record[31]) = (first, last);
             record
         };
-        // What lies behind an id is no part of it.
+        // Bytes after the id do not belong to it.
         let with = |mut record: [u8; 40], behind: u8| {
             record[32..].fill(behind);
             record
@@ -550,7 +555,7 @@ mod tests {
     #[test]
     fn no_thread_is_far_ahead_of_the_slowest() {
         let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
-        let env = RunEnv::new(Params::of(Network::Regtest), &storage, &Silent, &stop);
+        let env = RunEnv::new(Params::of(Network::Regtest), &storage, &SilentObserver, &stop);
         let env = RunEnv { threads: 2, ..env };
         let options =
             JoinOptions { numbered: false, hashes: None, muhash: false, bare: 0, durable: false };
@@ -562,7 +567,7 @@ mod tests {
         let ahead: Vec<_> = (0..4).map(|_| joining.claim(None)).collect();
         assert_eq!(ahead, [Some(0), Some(1), Some(2), Some(3)]);
         std::thread::scope(|scope| {
-            // A part in between makes no room.
+            // Finishing a later partition makes no room.
             let next = scope.spawn(|| joining.claim(Some(2)));
             std::thread::sleep(Duration::from_millis(20));
             assert!(!next.is_finished());
@@ -571,22 +576,23 @@ mod tests {
             claimed.sort_unstable();
             assert_eq!(claimed, [Some(4), Some(5), Some(6)]);
         });
-        assert_eq!(joining.claim(Some(3)), None, "all were claimed");
+        assert_eq!(joining.claim(Some(3)), None, "all are claimed");
         joining.halt();
         assert_eq!(joining.claim(None), None);
     }
 
     #[test]
-    fn memory_is_half_or_what_joins_in_one_go() {
+    fn memory_is_half_or_enough_for_one_pass() {
         let of = memory_for_joining;
         assert_eq!([0, 1, 4 << 10].map(of), [0, 4, 16 << 10]);
         assert_eq!([16 << 20, 100 << 20, 128 << 20].map(of), [64 << 20; 3]);
         assert_eq!([130 << 20, 450 << 20, u64::MAX].map(of), [65 << 20, 225 << 20, u64::MAX / 2]);
     }
 
-    /// However many threads there are, and with what segments hold, where none has parts of the least size.
+    /// Holds for any number of threads, including the memory that segments hold, unless partitions have the
+    /// minimum size.
     #[test]
-    fn all_that_a_join_takes_is_no_more_than_a_run_may() {
+    fn a_join_stays_within_the_memory_of_a_sync() {
         for (memory_bytes, threads) in
             [(450 << 20, 1), (450 << 20, 2), (450 << 20, 16), (8 << 30, 64)]
         {

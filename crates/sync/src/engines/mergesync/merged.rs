@@ -1,8 +1,8 @@
-//! [`MergedSet`]: the set that joining led to, handed to what is to be written.
+//! [`MergedSet`]: the set that a join produced, ready to be written to the outputs.
 
 use crate::commitment::{SetCommitment, SortedHashes};
 use crate::engines::mergesync::WalkOutcome;
-use crate::engines::mergesync::joined::Joined;
+use crate::engines::mergesync::join_result::JoinResult;
 use crate::engines::pass::Counts;
 use crate::engines::swiftsync::CoinTotals;
 use crate::engines::swiftsync::hints::HintsWriter;
@@ -10,7 +10,7 @@ use crate::error::{StorageResult, SyncError};
 use crate::progress::stop_if_interrupted;
 use crate::request::{Output, Request, Source};
 use crate::runs::{CoinsForm, KeyRange, MergeBudget, PlacesForm, Runs, merge_runs};
-use crate::sink::put::{KnownOfSet, Put, SetMuHash, SetRecords, put_set};
+use crate::sink::put::{KnownHashes, Put, SetMuHash, SetRecords, put_set};
 use crate::sink::set_hash::SetHash;
 use crate::sink::{self, FileDraft, HashSink, SetInfo, put};
 use crate::source::ChainSource;
@@ -22,28 +22,29 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The set that joining led to.
+/// The set that a join produced.
 pub(crate) struct MergedSet<'a> {
     pub(crate) dir: Arc<dyn ChainSource + 'a>,
     pub(crate) set: SetInfo,
     pub(crate) counts: Counts,
-    pub(crate) judged: WalkOutcome,
-    /// Blocks whose witnesses were left alone.
+    pub(crate) validated: WalkOutcome,
+    /// Blocks whose witnesses were not read.
     pub(crate) unseen: u64,
-    pub(super) joined: Joined,
-    /// How many outputs all blocks number, where a commitment is to be made of the hashes of those that survive.
+    pub(super) joined: JoinResult,
+    /// The number of outputs numbered in all blocks, if a commitment is made from the hashes of the surviving
+    /// ones.
     pub(super) numbered: Option<u64>,
 }
 
 impl MergedSet<'_> {
-    /// Hands the coins to the set's hashes and the sinks, and their places to the hints.
+    /// Passes the coins to the set's hashes and the sinks, and their places to the hints.
     pub(crate) fn write_out(
         &mut self,
         request: &Request<'_>,
     ) -> Result<(Put, CoinTotals), SyncError> {
         let set = self.set;
         let places = put::places(request);
-        let with_blocks = self.judged.with_blocks.take();
+        let with_blocks = self.validated.with_blocks.take();
         let mut sinks = put::sinks(request, &*self.dir, set, &places, with_blocks)?;
         let commitment = request.commitment.filter(|it| it.is_wanted());
         if let (Some(commitment), Some(count)) = (commitment, self.numbered) {
@@ -59,7 +60,7 @@ impl MergedSet<'_> {
         let bytes = self.joined.coin_bytes();
         let muhash = request.muhash.then(|| self.joined.muhash.finalize());
         let muhash = SetMuHash::Known(muhash);
-        let known = KnownOfSet { muhash, hashed: self.judged.hashed };
+        let known = KnownHashes { muhash, hashed: self.validated.hashed };
         let records = SetRecords::Runs(self.joined.coins.clone());
         let put = put_set(request, set, sinks, known, bytes, records)?;
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
@@ -67,7 +68,7 @@ impl MergedSet<'_> {
         Ok((put, self.joined.totals))
     }
 
-    /// Makes the commitment of hashes, where all blocks number so many outputs.
+    /// Makes the commitment from the hashes, given the number of numbered outputs in all blocks.
     fn commit(
         &self,
         request: &Request<'_>,
@@ -80,7 +81,7 @@ impl MergedSet<'_> {
         hashes.close()
     }
 
-    /// Writes a hintsfile that has no name yet.
+    /// Writes a hintsfile that is not published yet.
     fn draft_hints<'o>(
         &self,
         request: &Request<'_>,
@@ -112,23 +113,23 @@ impl MergedSet<'_> {
     }
 }
 
-/// Height and index of a place.
+/// Reads the height and the index of a place.
 fn place(record: &[u8]) -> (Height, u32) {
     let number = |at: usize| record[at..].first_chunk().map_or(0, |it| u32::from_be_bytes(*it));
     (number(0), number(4))
 }
 
-// [`hash_beside`]: the set's `hash_serialized_3`, computed while other machines judge blocks.
+// [`hash_beside`]: the set's `hash_serialized_3`, computed while blocks are validated.
 //
-// It is one long chain of compressions, for which other threads would wait at the end. It has nothing to do with
-// whether blocks are valid: where one is not, it is given up. Where coins are written out it is computed on their
-// way there, rather than read twice.
+// The hash is one long chain of compressions, and computed at the end it would keep other threads waiting. It
+// does not depend on the validity of the blocks: if one is invalid, the hash is dropped. If coins are written
+// out, it is computed then, so that they are not read twice.
 
-/// Does some work, and beside it, where there are threads for both and nothing else wants the coins, computes the
-/// hash of those in some runs.
+/// Does some work and, in parallel, computes the hash of the coins in some runs, if there are threads for both
+/// and no output needs the coins.
 ///
 /// # Errors
-/// Those of the work first.
+/// The work's error takes precedence.
 pub fn hash_beside<T>(
     request: &Request<'_>,
     coins: Vec<RunInfo>,
@@ -136,11 +137,11 @@ pub fn hash_beside<T>(
 ) -> Result<(T, Option<SetHash>), SyncError> {
     let are_written = !request.folders.is_empty()
         || request.outputs.iter().any(|output| output.kind.takes_coins());
-    // With peers blocks above are connected, and the set becomes another one.
-    let goes_on = matches!(request.source, Source::Peers(_));
-    // Where machines share the run, this one waits for them meanwhile.
+    // With peers, the blocks above are connected, which changes the set.
+    let connects_above = matches!(request.source, Source::Peers(_));
+    // If other machines share the work, this one only waits for them.
     let has_thread = request.env.threads >= 2 || request.env.is_shared;
-    if !has_thread || are_written || goes_on {
+    if !has_thread || are_written || connects_above {
         return Ok((work()?, None));
     }
     let halt = AtomicBool::new(false);
@@ -149,7 +150,7 @@ pub fn hash_beside<T>(
         let hashing = builder.spawn_scoped(scope, || hash(request, coins, &halt));
         let done = work();
         halt.store(done.is_err(), Ordering::Relaxed);
-        // Without a thread for it the hash is computed at the end.
+        // Without a thread the hash is computed at the end.
         let hashed = hashing.ok().map(|thread| match thread.join() {
             Ok(hashed) => hashed,
             Err(panic) => resume_unwind(panic),
@@ -159,7 +160,7 @@ pub fn hash_beside<T>(
     })
 }
 
-/// The hash of the coins in some runs, unless it is halted.
+/// Computes the hash of the coins in some runs, unless it is halted.
 fn hash(
     request: &Request<'_>,
     coins: Vec<RunInfo>,

@@ -1,9 +1,11 @@
-//! [`OwnRuns`]: what segments of the first walk left for the second over their own blocks, and for no other segment.
+//! [`OwnRuns`]: the records that segments of the first walk left to the second walk for their own blocks only.
 //!
-//! A segment's runs are read by the first thread that asks for one of its blocks, and let go of with the last block.
-//! Threads ask in any order.
+//! The first thread that requests one of a segment's blocks reads the segment's runs; they are dropped with its
+//! last block. Threads request blocks in any order.
 
-use crate::engines::mergesync::{AnswerRecord, Claims, Fingerprint, Gather, Gathered};
+use crate::engines::mergesync::{
+    Fingerprint, FirstPass, PrevoutRecord, SegmentSummary, SpendSummary,
+};
 use crate::error::SyncError;
 use crate::workdir::{FinishedRange, Workdir};
 use apus_chain::{Height, HeightRange};
@@ -11,54 +13,54 @@ use core::ops::Range;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// See the module.
+/// The segments' runs for their own blocks.
 pub(super) struct OwnRuns<'a> {
     workdir: &'a Workdir<'a>,
-    done: &'a [FinishedRange<Gathered>],
+    done: &'a [FinishedRange<SegmentSummary>],
     segments: Vec<Mutex<SegmentRuns<'a>>>,
 }
 
-/// A segment, as long as blocks of it are to come.
+/// A segment with blocks that no thread has requested yet.
 struct SegmentRuns<'a> {
     own: Option<Arc<OwnRecords<'a>>>,
-    /// How many of its blocks no thread has asked for.
+    /// Number of its blocks that no thread has requested.
     left: u32,
 }
 
-/// What a segment left for itself.
+/// A segment's records for its own blocks.
 struct OwnRecords<'a> {
     range: HeightRange,
     /// Coins for inputs.
     answers: Cow<'a, [u8]>,
     fingerprints: Cow<'a, [u8]>,
-    /// What blocks claim; empty where nothing was noted.
+    /// The blocks' spend summaries; empty if none were kept.
     claims: Cow<'a, [u8]>,
-    /// Where the answers and the claims of each block begin, and where the last ones end.
+    /// Where the answers and the summaries of each block begin, and where the last ones end.
     places: Vec<[usize; 2]>,
 }
 
-/// What is known of some blocks of a segment.
-pub(super) struct OfBlocks<'a> {
+/// The records of some blocks of a segment.
+pub(super) struct BlockRecords<'a> {
     own: Arc<OwnRecords<'a>>,
     range: HeightRange,
 }
 
 impl<'a> OwnRuns<'a> {
-    /// Of the blocks from a height on.
+    /// Creates the value for the blocks from a height on.
     pub(super) fn new(
         workdir: &'a Workdir<'a>,
-        done: &'a [FinishedRange<Gathered>],
+        done: &'a [FinishedRange<SegmentSummary>],
         from: Height,
     ) -> Self {
-        let left = |done: &FinishedRange<Gathered>| {
+        let left = |done: &FinishedRange<SegmentSummary>| {
             done.range.end.saturating_sub(done.range.start.max(from))
         };
         let segment = |done| Mutex::new(SegmentRuns { own: None, left: left(done) });
         Self { workdir, done, segments: done.iter().map(segment).collect() }
     }
 
-    /// What is known of the blocks of a range, by segments. Each block is to be asked for once.
-    pub(super) fn take(&self, range: HeightRange) -> Result<Vec<OfBlocks<'a>>, SyncError> {
+    /// Returns the records of a range's blocks, by segment. Each block must be requested once.
+    pub(super) fn take(&self, range: HeightRange) -> Result<Vec<BlockRecords<'a>>, SyncError> {
         let (mut taken, mut height) = (Vec::new(), range.start);
         while height < range.end {
             let at = self.done.partition_point(|done| done.range.end <= height);
@@ -70,7 +72,7 @@ impl<'a> OwnRuns<'a> {
         Ok(taken)
     }
 
-    fn take_of(&self, at: usize, range: HeightRange) -> Result<OfBlocks<'a>, SyncError> {
+    fn take_of(&self, at: usize, range: HeightRange) -> Result<BlockRecords<'a>, SyncError> {
         let mut segment = self.segments[at].lock().unwrap_or_else(PoisonError::into_inner);
         let own = match segment.own.take() {
             Some(own) => own,
@@ -80,21 +82,21 @@ impl<'a> OwnRuns<'a> {
         if segment.left > 0 {
             segment.own = Some(Arc::clone(&own));
         }
-        Ok(OfBlocks { own, range })
+        Ok(BlockRecords { own, range })
     }
 }
 
 impl<'a> OwnRecords<'a> {
     fn read(
         workdir: &'a Workdir<'a>,
-        done: &'a FinishedRange<Gathered>,
+        done: &'a FinishedRange<SegmentSummary>,
     ) -> Result<Self, SyncError> {
         let read = |kind| {
             let run = done.run(kind).ok_or_else(|| workdir.damaged())?;
             workdir.read_run(run)
         };
-        let (answers, claims) = (read(Gather::ANSWERS)?, read(Gather::CLAIMS)?);
-        let fingerprints = read(Gather::FINGERPRINTS)?;
+        let (answers, claims) = (read(FirstPass::ANSWERS)?, read(FirstPass::CLAIMS)?);
+        let fingerprints = read(FirstPass::FINGERPRINTS)?;
         let range = done.range;
         let places = places(range, &answers, &claims).ok_or_else(|| workdir.damaged())?;
         if fingerprints.len() != range.count() as usize * Fingerprint::SIZE {
@@ -103,55 +105,55 @@ impl<'a> OwnRecords<'a> {
         Ok(Self { range, answers, fingerprints, claims, places })
     }
 
-    /// The number of a block among those of the segment.
+    /// Index of a block within the segment.
     fn number(&self, height: Height) -> usize {
         (height - self.range.start) as usize
     }
 }
 
-/// Where the answers and the claims of each block begin, and the end of both; none where these are not those of a
-/// segment's blocks, all of them.
+/// Where the answers and the summaries of each block begin, and the end of both; `None` if they do not match
+/// the segment's blocks exactly.
 fn places(range: HeightRange, answers: &[u8], claims: &[u8]) -> Option<Vec<[usize; 2]>> {
     let mut places = Vec::with_capacity(range.count() as usize + 1);
     let (mut left, mut noted) = (answers, claims);
     for height in range.heights() {
         places.push([answers.len() - left.len(), claims.len() - noted.len()]);
-        while let Some((record, rest)) = AnswerRecord::read(left)
+        while let Some((record, rest)) = PrevoutRecord::read(left)
             && record.height == height
         {
             left = rest;
         }
         if !claims.is_empty() {
-            (_, noted) = Claims::read(noted)?;
+            (_, noted) = SpendSummary::read(noted)?;
         }
     }
     places.push([answers.len(), claims.len()]);
     (left.is_empty() && noted.is_empty()).then_some(places)
 }
 
-impl OfBlocks<'_> {
-    /// A part of the runs, by which of the two places each block has.
+impl BlockRecords<'_> {
+    /// The bytes of these blocks; `which` selects answers or summaries.
     fn part(&self, which: usize) -> Range<usize> {
         let of = |height| self.own.places[self.own.number(height)][which];
         of(self.range.start)..of(self.range.end)
     }
 
-    /// Coins that the segment has for their inputs.
+    /// Coins from the segment for the blocks' inputs.
     pub(super) fn answers(&self) -> &[u8] {
         &self.own.answers[self.part(0)]
     }
 
-    /// What each block claims, as far as it was noted.
-    pub(super) fn claims(&self) -> impl Iterator<Item = (Height, Option<Claims<'_>>)> {
+    /// The spend summary of each block, if it was kept.
+    pub(super) fn claims(&self) -> impl Iterator<Item = (Height, Option<SpendSummary<'_>>)> {
         let mut rest = &self.own.claims[self.part(1)];
         self.range.heights().map(move |height| {
-            let (claims, after) = Claims::read(rest).unwrap_or_default();
+            let (claims, after) = SpendSummary::read(rest).unwrap_or_default();
             rest = after;
             (height, claims)
         })
     }
 
-    /// The fingerprint of a block; none where it is not among them.
+    /// The fingerprint of a block; `None` if it has none.
     pub(super) fn fingerprint(&self, height: Height) -> Option<Fingerprint> {
         let (prints, _) = self.own.fingerprints.as_chunks();
         self.range.contains(height).then(|| Fingerprint(prints[self.own.number(height)]))
@@ -162,20 +164,20 @@ impl OfBlocks<'_> {
 mod tests {
     use super::*;
 
-    /// Blocks 5 to 7, of which the second has no answers.
+    /// Blocks 5 to 7, the second of them without answers.
     #[test]
-    fn what_belongs_to_other_blocks_is_not_taken() {
+    fn records_of_other_blocks_are_refused() {
         let range = HeightRange::new(5, 8);
         let answers = |heights: &[Height]| {
             let mut out = Vec::new();
             for (height, place) in heights.iter().zip(0..) {
-                AnswerRecord { height: *height, place, coin: &[7; 3] }.write(&mut out);
+                PrevoutRecord { height: *height, place, coin: &[7; 3] }.write(&mut out);
             }
             out
         };
         let record = answers(&[5]).len();
         let mut claims = Vec::new();
-        (0..3).for_each(|_| Claims::write_none(&mut claims));
+        (0..3).for_each(|_| SpendSummary::write_none(&mut claims));
         let good = answers(&[5, 5, 7]);
         let expected = [[0, 0], [2 * record, 1], [2 * record, 2], [3 * record, 3]];
         assert_eq!(places(range, &good, &claims), Some(expected.to_vec()));

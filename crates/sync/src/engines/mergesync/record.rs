@@ -1,81 +1,81 @@
-//! The records that blocks leave for one another.
+//! The records that link blocks: created coins, spends and answers.
 //!
-//! Their keys stand first, with numbers in big-endian, so that records are sorted by their bytes. A run
-//! holds records one after the other; each says how long it is. Coins are not looked into: what takes
-//! them does.
+//! Keys come first, with numbers in big-endian, so that sorting by bytes sorts the records. A run is a
+//! sequence of records; each says how long it is. Coins are not parsed here.
 //!
 //! ```text
 //! .made                                .spent                               .answers, spill-answers
 //! 32    txid                           36    txid, output                   4     height that spends
-//! 4     height that makes it           4     height that spends it          4     place of the input
+//! 4     height that creates it         4     height that spends it          4     place of the input
 //! 4     length of the coins            4     place of the input             2     length of the coin
 //! …     coins, by ascending output                                          …     coin
 //! ```
 //!
-//! A place is the input's number among all of the block's but the coinbase's. Each coin in a `.made` is three CompactSizes
-//! and the coin: the output, which of the block's spendable outputs it is, the coin's length. A coin of no bytes is one
-//! that its own block spends. Where proofs are made or roots of the Utreexo forest are wanted, four bytes follow each
-//! coin: its number among its block's leaves, all ones if it is none. For blocks whose witnesses are skipped an answer's
-//! coin has one byte in place of its script: 1 P2SH, 2 P2WPKH, 3 P2WSH, 0 any other. `.prints` has XXH3 with 128 bits of
-//! each block's bytes under the plan's secret, zeros where its claims are noted; `.added` four bytes for each block, how
-//! many leaves it adds; `spill-places` height and number of each coin that survives, four bytes each; `spill-leaves` the
-//! number of each surviving leaf (8) and its hash (32).
+//! A place is the input's number within the block, without the coinbase's inputs. Each coin in a `.made` is
+//! three CompactSizes and the coin: the output, its index among the block's spendable outputs, the coin's
+//! length. A coin of length 0 is spent by its own block. If proofs are made or roots of the Utreexo forest
+//! are wanted, four bytes follow each coin: its number among its block's leaves, all ones if it is not a
+//! leaf. For blocks whose witnesses are skipped an answer's coin has one byte in place of its script: 1 P2SH,
+//! 2 P2WPKH, 3 P2WSH, 0 any other. `.prints` has the 128-bit XXH3 of each block's bytes under the plan's
+//! secret, zeros if its spend summary is kept; `.added` four bytes for each block, the number of leaves it
+//! adds; `spill-places` height and number of each surviving coin, four bytes each; `spill-leaves` the number
+//! of each surviving leaf (8) and its hash (32).
 
-use super::bare::BareCoin;
+use super::stripped::StrippedCoin;
 use apus_chain::{Height, OutPoint, Reader, Txid, write_compact_size};
 
-/// Coins that a transaction leaves: `txid ‖ height ‖ length ‖ coins`.
+/// Coins that a transaction creates: `txid ‖ height ‖ length ‖ coins`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MadeRecord<'a> {
-    /// Its id.
+pub struct OutputRecord<'a> {
+    /// Transaction id.
     pub txid: Txid,
-    /// The block that it is in.
+    /// Height of its block.
     pub height: Height,
-    /// Its coins, as [`MadeCoin::write`] wrote them, by ascending output.
+    /// Its coins, as [`OutputCoin::write`] wrote them, by ascending output.
     coins: &'a [u8],
 }
 
-/// A coin that a transaction leaves: output, index, length of the coin and the coin, the numbers as
+/// A coin that a transaction creates: output, index, length of the coin and the coin, the numbers as
 /// CompactSizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MadeCoin<'a> {
-    /// Which output of its transaction it is.
+pub struct OutputCoin<'a> {
+    /// Output number within its transaction.
     pub vout: u32,
-    /// Which one of the block's outputs that can be spent it is.
+    /// Index among the block's spendable outputs.
     pub index: u32,
-    /// The coin in its stored form; empty where the block itself spends it.
+    /// The coin in its stored form; empty if its own block spends it.
     pub coin: &'a [u8],
 }
 
-/// A coin that a block wants from the blocks below it: `outpoint ‖ height ‖ place`.
+/// A coin that a block spends from the blocks below it: `outpoint ‖ height ‖ place`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SpentRecord {
-    /// Its name.
+pub struct SpendRecord {
+    /// Outpoint.
     pub outpoint: OutPoint,
-    /// The block that spends it.
+    /// Height of the spending block.
     pub height: Height,
-    /// Which one of the block's inputs does, without the coinbase's.
+    /// Number of the input within the block, without the coinbase's.
     pub place: u32,
 }
 
-/// The coin that an input takes: `height ‖ place ‖ length ‖ coin`.
+/// The coin that an input spends: `height ‖ place ‖ length ‖ coin`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AnswerRecord<'a> {
-    /// The block that spends it.
+pub struct PrevoutRecord<'a> {
+    /// Height of the spending block.
     pub height: Height,
-    /// Which one of the block's inputs does, without the coinbase's.
+    /// Number of the input within the block, without the coinbase's.
     pub place: u32,
-    /// The coin in its stored form, or a [`BareCoin`] where no scripts are run.
+    /// The coin in its stored form, or a [`StrippedCoin`] if no scripts are run.
     pub coin: &'a [u8],
 }
 
-impl<'a> MadeCoin<'a> {
-    /// Appends the coin to those of its transaction.
+impl<'a> OutputCoin<'a> {
+    /// Appends the coin to its transaction's coins.
     pub fn write(&self, out: &mut Vec<u8>) {
         Self::append(out, self.vout, self.index, |out| out.extend_from_slice(self.coin));
     }
 
-    /// The same for a coin that `write` appends. How many bytes the coin itself has, the last ones.
+    /// Appends the coin; `write` appends its own bytes. Returns their number; they are the last bytes of `out`.
     pub fn append(
         out: &mut Vec<u8>,
         vout: u32,
@@ -84,7 +84,7 @@ impl<'a> MadeCoin<'a> {
     ) -> usize {
         write_compact_size(out, u64::from(vout));
         write_compact_size(out, u64::from(index));
-        // Nearly all coins are so short that their length takes one byte.
+        // Nearly all coins are short enough for a one-byte length.
         let at = out.len();
         out.push(0);
         write(out);
@@ -107,24 +107,23 @@ impl<'a> MadeCoin<'a> {
     }
 }
 
-impl<'a> MadeRecord<'a> {
+impl<'a> OutputRecord<'a> {
     /// Length in bytes before the coins.
     pub(super) const HEAD: usize = 32 + 4 + 4;
 
-    /// Appends the record, whose coins are written by `coins`.
+    /// Appends the record; `coins` writes its coins.
     pub fn write(out: &mut Vec<u8>, txid: &Txid, height: Height, coins: impl FnOnce(&mut Vec<u8>)) {
         out.extend_from_slice(&txid.0);
         out.extend_from_slice(&height.to_be_bytes());
         out.extend_from_slice(&[0; 4]);
         let start = out.len();
         coins(out);
-        // The outputs of a transaction are some bytes longer here than in a block.
+        // A transaction's outputs take only a few bytes more here than in a block.
         let length = (out.len() - start) as u32;
         out[start - 4..start].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// The record at the beginning of `bytes`, and what follows; none where there is no whole one, with
-    /// coins by ascending output.
+    /// Splits the first record off `bytes`; `None` if it is incomplete or its outputs do not ascend.
     pub fn read(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (head, rest) = bytes.split_at_checked(Self::HEAD)?;
         let mut reader = Reader::new(head);
@@ -133,20 +132,20 @@ impl<'a> MadeRecord<'a> {
         let (coins, rest) = rest.split_at_checked(length as usize)?;
         let (mut reader, mut last) = (Reader::new(coins), None);
         while reader.remaining() > 0 {
-            let coin = MadeCoin::read(&mut reader).filter(|coin| last < Some(coin.vout))?;
+            let coin = OutputCoin::read(&mut reader).filter(|coin| last < Some(coin.vout))?;
             last = Some(coin.vout);
         }
         Some((Self { txid, height, coins }, rest))
     }
 
     /// The coins, by ascending output.
-    pub fn coins(&self) -> impl Iterator<Item = MadeCoin<'a>> + use<'a> {
+    pub fn coins(&self) -> impl Iterator<Item = OutputCoin<'a>> + use<'a> {
         let mut reader = Reader::new(self.coins);
-        std::iter::from_fn(move || MadeCoin::read(&mut reader))
+        std::iter::from_fn(move || OutputCoin::read(&mut reader))
     }
 }
 
-impl SpentRecord {
+impl SpendRecord {
     /// Length in bytes.
     pub const SIZE: usize = 36 + 4 + 4;
 
@@ -157,7 +156,7 @@ impl SpentRecord {
         out.extend_from_slice(&self.place.to_be_bytes());
     }
 
-    /// The record at the beginning of `bytes`, and what follows; none where there is no whole one.
+    /// Splits the first record off `bytes`; `None` if it is incomplete.
     pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (record, rest) = bytes.split_first_chunk::<{ Self::SIZE }>()?;
         let mut reader = Reader::new(record);
@@ -167,7 +166,7 @@ impl SpentRecord {
     }
 }
 
-impl<'a> AnswerRecord<'a> {
+impl<'a> PrevoutRecord<'a> {
     pub(super) const HEAD: usize = 4 + 4 + 2;
 
     /// Appends the record.
@@ -177,16 +176,16 @@ impl<'a> AnswerRecord<'a> {
         write_coin(out, self.coin);
     }
 
-    /// The same with the coin, which is in its stored form, made [bare](BareCoin).
+    /// Appends the record with its coin, given in stored form, [stripped](StrippedCoin).
     pub fn write_bare(&self, out: &mut Vec<u8>) {
-        AnswerRecord { coin: &[], ..*self }.write(out);
+        PrevoutRecord { coin: &[], ..*self }.write(out);
         let start = out.len();
-        BareCoin::write(out, self.coin);
+        StrippedCoin::write(out, self.coin);
         let length = (out.len() - start) as u16;
         out[start - 2..start].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// The record at the beginning of `bytes`, and what follows; none where there is no whole one.
+    /// Splits the first record off `bytes`; `None` if it is incomplete.
     pub fn read(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (head, rest) = bytes.split_at_checked(Self::HEAD)?;
         let mut reader = Reader::new(head);
@@ -210,7 +209,7 @@ fn big_endian(reader: &mut Reader<'_>) -> Option<u32> {
     Some(u32::from_be_bytes(*reader.array().ok()?))
 }
 
-/// A coin with its length before it. One that can be spent has a script of at most 10,000 bytes.
+/// Writes a coin, prefixed by its length. Spendable coins have scripts of at most 10,000 bytes.
 fn write_coin(out: &mut Vec<u8>, coin: &[u8]) {
     let length = u16::try_from(coin.len()).expect("a coin is shorter than 64 KiB");
     out.extend_from_slice(&length.to_be_bytes());
@@ -246,62 +245,62 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_come_back(
+        fn records_round_trip(
             txid in txid(),
             height: u32,
             place: u32,
             coins in btree_map(0u32..1 << 20, (0u32..1 << 20, prop_oneof![coin(), Just(vec![])]), 0..5),
             rest in vec(any::<u8>(), 0..9),
         ) {
-            let coins: Vec<MadeCoin<'_>> = coins
+            let coins: Vec<OutputCoin<'_>> = coins
                 .iter()
-                .map(|(vout, (index, coin))| MadeCoin { vout: *vout, index: *index, coin })
+                .map(|(vout, (index, coin))| OutputCoin { vout: *vout, index: *index, coin })
                 .collect();
             let mut out = Vec::new();
-            MadeRecord::write(&mut out, &txid, height, |out| {
+            OutputRecord::write(&mut out, &txid, height, |out| {
                 coins.iter().for_each(|coin| coin.write(out));
             });
             out.extend_from_slice(&rest);
-            let (made, after) = MadeRecord::read(&out).unwrap();
+            let (made, after) = OutputRecord::read(&out).unwrap();
             prop_assert_eq!((made.txid, made.height, after), (txid, height, &rest[..]));
             prop_assert_eq!(made.coins().collect::<Vec<_>>(), coins.clone());
             let outpoint = OutPoint { txid, vout: place };
-            let spent = SpentRecord { outpoint, height, place };
+            let spent = SpendRecord { outpoint, height, place };
             out.clear();
             spent.write(&mut out);
             out.extend_from_slice(&rest);
-            prop_assert_eq!(SpentRecord::read(&out), Some((spent, &rest[..])));
-            for MadeCoin { coin, .. } in coins {
-                let answer = AnswerRecord { height, place, coin };
+            prop_assert_eq!(SpendRecord::read(&out), Some((spent, &rest[..])));
+            for OutputCoin { coin, .. } in coins {
+                let answer = PrevoutRecord { height, place, coin };
                 out.clear();
                 answer.write(&mut out);
                 out.extend_from_slice(&rest);
-                prop_assert_eq!(AnswerRecord::read(&out), Some((answer, &rest[..])));
+                prop_assert_eq!(PrevoutRecord::read(&out), Some((answer, &rest[..])));
             }
         }
 
         #[test]
-        fn any_bytes_are_a_record_or_none(
+        fn any_bytes_are_read_or_refused(
             head in vec(any::<u8>(), 36),
             length in 0u32..20,
             coins in vec(0u8..6, 0..24),
         ) {
             let bytes = [&head[..], &length.to_be_bytes(), &coins].concat();
             let mut out = Vec::new();
-            if let Some((record, rest)) = MadeRecord::read(&bytes) {
-                MadeRecord::write(&mut out, &record.txid, record.height, |out| {
+            if let Some((record, rest)) = OutputRecord::read(&bytes) {
+                OutputRecord::write(&mut out, &record.txid, record.height, |out| {
                     record.coins().for_each(|coin| coin.write(out));
                 });
                 prop_assert_eq!(&[&out[..], rest].concat(), &bytes);
             }
             out.clear();
-            if let Some((record, rest)) = AnswerRecord::read(&bytes[30..]) {
+            if let Some((record, rest)) = PrevoutRecord::read(&bytes[30..]) {
                 record.write(&mut out);
                 prop_assert_eq!(&[&out[..], rest].concat(), &bytes[30..]);
             }
         }
 
-        /// The order of the bytes is that of the names, then of the chain.
+        /// The order of the bytes is the order of the outpoints, then of the chain.
         #[test]
         fn records_are_sorted_by_their_bytes(
             a in (0u8..2, 0u32..600, 0u32..600, 0u32..600),
@@ -310,12 +309,12 @@ mod tests {
             let spent = |(id, vout, height, place): (u8, u32, u32, u32)| {
                 let outpoint = OutPoint { txid: Txid([id; 32]), vout };
                 let mut spent = Vec::new();
-                SpentRecord { outpoint, height, place }.write(&mut spent);
+                SpendRecord { outpoint, height, place }.write(&mut spent);
                 spent
             };
             let made = |(id, height, ..): (u8, u32, u32, u32)| {
                 let mut made = Vec::new();
-                MadeRecord::write(&mut made, &Txid([id; 32]), height, |_| ());
+                OutputRecord::write(&mut made, &Txid([id; 32]), height, |_| ());
                 made
             };
             prop_assert_eq!(spent(a).cmp(&spent(b)), a.cmp(&b));
@@ -323,13 +322,13 @@ mod tests {
         }
     }
 
-    /// Outputs ascend, and no coin reaches beyond its record.
+    /// Outputs ascend, and no coin extends past its record.
     #[test]
-    fn coins_that_make_no_sense_are_no_record() {
+    fn invalid_coins_are_not_records() {
         let record = |coins: &[u8]| {
             let mut out = Vec::new();
-            MadeRecord::write(&mut out, &Txid([1; 32]), 7, |out| out.extend_from_slice(coins));
-            MadeRecord::read(&out).is_some()
+            OutputRecord::write(&mut out, &Txid([1; 32]), 7, |out| out.extend_from_slice(coins));
+            OutputRecord::read(&out).is_some()
         };
         assert!(record(&[]) && record(&[0, 0, 0, 1, 0, 2, 9, 9]));
         for coins in [&[1, 0, 0, 0, 0, 0][..], &[1, 0, 0, 1, 0, 0], &[1, 0, 3, 9, 9], &[1, 0]] {

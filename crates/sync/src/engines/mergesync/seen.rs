@@ -1,9 +1,10 @@
-//! [`SeenBlock`]: a block that passed every rule which needs no coins, in this walk or an earlier one.
+//! [`SeenBlock`]: a block that passed every rule that needs no coins, in this walk or an earlier one.
 
 use apus_chain::{BlockBytes, BlockView, KnownBlock, TxView, Txid};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// See the module. Transactions have no ids here: only a block that is refused needs them.
+/// A block that passed every rule that needs no coins. It has no transaction ids: only a refused block needs
+/// them.
 #[derive(Clone, Copy)]
 pub struct SeenBlock<'a> {
     id: KnownBlock,
@@ -11,13 +12,14 @@ pub struct SeenBlock<'a> {
 }
 
 impl<'a> SeenBlock<'a> {
-    /// A block that a checker has just passed.
+    /// Wraps a block that a checker has just accepted.
     pub fn checked(block: &BlockBytes<'a>) -> Self {
         let id = KnownBlock { height: block.height(), hash: block.hash() };
         Self { id, view: block.view() }
     }
 
-    /// A block that passed when its fingerprint was noted; none where its bytes are others now, or none was.
+    /// Recognises a block by the fingerprint recorded when it passed; `None` if its bytes have changed or it
+    /// has no fingerprint.
     pub fn again(
         id: KnownBlock,
         view: BlockView<'a>,
@@ -28,34 +30,34 @@ impl<'a> SeenBlock<'a> {
         is_same.then_some(Self { id, view })
     }
 
-    /// Its height and hash.
+    /// Returns its height and hash.
     pub fn id(&self) -> KnownBlock {
         self.id
     }
 
-    /// The block.
+    /// Returns the block.
     pub fn view(&self) -> BlockView<'a> {
         self.view
     }
 
-    /// The transactions with their ids, which takes long.
+    /// Returns the transactions with their ids, which take long to compute.
     pub(super) fn txs_with_ids(&self) -> impl Iterator<Item = (Txid, TxView<'a>)> + use<'a> {
         self.view.txs().map(|tx| (tx.txid(), tx))
     }
 }
 
-// [`Fingerprint`]: by what the second walk over the blocks knows that their bytes are those of the first.
+// [`Fingerprint`]: shows the second walk that it reads the same bytes of a block as the first.
 //
-// It is no proof against a writer who knows the key: block files are the user's own, and what is to be
-// noticed is that they changed meanwhile, or that a disk gave other bytes. The key is random and leaves
-// the process in the plan of the run alone.
+// It proves nothing against a writer who knows the key: the block files are the user's own, and the aim is to
+// notice that they changed in the meantime, or that a disk returned other bytes. The key is random and leaves
+// the process only in the plan.
 
-/// The key of a run's fingerprints.
+/// The key of a sync's fingerprints.
 #[derive(Clone, Copy)]
 pub struct FingerprintKey(u64);
 
 impl FingerprintKey {
-    /// A key of these bytes, which the caller chooses at random.
+    /// A key from these bytes, which the caller chooses at random.
     pub const fn new(bytes: [u8; 8]) -> Self {
         Self(u64::from_le_bytes(bytes))
     }
@@ -66,7 +68,7 @@ impl FingerprintKey {
     }
 }
 
-/// XXH3 with 128 bits of a block's bytes.
+/// The 128-bit XXH3 of a block's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(pub [u8; Self::SIZE]);
 
@@ -74,6 +76,6 @@ impl Fingerprint {
     /// Length in bytes.
     pub const SIZE: usize = 16;
 
-    /// Of a block that is not expected to be read again.
+    /// The fingerprint of a block that is not expected to be read again.
     pub const NONE: Self = Self([0; Self::SIZE]);
 }

@@ -1,4 +1,4 @@
-//! [`Spill`]: records that come in no order, sorted in runs as long as memory allows.
+//! [`Spill`]: sorts records that arrive in any order into runs as long as memory allows.
 
 use crate::error::SyncError;
 use crate::runs::RunWriter;
@@ -9,7 +9,7 @@ use apus_engine::sort::sort_by_number;
 use apus_storage::Storage;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A smaller pile is not worth a file.
+/// Minimum size of a pile; a smaller one is not worth a file.
 const PILE_BYTES_MIN: u64 = 4 << 10;
 
 /// Memory for the last runs of all spills together, in bytes.
@@ -20,14 +20,14 @@ impl HeldMemory {
         Self(AtomicU64::new(bytes))
     }
 
-    /// Whether there was so much left, which is taken then.
+    /// Takes this many bytes, if that much is left.
     fn take(&self, bytes: u64) -> bool {
         let left = |left: u64| left.checked_sub(bytes);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
     }
 }
 
-/// See the module.
+/// Sorts records into runs.
 pub(super) struct Spill<'s> {
     storage: &'s dyn Storage,
     name: String,
@@ -38,15 +38,15 @@ pub(super) struct Spill<'s> {
 }
 
 impl<'s> Spill<'s> {
-    /// Takes no more than so much memory, but for a least that is worth a file; `name` is a part of those
-    /// of its files, which are made `durable`, or need not be.
+    /// Uses no more than `memory_bytes`, but at least enough to make a file worthwhile; `name` is part of its
+    /// files' names. The files are synced if `durable`.
     pub(super) fn new(
         storage: &'s dyn Storage,
         name: String,
         memory_bytes: u64,
         durable: bool,
     ) -> Self {
-        // The pile may have room for twice what is in it.
+        // The pile may reserve twice what it holds.
         let memory_bytes = (memory_bytes / 2).clamp(PILE_BYTES_MIN, PILE_BYTES_MAX);
         let (pile, runs) = (Pile::default(), Vec::new());
         Self { storage, name, memory_bytes, durable, pile, runs }
@@ -71,7 +71,7 @@ impl<'s> Spill<'s> {
         Ok(())
     }
 
-    /// All runs. The last one stays in memory if there is any left for it and it need not be durable.
+    /// Returns all runs. The last one stays in memory if there is enough left and it need not be durable.
     pub(super) fn finish(mut self, held: &HeldMemory) -> Result<Vec<RunInfo>, SyncError> {
         if self.pile.is_empty() {
             return Ok(self.runs);
@@ -88,25 +88,25 @@ impl<'s> Spill<'s> {
     }
 }
 
-// [`Pile`]: records in the order in which they come, to be had in the order of their bytes.
+// [`Pile`]: records in order of arrival, which can be sorted by their bytes.
 
-/// Of a record: its first bytes, to sort by, where it begins among all, and how long it is.
+/// Place of a record: its first bytes, to sort by, its offset among all bytes, and its length.
 type Place = (u64, u32, u32);
 
-/// A pile has no more memory: places are counted in 32 bits, and the last record may be long.
+/// Maximum size of a pile: offsets have 32 bits, and the last record may be long.
 pub(super) const PILE_BYTES_MAX: u64 = 2 << 30;
 
-/// See the module.
+/// Records in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Pile {
     bytes: Vec<u8>,
     records: Vec<Place>,
-    /// To sort them with.
+    /// Working space of the sort.
     spare: Vec<Place>,
 }
 
 impl Pile {
-    /// Adds a record of eight bytes at least.
+    /// Adds a record of at least eight bytes.
     pub(super) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
@@ -114,8 +114,7 @@ impl Pile {
         self.records.push((prefix(record), start as u32, record.len() as u32));
     }
 
-    /// Memory that the records take, in bytes, and that it takes to sort them. What is kept for more of them may be as
-    /// much again.
+    /// Memory for the records and for sorting them, in bytes. Reserved capacity may take as much again.
     pub(super) fn memory_bytes(&self) -> u64 {
         (self.bytes.len() + 2 * self.records.len() * size_of::<Place>()) as u64
     }
@@ -130,7 +129,7 @@ impl Pile {
         self.records.is_empty()
     }
 
-    /// Removes all records, and keeps their memory.
+    /// Removes all records and keeps their memory.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.records.clear();
@@ -144,14 +143,14 @@ impl Pile {
         sort_by_number(records, spare, |place| place.0, by_bytes);
     }
 
-    /// The records, in the order in which they are.
+    /// The records, in their current order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.records
             .iter()
             .map(|(_, start, length)| &self.bytes[*start as usize..][..*length as usize])
     }
 
-    /// The records as a run that stays in memory, sorted.
+    /// Turns the records into a sorted run that stays in memory.
     pub(super) fn into_run(mut self) -> (Vec<u8>, RunIndex) {
         self.sort();
         let mut run = Vec::with_capacity(self.bytes.len());
@@ -172,7 +171,7 @@ mod tests {
 
     const RECORDS: u64 = 3_000;
 
-    /// Records in no order; the runs of them.
+    /// Spills records in random order and returns the runs.
     fn spilled(
         storage: &CrashStorage,
         memory_bytes: u64,
@@ -189,7 +188,7 @@ mod tests {
         spill.finish(held).unwrap()
     }
 
-    /// All are in the runs, in files or in memory.
+    /// Checks that all records are in the runs, whether in files or in memory.
     fn expect_all(storage: &CrashStorage, runs: &[RunInfo]) {
         let mut next = 0_u64;
         let budget = MergeBudget::new(u64::MAX);
@@ -223,9 +222,9 @@ mod tests {
         }
     }
 
-    /// Memory is for all, and what was taken is not there for others.
+    /// All spills share the memory: memory that one takes is not available to others.
     #[test]
-    fn last_runs_stay_in_memory_as_long_as_there_is_any() {
+    fn last_runs_stay_in_memory_while_they_fit() {
         let storage = CrashStorage::new();
         let bytes = 8 * RECORDS;
         let held = HeldMemory::new(2 * bytes + 1);
@@ -253,9 +252,9 @@ mod pile_tests {
     }
 
     proptest! {
-        /// Also where their first bytes are alike, and they are not equally long.
+        /// Holds even if their first bytes are equal and their lengths differ.
         #[test]
-        fn records_come_in_the_order_of_their_bytes(
+        fn records_are_sorted_by_their_bytes(
             records in proptest::collection::vec(
                 (0u8..3, proptest::collection::vec(0u8..3, 0..4))
                     .prop_map(|(first, rest)| [&[first; 8][..], &rest[..]].concat()),

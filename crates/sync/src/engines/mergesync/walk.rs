@@ -1,27 +1,27 @@
-//! The second walk: blocks with the coins that the join found for them.
+//! The second walk: validates blocks with the coins that the join found for them.
 //!
-//! A block whose scripts are taken for valid, and of which nothing is kept, is judged by what it claims of its
-//! coins, and not read again if they allow it. All others are: worker threads read blocks, see by their
-//! fingerprints that they are those of the first walk, or check them once more where none was noted, and judge them. What comes
-//! of it is taken in ascending height, so the first that is refused is the lowest.
+//! If a block's scripts are assumed valid and no part of it is kept, its spend summary decides, and if the
+//! coins allow that summary, the block is not read again. Worker threads read all other blocks, compare their
+//! fingerprints with the first walk's (or check blocks without one again), and validate them. The calling
+//! thread takes results in ascending height, so the first refused block is the lowest.
 
 use super::MergeWork;
-use super::answers_in_turn::{AnswersInTurn, OfRange};
-use super::joined::Record;
+use super::join_result::Record;
+use super::prevouts_in_order::{PrevoutsInOrder, RangePrevouts};
 use crate::chain_index::{BlockEntry, ChainIndex, IndexWriter};
 use crate::engines::in_order::ChainstateError;
-use crate::engines::in_order::keeper::put_undo;
-use crate::engines::in_order::keeper::{Keeper, KeptBlock};
+use crate::engines::in_order::datadir_writer::put_undo;
+use crate::engines::in_order::datadir_writer::{BlockWithUndo, DatadirWriter};
 use crate::engines::mergesync::{
-    Answers, AskedOutputs, BlockJudge, Claims, FingerprintKey, Gathered, JudgeError, Judged, Kept,
-    NumberedCoin, RefusedBlock, SeenBlock,
+    Bip30Outputs, BlockConnector, BlockUndoData, ConnectFailure, FingerprintKey, IndexedCoin,
+    RefusedBlock, SeenBlock, SegmentPrevouts, SegmentSummary, SpendSummary, ValidatedBlock,
 };
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::{RunEnv, ScriptCounts};
 use crate::source::ChainSource;
 use crate::supply::Walker;
-use crate::supply::in_order::{InOrder, Prepared, Put, walk_in_order};
+use crate::supply::in_order::{InOrder, Put, QueueItem, walk_in_order};
 use crate::supply::ranges::take_each;
 use crate::supply::{total, weight};
 use crate::workdir::{FinishedRange, Workdir};
@@ -32,35 +32,35 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Blocks whose scripts may be running beside those of the one whose verdict is waited for.
+/// Maximum number of blocks whose scripts may run while the walk waits for another block's verdict.
 const PENDING_MAX: usize = 4;
 
-/// What judging needs beside the blocks.
-pub(super) struct JudgeWalk<'a> {
+/// The second walk: validates blocks with joined coins.
+pub(super) struct ConnectWalk<'a> {
     pub(super) work: &'a MergeWork<'a>,
     pub(super) workdir: &'a Workdir<'a>,
-    /// That of the first walk.
+    /// The fingerprint key of the first walk.
     pub(super) key: FingerprintKey,
-    pub(super) done: &'a [FinishedRange<Gathered>],
+    pub(super) done: &'a [FinishedRange<SegmentSummary>],
     pub(super) sum_key: CoinSumKey,
-    /// Whether coins have their numbers behind them.
+    /// Whether numbers follow the coins.
     pub(super) numbered: bool,
-    /// The last block whose witnesses are left alone.
+    /// The last block whose witnesses are not read.
     pub(super) unseen: Height,
-    /// The last block whose coins come bare.
+    /// The last block that gets stripped coins.
     pub(super) bare: Height,
     pub(super) end: Height,
 }
 
-/// Those who take blocks that were judged.
+/// The receivers of validated blocks.
 #[derive(Default)]
-pub(super) struct Takers<'t, 'a> {
-    pub(super) keeper: Option<&'t mut Keeper>,
+pub(super) struct BlockTakers<'t, 'a> {
+    pub(super) keeper: Option<&'t mut DatadirWriter>,
     pub(super) index: Option<&'t mut (dyn IndexWriter + 'a)>,
 }
 
-impl Takers<'_, '_> {
-    /// Whether what they have can be made durable as it is.
+impl BlockTakers<'_, '_> {
+    /// Whether the receivers' state can be made durable now.
     fn can_sync(&self) -> bool {
         self.index.as_ref().is_none_or(|index| index.can_commit())
     }
@@ -71,69 +71,69 @@ impl Takers<'_, '_> {
     }
 }
 
-/// How far judging is.
-pub(super) struct Judging {
+/// Progress of the walk.
+pub(super) struct ConnectProgress {
     pub(super) record: Record,
-    /// Whether it is to be made durable now and then, and when it last was.
+    /// Whether to make the progress durable periodically, and when that last happened.
     pub(super) durable: bool,
     pub(super) saved_at: Instant,
 }
 
-/// A block, and what was said of it.
+/// A block and its verdict.
 struct BlockVerdict {
     id: KnownBlock,
     bytes: u64,
-    judged: Result<Judged, JudgeError>,
-    /// What an index wants to know of it, if there is one.
+    validated: Result<ValidatedBlock, ConnectFailure>,
+    /// The index's entry for it, if there is an index.
     entry: Option<BlockEntry>,
 }
 
-/// A block whose scripts may be running.
+/// A block whose scripts may still be running.
 struct ScriptsPending {
     id: KnownBlock,
-    judged: Judged,
+    validated: ValidatedBlock,
     entry: Option<BlockEntry>,
 }
 
-impl Prepared for BlockVerdict {
+impl QueueItem for BlockVerdict {
     fn memory_bytes(&self, block_bytes: u64) -> u64 {
         let entry = self.entry.as_ref().map_or(0, |entry| entry.memory_bytes);
-        entry + self.judged.as_ref().map_or(0, |judged| judged.memory_bytes(block_bytes))
+        entry + self.validated.as_ref().map_or(0, |validated| validated.memory_bytes(block_bytes))
     }
 
     fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
-        let raw: Arc<dyn Any + Send + Sync> = Arc::clone(self.judged.as_ref().ok()?.raw()?) as _;
+        let raw: Arc<dyn Any + Send + Sync> = Arc::clone(self.validated.as_ref().ok()?.raw()?) as _;
         Some(Arc::downgrade(&raw))
     }
 }
 
-/// What blocks are judged by.
+/// The rules for validating blocks.
 struct WalkRules<'j> {
-    judge: &'j BlockJudge<'j>,
-    /// Outputs of blocks that were there before them.
+    connector: &'j BlockConnector<'j>,
+    /// Outputs that existed before the block that creates them.
     existed: &'j BTreeMap<Height, Vec<OutPoint>>,
-    /// An index, if there is one, and up to where it has the blocks.
+    /// The index, if there is one, and the last block that it has.
     index: Option<(&'j dyn ChainIndex, Height)>,
 }
 
-impl JudgeWalk<'_> {
-    /// Judges all blocks that were not yet, and gives them to who takes them.
-    pub(super) fn judge(
+impl ConnectWalk<'_> {
+    /// Validates all remaining blocks and passes them to the receivers.
+    pub(super) fn validate(
         &self,
-        judging: &mut Judging,
-        mut takers: Takers<'_, '_>,
+        state: &mut ConnectProgress,
+        mut takers: BlockTakers<'_, '_>,
     ) -> Result<ScriptCounts, SyncError> {
         let MergeWork { request, dir, ref pool, .. } = *self.work;
         request.env.observer.event(Event::Started(Phase::Connect));
-        let from = judging.record.judged + 1;
+        let from = state.record.validated + 1;
         if from > 1 {
-            let (segments, of) = (judging.record.judged as usize, self.end as usize);
+            let (segments, of) = (state.record.validated as usize, self.end as usize);
             request.env.observer.event(Event::Resumed { segments, of });
         }
-        let joined = judging.record.joined.clone();
+        let joined = state.record.joined.clone();
         let answers =
-            AnswersInTurn::open(&request.env, self.workdir, self.done, joined.answers, from)?;
-        let judge = BlockJudge {
+            PrevoutsInOrder::open(&request.env, self.workdir, self.done, joined.answers, from)?;
+        let connector = BlockConnector {
             params: request.env.params,
             scripts: pool.as_ref(),
             sum_key: (takers.keeper.is_some() || dir.archive().is_some()).then_some(self.sum_key),
@@ -141,14 +141,14 @@ impl JudgeWalk<'_> {
         };
         let best_block = takers.index.as_ref().map(|index| index.best_block());
         let index = request.index().zip(best_block);
-        let rules = WalkRules { judge: &judge, existed: &joined.existed, index };
+        let rules = WalkRules { connector: &connector, existed: &joined.existed, index };
         let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, BlockVerdict>| {
             self.range(&rules, answers.take(range)?, walker, put)
         };
         let range = HeightRange::new(from, self.end + 1);
         let (mut scripts, mut bytes) = (ScriptCounts::default(), 0);
         walk_in_order(&request.env, dir, (range, self.unseen, self.bare), &walk, |ahead| {
-            (scripts, bytes) = self.take_all(ahead, judging, &mut takers)?;
+            (scripts, bytes) = self.take_all(ahead, state, &mut takers)?;
             Ok(())
         })?;
         answers.expect_end()?;
@@ -156,18 +156,18 @@ impl JudgeWalk<'_> {
         Ok(scripts)
     }
 
-    /// Judges the blocks of a range, on a worker's thread.
+    /// Validates the blocks of a range, on a worker thread.
     fn range(
         &self,
         rules: &WalkRules<'_>,
-        of_range: OfRange<'_>,
+        of_range: RangePrevouts<'_>,
         walker: &mut Walker<'_>,
         put: &mut Put<'_, BlockVerdict>,
     ) -> Result<bool, SyncError> {
         let answers = of_range.answers().ok_or_else(|| self.workdir.damaged())?;
         let noted = |height| of_range.fingerprint(height);
         let mut left: Option<HeightRange> = None;
-        let mut judge = |range: HeightRange, put: &mut Put<'_, BlockVerdict>| {
+        let mut validate = |range: HeightRange, put: &mut Put<'_, BlockVerdict>| {
             walker.take_again(range, &self.key, &noted, &mut |block| {
                 let height = block.id().height;
                 let coins: Vec<&[u8]> = answers.of_block(height).collect();
@@ -178,12 +178,12 @@ impl JudgeWalk<'_> {
             })
         };
         for (height, claims) in of_range.claims() {
-            let allowed = |claims: &Claims<'_>| self.allows(rules, height, claims, &answers);
+            let allowed = |claims: &SpendSummary<'_>| self.allows(rules, height, claims, &answers);
             if let Some(claims) = claims.filter(allowed) {
                 let verdict = self.by_claims(height, &claims);
                 put(height, verdict.bytes, verdict);
                 if let Some(range) = left.take()
-                    && !judge(range, put)?
+                    && !validate(range, put)?
                 {
                     return Ok(false);
                 }
@@ -192,37 +192,37 @@ impl JudgeWalk<'_> {
                 left = Some(HeightRange::new(start, height + 1));
             }
         }
-        left.map_or(Ok(true), |range| judge(range, put))
+        left.map_or(Ok(true), |range| validate(range, put))
     }
 
-    /// Whether a block need not be looked at again, since its coins allow what it claims.
+    /// Whether a block passes by its spend summary, so that it need not be read again.
     fn allows(
         &self,
         rules: &WalkRules<'_>,
         height: Height,
-        claims: &Claims<'_>,
-        answers: &Answers<'_>,
+        claims: &SpendSummary<'_>,
+        answers: &SegmentPrevouts<'_>,
     ) -> bool {
         let MergeWork { request, dir, ref checks, .. } = *self.work;
-        let wanted = rules.judge.sum_key.is_some() || rules.index.is_some();
+        let wanted = rules.connector.sum_key.is_some() || rules.index.is_some();
         !wanted
             && !checks.needed(height)
             && !rules.existed.contains_key(&height)
             && claims.allowed(request.env.params, height, dir.chain(), answers.of_block(height))
     }
 
-    /// The verdict on such a block.
-    fn by_claims(&self, height: Height, claims: &Claims<'_>) -> BlockVerdict {
+    /// The verdict on a block that passes by its spend summary.
+    fn by_claims(&self, height: Height, claims: &SpendSummary<'_>) -> BlockVerdict {
         let hash = self.work.dir.chain().hash(height).copied().unwrap_or_default();
         BlockVerdict {
             id: KnownBlock { height, hash },
             bytes: claims.block_bytes(),
-            judged: Ok(Judged::by_claims()),
+            validated: Ok(ValidatedBlock::by_claims()),
             entry: None,
         }
     }
 
-    /// Judges a block with what its inputs take; none where these are no coins with numbers, though they should be.
+    /// Validates a block with its inputs' coins; `None` if the coins should have numbers and do not.
     fn block(
         &self,
         rules: &WalkRules<'_>,
@@ -236,57 +236,58 @@ impl JudgeWalk<'_> {
         let context = ConnectContext { ancestry: dir.chain(), check_scripts };
         let mut numbered = Vec::new();
         if self.numbered && id.height > self.bare {
-            numbered = coins.into_iter().map(NumberedCoin::read).collect::<Option<_>>()?;
+            numbered = coins.into_iter().map(IndexedCoin::read).collect::<Option<_>>()?;
             coins = numbered.iter().map(|numbered| numbered.coin).collect();
         }
-        let judged = rules.judge.block(block, &coins, existed, &context);
+        let validated = rules.connector.block(block, &coins, existed, &context);
         let mut entry = None;
-        if let Some((index, _)) = rules.index.filter(|(_, has)| judged.is_ok() && id.height > *has)
+        if let Some((index, _)) =
+            rules.index.filter(|(_, has)| validated.is_ok() && id.height > *has)
         {
             entry = Some(index.of_block(block, &numbered)?);
         }
-        Some(BlockVerdict { id, bytes: block.view().raw().len() as u64, judged, entry })
+        Some(BlockVerdict { id, bytes: block.view().raw().len() as u64, validated, entry })
     }
 
     fn take_all(
         &self,
         ahead: &InOrder<BlockVerdict>,
-        judging: &mut Judging,
-        takers: &mut Takers<'_, '_>,
+        state: &mut ConnectProgress,
+        takers: &mut BlockTakers<'_, '_>,
     ) -> Result<(ScriptCounts, u64), SyncError> {
         let MergeWork { request, dir, ref checks, .. } = *self.work;
         let mut pending: VecDeque<ScriptsPending> = VecDeque::new();
         let (mut scripts, mut progress) = (ScriptCounts::default(), total(dir, 1..=self.end));
-        for height in 1..=judging.record.judged {
+        for height in 1..=state.record.validated {
             *(if checks.needed(height) { &mut scripts.run } else { &mut scripts.assumed }) += 1;
             progress.blocks += 1;
             progress.bytes += dir.block_bytes(height);
             progress.weight += weight(dir, height);
         }
         let before = progress.bytes;
-        let mut told_at = Instant::now();
-        let mut taken = judging.record.judged;
+        let mut reported_at = Instant::now();
+        let mut taken = state.record.validated;
         loop {
             let next = match stop_if_interrupted(request.env.interrupt).and_then(|()| ahead.next())
             {
                 Ok(next) => next,
                 Err(error) => {
-                    // A block below that proves invalid is the one to tell of.
+                    // If a block below proves invalid, report that one.
                     self.settle(&mut pending, 0, takers)?;
                     let more = matches!(error, SyncError::Interrupted)
-                        && judging.durable
-                        && taken > judging.record.judged;
+                        && state.durable
+                        && taken > state.record.validated;
                     if more && takers.can_sync() {
-                        self.save(judging, taken, takers)?;
+                        self.save(state, taken, takers)?;
                     }
                     return Err(error);
                 }
             };
-            let Some((height, BlockVerdict { id, bytes, judged, entry })) = next else { break };
-            match judged {
-                Ok(judged) => pending.push_back(ScriptsPending { id, judged, entry }),
+            let Some((height, BlockVerdict { id, bytes, validated, entry })) = next else { break };
+            match validated {
+                Ok(validated) => pending.push_back(ScriptsPending { id, validated, entry }),
                 Err(error) => {
-                    // A block below that proves invalid is the one to tell of.
+                    // If a block below proves invalid, report that one.
                     self.settle(&mut pending, 0, takers)?;
                     return Err(self.refusal(id, error));
                 }
@@ -298,56 +299,56 @@ impl JudgeWalk<'_> {
             let (blocks, bytes) = (progress.blocks + 1, progress.bytes + bytes);
             let weight = progress.weight + weight(dir, height);
             progress = Progress { blocks, bytes, weight, ..progress };
-            if told_at.elapsed() >= PROGRESS_INTERVAL {
-                told_at = Instant::now();
+            if reported_at.elapsed() >= PROGRESS_INTERVAL {
+                reported_at = Instant::now();
                 request.env.observer.event(Event::Progress(Phase::Connect, progress));
             }
-            if judging.durable && judging.saved_at.elapsed() >= request.env.checkpoint_interval {
+            if state.durable && state.saved_at.elapsed() >= request.env.checkpoint_interval {
                 self.settle(&mut pending, 0, takers)?;
                 if takers.can_sync() {
-                    self.save(judging, height, takers)?;
+                    self.save(state, height, takers)?;
                 }
             }
         }
         self.settle(&mut pending, 0, takers)?;
         takers.index.as_mut().map_or(Ok(()), |index| index.finish())?;
         request.env.observer.event(Event::Progress(Phase::Connect, progress));
-        if judging.durable && judging.record.judged < self.end {
-            self.save(judging, self.end, takers)?;
+        if state.durable && state.record.validated < self.end {
+            self.save(state, self.end, takers)?;
         }
         Ok((scripts, progress.bytes - before))
     }
 
-    /// Makes durable how far blocks were judged, after those that are kept.
+    /// Makes the kept blocks durable, then records how far blocks were validated.
     fn save(
         &self,
-        judging: &mut Judging,
-        judged: Height,
-        takers: &mut Takers<'_, '_>,
+        state: &mut ConnectProgress,
+        validated: Height,
+        takers: &mut BlockTakers<'_, '_>,
     ) -> Result<(), SyncError> {
         takers.sync()?;
         self.work.dir.sync()?;
-        judging.record.judged = judged;
-        judging.record.write(self.workdir)?;
-        judging.saved_at = Instant::now();
+        state.record.validated = validated;
+        state.record.write(self.workdir)?;
+        state.saved_at = Instant::now();
         Ok(())
     }
 
-    /// Waits for verdicts until no more blocks are pending than so many.
+    /// Waits for verdicts until at most this many blocks are pending.
     fn settle(
         &self,
         pending: &mut VecDeque<ScriptsPending>,
         most: usize,
-        takers: &mut Takers<'_, '_>,
+        takers: &mut BlockTakers<'_, '_>,
     ) -> Result<(), SyncError> {
         while pending.len() > most {
-            let Some(ScriptsPending { id, judged, entry }) = pending.pop_front() else { break };
-            let kept = judged.wait().map_err(|error| self.refusal(id, error))?;
+            let Some(ScriptsPending { id, validated, entry }) = pending.pop_front() else { break };
+            let kept = validated.wait().map_err(|error| self.refusal(id, error))?;
             if let (Some(index), Some(entry)) = (&mut takers.index, entry) {
                 index.append(id, entry)?;
             }
-            let Some(Kept { raw, undo, spent }) = kept else { continue };
-            let block = KeptBlock { id, raw, undo, spent };
+            let Some(BlockUndoData { raw, undo, spent }) = kept else { continue };
+            let block = BlockWithUndo { id, raw, undo, spent };
             match (&mut takers.keeper, self.work.dir.archive()) {
                 (Some(keeper), _) => keeper.put(block)?,
                 (None, Some(archive)) => put_undo(archive, &block, self.sum_key)?,
@@ -357,44 +358,45 @@ impl JudgeWalk<'_> {
         Ok(())
     }
 
-    /// Why a block was not taken.
-    fn refusal(&self, id: KnownBlock, error: JudgeError) -> SyncError {
+    /// The error for a block that was not accepted.
+    fn refusal(&self, id: KnownBlock, error: ConnectFailure) -> SyncError {
         let MergeWork { request, dir, .. } = *self.work;
         refusal(&request.env, dir, (id, error), &|| ())
     }
 }
 
-/// Why a block was not taken. `alive` is called after each block that is looked at for it.
+/// The error for a block that was not accepted. `alive` is called after each block that is read to find the
+/// reason.
 pub fn refusal(
     env: &RunEnv<'_>,
     dir: &dyn ChainSource,
-    (id, error): (KnownBlock, JudgeError),
+    (id, error): (KnownBlock, ConnectFailure),
     alive: &(dyn Fn() + Sync),
 ) -> SyncError {
-    let told = match error {
-        JudgeError::Refused(refused) => match told(env, dir, (id, refused), alive) {
+    let reason = match error {
+        ConnectFailure::Refused(refused) => match reason_of(env, dir, (id, refused), alive) {
             Ok(error) => ChainstateError::Invalid { block: id, error },
             Err(error) => return error,
         },
-        JudgeError::Script(what) => ChainstateError::Script { block: id, what },
-        JudgeError::NoInterpreter(error) => error.into(),
-        // A plan that leaves scripts out is refused where they are wanted.
-        JudgeError::Bare | JudgeError::Answer(_) => {
+        ConnectFailure::Script(what) => ChainstateError::Script { block: id, what },
+        ConnectFailure::NoInterpreter(error) => error.into(),
+        // If this start wants scripts, a plan without them is refused earlier.
+        ConnectFailure::Bare | ConnectFailure::Answer(_) => {
             let file = env.workdir.describe("");
             return SyncError::Io(IoError::WorkdirDamaged { file });
         }
     };
-    told.into()
+    reason.into()
 }
 
-/// The rule that a block breaks, once it is known which of its outputs were there before.
-fn told(
+/// Finds the rule that a block breaks, after looking up which of its outputs existed before.
+fn reason_of(
     env: &RunEnv<'_>,
     dir: &dyn ChainSource,
     (id, refused): (KnownBlock, RefusedBlock),
     alive: &(dyn Fn() + Sync),
 ) -> Result<ConnectError, SyncError> {
-    let (asked, below) = (AskedOutputs::of(&refused), HeightRange::new(1, id.height));
+    let (asked, below) = (Bip30Outputs::of(&refused), HeightRange::new(1, id.height));
     let mut there = HashSet::new();
     if !asked.is_empty() && !below.is_empty() {
         let of = |block: CheckedBlock| {
@@ -411,5 +413,5 @@ fn told(
             }
         })?;
     }
-    Ok(refused.told(|outpoint| there.contains(outpoint)))
+    Ok(refused.reason(|outpoint| there.contains(outpoint)))
 }

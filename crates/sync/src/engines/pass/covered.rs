@@ -1,24 +1,25 @@
-//! [`Covered`]: which heights a partial result covers, and [`SeenHeights`]: which blocks of a segment came.
+//! [`HeightCoverage`]: the heights that a partial result covers, and [`SeenHeights`]: the blocks of a segment
+//! that have arrived.
 
 use apus_chain::{BlockView, Height, HeightRange, Reader, write_compact_size};
 
-/// Heights, each once.
+/// A set of heights.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Covered(Vec<HeightRange>);
+pub struct HeightCoverage(Vec<HeightRange>);
 
-impl Covered {
+impl HeightCoverage {
     /// The heights of a range.
     pub fn of(range: HeightRange) -> Self {
         Self(if range.is_empty() { vec![] } else { vec![range] })
     }
 
-    /// Ascending, neighbours joined.
+    /// Its ranges, ascending, adjacent ones merged.
     pub fn ranges(&self) -> &[HeightRange] {
         &self.0
     }
 
-    /// Adds those of another result. The first height that is in both is the error, and nothing is
-    /// changed then.
+    /// Adds the heights of another result. Fails with the first height that is in both, and then changes
+    /// nothing.
     pub fn add(&mut self, other: &Self) -> Result<(), Height> {
         let mut all = [&self.0[..], &other.0].concat();
         all.sort_unstable();
@@ -34,32 +35,31 @@ impl Covered {
         Ok(())
     }
 
-    /// Fails unless these are the heights from 1 to `stop` and no others. The first difference is the
-    /// error.
-    pub fn expect_up_to(&self, stop: Height) -> Result<(), Uncovered> {
+    /// Fails with the first difference unless these are exactly the heights from 1 to `stop`.
+    pub fn expect_up_to(&self, stop: Height) -> Result<(), CoverageGap> {
         let wanted = HeightRange::new(1, stop + 1);
         let mut next = wanted.start;
         for range in &self.0 {
             if range.start < wanted.start {
                 let end = wanted.start.min(range.end);
-                return Err(Uncovered::Surplus(HeightRange::new(range.start, end)));
+                return Err(CoverageGap::Surplus(HeightRange::new(range.start, end)));
             }
             if range.end > wanted.end {
                 let start = wanted.end.max(range.start);
-                return Err(Uncovered::Surplus(HeightRange::new(start, range.end)));
+                return Err(CoverageGap::Surplus(HeightRange::new(start, range.end)));
             }
             if range.start > next {
-                return Err(Uncovered::Missing(HeightRange::new(next, range.start)));
+                return Err(CoverageGap::Missing(HeightRange::new(next, range.start)));
             }
             next = range.end;
         }
         match next < wanted.end {
-            true => Err(Uncovered::Missing(HeightRange::new(next, wanted.end))),
+            true => Err(CoverageGap::Missing(HeightRange::new(next, wanted.end))),
             false => Ok(()),
         }
     }
 
-    /// Appends the byte form.
+    /// Appends the encoded form.
     pub fn write(&self, out: &mut Vec<u8>) {
         write_compact_size(out, self.0.len() as u64);
         for range in &self.0 {
@@ -68,7 +68,7 @@ impl Covered {
         }
     }
 
-    /// Reads what [`write`](Self::write) wrote; `None` where the bytes are not that.
+    /// Reads what [`write`](Self::write) wrote; `None` if the bytes are invalid.
     pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let count = reader.compact_size().ok()?;
         let mut ranges: Vec<HeightRange> = Vec::new();
@@ -84,16 +84,16 @@ impl Covered {
     }
 }
 
-/// In what heights differ from those that are wanted.
+/// A difference between covered and wanted heights.
 #[derive(Debug)]
-pub enum Uncovered {
-    /// These are wanted, and not covered.
+pub enum CoverageGap {
+    /// Wanted, but not covered.
     Missing(HeightRange),
-    /// These are covered, and not wanted.
+    /// Covered, but not wanted.
     Surplus(HeightRange),
 }
 
-/// The blocks of a segment, each of which is to come once.
+/// The blocks of a segment, each of which must arrive once.
 #[derive(Debug)]
 pub(crate) struct SeenHeights {
     range: HeightRange,
@@ -105,19 +105,19 @@ impl SeenHeights {
         Self { range, seen: vec![false; range.count() as usize] }
     }
 
-    /// The heights.
+    /// The heights of the segment.
     pub(crate) fn range(&self) -> HeightRange {
         self.range
     }
 
-    /// Notes that a block came; whether it is of the segment, and came for the first time.
+    /// Marks a block as seen; returns whether it belongs to the segment and was not seen before.
     pub(crate) fn take(&mut self, height: Height) -> bool {
         let index = height.checked_sub(self.range.start).map(|index| index as usize);
         let seen = index.and_then(|index| self.seen.get_mut(index));
         seen.is_some_and(|seen| !std::mem::replace(seen, true))
     }
 
-    /// The first block that did not come.
+    /// The first block that has not arrived.
     pub(crate) fn missing(&self) -> Option<Height> {
         let missing = self.range.heights().zip(&self.seen).find(|(_, seen)| !**seen);
         missing.map(|(height, _)| height)
@@ -129,15 +129,15 @@ impl SeenHeights {
 /// How much was processed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Bytes of blocks.
+    /// Total size of the blocks, in bytes.
     pub bytes: u64,
-    /// Transactions, coinbases included.
+    /// Number of transactions, coinbases included.
     pub transactions: u64,
-    /// Inputs that spend a coin.
+    /// Number of inputs that spend a coin.
     pub inputs: u64,
-    /// Outputs, unspendable ones included.
+    /// Number of outputs, unspendable ones included.
     pub outputs: u64,
 }
 
@@ -151,20 +151,20 @@ impl Counts {
         self.outputs += view.output_count() as u64;
     }
 
-    /// Adds those of another part. Numbers that no chain reaches, such as damage may have left, stay at
-    /// their greatest and do not wrap.
+    /// Adds another part's counts. They saturate rather than wrap, because damaged files may hold numbers
+    /// that no chain reaches.
     pub fn add(&mut self, other: &Self) {
         for (number, other) in self.all().into_iter().zip(other.numbers()) {
             *number = number.saturating_add(other);
         }
     }
 
-    /// Appends the byte form.
+    /// Appends the encoded form.
     pub fn write(&self, out: &mut Vec<u8>) {
         self.numbers().iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
     }
 
-    /// Reads what [`write`](Self::write) wrote; `None` where the bytes end before.
+    /// Reads what [`write`](Self::write) wrote; `None` if the bytes are too short.
     pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let mut counts = Self::default();
         for number in counts.all() {

@@ -1,17 +1,17 @@
-//! The aggregate: what proves, without order, that every coin that was said to be spent was spent
-//! once and nothing else was.
+//! The aggregate: proves, without any order, that every coin that the hints declare spent was spent once, and
+//! that nothing else was.
 //!
-//! Every outpoint created (and not surviving) goes into one sum, every outpoint spent into
-//! another; at the stop height the two are equal if and only if the two multisets are, except with
-//! negligible probability. The elements are hashed under a key that the author of the hints cannot
-//! know, since otherwise wrong hints could be chosen so that their errors cancel; and they are
-//! *added*, never XORed, since three spends of one coin would XOR to the same as one.
+//! Every outpoint created (and not surviving) goes into one sum, every outpoint spent into another; at the
+//! stop height the two sums are equal if and only if the two multisets are, except with negligible
+//! probability. The elements are hashed under a key that the author of the hints cannot know, because
+//! otherwise wrong hints could be chosen so that their errors cancel. The hashes are *added*, never XORed,
+//! because three spends of one coin would XOR to the same value as one.
 //!
-//! Where it is told which coins are spent, the elements are whole coins: see [`AggregateKind::Coins`].
+//! If the spent coins are known from undo data, the elements are whole coins: see [`AggregateKind::Coins`].
 //!
-//! Of outpoints there are two kinds: SHA-256 under a 64-byte key block, summed modulo 2^256 (one compression an element;
-//! after BIP-457, with the key always secret), and MuHash3072, which needs no key and costs some
-//! fifteen times more.
+//! There are two kinds for outpoints: SHA-256 under a 64-byte key block, summed modulo 2^256 (one compression
+//! an element; after BIP-457, with the key always secret), and MuHash3072, which needs no key and takes about
+//! fifteen times as long.
 
 mod coins;
 
@@ -19,21 +19,21 @@ use apus_chain::{BlockHash, CoinRef, MuHash, MuHashBatch, OutPoint, Txid, write_
 use apus_hash::{KeyedHasher, Sha256};
 use coins::CoinSums;
 
-/// Which aggregate a run uses.
+/// The kind of aggregate that a sync uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AggregateKind {
     /// Keyed SHA-256, added modulo 2^256.
     Sha256,
     /// MuHash3072, without a key.
     MuHash,
-    /// Nothing is added up, so nothing is proven: how fast a run could be if the proof were free.
+    /// No sums, so no proof: shows how fast a sync would be if the proof were free.
     None,
-    /// Keyed SHA-256 of whole coins, added modulo 2^256: for runs with undo data.
+    /// Keyed SHA-256 of whole coins, added modulo 2^256: for syncs with undo data.
     Coins,
 }
 
 impl AggregateKind {
-    /// The kind in byte forms.
+    /// The kind's code in encoded forms.
     pub const fn code(self) -> u8 {
         match self {
             Self::Sha256 => 0,
@@ -54,7 +54,7 @@ impl AggregateKind {
         }
     }
 
-    /// The kind as the command line and reports spell it.
+    /// The kind's name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sha256 => "sha256",
@@ -65,7 +65,7 @@ impl AggregateKind {
     }
 }
 
-/// The node's secret from which the key of a run is made: 32 random bytes.
+/// The secret from which the key of a sync is derived: 32 random bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub [u8; 32]);
 
@@ -76,10 +76,10 @@ impl core::fmt::Debug for Secret {
     }
 }
 
-/// Sets this use of SHA-256 apart from all others; fills the key block after the key.
+/// Separates this use of SHA-256 from all others; fills the key block after the key.
 const DOMAIN: [u8; 32] = *b"apus swiftsync outpoint sum v1\0\0";
 
-/// Adds outpoints to [`Sums`], under the key of one run.
+/// Adds outpoints to [`Sums`], under the key of one sync.
 #[derive(Clone)]
 pub struct Aggregator {
     kind: AggregateKind,
@@ -88,8 +88,8 @@ pub struct Aggregator {
 }
 
 impl Aggregator {
-    /// The key is SHA-256(secret ‖ stop block ‖ SHA-256 of the hints): another stop block or other
-    /// hints get another key, so that their author cannot try twice against the same one.
+    /// The key is SHA-256(secret ‖ stop block ‖ SHA-256 of the hints): another stop block or other hints get
+    /// another key, so that their author cannot try twice against the same one.
     pub fn new(kind: AggregateKind, secret: &Secret, stop: BlockHash, hints: [u8; 32]) -> Self {
         let mut hash = Sha256::new();
         hash.update(&secret.0);
@@ -101,7 +101,7 @@ impl Aggregator {
         Self { kind, key, hasher: KeyedHasher::new(&block) }
     }
 
-    /// Sums of nothing.
+    /// Returns empty sums.
     pub fn zero(&self) -> Sums {
         match self.kind {
             AggregateKind::Sha256 => Sums::Sha256 { created: [0; 4], spent: [0; 4] },
@@ -111,24 +111,25 @@ impl Aggregator {
         }
     }
 
-    /// Starts adding.
-    pub fn begin(&self) -> Adding {
+    /// Starts a batch.
+    pub fn begin(&self) -> OutpointBatch {
         match self.kind {
-            AggregateKind::Sha256 => Adding(RunningSums::Sha256 {
+            AggregateKind::Sha256 => OutpointBatch(RunningSums::Sha256 {
                 hasher: self.hasher.clone(),
                 created: Adder::new(),
                 spent: Adder::new(),
             }),
-            AggregateKind::MuHash => Adding(RunningSums::MuHash(Box::default())),
-            AggregateKind::None => Adding(RunningSums::None),
-            AggregateKind::Coins => Adding(RunningSums::Coins(Box::new(CoinSums::new(&self.key)))),
+            AggregateKind::MuHash => OutpointBatch(RunningSums::MuHash(Box::default())),
+            AggregateKind::None => OutpointBatch(RunningSums::None),
+            AggregateKind::Coins => {
+                OutpointBatch(RunningSums::Coins(Box::new(CoinSums::new(&self.key))))
+            }
         }
     }
 }
 
-/// Outpoints on their way into [`Sums`]. Gathered, since many are hashed at once several times
-/// faster than one by one.
-pub struct Adding(RunningSums);
+/// A batch of outpoints for [`Sums`]. Hashing many at once is several times faster than one by one.
+pub struct OutpointBatch(RunningSums);
 
 enum RunningSums {
     Sha256 { hasher: KeyedHasher, created: Adder, spent: Adder },
@@ -137,15 +138,15 @@ enum RunningSums {
     Coins(Box<CoinSums>),
 }
 
-/// One running sum and what is to be added to it.
+/// One running sum and the elements waiting to be added.
 struct Adder {
-    /// The first `count` of them.
+    /// The first `count` are waiting.
     pending: Box<[[u8; OutPoint::SIZE]; OUTPOINTS_AT_ONCE]>,
     count: usize,
     sum: [u64; 4],
 }
 
-/// Enough for many times all lanes of a kernel, and little enough to stay in the first-level cache.
+/// Size of a batch: enough to fill all lanes of a kernel many times, and small enough for the L1 cache.
 const OUTPOINTS_AT_ONCE: usize = 256;
 
 impl Adder {
@@ -159,7 +160,7 @@ impl Adder {
         self.add_written(hasher, |bytes| *bytes = *outpoint);
     }
 
-    /// Adds an outpoint that `write` writes, all of it.
+    /// Adds an outpoint; `write` writes all of its bytes.
     #[inline]
     fn add_written(&mut self, hasher: &KeyedHasher, write: impl FnOnce(&mut [u8; OutPoint::SIZE])) {
         write(&mut self.pending[self.count]);
@@ -175,10 +176,10 @@ impl Adder {
     }
 }
 
-impl Adding {
-    /// Adds a coin that was created as the output `vout` of the transaction `txid` and does not survive; the outpoint
-    /// alone where no coins are wanted. That is put together where it will be hashed: what is copied before all of it is
-    /// written waits for the processor to finish writing.
+impl OutpointBatch {
+    /// Adds a coin created as output `vout` of the transaction `txid` that does not survive; only the
+    /// outpoint, unless whole coins are summed. The bytes are written where they will be hashed: copying them
+    /// before all writes are complete would stall the processor.
     #[inline]
     pub fn create_coin(&mut self, txid: &[u8; 32], vout: u32, coin: CoinRef<'_>) {
         let outpoint = || OutPoint { txid: Txid(*txid), vout }.to_bytes();
@@ -192,7 +193,7 @@ impl Adding {
         }
     }
 
-    /// Adds a coin in its stored form that was spent; the outpoint alone where no coins are wanted.
+    /// Adds a spent coin in its stored form; only the outpoint, unless whole coins are summed.
     #[inline]
     pub fn spend_coin(&mut self, outpoint: &[u8; OutPoint::SIZE], coin: &[u8]) {
         match &mut self.0 {
@@ -204,7 +205,7 @@ impl Adding {
     /// Adds an outpoint, in wire form, that was created and does not survive.
     ///
     /// # Panics
-    /// Where whole coins are wanted, which is a mistake of the caller.
+    /// If whole coins are summed, which is a mistake of the caller.
     #[inline]
     pub fn create(&mut self, outpoint: &[u8; OutPoint::SIZE]) {
         match &mut self.0 {
@@ -218,7 +219,7 @@ impl Adding {
     /// Adds an outpoint, in wire form, that was spent.
     ///
     /// # Panics
-    /// As [`create`](Self::create).
+    /// If whole coins are summed, which is a mistake of the caller.
     #[inline]
     pub fn spend(&mut self, outpoint: &[u8; OutPoint::SIZE]) {
         match &mut self.0 {
@@ -229,7 +230,7 @@ impl Adding {
         }
     }
 
-    /// The sums of all that was added.
+    /// Returns the sums of everything added.
     pub fn finish(self) -> Sums {
         match self.0 {
             RunningSums::Sha256 { hasher, mut created, mut spent } => {
@@ -259,9 +260,9 @@ pub enum Sums {
     },
     /// Product of the created over product of the spent.
     MuHash(Box<MuHash>),
-    /// Nothing was added up.
+    /// No sums.
     None,
-    /// As those of outpoints.
+    /// Sums of whole coins, modulo 2^256.
     Coins {
         /// Sum over the coins created.
         created: [u64; 4],
@@ -270,7 +271,7 @@ pub enum Sums {
     },
 }
 
-/// Two partial results cannot be merged since their sums are of different kinds.
+/// Two partial results cannot be merged because their sums are of different kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the parts were aggregated in different ways")]
 pub struct KindMismatch;
@@ -279,7 +280,7 @@ pub struct KindMismatch;
 const SHA256_SIZE: usize = 64;
 
 impl Sums {
-    /// Which kind.
+    /// Returns the kind of the sums.
     pub fn kind(&self) -> AggregateKind {
         match self {
             Self::Sha256 { .. } => AggregateKind::Sha256,
@@ -310,8 +311,8 @@ impl Sums {
         Ok(())
     }
 
-    /// Whether everything created here was spent here, and nothing else was. Where nothing was
-    /// added up, nothing speaks against it, and nothing for it.
+    /// Whether exactly the coins created here were spent here. Without sums the answer is `true`, and proves
+    /// nothing.
     pub fn is_balanced(&self) -> bool {
         match self {
             Self::Sha256 { created, spent } | Self::Coins { created, spent } => created == spent,
@@ -373,14 +374,14 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// The kinds that prove something.
+    /// The kinds of aggregates that are proofs.
     const KINDS: [AggregateKind; 2] = [AggregateKind::Sha256, AggregateKind::MuHash];
     const SECRET: [u8; 32] = [1; 32];
     const STOP: BlockHash = BlockHash([2; 32]);
     const HINTS: [u8; 32] = [3; 32];
 
     #[test]
-    fn sums_of_nothing_merge_with_their_kind_alone() {
+    fn empty_sums_merge_only_with_their_kind() {
         let nothing = |kind| aggregator(kind).zero();
         let kinds = [AggregateKind::Sha256, AggregateKind::MuHash, AggregateKind::None];
         for (kind, name) in kinds.into_iter().zip(["sha256", "muhash", "none"]) {
@@ -417,8 +418,8 @@ mod tests {
         bytes
     }
 
-    /// Computed with another implementation, from the definition: SHA-256 of the key block and the
-    /// outpoint as a little-endian number; the key block is SHA-256(secret ‖ stop ‖ hints) ‖ domain.
+    /// Computed with another implementation, from the definition: SHA-256 of the key block and the outpoint
+    /// as a little-endian number; the key block is SHA-256(secret ‖ stop ‖ hints) ‖ domain.
     const A: [u64; 4] = [
         0x12ce_0439_11b9_f86b,
         0x4dd2_1538_892e_f3a4,
@@ -431,7 +432,7 @@ mod tests {
         0xd1a8_bab6_3171_982b,
         0xfda7_4fb3_64e1_e6a6,
     ];
-    /// Three times the first is above 2^256.
+    /// Three times the first exceeds 2^256.
     const A_THREE_TIMES: [u64; 4] = [
         0x386a_0cab_352d_e941,
         0xe976_3fa9_9b8c_daec,
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn known_sums() {
+    fn sums_match_known_values() {
         let aggregator = known_aggregator();
         let (a, b) = (name(1, 0), name(2, 0x0102_0304));
         assert_eq!(sums(&aggregator, &[a], &[]), Sums::Sha256 { created: A, spent: ZERO });
@@ -496,7 +497,7 @@ mod tests {
 
     #[test]
     fn numbers_of_outputs_do_not_cancel() {
-        // 0 + 3 = 1 + 2, and A:1 + B:0 = A:0 + B:1: forgeries where nothing is hashed.
+        // 0 + 3 = 1 + 2, and A:1 + B:0 = A:0 + B:1: forgeries that work if nothing is hashed.
         for kind in KINDS {
             let aggregator = aggregator(kind);
             let balanced =
@@ -508,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn how_often_counts() {
+    fn sums_balance_only_with_equal_counts() {
         for kind in KINDS {
             for created in 0..5 {
                 for spent in 0..5 {
@@ -524,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_not_merged() {
+    fn sums_of_different_kinds_do_not_merge() {
         let [mut sha256, mut muhash] = KINDS.map(|kind| aggregator(kind).zero());
         assert_eq!(sha256.merge(&muhash), Err(KindMismatch));
         assert_eq!(muhash.merge(&sha256), Err(KindMismatch));
@@ -532,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_added_up_is_told_apart() {
+    fn disabled_sums_do_not_merge_with_real_ones() {
         let none = sums(&aggregator(AggregateKind::None), &[name(1, 0)], &[name(2, 0)]);
         assert_eq!(none.kind(), AggregateKind::None);
         assert_eq!(bytes(&none), [2]);
@@ -552,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_byte_forms_are_refused() {
+    fn damaged_encodings_are_refused() {
         let read = |bytes: &[u8]| Sums::read(&mut Reader::new(bytes));
         for kind in KINDS {
             let good = bytes(&sums(&aggregator(kind), &[name(1, 0)], &[name(1, 1)]));
@@ -563,13 +564,13 @@ mod tests {
                 assert_eq!(read(&[&[unknown], &good[1..]].concat()), None);
             }
         }
-        // A zero would swallow everything that follows.
+        // A zero would turn every later product into zero.
         assert_eq!(read(&[&[1][..], &[0; MuHash::SIZE]].concat()), None);
         assert_eq!(read(&[&[1][..], &[0xff; MuHash::SIZE]].concat()), None);
     }
 
     fn any_names() -> impl Strategy<Value = Vec<[u8; OutPoint::SIZE]>> {
-        // Few different ones, so that they meet.
+        // Only a few different outpoints, so that they collide.
         vec((0u8..3, 0u32..3), 0..8)
             .prop_map(|names| names.into_iter().map(|(txid, vout)| name(txid, vout)).collect())
     }
@@ -610,7 +611,7 @@ mod tests {
         }
 
         #[test]
-        fn byte_form_round_trips(created in any_names(), spent in any_names(), muhash: bool) {
+        fn encoding_round_trips(created in any_names(), spent in any_names(), muhash: bool) {
             let sums = sums(&aggregator(KINDS[usize::from(muhash)]), &created, &spent);
             let written = [&bytes(&sums)[..], b"tail"].concat();
             let mut reader = Reader::new(&written);
@@ -619,7 +620,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_what_would_be_written(
+        fn accepted_bytes_are_canonical(
             kind in 0u8..4,
             rest in vec(any::<u8>(), 0..2 * MuHash::SIZE),
         ) {

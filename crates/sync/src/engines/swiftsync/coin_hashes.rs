@@ -1,32 +1,32 @@
-//! [`SegmentHashes`]: the outputs that the blocks of a segment number, and hashes of those that survive.
+//! [`SegmentHashes`]: the numbered outputs of a segment's blocks, and the hashes of the survivors.
 //!
-//! Which outputs have numbers, and which hashes are wanted, is said in [`commitment`](crate::commitment).
+//! [`commitment`](crate::commitment) says which outputs have numbers and which hashes are needed.
 
 use crate::commitment::{CoinHash, CoinHasher, NewHasher, PlacedHash, write_placed};
 use apus_chain::{BlockHash, CoinRef, Height, OutPoint};
 use core::ops::Range;
 
-/// See the module.
+/// The numbered outputs of a segment, and the hashes of the survivors.
 pub(super) struct SegmentHashes {
-    under_way: UnderWay,
-    /// The numbers of those that survive, each in its block.
+    under_way: CurrentBlock,
+    /// The numbers of the surviving outputs, each within its block.
     numbers: Vec<u64>,
-    /// Their hashes, but for those that the hasher still has.
+    /// Their hashes, except those still in the hasher.
     hashes: Vec<CoinHash>,
     hasher: Box<dyn CoinHasher>,
     blocks: Vec<BlockNumbers>,
 }
 
-/// The block that is being taken.
+/// The block being processed.
 #[derive(Default)]
-struct UnderWay {
+struct CurrentBlock {
     hash: BlockHash,
-    /// Its outputs that it spends itself: transaction and output, ascending.
+    /// The outputs that it spends itself: transaction and output, ascending.
     own: Vec<(u32, u32)>,
-    /// How many of these were passed.
+    /// How many of these come before the current output.
     passed: usize,
     numbered: u64,
-    /// Where those of its outputs begin that survive.
+    /// Index of its first surviving output.
     first: usize,
 }
 
@@ -39,7 +39,7 @@ struct BlockNumbers {
 impl SegmentHashes {
     pub(super) fn new(hasher: NewHasher) -> Self {
         Self {
-            under_way: UnderWay::default(),
+            under_way: CurrentBlock::default(),
             numbers: Vec::new(),
             hashes: Vec::new(),
             hasher: hasher(),
@@ -47,13 +47,14 @@ impl SegmentHashes {
         }
     }
 
-    /// Begins a block, which spends these of its own outputs, each named by its transaction's place.
+    /// Begins a block; `own` are the outputs that it spends itself, each with its transaction's index.
     pub(super) fn begin_block(&mut self, hash: BlockHash, mut own: Vec<(u32, u32)>) {
         own.sort_unstable();
-        self.under_way = UnderWay { hash, own, first: self.numbers.len(), ..UnderWay::default() };
+        self.under_way =
+            CurrentBlock { hash, own, first: self.numbers.len(), ..CurrentBlock::default() };
     }
 
-    /// Takes the next output that can be spent, of the transaction at this place of the block.
+    /// Takes the next spendable output, of the transaction at this index in the block.
     pub(super) fn output(
         &mut self,
         tx: u32,
@@ -77,11 +78,11 @@ impl SegmentHashes {
 
     /// Ends the block.
     pub(super) fn end_block(&mut self, height: Height) {
-        let UnderWay { numbered, first, .. } = self.under_way;
+        let CurrentBlock { numbered, first, .. } = self.under_way;
         self.blocks.push(BlockNumbers { height, numbered, surviving: first..self.numbers.len() });
     }
 
-    /// How many outputs the segment numbers, and the run of hashes.
+    /// Returns the number of numbered outputs in the segment, and the run of hashes.
     pub(super) fn finish(mut self) -> (u64, Vec<u8>) {
         self.hasher.flush(&mut self.hashes);
         self.blocks.sort_unstable_by_key(|block| block.height);

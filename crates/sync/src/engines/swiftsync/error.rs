@@ -1,21 +1,21 @@
-//! [`SwiftSyncError`]: why a segment or a whole run failed.
+//! [`SwiftSyncError`]: why a segment or a whole sync failed.
 
 use crate::engines::swiftsync::HintError;
 use crate::error::{ErrorKind, InvalidBlock, RunError};
 use apus_chain::{BlockHash, Height, HeightRange, KnownBlock, OutPoint, Txid};
 
-/// Core's words for what is spent before it can be (Core `consensus/tx_verify.cpp`, `CheckTxInputs`).
+/// Core's reject reasons for spends that come too early (Core `consensus/tx_verify.cpp`, `CheckTxInputs`).
 pub(super) const MISSING: &str = "bad-txns-inputs-missingorspent";
 pub(super) const PREMATURE: &str = "bad-txns-premature-spend-of-coinbase";
 
-/// Why a segment or a whole run failed.
+/// Why a segment or a whole sync failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SwiftSyncError {
-    /// The hints and the blocks do not fit together.
+    /// The hints do not fit the blocks.
     #[error(transparent)]
     Hints(#[from] HintError),
-    /// A block came twice or does not belong to the segment: a mistake of the caller's.
-    #[error("block {0} is not one that this segment still waits for")]
+    /// A block was passed twice or is outside the segment: a mistake of the caller.
+    #[error("block {0} is outside the segment, or came twice")]
     Unexpected(Height),
     /// Blocks are missing.
     #[error("the blocks {missing} of the chain up to {stop} were not processed")]
@@ -25,8 +25,8 @@ pub enum SwiftSyncError {
         /// The stop height.
         stop: Height,
     },
-    /// Blocks are there that do not belong to the run: a mistake of the caller's.
-    #[error("the blocks {surplus} were processed, but a run covers the heights 1 to {stop} alone")]
+    /// There are blocks outside the sync's heights: a mistake of the caller.
+    #[error("the blocks {surplus} were processed, but a sync only covers heights 1 to {stop}")]
     Surplus {
         /// The first of them.
         surplus: HeightRange,
@@ -35,11 +35,10 @@ pub enum SwiftSyncError {
     },
     /// The sums differ.
     #[error(
-        "the aggregate does not balance: the hints leave {created} coins to be spent and the \
-         blocks spend {spent}{}: the hints are wrong for this chain (made for another stop block \
-         or a stale fork, or damaged), or the chain spends a coin twice or one that never was. Get \
-         other hints",
-        if created == spent { ", as many, but not the same ones" } else { "" }
+        "the aggregate does not balance: the hints leave {created} coins to be spent and the blocks spend \
+         {spent}{}: the hints are wrong for this chain (made for another stop block or a stale fork, or damaged), \
+         or the chain spends a coin twice, or a coin that never existed. Get other hints",
+        if created == spent { ", the same number, but other coins" } else { "" }
     )]
     Unbalanced {
         /// Outpoints that were created and do not survive.
@@ -49,10 +48,11 @@ pub enum SwiftSyncError {
     },
     /// The sums of coins differ.
     #[error(
-        "the coins that the hints leave to be spent, {created}, are not those that blocks spend by their \
-         undo data, {spent}: the hints or the undo data are wrong for this chain, or the chain spends a \
-         coin twice or one that never was. A run without hints (--engine mergesync) needs neither, and \
-         tells of the block, if one is at fault"
+        "the aggregate of coins does not balance: the hints leave {created} coins to be spent and, by their undo \
+         data, the blocks spend {spent}{}: the hints or the undo data are wrong for this chain, or the chain \
+         spends a coin twice, or a coin that never existed. Rerun without --hints (--engine mergesync): that needs \
+         neither hints nor undo data, and names the invalid block if there is one",
+        if created == spent { ", the same number, but other coins" } else { "" }
     )]
     CoinsUnbalanced {
         /// Coins that were created and do not survive.
@@ -60,10 +60,10 @@ pub enum SwiftSyncError {
         /// Coins that were spent.
         spent: u64,
     },
-    /// More bitcoins than subsidies allow.
+    /// The chain creates more bitcoin than subsidies allow.
     #[error(
-        "the outputs that were never spent add up to {amount} satoshis, more than the {supply} \
-         that all subsidies up to height {stop} allow: the chain creates money"
+        "the outputs that were never spent add up to {amount} satoshis, more than the {supply} that all subsidies \
+         up to height {stop} allow: the chain creates money"
     )]
     Supply {
         /// Satoshis in coins and unspendable outputs.
@@ -73,7 +73,7 @@ pub enum SwiftSyncError {
         /// The stop height.
         stop: Height,
     },
-    /// A block spends what it has not created yet, or its own coinbase.
+    /// A block spends an output that it has not created yet, or its own coinbase's.
     #[error(
         "block {height} ({hash}) is invalid: its transaction {tx} spends {outpoint}, {}: {reason}",
         if *reason == PREMATURE { "which its own coinbase creates" } else { "which the block does \
@@ -84,17 +84,18 @@ pub enum SwiftSyncError {
         height: Height,
         /// Its hash.
         hash: BlockHash,
-        /// Which of its transactions, the coinbase being 0.
+        /// Index of the transaction; the coinbase is 0.
         tx: u32,
-        /// What it spends.
+        /// The outpoint it spends.
         outpoint: OutPoint,
-        /// Core's word for it.
+        /// Core's reject reason.
         reason: &'static str,
     },
-    /// Two coinbases with one txid.
+    /// Two coinbases have the same txid.
     #[error(
-        "the coinbases of blocks {first} and {second} have the same id {txid}: BIP-30 allows that \
-         only if the first was spent before the second, which cannot be known out of order"
+        "the coinbases of blocks {first} and {second} have the same id {txid}. BIP-30 allows that only if the \
+         first was spent before the second, which a sync out of order cannot check. Rerun without --hints \
+         (--engine mergesync)"
     )]
     DuplicateCoinbase {
         /// The id.
@@ -107,8 +108,8 @@ pub enum SwiftSyncError {
 }
 
 impl RunError for SwiftSyncError {
-    /// What balances is the set that the blocks lead to, whatever hints say. That hints and blocks do not fit each other
-    /// does not say which of the two is at fault.
+    /// If the aggregate balances, the set is the one that the blocks produce, regardless of the hints. If it
+    /// does not, either the hints or the blocks may be at fault.
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Order { .. } | Self::Supply { .. } => ErrorKind::Invalid,

@@ -1,14 +1,14 @@
 //! Hints: which outputs of each block are still unspent at the stop height.
 //!
-//! - [`HintsFile`]: the hintsfile of BIP-456, checked once and then read by ranges of heights on
-//!   any thread; [`HintsWriter`] writes one.
-//! - [`HintsDecoder`], [`HintsEncoder`]: any encoding, block after block, for conversions:
-//!   [`bitmap`], [`btcd`], [`delta`], [`offsets`].
+//! - [`HintsFile`]: the hintsfile of BIP-456, checked once and then read by ranges of heights on any thread;
+//!   [`HintsWriter`] writes one.
+//! - [`HintsDecoder`], [`HintsEncoder`]: any encoding, block by block, for conversions: [`bitmap`], [`btcd`],
+//!   [`delta`], [`offsets`].
 //! - [`elias_fano`]: one block's element of a hintsfile.
 //!
-//! Hints are never trusted: false ones make the sums of the engine differ, and no coin is given
-//! out. What is checked here is that they are well-formed, so that nothing else has to be.
-//! The bytes of all encodings are in `docs/formats/hints.md`.
+//! Hints are never trusted: wrong ones make the engine's sums differ, and then it outputs no coin. These
+//! modules check that hints are well-formed, so that other code need not. `docs/formats/hints.md` describes
+//! the bytes of all encodings.
 
 pub mod bitmap;
 mod block;
@@ -34,7 +34,7 @@ pub use error::{HintsError, HintsErrorKind, HintsFault};
 pub use file::{
     HintsFile, HintsInfo, HintsOptions, Layout, MAGIC as HINTS_MAGIC, VERSION as HINTS_VERSION,
 };
-pub use format::{Detected, Format, UnknownFormat, detect_format};
+pub use format::{DetectedFormat, Format, UnknownFormat, detect_format};
 pub use order::OrderEvidence;
 pub use range::RangeHints;
 pub use source::HintsSource;

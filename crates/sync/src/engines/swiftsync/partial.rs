@@ -1,44 +1,43 @@
-//! [`Partial`]: what is left of a part of the chain once its blocks are forgotten.
+//! [`Partial`]: the result of a part of the chain, without its blocks.
 //!
-//! Partial results add up, in any order and any grouping; the one of all heights decides. They are
-//! what a checkpoint keeps and what another machine would send, so they have a byte form.
-//! The surviving coins themselves are not in here, only their count,
-//! their amounts and their MuHash; they lie in runs.
+//! Partial results are merged, in any order and any grouping; the result for all heights decides. Checkpoints
+//! store them and other machines send them, so they have an encoded form. They contain only the count, the
+//! amounts and the MuHash of the surviving coins; the coins themselves are in runs.
 //!
 //! ```text
 //! CompactSize   number of ranges, always 1; each first height, first height after (4 each)
-//! 8 × 10        blocks, bytes, transactions, inputs that spend, outputs, surviving coins, transactions with such, bogosize,
-//!               outpoints created and not surviving, leaves of the Utreexo forest (0 if not asked for)
+//! 8 × 10        blocks, bytes, transactions, inputs that spend, outputs, surviving coins, transactions with such,
+//!               bogosize, outpoints created and not surviving, leaves of the Utreexo forest (0 if not requested)
 //! 16            amount of the surviving coins in satoshi
 //! 16            amount of unspendable outputs in satoshi
 //! 1             aggregate: 0 keyed SHA-256, 1 MuHash3072, 2 none, 3 keyed SHA-256 of whole coins
 //!   64          of 0 and 3: sum of the created, sum of the spent
 //!   768         of 1: numerator (created), denominator (spent)
-//! 768           MuHash of the surviving coins; that of nothing where it is not computed
-//! CompactSize   number of coinbases that BIP-30 has to look at; each txid (32), height (4), strictly ascending
+//! 768           MuHash of the surviving coins; the empty set's if it is not computed
+//! CompactSize   number of coinbases that BIP-30 applies to; each txid (32), height (4), strictly ascending
 //! ```
 
 use super::aggregate::{KindMismatch, Sums};
 use crate::engines::bip30::{CoinbaseId, read_coinbases, write_coinbases};
-use crate::engines::pass::{Counts, Covered};
+use crate::engines::pass::{Counts, HeightCoverage};
 use apus_chain::{Height, HeightRange, MuHash, Reader};
 
-/// Sums over the coins that survive.
+/// Totals of the surviving coins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CoinTotals {
-    /// Coins.
+    /// Number of coins.
     pub coins: u64,
-    /// Transactions with at least one surviving coin.
+    /// Number of transactions with at least one surviving coin.
     pub transactions: u64,
-    /// Their amounts in satoshis. Wide, since nothing bounds the amounts of a chain whose inputs
-    /// are not looked at.
+    /// Their amounts in satoshis. 128 bits, because without looking at inputs nothing bounds a chain's
+    /// amounts.
     pub amount: u128,
-    /// Core's "bogosize": a size in bytes that depends on no database.
+    /// Core's "bogosize": a size in bytes that does not depend on the database.
     pub bogosize: u64,
 }
 
 impl CoinTotals {
-    /// Adds those of other transactions.
+    /// Adds the totals of other transactions.
     pub fn add(&mut self, other: &Self) {
         let Self { coins, transactions, amount, bogosize } = self;
         *coins = coins.saturating_add(other.coins);
@@ -51,29 +50,30 @@ impl CoinTotals {
 /// The result of some part of the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partial {
-    pub(super) covered: Covered,
+    pub(super) covered: HeightCoverage,
     /// How much was processed.
     pub counts: Counts,
-    /// The coins that survive.
+    /// The surviving coins.
     pub survivors: CoinTotals,
     /// Amounts of unspendable outputs, in satoshis.
     pub unspendable_amount: u128,
-    /// The two sums.
+    /// The aggregate's two sums.
     pub sums: Sums,
-    /// How many outpoints are in the sum of the created.
+    /// Number of outpoints in the sum of the created.
     pub created: u64,
-    /// Outputs that have numbers; none where hashes were not asked for.
+    /// Number of numbered outputs; 0 if hashes were not requested.
     pub numbered: u64,
-    /// MuHash of the surviving coins, as `gettxoutsetinfo muhash` builds it; that of nothing where it was not asked for.
+    /// MuHash of the surviving coins, as `gettxoutsetinfo muhash` builds it; the empty set's if it was not
+    /// requested.
     pub muhash: MuHash,
     /// Coinbases that must be unique (BIP-30), ascending.
     pub coinbases: Vec<CoinbaseId>,
 }
 
-/// Two partial results do not fit together.
+/// Two partial results cannot be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
-    /// Some heights are in both.
+    /// A height is in both.
     #[error("both parts cover height {0}")]
     Overlap(Height),
     /// Their aggregates are of different kinds.
@@ -85,7 +85,7 @@ impl Partial {
     /// The result of `range` before its first block.
     pub(super) fn new(range: HeightRange, sums: Sums) -> Self {
         Self {
-            covered: Covered::of(range),
+            covered: HeightCoverage::of(range),
             counts: Counts::default(),
             survivors: CoinTotals::default(),
             unspendable_amount: 0,
@@ -97,13 +97,13 @@ impl Partial {
         }
     }
 
-    /// The heights covered, ascending, neighbours joined.
+    /// Returns the heights covered, ascending, adjacent ranges merged.
     pub fn ranges(&self) -> &[HeightRange] {
         self.covered.ranges()
     }
 
-    /// Adds another part. Associative and commutative: order and grouping do not matter. Numbers
-    /// that no chain reaches, such as damage may have left, stay at their greatest and do not wrap.
+    /// Adds another part. Associative and commutative: order and grouping do not matter. Numbers saturate
+    /// rather than wrap, because damaged files may hold numbers that no chain reaches.
     pub fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
         let mut covered = self.covered.clone();
         covered.add(&other.covered).map_err(MergeError::Overlap)?;
@@ -117,13 +117,13 @@ impl Partial {
         self.muhash.combine(&other.muhash);
         if !other.coinbases.is_empty() {
             self.coinbases.extend_from_slice(&other.coinbases);
-            // Two ascending runs, which this sort merges in one pass.
+            // Two ascending sequences, which this sort merges in one pass.
             self.coinbases.sort();
         }
         Ok(())
     }
 
-    /// Appends the byte form.
+    /// Appends the encoded form.
     pub fn write(&self, out: &mut Vec<u8>) {
         self.covered.write(out);
         self.counts.write(out);
@@ -139,9 +139,9 @@ impl Partial {
         write_coinbases(out, &self.coinbases);
     }
 
-    /// Reads what [`write`](Self::write) wrote; `None` where the bytes are not that.
+    /// Reads what [`write`](Self::write) wrote; `None` if the bytes are invalid.
     pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let (covered, counts) = (Covered::read(reader)?, Counts::read(reader)?);
+        let (covered, counts) = (HeightCoverage::read(reader)?, Counts::read(reader)?);
         let mut numbers = [0u64; 5];
         for number in &mut numbers {
             *number = reader.u64().ok()?;
@@ -183,7 +183,7 @@ mod tests {
         adding.finish()
     }
 
-    /// A result in which every number is another one.
+    /// A result with a different value in every field.
     fn example(kind: AggregateKind) -> Partial {
         let mut muhash = MuHash::new();
         muhash.insert(b"coin");
@@ -214,18 +214,18 @@ mod tests {
         Partial::read(&mut Reader::new(bytes))
     }
 
-    /// A result of nothing but ranges.
+    /// A result that has only ranges.
     fn covering(ranges: &[(Height, Height)]) -> Partial {
         let mut partial = Partial::new(HeightRange::new(0, 0), sums(AggregateKind::Sha256));
         partial.covered = covered(ranges);
         partial
     }
 
-    /// Ranges as a file may have them, ascending and apart or not.
-    fn covered(ranges: &[(Height, Height)]) -> Covered {
-        let mut covered = Covered::default();
+    /// Ranges as a file may have them, whether ascending and disjoint or not.
+    fn covered(ranges: &[(Height, Height)]) -> HeightCoverage {
+        let mut covered = HeightCoverage::default();
         for &(start, end) in ranges {
-            covered.add(&Covered::of(HeightRange::new(start, end))).unwrap();
+            covered.add(&HeightCoverage::of(HeightRange::new(start, end))).unwrap();
         }
         covered
     }
@@ -233,7 +233,7 @@ mod tests {
     const BOTH: [AggregateKind; 2] = [AggregateKind::Sha256, AggregateKind::MuHash];
 
     #[test]
-    fn byte_form_round_trips_and_every_cut_is_refused() {
+    fn encoding_round_trips_and_every_cut_is_refused() {
         for kind in BOTH {
             let partial = example(kind);
             let bytes = bytes(&partial);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn layout_of_the_byte_form() {
+    fn the_encoding_has_the_documented_layout() {
         let bytes = bytes(&example(AggregateKind::Sha256));
         let numbers: Vec<u64> = bytes[17..97]
             .chunks_exact(8)
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_no_result_has_are_refused() {
+    fn invalid_ranges_are_refused() {
         for good in [&[][..], &[(0, 1)], &[(1, 3), (4, 5)], &[(1, u32::MAX)]] {
             let partial = covering(good);
             assert_eq!(read(&bytes(&partial)), Some(partial));
@@ -292,8 +292,8 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_the_bytes_cannot_hold_are_refused() {
-        // The greatest number that is read as a count: nothing may be set aside for it.
+    fn counts_above_the_remaining_bytes_are_refused() {
+        // The largest number accepted as a count: it must not cause an allocation.
         let huge = [0xfe, 0, 0, 0, 2];
         assert_eq!(read(&huge), None);
         assert_eq!(read(&[0xff; 9]), None);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_joined_and_overlaps_refused() {
+    fn adjacent_ranges_are_merged_and_overlaps_refused() {
         type Ranges<'a> = &'a [(Height, Height)];
         let merged = |left: Ranges<'_>, right: Ranges<'_>| {
             let mut partial = covering(left);
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn numbers_that_no_chain_reaches_do_not_wrap() {
         let greatest = |range| Partial {
-            covered: Covered::of(range),
+            covered: HeightCoverage::of(range),
             counts: Counts {
                 blocks: u64::MAX,
                 bytes: u64::MAX,
@@ -392,7 +392,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_after_damage_is_what_would_be_written(
+        fn damaged_bytes_are_refused_or_canonical(
             muhash: bool,
             places in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {

@@ -1,10 +1,10 @@
-//! A segment under way: what its blocks leave behind, one after the other in any order.
+//! A segment in progress: collects the results of its blocks, which arrive in any order.
 //!
-//! Outputs that the hints say survive, or that a later block spends, are kept and everything else goes into the aggregate. Each
-//! block of the range counts exactly once. Whether the sums balance is asked of all segments
-//! together, not here.
+//! It keeps outputs that survive according to the hints, or that a later block spends; everything else goes
+//! into the aggregate. Each block of the range counts exactly once. Whether the sums balance is only checked
+//! over all segments together.
 
-use super::aggregate::{Adding, Sums};
+use super::aggregate::{OutpointBatch, Sums};
 use super::coin_hashes::SegmentHashes;
 use super::error::{MISSING, PREMATURE, SwiftSyncError};
 use super::survivors::Survivors;
@@ -19,38 +19,40 @@ use apus_engine::connect::coins_of;
 use apus_engine::tx_table::TxTable;
 use core::ops::Range;
 
-/// A segment under way.
+/// A segment in progress.
 pub struct Segment {
     partial: Partial,
     hints: SegmentHints,
-    /// None counts twice.
+    /// Each block counts only once.
     seen: SeenHeights,
-    /// How many coins of a snapshot were found.
+    /// Number of the snapshot's coins found so far.
     found: usize,
     kept: SurvivorsSoFar,
-    adding: Adding,
-    /// For each block that was taken whole where in `kept.indices` its own begin and end.
+    adding: OutpointBatch,
+    /// For each complete block the range of its own indices in `kept.indices`.
     blocks: Vec<(Height, Range<usize>)>,
 }
 
-/// What a finished segment leaves behind.
-pub struct Finished {
+/// The result of a finished segment.
+pub struct SegmentOutput {
     /// The partial result.
     pub partial: Partial,
     /// The surviving coins: records `txid ‖ u32le length ‖ group`, sorted by txid.
     pub run: Vec<u8>,
-    /// Where the surviving coins are in their blocks: the segment's hints, whatever told them.
+    /// The places of the surviving coins in their blocks: the segment's hints, in whatever form the input
+    /// hints were.
     pub hints: IndexHints,
-    /// Hashes of the surviving coins by ascending place, if they were asked for ([`write_placed`](crate::commitment::write_placed)).
+    /// Hashes of the surviving coins by ascending place, if they were requested
+    /// ([`write_placed`](crate::commitment::write_placed)).
     pub hashes: Vec<u8>,
 }
 
-/// What a segment tells besides its coins.
+/// The additional results that a segment computes.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tells {
-    /// The coins' MuHash.
+pub(super) struct SegmentFacts {
+    /// Whether to compute the coins' MuHash.
     pub(super) muhash: bool,
-    /// The numbers of outputs, and hashes of the coins: what makes these.
+    /// Makes the hasher, if outputs must be numbered and coins hashed.
     pub(super) hashes: Option<NewHasher>,
 }
 
@@ -58,17 +60,22 @@ pub(super) struct Tells {
 #[derive(Default)]
 struct SurvivorsSoFar {
     coins: Survivors,
-    /// Their MuHash, where that is asked for.
+    /// Their MuHash, if it was requested.
     set: Option<Box<MuHashBatch>>,
-    /// Their places among their blocks' spendable outputs.
+    /// Their indices among their blocks' spendable outputs.
     indices: Vec<u32>,
-    /// Their hashes, where these are asked for.
+    /// Their hashes, if they were requested.
     hashes: Option<SegmentHashes>,
 }
 
 impl Segment {
-    /// Covers the range of `hints`; `zero` is the aggregate's sums of nothing.
-    pub(super) fn new(hints: SegmentHints, zero: Sums, adding: Adding, tells: Tells) -> Self {
+    /// Creates a segment for the range of `hints`; `zero` are the aggregate's empty sums.
+    pub(super) fn new(
+        hints: SegmentHints,
+        zero: Sums,
+        adding: OutpointBatch,
+        facts: SegmentFacts,
+    ) -> Self {
         let range = hints.range();
         Self {
             partial: Partial::new(range, zero),
@@ -76,8 +83,8 @@ impl Segment {
             found: 0,
             hints,
             kept: SurvivorsSoFar {
-                set: tells.muhash.then(Box::default),
-                hashes: tells.hashes.map(SegmentHashes::new),
+                set: facts.muhash.then(Box::default),
+                hashes: facts.hashes.map(SegmentHashes::new),
                 ..SurvivorsSoFar::default()
             },
             adding,
@@ -85,8 +92,8 @@ impl Segment {
         }
     }
 
-    /// Takes a block, which spends these coins, in their stored form and in the order of its inputs. None
-    /// are told where outpoints are added up.
+    /// Processes a block that spends these coins, given in stored form and in the order of its inputs. `spent`
+    /// is empty if only outpoints are summed.
     pub(super) fn block(
         &mut self,
         block: &BlockBytes<'_>,
@@ -104,9 +111,10 @@ impl Segment {
         if let Some(hashes) = &mut kept.hashes {
             hashes.begin_block(block.hash(), own);
         }
-        let mut surviving = Surviving { hinted: BlockHints::of(hints, height, &txs), spent_later };
+        let mut surviving =
+            BlockSurvivors { hinted: BlockHints::of(hints, height, &txs), spent_later };
         let mut index = 0;
-        // Ids are referred to and not copied, which would cost some ten nanoseconds each.
+        // Ids are borrowed and not copied: a copy costs some ten nanoseconds each.
         for (place, (txid, tx)) in (0..).zip(block.txids().iter().zip(block.view().txs())) {
             let coinbase = place == 0;
             if coinbase && unspendable {
@@ -132,11 +140,11 @@ impl Segment {
         Ok(())
     }
 
-    /// Ends the segment, all of whose blocks must have been given.
-    pub(super) fn finish(mut self) -> Result<Finished, SwiftSyncError> {
+    /// Ends the segment after all of its blocks were processed.
+    pub(super) fn finish(mut self) -> Result<SegmentOutput, SwiftSyncError> {
         let range = self.hints.range();
         self.blocks.sort_unstable_by_key(|(height, _)| *height);
-        // One that failed half-way came, and is not whole.
+        // A block that failed halfway was seen, but is not complete.
         let taken = |index: usize| self.blocks.get(index).map(|(height, _)| *height);
         if let Some((_, missing)) =
             (0..).zip(range.heights()).find(|&(index, height)| taken(index) != Some(height))
@@ -162,10 +170,10 @@ impl Segment {
         }
         let (numbered, hashes) = hashes.map(SegmentHashes::finish).unwrap_or_default();
         partial.numbered = numbered;
-        Ok(Finished { partial, run: coins.into_run(), hints, hashes })
+        Ok(SegmentOutput { partial, run: coins.into_run(), hints, hashes })
     }
 
-    /// Notes that the block came, or says that it should not have.
+    /// Marks the block as seen, or fails if the segment does not expect it.
     fn expect(&mut self, height: Height) -> Result<(), SwiftSyncError> {
         match self.seen.take(height) {
             true => Ok(()),
@@ -173,7 +181,7 @@ impl Segment {
         }
     }
 
-    /// The hints that the blocks, now all known and in order, turned out to need.
+    /// Builds the hints from the survivors of all blocks, which are now in order.
     fn found_hints(&self) -> IndexHints {
         let mut hints = IndexHints::new(self.hints.range().start);
         for (_, range) in &self.blocks {
@@ -182,7 +190,7 @@ impl Segment {
         hints
     }
 
-    /// The hints must not name an output that the block does not have.
+    /// Checks that the hints name only outputs that the block has.
     fn expect_no_more_indices(
         &self,
         block: &BlockBytes<'_>,
@@ -201,22 +209,24 @@ impl Segment {
     }
 }
 
-/// Adds up what the inputs spend, as `spent` has it or by name alone, and says what that is of the block's own: transaction
-/// and output of each. All its transactions go into `txs`, which is empty.
+/// Adds the coins that the inputs spend to the sums, from `spent` or by outpoint alone. Returns the spent
+/// outputs that the block itself creates, as (transaction, output). Adds all its transactions to `txs`, which
+/// starts empty.
 ///
-/// A block's transactions are applied one after the other (Core `validation.cpp`, `ConnectBlock`), so of what the block itself
-/// creates each can spend only what stands before it, and nothing of the coinbase.
+/// A block's transactions are applied in order (Core `validation.cpp`, `ConnectBlock`), so each can spend
+/// only outputs of earlier transactions in the block, and none of the coinbase's.
 fn inputs(
     block: &BlockBytes<'_>,
     spent: &[&[u8]],
     txs: &mut TxTable,
-    adding: &mut Adding,
+    adding: &mut OutpointBatch,
 ) -> Result<Vec<(u32, u32)>, SwiftSyncError> {
     let (view, mut spent, mut own) = (block.view(), spent.iter(), Vec::new());
     for &txid in block.txids() {
         txs.add(Txid(txid));
     }
-    // Those of all transactions in one loop: a loop over the one or two of each ends when the processor doesn't foresee it.
+    // One loop over the inputs of all transactions: a separate loop over each transaction's one or two would end on
+    // a branch that the processor mispredicts.
     let coinbase = view.tx(0).map_or(0, |tx| tx.inputs().len());
     for (place, input) in view.inputs().enumerate().skip(coinbase) {
         let bytes = input.outpoint();
@@ -237,25 +247,25 @@ fn inputs(
     Ok(own)
 }
 
-/// What the outputs of one transaction have in common.
+/// Properties shared by the outputs of one transaction.
 #[derive(Clone, Copy)]
 struct SegmentTx<'a> {
     height: Height,
-    /// Where it stands in its block: at 0 is the coinbase.
+    /// Index in its block; the coinbase is 0.
     place: u32,
     txid: &'a [u8; 32],
 }
 
-/// Keeps the outputs that survive and adds up the others as created. `index` counts the block's
+/// Keeps the outputs that survive and adds the others to the sum of created outputs. `index` counts the block's
 /// spendable outputs.
 fn outputs(
     made: SegmentTx<'_>,
     tx: &TxView<'_>,
     index: &mut u32,
-    surviving: &mut Surviving<'_>,
+    surviving: &mut BlockSurvivors<'_>,
     partial: &mut Partial,
     kept: &mut SurvivorsSoFar,
-    adding: &mut Adding,
+    adding: &mut OutpointBatch,
 ) {
     let SegmentTx { height, place, txid } = made;
     let coinbase = place == 0;
@@ -294,7 +304,7 @@ impl SurvivorsSoFar {
         self.indices.push(index);
     }
 
-    /// The outputs of a coinbase that history overwrote are numbered all the same, and no spend takes them.
+    /// Numbers the outputs of a coinbase that history overwrote; no spend takes them.
     fn leave_overwritten(&mut self, height: Height, txid: Txid, tx: &TxView<'_>) {
         let Some(hashes) = &mut self.hashes else { return };
         for (outpoint, coin) in coins_of(height, txid, tx, true) {
@@ -303,24 +313,24 @@ impl SurvivorsSoFar {
     }
 }
 
-/// What is known of a block from elsewhere.
+/// Facts about a block that the caller supplies.
 pub(super) struct BlockFacts<'a> {
-    /// Whether it is one whose coinbase BIP-30's history took away.
+    /// Whether its coinbase is one of the two that BIP-30's history made unspendable.
     pub(super) unspendable: bool,
-    /// Whether its coinbase must be looked at for BIP-30.
+    /// Whether BIP-30 applies to its coinbase.
     pub(super) unique: bool,
-    /// What is spent by blocks above those of the run that the hints know of.
+    /// The coins spent by blocks that the hints cover and this sync does not process.
     pub(super) spent_later: Option<&'a SpentLater>,
 }
 
-/// The survivors still to come in one block.
-struct Surviving<'a> {
+/// The remaining survivors of one block.
+struct BlockSurvivors<'a> {
     hinted: BlockHints<'a>,
     spent_later: Option<&'a SpentLater>,
 }
 
-impl Surviving<'_> {
-    /// Whether the output survives; asked in ascending order.
+impl BlockSurvivors<'_> {
+    /// Whether the output survives; call it in ascending order.
     #[inline]
     fn next_is(&mut self, index: u32, vout: u32, outpoint: impl Fn() -> OutPoint) -> bool {
         self.hinted.next_is(index, vout)
@@ -328,24 +338,24 @@ impl Surviving<'_> {
     }
 }
 
-/// Those that the hints name.
+/// The survivors that the hints name.
 enum BlockHints<'a> {
-    /// Indices of the block that were not met yet.
+    /// Indices of the block not reached yet.
     Indices(&'a [u32]),
     /// A snapshot's coins of the block.
     Coins {
         coins: &'a [OutPoint],
-        /// Where those of each of the block's transactions are.
+        /// The range of coins of each of the block's transactions.
         places: Vec<Range<u32>>,
-        /// Where those of the present one are that were not met yet.
+        /// The current transaction's coins not reached yet.
         rest: Range<u32>,
-        /// How many of all were met.
+        /// Number of coins found.
         found: usize,
     },
 }
 
 impl<'a> BlockHints<'a> {
-    /// Those of a block whose transactions these are.
+    /// The survivors of a block, whose transactions are `txs`.
     fn of(hints: &'a SegmentHints, height: Height, txs: &TxTable) -> Self {
         match hints {
             SegmentHints::Indices(hints) => Self::Indices(hints.block(height).unwrap_or_default()),
@@ -356,14 +366,14 @@ impl<'a> BlockHints<'a> {
         }
     }
 
-    /// Goes on to a transaction.
+    /// Advances to a transaction.
     fn transaction(&mut self, place: u32) {
         if let Self::Coins { places, rest, .. } = self {
             *rest = places[place as usize].clone();
         }
     }
 
-    /// Whether the output survives; asked in ascending order.
+    /// Whether the output survives; call it in ascending order.
     fn next_is(&mut self, index: u32, vout: u32) -> bool {
         match self {
             Self::Indices(rest) => match rest.split_first() {
@@ -382,14 +392,14 @@ impl<'a> BlockHints<'a> {
         }
     }
 
-    /// How many of a snapshot's coins the block turned out to have so far.
+    /// How many of a snapshot's coins were found in the block so far.
     fn found(&self) -> usize {
         if let Self::Coins { found, .. } = self { *found } else { 0 }
     }
 }
 
-/// Where in ascending coins those of each transaction are. Coins of a transaction that is not among `txs`
-/// are nowhere. Of two with one id, which BIP-30 does not allow, the last one has them.
+/// The range of each transaction's coins among the ascending coins. Coins of a transaction that is not among
+/// `txs` are dropped. If two transactions have one id, which BIP-30 forbids, the last one gets them.
 fn places_of(coins: &[OutPoint], txs: &TxTable) -> Vec<Range<u32>> {
     let mut places = vec![0..0; txs.count()];
     let mut start = 0;

@@ -1,21 +1,21 @@
-//! The hints of one segment, ready to be asked block by block in any order.
+//! The hints of one segment, in a form that can be queried block by block in any order.
 
 use apus_chain::{BlockHash, Height, HeightRange, OutPoint, Txid};
 
-/// Which outputs of a segment's blocks survive.
+/// The outputs of a segment's blocks that survive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SegmentHints {
-    /// By place: for each block the indices among its spendable outputs (BIP-456).
+    /// By index: for each block the indices among its spendable outputs (BIP-456).
     Indices(IndexHints),
-    /// By name: the coins themselves, from a UTXO snapshot.
+    /// By outpoint: the coins themselves, from a UTXO snapshot.
     Coins(CoinHints),
 }
 
-/// What belongs to each block of a range.
+/// The items of each block in a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ByBlock<T> {
     start: Height,
-    /// Where each block's own ends in `all`.
+    /// The end of each block's items in `all`.
     ends: Vec<usize>,
     all: Vec<T>,
 }
@@ -29,7 +29,7 @@ impl<T> ByBlock<T> {
         HeightRange::new(self.start, self.start + self.ends.len() as u32)
     }
 
-    /// Adds the next block's own, which come back.
+    /// Adds the next block's items and returns them.
     fn push(&mut self, own: impl IntoIterator<Item = T>) -> &mut [T] {
         let first = self.all.len();
         self.all.extend(own);
@@ -50,7 +50,7 @@ impl<T> ByBlock<T> {
 pub struct IndexHints(ByBlock<u32>);
 
 impl IndexHints {
-    /// Starts before the block at `start`.
+    /// Creates empty hints; the first block added is the one at `start`.
     pub fn new(start: Height) -> Self {
         Self(ByBlock::new(start))
     }
@@ -66,18 +66,18 @@ impl IndexHints {
         self.0.range()
     }
 
-    /// The indices of a block; none outside the range.
+    /// The indices of a block; `None` outside the range.
     pub fn block(&self, height: Height) -> Option<&[u32]> {
         self.0.block(height)
     }
 }
 
-/// The names of a segment's surviving coins, by the blocks that made them; each block's ascend.
+/// The outpoints of a segment's surviving coins, by the block that created them; each block's ascend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoinHints(ByBlock<OutPoint>);
 
 impl CoinHints {
-    /// Starts before the block at `start`.
+    /// Creates empty hints; the first block added is the one at `start`.
     pub fn new(start: Height) -> Self {
         Self(ByBlock::new(start))
     }
@@ -87,8 +87,8 @@ impl CoinHints {
         sort(self.0.push(coins));
     }
 
-    /// Takes the coins of some blocks in any order, each with the height of its block; none if one of them is outside of
-    /// `range`. They are gone through twice, so that they need not be in memory twice.
+    /// Takes the coins of some blocks in any order, each with the height of its block; `None` if one of them
+    /// is outside `range`. It iterates twice, so that the coins need not be in memory twice.
     pub fn of(
         range: HeightRange,
         coins: impl Iterator<Item = (Height, OutPoint)> + Clone,
@@ -99,7 +99,7 @@ impl CoinHints {
         }
         let mut before = 0;
         for end in &mut ends {
-            // Where the block's coins begin, for now.
+            // The start of the block's coins, for now.
             before += core::mem::replace(end, before);
         }
         let mut all = vec![OutPoint { txid: Txid::ZERO, vout: 0 }; before];
@@ -121,18 +121,18 @@ impl CoinHints {
         self.0.range()
     }
 
-    /// How many coins.
+    /// Number of coins.
     pub fn count(&self) -> usize {
         self.0.all.len()
     }
 
-    /// The coins of a block, ascending; none outside the range.
+    /// The coins of a block, ascending; `None` outside the range.
     pub fn block(&self, height: Height) -> Option<&[OutPoint]> {
         self.0.block(height)
     }
 }
 
-/// Those of a snapshot are in order.
+/// A snapshot's coins are already in order.
 fn sort(coins: &mut [OutPoint]) {
     if !coins.is_sorted() {
         coins.sort_unstable();
@@ -162,22 +162,22 @@ pub enum HintError {
         height: Height,
         /// The block's hash.
         hash: BlockHash,
-        /// The index, among spendable outputs.
+        /// The index among spendable outputs.
         index: u32,
-        /// How many spendable outputs the block has.
+        /// The block's number of spendable outputs.
         spendable: u32,
     },
     /// Coins that no block of the range creates.
     #[error(
-        "the snapshot names {missing} coin(s) of blocks {} to {} that these blocks do not create: \
-         it was made for another chain or is damaged",
+        "the snapshot names {missing} coin(s) of blocks {} to {} that these blocks do not create: the snapshot was \
+         made for another chain or is damaged",
         .range.start,
         .range.end.saturating_sub(1)
     )]
     CoinsMissing {
-        /// The heights looked at.
+        /// The heights searched.
         range: HeightRange,
-        /// How many coins were not found.
+        /// Number of coins not found.
         missing: u64,
     },
 }
@@ -189,9 +189,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// In whatever order they are given.
+        /// Holds for coins in any order.
         #[test]
-        fn each_block_has_the_coins_it_made(
+        fn each_block_has_the_coins_it_created(
             coins in btree_set((4u32..9, any::<u8>(), 0u32..3), 0..100),
             seed in any::<u64>(),
             outside in prop_oneof![Just(3u32), Just(9), any::<u32>().prop_filter("inside", |it| !(4..9).contains(it))],

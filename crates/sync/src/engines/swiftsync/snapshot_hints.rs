@@ -1,8 +1,8 @@
 //! [`SnapshotHints`]: a UTXO snapshot as hints.
 //!
-//! It lists coins by their ids, so it is read once, and its coins are put into spill files by the
-//! segment of the block that made them: memory stays bounded however large the set is. Where the run may use
-//! more threads than one, the file is hashed and coins are put apart beside the thread that reads.
+//! A snapshot lists coins by txid, so it is read once, and its coins go into spill files, sorted by the segment
+//! of the block that created them: memory stays bounded however large the set is. With more than one thread,
+//! hashing the file and sorting coins by segment run in parallel with reading.
 
 use crate::engines::swiftsync::hints::{HintsFile, HintsOptions};
 use crate::engines::swiftsync::{CoinHints, IndexHints, SegmentHints};
@@ -20,13 +20,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Length and time of the last change of a file that is open.
+/// Length and modification time of an open file.
 fn stamp(file: &File, path: &Path) -> Result<(u64, i64, i64), SyncError> {
     let stamp = file.metadata().map(|file| (file.len(), file.mtime(), file.mtime_nsec()));
     stamp.map_err(at(path))
 }
 
-/// A file whose pieces go to a taker as they are read.
+/// A file that passes on each piece that is read from it.
 struct TeeReader<'f, 'scope> {
     file: &'f File,
     to: BatchTaker<'scope>,
@@ -47,17 +47,17 @@ pub(crate) fn snapshot_header(path: &Path, network: Network) -> Result<SnapshotH
     Ok(*SnapshotReader::new(file, Some(network)).map_err(named)?.header())
 }
 
-/// A UTXO snapshot's coins, by the segment of the block that made them.
+/// A UTXO snapshot's coins, by the segment of the block that created them.
 pub(crate) struct SnapshotHints<'a> {
     storage: &'a dyn Storage,
     segments: Vec<HeightRange>,
     spills: Vec<SegmentSpill>,
 }
 
-/// Coins of all segments, those of one after those of the other.
+/// Coins of all segments, segment by segment.
 struct SegmentSpill {
     name: String,
-    /// Where each segment's coins begin, counted in coins, and the end of the last.
+    /// The start of each segment's coins, counted in coins, and the end of the last segment's.
     starts: Vec<u64>,
 }
 
@@ -67,27 +67,26 @@ pub(crate) struct SnapshotPass<'a> {
     pub hints: SnapshotHints<'a>,
     /// SHA-256 of the file.
     pub sha256: [u8; 32],
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub bytes: u64,
 }
 
-/// What a snapshot is read for.
+/// Parameters for reading a snapshot.
 pub(crate) struct SnapshotWanted<'a> {
-    /// The block that it was of when its header was read.
+    /// The snapshot's block, from an earlier read of its header.
     pub base: KnownBlock,
-    /// Coins of blocks above the last of these are left out.
+    /// The segments of the plan; coins of blocks above the last one are left out.
     pub segments: &'a [HeightRange],
-    /// About as much of it is kept in memory at once, at most, besides some megabytes on their way between threads.
+    /// Approximate memory limit in bytes, not counting some megabytes queued between threads.
     pub memory_bytes: u64,
-    /// How many threads the run may use. Where there are several, it takes three.
+    /// Threads available. If there are several, it uses three.
     pub threads: usize,
 }
 
 impl<'a> SnapshotHints<'a> {
-    /// Reads the snapshot at `path`, and puts its coins into files of `storage` whose
-    /// names begin with [`SPILL`]. Nothing else of it is used afterwards: what was hashed is what was
-    /// taken. A file that was written to meanwhile is refused. `go_on` is told again and again how many coins were
-    /// read.
+    /// Reads the snapshot at `path`, and puts its coins into files of `storage` whose names begin with
+    /// [`SPILL`]. The file is not used afterwards, so the hash covers exactly the coins that were taken. A file
+    /// that changed while it was read is refused. Calls `go_on` regularly with the number of coins read.
     pub(crate) fn read(
         path: &Path,
         wanted: &SnapshotWanted<'_>,
@@ -98,7 +97,7 @@ impl<'a> SnapshotHints<'a> {
         let file = File::open(path).map_err(at(path))?;
         let began = stamp(&file, path)?;
         let mut hash = Sha256::new();
-        let mut spilling = Spilling::new(storage, wanted);
+        let mut spilling = SegmentSpiller::new(storage, wanted);
         let (base, bytes) = std::thread::scope(|scope| {
             let apart = wanted.threads > 1;
             let hash = |piece: &[u8]| {
@@ -125,7 +124,7 @@ impl<'a> SnapshotHints<'a> {
     }
 }
 
-/// Bytes of a coin on its way: the height of its block, little-endian, and its outpoint.
+/// Bytes of a spilled coin: the height of its block, little-endian, and its outpoint.
 const COIN_BYTES: usize = size_of::<Height>() + OutPoint::SIZE;
 
 fn push_coin(batch: &mut Vec<u8>, height: Height, outpoint: &OutPoint) {
@@ -141,10 +140,10 @@ fn coins(batch: &[u8]) -> impl Iterator<Item = (Height, OutPoint)> + Clone {
     })
 }
 
-/// Coins that are handed on or written together.
+/// Coins that are passed on or written together.
 const BATCH_COINS: usize = 4096;
 
-/// Reads all coins, and hands those of the segments on.
+/// Reads all coins, and passes on the segments' coins.
 fn read_coins<R: Read>(
     path: &Path,
     wanted: &SnapshotWanted<'_>,
@@ -176,34 +175,34 @@ fn read_coins<R: Read>(
     go_on(count)
 }
 
-/// A coin and the place of its segment.
-struct Placed {
+/// A coin and the index of its segment.
+struct PlacedCoin {
     segment: u32,
     height: Height,
     outpoint: OutPoint,
 }
 
 /// Puts coins into files by segment.
-struct Spilling<'a> {
+struct SegmentSpiller<'a> {
     storage: &'a dyn Storage,
     segments: usize,
     /// The segment of each height.
     segment_of: Vec<u32>,
-    /// So many are put together.
+    /// Number of coins sorted together.
     room: usize,
-    coins: Vec<Placed>,
+    coins: Vec<PlacedCoin>,
     spills: Vec<SegmentSpill>,
 }
 
-impl<'a> Spilling<'a> {
+impl<'a> SegmentSpiller<'a> {
     fn new(storage: &'a dyn Storage, wanted: &SnapshotWanted<'_>) -> Self {
         let segments = wanted.segments;
         let mut segment_of = Vec::new();
         for (at, segment) in (0..).zip(segments) {
             segment_of.resize(segment.end as usize, at);
         }
-        // And its place in the order of segments.
-        let bytes = (size_of::<Placed>() + size_of::<u32>()) as u64;
+        // Each coin also needs its index in the order of segments.
+        let bytes = (size_of::<PlacedCoin>() + size_of::<u32>()) as u64;
         let room = (wanted.memory_bytes / bytes).clamp(1024, u32::MAX.into()) as usize;
         let (coins, spills) = (Vec::new(), Vec::new());
         Self { storage, segments: segments.len(), segment_of, room, coins, spills }
@@ -212,7 +211,7 @@ impl<'a> Spilling<'a> {
     fn take(&mut self, batch: &[u8]) -> Result<(), SyncError> {
         for (height, outpoint) in coins(batch) {
             let segment = self.segment_of[height as usize];
-            self.coins.push(Placed { segment, height, outpoint });
+            self.coins.push(PlacedCoin { segment, height, outpoint });
             if self.coins.len() >= self.room {
                 self.spill()?;
             }
@@ -220,7 +219,8 @@ impl<'a> Spilling<'a> {
         Ok(())
     }
 
-    /// Writes coins by segment. Within one they stay in the order of the snapshot, which is theirs.
+    /// Writes coins by segment. Within a segment, coins keep the order of the snapshot, which is the required
+    /// order.
     fn spill(&mut self) -> Result<(), SyncError> {
         let (order, starts) = by_segment(&self.coins, self.segments);
         let name = format!("{SPILL}{}.run", self.spills.len());
@@ -229,7 +229,7 @@ impl<'a> Spilling<'a> {
         for places in order.chunks(BATCH_COINS) {
             batch.clear();
             for at in places {
-                let Placed { height, outpoint, .. } = &self.coins[*at as usize];
+                let PlacedCoin { height, outpoint, .. } = &self.coins[*at as usize];
                 push_coin(&mut batch, *height, outpoint);
             }
             file.write_all(&batch).at(self.storage, &name)?;
@@ -246,9 +246,9 @@ impl<'a> Spilling<'a> {
     }
 }
 
-/// The places of coins by ascending segment, each segment's in their order, and where those of each segment begin, and
-/// the end of the last.
-fn by_segment(coins: &[Placed], segments: usize) -> (Vec<u32>, Vec<u64>) {
+/// Returns the indices of coins by ascending segment, in their original order within each; then the start of
+/// each segment's indices, and the end of the last.
+fn by_segment(coins: &[PlacedCoin], segments: usize) -> (Vec<u32>, Vec<u64>) {
     let mut starts = vec![0_u64; segments + 1];
     for coin in coins {
         starts[coin.segment as usize + 1] += 1;
@@ -282,7 +282,7 @@ impl HintsProvider for SnapshotHints<'_> {
             let mut file = self.storage.open(name, start as u64).at(self.storage, name)?;
             file.read_exact(own).at(self.storage, name)?;
             if !coins(own).all(|(height, _)| range.contains(height)) {
-                // They were of this segment when they were written.
+                // The coins were in this segment when they were written.
                 let file = self.storage.describe(name);
                 return Err(SyncError::Io(IoError::RunDamaged { run: name.clone(), file }));
             }
@@ -295,15 +295,15 @@ impl HintsProvider for SnapshotHints<'_> {
 
 // [`HintsProvider`]: hints for segments, from a hintsfile or from a UTXO snapshot.
 //
-// A hintsfile tells by place, a [snapshot](super::snapshot_hints::SnapshotHints) by name.
+// A hintsfile names coins by index, a [snapshot](super::snapshot_hints::SnapshotHints) by outpoint.
 
-/// Gives the hints of segments, from any thread.
+/// Supplies the hints of segments, to any thread.
 pub(crate) trait HintsProvider: Sync {
-    /// The hints of one segment of the plan.
+    /// Returns the hints of one segment of the plan.
     fn segment(&self, range: HeightRange) -> Result<SegmentHints, SyncError>;
 }
 
-/// A hintsfile.
+/// Hints from a hintsfile.
 pub(crate) struct FileHints {
     path: PathBuf,
     file: HintsFile,
@@ -349,15 +349,15 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
-    fn coins_are_put_by_segment_and_keep_their_order() {
+    fn coins_are_grouped_by_segment_and_keep_their_order() {
         let mut rng = apus_testkit::rng::Rng::new(4);
         for count in [0, 1, 300] {
-            let coin = |vout| Placed {
+            let coin = |vout| PlacedCoin {
                 segment: (rng.next_u64() % 5) as u32,
                 height: 0,
                 outpoint: OutPoint { txid: apus_chain::Txid::ZERO, vout },
             };
-            let coins: Vec<Placed> = (0..count).map(coin).collect();
+            let coins: Vec<PlacedCoin> = (0..count).map(coin).collect();
             let (order, starts) = by_segment(&coins, 7);
             let mut sorted: Vec<u32> = (0..count).collect();
             sorted.sort_by_key(|at| coins[*at as usize].segment);
@@ -368,14 +368,14 @@ mod tests {
         }
     }
 
-    /// A snapshot that is written to while it is read, though by the same bytes, or that is not the one
-    /// whose header was read.
+    /// A snapshot that is written to while it is read, even with the same bytes, or that is not the one whose
+    /// header was read.
     #[test]
     fn a_snapshot_that_changes_is_noticed() {
         let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/regtest-315/utxo.dat");
         let bytes = std::fs::read(fixture).unwrap();
-        let desk = tempfile::tempdir().unwrap();
-        let path = desk.path().join("utxo.dat");
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = sandbox.path().join("utxo.dat");
         let base = {
             std::fs::write(&path, &bytes).unwrap();
             snapshot_header(&path, Network::Regtest).unwrap().base_hash
@@ -407,10 +407,10 @@ mod tests {
         }
     }
 
-    /// However little memory there is, by one thread or by several: each segment has its blocks' coins, and those above
-    /// the last one are left out.
+    /// With any amount of memory and any number of threads, each segment gets its blocks' coins, and coins
+    /// above the last segment are left out.
     #[test]
-    fn segments_are_told_the_coins_of_their_blocks() {
+    fn segments_get_the_coins_of_their_blocks() {
         let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/regtest-315/utxo.dat");
         let mut expected = Vec::new();
         let file = File::open(fixture).unwrap();
@@ -421,7 +421,7 @@ mod tests {
         let base = KnownBlock { height: 315, hash: reader.header().base_hash };
         let segments =
             [HeightRange::new(1, 7), HeightRange::new(7, 200), HeightRange::new(200, 300)];
-        let expect_told = |hints: &SnapshotHints<'_>| {
+        let expect_coins = |hints: &SnapshotHints<'_>| {
             for range in segments {
                 let of = |it: &&(Height, OutPoint)| range.contains(it.0);
                 let own: Vec<(Height, OutPoint)> = expected.iter().filter(of).copied().collect();
@@ -435,7 +435,7 @@ mod tests {
         for threads in [1, 2] {
             let (storage, wanted) = (CrashStorage::new(), wanted(threads));
             let read = SnapshotHints::read(Path::new(fixture), &wanted, &storage, &mut |_| Ok(()));
-            expect_told(&read.unwrap().hints);
+            expect_coins(&read.unwrap().hints);
         }
         let mut batch = Vec::new();
         for (height, outpoint) in expected.iter().filter(|(height, _)| *height < 300) {
@@ -443,23 +443,26 @@ mod tests {
         }
         for room in [1, 50] {
             let storage = CrashStorage::new();
-            let mut spilling = Spilling { room, ..Spilling::new(&storage, &wanted(1)) };
+            let mut spilling = SegmentSpiller { room, ..SegmentSpiller::new(&storage, &wanted(1)) };
             spilling.take(&batch).unwrap();
             let spills = spilling.finish().unwrap();
             assert!(spills.len() > 1, "they are written in parts");
             let hints = SnapshotHints { storage: &storage, segments: segments.to_vec(), spills };
-            expect_told(&hints);
-            // A height that is none of the segment's is damage, and it is said of which file.
+            expect_coins(&hints);
+            // A height outside the segment means damage, and the error names the file.
             let name = &hints.spills[0].name;
             let mut bytes = Vec::new();
             storage.open(name, 0).unwrap().read_to_end(&mut bytes).unwrap();
             bytes[3] ^= 0x80;
             storage.create(name).unwrap().write_all(&bytes).unwrap();
-            let told: Vec<String> = segments
+            let errors: Vec<String> = segments
                 .iter()
                 .filter_map(|range| Some(hints.segment(*range).err()?.to_string()))
                 .collect();
-            assert!(told.len() == 1 && told[0].contains("spill-0.run is damaged"), "{told:?}");
+            assert!(
+                errors.len() == 1 && errors[0].contains("spill-0.run is damaged"),
+                "{errors:?}"
+            );
         }
     }
 }

@@ -1,21 +1,19 @@
-//! [`SpentLater`]: what blocks above the last one that is proven spend.
+//! [`SpentLater`]: the coins spent by blocks above the last proven one.
 //!
-//! Hints say which coins survive to the block where they stop. A run that proves the set at a block below
-//! needs one thing more: which coins are there and do not survive, because the blocks between spend them.
-//! Those blocks alone say it, in any order, by the outpoints of their inputs.
+//! Hints say which coins survive to the block where they stop. To prove the set at a lower block, a sync also
+//! needs the coins that exist there and do not survive because the blocks in between spend them. Only those
+//! blocks have this information: the outpoints of their inputs, in any order.
 //!
-//! Only digests are kept, twelve bytes of a keyed hash for each input. The key is this object's
-//! own, so an attacker cannot make two outpoints that share a digest; should two do so by chance,
-//! once in 2^96 for each pair, a coin is kept that was spent, and the sums do not balance. Most
-//! outpoints that are asked for are none of these: a table of bits sorts them out before anything
-//! is hashed.
+//! Only digests are kept, twelve bytes of a keyed hash for each input. The key is chosen by this object, so
+//! an attacker cannot make two outpoints with the same digest; if two collide by chance, once in 2^96 for
+//! each pair, a spent coin is kept, and the sums do not balance. Most outpoints that are looked up are not in
+//! the set: a bitmap filters them out before anything is hashed.
 
 use apus_chain::{BlockBytes, OutPoint};
 use apus_hash::sha256;
 
-/// Of so many bits is an outpoint's place in the table. Eight MiB, of which only what is touched
-/// takes memory: with two million outpoints, a day's worth of full blocks twice over, one outpoint of
-/// thirty-two has to be hashed.
+/// Bits of an outpoint's position in the bitmap. It has 8 MiB, and only touched pages take memory: with two
+/// million outpoints, twice a day's worth of full blocks, one outpoint in thirty-two must be hashed.
 const TABLE_BITS: u32 = 26;
 
 /// Length of the key in bytes: with an outpoint it fits into one block of SHA-256.
@@ -24,7 +22,7 @@ pub const SPENT_LATER_KEY: usize = 16;
 /// Length of a digest in bytes.
 const DIGEST: usize = 12;
 
-/// See the module.
+/// The coins that some blocks spend, as digests.
 pub struct SpentLater {
     key: [u8; SPENT_LATER_KEY],
     table: Vec<u64>,
@@ -32,23 +30,23 @@ pub struct SpentLater {
     digests: Vec<[u8; DIGEST]>,
 }
 
-/// The inputs of one block, as they go into a [`SpentLater`].
+/// The inputs of one block, in the form for a [`SpentLater`].
 pub struct SpentByBlock {
-    /// Places in the table, with digests.
+    /// Positions in the bitmap, with digests.
     inputs: Vec<(u32, [u8; DIGEST])>,
 }
 
-/// Takes the inputs of blocks, in any order.
+/// Collects the inputs of blocks, in any order.
 pub struct SpentLaterBuilder(SpentLater);
 
 impl SpentLaterBuilder {
-    /// Under a key that the caller keeps secret.
+    /// Uses a key that the caller keeps secret.
     pub fn new(key: [u8; SPENT_LATER_KEY]) -> Self {
         let table = vec![0; 1 << (TABLE_BITS - u64::BITS.ilog2())];
         Self(SpentLater { key, table, digests: Vec::new() })
     }
 
-    /// Adds what a block spends.
+    /// Adds the inputs of a block.
     pub fn add(&mut self, block: &SpentByBlock) {
         for (place, digest) in &block.inputs {
             self.0.table[(place / u64::BITS) as usize] |= 1 << (place % u64::BITS);
@@ -56,7 +54,7 @@ impl SpentLaterBuilder {
         }
     }
 
-    /// All was added.
+    /// Finishes after the last block.
     pub fn finish(mut self) -> SpentLater {
         self.0.digests.sort_unstable();
         self.0.digests.shrink_to_fit();
@@ -77,14 +75,14 @@ impl SpentByBlock {
 }
 
 impl SpentLater {
-    /// Whether one of the blocks spends this.
+    /// Whether one of the blocks spends this outpoint.
     pub(super) fn contains(&self, outpoint: &[u8; OutPoint::SIZE]) -> bool {
         let place = place(outpoint);
         let bit = self.table[(place / u64::BITS) as usize] >> (place % u64::BITS) & 1;
         bit == 1 && self.digests.binary_search(&digest(&self.key, outpoint)).is_ok()
     }
 
-    /// How many inputs the blocks have.
+    /// Number of the blocks' inputs.
     pub fn len(&self) -> usize {
         self.digests.len()
     }
@@ -95,12 +93,13 @@ impl SpentLater {
     }
 }
 
-/// Bytes of the txid, which is a hash, and the vout, which tells the outputs of one transaction apart.
+/// Returns an outpoint's position in the bitmap, computed from bytes of the txid, which is a hash, and the
+/// vout, which distinguishes the outputs of one transaction.
 fn place(outpoint: &[u8; OutPoint::SIZE]) -> u32 {
     let [a, b, c, d, ..] = *outpoint;
     let [.., e, f, g, h] = *outpoint;
     let vout = u32::from_le_bytes([e, f, g, h]);
-    // An odd number, so that neighbouring vouts go to different places.
+    // An odd factor, so that consecutive vouts get different positions.
     let mixed = u32::from_le_bytes([a, b, c, d]) ^ vout.wrapping_mul(0x9e37_79b1);
     mixed >> (u32::BITS - TABLE_BITS)
 }
@@ -130,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_spent_is_found_and_nothing_else(
+        fn only_spent_outpoints_are_found(
             blocks in prop::collection::vec(prop::collection::vec((0u8..4, 0u32..64), 0..9), 0..6),
             key: [u8; SPENT_LATER_KEY],
         ) {
@@ -151,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn digests_tell_apart_what_shares_a_place() {
+    fn digests_distinguish_entries_of_one_place() {
         let [one, mut other] = [outpoint(1, 7); 2];
-        // No byte of the place.
+        // A byte that the position does not depend on.
         other[20] ^= 1;
         assert_eq!(place(&one), place(&other));
         let key = [3; SPENT_LATER_KEY];
@@ -173,9 +172,9 @@ mod tests {
         assert_eq!(spent.len(), 0);
     }
 
-    /// Where they shared some, most of what is asked for would have to be hashed.
+    /// If outputs of a transaction shared positions, most look-ups would need a hash.
     #[test]
-    fn outputs_of_one_transaction_have_places_of_their_own() {
+    fn outputs_of_one_transaction_have_different_positions() {
         for txid in [0, 0x55, 0xaa, 0xff] {
             let places: HashSet<u32> = (0..4096).map(|vout| place(&outpoint(txid, vout))).collect();
             assert_eq!(places.len(), 4096, "of transaction {txid}");
@@ -184,7 +183,7 @@ mod tests {
 
     #[test]
     fn neighbours_in_the_table_are_found() {
-        // Those of one word, whose bits lie side by side.
+        // Bits in one word, next to each other.
         let near: Vec<_> = (0..u64::BITS)
             .step_by(3)
             .map(|bit| {

@@ -1,103 +1,104 @@
-//! SwiftSync: blocks in any order, told by hints which of their coins survive (BIP-457).
+//! SwiftSync: processes blocks in any order, with hints that say which coins survive (BIP-457).
 //!
-//! A coin that the hints say survives is kept; every other one only goes into the
-//! [aggregate](super::aggregate::Sums), and so does every spend. When all blocks were seen and the two
-//! sums are equal, the hints were right and what was kept is the UTXO set. Wrong hints can only
-//! make the run fail, never make it end in a wrong set.
+//! Coins that survive according to the hints are kept; all others only go into the
+//! [aggregate](super::aggregate::Sums), as does every spend. If the two sums are equal after all blocks,
+//! the hints were right and the kept coins are the UTXO set. Wrong hints can only make the sync fail, never
+//! make it end in a wrong set.
 //!
-//! This is the *assumevalid* kind: like Core below its assumed-valid block, it runs no scripts; and
-//! having no coins at hand it cannot see amounts spent, whether a coin was created in a block before
-//! the one that spends it, maturity or relative lock times. It does check every rule that needs no coins (by taking only
-//! [`BlockBytes`]), that every coin spent existed and was spent once, BIP-30, and that no more
-//! bitcoins came out than subsidies allow. The report says all this.
+//! This is SwiftSync's *assumevalid* mode: like Core below its assumed-valid block, it runs no scripts. Without coins
+//! it cannot check amounts spent, whether a coin was created in a block before the one that spends it,
+//! maturity or relative lock times. It does check every rule that needs no coins (by taking only
+//! [`BlockBytes`]), that every coin spent existed and was spent once, BIP-30, and that no more bitcoin was
+//! created than subsidies allow. The report lists these limits.
 //!
-//! The set can be had at any block below the one where the hints stop, too, by what the blocks between
+//! It can also prove the set at a block below the one where the hints stop, given what the blocks in between
 //! spend ([`SpentLater`]): those can then be connected, with every rule.
 
 use crate::commitment::NewHasher;
 use crate::engines::bip30::{Bip30, CoinbaseId, first_repeated};
 use crate::engines::pass::{
-    Counts, FinishedSegment, PartialResult, Pass, RunKind, Uncovered, Work,
+    Counts, CoverageGap, FinishedSegment, PartialResult, Pass, RunKind, Work,
 };
 use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use crate::engines::swiftsync::error::SwiftSyncError;
 use crate::engines::swiftsync::hints::elias_fano::{BitOrder, encode};
-use crate::engines::swiftsync::segment::{BlockFacts, Finished, Tells};
+use crate::engines::swiftsync::segment::{BlockFacts, SegmentFacts, SegmentOutput};
 use crate::engines::swiftsync::{
     CoinTotals, IndexHints, MergeError, Partial, Segment, SegmentHints, SpentLater,
 };
 use crate::runs::{CoinsForm, cut};
 use apus_chain::{BlockBytes, HeaderChain, Height, HeightRange, Params, Reader, max_supply};
 
-/// The engine. Shared by all threads; what changes is in [`Segment`]s.
+/// The engine. Shared by all threads; mutable state is in [`Segment`]s.
 pub struct SwiftSync {
     pub(super) params: Params,
     pub(super) aggregator: Aggregator,
     pub(super) bip30: Bip30,
     pub(super) spent_later: Option<SpentLater>,
-    pub(super) tells: Tells,
+    pub(super) facts: SegmentFacts,
 }
 
-/// A run whose sums balance: the set of surviving coins is the UTXO set at the stop height.
+/// A sync whose sums balance: the set of surviving coins is the UTXO set at the stop height.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// How much was processed.
     pub counts: Counts,
     /// The UTXO set's totals.
     pub coins: CoinTotals,
-    /// MuHash of the set in internal order, as `gettxoutsetinfo muhash` shows it reversed; where it was asked for
+    /// MuHash of the set in internal byte order (`gettxoutsetinfo muhash` shows it reversed), if requested
     /// ([`SwiftSync::with_muhash`]).
     pub muhash: Option<[u8; 32]>,
-    /// By what it was proven that each coin spent existed and was spent once.
+    /// The aggregate that proved that each coin spent existed and was spent once.
     pub aggregate: AggregateKind,
 }
 
 impl SwiftSync {
-    /// Coins, a record for each transaction by ascending txid: `txid ‖ u32le length ‖ group`, where the
-    /// group is as in a UTXO snapshot.
+    /// Coins, one record for each transaction by ascending txid: `txid ‖ u32le length ‖ group`, with the
+    /// group as in a UTXO snapshot.
     pub const COINS: RunKind = RunKind::new(".run", cut::<CoinsForm>);
-    /// Which outputs survive: one BIP-456 element a block by ascending height, the most significant bit first.
+    /// Which outputs survive: one BIP-456 element a block by ascending height, the most significant bit
+    /// first.
     pub const HINTS: RunKind = RunKind::in_sequence(".hints");
     /// Hashes of the surviving coins, by ascending place ([`write_placed`](crate::commitment::write_placed)).
     pub const HASHES: RunKind = RunKind::in_sequence(".leaves");
 
-    /// An engine for the chain given.
+    /// Creates an engine for this chain.
     pub fn new(params: &Params, chain: &HeaderChain, aggregator: Aggregator) -> Self {
         Self {
             params: params.clone(),
             aggregator,
             bip30: Bip30::new(params, chain),
             spent_later: None,
-            tells: Tells::default(),
+            facts: SegmentFacts::default(),
         }
     }
 
-    /// To prove the set at a block below the one where the hints stop: `spent` is what the blocks
-    /// between spend. What they create is not asked for, so the hints for them are of no use.
+    /// Proves the set at a block below the one where the hints stop: `spent` has the coins that the blocks in
+    /// between spend. Neither their outputs nor the hints for them are needed.
     #[must_use]
     pub fn below_hints(self, spent: SpentLater) -> Self {
         Self { spent_later: Some(spent), ..self }
     }
 
-    /// To number outputs, and tell hashes of the coins, too, if something makes them.
+    /// Also numbers outputs and hashes the coins, if there is a hasher.
     #[must_use]
     pub fn with_hashes(self, hashes: Option<NewHasher>) -> Self {
-        Self { tells: Tells { hashes, ..self.tells }, ..self }
+        Self { facts: SegmentFacts { hashes, ..self.facts }, ..self }
     }
 
-    /// To tell the set's MuHash, too, which takes up to two microseconds a coin.
+    /// Also computes the set's MuHash, which takes up to two microseconds a coin.
     #[must_use]
     pub fn with_muhash(self, muhash: bool) -> Self {
-        Self { tells: Tells { muhash, ..self.tells }, ..self }
+        Self { facts: SegmentFacts { muhash, ..self.facts }, ..self }
     }
 
     /// Starts a segment, which covers the range of its hints.
     pub fn begin(&self, hints: SegmentHints) -> Segment {
-        Segment::new(hints, self.aggregator.zero(), self.aggregator.begin(), self.tells)
+        Segment::new(hints, self.aggregator.zero(), self.aggregator.begin(), self.facts)
     }
 
-    /// Takes one block of the segment. Blocks may come in any order, each once. After an error the
-    /// segment is of no use any more and cannot be finished.
+    /// Processes one block of the segment. Blocks may arrive in any order, each once. After an error the
+    /// segment must not be used any more and cannot be finished.
     pub fn block(
         &self,
         segment: &mut Segment,
@@ -106,8 +107,8 @@ impl SwiftSync {
         self.block_with_coins(segment, block, &[])
     }
 
-    /// The same with the coins that the block spends, in their stored form and in the order of its inputs, where
-    /// the aggregate is of whole coins.
+    /// Processes a block with the coins that it spends, in stored form and in the order of its inputs, if the
+    /// aggregate is of whole coins.
     pub(super) fn block_with_coins(
         &self,
         segment: &mut Segment,
@@ -123,17 +124,17 @@ impl SwiftSync {
         segment.block(block, spent, &facts)
     }
 
-    /// Ends a segment, all of whose blocks must have been given.
-    pub fn finish(&self, segment: Segment) -> Result<Finished, SwiftSyncError> {
+    /// Ends a segment after all of its blocks were processed.
+    pub fn finish(&self, segment: Segment) -> Result<SegmentOutput, SwiftSyncError> {
         segment.finish()
     }
 
-    /// A partial result of nothing, to merge others into.
+    /// Returns an empty partial result, to merge others into.
     pub fn nothing(&self) -> Partial {
         Partial::new(HeightRange::new(0, 0), self.aggregator.zero())
     }
 
-    /// Decides over a whole run: the merged result of heights 1 to `stop`.
+    /// Reaches the verdict on the whole chain from the merged result of heights 1 to `stop`.
     pub fn conclude(&self, whole: &Partial, stop: Height) -> Result<Verdict, SwiftSyncError> {
         expect_whole(whole, stop)?;
         let (created, spent) = (whole.created, whole.counts.inputs);
@@ -152,17 +153,17 @@ impl SwiftSync {
         Ok(Verdict {
             counts: whole.counts,
             coins: whole.survivors,
-            muhash: self.tells.muhash.then(|| whole.muhash.finalize()),
+            muhash: self.facts.muhash.then(|| whole.muhash.finalize()),
             aggregate: whole.sums.kind(),
         })
     }
 }
 
-/// All heights from 1 to `stop` and no others.
+/// Fails unless the result covers exactly the heights from 1 to `stop`.
 pub(super) fn expect_whole(whole: &Partial, stop: Height) -> Result<(), SwiftSyncError> {
     whole.covered.expect_up_to(stop).map_err(|difference| match difference {
-        Uncovered::Missing(missing) => SwiftSyncError::Incomplete { missing, stop },
-        Uncovered::Surplus(surplus) => SwiftSyncError::Surplus { surplus, stop },
+        CoverageGap::Missing(missing) => SwiftSyncError::Incomplete { missing, stop },
+        CoverageGap::Surplus(surplus) => SwiftSyncError::Surplus { surplus, stop },
     })
 }
 
@@ -177,7 +178,7 @@ pub(super) fn expect_unique(coinbases: &[CoinbaseId]) -> Result<(), SwiftSyncErr
     }
 }
 
-// SwiftSync as the first [`Pass`].
+// SwiftSync as a [`Pass`].
 
 impl Pass for SwiftSync {
     type Input = SegmentHints;
@@ -197,7 +198,7 @@ impl Pass for SwiftSync {
     }
 
     fn finish(&self, segment: Segment) -> Result<FinishedSegment<Partial>, SwiftSyncError> {
-        let Finished { partial, run, hints, hashes } = self.finish(segment)?;
+        let SegmentOutput { partial, run, hints, hashes } = self.finish(segment)?;
         Ok(FinishedSegment { partial, runs: vec![run, encoded(&hints), hashes] })
     }
 
@@ -210,7 +211,7 @@ impl Pass for SwiftSync {
     }
 }
 
-/// The hints of a segment as they stand in a BIP-456 file, one element after the other.
+/// Encodes the hints of a segment as in a BIP-456 file, element by element.
 fn encoded(hints: &IndexHints) -> Vec<u8> {
     let mut out = Vec::new();
     for height in hints.range().heights() {

@@ -1,36 +1,36 @@
 //! The coins of one segment that survive to the stop height, collected and then sorted.
 //!
-//! The unit is the *group*: all surviving coins of one transaction in the form in which a UTXO
-//! snapshot holds them (`CompactSize(n) n×{CompactSize(vout) coin}`), so that merging runs and
-//! writing a snapshot copy bytes and never take a coin apart again.
+//! The unit is the *group*: all surviving coins of one transaction in the form of a UTXO snapshot
+//! (`CompactSize(n) n×{CompactSize(vout) coin}`), so that merging runs and writing a snapshot copy bytes and
+//! never parse a coin again.
 //!
-//! A run is a file of groups in ascending order of txid bytes; each is
-//! `txid[32] ‖ u32le length ‖ group`. Here the run is made in memory: a segment is small.
+//! A run is a file of groups in ascending order of txid bytes; each is `txid[32] ‖ u32le length ‖ group`.
+//! Here the run is made in memory, because a segment is small.
 
 use apus_chain::{
     CoinRef, OutPoint, Txid, sort_vouts, vouts_ascend, write_coin, write_compact_size,
 };
 use apus_engine::sort::sort_by_number;
 
-/// Surviving coins in the order in which blocks came.
+/// Surviving coins in the order in which blocks arrived.
 #[derive(Debug, Default)]
 pub(super) struct Survivors {
     /// The records of the run, unsorted.
     bytes: Vec<u8>,
-    /// Where each record begins, with the first bytes of its txid to sort by.
+    /// The offset of each record, with the first bytes of its txid to sort by.
     records: Vec<(u64, usize)>,
-    /// The record under way: for each coin its vout and where it begins.
+    /// The record in progress: vout and offset of each coin.
     coins: Vec<(u32, usize)>,
 }
 
 /// Bytes of a run's record before the group: the txid and the group's length.
 const RECORD_HEADER: usize = 36;
 
-/// Coins of a group whose number takes one byte.
+/// Greatest number of coins in a group that takes one byte.
 const SHORT_COUNT_MAX: usize = 0xfc;
 
 impl Survivors {
-    /// Adds a coin. The coins of a transaction come one after the other by ascending vout, until
+    /// Adds a coin. Pass the coins of a transaction by ascending vout, until
     /// [`end_transaction`](Self::end_transaction).
     pub(super) fn push(&mut self, outpoint: OutPoint, coin: CoinRef<'_>) {
         if self.coins.is_empty() {
@@ -41,7 +41,7 @@ impl Survivors {
         write_coin(&mut self.bytes, coin);
     }
 
-    /// Room for the group's length and, in one byte, the number of coins.
+    /// Reserves space for the group's length and, in one byte, the number of coins.
     fn begin_record(&mut self, txid: Txid) {
         let prefix = txid.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         self.records.push((prefix, self.bytes.len()));
@@ -49,8 +49,8 @@ impl Survivors {
         self.bytes.extend_from_slice(&[0; 5]);
     }
 
-    /// Ends the transaction under way and says whether it has survivors; one without leaves
-    /// nothing.
+    /// Ends the transaction in progress and returns whether it has survivors; without any it leaves no
+    /// record.
     pub(super) fn end_transaction(&mut self) -> bool {
         let (Some(&(_, start)), false) = (self.records.last(), self.coins.is_empty()) else {
             return false;
@@ -70,8 +70,8 @@ impl Survivors {
         true
     }
 
-    /// Puts the coins, which begin at `first`, in the order of Core's database keys, in which they
-    /// nearly always are already.
+    /// Sorts the coins, which begin at `first`, in the order of Core's database keys; they are nearly always in
+    /// that order already.
     fn order_coins(&mut self, first: usize) {
         if self.coins.last().is_none_or(|last| vouts_ascend(last.0)) {
             return;
@@ -90,7 +90,7 @@ impl Survivors {
         }
     }
 
-    /// The records sorted by txid, one after the other.
+    /// The records sorted by txid, concatenated.
     pub(super) fn into_run(mut self) -> Vec<u8> {
         let bytes = &self.bytes;
         let txid = |start: usize| &bytes[start..start + 32];
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(survivors.end_transaction(), !vouts.is_empty());
     }
 
-    /// The record of a transaction whose coins come in the order given.
+    /// The record of a transaction whose coins arrive in the given order.
     fn record(txid: [u8; 32], vouts: &[u32]) -> Vec<u8> {
         let mut group = Vec::new();
         write_compact_size(&mut group, vouts.len() as u64);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_an_empty_run() {
+    fn a_run_without_coins_is_empty() {
         let mut survivors = Survivors::default();
         push(&mut survivors, [1; 32], &[]);
         assert!(survivors.into_run().is_empty());
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_group_is_in_the_order_of_the_database() {
-        // From 16,512 on VARINTs sort unlike their numbers: `80 80 00` comes before `81 00`.
+        // From 16,512 on VARINTs sort differently from their numbers: `80 80 00` comes before `81 00`.
         let mut survivors = Survivors::default();
         push(&mut survivors, [1; 32], &[0, 256, 16_511, 16_512, 20_000]);
         let expected = record([1; 32], &[0, 16_512, 20_000, 256, 16_511]);
@@ -168,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn records_of_one_txid_all_stay() {
-        // Only a chain that breaks BIP-30 has them; nothing is lost here.
+    fn all_records_of_one_txid_are_kept() {
+        // Only a chain that breaks BIP-30 has such records; the run keeps them all.
         let mut survivors = Survivors::default();
         push(&mut survivors, [1; 32], &[5]);
         push(&mut survivors, [0; 32], &[1]);

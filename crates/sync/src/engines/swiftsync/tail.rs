@@ -1,12 +1,12 @@
-//! The last blocks of a folder on which a node is to start.
+//! The last blocks of a folder that a node starts on.
 //!
-//! A node can go back over its last 288 blocks, however it came by them: it always keeps these with their
-//! undo data (Core `validation.h`, `MIN_BLOCKS_TO_KEEP`), and ends for good where it finds none of a block
-//! that it has to disconnect. So whatever a run writes for a node has them. Undo data comes of connecting a
-//! block, and hints don't tell it; so hints are followed only to the block below the last 288, and those are
-//! connected, on the set that stands there. The hints say what survives to the block where they stop; what is
-//! there below and does not survive is what the blocks between spend. One pass over those, in any order, says
-//! that ([`spent_later`]).
+//! A node must be able to disconnect its last 288 blocks, wherever it got them from: it always keeps them with
+//! their undo data (Core `validation.h`, `MIN_BLOCKS_TO_KEEP`), and cannot recover if the undo data of a block
+//! that it must disconnect is missing. So everything that a sync writes for a node has them. Connecting a block
+//! produces its undo data, and hints do not contain it; so hints are followed only to the block below the last
+//! 288, and those are connected to the set at that block. The hints say which coins survive to the block where
+//! they stop; coins that exist below and do not survive are spent by the blocks in between. One pass over these
+//! blocks, in any order, finds them ([`spent_later`]).
 
 use crate::engines::swiftsync::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuilder};
 use crate::error::{NotAnchored, SyncError, UsageError};
@@ -16,7 +16,7 @@ use crate::request::{HintedTask, HintedValidity, Request, first_of_last};
 use crate::source::ChainSource;
 use crate::supply::ranges::take_each;
 use crate::system::random_bytes;
-use crate::warning::Unanchored;
+use crate::warning::UnanchoredBlocks;
 use crate::workdir::Workdir;
 use crate::workdir::record::Record;
 use apus_chain::{
@@ -24,15 +24,14 @@ use apus_chain::{
 };
 use apus_engine::script::{ScriptPoolError, script_verifier};
 
-/// Whether the run writes the blocks that a node starts on. One that cannot connect any asks something else
-/// of them.
+/// Whether the sync writes blocks that a node starts on. If it cannot connect any, this does not apply.
 fn writes_blocks(request: &Request<'_>, dir: &dyn ChainSource) -> bool {
     let writes = dir.archive().is_some() || request.folders.iter().any(FolderOutput::is_pruned);
     writes && request.connect().is_some()
 }
 
-/// The last block that is taken under hints which stop at `hinted`; 0 where all are to be connected. What
-/// an earlier start settled on stays, if it is low enough.
+/// The last block processed with hints that stop at `hinted`; 0 if all blocks must be connected. An earlier
+/// start's choice stays if it is low enough.
 pub(crate) fn last_under_hints(
     request: &Request<'_>,
     dir: &dyn ChainSource,
@@ -45,21 +44,21 @@ pub(crate) fn last_under_hints(
     Ok(match Workdir::read_plan(request.env.workdir)? {
         Some(plan) if plan.identity.stop_hash == hinted.hash && plan.last() > wanted => {
             let what = format!(
-                "by hints up to block {}, where a node that is to start on the blocks needs all above \
-                 block {wanted} connected",
+                "with hints up to block {}, while a node that starts on these blocks needs all blocks above \
+                 {wanted} connected",
                 plan.last()
             );
             return Err(request.env.other_run(what));
         }
         Some(plan) if plan.identity.stop_hash == hinted.hash => plan.last(),
-        // What an earlier start connected from the first block on stays: the chain was shorter then.
+        // Blocks that an earlier start connected from the first one on stay connected: the chain was shorter
+        // then.
         None if wanted < hinted.height && Record::read(request.env.workdir)?.is_some() => 0,
         _ => wanted,
     })
 }
 
-/// Fails before anything is done if blocks above `under_hints` need their scripts run and this build
-/// runs none.
+/// Fails early if blocks above `under_hints` need their scripts run and this build cannot run scripts.
 pub(crate) fn expect_scripts(
     request: &Request<'_>,
     dir: &dyn ChainSource,
@@ -76,7 +75,7 @@ pub(crate) fn expect_scripts(
     }
 }
 
-/// What the blocks of `range` spend.
+/// Collects the coins that the blocks of `range` spend.
 pub(crate) fn spent_later(
     request: &Request<'_>,
     dir: &dyn ChainSource,
@@ -93,32 +92,31 @@ pub(crate) fn spent_later(
     Ok(builder.finish())
 }
 
-// Where hints have to be anchored: which blocks may be taken under them.
+// Where hints must be anchored: which blocks may be processed with them.
 //
-// The sums of a run under hints prove that hints and blocks fit each other, not that the blocks are
-// valid. So of the blocks that are taken under hints, none may be one that Core would check by
-// running its scripts: they end at or below the assumed-valid block, on a chain that contains it,
-// under Core's other conditions ([`ScriptChecks`]). That Core, unlike SwiftSync, looks at amounts,
-// maturity and order below that block, too, is not what this is about: of valid blocks those are
-// right, and which blocks are valid the assumed-valid block says.
+// The sums of a sync with hints prove that hints and blocks fit each other, not that the blocks are valid. So
+// blocks processed with hints must not include any whose scripts Core would run: they end at or below the
+// assumed-valid block, on a chain that contains it, under Core's other conditions ([`ScriptChecks`]). Core,
+// unlike SwiftSync, also checks amounts, maturity and order below that block; that makes no difference,
+// because valid blocks pass these checks, and the assumed-valid block vouches for validity.
 
-/// Asks whether the blocks of `chain` up to `last`, which is one of them, may be taken under hints.
-/// Returns those that are taken for valid on the user's word.
+/// Checks whether the blocks of `chain` up to `last` may be processed with hints. Returns the blocks that the
+/// user declared valid.
 ///
-/// Only the last block is asked about: where its scripts would not be run, those of no block below it
-/// would ([`ScriptChecks::last_assumed`]).
+/// Only the last block is checked: if its scripts would not be run, neither would any lower block's
+/// ([`ScriptChecks::last_assumed`]).
 pub(crate) fn expect_anchored(
     params: &Params,
     task: &HintedTask<'_>,
     chain: &HeaderChain,
     last: KnownBlock,
-) -> Result<Option<Unanchored>, SyncError> {
+) -> Result<Option<UnanchoredBlocks>, SyncError> {
     let assumed = match &task.connect {
         Some(connect) => connect.assume_valid,
         None => params.default_assume_valid,
     };
     let checks = ScriptChecks::new(params, chain, assumed);
-    // The genesis block is in every chain, and no run takes it.
+    // The genesis block is in every chain, and no sync processes it.
     let Some(reason) = checks.reason(last.height).filter(|_| last.height > 0) else {
         return Ok(None);
     };
@@ -127,7 +125,7 @@ pub(crate) fn expect_anchored(
         HintedValidity::NotAsked | HintedValidity::Checked => Ok(None),
         HintedValidity::Assumed => {
             let first = last_assumed.map_or(1, |height| height + 1);
-            Ok(Some(Unanchored { first, last: last.height, reason }))
+            Ok(Some(UnanchoredBlocks { first, last: last.height, reason }))
         }
         HintedValidity::Anchored => {
             let assuming_it = ScriptChecks::new(params, chain, Some(last.hash));

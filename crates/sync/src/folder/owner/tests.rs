@@ -1,12 +1,11 @@
-//! Run by root, the tests give folders to another user and see it done; run by another user, they give
-//! modes alone.
+//! Run as root, these tests give folders to another user and check the result; otherwise they only set modes.
 
 use super::*;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// A user and a group that no account has.
+/// A user id and a group id that no account has.
 const UNUSED_IDS: (u32, u32) = (12_345, 23_456);
 
 fn rights(path: &Path) -> (u32, u32, u32) {
@@ -18,7 +17,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Another's, where that can be; otherwise this user's.
+/// Gives a path to another user if possible; otherwise this user keeps it.
 fn give_away(path: &Path) -> (u32, u32) {
     if geteuid().is_root() {
         lchown(path, Some(UNUSED_IDS.0), Some(UNUSED_IDS.1)).unwrap();
@@ -27,9 +26,9 @@ fn give_away(path: &Path) -> (u32, u32) {
     (uid, gid)
 }
 
-/// A folder with files and folders in it.
-fn made(desk: &TempDir) -> PathBuf {
-    let folder = desk.path().join("made");
+/// Makes a folder with files and folders in it.
+fn made(sandbox: &TempDir) -> PathBuf {
+    let folder = sandbox.path().join("made");
     fs::create_dir_all(folder.join("blocks/index")).unwrap();
     for name in ["CURRENT", "blocks/blk00000.dat", "blocks/index/000003.ldb"] {
         fs::write(folder.join(name), "").unwrap();
@@ -39,10 +38,10 @@ fn made(desk: &TempDir) -> PathBuf {
 }
 
 #[test]
-fn what_takes_a_place_gets_owner_and_modes_of_what_was_there() {
+fn a_replacement_gets_the_owner_and_modes_of_the_original() {
     for file in ["CURRENT", "000003.log"] {
-        let desk = tempfile::tempdir().unwrap();
-        let place = desk.path().join("place");
+        let sandbox = tempfile::tempdir().unwrap();
+        let place = sandbox.path().join("place");
         fs::create_dir(&place).unwrap();
         fs::write(place.join(file), "").unwrap();
         fs::write(place.join("LOCK"), "").unwrap();
@@ -53,7 +52,7 @@ fn what_takes_a_place_gets_owner_and_modes_of_what_was_there() {
         let (uid, gid) = give_away(&place);
         let owner = Owner::of_place(&place).unwrap().unwrap();
         assert_eq!(owner, Owner { uid, gid, folders: Some(0o710), files: Some(0o640) });
-        let folder = made(&desk);
+        let folder = made(&sandbox);
         owner.give(&folder).unwrap();
         for name in ["", "blocks", "blocks/index"] {
             assert_eq!(rights(&folder.join(name)), (uid, gid, 0o710), "{name}");
@@ -61,20 +60,20 @@ fn what_takes_a_place_gets_owner_and_modes_of_what_was_there() {
         for name in ["CURRENT", "blocks/blk00000.dat", "blocks/index/000003.ldb"] {
             assert_eq!(rights(&folder.join(name)), (uid, gid, 0o640), "{name}");
         }
-        // And again, as after a run that was broken off.
+        // An interrupted change of owner is repeated, which must be harmless.
         owner.give(&folder).unwrap();
         assert_eq!(owner_out_of_reach(&place).unwrap(), None);
     }
 }
 
 #[test]
-fn what_root_makes_in_anothers_folder_is_theirs() {
-    let desk = tempfile::tempdir().unwrap();
-    let place = desk.path().join("place");
+fn files_that_root_makes_belong_to_the_folders_owner() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let place = sandbox.path().join("place");
     let owner = Owner::of_place(&place).unwrap();
     assert_eq!(owner, None, "the folder around is this process's own");
-    let (uid, gid) = give_away(desk.path());
-    let folder = made(&desk);
+    let (uid, gid) = give_away(sandbox.path());
+    let folder = made(&sandbox);
     let before = rights(&folder);
     let owner = Owner::of_place(&place).unwrap();
     assert_eq!(owner.is_some(), geteuid().is_root());
@@ -87,9 +86,9 @@ fn what_root_makes_in_anothers_folder_is_theirs() {
 }
 
 #[test]
-fn nothing_is_given_away_that_was_not_made() {
-    let desk = tempfile::tempdir().unwrap();
-    let secret = desk.path().join("secret");
+fn only_files_that_root_made_change_owner() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let secret = sandbox.path().join("secret");
     fs::write(&secret, "").unwrap();
     set_mode(&secret, 0o600);
     let before = rights(&secret);
@@ -98,29 +97,30 @@ fn nothing_is_given_away_that_was_not_made() {
         true => Owner { uid: UNUSED_IDS.0, gid: UNUSED_IDS.1, ..owner },
         false => owner,
     };
-    let folder = made(&desk);
+    let folder = made(&sandbox);
     let within = folder.join("blocks/000009.ldb");
     fs::hard_link(&secret, &within).unwrap();
     let error = owner.give(&folder).unwrap_err().to_string();
-    assert!(error.contains("not made by this run"), "{error}");
+    assert!(error.contains("not made by this sync"), "{error}");
     fs::remove_file(&within).unwrap();
     symlink(&secret, &within).unwrap();
     owner.give(&folder).unwrap_err();
     fs::remove_file(&within).unwrap();
-    let (moved, link) = (desk.path().join("moved"), desk.path().join("made"));
+    let (moved, link) = (sandbox.path().join("moved"), sandbox.path().join("made"));
     fs::rename(&folder, &moved).unwrap();
     symlink(&moved, &link).unwrap();
     owner.give(&link).unwrap_err();
     assert_eq!(rights(&secret), before);
 }
 
-/// Killed while it gave a folder away, root goes on with it; but not with one that another user may have put there.
+/// If root is killed while it changes a folder's owner, the next start continues with the folder, unless
+/// another user may have put it there.
 #[test]
-fn what_root_gave_in_part_is_taken_back() {
-    let desk = tempfile::tempdir().unwrap();
-    let folder = made(&desk);
-    let (uid, gid) = give_away(desk.path());
-    let found = given(&folder, &desk.path().join("place")).unwrap();
+fn a_partial_change_of_owner_is_resumed() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let folder = made(&sandbox);
+    let (uid, gid) = give_away(sandbox.path());
+    let found = given(&folder, &sandbox.path().join("place")).unwrap();
     if !geteuid().is_root() {
         assert_eq!(found, None);
         return;
@@ -135,8 +135,8 @@ fn what_root_gave_in_part_is_taken_back() {
     }
     symlink("/nowhere", folder.join("link")).unwrap();
     assert!(owner.take_back(&folder).is_err());
-    lchown(desk.path(), Some(0), None).unwrap();
-    set_mode(desk.path(), 0o1777);
+    lchown(sandbox.path(), Some(0), None).unwrap();
+    set_mode(sandbox.path(), 0o1777);
     give_away(&folder);
     assert_eq!(given(&folder, &folder).unwrap(), None);
 }

@@ -1,15 +1,14 @@
-//! Places of blocks out of Core's block index: quick on any disk, and never trusted.
+//! Positions of blocks from Core's block index: fast on any disk, and never trusted.
 //!
-//! Finding blocks by going through the files costs one small read for each block, all over the
-//! disk. The index has the same in one folder of some 200 MB for the main chain. What it says is
-//! only where to look: each header passes the same rules as any other, and each block is compared
-//! with its header when it is read. Since an index may be older than the files beside it, the
-//! files from the last one that it knows on are gone through all the same.
+//! Finding blocks by scanning the files costs one small read for each block, all over the disk. The index holds
+//! this information in one folder, about 200 MB for the main chain. It only says where to look: each header is
+//! checked against the same rules as any other, and each block is compared with its header when it is read. An
+//! index may be older than the files, so the files from the last one that it knows are scanned anyway.
 //!
-//! The index leaves out how long blocks are. The distance to the next block in the file bounds it,
-//! and the record's own size, four bytes before the block, is read along with the block.
+//! The index does not contain the lengths of blocks. The distance to the next block in the file is an upper
+//! bound, and the record's own size, four bytes before the block, is read along with the block.
 
-use super::finding::BlockFinder;
+use super::finder::BlockFinder;
 use crate::error::SourceError;
 use crate::progress::Observer;
 use apus_chain::Height;
@@ -21,64 +20,64 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
-/// Heights gone through at once. The index is in the order of hashes, so it is read once for each
-/// stretch of heights: that bounds what has to be kept to bring it into the order of heights.
+/// Heights processed at once. The index is ordered by hash, so it is read once for each range of heights: that
+/// bounds the memory for sorting by height.
 const HEIGHTS_AT_ONCE: u32 = 200_000;
 
 /// Bytes before a block: magic and size.
 pub(super) const RECORD_HEAD: u64 = 8;
 
-/// Why the index is of no use.
-pub(super) enum Unusable {
+/// Why the index is unusable.
+pub(super) enum IndexUnusable {
     /// It could not be read.
     Index(IndexError),
-    /// It names no stored block.
+    /// It lists no stored block.
     Empty,
 }
 
-/// Puts the headers and places of all stored blocks into `finding`.
+/// Adds the headers and positions of all stored blocks to `finder`.
 pub(super) fn find(
     files: &BlockFiles,
-    finding: &mut BlockFinder<'_>,
+    finder: &mut BlockFinder<'_>,
     observer: &dyn Observer,
     interrupt: &AtomicBool,
-) -> Result<Result<(), Unusable>, SourceError> {
-    let rooms = match rooms(files, finding) {
-        Ok(rooms) if rooms.is_empty() => return Ok(Err(Unusable::Empty)),
+) -> Result<Result<(), IndexUnusable>, SourceError> {
+    let rooms = match rooms(files, finder) {
+        Ok(rooms) if rooms.is_empty() => return Ok(Err(IndexUnusable::Empty)),
         Ok(rooms) => rooms,
-        Err(error) => return Ok(Err(Unusable::Index(error))),
+        Err(error) => return Ok(Err(IndexUnusable::Index(error))),
     };
-    if let Err(error) = headers(files, &rooms, &|_| true, finding) {
-        return Ok(Err(Unusable::Index(error)));
+    if let Err(error) = headers(files, &rooms, &|_| true, finder) {
+        return Ok(Err(IndexUnusable::Index(error)));
     }
     let last = rooms.keys().max().copied().unwrap_or(0);
     let newer: Vec<BlockFile> =
         files.files().iter().filter(|file| file.number >= last).cloned().collect();
-    finding.scan(&newer, observer, interrupt)?;
+    finder.scan(&newer, observer, interrupt)?;
     Ok(Ok(()))
 }
 
-/// Puts the headers and places of those blocks into `finding` that the node connected and has undo
-/// data of. All ancestors of such a block are such blocks.
+/// Adds the headers and positions of the blocks that the node connected and has undo data for. All ancestors of
+/// such a block are such blocks, too.
 pub(super) fn find_connected(
     files: &BlockFiles,
-    finding: &mut BlockFinder<'_>,
+    finder: &mut BlockFinder<'_>,
 ) -> Result<(), IndexError> {
-    let rooms = rooms(files, finding)?;
-    headers(files, &rooms, &is_connected, finding)
+    let rooms = rooms(files, finder)?;
+    headers(files, &rooms, &is_connected, finder)
 }
 
-/// Puts the headers and places of all stored blocks into `finding`, as the index has them.
+/// Adds the headers and positions of all stored blocks to `finder`, exactly as the index lists them.
 pub(super) fn find_stated(
     files: &BlockFiles,
-    finding: &mut BlockFinder<'_>,
+    finder: &mut BlockFinder<'_>,
 ) -> Result<(), IndexError> {
-    let rooms = rooms(files, finding)?;
-    headers(files, &rooms, &|_| true, finding)
+    let rooms = rooms(files, finder)?;
+    headers(files, &rooms, &|_| true, finder)
 }
 
-/// The first block file in which connected blocks lie by the index, and that is not there; and the lowest of
-/// these blocks. If files are to be `whole`, also one that ends before such a block.
+/// Returns the first missing block file that the index lists for connected blocks, and the lowest of these
+/// blocks. With `whole`, also finds a file that ends before such a block.
 pub(super) fn missing_file(
     files: &BlockFiles,
     whole: bool,
@@ -102,10 +101,11 @@ fn is_connected(entry: &IndexEntry) -> bool {
         && (entry.height == 0 || entry.undo.is_some())
 }
 
-/// Where blocks begin, ascending, for each file that is there. What else the index tells of is noted in `finding`.
+/// Returns the ascending offsets of blocks for each file that is present. Notes absent blocks and missing files
+/// in `finder`.
 fn rooms(
     files: &BlockFiles,
-    finding: &mut BlockFinder<'_>,
+    finder: &mut BlockFinder<'_>,
 ) -> Result<HashMap<u32, Vec<u32>>, IndexError> {
     let mut starts: HashMap<u32, Vec<u32>> = HashMap::new();
     read_index(files.home(), &mut |entry| {
@@ -115,10 +115,10 @@ fn rooms(
                     let offset = u32::try_from(offset).unwrap_or(u32::MAX);
                     starts.entry(number).or_default().push(offset);
                 }
-                // Of a file that was pruned the index has no places.
-                _ => finding.absent(entry.height),
+                // For a pruned file the index has no positions.
+                _ => finder.absent(entry.height),
             },
-            None if entry.status & STATUS_FAILED == 0 => finding.header_alone(entry.height),
+            None if entry.status & STATUS_FAILED == 0 => finder.header_alone(entry.height),
             None => {}
         }
         ControlFlow::Continue(())
@@ -130,16 +130,16 @@ fn rooms(
     Ok(starts)
 }
 
-/// Gives the headers to `finding` by ascending height, as far as the index is right about heights. Of those of
-/// one height the ones come first that the node connected: where two chains have the same work the first one
-/// is gone for, and that should be the node's own.
+/// Passes the headers to `finder` by ascending height, if the heights in the index are right. At each height,
+/// the headers that the node connected come first: of two chains with equal work the first is chosen, and that
+/// should be the node's chain.
 fn headers(
     files: &BlockFiles,
     rooms: &HashMap<u32, Vec<u32>>,
     wanted: &dyn Fn(&IndexEntry) -> bool,
-    finding: &mut BlockFinder<'_>,
+    finder: &mut BlockFinder<'_>,
 ) -> Result<(), IndexError> {
-    // A chain of as many blocks as there are entries is the highest that there can be.
+    // No chain can have more blocks than there are entries.
     let blocks: usize = rooms.values().map(Vec::len).sum();
     let highest = u32::try_from(blocks).unwrap_or(u32::MAX);
     let mut start = 0;
@@ -158,7 +158,7 @@ fn headers(
         })?;
         found.sort_unstable();
         for (height, _, place, header) in found {
-            finding.header(&header, place, Some(height));
+            finder.header(&header, place, Some(height));
         }
         if end == u32::MAX {
             break;
@@ -168,7 +168,7 @@ fn headers(
     Ok(())
 }
 
-/// A block's place with all the room up to the next block, or to the end of the file.
+/// Returns a block's position with all the space up to the next block, or to the end of the file.
 fn place(
     files: &BlockFiles,
     rooms: &HashMap<u32, Vec<u32>>,
@@ -177,7 +177,7 @@ fn place(
 ) -> Option<BlockLocation> {
     let starts = rooms.get(&number)?;
     let next = starts.partition_point(|&start| u64::from(start) <= offset);
-    // The file may have become shorter than the index has it.
+    // The file may have become shorter than the index lists it.
     let length = files.get(number)?.length;
     let end = starts.get(next).map_or(length, |&next| u64::from(next).saturating_sub(RECORD_HEAD));
     let end = end.min(length);

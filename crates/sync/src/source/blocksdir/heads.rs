@@ -1,9 +1,9 @@
-//! Headers and numbers of transactions of the chain's blocks, without reading the rest of them.
+//! Reads the headers and numbers of transactions of the chain's blocks, but not the rest of the blocks.
 
 use crate::error::{ChainGap, SourceError};
-use crate::progress::{Observer, Silent};
-use crate::source::blocksdir::{BlocksDir, UseIndex, WaysBack, has_index};
-use crate::source::{BlockSource, Taken};
+use crate::progress::{Observer, SilentObserver};
+use crate::source::blocksdir::{BlocksDir, CompetingBranches, UseIndex, has_index};
+use crate::source::{BlockReply, BlockSource};
 use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Params, Reader};
 use apus_datadir::{BlockFiles, BlockLocation, BlockReader};
 use std::collections::HashMap;
@@ -12,19 +12,19 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A header, and the longest form of a count.
+/// Bytes of a header and the longest compact size.
 const HEAD_BYTES: u32 = HEADER_SIZE as u32 + 9;
 
-/// Heights looked at before they are put in order, and before the caller can stop it. A slow disk takes
-/// some seconds for them.
+/// Heights read in one batch, which is then sorted. The caller can stop between batches; a slow disk takes some
+/// seconds for one.
 const BATCH: u32 = 1024;
 
-/// What an index needs of a block.
+/// The facts about a block that an index contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockHead {
     /// Its header.
     pub header: [u8; HEADER_SIZE],
-    /// How many transactions it has.
+    /// Number of transactions.
     pub tx_count: u32,
 }
 
@@ -36,15 +36,15 @@ impl BlockHead {
         Some(Self { header, tx_count })
     }
 
-    /// The block's hash.
+    /// Returns the block's hash.
     pub fn hash(&self) -> BlockHash {
         BlockHash(apus_hash::sha256d(&self.header))
     }
 }
 
 impl BlocksDir {
-    /// The heads of the blocks of heights 1 to `last`, ascending. Only their headers are compared
-    /// with the chain's. `reached` is told how far that is, and ends it with an error.
+    /// Returns the heads of the blocks of heights 1 to `last`, ascending. Only their headers are compared with
+    /// the chain's. `reached` receives the progress, and can stop with an error.
     pub(super) fn read_heads(
         &self,
         last: Height,
@@ -58,7 +58,7 @@ impl BlocksDir {
             let mut heads = vec![None; batch.count() as usize];
             let mut wanted: Vec<(u32, BlockLocation)> =
                 batch.heights().filter_map(|height| self.head_place(height)).collect();
-            // A place that an index is wrong about is no error: the whole block tells, below.
+            // A wrong position in the index is not an error: the whole block is tried below.
             let _ = reader.read(&mut wanted, &mut |height, _, bytes| {
                 heads[(height - start) as usize] = self.head_of(height, bytes);
                 ControlFlow::Continue(())
@@ -85,35 +85,36 @@ impl BlocksDir {
         (self.chain.hash(height) == Some(&head.hash())).then_some(head)
     }
 
-    /// Looks at all copies of a block.
+    /// Tries all copies of a block.
     fn head_of_block(&self, height: Height) -> Result<BlockHead, SourceError> {
         let (range, mut found) = (HeightRange::new(height, height + 1), None);
         self.fetcher(&AtomicBool::new(false)).fetch(range, &mut |height, raw| {
             found = self.head_of(height, raw);
             match found {
-                Some(_) => Taken::Yes,
-                None => {
-                    Taken::Damaged(apus_chain::BlockError::from(apus_chain::DecodeError::Read(
-                        apus_chain::ReadError::End { offset: 0, needed: HEADER_SIZE },
-                    )))
-                }
+                Some(_) => BlockReply::Yes,
+                None => BlockReply::Damaged(apus_chain::BlockError::from(
+                    apus_chain::DecodeError::Read(apus_chain::ReadError::End {
+                        offset: 0,
+                        needed: HEADER_SIZE,
+                    }),
+                )),
             }
         })?;
         found.ok_or(SourceError::Incomplete { range })
     }
 }
 
-// Blocks of a chain that was settled elsewhere.
+// Opens the blocks of a chain that was chosen before.
 //
-// Which chain it is does not depend on what lies in the folder: a machine that does segments for another may
-// have some of the blocks only. Those that lack are missed when they are wanted.
+// The folder does not decide which chain it is: a machine that processes segments for another one may have only some of
+// the blocks. Missing blocks are reported when they are requested.
 
-/// Where a block is not.
+/// The position of a missing block.
 const NOWHERE: BlockLocation = BlockLocation { file: 0, offset: 0, size: 0 };
 
 impl BlocksDir {
-    /// The blocks of `chain` in `dir`: by Core's index where that leads along the chain, and otherwise by going
-    /// through the files.
+    /// Opens the blocks of `chain` in `dir`, through Core's index if it contains the chain, and otherwise by
+    /// scanning the files.
     pub fn open_on(
         dir: &Path,
         params: &Params,
@@ -121,14 +122,14 @@ impl BlocksDir {
         now: i64,
         interrupt: &AtomicBool,
     ) -> Result<Self, SourceError> {
-        let observer: &dyn Observer = &Silent;
+        let observer: &dyn Observer = &SilentObserver;
         if has_index(&dir.into()) {
             let found = Self::open(dir, params, now, UseIndex::IfPresent, observer, interrupt);
             let tip = Some(chain.tip_hash());
             match found {
                 Ok(found) if found.chain.hash(chain.tip_height()) == tip => return Ok(found),
                 Err(SourceError::Interrupted) => return Err(SourceError::Interrupted),
-                // There may be all of its blocks nevertheless.
+                // The folder may still have all of its blocks.
                 _ => {}
             }
         }
@@ -165,8 +166,8 @@ impl BlocksDir {
             chain,
             places,
             copies,
-            beside: HashMap::new(),
-            ways_back: WaysBack::default(),
+            off_chain: HashMap::new(),
+            competing: CompetingBranches::default(),
             from_index: false,
             gap: ChainGap::default(),
             copies_will_do: true,
@@ -175,7 +176,7 @@ impl BlocksDir {
         })
     }
 
-    /// Fails where a block is nowhere. Only the genesis block of a chain that was found here may be.
+    /// Fails if a block is missing. Only the genesis block of a chain that was found here may be missing.
     pub(super) fn expect_there(
         &self,
         height: Height,

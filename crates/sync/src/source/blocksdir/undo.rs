@@ -1,12 +1,12 @@
-//! The undo data of a node's blocks: whether it could go back from the chain's tip, and which coins blocks
-//! spend, as they say. Where they lie its own index tells, or, where the blocks were found without one, a
-//! search through the files.
+//! The undo data of a node's blocks: it shows whether the node can disconnect the chain's last blocks, and
+//! which coins blocks spend. Its positions come from the node's index, or, if the blocks were found without
+//! one, from a search through the files.
 
 use super::BlocksDir;
 use crate::engines::swiftsync::{UndoReader, UndoSource};
 use crate::error::{SourceError, SyncError};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::source::{BlockSource, SearchOptions, Taken};
+use crate::source::{BlockReply, BlockSource, SearchOptions};
 use crate::warning::Warning;
 use apus_chain::{BlockHash, BlockLayout, BlockUndo, BlockView, Height, HeightRange};
 use apus_datadir::{IndexEntry, RevError, UndoFiles, has_undo_file, read_index};
@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 impl BlocksDir {
-    /// Reads the undo data of the last `count` blocks, by the node's own index. What is wrong with
-    /// the first that is of no use, for people; nothing where all are sound.
+    /// Reads the undo data of the last `count` blocks, through the node's index. Returns a description of the
+    /// first fault; `None` if all undo data is intact.
     pub(super) fn look_at_undo(&self, count: u32) -> Result<Option<String>, SourceError> {
         let tip = self.chain.tip_height();
         let lowest = (tip + 1).saturating_sub(count).max(1);
@@ -38,8 +38,8 @@ impl BlocksDir {
         Ok(entries.iter().rev().find_map(|entry| self.undo_error(&mut files, entry)))
     }
 
-    /// Where the undo data of the blocks up to a height lie, as the index says; none where some have none by
-    /// it, or it cannot be read.
+    /// Returns the positions of undo data for all blocks up to a height, from the index; `None` if the index
+    /// lacks some or is unreadable.
     pub(super) fn stated_undo(&self, last: Height) -> Option<UndoPlaces> {
         let mut places = vec![None; last as usize];
         let read = read_index(self.files.home(), &mut |entry| {
@@ -55,7 +55,7 @@ impl BlocksDir {
         self.undo_at(places)
     }
 
-    /// Where the undo data of the blocks up to a height are found; none where some are not.
+    /// Searches the files for the undo data of all blocks up to a height; `None` if some is not found.
     pub(super) fn found_undo(
         &self,
         last: Height,
@@ -76,19 +76,18 @@ impl BlocksDir {
         let blocks: Vec<_> = blocks.into_iter().collect();
         let found = UndoSearch::new(self, search, &blocks, last).run()?;
         search.observer.event(Event::Ended { phase: Phase::Undo, bytes: 0 });
-        // Only how far hints reach tells of which blocks they are wanted, so it is in the midst of that.
+        // The hints decide which blocks need it, so the search belongs to that phase.
         search.observer.event(Event::Started(Phase::Hints));
         let places = self.undo_at(found.places);
         if places.is_none() {
-            let why =
-                found.useless.unwrap_or_else(|| "those of some blocks are nowhere".to_owned());
+            let why = found.useless.unwrap_or_else(|| "some blocks have no undo data".to_owned());
             search.observer.event(Event::Warning(Warning::UndoUseless { why }));
         }
         Ok(places)
     }
 
-    /// Which of the undo data of blocks that follow the same one are those of the chain's. None where that
-    /// cannot be told.
+    /// Of several undo records for the same parent, returns the position of the one that fits the chain's
+    /// block; `None` if that cannot be decided.
     fn fitting(&self, height: Height, undo: &[(u64, Vec<u8>)]) -> Option<u64> {
         let (mut layout, mut fitting) = (BlockLayout::new(), Vec::new());
         let range = HeightRange::new(height, height + 1);
@@ -96,14 +95,14 @@ impl BlocksDir {
             if let Ok(block) = layout.read(raw) {
                 fitting.extend(undo.iter().filter(|(_, undo)| fits(&block, undo)));
             }
-            Taken::Yes
+            BlockReply::Yes
         });
         fetched.ok()?;
         let (first, rest) = fitting.split_first()?;
         rest.iter().all(|other| other.1 == first.1).then_some(first.0)
     }
 
-    /// Of all blocks, or none.
+    /// Returns the positions if every block has one.
     fn undo_at(&self, places: Vec<Option<(u32, u32)>>) -> Option<UndoPlaces> {
         let places: Option<Vec<(u32, u32)>> = places.into_iter().collect();
         Some(UndoPlaces {
@@ -122,11 +121,11 @@ impl BlocksDir {
             Err(error) => error.to_string(),
             Ok(undo) => BlockUndo::read(&undo).err()?.to_string(),
         };
-        Some(format!("the undo data of block {height} is of no use: {wrong}"))
+        Some(format!("the undo data of block {height} is unusable: {wrong}"))
     }
 }
 
-/// Files, each with the heights of the blocks that lie in it.
+/// Files, each with the heights of its blocks.
 type FileBlocks = [(u32, Vec<Height>)];
 
 /// A search for the undo data of blocks.
@@ -134,18 +133,18 @@ struct UndoSearch<'a> {
     dir: &'a BlocksDir,
     search: &'a SearchOptions<'a>,
     blocks: &'a FileBlocks,
-    /// The file to look through next.
+    /// The next file to search.
     next: AtomicUsize,
     found: Mutex<FoundUndo>,
 }
 
-/// What a search has found.
+/// The result of a search.
 struct FoundUndo {
-    /// Of each block from the first on.
+    /// Positions by block, from the first block on.
     places: Vec<Option<(u32, u32)>>,
-    /// Blocks that were looked for, and in all.
+    /// Number of blocks searched so far, and in total.
     progress: Progress,
-    /// Why all of it is of no use, for people.
+    /// Why the undo data is unusable, as a message.
     useless: Option<String>,
 }
 
@@ -162,7 +161,7 @@ impl<'a> UndoSearch<'a> {
         Self { dir, search, blocks, next: AtomicUsize::new(0), found: Mutex::new(found) }
     }
 
-    /// Looks through the files on all threads.
+    /// Searches the files, using all threads.
     fn run(self) -> Result<FoundUndo, SyncError> {
         std::thread::scope(|scope| {
             for _ in 0..self.search.threads.clamp(1, self.blocks.len()) {
@@ -181,7 +180,7 @@ impl<'a> UndoSearch<'a> {
         Ok(self.found.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where in a file the undo data of blocks lie.
+    /// Finds the positions of undo data in a file.
     fn find(&self, file: u32, heights: &[Height]) -> Result<Vec<Option<u32>>, RevError> {
         let files = &self.dir.files;
         let hash = |height: Height| self.dir.chain.hash(height).copied().unwrap_or_default();
@@ -207,7 +206,7 @@ impl<'a> UndoSearch<'a> {
         Ok(places)
     }
 
-    /// Whether to look in further files: where one block has no undo data, those of the others are of no use.
+    /// Returns whether to search further files: if one block has no undo data, the rest is unusable, too.
     fn look_in(&self, file: u32, heights: &[Height]) -> bool {
         let of_blocks = self.find(file, heights);
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,7 +216,7 @@ impl<'a> UndoSearch<'a> {
                     let place = &mut found.places[height as usize - 1];
                     *place = place.or(offset.map(|offset| (file, offset)));
                     if place.is_none() && !self.dir.copies.contains_key(&height) {
-                        let why = format!("rev{file:05}.dat has none of block {height}");
+                        let why = format!("rev{file:05}.dat has no undo data for block {height}");
                         found.useless.get_or_insert(why);
                     }
                 }
@@ -232,7 +231,7 @@ impl<'a> UndoSearch<'a> {
     }
 }
 
-/// Whether undo data name as many coins as each transaction of a block spends.
+/// Returns whether the undo data has as many coins for each transaction of the block as it spends.
 fn fits(block: &BlockView<'_>, undo: &[u8]) -> bool {
     let Ok(undo) = BlockUndo::read(undo) else { return false };
     let mut txs = block.txs().enumerate().skip(1);
@@ -242,13 +241,13 @@ fn fits(block: &BlockView<'_>, undo: &[u8]) -> bool {
         })
 }
 
-/// Where undo data lie, of each block from the first on.
+/// The positions of undo data, by block from the first one on.
 pub(super) struct UndoPlaces {
     folder: PathBuf,
     magic: [u8; 4],
     /// Files, and offsets in them.
     places: Vec<(u32, u32)>,
-    /// Whether what the index says is to be true of each, needed or not.
+    /// Whether the index must be right for every block, even if its undo data is not needed.
     of_all_blocks: bool,
 }
 
@@ -262,7 +261,7 @@ impl UndoSource for UndoPlaces {
     }
 }
 
-/// One thread's.
+/// The reader of one thread.
 struct PlacesReader<'a> {
     places: &'a UndoPlaces,
     files: Option<UndoFiles>,
@@ -273,7 +272,7 @@ impl UndoReader for PlacesReader<'_> {
         let UndoPlaces { folder, magic, places, .. } = self.places;
         let place = height.checked_sub(1).and_then(|at| places.get(at as usize));
         let Some((file, offset)) = place else {
-            return Err("no index says where they are".to_owned());
+            return Err("no index has their positions".to_owned());
         };
         let files = match &mut self.files {
             Some(files) => files,

@@ -1,11 +1,11 @@
 //! [`PeersChain`]: a chain of headers whose blocks come from peers.
 
 use super::choice::ChainWay;
-use super::kept::BlockKeeping;
+use super::stored::BlockKeeper;
 use super::{LOOK, Peers, counts};
 use crate::error::{ChainGap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
-use crate::source::{BlockArchive, BlockFetcher, BlockSource, ChainSource, Taken, ranges};
+use crate::source::{BlockArchive, BlockFetcher, BlockReply, BlockSource, ChainSource, ranges};
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
 use apus_p2p::network::{BlockProvider, NetworkError, NextBlock};
 use std::collections::BTreeSet;
@@ -13,50 +13,50 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Fetchers beside the threads that work: so many more ranges are asked for, and the blocks of all of
-/// them are on their way at once.
+/// Fetchers in addition to the worker threads. Each requests one range, and the blocks of all ranges are in
+/// transit at once.
 const FETCHERS_MORE: usize = 14;
 
-/// As long a block beside the chain is asked for.
+/// How long to wait for a block off the chain.
 const STALE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where nothing useful came for so long, or a quarter of the network's patience if that is less, a
-/// chain with more work is gone for.
+/// If nothing useful arrives for this long, or a quarter of the network's idle timeout if that is less, the
+/// sync switches to a chain with more work.
 const OVERTAKEN: Duration = Duration::from_secs(20);
 
-/// And after so long, or half of the patience, one that has no more.
+/// After this long, or half of the idle timeout, it switches to a chain with no more work, too.
 const WITHHELD: Duration = Duration::from_secs(60);
 
-/// Threads that wait look together for another chain, so often.
+/// Interval at which waiting threads look for another chain.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
-/// Blocks below the tip that a peer may ask for, or that a way back may need (Core `validation.h`,
-/// `MIN_BLOCKS_TO_KEEP`). A copy of each of the others would be work for nothing.
+/// Number of blocks below the tip that a peer may request, or that a reorganization may need (Core `validation.h`,
+/// `MIN_BLOCKS_TO_KEEP`). Copies of deeper blocks would be useless.
 const RECENT_BLOCKS: Height = 288;
 
-/// See the module.
+/// A chain of headers whose blocks come from peers.
 pub struct PeersChain<'p> {
     peers: &'p Peers<'p>,
     chain: Arc<HeaderChain>,
     gap: ChainGap,
     interrupt: &'p AtomicBool,
-    /// Whether the run can go on with another chain.
+    /// Whether the sync can switch to another chain.
     may_be_left: AtomicBool,
-    /// Whether the run ends only where it is told to.
+    /// Whether the sync runs until it is stopped.
     follows: AtomicBool,
     waiting: Mutex<WaitingFetch>,
-    /// The last block that comes without its witnesses.
+    /// The last block that is requested without its witnesses.
     unseen: AtomicU32,
 }
 
-/// What threads know together that wait for blocks of a chain from which nothing comes.
+/// State shared by threads that wait for blocks of a chain from which nothing arrives.
 #[derive(Debug, Default)]
 struct WaitingFetch {
-    /// The lowest block that one of them waits for, of those that asked since the last look.
+    /// The lowest block that any of them has waited for since the last look.
     lowest: Option<Height>,
-    /// When they looked for another chain last, or began to wait.
+    /// When they last looked for another chain, or began to wait.
     looked_at: Option<Instant>,
-    /// The block that is not to be waited for any longer.
+    /// The block that is no longer waited for.
     left: Option<(Height, BlockHash)>,
 }
 
@@ -82,13 +82,13 @@ impl<'p> PeersChain<'p> {
         })
     }
 
-    /// Bytes of the chain's headers.
+    /// Returns the bytes of the chain's headers.
     pub fn headers_bytes(&self) -> u64 {
         u64::from(self.chain.tip_height()) * HEADER_SIZE as u64
     }
 
-    /// Why one need not wait any longer for a block of this chain, if there is another chain to go
-    /// for. Where the network has `failed` that is all there is left to do.
+    /// Returns the reason to stop waiting for a block of this chain, if there is another chain to switch to. If
+    /// the network has `failed`, switching is the only way to continue.
     fn left(&self, height: Height, failed: bool) -> Option<SourceError> {
         let may_be_left = self.may_be_left.load(Ordering::Relaxed);
         let (quiet, patience) = (self.peers.network.quiet_for(), self.peers.network.patience());
@@ -100,7 +100,8 @@ impl<'p> PeersChain<'p> {
             return None;
         }
         waiting.lowest = Some(waiting.lowest.map_or(height, |lowest| lowest.min(height)));
-        // From the first to ask to the first look all others get to say what they wait for.
+        // This delay before the first look gives all other threads the time to record the block that they wait
+        // for.
         if waiting.looked_at.get_or_insert_with(Instant::now).elapsed() >= LOOK_AROUND {
             waiting.looked_at = Some(Instant::now());
             let height = waiting.lowest.take()?;
@@ -117,8 +118,8 @@ impl<'p> PeersChain<'p> {
         waiting.left.map(|(height, hash)| SourceError::ChainLeft { height, hash })
     }
 
-    /// The network has failed for a thread that waits for a block. It need not give up if there is another
-    /// chain, which may show only when peers are back. Nothing if it is to `halt` meanwhile.
+    /// Handles a network failure in a thread that waits for a block. Another chain may appear when peers
+    /// reconnect, and then the thread need not give up. Returns `None` if `halt` is set first.
     fn given_up(
         &self,
         height: Height,
@@ -143,7 +144,7 @@ impl<'p> PeersChain<'p> {
         Err(self.peers.damaged.error().unwrap_or_else(|| error.into()))
     }
 
-    /// A block from a peer is good. What a peer puts behind it is not kept.
+    /// Stores an intact block from a peer, without any bytes that follow it.
     fn keep(&self, height: Height, message: &[u8]) -> Result<(), SourceError> {
         if self.peers.kept.is_none() && !self.is_recent(height) {
             self.note(height, message);
@@ -235,7 +236,7 @@ impl ChainSource for PeersChain<'_> {
         ranges((1..=last).filter(|height| self.tx_count(*height).is_none()))
     }
 
-    /// One that came lately is at hand; peers are asked for others.
+    /// Takes a recent block from memory, and requests any other from peers.
     fn block_by_hash(
         &self,
         hash: &BlockHash,
@@ -292,7 +293,7 @@ struct PeersFetcher<'a> {
     halt: &'a AtomicBool,
 }
 
-/// How asking for a range went.
+/// The result of requesting a range.
 #[derive(PartialEq)]
 enum AskedBlocks {
     On,
@@ -300,12 +301,12 @@ enum AskedBlocks {
 }
 
 impl PeersFetcher<'_> {
-    /// Gives the blocks that are kept, and tells which are not.
+    /// Passes the kept blocks to the receiver, and returns the others.
     fn kept(
         &self,
-        kept: &BlockKeeping,
+        kept: &BlockKeeper,
         want: HeightRange,
-        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+        each: &mut dyn FnMut(Height, &[u8]) -> BlockReply,
     ) -> Result<Option<Vec<HeightRange>>, SourceError> {
         let mut missing: Vec<HeightRange> = Vec::new();
         for height in want.heights() {
@@ -315,11 +316,11 @@ impl PeersFetcher<'_> {
                 None => None,
             };
             match raw.map(|raw| (each(height, &raw), raw)) {
-                Some((Taken::Yes, raw)) => self.source.note(height, &raw),
-                Some((Taken::NotWanted, _)) => {}
-                Some((Taken::Stop, _)) => return Ok(None),
-                Some((Taken::Damaged(error), _)) => {
-                    let place = "the folder of blocks that are kept".to_owned();
+                Some((BlockReply::Yes, raw)) => self.source.note(height, &raw),
+                Some((BlockReply::NotWanted, _)) => {}
+                Some((BlockReply::Stop, _)) => return Ok(None),
+                Some((BlockReply::Damaged(error), _)) => {
+                    let place = "the folder of kept blocks".to_owned();
                     let hash = hash.copied().unwrap_or_default();
                     return Err(SourceError::Damaged { height, hash, place, error });
                 }
@@ -335,7 +336,7 @@ impl PeersFetcher<'_> {
     fn ask(
         &self,
         want: HeightRange,
-        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+        each: &mut dyn FnMut(Height, &[u8]) -> BlockReply,
     ) -> Result<AskedBlocks, SourceError> {
         let (peers, mut left) = (self.source.peers, want.heights().collect::<BTreeSet<Height>>());
         let mut wanted = peers.network.want(want);
@@ -348,18 +349,18 @@ impl PeersFetcher<'_> {
             }
             match wanted.next(LOOK) {
                 NextBlock::Block(height, raw) => match each(height, &raw) {
-                    Taken::Yes => {
+                    BlockReply::Yes => {
                         self.source.keep(height, &raw)?;
                         wanted.accepted();
                         left.remove(&height);
                         peers.damaged.forget(height);
                     }
-                    Taken::Damaged(error) => {
+                    BlockReply::Damaged(error) => {
                         let (hash, peer) = (self.source.chain.hash(height), wanted.damaged());
                         peers.damaged.note(height, hash.copied().unwrap_or_default(), peer, error);
                     }
-                    Taken::NotWanted => wanted.returned(),
-                    Taken::Stop => return Ok(AskedBlocks::Stopped),
+                    BlockReply::NotWanted => wanted.returned(),
+                    BlockReply::Stop => return Ok(AskedBlocks::Stopped),
                 },
                 NextBlock::Done => return Ok(AskedBlocks::On),
                 NextBlock::Nothing => {
@@ -370,7 +371,7 @@ impl PeersFetcher<'_> {
                 }
                 NextBlock::Failed(error) => {
                     let height = left.first().copied().unwrap_or(want.start);
-                    // Peers are parted with as long as a thread waits for what they lack.
+                    // The network disconnects peers that lack the blocks that a thread waits for.
                     drop(wanted);
                     self.source.given_up(height, error, self.halt)?;
                     return Ok(AskedBlocks::Stopped);
@@ -384,7 +385,7 @@ impl BlockFetcher for PeersFetcher<'_> {
     fn fetch(
         &mut self,
         want: HeightRange,
-        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+        each: &mut dyn FnMut(Height, &[u8]) -> BlockReply,
     ) -> Result<(), SourceError> {
         let missing = match &self.source.peers.kept {
             Some(kept) => self.kept(kept, want, each)?,

@@ -1,19 +1,18 @@
-//! Which chain to go for: the one with the most work, but for blocks that proved invalid, and for a
-//! while those that no peer gives.
+//! Chooses the chain with the most work that avoids blocks that proved invalid and, for a while, blocks that no
+//! peer sends.
 //!
-//! * A chain is left for one with more work, or because a block of it is invalid or cannot be had.
-//!   In the latter cases it is left for one that a connected peer has to its end, and that has more
-//!   work than the last chain whose blocks were all connected, or else for that chain.
-//! * A run that does not follow ends where it gets to. So, and as long as no chain was connected, a
-//!   chain is left for one that lacks the work of a few blocks at most: what peers that are behind
-//!   have is no tip, and where a run was a while ago is none either.
-//! * A block that no peer gave is tried again later and later, so a peer that announces such blocks
-//!   delays less and less.
-//! * Where the chain that goes on from an invalid block has the work of many blocks more than any
-//!   other, all others take it for valid. Then the run ends: one of the two is wrong, and going on
-//!   as if nothing were would hide it.
+//! * The sync leaves a chain for one with more work, or because a block of it is invalid or unavailable. In the latter
+//!   cases it switches to a chain that a connected peer has to its end, with more work than the last chain whose blocks
+//!   were all connected, or else back to that chain.
+//! * A sync that does not follow the tip ends where it arrives. So such a sync, and any sync before it has connected a
+//!   chain, only switches to a chain that lacks the work of a few blocks at most: the tip of peers that are behind is
+//!   not the tip, and neither is the block where the sync was a while ago.
+//! * A block that no peer sent is tried again at growing intervals, so a peer that announces such blocks causes ever
+//!   less delay.
+//! * If the chain on top of an invalid block has the work of many blocks more than any other chain, all other nodes
+//!   accept that block. Then the sync ends: one side is wrong, and continuing would hide it.
 //!
-//! It says nothing about blocks itself: the threads that check them tell.
+//! This module does not validate blocks: the threads that check them report the results.
 
 use super::Peers;
 use crate::error::{ClockError, SourceError};
@@ -25,34 +24,34 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A chain may lack the work of so many blocks and still be taken for one that ends at the tip: as
-/// many confirmations are commonly waited for.
+/// A chain may lack the work of this many blocks and still count as one that ends at the tip: people commonly
+/// wait for as many confirmations.
 const BLOCKS_LACKING_MAX: u128 = 6;
 
-/// A block that no peer gave is left alone for so long the first time, twice as long the next.
-const LEFT_ALONE: Duration = Duration::from_secs(60);
+/// A block that no peer sent is not requested for this long the first time, and twice as long each further
+/// time.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// And so often it is twice as long.
+/// Number of times that this interval doubles.
 const DOUBLINGS_MAX: u32 = 6;
 
-/// Peers come and go, and those that are there may be about to tell their headers. So a way around a
-/// block is looked for so long, or a quarter of the network's patience if that is less, before there
-/// is none.
+/// Peers come and go, and connected ones may be about to send their headers. So the sync searches for a chain
+/// without a block for this long, or for a quarter of the network's idle timeout if that is less.
 const LOOKED_FOR: Duration = Duration::from_secs(20);
 
-/// So many blocks are remembered; those of longest ago are tried again.
+/// Maximum number of remembered blocks; the oldest ones are tried again.
 const REMEMBERED_MAX: usize = 256;
 
-/// Why a block is not to be gone for.
+/// Why a block must be avoided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChainFault {
     /// It breaks a rule.
     Invalid { height: Height, why: String },
-    /// No peer gave it, so many times.
+    /// No peer sent it, this many times.
     Withheld { times: u32, until: Instant },
 }
 
-/// What was found out about chains.
+/// The state of the choice.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
     faults: VecDeque<(BlockHash, ChainFault)>,
@@ -61,7 +60,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// The blocks that no chain to go for may have.
+    /// Returns the blocks that a chosen chain must not contain.
     fn avoided(&self, now: Instant) -> Vec<BlockHash> {
         let counts = |fault: &ChainFault| match fault {
             ChainFault::Invalid { .. } => true,
@@ -82,35 +81,35 @@ impl Choice {
         let known = self.faults.iter().find(|(known, _)| *known == hash);
         let times = match known {
             Some((_, ChainFault::Withheld { times, .. })) => times.saturating_add(1),
-            // It stays invalid.
+            // An invalid block stays invalid.
             Some(_) => return,
             None => 0,
         };
-        let until = now + LEFT_ALONE * (1 << times.min(DOUBLINGS_MAX));
+        let until = now + RETRY_AFTER * (1 << times.min(DOUBLINGS_MAX));
         self.put(hash, ChainFault::Withheld { times, until });
     }
 }
 
-/// Which way there is around a block.
+/// The ways to continue without a block.
 #[derive(Debug, Clone)]
 pub(super) enum ChainWay {
-    /// A chain with more work than the one that has the block.
+    /// A chain with more work than the one with the block.
     Better(BestHeader),
-    /// One with as much or less.
+    /// A chain with as much work or less.
     Other(BestHeader),
     /// Back to the last chain whose blocks were all connected.
     Back(Arc<HeaderChain>),
 }
 
 impl<'a> Peers<'a> {
-    /// The end of the chain to go for, if there is any.
+    /// Returns the end of the best chain, if there is one.
     pub(super) fn best(&self) -> Option<BestHeader> {
         let avoided = self.choice().avoided(Instant::now());
         self.network.best_without(&avoided)
     }
 
-    /// The same for a run that is at the end of `than`, and ends there if it does not `follow`. What no
-    /// peer gave a moment ago is tried again where it leads far.
+    /// Does the same for a sync at the end of `than`, which ends there unless `follow` is set. Blocks that no
+    /// peer sent a moment ago are tried again if their chain leads far.
     pub(super) fn best_beyond(&self, than: &HeaderChain, follow: bool) -> Option<BestHeader> {
         if follow || !self.is_far_behind(than, than.chain_work()) {
             return self.best();
@@ -123,24 +122,24 @@ impl<'a> Peers<'a> {
         self.network.best_without(&invalid)
     }
 
-    /// The chain to go for.
+    /// Returns the best chain.
     pub(super) fn best_chain(&self) -> HeaderChain {
         let best = self.best().and_then(|best| self.network.chain_to(&best.hash));
         best.unwrap_or_else(|| self.network.best_chain())
     }
 
-    /// All blocks of a chain were connected.
+    /// Records that all blocks of a chain were connected.
     pub(super) fn reached(&self, chain: &Arc<HeaderChain>) {
         self.choice().reached = Some(Arc::clone(chain));
     }
 
-    /// How long a way around a block is looked for before there is none.
+    /// Returns how long to search for a way to continue without a block.
     pub(super) fn looked_for(&self) -> Duration {
         LOOKED_FOR.min(self.network.patience() / 4)
     }
 
-    /// The way around a block of `chain`, if there is one at this moment, for a run that is to
-    /// `follow` or not.
+    /// Returns the current way to continue without a block of `chain`, if there is one. `follow` says whether
+    /// the sync follows the tip.
     pub(super) fn way_around(
         &self,
         chain: &HeaderChain,
@@ -171,16 +170,16 @@ impl<'a> Peers<'a> {
         (anywhere || !self.is_far_behind(chain, work)).then_some(way)
     }
 
-    /// Whether `chain`, or what came after it meanwhile, has a lot more work than so much.
+    /// Returns whether `chain`, or a chain found since, has much more work than `work`.
     fn is_far_behind(&self, chain: &HeaderChain, work: u128) -> bool {
         let most = self.network.best_without(&[]).map_or(0, |most| most.chain_work);
         leads_far(chain, most, work)
     }
 
-    /// That the chain with the most work goes far on from an invalid block.
+    /// Checks that the most-work chain does not extend far beyond an invalid block.
     ///
     /// # Errors
-    /// [`SourceError::Disputed`] if so.
+    /// [`SourceError::Disputed`] if it does.
     pub(super) fn disputed(&self, chain: &HeaderChain) -> Result<(), SourceError> {
         let choice = self.choice();
         let invalid = choice.faults.iter().filter_map(|(hash, fault)| match fault {
@@ -197,7 +196,7 @@ impl<'a> Peers<'a> {
             return Ok(());
         }
         for (hash, height, why) in invalid {
-            // It is on the most-work chain if the best one without it is another one.
+            // The block is on the most-work chain if the best chain without it is another one.
             if self.network.best_without(&[hash]) != Some(most) {
                 return Err(SourceError::Disputed { height, hash, why, tip: most.height });
             }
@@ -206,18 +205,19 @@ impl<'a> Peers<'a> {
     }
 }
 
-/// Whether the work of `chain`, or `most` if that is more, is a lot more than `work`: what several
-/// blocks like its last one take.
+/// Returns whether the work of `chain`, or `most` if that is more, exceeds `work` by several blocks like its
+/// last one.
 fn leads_far(chain: &HeaderChain, most: u128, work: u128) -> bool {
     let bits = chain.bits(chain.tip_height()).unwrap_or_default();
     let lacking_max = block_work(bits).saturating_mul(BLOCKS_LACKING_MAX);
     most.max(chain.chain_work()).saturating_sub(work) > lacking_max
 }
 
-// What peers have, or say that they have, and a run did not get: to tell where it ends.
+// Warnings that explain where the sync ends: peers have, or claim to have, blocks that it did not get.
 
 impl Peers<'_> {
-    /// Tells what peers have beyond the end of `chain`, where a run ends, and that was refused or did not come.
+    /// Warns of blocks of peers beyond the end of `chain`, where the sync ends, that were rejected or did not
+    /// arrive.
     pub fn tell_lacking(&self, chain: &HeaderChain, observer: &dyn Observer) {
         let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
         let warn = |warning| observer.event(Event::Warning(warning));
@@ -234,24 +234,24 @@ impl Peers<'_> {
     }
 }
 
-// Whether this machine's clock is right, where it keeps out a chain that peers have.
+// Decides whether this machine's clock is wrong if, by that clock, a chain of the peers is in the future.
 //
-// A clock that is behind keeps out the last blocks of the best chain, and a run would end below them as if that were the
-// tip. But any miner can make a block of the future, and any peer can send it: what a few have and the others do not says
-// nothing against the clock, as long as the peers' clocks agree with it.
+// If the clock is behind, the last blocks of the best chain look too new, and the sync would end below them as if at
+// the tip. But any miner can make a block in the future, and any peer can send it: a chain that only a few peers have
+// is no evidence against the clock, as long as the peers' clocks agree with it.
 
-/// So many seconds clocks may be apart (Core `node/timeoffsets.h`, `WARN_THRESHOLD`).
+/// Clocks may differ by this many seconds (Core `node/timeoffsets.h`, `WARN_THRESHOLD`).
 const APART_MAX_SECONDS: i64 = 10 * 60;
 
-/// How far ahead of the clock a header may be.
+/// Seconds by which a header may be ahead of the clock.
 const FUTURE_MAX_SECONDS: i64 = 2 * 60 * 60;
 
-/// Whether it is the clock that is doubted, and not the chain.
+/// Returns whether the evidence is against the clock rather than the chain.
 fn is_against_clock(doubt: &ClockDoubt) -> bool {
     if doubt.behind > APART_MAX_SECONDS {
         return true;
     }
-    // It comes a little too early for a clock that is right, and is taken in a moment.
+    // The block is a little too early for a correct clock, and will soon be accepted.
     let is_nearly_there =
         i64::from(doubt.chain.time).saturating_sub(doubt.now).saturating_sub(FUTURE_MAX_SECONDS)
             <= APART_MAX_SECONDS;
@@ -261,18 +261,17 @@ fn is_against_clock(doubt: &ClockDoubt) -> bool {
 fn error_of(doubt: &ClockDoubt) -> ClockError {
     let ClockDoubt { now, chain, behind } = *doubt;
     let evidence = match behind > APART_MAX_SECONDS {
-        true => format!(
-            " ({} peer(s) have it; clocks of peers are {behind} seconds ahead)",
-            chain.peers
-        ),
+        true => {
+            format!(" ({} peer(s) have it; peers' clocks are {behind} seconds ahead)", chain.peers)
+        }
         false => format!(" ({} peer(s) have it, {} do not)", chain.peers, chain.others),
     };
-    let remedy = "wait until its time has come, or connect to other peers";
+    let remedy = "wait until that time, or connect to other peers";
     ClockError { now, block: chain.first, time: chain.time, evidence, remedy }
 }
 
 impl Peers<'_> {
-    /// That this machine's clock does not keep out the chain that the run should go for.
+    /// Checks that this machine's clock is not the reason for rejecting the best chain.
     ///
     /// # Errors
     /// [`SourceError::Clock`] if it does.
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_withheld_is_tried_again_later_and_later() {
+    fn withheld_chains_are_retried_at_growing_intervals() {
         let (mut choice, mut now) = (Choice::default(), Instant::now());
         let mut waited = Vec::new();
         for _ in 0..9 {
@@ -305,19 +304,19 @@ mod tests {
             assert_eq!(choice.avoided(now), [hash(1)]);
             let began = now;
             while !choice.avoided(now).is_empty() {
-                now += LEFT_ALONE;
+                now += RETRY_AFTER;
             }
-            waited.push((now - began).as_secs() / LEFT_ALONE.as_secs());
+            waited.push((now - began).as_secs() / RETRY_AFTER.as_secs());
         }
         assert_eq!(waited, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
     }
 
     #[test]
-    fn what_is_invalid_stays_so() {
+    fn invalid_chains_stay_invalid() {
         let (mut choice, now) = (Choice::default(), Instant::now());
         choice.put(hash(1), ChainFault::Invalid { height: 5, why: "bad".to_owned() });
         choice.withheld(hash(1), now);
-        assert_eq!(choice.avoided(now + 1000 * LEFT_ALONE), [hash(1)]);
+        assert_eq!(choice.avoided(now + 1000 * RETRY_AFTER), [hash(1)]);
     }
 
     #[test]
@@ -345,11 +344,11 @@ mod tests {
             (1, 1, 0, day, false),
             (2, 1, 0, day, true),
             (1, 7, 0, 1000 * day, false),
-            // By the clocks of half the peers.
+            // Half of the peers decide whether the clocks differ.
             (1, 7, 601, day, true),
             (1, 7, 600, day, false),
             (8, 0, -day, day, true),
-            // A block of the latest possible time, found just now.
+            // A block with the latest possible time, found just now.
             (8, 0, 3, 7200 + 600, false),
             (8, 0, 3, 7200 + 601, true),
             (8, 0, 700, 7200 + 3, true),
@@ -359,11 +358,11 @@ mod tests {
         }
         let text = error_of(&doubt(2, 0, 3 * day, day)).to_string();
         assert!(
-            text.contains("clock says 2023-11-14T22:13:20Z") && text.contains("set the clock"),
+            text.contains("clock says 2023-11-14T22:13:20Z") && text.contains("Set the clock"),
             "{text}"
         );
         assert!(
-            text.contains("2 peer(s) have it; clocks of peers are 259200 seconds ahead"),
+            text.contains("2 peer(s) have it; peers' clocks are 259200 seconds ahead"),
             "{text}"
         );
     }

@@ -1,8 +1,8 @@
-//! [`TxCounts`]: how many transactions blocks have that were seen, whatever chain they are on.
+//! [`TxCounts`]: the numbers of transactions of blocks, on any chain.
 //!
-//! An index of pruned blocks needs them all. Runs that write one remember them, 27 MB for the main
-//! chain, and keep them in the work folder, so that a start that goes on asks for no block again.
-//! What does not read well is counted again.
+//! An index of pruned blocks needs all of them. A sync that writes one keeps them in memory, 27 MB for the main
+//! chain, and in the work folder, so that a resumed sync requests no block again. If the file is unreadable,
+//! the sync requests the blocks again.
 //!
 //! ```text
 //! 8     41 50 55 53 54 58 4e 53   "APUSTXNS"
@@ -13,8 +13,8 @@
 //! 32    SHA-256 of all bytes before
 //! ```
 //!
-//! It is written anew at a checkpoint when an eighth of it is new, and 20,000 entries at least; and when a run fails or is
-//! interrupted.
+//! The file is rewritten at a checkpoint when an eighth of it is new, and at least 20,000 entries; and when a
+//! sync fails or is interrupted.
 
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::COUNTS;
@@ -30,20 +30,20 @@ const MAGIC: &[u8; 8] = b"APUSTXNS";
 
 const VERSION: u32 = 1;
 
-/// Bytes beside the entries, and of an entry.
+/// Bytes besides the entries.
 const FRAME: usize = 52;
 const ENTRY: usize = 12;
 
-/// Blocks that are remembered at most: twice as many as the main chain has, and more.
+/// Maximum number of remembered blocks: more than twice the main chain.
 const BLOCKS_MAX: usize = 1 << 21;
 
-/// The file is written anew when there are so many new ones, and when the run ends.
+/// The file is rewritten when there are this many new entries, and when the sync ends.
 const STORED_EVERY: usize = 20_000;
 
-/// Numbers of transactions by the first eight bytes of the block's hash. To find two blocks with the
-/// same ones would take four billion times the work of a block.
+/// Numbers of transactions by the first eight bytes of the block's hash. To find two blocks with the same eight
+/// bytes would take four billion times the work of a block.
 ///
-/// Without [`TxCounts::begin`] nothing is remembered, nor is what an earlier start left touched.
+/// Until [`TxCounts::begin`] nothing is remembered, and the file of an earlier start is not touched.
 #[derive(Debug, Default)]
 pub(super) struct TxCounts(Mutex<Option<CountsInner>>);
 
@@ -63,14 +63,14 @@ impl TxCounts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers from now on, and what an earlier start left.
+    /// Starts remembering, and reads the entries of an earlier start.
     pub(super) fn begin(&self, storage: &dyn Storage, network: Network) -> Result<(), SyncError> {
         let counts = read(storage, network)?;
         self.lock().get_or_insert(CountsInner { counts, unsaved: 0 });
         Ok(())
     }
 
-    /// Remembers what a checked block has.
+    /// Remembers the number for a checked block.
     pub(super) fn put(&self, hash: &BlockHash, count: u32) {
         let mut inner = self.lock();
         let Some(inner) = &mut *inner else { return };
@@ -79,12 +79,12 @@ impl TxCounts {
         }
     }
 
-    /// How many transactions a block has, if that is known.
+    /// Returns the number of transactions of a block, if known.
     pub(super) fn get(&self, hash: &BlockHash) -> Option<u32> {
         self.lock().as_ref()?.counts.get(&key(hash)).copied()
     }
 
-    /// Makes what is known durable if there is enough of it that is new, or `all` of it.
+    /// Makes the entries durable if enough of them are new, or if `all` is set.
     pub(super) fn store(
         &self,
         storage: &dyn Storage,
@@ -94,7 +94,7 @@ impl TxCounts {
         let bytes = {
             let mut inner = self.lock();
             let Some(inner) = &mut *inner else { return Ok(()) };
-            // A file that grows is written a few times as often as it has entries for once.
+            // So all rewrites together write only a few times the final length of the file.
             let enough = STORED_EVERY.max(inner.counts.len() / 8);
             if inner.unsaved == 0 || !all && inner.unsaved < enough {
                 return Ok(());
@@ -106,7 +106,7 @@ impl TxCounts {
     }
 }
 
-/// What the file has.
+/// Reads the file.
 fn read(storage: &dyn Storage, network: Network) -> Result<HashMap<[u8; 8], u32>, SyncError> {
     let bytes = match read_whole(storage, COUNTS, (FRAME + ENTRY * BLOCKS_MAX) as u64) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
@@ -150,12 +150,12 @@ fn from_bytes(bytes: &[u8], network: Network) -> Option<HashMap<[u8; 8], u32>> {
     Some(counts)
 }
 
-// [`RecentBlocks`]: the blocks that came last, for peers that ask for them and for a way back.
+// [`RecentBlocks`]: the latest blocks, for peers that request them, and for reorganizations.
 
-/// Bytes of blocks that are held at most.
+/// Maximum bytes of these blocks.
 const BYTES_MAX: usize = 32 << 20;
 
-/// Blocks in memory, the last to come.
+/// The latest blocks, in memory.
 #[derive(Debug, Default)]
 pub(super) struct RecentBlocks {
     inner: Mutex<RecentInner>,
@@ -201,28 +201,28 @@ impl BlockProvider for RecentBlocks {
     }
 }
 
-// About how many bytes blocks have whose headers alone are known.
+// Approximate sizes of blocks that are known only by their headers.
 
 /// Heights in a step of [`MAIN_KB`].
 const STEP: Height = 50_000;
 
-/// Mean size of the main chain's blocks in each step, in kilobytes: rounded from the growth of the
-/// block files. Good for dividing work, and for telling how far a run is.
+/// Mean size of the main chain's blocks in each step, in kilobytes, rounded from the growth of the block files.
+/// Good enough for dividing work and showing progress.
 const MAIN_KB: [u64; 19] = [
     1, 1, 12, 60, 130, 200, 280, 480, 840, 1000, 900, 1000, 1200, 1100, 1200, 1500, 1700, 1750,
     1700,
 ];
 
-/// What is taken for a block of the other chains.
+/// Assumed size of a block on other chains.
 const OTHER_BYTES: u64 = 256 << 10;
 
-/// A guess.
+/// Estimates the size of a block, in bytes.
 pub(super) fn block_bytes(params: &Params, height: Height, with_witness: bool) -> u64 {
     if params.network != Network::Main {
         return OTHER_BYTES;
     }
     let step = ((height / STEP) as usize).min(MAIN_KB.len() - 1);
-    // Some two fifths are witnesses.
+    // About two fifths are witnesses.
     let tenths = if with_witness || height < params.segwit_height { 10 } else { 6 };
     MAIN_KB[step] * 100 * tenths
 }
@@ -253,7 +253,7 @@ mod tests {
         let storage = CrashStorage::new();
         let counts = some();
         counts.store(&storage, Network::Regtest, false).unwrap();
-        assert!(storage.names().unwrap().is_empty(), "too few to be written");
+        assert!(storage.names().unwrap().is_empty(), "too few to write");
         counts.store(&storage, Network::Regtest, true).unwrap();
         let storage = storage.durable_image();
         let read = begun(&storage, Network::Regtest);
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(read.get(&BlockHash([9; 32])), None);
         assert_eq!(all(&read), all(&counts));
         assert_eq!(begun(&storage, Network::Main).get(&BlockHash([8; 32])), None);
-        // Who begins twice loses nothing.
+        // Calling `begin` twice loses no entry.
         read.put(&BlockHash([9; 32]), 1);
         read.begin(&storage, Network::Regtest).unwrap();
         assert_eq!(read.get(&BlockHash([9; 32])), Some(1));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_it_was_written_counts_for_nothing() {
+    fn damaged_counts_are_ignored() {
         let bytes = to_bytes(&all(&some()), Network::Regtest);
         assert!(from_bytes(&bytes, Network::Regtest).is_some());
         for length in 0..bytes.len() {

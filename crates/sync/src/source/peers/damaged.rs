@@ -1,17 +1,18 @@
-//! [`DamagedCopies`]: who sent damaged copies of which blocks, to tell of where no sound one comes.
+//! [`DamagedCopies`]: the peers that sent damaged copies, by block, to report them if no intact copy
+//! arrives.
 
 use crate::error::SourceError;
 use apus_chain::{BlockError, BlockHash, Height};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks that are remembered at most; the lowest ones.
+/// Maximum number of remembered blocks; the lowest ones are kept.
 const BLOCKS_MAX: usize = 1024;
 
-/// Peers that are remembered for each at most.
+/// Maximum number of remembered peers for each block.
 const PEERS_MAX: usize = 64;
 
-/// Blocks of which damaged copies came, and no sound one.
+/// Blocks without an intact copy so far.
 #[derive(Debug, Default)]
 pub(super) struct DamagedCopies(Mutex<BTreeMap<Height, Copies>>);
 
@@ -27,7 +28,7 @@ impl DamagedCopies {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A damaged copy came from `peer`.
+    /// Records that a damaged copy came from `peer`.
     pub(super) fn note(
         &self,
         height: Height,
@@ -50,7 +51,7 @@ impl DamagedCopies {
         }
     }
 
-    /// A sound copy came, or none is wanted any more.
+    /// Forgets a block because an intact copy arrived, or the block is no longer wanted.
     pub(super) fn forget(&self, height: Height) {
         let mut blocks = self.lock();
         if !blocks.is_empty() {
@@ -58,7 +59,7 @@ impl DamagedCopies {
         }
     }
 
-    /// What to say of the lowest one.
+    /// Returns the error for the lowest block.
     pub(super) fn error(&self) -> Option<SourceError> {
         let blocks = self.lock();
         let (&height, Copies { hash, peers, error }) = blocks.first_key_value()?;
@@ -74,7 +75,7 @@ mod tests {
     const ERROR: BlockError = BlockError::MerkleRoot;
 
     #[test]
-    fn tells_of_the_lowest_and_how_many_peers() {
+    fn reports_the_lowest_block_and_the_number_of_peers() {
         let damaged = DamagedCopies::default();
         assert!(damaged.error().is_none());
         for (height, peer) in [(9, "a"), (5, "a"), (5, "b"), (5, "b"), (7, "c")] {

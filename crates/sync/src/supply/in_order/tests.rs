@@ -1,6 +1,6 @@
 use super::*;
 use crate::error::{InvalidError, SourceError};
-use crate::source::{BlockFetcher, BlockSource, Taken};
+use crate::source::{BlockFetcher, BlockReply, BlockSource};
 use crate::supply::Permits;
 use apus_chain::{HeaderChain, Network, Params};
 use apus_testkit::chain::ChainBuilder;
@@ -10,12 +10,12 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
-impl Prepared for Height {}
+impl QueueItem for Height {}
 
-/// A block that takes as much memory as is said, for as long as its taker has it.
-struct Heavy(Arc<Height>, u64);
+/// A block that uses this much memory while its consumer holds it.
+struct LongScriptMemory(Arc<Height>, u64);
 
-impl Prepared for Heavy {
+impl QueueItem for LongScriptMemory {
     fn memory_bytes(&self, _: u64) -> u64 {
         self.1
     }
@@ -28,17 +28,17 @@ impl Prepared for Heavy {
 
 const NOW: i64 = 4_000_000_000;
 
-/// Some more blocks than two claims have.
+/// Slightly more blocks than two claims hold.
 const TIP: Height = 600;
 
-/// A source that holds blocks in memory and can be told to misbehave.
+/// A source with blocks in memory that can misbehave.
 struct Fake {
     raw: Vec<Vec<u8>>,
     chain: HeaderChain,
-    /// What to say each block weighs.
+    /// The claimed size of each block.
     bytes: u64,
     fault: Fault,
-    /// Heights that were asked for so far.
+    /// End of the highest range requested so far.
     asked: AtomicU64,
 }
 
@@ -46,11 +46,11 @@ enum Fault {
     None,
     /// The files cannot be read at this height.
     Error(Height),
-    /// This height is left out.
+    /// The source leaves out this height.
     Missing(Height),
-    /// This height is given in place of the one above it, too.
+    /// The source returns this height again instead of the one above it.
     Twice(Height),
-    /// Blocks beyond what was asked for come first.
+    /// The source first returns blocks that were not requested.
     Unasked,
     /// The block of this height breaks a rule.
     Invalid(Height),
@@ -59,7 +59,7 @@ enum Fault {
 }
 
 impl Fake {
-    /// What workers need to read this, two at a time.
+    /// The [`Supply`] for two workers that read this source.
     fn supply<'a>(&'a self, interrupt: &'a AtomicBool) -> Supply<'a> {
         Supply {
             params: Params::of(Network::Regtest),
@@ -79,7 +79,7 @@ impl Fake {
         if let Fault::Invalid(height) = fault {
             blocks.truncate(height as usize + 1);
             let block = &mut blocks[height as usize];
-            // More than there is: no block may create it, whatever it spends.
+            // More than exists: no block may create it with any inputs.
             block.txdata[0].output[0].value = bitcoin::Amount::from_sat(21_000_001 * 100_000_000);
             apus_testkit::chain::seal(block);
         }
@@ -110,19 +110,19 @@ impl BlockFetcher for FakeFetcher<'_> {
     fn fetch(
         &mut self,
         want: HeightRange,
-        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+        each: &mut dyn FnMut(Height, &[u8]) -> BlockReply,
     ) -> Result<(), SourceError> {
         let Fake { raw, fault, asked, .. } = self.0;
         asked.fetch_max(u64::from(want.end), Ordering::SeqCst);
         if matches!(fault, Fault::Unasked) && want.end < TIP {
             let taken = each(want.end, &raw[want.end as usize]);
-            assert!(matches!(taken, Taken::NotWanted), "{taken:?}");
+            assert!(matches!(taken, BlockReply::NotWanted), "{taken:?}");
         }
         if matches!(fault, Fault::SlowBelow(height) if want.start < *height) {
             thread::sleep(Duration::from_millis(20));
         }
         let mut before = HashSet::new();
-        // Any order inside of what was asked for.
+        // Any order within the requested range.
         for height in want.heights().rev() {
             let given = match fault {
                 Fault::Error(at) if *at == height => {
@@ -133,20 +133,20 @@ impl BlockFetcher for FakeFetcher<'_> {
                 _ => height,
             };
             match each(given, &raw[given as usize]) {
-                Taken::Yes => assert!(want.contains(given) && before.insert(given)),
-                Taken::NotWanted => assert!(!want.contains(given) || before.contains(&given)),
-                Taken::Damaged(error) => panic!("{error}"),
-                Taken::Stop => return Ok(()),
+                BlockReply::Yes => assert!(want.contains(given) && before.insert(given)),
+                BlockReply::NotWanted => assert!(!want.contains(given) || before.contains(&given)),
+                BlockReply::Damaged(error) => panic!("{error}"),
+                BlockReply::Stop => return Ok(()),
             }
         }
         Ok(())
     }
 }
 
-/// What came out: the heights given, and how it ended.
+/// The heights returned, and how it ended.
 type Outcome = (Vec<Height>, Result<(), SyncError>);
 
-/// Runs some workers and one who takes, `look` at each block taken.
+/// Runs some workers and one consumer, and calls `look` on each block taken.
 fn run(
     source: &Fake,
     workers: usize,
@@ -182,7 +182,7 @@ fn run(
         ahead.end();
         ended
     });
-    assert!(most.load(Ordering::SeqCst) <= 2, "more compute than are permitted to");
+    assert!(most.load(Ordering::SeqCst) <= 2, "more threads compute than are permitted to");
     (taken, ended)
 }
 
@@ -195,7 +195,7 @@ fn all_below(height: Height) -> Vec<Height> {
 }
 
 #[test]
-fn blocks_come_in_ascending_height() {
+fn blocks_are_returned_in_ascending_height() {
     for workers in [1, 2, 4] {
         for fault in [Fault::None, Fault::SlowBelow(200), Fault::Unasked] {
             let (taken, ended) = run_all(fault, workers);
@@ -205,21 +205,21 @@ fn blocks_come_in_ascending_height() {
     }
 }
 
-/// Where blocks stay in use after they were given out, so do their bytes, and where they alone are as
-/// much as there may be, one claim after the other is made all the same.
+/// If blocks stay in use after they were returned, their bytes still count; if they alone reach the limit,
+/// one claim at a time is made anyway.
 #[test]
-fn blocks_that_were_given_out_count_while_their_taker_has_them() {
+fn returned_blocks_count_while_their_consumer_holds_them() {
     let source = Fake { bytes: CLAIM_BYTES, ..Fake::new(Fault::None) };
     let flag = AtomicBool::new(false);
     let (weight, most) = (1 << 20, 10u64);
     let supply = source.supply(&flag);
-    let ahead: InOrder<Heavy> = InOrder::new(source.range(), most * weight);
+    let ahead: InOrder<LongScriptMemory> = InOrder::new(source.range(), most * weight);
     let now = AtomicU64::new(0);
     let prepare = |block: CheckedBlock| {
         now.fetch_add(1, Ordering::SeqCst);
-        Heavy(Arc::new(block.height()), weight)
+        LongScriptMemory(Arc::new(block.height()), weight)
     };
-    // A taker that keeps the last few blocks: how far the worker is ahead of it, once it stands still.
+    // Returns how far the worker runs ahead of a consumer that keeps the last few blocks.
     let ahead_of = |keeps: usize, until: Height, at_least: u64| {
         let mut kept = VecDeque::new();
         while let Some((height, block)) = ahead.next().unwrap() {
@@ -238,7 +238,7 @@ fn blocks_that_were_given_out_count_while_their_taker_has_them() {
     };
     thread::scope(|scope| {
         scope.spawn(|| ahead.work(&supply, &by_checking(&prepare)));
-        // The block that was given last may or may not be gone when the worker looks.
+        // The last block returned may or may not be dropped when the worker looks.
         let found = [(0, 40, 9), (6, 80, 3), (20, 120, 1)]
             .map(|(keeps, until, at_least)| ahead_of(keeps, until, at_least));
         ahead.end();
@@ -248,13 +248,14 @@ fn blocks_that_were_given_out_count_while_their_taker_has_them() {
     });
 }
 
-/// Whatever is claimed beyond the bound is one claim: of a whole range, for blocks this small.
+/// At most one claim exceeds the bound: a whole range, if blocks are this small.
 #[test]
 fn workers_run_ahead_no_further_than_the_bound() {
     let claim_blocks = CLAIM_BYTES.div_ceil(100_000);
     for bytes_max in [0, 1, 3 << 20] {
         let source = Fake { bytes: 100_000, ..Fake::new(Fault::None) };
-        // By what the source says before, by their own weight after they were read.
+        // A claim counts with the size that the source claims, and its blocks with their real size after they
+        // were read.
         let blocks_max = bytes_max / source.raw[1].len() as u64 + claim_blocks;
         let mut furthest = 0;
         let (taken, ended) = run(&source, 1, bytes_max, &AtomicBool::new(false), &mut |height| {
@@ -271,7 +272,7 @@ fn workers_run_ahead_no_further_than_the_bound() {
     }
 }
 
-/// Claims of blocks that are not read are longer, as far as these go, and hold as many threads as there are.
+/// While there are blocks that need not be read, claims of them are longer, and all threads take part.
 #[test]
 fn blocks_that_are_not_read_are_claimed_many_at_a_time() {
     let source = Fake { bytes: 300_000, ..Fake::new(Fault::None) };
@@ -288,11 +289,11 @@ fn blocks_that_are_not_read_are_claimed_many_at_a_time() {
 }
 
 #[test]
-fn an_error_is_told_after_all_blocks_below_it() {
+fn an_error_is_returned_after_all_blocks_below_it() {
     for workers in [1, 3] {
         for at in [1, 2, 131, 132, 133, TIP] {
-            // The fake gives ranges from their end, so what was claimed with it may be lost; never
-            // what lies in ranges below.
+            // The fake gives ranges from their end, so blocks of the same claim may be lost, but never those
+            // of lower ranges.
             let (taken, ended) = run_all(Fault::Error(at), workers);
             assert!(matches!(ended, Err(SyncError::Source(SourceError::NoChain { .. }))));
             assert_eq!(taken, all_below(taken.len() as u32 + 1));
@@ -317,7 +318,7 @@ fn a_block_that_breaks_a_rule_has_its_height_in_the_error() {
 }
 
 #[test]
-fn a_source_that_gives_too_few_is_told_of() {
+fn a_source_that_omits_blocks_is_reported() {
     for workers in [1, 3] {
         for at in [1, 131, 132, 133, TIP - 1] {
             for fault in [Fault::Missing(at), Fault::Twice(at)] {
@@ -336,7 +337,7 @@ fn a_source_that_gives_too_few_is_told_of() {
 }
 
 #[test]
-fn an_interruption_ends_it_with_what_was_ready() {
+fn an_interruption_keeps_the_ready_blocks() {
     for workers in [1, 3] {
         let source = Fake { bytes: 200_000, ..Fake::new(Fault::None) };
         let flag = AtomicBool::new(false);
@@ -351,7 +352,7 @@ fn an_interruption_ends_it_with_what_was_ready() {
 }
 
 #[test]
-fn a_panic_of_a_worker_neither_leaves_the_taker_waiting_nor_passes_for_an_end() {
+fn a_panic_of_a_worker_ends_the_wait_with_an_error() {
     let source = Fake::new(Fault::None);
     let flag = AtomicBool::new(false);
     let supply = source.supply(&flag);
@@ -380,7 +381,7 @@ fn a_panic_of_a_worker_neither_leaves_the_taker_waiting_nor_passes_for_an_end() 
 }
 
 #[test]
-fn a_look_ahead_takes_nothing() {
+fn peeking_takes_no_block() {
     let source = Fake::new(Fault::None);
     let flag = AtomicBool::new(false);
     let supply = source.supply(&flag);

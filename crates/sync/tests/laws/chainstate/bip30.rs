@@ -1,4 +1,4 @@
-//! BIP-30: a coinbase that is there already, where blocks need not state their height.
+//! Tests of BIP-30: a coinbase that exists already, on chains where blocks need not state their height.
 
 use crate::chainstate::harness::*;
 use apus_chain::{BlockHash, CoinSum, HeaderChain, Height, KnownBlock, Params};
@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 const BTC: u64 = 100_000_000;
 
-/// Regtest as if heights in coinbases had come later.
+/// Returns regtest's rules with a later activation of heights in coinbases.
 fn without_bip34() -> Params {
     Params { bip34_height: 1_000_000, bip34_hash: None, ..regtest() }
 }
 
-/// A chain whose last block has the coinbase of its first, with two outputs, of which so many have
-/// been spent before.
+/// Makes a chain whose last block repeats the coinbase of its first, with two outputs; `spent` of them were
+/// spent before.
 fn repeated(spent: u32) -> Vec<Block> {
     let mut builder = ChainBuilder::new(30);
     let outputs = [20, 30].map(|btc| builder.output(btc * BTC, ScriptKind::OpTrue));
@@ -81,9 +81,9 @@ fn a_coinbase_is_repeated_only_once_all_of_it_is_spent() {
     }
 }
 
-/// The coinbase of a block that a later one repeats is like any other until that comes.
+/// Until a later block repeats a coinbase, its coins are like any other.
 #[test]
-fn what_was_not_overwritten_yet_is_not_lost() {
+fn coins_not_overwritten_yet_are_kept() {
     let blocks = repeated(0);
     let params = Params { bip30_unspendable: vec![known(1, &blocks)].into(), ..without_bip34() };
     let chain = headers(&params, &blocks);
@@ -98,10 +98,10 @@ fn what_was_not_overwritten_yet_is_not_lost() {
     }
 }
 
-/// The two blocks that may repeat a coinbase: the coins before are lost, and stay so when the
-/// blocks are disconnected.
+/// The two blocks that may repeat a coinbase: the previous coins are lost, and stay lost when the blocks are
+/// disconnected.
 #[test]
-fn an_exception_overwrites_and_what_it_overwrote_does_not_come_back() {
+fn coins_overwritten_by_an_exception_do_not_come_back() {
     let blocks = repeated(0);
     let last = blocks.len() - 1;
     let params = Params {

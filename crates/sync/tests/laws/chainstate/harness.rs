@@ -1,4 +1,4 @@
-//! Blocks of a builder on one side, a chain state on the other, scripts left out.
+//! The test harness: connects a builder's blocks to a chain state, without scripts.
 
 use apus_chain::{
     BlockChecker, BlockContext, BlockHash, CheckedBlock, CoinRef, CoinSum, CoinSumKey, HeaderChain,
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 const NOW: i64 = 4_000_000_000;
 
-/// Coins by name: height, coinbase, amount, script.
+/// Coins by outpoint: height, coinbase, amount, script.
 pub(crate) type Coins = BTreeMap<OutPoint, (Height, bool, u64, Vec<u8>)>;
 
-/// Under which coins are added up.
+/// The key for sums of coins.
 pub(crate) const KEY: CoinSumKey = CoinSumKey::new([0x5e; 16]);
 
 pub(crate) fn regtest() -> Params {
@@ -38,14 +38,14 @@ pub(crate) fn open(store: &Arc<MemoryStore>, threads: usize) -> Chainstate {
     state
 }
 
-/// The headers up to a block of the builder.
+/// Makes the chain of the blocks' headers.
 pub(crate) fn headers(params: &Params, blocks: &[Block]) -> HeaderChain {
     let raw: Vec<Vec<u8>> = blocks.iter().map(serialize).collect();
     let headers = raw.iter().map(|block| block.first_chunk().unwrap());
     HeaderChain::from_headers(params, NOW, headers).unwrap()
 }
 
-/// A block that passed everything that needs no coins.
+/// Checks a block as far as possible without coins.
 pub(crate) fn checked(
     params: &Params,
     chain: &HeaderChain,
@@ -58,7 +58,7 @@ pub(crate) fn checked(
     BlockChecker::new().check_owned(serialize(block), &context).map_err(|(_, error)| error).unwrap()
 }
 
-/// Connects one block on the tip.
+/// Connects one block to the tip.
 pub(crate) fn connect(
     state: &mut Chainstate,
     params: &Params,
@@ -70,7 +70,7 @@ pub(crate) fn connect(
     state.connect(block, &ConnectContext { ancestry: chain, check_scripts: false })
 }
 
-/// Connects many, with the next one's coins on their way while one is connected.
+/// Connects many blocks, prefetching the coins of the next one meanwhile.
 pub(crate) fn connect_all(
     state: &mut Chainstate,
     chain: &HeaderChain,
@@ -93,7 +93,7 @@ pub(crate) fn connect_all(
     state.settle()
 }
 
-/// What a store holds.
+/// Reads the coins in a store.
 pub(crate) fn stored(store: &MemoryStore) -> Coins {
     let mut coins = Coins::new();
     store
@@ -110,7 +110,7 @@ fn read(coin: &CoinBytes) -> (Height, bool, u64, Vec<u8>) {
     (coin.height, coin.coinbase, coin.amount, coin.script.to_vec())
 }
 
-/// The model's coins.
+/// Returns the model's coins.
 pub(crate) fn expected(set: &UtxoSet) -> Coins {
     set.iter()
         .map(|(outpoint, coin)| {
@@ -122,7 +122,7 @@ pub(crate) fn expected(set: &UtxoSet) -> Coins {
         .collect()
 }
 
-/// The sum of these coins.
+/// Returns the sum of these coins.
 pub(crate) fn sum_of(coins: &Coins) -> CoinSum {
     let one = |(name, (height, coinbase, amount, script)): (&OutPoint, &(_, _, _, Vec<u8>))| {
         let coin = CoinRef { height: *height, coinbase: *coinbase, amount: *amount, script };
@@ -131,12 +131,12 @@ pub(crate) fn sum_of(coins: &Coins) -> CoinSum {
     coins.iter().map(one).fold(CoinSum::default(), CoinSum::plus)
 }
 
-/// What the state's view has of these coins.
+/// Returns the coins that the chain state has for these outpoints.
 pub(crate) fn seen(state: &Chainstate, names: impl Iterator<Item = OutPoint>) -> Coins {
     names.filter_map(|name| Some((name, read(&state.cache().coin(&name).unwrap()?)))).collect()
 }
 
-/// A random chain with spends.
+/// Makes a random chain with spends.
 pub(crate) fn random_chain(seed: u64, blocks: usize) -> ChainBuilder {
     let mut builder = ChainBuilder::new(seed);
     builder.empty_blocks(100);

@@ -1,4 +1,4 @@
-//! The chain state against a plain model: connecting, going back, refusing, resuming.
+//! Compares the chain state with a simple model: connecting, disconnecting, refusing, resuming.
 
 mod bip30;
 pub(crate) mod harness;

@@ -1,5 +1,5 @@
-//! Valid blocks: whatever the order of connecting, flushing and going back, the coins are those of
-//! the model.
+//! Tests with valid blocks: regardless of the order of connecting, flushing and disconnecting, the coins equal
+//! the model's.
 
 use crate::chainstate::harness::*;
 use apus_engine::utxo::CoinsStore;
@@ -14,7 +14,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn the_coins_are_those_of_the_model(seed: u64, threads in 0usize..3, every in 1usize..40) {
+    fn the_coins_match_the_model(seed: u64, threads in 0usize..3, every in 1usize..40) {
         let builder = random_chain(seed, 30);
         let blocks = builder.blocks();
         let chain = headers(&regtest(), &blocks);
@@ -35,9 +35,9 @@ proptest! {
         prop_assert_eq!(store.tip().unwrap().unwrap().height, chain.tip_height());
     }
 
-    /// Back and forth between two branches, with flushes and restarts anywhere.
+    /// Switches between two branches, with flushes and restarts at random moments.
     #[test]
-    fn a_branch_leaves_what_a_fresh_start_on_it_leaves(seed: u64, common in 0usize..8) {
+    fn a_branch_gives_the_same_as_a_fresh_start_on_it(seed: u64, common in 0usize..8) {
         let mut builder = random_chain(seed, common);
         let fork = builder.tip();
         builder.random_blocks(6, Shape::default());
@@ -91,7 +91,7 @@ fn undo_data_is_forgotten_below_where_it_is_kept_from() {
     }
     let block = checked(&params, &chain, 105, &blocks[105]);
     let error = state.disconnect(&block).unwrap_err().to_string();
-    assert!(error.contains("105") && error.contains("undo data is not there"), "{error}");
+    assert!(error.contains("105") && error.contains("undo data is missing"), "{error}");
     state.flush().unwrap();
     assert_eq!(stored(&store), expected(&utxo_set(blocks[..106].iter())));
 }
@@ -129,9 +129,9 @@ fn totals_go_back_with_the_blocks() {
     }
 }
 
-/// Undo data that waits for the next flush is counted with the coins, and asks for a flush as they do.
+/// Undo data that waits for the next flush uses memory, so it makes a flush due as coins do.
 #[test]
-fn undo_data_asks_for_a_flush() {
+fn pending_undo_data_makes_a_flush_due() {
     let mut builder = random_chain(3, 1);
     let bytes_max = 24 << 20;
     let options = ChainstateOptions { cache_bytes: bytes_max, ..options(0) };
@@ -156,7 +156,7 @@ fn undo_data_asks_for_a_flush() {
     let chain = headers(&regtest(), &blocks);
     let (spending, held) = (made, |state: &Chainstate| state.cache().stats().undo_bytes);
     connect_all(&mut state, &chain, &blocks[1..spending]).unwrap();
-    // Their coins are the store's from here on, so that what waits is undo data.
+    // After this flush the store has their coins, so that only undo data waits.
     state.flush().unwrap();
     assert!(!state.flush_due() && held(&state) == 0);
     state.keep_connected();

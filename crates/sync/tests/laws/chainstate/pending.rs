@@ -1,8 +1,8 @@
-//! Blocks whose scripts have not been run: what stands above sees them all the same, and one that
-//! proves invalid takes all above it along.
+//! Blocks whose scripts have not been run yet: blocks above already see their coins, and if a block proves
+//! invalid, all blocks above it are discarded, too.
 //!
-//! A pool without threads runs a block's scripts when its verdict is waited for, so that what is
-//! pending when is certain.
+//! A pool without threads runs a block's scripts only when its verdict is awaited, so the set of pending blocks
+//! is deterministic.
 
 use crate::chainstate::harness::*;
 use apus_chain::{HeaderChain, Height, OutPoint, ScriptError, Txid};
@@ -18,17 +18,17 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Transactions, with amount and script of each coin that they spend.
+/// Amount and script of each spent coin, by transaction.
 type Spends = BTreeMap<Vec<u8>, Vec<(u64, Vec<u8>)>>;
 
-/// An interpreter that notes what it is given and accepts all but one transaction.
+/// An interpreter that records its input and accepts all but one transaction.
 #[derive(Default)]
 struct Notes {
     asked: Mutex<Spends>,
     refused: Mutex<Option<(Vec<u8>, ScriptError)>>,
 }
 
-/// What it answers for the last input of a transaction.
+/// The interpreter's answer for the last input of a transaction.
 struct Answer(usize, Result<(), ScriptError>);
 
 impl Interpreter for Notes {
@@ -65,10 +65,10 @@ fn with_scripts(chain: &HeaderChain) -> ConnectContext<'_> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// Whatever is pending and on its way, the coins are the model's, and each transaction's
+    /// With any blocks pending and any coins being fetched, the coins equal the model's, and each transaction's
     /// scripts are run with the coins that it spends.
     #[test]
-    fn blocks_stand_on_those_that_are_pending(
+    fn blocks_build_on_pending_ones(
         seed: u64, threads in 0usize..3, ahead in 0usize..3, every in 1usize..4,
     ) {
         let builder = random_chain(seed, 20);
@@ -104,14 +104,14 @@ proptest! {
     }
 }
 
-/// Three blocks to come: each spends what the one before it made.
+/// Three blocks, each of which spends an output of the one before.
 struct Three {
     state: Chainstate,
     notes: Arc<Notes>,
     builder: ChainBuilder,
-    /// The blocks below.
+    /// The blocks below the three.
     below: Vec<Block>,
-    /// The blocks, and the transaction that matters in each.
+    /// The blocks, and the relevant transaction in each.
     blocks: Vec<Block>,
     txs: Vec<Transaction>,
 }
@@ -139,7 +139,7 @@ impl Three {
         self.below.len() + index
     }
 
-    /// The three, and the headers up to the last of them.
+    /// Returns the three blocks, and the headers up to the last of them.
     fn ready(&self) -> (HeaderChain, Vec<Arc<PreparedBlock>>) {
         let chain = headers(&regtest(), &[&self.below[..], &self.blocks].concat());
         let heights = self.blocks.iter().enumerate();
@@ -148,27 +148,27 @@ impl Three {
         (chain, ready)
     }
 
-    /// Puts another block in the place of the last one.
+    /// Replaces the last block.
     fn replace_last(&mut self, transactions: Vec<Transaction>) {
         self.blocks.pop();
         self.builder.set_tip(self.blocks[1].block_hash());
         self.blocks.push(self.builder.propose(BlockPlan { transactions, ..BlockPlan::default() }));
     }
 
-    /// Whether the output of one of the transactions is a coin now.
+    /// Returns whether the output of one of the transactions is a coin now.
     fn has(&self, index: usize) -> bool {
         let txid = Txid(self.txs[index].compute_txid().to_byte_array());
         !seen(&self.state, std::iter::once(OutPoint { txid, vout: 0 })).is_empty()
     }
 }
 
-/// What a block below does after the look-up began counts, not what was there when it began.
+/// A look-up sees the changes of blocks below, even those made after it began.
 #[test]
-fn a_coin_that_is_made_or_spent_while_it_is_on_its_way() {
+fn a_coin_created_or_spent_during_its_look_up() {
     for twice in [false, true] {
         let mut three = three();
         if twice {
-            // The coin that the second block spends as well.
+            // This coin is also spent by the second block.
             let again = three.builder.output(1_000, ScriptKind::OpTrue);
             let again = three.builder.spend_coins(&coins_of(&three.txs[0]), vec![again]);
             three.replace_last(vec![again]);
@@ -192,7 +192,7 @@ fn a_coin_that_is_made_or_spent_while_it_is_on_its_way() {
 }
 
 #[test]
-fn a_script_that_fails_takes_its_block_and_all_above_along() {
+fn a_failing_script_discards_its_block_and_all_above() {
     let mut three = three();
     let (chain, ready) = three.ready();
     let refused = serialize(&three.txs[1]);
@@ -208,13 +208,13 @@ fn a_script_that_fails_takes_its_block_and_all_above_along() {
     assert_eq!((tx, txid, vin), (1, found, 0));
     assert_eq!(*three.state.tip(), ready[0].id());
     assert_eq!([0, 1, 2].map(|index| three.has(index)), [true, false, false]);
-    // Where the scripts cannot be run there is no verdict, and no way on.
+    // If the scripts cannot be run there is no verdict, and the chain state cannot advance.
     let setup = ScriptError::Setup("the interpreter is out of order".to_owned());
     *three.notes.refused.lock().unwrap() = Some((refused, setup));
     three.state.begin(Arc::clone(&ready[1]), &with_scripts(&chain)).unwrap();
     let error = three.state.settle().unwrap_err();
     assert!(matches!(error, ChainstateError::Script { block, .. } if block == ready[1].id()));
-    // Nothing is left of either try.
+    // Neither attempt leaves a trace.
     *three.notes.refused.lock().unwrap() = None;
     for block in &ready[1..] {
         three.state.begin(Arc::clone(block), &with_scripts(&chain)).unwrap();
@@ -224,9 +224,9 @@ fn a_script_that_fails_takes_its_block_and_all_above_along() {
     assert_eq!([0, 1, 2].map(|index| three.has(index)), [false, false, true]);
 }
 
-/// Of two invalid blocks the lower one is told, although the other one's fault was found first.
+/// Of two invalid blocks, the lower one is reported, even if the other one's fault was found first.
 #[test]
-fn a_pending_block_that_proves_invalid_is_told_before_the_one_above() {
+fn a_pending_block_that_proves_invalid_is_reported_before_the_one_above() {
     let mut three = three();
     let mut gone = three.txs[2].clone();
     gone.input[0].previous_output.vout = 77;
@@ -240,7 +240,7 @@ fn a_pending_block_that_proves_invalid_is_told_before_the_one_above() {
     assert_eq!(*three.state.tip(), ready[0].id());
 }
 
-/// A block of the right height on another parent than the tip.
+/// A block is refused if its parent is not the tip, even if its height is right.
 #[test]
 fn a_block_of_a_branch_does_not_follow() {
     let mut three = three();
@@ -257,7 +257,7 @@ fn a_block_of_a_branch_does_not_follow() {
 }
 
 #[test]
-fn a_pool_may_come_later_and_totals_go_on_from_those_told() {
+fn a_pool_may_come_later_and_totals_continue_from_the_given_ones() {
     let Three { builder, below, blocks, .. } = three();
     drop(builder);
     let chain = headers(&regtest(), &[&below[..], &blocks].concat());
@@ -267,7 +267,7 @@ fn a_pool_may_come_later_and_totals_go_on_from_those_told() {
     let pool = ScriptPool::with_interpreter(1, Arc::new(Notes::default())).unwrap();
     state.set_scripts(pool);
     assert!(state.has_scripts());
-    let told = Totals {
+    let given = Totals {
         blocks: 100,
         bytes: 10_000,
         transactions: 300,
@@ -276,7 +276,7 @@ fn a_pool_may_come_later_and_totals_go_on_from_those_told() {
         scripts: 60,
         coins: 7_000,
     };
-    state.set_totals(told);
+    state.set_totals(given);
     state.keep_connected();
     let block = prepared(&chain, below.len(), &blocks[0]);
     state.begin(Arc::clone(&block), &with_scripts(&chain)).unwrap();
@@ -302,5 +302,5 @@ fn a_pool_may_come_later_and_totals_go_on_from_those_told() {
     assert_eq!(connected.iter().map(|one| one.block.id()).collect::<Vec<_>>(), [block.id()]);
     assert_eq!(state.take_connected().len(), 0);
     state.disconnect(block.block()).unwrap();
-    assert_eq!(*state.totals(), told);
+    assert_eq!(*state.totals(), given);
 }

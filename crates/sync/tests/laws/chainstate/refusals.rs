@@ -1,4 +1,4 @@
-//! Invalid blocks: each has its reason, and leaves no trace.
+//! Tests with invalid blocks: each is refused for the right reason, and leaves no trace.
 
 use crate::chainstate::harness::*;
 use apus_chain::{OutPoint, SpendError, Txid};
@@ -38,7 +38,7 @@ impl World {
         self.builder.propose(BlockPlan { transactions, ..BlockPlan::default() })
     }
 
-    /// Gives the block to the chain state; the reason for which it is refused.
+    /// Submits the block to the chain state; returns the reason of the refusal.
     fn refused(&mut self, block: &Block) -> String {
         let mut blocks = self.builder.blocks();
         blocks.push(block.clone());
@@ -69,8 +69,8 @@ impl World {
         assert_eq!(self.state.sum(), Some(sum_of(&there)));
     }
 
-    /// The next valid block still connects.
-    fn goes_on(mut self) {
+    /// Checks that the next valid block still connects.
+    fn still_connects(mut self) {
         let block = self.builder.add_plan(BlockPlan::default());
         let chain = headers(&regtest(), &self.builder.blocks());
         connect(&mut self.state, &regtest(), &chain, &block).unwrap();
@@ -80,13 +80,13 @@ impl World {
 }
 
 #[test]
-fn a_coin_that_is_not_there() {
+fn a_missing_coin() {
     let mut world = world();
     let mut tx = world.spend(1_000);
     tx.input[0].previous_output.vout += 77;
     let block = world.propose(vec![tx]);
     assert_eq!(world.refused(&block), "bad-txns-inputs-missingorspent");
-    world.goes_on();
+    world.still_connects();
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_coin_spent_twice_in_a_block() {
     let (one, other) = (world.spend(1_000), world.spend(2_000));
     let block = world.propose(vec![one, other]);
     assert_eq!(world.refused(&block), "bad-txns-inputs-missingorspent");
-    world.goes_on();
+    world.still_connects();
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn an_output_of_the_same_block_spent_twice() {
     let block = world.propose([vec![first.clone()], spends[..1].to_vec()].concat());
     let ok = world.propose([vec![first], spends].concat());
     assert_eq!(world.refused(&ok), "bad-txns-inputs-missingorspent");
-    // Once is fine.
+    // Spending it once is valid.
     let mut blocks = world.builder.blocks();
     blocks.push(block.clone());
     let chain = headers(&regtest(), &blocks);
@@ -127,7 +127,7 @@ fn an_output_of_a_later_transaction() {
     let second = world.builder.spend_coins(&coins_of(&first), vec![output]);
     let block = world.propose(vec![second, first]);
     assert_eq!(world.refused(&block), "bad-txns-inputs-missingorspent");
-    world.goes_on();
+    world.still_connects();
 }
 
 #[test]
@@ -141,13 +141,13 @@ fn a_coin_spent_in_an_earlier_block() {
     again.output[0].value = Amount::from_sat(900);
     let block = world.propose(vec![again]);
     assert_eq!(world.refused(&block), "bad-txns-inputs-missingorspent");
-    world.goes_on();
+    world.still_connects();
 }
 
-/// Core looks for the outputs before it looks at what is spent (BIP-30), also on chains where no
-/// valid block can repeat one.
+/// Core checks for existing outputs (BIP-30) before it looks up spent coins, even on chains where no valid
+/// block can repeat a transaction.
 #[test]
-fn a_transaction_that_is_there_already() {
+fn a_transaction_that_exists_already() {
     let mut world = world();
     let tx = world.spend(1_000);
     let block = world.builder.block_with(vec![tx.clone()]);
@@ -162,7 +162,7 @@ fn a_transaction_that_is_there_already() {
     };
     let txid = Txid(tx.compute_txid().to_byte_array());
     assert_eq!(error, SpendError::Bip30 { tx: 1, txid, outpoint: OutPoint { txid, vout: 0 } });
-    world.goes_on();
+    world.still_connects();
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn more_out_than_in() {
     let tx = world.spend(output.value.to_sat() + 1);
     let block = world.propose(vec![tx]);
     assert_eq!(world.refused(&block), "bad-txns-in-belowout");
-    world.goes_on();
+    world.still_connects();
 }
 
 #[test]
@@ -210,12 +210,12 @@ fn a_coinbase_spent_too_early() {
     let tx = world.builder.spend_coins(&[(outpoint, coin)], vec![output]);
     let block = world.propose(vec![tx]);
     assert_eq!(world.refused(&block), "bad-txns-premature-spend-of-coinbase");
-    world.goes_on();
+    world.still_connects();
 }
 
-/// Core asks first whether all coins are there (`consensus/tx_verify.cpp`, `CheckTxInputs`).
+/// Core first checks whether all coins exist (`consensus/tx_verify.cpp`, `CheckTxInputs`).
 #[test]
-fn a_coin_that_is_not_there_beside_one_spent_too_early() {
+fn a_missing_coin_next_to_an_immature_one() {
     let mut world = world();
     let height = world.builder.height() + 1;
     let mut coins = world.builder.utxo().iter();
@@ -226,18 +226,18 @@ fn a_coin_that_is_not_there_beside_one_spent_too_early() {
     let tx = world.builder.spend_coins(&[young, gone], vec![output]);
     let block = world.propose(vec![tx]);
     assert_eq!(world.refused(&block), "bad-txns-inputs-missingorspent");
-    world.goes_on();
+    world.still_connects();
 }
 
 #[test]
-fn a_relative_lock_that_is_not_over() {
+fn an_unmet_relative_lock() {
     let mut world = world();
     let mut tx = world.spend(1_000);
     tx.version = bitcoin::transaction::Version::TWO;
     tx.input[0].sequence = Sequence::from_height(60_000);
     let block = world.propose(vec![tx]);
     assert_eq!(world.refused(&block), "bad-txns-nonfinal");
-    world.goes_on();
+    world.still_connects();
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_block_that_does_not_follow_the_tip() {
 }
 
 #[test]
-fn scripts_are_never_passed_over_where_nothing_runs_them() {
+fn scripts_are_never_skipped_without_an_interpreter() {
     let mut world = world();
     let block = world.builder.add_plan(BlockPlan::default());
     let chain = headers(&regtest(), &world.builder.blocks());

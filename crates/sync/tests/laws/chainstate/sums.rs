@@ -1,10 +1,10 @@
-//! The sum of the coins: that of the set, wherever the chain state goes.
+//! Tests that the chain state's sum always equals the sum of its coins.
 
 use crate::chainstate::harness::*;
 use apus_chain::{BlockHash, BlockUndo, CoinRef, CoinSum, KnownBlock, OutPoint, UndoCoin};
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{
-    CoinBytes, CoinsStore, ConnectContext, Connected, Flush, PreparedBlock, StoreError,
+    CoinBytes, CoinsStore, ConnectContext, ConnectedBlock, Flush, PreparedBlock, StoreError,
 };
 use apus_sync::engines::in_order::{Chainstate, ChainstateError};
 use apus_testkit::chain::utxo_set;
@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
 
-    /// Prepared with sums or without, fetched ahead or not, flushed or not, and back again.
+    /// Connects blocks with or without prepared sums, prefetching and flushes, and disconnects them again.
     #[test]
-    fn the_sum_is_that_of_the_models_coins(
+    fn the_sum_matches_the_models_coins(
         seed: u64,
         threads in 0usize..3,
         prepared in 0u64..3,
@@ -56,7 +56,7 @@ proptest! {
             state.settle().unwrap();
             let coins = expected(&utxo_set(blocks[..at + 2].iter()));
             prop_assert_eq!(state.sum(), Some(sum_of(&coins)));
-            for Connected { block, undo, spent } in state.take_connected() {
+            for ConnectedBlock { block, undo, spent } in state.take_connected() {
                 prop_assert_eq!(spent, sum_of_undo(&block, &undo.whole()));
             }
         }
@@ -73,7 +73,7 @@ proptest! {
     }
 }
 
-/// The sum of the coins in a block's undo data, under the names that its inputs give them.
+/// Returns the sum of the coins in a block's undo data, under its inputs' outpoints.
 fn sum_of_undo(block: &PreparedBlock, undo: &[u8]) -> CoinSum {
     let undo = BlockUndo::read(undo).unwrap();
     let bytes = block.block().bytes();
@@ -91,7 +91,7 @@ fn sum_of_undo(block: &PreparedBlock, undo: &[u8]) -> CoinSum {
     inputs.iter().zip(undo.coins()).map(one).fold(CoinSum::default(), CoinSum::plus)
 }
 
-/// A store that gives another coin than was put in, once, or undo data with a byte that is another.
+/// A store that once returns a coin different from the one put in, or undo data with a changed byte.
 #[derive(Default)]
 struct Lying {
     inner: Arc<MemoryStore>,
@@ -132,10 +132,10 @@ impl CoinsStore for Lying {
 }
 
 #[test]
-fn a_coin_that_is_not_what_it_was_is_in_the_sum() {
+fn changed_coins_change_the_sum() {
     let blocks = random_chain(31, 20).blocks();
     let chain = headers(&regtest(), &blocks);
-    let mut told = 0;
+    let mut lies = 0;
     for lies_at in [0, 1, 5, u64::MAX] {
         let store = Arc::new(Lying { lies_at, ..Lying::default() });
         let (mut options, params) = (options(0), regtest());
@@ -148,21 +148,22 @@ fn a_coin_that_is_not_what_it_was_is_in_the_sum() {
             state.flush().unwrap();
         }
         let lied = given.given.load(Ordering::SeqCst) > lies_at;
-        told += u32::from(lied);
+        lies += u32::from(lied);
         assert_eq!(state.sum() == Some(sum_of(&stored(&given.inner))), !lied, "{lies_at}");
     }
-    assert_eq!(told, 3);
+    assert_eq!(lies, 3);
 }
 
-/// Each byte of what is kept of a block in turn: what comes back is what the block spent, or nothing does.
+/// Changes each byte of a block's stored undo data in turn: disconnecting either restores exactly the spent
+/// coins, or fails.
 #[test]
-fn undo_data_that_are_not_what_they_were_are_refused() {
+fn changed_undo_data_are_refused() {
     let blocks = random_chain(33, 20).blocks();
     let (params, chain) = (regtest(), headers(&regtest(), &blocks));
     let inner = Arc::new(MemoryStore::new());
     let mut state = open(&inner, 0);
     connect_all(&mut state, &chain, &blocks[1..]).unwrap();
-    // The highest block that spends what is not its own.
+    // The highest block that spends coins of other blocks.
     let spends_some = |height: &usize| {
         let (before, after) =
             (utxo_set(blocks[..*height].iter()), utxo_set(blocks[..=*height].iter()));
@@ -188,7 +189,7 @@ fn undo_data_that_are_not_what_they_were_are_refused() {
         state.keep_sum(KEY, sum);
         let block = checked(&params, &chain, height as u32, &blocks[height]);
         match state.disconnect(&block) {
-            // Of a coin that the block made itself, say.
+            // The change may be, for example, in a coin that the block created itself.
             Ok(()) => assert!(
                 state.sum() == Some(sum_of(&before))
                     && seen(&state, before.keys().copied()) == before
@@ -205,17 +206,17 @@ fn undo_data_that_are_not_what_they_were_are_refused() {
 }
 
 #[test]
-fn a_sum_is_kept_only_by_order_and_goes_on_from_the_one_told() {
+fn a_sum_is_kept_only_on_request_and_continues_from_the_given_one() {
     let blocks = random_chain(32, 3).blocks();
     let (params, chain) = (regtest(), headers(&regtest(), &blocks));
     let store = Arc::new(MemoryStore::new()) as Arc<dyn CoinsStore>;
     let mut state = Chainstate::open(&params, store, options(0)).unwrap();
     connect_all(&mut state, &chain, &blocks[1..90]).unwrap();
     assert_eq!(state.sum(), None);
-    let told = CoinSum::from_bytes([7; 8]);
-    state.keep_sum(KEY, told);
-    assert_eq!(state.sum(), Some(told));
+    let given = CoinSum::from_bytes([7; 8]);
+    state.keep_sum(KEY, given);
+    assert_eq!(state.sum(), Some(given));
     connect_all(&mut state, &chain, &blocks[90..]).unwrap();
     let part = |to: usize| sum_of(&expected(&utxo_set(blocks[..to].iter())));
-    assert_eq!(state.sum(), Some(told.plus(part(blocks.len())).minus(part(90))));
+    assert_eq!(state.sum(), Some(given.plus(part(blocks.len())).minus(part(90))));
 }

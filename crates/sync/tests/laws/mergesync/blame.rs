@@ -1,5 +1,5 @@
-//! Invalid chains: the block that is told, and the reason, are those of the engine that takes one block
-//! after the other, wherever the parts of a fault lie.
+//! Tests with invalid chains: reported block and reason equal the in-order engine's, wherever the parts of a
+//! fault are.
 
 use super::harness::agree;
 use crate::swiftsync::harness::Chain;
@@ -9,7 +9,7 @@ use apus_testkit::rng::Rng;
 use bitcoin::{OutPoint, Sequence, Transaction, TxOut};
 use proptest::prelude::*;
 
-/// A chain with mature coins.
+/// Makes a chain with mature coins.
 fn builder(seed: u64) -> ChainBuilder {
     let mut builder = ChainBuilder::new(seed);
     builder.empty_blocks(101);
@@ -22,7 +22,8 @@ fn spend(builder: &mut ChainBuilder, coin: (OutPoint, TxOut), satoshi: u64) -> T
     builder.spend_coins(&[coin], vec![output])
 }
 
-/// The reason for which both refuse the block at the builder's tip, after as many blocks above.
+/// Returns the reason for which both engines refuse the block at the builder's tip, after adding this many
+/// blocks above it.
 fn refused(mut builder: ChainBuilder, above: usize, seed: u64) -> String {
     let height = builder.height();
     builder.random_blocks(above, Shape::default());
@@ -34,7 +35,7 @@ fn refused(mut builder: ChainBuilder, above: usize, seed: u64) -> String {
 const ABOVE: [usize; 3] = [0, 1, 12];
 
 #[test]
-fn a_coin_that_never_was() {
+fn an_invented_coin() {
     for above in ABOVE {
         let mut builder = builder(50);
         let coin = builder.mature_coin();
@@ -45,7 +46,7 @@ fn a_coin_that_never_was() {
     }
 }
 
-/// Blocks between the spend that is right and the one that is too late.
+/// The number of blocks between the valid spend and the second one varies.
 #[test]
 fn a_coin_spent_twice() {
     for between in [0, 1, 9] {
@@ -89,7 +90,7 @@ fn a_coin_spent_before_it_is_made() {
 }
 
 #[test]
-fn an_output_of_the_same_block_spent_twice_or_that_is_no_coin() {
+fn an_output_of_the_same_block_spent_twice_or_unspendable() {
     let mut twice = builder(53);
     let coin = twice.mature_coin();
     let first = spend(&mut twice, coin, 9_000);
@@ -152,7 +153,7 @@ fn more_out_than_in_and_more_than_fees_allow() {
 }
 
 #[test]
-fn a_relative_lock_that_is_not_over() {
+fn an_unmet_relative_lock() {
     let mut builder = builder(58);
     let coin = builder.mature_coin();
     let mut tx = spend(&mut builder, coin, 1_000);
@@ -161,10 +162,10 @@ fn a_relative_lock_that_is_not_over() {
     assert_eq!(refused(builder, 4, 58), "bad-txns-nonfinal");
 }
 
-/// Core looks for a block's outputs before it looks at what the block spends, also where no valid block
-/// can repeat one.
+/// Core checks for existing outputs of a block before it looks up the spent coins, even where no valid block
+/// can repeat a transaction.
 #[test]
-fn a_transaction_that_is_there_already() {
+fn a_transaction_that_exists_already() {
     for (between, spent) in [(0, false), (1, false), (8, false), (0, true), (8, true)] {
         let mut builder = builder(59);
         let coin = builder.mature_coin();
@@ -176,7 +177,7 @@ fn a_transaction_that_is_there_already() {
             builder.block_with(vec![next]);
         }
         builder.empty_blocks(between);
-        // Again, and what it makes is spent at once, and later.
+        // Repeats the transaction, and spends its outputs at once, and later.
         let next = spend(&mut builder, coins_of(&tx)[0].clone(), 7_000);
         let later = spend(&mut builder, coins_of(&next)[0].clone(), 6_000);
         builder.block_with(vec![tx, next]);
@@ -188,7 +189,7 @@ fn a_transaction_that_is_there_already() {
     }
 }
 
-/// Of several invalid blocks the lowest is told, whatever the others make of its coins.
+/// The lowest of several invalid blocks is reported, whether or not the others use its coins.
 #[test]
 fn several_invalid_blocks() {
     let mut builder = builder(60);
@@ -205,7 +206,7 @@ fn several_invalid_blocks() {
     );
 }
 
-/// A transaction that spends some of all that ever was or is to come, right or wrong.
+/// Makes a transaction with random spends of earlier or later outputs, valid or not.
 fn any_spend(
     builder: &mut ChainBuilder,
     known: &[(OutPoint, TxOut)],
@@ -235,8 +236,8 @@ fn any_spend(
     tx
 }
 
-/// A chain of blocks into which such transactions are strewn, of which some come again later and some
-/// are spent before they come.
+/// Makes a chain with such transactions in random blocks; some are repeated later, and some are spent before
+/// they exist.
 fn strewn(seed: u64) -> ChainBuilder {
     let (mut builder, mut rng) = (builder(seed), Rng::new(seed));
     let mut waiting: Vec<Transaction> = Vec::new();
@@ -279,12 +280,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(rounds(40, 4000) as u32))]
 
     #[test]
-    fn any_spends_are_judged_alike(seed: u64) {
+    fn any_spends_get_the_same_verdict(seed: u64) {
         agree(&Chain::of(&strewn(seed)), seed);
     }
 }
 
-/// The chains of the test above are of all kinds.
+/// The chains of the test above cover all kinds of faults.
 #[test]
 fn strewn_chains_are_refused_for_many_reasons() {
     let reasons: std::collections::BTreeSet<String> = (0..60)

@@ -1,5 +1,5 @@
-//! What is just right and what is just wrong, with the ends of segments at every place that matters: the rule's border is
-//! the same wherever a coin's block and the block that spends it lie.
+//! Tests of cases just inside and just outside the rules. Segments end at every relevant place: the limit must
+//! not depend on the segments of a coin's block and the spending block.
 
 use crate::mergesync::harness::agree_cut;
 use crate::swiftsync::harness::{Chain, without_bip34};
@@ -19,29 +19,29 @@ fn spend(builder: &mut ChainBuilder, coin: (OutPoint, TxOut), satoshi: u64) -> T
     builder.spend_coins(&[coin], vec![output])
 }
 
-/// The coin of an early block.
+/// Returns the coin of an early block's coinbase.
 fn coinbase_of(builder: &ChainBuilder, height: Height) -> (OutPoint, TxOut) {
     coins_of(&builder.blocks()[height as usize].txdata[0])[0].clone()
 }
 
-/// What both say of a chain whose blocks at these heights have to do with each other: where they lie in one segment,
-/// at the end or at the beginning of one, or alone.
+/// Returns the result of both engines for a chain whose blocks at these heights depend on each other. The
+/// blocks are in one segment, at the end or the beginning of one, or alone.
 #[track_caller]
-fn told(chain: &Chain, heights: [Height; 2]) -> Option<(Height, String)> {
-    told_near_limit((chain, None), heights)
+fn verdict(chain: &Chain, heights: [Height; 2]) -> Option<(Height, String)> {
+    verdict_near_limit((chain, None), heights)
 }
 
-/// The same of a chain with a block near the limit of signature operations.
+/// Does the same for a chain with a block near the limit of signature operations.
 #[track_caller]
-fn told_near_limit(
+fn verdict_near_limit(
     (chain, near_limit): (&Chain, Option<Height>),
     [low, high]: [Height; 2],
 ) -> Option<(Height, String)> {
     let cuts: [&[Height]; 6] =
         [&[], &[low], &[low + 1], &[high], &[low, low + 1, high], &[low + 1, high, high + 1]];
-    let told = cuts.map(|cuts| agree_cut((chain, near_limit), u64::from(high), cuts).refused);
-    assert!(told.iter().all(|other| *other == told[0]));
-    let [first, ..] = told;
+    let verdict = cuts.map(|cuts| agree_cut((chain, near_limit), u64::from(high), cuts).refused);
+    assert!(verdict.iter().all(|other| *other == verdict[0]));
+    let [first, ..] = verdict;
     first.map(|(height, error)| (height, error.reject_reason()))
 }
 
@@ -60,14 +60,15 @@ fn a_coinbase_is_mature_after_a_hundred_blocks() {
         builder.block_with(vec![tx]);
         builder.empty_blocks(2);
         let expected = reason(9 + rests, "bad-txns-premature-spend-of-coinbase");
-        let told = told(&Chain::of(&builder), [9, 9 + rests]);
-        assert_eq!(told, expected.filter(|_| refused), "{rests}");
+        let verdict = verdict(&Chain::of(&builder), [9, 9 + rests]);
+        assert_eq!(verdict, expected.filter(|_| refused), "{rests}");
     }
 }
 
-/// Core asks for all coins of a transaction before it looks at one (`consensus/tx_verify.cpp`, `CheckTxInputs`).
+/// Core checks that all coins of a transaction exist before it checks any of them (`consensus/tx_verify.cpp`,
+/// `CheckTxInputs`).
 #[test]
-fn a_coin_that_is_missing_comes_before_one_that_is_too_young() {
+fn missing_coins_are_reported_before_immature_ones() {
     let mut builder = ChainBuilder::new(80);
     builder.empty_blocks(101);
     let young = coinbase_of(&builder, 101);
@@ -78,10 +79,11 @@ fn a_coin_that_is_missing_comes_before_one_that_is_too_young() {
     builder.block_with(vec![tx]);
     builder.empty_blocks(1);
     let expected = reason(102, "bad-txns-inputs-missingorspent");
-    assert_eq!(told(&Chain::of(&builder), [101, 102]), expected);
+    assert_eq!(verdict(&Chain::of(&builder), [101, 102]), expected);
 }
 
-/// A coin that block 102 makes and another one, or that block, spends, with this in the input.
+/// Makes a chain in which block 102 creates a coin, and the block `rests` above it spends it with this
+/// sequence.
 fn locked(rests: u32, sequence: u32, version: i32) -> ChainBuilder {
     let mut builder = ChainBuilder::new(81);
     builder.empty_blocks(101);
@@ -101,7 +103,7 @@ fn locked(rests: u32, sequence: u32, version: i32) -> ChainBuilder {
     builder
 }
 
-/// BIP-68, with locks of blocks, and of time in units of 512 seconds, where blocks are 600 seconds apart.
+/// Tests BIP-68 with locks in blocks, and in units of 512 seconds; blocks are 600 seconds apart.
 #[test]
 fn a_relative_lock_is_over_just_in_time() {
     const BLOCKS: u32 = 0;
@@ -112,36 +114,37 @@ fn a_relative_lock_is_over_just_in_time() {
                 let builder = locked(rests, kind | length, 2);
                 let height = 102 + rests;
                 let expected = reason(height, "bad-txns-nonfinal").filter(|_| !over);
-                let told = told(&Chain::of(&builder), [102, height]);
-                assert_eq!(told, expected, "{rests} {kind} {length}");
+                let verdict = verdict(&Chain::of(&builder), [102, height]);
+                assert_eq!(verdict, expected, "{rests} {kind} {length}");
             }
         }
     }
 }
 
-/// What makes a lock none: a bit, an old version, a block before the rule. A negative version is not old.
+/// These conditions disable a lock: a bit, an old version, a block before the rule. A negative version is not
+/// old.
 #[test]
 fn relative_locks_that_do_not_count() {
     let csv_at = |csv_height| Params { csv_height, ..Params::of(Network::Regtest).clone() };
-    let told = |sequence, version, params: &Params| {
+    let verdict = |sequence, version, params: &Params| {
         let builder = locked(3, sequence, version);
-        told(&Chain::with(params, builder.blocks()), [102, 105])
+        verdict(&Chain::with(params, builder.blocks()), [102, 105])
     };
     let refused = reason(105, "bad-txns-nonfinal");
-    assert_eq!(told(4, 2, &csv_at(1)), refused);
-    assert_eq!(told(4 | 1 << 31, 2, &csv_at(1)), None);
-    assert_eq!(told(4 | 1 << 16, 2, &csv_at(1)), refused, "a bit without a meaning");
-    assert_eq!(told(4, 1, &csv_at(1)), None);
-    assert_eq!(told(4, 0, &csv_at(1)), None);
-    assert_eq!(told(4, -1, &csv_at(1)), refused);
-    assert_eq!(told(4, 2, &csv_at(105)), refused);
-    assert_eq!(told(4, 2, &csv_at(106)), None);
+    assert_eq!(verdict(4, 2, &csv_at(1)), refused);
+    assert_eq!(verdict(4 | 1 << 31, 2, &csv_at(1)), None);
+    assert_eq!(verdict(4 | 1 << 16, 2, &csv_at(1)), refused, "a bit without meaning");
+    assert_eq!(verdict(4, 1, &csv_at(1)), None);
+    assert_eq!(verdict(4, 0, &csv_at(1)), None);
+    assert_eq!(verdict(4, -1, &csv_at(1)), refused);
+    assert_eq!(verdict(4, 2, &csv_at(105)), refused);
+    assert_eq!(verdict(4, 2, &csv_at(106)), None);
 }
 
-/// Outputs that are no coins, and the one behind a transaction's last, which may lie beside another transaction's
-/// first: spent by their own block, by the next one and later.
+/// A block spends an output that is not a coin, or the index past a transaction's last output, which may be
+/// next to another transaction's first. The spending block is the same one, the next one or a later one.
 #[test]
-fn outputs_that_are_not_there() {
+fn missing_outputs_cannot_be_spent() {
     for later in [0, 1, 5] {
         for kind in [
             None,
@@ -170,14 +173,14 @@ fn outputs_that_are_not_there() {
             builder.empty_blocks(1);
             let is_coin = kind == Some(ScriptKind::Longest);
             let expected = reason(height, "bad-txns-inputs-missingorspent").filter(|_| !is_coin);
-            assert_eq!(told(&Chain::of(&builder), [103, height]), expected, "{later} {kind:?}");
+            assert_eq!(verdict(&Chain::of(&builder), [103, height]), expected, "{later} {kind:?}");
         }
     }
 }
 
-/// Core never puts it into the set (`validation.cpp`, `ConnectBlock`).
+/// Core never adds the genesis coinbase to the set (`validation.cpp`, `ConnectBlock`).
 #[test]
-fn the_genesis_coinbase_is_no_coin() {
+fn the_genesis_coinbase_is_not_a_coin() {
     let mut builder = ChainBuilder::new(83);
     let genesis = builder.block(builder.tip()).txdata[0].clone();
     builder.empty_blocks(110);
@@ -185,12 +188,12 @@ fn the_genesis_coinbase_is_no_coin() {
     builder.block_with(vec![tx]);
     builder.empty_blocks(1);
     let expected = reason(111, "bad-txns-inputs-missingorspent");
-    assert_eq!(told(&Chain::of(&builder), [1, 111]), expected);
+    assert_eq!(verdict(&Chain::of(&builder), [1, 111]), expected);
     let chain = Chain::with(&without_bip34(), builder.blocks());
-    assert_eq!(told(&chain, [1, 111]), expected);
+    assert_eq!(verdict(&chain, [1, 111]), expected);
 }
 
-/// Subsidy and fees are the most, to the satoshi, on both sides of a halving.
+/// A coinbase may claim subsidy and fees, to the satoshi, on both sides of a halving.
 #[test]
 fn a_coinbase_takes_no_satoshi_more() {
     for (height, subsidy) in [(149, 50), (150, 25), (299, 25), (300, 12)] {
@@ -214,13 +217,13 @@ fn a_coinbase_takes_no_satoshi_more() {
             builder.empty_blocks(1);
             let height = height as Height;
             let expected = reason(height, "bad-cb-amount").filter(|_| refused);
-            assert_eq!(told(&Chain::of(&builder), [1, height]), expected, "{height} {more}");
+            assert_eq!(verdict(&Chain::of(&builder), [1, height]), expected, "{height} {more}");
         }
     }
 }
 
-/// A transaction that comes twice in one block, not side by side, which would be seen in the Merkle tree
-/// (CVE-2012-2459): the second has nothing to spend, whatever is done with what the first made.
+/// A transaction is twice in one block, but not next to itself, which the Merkle tree would show
+/// (CVE-2012-2459). The second copy has no coins to spend, whether or not the first one's outputs are spent.
 #[test]
 fn a_transaction_twice_in_one_block() {
     for spent in [false, true] {
@@ -237,7 +240,7 @@ fn a_transaction_twice_in_one_block() {
             builder.empty_blocks(1);
             let expected = reason(102, "bad-txns-inputs-missingorspent");
             let chain = Chain::with(&params, builder.blocks());
-            assert_eq!(told(&chain, [101, 102]), expected, "{spent}");
+            assert_eq!(verdict(&chain, [101, 102]), expected, "{spent}");
         }
     }
 }
@@ -247,7 +250,7 @@ fn pushed(bytes: &[u8]) -> ScriptBuf {
     ScriptBuf::builder().push_slice(push).into_script()
 }
 
-/// What the input of a kind of coin adds, by so many signature operations in the script that its coin has the hash of.
+/// Gives an input this many signature operations, in the script whose hash is in the coin; returns their cost.
 fn with_sigops(kind: ScriptKind, tx: &mut Transaction, vin: usize, count: usize) -> u64 {
     let script = vec![OP_CHECKSIG; count];
     let input = &mut tx.input[vin];
@@ -271,8 +274,8 @@ fn with_sigops(kind: ScriptKind, tx: &mut Transaction, vin: usize, count: usize)
     }
 }
 
-/// Signature operations of every kind, to the limit, and one beyond it: in plain sight, behind the hash of a script,
-/// and behind witness programs.
+/// Tests signature operations of every kind, at the limit and one above it: directly in a script, in a script
+/// behind a hash, and in witness programs.
 #[test]
 fn signature_operations_up_to_the_limit() {
     let kinds = [
@@ -297,7 +300,7 @@ fn signature_operations_up_to_the_limit() {
         for (vin, kind) in kinds.into_iter().enumerate() {
             cost += with_sigops(kind, &mut second, vin, 100);
         }
-        // What is left stands in plain sight, where each costs four, but for three, which a witness has.
+        // The rest is directly in a script, where each costs four. Up to three more are in a witness.
         let left = BLOCK_SIGOPS_COST_MAX - cost;
         let in_witness = left % 4 + more;
         cost -= with_sigops(ScriptKind::Wsh, &mut second, 1, 100);
@@ -313,14 +316,15 @@ fn signature_operations_up_to_the_limit() {
         builder.block_with(vec![second]);
         builder.empty_blocks(1);
         let expected = reason(103, "bad-blk-sigops").filter(|_| refused);
-        let told = told_near_limit((&Chain::of(&builder), Some(103)), [102, 103]);
-        assert_eq!(told, expected, "{more}");
+        let verdict = verdict_near_limit((&Chain::of(&builder), Some(103)), [102, 103]);
+        assert_eq!(verdict, expected, "{more}");
     }
 }
 
-/// A script of many keys counts for as many as stand before it, or for twenty, also in what a coin has the hash of.
+/// A multisig operation counts as the number of keys before it, or as twenty, even in a script whose hash is in
+/// the coin.
 #[test]
-fn many_keys_count_as_many() {
+fn multisig_counts_its_keys_or_twenty() {
     const OP_3: u8 = 0x53;
     for (script, cost) in [
         (&[OP_CHECKMULTISIG][..], 20),
@@ -347,15 +351,16 @@ fn many_keys_count_as_many() {
             builder.block_with(vec![second]);
             builder.empty_blocks(1);
             let expected = reason(103, "bad-blk-sigops").filter(|_| refused);
-            let told = told_near_limit((&Chain::of(&builder), Some(103)), [102, 103]);
-            assert_eq!(told, expected, "{script:?} {more}");
+            let verdict = verdict_near_limit((&Chain::of(&builder), Some(103)), [102, 103]);
+            assert_eq!(verdict, expected, "{script:?} {more}");
         }
     }
 }
 
-/// Of a coinbase that history lets come again there is the later coin alone, as old as its block (BIP-30).
+/// Where a coinbase may be repeated by exception, only the later coin exists, with its own block's height
+/// (BIP-30).
 #[test]
-fn a_coinbase_that_came_again_is_as_old_as_its_last_block() {
+fn a_repeated_coinbase_has_the_height_of_its_last_block() {
     for (rests, refused) in [(99, true), (100, false)] {
         let mut builder = ChainBuilder::new(88);
         let outputs = vec![builder.output(50 * 100_000_000, ScriptKind::OpTrue)];
@@ -373,9 +378,9 @@ fn a_coinbase_that_came_again_is_as_old_as_its_last_block() {
         let excepted = Params { bip30_repeats, ..without_bip34() };
         let expected = reason(9 + rests, "bad-txns-premature-spend-of-coinbase");
         let chain = Chain::with(&excepted, builder.blocks());
-        assert_eq!(told(&chain, [9, 9 + rests]), expected.filter(|_| refused), "{rests}");
-        // The exception is for the block of that hash.
+        assert_eq!(verdict(&chain, [9, 9 + rests]), expected.filter(|_| refused), "{rests}");
+        // The exception only holds for the block with that hash.
         let chain = Chain::with(&without_bip34(), builder.blocks());
-        assert_eq!(told(&chain, [1, 9]), reason(9, "bad-txns-BIP30"));
+        assert_eq!(verdict(&chain, [1, 9]), reason(9, "bad-txns-BIP30"));
     }
 }

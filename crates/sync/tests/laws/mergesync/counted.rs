@@ -1,4 +1,4 @@
-//! The numbers of a chain's outputs, by a slow and obvious count.
+//! Computes the numbers of a chain's outputs in a slow and obvious way.
 
 use crate::swiftsync::harness::{Chain, outpoint_of};
 use apus_chain::{Height, HeightRange, OutPoint, Reader, read_coin_strict};
@@ -6,18 +6,18 @@ use apus_testkit::chain::coins_of;
 use bitcoin::Block;
 use std::collections::{BTreeMap, HashMap};
 
-/// The block that made an output, and the output's number there; none where the block spends it itself.
+/// The block that created an output, and the output's number there; `None` if that block spends it.
 pub(crate) type Number = Option<(Height, u32)>;
 
-/// What a block does, in the plainest way there is.
+/// The effects of a block, computed in the simplest way.
 struct Counted {
-    /// Of each input but the coinbase's.
+    /// For each input except the coinbase's.
     spent: Vec<Number>,
-    /// The outputs that have numbers, in their order.
+    /// The outputs that have numbers, in order.
     added: Vec<OutPoint>,
 }
 
-/// Goes through a block's transactions in their order.
+/// Processes a block's transactions in order.
 fn count(there: &mut HashMap<OutPoint, (Height, u32)>, height: Height, block: &Block) -> Counted {
     // Outputs of the block until it spends them.
     let (mut own, mut spent): (Vec<OutPoint>, Vec<Number>) = (Vec::new(), Vec::new());
@@ -43,7 +43,7 @@ fn count(there: &mut HashMap<OutPoint, (Height, u32)>, height: Height, block: &B
     Counted { spent, added: own }
 }
 
-/// The coins that no spend took are at the places of the count.
+/// Checks that the unspent coins have the places that the count gives.
 pub(crate) fn expect_places(
     chain: &Chain,
     mut added: Vec<(HeightRange, Vec<u8>)>,
@@ -82,7 +82,7 @@ pub(crate) fn expect_places(
     assert_eq!((total, live), (next, all));
 }
 
-/// The numbers of what a chain's first blocks spend are those of the count.
+/// Checks that the numbers of the coins that a chain's first blocks spend equal the count's.
 pub(crate) fn expect_numbers(chain: &Chain, numbers: BTreeMap<Height, Vec<Number>>) {
     let mut there = HashMap::new();
     for (height, numbers) in numbers {

@@ -1,4 +1,4 @@
-//! Both engines over one chain, and what each says of it.
+//! The test harness: runs both engines over one chain, and compares their results.
 
 use crate::mergesync::counted::{Number, expect_numbers, expect_places};
 use crate::swiftsync::harness::{Chain, Coins, Division, random_division, range_of};
@@ -12,8 +12,9 @@ use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::engines::in_order::{Chainstate, ChainstateError, ChainstateOptions};
 use apus_sync::engines::mergesync::{
-    AnswerRecord, Answers, AskedOutputs, BlockJudge, Claims, Fingerprint, FingerprintKey, Gather,
-    Join, JoinSink, JudgeError, MadeRecord, NumberedCoin, RefusedBlock, SeenBlock, SpentRecord,
+    Bip30Outputs, BlockConnector, ConnectFailure, Fingerprint, FingerprintKey, FirstPass,
+    IndexedCoin, Join, JoinSink, OutputRecord, PrevoutRecord, RefusedBlock, SeenBlock,
+    SegmentPrevouts, SpendRecord, SpendSummary,
 };
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_testkit::rng::Rng;
@@ -22,10 +23,10 @@ use core::convert::Infallible;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// What an engine says of a chain.
+/// An engine's result for a chain.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Said {
-    /// The lowest block that it refuses, with the rule.
+    /// The lowest refused block, with the broken rule.
     pub(crate) refused: Option<(Height, ConnectError)>,
     /// Undo data of the blocks below.
     pub(crate) undo: BTreeMap<Height, Vec<u8>>,
@@ -33,25 +34,25 @@ pub(crate) struct Said {
     pub(crate) coins: Option<Coins>,
 }
 
-/// What the engine says that takes one block after the other.
+/// Returns the in-order engine's result.
 pub(crate) fn in_order(chain: &Chain) -> Said {
     let store = Arc::new(MemoryStore::new());
     let options = ChainstateOptions { cache_bytes: 1 << 22, prevout_threads: 0, scripts: None };
     let from: Arc<dyn CoinsStore> = Arc::<MemoryStore>::clone(&store);
     let mut state = Chainstate::open(&chain.params, from, options).unwrap();
     state.keep_connected();
-    let mut said = Said::default();
+    let mut result = Said::default();
     for height in 1..=chain.stop() {
         let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
         let connected = state.connect(checked(chain, height), &context);
         for connected in state.take_connected() {
-            said.undo.insert(connected.block.id().height, connected.undo.into());
+            result.undo.insert(connected.block.id().height, connected.undo.into());
         }
         match connected {
             Ok(()) => {}
             Err(ChainstateError::Invalid { block, error }) => {
-                said.refused = Some((block.height, error));
-                return said;
+                result.refused = Some((block.height, error));
+                return result;
             }
             Err(error) => panic!("{error}"),
         }
@@ -64,8 +65,8 @@ pub(crate) fn in_order(chain: &Chain) -> Said {
             Ok(())
         })
         .unwrap();
-    said.coins = Some(coins);
-    said
+    result.coins = Some(coins);
+    result
 }
 
 fn fields(coin: &[u8]) -> (Height, bool, u64, Vec<u8>) {
@@ -85,18 +86,18 @@ fn checked(chain: &Chain, height: Height) -> apus_chain::CheckedBlock {
 struct Runs {
     made: Vec<Vec<u8>>,
     spent: Vec<Vec<u8>>,
-    /// What segments answer themselves, and the fingerprints of their blocks.
+    /// The segments' own answers, and the fingerprints of their blocks.
     answers: Vec<(HeightRange, Vec<u8>, Vec<u8>)>,
-    /// What their blocks claim, in the same order.
+    /// The spend summaries of their blocks, in the same order.
     claims: Vec<Vec<u8>>,
-    /// How many leaves blocks add, likewise.
+    /// The number of leaves that blocks add, in the same order.
     added: Vec<(HeightRange, Vec<u8>)>,
 }
 
 /// The key of all fingerprints.
 pub(crate) const KEY: FingerprintKey = FingerprintKey::new([7; 8]);
 
-fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
+fn gather(pass: &FirstPass, chain: &Chain, division: &Division) -> Runs {
     let (mut checker, mut whole) = (BlockChecker::new(), pass.nothing());
     let mut runs = Runs::default();
     for order in division {
@@ -119,28 +120,28 @@ fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
     runs
 }
 
-/// What comes of a join.
+/// The result of a join.
 #[derive(Default)]
-struct Joined {
-    /// Whether coins have their numbers behind them.
+struct JoinResult {
+    /// Whether numbers follow the coins.
     numbered: bool,
-    /// The last block that is answered with bare coins.
+    /// The last block that gets stripped coins.
     bare: Height,
     answers: Vec<(Height, Vec<u8>)>,
     coins: Coins,
-    /// Places of these in their blocks.
+    /// Places of the surviving coins in their blocks.
     places: Vec<(Height, u32)>,
     existed: BTreeMap<Height, Vec<OutPoint>>,
-    /// Numbers of coins that no spend took, each with the coin's name and bytes.
+    /// Numbers of unspent coins, each with the coin's outpoint and bytes.
     live: Vec<(u32, OutPoint, Vec<u8>)>,
 }
 
-impl Joined {
-    /// The coin that is told of, which no spend took.
+impl JoinResult {
+    /// Records an unspent coin's number, and returns the coin without it.
     fn left<'c>(&mut self, outpoint: &OutPoint, height: Height, coin: &'c [u8]) -> &'c [u8] {
         let mut coin = coin;
         if self.numbered {
-            let numbered = NumberedCoin::read(coin).unwrap();
+            let numbered = IndexedCoin::read(coin).unwrap();
             coin = numbered.coin;
             self.live.push((numbered.number.unwrap(), *outpoint, coin.to_vec()));
         }
@@ -149,12 +150,12 @@ impl Joined {
     }
 }
 
-impl JoinSink for Joined {
+impl JoinSink for JoinResult {
     type Error = Infallible;
 
     fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), Infallible> {
         let mut record = Vec::new();
-        let answer = AnswerRecord { height, place, coin };
+        let answer = PrevoutRecord { height, place, coin };
         match height <= self.bare {
             true => answer.write_bare(&mut record),
             false => answer.write(&mut record),
@@ -194,8 +195,8 @@ impl JoinSink for Joined {
 
 /// One record of either kind.
 enum Record<'a> {
-    Made(MadeRecord<'a>),
-    Spent(SpentRecord),
+    Made(OutputRecord<'a>),
+    Spent(SpendRecord),
 }
 
 impl Record<'_> {
@@ -207,13 +208,13 @@ impl Record<'_> {
     }
 }
 
-/// Merges all runs in the plainest way there is.
-fn join(runs: &Runs, rng: &mut Rng, numbered: bool, bare: Height) -> Joined {
+/// Merges all runs in the simplest way.
+fn join(runs: &Runs, rng: &mut Rng, numbered: bool, bare: Height) -> JoinResult {
     let mut records: Vec<Record<'_>> = Vec::new();
     for run in &runs.made {
         let mut rest = &run[..];
         let mut before = None;
-        while let Some((record, after)) = MadeRecord::read(rest) {
+        while let Some((record, after)) = OutputRecord::read(rest) {
             let key = Some((record.txid, record.height));
             assert!(before < key, "a run ascends");
             before = key;
@@ -224,16 +225,16 @@ fn join(runs: &Runs, rng: &mut Rng, numbered: bool, bare: Height) -> Joined {
     }
     for run in &runs.spent {
         let mut rest = &run[..];
-        while let Some((record, after)) = SpentRecord::read(rest) {
+        while let Some((record, after)) = SpendRecord::read(rest) {
             records.push(Record::Spent(record));
             rest = after;
         }
         assert!(rest.is_empty());
     }
-    // Those of one transaction in any order.
+    // The records of one transaction come in any order.
     rng.shuffle(&mut records);
     records.sort_by_key(Record::txid);
-    let mut joined = Joined { numbered, bare, ..Joined::default() };
+    let mut joined = JoinResult { numbered, bare, ..JoinResult::default() };
     let mut join = Join::new(&mut joined);
     for record in &records {
         let Ok(()) = match record {
@@ -245,13 +246,13 @@ fn join(runs: &Runs, rng: &mut Rng, numbered: bool, bare: Height) -> Joined {
     joined
 }
 
-fn number_of(numbered: &NumberedCoin<'_>) -> Number {
+fn number_of(numbered: &IndexedCoin<'_>) -> Number {
     let coin = read_coin_strict(&mut Reader::new(numbered.coin)).unwrap();
     numbered.number.map(|number| (coin.height, number))
 }
 
-/// What is said by blocks in any order, with numbers or without. What blocks up to the height `bare`
-/// spend comes bare; the claims of all, or of those up to some height, are noted.
+/// Returns the result for blocks in any order, with numbers or without. Blocks up to the height `bare` get
+/// stripped coins; the spend summaries of all blocks, or of those up to some height, are kept.
 fn merged(
     (chain, near_limit): (&Chain, Option<Height>),
     division: &Division,
@@ -260,7 +261,7 @@ fn merged(
     bare: Height,
 ) -> Said {
     let claimed = some_or_all(chain, rng);
-    let pass = Gather::new(&chain.params, &chain.headers, KEY)
+    let pass = FirstPass::new(&chain.params, &chain.headers, KEY)
         .with_numbers(numbered)
         .with_claims(claimed)
         .with_bare_coins(bare);
@@ -278,7 +279,7 @@ fn merged(
             .map(|(_, record)| &record[..])
             .collect();
         others.push(own);
-        let answers = Answers::read(*range, &others).unwrap();
+        let answers = SegmentPrevouts::read(*range, &others).unwrap();
         let claims = claims_of(*range, claims, claimed);
         let order = division.iter().find(|order| range_of(order) == *range).unwrap();
         for &height in order {
@@ -287,7 +288,7 @@ fn merged(
             let print = Fingerprint(*prints.as_chunks().0.get(at).unwrap());
             let id = KnownBlock { height, hash: chain.context(height).hash };
             let view = layout.read(&raw).unwrap();
-            // A block with claims has none, and is checked once more where it is read again.
+            // A block with a summary has none, and is checked again if it is read again.
             assert_eq!(print == Fingerprint::NONE, height <= claimed);
             let again = SeenBlock::again(id, view, &KEY, &print);
             assert_eq!(again.is_some(), height > claimed);
@@ -297,7 +298,7 @@ fn merged(
             let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
             let is_bare = height <= bare;
             let sum_key = sum_key.filter(|_| !is_bare);
-            let judge = BlockJudge { params: &chain.params, scripts: None, sum_key, bare };
+            let connector = BlockConnector { params: &chain.params, scripts: None, sum_key, bare };
             let mut coins: Vec<&[u8]> = answers.of_block(block.id().height).collect();
             let mut numbered_coins = Vec::new();
             let allowed = claims[at].map(|claims| {
@@ -307,21 +308,21 @@ fn merged(
             });
             if numbered && !is_bare {
                 numbered_coins =
-                    coins.iter().map(|coin| NumberedCoin::read(coin).unwrap()).collect();
+                    coins.iter().map(|coin| IndexedCoin::read(coin).unwrap()).collect();
                 coins = numbered_coins.iter().map(|numbered| numbered.coin).collect();
             }
-            let judged = judge.block(&block, &coins, existed, &context);
+            let validated = connector.block(&block, &coins, existed, &context);
             if let Some(allowed) = allowed.filter(|_| existed.is_empty()) {
                 let may_be_read_again = near_limit == Some(height) && !allowed;
-                assert!(allowed == judged.is_ok() || may_be_read_again, "block {height}");
+                assert!(allowed == validated.is_ok() || may_be_read_again, "block {height}");
             }
-            match judged.and_then(|judged| judged.wait()) {
+            match validated.and_then(|validated| validated.wait()) {
                 Ok(None) => assert!(is_bare),
                 Ok(Some(kept)) => {
                     undo.insert(height, kept.undo);
                     numbers.insert(height, numbered_coins.iter().map(number_of).collect());
                 }
-                Err(JudgeError::Refused(refused)) => {
+                Err(ConnectFailure::Refused(refused)) => {
                     all_refused.insert(height, refused);
                 }
                 Err(error) => panic!("{error:?}"),
@@ -340,7 +341,7 @@ fn merged(
         }
         return Said { refused: None, undo, coins: Some(joined.coins) };
     };
-    let error = told(chain, height, refused);
+    let error = reason_of(chain, height, refused);
     undo.retain(|other, _| *other < height);
     numbers.retain(|other, _| *other < height);
     if numbered && bare == 0 {
@@ -349,15 +350,15 @@ fn merged(
     Said { refused: Some((height, error)), undo, coins: None }
 }
 
-/// What the blocks of a segment claim, of which those up to a height were noted.
-fn claims_of(range: HeightRange, run: &[u8], claimed: Height) -> Vec<Option<Claims<'_>>> {
+/// Returns the spend summaries of a segment's blocks, which are kept up to a height.
+fn claims_of(range: HeightRange, run: &[u8], claimed: Height) -> Vec<Option<SpendSummary<'_>>> {
     if run.is_empty() {
         assert!(claimed < range.start);
         return vec![None; range.count() as usize];
     }
     let mut rest = run;
     let each = range.heights().map(|height| {
-        let (claims, after) = Claims::read(rest).unwrap();
+        let (claims, after) = SpendSummary::read(rest).unwrap();
         rest = after;
         assert_eq!(claims.is_some(), height <= claimed);
         claims
@@ -367,7 +368,7 @@ fn claims_of(range: HeightRange, run: &[u8], claimed: Height) -> Vec<Option<Clai
     claims
 }
 
-/// The places of what survives are the hints.
+/// Checks that the places of the survivors are the hints.
 fn expect_hints(chain: &Chain, mut places: Vec<(Height, u32)>) {
     places.sort_unstable();
     let mut hints = vec![Vec::new(); chain.stop() as usize];
@@ -375,9 +376,9 @@ fn expect_hints(chain: &Chain, mut places: Vec<(Height, u32)>) {
     assert_eq!(hints, chain.hints());
 }
 
-/// Asks of a refused block's outputs whether they were there before it.
-fn told(chain: &Chain, height: Height, refused: RefusedBlock) -> ConnectError {
-    let (asked, mut there) = (AskedOutputs::of(&refused), HashSet::new());
+/// Returns the reason for a refused block, after looking up which of its outputs existed before.
+fn reason_of(chain: &Chain, height: Height, refused: RefusedBlock) -> ConnectError {
+    let (asked, mut there) = (Bip30Outputs::of(&refused), HashSet::new());
     assert_eq!(asked.is_empty(), refused.asked_before.is_empty());
     for below in 1..height {
         for (outpoint, made) in asked.touched(&checked(chain, below).bytes()) {
@@ -388,17 +389,18 @@ fn told(chain: &Chain, height: Height, refused: RefusedBlock) -> ConnectError {
             };
         }
     }
-    refused.told(|outpoint| there.contains(outpoint))
+    refused.reason(|outpoint| there.contains(outpoint))
 }
 
-/// Both say the same, wherever segments end. What that is.
+/// Checks that both results are the same, wherever segments end. Returns the result.
 #[track_caller]
 pub(crate) fn agree(chain: &Chain, seed: u64) -> Said {
     agree_divided((chain, None), seed, |rng| random_division(chain.stop(), rng))
 }
 
-/// The same where segments begin at these heights, their blocks in order or not. The signature operations of the block
-/// `near_limit` may cost nearly as much as a block's can, so that its claims need not tell whether it is valid.
+/// Does the same with segments that begin at these heights, their blocks in order or not. The signature
+/// operations of the block `near_limit` may cost nearly as much as a block's can, so that its summary need not
+/// decide whether it is valid.
 #[track_caller]
 pub(crate) fn agree_cut(
     (chain, near_limit): (&Chain, Option<Height>),
@@ -420,7 +422,7 @@ pub(crate) fn agree_cut(
     })
 }
 
-/// A height up to which blocks are to be treated in some way. What is at stake mostly stands in a chain's last blocks.
+/// Picks a height up to which some option applies. The interesting blocks are mostly a chain's last ones.
 fn some_or_all(chain: &Chain, rng: &mut Rng) -> Height {
     let some = rng.below(u64::from(chain.stop()) + 1) as Height;
     if rng.one_in(3) { some } else { chain.stop() }
@@ -435,12 +437,12 @@ fn agree_divided(
     let (wanted, mut rng) = (in_order(chain), Rng::new(seed));
     for (numbered, with_bare) in [(false, false), (true, false), (true, true), (false, true)] {
         let bare = if with_bare { some_or_all(chain, &mut rng) } else { 0 };
-        let said = merged((chain, near_limit), &divide(&mut rng), &mut rng, numbered, bare);
-        assert_eq!(said.refused, wanted.refused);
-        assert!(said.coins == wanted.coins);
-        // Where coins come bare there is no undo data.
+        let result = merged((chain, near_limit), &divide(&mut rng), &mut rng, numbered, bare);
+        assert_eq!(result.refused, wanted.refused);
+        assert!(result.coins == wanted.coins);
+        // Blocks with stripped coins have no undo data.
         let undo = wanted.undo.iter().filter(|(height, _)| **height > bare);
-        assert!(said.undo.iter().eq(undo));
+        assert!(result.undo.iter().eq(undo));
     }
     wanted
 }

@@ -1,5 +1,5 @@
-//! Blocks in any order against the engine that connects them one after the other: the same set, the same
-//! undo data, and of invalid chains the same block for the same reason.
+//! Compares blocks in any order with the in-order engine: the same set, the same undo data, and for invalid
+//! chains the same block for the same reason.
 
 mod blame;
 mod borders;

@@ -1,4 +1,4 @@
-//! The numbers that coins carry through both walks: those of a slow and obvious count.
+//! Tests that the numbers that coins carry through both walks equal a slow and obvious count.
 
 use crate::mergesync::harness::agree;
 use crate::swiftsync::harness::Chain;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(rounds(12, 300) as u32))]
 
-    /// Blocks that spend much of themselves.
+    /// The blocks of this test spend many of their own outputs.
     #[test]
     fn own_spends_have_no_number(seed: u64, blocks in 1usize..12) {
         let mut builder = ChainBuilder::new(seed);
@@ -20,9 +20,9 @@ proptest! {
     }
 }
 
-/// Outputs that the block spends itself, before, between and behind others, out of order.
+/// A block spends its own outputs: before, between and after others, out of order.
 #[test]
-fn what_a_block_spends_itself_has_no_number() {
+fn outputs_spent_in_their_block_have_no_number() {
     let mut builder = ChainBuilder::new(3);
     builder.empty_blocks(101);
     let coin = builder.mature_coin();
@@ -44,6 +44,6 @@ fn what_a_block_spends_itself_has_no_number() {
     }
     let added: Vec<usize> =
         proofs(&builder.blocks()).iter().skip(101).map(|block| block.added.len()).collect();
-    // Seven, two and one, and the coinbase's, without the four that it spends.
+    // The block has seven, two and one outputs, and the coinbase's, and spends four of them.
     assert_eq!(added[0], 7, "the model says the same");
 }

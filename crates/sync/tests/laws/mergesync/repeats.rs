@@ -1,5 +1,5 @@
-//! BIP-30, where a valid block may repeat a transaction: coinbases that come again, what hangs on them,
-//! and the two that history excepts.
+//! Tests of BIP-30 where a valid block may repeat a transaction: repeated coinbases, their descendants, and the
+//! two exceptions of history.
 
 use crate::mergesync::harness::agree;
 use crate::swiftsync::harness::{Chain, without_bip34};
@@ -13,8 +13,8 @@ use proptest::prelude::*;
 
 const BTC: u64 = 100_000_000;
 
-/// Coinbases with two outputs, of which the first ones come again and again; and spends of anything,
-/// which may come again, too.
+/// Makes a chain of coinbases with two outputs, the first of which are repeated many times; and spends of
+/// random coins, which may be repeated, too.
 fn repeated(seed: u64) -> ChainBuilder {
     let (mut builder, mut rng) = (ChainBuilder::new(seed), Rng::new(seed));
     let coinbases: Vec<Transaction> = (1..4)
@@ -44,7 +44,7 @@ fn repeated(seed: u64) -> ChainBuilder {
             let tx = match rng.one_in(12) {
                 true => spends.get(rng.index(spends.len().max(1))).cloned(),
                 false => {
-                    // Mostly what is there, and mostly not what this block spends already.
+                    // Spends mostly coins that exist and that this block does not spend already.
                     let coin = match rng.one_in(20) {
                         true => coins[rng.index(coins.len())].clone(),
                         false => builder.mature_coin(),
@@ -67,7 +67,7 @@ fn repeated(seed: u64) -> ChainBuilder {
         builder.add_plan(BlockPlan { coinbase: again, transactions, ..BlockPlan::default() });
     }
     if rng.one_in(2) {
-        // What came again last is mature, and spent.
+        // The last repeated coinbases mature, and are spent.
         builder.empty_blocks(100);
         for (name, _) in coinbases.iter().flat_map(coins_of) {
             if rng.one_in(2) {
@@ -89,9 +89,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(rounds(60, 4000) as u32))]
 
     #[test]
-    fn repeated_transactions_are_judged_alike(seed: u64, excepted in 0usize..3) {
+    fn repeated_transactions_get_the_same_verdict(seed: u64, excepted in 0usize..3) {
         let blocks = repeated(seed).blocks();
-        // Some of the blocks may repeat what they like.
+        // Some blocks are exceptions, which may repeat any transaction.
         let mut rng = Rng::new(seed);
         let bip30_repeats =
             (0..excepted).map(|_| known(104 + rng.index(blocks.len() - 104), &blocks)).collect();
@@ -101,7 +101,7 @@ proptest! {
 }
 
 #[test]
-fn repeated_chains_are_refused_and_not() {
+fn some_repeated_chains_are_refused_and_some_accepted() {
     let mut reasons = std::collections::BTreeMap::new();
     for seed in 0..80 {
         let chain = Chain::with(&without_bip34(), repeated(seed).blocks());
@@ -114,12 +114,12 @@ fn repeated_chains_are_refused_and_not() {
     }
 }
 
-/// A builder at a block that repeats the coinbase of block 1, of which so many of two outputs were
-/// spent before, with these spends.
+/// Returns a builder at a block that repeats the coinbase of block 1. `spent` of its two outputs were spent
+/// before; also returns these spends.
 fn coinbase_again(spent: usize) -> (ChainBuilder, Vec<Transaction>) {
     let mut builder = ChainBuilder::new(70);
     let outputs = [20, 30].map(|btc| builder.output(btc * BTC, ScriptKind::OpTrue));
-    // It states the height at which it will come again.
+    // It states the height at which it will be repeated.
     let coinbase = builder.coinbase(102 + spent as u32, outputs.into());
     let plan = || BlockPlan { coinbase: Some(coinbase.clone()), ..BlockPlan::default() };
     builder.add_plan(plan());
@@ -138,9 +138,9 @@ fn coinbase_again(spent: usize) -> (ChainBuilder, Vec<Transaction>) {
     (builder, spends)
 }
 
-/// What hangs on a coinbase comes again with it, and is there already or not.
+/// Transactions that depend on a coinbase are repeated with it, whether or not their outputs still exist.
 #[test]
-fn what_hangs_on_a_repeated_coinbase_comes_again() {
+fn descendants_of_a_repeated_coinbase_are_repeated() {
     for (there, with_next) in [(false, false), (false, true), (true, false), (true, true)] {
         let (mut builder, spends) = coinbase_again(2);
         let output = builder.output(BTC / 2, ScriptKind::OpTrue);
@@ -151,17 +151,17 @@ fn what_hangs_on_a_repeated_coinbase_comes_again() {
             builder.block_with(vec![next]);
         }
         builder.empty_blocks(100);
-        // What it makes is spent at once, or stays.
+        // Its output is spent at once, or survives.
         let mut transactions = vec![spends[0].clone()];
         transactions.extend(with_next.then_some(other));
         builder.block_with(transactions);
         let last = builder.height();
         for _ in 0..4 {
-            let said = agree(&Chain::with(&without_bip34(), builder.blocks()), u64::from(last));
+            let result = agree(&Chain::with(&without_bip34(), builder.blocks()), u64::from(last));
             match there {
-                false => assert_eq!(said.refused, None),
+                false => assert_eq!(result.refused, None),
                 true => {
-                    let (height, error) = said.refused.unwrap();
+                    let (height, error) = result.refused.unwrap();
                     assert_eq!((height, &*error.reject_reason()), (last, "bad-txns-BIP30"));
                 }
             }
@@ -169,9 +169,9 @@ fn what_hangs_on_a_repeated_coinbase_comes_again() {
     }
 }
 
-/// A coinbase that comes again too early, or may by exception, and is spent in the end.
+/// A coinbase is repeated too early or by an exception, and then spent.
 #[test]
-fn a_coinbase_that_is_there_comes_again_and_is_spent() {
+fn an_existing_coinbase_is_repeated_and_spent() {
     for spent in [0, 1] {
         let (mut builder, spends) = coinbase_again(spent);
         let again = builder.height();
@@ -181,7 +181,7 @@ fn a_coinbase_that_is_there_comes_again_and_is_spent() {
         }
         let blocks = builder.blocks();
         let repeat = known(again as usize, &blocks);
-        // BIP-34 came with that very block, which is known, or with one below.
+        // BIP-34 is active from that very block, whose hash is known, or from a lower one.
         let by_bip34 = |height: Height| Params {
             bip34_height: height,
             bip34_hash: Some(known(height as usize, &blocks).hash),
@@ -195,9 +195,9 @@ fn a_coinbase_that_is_there_comes_again_and_is_spent() {
             (excepted, false),
         ] {
             for seed in 0..8 {
-                let said = agree(&Chain::with(&params, blocks.clone()), seed);
-                let told = said.refused.map(|(height, error)| (height, error.reject_reason()));
-                assert_eq!(told, refused.then(|| (again, "bad-txns-BIP30".to_owned())));
+                let result = agree(&Chain::with(&params, blocks.clone()), seed);
+                let found = result.refused.map(|(height, error)| (height, error.reject_reason()));
+                assert_eq!(found, refused.then(|| (again, "bad-txns-BIP30".to_owned())));
             }
         }
     }

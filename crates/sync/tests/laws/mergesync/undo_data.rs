@@ -1,5 +1,5 @@
-//! SwiftSync with undo data: every rule in one walk, and nothing that undo data or hints say makes a chain
-//! pass that should not.
+//! SwiftSync with undo data: it checks every rule in one walk, and neither undo data nor hints can make an
+//! invalid chain pass.
 
 use crate::mergesync::harness::in_order;
 use crate::swiftsync::harness::{
@@ -13,7 +13,8 @@ use apus_engine::script::{Interpreter, PreparedTx, Refusal, ScriptPool};
 use apus_sync::engines::pass::Pass;
 use apus_sync::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use apus_sync::engines::swiftsync::{
-    Fully, FullyError, JudgeByUndo, SwiftSync, SwiftSyncError, UndoReader, UndoSource, Verdict,
+    ConnectByUndo, SwiftSync, SwiftSyncError, UndoPass, UndoPassError, UndoReader, UndoSource,
+    Verdict,
 };
 use apus_testkit::chain::{
     ChainBuilder, ModelCoin, ScriptKind, Shape, UtxoSet, coins_of, hints, is_unspendable,
@@ -29,9 +30,9 @@ use std::sync::Arc;
 /// Undo data by height.
 type Undo = BTreeMap<Height, Vec<u8>>;
 
-struct Said(Undo);
+struct GivenUndo(Undo);
 
-impl UndoSource for Said {
+impl UndoSource for GivenUndo {
     fn reader(&self) -> Box<dyn UndoReader + '_> {
         Box::new(Reading(&self.0))
     }
@@ -45,7 +46,7 @@ impl UndoReader for Reading<'_> {
     }
 }
 
-/// Scripts are judged elsewhere.
+/// Accepts every script: these tests are not about scripts.
 struct AnyScript;
 
 impl Interpreter for AnyScript {
@@ -60,20 +61,20 @@ impl PreparedTx for AnyScript {
     }
 }
 
-/// A whole run, divided and ordered as `division` says.
+/// Runs a whole sync, divided and ordered by `division`.
 fn run(
     chain: &Chain,
     undo: &Undo,
     hints: &[Vec<u32>],
     division: &Division,
-) -> Result<Verdict, FullyError> {
+) -> Result<Verdict, UndoPassError> {
     let tip = *chain.headers.tip_hash();
     let aggregator = Aggregator::new(AggregateKind::Coins, &SECRET, tip, [7; 32]);
     let scripts = ScriptPool::with_interpreter(0, Arc::new(AnyScript)).unwrap();
-    let undo = Said(undo.clone());
-    let pass = Fully {
+    let undo = GivenUndo(undo.clone());
+    let pass = UndoPass {
         swiftsync: SwiftSync::new(&chain.params, &chain.headers, aggregator),
-        judge: JudgeByUndo {
+        connector: ConnectByUndo {
             params: &chain.params,
             chain: &chain.headers,
             assumed: 0,
@@ -96,9 +97,9 @@ fn run(
 type Fields = (Height, bool, u64, Vec<u8>);
 
 /// The coins of undo data, by transaction.
-type Spent = Vec<Vec<Fields>>;
+type BlockPrevouts = Vec<Vec<Fields>>;
 
-fn read(undo: &[u8]) -> Spent {
+fn read(undo: &[u8]) -> BlockPrevouts {
     let undo = BlockUndo::read(undo).unwrap();
     let fields = |tx: usize| {
         let coins = undo.spent_by(tx).unwrap().iter().map(|coin| {
@@ -111,7 +112,7 @@ fn read(undo: &[u8]) -> Spent {
     (1..undo.tx_count()).map(fields).collect()
 }
 
-fn written(spent: &Spent) -> Vec<u8> {
+fn written(spent: &BlockPrevouts) -> Vec<u8> {
     let mut out = Vec::new();
     let mut undo = BlockUndoWriter::new(&mut out, spent.len() + 1);
     for coins in spent {
@@ -126,8 +127,8 @@ fn written(spent: &Spent) -> Vec<u8> {
     out
 }
 
-/// What a liar says who knows all outputs of a chain, wherever they are, and names them for whatever spends
-/// them. Of what is no output at all he makes something up.
+/// Makes the undo data of a liar who knows all outputs of a chain, wherever they are, and names them for every
+/// input that spends them. For outpoints that never existed, the liar makes up a coin.
 fn claimed(chain: &Chain) -> Undo {
     let mut made: Coins = Coins::new();
     for (height, block) in (0..).zip(&chain.blocks) {
@@ -142,7 +143,7 @@ fn claimed(chain: &Chain) -> Undo {
             }
         }
     }
-    let of_block = |block: &bitcoin::Block| -> Spent {
+    let of_block = |block: &bitcoin::Block| -> BlockPrevouts {
         let of_tx = |tx: &Transaction| {
             let coins = tx.input.iter().map(|input| {
                 let spent = input.previous_output;
@@ -158,7 +159,7 @@ fn claimed(chain: &Chain) -> Undo {
     (1..).zip(&chain.blocks[1..]).map(undo).collect()
 }
 
-/// The hints of a liar who knows all that any block spends, before or after it is there.
+/// Makes the hints of a liar who knows every spend in the chain, even of outputs that do not exist yet.
 fn claimed_hints(chain: &Chain) -> Vec<Vec<u32>> {
     let mut coins = UtxoSet::new();
     for (height, block) in (0..).zip(&chain.blocks) {
@@ -175,7 +176,7 @@ fn claimed_hints(chain: &Chain) -> Vec<Vec<u32>> {
     hints(&chain.blocks, &coins)
 }
 
-/// A chain with mature coins.
+/// Makes a chain with mature coins.
 fn builder(seed: u64) -> ChainBuilder {
     let mut builder = ChainBuilder::new(seed);
     builder.empty_blocks(101);
@@ -183,15 +184,15 @@ fn builder(seed: u64) -> ChainBuilder {
     builder
 }
 
-/// What is made of right hints and right undo data is the set, in any order.
+/// Right hints and right undo data produce the set, in any order.
 #[test]
-fn right_undo_data_lead_to_the_set() {
+fn right_undo_data_give_the_set() {
     for seed in 0..6 {
         let mut builder = builder(seed);
         builder.random_blocks(20, Shape::default());
         let (chain, mut rng) = (Chain::of(&builder), Rng::new(seed));
-        let said = in_order(&chain);
-        let undo: Undo = said.undo;
+        let result = in_order(&chain);
+        let undo: Undo = result.undo;
         assert_eq!(undo, claimed(&chain), "Core's undo data are the coins");
         assert_eq!(claimed_hints(&chain), chain.hints());
         let divisions = [(); 3].map(|()| random_division(chain.stop(), &mut rng));
@@ -199,14 +200,15 @@ fn right_undo_data_lead_to_the_set() {
             .each_ref()
             .map(|division| run(&chain, &undo, &chain.hints(), division).unwrap());
         assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]));
-        assert_eq!(verdicts[0].coins.coins as usize, said.coins.unwrap().len());
+        assert_eq!(verdicts[0].coins.coins as usize, result.coins.unwrap().len());
         assert_eq!(verdicts[0].aggregate, AggregateKind::Coins);
     }
 }
 
-/// A block that breaks a rule about coins is told with Core's reason, where its undo data say what there is.
+/// A block that breaks a rule about coins is reported with Core's reason, if its undo data name existing
+/// coins.
 #[test]
-fn a_block_that_breaks_a_rule_about_coins_is_told() {
+fn a_block_that_breaks_a_rule_about_coins_is_reported() {
     type Fault = fn(&mut ChainBuilder) -> Transaction;
     let faults: [(&str, Fault); 3] = [
         ("bad-txns-in-belowout", |builder| {
@@ -243,8 +245,8 @@ fn a_block_that_breaks_a_rule_about_coins_is_told() {
         assert_eq!((at, &*error.reject_reason()), (height, reason));
         let division = random_division(chain.stop(), &mut Rng::new(seed));
         match run(&chain, &claimed(&chain), &chain.hints(), &division).unwrap_err() {
-            FullyError::Refused { block, error: told } => {
-                assert_eq!((block.height, *told), (height, error), "{reason}");
+            UndoPassError::Refused { block, error: found } => {
+                assert_eq!((block.height, *found), (height, error), "{reason}");
             }
             other => panic!("{reason}: {other}"),
         }
@@ -260,9 +262,9 @@ fn spend(
     builder.spend_coins(&[coin], vec![output])
 }
 
-/// Chains that spend what is not there: undo data that name a coin for it all the same never make them pass.
+/// Chains that spend missing coins: undo data that name a coin for the spend anyway never make them pass.
 #[test]
-fn coins_that_are_not_there_are_never_spent() {
+fn missing_coins_are_never_spent() {
     let mut chains: Vec<(&str, ChainBuilder)> = Vec::new();
     let mut never = builder(80);
     let coin = never.mature_coin();
@@ -283,7 +285,7 @@ fn coins_that_are_not_there_are_never_spent() {
     let coin = early.mature_coin();
     let first = spend(&mut early, coin, 9_000);
     let mut second = spend(&mut early, coins_of(&first)[0].clone(), 1_000);
-    // No relative lock time stands in its way.
+    // The spend has no relative lock time.
     second.input[0].sequence = Sequence::MAX;
     early.block_with(vec![second]);
     early.block_with(vec![first]);
@@ -305,7 +307,7 @@ fn coins_that_are_not_there_are_never_spent() {
         );
         let division = random_division(chain.stop(), &mut Rng::new(3));
         let mut undo = claimed(&chain);
-        // As told, and with heights that hide that a coin comes later.
+        // Tries the liar's undo data, and a version whose heights hide that a coin is created later.
         for height in [None, Some(1)] {
             for data in undo.values_mut() {
                 let mut spent = read(data);
@@ -313,13 +315,13 @@ fn coins_that_are_not_there_are_never_spent() {
                 *data = written(&spent);
             }
             let error = run(&chain, &undo, &claimed_hints(&chain), &division).unwrap_err();
-            if let (None, FullyError::Refused { error, .. }) = (height, &error) {
+            if let (None, UndoPassError::Refused { error, .. }) = (height, &error) {
                 assert_eq!(error.reject_reason(), "bad-txns-inputs-missingorspent", "{what}");
             }
             let found = matches!(
                 error,
-                FullyError::Refused { .. }
-                    | FullyError::SwiftSync(
+                UndoPassError::Refused { .. }
+                    | UndoPassError::SwiftSync(
                         SwiftSyncError::CoinsUnbalanced { .. } | SwiftSyncError::Order { .. }
                     )
             );
@@ -328,7 +330,7 @@ fn coins_that_are_not_there_are_never_spent() {
     }
 }
 
-/// A right chain, its undo data, and a block with a transaction of two inputs at least.
+/// Returns a valid chain, its undo data, and a block with a transaction of at least two inputs.
 fn with_two_inputs(seed: u64) -> (Chain, Undo, Height, usize) {
     let mut builder = builder(seed);
     builder.random_blocks(12, Shape::default());
@@ -341,7 +343,7 @@ fn with_two_inputs(seed: u64) -> (Chain, Undo, Height, usize) {
     (chain, undo, height, tx)
 }
 
-/// Both coins were created, but not under each other's name.
+/// Swaps two coins: both exist, but under each other's outpoints.
 #[test]
 fn coins_of_one_transaction_in_each_others_place_are_noticed() {
     let (chain, mut undo, height, tx) = with_two_inputs(84);
@@ -351,21 +353,21 @@ fn coins_of_one_transaction_in_each_others_place_are_noticed() {
     let division = random_division(chain.stop(), &mut Rng::new(5));
     let error = run(&chain, &undo, &chain.hints(), &division).unwrap_err();
     assert!(
-        matches!(error, FullyError::SwiftSync(SwiftSyncError::CoinsUnbalanced { .. })),
+        matches!(error, UndoPassError::SwiftSync(SwiftSyncError::CoinsUnbalanced { .. })),
         "{error}"
     );
 }
 
-/// What is said of a change, and the change.
-type Change<'c> = (&'c str, &'c dyn Fn(&mut Spent));
+/// The expected error text, and the change.
+type Change<'c> = (&'c str, &'c dyn Fn(&mut BlockPrevouts));
 
-/// Undo data have the shape of their block.
+/// Undo data must have the shape of their block.
 #[test]
 fn undo_data_of_another_shape_are_refused() {
     let (chain, undo, height, tx) = with_two_inputs(85);
     let division = random_division(chain.stop(), &mut Rng::new(6));
     let right = read(&undo[&height]);
-    let of_shape = |change: &dyn Fn(&mut Spent)| {
+    let of_shape = |change: &dyn Fn(&mut BlockPrevouts)| {
         let (mut spent, mut undo) = (right.clone(), undo.clone());
         change(&mut spent);
         undo.insert(height, written(&spent));
@@ -379,11 +381,11 @@ fn undo_data_of_another_shape_are_refused() {
         ("transactions", &|spent| spent.push(vec![extra.clone()])),
         ("transactions", &|spent| drop(spent.pop())),
     ];
-    for (said, change) in changes {
+    for (expected, change) in changes {
         match of_shape(change).unwrap_err() {
-            FullyError::Undo { block, what } => {
+            UndoPassError::Undo { block, what } => {
                 assert_eq!(block.height, height);
-                assert!(what.contains(said), "{what}");
+                assert!(what.contains(expected), "{what}");
             }
             other => panic!("{other}"),
         }
@@ -394,10 +396,10 @@ fn undo_data_of_another_shape_are_refused() {
     assert!(error.to_string().contains("there are none"), "{error}");
 }
 
-/// One field of one coin, or where coins stand.
-fn change(spent: &mut BTreeMap<Height, Spent>, rng: &mut Rng) -> &'static str {
+/// Changes one field of one coin, or the order of coins.
+fn change(spent: &mut BTreeMap<Height, BlockPrevouts>, rng: &mut Rng) -> &'static str {
     let heights: Vec<Height> = spent.iter().filter(|it| !it.1.is_empty()).map(|it| *it.0).collect();
-    let pick = |rng: &mut Rng, spent: &BTreeMap<Height, Spent>| {
+    let pick = |rng: &mut Rng, spent: &BTreeMap<Height, BlockPrevouts>| {
         let height = heights[rng.index(heights.len())];
         let tx = rng.index(spent[&height].len());
         (height, tx, rng.index(spent[&height][tx].len()))
@@ -405,7 +407,7 @@ fn change(spent: &mut BTreeMap<Height, Spent>, rng: &mut Rng) -> &'static str {
     let (height, tx, input) = pick(rng, spent);
     let kind = rng.below(7);
     if kind == 6 {
-        // Two coins change places, within a block or across blocks.
+        // Two coins are swapped, within a block or across blocks.
         let (other, other_tx, other_input) = pick(rng, spent);
         let one = spent[&height][tx][input].clone();
         let two = spent[&other][other_tx][other_input].clone();
@@ -428,8 +430,8 @@ fn change(spent: &mut BTreeMap<Height, Spent>, rng: &mut Rng) -> &'static str {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(rounds(150, 5_000) as u32))]
 
-    /// Undo data that say anything else than what there is never lead to a set, nor do records of another
-    /// block, or cut ones.
+    /// Undo data that differ from the truth never produce a set, and neither do another block's records, or
+    /// truncated ones.
     #[test]
     fn wrong_undo_data_are_refused(seed in 0u64..4, salt: u64, kind in 0u32..6) {
         let mut builder = builder(seed);
@@ -459,14 +461,14 @@ proptest! {
             }
         };
         let division = random_division(chain.stop(), &mut rng);
-        let said = run(&chain, &wrong, &chain.hints(), &division);
-        // What block has nothing to spend, nothing is read of.
+        let result = run(&chain, &wrong, &chain.hints(), &division);
+        // Undo data of a block that spends nothing are not read.
         let spends = |height: &Height| chain.blocks[*height as usize].txdata.len() > 1;
         let same = right.iter().all(|(height, data)| !spends(height) || wrong[height] == *data);
-        prop_assert_eq!(said.is_ok(), same, "{}: {:?}", what, said.err());
+        prop_assert_eq!(result.is_ok(), same, "{}: {:?}", what, result.err());
     }
 
-    /// Wrong hints, with undo data that are right.
+    /// Wrong hints are refused even with right undo data.
     #[test]
     fn wrong_hints_are_refused(seed in 0u64..4, salt: u64) {
         let mut builder = builder(seed);

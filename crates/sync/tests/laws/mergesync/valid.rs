@@ -1,4 +1,4 @@
-//! Valid chains: any order of blocks and any cut lead to the set, its hints and the undo data.
+//! Tests with valid chains: any order of blocks and any division produce the set, its hints and the undo data.
 
 use crate::mergesync::harness::{KEY, agree};
 use crate::swiftsync::harness::{Chain, equal_segments};
@@ -6,7 +6,7 @@ use apus_chain::{BlockChecker, BlockLayout, CoinRef, CoinSumKey, HeightRange, Re
 use apus_engine::coin::CoinBytes;
 use apus_engine::connect::ConnectContext;
 use apus_sync::engines::mergesync::{
-    BlockJudge, FingerprintKey, Gather, GatherError, JudgeError, SeenBlock,
+    BlockConnector, ConnectFailure, FingerprintKey, FirstPass, FirstPassError, SeenBlock,
 };
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -25,17 +25,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(rounds(8, 200) as u32))]
 
     #[test]
-    fn any_order_and_any_cut_lead_to_the_same(seed: u64, blocks in 0usize..30) {
-        let said = agree(&random(seed, blocks), seed);
-        prop_assert_eq!(said.refused, None);
+    fn any_order_and_division_give_the_same_set(seed: u64, blocks in 0usize..30) {
+        let result = agree(&random(seed, blocks), seed);
+        prop_assert_eq!(result.refused, None);
     }
 }
 
-/// As for every pass: what comes twice, is missing or is not of the segment is told.
+/// A block that is given twice, is missing or is outside the segment is reported, as in every pass.
 #[test]
-fn blocks_come_once_each() {
+fn each_block_is_needed_exactly_once() {
     let chain = random(40, 3);
-    let pass = Gather::new(&chain.params, &chain.headers, KEY);
+    let pass = FirstPass::new(&chain.params, &chain.headers, KEY);
     let range = HeightRange::new(5, 8);
     let gather = |order: &[u32]| {
         let (mut segment, mut checker) = (pass.begin(range).unwrap(), BlockChecker::new());
@@ -44,23 +44,23 @@ fn blocks_come_once_each() {
         }
         pass.finish(segment)
     };
-    assert_eq!(gather(&[6, 5]).unwrap_err(), GatherError::Missing(7));
-    assert_eq!(gather(&[6, 5, 7, 6]).unwrap_err(), GatherError::Unexpected(6));
+    assert_eq!(gather(&[6, 5]).unwrap_err(), FirstPassError::Missing(7));
+    assert_eq!(gather(&[6, 5, 7, 6]).unwrap_err(), FirstPassError::Unexpected(6));
     for stranger in [4, 8] {
-        assert_eq!(gather(&[5, stranger]).unwrap_err(), GatherError::Unexpected(stranger));
+        assert_eq!(gather(&[5, stranger]).unwrap_err(), FirstPassError::Unexpected(stranger));
     }
     let whole = gather(&[7, 6, 5]).unwrap();
     assert_eq!(whole, gather(&[5, 6, 7]).unwrap());
-    assert_eq!(pass.conclude(&whole.partial, 7).unwrap_err(), GatherError::Missing(1));
+    assert_eq!(pass.conclude(&whole.partial, 7).unwrap_err(), FirstPassError::Missing(1));
     assert!(whole.partial.clone().merge(&whole.partial).is_err());
     let done = whole.partial.done();
     let bytes: usize = chain.blocks[5..8].iter().map(bitcoin::Block::total_size).sum();
     assert_eq!((done.blocks, done.bytes), (3, bytes as u64));
 }
 
-/// A later start takes over segments of its own chain, and of no other: their last blocks tell.
+/// A later start reuses only segments of its own chain, recognised by their last blocks.
 #[test]
-fn what_was_gathered_is_of_one_chain() {
+fn segments_are_taken_over_from_one_chain_only() {
     let mut builder = ChainBuilder::new(44);
     builder.empty_blocks(9);
     let chain = Chain::of(&builder);
@@ -70,7 +70,7 @@ fn what_was_gathered_is_of_one_chain() {
         fork.random_blocks(10 - height, Shape::default());
         Chain::of(&fork)
     };
-    let pass = Gather::new(&chain.params, &chain.headers, KEY);
+    let pass = FirstPass::new(&chain.params, &chain.headers, KEY);
     let gathered = |(start, end)| {
         let mut segment = pass.begin(HeightRange::new(start, end)).unwrap();
         let mut checker = BlockChecker::new();
@@ -99,11 +99,11 @@ fn what_was_gathered_is_of_one_chain() {
     assert!(low.is_of(&short) && !high.is_of(&short), "a shorter chain does not have all of it");
 }
 
-/// What is spent within a segment needs no join.
+/// Coins spent within a segment need no join.
 #[test]
 fn one_segment_leaves_the_set_alone() {
     let chain = random(41, 25);
-    let pass = Gather::new(&chain.params, &chain.headers, KEY);
+    let pass = FirstPass::new(&chain.params, &chain.headers, KEY);
     let mut checker = BlockChecker::new();
     let [order] = &equal_segments(chain.stop(), 1)[..] else { panic!("one segment") };
     let mut segment = pass.begin(HeightRange::new(1, chain.stop() + 1)).unwrap();
@@ -113,16 +113,16 @@ fn one_segment_leaves_the_set_alone() {
     let runs = pass.finish(segment).unwrap().runs;
     assert!(runs[1].is_empty(), "no spend is left");
     let (mut rest, mut coins) = (&runs[0][..], 0);
-    while let Some((record, after)) = apus_sync::engines::mergesync::MadeRecord::read(rest) {
+    while let Some((record, after)) = apus_sync::engines::mergesync::OutputRecord::read(rest) {
         coins += record.coins().count();
         rest = after;
     }
     assert_eq!((coins, rest.len()), (chain.utxo().len(), 0));
 }
 
-/// Other bytes than those that were checked are no block that was seen.
+/// A block with changed bytes does not count as checked.
 #[test]
-fn a_block_is_seen_again_by_its_bytes() {
+fn a_block_is_recognized_by_its_bytes() {
     let chain = random(43, 9);
     let raw = serialize(&chain.blocks[7]);
     let (mut checker, mut layout) = (BlockChecker::new(), BlockLayout::new());
@@ -148,9 +148,9 @@ fn a_block_is_seen_again_by_its_bytes() {
     }
 }
 
-/// Coins without scripts are refused where scripts are to be run, or to be kept.
+/// Coins without scripts are refused if scripts must be run, or undo data kept.
 #[test]
-fn bare_coins_are_for_neither_scripts_nor_undo_data() {
+fn stripped_coins_are_refused_for_scripts_and_undo_data() {
     let chain = random(43, 1);
     let context = chain.context(101);
     let raw = serialize(&chain.blocks[101]);
@@ -164,16 +164,17 @@ fn bare_coins_are_for_neither_scripts_nor_undo_data() {
         (100, false, sum_key, false),
         (101, false, None, false),
     ] {
-        let judge = BlockJudge { params: &chain.params, scripts: None, sum_key, bare };
+        let connector = BlockConnector { params: &chain.params, scripts: None, sum_key, bare };
         let context = ConnectContext { ancestry: &chain.headers, check_scripts };
-        let judged = judge.block(&block, &[], &[], &context);
-        let is_bare = judged.err().is_some_and(|error| matches!(error, JudgeError::Bare));
+        let validated = connector.block(&block, &[], &[], &context);
+        let is_bare = validated.err().is_some_and(|error| matches!(error, ConnectFailure::Bare));
         assert_eq!(is_bare, refused, "{bare}");
     }
-    // What is no bare coin is none.
+    // A coin in another form is not a stripped coin.
     let coin = CoinBytes::new(CoinRef { height: 1, coinbase: true, amount: 5, script: &[0x51] });
-    let judge = BlockJudge { params: &chain.params, scripts: None, sum_key: None, bare: 101 };
+    let connector =
+        BlockConnector { params: &chain.params, scripts: None, sum_key: None, bare: 101 };
     let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
-    let judged = judge.block(&block, &[coin.as_bytes()], &[], &context);
-    assert!(matches!(judged.err(), Some(JudgeError::Bare)));
+    let validated = connector.block(&block, &[coin.as_bytes()], &[], &context);
+    assert!(matches!(validated.err(), Some(ConnectFailure::Bare)));
 }

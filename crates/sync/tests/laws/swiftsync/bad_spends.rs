@@ -1,7 +1,7 @@
-//! Chains that spend what they may not: no hints whatsoever make such a chain pass.
+//! Tests with forbidden spends: no hints whatsoever make such a chain pass.
 //!
-//! The chains are so small that *all* hints there can be are tried, so these tests do not depend
-//! on guessing what an attacker would write.
+//! The chains are so small that *all* possible hints are tried, so these tests do not depend on guessing what
+//! an attacker would write.
 
 use crate::swiftsync::harness::{Chain, Hints, KINDS, model_coins};
 use crate::swiftsync::shapes::{coin, data, mined, pay, pay_to, spend};
@@ -12,7 +12,7 @@ use apus_testkit::chain::{BlockPlan, ChainBuilder, coins_of, seal};
 use bitcoin::OutPoint;
 use bitcoin::hashes::Hash;
 
-/// All hints under which the chain passes.
+/// Returns all hints with which the chain passes.
 fn passing_hints(chain: &Chain, kind: AggregateKind) -> Vec<Hints> {
     let counts: Vec<u32> = chain.blocks[1..].iter().map(spendable_count).collect();
     let bits: u32 = counts.iter().sum();
@@ -33,14 +33,14 @@ fn expect_refused(builder: &ChainBuilder) {
     let chain = Chain::of(builder);
     for kind in KINDS {
         assert_eq!(passing_hints(&chain, kind), Vec::<Hints>::new());
-        // What a generator that ignores bad spends would write is found by the sums.
+        // The sums detect hints from a generator that ignores bad spends.
         let error = chain.run(kind, &chain.hints()).unwrap_err();
         assert!(matches!(error, SwiftSyncError::Unbalanced { .. }), "{error}");
     }
 }
 
 #[test]
-fn a_right_chain_passes_under_the_right_hints_alone() {
+fn a_valid_chain_passes_only_with_the_right_hints() {
     let mut builder = ChainBuilder::new(5);
     let first = mined(&mut builder);
     let tx = builder.spend(&[coin(&first, 0)], vec![pay(1), data(1), pay(2), pay(3)]);
@@ -76,7 +76,7 @@ fn a_coin_spent_by_two_transactions_of_one_block() {
 
 #[test]
 fn a_coin_spent_three_times() {
-    // One creation and three spends cancel where sums are XORed.
+    // One creation and three spends would cancel if sums were XORed.
     let mut builder = ChainBuilder::new(8);
     let first = mined(&mut builder);
     for outputs in 1..=3 {
@@ -99,7 +99,7 @@ fn two_coins_spent_twice_each() {
 
 #[test]
 fn one_coin_spent_twice_and_another_never() {
-    // As many are created as are spent.
+    // The numbers of created and spent coins are equal.
     let mut builder = ChainBuilder::new(10);
     let coinbases = [mined(&mut builder), mined(&mut builder)];
     builder.block_with(vec![spend(&builder, &[coin(&coinbases[0], 0)], 1)]);
@@ -109,7 +109,7 @@ fn one_coin_spent_twice_and_another_never() {
     let mut hints = chain.hints();
     hints[1] = vec![];
     let even = SwiftSyncError::Unbalanced { created: 2, spent: 2 };
-    assert!(even.to_string().contains("as many, but not the same ones"));
+    assert!(even.to_string().contains("the same number, but other coins"));
     assert_eq!(chain.run(KINDS[0], &hints), Err(even));
 }
 
@@ -141,7 +141,7 @@ fn an_output_whose_number_differs_in_the_last_byte_only() {
 
 #[test]
 fn the_genesis_blocks_output() {
-    // It is no coin (Core `validation.cpp`, `ConnectBlock`).
+    // The output is not a coin (Core `validation.cpp`, `ConnectBlock`).
     let mut builder = ChainBuilder::new(14);
     let genesis = builder.blocks()[0].txdata[0].clone();
     builder.empty_blocks(1);
@@ -162,7 +162,7 @@ fn outputs_that_can_never_be_spent() {
 }
 
 #[test]
-fn a_coin_spent_that_only_a_stale_fork_made() {
+fn spending_a_coin_created_on_a_stale_fork() {
     let mut builder = ChainBuilder::new(16);
     let trunk = builder.tip();
     let stale = mined(&mut builder);
@@ -172,9 +172,9 @@ fn a_coin_spent_that_only_a_stale_fork_made() {
     expect_refused(&builder);
 }
 
-/// Both are to be seen in the block alone, and the sums balance all the same.
+/// The sums balance, but the block alone shows both faults.
 #[test]
-fn a_block_that_spends_what_it_creates_later_or_its_own_coinbase() {
+fn a_block_that_spends_its_later_outputs_or_its_own_coinbase() {
     let refused = |builder: &ChainBuilder, place: u32, word: &str| {
         let chain = Chain::of(builder);
         for kind in KINDS {
@@ -205,7 +205,7 @@ fn a_block_that_spends_what_it_creates_later_or_its_own_coinbase() {
 
 #[test]
 fn a_coin_spent_in_the_block_before_its_own_is_not_seen() {
-    // The documented limit of this kind of run: order is not known. The set is right all the same.
+    // The documented limit of this kind of sync: order is not known. The set is still right.
     let mut builder = ChainBuilder::new(17);
     let first = mined(&mut builder);
     let parent = spend(&builder, &[coin(&first, 0)], 2);
@@ -213,6 +213,6 @@ fn a_coin_spent_in_the_block_before_its_own_is_not_seen() {
     builder.block_with(vec![parent]);
     let chain = Chain::of(&builder);
     let passing = passing_hints(&chain, KINDS[0]);
-    assert_eq!(passing.len(), 1, "the one set in which every coin was made and spent once");
+    assert_eq!(passing.len(), 1, "the only set in which every coin was created and spent once");
     assert_eq!(passing[0][2], [0, 2]);
 }

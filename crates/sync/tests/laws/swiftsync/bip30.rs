@@ -1,4 +1,4 @@
-//! BIP-30: two coinbases with one id never end in success, except the two of the main chain.
+//! Tests of BIP-30: a sync with two coinbases of one id fails, except for the two cases of the main chain.
 
 use crate::swiftsync::harness::{
     Chain, Hints, KINDS, SECRET, equal_segments, hash_of, index_hints, model_coins, without_bip34,
@@ -20,8 +20,8 @@ use std::path::Path;
 
 const BTC: u64 = 100_000_000;
 
-/// A chain whose blocks at the heights given have the same coinbase, of two outputs, and whose
-/// blocks after those spend the first output `spends` times.
+/// Makes a chain whose blocks at the given heights have the same coinbase with two outputs. Later blocks spend
+/// the first output `spends` times.
 fn repeated(heights: &[Height], spends: usize) -> (ChainBuilder, Transaction) {
     let mut builder = ChainBuilder::new(20);
     let coinbase = builder.coinbase(1, vec![pay(20 * BTC), pay(30 * BTC)]);
@@ -36,7 +36,7 @@ fn repeated(heights: &[Height], spends: usize) -> (ChainBuilder, Transaction) {
     (builder, coinbase)
 }
 
-/// All ways to cut the chain: one segment, each block its own, and some.
+/// Expects the error for any division of the chain: one segment, one for each block, and some others.
 fn expect_duplicate(chain: &Chain, hints: &Hints, coinbase: &Transaction, at: [Height; 2]) {
     let txid = Txid(coinbase.compute_txid().to_byte_array());
     let [first, second] = at;
@@ -61,7 +61,7 @@ fn both_spent_balances_and_is_refused() {
     let (builder, coinbase) = repeated(&[2, 4], 2);
     let chain = Chain::with(&without_bip34(), builder.blocks());
     let mut hints = chain.hints();
-    // The first outputs of both were spent; the second ones are there twice.
+    // The first outputs of both were spent, but the second ones exist twice.
     (hints[1], hints[3]) = (vec![1], vec![1]);
     expect_duplicate(&chain, &hints, &coinbase, [2, 4]);
 }
@@ -97,7 +97,7 @@ fn one_hinted_and_none_spent_does_not_balance() {
 }
 
 #[test]
-fn repeats_are_found_in_whatever_order_the_coinbases_are() {
+fn repeats_are_found_in_any_order_of_the_coinbases() {
     let (builder, _) = repeated(&[1], 1);
     let chain = Chain::with(&without_bip34(), builder.blocks());
     let engine = chain.engine(AggregateKind::Sha256);
@@ -135,8 +135,8 @@ fn one_spent_before_the_other_came_is_refused_although_bip30_allows_it() {
 
 #[test]
 fn a_repeated_transaction_needs_a_repeated_coinbase() {
-    // The same transaction twice: it spends the same coin twice, which balances since both copies
-    // of the coinbase made it.
+    // The same transaction twice: it spends the same coin twice, which balances because both copies of the
+    // coinbase created it.
     let mut builder = ChainBuilder::new(22);
     let coinbase = builder.coinbase(1, vec![pay(50 * BTC)]);
     let tx = spend(&builder, &[coin(&coinbase, 0)], 2);
@@ -165,8 +165,8 @@ fn a_repeated_transaction_alone_does_not_balance() {
 }
 
 #[test]
-fn under_bip34_a_coinbase_of_another_height_is_no_block() {
-    // What makes it safe not to look at coinbases from BIP-34 on.
+fn under_bip34_a_coinbase_of_another_height_is_invalid() {
+    // This is why it is safe not to check coinbases from BIP-34 on.
     let (builder, _) = repeated(&[1, 2], 0);
     let chain = Chain::of(&builder);
     let raw = bitcoin::consensus::encode::serialize(&chain.blocks[2]);
@@ -174,7 +174,7 @@ fn under_bip34_a_coinbase_of_another_height_is_no_block() {
     assert_eq!(result, Err(BlockError::CoinbaseHeight));
 }
 
-/// Heights whose coinbases a run remembers.
+/// Returns the heights whose coinbases a sync remembers.
 fn looked_at(chain: &Chain) -> Vec<Height> {
     let outcome = chain.run(KINDS[0], &chain.hints()).unwrap();
     let mut heights: Vec<_> = outcome.whole.coinbases.iter().map(|c| c.height).collect();
@@ -195,7 +195,7 @@ fn coinbases_are_remembered_unless_bip34_is_known_to_hold() {
     let all: Vec<Height> = (1..=6).collect();
     let right = Some(hash_of(&blocks[4]));
     assert_eq!(heights(4, right), [1, 2, 3], "up to where BIP-34 began on the known chain");
-    assert_eq!(heights(4, Some(hash_of(&blocks[5]))), all, "another chain than the known one");
+    assert_eq!(heights(4, Some(hash_of(&blocks[5]))), all, "not the known chain");
     assert_eq!(heights(4, Some(BlockHash::ZERO)), all);
     assert_eq!(heights(7, right), all, "BIP-34 begins above the tip");
     assert_eq!(heights(4, None), all, "no chain is known");
@@ -235,7 +235,7 @@ fn coinbases_are_remembered_again_where_early_ones_hold_heights() {
     }
 }
 
-/// The result of a single block, wherever its parent is.
+/// Processes a single block, whatever its parent.
 fn one_block(
     engine: &SwiftSync,
     params: &Params,
@@ -253,14 +253,14 @@ fn one_block(
     engine.finish(segment).unwrap().partial
 }
 
-/// Regtest where the block at height 2 is one of those whose coinbase was overwritten.
+/// Returns a regtest chain whose block at this height is listed as one with an overwritten coinbase.
 fn with_exception(builder: &ChainBuilder, height: Height, hash: BlockHash) -> Chain {
     let bip30_unspendable = vec![KnownBlock { height, hash }].into();
     Chain::with(&Params { bip30_unspendable, ..without_bip34() }, builder.blocks())
 }
 
 #[test]
-fn an_overwritten_coinbase_that_is_known_is_no_coin_and_has_no_index() {
+fn a_known_overwritten_coinbase_is_not_a_coin_and_has_no_index() {
     let (mut builder, _) = repeated(&[2, 4], 0);
     let free = builder.blocks()[3].txdata[0].clone();
     let tx = spend(&builder, &[coin(&free, 0)], 2);
@@ -316,14 +316,15 @@ fn an_overwritten_coinbase_still_counts_in_the_supply() {
     let mut chain = with_exception(&builder, 2, hash_of(&builder.blocks()[2]));
     let hints = chain.hints();
     assert!(chain.run(KINDS[0], &hints).is_ok(), "four rewards in four blocks");
-    // Half of what they claim: with the overwritten one they are above, without it they are not.
+    // The subsidy is half of the claimed amounts: they exceed the bound only together with the overwritten
+    // coinbase.
     chain.params.subsidy_halving_interval = 4.try_into().unwrap();
     let result = chain.run(KINDS[0], &hints);
     let (amount, supply) = (u128::from(200 * BTC), 175 * BTC);
     assert_eq!(result, Err(SwiftSyncError::Supply { amount, supply, stop: 4 }));
 }
 
-/// The two blocks of the main chain whose coinbases were overwritten, and the two that did it.
+/// The two blocks of the main chain whose coinbases were overwritten, and the two that overwrote them.
 const MAIN: [(Height, Height); 2] = [(91_722, 91_880), (91_812, 91_842)];
 
 pub(crate) fn main_block(height: Height) -> Block {
@@ -334,14 +335,14 @@ pub(crate) fn main_block(height: Height) -> Block {
     bitcoin::consensus::encode::deserialize(&fs::read(file.path()).unwrap()).unwrap()
 }
 
-/// An engine that knows no header after the genesis block's.
+/// Makes an engine that knows only the genesis block's header.
 pub(crate) fn main_engine(params: &Params) -> SwiftSync {
     let headers = HeaderChain::from_headers(params, 4_000_000_000, []).unwrap();
     let kind = AggregateKind::Sha256;
     SwiftSync::new(params, &headers, Aggregator::new(kind, &SECRET, *headers.tip_hash(), [0; 32]))
 }
 
-/// All four blocks as they are, merged; every output that has an index survives.
+/// Processes and merges all four blocks unchanged; every output that has an index survives.
 fn main_blocks(params: &Params) -> Partial {
     let engine = main_engine(params);
     let mut merged = engine.nothing();
@@ -385,15 +386,15 @@ fn without_the_exceptions_the_main_chains_repeats_are_refused() {
     }
 }
 
-/// The judgement over these blocks as if they were all of heights 1 to 91,880, and as if what they
-/// spend had been created.
+/// Returns the verdict on these blocks as if they were all blocks from 1 to 91,880, and as if the coins that
+/// they spend had been created.
 fn conclude_main(mut partial: Partial) -> Result<(), SwiftSyncError> {
     let engine = main_engine(Params::of(Network::Main));
     partial.sums = engine.nothing().sums;
     partial.created = partial.counts.inputs;
     let mut bytes = Vec::new();
     partial.write(&mut bytes);
-    // Four ranges of eight bytes each become one.
+    // The four ranges of eight bytes each are replaced by one.
     assert_eq!(bytes[0], 4);
     let one = [&[1][..], &1u32.to_le_bytes(), &91_881u32.to_le_bytes(), &bytes[33..]].concat();
     let whole = Partial::read(&mut Reader::new(&one)).unwrap();

@@ -1,4 +1,4 @@
-//! The hashes that segments leave are those of a slow and obvious count, each at its place.
+//! Tests that the hashes that segments store equal a slow and obvious count, each at its place.
 
 use crate::placed::{Hasher, placed, write};
 use crate::swiftsync::harness::{
@@ -9,7 +9,7 @@ use crate::swiftsync::shapes::{coin, pay, random_chain};
 use apus_chain::{BlockChecker, BlockContext, Height, HeightRange, Network, Params};
 use apus_sync::commitment::{NewHasher, read_placed};
 use apus_sync::engines::pass::Pass;
-use apus_sync::engines::swiftsync::{Finished, IndexHints, SegmentHints, SwiftSync};
+use apus_sync::engines::swiftsync::{IndexHints, SegmentHints, SegmentOutput, SwiftSync};
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use apus_testkit::rng::Rng;
 use bitcoin::ScriptBuf;
@@ -18,8 +18,8 @@ use proptest::prelude::*;
 
 const HASHER: NewHasher = || Box::<Hasher>::default();
 
-/// The list of hashes of segments, whose results come by ascending height.
-fn joined(segments: &[Finished]) -> Vec<u8> {
+/// Returns the list of hashes of all segments, by ascending height.
+fn joined(segments: &[SegmentOutput]) -> Vec<u8> {
     let (mut out, mut first) = (Vec::new(), 0u64);
     for segment in segments {
         for hash in read_placed(&segment.hashes).map(Option::unwrap) {
@@ -36,7 +36,7 @@ fn segments(
     chain: &Chain,
     division: &[Vec<Height>],
     hints: impl Fn(HeightRange) -> SegmentHints,
-) -> Vec<Finished> {
+) -> Vec<SegmentOutput> {
     let engine = chain.engine(KINDS[0]).with_hashes(Some(HASHER));
     let segment = |order: &Vec<Height>| {
         let hints = hints(range_of(order));
@@ -62,10 +62,10 @@ proptest! {
     }
 }
 
-/// Outputs that the block spends itself, before, between and behind others, out of order; such that cannot be
-/// spent at all; and blocks that add nothing.
+/// A block spends its own outputs: before, between and after others, out of order. There are also unspendable
+/// outputs, and blocks that add no hash.
 #[test]
-fn what_a_block_spends_itself_has_no_place() {
+fn outputs_spent_in_their_block_have_no_place() {
     let mut builder = ChainBuilder::new(3);
     let first = builder.block_with(vec![]);
     let never = TxOut { script_pubkey: ScriptBuf::new_op_return([7; 3]), ..pay(0) };
@@ -93,9 +93,9 @@ fn what_a_block_spends_itself_has_no_place() {
     }
 }
 
-/// Where they are not asked for, none are told.
+/// Hashes are stored only on request.
 #[test]
-fn hashes_are_told_on_request() {
+fn hashes_are_stored_on_request() {
     let chain = Chain::of(&random_chain(5, 8));
     let (engine, hints) = (chain.engine(KINDS[0]), chain.hints());
     let order: Vec<Height> = (1..=8).collect();

@@ -1,6 +1,5 @@
-//! A chain of blocks on one side, the engine on the other, and between them every freedom that the
-//! engine promises: how heights are divided into segments, the order of segments and of blocks,
-//! the order in which results are merged.
+//! The test harness: passes a chain of blocks to the engine, using every freedom that the engine allows: the
+//! division into segments, the order of segments and of blocks, and the order of merging.
 
 use apus_chain::{
     BlockBytes, BlockChecker, BlockContext, BlockHash, HeaderChain, Height, HeightRange, Network,
@@ -8,8 +7,8 @@ use apus_chain::{
 };
 use apus_sync::engines::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
 use apus_sync::engines::swiftsync::{
-    CoinHints, CoinTotals, Finished, IndexHints, Partial, SegmentHints, SwiftSync, SwiftSyncError,
-    Verdict,
+    CoinHints, CoinTotals, IndexHints, Partial, SegmentHints, SegmentOutput, SwiftSync,
+    SwiftSyncError, Verdict,
 };
 use apus_testkit::chain::{ChainBuilder, UtxoSet, hints, utxo_set};
 use apus_testkit::rng::Rng;
@@ -20,16 +19,16 @@ use std::collections::BTreeMap;
 
 pub(crate) const KINDS: [AggregateKind; 2] = [AggregateKind::Sha256, AggregateKind::MuHash];
 
-/// A secret for tests where any will do.
+/// The secret of all syncs. Any value suits these tests.
 pub(crate) const SECRET: Secret = Secret([0x5a; 32]);
 
-/// Long after all blocks of all tests.
+/// A time later than all blocks of all tests.
 const NOW: i64 = 4_000_000_000;
 
-/// What a block's hints are: ascending indices of surviving outputs.
+/// A block's hints: ascending indices of surviving outputs.
 pub(crate) type Hints = Vec<Vec<u32>>;
 
-/// Blocks from the genesis block on, and their headers' chain.
+/// Blocks from the genesis block on, and the chain of their headers.
 pub(crate) struct Chain {
     pub(crate) params: Params,
     pub(crate) headers: HeaderChain,
@@ -37,7 +36,7 @@ pub(crate) struct Chain {
     raw: Vec<Vec<u8>>,
 }
 
-/// All that the engine says of a chain.
+/// The engine's full result for a chain.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) verdict: Verdict,
@@ -51,16 +50,16 @@ pub(crate) struct Outcome {
 /// Coins by (txid in internal byte order, vout): height, coinbase, amount, script.
 pub(crate) type Coins = BTreeMap<OutPoint, (Height, bool, u64, Vec<u8>)>;
 
-/// Segments in the order of their processing; each the heights of its blocks in theirs.
+/// The segments in processing order, each with the heights of its blocks in processing order.
 pub(crate) type Division = Vec<Vec<Height>>;
 
 impl Chain {
-    /// The chain up to the builder's tip, under regtest's rules.
+    /// Makes the chain up to the builder's tip, under regtest's rules.
     pub(crate) fn of(builder: &ChainBuilder) -> Self {
         Self::with(Params::of(Network::Regtest), builder.blocks())
     }
 
-    /// A chain under other rules.
+    /// Makes a chain under other rules.
     pub(crate) fn with(params: &Params, blocks: Vec<Block>) -> Self {
         let raw: Vec<Vec<u8>> = blocks.iter().map(serialize).collect();
         let headers = raw.iter().map(|block| block.first_chunk().unwrap());
@@ -73,12 +72,12 @@ impl Chain {
         self.headers.tip_height()
     }
 
-    /// The coins at the tip, as the model has them.
+    /// Returns the model's coins at the tip.
     pub(crate) fn utxo(&self) -> UtxoSet {
         utxo_set(&self.blocks)
     }
 
-    /// The right hints, one for each height from 1 on.
+    /// Returns the right hints, one entry for each height from 1 on.
     pub(crate) fn hints(&self) -> Hints {
         hints(&self.blocks, &self.utxo())
     }
@@ -88,7 +87,7 @@ impl Chain {
         SwiftSync::new(&self.params, &self.headers, aggregator).with_muhash(true)
     }
 
-    /// Checks the block at `height` and hands it on.
+    /// Checks the block at `height` and passes it on.
     pub(crate) fn block<T>(
         &self,
         checker: &mut BlockChecker,
@@ -108,13 +107,13 @@ impl Chain {
         }
     }
 
-    /// One segment with the blocks in the order given.
+    /// Processes one segment with its blocks in the given order.
     pub(crate) fn segment(
         &self,
         engine: &SwiftSync,
         hints: SegmentHints,
         order: &[Height],
-    ) -> Result<Finished, SwiftSyncError> {
+    ) -> Result<SegmentOutput, SwiftSyncError> {
         let mut checker = BlockChecker::new();
         let mut segment = engine.begin(hints);
         for &height in order {
@@ -123,7 +122,7 @@ impl Chain {
         engine.finish(segment)
     }
 
-    /// A whole run.
+    /// Runs a whole sync.
     pub(crate) fn run_divided(
         &self,
         kind: AggregateKind,
@@ -144,7 +143,7 @@ impl Chain {
         Ok(Outcome { verdict, whole, coins: coins(&records), hints, records })
     }
 
-    /// A whole run in four segments, the last first, with these hints.
+    /// Runs a whole sync in four segments, the last first, with these hints.
     pub(crate) fn run(
         &self,
         kind: AggregateKind,
@@ -155,7 +154,7 @@ impl Chain {
         self.run_divided(kind, &division, |range| index_hints(hints, range))
     }
 
-    /// A whole run, told what survives by a snapshot with these coins.
+    /// Runs a whole sync with a snapshot of these coins as hints.
     pub(crate) fn run_with_snapshot(
         &self,
         kind: AggregateKind,
@@ -168,7 +167,7 @@ impl Chain {
     }
 }
 
-/// Regtest without BIP-34, so that coinbases may repeat.
+/// Returns regtest's rules without BIP-34, so that coinbases may repeat.
 pub(crate) fn without_bip34() -> Params {
     Params { bip34_height: 1_000_000, bip34_hash: None, ..Params::of(Network::Regtest).clone() }
 }
@@ -178,13 +177,13 @@ pub(crate) fn range_of(heights: &[Height]) -> HeightRange {
     HeightRange::new(*first, last + 1)
 }
 
-/// Heights 1 to `stop` in so many segments, all in ascending order.
+/// Divides heights 1 to `stop` into `count` segments, all in ascending order.
 pub(crate) fn equal_segments(stop: Height, count: u32) -> Division {
     let heights: Vec<Height> = (1..=stop).collect();
     heights.chunks(stop.div_ceil(count).max(1) as usize).map(<[_]>::to_vec).collect()
 }
 
-/// Heights 1 to `stop` cut at random, segments and blocks in random order.
+/// Divides heights 1 to `stop` at random, with segments and blocks in random order.
 pub(crate) fn random_division(stop: Height, rng: &mut Rng) -> Division {
     let mut division = vec![Vec::new()];
     let one_in = rng.between(1, u64::from(stop));
@@ -200,7 +199,7 @@ pub(crate) fn random_division(stop: Height, rng: &mut Rng) -> Division {
     division
 }
 
-/// The part of hints for the whole chain that a segment needs.
+/// Returns the part of a chain's hints that a segment needs.
 pub(crate) fn index_hints(hints: &[Vec<u32>], range: HeightRange) -> SegmentHints {
     let mut part = IndexHints::new(range.start);
     for height in range.heights() {
@@ -209,14 +208,14 @@ pub(crate) fn index_hints(hints: &[Vec<u32>], range: HeightRange) -> SegmentHint
     SegmentHints::Indices(part)
 }
 
-/// The coins of a snapshot that blocks of a segment made.
+/// Returns the coins of a snapshot that blocks of a segment created.
 pub(crate) fn coin_hints(snapshot: &[(OutPoint, Height)], range: HeightRange) -> SegmentHints {
     let inside = snapshot.iter().filter(|(_, height)| range.contains(*height));
     let inside = inside.map(|(outpoint, height)| (*height, *outpoint));
     SegmentHints::Coins(CoinHints::of(range, inside).expect("they are all inside"))
 }
 
-/// What a snapshot of the model's set would hold.
+/// Returns the coins of the model's set in the form of a snapshot.
 pub(crate) fn snapshot(coins: &UtxoSet) -> Vec<(OutPoint, Height)> {
     coins.iter().map(|(outpoint, coin)| (outpoint_of(outpoint), coin.height)).collect()
 }
@@ -229,7 +228,7 @@ pub(crate) fn hash_of(block: &Block) -> BlockHash {
     BlockHash(block.block_hash().to_byte_array())
 }
 
-/// The model's coins, to compare.
+/// Returns the model's coins, for comparison.
 pub(crate) fn model_coins(coins: &UtxoSet) -> Coins {
     coins
         .iter()
@@ -241,7 +240,7 @@ pub(crate) fn model_coins(coins: &UtxoSet) -> Coins {
         .collect()
 }
 
-/// The model's totals, to compare.
+/// Returns the model's totals, for comparison.
 pub(crate) fn model_totals(coins: &UtxoSet) -> CoinTotals {
     let mut txids: Vec<_> = coins.keys().map(|outpoint| outpoint.txid).collect();
     txids.dedup();
@@ -254,13 +253,13 @@ pub(crate) fn model_totals(coins: &UtxoSet) -> CoinTotals {
     }
 }
 
-/// A hash as nodes display it.
+/// Formats a hash as nodes display it.
 pub(crate) fn shown(hash: &[u8]) -> String {
     hash.iter().rev().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The records of runs: each run must be sorted by txid.
-fn records(finished: &[Finished]) -> Vec<Vec<u8>> {
+/// Returns the records of all runs, each of which must be sorted by txid.
+fn records(finished: &[SegmentOutput]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for done in finished {
         let run = split_run(&done.run);
@@ -271,7 +270,7 @@ fn records(finished: &[Finished]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Takes a run apart: `txid ‖ u32le length ‖ group` each.
+/// Splits a run into records: `txid ‖ u32le length ‖ group` each.
 pub(crate) fn split_run(run: &[u8]) -> Vec<Vec<u8>> {
     let mut reader = Reader::new(run);
     let mut records = Vec::new();
@@ -305,8 +304,8 @@ fn coins(records: &[Vec<u8>]) -> Coins {
     coins
 }
 
-/// The hints of all segments, put together again.
-fn found_hints(finished: &[Finished], stop: Height) -> Hints {
+/// Combines the hints of all segments.
+fn found_hints(finished: &[SegmentOutput], stop: Height) -> Hints {
     (1..=stop)
         .map(|height| {
             let mut of_height = finished.iter().filter_map(|done| done.hints.block(height));

@@ -1,5 +1,5 @@
-//! SwiftSync under attack: hints, chains and callers that are wrong in every way we could think
-//! of must make a run fail, and right hints must give the right set, however the work is divided.
+//! Attacks SwiftSync: wrong hints, chains and callers of every kind we could think of must make a sync fail,
+//! and right hints must give the right set, however the work is divided.
 
 mod bad_spends;
 mod bip30;

@@ -1,6 +1,6 @@
-//! What every [`Pass`] promises, asked through the trait alone, so that any engine of that kind can be
-//! held to it: any cut into segments, any order of segments and of blocks, any order of merging, and
-//! results that went through their byte form lead to the same verdict and the same runs.
+//! Guarantees of every [`Pass`], tested through the trait alone, so that the tests apply to any engine of
+//! that kind: any division into segments, any order of segments and of blocks, any order of merging, and
+//! results that went through their byte form produce the same verdict and the same runs.
 
 use crate::swiftsync::harness::{Chain, Division, index_hints, random_division, range_of};
 use crate::swiftsync::shapes::random_chain;
@@ -14,10 +14,10 @@ use std::fmt::Debug;
 
 const BLOCKS: u32 = 14;
 
-/// What a pass leads to: its verdict, what was done, and its runs as one each.
+/// The result of a pass: its verdict, the work done, and its runs, merged into one of each kind.
 type Led<V> = (V, Work, BTreeMap<&'static str, Vec<u8>>);
 
-/// Does a segment with its blocks in this order.
+/// Processes a segment with its blocks in this order.
 fn segment<P: Pass>(
     pass: &P,
     chain: &Chain,
@@ -32,7 +32,7 @@ fn segment<P: Pass>(
     pass.finish(segment)
 }
 
-/// A result that was written down and read again.
+/// Writes a result, and reads it back.
 fn through_bytes<R: PartialResult>(result: &R) -> R {
     let mut bytes = Vec::new();
     result.write(&mut bytes);
@@ -42,7 +42,7 @@ fn through_bytes<R: PartialResult>(result: &R) -> R {
     read
 }
 
-/// Many runs of a kind as one, by the kind's own rule, in the plainest way there is.
+/// Merges the runs of a kind into one by the kind's own rule, in the simplest way.
 fn joined(kind: RunKind, mut runs: Vec<(HeightRange, Vec<u8>)>) -> Vec<u8> {
     runs.sort_unstable();
     let all: Vec<u8> = runs.into_iter().flat_map(|(_, run)| run).collect();
@@ -60,7 +60,7 @@ fn joined(kind: RunKind, mut runs: Vec<(HeightRange, Vec<u8>)>) -> Vec<u8> {
     records.concat()
 }
 
-/// A whole pass, its results merged in the order that `rng` gives.
+/// Runs a whole pass, and merges its results in a random order.
 fn led_to<P: Pass>(
     pass: &P,
     chain: &Chain,
@@ -92,7 +92,7 @@ where
     (pass.conclude(&whole, chain.stop()).unwrap(), whole.done(), runs)
 }
 
-/// Holds a pass to its promises on a chain.
+/// Checks a pass's guarantees on a chain.
 fn expect_laws<P: Pass>(pass: &P, chain: &Chain, input: &dyn Fn(HeightRange) -> P::Input, seed: u64)
 where
     P::Error: Debug,
@@ -106,11 +106,11 @@ where
         assert_eq!(led_to(pass, chain, input, &division, &mut rng), plain, "{division:?}");
     }
     let whole = || input(HeightRange::new(1, chain.stop() + 1));
-    // A block that is missing, or comes twice, is noticed.
+    // A block that is missing or given twice is noticed.
     assert!(segment(pass, chain, whole(), &in_order[1..]).is_err());
     let twice = [&in_order[..], &in_order[2..3]].concat();
     assert!(segment(pass, chain, whole(), &twice).is_err());
-    // So is a segment that is missing, or merged twice.
+    // A segment that is missing or merged twice is noticed, too.
     let half = chain.stop() / 2;
     let order: Vec<Height> = (1..=half).collect();
     let lower = segment(pass, chain, input(HeightRange::new(1, half + 1)), &order).unwrap();

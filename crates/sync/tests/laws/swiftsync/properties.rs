@@ -1,4 +1,4 @@
-//! What must hold for any chain, any division and any order.
+//! Tests of properties that hold for any chain, division and order.
 
 use crate::swiftsync::harness::{
     Chain, Division, KINDS, coin_hints, equal_segments, index_hints, random_division, range_of,
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 const BLOCKS: u32 = 14;
 
-/// Parts of a chain, all of one kind.
+/// Makes the partial results of a chain, all with one aggregate.
 fn parts(chain: &Chain, kind: AggregateKind, division: &Division) -> Vec<Partial> {
     let (engine, hints) = (chain.engine(kind), chain.hints());
     let part = |order: &Vec<u32>| {
@@ -41,7 +41,7 @@ proptest! {
     #[test]
     fn division_and_order_do_not_matter(seed: u64, shuffle: u64, other: bool) {
         let kind = KINDS[usize::from(other)];
-        // Without BIP-34, so that the coinbases that are remembered are compared too.
+        // Without BIP-34, remembered coinbases are compared, too.
         let blocks = random_chain(seed, BLOCKS).blocks();
         let chain = Chain::with(&crate::swiftsync::harness::without_bip34(), blocks);
         let (hints, coins) = (chain.hints(), snapshot(&chain.utxo()));
@@ -103,7 +103,7 @@ proptest! {
         let kind = KINDS[usize::from(other)];
         let chain = Chain::with(&crate::swiftsync::harness::without_bip34(), random_chain(seed, 5).blocks());
         let parts = parts(&chain, kind, &equal_segments(5, 5));
-        // With a gap, so that there are two ranges.
+        // A gap leaves two ranges.
         let partial = merged(parts[0].clone(), &merged(parts[4].clone(), &parts[2]));
         let bytes = bytes(&partial);
         let with_tail = [&bytes[..], b"tail"].concat();

@@ -1,4 +1,4 @@
-//! Right hints give exactly the model's coins, their MuHash and their totals.
+//! Tests that right hints give exactly the model's coins, their MuHash and their totals.
 
 use crate::swiftsync::harness::{
     Chain, KINDS, hash_of, model_coins, model_totals, shown, snapshot,
@@ -13,7 +13,7 @@ use bitcoin::hashes::Hash;
 use std::fs;
 use std::path::Path;
 
-/// Everything that can be compared with the model.
+/// Compares everything possible with the model.
 fn expect_the_models_set(chain: &Chain) {
     let (utxo, hints) = (chain.utxo(), chain.hints());
     for kind in KINDS {
@@ -47,7 +47,7 @@ fn expected_snapshot(chain: &Chain, utxo: &UtxoSet) -> Vec<u8> {
     oracle::snapshot(chain.params.network.magic(), tip, utxo)
 }
 
-/// The runs' groups behind a snapshot's header: what a writer of snapshots does with them.
+/// Writes the runs' groups after a snapshot's header, as a snapshot has them.
 fn snapshot_of(chain: &Chain, records: &[Vec<u8>]) -> Vec<u8> {
     let header = expected_snapshot(chain, &UtxoSet::new());
     let count = chain.utxo().len() as u64;
@@ -72,7 +72,7 @@ fn of_random_chains_that_spend_at_once() {
 }
 
 #[test]
-fn of_random_chains_that_a_node_accepts() {
+fn random_chains_that_a_node_accepts() {
     for seed in 0..rounds(3, 100) {
         let mut builder = ChainBuilder::new(seed);
         builder.random_blocks(130, Shape::default());
@@ -87,8 +87,8 @@ fn of_a_chain_of_one_block() {
     expect_the_models_set(&Chain::of(&builder));
 }
 
-/// The chain in a fixture, and what a node said of it.
-fn expect_what_the_node_said(name: &str, blocks: &str, network: Network) {
+/// Compares a fixture's chain with the node's answers about it.
+fn expect_the_nodes_numbers(name: &str, blocks: &str, network: Network) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
     let params = apus_chain::Params::of(network);
     let genesis = bitcoin::BlockHash::from_byte_array(params.genesis_hash.0);
@@ -100,22 +100,22 @@ fn expect_what_the_node_said(name: &str, blocks: &str, network: Network) {
     let outcome = chain.run(KINDS[0], &hints).unwrap();
     assert_eq!(outcome.hints, hints);
     assert!(snapshot_of(&chain, &outcome.records) == fs::read(folder.join("utxo.dat")).unwrap());
-    let said = fs::read_to_string(folder.join("gettxoutsetinfo.json")).unwrap();
-    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(said["muhash"], shown(&outcome.verdict.muhash.unwrap()));
-    assert_eq!(said["txouts"], outcome.verdict.coins.coins);
-    assert_eq!(said["bogosize"], outcome.verdict.coins.bogosize);
-    assert_eq!(said["transactions"].as_u64().unwrap_or(outcome.verdict.coins.transactions), {
+    let info = fs::read_to_string(folder.join("gettxoutsetinfo.json")).unwrap();
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert_eq!(info["muhash"], shown(&outcome.verdict.muhash.unwrap()));
+    assert_eq!(info["txouts"], outcome.verdict.coins.coins);
+    assert_eq!(info["bogosize"], outcome.verdict.coins.bogosize);
+    assert_eq!(info["transactions"].as_u64().unwrap_or(outcome.verdict.coins.transactions), {
         outcome.verdict.coins.transactions
     });
 }
 
 #[test]
 fn of_the_main_chains_first_blocks() {
-    expect_what_the_node_said("main-4521", "blocks", Network::Main);
+    expect_the_nodes_numbers("main-4521", "blocks", Network::Main);
 }
 
 #[test]
 fn of_a_nodes_regtest_chain_with_every_script_and_20_001_outputs() {
-    expect_what_the_node_said("regtest-315", "regtest/blocks", Network::Regtest);
+    expect_the_nodes_numbers("regtest-315", "regtest/blocks", Network::Regtest);
 }

@@ -1,4 +1,4 @@
-//! Callers that get the bookkeeping wrong: blocks given twice, left out or misplaced.
+//! Tests of callers with wrong bookkeeping: blocks given twice, left out or misplaced.
 
 use crate::swiftsync::harness::{Chain, KINDS, equal_segments, index_hints};
 use crate::swiftsync::shapes::small_chain;
@@ -36,7 +36,7 @@ fn a_block_given_twice() {
         let again = give(&chain, &engine, &mut segment, height);
         assert_eq!(again, Err(SwiftSyncError::Unexpected(height)));
     }
-    // What was refused left no trace.
+    // Refused blocks left no trace.
     let clean = chain.segment(&engine, index_hints(&chain.hints(), range(3, 6)), &[3, 4, 5]);
     let (clean, done) = (clean.unwrap(), engine.finish(segment).unwrap());
     assert_eq!((done.partial, done.run), (clean.partial, clean.run));
@@ -68,7 +68,7 @@ fn a_segment_with_a_block_missing() {
 
 #[test]
 fn a_segment_that_failed_cannot_be_finished() {
-    // The hints of a block are wrong in a way that is seen after its outputs were taken.
+    // The fault in a block's hints shows only after its outputs were processed.
     let chain = Chain::of(&small_chain());
     let mut hints = chain.hints();
     hints[3].push(1_000);
@@ -94,7 +94,7 @@ fn an_empty_segment_changes_nothing() {
     assert!(done.run.is_empty());
 }
 
-/// The result of some heights under the right hints.
+/// Returns the result of a range of heights with the right hints.
 fn part(chain: &Chain, kind: AggregateKind, heights: HeightRange) -> Partial {
     let order: Vec<Height> = heights.heights().collect();
     let hints = index_hints(&chain.hints(), heights);
@@ -142,7 +142,7 @@ fn a_run_with_blocks_beyond_its_ends() {
 
 #[test]
 fn the_genesis_block_in_a_run() {
-    // Its output is no coin, whatever hints say.
+    // Its output is not a coin, even if hints list it.
     let chain = Chain::of(&small_chain());
     let engine = chain.engine(AggregateKind::Sha256);
     let mut hints = IndexHints::new(0);

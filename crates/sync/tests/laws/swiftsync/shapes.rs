@@ -1,25 +1,25 @@
-//! Chains to attack: small ones with a bit of everything, and random ones.
+//! Makes chains to attack: small ones with a bit of everything, and random ones.
 
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of};
 use apus_testkit::rng::Rng;
 use bitcoin::{Amount, OutPoint, ScriptBuf, Transaction, TxOut};
 
-/// An output that any transaction can spend.
+/// Makes an output that any transaction can spend.
 pub(crate) fn pay(satoshi: u64) -> TxOut {
     pay_to(satoshi, vec![0x51])
 }
 
-/// An output with the script given.
+/// Makes an output with this script.
 pub(crate) fn pay_to(satoshi: u64, script: Vec<u8>) -> TxOut {
     TxOut { value: Amount::from_sat(satoshi), script_pubkey: ScriptBuf::from_bytes(script) }
 }
 
-/// A data output: never a coin.
+/// Makes a data output, which is never a coin.
 pub(crate) fn data(satoshi: u64) -> TxOut {
     pay_to(satoshi, vec![0x6a, 1, 2])
 }
 
-/// The name of an output.
+/// Returns the outpoint of an output.
 pub(crate) fn coin(tx: &Transaction, vout: u32) -> OutPoint {
     OutPoint { txid: tx.compute_txid(), vout }
 }
@@ -29,14 +29,14 @@ pub(crate) fn mined(builder: &mut ChainBuilder) -> Transaction {
     builder.block_with(Vec::new()).txdata[0].clone()
 }
 
-/// A transaction that spends `inputs`, told apart from others by its amount, into `outputs`
-/// outputs that any transaction can spend.
+/// Makes a transaction that spends `inputs` into `outputs` outputs that any transaction can spend. Its amount
+/// makes it unique.
 pub(crate) fn spend(builder: &ChainBuilder, inputs: &[OutPoint], outputs: usize) -> Transaction {
     builder.spend(inputs, vec![pay(1_000); outputs])
 }
 
-/// Nine blocks: spends in the same block, in the next and later, transactions with many outputs of
-/// which some survive, unspendable outputs in every place, a block whose outputs were all spent.
+/// Makes nine blocks: spends in the same block, in the next and later ones, transactions with many outputs,
+/// some of which survive, unspendable outputs in every place, a block whose outputs were all spent.
 pub(crate) fn small_chain() -> ChainBuilder {
     let mut chain = ChainBuilder::new(1);
     let (first, second) = (mined(&mut chain), mined(&mut chain));
@@ -59,7 +59,7 @@ pub(crate) fn small_chain() -> ChainBuilder {
     chain
 }
 
-/// Kinds that cost little; all that are never coins are among them.
+/// Kinds of scripts that are cheap to spend, and all that are never coins.
 const KINDS: [ScriptKind; 10] = [
     ScriptKind::OpTrue,
     ScriptKind::Empty,
@@ -73,7 +73,7 @@ const KINDS: [ScriptKind; 10] = [
     ScriptKind::OpReturnBare,
 ];
 
-/// A random chain in which any coin may be spent as soon as it is there, in the same block too.
+/// Makes a random chain in which any coin may be spent as soon as it exists, even in the same block.
 /// Transactions pay out less than their inputs hold.
 pub(crate) fn random_chain(seed: u64, blocks: u32) -> ChainBuilder {
     let mut rng = Rng::new(seed);

@@ -1,4 +1,4 @@
-//! Hints by name: a snapshot that does not fit the chain must make the run fail.
+//! Tests of hints by outpoint: a snapshot that does not fit the chain must make the sync fail.
 
 use crate::swiftsync::harness::{Chain, KINDS, coin_hints, model_coins, snapshot, without_bip34};
 use crate::swiftsync::shapes::{pay, small_chain};
@@ -6,7 +6,7 @@ use apus_chain::{Height, HeightRange, OutPoint, Txid};
 use apus_sync::engines::swiftsync::{HintError, SwiftSyncError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 
-/// A run in three segments under these coins, with either aggregate.
+/// Runs a sync in three segments with these coins, with either aggregate; returns its error.
 fn run(chain: &Chain, coins: &[(OutPoint, Height)]) -> SwiftSyncError {
     let errors = KINDS.map(|kind| chain.run_with_snapshot(kind, 3, coins).unwrap_err());
     assert_eq!(errors[0], errors[1]);
@@ -66,7 +66,7 @@ fn each_coin_named_twice() {
 }
 
 #[test]
-fn a_coin_said_to_be_of_another_segment() {
+fn a_coin_attributed_to_another_segment() {
     let (chain, coins) = small();
     let index = coins.iter().position(|(_, height)| *height == 3).unwrap();
     for height in [4, 6, 7, 9] {
@@ -99,7 +99,8 @@ fn a_spent_output_named_as_a_coin() {
     }
 }
 
-/// A coin is looked for in the block alone that the snapshot says made it, though another one of the segment did.
+/// A coin is only looked up in the block that created it according to the snapshot, even if another block of
+/// the segment created it.
 #[test]
 fn a_coin_of_another_block() {
     let (chain, coins) = small();
@@ -138,7 +139,7 @@ fn the_snapshot_of_another_height() {
 
 #[test]
 fn two_transactions_of_one_id_named_once() {
-    // The name in the snapshot is of the later block, and nothing spends what the earlier one made.
+    // The outpoint in the snapshot belongs to the later block, and no block spends the earlier one's coin.
     let mut builder = ChainBuilder::new(50);
     let coinbase = builder.coinbase(1, vec![pay(1), pay(2)]);
     for _ in 0..2 {
@@ -179,7 +180,7 @@ fn the_found_hints_are_the_indices_of_the_coins() {
     let outcome = chain.run_with_snapshot(KINDS[0], 3, &coins).unwrap();
     assert_eq!(outcome.hints, chain.hints());
     assert_eq!(outcome.coins, model_coins(&chain.utxo()));
-    // Coins of other ranges play no part.
+    // Coins of other ranges do not matter.
     let engine = chain.engine(KINDS[0]);
     let range = HeightRange::new(4, 7);
     let done = chain.segment(&engine, coin_hints(&coins, range), &[6, 4, 5]).unwrap();

@@ -1,4 +1,4 @@
-//! The set below the block where the hints stop, by what the blocks between spend.
+//! Tests the set below the block where the hints stop, given the coins that the blocks in between spend.
 
 use crate::swiftsync::harness::{
     Chain, Hints, KINDS, SECRET, coin_hints, equal_segments, index_hints, range_of, snapshot,
@@ -18,7 +18,7 @@ const BLOCKS: u32 = 14;
 
 const KEY: [u8; SPENT_LATER_KEY] = [9; SPENT_LATER_KEY];
 
-/// What the blocks of these heights spend.
+/// Returns the coins that the blocks at these heights spend.
 fn spent(chain: &Chain, heights: &[u32]) -> SpentLater {
     let (mut builder, mut checker) = (SpentLaterBuilder::new(KEY), BlockChecker::new());
     for &height in heights {
@@ -27,7 +27,7 @@ fn spent(chain: &Chain, heights: &[u32]) -> SpentLater {
     builder.finish()
 }
 
-/// A run to `last` under hints for the whole chain.
+/// Runs a sync to `last` with hints for the whole chain.
 fn run(
     chain: &Chain,
     last: u32,
@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn it_is_the_models_set_at_any_height(seed: u64, shuffle: u64) {
+    fn the_set_equals_the_models_at_any_height(seed: u64, shuffle: u64) {
         let chain = Chain::of(&random_chain(seed, BLOCKS));
         let (hints, coins): (Hints, _) = (chain.hints(), snapshot(&chain.utxo()));
         for last in 1..BLOCKS {
@@ -72,7 +72,7 @@ proptest! {
 
     /// Without the spends of one block there are coins that are neither kept nor spent.
     #[test]
-    fn a_block_that_is_left_out_makes_it_fail(seed: u64) {
+    fn leaving_out_a_block_makes_it_fail(seed: u64) {
         let chain = Chain::of(&random_chain(seed, BLOCKS));
         let hints = chain.hints();
         let last = BLOCKS / 2;

@@ -1,4 +1,4 @@
-//! The bound on all money: what was never spent is at most what subsidies allow.
+//! Tests the bound on the supply: unspent amounts are at most the sum of all subsidies.
 
 use crate::swiftsync::harness::{Chain, KINDS};
 use crate::swiftsync::shapes::{coin, data, mined, pay, pay_to};
@@ -9,8 +9,8 @@ use bitcoin::TxOut;
 
 const SUBSIDY: u64 = 5_000_000_000;
 
-/// Three blocks that claim all there is but `left`, and a transaction that spends the first
-/// block's output into these.
+/// Makes three blocks that leave only `left` of the subsidies unclaimed, and a transaction that spends the
+/// first block's output into `outputs`.
 fn spends_into(outputs: Vec<TxOut>, left: u64) -> Chain {
     let mut builder = ChainBuilder::new(40);
     let first = mined(&mut builder);
@@ -31,7 +31,7 @@ fn expect_supply_error(chain: &Chain, amount: u128) {
 
 #[test]
 fn exactly_the_bound_passes_and_one_satoshi_more_does_not() {
-    // The sums cannot see amounts: these spends balance whatever they pay out.
+    // The sums cannot see amounts: these spends balance with any amounts.
     let right = spends_into(vec![pay(SUBSIDY)], 0);
     assert!(right.run(KINDS[0], &right.hints()).is_ok());
     expect_supply_error(&spends_into(vec![pay(SUBSIDY + 1)], 0), 3 * u128::from(SUBSIDY) + 1);
@@ -58,8 +58,8 @@ fn a_coinbase_that_claims_too_much() {
 }
 
 #[test]
-fn what_miners_did_not_claim_is_slack() {
-    // The documented limit of this kind of run.
+fn unclaimed_rewards_leave_slack() {
+    // The documented limit of this kind of sync.
     let made_up = spends_into(vec![pay(SUBSIDY + 100)], 100);
     assert!(made_up.run(KINDS[0], &made_up.hints()).is_ok());
     expect_supply_error(&spends_into(vec![pay(SUBSIDY + 101)], 100), 3 * u128::from(SUBSIDY) + 1);
@@ -67,7 +67,7 @@ fn what_miners_did_not_claim_is_slack() {
 
 #[test]
 fn the_bound_follows_the_halvings() {
-    // Regtest halves after 150 blocks; the last block claims what the one before it could.
+    // Regtest halves after 150 blocks, but the last block claims the subsidy of the one before it.
     let mut builder = ChainBuilder::new(42);
     builder.empty_blocks(149);
     let coinbase_outputs = Some(vec![pay(SUBSIDY)]);
@@ -79,9 +79,9 @@ fn the_bound_follows_the_halvings() {
     assert_eq!(chain.run(KINDS[0], &chain.hints()), Err(error));
 }
 
-/// A chain of two blocks. The second makes `amounts` out of nothing, each in its own transaction
-/// since one may not make more than [`MAX_MONEY`]; each has the output for it from `output` and
-/// one of nothing that the next spends.
+/// Makes a chain of two blocks. The second creates `amounts` out of nothing, each in its own transaction
+/// because none may create more than [`MAX_MONEY`]; each has an output of that amount, made by `output`, and an
+/// output of zero that the next transaction spends.
 fn out_of_nothing(amounts: &[u64], output: fn(u64) -> TxOut) -> Chain {
     let mut builder = ChainBuilder::new(43);
     let mut last = mined(&mut builder);
@@ -95,7 +95,7 @@ fn out_of_nothing(amounts: &[u64], output: fn(u64) -> TxOut) -> Chain {
     Chain::of(&builder)
 }
 
-/// Amounts that add up to 2^64 and so, in 64 bits, to nothing.
+/// Returns amounts whose sum is 2^64, which is zero in 64 bits.
 fn amounts_of_2_64() -> Vec<u64> {
     let total = 1u128 << 64;
     let mut amounts = vec![MAX_MONEY; (total / u128::from(MAX_MONEY)) as usize];
@@ -117,7 +117,7 @@ fn unspendable_amounts_of_more_than_64_bits_do_not_wrap() {
 #[test]
 fn coins_and_unspendable_amounts_together_do_not_wrap() {
     fn either(amount: u64) -> TxOut {
-        // Some of the full amounts as coins, the odd one as data, neither wraps by itself.
+        // The full amounts are coins and the odd one is data, so neither sum wraps alone.
         if amount == MAX_MONEY { pay(amount) } else { data(amount) }
     }
     expect_supply_error(&out_of_nothing(&amounts_of_2_64(), either), 1 << 64);
@@ -125,7 +125,7 @@ fn coins_and_unspendable_amounts_together_do_not_wrap() {
 
 #[test]
 fn totals_that_no_chain_reaches_are_above_the_bound() {
-    // Such as a damaged checkpoint may hold: they must not wrap on being added either.
+    // A damaged checkpoint may hold such totals: adding them must not wrap either.
     let chain = spends_into(vec![pay(SUBSIDY)], 0);
     let mut whole = chain.run(KINDS[0], &chain.hints()).unwrap().whole;
     (whole.survivors.amount, whole.unspendable_amount) = (1 << 127, 1 << 127);

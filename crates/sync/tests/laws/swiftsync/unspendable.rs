@@ -1,4 +1,4 @@
-//! Outputs that can never be spent: they are no coins, they have no index, their amounts count.
+//! Tests of unspendable outputs: they are not coins and have no index, but their amounts count.
 
 use crate::swiftsync::harness::{Chain, KINDS, index_hints, model_coins};
 use crate::swiftsync::shapes::{coin, mined, pay, pay_to};
@@ -6,7 +6,7 @@ use apus_chain::HeightRange;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind};
 use bitcoin::TxOut;
 
-/// A chain of one block whose coinbase has these outputs.
+/// Makes a chain of one block whose coinbase has these outputs.
 fn one_block(outputs: Vec<TxOut>) -> Chain {
     let mut builder = ChainBuilder::new(30);
     let coinbase_outputs = Some(outputs);
@@ -14,7 +14,7 @@ fn one_block(outputs: Vec<TxOut>) -> Chain {
     Chain::of(&builder)
 }
 
-/// Whether the output of this script is a coin, found out by the index of the output after it.
+/// Returns whether an output with this script is a coin, by the index of the output after it.
 fn is_coin(script: Vec<u8>) -> bool {
     let chain = one_block(vec![pay(1), pay_to(2, script), pay(3)]);
     let answers = [vec![0, 1], vec![0, 1, 2]].map(|hints| {
@@ -54,7 +54,7 @@ fn no_script_at_all_is_a_coin() {
 }
 
 #[test]
-fn indices_pass_over_them_in_every_transaction() {
+fn indices_skip_them_in_every_transaction() {
     let mut builder = ChainBuilder::new(31);
     let first = mined(&mut builder);
     let mut output =

@@ -1,4 +1,4 @@
-//! A right chain under wrong hints: every run must fail, with either aggregate.
+//! Tests of a valid chain with wrong hints: every sync must fail, with either aggregate.
 
 use crate::swiftsync::harness::{Chain, Hints, KINDS, equal_segments, index_hints};
 use crate::swiftsync::shapes::{coin, data, mined, pay, random_chain, small_chain, spend};
@@ -6,13 +6,13 @@ use apus_sync::engines::swiftsync::{HintError, SwiftSyncError};
 use apus_testkit::chain::{ChainBuilder, is_unspendable};
 use bitcoin::Block;
 
-/// How many outputs of a block the hints number.
+/// Returns the number of a block's outputs that have an index in hints.
 pub(crate) fn spendable_count(block: &Block) -> u32 {
     let outputs = block.txdata.iter().flat_map(|tx| &tx.output);
     outputs.filter(|output| !is_unspendable(&output.script_pubkey)).count() as u32
 }
 
-/// The other answer for one output.
+/// Returns the hints with the bit of one output flipped.
 pub(crate) fn flipped(hints: &Hints, block: usize, index: u32) -> Hints {
     let mut hints = hints.clone();
     match hints[block].binary_search(&index) {
@@ -22,13 +22,13 @@ pub(crate) fn flipped(hints: &Hints, block: usize, index: u32) -> Hints {
     hints
 }
 
-/// Every output of the chain, as (block in the hints, index).
+/// Returns every output of the chain, as (block in the hints, index).
 fn all_outputs(chain: &Chain) -> Vec<(usize, u32)> {
     let blocks = chain.blocks[1..].iter().enumerate();
     blocks.flat_map(|(place, block)| (0..spendable_count(block)).map(move |i| (place, i))).collect()
 }
 
-/// Must be found by the sums alone; returns how many were created and spent.
+/// Expects the sums alone to fail; returns the numbers of created and spent coins.
 fn expect_unbalanced(chain: &Chain, hints: &Hints) -> (u64, u64) {
     let answers = KINDS.map(|kind| match chain.run(kind, hints).unwrap_err() {
         SwiftSyncError::Unbalanced { created, spent } => (created, spent),
@@ -85,7 +85,7 @@ fn every_exchange_of_a_spent_for_an_unspent_output() {
     }
 }
 
-/// Two transactions in one block, or in two, whose outputs `spent` are spent later.
+/// Makes two transactions in one block or in two, whose outputs `spent` are spent later.
 fn two_transactions(blocks: usize, spent: &[(usize, u32)]) -> Chain {
     let mut builder = ChainBuilder::new(3);
     let coinbases = [mined(&mut builder), mined(&mut builder)];
@@ -98,7 +98,7 @@ fn two_transactions(blocks: usize, spent: &[(usize, u32)]) -> Chain {
     Chain::of(&builder)
 }
 
-/// The hints of one block in place of the right ones, which are given too.
+/// Returns the hints with one block's replaced by `wrong`, after checking that they were `right`.
 fn exchanged(chain: &Chain, block: usize, right: &[u32], wrong: &[u32]) -> Hints {
     let mut hints = chain.hints();
     assert_eq!(hints[block], right);
@@ -119,7 +119,7 @@ fn outputs_0_and_3_exchanged_for_1_and_2_of_one_transaction() {
 
 #[test]
 fn output_1_of_one_and_0_of_another_transaction_exchanged() {
-    // A:1 and B:0 survive, A:0 and B:1 are said to: the same ids and the same numbers add up.
+    // A:1 and B:0 survive, but the hints say A:0 and B:1: the same ids and the same numbers are summed.
     let chain = two_transactions(1, &[(0, 0), (1, 1)]);
     let hints = exchanged(&chain, 2, &[0, 2, 3, 4, 5, 7, 8], &[0, 1, 3, 4, 6, 7, 8]);
     expect_unbalanced(&chain, &hints);
@@ -228,5 +228,5 @@ fn the_error_says_what_to_do() {
     let text = error.unwrap_err().to_string();
     assert!(text.contains("other hints") && text.contains("does not balance"), "{text}");
     let none = vec![Vec::new(); chain.stop() as usize];
-    assert!(!chain.run(KINDS[0], &none).unwrap_err().to_string().contains("as many"));
+    assert!(!chain.run(KINDS[0], &none).unwrap_err().to_string().contains("the same number"));
 }

@@ -42,8 +42,8 @@ fn run_objects() -> impl Strategy<Value = RunObjects> {
     )
 }
 
-/// It comes back, for its own job alone, and no cut of it does.
-fn comes_back<S: Sent + PartialEq + std::fmt::Debug>(sent: &S) {
+/// Checks that a value decodes only for its own job, and not if truncated.
+fn round_trips<S: Sent + PartialEq + std::fmt::Debug>(sent: &S) {
     let key = JobKey::join(3);
     let bytes = sent.to_bytes(RUN, key);
     assert_eq!(S::from_bytes(&bytes, RUN, key).as_ref(), Ok(sent));
@@ -61,7 +61,7 @@ fn comes_back<S: Sent + PartialEq + std::fmt::Debug>(sent: &S) {
 
 proptest! {
     #[test]
-    fn what_is_sent_comes_back(
+    fn payloads_and_results_round_trip(
         (records, own) in (object(), object()),
         (made, spent) in (pieces(), pieces()),
         sources in vec((object(), slice(), slice()), 0..4),
@@ -75,13 +75,13 @@ proptest! {
         let bytes = made.iter().chain(&spent).map(|piece| u64::from(piece.bytes)).sum();
         let records = ObjectRef { bytes, ..records };
         let leaves = numbers[3];
-        comes_back(&GatherDone { records, own, made, spent, leaves, partial: Gathered::default() });
+        round_trips(&FirstPassDone { records, own, made, spent, leaves, partial: SegmentSummary::default() });
         let source = |(at, (records, made, spent)): (usize, _)| {
             let range = HeightRange::new(10 * at as u32, 10 * at as u32 + 9);
             JoinSource { range, records, made, spent }
         };
         let sources = sources.into_iter().enumerate().map(source).collect();
-        comes_back(&JoinTold { from, until, sources });
+        round_trips(&JoinPayload { from, until, sources });
         let [coins_left, transactions, amount, bogosize] = numbers;
         let totals =
             CoinTotals { coins: coins_left, transactions, amount: u128::from(amount) << 9, bogosize };
@@ -95,28 +95,28 @@ proptest! {
         let found = JoinFound { objects: answers, slices };
         let parts: Vec<FoundPart> =
             found.slices.iter().filter_map(|slice| slice.part(&found.objects)).collect();
-        let forest = until.map(|first| ForestTold { first, leaves: parts.clone() });
+        let forest = until.map(|first| ForestPayload { first, leaves: parts.clone() });
         let undo_from = from as u32;
         let undo = found.objects.clone();
-        comes_back(&ConnectTold { own, answers: parts, existed: existed.clone(), forest, undo_from });
+        round_trips(&ConnectPayload { own, answers: parts, existed: existed.clone(), forest, undo_from });
         let none = JoinFound::default();
         for (answers, leaves) in [(found.clone(), none), (found.clone(), found)] {
             let (coins, places, existed) = (coins.clone(), places.clone(), existed.clone());
             let muhash = muhash.clone();
-            comes_back(&JoinDone { totals, muhash, existed, coins, places, answers, leaves });
+            round_trips(&JoinDone { totals, muhash, existed, coins, places, answers, leaves });
         }
         let fragment = until.map(|first| {
             let mut fragment = Fragment::new(first >> 1).unwrap();
             fragment.push_empty(bogosize % 1000).unwrap();
             fragment
         });
-        comes_back(&ConnectDone { blocks: from, bytes: amount, fragment, undo });
+        round_trips(&ConnectDone { blocks: from, bytes: amount, fragment, undo });
     }
 
     #[test]
     fn any_bytes_are_read_or_refused(any in vec(any::<u8>(), 0..200), done: bool) {
         let key = JobKey::join(3);
-        let mut bytes = begin(if done { DONE_MAGIC } else { TOLD_MAGIC });
+        let mut bytes = begin(if done { DONE_MAGIC } else { PAYLOAD_MAGIC });
         bytes.extend_from_slice(&RUN.0);
         write_key(key, &mut bytes);
         bytes.extend(any);
@@ -124,18 +124,18 @@ proptest! {
     }
 }
 
-/// What reaches beyond its object is no slice of it.
+/// A slice that ends after its object is refused.
 #[test]
-fn a_slice_lies_within_its_object() {
+fn a_slice_that_ends_after_its_object_is_refused() {
     let records = ObjectRef { digest: [1; 32], bytes: 100 };
-    let told = |offset: u64, bytes: u32| {
+    let is_valid = |offset: u64, bytes: u32| {
         let made = Slice { offset, pieces: vec![(bytes, [2; 32])] };
         let source =
             JoinSource { range: HeightRange::new(1, 2), records, made, spent: Slice::default() };
-        let told = JoinTold { from: 0, until: None, sources: vec![source] };
-        let bytes = told.to_bytes(RUN, JobKey::join(0));
-        JoinTold::from_bytes(&bytes, RUN, JobKey::join(0)).is_ok()
+        let payload = JoinPayload { from: 0, until: None, sources: vec![source] };
+        let bytes = payload.to_bytes(RUN, JobKey::join(0));
+        JoinPayload::from_bytes(&bytes, RUN, JobKey::join(0)).is_ok()
     };
-    assert!(told(0, 100) && told(40, 60));
-    assert!(!told(0, 101) && !told(41, 60) && !told(u64::MAX, 1));
+    assert!(is_valid(0, 100) && is_valid(40, 60));
+    assert!(!is_valid(0, 101) && !is_valid(41, 60) && !is_valid(u64::MAX, 1));
 }

@@ -1,22 +1,22 @@
-//! The second walk over a segment, with the coins that all parts of the join found for it.
+//! Connects a segment, with the coins that all parts of the join found for it.
 
 use super::Joiner;
 use super::records::expect_digest;
-use super::segment::{JudgedBy, judge_segment};
+use super::segment::{ConnectInputs, connect_segment};
 use crate::error::ClusterError;
-use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, SentUndo};
-use crate::worker::Hand;
+use crate::queue::{ConnectDone, ConnectPayload, FoundPart, ObjectPart, ObjectRef, Sent, SentUndo};
+use crate::worker::HeldJob;
 use apus_chain::{Height, Reader};
-use apus_sync::engines::mergesync::{Answers, Claims, Fingerprint, Kept};
+use apus_sync::engines::mergesync::{BlockUndoData, Fingerprint, SegmentPrevouts, SpendSummary};
 use apus_sync::engines::pass::Work;
 use apus_sync::error::SyncError;
 use apus_sync::supply::Walker;
 use apus_utreexo::{Fragment, LiveLeaf, NodeHash};
 
-/// So much of what parts found is asked for at once.
+/// Number of parts' slices read in one batch.
 const PARTS_AT_ONCE: usize = 64;
 
-/// What a segment leaves for itself: runs, each with its length before it.
+/// Encodes a segment's own runs, each after its length.
 pub(super) fn write_own(runs: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
     for run in runs {
@@ -26,28 +26,28 @@ pub(super) fn write_own(runs: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// How many leaves the blocks of a segment add, by what it leaves for itself; 0 where they are not counted.
+/// Number of leaves that the blocks of a segment add, from its own runs; 0 if they are not counted.
 pub(super) fn leaf_count(runs: &[Vec<u8>]) -> u64 {
     let (counts, _) = runs.get(ADDED).map_or(&[][..], Vec::as_slice).as_chunks();
     counts.iter().map(|count| u64::from(u32::from_be_bytes(*count))).sum()
 }
 
-/// The place of the run of leaves that are added among those that a segment leaves for itself.
+/// Index of the run with the numbers of added leaves among a segment's own runs.
 const ADDED: usize = 2;
 
-/// What a segment leaves for itself, read.
+/// A segment's own runs, decoded.
 struct OwnRead<'o> {
-    /// Coins for its inputs.
+    /// Coins that its inputs spend.
     answers: &'o [u8],
     fingerprints: &'o [[u8; Fingerprint::SIZE]],
-    /// How many leaves each block adds, where that is counted.
+    /// Number of leaves that each block adds, if counted.
     added: &'o [[u8; 4]],
-    /// What each block claims, as far as it was noted.
-    claims: Vec<Option<Claims<'o>>>,
+    /// The spend summary of each block that has one.
+    claims: Vec<Option<SpendSummary<'o>>>,
 }
 
 impl<'o> OwnRead<'o> {
-    /// That of a segment of so many blocks; none where these bytes are not such.
+    /// Decodes the own runs of a segment with `blocks` blocks; `None` if they are invalid.
     fn read(bytes: &'o [u8], blocks: u32) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let mut run = || {
@@ -59,7 +59,7 @@ impl<'o> OwnRead<'o> {
         let (added, behind) = added.as_chunks();
         let mut claims = Vec::new();
         while !noted.is_empty() {
-            let (of_block, after) = Claims::read(noted)?;
+            let (of_block, after) = SpendSummary::read(noted)?;
             claims.push(of_block);
             noted = after;
         }
@@ -77,25 +77,25 @@ impl<'o> OwnRead<'o> {
 impl Joiner<'_> {
     pub(super) fn connect(
         &self,
-        hand: &Hand<'_>,
+        task: &HeldJob<'_>,
         walker: &mut Walker<'_>,
     ) -> Result<Option<(Vec<u8>, Work)>, SyncError> {
         let message = |text: String| SyncError::from(ClusterError::Message(text));
-        let key = hand.job.key;
-        let told = ConnectTold::from_bytes(&hand.object(&hand.job.input)?, hand.run, key);
-        let told = told.map_err(|error| message(error.to_string()))?;
-        let own = hand.object(&told.own)?;
-        let joined = found(hand, &told.answers)?;
-        let damaged = || message(format!("what was found for {key} makes no sense"));
+        let key = task.job.key;
+        let payload = ConnectPayload::from_bytes(&task.object(&task.job.input)?, task.run, key);
+        let payload = payload.map_err(|error| message(error.to_string()))?;
+        let own = task.object(&payload.own)?;
+        let joined = found(task, &payload.answers)?;
+        let damaged = || message(format!("the coins that the join found for {key} are invalid"));
         let own = OwnRead::read(&own, key.range.count()).ok_or_else(damaged)?;
         let runs: Vec<&[u8]> = joined.iter().map(Vec::as_slice).chain([own.answers]).collect();
-        let by = JudgedBy {
+        let inputs = ConnectInputs {
             range: key.range,
-            answers: Answers::read(key.range, &runs).ok_or_else(damaged)?,
+            answers: SegmentPrevouts::read(key.range, &runs).ok_or_else(damaged)?,
             fingerprints: own.fingerprints,
             claims: &own.claims,
             key: self.key,
-            existed: &told.existed,
+            existed: &payload.existed,
             assumed: self.assumed,
             bare: self.bare,
             numbered: self.numbered,
@@ -104,62 +104,62 @@ impl Joiner<'_> {
         };
         let folder = self.scratch.folder()?;
         let storage = folder.storage();
-        let (env, alive) = (self.env(&storage), || hand.lease.alive());
+        let (env, alive) = (self.env(&storage), || task.lease.alive());
         let mut undo =
-            UndoOut { hand, from: told.undo_from, bytes: Vec::new(), objects: Vec::new() };
-        let mut keep = |height, kept: &Kept| undo.put(height, kept);
-        let judged = judge_segment(&env, self.dir, &by, walker, &alive, &mut keep)?;
-        let Some(bytes) = judged else { return Ok(None) };
+            UndoOut { task, from: payload.undo_from, bytes: Vec::new(), objects: Vec::new() };
+        let mut keep = |height, kept: &BlockUndoData| undo.put(height, kept);
+        let connected = connect_segment(&env, self.dir, &inputs, walker, &alive, &mut keep)?;
+        let Some(bytes) = connected else { return Ok(None) };
         let undo = undo.finish()?;
-        let fragment = match &told.forest {
+        let fragment = match &payload.forest {
             Some(forest) => {
-                let leaves = found(hand, &forest.leaves)?;
+                let leaves = found(task, &forest.leaves)?;
                 let counts = (key.range.start, own.added);
                 Some(fragment(forest.first, counts, &leaves).ok_or_else(damaged)?)
             }
             None => None,
         };
         let blocks = u64::from(key.range.count());
-        let done = ConnectDone { blocks, bytes, fragment, undo }.to_bytes(hand.run, key);
+        let done = ConnectDone { blocks, bytes, fragment, undo }.to_bytes(task.run, key);
         Ok(Some((done, Work { blocks, bytes, coins: 0 })))
     }
 }
 
-/// Undo data on their way to the store.
+/// Collects undo data and stores them in objects.
 struct UndoOut<'u> {
-    hand: &'u Hand<'u>,
-    /// Those of blocks below are not wanted.
+    task: &'u HeldJob<'u>,
+    /// The first block whose undo data are requested.
     from: Height,
-    /// Records that are in no object yet.
+    /// Records that are not in an object yet.
     bytes: Vec<u8>,
     objects: Vec<ObjectRef>,
 }
 
 impl UndoOut<'_> {
-    fn put(&mut self, height: Height, kept: &Kept) -> Result<(), SyncError> {
+    fn put(&mut self, height: Height, kept: &BlockUndoData) -> Result<(), SyncError> {
         if height < self.from {
             return Ok(());
         }
         SentUndo { undo: &kept.undo, spent: kept.spent }.write(&mut self.bytes);
         if self.bytes.len() > UNDO_BYTES {
-            self.objects.push(self.hand.put(std::mem::take(&mut self.bytes))?);
+            self.objects.push(self.task.put(std::mem::take(&mut self.bytes))?);
         }
         Ok(())
     }
 
     fn finish(mut self) -> Result<Vec<ObjectRef>, SyncError> {
         if !self.bytes.is_empty() {
-            self.objects.push(self.hand.put(self.bytes)?);
+            self.objects.push(self.task.put(self.bytes)?);
         }
         Ok(self.objects)
     }
 }
 
-/// Objects with undo data are little longer: the coordinator holds one at a time.
+/// Approximate length of an object with undo data; the coordinator holds one at a time in memory.
 const UNDO_BYTES: usize = 8 << 20;
 
-/// What the leaves of a segment make of the forest: they begin with this one, its blocks add so many each from a height
-/// on, and these survive. None where that cannot be.
+/// The fragment of the forest that a segment forms: `first` is the index of its first leaf, `added` the number of
+/// leaves of each block from height `start` on, `survive` its surviving leaves. `None` if they contradict each other.
 fn fragment(
     first: u64,
     (start, added): (Height, &[[u8; 4]]),
@@ -193,14 +193,14 @@ fn fragment(
     Some(fragment)
 }
 
-/// A leaf that survives: its block's height, its number there, its hash.
+/// Length of a surviving leaf: its block's height, its number there, its hash.
 const LEAF_BYTES: usize = 40;
 
-/// What each part of the join found.
-fn found(hand: &Hand<'_>, wanted: &[FoundPart]) -> Result<Vec<Vec<u8>>, SyncError> {
+/// Reads and verifies the records that each part of the join found.
+fn found(task: &HeldJob<'_>, wanted: &[FoundPart]) -> Result<Vec<Vec<u8>>, SyncError> {
     let parts: Vec<ObjectPart> = wanted.iter().map(|(part, _)| *part).collect();
     let mut all = Vec::with_capacity(wanted.len());
-    hand.parts_in_turn(&parts, PARTS_AT_ONCE, &mut |first, got| {
+    task.parts_in_turn(&parts, PARTS_AT_ONCE, &mut |first, got| {
         for ((part, digest), bytes) in wanted[first..].iter().zip(&got) {
             expect_digest(&part.object, digest, bytes)?;
         }

@@ -1,7 +1,6 @@
-//! What machines do of a run that they share: a part of the join, and the second walk over a segment.
+//! The computation of a mergesync job: joining a part, and connecting a segment.
 //!
-//! Where records and answers come from and go to is the caller's business; what is done with them is what one
-//! machine does.
+//! The caller reads and writes the records and prevouts. The computation is the same as on a single machine.
 
 use crate::error::ClusterError;
 use apus_chain::{CoinSumKey, HeaderChain, Height, HeightRange, OutPoint};
@@ -9,10 +8,11 @@ use apus_engine::connect::ConnectContext;
 use apus_engine::script::ScriptPool;
 use apus_proofs::roots::leaf_hasher;
 use apus_sync::engines::mergesync::{
-    Answers, BlockJudge, Claims, Fingerprint, FingerprintKey, Judged, Kept, NumberedCoin, SeenBlock,
+    BlockConnector, BlockUndoData, Fingerprint, FingerprintKey, IndexedCoin, SeenBlock,
+    SegmentPrevouts, SpendSummary, ValidatedBlock,
 };
 use apus_sync::engines::mergesync::{
-    HashKeys, JoinOptions, Joined, WantedHashes, join_keys, refusal,
+    HashKeys, JoinOptions, JoinResult, WantedHashes, join_keys, refusal,
 };
 use apus_sync::error::SyncError;
 use apus_sync::request::RunEnv;
@@ -22,25 +22,25 @@ use apus_sync::supply::Walker;
 use apus_sync::workdir::RunInfo;
 use std::collections::BTreeMap;
 
-/// How a part is joined.
+/// Options of a part of the join.
 #[derive(Clone, Copy)]
 pub(crate) struct PartOptions<'a> {
-    /// The chain, where leaves of the Utreexo forest are wanted: those that survive, by height and number in the block.
+    /// The chain, if leaves of the Utreexo forest are requested: the surviving ones, by height and number in the block.
     pub(crate) leaves: Option<&'a HeaderChain>,
-    /// Whether the MuHash of the coins that survive is wanted.
+    /// Whether the MuHash of the surviving coins is requested.
     pub(crate) muhash: bool,
-    /// The last block that is answered with bare coins.
+    /// The last block whose coins have no scripts.
     pub(crate) bare: Height,
 }
 
-/// Joins the coins and spends of some keys. The runs have these keys at least.
+/// Joins the coins and spends with keys in `keys`. The runs may contain other keys, too.
 pub(crate) fn join_part(
     env: &RunEnv<'_>,
     runs: [Vec<RunInfo>; 2],
     keys: KeyRange,
     options: PartOptions<'_>,
     alive: &(dyn Fn() + Sync),
-) -> Result<Joined, SyncError> {
+) -> Result<JoinResult, SyncError> {
     let PartOptions { leaves, muhash, bare } = options;
     let numbered = leaves.is_some();
     let hashes =
@@ -49,47 +49,47 @@ pub(crate) fn join_part(
     join_keys(env, runs, keys, options, alive)
 }
 
-/// By what the blocks of a segment are judged.
-pub(crate) struct JudgedBy<'j> {
+/// Inputs for connecting the blocks of a segment.
+pub(crate) struct ConnectInputs<'j> {
     pub(crate) range: HeightRange,
-    /// The coins of their inputs.
-    pub(crate) answers: Answers<'j>,
-    /// Those of the first walk.
+    /// The coins that the blocks spend.
+    pub(crate) answers: SegmentPrevouts<'j>,
+    /// The fingerprints of the blocks in the first pass.
     pub(crate) fingerprints: &'j [[u8; Fingerprint::SIZE]],
-    /// What each block claims of its coins, as far as it was noted.
-    pub(crate) claims: &'j [Option<Claims<'j>>],
+    /// The spend summary of each block that has one.
+    pub(crate) claims: &'j [Option<SpendSummary<'j>>],
     pub(crate) key: FingerprintKey,
-    /// Outputs of blocks that were there before them.
+    /// For each block, the outputs that existed before it (BIP30).
     pub(crate) existed: &'j BTreeMap<Height, Vec<OutPoint>>,
-    /// The last block whose scripts are taken for valid.
+    /// The last block whose scripts are assumed valid.
     pub(crate) assumed: Height,
-    /// The last block whose coins come bare.
+    /// The last block whose coins have no scripts.
     pub(crate) bare: Height,
-    /// Under which the coins are added up that a block spends, where blocks are kept.
+    /// The key of the sums of spent coins, if blocks are kept.
     pub(crate) sum_key: Option<CoinSumKey>,
-    /// Whether coins that are not bare have their numbers behind them.
+    /// Whether coins with scripts are followed by their numbers.
     pub(crate) numbered: bool,
-    /// Runs the others.
+    /// Runs the scripts of blocks above `assumed`.
     pub(crate) scripts: Option<&'j ScriptPool>,
 }
 
-impl<'j> JudgedBy<'j> {
-    /// The coins of a block's inputs; none where these are no coins with numbers, though they should be.
+impl<'j> ConnectInputs<'j> {
+    /// The coins of a block's inputs; `None` if a coin lacks its number.
     fn coins(&self, height: Height) -> Option<Vec<&'j [u8]>> {
         let coins = self.answers.of_block(height);
         if !self.numbered || height <= self.bare {
             return Some(coins.collect());
         }
-        coins.map(|coin| Some(NumberedCoin::read(coin)?.coin)).collect()
+        coins.map(|coin| Some(IndexedCoin::read(coin)?.coin)).collect()
     }
 
-    /// What a block claims, if its coins allow it, so that the block need not be read again.
+    /// The spend summary of a block, if its coins satisfy it, so that the block need not be read again.
     fn allowed(
         &self,
         env: &RunEnv<'_>,
         dir: &dyn ChainSource,
         height: Height,
-    ) -> Option<&Claims<'_>> {
+    ) -> Option<&SpendSummary<'_>> {
         let place = height.checked_sub(self.range.start)? as usize;
         let claims = self.claims.get(place)?.as_ref()?;
         let answers = self.answers.of_block(height);
@@ -101,49 +101,56 @@ impl<'j> JudgedBy<'j> {
     }
 }
 
-/// What was found for a block cannot be right.
+/// The error of a block whose coins are invalid.
 fn no_coins(height: Height) -> SyncError {
-    ClusterError::Message(format!("what was found for block {height} makes no sense")).into()
+    ClusterError::Message(format!("the coins that the join found for block {height} are invalid"))
+        .into()
 }
 
-/// Judges the blocks of a segment, the lowest first: by their claims, or where these are not enough by themselves. How
-/// many bytes they have; none where the walk was halted. What is to be kept of each goes to `keep`.
-pub(crate) fn judge_segment(
+/// Connects the blocks of a segment, by ascending height: with their spend summaries, or with the blocks themselves
+/// if a summary is not enough. Returns the size of the blocks in bytes, or `None` if the walk was halted. Passes undo
+/// data to `keep`.
+pub(crate) fn connect_segment(
     env: &RunEnv<'_>,
     dir: &dyn ChainSource,
-    by: &JudgedBy<'_>,
+    inputs: &ConnectInputs<'_>,
     walker: &mut Walker<'_>,
     alive: &(dyn Fn() + Sync),
-    keep: &mut dyn FnMut(Height, &Kept) -> Result<(), SyncError>,
+    keep: &mut dyn FnMut(Height, &BlockUndoData) -> Result<(), SyncError>,
 ) -> Result<Option<u64>, SyncError> {
-    let judge =
-        BlockJudge { params: env.params, scripts: by.scripts, sum_key: by.sum_key, bare: by.bare };
+    let connector = BlockConnector {
+        params: env.params,
+        scripts: inputs.scripts,
+        sum_key: inputs.sum_key,
+        bare: inputs.bare,
+    };
     let noted = |height: Height| {
-        let print = by.fingerprints.get(height.checked_sub(by.range.start)? as usize);
+        let print = inputs.fingerprints.get(height.checked_sub(inputs.range.start)? as usize);
         print.map(|print| Fingerprint(*print))
     };
     let (mut bytes, mut by_claims) = (0, 0);
     let mut one = |block: &SeenBlock<'_>| {
         let id = block.id();
-        let coins = by.coins(id.height).ok_or_else(|| no_coins(id.height))?;
-        let existed = by.existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
+        let coins = inputs.coins(id.height).ok_or_else(|| no_coins(id.height))?;
+        let existed = inputs.existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
         let context =
-            ConnectContext { ancestry: dir.chain(), check_scripts: id.height > by.assumed };
-        let judged = judge.block(block, &coins, existed, &context).and_then(Judged::wait);
-        let kept = judged.map_err(|error| refusal(env, dir, (id, error), alive))?;
+            ConnectContext { ancestry: dir.chain(), check_scripts: id.height > inputs.assumed };
+        let connected =
+            connector.block(block, &coins, existed, &context).and_then(ValidatedBlock::wait);
+        let kept = connected.map_err(|error| refusal(env, dir, (id, error), alive))?;
         kept.iter().try_for_each(|kept| keep(id.height, kept))?;
         bytes += block.view().raw().len() as u64;
         alive();
         Ok(())
     };
-    for height in by.range.heights() {
-        if let Some(claims) = by.allowed(env, dir, height) {
+    for height in inputs.range.heights() {
+        if let Some(claims) = inputs.allowed(env, dir, height) {
             by_claims += claims.block_bytes();
             alive();
             continue;
         }
         let only = HeightRange::new(height, height + 1);
-        if !walker.take_again(only, &by.key, &noted, &mut one)? {
+        if !walker.take_again(only, &inputs.key, &noted, &mut one)? {
             return Ok(None);
         }
     }

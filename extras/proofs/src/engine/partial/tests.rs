@@ -1,18 +1,18 @@
-//! Partial results fit together or not, in any order.
+//! Partial results merge or are refused, in any order.
 
 use super::*;
 use apus_chain::Txid;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Roots of their own for each number.
+/// Different roots for each number.
 fn roots(number: u64) -> Roots {
     let mut bytes = [number.to_le_bytes(), u64::from(number.count_ones()).to_le_bytes()].concat();
     (0..number.count_ones()).for_each(|root| bytes.extend([(number as u8) ^ root as u8; 32]));
     Roots::read(&bytes).unwrap()
 }
 
-/// The result of blocks `start..end` of a chain after whose block `n` the roots are those of `n`.
+/// The result of blocks `start..end` of a chain; the roots after block `n` are `roots(n)`.
 fn part(start: Height, end: Height) -> Partial {
     let mut part = Partial::of(HeightRange::new(start, end), roots(u64::from(start) - 1));
     part.counts.blocks = u64::from(end - start);
@@ -38,7 +38,7 @@ fn merged(parts: &[&Partial]) -> Result<Partial, ProvenMergeError> {
 
 proptest! {
     #[test]
-    fn order_and_grouping_do_not_matter(
+    fn merge_order_and_grouping_do_not_matter(
         lengths in vec((1u32..9, 0u32..2), 1..8),
         order: Vec<prop::sample::Index>,
         group in 0usize..8,
@@ -65,7 +65,7 @@ proptest! {
         prop_assert_eq!(reader.remaining(), 0);
     }
 
-    /// Wherever a range begins with other roots, and in whatever order it is found out.
+    /// Merging fails wherever a range begins with other roots, and in any order of merging.
     #[test]
     fn ranges_that_do_not_fit_never_merge(at in 1usize..6, swaps: [prop::sample::Index; 6]) {
         let mut parts: Vec<Partial> = (0..6).map(|n| part(1 + 4 * n, 5 + 4 * n)).collect();
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_after_damage_is_what_would_be_written(
+    fn readable_damaged_bytes_round_trip(
         places in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         any in vec(any::<u8>(), 0..300),
     ) {
@@ -99,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn all_adds_up() {
+fn merging_adds_all_totals() {
     let whole = merged(&[&part(5, 9), &part(1, 5)]).unwrap();
     assert_eq!(whole.ranges(), [HeightRange::new(1, 9)]);
     assert_eq!(whole.ends(), Some((Roots::default(), roots(8))));
@@ -112,7 +112,7 @@ fn all_adds_up() {
 
 /// A refused part changes nothing.
 #[test]
-fn parts_that_overlap_or_do_not_fit_are_left_out() {
+fn parts_that_overlap_or_do_not_fit_are_refused() {
     let mut whole = part(1, 5);
     let before = whole.clone();
     assert_eq!(whole.merge(&part(4, 6)), Err(ProvenMergeError::Overlap(4)));
@@ -123,7 +123,7 @@ fn parts_that_overlap_or_do_not_fit_are_left_out() {
 }
 
 #[test]
-fn roots_are_told_apart() {
+fn different_roots_are_distinguished() {
     let found = roots(6);
     let expected = {
         let mut bytes = Vec::new();

@@ -1,6 +1,7 @@
-//! What a bridge tells of a chain of which it has all leaves: an entry for each block, and the roots between them.
+//! The data that a bridge with all leaves provides for a chain: an entry for each block, and the roots
+//! between blocks.
 //!
-//! Made in the plainest way from blocks as another library has them.
+//! The data are computed in the simplest way, from another library's blocks.
 
 use apus_chain::{BlockHash, CoinRef, OutPoint, Txid};
 use apus_utreexo::{
@@ -11,9 +12,9 @@ use bitcoin::{Block, Transaction, TxIn};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 
-/// A coin, and which leaf it is.
+/// A coin and the number of its leaf.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ToldCoin {
+pub(crate) struct ProofCoin {
     pub(crate) leaf: u64,
     pub(crate) height: u32,
     pub(crate) coinbase: bool,
@@ -21,19 +22,19 @@ pub(crate) struct ToldCoin {
     pub(crate) script: Vec<u8>,
 }
 
-/// What is told of a block, in parts.
+/// The entry of a block, in parts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) proof: Proof,
-    /// With the inputs that spend them.
-    pub(crate) coins: Vec<(TxIn, ToldCoin)>,
+    /// The spent coins, with the inputs that spend them.
+    pub(crate) coins: Vec<(TxIn, ProofCoin)>,
 }
 
-/// What is told of a chain. Both begin with the genesis block.
+/// The data of a chain. Both lists begin with the genesis block.
 #[derive(Clone)]
-pub(crate) struct Told {
+pub(crate) struct ProofData {
     pub(crate) entries: Vec<Entry>,
-    /// After each block.
+    /// The roots after each block.
     pub(crate) roots: Vec<Roots>,
 }
 
@@ -52,14 +53,14 @@ impl Entry {
     }
 }
 
-impl ToldCoin {
+impl ProofCoin {
     fn borrowed(&self) -> CoinRef<'_> {
         let Self { height, coinbase, amount, script, .. } = self;
         CoinRef { height: *height, coinbase: *coinbase, amount: *amount, script }
     }
 }
 
-/// Pages that are changed stay with the forest, which so asks for none.
+/// An empty store: changed pages stay in the forest's memory, so it reads none.
 struct NoPages;
 
 impl Pages for NoPages {
@@ -70,28 +71,28 @@ impl Pages for NoPages {
     }
 }
 
-/// Tells of a chain that begins with the genesis block. Of an input that spends what is not there, and of those
-/// after it in its block, no coin is told.
-pub(crate) fn tell(blocks: &[Block]) -> Told {
-    tell_with(blocks, None)
+/// Makes the data of a chain that begins with the genesis block. If an input spends a missing output, the
+/// entry has no coin for it or for the inputs after it in the block.
+pub(crate) fn proofs_of(blocks: &[Block]) -> ProofData {
+    proofs_with_lie(blocks, None)
 }
 
-/// A coin that never was, the name that it would have, and the block before which it comes into the forest.
-pub(crate) type Lie = (u32, bitcoin::OutPoint, ToldCoin);
+/// A fake coin, its outpoint, and the block before which it enters the forest.
+pub(crate) type Lie = (u32, bitcoin::OutPoint, ProofCoin);
 
-/// The same by one who has put a coin into the forest.
-pub(crate) fn tell_with(blocks: &[Block], lie: Option<Lie>) -> Told {
+/// Makes the data of a chain, optionally with a fake coin in the forest.
+pub(crate) fn proofs_with_lie(blocks: &[Block], lie: Option<Lie>) -> ProofData {
     let mut forest = Forest::open(NoPages, Roots::default(), 1 << 30);
-    let mut coins: HashMap<bitcoin::OutPoint, ToldCoin> = HashMap::new();
-    let mut told = Told { entries: vec![Entry::default()], roots: vec![Roots::default()] };
+    let mut coins: HashMap<bitcoin::OutPoint, ProofCoin> = HashMap::new();
+    let mut data = ProofData { entries: vec![Entry::default()], roots: vec![Roots::default()] };
     for (height, block) in (0..).zip(blocks).skip(1) {
         if let Some((_, name, coin)) = lie.as_ref().filter(|(before, ..)| *before == height) {
             let made_by = BlockHash(blocks[coin.height as usize].block_hash().to_byte_array());
             let leaf = leaf_hash(&made_by, &outpoint(name), coin.borrowed());
-            coins.insert(*name, ToldCoin { leaf: forest.leaves(), ..coin.clone() });
+            coins.insert(*name, ProofCoin { leaf: forest.leaves(), ..coin.clone() });
             forest.block(&[], &[leaf]).unwrap();
-            // The range that begins with this block says so.
-            told.roots[height as usize - 1] = forest.roots().clone();
+            // The range that begins with this block starts with the fake roots.
+            data.roots[height as usize - 1] = forest.roots().clone();
         }
         let (own, spent) = spends(block);
         let mut entry = Entry::default();
@@ -102,17 +103,17 @@ pub(crate) fn tell_with(blocks: &[Block], lie: Option<Lie>) -> Told {
         let added = leaves(height, block, &own, forest.leaves(), &mut coins);
         let deleted: Vec<u64> = entry.coins.iter().map(|(_, coin)| coin.leaf).collect();
         entry.proof = forest.block(&deleted, &added).unwrap();
-        told.entries.push(entry);
-        told.roots.push(forest.roots().clone());
+        data.entries.push(entry);
+        data.roots.push(forest.roots().clone());
     }
-    told
+    data
 }
 
 fn outpoint(name: &bitcoin::OutPoint) -> OutPoint {
     OutPoint { txid: Txid(name.txid.to_byte_array()), vout: name.vout }
 }
 
-/// What a block spends of earlier transactions of its own, and its other inputs.
+/// A block's own outputs that it spends, and its other inputs.
 fn spends(block: &Block) -> (HashSet<bitcoin::OutPoint>, Vec<&TxIn>) {
     let (mut earlier, mut own, mut spent) = (HashSet::new(), HashSet::new(), Vec::new());
     for (place, tx) in block.txdata.iter().enumerate() {
@@ -127,13 +128,13 @@ fn spends(block: &Block) -> (HashSet<bitcoin::OutPoint>, Vec<&TxIn>) {
     (own, spent)
 }
 
-/// The leaves that a block adds behind so many.
+/// The leaves that a block adds after the existing ones.
 fn leaves(
     height: u32,
     block: &Block,
     own: &HashSet<bitcoin::OutPoint>,
     first: u64,
-    coins: &mut HashMap<bitcoin::OutPoint, ToldCoin>,
+    coins: &mut HashMap<bitcoin::OutPoint, ProofCoin>,
 ) -> Vec<NodeHash> {
     let hash = BlockHash(block.block_hash().to_byte_array());
     let mut added = Vec::new();
@@ -142,7 +143,7 @@ fn leaves(
             if own.contains(&name) {
                 continue;
             }
-            let coin = ToldCoin { leaf: first + added.len() as u64, ..coin };
+            let coin = ProofCoin { leaf: first + added.len() as u64, ..coin };
             added.push(leaf_hash(&hash, &outpoint(&name), coin.borrowed()));
             coins.insert(name, coin);
         }
@@ -150,7 +151,7 @@ fn leaves(
     added
 }
 
-fn made(height: u32, tx: &Transaction, coinbase: bool) -> Vec<(bitcoin::OutPoint, ToldCoin)> {
+fn made(height: u32, tx: &Transaction, coinbase: bool) -> Vec<(bitcoin::OutPoint, ProofCoin)> {
     let txid = tx.compute_txid();
     let outputs = (0..).zip(&tx.output).filter(|(_, output)| {
         let script = output.script_pubkey.as_bytes();
@@ -158,7 +159,7 @@ fn made(height: u32, tx: &Transaction, coinbase: bool) -> Vec<(bitcoin::OutPoint
     });
     let coin = |(vout, output): (u32, &bitcoin::TxOut)| {
         let (amount, script) = (output.value.to_sat(), output.script_pubkey.to_bytes());
-        (bitcoin::OutPoint { txid, vout }, ToldCoin { leaf: 0, height, coinbase, amount, script })
+        (bitcoin::OutPoint { txid, vout }, ProofCoin { leaf: 0, height, coinbase, amount, script })
     };
     outputs.map(coin).collect()
 }

@@ -1,8 +1,8 @@
-//! The engine over a chain of which something is told, range by range.
+//! Runs the engine over a chain with given data, range by range.
 
 use crate::mergesync::harness::{Said, in_order};
 use crate::swiftsync::harness::{Chain, random_division, range_of};
-use crate::utreexo::bridge::{Told, tell};
+use crate::utreexo::bridge::{ProofData, proofs_of};
 use apus_chain::{BlockChecker, Height, HeightRange, KnownBlock, ScriptError};
 use apus_engine::coin::CoinBytes;
 use apus_engine::script::{Interpreter, PreparedTx, Refusal, ScriptPool};
@@ -14,7 +14,7 @@ use apus_testkit::rng::Rng;
 use apus_utreexo::Roots;
 use std::sync::Arc;
 
-/// What is told, as bytes, and the roots that each range says it begins and ends with.
+/// The data as bytes, and the roots at which each range claims to begin and end.
 #[derive(Clone)]
 pub(crate) struct Ranges {
     pub(crate) entries: Vec<Option<Vec<u8>>>,
@@ -22,14 +22,14 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    pub(crate) fn of(told: &Told, cuts: &[HeightRange]) -> Self {
-        let entries = told.entries.iter().map(|entry| Some(entry.bytes())).collect();
-        let roots = |height: Height| told.roots[height as usize].clone();
+    pub(crate) fn of(data: &ProofData, cuts: &[HeightRange]) -> Self {
+        let entries = data.entries.iter().map(|entry| Some(entry.bytes())).collect();
+        let roots = |height: Height| data.roots[height as usize].clone();
         let range = |cut: &HeightRange| (*cut, roots(cut.start - 1), roots(cut.end - 1));
         Self { entries, ranges: cuts.iter().map(range).collect() }
     }
 
-    /// The range that begins there.
+    /// The range that begins at `start`.
     pub(crate) fn from(&mut self, start: Height) -> &mut (HeightRange, Roots, Roots) {
         self.ranges.iter_mut().find(|(range, ..)| range.start == start).unwrap()
     }
@@ -58,7 +58,7 @@ impl ProofReader for Reading<'_> {
     }
 }
 
-/// Scripts are judged elsewhere.
+/// An interpreter that accepts everything; other tests check scripts.
 struct AnyScript;
 
 impl Interpreter for AnyScript {
@@ -73,7 +73,7 @@ impl PreparedTx for AnyScript {
     }
 }
 
-/// An engine that takes any script for valid.
+/// An engine that accepts any script.
 pub(crate) fn engine(chain: &Chain) -> Utreexo<'_> {
     let scripts = ScriptPool::with_interpreter(0, Arc::new(AnyScript)).unwrap();
     Utreexo::new(&chain.params, &chain.headers, 0, Some(scripts))
@@ -84,14 +84,14 @@ pub(crate) fn cuts(chain: &Chain, rng: &mut Rng) -> Vec<HeightRange> {
     random_division(chain.stop(), rng).iter().map(|order| range_of(order)).collect()
 }
 
-/// One range, or the error of its first block that has one.
+/// Processes one range; returns its result, or the error of its first bad block.
 pub(crate) fn range<'a>(
     engine: &Utreexo<'a>,
     chain: &Chain,
-    told: &'a Ranges,
+    data: &'a Ranges,
     heights: HeightRange,
 ) -> Result<Partial, ProvenError> {
-    let (mut checker, input) = (BlockChecker::new(), told.range(heights).unwrap());
+    let (mut checker, input) = (BlockChecker::new(), data.range(heights).unwrap());
     let mut segment = engine.begin(input)?;
     for height in heights.heights() {
         chain.block(&mut checker, height, |block| engine.block(&mut segment, block))?;
@@ -99,13 +99,13 @@ pub(crate) fn range<'a>(
     Ok(engine.finish(segment)?.partial)
 }
 
-/// A whole run over all ranges, whose results are merged in any order and grouping. If ranges fail, the lowest
-/// one's error.
-pub(crate) fn run(chain: &Chain, told: &Ranges, rng: &mut Rng) -> Result<Verdict, ProvenError> {
+/// Processes all ranges and merges the results in random order and grouping. If ranges fail, returns the
+/// error of the lowest one.
+pub(crate) fn run(chain: &Chain, data: &Ranges, rng: &mut Rng) -> Result<Verdict, ProvenError> {
     let engine = engine(chain);
     let (mut parts, mut failed) = (Vec::new(), Vec::new());
-    for (heights, ..) in &told.ranges {
-        match range(&engine, chain, told, *heights) {
+    for (heights, ..) in &data.ranges {
+        match range(&engine, chain, data, *heights) {
             Ok(part) => parts.push(part),
             Err(error) => failed.push((heights.start, error)),
         }
@@ -124,15 +124,15 @@ pub(crate) fn run(chain: &Chain, told: &Ranges, rng: &mut Rng) -> Result<Verdict
     engine.conclude(&whole, chain.stop())
 }
 
-/// The same of what an honest one tells, cut at random.
+/// Processes a chain with honest data, cut at random.
 pub(crate) fn honest(chain: &Chain, rng: &mut Rng) -> Result<Verdict, ProvenError> {
-    let ranges = Ranges::of(&tell(&chain.blocks), &cuts(chain, rng));
+    let ranges = Ranges::of(&proofs_of(&chain.blocks), &cuts(chain, rng));
     run(chain, &ranges, rng)
 }
 
-/// The engine says of a chain what the one says that takes one block after the other: the lowest block that it refuses,
-/// and the rule. What that is. Whether an output exists already no forest shows; where that is the reason, this engine
-/// has another one.
+/// Checks that the engine gives the same verdict on a chain as the in-order engine, with the same lowest
+/// invalid block and rule, and returns the verdict. A forest does not show whether an output already exists,
+/// so for BIP-30 this engine gives another reason.
 #[track_caller]
 pub(crate) fn agree(chain: &Chain, seed: u64) -> Said {
     let (wanted, mut rng) = (in_order(chain), Rng::new(seed));
@@ -142,10 +142,10 @@ pub(crate) fn agree(chain: &Chain, seed: u64) -> Said {
                 let coins = wanted.coins.as_ref().unwrap();
                 assert_eq!(verdict.coins.coins as usize, coins.len());
             }
-            (Err(ProvenError::Refused { block, error, .. }), Some((height, told))) => {
+            (Err(ProvenError::Refused { block, error, .. }), Some((height, refusal))) => {
                 assert_eq!(block.height, *height);
-                let is_bip30 = told.reject_reason() == "bad-txns-BIP30";
-                assert!(is_bip30 || *error == *told, "{error}, not {told}");
+                let is_bip30 = refusal.reject_reason() == "bad-txns-BIP30";
+                assert!(is_bip30 || *error == *refusal, "{error}, not {refusal}");
             }
             (found, wanted) => panic!("{found:?}, not {wanted:?}"),
         }

@@ -1,7 +1,7 @@
-//! Roots, proofs and coins that are not true: no chain passes by them, and each is told as what it is.
+//! False roots, proofs and coins: no chain passes with them, and each has its own error.
 
 use crate::swiftsync::harness::{Chain, without_bip34};
-use crate::utreexo::bridge::{Entry, Told, ToldCoin, tell, tell_with};
+use crate::utreexo::bridge::{Entry, ProofCoin, ProofData, proofs_of, proofs_with_lie};
 use crate::utreexo::harness::{Ranges, engine, range, run};
 use crate::utreexo::valid::random;
 use apus_chain::{Height, HeightRange, KnownBlock, Network, Params};
@@ -17,41 +17,42 @@ fn alone(height: Height) -> [HeightRange; 1] {
     [HeightRange::new(height, height + 1)]
 }
 
-/// What comes of a block alone, of which this is told.
-fn told_of(
+/// The result of a single block with this entry.
+fn check_block(
     chain: &Chain,
-    told: &Told,
+    data: &ProofData,
     height: Height,
     entry: Option<Vec<u8>>,
 ) -> Result<Partial, ProvenError> {
-    let mut ranges = Ranges::of(told, &alone(height));
+    let mut ranges = Ranges::of(data, &alone(height));
     ranges.entries[height as usize] = entry;
     range(&engine(chain), chain, &ranges, alone(height)[0])
 }
 
-/// A chain, what is told of it, and a block that spends coins of others, the first two of which differ in all.
-fn example(seed: u64) -> (Chain, Told, Height) {
+/// A chain, its data, and a block that spends coins of other blocks, the first two of which differ in every
+/// field.
+fn example(seed: u64) -> (Chain, ProofData, Height) {
     let chain = random(seed, 40);
-    let told = tell(&chain.blocks);
+    let data = proofs_of(&chain.blocks);
     let suits = |entry: &Entry| {
-        let coins: Vec<&ToldCoin> = entry.coins.iter().map(|(_, coin)| coin).collect();
+        let coins: Vec<&ProofCoin> = entry.coins.iter().map(|(_, coin)| coin).collect();
         coins.len() > 2 && coins.len() < 9 && coins[0].script != coins[1].script
     };
-    let (last, _) = told.entries.split_at(told.entries.len() - 8);
+    let (last, _) = data.entries.split_at(data.entries.len() - 8);
     let height = last.iter().rposition(suits).unwrap() as Height;
-    (chain, told, height)
+    (chain, data, height)
 }
 
-/// The entry after a change is refused as of no use; why.
-fn changed(example: &(Chain, Told, Height), change: impl FnOnce(&mut Entry)) -> EntryError {
-    let (chain, told, height) = example;
-    let mut entry = told.entries[*height as usize].clone();
+/// Changes an entry, checks that it is refused as invalid, and returns the cause.
+fn changed(example: &(Chain, ProofData, Height), change: impl FnOnce(&mut Entry)) -> EntryError {
+    let (chain, data, height) = example;
+    let mut entry = data.entries[*height as usize].clone();
     change(&mut entry);
-    of_no_use(told_of(chain, told, *height, Some(entry.bytes())), *height)
+    invalid_entry(check_block(chain, data, *height, Some(entry.bytes())), *height)
 }
 
 #[track_caller]
-fn of_no_use(result: Result<Partial, ProvenError>, height: Height) -> EntryError {
+fn invalid_entry(result: Result<Partial, ProvenError>, height: Height) -> EntryError {
     match result {
         Err(ProvenError::Entry { block, error, .. }) => {
             assert_eq!(block.height, height);
@@ -68,7 +69,7 @@ fn expect_proof(error: EntryError) {
 }
 
 #[test]
-fn each_field_of_each_coin() {
+fn a_change_to_any_field_of_a_coin_is_refused() {
     let example = example(60);
     let coins = example.1.entries[example.2 as usize].coins.len();
     for at in 0..coins {
@@ -80,9 +81,9 @@ fn each_field_of_each_coin() {
     }
 }
 
-/// The height is told by whom it is wrong for.
+/// The error names the wrong height.
 #[test]
-fn coins_of_no_block_below() {
+fn coins_with_impossible_heights_or_scripts_are_refused() {
     let example = example(61);
     let height = example.2;
     for wrong in [0, height, height + 1, 1 << 30] {
@@ -98,34 +99,34 @@ fn coins_of_no_block_below() {
 }
 
 #[test]
-fn no_byte_can_be_another() {
-    let (chain, told, height) = example(62);
-    let bytes = told.entries[height as usize].bytes();
-    let told_of = |bytes: Vec<u8>| told_of(&chain, &told, height, Some(bytes));
-    assert!(told_of(bytes.clone()).is_ok());
+fn a_change_to_any_byte_is_refused() {
+    let (chain, data, height) = example(62);
+    let bytes = data.entries[height as usize].bytes();
+    let check_block = |bytes: Vec<u8>| check_block(&chain, &data, height, Some(bytes));
+    assert!(check_block(bytes.clone()).is_ok());
     for at in 0..bytes.len() {
         for flip in [1, 0x80, 0xff] {
             let mut other = bytes.clone();
             other[at] ^= flip;
-            match told_of(other) {
+            match check_block(other) {
                 Err(ProvenError::Entry { .. }) => {}
-                // Fewer coins than the block spends: one is missing.
+                // Fewer coins than the block spends, so one is missing.
                 Err(ProvenError::Refused { .. }) if at < 2 => {}
                 found => panic!("byte {at}: {found:?}"),
             }
         }
     }
     for end in 0..bytes.len() {
-        of_no_use(told_of(bytes[..end].to_vec()), height);
+        invalid_entry(check_block(bytes[..end].to_vec()), height);
     }
-    let trailing = of_no_use(told_of([&bytes[..], &[0]].concat()), height);
+    let trailing = invalid_entry(check_block([&bytes[..], &[0]].concat()), height);
     assert_eq!(trailing, EntryError::Trailing { offset: bytes.len(), count: 1 });
 }
 
 #[test]
-fn proofs_of_something_else() {
+fn proofs_of_other_coins_are_refused() {
     let example = example(63);
-    let (chain, told, height) = (&example.0, &example.1, example.2);
+    let (chain, data, height) = (&example.0, &example.1, example.2);
     expect_proof(changed(&example, |it| it.proof.targets.swap(0, 1)));
     expect_proof(changed(&example, |it| {
         let (one, other) = (it.coins[0].1.clone(), it.coins[1].1.clone());
@@ -145,31 +146,31 @@ fn proofs_of_something_else() {
         it.proof.targets.push(0);
         it.coins.push(it.coins[0].clone());
     });
-    let needed = told.entries[height as usize].coins.len();
+    let needed = data.entries[height as usize].coins.len();
     assert_eq!(more, EntryError::Surplus { leaves: needed + 1, needed });
-    // A coin is not told of, as if it were not there.
-    let mut fewer = told.entries[height as usize].clone();
+    // A coin is left out, as if it did not exist.
+    let mut fewer = data.entries[height as usize].clone();
     fewer.coins.pop();
     fewer.proof = Proof::default();
-    let forest = told.roots[height as usize - 1].clone();
+    let forest = data.roots[height as usize - 1].clone();
     assert!(forest.leaves() > 0 && !fewer.coins.is_empty());
     expect_proof(changed(&example, |it| {
         it.proof.targets.pop();
         it.coins.pop();
     }));
-    // That of another block.
-    let other = told.entries.iter().position(|entry| !entry.coins.is_empty()).unwrap();
+    // The entry of another block.
+    let other = data.entries.iter().position(|entry| !entry.coins.is_empty()).unwrap();
     assert_ne!(other as Height, height);
-    let other = told.entries[other].bytes();
-    assert!(told_of(chain, told, height, Some(other)).is_err());
-    let lost = told_of(chain, told, height, None).unwrap_err();
+    let other = data.entries[other].bytes();
+    assert!(check_block(chain, data, height, Some(other)).is_err());
+    let lost = check_block(chain, data, height, None).unwrap_err();
     let ProvenError::NotThere { block, what } = lost else { panic!("{lost}") };
     assert_eq!((block.height, &*what), (height, "it was lost"));
 }
 
-/// Coins that are proved, of which one too few is told, are missing.
+/// A coin left out of an entry is reported as missing.
 #[test]
-fn a_coin_that_is_not_told_is_missing() {
+fn left_out_coins_are_missing() {
     let mut builder = ChainBuilder::new(64);
     builder.empty_blocks(101);
     let coin = builder.mature_coin();
@@ -177,20 +178,20 @@ fn a_coin_that_is_not_told_is_missing() {
     let tx = builder.spend_coins(&[coin], vec![output]);
     builder.block_with(vec![tx]);
     let chain = Chain::of(&builder);
-    let told = tell(&chain.blocks);
-    let error = told_of(&chain, &told, 102, Some(Entry::default().bytes())).unwrap_err();
+    let data = proofs_of(&chain.blocks);
+    let error = check_block(&chain, &data, 102, Some(Entry::default().bytes())).unwrap_err();
     let ProvenError::Refused { block, error, .. } = error else { panic!("{error}") };
     assert_eq!(block.height, 102);
     assert_eq!(error.reject_reason(), "bad-txns-inputs-missingorspent");
 }
 
-/// The heights from 1 to the tip in three ranges, of which one begins at `at`.
+/// The heights from 1 to the tip in three ranges; one begins at `at`.
 fn three(chain: &Chain, at: Height) -> [HeightRange; 3] {
     let end = chain.stop() + 1;
     [HeightRange::new(1, at), HeightRange::new(at, at + 5), HeightRange::new(at + 5, end)]
 }
 
-/// Another root in place of the last one.
+/// Replaces the last root.
 fn other(roots: &Roots) -> Roots {
     let mut bytes = Vec::new();
     roots.write(&mut bytes);
@@ -199,29 +200,29 @@ fn other(roots: &Roots) -> Roots {
 }
 
 #[test]
-fn a_range_that_begins_or_ends_with_other_roots() {
-    let (chain, told, height) = example(65);
+fn ranges_with_wrong_roots_are_refused() {
+    let (chain, data, height) = example(65);
     let (cuts, mut rng) = (three(&chain, height), Rng::new(65));
-    let right = Ranges::of(&told, &cuts);
+    let right = Ranges::of(&data, &cuts);
     assert!(run(&chain, &right, &mut rng).is_ok());
-    // It begins wrong.
+    // The range begins with wrong roots.
     let mut begins = right.clone();
     let before = other(&begins.from(height).1);
     begins.from(height).1 = before.clone();
     let error = run(&chain, &begins, &mut rng).unwrap_err();
     let is_it = matches!(error, ProvenError::Entry { .. } | ProvenError::After { .. });
     assert!(is_it, "{error}");
-    // The range below says the same: there it is found.
+    // The range below claims the same roots, so the error is found there.
     let mut both = begins;
     both.from(1).2 = before;
     let error = run(&chain, &both, &mut rng).unwrap_err();
     assert!(matches!(error, ProvenError::After { range, .. } if range == cuts[0]), "{error}");
 }
 
-/// A coin from nowhere, which a range has from the roots that it begins with: nothing in it is wrong, but it does
-/// not begin where the one below ends.
+/// A fake coin in the roots with which a range begins: the range is consistent in itself, but does not begin
+/// where the range below ends.
 #[test]
-fn a_coin_that_only_roots_know() {
+fn a_fake_coin_in_the_roots_is_detected() {
     for (at, begins) in [(103, false), (1, true)] {
         let mut builder = ChainBuilder::new(66);
         builder.empty_blocks(102);
@@ -234,12 +235,12 @@ fn a_coin_that_only_roots_know() {
         builder.empty_blocks(7);
         let chain = Chain::of(&builder);
         let coin =
-            ToldCoin { leaf: 0, height: 1, coinbase: false, amount: 70_000, script: vec![0x51] };
-        let told = tell_with(&chain.blocks, Some((at, name, coin)));
-        let mut ranges = Ranges::of(&told, &three(&chain, 103));
+            ProofCoin { leaf: 0, height: 1, coinbase: false, amount: 70_000, script: vec![0x51] };
+        let data = proofs_with_lie(&chain.blocks, Some((at, name, coin)));
+        let mut ranges = Ranges::of(&data, &three(&chain, 103));
         if !begins {
-            // The range below tells the truth.
-            ranges.from(1).2 = tell(&chain.blocks[..103]).roots[102].clone();
+            // The range below has the right roots.
+            ranges.from(1).2 = proofs_of(&chain.blocks[..103]).roots[102].clone();
         }
         for seed in 0..4 {
             let error = run(&chain, &ranges, &mut Rng::new(seed)).unwrap_err();
@@ -253,10 +254,10 @@ fn a_coin_that_only_roots_know() {
 }
 
 #[test]
-fn ranges_that_lack_or_are_there_twice() {
-    let (chain, told, height) = example(67);
+fn missing_and_duplicate_ranges_are_refused() {
+    let (chain, data, height) = example(67);
     let cuts = three(&chain, height);
-    let (ranges, engine) = (Ranges::of(&told, &cuts), engine(&chain));
+    let (ranges, engine) = (Ranges::of(&data, &cuts), engine(&chain));
     let parts = cuts.map(|cut| range(&engine, &chain, &ranges, cut).unwrap());
     for lacks in 0..3 {
         let mut whole = engine.nothing();
@@ -271,9 +272,9 @@ fn ranges_that_lack_or_are_there_twice() {
     }
 }
 
-/// A later coinbase with the same id makes the same name once more, and another leaf (BIP-30).
+/// A later coinbase with the same txid creates the same outpoint again, but another leaf (BIP-30).
 #[test]
-fn a_coinbase_that_comes_again() {
+fn a_repeated_coinbase_is_refused() {
     let mut builder = ChainBuilder::new(68);
     builder.empty_blocks(2);
     let coinbase = builder.block(builder.tip()).txdata[0].clone();
@@ -282,23 +283,24 @@ fn a_coinbase_that_comes_again() {
     builder.empty_blocks(1);
     let stop = builder.height();
     let chain = Chain::with(&without_bip34(), builder.blocks());
-    let told = tell(&chain.blocks);
+    let data = proofs_of(&chain.blocks);
     for cuts in [vec![HeightRange::new(1, stop + 1)], (1..=stop).map(|at| alone(at)[0]).collect()] {
-        let error = run(&chain, &Ranges::of(&told, &cuts), &mut Rng::new(1)).unwrap_err();
+        let error = run(&chain, &Ranges::of(&data, &cuts), &mut Rng::new(1)).unwrap_err();
         let is_it = matches!(error, ProvenError::DuplicateCoinbase { first: 2, second: 5, .. });
         assert!(is_it, "{error}");
     }
-    // As history has it: the first is overwritten before it is spent, and that is excepted.
+    // The historical case: the first coinbase is overwritten before it is spent, which is an exception.
     let overwritten = KnownBlock { height: 2, hash: *chain.headers.hash(2).unwrap() };
     let params = Params { bip30_unspendable: vec![overwritten].into(), ..without_bip34() };
     let chain = Chain::with(&params, builder.blocks());
     let cuts = [HeightRange::new(1, 4), HeightRange::new(4, stop + 1)];
-    let verdict = run(&chain, &Ranges::of(&told, &cuts), &mut Rng::new(1)).unwrap();
+    let verdict = run(&chain, &Ranges::of(&data, &cuts), &mut Rng::new(1)).unwrap();
     assert_eq!(verdict.coins.coins as usize, chain.utxo().len());
     assert_eq!(verdict.roots.leaves(), u64::from(stop));
 }
 
-/// History overwrote two coinbases. Their leaves are there for good: they are proved, and no coin.
+/// Two historical coinbases were overwritten. Their leaves stay in the forest forever and can be proved, but
+/// they are not coins.
 #[test]
 fn an_overwritten_coinbase_cannot_be_spent() {
     let mut builder = ChainBuilder::new(69);
@@ -309,21 +311,21 @@ fn an_overwritten_coinbase_cannot_be_spent() {
     builder.block_with(vec![tx]);
     let regtest = Params::of(Network::Regtest);
     let chain = Chain::with(regtest, builder.blocks());
-    let told = tell(&chain.blocks);
+    let data = proofs_of(&chain.blocks);
     let cuts = [HeightRange::new(1, 50), HeightRange::new(50, 103)];
-    let whole = run(&chain, &Ranges::of(&told, &cuts), &mut Rng::new(1)).unwrap();
+    let whole = run(&chain, &Ranges::of(&data, &cuts), &mut Rng::new(1)).unwrap();
     let overwritten = KnownBlock { height: 1, hash: *chain.headers.hash(1).unwrap() };
     let params = Params { bip30_unspendable: vec![overwritten].into(), ..regtest.clone() };
     let chain = Chain::with(&params, builder.blocks());
-    let error = run(&chain, &Ranges::of(&told, &cuts), &mut Rng::new(1)).unwrap_err();
+    let error = run(&chain, &Ranges::of(&data, &cuts), &mut Rng::new(1)).unwrap_err();
     let ProvenError::Entry { block, error, .. } = error else { panic!("{error}") };
     let fault = LeafFault::Overwritten { height: 1 };
     assert_eq!(block.height, 102);
     assert!(matches!(*error, EntryError::Leaf { fault: found, .. } if found == fault));
-    // Nor does it count among the coins that are left.
+    // The overwritten coin is not counted as unspent either.
     let unspent = ChainBuilder::blocks(&builder)[..102].to_vec();
     let chain = Chain::with(&params, unspent);
-    let ranges = Ranges::of(&told, &[HeightRange::new(1, 50), HeightRange::new(50, 102)]);
+    let ranges = Ranges::of(&data, &[HeightRange::new(1, 50), HeightRange::new(50, 102)]);
     let left = run(&chain, &ranges, &mut Rng::new(1)).unwrap();
     assert_eq!((left.coins.coins, left.roots.leaves()), (100, 101));
     assert_eq!(whole.coins.coins, 102);

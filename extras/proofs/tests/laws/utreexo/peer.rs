@@ -15,7 +15,8 @@ fn bytes(text: &Value) -> Vec<u8> {
     Vec::from_hex(text.as_str().unwrap()).unwrap()
 }
 
-/// Its form of a proof and leaves, without the number of leaves, which is that of targets.
+/// utreexod's encoding of a proof and leaves, without the number of leaves, which equals the number of
+/// targets.
 fn entry(record: &Value) -> Vec<u8> {
     let bytes = bytes(&record["proof"]);
     let mut reader = Reader::new(&bytes);
@@ -35,7 +36,7 @@ fn roots(record: &Value) -> Roots {
     Roots::read(&out).unwrap()
 }
 
-/// What it told of each block from height 1, and the blocks.
+/// utreexod's recorded data for each block from height 1, and the blocks.
 fn recorded() -> (Vec<Value>, Vec<Block>) {
     let records = recorded_proofs("random-proofs.jsonl.gz");
     let mut blocks = vec![bitcoin::constants::genesis_block(bitcoin::Network::Regtest)];
@@ -44,9 +45,9 @@ fn recorded() -> (Vec<Value>, Vec<Block>) {
     (records, blocks)
 }
 
-/// Whole and block by block.
+/// Validates the recorded data as one range, and block by block.
 #[test]
-fn what_utreexod_tells_is_enough() {
+fn blocks_pass_with_the_data_of_utreexod() {
     let (records, blocks) = recorded();
     let chain = Chain::with(Params::of(Network::Regtest), blocks);
     let mut after = vec![Roots::default()];
@@ -60,21 +61,21 @@ fn what_utreexod_tells_is_enough() {
         let roots = |height: u32| after[height as usize].clone();
         let range = |cut: HeightRange| (cut, roots(cut.start - 1), roots(cut.end - 1));
         let ranges = cuts.into_iter().map(range).collect();
-        let told = Ranges { entries: entries.clone(), ranges };
-        let verdict = run(&chain, &told, &mut rng).unwrap();
+        let data = Ranges { entries: entries.clone(), ranges };
+        let verdict = run(&chain, &data, &mut rng).unwrap();
         assert_eq!(verdict.roots, after[stop as usize]);
         assert_eq!(verdict.coins.coins as usize, chain.utxo().len());
     }
 }
 
-/// Ours are the same, to the byte.
+/// Our test data and utreexod's are byte-identical.
 #[test]
-fn the_tests_tell_what_utreexod_tells() {
+fn the_test_data_match_utreexod() {
     let (records, blocks) = recorded();
-    let told = crate::utreexo::bridge::tell(&blocks);
+    let data = crate::utreexo::bridge::proofs_of(&blocks);
     for (height, record) in (1..).zip(&records) {
-        assert_eq!(told.entries[height].bytes(), entry(record), "{height}");
-        assert_eq!(told.roots[height], roots(record), "{height}");
+        assert_eq!(data.entries[height].bytes(), entry(record), "{height}");
+        assert_eq!(data.roots[height], roots(record), "{height}");
     }
-    assert!(told.entries.iter().any(|entry| entry.coins.len() > 5), "the chain spends");
+    assert!(data.entries.iter().any(|entry| entry.coins.len() > 5), "the chain spends");
 }

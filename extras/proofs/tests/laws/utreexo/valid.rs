@@ -1,7 +1,7 @@
-//! Valid chains with what an honest one tells: one verdict, however they are cut and merged.
+//! Valid chains with honest data: one verdict, however they are cut and merged.
 
 use crate::swiftsync::harness::Chain;
-use crate::utreexo::bridge::tell;
+use crate::utreexo::bridge::proofs_of;
 use crate::utreexo::harness::{Ranges, cuts, engine, honest, range, run};
 use apus_chain::{BlockChecker, HeightRange, Reader};
 use apus_proofs::engine::{AmountSums, Partial, ProofSource, ProvenError};
@@ -24,7 +24,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(rounds(8, 200) as u32))]
 
     #[test]
-    fn any_cut_and_any_order_lead_to_the_same(seed: u64, blocks in 0usize..30) {
+    fn any_cut_and_any_order_give_the_same_verdict(seed: u64, blocks in 0usize..30) {
         let (chain, mut rng) = (random(seed, blocks), Rng::new(seed));
         let verdict = honest(&chain, &mut rng).unwrap();
         for _ in 0..2 {
@@ -46,14 +46,14 @@ proptest! {
     }
 }
 
-/// As for every pass, and in ascending order besides.
+/// Each block must arrive exactly once, as in every pass, and in ascending order.
 #[test]
-fn blocks_come_once_each_and_ascend() {
+fn blocks_must_arrive_once_each_in_ascending_order() {
     let chain = random(40, 6);
     let cuts = [HeightRange::new(1, 5), HeightRange::new(5, 8), HeightRange::new(8, 107)];
-    let (told, engine) = (Ranges::of(&tell(&chain.blocks), &cuts), engine(&chain));
+    let (data, engine) = (Ranges::of(&proofs_of(&chain.blocks), &cuts), engine(&chain));
     let of = |order: &[u32]| {
-        let mut segment = engine.begin(told.range(HeightRange::new(5, 8)).unwrap())?;
+        let mut segment = engine.begin(data.range(HeightRange::new(5, 8)).unwrap())?;
         for &height in order {
             let mut checker = BlockChecker::new();
             chain.block(&mut checker, height, |block| engine.block(&mut segment, block))?;
@@ -69,11 +69,11 @@ fn blocks_come_once_each_and_ascend() {
     let missing = of(&[5, 6]).unwrap_err().to_string();
     assert_eq!(missing, "the blocks 7..8 of the chain up to 7 were not processed");
     let whole = of(&[5, 6, 7]).unwrap().partial;
-    assert_eq!(whole, range(&engine, &chain, &told, cuts[1]).unwrap());
+    assert_eq!(whole, range(&engine, &chain, &data, cuts[1]).unwrap());
     assert_eq!((whole.done().blocks, whole.ranges()), (3, &cuts[1..2]));
     let gap = engine.conclude(&whole, 7).unwrap_err();
     assert!(matches!(gap, ProvenError::Incomplete { missing, .. } if missing.end == 5), "{gap}");
-    let mut low = range(&engine, &chain, &told, cuts[0]).unwrap();
+    let mut low = range(&engine, &chain, &data, cuts[0]).unwrap();
     low.merge(&whole).unwrap();
     assert!(low.merge(&whole).is_err());
     assert!(engine.conclude(&low, 7).is_ok());
@@ -81,14 +81,14 @@ fn blocks_come_once_each_and_ascend() {
     assert!(matches!(more, ProvenError::Surplus { .. }), "{more}");
 }
 
-/// What a checkpoint keeps is the whole of it.
+/// A checkpoint keeps the whole partial result.
 #[test]
-fn partial_results_come_back_from_bytes() {
+fn partial_results_round_trip() {
     let (chain, mut rng) = (random(41, 12), Rng::new(41));
-    let told = Ranges::of(&tell(&chain.blocks), &cuts(&chain, &mut rng));
+    let data = Ranges::of(&proofs_of(&chain.blocks), &cuts(&chain, &mut rng));
     let (engine, mut whole) = (engine(&chain), Partial::default());
-    for (heights, ..) in &told.ranges {
-        let part = range(&engine, &chain, &told, *heights).unwrap();
+    for (heights, ..) in &data.ranges {
+        let part = range(&engine, &chain, &data, *heights).unwrap();
         let mut bytes = Vec::new();
         part.write(&mut bytes);
         let again = Partial::read(&mut Reader::new(&bytes)).unwrap();
@@ -96,5 +96,5 @@ fn partial_results_come_back_from_bytes() {
         whole.merge(&again).unwrap();
     }
     let verdict = engine.conclude(&whole, chain.stop()).unwrap();
-    assert_eq!(verdict, run(&chain, &told, &mut rng).unwrap());
+    assert_eq!(verdict, run(&chain, &data, &mut rng).unwrap());
 }

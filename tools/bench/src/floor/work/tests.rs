@@ -1,5 +1,5 @@
-//! Counts against another way to get them: blocks taken apart by another library, and messages
-//! padded and cut by hand.
+//! Checks the counts against independent ones: blocks parsed by another library, and messages padded and cut
+//! by hand.
 
 use super::*;
 use crate::floor::count;
@@ -14,7 +14,7 @@ use bitcoin::{Block, Transaction};
 use std::fs;
 use std::sync::atomic::AtomicBool;
 
-/// FIPS 180-4, 5.1.1, to the letter: how many blocks a padded message has.
+/// Counts the blocks of a padded message by following FIPS 180-4, 5.1.1, to the letter.
 fn blocks_of(message: &[u8]) -> u64 {
     let mut padded = message.to_vec();
     padded.push(0x80);
@@ -35,7 +35,7 @@ fn stripped(tx: &Transaction) -> Vec<u8> {
     serialize(&tx)
 }
 
-/// Nodes of a merkle tree, by making its levels.
+/// Counts the nodes of a merkle tree by building its levels.
 fn tree(leaves: usize) -> u64 {
     let (mut level, mut sum) = (vec![(); leaves], 0);
     while level.len() > 1 {
@@ -63,7 +63,7 @@ fn by_hand(block: &Block) -> Compressions {
 }
 
 #[test]
-fn compressions_are_those_of_padded_messages() {
+fn compressions_match_padded_messages() {
     for length in 0..300 {
         assert_eq!(double_compressions(length), double(&vec![0; length as usize]), "{length}");
     }
@@ -85,7 +85,7 @@ fn chain() -> ChainBuilder {
     chain
 }
 
-/// Somewhere among blocks that commit to witnesses.
+/// A height among blocks that commit to witnesses.
 const UNSEEN: Height = 118;
 
 #[test]
@@ -95,12 +95,12 @@ fn a_chain_is_counted_as_by_hand() {
     let bytes = blocks.iter().map(|block| serialize(block).len() as u64).sum();
     let mut counter = WorkCounter::new(&params, Path::new("x.hints"), UNSEEN, bytes);
     let (mut hand, mut outputs, mut inputs) = (Compressions::default(), 0, 0);
-    let mut left_alone = 0;
+    let mut skipped = 0;
     for ((height, block), survivors) in (1..).zip(blocks).zip(chain.hints()) {
         counter.block(height, &serialize(block), &survivors).unwrap();
         let mut by_hand = by_hand(block);
         if height <= UNSEEN {
-            left_alone += by_hand.wtxids.min(by_hand.witness_merkle);
+            skipped += by_hand.wtxids.min(by_hand.witness_merkle);
             (by_hand.wtxids, by_hand.witness_merkle) = (0, 0);
         }
         hand.add(&by_hand);
@@ -108,8 +108,8 @@ fn a_chain_is_counted_as_by_hand() {
         inputs += block.txdata[1..].iter().map(|tx| tx.input.len() as u64).sum::<u64>();
     }
     let CountedWork { work, samples } = counter.finish();
-    // Blocks that commit to witnesses are there, and blocks that don't.
-    assert!(left_alone > 0);
+    // The chain has blocks that commit to witnesses, and blocks that do not.
+    assert!(skipped > 0);
     assert!(hand.wtxids > 0 && hand.merkle > 0 && hand.witness_merkle > 0, "{hand:?}");
     assert_eq!(work.compressions, hand);
     assert_eq!((work.blocks, work.bytes), (130, bytes));
@@ -139,7 +139,7 @@ fn files_and_hints_give_the_same_counts_as_blocks() {
     }
     let expected = counter.finish().work;
     fs::write(&hints, oracle::hints_file(&chain.hints(), oracle::BitOrder::Msb)).unwrap();
-    let go_on = AtomicBool::new(false);
+    let never = AtomicBool::new(false);
     let assumed = BlockHash(chain.blocks()[UNSEEN as usize].block_hash().to_byte_array());
     for key in [None, Some(*b"apus/key")] {
         let mut files = BlockFiles::regtest().preallocate(1 << 16);
@@ -148,7 +148,7 @@ fn files_and_hints_give_the_same_counts_as_blocks() {
         }
         files.blocks(&chain.blocks());
         files.write(&blocks);
-        let counted = count(&params, &blocks, &hints, Some(&assumed), NOW, &go_on).unwrap();
+        let counted = count(&params, &blocks, &hints, Some(&assumed), NOW, &never).unwrap();
         assert_eq!(counted.work, ChainWork { obfuscated: key.is_some(), ..expected });
     }
     let stopped = count(&params, &blocks, &hints, None, NOW, &AtomicBool::new(true)).unwrap_err();
@@ -159,7 +159,7 @@ fn files_and_hints_give_the_same_counts_as_blocks() {
 const NOW: i64 = 4_000_000_000;
 
 #[test]
-fn hints_of_another_chain_and_bytes_that_are_no_block_are_errors() {
+fn hints_of_another_chain_and_invalid_blocks_are_errors() {
     let (chain, params) = (chain(), params());
     let block = serialize(&chain.blocks()[1]);
     let mut counter = WorkCounter::new(&params, Path::new("x.hints"), 0, 0);
@@ -174,13 +174,13 @@ fn hints_of_another_chain_and_bytes_that_are_no_block_are_errors() {
     files.blocks(&chain.blocks()[..100]);
     files.write(&blocks);
     fs::write(&hints, oracle::hints_file(&chain.hints(), oracle::BitOrder::Msb)).unwrap();
-    let go_on = AtomicBool::new(false);
-    let short = count(&params, &blocks, &hints, None, NOW, &go_on).unwrap_err();
-    assert!(short.to_string().contains("stop at height 130, but the chain found ends at 99"));
+    let never = AtomicBool::new(false);
+    let short = count(&params, &blocks, &hints, None, NOW, &never).unwrap_err();
+    assert!(short.to_string().contains("stop at height 130, but the chain ends at 99"));
     assert_eq!(short.kind(), ErrorKind::Usage);
     fs::write(&hints, "UTXO").unwrap();
-    let damaged = count(&params, &blocks, &hints, None, NOW, &go_on).unwrap_err();
+    let damaged = count(&params, &blocks, &hints, None, NOW, &never).unwrap_err();
     assert_eq!(damaged.kind(), ErrorKind::Wrong);
-    let gone = count(&params, &folder.path().join("gone"), &hints, None, NOW, &go_on).unwrap_err();
+    let gone = count(&params, &folder.path().join("gone"), &hints, None, NOW, &never).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::Io);
 }

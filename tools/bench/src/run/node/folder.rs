@@ -1,9 +1,8 @@
-//! [`BenchNodeFolder`]: a data directory of the node's own with the blocks of a chain, and runs on it.
+//! [`BenchNodeFolder`]: a separate data directory for the node with the blocks of a chain, and runs on it.
 //!
-//! The block files are shared with the chain by hard links where the file system allows, so that
-//! both programs read the very same pages of the page cache; a node only reads files that are
-//! full, and the last one, which it might write to, is a copy. The chain's own folder is not
-//! touched. Preparing makes the node's index of the blocks, once.
+//! It shares block files with the chain by hard links if the file system allows, so that both programs read
+//! the same pages of the page cache. A node only reads full files; the last one, which it might write to, is
+//! a copy. The chain's own folder does not change. Preparing also builds the node's block index, once.
 
 use super::NodeRpc;
 use super::log::NodeLog;
@@ -24,27 +23,27 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Longer than any run should take.
+/// Time limit of a run: longer than any should take.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a node may take until it answers, or until it has stopped.
+/// Time limit for a node to answer, or to stop.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// So many blocks have to follow the last whose scripts are skipped: more than the work of two weeks
+/// Number of blocks that must follow the last one whose scripts are skipped: more than the work of two weeks
 /// (Core `validation.cpp`, `ConnectBlock`: "too recent relative to best header").
 const BLOCKS_IN_TWO_WEEKS: u32 = 2_016;
 
-/// What is in every folder made here, from its first moment.
+/// A file that this command writes first into every folder that it makes.
 const OURS: &str = "README";
 
-/// What is written when a folder is prepared, and compared when it is used again.
+/// Written when a folder is ready, and compared when it is reused.
 const MARK: &str = "prepared.json";
 
 /// Core's folder for regtest within a data directory.
 pub(crate) const CHAIN_DIR: &str = "regtest";
 
-/// No peers, no wallet, no files beside the chain's, and none of the checks of the node's own memory
-/// that are on by default on regtest alone.
+/// No peers, no wallet, no files except the chain's, and none of the internal checks that are on by default
+/// on regtest only.
 pub(super) const QUIET: &[&str] = &[
     "-chain=regtest",
     "-connect=0",
@@ -58,23 +57,24 @@ pub(super) const QUIET: &[&str] = &[
     "-logtimemicros=1",
 ];
 
-/// What a node has for its mempool by default, in MB. Its coins may take what of that is free, which is all.
+/// Default size of a node's mempool, in MB. Its coins cache may use the unused part of it, which is all of it
+/// here.
 const MEMPOOL_MIB: u64 = 300;
 
-/// The smallest mempool that there is, so that coins take what `-dbcache` says, where that is less than a
-/// mempool would leave them.
+/// The smallest possible mempool. The coins cache may also use the mempool's unused memory, so with a larger
+/// mempool it could exceed `-dbcache`.
 const MEMPOOL_LEAST: &str = "-maxmempool=5";
 
 /// A prepared data directory.
 #[derive(Debug)]
 pub struct BenchNodeFolder {
     pub(super) program: PathBuf,
-    /// What the node says of itself.
+    /// The node's version string.
     pub version: String,
     /// The data directory.
     pub path: PathBuf,
     pub(super) manifest: ChainManifest,
-    /// The block that ends its look-ups for BIP-30, where it can be told of one.
+    /// The block after which it skips BIP-30 look-ups, if the node has that option.
     pub(super) known_block: Option<BlockHash>,
 }
 
@@ -87,17 +87,17 @@ struct PreparedMark {
     bytes: u64,
 }
 
-/// What one timed run took.
+/// Usage and log of one timed run.
 #[derive(Debug)]
 pub struct TimedRun {
-    /// Of the process, its last flush included.
+    /// Usage of the process, including its last flush.
     pub usage: Usage,
-    /// What it logged.
+    /// The facts from its log.
     pub log: NodeLog,
 }
 
 impl BenchNodeFolder {
-    /// Makes a folder for the chain in `scratch` ready, or finds that it is.
+    /// Prepares a folder for the chain in `scratch`, unless it is ready already.
     pub fn prepare(
         program: &Path,
         chain: &BenchChain,
@@ -131,13 +131,13 @@ impl BenchNodeFolder {
         Ok(folder)
     }
 
-    /// Removes what was prepared for something else, or not to the end. What was not made here is
-    /// left alone.
+    /// Removes a folder that was prepared for something else, or incompletely. Refuses to remove a folder that
+    /// this command did not make.
     pub(super) fn clear(&self) -> Result<(), BenchError> {
         let (path, ours) = (&self.path, self.path.join(OURS));
         if path.exists() && !ours.is_file() {
             return Err(BenchError::usage(format!(
-                "{} is there and was not made by this command: name another folder with --dir",
+                "{} exists and was not made by this command: choose another folder with --dir",
                 path.display()
             )));
         }
@@ -145,10 +145,10 @@ impl BenchNodeFolder {
             fs::remove_dir_all(path).at(path)?;
         }
         fs::create_dir_all(path).at(path)?;
-        fs::write(&ours, "Made to measure bitcoind with; may be removed.\n").at(&ours)
+        fs::write(&ours, "Made for benchmarks of bitcoind; safe to remove.\n").at(&ours)
     }
 
-    /// Gives the folder the chain's files.
+    /// Hard-links the chain's block files into the folder; copies any file that may change.
     fn fill(&self, chain: &BenchChain) -> Result<(), BenchError> {
         let blocks = self.path.join(CHAIN_DIR).join("blocks");
         fs::create_dir_all(&blocks).at(&blocks)?;
@@ -164,7 +164,7 @@ impl BenchNodeFolder {
         Ok(())
     }
 
-    /// Whether the node looks up every output for BIP-30, as on regtest alone.
+    /// Whether the node looks up every output for BIP-30, as nodes do on regtest only.
     pub fn looks_up_bip30(&self) -> bool {
         self.known_block.is_none()
     }
@@ -186,7 +186,8 @@ impl BenchNodeFolder {
         quiet.chain(self.known_block.map(super::bip30_argument)).collect()
     }
 
-    /// Ends it at the tip; and after the last block in the files, should it not get there.
+    /// Arguments that stop the node at the tip, or at the end of the block files if it does not reach the
+    /// tip.
     fn until_tip(&self, validation: ScriptValidation) -> [String; 4] {
         let assumed = match validation {
             ScriptValidation::Assumevalid => self.manifest.assumevalid_hash.as_str(),
@@ -200,14 +201,14 @@ impl BenchNodeFolder {
         ]
     }
 
-    /// The arguments of a timed run, the folder left out.
+    /// The arguments of a timed run, without the folder.
     pub fn arguments(&self, validation: ScriptValidation, dbcache_mib: u64) -> Vec<String> {
         let run = ["-reindex-chainstate".to_owned(), format!("-dbcache={dbcache_mib}")];
         let least = (dbcache_mib < MEMPOOL_MIB).then(|| MEMPOOL_LEAST.to_owned());
         self.quiet().into_iter().chain(run).chain(least).chain(self.until_tip(validation)).collect()
     }
 
-    /// Computes the set anew.
+    /// Times a node that recomputes the set.
     pub fn run(
         &self,
         validation: ScriptValidation,
@@ -220,7 +221,7 @@ impl BenchNodeFolder {
         self.timed(&mut command, validation, interrupt)
     }
 
-    /// Runs it with a log of its own, and sees that it did what it should.
+    /// Runs the node with a separate log, and checks that it did the expected work.
     fn timed(
         &self,
         command: &mut Command,
@@ -239,7 +240,7 @@ impl BenchNodeFolder {
         Ok(TimedRun { usage, log })
     }
 
-    /// Runs it, and reads its log.
+    /// Runs the node, and reads its log.
     pub(super) fn logged(
         &self,
         command: &mut Command,
@@ -254,12 +255,12 @@ impl BenchNodeFolder {
         Ok((usage, NodeLog::read(BufReader::new(file)).at(&log)?))
     }
 
-    /// Asks for the set that the last run left.
+    /// Queries the set that the last run produced.
     pub fn set(&self, interrupt: &AtomicBool) -> Result<SetResult, BenchError> {
         let port = free_port().at(&self.path)?;
         let cookie = self.path.join(CHAIN_DIR).join(".cookie");
         if cookie.exists() {
-            // One left behind by a killed node would be taken for the new one's.
+            // A leftover cookie of a killed node would be mistaken for the new one's.
             fs::remove_file(&cookie).at(&cookie)?;
         }
         let mut command = self.command();
@@ -268,7 +269,7 @@ impl BenchNodeFolder {
             .arg(format!("-rpcport={port}"));
         let (mut node, rpc) = process::start(&mut command, PATIENCE, interrupt, || {
             let rpc = NodeRpc::new(port, fs::read_to_string(&cookie).ok()?);
-            // Errors until it has warmed up.
+            // Fails until the node has warmed up.
             let height = rpc.call("getblockcount", &[]).ok()?;
             (height == json!(self.manifest.height)).then_some(rpc)
         })?;
@@ -278,26 +279,26 @@ impl BenchNodeFolder {
     }
 }
 
-/// The manifest of a chain that a node can be timed on without running scripts.
+/// The manifest of a chain that a node can run on without validating scripts.
 pub(super) fn comparable(chain: &BenchChain) -> Result<&ChainManifest, BenchError> {
     let name = &chain.name;
     let Some(manifest) = &chain.manifest else {
         return Err(BenchError::usage(format!(
-            "{name}: without a manifest.json it is not known where scripts may be skipped, so no \
+            "{name}: without manifest.json the assumed-valid block is unknown, so no \
              node can be compared: make the chain with `apus-bench chain make`"
         )));
     };
     let tail = manifest.height.saturating_sub(manifest.assumevalid_height);
     if tail <= BLOCKS_IN_TWO_WEEKS {
         return Err(BenchError::usage(format!(
-            "{name}: only {tail} blocks follow the last with transactions, and bitcoind skips \
+            "{name}: only {tail} blocks follow the last one with transactions, and bitcoind skips \
              scripts only below {BLOCKS_IN_TWO_WEEKS} of them: make a longer chain"
         )));
     }
     Ok(manifest)
 }
 
-/// The first line of what a program says when it is asked for its `-version`.
+/// The first line of a program's output for `-version`.
 pub fn version(program: &Path) -> Result<String, BenchError> {
     let output = Command::new(program).arg("-version").stdin(Stdio::null()).output().at(program)?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -306,14 +307,14 @@ pub fn version(program: &Path) -> Result<String, BenchError> {
             Ok(line.trim().to_owned())
         }
         _ => Err(BenchError::usage(format!(
-            "{} does not say its version: is it a bitcoind? {}",
+            "{} does not print its version: is it a bitcoind? {}",
             program.display(),
             String::from_utf8_lossy(&output.stderr).trim()
         ))),
     }
 }
 
-/// A port that no program listens on right now.
+/// A currently unused port.
 pub(super) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

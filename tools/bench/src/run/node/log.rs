@@ -1,11 +1,11 @@
-//! [`NodeLog`]: what Bitcoin Core's `debug.log` tells of one run.
+//! [`NodeLog`]: the facts about one run in Bitcoin Core's `debug.log`.
 //!
-//! Only a few kinds of lines are looked at, as versions 25 to 31 write them; all others are passed
-//! over. Times are those of the log, with microseconds if the node was asked for them.
+//! It reads only a few kinds of lines, as versions 25 to 31 write them, and skips all others. Times are taken
+//! from the log, with microseconds if the node was started with that option.
 
 use std::io::{self, BufRead, Read};
 
-/// Longer lines are cut: nothing that is looked for stands behind so many bytes.
+/// Longer lines are cut: the relevant parts are at the start.
 const LINE_BYTES_MAX: u64 = 4_096;
 
 /// Lines kept in an extract: of blocks, and of all other kinds.
@@ -21,7 +21,7 @@ pub struct LogTip {
     pub height: u32,
 }
 
-/// What a run's log tells.
+/// The facts from a run's log.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeLog {
     /// The first block connected.
@@ -30,15 +30,15 @@ pub struct NodeLog {
     pub last: Option<LogTip>,
     /// The block whose ancestors are assumed valid.
     pub assumed: Option<String>,
-    /// Whether the node said that it takes no block for valid.
+    /// Whether the node logged that it assumes no block valid.
     pub validates_all: bool,
-    /// Where scripts began to be skipped, in versions that tell.
+    /// Blocks at which it began to skip scripts, in versions that log this.
     pub scripts_off: Vec<u32>,
-    /// Where they began to be run.
+    /// Blocks at which it began to run them.
     pub scripts_on: Vec<u32>,
-    /// Whether the node said that it was done.
+    /// Whether the node logged its shutdown.
     pub done: bool,
-    /// Enough of its lines to draw the run's course: of blocks the first, the last, and some between.
+    /// Enough of its lines to draw the run's course: of block lines, the first, the last, and some between.
     pub extract: String,
 }
 
@@ -95,9 +95,9 @@ impl NodeLog {
         self.validates_all |= text == "Validating signatures for all blocks.";
         self.scripts_off.extend(number_after(text, "Disabling script verification at block #"));
         self.scripts_on.extend(number_after(text, "Enabling script verification at block #"));
-        // The first with the colon up to version 30.
+        // Versions up to 30 write the form with the colon.
         self.done |= ["Shutdown: done", "Shutdown done"].contains(&text);
-        // Where the program and its data are is no reader's business.
+        // Drop lines with paths of the program and its data: they are private.
         if !text.contains('/') && kept.others.len() < OTHER_LINES_MAX {
             kept.others.push((number, line.to_owned()));
         }
@@ -108,7 +108,7 @@ impl NodeLog {
         Some(self.last?.seconds - self.first?.seconds)
     }
 
-    /// Whether the run went to the block at `tip` and skipped all scripts up to `last`, the block
+    /// Checks that the run reached the block at `tip` and skipped all scripts up to `last`, the block
     /// `assumed` at that height.
     pub fn expect(&self, tip: u32, assumed: &str, last: u32) -> Result<(), String> {
         self.expect_tip(tip)?;
@@ -119,22 +119,22 @@ impl NodeLog {
         }
         let ran = |height| {
             format!(
-                "bitcoind ran scripts at block {height}, below the last with transactions ({last}): the comparison \
-                 would not be with the same work"
+                "bitcoind ran scripts at block {height}, below the last one with transactions ({last}): the programs \
+                 did not do the same work"
             )
         };
         if let Some(&height) = self.scripts_on.iter().find(|&&height| height <= last) {
             return Err(ran(height));
         }
-        // A version that tells at all tells at the first block.
-        let told = !self.scripts_off.is_empty() || !self.scripts_on.is_empty();
-        if told && self.scripts_off.first() != Some(&1) {
+        // A version that logs this at all logs it at the first block.
+        let logs_scripts = !self.scripts_off.is_empty() || !self.scripts_on.is_empty();
+        if logs_scripts && self.scripts_off.first() != Some(&1) {
             return Err(ran(1));
         }
         self.expect_done()
     }
 
-    /// Whether the run went to the block at `tip` and ran all scripts.
+    /// Checks that the run reached the block at `tip` and ran all scripts.
     pub fn expect_scripts(&self, tip: u32) -> Result<(), String> {
         self.expect_tip(tip)?;
         if !self.validates_all || self.assumed.is_some() {
@@ -145,13 +145,13 @@ impl NodeLog {
         }
         if let Some(&height) = self.scripts_off.first() {
             return Err(format!(
-                "bitcoind skipped scripts at block {height}, where it was to run all of them"
+                "bitcoind skipped scripts at block {height}, but should have run all of them"
             ));
         }
         self.expect_done()
     }
 
-    /// Whether the run went to the block at `tip` and ended in order.
+    /// Checks that the run reached the block at `tip` and shut down cleanly.
     pub fn expect_end(&self, tip: u32) -> Result<(), String> {
         self.expect_tip(tip)?;
         self.expect_done()
@@ -161,9 +161,7 @@ impl NodeLog {
         let found = self.last.map_or(0, |tip| tip.height);
         match found == wanted {
             true => Ok(()),
-            false => {
-                Err(format!("bitcoind connected blocks up to height {found} and not to {wanted}"))
-            }
+            false => Err(format!("bitcoind connected blocks up to height {found}, not {wanted}")),
         }
     }
 
@@ -197,12 +195,11 @@ fn timestamp(text: &str) -> Option<f64> {
     Some((days * 86_400 + hour * 3_600 + minute * 60) as f64 + second)
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years begin in March, so that the day
-/// that leap years have more is the last.
+/// Days from 1970-01-01 to a Gregorian date. Years begin in March, so that the leap day comes last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
     let leap_days = year / 4 - year / 100 + year / 400;
-    // Months from March on have 31, 30, 31, 30, 31 days, and again.
+    // Months from March on have 31, 30, 31, 30, 31 days, repeating.
     let days_before_month = (153 * month + 2) / 5;
     365 * year + leap_days + days_before_month + day - 1 - 719_468
 }

@@ -1,7 +1,7 @@
-//! [`ServedNode`]: a node that hands out the blocks of a prepared folder.
+//! [`ServedNode`]: a node that serves the blocks of a prepared folder.
 //!
-//! It runs on a copy of its own, in which files that no program writes to any more are shared by hard
-//! links, so that many nodes take the room and the page cache of one.
+//! It runs on its own copy, which shares immutable files by hard links, so that many nodes take the disk
+//! space and the page cache of one.
 
 use super::folder::{BenchNodeFolder, CHAIN_DIR, PATIENCE, QUIET, comparable, free_port, version};
 use crate::chain::BenchChain;
@@ -13,20 +13,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// Another program may take a port between our choosing it and the node's binding it.
+/// Another program may take a port after it was chosen and before the node binds it.
 const PORT_TRIES: usize = 5;
 
-/// A node at work. Dropping it kills it.
+/// A running node. Dropping it kills it.
 #[derive(Debug)]
 pub struct ServedNode {
     process: RunningProgram,
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
 }
 
 impl BenchNodeFolder {
-    /// Starts a node on a copy of this folder, in a folder that is replaced, with the encrypted
-    /// transport or without.
+    /// Starts a node on a copy of this folder, replacing an existing copy, with or without the encrypted
+    /// transport.
     pub fn serve(
         &self,
         copy: &Path,
@@ -47,7 +47,7 @@ impl BenchNodeFolder {
         }
     }
 
-    /// The block file that a node might go on writing to.
+    /// The block file that a node might still write to.
     fn last_file(&self) -> Result<String, BenchError> {
         let last = self.files()?.pop().unwrap_or_default();
         let name = last.file_name().unwrap_or_default().to_string_lossy();
@@ -69,7 +69,7 @@ impl BenchNodeFolder {
             .args(["-checkblocks=1", "-checklevel=0", "-maxtipage=2000000000", "-dbcache=4"])
             .arg(format!("-bind={address}"))
             .arg(format!("-v2transport={}", u8::from(v2transport)));
-        // It listens when it has loaded its chain.
+        // It listens once it has loaded its chain.
         let listens = || TcpStream::connect(address).ok();
         let (process, _) = process::start(&mut command, PATIENCE, interrupt, listens)?;
         Ok(ServedNode { process, address })
@@ -77,14 +77,13 @@ impl BenchNodeFolder {
 }
 
 impl ServedNode {
-    /// Whether it has ended by itself.
+    /// Whether the node has ended without being stopped.
     pub fn has_ended(&self) -> bool {
         self.process.has_ended().unwrap_or(true)
     }
 }
 
-/// Copies a folder; tables of LevelDB and full files of blocks and undo data as hard links, where the
-/// file system allows.
+/// Copies a folder; LevelDB tables and full block and undo files as hard links, if the file system allows.
 fn link_tree(
     from: &Path,
     to: &Path,
@@ -112,10 +111,10 @@ fn link_tree(
     Ok(())
 }
 
-// ---- a node that gets its blocks from other nodes ----
+// ---- a node that downloads its blocks ----
 
 impl BenchNodeFolder {
-    /// A folder for a node without any blocks, below `scratch`. Nothing is made yet.
+    /// A folder below `scratch` for a node without any blocks. Creates nothing yet.
     pub fn of_its_own(
         program: &Path,
         chain: &BenchChain,
@@ -128,7 +127,7 @@ impl BenchNodeFolder {
         Ok(Self { program: program.to_owned(), version, path, manifest, known_block })
     }
 
-    /// The arguments of [`BenchNodeFolder::download`], the folder left out. Scripts are skipped up to the last
+    /// The arguments of [`BenchNodeFolder::download`], without the folder. Scripts are skipped up to the last
     /// block with transactions.
     pub fn download_arguments(
         &self,
@@ -150,7 +149,7 @@ impl BenchNodeFolder {
         arguments
     }
 
-    /// Removes what is there, and gets all blocks from peers.
+    /// Removes an existing folder, and downloads all blocks from peers.
     pub fn download(
         &self,
         peers: &[SocketAddr],

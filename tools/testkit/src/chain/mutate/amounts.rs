@@ -1,11 +1,11 @@
-//! Amounts: one satoshi too much, more than all money, less than nothing.
+//! Amounts: one satoshi too much, more than all money, negative.
 
 use super::draft::{raw_of, sat, script};
 use super::{Mutation, Mutator, mutation};
 use crate::chain::builder::ChainBuilder;
 use bitcoin::TxOut;
 
-/// No amount and no sum may be greater (Core `consensus/amount.h`).
+/// Maximum for any amount and any sum (Core `consensus/amount.h`).
 const MAX_MONEY: u64 = 2_100_000_000_000_000;
 
 pub(super) const MUTATIONS: &[Mutation] = &[

@@ -1,4 +1,4 @@
-//! The coinbase's script: its length, and the height that it begins with (BIP-34).
+//! The coinbase's script: its length, and the height at its start (BIP-34).
 
 use super::draft::{raw_of, recommit};
 use super::{Mutation, Mutator, mutation};
@@ -43,7 +43,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
 ];
 
 impl Mutator {
-    /// A valid block with a change to its coinbase.
+    /// Makes a valid block with a change to its coinbase.
     pub(super) fn coinbase_edited(&mut self, edit: impl FnOnce(&mut Block)) -> Option<Vec<u8>> {
         let draft = self.draft();
         let mut block = self.finish(draft);

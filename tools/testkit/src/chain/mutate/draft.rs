@@ -1,6 +1,6 @@
-//! A block in the making, and what every change needs: coins to spend, scripts to pay to.
+//! A block draft, and helpers for all changes: coins to spend, scripts to pay to.
 
-use super::{Mutator, Named};
+use super::{Mutator, NamedCoin};
 use crate::chain::builder::{BlockPlan, ChainBuilder, Commitment, coins_of, commit_witness, seal};
 use crate::chain::random::Shape;
 use crate::chain::wallet::ScriptKind;
@@ -12,27 +12,27 @@ use std::collections::{HashMap, HashSet};
 /// Small blocks, since there are thousands.
 const SHAPE: Shape = Shape { transactions_max: 4, inputs_max: 3, outputs_max: 4 };
 
-/// A block's parts before it is put together.
+/// A block's parts before they are assembled.
 #[derive(Debug, Default)]
 pub(super) struct BlockDraft {
-    /// All transactions but the coinbase.
+    /// All transactions except the coinbase.
     pub(super) transactions: Vec<Transaction>,
-    /// What the coinbase pays above the subsidy and the fees.
+    /// How much the coinbase pays above the subsidy and the fees.
     pub(super) reward_more: i64,
-    /// The header's time, if not the usual.
+    /// The header's time; `None` for the usual time.
     pub(super) time: Option<u32>,
-    /// The header's version, if not the usual.
+    /// The header's version; `None` for the usual version.
     pub(super) version: Option<i32>,
-    /// Whether to commit to witnesses.
+    /// When to commit to witnesses.
     pub(super) commitment: Commitment,
 }
 
-/// A block's bytes.
+/// Returns a block's bytes.
 pub fn raw_of(block: &Block) -> Vec<u8> {
     serialize(block)
 }
 
-/// Commits to the witnesses again where the block does, and mines.
+/// Updates the witness commitment if the block has one, and mines.
 pub(super) fn recommit(block: &mut Block) {
     let is_commitment = |out: &TxOut| out.script_pubkey.as_bytes().starts_with(&COMMITMENT);
     let before = block.txdata[0].output.len();
@@ -46,26 +46,26 @@ pub(super) fn recommit(block: &mut Block) {
     seal(block);
 }
 
-/// How a witness commitment's script begins (BIP-141).
+/// First bytes of a witness commitment's script (BIP-141).
 pub(super) const COMMITMENT: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
 
-/// Satoshi, as an output holds them.
+/// Converts satoshis into an output's amount.
 pub(super) fn sat(satoshi: u64) -> Amount {
     Amount::from_sat(satoshi)
 }
 
-/// A script of these bytes.
+/// Makes a script of these bytes.
 pub(super) fn script(bytes: impl Into<Vec<u8>>) -> ScriptBuf {
     ScriptBuf::from_bytes(bytes.into())
 }
 
 impl Mutator {
-    /// Height of the block to be made.
+    /// Returns the height of the next block.
     pub(super) fn height(&self) -> u32 {
         self.chain.height() + 1
     }
 
-    /// Valid transactions for the next block.
+    /// Makes valid transactions for the next block.
     pub(super) fn draft(&mut self) -> BlockDraft {
         let (transactions, _) = self.chain.random_transactions(SHAPE);
         let commitment = match self.rng.one_in(3) {
@@ -75,20 +75,20 @@ impl Mutator {
         BlockDraft { transactions, commitment, ..BlockDraft::default() }
     }
 
-    /// Puts the block together: its coinbase takes all that it may.
+    /// Assembles the block: its coinbase claims the maximum.
     pub(super) fn finish(&mut self, draft: BlockDraft) -> Block {
         let outputs = self.reward_outputs(&draft);
         self.finish_with(draft, outputs)
     }
 
-    /// What the coinbase pays, in one or more outputs.
+    /// Returns the coinbase's outputs, one or more.
     pub(super) fn reward_outputs(&mut self, draft: &BlockDraft) -> Vec<TxOut> {
         let reward = ChainBuilder::subsidy(self.height()) + self.fees(draft);
         let reward = reward.checked_add_signed(draft.reward_more).unwrap_or_default();
         self.chain.random_outputs(reward, 3)
     }
 
-    /// Puts the block together with what the coinbase is to pay.
+    /// Assembles the block with these coinbase outputs.
     pub(super) fn finish_with(&mut self, draft: BlockDraft, outputs: Vec<TxOut>) -> Block {
         let parent = self.chain.block(self.chain.tip()).header.time;
         let time =
@@ -103,7 +103,7 @@ impl Mutator {
         })
     }
 
-    /// The draft's transactions pay this much more than they spend.
+    /// Returns the fees of the draft's transactions.
     fn fees(&self, draft: &BlockDraft) -> u64 {
         let mut made = HashMap::new();
         let mut fees = 0_i128;
@@ -121,8 +121,8 @@ impl Mutator {
         u64::try_from(fees).unwrap_or_default()
     }
 
-    /// The outputs that a transaction of the draft spends.
-    pub(super) fn spent_by(&self, draft: &BlockDraft, index: usize) -> Vec<Named> {
+    /// Returns the outputs that a transaction of the draft spends.
+    pub(super) fn spent_by(&self, draft: &BlockDraft, index: usize) -> Vec<NamedCoin> {
         let made: HashMap<OutPoint, TxOut> =
             draft.transactions[..index].iter().flat_map(coins_of).collect();
         let inputs = draft.transactions[index].input.iter().map(|input| input.previous_output);
@@ -148,17 +148,17 @@ impl Mutator {
         Some(draft.transactions.len() - 1)
     }
 
-    /// A coin of the tip with at least so much that may be spent and that the draft leaves alone.
-    pub(super) fn coin(&mut self, draft: &BlockDraft, satoshi_min: u64) -> Option<Named> {
+    /// Finds a spendable coin at the tip with at least this amount that the draft does not spend.
+    pub(super) fn coin(&mut self, draft: &BlockDraft, satoshi_min: u64) -> Option<NamedCoin> {
         self.coin_where(draft, |_, output| output.value.to_sat() >= satoshi_min)
     }
 
-    /// As [`coin`](Self::coin), one that `wanted` says yes to.
+    /// Finds a coin like [`coin`](Self::coin) that also satisfies `wanted`.
     pub(super) fn coin_where(
         &mut self,
         draft: &BlockDraft,
         wanted: impl Fn(&Self, &TxOut) -> bool,
-    ) -> Option<Named> {
+    ) -> Option<NamedCoin> {
         let used: HashSet<OutPoint> = draft
             .transactions
             .iter()
@@ -174,15 +174,15 @@ impl Mutator {
     }
 
     /// Spends a coin to an anyone-can-spend output, less a fee.
-    pub(super) fn spend(&mut self, coin: &Named) -> Transaction {
+    pub(super) fn spend(&mut self, coin: &NamedCoin) -> Transaction {
         let value = coin.1.value.to_sat();
         let fee = self.rng.below(value.min(1_000) + 1);
         let output = TxOut { value: sat(value - fee), script_pubkey: script([0x51]) };
         self.chain.spend_coins(std::slice::from_ref(coin), vec![output])
     }
 
-    /// A transaction that spends a coin with the wallet not signing.
-    pub(super) fn bare_spend(&mut self, coin: &Named) -> Transaction {
+    /// Makes a transaction that spends a coin without the wallet's signature.
+    pub(super) fn bare_spend(&mut self, coin: &NamedCoin) -> Transaction {
         let value = coin.1.value.to_sat();
         Transaction {
             version: transaction::Version::TWO,
@@ -195,12 +195,12 @@ impl Mutator {
         }
     }
 
-    /// Makes a coin with this script in the draft.
+    /// Creates a coin with this script in the draft.
     pub(super) fn fund(
         &mut self,
         draft: &mut BlockDraft,
         script_pubkey: ScriptBuf,
-    ) -> Option<Named> {
+    ) -> Option<NamedCoin> {
         let coin = self.coin(draft, 100_000)?;
         let value = coin.1.value.to_sat();
         let part = self.rng.between(10_000, value - 10_000);
@@ -214,8 +214,12 @@ impl Mutator {
         Some(made)
     }
 
-    /// A coin of a kind: of an earlier block if there is one and by turns, or made in the draft.
-    pub(super) fn coin_of(&mut self, draft: &mut BlockDraft, kind: ScriptKind) -> Option<Named> {
+    /// Finds a coin of a kind: sometimes of an earlier block if there is one, otherwise created in the draft.
+    pub(super) fn coin_of(
+        &mut self,
+        draft: &mut BlockDraft,
+        kind: ScriptKind,
+    ) -> Option<NamedCoin> {
         if self.rng.one_in(2) {
             let is_kind = |this: &Self, output: &TxOut| {
                 this.chain.wallet.kind(&output.script_pubkey) == Some(kind)

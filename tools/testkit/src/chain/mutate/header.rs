@@ -72,7 +72,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
 impl Mutator {
     fn time_above_median(&mut self, seconds: u32) -> Option<Vec<u8>> {
         let median = self.chain.median_time_past(self.chain.tip());
-        // Sequence locks by time look at the median before, which the header does not move.
+        // Sequence locks by time use the median of the past, which the header does not change.
         let draft = BlockDraft { time: Some(median.saturating_add(seconds)), ..self.draft() };
         self.done(draft)
     }
@@ -92,7 +92,7 @@ impl Mutator {
     fn bits(&mut self, bits: u32) -> Option<Vec<u8>> {
         let draft = self.draft();
         let mut block = self.finish(draft);
-        // Work under the usual target, which is what others will look for or not.
+        // The hash meets the usual target, so a verifier must also check the target itself.
         block.header.bits = CompactTarget::from_consensus(bits);
         let usual = bitcoin::Target::from_compact(CompactTarget::from_consensus(0x207f_ffff));
         while !usual.is_met_by(block.header.block_hash()) {

@@ -1,4 +1,4 @@
-//! Which coins are spent, when, and how often; and transactions in the wrong place or number.
+//! Coins: which are spent, when, and how often; and transactions in the wrong place or number.
 
 use super::draft::{BlockDraft, raw_of, recommit};
 use super::{Mutation, Mutator, mutation};
@@ -60,7 +60,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         let coin = coins.into_iter().find(|(_, output)| !is_unspendable(&output.script_pubkey))?;
         let tx = this.spend(&coin);
         block.txdata.push(tx);
-        // The coinbase is named by what it is now, so nothing about it may change.
+        // The spend contains the coinbase's id, so the coinbase must not change any more.
         crate::chain::seal(&mut block);
         Some(raw_of(&block))
     }),
@@ -132,12 +132,12 @@ pub(super) const MUTATIONS: &[Mutation] = &[
 ];
 
 impl Mutator {
-    /// Puts the block together, in bytes.
+    /// Assembles the block and returns its bytes.
     pub(super) fn done(&mut self, draft: BlockDraft) -> Option<Vec<u8>> {
         Some(raw_of(&self.finish(draft)))
     }
 
-    /// A transaction with one input more, which is this one.
+    /// Makes a block with this outpoint as an additional transaction input.
     fn input_is(&mut self, outpoint: OutPoint) -> Option<Vec<u8>> {
         let mut draft = self.draft();
         let coin = self.coin(&draft, 1_000)?;
@@ -149,7 +149,7 @@ impl Mutator {
         self.done(draft)
     }
 
-    /// An output of the chain that is no coin now.
+    /// Finds a spent output of the chain.
     fn gone(&mut self, wanted: impl Fn(&TxOut) -> bool) -> Option<OutPoint> {
         let blocks = self.chain.blocks();
         let coins = self.chain.utxo();
@@ -163,7 +163,7 @@ impl Mutator {
         Some(gone.swap_remove(index))
     }
 
-    /// A draft whose last transaction spends the one before.
+    /// Makes a draft whose last transaction spends the previous one.
     fn chained(&mut self) -> Option<BlockDraft> {
         let mut draft = self.draft();
         let coin = self.fund(&mut draft, vec![0x51].into())?;
@@ -172,7 +172,7 @@ impl Mutator {
         Some(draft)
     }
 
-    /// Spends an output of a coinbase of so many blocks before.
+    /// Spends an output of a coinbase from this many blocks before.
     fn coinbase_after(&mut self, blocks: u32) -> Option<Vec<u8>> {
         let mut draft = self.draft();
         let made = self.height() - blocks;
@@ -191,7 +191,7 @@ impl Mutator {
         self.done(draft)
     }
 
-    /// One transaction more that is changed and not signed again.
+    /// Adds one transaction, edited without being signed again.
     pub(super) fn edited(&mut self, edit: impl FnOnce(&mut Transaction)) -> Option<Vec<u8>> {
         let mut draft = self.draft();
         let index = self.leaf(&mut draft)?;

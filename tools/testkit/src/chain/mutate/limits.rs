@@ -1,4 +1,4 @@
-//! The limits of a block: signature operations and weight, reached and passed by the least amount.
+//! The limits of a block: signature operations and weight, reached and exceeded by the least amount.
 
 use super::draft::{BlockDraft, raw_of, recommit, sat, script};
 use super::scripts::{Wrap, unlock};
@@ -11,7 +11,7 @@ use bitcoin::{ScriptBuf, TxOut, Witness};
 const SIGOPS_COST_MAX: usize = 80_000;
 const WEIGHT_MAX: u64 = 4_000_000;
 
-/// These blocks take long.
+/// Changes that reach a limit; their blocks take long.
 pub(super) const MUTATIONS: &[Mutation] = &[
     mutation("legacy sigops at the limit", |this| this.sigops(None, 0)),
     mutation("legacy sigops above the limit", |this| this.sigops(None, 4)),
@@ -29,7 +29,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     mutation("block without witnesses above the limit", |this| this.weight(400, false)),
 ];
 
-/// `count` signature checks that are never run, and true.
+/// Makes a script of `count` signature checks that are never run, and true.
 fn idle_checks(count: usize) -> ScriptBuf {
     let mut bytes = vec![0, op::OP_IF.to_u8()];
     bytes.extend(vec![op::OP_CHECKSIG.to_u8(); count]);
@@ -38,11 +38,11 @@ fn idle_checks(count: usize) -> ScriptBuf {
 }
 
 impl Mutator {
-    /// A block of a cost as close to the limit as `more` says, part of it of one form.
+    /// Makes a block whose cost differs from the limit by `more`, with some of the operations in one form.
     fn sigops(&mut self, part: Option<Wrap>, more: usize) -> Option<Vec<u8>> {
         let mut draft = BlockDraft::default();
         if let Some(how) = part {
-            // The cost of all is a multiple of four and `more`, and so is the rest.
+            // The total cost is a multiple of four plus `more`, and so is the rest.
             let count = self.rng.between(1, 45) as usize * 4 + more % 4;
             let inner = idle_checks(count);
             let coin = self.fund(&mut draft, self.locked(how, &inner))?;
@@ -73,7 +73,7 @@ impl Mutator {
         costs.map(|(index, tx)| tx.total_sigop_cost(spent(index))).sum()
     }
 
-    /// A block of so much more than the greatest weight.
+    /// Makes a block that exceeds the maximum weight by this much.
     fn weight(&mut self, more: u64, by_witness: bool) -> Option<Vec<u8>> {
         let mut draft = self.draft();
         draft.commitment = Commitment::Always;
@@ -86,7 +86,7 @@ impl Mutator {
             draft.transactions.push(tx);
             spender = Some(draft.transactions.len());
         }
-        // Its spender has no signature, which could change with what is added.
+        // Its spender has no signature that depends on the filler.
         let coin = self.coin_of(&mut draft, ScriptKind::OpTrue)?;
         let mut tx = self.spend(&coin);
         tx.output.push(filler(900_000));
@@ -104,7 +104,7 @@ impl Mutator {
     }
 }
 
-/// An output that only takes room.
+/// Makes an output that only takes space.
 fn filler(len: usize) -> TxOut {
     let mut bytes = vec![op::OP_RETURN.to_u8()];
     bytes.resize(len, 0);

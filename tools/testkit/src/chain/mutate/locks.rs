@@ -2,7 +2,7 @@
 
 use super::draft::{BlockDraft, raw_of, sat, script};
 use super::scripts::{Wrap, unlock};
-use super::{Mutation, Mutator, Named, mutation};
+use super::{Mutation, Mutator, NamedCoin, mutation};
 use bitcoin::absolute::LockTime;
 use bitcoin::opcodes::all as op;
 use bitcoin::script::Builder;
@@ -54,13 +54,13 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     mutation("CSV with the lock switched off", |this| this.csv(1 << 31, 2)),
 ];
 
-/// An output that asks for an age.
+/// An output that requires an age.
 #[derive(Debug, Clone)]
-pub(super) struct Planted {
+pub(super) struct PlantedOutput {
     how: Wrap,
     inner: ScriptBuf,
     blocks: u32,
-    coin: Named,
+    coin: NamedCoin,
 }
 
 impl Mutator {
@@ -80,7 +80,7 @@ impl Mutator {
         self.done(draft)
     }
 
-    /// Spends a coin that is to be so much older than it is, with these further bits.
+    /// Spends a coin with a required age that exceeds its real age by this much, with these further bits.
     fn aged(&mut self, by_time: bool, more: u32, version: i32, bits: u32) -> Option<Vec<u8>> {
         let mut draft = self.draft();
         let height = self.height();
@@ -89,7 +89,7 @@ impl Mutator {
         let age = if by_time {
             let tip = self.chain.tip();
             let mut below = tip;
-            // The block before the one that made the coin (BIP-68).
+            // The block before the one that created the coin (BIP-68).
             for _ in made..height {
                 below = self.chain.block(below).header.prev_blockhash;
             }
@@ -107,7 +107,7 @@ impl Mutator {
         self.done(draft)
     }
 
-    /// Asks for a lock time that is `more` above the one there is.
+    /// Requires a lock time that is `more` above the transaction's.
     fn cltv(&mut self, more: i64, final_input: bool) -> Option<Vec<u8>> {
         let lock = self.height() - 1 - self.rng.below(20) as u32;
         let inner = Builder::new()
@@ -127,7 +127,7 @@ impl Mutator {
         self.done(draft)
     }
 
-    /// Adds a valid block with outputs that ask for an age, to be spent by later ones.
+    /// Adds a valid block with outputs that require an age, for later blocks to spend.
     pub(super) fn plant(&mut self) {
         let mut draft = self.draft();
         let Some(coin) = self.coin(&draft, 1_000_000) else { return };
@@ -153,7 +153,7 @@ impl Mutator {
         draft.transactions.push(tx);
         let block = self.finish(draft);
         self.accept(&raw_of(&block));
-        let planted = (0..).zip(made).map(|(vout, (how, inner, blocks, output))| Planted {
+        let planted = (0..).zip(made).map(|(vout, (how, inner, blocks, output))| PlantedOutput {
             how,
             inner,
             blocks,
@@ -162,13 +162,13 @@ impl Mutator {
         self.planted.extend(planted);
     }
 
-    /// Spends an output that asks for an age, saying one that is off by `more`.
+    /// Spends an output that requires an age, with a sequence that is off by `more`.
     fn csv(&mut self, more: i64, version: i32) -> Option<Vec<u8>> {
         let coins = self.chain.utxo();
-        let there = |planted: &&Planted| coins.contains_key(&planted.coin.0);
-        let all: Vec<Planted> = self.planted.iter().filter(there).cloned().collect();
+        let there = |planted: &&PlantedOutput| coins.contains_key(&planted.coin.0);
+        let all: Vec<PlantedOutput> = self.planted.iter().filter(there).cloned().collect();
         let index = (!all.is_empty()).then(|| self.rng.index(all.len()))?;
-        let Planted { how, inner, blocks, coin } = &all[index];
+        let PlantedOutput { how, inner, blocks, coin } = &all[index];
         let said = u32::try_from(i64::from(*blocks) + more).ok()?;
         let mut draft: BlockDraft = self.draft();
         let mut tx = self.bare_spend(coin);

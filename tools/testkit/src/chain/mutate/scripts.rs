@@ -1,4 +1,4 @@
-//! Scripts and what unlocks them: hashes that don't match, taproot's trees, limits of a script.
+//! Scripts and the data that unlocks them: hashes that do not match, taproot's trees, limits of a script.
 
 use super::draft::{BlockDraft, script};
 use super::{Mutation, Mutator, mutation};
@@ -67,7 +67,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     mutation("leaf of an unknown version", |this| this.leaf_is(0xc2, &[0x6a])),
     mutation("leaf of any version", |this| {
         let version = (this.rng.next_u64() as u8) & 0xfe;
-        // 0x50 is no version but begins an annex.
+        // 0x50 is not a version: it begins an annex.
         this.leaf_is(if version == 0x50 { 0xc0 } else { version }, &[0x00])
     }),
     mutation("leaf with an operation that succeeds", |this| this.leaf_is(0xc0, &[0x50, 0x6a])),
@@ -75,7 +75,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         this.leaf_is(0xc0, &[0, 0, op::OP_CHECKMULTISIG.to_u8()])
     }),
     mutation("leaf with a key of unknown form", |this| {
-        // A signature that is there, a key of one byte, OP_CHECKSIG.
+        // A non-empty signature, a key of one byte, OP_CHECKSIG.
         let inner = script([1, 1, 1, 7, op::OP_CHECKSIG.to_u8()]);
         this.unlock_as(Wrap::Leaf(0xc0), &inner, |how| unlock(how, &inner, &[]))
     }),
@@ -142,14 +142,14 @@ fn nops(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// How a script is put into an output.
+/// How an output contains a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wrap {
     Bare,
     Sh,
     Wsh,
     ShWsh,
-    /// Alone in a taproot tree, as a leaf of this version.
+    /// The only leaf of a taproot tree, with this version.
     Leaf(u8),
 }
 
@@ -158,7 +158,7 @@ impl Wrap {
         [Self::Bare, Self::Sh, Self::Wsh, Self::ShWsh, Self::Leaf(0xc0)];
 }
 
-/// A key without a known secret (BIP-341).
+/// Returns a key without a known secret (BIP-341).
 fn internal_key() -> XOnlyPublicKey {
     "50929b74c1a04954b78b4b6035e97a5e078a5a0f28ec96d547bfee9ace803ac0".parse().expect("a point")
 }
@@ -172,7 +172,7 @@ fn leaf_version(version: u8) -> LeafVersion {
     LeafVersion::from_consensus(version).expect("an even number that is not 0x50")
 }
 
-/// Pushes, each in the usual form for its length.
+/// Pushes items, each in the usual form for its length.
 fn pushes(items: &[Vec<u8>]) -> ScriptBuf {
     let push = |builder: Builder, item: &Vec<u8>| {
         let bytes = PushBytesBuf::try_from(item.clone()).expect("shorter than 4 GiB");
@@ -181,7 +181,7 @@ fn pushes(items: &[Vec<u8>]) -> ScriptBuf {
     items.iter().fold(Builder::new(), push).into_script()
 }
 
-/// What unlocks a script with these items on the stack.
+/// Makes the input script and the witness that unlock a script with these items on the stack.
 pub(super) fn unlock(how: Wrap, inner: &ScriptBuf, items: &[Vec<u8>]) -> (ScriptBuf, Witness) {
     let with = |more: &[Vec<u8>]| [items, more].concat();
     let witnessed = || Witness::from_slice(&with(&[inner.to_bytes()]));
@@ -200,7 +200,7 @@ pub(super) fn unlock(how: Wrap, inner: &ScriptBuf, items: &[Vec<u8>]) -> (Script
 }
 
 impl Mutator {
-    /// The output script for an inner one.
+    /// Makes the output script for an inner one.
     pub(super) fn locked(&self, how: Wrap, inner: &ScriptBuf) -> ScriptBuf {
         match how {
             Wrap::Bare => inner.clone(),
@@ -213,7 +213,7 @@ impl Mutator {
         }
     }
 
-    /// Adds a transaction that spends a script in this form, unlocked so.
+    /// Adds a transaction that spends a script in this form, unlocked this way.
     pub(super) fn unlock_as(
         &mut self,
         how: Wrap,
@@ -239,7 +239,7 @@ impl Mutator {
         Some(())
     }
 
-    /// In any form.
+    /// Adds a transaction that spends a script in any form.
     fn unlocked_by(
         &mut self,
         inner: &ScriptBuf,
@@ -253,7 +253,7 @@ impl Mutator {
         Wrap::ALL[self.rng.index(Wrap::ALL.len())]
     }
 
-    /// A script of these bytes in any form, with these items.
+    /// Spends a script of these bytes in any form, with these items.
     fn script_is(&mut self, bytes: &[u8], items: &[Vec<u8>]) -> Option<Vec<u8>> {
         let inner = script(bytes);
         self.unlocked_by(&inner, |how| unlock(how, &inner, items))
@@ -264,9 +264,9 @@ impl Mutator {
         self.unlock_as(Wrap::Leaf(version), &inner, |how| unlock(how, &inner, &[]))
     }
 
-    /// A witness script, or a leaf, of so many bytes.
+    /// Spends a witness script, or a leaf, of this many bytes.
     fn long_witness(&mut self, len: usize) -> Option<Vec<u8>> {
-        // Pushes and drops, 201 operations or fewer: nineteen long ones, and one that fills up.
+        // Pushes and drops, 201 operations or fewer: nineteen long ones, and one that fills up the rest.
         let mut bytes = Vec::new();
         while bytes.len() + 524 + 3 < len {
             bytes.extend([0x4d, 8, 2]);
@@ -283,7 +283,7 @@ impl Mutator {
         self.unlock_as(how, &inner, |how| unlock(how, &inner, &[]))
     }
 
-    /// Checks of a signature under a key of unknown form, each of which costs 50 of the budget.
+    /// Spends a script with signature checks under a key of unknown form; each costs 50 of the budget.
     fn budget(&mut self, checks: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         for _ in 0..checks {
@@ -306,7 +306,7 @@ impl Mutator {
         self.unlock_as(Wrap::Leaf(0xc0), &inner, |_| (script_sig, Witness::from_slice(&items)))
     }
 
-    /// Spends a program of this version's opcode and length with nothing, or with one item.
+    /// Spends a program with this version's opcode and this length, with no witness item or with one.
     fn program(&mut self, opcode: u8, len: usize) -> Option<Vec<u8>> {
         let mut draft = self.draft();
         let bytes = self.rng.bytes(len);

@@ -1,8 +1,8 @@
-//! Signatures of every kind of script, with one thing wrong or just unusual.
+//! Signatures in every kind of script, with one flaw or just an unusual form.
 
 use super::draft::script;
 use super::scripts::{Wrap, unlock};
-use super::{Mutation, Mutator, Named, mutation};
+use super::{Mutation, Mutator, NamedCoin, mutation};
 use crate::chain::ScriptKind;
 use bitcoin::hashes::Hash;
 use bitcoin::opcodes::all as op;
@@ -27,7 +27,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     mutation("signature right", |this| this.ecdsa(|_, _| ())),
     mutation("signature flipped", |this| {
         this.ecdsa(|this, sig| {
-            // Not its head, so that it stays a signature in form; r or s changes.
+            // Not the first bytes, so that it remains well-formed; r or s changes.
             let place = 5 + this.rng.index(sig.len() - 6);
             sig[place] ^= 1 << this.rng.below(8);
         })
@@ -108,14 +108,14 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     mutation("multisig without a signature", |this| this.multisig(&[], false)),
 ];
 
-/// A DER signature's r and s, 32 bytes each.
+/// Returns r and s of a DER signature, 32 bytes each.
 fn parts(sig: &[u8]) -> ([u8; 32], [u8; 32]) {
     let compact = Signature::from_der(&sig[..sig.len() - 1]).expect("our own").serialize_compact();
     let (r, s) = compact.split_at(32);
     (r.try_into().expect("32 bytes"), s.try_into().expect("32 bytes"))
 }
 
-/// A DER signature of these, as strict as can be, and a hash type.
+/// Encodes a strict DER signature, followed by a hash type.
 fn der(r: &[u8; 32], s: &[u8; 32], hash_type: u8) -> Vec<u8> {
     let number = |bytes: &[u8; 32]| {
         let mut digits: Vec<u8> = bytes.iter().copied().skip_while(|byte| *byte == 0).collect();
@@ -135,7 +135,7 @@ fn push(items: &[Vec<u8>]) -> ScriptBuf {
     items.iter().fold(Builder::new(), one).into_script()
 }
 
-/// Changes the signature, which is the first thing that an input of the wallet's gives.
+/// Changes the signature, which is the first item of the wallet's inputs.
 fn edit_signature(tx: &mut Transaction, edit: impl FnOnce(&mut Vec<u8>)) {
     let input = &mut tx.input[0];
     if input.witness.is_empty() {
@@ -154,11 +154,11 @@ fn edit_signature(tx: &mut Transaction, edit: impl FnOnce(&mut Vec<u8>)) {
 }
 
 impl Mutator {
-    /// Adds a transaction that spends a coin of a kind, changed after it was signed.
+    /// Adds a transaction that spends a coin of a kind, changed after signing.
     fn with_input(
         &mut self,
         kind: ScriptKind,
-        edit: impl FnOnce(&mut Self, &mut Transaction, &Named),
+        edit: impl FnOnce(&mut Self, &mut Transaction, &NamedCoin),
     ) -> Option<Vec<u8>> {
         let mut draft = self.draft();
         let coin = self.coin_of(&mut draft, kind)?;
@@ -179,7 +179,7 @@ impl Mutator {
         })
     }
 
-    /// Signed under a hash type without a meaning, which only policy minds.
+    /// Signs under an undefined hash type, which only policy rejects.
     fn unnamed_hash_type(&mut self) -> Option<Vec<u8>> {
         let kind = LEGACY[self.rng.index(LEGACY.len())];
         let hash_type = [0_u8, 4, 5, 0x20, 0x40, 0x60, 0x84, 0xff][self.rng.index(8)];
@@ -197,7 +197,7 @@ impl Mutator {
         })
     }
 
-    /// SIGHASH_SINGLE of an input that has no output of its number: it signs the number one.
+    /// Signs SIGHASH_SINGLE for an input without an output of its number: the signed hash is the number one.
     fn single_without_output(&mut self) -> Option<Vec<u8>> {
         let mut draft = self.draft();
         let first = self.coin_of(&mut draft, ScriptKind::OpTrue)?;
@@ -225,7 +225,7 @@ impl Mutator {
         self.done(draft)
     }
 
-    /// One of one, with this dummy; in a form that has the operation.
+    /// Spends a 1-of-1 multisig with this dummy, in a form that has the operation.
     fn multisig(&mut self, dummy: &[u8], signed: bool) -> Option<Vec<u8>> {
         let how = [Wrap::Bare, Wrap::Sh, Wrap::Wsh, Wrap::ShWsh][self.rng.index(4)];
         let key = self.chain.wallet.new_key();

@@ -32,7 +32,7 @@ fn every_change_can_be_made() {
 }
 
 #[test]
-fn a_branch_leaves_the_tip_alone() {
+fn a_branch_does_not_move_the_tip() {
     let mut mutator = Mutator::new(3);
     let tip = mutator.chain.tip();
     let cases = mutator.branch(3);

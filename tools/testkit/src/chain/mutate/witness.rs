@@ -1,7 +1,7 @@
-//! The witness commitment (BIP-141), and witnesses where none may be.
+//! The witness commitment (BIP-141), and witnesses where none are allowed.
 //!
-//! Apart from the list: a coinbase without a witness although the block commits to one. A node that
-//! is handed such a block by RPC mends it, so nothing can be compared there.
+//! The list lacks one case: a coinbase without a witness although the block commits to one. A node that gets
+//! such a block by RPC repairs it, so it cannot be compared.
 
 use super::draft::{COMMITMENT, raw_of, script};
 use super::{Case, Mutation, Mutator, mutation};
@@ -118,7 +118,7 @@ fn has_witness(tx: &Transaction) -> bool {
     tx.input.iter().any(|input| !input.witness.is_empty())
 }
 
-/// The output that commits, which is the last.
+/// Returns the committing output, which is the last one.
 fn commitment(block: &mut Block) -> &mut TxOut {
     block.txdata[0].output.last_mut().expect("the block commits")
 }
@@ -130,7 +130,7 @@ fn flip(output: &mut TxOut, byte: usize, bit: usize) {
 }
 
 impl Mutator {
-    /// A valid block with a witness and its commitment, changed.
+    /// Makes a valid block with a witness and its commitment, then changes it.
     fn committed(&mut self, edit: impl FnOnce(&mut Self, &mut Block)) -> Option<Vec<u8>> {
         let mut draft = self.draft();
         let coin = self.coin_of(&mut draft, ScriptKind::Wpkh)?;
@@ -142,8 +142,8 @@ impl Mutator {
         Some(raw_of(&block))
     }
 
-    /// A block that commits to witnesses and whose coinbase has none. It is no case like the
-    /// others, since a node that is handed it by RPC mends it.
+    /// Makes a block that commits to witnesses and whose coinbase has none. It is not in the list, since a node
+    /// that gets it by RPC repairs it.
     pub fn case_without_nonce(&mut self) -> Case {
         let raw = self.committed(|_, block| block.txdata[0].input[0].witness.clear());
         match raw {

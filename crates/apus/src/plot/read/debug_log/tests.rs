@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use std::io::Cursor;
 use std::num::NonZeroU64;
 
-/// Lines of a real node's log, less those with names of folders: blocks mined, with microseconds;
-/// then `-reindex-chainstate` with threads and places in the source, stopped early; then again,
-/// with threads. The first start has more lines after its end, as have all.
+/// A real node's log without the lines that name folders. It has three starts: one that mines blocks, with
+/// microseconds; then `-reindex-chainstate` with thread and source prefixes, stopped early; then the same again, with
+/// thread prefixes. Each start has further lines after its end.
 const REAL: &str = include_str!("three_starts.log");
 const HASH: &str = "0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206";
 
@@ -25,7 +25,7 @@ fn points(run: &PlottedRun) -> Vec<(f64, u64)> {
     run.points().iter().map(|point| (point.seconds, point.height)).collect()
 }
 
-/// A line for a tip at a second of a day.
+/// Returns the line of a tip at a second of a day.
 fn tip(second: u32, height: u64) -> String {
     let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
     format!("2026-11-22T{h:02}:{m:02}:{s:02}Z UpdateTip: new best={HASH} height={height} tx=1\n")
@@ -43,12 +43,12 @@ fn the_last_start_of_a_real_log_is_read() {
     assert_eq!(run.resolution_seconds, 1.0);
     assert_eq!((run.start_height, run.height()), (0, 300));
     assert_eq!(run.total_seconds, 1.0);
-    // Whole seconds: the last block of each counts.
+    // In a log with whole seconds, the last block of each second counts.
     assert_eq!(points(&run), [(0.0, 0), (1.0, 300)]);
 }
 
 #[test]
-fn a_log_tells_which_scripts_its_start_ran() {
+fn a_log_shows_which_scripts_its_start_ran() {
     let line = |message: &str| format!("2026-11-22T00:00:01Z {message}\n");
     let all = line("Validating signatures for all blocks.");
     let assumed = line("Assuming ancestors of block 00 have valid signatures.");
@@ -62,9 +62,13 @@ fn a_log_tells_which_scripts_its_start_ran() {
     assert_eq!(scripts(&[]), ScriptsRun::Unknown);
     assert_eq!(scripts(&[&all]), ScriptsRun::All);
     assert_eq!(scripts(&[&assumed]), ScriptsRun::Assumed);
-    assert_eq!(scripts(&[&assumed, &on(1)]), ScriptsRun::All, "it did not assume what it could");
+    assert_eq!(
+        scripts(&[&assumed, &on(1)]),
+        ScriptsRun::All,
+        "it assumed nothing although it could"
+    );
     assert_eq!(scripts(&[&assumed, &off, &tip(2, 1), &on(2)]), ScriptsRun::Assumed);
-    // Another start's words are its own.
+    // Messages of other starts do not count.
     let two = [version(0), assumed, tip(1, 1), version(2), all, tip(3, 2)].concat();
     assert_eq!(read(&two, start(1)).unwrap().scripts, ScriptsRun::Assumed);
     assert_eq!(read(&two, start(2)).unwrap().scripts, ScriptsRun::All);
@@ -80,7 +84,7 @@ fn an_earlier_start_of_a_real_log_is_read_on_demand() {
     let run = read(REAL, start(2)).unwrap();
     assert!((1..300).contains(&run.height()), "{}", run.height());
     let (line, what) = read(REAL, start(4)).unwrap_err();
-    assert_eq!((line, what.as_str()), (None, "3 starts of a node, no start 4"));
+    assert_eq!((line, what.as_str()), (None, "the log has 3 starts of a node, but not start 4"));
 }
 
 #[test]
@@ -90,14 +94,14 @@ fn time_begins_with_the_start_or_the_first_block() {
     assert_eq!(points(&run), [(0.0, 0), (10.0, 1), (20.0, 500)]);
     let since = ReadOptions { since: Since::FirstBlock, ..ReadOptions::default() };
     assert_eq!(points(&read(&log, since).unwrap()), [(0.0, 1), (10.0, 500)]);
-    // A log whose beginning is gone.
+    // This log lacks its beginning.
     let run = read(&(tip(110, 401) + &tip(120, 500)), ReadOptions::default()).unwrap();
     assert_eq!(points(&run), [(0.0, 401), (10.0, 500)]);
     assert_eq!(run.detail, "Bitcoin Core");
 }
 
 #[test]
-fn a_height_to_stop_at_ends_the_course() {
+fn a_stop_height_ends_the_run() {
     let log = version(0) + &tip(10, 5) + &tip(20, 10) + &tip(90, 9) + &tip(99, 11);
     let stop = |height| ReadOptions { stop_height: Some(height), ..ReadOptions::default() };
     let run = read(&log, stop(10)).unwrap();
@@ -107,18 +111,18 @@ fn a_height_to_stop_at_ends_the_course() {
 }
 
 #[test]
-fn a_start_without_blocks_names_one_that_has_some() {
+fn the_error_for_a_start_without_blocks_names_one_with_blocks() {
     let log = version(0) + &tip(10, 5) + &version(20);
     let (line, what) = read(&log, ReadOptions::default()).unwrap_err();
     assert_eq!(line, None);
     assert!(what.contains("the last connected no block"), "{what}");
     assert!(what.ends_with("up to height 5: use --start 1"), "{what}");
     let (_, what) = read(&version(0), ReadOptions::default()).unwrap_err();
-    assert_eq!(what, "one start of a node, and none connected a block");
+    assert_eq!(what, "one start of a node, but no start connected a block");
 }
 
 #[test]
-fn a_clock_that_is_set_back_is_an_error_unless_by_little() {
+fn a_clock_set_back_far_is_an_error() {
     let log = version(100) + &tip(110, 1) + "\n" + &tip(107, 2);
     let (line, what) = read(&log, ReadOptions::default()).unwrap_err();
     assert_eq!(line, Some(4));
@@ -128,19 +132,19 @@ fn a_clock_that_is_set_back_is_an_error_unless_by_little() {
     assert_eq!(points(&run), [(0.0, 0), (10.0, 2), (11.0, 3)]);
     let (_, what) = read(&(version(100) + &tip(90, 1)), ReadOptions::default()).unwrap_err();
     assert!(what.contains("set back by 10 s since the start"), "{what}");
-    // Between two starts it may be anywhere.
+    // Between two starts, any change of the clock is valid.
     assert!(read(&(version(100) + &tip(110, 1) + &version(5) + &tip(6, 2)), start(2)).is_ok());
 }
 
 #[test]
-fn damage_is_told_by_its_line_unless_the_line_was_being_written() {
+fn damage_is_an_error_with_its_line_unless_the_line_was_being_written() {
     let whole = version(0) + &tip(1, 1) + &tip(2, 2);
     let cut = &whole[..whole.len() - 30];
     let run = read(cut, ReadOptions::default()).unwrap();
     assert_eq!(run.height(), 1);
     let (line, what) = read(&format!("{cut}\n{}", tip(3, 3)), ReadOptions::default()).unwrap_err();
     assert_eq!(line, Some(3));
-    assert!(what.contains("without a hash"), "{what}");
+    assert!(what.contains("lacks a hash"), "{what}");
 }
 
 #[test]
@@ -176,9 +180,9 @@ proptest! {
         }
         let run = read(&plain, ReadOptions::default()).unwrap();
         prop_assert_eq!(&run, &read(&noisy, ReadOptions::default()).unwrap());
-        // All that was logged is there, in the order of lines.
-        let told: Vec<u64> = run.points().iter().skip(1).map(|point| point.height).collect();
-        prop_assert_eq!(told, heights);
+        // The run has every logged block, in the order of the lines.
+        let read: Vec<u64> = run.points().iter().skip(1).map(|point| point.height).collect();
+        prop_assert_eq!(read, heights);
     }
 
     #[test]

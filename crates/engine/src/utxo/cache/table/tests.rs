@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Same first bytes for some, so that sorting has to look further.
+/// Some outpoints share their first bytes, so that sorting must compare further.
 fn outpoint(number: u32) -> OutPoint {
     let mut txid = [0; 32];
     txid[..4].copy_from_slice(&(number % 7).to_le_bytes());
@@ -17,7 +17,7 @@ fn coin(number: u32) -> CoinBytes {
     CoinBytes::new(CoinRef { height: number, coinbase: false, amount: 1, script: &script })
 }
 
-/// What the table says of each outpoint, with whether the coin is fresh.
+/// The expected state of each outpoint, and whether the coin is fresh.
 type Model = BTreeMap<OutPoint, (Option<CoinBytes>, bool)>;
 
 fn spend(model: &mut Model, outpoint: OutPoint) {
@@ -40,7 +40,7 @@ fn check(table: &CacheTable, model: &Model) {
 
 proptest! {
     #[test]
-    fn a_table_is_a_map(ops in vec((0u32..200, any::<u8>()), 0..1500)) {
+    fn a_table_behaves_like_a_map(ops in vec((0u32..200, any::<u8>()), 0..1500)) {
         let (mut table, mut model) = (CacheTable::new(), Model::new());
         for (number, (at, chance)) in (0u32..).zip(&ops) {
             let name = outpoint(*at);
@@ -61,9 +61,9 @@ proptest! {
         check(&table, &model);
     }
 
-    /// Steps of any size, also where places were given back: never more than was announced.
+    /// Steps of any size, also after removals: the growth never exceeds the announced growth.
     #[test]
-    fn a_table_grows_by_no_more_than_it_said(steps in vec((0u32..3000, 0u32..2500), 1..8)) {
+    fn a_table_grows_by_no_more_than_announced(steps in vec((0u32..3000, 0u32..2500), 1..8)) {
         let (mut table, mut next, mut first) = (CacheTable::new(), 0u32, 0u32);
         for (adds, spends) in steps {
             let bound = table.bytes() + table.growth(adds as usize);
@@ -83,9 +83,9 @@ proptest! {
     }
 }
 
-/// A table whose coins come and go stays as large as the most that it held at once.
+/// A table whose coins come and go stays as large as its maximum content.
 #[test]
-fn places_are_used_again() {
+fn freed_positions_are_reused() {
     let mut table = CacheTable::new();
     let mut bytes = 0;
     for number in 0..200_000u32 {
@@ -101,10 +101,10 @@ fn places_are_used_again() {
     assert!(table.bytes() <= bytes * 3 / 2, "{} after {bytes}", table.bytes());
 }
 
-/// 64 entries of 88 bytes, and what an allocator keeps beside them.
+/// 64 entries of 88 bytes, and the allocator's overhead.
 const CHUNK: u64 = 64 * 88 + 16;
 
-/// A chunk's place in the list of chunks.
+/// The size of a chunk's entry in the list of chunks.
 const PLACE: u64 = 24;
 
 #[test]
@@ -124,10 +124,10 @@ fn memory_is_counted_to_the_byte() {
     assert!(lists.len() < 30, "{} lists for {} chunks", lists.len(), table.chunks.len());
 }
 
-/// Chunks are announced always, since the last may be full; a longer list and a larger index only
-/// where there is no room for so many entries.
+/// The announced growth always includes chunks, because the last may be full; a longer list and a
+/// larger index only if there is not enough room.
 #[test]
-fn growth_is_announced_where_there_is_no_room() {
+fn growth_is_announced_if_there_is_no_room() {
     let mut table = CacheTable::new();
     for number in 0..20_000u32 {
         let list = 64 * (table.chunks.capacity() - table.chunks.len());
@@ -144,9 +144,9 @@ fn growth_is_announced_where_there_is_no_room() {
     }
 }
 
-/// A small table gets an index that lasts for a while, a large one as much as it needs.
+/// A small table gets an index that lasts for a while, a large one only what it needs.
 #[test]
-fn an_index_takes_what_was_announced() {
+fn an_index_takes_the_announced_memory() {
     let mut table = CacheTable::new();
     table.create(&outpoint(1), &coin(1), true);
     assert_eq!(table.index.capacity(), 56);

@@ -1,7 +1,7 @@
-//! The folder around the tree: a lock, and the file that says what the folder is.
+//! The folder around the tree: a lock, and the header file that identifies the folder.
 //!
-//! The file `store` appears when the tree beside it is there, and never changes. So a folder with
-//! it and without a tree has lost something, and a folder without it holds no coins.
+//! The file `store` is created once the tree exists, and never changes. So a folder with it but
+//! without a tree has lost data, and a folder without it holds no coins.
 
 use super::StoreError;
 use apus_chain::Network;
@@ -11,27 +11,27 @@ use apus_storage::{Storage, read_whole, write_atomically};
 use std::io;
 use std::path::Path;
 
-/// What the folder is.
+/// The header file.
 pub(super) const HEADER: &str = "store";
-/// Held while a process uses the folder.
+/// Locked while a process uses the folder.
 pub(super) const LOCK: &str = "lock";
 /// The library's folder.
 pub(super) const TREE: &str = "tree";
 
-/// What a folder holds, which its header says.
+/// The kind of a folder, as stated in its header.
 #[derive(Debug, Clone, Copy)]
 pub struct FolderForm {
-    /// How the header begins.
+    /// The first bytes of the header.
     pub magic: &'static [u8; 8],
-    /// The latest format known here.
+    /// The latest supported format.
     pub format: u32,
 }
 
 const DIGEST_BYTES: usize = 32;
-/// Later formats may say more.
+/// Later formats may have longer headers.
 const HEADER_BYTES_MAX: u64 = 4096;
 
-/// Keeps other processes out for as long as the lock is held.
+/// Excludes other processes as long as the lock is held.
 pub(super) fn lock(folder: &Path) -> Result<FolderLock, StoreError> {
     let path = folder.join(LOCK);
     FolderLock::try_take(&path)
@@ -39,7 +39,7 @@ pub(super) fn lock(folder: &Path) -> Result<FolderLock, StoreError> {
         .ok_or_else(|| StoreError::InUse { place: folder.display().to_string() })
 }
 
-/// Writes the file that says what the folder is.
+/// Writes the header file.
 pub(super) fn write_header(
     storage: &dyn Storage,
     place: &str,
@@ -53,7 +53,7 @@ pub(super) fn write_header(
     write_atomically(storage, HEADER, &bytes).map_err(|error| StoreError::io(place, &error))
 }
 
-/// Reads that file; false where the folder is new. Refuses folders that are something else.
+/// Reads the header file; returns false if the folder is new. Rejects folders with other contents.
 pub(super) fn read_header(
     storage: &dyn Storage,
     place: &str,
@@ -86,14 +86,13 @@ fn check_header(
     form: FolderForm,
     network: Network,
 ) -> Result<(), StoreError> {
-    let torn =
-        || StoreError::damaged(place, format!("its file `{HEADER}` is not what was written"));
-    let (said, digest) = bytes.split_last_chunk::<DIGEST_BYTES>().ok_or_else(torn)?;
-    if sha256(said) != *digest {
+    let torn = || StoreError::damaged(place, format!("its file `{HEADER}` is corrupt"));
+    let (header, digest) = bytes.split_last_chunk::<DIGEST_BYTES>().ok_or_else(torn)?;
+    if sha256(header) != *digest {
         return Err(torn());
     }
-    let said = said.strip_prefix(form.magic).ok_or_else(torn)?;
-    let (format, rest) = said.split_first_chunk().ok_or_else(torn)?;
+    let header = header.strip_prefix(form.magic).ok_or_else(torn)?;
+    let (format, rest) = header.split_first_chunk().ok_or_else(torn)?;
     let found = u32::from_le_bytes(*format);
     if found > form.format {
         return Err(StoreError::Newer { place: place.to_owned(), found, known: form.format });

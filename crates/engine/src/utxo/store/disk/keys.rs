@@ -1,11 +1,11 @@
 //! Keys and records of the tree.
 //!
-//! The order of keys is that of the trait: coins ascend by txid bytes, then by the number of the
-//! output. The first byte says what an entry is, so that all of them are written in one pass.
+//! Keys are ordered as the trait requires: coins ascend by txid bytes, then by vout. The first byte
+//! gives the kind of an entry, so that all kinds are written in one pass.
 
 use apus_chain::{BlockHash, Height, KnownBlock, OutPoint, Txid};
 
-/// Where the store is: [`StoredTip`].
+/// The store's position: [`StoredTip`].
 pub(super) const TIP: [u8; 1] = [0];
 const COIN: u8 = 1;
 const UNDO_HEIGHT: u8 = 2;
@@ -14,7 +14,7 @@ const UNDO: u8 = 3;
 pub(super) const COIN_BYTES: usize = 37;
 pub(super) const UNDO_BYTES: usize = 37;
 
-/// Key of a coin.
+/// Returns the key of a coin.
 pub(super) fn coin(outpoint: &OutPoint) -> [u8; COIN_BYTES] {
     let mut key = [COIN; COIN_BYTES];
     key[1..33].copy_from_slice(&outpoint.txid.0);
@@ -22,7 +22,7 @@ pub(super) fn coin(outpoint: &OutPoint) -> [u8; COIN_BYTES] {
     key
 }
 
-/// The coin that a key names.
+/// Returns the coin of a key.
 pub(super) fn outpoint(key: &[u8]) -> Option<OutPoint> {
     let key: &[u8; COIN_BYTES] = key.try_into().ok()?;
     let (txid, vout) = key[1..].split_first_chunk::<32>()?;
@@ -30,19 +30,19 @@ pub(super) fn outpoint(key: &[u8]) -> Option<OutPoint> {
     (key[0] == COIN).then_some(OutPoint { txid: Txid(*txid), vout })
 }
 
-/// All keys of coins.
+/// Returns the range of all coin keys.
 pub(super) fn coins() -> std::ops::Range<[u8; 1]> {
     [COIN]..[COIN + 1]
 }
 
-/// Key under which the height of a block with undo data is.
+/// Returns the key for the height of a block with undo data.
 pub(super) fn undo_height(block: &BlockHash) -> [u8; 33] {
     let mut key = [UNDO_HEIGHT; 33];
     key[1..].copy_from_slice(&block.0);
     key
 }
 
-/// Key of undo data: by height, so that what is old is together.
+/// Returns the key of undo data: by height, so that old data is contiguous.
 pub(super) fn undo(block: &KnownBlock) -> [u8; UNDO_BYTES] {
     let mut key = [UNDO; UNDO_BYTES];
     key[1..5].copy_from_slice(&block.height.to_be_bytes());
@@ -50,7 +50,7 @@ pub(super) fn undo(block: &KnownBlock) -> [u8; UNDO_BYTES] {
     key
 }
 
-/// The keys of undo data of the heights `from..to`.
+/// Returns the range of undo data keys for the heights `from..to`.
 pub(super) fn undo_range(from: Height, to: Height) -> std::ops::Range<[u8; 5]> {
     let key = |height: Height| {
         let mut key = [UNDO; 5];
@@ -60,7 +60,7 @@ pub(super) fn undo_range(from: Height, to: Height) -> std::ops::Range<[u8; 5]> {
     key(from)..key(to)
 }
 
-/// The block that a key of undo data names.
+/// Returns the block of an undo data key.
 pub(super) fn undo_block(key: &[u8]) -> Option<KnownBlock> {
     let key: &[u8; UNDO_BYTES] = key.try_into().ok()?;
     let (height, hash) = key[1..].split_first_chunk::<4>()?;
@@ -68,7 +68,7 @@ pub(super) fn undo_block(key: &[u8]) -> Option<KnownBlock> {
     (key[0] == UNDO).then_some(KnownBlock { height: Height::from_be_bytes(*height), hash })
 }
 
-/// A height as a value.
+/// Reads a height from a value.
 pub(super) fn height(bytes: &[u8]) -> Option<Height> {
     bytes.try_into().ok().map(Height::from_be_bytes)
 }
@@ -78,7 +78,7 @@ pub(super) fn height(bytes: &[u8]) -> Option<Height> {
 pub(super) struct StoredTip {
     /// The block that the store is at.
     pub(super) block: KnownBlock,
-    /// No undo data of blocks below this height is there.
+    /// There is no undo data of blocks below this height.
     pub(super) undo_from: Height,
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_name_what_they_were_made_of(hash: [u8; 32], number: u32, other: u32) {
+        fn keys_can_be_read_back(hash: [u8; 32], number: u32, other: u32) {
             let at = OutPoint { txid: Txid(hash), vout: number };
             prop_assert_eq!(outpoint(&coin(&at)), Some(at));
             let block = KnownBlock { height: number, hash: BlockHash(hash) };
@@ -134,7 +134,7 @@ mod tests {
         }
 
         #[test]
-        fn other_bytes_are_no_record(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
+        fn other_bytes_are_not_a_record(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
             prop_assert_eq!(StoredTip::read(&bytes).is_some(), bytes.len() == 40);
             if let Some(at) = outpoint(&bytes) {
                 prop_assert_eq!(&coin(&at)[..], &bytes[..]);

@@ -1,21 +1,21 @@
 //! [`Merger`]: a thread that merges tables while entries are read and written.
 //!
-//! It changes what files there are, never what entries there are. A failure is told to the next
-//! writer, which cannot go on for ever without it.
+//! It changes the set of files, never the set of entries. A failure is reported to the next writer,
+//! which cannot continue indefinitely without merges.
 
 use super::StoreError;
 use super::tree::CoinsTree;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Batches that may wait to be merged before writers wait too: each slows look-ups down.
+/// Unmerged batches at which writers must wait: each slows look-ups down.
 const UNMERGED_MAX: usize = 12;
 
 #[derive(Default)]
 struct MergerState {
-    /// There may be something to do.
+    /// True if there may be work.
     wanted: bool,
-    /// It is being done.
+    /// True while a merge is running.
     running: bool,
     closing: bool,
     failure: Option<StoreError>,
@@ -33,7 +33,7 @@ struct MergerShared {
     changed: Condvar,
 }
 
-/// The thread. It ends when this is dropped.
+/// The merging thread. It ends when this is dropped.
 pub(super) struct Merger {
     shared: Arc<MergerShared>,
     thread: Option<JoinHandle<()>>,
@@ -48,19 +48,19 @@ impl Merger {
         Ok(Self { shared, thread: Some(thread?) })
     }
 
-    /// Says that a batch was added.
+    /// Signals that a batch was added.
     pub(super) fn wake(&self) {
         self.shared.state().wanted = true;
         self.shared.changed.notify_all();
     }
 
-    /// Waits while too many batches are not merged; tells of a failure, once.
+    /// Waits while there are too many unmerged batches; reports a failure, once.
     pub(super) fn make_room(&self) -> Result<(), StoreError> {
         let unmerged = || self.shared.tree.unmerged();
         self.wait_while(|state| state.busy() && unmerged() >= UNMERGED_MAX)
     }
 
-    /// Waits until there is nothing to merge; tells of a failure, once.
+    /// Waits until there is nothing to merge; reports a failure, once.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         self.wait_while(|state| state.busy())
     }
@@ -81,7 +81,7 @@ impl Drop for Merger {
         self.shared.changed.notify_all();
         self.shared.tree.stop_merging();
         if let Some(thread) = self.thread.take() {
-            // It catches what the library panics with, and has nothing else to panic with.
+            // It catches panics of the library, and nothing else in it can panic.
             let _ = thread.join();
         }
     }
@@ -128,7 +128,7 @@ mod tests {
         Arc::new(CoinsTree::open(&folder.join("tree"), "here", new, options).unwrap())
     }
 
-    /// Adds so many batches and wakes no merger.
+    /// Adds batches and wakes no merger.
     fn add(tree: &CoinsTree, batches: usize, keys: u32) {
         for number in 0..batches {
             let mut batch = tree.batch().unwrap();
@@ -141,11 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn writers_wait_for_a_merge_where_too_many_batches_are_not_merged() {
+    fn writers_wait_while_too_many_batches_are_unmerged() {
         let folder = tempfile::tempdir().unwrap();
         let tree = open(folder.path(), true);
         let merger = Merger::start(Arc::clone(&tree)).unwrap();
-        // As while the thread merges.
+        // Pretend that the thread is merging.
         merger.shared.state().running = true;
         add(&tree, UNMERGED_MAX - 1, 10);
         assert_eq!(tree.unmerged(), UNMERGED_MAX - 1);
@@ -157,7 +157,7 @@ mod tests {
                 while !asked.load(SeqCst) {
                     thread::yield_now();
                 }
-                // Time for a writer that does not wait to go on.
+                // Gives a writer that does not wait the time to continue.
                 (0..1000).for_each(|_| thread::yield_now());
                 ended.store(true, SeqCst);
                 merger.shared.state().running = false;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn settling_takes_as_many_merges_as_there_are() {
+    fn settling_performs_all_pending_merges() {
         let steps = |tree: &CoinsTree| (0..).take_while(|_| tree.merge().unwrap()).count();
         let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let (tree, model) = (open(one.path(), true), open(other.path(), true));
@@ -181,7 +181,7 @@ mod tests {
             }
             add(tree, 8, 2000);
         }
-        assert!(steps(&model) > 1, "one is not enough");
+        assert!(steps(&model) > 1, "one merge is not enough");
         let merger = Merger::start(Arc::clone(&tree)).unwrap();
         merger.wake();
         merger.settle().unwrap();
@@ -189,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_that_is_to_stop_changes_nothing() {
+    fn an_interrupted_merge_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let tree = open(folder.path(), true);
         add(&tree, 12, 500);
         tree.stop_merging();
-        assert!(!tree.merge().unwrap(), "the merger is not to call again");
+        assert!(!tree.merge().unwrap(), "the merger must not call again");
         assert_eq!(tree.unmerged(), 12);
         drop(tree);
         let tree = open(folder.path(), false);

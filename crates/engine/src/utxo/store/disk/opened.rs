@@ -1,7 +1,7 @@
-//! [`OpenedStore`]: a folder with a tree that one process writes, whatever its entries are.
+//! [`OpenedStore`]: a folder with a tree that one process writes, for any kind of entries.
 //!
-//! The entry under [`PLACE`](OpenedStore::PLACE) says at which block the store is: it comes with the first batch. So a tree that has it, in a
-//! folder without a header, has lost something.
+//! The entry under [`PLACE`](OpenedStore::PLACE) states the store's block and is written with the
+//! first batch. So a tree that has this entry, in a folder without a header, has lost data.
 
 use super::folder::{self, FolderForm};
 use super::merger::Merger;
@@ -16,25 +16,26 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// See the module.
+/// An open folder with a tree, locked for this process.
 pub struct OpenedStore {
-    // Fields are dropped in this order: the lock goes when nothing uses the folder any more.
+    // Fields are dropped in this order: the lock is released when nothing uses the folder any more.
     merger: Merger,
     pub(super) tree: Arc<CoinsTree>,
-    /// What errors call it.
+    /// The store's name in errors.
     pub place: String,
-    /// Held by the one writer; whether an earlier one failed half-way.
+    /// Held by the single writer; whether an earlier write failed halfway.
     halted: Mutex<bool>,
-    /// Batches that were written. Each is there to be looked up before it is counted, and before the next one is begun.
+    /// Number of batches written. Each is visible before it is counted, and before the next one
+    /// starts.
     written: AtomicU64,
     _lock: FolderLock,
 }
 
 impl OpenedStore {
-    /// The key of the entry that says at which block the store is.
+    /// The key of the entry that names the store's block.
     pub const PLACE: [u8; 1] = [0];
 
-    /// Opens the store in `folder`, or makes one in a folder that is new or empty.
+    /// Opens the store in `folder`, or creates one if the folder is new or empty.
     pub fn open(
         folder: &Path,
         form: FolderForm,
@@ -43,10 +44,10 @@ impl OpenedStore {
     ) -> Result<Self, StoreError> {
         let place = folder.display().to_string();
         let failed = |error| StoreError::io(&place, &error);
-        // The library makes files as the system does: what closes them to others is the folder.
+        // The library creates files with default permissions; the private folder protects them.
         create_private_dir(folder).map_err(failed)?;
         let storage = DirStorage::private(folder);
-        // What is not ours is not even locked.
+        // Do not even lock a folder that is not ours.
         folder::read_header(&storage, &place, form, network)?;
         let lock = folder::lock(folder)?;
         let known = folder::read_header(&storage, &place, form, network)?;
@@ -64,7 +65,7 @@ impl OpenedStore {
         }
         let tree = Arc::new(tree);
         let merger = Merger::start(Arc::clone(&tree)).map_err(failed)?;
-        // What an earlier process did not come to.
+        // Continue merges that an earlier process did not finish.
         merger.wake();
         Ok(Self {
             merger,
@@ -76,12 +77,12 @@ impl OpenedStore {
         })
     }
 
-    /// The value under a key, if there is one.
+    /// Returns the value of a key, if there is one.
     pub fn get(&self, key: &[u8]) -> Result<Option<impl Deref<Target = [u8]> + use<>>, StoreError> {
         self.tree.get(key)
     }
 
-    /// The entries of a range of keys, ascending, as they are now.
+    /// Returns the current entries of a range of keys, ascending.
     pub fn range<K: AsRef<[u8]>>(
         &self,
         range: impl RangeBounds<K>,
@@ -94,12 +95,12 @@ impl OpenedStore {
         self.tree.batch()
     }
 
-    /// Waits until tables are merged as far as they ever are.
+    /// Waits until tables are merged as far as possible.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         self.merger.settle()
     }
 
-    /// What look-ups find, all of one state: they are done again where a batch came in between.
+    /// Runs look-ups that all see one state: retries them if a batch was written in between.
     pub(super) fn at_one_state<T>(
         &self,
         look_up: impl Fn() -> Result<T, StoreError>,
@@ -108,8 +109,8 @@ impl OpenedStore {
             let written = self.written.load(Ordering::SeqCst);
             let place = self.tree.get(&Self::PLACE)?;
             let found = look_up()?;
-            // One that came meanwhile, and is not counted yet, says that it is at another block. Of several the first
-            // is counted by now, whatever block they led back to.
+            // If one batch was written meanwhile and not counted yet, the block has changed. If there were
+            // several, the first is counted by now, even if the later ones moved back to the same block.
             let same = self.tree.get(&Self::PLACE)? == place;
             if same && self.written.load(Ordering::SeqCst) == written {
                 return Ok(found);
@@ -117,7 +118,7 @@ impl OpenedStore {
         }
     }
 
-    /// Writes a batch, durably and as a whole.
+    /// Writes a batch, durably and atomically.
     pub fn write<'a>(
         &'a self,
         batch: impl FnOnce() -> Result<TreeBatch<'a>, StoreError>,
@@ -128,7 +129,7 @@ impl OpenedStore {
         }
         self.merger.make_room()?;
         let batch = batch()?;
-        // When this fails, a crash may find either block.
+        // If this fails, a crash may leave either block.
         *halted = true;
         batch.finish()?;
         *halted = false;

@@ -1,8 +1,8 @@
-//! [`CoinsTree`]: the library behind a door that lets no panic and no error of its own through.
+//! [`CoinsTree`]: a wrapper around the library that converts its panics and errors.
 //!
-//! A log-structured merge tree. Everything reaches it as whole sorted batches that become tables at
-//! once: it has no journal, and nothing is in its memory that is not on disk. What makes a batch
-//! count is one rename of the file `current`, after all that it leads to is durable.
+//! The library is a log-structured merge tree. All data arrives as complete sorted batches that become tables at
+//! once: it has no journal, and nothing in its memory that is not on disk. A batch is committed by
+//! one rename of the file `current`, after everything that it refers to is durable.
 
 use super::{DiskOptions, StoreError};
 use lsm_tree::checksum::ChecksummedWriter;
@@ -20,10 +20,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Levels of the library's trees.
+/// Number of levels in the library's trees.
 const LEVELS: usize = 7;
 
-/// Tables of the newest level that are merged together.
+/// Number of tables of the newest level that are merged together.
 const TABLES_TO_MERGE: u8 = 8;
 
 /// The library's tree.
@@ -39,7 +39,7 @@ pub(super) struct CoinsTree {
 pub(super) type Entry = (lsm_tree::Slice, lsm_tree::Slice);
 
 impl CoinsTree {
-    /// Opens the tree in `path`, or makes one if `new`. `place` is what errors call it.
+    /// Opens the tree in `path`, or creates one if `new`. `place` is its name in errors.
     pub(super) fn open(
         path: &Path,
         place: &str,
@@ -65,7 +65,7 @@ impl CoinsTree {
         guarded(&self.place, || self.tree.get(key, SeqNo::MAX))
     }
 
-    /// The entries of a range of keys, ascending, as they are now.
+    /// Returns the current entries of a range of keys, ascending.
     pub(super) fn range<K: AsRef<[u8]>>(
         &self,
         range: impl RangeBounds<K>,
@@ -76,13 +76,13 @@ impl CoinsTree {
         }))
     }
 
-    /// Starts a batch. Nothing of it counts before [`TreeBatch::finish`].
+    /// Starts a batch. It has no effect before [`TreeBatch::finish`].
     pub(super) fn batch(&self) -> Result<TreeBatch<'_>, StoreError> {
         let ingestion = guarded(&self.place, || self.tree.ingestion())?;
         Ok(TreeBatch { ingestion, place: &self.place })
     }
 
-    /// Merges tables where there are too many, one step; false when there was nothing to do.
+    /// Merges tables if there are too many, one step; returns false if there was nothing to do.
     pub(super) fn merge(&self) -> Result<bool, StoreError> {
         let shape = || {
             let tables = |level| self.tree.level_table_count(level);
@@ -104,25 +104,25 @@ impl CoinsTree {
         merged.map(|()| before != shape())
     }
 
-    /// Batches that look-ups may have to ask one by one.
+    /// Returns the number of batches that a look-up may have to search one by one.
     pub(super) fn unmerged(&self) -> usize {
         self.tree.l0_run_count()
     }
 
-    /// Ends a merge that is under way, without effect, and all later ones.
+    /// Aborts a merge in progress, without effect, and all later ones.
     pub(super) fn stop_merging(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// A sorted batch on its way into the tree.
+/// A sorted batch being written into the tree.
 pub struct TreeBatch<'a> {
     ingestion: AnyIngestion<'a>,
     place: &'a str,
 }
 
 impl TreeBatch<'_> {
-    /// Adds an entry, or the mark that there is none any more. Keys must ascend.
+    /// Adds an entry, or a mark that deletes it. Keys must ascend.
     pub fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), StoreError> {
         guarded(self.place, || match value {
             Some(value) => self.ingestion.write(key, value),
@@ -130,22 +130,22 @@ impl TreeBatch<'_> {
         })
     }
 
-    /// Makes the batch durable and then visible, as a whole.
+    /// Makes the batch durable and then visible, atomically.
     pub(super) fn finish(self) -> Result<(), StoreError> {
         guarded(self.place, || self.ingestion.finish())
     }
 }
 
-/// Little is pinned, so that the cache's size is what rules the memory: of a table's index and
-/// filter only the top, some kilobytes.
+/// Little is pinned, so that the cache size bounds the memory: only the top of a table's index and
+/// filter, some kilobytes.
 fn config(
     path: &Path,
     sequence: &SequenceNumberCounter,
     visible: &SequenceNumberCounter,
     cache_bytes: u64,
 ) -> Config {
-    // Nearly every coin looked for is there, and nearly all coins are in the last level: a filter
-    // there would be large and seldom say anything.
+    // Nearly every coin looked up exists, and nearly all coins are in the last level: a filter
+    // there would be large and rarely helpful.
     let bits = || FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
     let mut filters = [const { FilterPolicyEntry::None }; LEVELS];
     filters[..LEVELS - 1].fill_with(bits);
@@ -158,8 +158,8 @@ fn config(
         .filter_block_partitioning_policy(PinningPolicy::all(true))
 }
 
-/// Checks the list of tables against its checksum, which the library writes and does not read, and
-/// that there is a list where there must be one.
+/// Checks the list of tables against its checksum, which the library writes but does not verify,
+/// and that the list exists if it must.
 fn check_pointer(path: &Path, place: &str, new: bool) -> Result<(), StoreError> {
     let pointer = path.join(lsm_tree::file::CURRENT_VERSION_FILE);
     let failed = |error: io::Error| StoreError::io(place, &error);
@@ -176,7 +176,7 @@ fn check_pointer(path: &Path, place: &str, new: bool) -> Result<(), StoreError> 
         };
     }
     let bytes = fs::read(&pointer).map_err(failed)?;
-    let wrong = || StoreError::damaged(place, "the list of its tables is not what was written");
+    let wrong = || StoreError::damaged(place, "the list of its tables is corrupt");
     let (id, rest) = bytes.split_first_chunk().ok_or_else(wrong)?;
     let (checksum, kind) = rest.split_first_chunk().ok_or_else(wrong)?;
     let list = match fs::read(path.join(format!("v{}", u64::from_le_bytes(*id)))) {
@@ -189,7 +189,7 @@ fn check_pointer(path: &Path, place: &str, new: bool) -> Result<(), StoreError> 
     right.then_some(()).ok_or_else(wrong)
 }
 
-/// Calls the library. What it says of damage, and its panics, become errors of the store.
+/// Calls the library. Converts its reports of damage, and its panics, to errors of the store.
 fn guarded<T>(place: &str, act: impl FnOnce() -> lsm_tree::Result<T>) -> Result<T, StoreError> {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(value)) => Ok(value),
@@ -197,19 +197,19 @@ fn guarded<T>(place: &str, act: impl FnOnce() -> lsm_tree::Result<T>) -> Result<
             Err(StoreError::io(place, &error))
         }
         Ok(Err(error)) => Err(StoreError::damaged(place, format!("its tables: {error}"))),
-        Err(_) => Err(StoreError::damaged(place, "its tables are such that reading them stopped")),
+        Err(_) => Err(StoreError::damaged(place, "reading its tables failed")),
     }
 }
 
-/// Whether it is the files' content that makes a call fail. Offsets beyond all files are invalid.
+/// Returns whether an error of this kind means that a file's content is invalid, such as an offset after its end.
 fn is_damage(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
     matches!(kind, NotFound | UnexpectedEof | InvalidData | InvalidInput)
 }
 
-/// Ends merges when the store is closed: they can be made again. An error does it safely; the
-/// library's own signal to stop would make what was merged so far count (in 3.1.10), and only comes
-/// when nothing uses the tree any more.
+/// Aborts merges when the store is closed: they can be repeated. An error aborts them safely; the
+/// library's own stop signal would commit the partial merge (in 3.1.10), and only comes when
+/// nothing uses the tree any more.
 struct TreeStop(Arc<AtomicBool>);
 
 impl Factory for TreeStop {
@@ -231,7 +231,7 @@ impl CompactionFilter for TreeStop {
     }
 }
 
-/// Removes what a crash left of files that were being replaced.
+/// Removes drafts of replaced files that a crash left behind.
 pub(super) fn remove_drafts(path: &Path, place: &str) -> Result<(), StoreError> {
     let failed = |error: io::Error| StoreError::io(place, &error);
     let entries = match fs::read_dir(path) {

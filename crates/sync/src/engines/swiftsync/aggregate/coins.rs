@@ -1,28 +1,28 @@
-//! [`CoinSums`]: sums over whole coins, for runs that are told which coins are spent.
+//! [`CoinSums`]: sums over whole coins, for syncs that know from undo data which coins are spent.
 //!
-//! An element is an outpoint and all that a spend depends on: height, coinbase mark, amount and script, as the
-//! coin's stored form has them ([`write_coin`](apus_chain::write_coin)). So a coin that was said to be spent
-//! with anything else than what it was created with leaves the sums apart. Elements are hashed under a key, and
-//! added, for the reasons that outpoints are.
+//! An element is an outpoint with everything that a spend depends on: height, coinbase mark, amount and script,
+//! as in the coin's stored form ([`write_coin`](apus_chain::write_coin)). So the sums differ if undo data gives
+//! a spent coin any other content than it was created with. Elements are hashed under a key and added for the
+//! same reasons as outpoints.
 
 use super::add_256;
 use apus_chain::OutPoint;
 use apus_hash::{Message, Sha256, sha256_many};
 
-/// Sets these sums apart from those of outpoints.
+/// Separates these sums from sums of outpoints.
 const DOMAIN: &[u8; 32] = b"apus swiftsync coin sum v1\0\0\0\0\0\0";
 
-/// Enough for many times all lanes of a kernel, and little enough to stay in the second-level cache.
+/// Size of a batch: enough to fill all lanes of a kernel many times, and small enough for the L2 cache.
 const COINS_AT_ONCE: usize = 256;
 
-/// Coins on their way into two sums.
+/// Coins waiting to be added to two sums.
 pub(super) struct CoinSums {
     pub(super) created: SignedCoinAdder,
     pub(super) spent: SignedCoinAdder,
 }
 
 impl CoinSums {
-    /// Sums of nothing, under the key of a run.
+    /// Empty sums, under the key of a sync.
     pub(super) fn new(key: &[u8; 32]) -> Self {
         let mut hash = Sha256::new();
         hash.update(key);
@@ -33,17 +33,17 @@ impl CoinSums {
     }
 }
 
-/// One running sum and what is to be added to it.
+/// One running sum and the elements waiting to be added.
 pub(super) struct SignedCoinAdder {
     key: [u8; 32],
-    /// The elements that wait, one after the other, and where each ends.
+    /// The waiting elements, concatenated, and the end of each.
     bytes: Vec<u8>,
     ends: Vec<usize>,
     sum: [u64; 4],
 }
 
 impl SignedCoinAdder {
-    /// Adds a coin, whose stored form `write` appends.
+    /// Adds a coin; `write` appends its stored form.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -76,7 +76,7 @@ impl SignedCoinAdder {
         self.ends.clear();
     }
 
-    /// The sum of all that was added.
+    /// Returns the sum of everything added.
     pub(super) fn finish(mut self) -> [u64; 4] {
         self.flush();
         self.sum

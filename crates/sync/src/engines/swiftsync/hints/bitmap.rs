@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! each block, from the genesis block on:
-//!     u16 LE     how many outputs the block has, c > 0
+//!     u16 LE     number of outputs of the block, c > 0
 //!     bits       ceil(c / 8) bytes, least significant bit first; 1: unspent; padded with zeros
 //! u16 LE 0       the end
 //! ```
 //!
-//! All outputs count, also those that can never be coins. Nothing names the chain or the height,
-//! so the caller must compare the number of blocks and every block's [`BlockElement::outputs`] with
-//! the chain: a block of more than 65,535 outputs cannot be told, its count wraps, and one of
-//! 65,536 looks like the end. A later draft of the same prototype puts a u32 height first and no
-//! end; it was not published with data and is not read.
+//! The bitmap counts all outputs, even ones that can never be coins. The file names neither the chain nor the
+//! height, so the caller must compare the number of blocks and every block's [`BlockElement::outputs`] with the
+//! chain: the count of a block with more than 65,535 outputs wraps, and a block with exactly 65,536 looks like
+//! the end. A later draft of the same prototype starts with a u32 height and has no end mark; no data was
+//! published in it, and it is not supported.
 
 use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
 use super::elias_fano::check_indices;
@@ -56,7 +56,7 @@ impl<R: Read> HintsDecoder for BitmapDecoder<R> {
             return Ok(None);
         }
         let (height, offset) = (self.next, self.window.offset());
-        let count = self.window.array(height, "the count of outputs, or of the closing 0")?;
+        let count = self.window.array(height, "the count of outputs, or the closing 0")?;
         let count = u16::from_le_bytes(count);
         if count == 0 {
             if !self.window.at_end(height)? {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_file_reads_and_writes() {
+    fn the_published_example_round_trips() {
         let bytes = [1, 0, 0x00, 9, 0, 0b1000_0010, 0b1, 8, 0, 0x80, 0, 0];
         assert_eq!(read(&bytes).unwrap(), [vec![], vec![1, 7, 8], vec![7]]);
         assert_eq!(write(&[(&[], 1), (&[1, 7, 8], 9), (&[7], 8)]).unwrap(), bytes);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closing_zero_must_stand_at_the_end() {
+    fn the_closing_zero_must_be_at_the_end() {
         let bytes = [1, 0, 0, 9, 0, 0, 0, 0, 0];
         assert_eq!(read(&bytes).unwrap().len(), 2);
         for end in 0..bytes.len() {
@@ -177,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn bits_beyond_the_count_are_refused() {
+    fn bits_past_the_count_are_refused() {
         let error = fault(read(&[9, 0, 0, 0b10, 0, 0]));
         assert_eq!(error, HintsFault::Padding { field: "the bits" });
     }
 
     #[test]
-    fn blocks_beyond_sixteen_bits_cannot_be_written() {
+    fn counts_above_sixteen_bits_cannot_be_written() {
         assert_eq!(write(&[(&[65_534], 65_535)]).unwrap().len(), 2 + (1 << 13) + 2);
         for outputs in [0, 65_536, 70_000] {
             let error = fault(write(&[(&[], outputs)]));

@@ -1,7 +1,7 @@
-//! What every encoding of hints has in common: indices of unspent outputs, block after block.
+//! The common basis of all encodings of hints: indices of unspent outputs, block by block.
 //!
-//! Encodings differ in what an index counts ([`IndexSpace`]); converting one into another takes the
-//! blocks, which nothing here has.
+//! Encodings differ in what an index counts ([`IndexSpace`]); converting between them needs the blocks, which
+//! these modules do not have.
 
 use super::error::HintsError;
 use apus_chain::{BlockHash, Height};
@@ -15,56 +15,56 @@ pub struct BlockHints<'a> {
     pub indices: &'a [u32],
 }
 
-/// What an index counts, from 0, in block order: transactions, and in each its outputs.
+/// What an index counts, from 0, in block order: over transactions, and within each over its outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum IndexSpace {
-    /// Outputs that can be coins. Not counted are scripts of more than 10,000 bytes, scripts that
-    /// begin with OP_RETURN, and the two coinbases that BIP-30 made unspendable (BIP-457).
+    /// Outputs that can be coins: all except scripts of more than 10,000 bytes, scripts that begin with
+    /// OP_RETURN, and the two coinbases that BIP-30 made unspendable (BIP-457).
     Spendable,
     /// All outputs.
     AllOutputs,
 }
 
-/// Where the hints of a block were read.
+/// The place of a block's hints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockElement {
     /// The block's height.
     pub height: Height,
-    /// Where its hints begin, in the file or, where that is compressed, in what it holds.
+    /// Offset of its hints: in the file, or in the uncompressed data.
     pub offset: u64,
-    /// How many outputs the block is said to have, where the encoding says so. To be compared
-    /// with the block: the encoding may not be able to say the truth.
+    /// The block's number of outputs, if the encoding states it. Compare it with the block: the encoding may
+    /// be unable to represent the true number.
     pub outputs: Option<u32>,
 }
 
-/// Reads hints in any encoding, block by block, in ascending height without gaps.
+/// A reader of hints in any encoding, block by block, in ascending height without gaps.
 pub trait HintsDecoder {
-    /// What the indices count.
+    /// Returns what the indices count.
     fn index_space(&self) -> IndexSpace;
-    /// The first height.
+    /// Returns the first height.
     fn start_height(&self) -> Height;
-    /// The last height, where the encoding states it. Where it does not, the end of the file is
-    /// the end of the hints, and only the chain can tell whether that is too early.
+    /// Returns the last height, if the encoding states it. If not, the hints end at the end of the file, and
+    /// only the chain shows whether that is too early.
     fn stop_height(&self) -> Option<Height>;
-    /// The block after which the hints are true, where the encoding states it.
+    /// Returns the block for which the hints are true, if the encoding states it.
     fn stop_block(&self) -> Option<BlockHash> {
         None
     }
-    /// Replaces `indices` by those of the next block; none after the last, once the end of the
-    /// data was found to be where it must be. After an error the decoder is of no more use.
+    /// Replaces `indices` with the next block's. Returns `None` after the last one, once it has checked that
+    /// the data ends there. After an error the decoder must not be used any more.
     fn next_block(&mut self, indices: &mut Vec<u32>) -> Result<Option<BlockElement>, HintsError>;
 }
 
-/// Writes hints in any encoding, block by block, in ascending height without gaps.
+/// A writer of hints in any encoding, block by block, in ascending height without gaps.
 pub trait HintsEncoder {
-    /// What the indices must count.
+    /// Returns what the indices must count.
     fn index_space(&self) -> IndexSpace;
-    /// The first height that must be given.
+    /// Returns the first height to write.
     fn start_height(&self) -> Height;
     /// Writes the hints of the next block, which has `outputs` outputs in the encoding's
     /// [`IndexSpace`].
     fn put_block(&mut self, indices: &[u32], outputs: u32) -> Result<(), HintsError>;
-    /// Writes what follows the last block and checks that there are as many as announced.
+    /// Writes the end of the file and checks that as many blocks were written as announced.
     fn finish(self: Box<Self>) -> Result<(), HintsError>;
 }
 
@@ -73,7 +73,7 @@ pub(super) mod tests {
     use super::*;
     use crate::engines::swiftsync::hints::error::HintsFault;
 
-    /// The sets of all blocks; heights must follow one another.
+    /// The index sets of all blocks; checks that heights are consecutive.
     pub(in crate::engines::swiftsync::hints) fn collect(
         decoder: &mut dyn HintsDecoder,
     ) -> Result<Vec<Vec<u32>>, HintsError> {
@@ -86,7 +86,7 @@ pub(super) mod tests {
         Ok(blocks)
     }
 
-    /// What is wrong with a block.
+    /// The fault of a block.
     pub(in crate::engines::swiftsync::hints) fn fault<T>(
         result: Result<T, HintsError>,
     ) -> HintsFault {

@@ -10,8 +10,8 @@
 //!                    less one
 //! ```
 //!
-//! Only spendable outputs count. Distributed files are gzip members of this; a plain file is read
-//! too. Writing is plain: `gzip` makes of it what btcd loads.
+//! Only spendable outputs count. Published files have this content, compressed as a gzip member; the decoder
+//! reads plain files, too. The encoder writes plain files: run `gzip` on them before btcd loads them.
 
 use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
 use super::delta::{push_gap, write_gaps};
@@ -29,8 +29,8 @@ pub const VERSION: u8 = 1;
 pub const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 8];
 
 const WINDOW_BYTES: usize = 1 << 18;
-/// A CompactSize of one byte moves on by at least one output, one of three by at least 254, one of
-/// five by more than 65,536: so there are never more bytes than outputs.
+/// A CompactSize of one byte advances by at least one output, one of three bytes by at least 254, one of five
+/// by more than 65,536: so there are never more bytes than outputs.
 const GAPS_BYTES_MAX: u32 = OUTPUTS_PER_BLOCK_MAX;
 
 /// Reads btcd's hintsfile, plain or in a gzip member.
@@ -77,13 +77,13 @@ impl<R: Read> BtcdDecoder<R> {
         Ok(Self { window, stop_height, next: 1 })
     }
 
-    /// The end of the hints must be the end of the file.
+    /// Checks that the file ends where the hints end.
     fn check_end(&mut self) -> Result<(), HintsError> {
         let (height, offset) = (self.stop_height, self.window.offset());
         let surplus = match (self.window.at_end(height)?, self.window.reader_mut()) {
             (false, _) => true,
             (true, MaybeGzip::Plain(_)) => false,
-            // The member ended, with the right checksum: else reading had failed.
+            // The member ended with the right checksum, or reading would have failed.
             (true, MaybeGzip::Gzip(reader)) => {
                 let read = |source| HintsError::Read { height, offset, source };
                 !reader.get_mut().fill_buf().map_err(read)?.is_empty()
@@ -132,13 +132,13 @@ impl<R: Read> HintsDecoder for BtcdDecoder<R> {
                 .map_err(|fault| HintsError::block(height, at, fault))?;
         }
         self.window.skip(length);
-        // Heights end below u32::MAX: the file would need as many bytes.
+        // Heights stay below u32::MAX: the file would need as many bytes.
         self.next = height.saturating_add(1);
         Ok(Some(BlockElement { height, offset, outputs: None }))
     }
 }
 
-/// Writes btcd's hintsfile, not compressed.
+/// Writes btcd's hintsfile, uncompressed.
 pub struct BtcdEncoder<W> {
     sink: HintsSink<W>,
     stop_height: Height,

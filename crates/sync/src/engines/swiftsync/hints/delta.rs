@@ -2,15 +2,14 @@
 //!
 //! ```text
 //! each block, from the genesis block on:
-//!     CompactSize          how many outputs are unspent, n
-//!     CompactSize × n      how many spent outputs stand before each of them, since the last
+//!     CompactSize          number of unspent outputs, n
+//!     CompactSize × n      number of spent outputs between each of them and the previous one
 //! ```
 //!
-//! All outputs count, as in the bitmap. Published are sizes and the idea ("00010000011001 would be
-//! 3, 5, 0, 2"), not the bytes: that the count stands first, that genesis is included and that
-//! nothing precedes or follows the blocks is the reading defined here. Nothing in a file names its
-//! stop height, so an end after any block is an end: the caller must compare the number of blocks
-//! with the chain.
+//! All outputs count, as in the bitmap. Only sizes and the idea were published ("00010000011001 would be 3,
+//! 5, 0, 2"), not the bytes. This module defines the rest: the count comes first, genesis is included, and
+//! nothing precedes or follows the blocks. A file does not name its stop height and may end after any block,
+//! so the caller must compare the number of blocks with the chain.
 
 use crate::engines::swiftsync::hints::block::{
     BlockElement, HintsDecoder, HintsEncoder, IndexSpace,
@@ -100,9 +99,9 @@ impl<W: Write> HintsEncoder for DeltaEncoder<W> {
     }
 }
 
-// Gaps between indices: how many outputs lie between one and the one before.
+// Gaps between indices: the number of outputs between an index and the previous one.
 
-/// Appends the index that lies `gap` outputs behind the one after the last.
+/// Appends the index that is `gap` outputs past the one after the last.
 pub(super) fn push_gap(indices: &mut Vec<u32>, gap: u32) -> Result<(), HintsFault> {
     let least = indices.last().map_or(0, |last| u64::from(*last) + 1);
     let (value, limit) = (least + u64::from(gap), u64::from(OUTPUTS_PER_BLOCK_MAX) - 1);
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_file_reads_and_writes() {
+    fn the_published_example_round_trips() {
         // The published example, 00010000011001, between an empty block and a far index.
         let bytes = [0, 4, 3, 5, 0, 2, 1, 0xfd, 0x2c, 0x01];
         let blocks = [vec![], vec![3, 9, 10, 13], vec![300]];

@@ -1,19 +1,19 @@
-//! One block's hints as BIP-456 writes them: an Elias-Fano element.
+//! One block's hints in BIP-456: an Elias-Fano element.
 //!
-//! An empty set is the byte `00`. Any other is CompactSize N (how many indices), CompactSize M
-//! (the greatest), then two bit strings, each filled up to whole bytes with zeros: L, the low ℓ
-//! bits of every index, least significant first; and H, where index number j with high part h sets
-//! bit h + j. ℓ is floor(log2((M + 1) / N)).
+//! An empty set is the byte `00`. Any other is CompactSize N (the number of indices), CompactSize M (the
+//! greatest index), then two bit strings, each padded with zeros to whole bytes: L, the low ℓ bits of every
+//! index, least significant first; and H, where index number j with high part h sets bit h + j. ℓ is
+//! floor(log2((M + 1) / N)).
 //!
-//! The draft does not say how bits fill a byte, and both ways are in use under one version byte:
-//! see [`BitOrder`]. Exactly one byte string stands for a set in a given order, and only that one
-//! is accepted. Telling the orders apart is not done here.
+//! The draft does not say how bits fill a byte, and both ways are in use under one version byte: see
+//! [`BitOrder`]. In a given order exactly one byte string represents a set, and only that one is accepted.
+//! This module does not detect the order.
 
 use apus_chain::{ReadError, Reader, write_compact_size};
 use core::fmt;
 use core::str::FromStr;
 
-/// What is wrong with the hints of one block.
+/// A fault in the hints of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HintsFault {
     /// The data ends too early.
@@ -22,39 +22,39 @@ pub enum HintsFault {
         /// What is incomplete.
         field: &'static str,
     },
-    /// A CompactSize in a longer form than its value needs.
+    /// A CompactSize is longer than its value needs.
     #[error("{field} is a CompactSize in a longer form than its value needs")]
     NonCanonical {
         /// Which number.
         field: &'static str,
     },
-    /// A number above what any block allows.
+    /// A number exceeds what any block allows.
     #[error("{field} is {value}, above the limit of {limit}")]
     TooLarge {
         /// Which number.
         field: &'static str,
         /// The number.
         value: u64,
-        /// The greatest allowed.
+        /// The maximum value.
         limit: u64,
     },
-    /// More indices than there are different ones up to the greatest.
-    #[error("N is {n}, yet only {m} + 1 different indices exist up to M")]
+    /// There are more indices than different values up to the largest.
+    #[error("N is {n}, but only {m} + 1 different indices exist up to M")]
     TooManyIndices {
-        /// How many indices.
+        /// Number of indices.
         n: u32,
-        /// The greatest index.
+        /// The largest index.
         m: u32,
     },
-    /// H does not hold one set bit for each index.
+    /// H does not have one set bit for each index.
     #[error("{found} bits of H are set where N is {n}")]
     SetBits {
-        /// How many bits are set.
+        /// Number of set bits.
         found: u32,
-        /// How many indices.
+        /// Number of indices.
         n: u32,
     },
-    /// An index that is not above the one before it.
+    /// An index is not above the one before it.
     #[error("index {index} follows index {previous}: indices must ascend")]
     NotAscending {
         /// The index before.
@@ -62,59 +62,58 @@ pub enum HintsFault {
         /// The index.
         index: u32,
     },
-    /// The last index is not the greatest that was announced.
+    /// The last index is not the announced largest one.
     #[error("the last index is {last} where M is {m}")]
     LastIsNotM {
         /// The last index.
         last: u32,
-        /// The greatest index that was announced.
+        /// The announced largest index.
         m: u32,
     },
-    /// A bit that only fills up the last byte of a field is set.
+    /// A padding bit in a field's last byte is set.
     #[error("a padding bit of {field} is set")]
     Padding {
         /// Which field.
         field: &'static str,
     },
-    /// Indices were given where no coin can be: the genesis coinbase is in no UTXO set.
+    /// Indices were given for a block without coins: the genesis coinbase is in no UTXO set.
     #[error("the genesis block has hints, but its coinbase can never be spent")]
     Genesis,
     /// The block has more outputs than the encoding can count.
     #[error("the block has {outputs} outputs, more than the {limit} that this encoding can count")]
     TooManyOutputs {
-        /// How many outputs.
+        /// The block's number of outputs.
         outputs: u32,
-        /// The most that can be counted.
+        /// The largest number that can be counted.
         limit: u32,
     },
 }
 
-/// A block has fewer outputs than this plus one, so every index lies below it.
+/// Upper bound for the number of outputs in a block; every index is below it.
 ///
-/// The transactions of a block without their witness take at most 1,000,000 bytes (Core
-/// `consensus/consensus.h`: 4,000,000 weight units, 4 for each such byte; before SegWit the same
-/// limit on the block), and the smallest output takes 9: 8 for its amount, 1 for the length of an
-/// empty script.
+/// Without witnesses the transactions of a block take at most 1,000,000 bytes (Core `consensus/consensus.h`:
+/// 4,000,000 weight units, 4 for each such byte; before SegWit the same limit on the block), and the smallest
+/// output takes 9: 8 for its amount, 1 for the length of an empty script.
 pub const OUTPUTS_PER_BLOCK_MAX: u32 = 1_000_000 / 9;
 
-/// No valid element is longer: the worst case is one bit of H for each output and one for each
-/// index, without low bits.
+/// Greatest length of a valid element: at worst H has one bit for each output and one for each index, and
+/// there are no low bits.
 pub const ELEMENT_BYTES_MAX: usize = 10 + (2 * OUTPUTS_PER_BLOCK_MAX as usize).div_ceil(8);
 
-/// N and M take at most this much, even in forms that are refused.
+/// Greatest length of N and M, even in forms that are refused.
 pub(super) const ELEMENT_HEADER_BYTES_MAX: usize = 18;
 
 /// How a bit string fills its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BitOrder {
-    /// From the most significant bit down: the vectors of BIP-456 and the hintsfile crate 0.1.
+    /// From the most significant bit down: the test vectors of BIP-456 and the hintsfile crate 0.1.
     MsbFirst,
     /// From the least significant bit up: the hintsfile crate since 0.2.
     LsbFirst,
 }
 
 impl BitOrder {
-    /// The other one.
+    /// Returns the other order.
     pub const fn other(self) -> Self {
         match self {
             Self::MsbFirst => Self::LsbFirst,
@@ -140,7 +139,7 @@ impl fmt::Display for BitOrder {
     }
 }
 
-/// The text names no bit order.
+/// The text does not name a bit order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown bit order {0:?}: use msb or lsb")]
 pub struct UnknownBitOrder(pub String);
@@ -155,12 +154,12 @@ impl FromStr for BitOrder {
     }
 }
 
-/// N and M of an element, from which every length follows.
+/// N and M of an element, which determine every length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EliasFanoShape {
-    /// How many indices.
+    /// Number of indices.
     pub n: u32,
-    /// The greatest index; 0 where there is none.
+    /// The largest index; 0 for an empty set.
     pub m: u32,
     header_bytes: u8,
 }
@@ -173,8 +172,8 @@ impl EliasFanoShape {
         Ok(Self { n, m, header_bytes: header_bytes as u8 })
     }
 
-    /// ℓ, the number of low bits of each index. The integer quotient has the same logarithm,
-    /// rounded down, as the exact one.
+    /// ℓ, the number of low bits of each index. The integer quotient has the same floor of the logarithm as
+    /// the exact one.
     const fn low_bits(self) -> u32 {
         match (self.m + 1).checked_div(self.n) {
             Some(quotient) => quotient.ilog2(),
@@ -196,7 +195,7 @@ impl EliasFanoShape {
     }
 }
 
-/// Reads N and M at the start of `bytes`, which is enough to know how long the element is.
+/// Reads N and M at the start of `bytes`, which determine the element's length.
 pub fn measure(bytes: &[u8]) -> Result<EliasFanoShape, HintsFault> {
     let mut reader = Reader::new(bytes);
     let n = number(&mut reader, "N", OUTPUTS_PER_BLOCK_MAX)?;
@@ -207,7 +206,7 @@ pub fn measure(bytes: &[u8]) -> Result<EliasFanoShape, HintsFault> {
     EliasFanoShape::new(n, m, reader.position())
 }
 
-/// A CompactSize of at most `limit` as a field of a block's hints.
+/// Reads a CompactSize of at most `limit` as a field of a block's hints.
 pub(super) fn number(
     reader: &mut Reader<'_>,
     field: &'static str,
@@ -223,8 +222,8 @@ pub(super) fn number(
     }
 }
 
-/// Decodes the element at the start of `bytes` into `indices`, replacing what was there, and says
-/// how long it is. After an error `indices` holds nothing of use.
+/// Decodes the element at the start of `bytes` into `indices`, replacing their content, and returns its
+/// length. After an error the content of `indices` is unspecified.
 pub fn decode(
     bytes: &[u8],
     order: BitOrder,
@@ -280,14 +279,14 @@ fn decode_bits<const MSB: bool>(
     Ok(())
 }
 
-/// Up to eight bytes as 64 bits of which the first in the string is the least significant.
+/// Up to eight bytes as 64 bits; the first bit of the string becomes the least significant.
 #[inline]
 fn word<const MSB: bool>(bytes: &[u8]) -> u64 {
     let word = match bytes.first_chunk::<8>() {
         Some(whole) => u64::from_le_bytes(*whole),
         None => bytes.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)),
     };
-    // Reversing all 64 bits reverses the bytes too; swapping them puts those back.
+    // Reversing all 64 bits reverses the bytes too; swapping restores their order.
     if MSB { word.reverse_bits().swap_bytes() } else { word }
 }
 
@@ -309,7 +308,7 @@ struct LowBits<'a, const MSB: bool> {
 }
 
 impl<const MSB: bool> LowBits<'_, MSB> {
-    /// The next `count` bits, at most 32; zeros after the end.
+    /// Returns the next `count` bits, at most 32; zeros after the end.
     #[inline]
     fn take(&mut self, count: u32) -> u32 {
         if self.filled < count {
@@ -325,8 +324,8 @@ impl<const MSB: bool> LowBits<'_, MSB> {
     }
 }
 
-/// Appends the element of `indices`, which must ascend and stay below
-/// [`OUTPUTS_PER_BLOCK_MAX`]; after an error nothing is appended.
+/// Appends the element of `indices`, which must ascend and stay below [`OUTPUTS_PER_BLOCK_MAX`]; on an error
+/// appends nothing.
 pub fn encode(indices: &[u32], order: BitOrder, out: &mut Vec<u8>) -> Result<(), HintsFault> {
     check_indices(indices)?;
     let Some(&m) = indices.last() else {
@@ -356,7 +355,7 @@ pub fn encode(indices: &[u32], order: BitOrder, out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Fails unless the indices ascend and could be those of a block's outputs.
+/// Fails unless the indices ascend and are possible for a block's outputs.
 pub(super) fn check_indices(indices: &[u32]) -> Result<(), HintsFault> {
     if let Some(pair) = indices.windows(2).find(|pair| pair[0] >= pair[1]) {
         return Err(HintsFault::NotAscending { previous: pair[0], index: pair[1] });

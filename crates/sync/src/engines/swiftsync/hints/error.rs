@@ -1,7 +1,7 @@
 //! [`HintsError`] and [`HintsFault`]: why hints could not be read or written, and where.
 //!
-//! A [`HintsFault`] is what is wrong with one block's hints, a [`HintsError`] adds the height and the
-//! byte. Every message says what to do or what was expected; none is ever swallowed here.
+//! A [`HintsFault`] is a fault in one block's hints; a [`HintsError`] adds the height and the offset. Every
+//! message says what to do or what was expected; no error is swallowed.
 
 pub use super::elias_fano::HintsFault;
 
@@ -15,36 +15,36 @@ pub enum HintsError {
     /// Reading failed.
     #[error("cannot read the hints at byte {offset}, height {height}: {source}")]
     Read {
-        /// The height that was about to be read.
+        /// The height to be read.
         height: Height,
-        /// Where.
+        /// Offset in bytes.
         offset: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// Writing failed.
     #[error("cannot write the hints at byte {offset}, height {height}: {source}")]
     Write {
-        /// The height that was about to be written.
+        /// The height to be written.
         height: Height,
-        /// Where.
+        /// Offset in bytes.
         offset: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file does not begin as its encoding demands.
+    /// The file does not begin as its encoding requires.
     #[error(
-        "not a {format} file: byte {offset} begins {found}, expected {expected}; if the file has \
-         another encoding, name it"
+        "not a {format} file: found {found} at byte {offset}, expected {expected}. The file may have another \
+         encoding: see `apus hints info --help`"
     )]
     Header {
-        /// The encoding that was asked for.
+        /// The requested encoding.
         format: &'static str,
-        /// Where.
+        /// Offset in bytes.
         offset: u64,
-        /// What stands there, in hexadecimal.
+        /// The bytes found, in hexadecimal.
         found: String,
-        /// What should stand there.
+        /// What was expected.
         expected: &'static str,
     },
     /// The hints of one block break a rule.
@@ -52,85 +52,83 @@ pub enum HintsError {
     Block {
         /// The block's height.
         height: Height,
-        /// Where its hints begin.
+        /// Offset of its hints.
         offset: u64,
-        /// The bit order in which they were read, where it matters.
+        /// The bit order used to read them, if the encoding has one.
         order: Option<BitOrder>,
-        /// What is wrong.
+        /// The fault.
         fault: HintsFault,
     },
-    /// The file goes on after its last block.
+    /// The file continues after its last block.
     #[error(
-        "the file goes on at byte {offset} after the hints of the last height, {height}: it is \
-         damaged, or its header names another height"
+        "the file continues at byte {offset} after the hints of the last height, {height}: the file is damaged, or \
+         its header names another height"
     )]
     Trailing {
         /// The last height.
         height: Height,
-        /// Where the surplus begins.
+        /// Offset of the surplus.
         offset: u64,
     },
     /// Every block can be read in both bit orders, with different meanings.
     #[error(
-        "the bit order cannot be told: both fit every block up to the last, and they differ at \
-         height {height}, byte {offset}; state it: msb for BIP-456 and hintsfile 0.1, lsb for \
-         hintsfile 0.2"
+        "the bit order is ambiguous: both fit every block up to the last, and differ at height {height}, byte \
+         {offset}. Choose msb for BIP-456 and hintsfile 0.1, or lsb for hintsfile 0.2"
     )]
     AmbiguousBitOrder {
-        /// The first height whose hints mean different things.
+        /// The first height whose hints have two meanings.
         height: Height,
-        /// Where they begin.
+        /// Offset of its hints.
         offset: u64,
     },
-    /// Some blocks fit one bit order only, others the other only.
+    /// Some blocks are only valid in one bit order, others only in the other.
     #[error(
-        "the file mixes bit orders and must be corrupt: the hints of height {first} at byte \
-         {first_offset} are valid only {first_order}, those of height {second} at byte \
-         {second_offset} only {second_order}"
+        "the file mixes bit orders, so it is damaged: the hints of height {first} at byte {first_offset} are valid \
+         only {first_order}, the hints of height {second} at byte {second_offset} only {second_order}"
     )]
     MixedBitOrders {
-        /// The first height that settles the order.
+        /// The first height that determines the order.
         first: Height,
-        /// Where its hints begin.
+        /// Offset of its hints.
         first_offset: u64,
-        /// The order it settles.
+        /// The order it determines.
         first_order: BitOrder,
-        /// The height that contradicts.
+        /// The height that contradicts it.
         second: Height,
-        /// Where its hints begin.
+        /// Offset of its hints.
         second_offset: u64,
-        /// The order it demands.
+        /// The order it requires.
         second_order: BitOrder,
     },
-    /// A count of zero where data follows (bitmap encoding).
+    /// A zero count with data after it (bitmap encoding).
     #[error(
-        "the bitmap says at height {height}, byte {offset}, that it ends (a count of 0), yet data \
-         follows: a block of exactly 65536 outputs wraps its 16-bit count to 0, or the file has \
-         surplus bytes; make the hints anew in another encoding"
+        "the bitmap ends at height {height}, byte {offset} (a count of 0), but more data follows: a block of \
+         exactly 65536 outputs wraps its 16-bit count to 0, or the file has surplus bytes. Export the hints again \
+         in another encoding"
     )]
     ZeroCount {
         /// The height of the count.
         height: Height,
-        /// Where it stands.
+        /// Offset of the count.
         offset: u64,
     },
-    /// Heights were asked for that the file does not cover.
-    #[error("heights {wanted} were asked for, the hints cover heights 0 to {stop_height}")]
+    /// The file does not cover the requested heights.
+    #[error("heights {wanted} were requested, but the hints cover heights 0 to {stop_height}")]
     OutOfRange {
-        /// The heights asked for.
+        /// The requested heights.
         wanted: HeightRange,
         /// The last height covered.
         stop_height: Height,
     },
-    /// The file is not the one that was checked when it was opened.
+    /// The file changed after it was checked when opened.
     #[error(
-        "the hints changed since they were opened: height {height}, byte {offset}: {what}; start \
-         again with a file that no program writes to"
+        "the hints changed since they were opened: height {height}, byte {offset}: {what}. Stop the program that \
+         writes to the file, then rerun the command"
     )]
     Changed {
         /// The height being read.
         height: Height,
-        /// Where.
+        /// Offset in bytes.
         offset: u64,
         /// What differs.
         what: String,
@@ -141,29 +139,29 @@ pub enum HintsError {
          {stop_height} were announced"
     )]
     BlockCount {
-        /// The height that would come next.
+        /// The next height to write.
         height: Height,
-        /// Where its hints would stand.
+        /// Offset of its hints.
         offset: u64,
-        /// The last height announced.
+        /// The announced last height.
         stop_height: Height,
     },
 }
 
-/// Whose fault an error is.
+/// What an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HintsErrorKind {
-    /// The hints, or what was asked of them.
+    /// The hints, or the request.
     Invalid,
     /// The system: input or output failed.
     Io,
 }
 
 impl HintsError {
-    /// Whether the hints are to blame or the system.
+    /// Whether the error is about the hints or the system.
     pub fn kind(&self) -> HintsErrorKind {
         match self {
-            // A damaged gzip member shows as one of these; no system call fails so.
+            // A damaged gzip member shows as one of these kinds; system calls never fail with them.
             Self::Read { source, .. } if is_about_the_data(source.kind()) => {
                 HintsErrorKind::Invalid
             }
@@ -172,12 +170,12 @@ impl HintsError {
         }
     }
 
-    /// A fault of the hints that begin at `offset`, in an encoding without bit orders.
+    /// A fault of the hints at `offset`, in an encoding without bit orders.
     pub(super) const fn block(height: Height, offset: u64, fault: HintsFault) -> Self {
         Self::Block { height, offset, order: None, fault }
     }
 
-    /// The header is wrong: `found` stands at `offset`.
+    /// The error for a wrong header: `found` is at `offset`.
     pub(super) fn header(
         format: &'static str,
         offset: u64,
@@ -206,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damaged_data_are_invalid_and_what_the_system_says_is_not() {
+    fn damaged_data_are_invalid_and_system_errors_are_not() {
         use io::ErrorKind::{InvalidData, InvalidInput, PermissionDenied, TimedOut, UnexpectedEof};
         let read =
             |kind: io::ErrorKind| HintsError::Read { height: 1, offset: 2, source: kind.into() };
@@ -216,7 +214,7 @@ mod tests {
         for kind in [PermissionDenied, TimedOut] {
             assert_eq!(read(kind).kind(), HintsErrorKind::Io, "{kind}");
         }
-        // Whatever a system says of what it was given to write, the hints are not to blame.
+        // A write error is never the fault of the hints.
         let write = HintsError::Write { height: 1, offset: 2, source: InvalidData.into() };
         assert_eq!(write.kind(), HintsErrorKind::Io);
         assert_eq!(HintsError::block(1, 2, HintsFault::Genesis).kind(), HintsErrorKind::Invalid);
@@ -231,8 +229,8 @@ mod tests {
         let begin = "the hints of height 7 at byte 9 are invalid";
         assert!(read_in(None).starts_with(&format!("{begin}: ")), "{}", read_in(None));
         for order in [BitOrder::MsbFirst, BitOrder::LsbFirst] {
-            let said = read_in(Some(order));
-            assert!(said.starts_with(&format!("{begin} (read {order}): ")), "{said}");
+            let text = read_in(Some(order));
+            assert!(text.starts_with(&format!("{begin} (read {order}): ")), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`HintsFile`]: a BIP-456 hintsfile, checked in one pass and then read by ranges of heights.
+//! [`HintsFile`]: a BIP-456 hintsfile, checked in one pass and then read by block range.
 //!
 //! ```text
 //! 55 54 58 4f   "UTXO"
@@ -7,11 +7,10 @@
 //! elements      one a block, ascending; see `elias_fano`
 //! ```
 //!
-//! The draft leaves open at which height the elements begin and whether their number stands before
-//! them; [`Layout`] lists what writers do, and the length of the file tells which it is. Opening
-//! reads every byte once, in bounded memory, so that all of a file is known to be well-formed before
-//! any of it is used. Nothing here knows whether the hints are *true*: that is for the engine,
-//! whose sums must balance.
+//! The draft does not say at which height the elements begin, or whether their number precedes them;
+//! [`Layout`] lists what writers do, and the length of the file shows which it is. Opening reads every byte
+//! once, in bounded memory, so that all of a file is known to be well-formed before any of it is used.
+//! Whether the hints are *true* is for the engine to find out: its sums must balance.
 
 use super::elias_fano::BitOrder;
 use super::error::{HintsError, HintsFault};
@@ -36,15 +35,15 @@ pub const VERSION: u8 = 0;
 /// Magic, version and height.
 const HEADER_BYTES: usize = 9;
 
-/// How much is read at once; far above the longest element.
+/// Size of one read; far more than the longest element.
 const PASS_BYTES: usize = 1 << 18;
 
-/// What the user knows better than the file tells.
+/// What the user knows about the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HintsOptions {
-    /// The bit order; without it the file must settle it.
+    /// The bit order; if `None`, the file must determine it.
     pub order: Option<BitOrder>,
-    /// Which blocks the elements stand for; without it the length of the file must tell.
+    /// The blocks that the elements belong to; if `None`, the length of the file must show that.
     pub layout: Option<Layout>,
 }
 
@@ -97,13 +96,12 @@ impl HintsFile {
         Ok(Self { shared: Arc::new(SharedHints { source, info, parts: pass.parts }) })
     }
 
-    /// What the pass found.
+    /// Returns the findings of the check.
     pub fn info(&self) -> &HintsInfo {
         &self.shared.info
     }
 
-    /// The hints of `heights`, to be read on any thread. Height 0 may be among them whatever the
-    /// layout: it has none.
+    /// Reads the hints of `heights`, on any thread. Height 0 may be included in any layout: it has no hints.
     pub fn range(&self, heights: HeightRange) -> Result<RangeHints, HintsError> {
         RangeHints::new(&self.shared, heights)
     }
@@ -115,7 +113,7 @@ impl fmt::Debug for HintsFile {
     }
 }
 
-/// Hashes what it passes on.
+/// A reader that hashes the bytes it passes on.
 struct HashingReader<R> {
     reader: R,
     hasher: Sha256,
@@ -129,7 +127,7 @@ impl<R: Read> Read for HashingReader<R> {
     }
 }
 
-/// The state of the one pass.
+/// The state of the checking pass.
 struct FilePass<R> {
     window: HintsWindow<R>,
     trial: OrderTrial,
@@ -166,9 +164,8 @@ impl<R: Read> FilePass<R> {
         Ok(height)
     }
 
-    /// Walks all elements and finds which blocks they stand for. That may be known only at the
-    /// end, so heights count from 1 unless something says otherwise; also returned is by how much
-    /// they were too high.
+    /// Walks all elements and finds which blocks they belong to. That may be known only at the end, so
+    /// heights count from 1 unless the file says otherwise; also returns by how much they were too high.
     fn elements(
         &mut self,
         stop_height: Height,
@@ -188,7 +185,7 @@ impl<R: Read> FilePass<R> {
         if given.is_some() || layout != Layout::FromHeightOne {
             return Err(trailing);
         }
-        // One element more, and the first is empty: then that was the genesis block's.
+        // If there is one element more, and the first is empty, the first was the genesis block's.
         match self.element(stop_height.saturating_add(1)) {
             Err(error @ HintsError::Read { .. }) => return Err(error),
             Ok(()) if self.first_is_empty && self.window.at_end(stop_height)? => {}
@@ -218,8 +215,8 @@ impl<R: Read> FilePass<R> {
         }
     }
 
-    /// Skips the number of elements where it stands before them. As an element these bytes would
-    /// have N = H + 1 and M = 0, which cannot be for H > 0: so there is no mistaking them.
+    /// Skips the number of elements if it precedes them. Read as an element these bytes would have N = H + 1
+    /// and M = 0, which is impossible for H > 0: so they cannot be mistaken.
     fn skip_count(&mut self, stop_height: Height) -> Result<bool, HintsError> {
         let mut prefix = Vec::new();
         write_compact_size(&mut prefix, u64::from(stop_height) + 1);

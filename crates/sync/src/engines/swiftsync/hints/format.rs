@@ -1,4 +1,4 @@
-//! [`Format`]: the encodings of hints by name, and which of them a file shows by itself.
+//! [`Format`]: the encodings of hints by name, and the detection of encodings with a magic.
 
 use super::{btcd, file};
 use core::fmt;
@@ -23,14 +23,14 @@ pub enum Format {
 
 /// What the first bytes of a file show.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Detected {
+pub enum DetectedFormat {
     /// Hints in this encoding.
     Hints(Format),
-    /// A gzip member, of whatever: among hints only btcd's are distributed so.
+    /// A gzip member with any content: of all hints, only btcd's are published in this form.
     Gzip,
 }
 
-/// The text names no encoding.
+/// The text does not name an encoding.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown encoding of hints {0:?}: use bip456, btcd, bitmap, delta, offsets or offsets-height"
@@ -38,7 +38,7 @@ pub enum Detected {
 pub struct UnknownFormat(pub String);
 
 impl Format {
-    /// All of them.
+    /// All encodings.
     pub const ALL: [Self; 6] = [
         Self::Bip456,
         Self::Btcd,
@@ -77,15 +77,15 @@ impl FromStr for Format {
     }
 }
 
-/// What the first five bytes of a file show, if they show it for sure. The encodings that have no
+/// Detects the encoding from the first five bytes of a file, if they are conclusive. Encodings without a
 /// magic are never guessed: the user must name them.
-pub fn detect_format(first: &[u8]) -> Option<Detected> {
+pub fn detect_format(first: &[u8]) -> Option<DetectedFormat> {
     if first.starts_with(&btcd::GZIP_MAGIC) {
-        return Some(Detected::Gzip);
+        return Some(DetectedFormat::Gzip);
     }
     match *first.strip_prefix(&file::MAGIC)?.first()? {
-        file::VERSION => Some(Detected::Hints(Format::Bip456)),
-        btcd::VERSION => Some(Detected::Hints(Format::Btcd)),
+        file::VERSION => Some(DetectedFormat::Hints(Format::Bip456)),
+        btcd::VERSION => Some(DetectedFormat::Hints(Format::Btcd)),
         _ => None,
     }
 }
@@ -95,10 +95,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_has_a_magic_is_detected() {
-        assert_eq!(detect_format(b"UTXO\0more"), Some(Detected::Hints(Format::Bip456)));
-        assert_eq!(detect_format(b"UTXO\x01"), Some(Detected::Hints(Format::Btcd)));
-        assert_eq!(detect_format(b"\x1f\x8b\x08\0"), Some(Detected::Gzip));
+    fn only_encodings_with_a_magic_are_detected() {
+        assert_eq!(detect_format(b"UTXO\0more"), Some(DetectedFormat::Hints(Format::Bip456)));
+        assert_eq!(detect_format(b"UTXO\x01"), Some(DetectedFormat::Hints(Format::Btcd)));
+        assert_eq!(detect_format(b"\x1f\x8b\x08\0"), Some(DetectedFormat::Gzip));
         for other in [&b""[..], b"UTXO", b"UTXO\x02", b"\x1f\x8b", b"\x01\0\0", b"utxo\0"] {
             assert_eq!(detect_format(other), None);
         }

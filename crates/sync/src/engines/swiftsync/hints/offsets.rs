@@ -1,17 +1,17 @@
-//! The first hint files of the 2140-dev client, which name the block at which they are true.
+//! The first hint files of the 2140-dev client, which name the block for which they are true.
 //!
 //! ```text
 //! [u32 LE            stop height H]          only in the later form
 //! 32 bytes           hash of the stop block, as hashed
 //! each block, from height 1 on:
-//!     CompactSize        how many outputs are unspent, n
+//!     CompactSize        number of unspent outputs, n
 //!     CompactSize × n    earlier form: their indices, ascending
-//!                        later form: the first index, then each distance to the one before
+//!                        later form: the first index, then each distance to the previous one
 //! ```
 //!
-//! All outputs count. The two forms look alike and the user must say which it is. The earlier one
-//! does not state its stop height, so an end after any block is an end there, and the caller must
-//! find the stop block at the height where the hints end.
+//! All outputs count. The two forms look alike, so the user must say which it is. The earlier one does not
+//! state its stop height and may end after any block, so the caller must check that the stop block is at the
+//! height where the hints end.
 
 use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
 use super::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices};
@@ -23,7 +23,7 @@ use std::io::{Read, Write};
 
 const WINDOW_BYTES: usize = 1 << 16;
 
-/// The greatest index that a block can have.
+/// The largest index that a block can have.
 const INDEX_MAX: u32 = OUTPUTS_PER_BLOCK_MAX - 1;
 
 /// Reads either form.
@@ -35,14 +35,14 @@ pub struct OffsetsDecoder<R> {
 }
 
 impl<R: Read> OffsetsDecoder<R> {
-    /// The earlier form: the hash alone, then indices.
+    /// Reads the earlier form: only the hash, then indices.
     pub fn plain(reader: R) -> Result<Self, HintsError> {
         let mut window = HintsWindow::new(reader, WINDOW_BYTES, 0);
         let stop_block = BlockHash(window.array(0, "the hash of the stop block")?);
         Ok(Self { window, stop_block, stop_height: None, next: 1 })
     }
 
-    /// The later form: stop height and hash, then distances.
+    /// Reads the later form: stop height and hash, then distances.
     pub fn with_height(reader: R) -> Result<Self, HintsError> {
         let mut window = HintsWindow::new(reader, WINDOW_BYTES, 0);
         let stop_height = u32::from_le_bytes(window.array(0, "the stop height")?);
@@ -118,7 +118,7 @@ pub struct OffsetsEncoder<W> {
 }
 
 impl<W: Write> OffsetsEncoder<W> {
-    /// Writes the header, which names the block after which the hints are true.
+    /// Writes the header, which names the block for which the hints are true.
     pub fn new(writer: W, stop_block: &BlockHash) -> Result<Self, HintsError> {
         let mut sink = HintsSink::new(writer, 1);
         sink.scratch.extend_from_slice(stop_block.as_bytes());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn known_files_read_and_write() {
+    fn known_files_round_trip() {
         let blocks = [vec![0], vec![], vec![3, 4, 300]];
         let body = [1, 0, 0, 3, 3, 4, 0xfd, 0x2c, 1];
         assert_eq!(plain(&body).unwrap(), blocks);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stated_height_is_held_to() {
+    fn the_stated_height_is_enforced() {
         let body = [1, 0, 1, 0];
         assert_eq!(with_height(2, &body).unwrap().len(), 2);
         assert!(matches!(fault(with_height(3, &body)), HintsFault::End { .. }));

@@ -1,9 +1,9 @@
-//! [`OrderTrial`]: which bit order a hintsfile uses, from the strict rules alone.
+//! [`OrderTrial`]: finds the bit order of a hintsfile from the strict rules alone.
 //!
-//! One version byte covers both orders. Lengths do not depend on the order, so a file can be
-//! walked before it is known; each element is tried in both until one order has failed. What is
-//! kept is one verdict for each order, whatever the length of the file. It never guesses: where
-//! both orders fit every element and mean different coins, the user has to say.
+//! One version byte covers both orders. Lengths do not depend on the order, so a file can be walked before it
+//! is known; each element is tried in both until one order has failed. The state is one verdict for each order,
+//! regardless of the length of the file. The trial never guesses: if both orders fit every element and mean
+//! different coins, the user must name the order.
 
 use super::elias_fano::{self, BitOrder};
 use super::error::{HintsError, HintsFault};
@@ -12,9 +12,9 @@ use apus_chain::Height;
 /// How the bit order is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OrderEvidence {
-    /// The caller stated it.
+    /// The user stated it.
     Given,
-    /// The hints of this height are invalid in the other order.
+    /// The hints at this height are invalid in the other order.
     Settled(Height),
     /// Both orders mean the same coins in every block.
     Irrelevant,
@@ -36,11 +36,11 @@ pub(super) struct OrderTrial {
 
 enum OrderState {
     Given,
-    /// Both fit so far; the first element that they read differently.
+    /// Both fit so far; holds the first element that they read differently.
     Open {
         differs: Option<OutputPlace>,
     },
-    /// The other order failed here.
+    /// The other order failed at this place.
     Settled(OutputPlace),
 }
 
@@ -51,7 +51,7 @@ impl OrderTrial {
         Self { order: given.unwrap_or(BitOrder::MsbFirst), state, other: Vec::new() }
     }
 
-    /// Tries one element, which begins at `offset` and is whole.
+    /// Tries one whole element, which begins at `offset`.
     pub(super) fn element(
         &mut self,
         height: Height,
@@ -95,7 +95,7 @@ impl OrderTrial {
         HintsError::Block { height, offset, order: Some(self.order), fault }
     }
 
-    /// `here` is invalid in the order that `before` settled.
+    /// The error if `here` is invalid in the order that `before` determined.
     fn contradiction(
         &mut self,
         before: OutputPlace,
@@ -116,8 +116,7 @@ impl OrderTrial {
         }
     }
 
-    /// The order and how it is known, after the last element. All heights turned out to be
-    /// `shift` lower than they were given.
+    /// Returns the order and how it is known, after the last element. All heights were `shift` too high.
     pub(super) fn verdict(&self, shift: u32) -> Result<(BitOrder, OrderEvidence), HintsError> {
         match self.state {
             OrderState::Given => Ok((self.order, OrderEvidence::Given)),
@@ -138,11 +137,11 @@ mod tests {
 
     use BitOrder::{LsbFirst as Lsb, MsbFirst as Msb};
 
-    /// Valid only in the order that it was written in.
+    /// Valid only in the order in which it was written.
     const LONE: [u32; 1] = [0];
     /// The same bytes in both orders: H is 10100101.
     const SAME: [u32; 4] = [0, 1, 3, 4];
-    /// Valid in both, but not the same: H is 01010010, and reversed the set is [1, 3, 4].
+    /// Valid in both, with different meanings: H is 01010010, and reversed the set is [1, 3, 4].
     const TWIN: [u32; 3] = [1, 2, 4];
 
     fn trial(
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stated_order_is_held_to() {
+    fn a_stated_order_is_enforced() {
         let got = trial(Some(Msb), &[(&LONE, Msb), (&LONE, Lsb)]).unwrap_err();
         assert!(matches!(got, HintsError::Block { height: 2, offset: 200, order: Some(Msb), .. }));
     }

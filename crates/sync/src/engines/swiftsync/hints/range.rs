@@ -1,9 +1,9 @@
-//! [`RangeHints`]: the hints of a range of heights, one block after the other.
+//! [`RangeHints`]: the hints of a block range, block by block.
 //!
-//! Each range reads the parts of the file that it lies in for itself, in bounded memory. The file was
-//! checked when it was opened, and what was hashed then is hashed again while it is read: other
-//! bytes mean that the file was changed meanwhile. A range that came to its end without an error
-//! gave exactly what the file's digest is of; before that its hints may be others.
+//! Each range reads the parts of the file that it needs, in bounded memory. The whole file was checked and
+//! hashed when it was opened; each part is hashed again while it is read, so that a change in the meantime is
+//! noticed. If a range is read to its end without an error, its hints are covered by the file's digest; before
+//! that they may be different.
 
 use super::block::{BlockElement, BlockHints, HintsDecoder, IndexSpace};
 use super::elias_fano::{self, BitOrder, ELEMENT_HEADER_BYTES_MAX};
@@ -17,7 +17,7 @@ use core::fmt;
 use std::io::Read;
 use std::sync::Arc;
 
-/// How much is read at once: enough for any element, little enough for one a thread.
+/// Size of a read: enough for any element, small enough for one buffer a thread.
 const RANGE_BYTES: usize = 1 << 16;
 
 /// The hints of a range, in ascending height.
@@ -27,9 +27,9 @@ pub struct RangeHints {
     heights: HeightRange,
     next: Height,
     indices: Vec<u32>,
-    /// Hashes the elements that were read of a part.
+    /// Hashes the elements read of a part.
     part: Sha256,
-    /// How many these are.
+    /// Number of these elements.
     part_elements: u32,
 }
 
@@ -64,13 +64,13 @@ impl RangeHints {
         Ok(range)
     }
 
-    /// The heights, including those already read.
+    /// Returns the heights, including those already read.
     pub const fn heights(&self) -> HeightRange {
         self.heights
     }
 
-    /// The next block's hints, or none after the last.
-    #[expect(clippy::should_implement_trait, reason = "what it returns borrows from it")]
+    /// Returns the next block's hints, or `None` after the last.
+    #[expect(clippy::should_implement_trait, reason = "the return value borrows from it")]
     pub fn next(&mut self) -> Result<Option<BlockHints<'_>>, HintsError> {
         let mut indices = core::mem::take(&mut self.indices);
         let element = self.decode_next(&mut indices);
@@ -94,7 +94,7 @@ impl RangeHints {
         }
         self.next += 1;
         if self.next == self.heights.end {
-            // The rest of the part, whose digest is of the whole.
+            // Read the rest of the part, because the digest covers all of it.
             for height in self.next..=self.shared.info.stop_height {
                 if self.part_elements == 0 {
                     break;
@@ -131,14 +131,14 @@ impl RangeHints {
         if (element + 1).is_multiple_of(PART_ELEMENTS) || height == info.stop_height {
             self.part_elements = 0;
             if core::mem::take(&mut self.part).finalize() != part.digest {
-                let what = format!("bytes from {} on are not those that were there", part.offset);
+                let what = format!("bytes from {} on have changed", part.offset);
                 return Err(changed(height, offset, &what));
             }
         }
         self.check_end(height)
     }
 
-    /// After the last element of all the file must end where it ended.
+    /// After the last element the file must still end at the same byte.
     fn check_end(&self, height: Height) -> Result<(), HintsError> {
         let (offset, bytes) = (self.window.offset(), self.shared.info.bytes);
         if height == self.shared.info.stop_height && offset != bytes {
@@ -154,7 +154,7 @@ impl RangeHints {
         if now == before {
             return Ok(());
         }
-        Err(changed(height, offset, &format!("it has {now} bytes and had {before}")))
+        Err(changed(height, offset, &format!("its length was {before} bytes and is now {now}")))
     }
 }
 
@@ -188,11 +188,11 @@ impl HintsDecoder for RangeHints {
     }
 }
 
-/// So many elements are a part, of which offset and digest are kept. Few enough that a range reads
-/// little more than its own; many enough that the table of the whole main chain is half a megabyte.
+/// Elements in a part, for which offset and digest are kept. Few enough that a range reads little more than
+/// its own hints; many enough that the table takes only half a megabyte for the whole main chain.
 pub(super) const PART_ELEMENTS: u32 = 64;
 
-/// What all readers of one file share.
+/// State shared by all readers of one file.
 pub(super) struct SharedHints {
     pub(super) source: Arc<dyn HintsSource>,
     pub(super) info: HintsInfo,
@@ -200,7 +200,7 @@ pub(super) struct SharedHints {
     pub(super) parts: Vec<HintsFilePart>,
 }
 
-/// The bytes of the element ahead, which are not skipped yet.
+/// Returns the bytes of the element ahead without skipping them.
 pub(super) fn next_element<R: Read>(
     window: &mut HintsWindow<R>,
     height: Height,
@@ -218,21 +218,21 @@ pub(super) fn next_element<R: Read>(
         .ok_or_else(|| fail(HintsFault::End { field: "L or H" }))
 }
 
-/// Which blocks the elements stand for.
+/// Which blocks the elements belong to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Layout {
     /// H elements, from height 1: what the hintsfile crate, Bitcoin Core's branch and Floresta
     /// write and read.
     FromHeightOne,
-    /// H + 1 elements, from the genesis block, whose element is empty: the words of BIP-456.
+    /// H + 1 elements, from the genesis block, whose element is empty: BIP-456 as written.
     FromGenesis,
-    /// As [`FromGenesis`](Self::FromGenesis), after the CompactSize H + 1: the words of BIP-456
-    /// with "vector" taken as Bitcoin's serialization takes it.
+    /// Like [`FromGenesis`](Self::FromGenesis), but after the CompactSize H + 1: BIP-456 as written, reading
+    /// "vector" as in Bitcoin's serialization.
     CountedFromGenesis,
 }
 
 impl Layout {
-    /// The height of the first element.
+    /// Returns the height of the first element.
     pub const fn start_height(self) -> Height {
         match self {
             Self::FromHeightOne => 1,
@@ -241,34 +241,34 @@ impl Layout {
     }
 }
 
-/// What one pass over a hintsfile found.
+/// The findings of the check of a hintsfile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HintsInfo {
     /// The version byte.
     pub version: u8,
-    /// The last height covered: the hints are true of the UTXO set after this block.
+    /// The last height covered: the hints are true for the UTXO set after this block.
     pub stop_height: Height,
-    /// Which blocks the elements stand for.
+    /// Which blocks the elements belong to.
     pub layout: Layout,
     /// How bits fill bytes.
     pub order: BitOrder,
-    /// How that is known.
+    /// How the bit order is known.
     pub order_evidence: OrderEvidence,
-    /// How many outputs are hinted to be unspent.
+    /// Number of outputs hinted to be unspent.
     pub coins: u64,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub bytes: u64,
     /// SHA-256 of the whole file.
     pub sha256: [u8; 32],
 }
 
 impl HintsInfo {
-    /// Bits of the file for each coin; none for a file without coins.
+    /// Bits of the file for each coin; `None` for a file without coins.
     pub fn bits_per_coin(&self) -> Option<f64> {
         self.bits_per(self.coins)
     }
 
-    /// Bits of the file for each of the chain's `outputs`, which the file does not say.
+    /// Bits of the file for each of the chain's `outputs`, a number that the file does not contain.
     pub fn bits_per_output(&self, outputs: u64) -> Option<f64> {
         self.bits_per(outputs)
     }
@@ -278,10 +278,10 @@ impl HintsInfo {
     }
 }
 
-/// Some elements of a file as they were when it was opened.
+/// A part of a file as it was when the file was opened.
 pub(super) struct HintsFilePart {
-    /// Where the first one begins.
+    /// Offset of the first element.
     pub(super) offset: u64,
-    /// SHA-256 of all of them.
+    /// SHA-256 of all elements.
     pub(super) digest: [u8; 32],
 }

@@ -1,4 +1,4 @@
-//! [`HintsSink`]: a stream being written, with the height and the byte that its errors name.
+//! [`HintsSink`]: a stream being written, with the height and the offset for its errors.
 
 use super::error::{HintsError, HintsFault};
 use apus_chain::Height;
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 pub(super) struct HintsSink<W> {
     writer: W,
     offset: u64,
-    /// The height whose hints come next.
+    /// The next height to write.
     pub(super) next: Height,
     /// Reused for the bytes of each block.
     pub(super) scratch: Vec<u8>,
@@ -34,13 +34,13 @@ impl<W: Write> HintsSink<W> {
         Ok(())
     }
 
-    /// What is wrong with the hints of the next height; what was prepared of them is dropped.
+    /// The error for a fault in the hints of the next height; drops their prepared bytes.
     pub(super) fn invalid(&mut self, fault: HintsFault) -> HintsError {
         self.scratch.clear();
         HintsError::block(self.next, self.offset, fault)
     }
 
-    /// More or fewer blocks than up to `stop_height`.
+    /// The error if more or fewer blocks were written than up to `stop_height`.
     pub(super) const fn miscounted(&self, stop_height: Height) -> HintsError {
         HintsError::BlockCount { height: self.next, offset: self.offset, stop_height }
     }
@@ -61,7 +61,7 @@ impl<W: Write> HintsSink<W> {
 mod tests {
     use super::*;
 
-    /// Takes so many bytes and then fails.
+    /// Takes this many bytes, then fails.
     struct Full(usize);
 
     impl Write for Full {

@@ -1,17 +1,17 @@
-//! [`HintsSource`]: bytes that several threads read at once, each at its own place.
+//! [`HintsSource`]: bytes that several threads read at the same time, each at its own offset.
 //!
-//! A file is kept open from the check to the last read, so that another file under its name
-//! changes nothing; what is written into it is the reader's business to notice.
+//! A file stays open from the check to the last read, so that replacing it under its name has no effect; the
+//! reader must notice if something writes into it.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-/// A file, or bytes that stand for one.
+/// A file, or bytes in place of one.
 pub trait HintsSource: Send + Sync {
-    /// Length in bytes at this moment.
+    /// Returns the current length in bytes.
     fn bytes(&self) -> io::Result<u64>;
-    /// Reads some bytes at `offset` into `buffer` and says how many; none only at the end.
+    /// Reads some bytes at `offset` into `buffer` and returns how many; 0 only at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -40,7 +40,7 @@ impl HintsSource for Vec<u8> {
     }
 }
 
-/// Reads a source from one place on.
+/// Reads a source from an offset on.
 pub(super) struct SourceReader {
     source: Arc<dyn HintsSource>,
     offset: u64,

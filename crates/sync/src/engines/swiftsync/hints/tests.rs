@@ -1,4 +1,4 @@
-//! Hints of real chains, made by two implementations from the UTXO sets of a node.
+//! Hints of real chains, made by two implementations from a node's UTXO sets.
 
 use super::block::tests::collect;
 use super::*;
@@ -38,7 +38,7 @@ fn coins_of(folder: &str) -> u64 {
 }
 
 #[test]
-fn real_chains_read_the_same_in_both_orders_and_write_back_the_same() {
+fn real_chains_round_trip_in_both_orders() {
     // On the regtest chain the first two coinbases are spent: their elements are empty.
     for (folder, stop_height, settled) in
         [("main-4521", 4521, 1), ("signet-120", 120, 1), ("regtest-315", 315, 3)]
@@ -66,17 +66,17 @@ fn real_chains_read_the_same_in_both_orders_and_write_back_the_same() {
 }
 
 #[test]
-fn a_file_of_another_project_reads_and_writes_back() {
+fn a_file_of_another_project_round_trips() {
     let name = "floresta/bitcoin-175.hints";
     let file = open(name);
     assert_eq!((file.info().stop_height, file.info().order), (175, BitOrder::MsbFirst));
-    // Block 170 holds the first payment, which spends the coinbase of block 9.
+    // Block 170 has the first payment, which spends the coinbase of block 9.
     let blocks = all(&file);
     assert_eq!(blocks[8], [] as [u32; 0]);
     assert_eq!(blocks[0], [0]);
     assert_eq!(rewrite(&blocks, BitOrder::MsbFirst), bytes(name));
     let main = all(&open("main-4521/utxo.bip456.hints"));
-    // Later blocks can only spend what was unspent.
+    // Later blocks can spend only outputs that were unspent.
     for (height, (early, late)) in blocks.iter().zip(&main).enumerate() {
         assert!(late.iter().all(|index| early.contains(index)), "height {}", height + 1);
     }
@@ -98,7 +98,7 @@ fn every_cut_of_a_real_file_is_an_error() {
     }
 }
 
-/// The file read in the wrong order is refused, whichever it is.
+/// A file is refused in the wrong order, for both orders.
 #[test]
 fn a_wrong_order_is_refused() {
     for (name, order) in [
@@ -111,9 +111,9 @@ fn a_wrong_order_is_refused() {
     }
 }
 
-/// A real chain's sets through every other encoding and back.
+/// A real chain's sets survive every other encoding and back.
 #[test]
-fn other_encodings_carry_real_hints() {
+fn other_encodings_preserve_real_hints() {
     let blocks = all(&open("regtest-315/utxo.bip456.hints"));
     let from_genesis = [&[vec![]], &blocks[..]].concat();
     let stop_block = BlockHash([7; 32]);
@@ -164,9 +164,9 @@ proptest::proptest! {
     }
 }
 
-/// Whatever was kept back until the end is written by then, or the encoder says that it is not.
+/// An encoder has written everything by the end, or returns an error.
 #[test]
-fn an_encoder_that_cannot_write_its_last_bytes_says_so() {
+fn an_encoder_that_cannot_write_its_last_bytes_fails() {
     struct Full;
     impl std::io::Write for Full {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

@@ -1,7 +1,7 @@
 //! [`HintsWindow`]: a stream seen through a buffer of fixed size, with the position in the file.
 //!
-//! A decoder asks for so many bytes in one piece and then takes them; the buffer never grows,
-//! so memory stays bounded whatever the stream holds. It knows no encoding, only CompactSizes.
+//! A decoder peeks at some bytes in one piece and then takes them; the buffer never grows, so memory stays
+//! bounded for any stream. It knows no encoding, only CompactSizes.
 
 use super::elias_fano::number;
 use super::error::{HintsError, HintsFault};
@@ -18,24 +18,24 @@ pub(super) struct HintsWindow<R> {
 }
 
 impl<R: Read> HintsWindow<R> {
-    /// Sees at most `capacity` bytes at once; the first byte of `reader` stands at `offset`.
+    /// Creates a window of at most `capacity` bytes; the first byte of `reader` is at `offset`.
     pub(super) fn new(reader: R, capacity: usize, offset: u64) -> Self {
         let buffer = vec![0; capacity].into_boxed_slice();
         Self { reader, buffer, start: 0, end: 0, offset, ended: false }
     }
 
-    /// Where the next byte stands in the file.
+    /// Returns the next byte's offset in the file.
     pub(super) const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// What the bytes come from.
+    /// Returns the underlying reader.
     pub(super) const fn reader_mut(&mut self) -> &mut R {
         &mut self.reader
     }
 
-    /// The bytes ahead: at least `count` (which the capacity must allow), or all there are.
-    /// `height` is what an error names.
+    /// Returns the bytes ahead: at least `count` (which the capacity must allow), or all that remain. Errors
+    /// name `height`.
     pub(super) fn peek(&mut self, count: usize, height: Height) -> Result<&[u8], HintsError> {
         debug_assert!(count <= self.buffer.len(), "the window is smaller than {count} bytes");
         while self.end - self.start < count && !self.ended {
@@ -53,7 +53,7 @@ impl<R: Read> HintsWindow<R> {
         Ok(&self.buffer[self.start..self.end])
     }
 
-    /// Moves what was read to the front where `count` bytes would not fit behind what was taken.
+    /// Moves unread bytes to the front if `count` bytes would not fit after them.
     fn make_room(&mut self, count: usize) {
         if self.buffer.len() - self.start < count {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -61,12 +61,12 @@ impl<R: Read> HintsWindow<R> {
         }
     }
 
-    /// Whether no byte is left.
+    /// Whether the stream has ended.
     pub(super) fn at_end(&mut self, height: Height) -> Result<bool, HintsError> {
         Ok(self.peek(1, height)?.is_empty())
     }
 
-    /// Moves past `count` bytes that were peeked at.
+    /// Skips `count` bytes that were peeked at.
     pub(super) fn skip(&mut self, count: usize) {
         debug_assert!(count <= self.end - self.start, "only bytes seen can be skipped");
         self.start += count;
@@ -110,7 +110,7 @@ impl<R: Read> HintsWindow<R> {
 mod tests {
     use super::*;
 
-    /// Gives one byte at a time, with an interruption before each.
+    /// Yields one byte at a time, with an interruption before each.
     struct Drip<'a>(&'a [u8], bool);
 
     impl Read for Drip<'_> {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_whole_however_the_stream_arrives() {
+    fn fields_are_read_whole_for_any_chunking_of_the_stream() {
         let data: Vec<u8> = (0..100).collect();
         let mut window = HintsWindow::new(Drip(&data, false), 9, 1000);
         let mut seen = Vec::new();
@@ -144,7 +144,7 @@ mod tests {
         assert!(window.at_end(0).unwrap());
     }
 
-    /// Gives what it has, then fails.
+    /// Yields its bytes, then fails.
     struct Fails<'a>(&'a [u8]);
 
     impl Read for Fails<'_> {

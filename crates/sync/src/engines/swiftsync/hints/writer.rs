@@ -1,7 +1,7 @@
 //! [`HintsWriter`]: writes a BIP-456 hintsfile as a stream.
 //!
-//! The stop height is known before the first block, and exactly the blocks up to it must come.
-//! What it writes, [`HintsFile`](super::HintsFile) reads back as the same sets.
+//! The stop height is known before the first block, and exactly the blocks up to it must be written.
+//! [`HintsFile`](super::HintsFile) reads the same sets back.
 
 use super::block::{HintsEncoder, IndexSpace};
 use super::elias_fano::{self, BitOrder};
@@ -11,7 +11,7 @@ use super::sink::HintsSink;
 use apus_chain::{Height, write_compact_size};
 use std::io::Write;
 
-/// Writes the hints of one block after the other.
+/// Writes hints block by block.
 pub struct HintsWriter<W> {
     sink: HintsSink<W>,
     order: BitOrder,
@@ -21,13 +21,13 @@ pub struct HintsWriter<W> {
 }
 
 impl<W: Write> HintsWriter<W> {
-    /// In the form that every implementation up to hintsfile 0.1 reads: from height 1, most
-    /// significant bit first, as in the vectors of BIP-456.
+    /// Uses the form that every implementation up to hintsfile 0.1 reads: from height 1, most significant bit
+    /// first, as in the vectors of BIP-456.
     pub fn new(writer: W, stop_height: Height) -> Result<Self, HintsError> {
         Self::with(writer, stop_height, BitOrder::MsbFirst, Layout::FromHeightOne)
     }
 
-    /// In another form.
+    /// Uses another layout or bit order.
     pub fn with(
         writer: W,
         stop_height: Height,
@@ -51,7 +51,7 @@ impl<W: Write> HintsWriter<W> {
         u64::from(self.stop_height) + 1 - u64::from(self.layout.start_height())
     }
 
-    /// Writes the hints of the next block: which of its spendable outputs are unspent, ascending.
+    /// Writes the hints of the next block: the indices of its unspent spendable outputs, ascending.
     pub fn put(&mut self, indices: &[u32]) -> Result<(), HintsError> {
         if self.blocks == self.blocks_expected() {
             return Err(self.sink.miscounted(self.stop_height));
@@ -65,7 +65,7 @@ impl<W: Write> HintsWriter<W> {
         self.sink.end_block()
     }
 
-    /// Fails unless all blocks up to the stop height came; flushes, and gives the stream back.
+    /// Flushes and returns the stream. Fails unless all blocks up to the stop height were written.
     pub fn finish(self) -> Result<W, HintsError> {
         if self.blocks != self.blocks_expected() {
             return Err(self.sink.miscounted(self.stop_height));

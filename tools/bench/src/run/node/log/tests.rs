@@ -1,11 +1,11 @@
-//! Lines as nodes wrote them.
+//! Lines that real nodes wrote.
 
 use super::*;
 
-fn ran(height: u32, last: u32) -> Result<(), String> {
+fn ran_scripts(height: u32, last: u32) -> Result<(), String> {
     Err(format!(
-        "bitcoind ran scripts at block {height}, below the last with transactions ({last}): the comparison would not \
-         be with the same work"
+        "bitcoind ran scripts at block {height}, below the last one with transactions ({last}): the programs did not \
+         do the same work"
     ))
 }
 
@@ -26,7 +26,7 @@ const VERSION_29: &str = "
 
 const ASSUMED: &str = "24d9799608ece56d2c1fcb9ea6b1a48bb24c8187f87f661c362222b3260629ca";
 
-/// What version 31 says besides, without microseconds.
+/// The additional lines of version 31, without microseconds.
 const SKIPS: &str = "2026-11-22T00:34:51Z Disabling script verification at block #1 \
      (0f4f50d4a46ccb192cab31c14f510f4c683940e53ab1a21b333d68aba69a22a0).\n";
 const RUNS: &str = "2026-11-22T00:34:51Z Enabling script verification at block #300 \
@@ -45,7 +45,7 @@ fn with(lines: &[&str]) -> String {
 }
 
 #[test]
-fn a_run_of_version_29() {
+fn a_log_of_version_29_is_read() {
     let log = read(VERSION_29);
     assert_eq!(log.first.map(|tip| tip.height), Some(0));
     assert_eq!(log.last.map(|tip| tip.height), Some(300));
@@ -56,18 +56,18 @@ fn a_run_of_version_29() {
 }
 
 #[test]
-fn a_run_of_version_31() {
+fn a_log_of_version_31_is_read() {
     let log = read(&with(&[SKIPS, RUNS]));
     assert_eq!((&log.scripts_off[..], &log.scripts_on[..]), (&[1][..], &[300][..]));
     assert_eq!(log.expect(300, ASSUMED, 299), Ok(()));
 }
 
 #[test]
-fn a_run_that_did_other_work_does_not_count() {
+fn runs_with_different_work_do_not_count() {
     let log = read(VERSION_29);
     assert_eq!(
         log.expect(301, ASSUMED, 299),
-        Err("bitcoind connected blocks up to height 300 and not to 301".to_owned())
+        Err("bitcoind connected blocks up to height 300, not 301".to_owned())
     );
     let other = "00".repeat(32);
     assert_eq!(
@@ -75,9 +75,9 @@ fn a_run_that_did_other_work_does_not_count() {
         Err(format!("bitcoind's log does not say that the ancestors of {other} are assumed valid"))
     );
     let runs = with(&[SKIPS, RUNS]);
-    assert_eq!(read(&runs).expect(300, ASSUMED, 300), ran(300, 300));
+    assert_eq!(read(&runs).expect(300, ASSUMED, 300), ran_scripts(300, 300));
     let late = SKIPS.replace("#1 ", "#7 ");
-    assert_eq!(read(&with(&[&late])).expect(300, ASSUMED, 299), ran(1, 299));
+    assert_eq!(read(&with(&[&late])).expect(300, ASSUMED, 299), ran_scripts(1, 299));
     let killed = VERSION_29.replace("Shutdown: done\n", "");
     assert_eq!(
         read(&killed).expect(300, ASSUMED, 299),
@@ -85,12 +85,12 @@ fn a_run_that_did_other_work_does_not_count() {
     );
     assert_eq!(
         read("").expect(1, ASSUMED, 1),
-        Err("bitcoind connected blocks up to height 0 and not to 1".to_owned())
+        Err("bitcoind connected blocks up to height 0, not 1".to_owned())
     );
 }
 
 #[test]
-fn a_run_of_all_scripts_says_so() {
+fn a_run_of_all_scripts_is_recognized() {
     let lines: String = VERSION_29
         .lines()
         .map(|line| match line.split_once("Assuming") {
@@ -100,11 +100,11 @@ fn a_run_of_all_scripts_says_so() {
         .collect();
     assert_eq!(read(&lines).expect_scripts(300), Ok(()));
     assert!(read(&lines).expect(300, ASSUMED, 299).is_err());
-    let told = lines.replace("2026-11-22T00:34:51.241282Z", &format!("{RUNS}2026-11-22T00:34:51Z"));
-    assert_eq!(read(&told).expect_scripts(300), Ok(()));
+    let text = lines.replace("2026-11-22T00:34:51.241282Z", &format!("{RUNS}2026-11-22T00:34:51Z"));
+    assert_eq!(read(&text).expect_scripts(300), Ok(()));
     assert_eq!(
         read(&lines).expect_scripts(301),
-        Err("bitcoind connected blocks up to height 300 and not to 301".to_owned())
+        Err("bitcoind connected blocks up to height 300, not 301".to_owned())
     );
     assert_eq!(
         read(VERSION_29).expect_scripts(300),
@@ -114,7 +114,7 @@ fn a_run_of_all_scripts_says_so() {
         lines.replace("2026-11-22T00:34:51.241282Z", &format!("{SKIPS}2026-11-22T00:34:51Z"));
     assert_eq!(
         read(&skips).expect_scripts(300),
-        Err("bitcoind skipped scripts at block 1, where it was to run all of them".to_owned())
+        Err("bitcoind skipped scripts at block 1, but should have run all of them".to_owned())
     );
     let killed = lines.replace("Shutdown: done\n", "");
     assert_eq!(
@@ -125,7 +125,7 @@ fn a_run_of_all_scripts_says_so() {
 
 /// Later versions end without the colon.
 #[test]
-fn either_word_for_the_end() {
+fn either_form_of_the_shutdown_line_is_recognized() {
     let later = VERSION_29
         .replace("Shutdown: In progress...", "Shutdown in progress...")
         .replace("Shutdown: done", "Shutdown done");
@@ -138,7 +138,7 @@ fn either_word_for_the_end() {
 }
 
 #[test]
-fn any_bytes_are_a_log() {
+fn malformed_lines_are_skipped() {
     let long = [&b"2026-11-22T00:34:51Z "[..], &vec![b'x'; 100_000], b"\xff\xfe\n"].concat();
     assert_eq!(NodeLog::read(&long[..]).unwrap().last, None);
     for odd in ["Z", "TZ ", "--T::Z x", "2026-13-01T00:00:00Z UpdateTip:  height=1", " UpdateTip: "]
@@ -150,7 +150,7 @@ fn any_bytes_are_a_log() {
 }
 
 #[test]
-fn times() {
+fn times_are_parsed() {
     for (text, seconds) in [
         ("1970-01-01T00:00:00Z", 0.0),
         ("2000-02-29T12:00:00Z", 951_825_600.0),
@@ -165,7 +165,7 @@ fn times() {
 }
 
 #[test]
-fn an_extract_is_short_and_has_the_ends() {
+fn an_extract_is_short_and_keeps_both_ends() {
     let tip = |height: u32| {
         format!("2026-11-22T00:34:51Z UpdateTip: new best=ab height={height} version=0x1\n")
     };
@@ -179,6 +179,6 @@ fn an_extract_is_short_and_has_the_ends() {
     let heights: Vec<u32> =
         lines.iter().map(|line| number_after(line, " height=").unwrap()).collect();
     assert!(heights.is_sorted());
-    // The extract is a log again.
+    // The extract is itself a valid log.
     assert_eq!(read(&extract).connect_seconds(), Some(0.0));
 }

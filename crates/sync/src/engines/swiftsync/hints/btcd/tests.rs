@@ -5,7 +5,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 const HEADER: [u8; 9] = [b'U', b'T', b'X', b'O', 1, 3, 0, 0, 0];
-/// Three blocks: none; 13, 16, … 40; 5 and 500.
+/// Three blocks: empty; 13, 16, … 40; 5 and 500.
 const BODY: [u8; 17] = [0, 10, 13, 2, 2, 2, 2, 2, 2, 2, 2, 2, 4, 5, 0xfd, 0xee, 1];
 
 fn blocks() -> Vec<Vec<u32>> {
@@ -27,7 +27,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_known_file_reads_and_writes() {
+fn the_published_example_round_trips() {
     let file = with_body(&BODY);
     assert_eq!(read(&file).unwrap(), blocks());
     let mut out = Vec::new();
@@ -60,7 +60,7 @@ fn a_gzip_member_reads_the_same_and_nothing_may_follow_it() {
 }
 
 #[test]
-fn the_header_is_held_to() {
+fn a_wrong_header_is_refused() {
     for (at, value) in [(0, b'u'), (3, 0), (4, 0), (4, 2)] {
         let mut file = with_body(&BODY);
         file[at] = value;
@@ -96,7 +96,7 @@ fn every_truncation_and_extension_is_noticed() {
 #[test]
 fn a_gap_may_not_leave_its_block_or_all_blocks() {
     let one = |body: &[u8]| fault(read(&with_body(body)));
-    // The gap's last byte lies beyond the announced length.
+    // The gap's last byte is past the announced length.
     assert_eq!(one(&[1, 0xfd, 0xfd, 0]), HintsFault::End { field: "a gap" });
     assert_eq!(one(&[3, 0xfd, 5, 0]), HintsFault::NonCanonical { field: "a gap" });
     assert!(matches!(

@@ -16,7 +16,7 @@ fn decoded(bytes: &[u8], order: BitOrder) -> Result<Vec<u32>, HintsFault> {
     decode(bytes, order, &mut indices).map(|_| indices)
 }
 
-/// Sets as blocks have them: sparse and dense, short and long.
+/// Index sets like the ones of real blocks: sparse and dense, short and long.
 fn any_indices() -> impl Strategy<Value = Vec<u32>> {
     (0u32..17, 0usize..300).prop_flat_map(|(spread, count)| {
         let above = (1 << spread).min(OUTPUTS_PER_BLOCK_MAX);
@@ -60,7 +60,7 @@ proptest! {
             let shape = measure(&bytes).unwrap();
             prop_assert_eq!(shape.bytes(), bytes.len());
             prop_assert_eq!(shape.n as usize, indices.len());
-            // What follows an element belongs to the next.
+            // Bytes after an element belong to the next.
             let longer = [&bytes[..], &tail].concat();
             prop_assert_eq!(decoded(&longer, order), Ok(indices.clone()));
             for end in 0..bytes.len() {
@@ -72,15 +72,14 @@ proptest! {
 
     #[test]
     fn agrees_with_the_hintsfile_crate(indices in any_indices()) {
-        // That crate asserts ℓ < 16 in debug builds, which a lone high index exceeds.
+        // That crate asserts ℓ < 16 in debug builds, which a single high index exceeds.
         prop_assume!(indices.len() != 1 || indices[0] < 65_535);
         let mut theirs = Vec::new();
         hintsfile::EliasFano::compress(&indices).write(&mut theirs).unwrap();
         prop_assert_eq!(encoded(&indices, BitOrder::LsbFirst), theirs);
     }
 
-    /// Whatever is accepted is the one encoding of what comes out, and the other implementation
-    /// reads the same.
+    /// Accepted bytes are the only encoding of their set, and the other implementation reads the same.
     #[test]
     fn acceptance_is_canonical(header in (0u32..12, 0u32..90), body in any::<[u8; 24]>()) {
         let mut bytes = vec![header.0 as u8, header.1 as u8];
@@ -114,7 +113,7 @@ fn every_small_set_has_one_encoding() {
             let indices: Vec<u32> = (0..10).filter(|bit| mask >> bit & 1 == 1).collect();
             let bytes = encoded(&indices, order);
             assert_eq!(decoded(&bytes, order), Ok(indices.clone()));
-            // No other string of this length and header means anything that it could not.
+            // No other string of this length and header decodes to the same set.
             for bit in 16..8 * bytes.len() {
                 let mut other = bytes.clone();
                 other[bit / 8] ^= 1 << (bit % 8);
@@ -156,7 +155,7 @@ fn counts_are_bounded_before_anything_is_allocated() {
         assert_eq!(got, Err(HintsFault::TooLarge { field, value, limit }), "{hex}");
         assert_eq!(indices.capacity(), 0);
     }
-    // N is within the limit but cannot be had with so small an M.
+    // N is within the limit, but impossible with so small an M.
     let got = decode(&unhex("fd030101"), BitOrder::MsbFirst, &mut indices);
     assert_eq!(got, Err(HintsFault::TooManyIndices { n: 259, m: 1 }));
     assert_eq!(
@@ -200,7 +199,7 @@ fn each_rule_of_the_bit_strings_is_checked() {
 }
 
 #[test]
-fn the_encoder_refuses_what_is_no_set() {
+fn the_encoder_refuses_invalid_sets() {
     let mut out = vec![9];
     let falling = encode(&[4, 4], BitOrder::MsbFirst, &mut out);
     assert_eq!(falling, Err(HintsFault::NotAscending { previous: 4, index: 4 }));
@@ -210,7 +209,7 @@ fn the_encoder_refuses_what_is_no_set() {
 }
 
 #[test]
-fn orders_have_names() {
+fn order_names_parse_back() {
     for order in ORDERS {
         assert_eq!(order.name().parse(), Ok(order));
         assert_ne!(order, order.other());

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 const LAYOUTS: [Layout; 3] =
     [Layout::FromHeightOne, Layout::FromGenesis, Layout::CountedFromGenesis];
 
-/// The sets of heights 1, 2, … as a file.
+/// Writes the index sets of heights 1, 2, … as a file.
 fn write(blocks: &[Vec<u32>], order: BitOrder, layout: Layout) -> Vec<u8> {
     let stop = blocks.len() as u32;
     let mut writer = HintsWriter::with(Vec::new(), stop, order, layout).unwrap();
@@ -36,7 +36,7 @@ fn sets(file: &HintsFile, heights: HeightRange) -> Result<Vec<Vec<u32>>, HintsEr
     Ok(sets)
 }
 
-/// The sets of heights 1, 2, …
+/// The index sets of heights 1, 2, …
 fn all_sets(file: &HintsFile) -> Result<Vec<Vec<u32>>, HintsError> {
     sets(file, HeightRange::new(1, file.info().stop_height + 1))
 }
@@ -48,7 +48,7 @@ fn sample() -> Vec<Vec<u32>> {
 fn any_blocks() -> impl Strategy<Value = Vec<Vec<u32>>> {
     let set = proptest::collection::btree_set(0u32..200, 0..20);
     let set = set.prop_map(|set| set.into_iter().collect());
-    // A first block that settles the order and the start, as on most chains.
+    // A first block that determines the order and the start, as on most chains.
     proptest::collection::vec(set, 0..40).prop_map(|mut blocks| {
         blocks.insert(0, vec![0]);
         blocks
@@ -57,7 +57,7 @@ fn any_blocks() -> impl Strategy<Value = Vec<Vec<u32>>> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_back(blocks in any_blocks(), cut in any::<[prop::sample::Index; 2]>()) {
+    fn written_hints_round_trip(blocks in any_blocks(), cut in any::<[prop::sample::Index; 2]>()) {
         for order in [Msb, Lsb] {
             for layout in LAYOUTS {
                 let bytes = write(&blocks, order, layout);
@@ -100,7 +100,7 @@ proptest! {
 }
 
 #[test]
-fn every_truncation_names_its_place() {
+fn every_truncation_error_names_its_offset() {
     let blocks = sample();
     for (order, layout) in [(Msb, LAYOUTS[0]), (Lsb, LAYOUTS[0]), (Msb, LAYOUTS[2])] {
         let bytes = write(&blocks, order, layout);
@@ -194,7 +194,7 @@ fn the_genesis_block_has_no_hints() {
 }
 
 #[test]
-fn files_of_height_zero() {
+fn files_may_stop_at_height_zero() {
     let header = [&MAGIC[..], &[VERSION, 0, 0, 0, 0]].concat();
     for (body, layout) in [(&[][..], LAYOUTS[0]), (&[0], LAYOUTS[1]), (&[1, 0], LAYOUTS[2])] {
         let file = open(&[&header, body].concat()).unwrap();
@@ -204,8 +204,8 @@ fn files_of_height_zero() {
     }
 }
 
-/// A first element that is empty stands for the genesis block only if there is one element more
-/// than the height says; a stated layout is held to.
+/// An empty first element belongs to the genesis block only if there is one element more than the height
+/// says; a layout that the user states is enforced.
 #[test]
 fn an_empty_first_block_is_not_the_genesis_block() {
     let blocks = [vec![], vec![0], vec![]];
@@ -222,7 +222,7 @@ fn an_empty_first_block_is_not_the_genesis_block() {
 }
 
 #[test]
-fn orders_are_told_apart_or_asked_for() {
+fn bit_orders_are_detected_or_requested() {
     let twin = vec![1, 2, 4];
     let bytes = write(&[twin.clone(), vec![], twin.clone()], Msb, Layout::FromHeightOne);
     let error = open(&bytes).unwrap_err();
@@ -241,7 +241,7 @@ fn orders_are_told_apart_or_asked_for() {
     ));
 }
 
-/// Ranges begin and end anywhere, also within parts.
+/// Ranges may begin and end anywhere, also within parts.
 #[test]
 fn ranges_of_a_long_file_agree_with_one_another() {
     let blocks: Vec<Vec<u32>> = (0u32..3000)
@@ -300,7 +300,7 @@ fn a_file_that_changes_is_noticed() {
     for changed in [
         good[..good.len() - 1].to_vec(),
         [&good[..], &[0]].concat(),
-        // Another bit order, another number of elements, an element that ends elsewhere.
+        // Another bit order, another number of elements, an element with another end.
         with(11, 0x01),
         with(9, 0),
         with(good.len() - 11, 0),
@@ -311,7 +311,7 @@ fn a_file_that_changes_is_noticed() {
     read(good.clone()).unwrap();
 }
 
-/// Elements that stay valid, and of the same length: every range that lies in their part sees it.
+/// Changed elements that stay valid and keep their length: every range in their part notices them.
 #[test]
 fn other_hints_of_the_same_length_are_noticed() {
     for layout in LAYOUTS {
@@ -335,7 +335,7 @@ fn other_hints_of_the_same_length_are_noticed() {
             *bytes.lock().unwrap() = good.clone();
             assert_eq!(all_sets(&file).unwrap().len(), 200);
         }
-        // A range that lies elsewhere is what it was.
+        // A range in another part is unchanged.
         *bytes.lock().unwrap() = with(1, 3);
         assert_eq!(sets(&file, HeightRange::new(195, 197)).unwrap(), [[2], [2]]);
     }
@@ -359,7 +359,7 @@ fn the_writer_counts_its_blocks() {
     assert!(matches!(error, HintsError::BlockCount { height: 2, stop_height: 2, .. }));
 }
 
-/// Bytes of which those from some place on cannot be read.
+/// Bytes that cannot be read from some offset on.
 struct Broken {
     bytes: Vec<u8>,
     from: usize,
@@ -379,11 +379,11 @@ impl HintsSource for Broken {
     }
 }
 
-/// Wherever a disk fails, that is what is told, and not that the file were another one.
+/// A disk failure at any offset is reported as such, and not as another encoding of the file.
 #[test]
-fn a_disk_that_fails_is_no_fault_of_the_file() {
+fn a_failing_disk_is_not_blamed_on_the_file() {
     for layout in LAYOUTS {
-        // So long that no window holds all of it.
+        // Long enough that no window holds all of it.
         let blocks = vec![(0..30_000).step_by(3).collect::<Vec<u32>>(); 400];
         let bytes = write(&blocks, Msb, layout);
         let last = (bytes.len() - 1) / 400;
@@ -398,15 +398,14 @@ fn a_disk_that_fails_is_no_fault_of_the_file() {
     }
 }
 
-/// A count before the elements is taken for one only where it is the right one and no element can stand
-/// in its place.
+/// A count before the elements is accepted only if it is right and no element can have these bytes.
 #[test]
-fn a_count_is_told_from_an_element() {
+fn a_count_is_distinguished_from_an_element() {
     let of_height_zero = |body: &[u8]| {
         let bytes = [&MAGIC[..], &[VERSION, 0, 0, 0, 0], body].concat();
         open(&bytes).map(|file| file.info().layout)
     };
-    // The count and the genesis block's element are all there is.
+    // The file consists of the count and the genesis block's element.
     assert_eq!(of_height_zero(&[1, 0]).unwrap(), Layout::CountedFromGenesis);
     assert!(of_height_zero(&[1, 0, 0]).is_err());
     let counted = write(&[vec![0], vec![3]], Msb, Layout::CountedFromGenesis);

@@ -1,0 +1,368 @@
+//! [`JoinResult`]: the result of a join, and the record from which a later start reads it.
+//!
+//! The record also says how far blocks were validated. It is written once losing the work so far would hurt;
+//! the files that it names are durable by then.
+//!
+//! ```text
+//! 8     41 50 55 53 4a 4f 49 4e   "APUSJOIN"
+//! 4     version, 4
+//! 32    id of the plan
+//! 4     height up to which blocks were validated
+//! 4     height above which their scripts were run
+//! 8     coins in the set
+//! 8     transactions that have some
+//! 16    their amounts in satoshi
+//! 8     their bogosize
+//! 768   their MuHash
+//! …     three lists of runs (coins for inputs, places, the set's coins), each a CompactSize and for each run its name
+//!       after a CompactSize, and length, sections, checksum (28)
+//! 1     1 if the roots of the Utreexo forest were requested, and then a list of runs: leaves that survive
+//! …     CompactSize number of outputs that existed when their block began; each height (4), txid, output (4)
+//! 32    SHA-256 of all bytes before
+//! ```
+//!
+//! It is written if the work before took longer than `--checkpoint-seconds` or began with an earlier start,
+//! every `--checkpoint-seconds` while blocks are validated, and after the last block.
+
+use crate::engines::swiftsync::CoinTotals;
+use crate::error::{StorageResult, SyncError};
+use crate::workdir::names::JOINED;
+use crate::workdir::{RunInfo, Workdir, names};
+use apus_chain::{Height, MuHash, OutPoint, Reader, write_compact_size};
+use apus_storage::{read_whole, write_atomically};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+const MAGIC: &[u8; 8] = b"APUSJOIN";
+
+const VERSION: u32 = 4;
+
+/// Greatest length of the record: a few hundred bytes for each run, and the outputs of some blocks.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum number of remembered blocks that create an existing output. The lowest one ends the sync, unless it
+/// is one of the two historical exceptions.
+const EXISTED_MAX: usize = 8;
+
+/// The result of a join.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JoinResult {
+    /// Coins for inputs, by the inputs' places, in runs.
+    pub answers: Vec<RunInfo>,
+    /// Places of the surviving coins, in runs.
+    pub places: Vec<RunInfo>,
+    /// The surviving coins, in runs.
+    pub coins: Vec<RunInfo>,
+    /// Hashes of the surviving coins by place, in runs, if they were requested.
+    pub hashes: Option<Vec<RunInfo>>,
+    /// Totals of the surviving coins.
+    pub totals: CoinTotals,
+    /// Their MuHash; the empty set's if it is not wanted.
+    pub muhash: MuHash,
+    /// Outputs that existed when their block began.
+    pub existed: BTreeMap<Height, Vec<OutPoint>>,
+}
+
+impl JoinResult {
+    /// Bytes of the surviving coins.
+    pub fn coin_bytes(&self) -> u64 {
+        self.coins.iter().map(|run| run.bytes).sum()
+    }
+
+    /// Adds the next part.
+    pub fn add(&mut self, part: Self) {
+        let Self { answers, places, coins, hashes, totals, muhash, existed } = part;
+        self.answers.extend(answers);
+        self.places.extend(places);
+        self.coins.extend(coins);
+        if let Some(hashes) = hashes {
+            self.hashes.get_or_insert_default().extend(hashes);
+        }
+        // Each transaction is entirely in one part.
+        self.totals.add(&totals);
+        self.muhash.combine(&muhash);
+        for (height, outpoints) in existed {
+            outpoints.into_iter().for_each(|outpoint| self.exists(height, outpoint));
+        }
+    }
+
+    /// Records an output that existed when its block began.
+    pub fn exists(&mut self, height: Height, outpoint: OutPoint) {
+        self.existed.entry(height).or_default().push(outpoint);
+        if self.existed.len() > EXISTED_MAX {
+            self.existed.pop_last();
+        }
+    }
+
+    /// All runs that it names.
+    fn runs(&self) -> impl Iterator<Item = &RunInfo> {
+        let Self { answers, places, coins, hashes, .. } = self;
+        [answers, places, coins].into_iter().chain(hashes).flatten()
+    }
+}
+
+/// The state from which a later start resumes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub joined: JoinResult,
+    /// Height up to which blocks were validated.
+    pub validated: Height,
+    /// Scripts of blocks above this one were run; lower blocks may have been assumed valid.
+    pub assumed: Height,
+}
+
+impl Record {
+    /// Sets the block up to which scripts are assumed valid from now on. Blocks whose scripts must be run
+    /// now, and perhaps were not, are validated again.
+    pub(super) fn assume_up_to(&mut self, assumed: Height) {
+        if assumed < self.assumed {
+            self.validated = self.validated.min(assumed);
+        }
+        self.assumed = assumed;
+    }
+
+    /// Makes the record durable, after all files that it names.
+    pub(super) fn write(&self, workdir: &Workdir<'_>) -> Result<(), SyncError> {
+        let storage = workdir.storage();
+        storage.sync_names().at(storage, "")?;
+        write_atomically(storage, JOINED, &self.to_bytes(workdir.plan_id())).at(storage, JOINED)
+    }
+
+    /// Reads the record of an earlier start under the same plan, if all files that it names exist.
+    pub(super) fn read(workdir: &Workdir<'_>) -> Result<Option<Self>, SyncError> {
+        let storage = workdir.storage();
+        let bytes = match read_whole(storage, JOINED, BYTES_MAX) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
+                return Ok(None);
+            }
+            other => other.at(storage, JOINED)?,
+        };
+        let Some(record) = Self::from_bytes(&bytes, workdir.plan_id()) else { return Ok(None) };
+        for run in record.joined.runs() {
+            match storage.len(&run.name) {
+                Ok(length) if length == run.file_bytes() => {}
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).at(storage, &run.name);
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(record))
+    }
+
+    /// The files that it names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.joined.runs().map(|run| run.name.as_str()).chain([JOINED])
+    }
+
+    fn to_bytes(&self, plan_id: &[u8; 32]) -> Vec<u8> {
+        let mut out = names::begin(MAGIC, VERSION);
+        out.extend_from_slice(plan_id);
+        out.extend_from_slice(&self.validated.to_le_bytes());
+        out.extend_from_slice(&self.assumed.to_le_bytes());
+        let CoinTotals { coins, transactions, amount, bogosize } = self.joined.totals;
+        out.extend_from_slice(&coins.to_le_bytes());
+        out.extend_from_slice(&transactions.to_le_bytes());
+        out.extend_from_slice(&amount.to_le_bytes());
+        out.extend_from_slice(&bogosize.to_le_bytes());
+        out.extend_from_slice(&self.joined.muhash.to_bytes());
+        let JoinResult { answers, places, coins, hashes, .. } = &self.joined;
+        [answers, places, coins].into_iter().for_each(|runs| write_runs(&mut out, runs));
+        out.push(u8::from(hashes.is_some()));
+        hashes.iter().for_each(|runs| write_runs(&mut out, runs));
+        let existed = self.joined.existed.iter();
+        let existed: Vec<_> =
+            existed.flat_map(|(height, all)| all.iter().map(move |it| (height, it))).collect();
+        write_compact_size(&mut out, existed.len() as u64);
+        for (height, outpoint) in existed {
+            out.extend_from_slice(&height.to_le_bytes());
+            out.extend_from_slice(&outpoint.to_bytes());
+        }
+        names::seal(out)
+    }
+
+    fn from_bytes(bytes: &[u8], plan_id: &[u8; 32]) -> Option<Self> {
+        let mut reader = names::open(bytes, MAGIC, VERSION)?;
+        if reader.array().ok()? != plan_id {
+            return None;
+        }
+        let (validated, assumed) = (reader.u32().ok()?, reader.u32().ok()?);
+        let totals = read_totals(&mut reader)?;
+        let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
+        let mut runs = || read_runs(&mut reader);
+        let (answers, places, coins) = (runs()?, runs()?, runs()?);
+        let hashes = match reader.array().ok()? {
+            [0] => None,
+            [1] => Some(read_runs(&mut reader)?),
+            _ => return None,
+        };
+        let existed = BTreeMap::new();
+        let mut joined = JoinResult { answers, places, coins, hashes, totals, muhash, existed };
+        for _ in 0..reader.compact_size().ok()? {
+            let height = reader.u32().ok()?;
+            joined.exists(height, OutPoint::from_bytes(reader.array().ok()?));
+        }
+        reader.finish().ok()?;
+        Some(Self { joined, validated, assumed })
+    }
+}
+
+fn write_runs(out: &mut Vec<u8>, runs: &[RunInfo]) {
+    write_compact_size(out, runs.len() as u64);
+    for RunInfo { name, bytes, sections, checksum, .. } in runs {
+        write_compact_size(out, name.len() as u64);
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(&bytes.to_le_bytes());
+        out.extend_from_slice(&sections.to_le_bytes());
+        out.extend_from_slice(checksum);
+    }
+}
+
+fn read_runs(reader: &mut Reader<'_>) -> Option<Vec<RunInfo>> {
+    let mut runs = Vec::new();
+    for _ in 0..reader.compact_size().ok()? {
+        let length = reader.compact_size().ok()?;
+        let name = String::from_utf8(reader.take(length).ok()?.to_vec()).ok()?;
+        let (bytes, sections) = (reader.u64().ok()?, reader.u32().ok()?);
+        let checksum = *reader.array().ok()?;
+        runs.push(RunInfo { name, bytes, sections, checksum, held: None });
+    }
+    Some(runs)
+}
+
+fn read_totals(reader: &mut Reader<'_>) -> Option<CoinTotals> {
+    let (coins, transactions) = (reader.u64().ok()?, reader.u64().ok()?);
+    let amount = u128::from_le_bytes(*reader.array().ok()?);
+    Some(CoinTotals { coins, transactions, amount, bogosize: reader.u64().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workdir::plan::testing::plan;
+    use apus_chain::Txid;
+    use apus_storage::Storage;
+    use apus_testkit::storage::CrashStorage;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::io::Write;
+
+    fn run(name: &str, bytes: u64) -> RunInfo {
+        let sections = bytes as u32 / 7;
+        RunInfo { name: name.to_owned(), bytes, sections, checksum: [bytes as u8; 16], held: None }
+    }
+
+    fn record(
+        validated: Height,
+        assumed: Height,
+        with_hashes: bool,
+        runs: &[u64],
+        existed: &[u32],
+    ) -> Record {
+        let of = |kind: &str| {
+            runs.iter().map(|bytes| run(&format!("spill-{kind}-{bytes}.run"), *bytes)).collect()
+        };
+        let (answers, places, coins) = (of("answers"), of("places"), of("set"));
+        let hashes = with_hashes.then(|| of("hashes"));
+        let totals = CoinTotals { coins: 9, transactions: 8, amount: 7 << 70, bogosize: 6 };
+        let mut joined =
+            JoinResult { answers, places, coins, hashes, totals, ..JoinResult::default() };
+        joined.muhash.insert(b"a coin");
+        for vout in existed {
+            joined.exists(vout % 7, OutPoint { txid: Txid([8; 32]), vout: *vout });
+        }
+        Record { joined, validated, assumed }
+    }
+
+    #[test]
+    fn blocks_whose_scripts_are_no_longer_assumed_valid_are_validated_again() {
+        let after = |validated, before: [Height; 2]| {
+            let mut record = record(validated, before[0], false, &[], &[]);
+            record.assume_up_to(before[1]);
+            (record.validated, record.assumed)
+        };
+        assert_eq!(after(50, [100, 100]), (50, 100));
+        assert_eq!(after(50, [100, 70]), (50, 70));
+        assert_eq!(after(50, [100, 20]), (20, 20));
+        assert_eq!(after(150, [100, 20]), (20, 20));
+        assert_eq!(after(150, [100, 0]), (0, 0));
+        // Blocks whose scripts were run stay validated.
+        assert_eq!(after(150, [100, 120]), (150, 120));
+    }
+
+    /// If there are more such blocks than the limit, the lowest are kept, regardless of their order and parts.
+    #[test]
+    fn the_lowest_blocks_with_outputs_that_existed_are_remembered() {
+        let outpoint = |vout: u32| OutPoint { txid: Txid([8; 32]), vout };
+        let mut heights: Vec<Height> = (1..=3 * EXISTED_MAX as Height).collect();
+        for turn in 0..heights.len() {
+            heights.rotate_left(7);
+            heights.swap(turn, 0);
+            let (first, second) = heights.split_at(turn);
+            let part = |heights: &[Height]| {
+                let mut part = JoinResult::default();
+                for height in heights {
+                    part.exists(*height, outpoint(2 * height));
+                    part.exists(*height, outpoint(2 * height + 1));
+                }
+                part
+            };
+            let mut whole = part(first);
+            whole.add(part(second));
+            let both = |height: Height| vec![outpoint(2 * height), outpoint(2 * height + 1)];
+            let lowest = (1..=EXISTED_MAX as Height).map(|height| (height, both(height)));
+            assert_eq!(whole.existed, lowest.collect::<BTreeMap<_, _>>());
+        }
+    }
+
+    /// A start resumes from a join only if each of its files exists with its full length.
+    #[test]
+    fn a_join_with_a_missing_or_short_file_is_ignored() {
+        let storage = CrashStorage::new();
+        let workdir = Workdir::start(&storage, &plan(5)).unwrap();
+        let record = record(5, 7, true, &[70, 140], &[1]);
+        let put = |run: &RunInfo, bytes: u64| {
+            let mut file = storage.create(&run.name).unwrap();
+            file.write_all(&vec![0; bytes as usize]).unwrap();
+        };
+        record.joined.runs().for_each(|run| put(run, run.file_bytes()));
+        assert_eq!(Record::read(&workdir).unwrap(), None);
+        record.write(&workdir).unwrap();
+        let found = || Record::read(&workdir).unwrap();
+        for run in record.joined.runs() {
+            assert_eq!(found(), Some(record.clone()));
+            for bytes in [run.file_bytes() - 1, run.file_bytes() + 1] {
+                put(run, bytes);
+                assert_eq!(found(), None, "{}", run.name);
+            }
+            storage.remove(&run.name).unwrap();
+            assert_eq!(found(), None, "{}", run.name);
+            put(run, run.file_bytes());
+        }
+        let all: BTreeSet<&str> = record.names().collect();
+        assert_eq!(all.len(), 1 + 2 * 4);
+        assert!(all.contains(JOINED) && record.joined.runs().all(|run| all.contains(&*run.name)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_round_trips_and_any_change_is_refused(
+            validated: u32,
+            assumed: u32,
+            with_hashes: bool,
+            runs in proptest::collection::vec(any::<u64>(), 0..4),
+            existed in proptest::collection::vec(any::<u32>(), 0..9),
+            place: proptest::sample::Index,
+            bit in 0u8..8,
+        ) {
+            let record = record(validated, assumed, with_hashes, &runs, &existed);
+            let mut bytes = record.to_bytes(&[3; 32]);
+            prop_assert_eq!(Record::from_bytes(&bytes, &[3; 32]), Some(record));
+            prop_assert_eq!(Record::from_bytes(&bytes, &[4; 32]), None);
+            let place = place.index(bytes.len());
+            prop_assert_eq!(Record::from_bytes(&bytes[..place], &[3; 32]), None);
+            bytes[place] ^= 1 << bit;
+            prop_assert_eq!(Record::from_bytes(&bytes, &[3; 32]), None);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! [`UndoPass`]: SwiftSync with undo data, which checks every rule.
+//!
+//! Undo data name the coins that each block spends. With them the block is validated under all rules about
+//! coins, including scripts, and the aggregate is of [whole coins](super::aggregate::AggregateKind::Coins).
+//! If the sums are equal, the coins that were created and do not survive are exactly the ones used to
+//! validate blocks, each once, with the height, the mark, the amount and the script that it was created with.
+//! So neither hints nor undo data are trusted: wrong ones can only make the sync fail.
+//!
+//! If a block fails, either the block or its undo data may be at fault. An engine that needs no undo data can
+//! tell which.
+
+use super::{Partial, Segment, SegmentHints, SwiftSync, SwiftSyncError, Verdict};
+use crate::engines::mergesync::{BlockConnector, ConnectFailure, SeenBlock};
+use crate::engines::pass::{FinishedSegment, Pass, RunKind};
+use crate::error::{ErrorKind, IoError, RunError, SyncError};
+use apus_chain::{
+    BlockBytes, BlockHash, BlockUndo, Header, HeaderChain, Height, KnownBlock, Params, UndoCoin,
+};
+use apus_engine::connect::{ConnectContext, ConnectError};
+use apus_engine::script::{NoInterpreter, ScriptPool, ScriptPoolError};
+
+/// A source of undo data, which need not be trusted.
+pub trait UndoSource: Send + Sync {
+    /// Returns a reader for one thread.
+    fn reader(&self) -> Box<dyn UndoReader + '_>;
+
+    /// Whether it also has undo data of blocks that spend nothing.
+    fn of_all_blocks(&self) -> bool {
+        false
+    }
+}
+
+/// Reads undo data.
+pub trait UndoReader {
+    /// Reads the undo data of the block at a height, which follows `prev`, as Core writes it (Core `undo.h`,
+    /// `CBlockUndo`).
+    ///
+    /// # Errors
+    /// The reason why there is none, and where, as a message to users.
+    fn read(&mut self, height: Height, prev: &BlockHash) -> Result<Vec<u8>, String>;
+}
+
+/// Why a segment or a whole sync failed.
+#[derive(Debug, thiserror::Error)]
+pub enum UndoPassError {
+    /// An error that syncs without undo data have too.
+    #[error(transparent)]
+    SwiftSync(#[from] SwiftSyncError),
+    /// Undo data are missing, or do not belong to the block.
+    #[error("the undo data of block {} ({}) cannot be used: {what}", block.height, block.hash)]
+    Undo {
+        /// The block.
+        block: KnownBlock,
+        /// The reason.
+        what: String,
+    },
+    /// A block breaks a rule, if it spends the coins that its undo data name.
+    #[error("block {} ({}) is invalid, if its undo data are right: {error}", block.height, block.hash)]
+    Refused {
+        /// The block.
+        block: KnownBlock,
+        /// The rule that it breaks.
+        error: Box<ConnectError>,
+    },
+    /// A script could not be run, which says nothing about the block.
+    #[error("a script of block {} ({}) could not be run: {what}", block.height, block.hash)]
+    Script {
+        /// The block.
+        block: KnownBlock,
+        /// The reason.
+        what: String,
+    },
+    /// Scripts must be run, but this build has no interpreter.
+    #[error(transparent)]
+    NoInterpreter(#[from] NoInterpreter),
+}
+
+/// The failure of a sync with undo data, with advice to sync without hints.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}{advice}", error = .0, advice = advice(.0))]
+pub struct ByUndoError(pub UndoPassError);
+
+fn advice(error: &UndoPassError) -> &'static str {
+    match error {
+        UndoPassError::Refused { .. } => {
+            ". Either the block or its undo data are wrong. Rerun without --hints (--engine mergesync), which \
+             needs no undo data, to find out"
+        }
+        _ => ". Rerun without --hints (--engine mergesync), which needs no undo data",
+    }
+}
+
+impl RunError for ByUndoError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Wrong
+    }
+
+    fn class(&self) -> &'static str {
+        "wrong_data"
+    }
+}
+
+impl From<UndoPassError> for SyncError {
+    fn from(error: UndoPassError) -> Self {
+        match error {
+            UndoPassError::SwiftSync(error) => error.into(),
+            UndoPassError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
+            UndoPassError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
+            other => ByUndoError(other).into(),
+        }
+    }
+}
+
+/// Validates blocks with the coins from their undo data.
+pub struct ConnectByUndo<'a> {
+    /// The chain's rules.
+    pub params: &'a Params,
+    /// The chain.
+    pub chain: &'a HeaderChain,
+    /// The last block whose scripts are assumed valid; 0 for none.
+    pub assumed: Height,
+    /// Runs the scripts, if any are run. Each worker waits for the verdict on its own block, so a pool with
+    /// its own threads would only slow it down.
+    pub scripts: Option<ScriptPool>,
+}
+
+impl ConnectByUndo<'_> {
+    /// Validates a block on the assumption that its undo data are right; the aggregate must prove that.
+    pub fn connect(&self, block: &BlockBytes<'_>, undo: &[u8]) -> Result<(), UndoPassError> {
+        let mut stored = StoredCoins::default();
+        stored
+            .read(block, undo)
+            .map_err(|what| UndoPassError::Undo { block: known(block), what })?;
+        self.by_coins(block, &stored.coins()[..stored.there])
+    }
+
+    fn by_coins(&self, block: &BlockBytes<'_>, coins: &[&[u8]]) -> Result<(), UndoPassError> {
+        let id = known(block);
+        let check_scripts = id.height > self.assumed;
+        let context = ConnectContext { ancestry: self.chain, check_scripts };
+        let (params, scripts) = (self.params, self.scripts.as_ref());
+        let connector = BlockConnector { params, scripts, sum_key: None, bare: 0 };
+        let seen = SeenBlock::checked(block);
+        let connected = connector.block(&seen, coins, &[], &context);
+        match connected.and_then(|block| block.wait()) {
+            Ok(_) => Ok(()),
+            Err(ConnectFailure::Refused(refused)) => {
+                Err(UndoPassError::Refused { block: id, error: Box::new(refused.error) })
+            }
+            Err(ConnectFailure::Script(what)) => Err(UndoPassError::Script { block: id, what }),
+            Err(ConnectFailure::NoInterpreter(error)) => Err(error.into()),
+            Err(ConnectFailure::Answer(error)) => {
+                Err(UndoPassError::Undo { block: id, what: error.to_string() })
+            }
+            Err(ConnectFailure::Bare) => unreachable!("undo data has whole coins"),
+        }
+    }
+}
+
+/// The pass: SwiftSync with undo data.
+pub struct UndoPass<'a> {
+    /// The engine for everything else. Its aggregate is of whole coins.
+    pub swiftsync: SwiftSync,
+    /// Validates blocks.
+    pub connector: ConnectByUndo<'a>,
+    /// The source of the coins that blocks spend.
+    pub undo: &'a dyn UndoSource,
+}
+
+/// A segment in progress.
+pub struct UndoPassSegment<'a> {
+    segment: Segment,
+    undo: Box<dyn UndoReader + 'a>,
+    /// The coins of the current block.
+    stored: StoredCoins,
+}
+
+fn known(block: &BlockBytes<'_>) -> KnownBlock {
+    KnownBlock { height: block.height(), hash: block.hash() }
+}
+
+/// Coins in their stored form, concatenated.
+#[derive(Default)]
+struct StoredCoins {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// Number of coins before the first that was created above the block that spends it.
+    there: usize,
+}
+
+impl StoredCoins {
+    /// Appends the coins in the undo data, which must be as many as the block's transactions have inputs.
+    fn read(&mut self, block: &BlockBytes<'_>, undo: &[u8]) -> Result<(), String> {
+        let undo = BlockUndo::read(undo).map_err(|error| error.to_string())?;
+        let txs = block.view().tx_count();
+        if undo.tx_count() != txs {
+            let found = undo.tx_count();
+            return Err(format!("they have {found} transactions, and the block has {txs}"));
+        }
+        for (index, tx) in block.view().txs().enumerate().skip(1) {
+            let coins = undo.spent_by(index).unwrap_or_default();
+            if coins.len() != tx.inputs().len() {
+                let (found, inputs) = (coins.len(), tx.inputs().len());
+                return Err(format!(
+                    "they have {found} coins for the {inputs} inputs of transaction {index}"
+                ));
+            }
+        }
+        let is_above = |coin: &UndoCoin<'_>| coin.height() > block.height();
+        let above = undo.coins().iter().position(is_above);
+        self.there = above.unwrap_or(undo.coins().len());
+        for coin in undo.coins() {
+            coin.write_stored(&mut self.bytes);
+            self.ends.push(self.bytes.len());
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        let Self { bytes, ends, there } = self;
+        bytes.clear();
+        ends.clear();
+        *there = 0;
+    }
+
+    fn coins(&self) -> Vec<&[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end]).collect()
+    }
+}
+
+impl<'a> Pass for UndoPass<'a> {
+    type Input = SegmentHints;
+    type Segment = UndoPassSegment<'a>;
+    type Partial = Partial;
+    type Verdict = Verdict;
+    type Error = UndoPassError;
+
+    const RUNS: &'static [RunKind] = SwiftSync::RUNS;
+
+    fn begin(&self, hints: SegmentHints) -> Result<UndoPassSegment<'a>, UndoPassError> {
+        let segment = self.swiftsync.begin(hints);
+        Ok(UndoPassSegment { segment, undo: self.undo.reader(), stored: StoredCoins::default() })
+    }
+
+    fn block(
+        &self,
+        segment: &mut UndoPassSegment<'a>,
+        block: &BlockBytes<'_>,
+    ) -> Result<(), UndoPassError> {
+        let UndoPassSegment { segment, undo, stored } = segment;
+        let of_no_use = |what| UndoPassError::Undo { block: known(block), what };
+        stored.clear();
+        // A block that spends nothing needs no undo data.
+        if block.view().tx_count() > 1 || self.undo.of_all_blocks() {
+            let prev = Header::parse(block.view().header()).prev;
+            let undo = undo.read(block.height(), &prev).map_err(of_no_use)?;
+            stored.read(block, &undo).map_err(of_no_use)?;
+        }
+        let coins = stored.coins();
+        // A coin of a higher block does not exist yet, even if the undo data contain it.
+        self.connector.by_coins(block, &coins[..stored.there])?;
+        Ok(self.swiftsync.block_with_coins(segment, block, &coins)?)
+    }
+
+    fn finish(
+        &self,
+        segment: UndoPassSegment<'a>,
+    ) -> Result<FinishedSegment<Partial>, UndoPassError> {
+        Ok(Pass::finish(&self.swiftsync, segment.segment)?)
+    }
+
+    fn nothing(&self) -> Partial {
+        self.swiftsync.nothing()
+    }
+
+    fn conclude(&self, whole: &Partial, stop: Height) -> Result<Verdict, UndoPassError> {
+        Ok(self.swiftsync.conclude(whole, stop)?)
+    }
+}
