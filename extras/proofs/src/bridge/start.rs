@@ -9,6 +9,7 @@ use apus_storage::Storage;
 use apus_sync::SyncError;
 use apus_sync::error::StorageResult;
 use apus_sync::folder::room;
+use apus_sync::numbers;
 use apus_sync::progress::{DiskUse, Event};
 use apus_sync::request::{Request, RunEnv};
 use apus_sync::source::ChainSource;
@@ -172,14 +173,12 @@ pub(super) fn report_disk(
     let (bytes, free) = (block_bytes / 100 * FILES_PERCENT, room(&options.folder)?);
     env.observer.event(Event::DiskNeeded { what: DISK, bytes, free });
     if free < bytes {
-        let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+        let (needed, free) = (numbers::bytes(bytes), numbers::bytes(free));
         let warning = format!(
-            "not enough disk, perhaps: the proofs in {} may need {}, and {} is free. Choose one: free some space, or \
-             stop at a lower height (--stopatheight). If the disk gets full, finished files are kept: free some \
-             space, then rerun the same command to resume",
-            options.folder.display(),
-            gigabytes(bytes),
-            gigabytes(free)
+            "not enough disk, perhaps: the proofs in {} may need {needed}, and {free} is free. Choose one: free some \
+             space, or stop at a lower height (--stopatheight). If the disk gets full, finished files are kept: free \
+             some space, then rerun the same command to resume",
+            options.folder.display()
         );
         env.observer.event(Event::Warning(Warning::Extra(warning)));
     }
