@@ -80,6 +80,7 @@ fn look_at_node_index(
         assume_valid: None,
         threads: 1,
         memory_bytes: args.run.dbcache << 20,
+        scratch: None,
         segment_bytes: None,
         checkpoint_interval: Duration::ZERO,
         now: now(),

@@ -85,6 +85,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         assume_valid,
         threads,
         memory_bytes: args.run.dbcache << 20,
+        scratch: None,
         segment_bytes: args.run.segment_bytes,
         checkpoint_interval: Duration::from_secs(args.run.checkpoint_seconds.into()),
         now,

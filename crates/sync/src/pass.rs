@@ -20,7 +20,8 @@ use crate::system::random_bytes;
 use crate::workdir::plan::{Plan, RunIdentity, divide, divide_tapered};
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, ScriptChecks};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Memory for finished segments that are not in files yet. More memory here would save some files, but segments
@@ -40,6 +41,48 @@ pub struct PassJob<'a, P: Pass> {
     pub input: &'a InputOf<'a, P>,
     /// The last block whose witnesses are not read.
     pub unseen: Height,
+    /// The merged result of the blocks below the segments to process, if earlier batches processed some.
+    pub below: Option<&'a P::Partial>,
+    /// Where the pass may end before its last segment.
+    pub limit: Option<&'a PassLimit<'a, P::Partial>>,
+}
+
+/// Ends a pass early: when the finished segments suffice, no other segment begins, except for those below them.
+pub struct PassLimit<'a, R> {
+    /// Whether the finished segments suffice, with this one; called once for each.
+    is_reached_by: &'a (dyn Fn(&FinishedRange<R>) -> bool + Sync),
+    /// Segments that begin below this height are processed in any case.
+    at_least: AtomicU32,
+    is_reached: AtomicBool,
+}
+
+impl<'a, R> PassLimit<'a, R> {
+    /// Makes a limit for the segments from a height on.
+    pub fn new(
+        first: Height,
+        is_reached_by: &'a (dyn Fn(&FinishedRange<R>) -> bool + Sync),
+    ) -> Self {
+        let at_least = AtomicU32::new(first + 1);
+        Self { is_reached_by, at_least, is_reached: AtomicBool::new(false) }
+    }
+
+    /// Takes a segment that an earlier start finished: no gap may remain below it.
+    fn take_earlier(&self, done: &FinishedRange<R>) {
+        self.at_least.fetch_max(done.range.end, Ordering::Relaxed);
+        self.take(done);
+    }
+
+    fn take(&self, done: &FinishedRange<R>) {
+        if (self.is_reached_by)(done) {
+            self.is_reached.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a segment may still begin.
+    pub(crate) fn admits(&self, range: HeightRange) -> bool {
+        let is_reached = self.is_reached.load(Ordering::Relaxed);
+        !is_reached || range.start < self.at_least.load(Ordering::Relaxed)
+    }
 }
 
 /// Receives finished segments. Also called periodically with `None`.
@@ -210,13 +253,17 @@ pub fn begin_or_resume<'w, P: Pass>(
     Ok((workdir, plan, done))
 }
 
-/// Merges the results of all segments.
+/// Merges the results of all segments with the result of the blocks below, if there is one.
 pub fn whole<P: Pass>(
     pass: &P,
     workdir: &Workdir<'_>,
+    below: Option<&P::Partial>,
     done: &[FinishedRange<P::Partial>],
 ) -> Result<P::Partial, SyncError> {
     let mut whole = pass.nothing();
+    if let Some(below) = below {
+        whole.merge(below).map_err(|_| workdir.damaged())?;
+    }
     for done in done {
         let damaged = |_| SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) });
         whole.merge(&done.partial).map_err(damaged)?;
@@ -224,8 +271,8 @@ pub fn whole<P: Pass>(
     Ok(whole)
 }
 
-/// Processes the segments that are not in `done` yet. Returns all segments, including `done`, by ascending
-/// height.
+/// Processes the segments that are not in `done` yet, up to the limit if there is one. Returns all finished
+/// segments, including `done`, by ascending height.
 pub fn run<P: Pass>(
     job: &PassJob<'_, P>,
     dispatch: &dyn Dispatch<P>,
@@ -233,10 +280,18 @@ pub fn run<P: Pass>(
     segments: &[HeightRange],
     done: SegmentsOf<P>,
 ) -> Result<SegmentsOf<P>, SyncError> {
-    let is_done = |range: &HeightRange| done.iter().any(|done| done.range == *range);
-    let todo: Vec<HeightRange> = segments.iter().copied().filter(|it| !is_done(it)).collect();
+    let below = job.below.and_then(|below| below.ranges().last()).map_or(1, |below| below.end);
+    let ranges: BTreeSet<HeightRange> = done.iter().map(|done| done.range).collect();
+    let is_todo = |range: &HeightRange| range.start >= below && !ranges.contains(range);
+    let todo: Vec<HeightRange> = segments.iter().copied().filter(is_todo).collect();
     let counters = Counters::default();
+    if let Some(partial) = job.below {
+        counters.add(partial.done());
+        counters.finished(partial.done().bytes, partial.coins_about());
+        counters.add_weight(weight_of(job.source, HeightRange::new(1, below)));
+    }
     for done in &done {
+        job.limit.inspect(|limit| limit.take_earlier(done));
         counters.add(done.partial.done());
         counters.finished(done.partial.done().bytes, done.partial.coins_about());
         counters.add_weight(weight_of(job.source, done.range));
@@ -253,8 +308,8 @@ pub fn run<P: Pass>(
         observer.event(Event::Progress(Phase::Blocks, counters.progress(total)));
         results.take(done)
     });
-    let interrupted =
-        job.request.env.interrupt.load(Ordering::Relaxed) && results.all.len() < segments.len();
+    let interrupted = job.request.env.interrupt.load(Ordering::Relaxed)
+        && results.all.len() < todo.len() + ranges.len();
     match ran {
         Err(error) => {
             // Keep the results if possible; the error to report is the one that ended the sync.
@@ -341,6 +396,7 @@ impl<'a, P: Pass> Results<'a, P> {
         self.held_bytes += done.as_ref().map_or(0, FinishedRange::held_bytes);
         let of_blocks = |done: &FinishedRange<P::Partial>| bytes_of(self.job.source, done.range);
         self.to_come = self.to_come.saturating_sub(done.as_ref().map_or(0, of_blocks));
+        done.iter().for_each(|done| self.job.limit.iter().for_each(|limit| limit.take(done)));
         self.all.extend(done);
         let request = self.job.request;
         if self.stored_at.elapsed() >= request.env.checkpoint_interval {

@@ -199,6 +199,8 @@ pub struct RunEnv<'a> {
     pub memory_bytes: u64,
     /// Bytes of blocks in a segment; `None` derives it from the other limits.
     pub segment_bytes: Option<u64>,
+    /// Disk space for the records of an engine that can process the chain in batches; `None` for one batch.
+    pub scratch: Option<ScratchLimits>,
     /// Longest time that finished segments wait to be made durable together: a crash loses this much work,
     /// besides the segments in progress.
     pub checkpoint_interval: Duration,
@@ -217,6 +219,15 @@ pub struct RunEnv<'a> {
     pub observer: &'a dyn Observer,
     /// Stops the sync once the caller sets it.
     pub interrupt: &'a AtomicBool,
+}
+
+/// Limits of the batches in which a sync without hints processes a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScratchLimits {
+    /// Bytes of all temporary files together.
+    pub bytes: u64,
+    /// A fixed number of segments in each batch, instead of as many as `bytes` allow.
+    pub segments: Option<usize>,
 }
 
 /// The input of a sync.
@@ -265,6 +276,7 @@ impl<'a> RunEnv<'a> {
             threads: 1,
             memory_bytes: MEMORY_BYTES_MIN,
             segment_bytes: None,
+            scratch: None,
             checkpoint_interval: Duration::MAX,
             now: 0,
             verifier: None,

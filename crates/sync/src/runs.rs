@@ -278,6 +278,12 @@ impl<'s, F: RunForm> Runs<'s, F> {
         Ok(Self { storage, runs: runs.collect::<Result<_, _>>()?, form: PhantomData })
     }
 
+    /// Adds long runs in files, which are never merged into longer ones.
+    pub fn with(mut self, long: &[RunInfo]) -> Result<Self, SyncError> {
+        self.runs.extend(Self::indexed(self.storage, long.to_vec())?.runs);
+        Ok(self)
+    }
+
     /// The sections of all runs.
     pub fn sections(&self) -> impl Iterator<Item = &Section> {
         self.runs.iter().flat_map(|run| &run.index.sections)

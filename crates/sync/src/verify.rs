@@ -36,7 +36,7 @@ use crate::folder::at;
 use crate::progress::{Event, Observer};
 use crate::request::{
     ConnectOptions, HintedTask, HintedValidity, HintsInput, MemoryParts, MergeSyncTask, Output,
-    RunEnv, Task,
+    RunEnv, ScratchLimits, Task,
 };
 use crate::request::{Request, ScriptCounts, Source, Stop};
 use crate::source::blocksdir::UseIndex;
@@ -86,6 +86,8 @@ pub struct Verify<'a> {
     pub memory_bytes: u64,
     /// Bytes of blocks in a segment; `None` to derive it from the other budgets.
     pub segment_bytes: Option<u64>,
+    /// Disk space for temporary files, if a fault must be located without undo data; `None` for no limit.
+    pub scratch: Option<ScratchLimits>,
     /// Longest time that finished segments wait to be made durable together.
     pub checkpoint_interval: Duration,
     /// Current time, in seconds since 1970.
@@ -224,6 +226,7 @@ impl Verify<'_> {
                 threads: self.threads,
                 memory_bytes: self.memory_bytes,
                 segment_bytes: self.segment_bytes,
+                scratch: self.scratch,
                 checkpoint_interval: self.checkpoint_interval,
                 now: self.now,
                 verifier: self.verifier,

@@ -166,6 +166,17 @@ pub enum Warning {
         /// The ranges; not empty.
         ranges: Vec<HeightRange>,
     },
+    /// The chain does not contain the block up to which blocks were validated, or has fewer blocks that may be
+    /// assumed valid.
+    #[error(
+        "this chain cannot continue from block {} ({}), up to which blocks of another chain were validated: \
+         starting over",
+        .at.height, .at.hash
+    )]
+    BaseLeft {
+        /// The block.
+        at: KnownBlock,
+    },
     /// Blocks are connected in order, because the disk is too small to process them in any order.
     #[error(
         "the disk of the work folder has {} free, but processing blocks in any order needs up to {}: switching to \

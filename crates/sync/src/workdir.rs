@@ -21,8 +21,8 @@ use apus_hash::sha256;
 use apus_storage::{Storage, read_whole, write_atomically};
 use index::{RunIndex, checksum};
 use names::{
-    COINS, GONE, HINTS, INDEX, JOINED, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download,
-    is_input, is_work_file, look_alike, partial_name, partial_of_run,
+    BASE, COINS, GONE, HINTS, INDEX, JOINED, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL,
+    SPILL_BASE, is_download, is_input, is_work_file, look_alike, partial_name, partial_of_run,
 };
 use plan::Plan;
 use std::borrow::Cow;
@@ -122,7 +122,7 @@ impl<'a> Workdir<'a> {
             let (name, part) = (partial_name(done.range), done.to_bytes(&workdir.plan_id));
             write_atomically(storage, &name, &part).at(storage, &name)?;
         }
-        let keep: HashSet<String> = [PLAN, LOCK]
+        let keep: HashSet<String> = [PLAN, LOCK, BASE]
             .into_iter()
             .map(str::to_owned)
             .chain(done.iter().flat_map(FinishedRange::names))
@@ -142,7 +142,7 @@ impl<'a> Workdir<'a> {
             done.extend(workdir.read(range, P::RUNS)?);
         }
         // The sync may have continued above its hints: the files that record how far belong to this plan.
-        let keep: HashSet<String> = [PLAN, LOCK, RECORD, POSITIONS, JOINED]
+        let keep: HashSet<String> = [PLAN, LOCK, RECORD, POSITIONS, JOINED, BASE]
             .into_iter()
             .map(str::to_owned)
             .chain(done.iter().flat_map(FinishedRange::names))
@@ -154,12 +154,18 @@ impl<'a> Workdir<'a> {
     /// Discards the finished segment or the join result that a damaged run belongs to, so that the next start
     /// repeats that work.
     pub fn forget(storage: &dyn Storage, run_name: &str) -> Result<(), SyncError> {
-        let partial = match run_name.starts_with(SPILL) {
-            true => JOINED.to_owned(),
-            false => partial_of_run(run_name),
+        let partial = match run_name {
+            name if name.starts_with(SPILL_BASE) => BASE.to_owned(),
+            name if name.starts_with(SPILL) => JOINED.to_owned(),
+            name => partial_of_run(name),
         };
         storage.remove(&partial).at(storage, &partial)?;
         storage.sync_names().at(storage, "")
+    }
+
+    /// Removes some files, which need not exist.
+    pub(crate) fn remove_files(&self, names: &HashSet<&str>) -> Result<(), SyncError> {
+        self.remove(|name| names.contains(name))
     }
 
     /// Removes all files of a sync, the plan last.
@@ -197,7 +203,9 @@ impl<'a> Workdir<'a> {
     /// connected blocks. A plan alone does not count.
     pub fn has_progress(storage: &'a dyn Storage) -> bool {
         let is_progress = |name: &String| {
-            name.ends_with(".part") || [RECORD, JOINED].contains(&&**name) || is_download(name)
+            name.ends_with(".part")
+                || [RECORD, JOINED, BASE].contains(&&**name)
+                || is_download(name)
         };
         storage.names().is_ok_and(|names| names.iter().any(is_progress))
     }

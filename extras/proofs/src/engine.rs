@@ -169,7 +169,15 @@ impl ByProofs {
         let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
         let pass = Utreexo::new(request.env.params, dir.chain(), assumed, scripts);
         let input = |range| proofs.from.range(range).map_err(|what| no_roots(range, &what));
-        let job = PassJob { request, source: dir, pass: &pass, input: &input, unseen: 0 };
+        let job = PassJob {
+            request,
+            source: dir,
+            pass: &pass,
+            input: &input,
+            unseen: 0,
+            below: None,
+            limit: None,
+        };
         let done = match machines {
             None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
             Some(machines) => {

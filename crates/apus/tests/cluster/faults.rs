@@ -168,8 +168,13 @@ fn all_faults_in_turn() {
 fn answers_while_the_coordinator_is_down_count() {
     let world = World::with(MAIN);
     let mut serve = world.serve("--segment-bytes 60000");
-    // All its jobs are in the queue.
-    assert!(serve.until(|| world.status("").stdout.contains("under way, 1")));
+    let all_jobs_wait = || {
+        let status: serde_json::Value =
+            serde_json::from_str(&world.status("--json").stdout).unwrap();
+        let run = &status["runs"][0];
+        run["segments"].as_u64().is_some_and(|segments| run["waiting"] == segments)
+    };
+    assert!(serve.until(all_jobs_wait));
     serve.kill();
     let mut worker = world.work("--par 1 --stay --name rack-1");
     assert!(worker.until(|| world.status("").stdout.contains(" 0 jobs under way, 0 waiting")));

@@ -17,6 +17,8 @@
 //! Nothing here is keyed and nothing is left to chance: outpoints are compared in full. The caller decides
 //! where records are stored, who processes the segments, and how much memory merging takes.
 
+mod base_set;
+mod batches;
 mod coin_hashes;
 mod connect;
 mod disk;
@@ -24,10 +26,13 @@ mod first_pass;
 mod join;
 mod join_result;
 mod join_runs;
+mod merge_plan;
 mod merged;
 mod own;
+mod part_sink;
 mod prevouts_in_order;
 mod record;
+mod scratch;
 mod seen;
 mod segment_index;
 mod spend_summary;
@@ -35,12 +40,13 @@ mod spill;
 mod stripped;
 mod walk;
 
+pub use base_set::OverwrittenCoin;
 pub use coin_hashes::{HashKeys, WantedHashes};
 pub use connect::Bip30Outputs;
 pub use connect::{BlockConnector, BlockUndoData, ConnectFailure, RefusedBlock, ValidatedBlock};
 pub use first_pass::{FirstPass, FirstPassError, FirstPassSegment};
 pub use first_pass::{Overlap, SegmentSummary};
-pub use join::{Join, JoinSink};
+pub use join::{CoinsTaken, Join, JoinSink};
 pub use prevouts_in_order::SegmentPrevouts;
 pub use record::{OutputCoin, OutputRecord, PrevoutRecord, SpendRecord};
 pub use seen::SeenBlock;
@@ -50,41 +56,33 @@ pub use stripped::IndexedCoin;
 pub use stripped::StrippedCoin;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
-use crate::chain_index::{ChainIndex, IndexWriter};
+use crate::chain_index::ChainIndex;
 use crate::engines::in_order::BaseCoins;
 use crate::engines::in_order::chains::{begin_anew, is_under_way};
-use crate::engines::in_order::datadir_writer::DatadirWriter;
-use crate::engines::pass::{Counts, PartialResult, Pass};
-use crate::engines::swiftsync::aggregate::AggregateKind;
-use crate::error::{InvalidBlock, SyncError, UsageError};
+use crate::engines::pass::Counts;
+use crate::error::{SyncError, UsageError};
 use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
 use crate::machines::Machines;
-use crate::pass::{self, PassJob, Threads, expect_same};
-use crate::progress::{DiskUse, Event, Phase, Progress};
+use crate::progress::{DiskUse, Event};
 use crate::request::{ConnectOptions, Request, ScriptCounts, Source, Task, first_of_last};
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
-use crate::sink::put::forget_damaged;
 use crate::sink::set_hash::SetHash;
-use crate::source::{ChainSource, without_undo};
+use crate::source::ChainSource;
+use crate::workdir::Workdir;
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record as ConnectedBlock;
-use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
-use coin_hashes::OutputCount;
+use batches::{Batches, LastBatch};
 pub use disk::disk_bytes;
 pub use join_result::JoinResult;
-use join_result::Record;
-use join_runs::{JOINED_RUNS, join};
 pub use join_runs::{JoinOptions, join_keys};
 pub(crate) use merged::MergedSet;
 pub use merged::hash_beside;
 use std::sync::Arc;
-use std::time::Instant;
 pub use walk::refusal;
-use walk::{BlockTakers, ConnectProgress, ConnectWalk};
 
 /// The result of processing a chain.
 pub(crate) enum MergeOutcome<'a> {
@@ -247,41 +245,20 @@ fn on_chain<'a>(
     let begun = Workdir::read_plan(request.env.workdir)?.is_some();
     let open = |index: &'a dyn ChainIndex| index.open(request, &*dir, end, begun);
     let mut index = request.index().map(open).transpose()?;
-    let started = Instant::now();
-    let (workdir, plan, done) = work.plan(end)?;
+    let mut found = work.plan(end)?;
+    let unseen = u64::from(found.plan.identity.unseen.min(end));
     if let Some(machines) = machines {
-        let whole = machines.merge(&work, &workdir, &plan)?;
+        let whole = machines.merge(&work, &found.workdir, &found.plan)?;
         drop(work);
         let SharedResult { joined, counts, validated } = whole;
         let set = set_of(request, &*dir, end, &joined, counts);
-        let unseen = u64::from(plan.identity.unseen.min(end));
         return Ok(MergedSet { dir, set, counts, unseen, joined, validated, numbered: None });
     }
-    let resumed = !done.is_empty();
-    let gathered = work.gather(&workdir, &plan, &plan.segments, done);
-    let (done, counts) = match gathered {
-        Err(error) => {
-            let error = work.lowest(&workdir, &plan, error);
-            forget_damaged(request.env.workdir, &error);
-            return Err(error);
-        }
-        Ok(gathered) => gathered,
-    };
-    let is_long = resumed || started.elapsed() >= request.env.checkpoint_interval;
-    // Running scripts takes many times as long as all work before it, and connecting starts from the joined
-    // coins.
-    let durable = is_long || work.pool.is_some() || connects_above(request);
-    let count = || OutputCount::read(&workdir, &done, dir.chain());
-    let count = makes_hashes(request).then(count).transpose();
-    let count = count.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
-    let numbered = count.as_ref().map(OutputCount::total);
-    let validated =
-        work.join_and_validate(&workdir, &plan, done, count, durable, index.as_deref_mut());
-    let (joined, validated) =
-        validated.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
-    let set = set_of(request, &*dir, end, &joined, counts);
+    let done = std::mem::take(&mut found.done);
+    let last = Batches::new(&work, &found).run(done, index.as_deref_mut())?;
     drop(work);
-    let unseen = u64::from(plan.identity.unseen.min(end));
+    let LastBatch { joined, validated, counts, numbered } = last;
+    let set = set_of(request, &*dir, end, &joined, counts);
     Ok(MergedSet { dir, set, counts, unseen, joined, validated, numbered })
 }
 
@@ -333,296 +310,6 @@ pub struct MergeWork<'a> {
     pub dir: &'a dyn ChainSource,
     checks: ScriptChecks,
     pool: Option<ScriptPool>,
-}
-
-type MergePlan<'a> = (Workdir<'a>, Plan, SegmentsOf<FirstPass>);
-
-impl<'a> MergeWork<'a> {
-    /// Continues the plan in the work folder, or makes one. If that plan had another end, reuses its results
-    /// for this chain.
-    fn plan(&self, end: Height) -> Result<MergePlan<'a>, SyncError> {
-        let (request, dir) = (self.request, self.dir);
-        let earlier = Workdir::read_plan(request.env.workdir)?;
-        if earlier.is_none() && ConnectedBlock::read(request.env.workdir)?.is_some() {
-            return Err(request.env.other_run("by another engine"));
-        }
-        let identity = RunIdentity {
-            network: request.env.params.network,
-            stop: end,
-            stop_hash: dir.chain().hash(end).copied().unwrap_or_default(),
-            hints: NO_HINTS,
-            aggregate: AggregateKind::None,
-            // Part of the plan, because the machines' answers depend on it.
-            assumed: if request.env.is_shared { pass::last_assumed(request, dir, end) } else { 0 },
-            unseen: pass::leave_witnesses(
-                request,
-                dir,
-                earlier.as_ref().map(|plan| plan.identity.unseen),
-            ),
-            // An earlier start's choice to number coins holds until the end.
-            numbered: request.index().is_some()
-                || makes_hashes(request)
-                || earlier.as_ref().is_some_and(|plan| plan.identity.numbered),
-            muhash: request.muhash || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
-        };
-        // On another chain, or a shorter one, fewer witnesses may be skipped.
-        let may_leave_witnesses = pass::may_leave_witnesses(request, dir);
-        let of_other_end = |earlier: &Plan| {
-            let RunIdentity { stop, stop_hash, assumed, unseen, .. } = earlier.identity;
-            let unseen = if may_leave_witnesses { unseen } else { identity.unseen };
-            RunIdentity { stop, stop_hash, assumed, unseen, ..identity.clone() }
-        };
-        if let Some(earlier) = &earlier {
-            expect_same(request, Some(earlier), &of_other_end(earlier))?;
-        }
-        match earlier {
-            Some(earlier) if earlier.identity != identity => {
-                if ConnectedBlock::read(request.env.workdir)?.is_some() {
-                    // A later phase already continued from its coins.
-                    expect_same(request, Some(&earlier), &identity)?;
-                }
-                self.change(&earlier, identity)
-            }
-            earlier => {
-                let segments =
-                    pass::segments(request, dir, earlier.as_ref(), end, self.under_way());
-                pass::begin_or_resume::<FirstPass>(request, earlier, identity, segments)
-            }
-        }
-    }
-
-    /// Number of segments in memory at a time, including those whose blocks are still being read.
-    fn under_way(&self) -> usize {
-        self.dir.fetchers(self.request.env.threads)
-    }
-
-    /// Makes a plan for another end. It keeps the earlier plan's segments that are on this chain and skipped as
-    /// many witnesses as this sync does.
-    fn change(&self, earlier: &Plan, identity: RunIdentity) -> Result<MergePlan<'a>, SyncError> {
-        let (request, dir) = (self.request, self.dir);
-        let (_, mut done) = Workdir::resume::<FirstPass>(request.env.workdir, earlier)?;
-        let (unseen, before) = (identity.unseen, earlier.identity.unseen);
-        let as_now = |range: HeightRange| range.end <= unseen + 1 || range.start > before;
-        done.retain(|done| {
-            let is_within = done.range.end <= identity.stop + 1;
-            is_within && as_now(done.range) && done.partial.is_of(dir.chain())
-        });
-        let (mut segments, mut next) = (Vec::new(), 1);
-        let kept = done.iter().map(|done| done.range);
-        for range in kept.chain([HeightRange::new(identity.stop + 1, identity.stop + 1)]) {
-            let below = HeightRange::new(next, range.start);
-            segments.extend(pass::divided(request, dir, below, self.under_way()));
-            segments.extend((!range.is_empty()).then_some(range));
-            next = range.end;
-        }
-        let plan = Plan { identity, secret: earlier.secret.clone(), segments };
-        let workdir = Workdir::change(request.env.workdir, &plan, &done)?;
-        if !done.is_empty() {
-            let (segments, of) = (done.len(), plan.segments.len());
-            request.env.observer.event(Event::Resumed { segments, of });
-        }
-        Ok((workdir, plan, done))
-    }
-
-    /// The last block whose spend summary is kept: up to it, the second walk may not have to read blocks.
-    fn claimed(&self) -> Height {
-        let Self { request, dir, ref checks, .. } = *self;
-        match pass::needs_blocks(request, dir) {
-            true => 0,
-            false => checks.last_assumed().unwrap_or_default(),
-        }
-    }
-
-    /// Runs the first walk.
-    fn gather(
-        &self,
-        workdir: &Workdir<'_>,
-        plan: &Plan,
-        segments: &[HeightRange],
-        done: SegmentsOf<FirstPass>,
-    ) -> Result<(SegmentsOf<FirstPass>, Counts), SyncError> {
-        let (request, dir) = (self.request, self.dir);
-        let pass = FirstPass::new(request.env.params, dir.chain(), fingerprint_key(plan))
-            .with_numbers(plan.identity.numbered)
-            .with_claims(self.claimed())
-            .with_bare_coins(bare_up_to(plan));
-        let unseen = plan.identity.unseen;
-        let job = PassJob { request, source: dir, pass: &pass, input: &|range| Ok(range), unseen };
-        request.env.observer.event(Event::Started(Phase::Blocks));
-        let before: u64 = done.iter().map(|done| done.partial.done().bytes).sum();
-        let done = pass::run(&job, &Threads, workdir, segments, done)?;
-        let whole = pass::whole(&pass, workdir, &done)?;
-        let stop = segments.last().map_or(0, |last| last.end - 1);
-        let SegmentSummary { counts, .. } = pass.conclude(&whole, stop)?;
-        drop_in_background(request, pass);
-        request
-            .env
-            .observer
-            .event(Event::Ended { phase: Phase::Blocks, bytes: counts.bytes - before });
-        Ok((done, counts))
-    }
-
-    /// Runs the join and the second walk, without repeating the work of earlier starts.
-    fn join_and_validate(
-        &self,
-        workdir: &Workdir<'_>,
-        plan: &Plan,
-        mut done: SegmentsOf<FirstPass>,
-        count: Option<OutputCount<'_>>,
-        durable: bool,
-        index: Option<&mut (dyn IndexWriter + '_)>,
-    ) -> Result<(JoinResult, WalkOutcome), SyncError> {
-        let (request, assumed) = (self.request, self.checks.last_assumed().unwrap_or_default());
-        let has_hashes = |record: &Record| count.is_none() || record.joined.hashes.is_some();
-        let earlier = Record::read(workdir)?.filter(has_hashes);
-        let keep = earlier.iter().flat_map(Record::names).collect();
-        workdir.clear_scratch_but(&keep)?;
-        let durable = durable || earlier.is_some();
-        let mut record = match earlier {
-            Some(record) => record,
-            None => {
-                let (numbered, bare) = (plan.identity.numbered, bare_up_to(plan));
-                let muhash = plan.identity.muhash;
-                let by = count.as_ref().map(HashKeys::Places);
-                let hashes = request.hasher().zip(by);
-                let hashes = hashes.map(|(hasher, by)| WantedHashes { hasher, by });
-                let options = JoinOptions { numbered, hashes, muhash, bare, durable };
-                let joined = join(&request.env, &done, options)?;
-                let record = Record { joined, validated: 0, assumed };
-                if durable {
-                    record.write(workdir)?;
-                }
-                record
-            }
-        };
-        let coins_total = record.joined.totals.coins;
-        let coins = Progress { coins_total, ..Progress::default() };
-        request.env.observer.event(Event::Ahead(Phase::Coins, coins));
-        let joined: Vec<_> = done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
-        drop_in_background(request, joined);
-        let validated = HeightRange::new(1, record.validated + 1);
-        if !without_undo(self.dir, validated).is_empty() {
-            record.validated = 0;
-        }
-        record.assume_up_to(assumed);
-        if let Some(index) = &index {
-            record.validated = record.validated.min(index.best_block());
-        }
-        let sum_key = sum_key(plan);
-        let mut keeper = self.keeper(&mut record, plan.last(), sum_key)?;
-        let mut progress = ConnectProgress { record, durable, saved_at: Instant::now() };
-        let takers = BlockTakers { keeper: keeper.as_mut(), index };
-        let scripts = self.walk(workdir, plan, &done, &mut progress, takers)?;
-        let with_blocks = keeper.map(DatadirWriter::end).transpose()?;
-        Ok((progress.record.joined, WalkOutcome { scripts, hashed: None, with_blocks }))
-    }
-
-    /// Returns the writer for kept blocks, if blocks are kept. If it lacks blocks that were validated, they are
-    /// validated again.
-    fn keeper(
-        &self,
-        record: &mut Record,
-        end: Height,
-        sum_key: CoinSumKey,
-    ) -> Result<Option<DatadirWriter>, SyncError> {
-        let (request, options, dir) = (self.request, self.options, self.dir);
-        if connects_above(request) {
-            return Ok(None);
-        }
-        let start = |height: Height| {
-            let hash = dir.chain().hash(height).copied().unwrap_or_default();
-            let tip = KnownBlock { height, hash };
-            DatadirWriter::start(request, options, dir, 1, tip, end, sum_key)
-        };
-        let validated = record.validated;
-        if validated > 0 {
-            match start(validated) {
-                Ok(Some(keeper)) if !keeper.lacks_some(validated, end) => return Ok(Some(keeper)),
-                Ok(None) => return Ok(None),
-                Ok(Some(_)) | Err(SyncError::Usage(UsageError::OtherRun { .. })) => {}
-                Err(error) => return Err(error),
-            }
-            record.validated = 0;
-        }
-        start(0)
-    }
-
-    fn walk(
-        &self,
-        workdir: &Workdir<'_>,
-        plan: &Plan,
-        done: &[FinishedRange<SegmentSummary>],
-        progress: &mut ConnectProgress,
-        takers: BlockTakers<'_, '_>,
-    ) -> Result<ScriptCounts, SyncError> {
-        let (key, sum_key) = (fingerprint_key(plan), sum_key(plan));
-        let end = done.last().map_or(0, |last| last.range.end - 1);
-        let (numbered, unseen) = (plan.identity.numbered, plan.identity.unseen);
-        let bare = bare_up_to(plan);
-        ConnectWalk { work: self, workdir, key, done, sum_key, numbered, unseen, bare, end }
-            .validate(progress, takers)
-    }
-
-    /// Finds the lowest refused block and returns its error. `error` may be about a block that the first walk
-    /// refused: the blocks below it must be validated first.
-    fn lowest(&self, workdir: &Workdir<'_>, plan: &Plan, error: SyncError) -> SyncError {
-        let mut error = error;
-        loop {
-            let refused = InvalidBlock::of(&error).map(|refused| refused.block.height);
-            let Some(end) = refused.map(|height| height - 1).filter(|end| *end > 0) else {
-                return error;
-            };
-            match self.gather_below(workdir, plan, end) {
-                // This block is lower, but perhaps not the lowest.
-                Err(lower) if InvalidBlock::of(&lower).is_some() => error = lower,
-                Err(other) => return other,
-                Ok(done) => {
-                    let validated = self.validate_all(workdir, plan, &done);
-                    return validated.err().unwrap_or(error);
-                }
-            }
-        }
-    }
-
-    /// Runs the first walk up to a height, reusing finished segments.
-    fn gather_below(
-        &self,
-        workdir: &Workdir<'_>,
-        plan: &Plan,
-        end: Height,
-    ) -> Result<SegmentsOf<FirstPass>, SyncError> {
-        let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
-        let below = plan.segments.iter().filter(|range| range.start <= end).map(cut);
-        let segments: Vec<HeightRange> = below.collect();
-        let (_, mut done) = Workdir::resume::<FirstPass>(self.request.env.workdir, plan)?;
-        done.retain(|done| segments.contains(&done.range));
-        Ok(self.gather(workdir, plan, &segments, done)?.0)
-    }
-
-    /// Validates the blocks of some segments, from the first block on, only to find out whether they pass.
-    fn validate_all(
-        &self,
-        workdir: &Workdir<'_>,
-        plan: &Plan,
-        done: &[FinishedRange<SegmentSummary>],
-    ) -> Result<(), SyncError> {
-        let (numbered, muhash, bare) =
-            (plan.identity.numbered, plan.identity.muhash, bare_up_to(plan));
-        let options = JoinOptions { numbered, hashes: None, muhash, bare, durable: false };
-        let joined = join(&self.request.env, done, options)?;
-        let record = Record { joined, validated: 0, assumed: 0 };
-        let mut progress = ConnectProgress { record, durable: false, saved_at: Instant::now() };
-        self.walk(workdir, plan, done, &mut progress, BlockTakers::default()).map(|_| ())
-    }
-}
-
-/// Drops a value on another thread. Returning hundreds of megabytes to the kernel takes time, which overlaps
-/// with the next step.
-fn drop_in_background<T: Send + 'static>(request: &Request<'_>, value: T) {
-    if request.env.threads > 1 {
-        // If no thread can be started, this drops the value on the calling thread.
-        let _ = std::thread::Builder::new().spawn(move || drop(value));
-    }
 }
 
 /// The last block whose inputs get stripped coins: its witnesses are skipped, because no start of this plan

@@ -153,7 +153,7 @@ pub struct FinishedSegment<P> {
 
 /// The result of some part of a chain. Results can be merged in any order and grouping, and have an encoded
 /// form for checkpoints and for sending to other machines.
-pub trait PartialResult: Sized + Send {
+pub trait PartialResult: Sized + Send + Sync {
     /// Why two results cannot be merged.
     type MergeError: std::error::Error;
 

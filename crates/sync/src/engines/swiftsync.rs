@@ -190,7 +190,8 @@ impl HintedSync<'_, '_> {
         let Self { request, dir, workdir, plan, provider, .. } = *self;
         let input = |range| provider.segment(range);
         let unseen = plan.identity.unseen;
-        let job = PassJob { request, source: dir, pass, input: &input, unseen };
+        let job =
+            PassJob { request, source: dir, pass, input: &input, unseen, below: None, limit: None };
         match self.machines {
             Some(machines) => {
                 let remote = RemoteHintedPass { machines, plan };
@@ -479,7 +480,7 @@ fn conclude(
     done: &[FinishedRange<Partial>],
     stop: Height,
 ) -> Result<Verdict, SyncError> {
-    let whole = pass::whole(engine, workdir, done)?;
+    let whole = pass::whole(engine, workdir, None, done)?;
     engine.conclude(&whole, stop).map_err(|error| {
         if !matches!(error, SwiftSyncError::Incomplete { .. }) {
             // The verdict is the error to report, even if the folder cannot be deleted.

@@ -110,6 +110,18 @@ pub enum IoError {
         /// Bytes free.
         free: u64,
     },
+    /// The temporary files may not take as much space as the next blocks need.
+    #[error(
+        "the temporary files need {} to process the next blocks, and may take {}: rerun the command with --scratch \
+         {} or more to continue",
+        bytes(*.needed), bytes(*.limit), scratch_for(*.needed)
+    )]
+    LittleScratch {
+        /// Bytes needed.
+        needed: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// A file of the work folder differs from what was written.
     #[error(
         "{file} is damaged or from another version of Apus. If its folder holds only a sync's progress, remove the \
@@ -127,6 +139,11 @@ pub enum IoError {
         /// The system's error.
         error: io::Error,
     },
+}
+
+/// A size that is enough for so many bytes, as an option takes it.
+fn scratch_for(needed: u64) -> String {
+    format!("{}M", needed.div_ceil(1_000_000))
 }
 
 /// What a user can do about an I/O error.

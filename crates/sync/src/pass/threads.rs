@@ -101,6 +101,9 @@ where
         while !self.halt.load(Ordering::Relaxed) {
             let claimed = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(&range) = self.todo.get(claimed) else { return };
+            if self.job.limit.is_some_and(|limit| !limit.admits(range)) {
+                return;
+            }
             let outcome = match self.segment(range, &mut walker) {
                 Ok(Some(done)) => Ok(done),
                 Ok(None) | Err(SyncError::Interrupted) => return,

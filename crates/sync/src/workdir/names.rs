@@ -23,6 +23,12 @@ pub const RECORD: &str = "connected";
 /// Name of the file in which a sync that joins coins with spends records the result.
 pub const JOINED: &str = "joined";
 
+/// Name of the file in which a sync in batches records the set between two of them.
+pub const BASE: &str = "base";
+
+/// Prefix of the names of the runs of such a set.
+pub const SPILL_BASE: &str = "spill-base-";
+
 /// Name of the file in which a sync over block files records invalid blocks.
 pub const INVALID: &str = "invalid";
 
@@ -149,7 +155,7 @@ pub fn is_work_file(name: &str) -> bool {
             || [".part", ".part.tmp"].iter().any(|end| name.ends_with(end)));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
     let note =
-        [RECORD, INVALID, JOINED, ENDED].contains(&name.strip_suffix(".tmp").unwrap_or(name));
+        [RECORD, INVALID, JOINED, BASE, ENDED].contains(&name.strip_suffix(".tmp").unwrap_or(name));
     segment
         || is_download(name)
         || scratch
@@ -177,7 +183,7 @@ pub(super) fn look_alike(
     let mut found = None;
     for name in names {
         let is_common = name.starts_with(HEADERS)
-            || [RECORD, INVALID, JOINED, POSITIONS, KEPT, ADDRESSES, COUNTS]
+            || [RECORD, INVALID, JOINED, BASE, POSITIONS, KEPT, ADDRESSES, COUNTS]
                 .contains(&name.as_str());
         if !is_common || name.ends_with(".tmp") {
             continue;
@@ -201,13 +207,14 @@ pub(super) fn look_alike(
 }
 
 /// The first bytes of our files with names that other programs could use.
-const MARKS: [&[u8]; 7] = [
+const MARKS: [&[u8]; 8] = [
     b"APUSHDRS",
     b"APUSCONN",
     b"APUSKEPT",
     b"APUSTXNS",
     b"APUSINVD",
     b"APUSJOIN",
+    b"APUSBASE",
     b"apus-addresses ",
 ];
 

@@ -21,8 +21,8 @@ use crate::engines::pass::{FinishedSegment, PartialResult, Pass, RunKind};
 use crate::error::{StorageResult, SyncError};
 use apus_chain::{HeightRange, Reader};
 use apus_hash::release;
-use apus_storage::draft_name;
-use std::io::Write;
+use apus_storage::{Storage, draft_name};
+use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, scope};
@@ -95,6 +95,23 @@ impl RunInfo {
     /// write it.
     pub fn has_file(&self) -> bool {
         self.bytes > 0 || !is_asked_for(&self.name)
+    }
+
+    /// Returns whether all these runs have files of the right length.
+    pub(crate) fn are_all_there<'r>(
+        runs: impl IntoIterator<Item = &'r Self>,
+        storage: &dyn Storage,
+    ) -> Result<bool, SyncError> {
+        for run in runs {
+            match storage.len(&run.name) {
+                Ok(length) if length == run.file_bytes() => {}
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).at(storage, &run.name);
+                }
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the length of its file in bytes.

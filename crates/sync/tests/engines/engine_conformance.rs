@@ -205,6 +205,7 @@ fn check_fixture(blocks: PathBuf, network: Network) {
         index: None,
         outside: None,
         segment_bytes: 5_000,
+        batch_segments: None,
         machines: None,
     };
     let first = Place::new();
@@ -265,6 +266,7 @@ fn the_record_remembers_which_scripts_were_run() {
         index: None,
         outside: None,
         segment_bytes: 5_000,
+        batch_segments: None,
         machines: None,
         stop: Stop::At(stop),
         threads: 2,
@@ -320,6 +322,7 @@ fn with_scripts_to_the_tip() {
             index: None,
             outside: None,
             segment_bytes: 5_000,
+            batch_segments: None,
             machines: None,
             stop: Stop::AtTip,
             threads: 2,

@@ -11,7 +11,8 @@ use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
     ChainEngine, ConnectOptions, DatadirBlocks, Engine, EngineTask, FolderKind, FolderOutput,
     HintedTask, HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output,
-    OutputKind, Request, RunEnv, SilentObserver, Source, Stop, SyncError, Task, UseIndex,
+    OutputKind, Request, RunEnv, ScratchLimits, SilentObserver, Source, Stop, SyncError, Task,
+    UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -103,6 +104,7 @@ impl World {
             index: None,
             outside: None,
             segment_bytes: 5_000,
+            batch_segments: None,
             machines: None,
         }
     }
@@ -150,6 +152,8 @@ pub(crate) struct Job {
     /// Makes an engine from another crate, which assumes scripts up to a block valid.
     pub(crate) outside: Option<Arc<NewEngine>>,
     pub(crate) segment_bytes: u64,
+    /// The number of segments in each batch of mergesync; `None` for one batch.
+    pub(crate) batch_segments: Option<usize>,
     /// Other machines, if they share the job.
     pub(crate) machines: Option<Arc<dyn Machines + Send + Sync>>,
 }
@@ -287,6 +291,9 @@ impl Job {
                 threads: self.threads,
                 memory_bytes: self.memory_bytes,
                 segment_bytes: Some(self.segment_bytes),
+                scratch: self
+                    .batch_segments
+                    .map(|segments| ScratchLimits { bytes: u64::MAX, segments: Some(segments) }),
                 checkpoint_interval: self.checkpoint_interval,
                 now: NOW,
                 verifier: None,

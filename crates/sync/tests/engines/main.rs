@@ -11,6 +11,7 @@ mod undo_data;
 
 mod anchored;
 mod bad_blocks;
+mod batches;
 mod coins_changed;
 mod crash_and_fault;
 mod engine_conformance;

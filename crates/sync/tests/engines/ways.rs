@@ -12,6 +12,8 @@ pub(crate) fn ways(world: &World) -> Vec<(&'static str, Job, Truth)> {
         ("with hints, then in order", Job { hints: Some(world.hints(110)), ..job.clone() }),
     ];
     all.extend(ENGINES.map(|engine| (name(engine), Job { engine, ..job.clone() })));
+    let engine = Engine::MergeSync;
+    all.push(("by joins in batches", Job { engine, batch_segments: Some(4), ..job }));
     all.into_iter().map(|(name, job)| (name, job, world.truth.clone())).collect()
 }
 

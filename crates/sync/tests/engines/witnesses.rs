@@ -132,9 +132,11 @@ fn laid_out(chain: Vec<Block>, blocks: &[Block]) -> World {
 }
 
 /// Makes the job for each engine that needs no hints, with progress always made durable.
-fn ways(job: Job) -> [Job; 2] {
-    [Engine::Utxo, Engine::MergeSync].map(|engine| Job {
+fn ways(job: Job) -> [Job; 3] {
+    let ways = [(Engine::Utxo, None), (Engine::MergeSync, None), (Engine::MergeSync, Some(4))];
+    ways.map(|(engine, batch_segments)| Job {
         engine,
+        batch_segments,
         checkpoint_interval: Duration::ZERO,
         ..job.clone()
     })

@@ -194,6 +194,7 @@ impl Run {
                 threads: 1,
                 memory_bytes: 16 << 20,
                 segment_bytes: None,
+                scratch: None,
                 checkpoint_interval: Duration::ZERO,
                 now: NOW,
                 verifier: None,

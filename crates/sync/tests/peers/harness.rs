@@ -180,6 +180,7 @@ impl Job<'_> {
                 threads: 1,
                 memory_bytes: 16 << 20,
                 segment_bytes: Some(1 << 20),
+                scratch: None,
                 checkpoint_interval: Duration::ZERO,
                 now: NOW,
                 verifier: None,

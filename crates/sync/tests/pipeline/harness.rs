@@ -272,6 +272,7 @@ impl Job {
                 threads: self.threads,
                 memory_bytes: self.memory_bytes,
                 segment_bytes: self.segment_bytes,
+                scratch: None,
                 checkpoint_interval: self.checkpoint_interval,
                 now: NOW,
                 verifier: verifier.as_deref(),

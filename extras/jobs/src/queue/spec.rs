@@ -245,7 +245,7 @@ pub(super) mod tests {
         newer[8] = WIRE_VERSION as u8 + 1;
         let error = RunSpec::from_bytes(&newer).unwrap_err().to_string();
         let expected =
-            format!("version {}, and this program speaks version {WIRE_VERSION}", WIRE_VERSION + 1);
+            format!("version {}, but this program speaks version {WIRE_VERSION}", WIRE_VERSION + 1);
         assert!(error.contains(&expected), "{error}");
         for place in 13..bytes.len() {
             let mut other = bytes.clone();

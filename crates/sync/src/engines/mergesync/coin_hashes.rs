@@ -2,6 +2,7 @@
 //! outputs, and [`HashSpill`] collects the hashes sorted by place.
 
 use crate::commitment::{BlockPlaces, CoinHash, CoinHasher, NewHasher};
+use crate::engines::mergesync::base_set::BaseSet;
 use crate::engines::mergesync::spill::{HeldMemory, Spill};
 use crate::engines::mergesync::{FirstPass, SegmentSummary};
 use crate::error::{IoError, SyncError};
@@ -17,13 +18,22 @@ pub struct OutputCount<'a> {
 }
 
 impl<'a> OutputCount<'a> {
-    /// Reads the segments' counts, which cover all blocks of the chain.
+    /// Reads the counts of a base and of the segments above it, which cover all blocks of the chain.
     pub(super) fn read(
         workdir: &Workdir<'_>,
+        base: &BaseSet,
         done: &[FinishedRange<SegmentSummary>],
         chain: &'a HeaderChain,
     ) -> Result<Self, SyncError> {
         let (mut places, mut total) = (BlockPlaces::default(), 0);
+        let mut add = |counts: &[[u8; 4]]| {
+            for count in counts {
+                let count = u64::from(u32::from_be_bytes(*count));
+                places.push(count);
+                total += count;
+            }
+        };
+        add(base.added.as_chunks().0);
         for done in done {
             let damaged =
                 || SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) });
@@ -32,11 +42,7 @@ impl<'a> OutputCount<'a> {
             if counts.len() as u64 != u64::from(done.range.count()) || !rest.is_empty() {
                 return Err(damaged());
             }
-            for count in counts {
-                let count = u64::from(u32::from_be_bytes(*count));
-                places.push(count);
-                total += count;
-            }
+            add(counts);
         }
         Ok(Self { chain, places, total })
     }

@@ -7,7 +7,7 @@
 //! transactions do not exist yet.
 
 use super::record::{OutputCoin, OutputRecord, SpendRecord};
-use apus_chain::{Height, OutPoint, Txid};
+use apus_chain::{Height, OutPoint, Reader, Txid};
 use core::ops::Range;
 
 /// Receives the results of a join, in no particular order.
@@ -39,6 +39,23 @@ pub trait JoinSink {
 
     /// Reports an output that existed when the block that creates it began (BIP-30).
     fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), Self::Error>;
+
+    /// Takes a record whose transaction has no other record and whose coins all survive.
+    fn record_survives(&mut self, record: &OutputRecord<'_>) -> Result<(), Self::Error> {
+        let (txid, height) = (record.txid, record.height);
+        record.coins().try_for_each(|OutputCoin { vout, index, coin }| {
+            self.survives(&OutPoint { txid, vout }, height, index, coin)
+        })
+    }
+}
+
+/// How many coins a join took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CoinsTaken {
+    /// Coins of all records; a coin that its own block spends is none.
+    pub all: u64,
+    /// Of these, the coins that blocks up to the base's height created.
+    pub of_base: u64,
 }
 
 /// A created coin.
@@ -64,15 +81,35 @@ type Spend = (u32, Height, u32);
 pub struct Join<'s, S> {
     sink: &'s mut S,
     txid: Option<Txid>,
+    /// The last block whose coins are counted as the base's.
+    base: Height,
+    taken: CoinsTaken,
+    /// The current transaction's records of coins: height and range among the bytes.
+    records: Vec<(Height, Range<usize>)>,
+    coins: Vec<u8>,
     made: Vec<OutputGroup>,
     spent: Vec<Spend>,
-    coins: Vec<u8>,
 }
 
 impl<'s, S: JoinSink> Join<'s, S> {
     /// Creates a join that passes everything to `sink`.
     pub fn new(sink: &'s mut S) -> Self {
-        Self { sink, txid: None, made: Vec::new(), spent: Vec::new(), coins: Vec::new() }
+        Self {
+            sink,
+            txid: None,
+            base: 0,
+            taken: CoinsTaken::default(),
+            records: Vec::new(),
+            coins: Vec::new(),
+            made: Vec::new(),
+            spent: Vec::new(),
+        }
+    }
+
+    /// Counts the coins that blocks up to this height created as the base's.
+    #[must_use]
+    pub fn above(self, base: Height) -> Self {
+        Self { base, ..self }
     }
 
     /// Takes a transaction's coins. Records of both kinds must arrive by ascending txid, in any order within
@@ -82,12 +119,9 @@ impl<'s, S: JoinSink> Join<'s, S> {
     /// If the txids do not ascend, which is a mistake of the caller.
     pub fn made(&mut self, record: &OutputRecord<'_>) -> Result<(), S::Error> {
         self.go_to(record.txid)?;
-        let height = record.height;
-        for OutputCoin { vout, index, coin } in record.coins() {
-            let start = self.coins.len();
-            self.coins.extend_from_slice(coin);
-            self.made.push(OutputGroup { vout, height, index, coin: (start, self.coins.len()) });
-        }
+        let start = self.coins.len();
+        self.coins.extend_from_slice(record.coin_bytes());
+        self.records.push((record.height, start..self.coins.len()));
         Ok(())
     }
 
@@ -102,8 +136,9 @@ impl<'s, S: JoinSink> Join<'s, S> {
     }
 
     /// Finishes the join after the last record.
-    pub fn finish(mut self) -> Result<(), S::Error> {
-        self.settle()
+    pub fn finish(mut self) -> Result<CoinsTaken, S::Error> {
+        self.settle()?;
+        Ok(self.taken)
     }
 
     fn go_to(&mut self, txid: Txid) -> Result<(), S::Error> {
@@ -118,12 +153,20 @@ impl<'s, S: JoinSink> Join<'s, S> {
 
     /// Processes all records of the current transaction.
     fn settle(&mut self) -> Result<(), S::Error> {
-        let Self { sink, made, spent, coins, .. } = self;
         let Some(txid) = self.txid else { return Ok(()) };
+        self.read_coins();
+        let Self { sink, records, coins, made, spent, .. } = self;
+        let is_spent = |made: &OutputGroup| made.range().is_empty();
+        if let [(height, bytes)] = &records[..]
+            && spent.is_empty()
+            && !made.iter().any(is_spent)
+        {
+            sink.record_survives(&OutputRecord::of(txid, *height, &coins[bytes.clone()]))?;
+            made.clear();
+        }
         if made.is_empty() {
             // There is nothing to spend.
             spent.clear();
-            return Ok(());
         }
         made.sort_unstable();
         spent.sort_unstable();
@@ -137,10 +180,27 @@ impl<'s, S: JoinSink> Join<'s, S> {
             spends = after;
             one_output(*sink, &outpoint, made, own, coins)?;
         }
+        records.clear();
+        coins.clear();
         made.clear();
         spent.clear();
-        coins.clear();
         Ok(())
+    }
+
+    /// Reads the coins of the current transaction's records, and counts them.
+    fn read_coins(&mut self) {
+        let Self { base, taken, records, coins, made, .. } = self;
+        for (height, bytes) in records {
+            let mut reader = Reader::new(&coins[bytes.clone()]);
+            while let Some(OutputCoin { vout, index, coin }) = OutputCoin::read(&mut reader) {
+                let end = bytes.end - reader.remaining();
+                let coin = (end - coin.len(), end);
+                let count = u64::from(coin.0 < coin.1);
+                taken.all += count;
+                taken.of_base += if *height <= *base { count } else { 0 };
+                made.push(OutputGroup { vout, height: *height, index, coin });
+            }
+        }
     }
 }
 

@@ -5,8 +5,10 @@
 //!
 //! ```text
 //! 8     41 50 55 53 4a 4f 49 4e   "APUSJOIN"
-//! 4     version, 4
+//! 4     version, 5
 //! 32    id of the plan
+//! 4     height of the base's last block, 0 without a base
+//! 4     height of the last joined block
 //! 4     height up to which blocks were validated
 //! 4     height above which their scripts were run
 //! 8     coins in the set
@@ -14,8 +16,10 @@
 //! 16    their amounts in satoshi
 //! 8     their bogosize
 //! 768   their MuHash
-//! …     three lists of runs (coins for inputs, places, the set's coins), each a CompactSize and for each run its name
-//!       after a CompactSize, and length, sections, checksum (28)
+//! 40    coins of all records, of the base, left by the join, given to inputs, overwritten (8 each)
+//! …     four lists of runs (coins for inputs, places, the set's coins, the next base's coins), each a CompactSize and
+//!       for each run its name after a CompactSize, and length, sections, checksum (28)
+//! …     coins that were overwritten, as in `base`
 //! 1     1 if the roots of the Utreexo forest were requested, and then a list of runs: leaves that survive
 //! …     CompactSize number of outputs that existed when their block began; each height (4), txid, output (4)
 //! 32    SHA-256 of all bytes before
@@ -24,6 +28,7 @@
 //! It is written if the work before took longer than `--checkpoint-seconds` or began with an earlier start,
 //! every `--checkpoint-seconds` while blocks are validated, and after the last block.
 
+use super::base_set::OverwrittenCoin;
 use crate::engines::swiftsync::CoinTotals;
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::JOINED;
@@ -35,7 +40,7 @@ use std::io::ErrorKind;
 
 const MAGIC: &[u8; 8] = b"APUSJOIN";
 
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Greatest length of the record: a few hundred bytes for each run, and the outputs of some blocks.
 const BYTES_MAX: u64 = 64 << 20;
@@ -44,6 +49,41 @@ const BYTES_MAX: u64 = 64 << 20;
 /// is one of the two historical exceptions.
 const EXISTED_MAX: usize = 8;
 
+/// Maximum number of remembered coins that were overwritten. A valid chain has at most two, each from a block that
+/// may overwrite the coin of another (BIP-30).
+const OVERWRITTEN_MAX: usize = 8;
+
+/// How many coins a join took, and where they went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct JoinBalance {
+    /// Coins of all records.
+    pub(super) all: u64,
+    /// Of these, coins of the base.
+    pub(super) of_base: u64,
+    /// Coins that no spend took.
+    pub(super) left: u64,
+    /// Coins that spends took.
+    pub(super) answered: u64,
+    /// Coins that were created again while they existed.
+    pub(super) overwritten: u64,
+}
+
+impl JoinBalance {
+    /// Whether every coin went somewhere. Unlike the checksums of runs, this shows a record that was lost or
+    /// repeated as a whole. It holds for invalid blocks, too.
+    pub(super) fn is_even(&self) -> bool {
+        self.all == self.left + self.answered + self.overwritten
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.all += other.all;
+        self.of_base += other.of_base;
+        self.left += other.left;
+        self.answered += other.answered;
+        self.overwritten += other.overwritten;
+    }
+}
+
 /// The result of a join.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JoinResult {
@@ -51,8 +91,14 @@ pub struct JoinResult {
     pub answers: Vec<RunInfo>,
     /// Places of the surviving coins, in runs.
     pub places: Vec<RunInfo>,
-    /// The surviving coins, in runs.
+    /// The surviving coins, in runs, if the join is the last one.
     pub coins: Vec<RunInfo>,
+    /// Otherwise the surviving coins in the form of the next batch's base, in runs.
+    pub(super) base: Vec<RunInfo>,
+    /// Coins that this batch overwrote, if more batches follow.
+    pub(super) overwritten: Vec<OverwrittenCoin>,
+    /// How many coins were joined.
+    pub(super) balance: JoinBalance,
     /// Hashes of the surviving coins by place, in runs, if they were requested.
     pub hashes: Option<Vec<RunInfo>>,
     /// Totals of the surviving coins.
@@ -71,7 +117,10 @@ impl JoinResult {
 
     /// Adds the next part.
     pub fn add(&mut self, part: Self) {
-        let Self { answers, places, coins, hashes, totals, muhash, existed } = part;
+        let Self { answers, places, coins, base, hashes, totals, muhash, existed, .. } = part;
+        self.balance.add(&part.balance);
+        part.overwritten.into_iter().for_each(|lost| self.overwrites(lost));
+        self.base.extend(base);
         self.answers.extend(answers);
         self.places.extend(places);
         self.coins.extend(coins);
@@ -94,10 +143,17 @@ impl JoinResult {
         }
     }
 
+    /// Records a coin that was created again while it existed.
+    pub(super) fn overwrites(&mut self, lost: OverwrittenCoin) {
+        if self.overwritten.len() < OVERWRITTEN_MAX {
+            self.overwritten.push(lost);
+        }
+    }
+
     /// All runs that it names.
     fn runs(&self) -> impl Iterator<Item = &RunInfo> {
-        let Self { answers, places, coins, hashes, .. } = self;
-        [answers, places, coins].into_iter().chain(hashes).flatten()
+        let Self { answers, places, coins, base, hashes, .. } = self;
+        [answers, places, coins, base].into_iter().chain(hashes).flatten()
     }
 }
 
@@ -105,6 +161,8 @@ impl JoinResult {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub joined: JoinResult,
+    /// The last block of the base, and the last joined block.
+    pub batch: (Height, Height),
     /// Height up to which blocks were validated.
     pub validated: Height,
     /// Scripts of blocks above this one were run; lower blocks may have been assumed valid.
@@ -128,6 +186,15 @@ impl Record {
         write_atomically(storage, JOINED, &self.to_bytes(workdir.plan_id())).at(storage, JOINED)
     }
 
+    /// Removes the record, if there is one.
+    pub(super) fn remove(workdir: &Workdir<'_>) -> Result<(), SyncError> {
+        let storage = workdir.storage();
+        match storage.remove(JOINED) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).at(storage, JOINED),
+            _ => Ok(()),
+        }
+    }
+
     /// Reads the record of an earlier start under the same plan, if all files that it names exist.
     pub(super) fn read(workdir: &Workdir<'_>) -> Result<Option<Self>, SyncError> {
         let storage = workdir.storage();
@@ -138,16 +205,7 @@ impl Record {
             other => other.at(storage, JOINED)?,
         };
         let Some(record) = Self::from_bytes(&bytes, workdir.plan_id()) else { return Ok(None) };
-        for run in record.joined.runs() {
-            match storage.len(&run.name) {
-                Ok(length) if length == run.file_bytes() => {}
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(error).at(storage, &run.name);
-                }
-                _ => return Ok(None),
-            }
-        }
-        Ok(Some(record))
+        Ok(RunInfo::are_all_there(record.joined.runs(), storage)?.then_some(record))
     }
 
     /// The files that it names.
@@ -158,6 +216,8 @@ impl Record {
     fn to_bytes(&self, plan_id: &[u8; 32]) -> Vec<u8> {
         let mut out = names::begin(MAGIC, VERSION);
         out.extend_from_slice(plan_id);
+        out.extend_from_slice(&self.batch.0.to_le_bytes());
+        out.extend_from_slice(&self.batch.1.to_le_bytes());
         out.extend_from_slice(&self.validated.to_le_bytes());
         out.extend_from_slice(&self.assumed.to_le_bytes());
         let CoinTotals { coins, transactions, amount, bogosize } = self.joined.totals;
@@ -166,8 +226,13 @@ impl Record {
         out.extend_from_slice(&amount.to_le_bytes());
         out.extend_from_slice(&bogosize.to_le_bytes());
         out.extend_from_slice(&self.joined.muhash.to_bytes());
-        let JoinResult { answers, places, coins, hashes, .. } = &self.joined;
-        [answers, places, coins].into_iter().for_each(|runs| write_runs(&mut out, runs));
+        let JoinResult { answers, places, coins, base, hashes, balance, .. } = &self.joined;
+        let JoinBalance { all, of_base, left, answered, overwritten } = *balance;
+        [all, of_base, left, answered, overwritten]
+            .into_iter()
+            .for_each(|count| out.extend_from_slice(&count.to_le_bytes()));
+        [answers, places, coins, base].into_iter().for_each(|runs| write_runs(&mut out, runs));
+        OverwrittenCoin::write_all(&self.joined.overwritten, &mut out);
         out.push(u8::from(hashes.is_some()));
         hashes.iter().for_each(|runs| write_runs(&mut out, runs));
         let existed = self.joined.existed.iter();
@@ -186,28 +251,45 @@ impl Record {
         if reader.array().ok()? != plan_id {
             return None;
         }
+        let batch = (reader.u32().ok()?, reader.u32().ok()?);
         let (validated, assumed) = (reader.u32().ok()?, reader.u32().ok()?);
         let totals = read_totals(&mut reader)?;
         let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
+        let mut count = || reader.u64().ok();
+        let (all, of_base, left, answered, overwritten) =
+            (count()?, count()?, count()?, count()?, count()?);
+        let balance = JoinBalance { all, of_base, left, answered, overwritten };
         let mut runs = || read_runs(&mut reader);
-        let (answers, places, coins) = (runs()?, runs()?, runs()?);
+        let (answers, places, coins, base) = (runs()?, runs()?, runs()?, runs()?);
+        let overwritten = OverwrittenCoin::read_all(&mut reader)?;
         let hashes = match reader.array().ok()? {
             [0] => None,
             [1] => Some(read_runs(&mut reader)?),
             _ => return None,
         };
         let existed = BTreeMap::new();
-        let mut joined = JoinResult { answers, places, coins, hashes, totals, muhash, existed };
+        let mut joined = JoinResult {
+            answers,
+            places,
+            coins,
+            base,
+            overwritten,
+            balance,
+            hashes,
+            totals,
+            muhash,
+            existed,
+        };
         for _ in 0..reader.compact_size().ok()? {
             let height = reader.u32().ok()?;
             joined.exists(height, OutPoint::from_bytes(reader.array().ok()?));
         }
         reader.finish().ok()?;
-        Some(Self { joined, validated, assumed })
+        Some(Self { joined, batch, validated, assumed })
     }
 }
 
-fn write_runs(out: &mut Vec<u8>, runs: &[RunInfo]) {
+pub(super) fn write_runs(out: &mut Vec<u8>, runs: &[RunInfo]) {
     write_compact_size(out, runs.len() as u64);
     for RunInfo { name, bytes, sections, checksum, .. } in runs {
         write_compact_size(out, name.len() as u64);
@@ -218,7 +300,7 @@ fn write_runs(out: &mut Vec<u8>, runs: &[RunInfo]) {
     }
 }
 
-fn read_runs(reader: &mut Reader<'_>) -> Option<Vec<RunInfo>> {
+pub(super) fn read_runs(reader: &mut Reader<'_>) -> Option<Vec<RunInfo>> {
     let mut runs = Vec::new();
     for _ in 0..reader.compact_size().ok()? {
         let length = reader.compact_size().ok()?;
@@ -265,13 +347,26 @@ mod tests {
         let (answers, places, coins) = (of("answers"), of("places"), of("set"));
         let hashes = with_hashes.then(|| of("hashes"));
         let totals = CoinTotals { coins: 9, transactions: 8, amount: 7 << 70, bogosize: 6 };
-        let mut joined =
-            JoinResult { answers, places, coins, hashes, totals, ..JoinResult::default() };
+        let base = of("base");
+        let balance = JoinBalance { all: 9, of_base: 8, left: 7, answered: 1, overwritten: 1 };
+        let outpoint = OutPoint { txid: Txid([9; 32]), vout: 3 };
+        let overwritten = vec![OverwrittenCoin { height: 4, outpoint, coin: vec![5; 20] }];
+        let mut joined = JoinResult {
+            answers,
+            places,
+            coins,
+            base,
+            overwritten,
+            balance,
+            hashes,
+            totals,
+            ..JoinResult::default()
+        };
         joined.muhash.insert(b"a coin");
         for vout in existed {
             joined.exists(vout % 7, OutPoint { txid: Txid([8; 32]), vout: *vout });
         }
-        Record { joined, validated, assumed }
+        Record { joined, batch: (assumed / 3, assumed / 2), validated, assumed }
     }
 
     #[test]
@@ -340,7 +435,7 @@ mod tests {
             put(run, run.file_bytes());
         }
         let all: BTreeSet<&str> = record.names().collect();
-        assert_eq!(all.len(), 1 + 2 * 4);
+        assert_eq!(all.len(), 1 + 2 * 5);
         assert!(all.contains(JOINED) && record.joined.runs().all(|run| all.contains(&*run.name)));
     }
 

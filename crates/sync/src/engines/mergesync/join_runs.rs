@@ -5,27 +5,22 @@
 //! [follow each other](SharedScan) through the runs; the results of a thread's partitions go into its own
 //! runs.
 
-use super::coin_hashes::{HashSpill, WantedHashes};
+use super::base_set::{BaseSet, OverwrittenCoin};
+use super::coin_hashes::WantedHashes;
 use super::join_result::JoinResult;
-use super::spill::{HeldMemory, Spill};
-use crate::engines::mergesync::{
-    FirstPass, IndexedCoin, Join, JoinSink, OutputRecord, PrevoutRecord, SegmentSummary,
-    SpendRecord,
-};
+use super::part_sink::PartSink;
+use super::spill::HeldMemory;
+use crate::engines::mergesync::{FirstPass, Join, OutputRecord, SegmentSummary, SpendRecord};
 use crate::engines::pass::RunKind;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
 use crate::runs::{
-    KeyRange, MergeBudget, OutputForm, RecordGroup, RunMerger, RunWriter, Runs, SharedScan,
-    SpendForm, divide,
+    KeyRange, MergeBudget, OutputForm, RunMerger, Runs, SharedScan, SpendForm, divide,
 };
-use crate::sink::TotalsSink;
-use crate::workdir::index::{SECTION_BYTES, prefix};
-use crate::workdir::names::SPILL;
+use crate::workdir::index::prefix;
 use crate::workdir::{FinishedRange, RunInfo, runs_of};
-use apus_chain::{Height, OutPoint};
-use apus_engine::utxo::CoinBytes;
+use apus_chain::Height;
 use apus_storage::Storage;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -77,7 +72,7 @@ fn part_bytes(memory_bytes: u64, threads: usize) -> u64 {
 }
 
 /// Memory for the results of a thread's partitions, in bytes: answers, places, hashes.
-fn spill_bytes(memory_bytes: u64, threads: usize) -> [u64; 3] {
+pub(super) fn spill_bytes(memory_bytes: u64, threads: usize) -> [u64; 3] {
     let share = memory_for_joining(memory_bytes) / threads as u64;
     [share / 4, share / 16, share / 8]
 }
@@ -100,28 +95,37 @@ pub struct JoinOptions<'a> {
     pub bare: Height,
     /// Whether results are made durable; otherwise they may stay in memory.
     pub durable: bool,
+    /// The last block of this batch if more batches follow: the surviving coins become the base of the next one.
+    pub next_base: Option<Height>,
+    /// Coins of earlier batches that were overwritten, and whose hashes are wanted.
+    pub overwritten: &'a [OverwrittenCoin],
 }
 
-/// Joins the segments' records.
+/// Joins the coins of a base with the segments' records.
 pub(super) fn join(
     env: &RunEnv<'_>,
+    base: &BaseSet,
     done: &[FinishedRange<SegmentSummary>],
     options: JoinOptions<'_>,
 ) -> Result<JoinResult, SyncError> {
     env.observer.event(Event::Started(Phase::Join));
     let go_on = || stop_if_interrupted(env.interrupt);
     let runs = JOINED_RUNS.map(|kind| runs_of(done, kind));
-    let bytes_total: u64 = runs.iter().flatten().map(|run| run.bytes).sum();
+    let bytes_total: u64 = runs.iter().flatten().chain(&base.runs).map(|run| run.bytes).sum();
     let [made, spent] = runs;
     let budget = merge_budget(env.memory_bytes, env.threads);
-    let made = Runs::open(env.workdir, made, budget, &go_on)?;
+    let made = Runs::open(env.workdir, made, budget, &go_on)?.with(&base.runs)?;
     let spent = Runs::open(env.workdir, spent, budget, &go_on)?;
     let of_bytes = bytes_total / part_bytes(env.memory_bytes, env.threads);
     let least = (bytes_total / PART_BYTES_MIN).min(PARTS_EACH * env.threads as u64);
     let parts = divide(made.sections().chain(spent.sections()), of_bytes.max(least).max(1));
-    let joining = JoinThreads::new((env, options), made, spent, parts)?;
+    let joining = JoinThreads::new((env, options), base.at.height, made, spent, parts)?;
     let joined = joining.run(bytes_total)?;
     let bytes = joining.close()?;
+    let is_whole = joined.balance.is_even() && joined.balance.of_base == base.coins;
+    if !is_whole {
+        return Err(SyncError::Io(IoError::WorkdirDamaged { file: env.workdir.describe("") }));
+    }
     env.observer.event(Event::Ended { phase: Phase::Join, bytes });
     Ok(joined)
 }
@@ -143,22 +147,22 @@ pub fn join_keys(
     let spent = Runs::open(env.workdir, spent, budget, &go_on)?;
     let mut sink = PartSink::new(env, 0, &options)?;
     let both = (made.part(keys)?, spent.part(keys)?);
-    join_records(env.workdir, both, &mut sink, &|_| go_on())?;
+    join_records(env.workdir, both, (0, &mut sink), &|_| go_on())?;
     made.close()?;
     spent.close()?;
     sink.finish(&HeldMemory::new(held_bytes(env.memory_bytes)), options.durable)
 }
 
-/// Joins coins with spends. Calls `go_on` periodically with the bytes of records since the last call; an
-/// error from it stops the join.
+/// Joins coins, which up to a height are the base's, with spends. Calls `go_on` periodically with the bytes of
+/// records since the last call; an error from it stops the join.
 fn join_records(
     storage: &dyn Storage,
     (mut made, mut spent): (RunMerger<'_, OutputForm>, RunMerger<'_, SpendForm>),
-    sink: &mut PartSink<'_>,
+    (base, sink): (Height, &mut PartSink<'_>),
     go_on: &dyn Fn(u64) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
     let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
-    let mut join = Join::new(sink);
+    let mut join = Join::new(sink).above(base);
     let mut bytes = 0;
     made.next()?;
     spent.next()?;
@@ -180,7 +184,9 @@ fn join_records(
             (_, None) => break,
         }
     }
-    join.finish()?;
+    let taken = join.finish()?;
+    sink.joined.balance.all += taken.all;
+    sink.joined.balance.of_base += taken.of_base;
     go_on(bytes)
 }
 
@@ -188,6 +194,8 @@ fn join_records(
 struct JoinThreads<'a> {
     env: &'a RunEnv<'a>,
     options: JoinOptions<'a>,
+    /// The last block of the base.
+    base: Height,
     made: SharedScan<'a, OutputForm>,
     spent: SharedScan<'a, SpendForm>,
     parts: Vec<KeyRange>,
@@ -215,6 +223,7 @@ type Outcome = Result<JoinResult, SyncError>;
 impl<'a> JoinThreads<'a> {
     fn new(
         (env, options): (&'a RunEnv<'a>, JoinOptions<'a>),
+        base: Height,
         made: Runs<'a, OutputForm>,
         spent: Runs<'a, SpendForm>,
         parts: Vec<KeyRange>,
@@ -222,6 +231,7 @@ impl<'a> JoinThreads<'a> {
         Ok(Self {
             env,
             options,
+            base,
             made: SharedScan::open(made, 0, env.threads)?,
             spent: SharedScan::open(spent, 0, env.threads)?,
             parts,
@@ -331,6 +341,9 @@ impl<'a> JoinThreads<'a> {
     fn parts(&self, thread: usize) -> Outcome {
         let mut guard = HaltUnlessDone { of: self, done: false };
         let mut sink = PartSink::new(self.env, thread, &self.options)?;
+        if thread == 0 {
+            self.options.overwritten.iter().try_for_each(|coin| sink.hash_overwritten(coin))?;
+        }
         let mut next = self.claim(None);
         while let Some(part) = next {
             self.part(self.parts[part], &mut sink)?;
@@ -348,7 +361,7 @@ impl<'a> JoinThreads<'a> {
         // Take from both before anything else can fail: the next thread waits for both.
         let (made, spent) = (self.made.take(keys)?, self.spent.take(keys)?);
         let both = (self.made.merge(made)?, self.spent.merge(spent)?);
-        join_records(self.env.workdir, both, sink, &|bytes| self.go_on(bytes))
+        join_records(self.env.workdir, both, (self.base, sink), &|bytes| self.go_on(bytes))
     }
 }
 
@@ -372,156 +385,12 @@ fn is_up_to(coin: &[u8], spend: &[u8]) -> bool {
     made < spent || (made == spent && coin[..32] <= spend[..32])
 }
 
-/// Collects the results of a thread's partitions.
-struct PartSink<'s> {
-    storage: &'s dyn Storage,
-    numbered: bool,
-    bare: Height,
-    answers: Spill<'s>,
-    places: Spill<'s>,
-    set: SetPart<'s>,
-    hashes: Option<HashSpill<'s>>,
-    group: RecordGroup,
-    joined: JoinResult,
-}
-
-/// The coins of a thread's partitions that no spend took. Their MuHash, if it is wanted, is computed here on
-/// all threads, because later the coins are written out by a single one.
-struct SetPart<'s> {
-    run: RunWriter<'s>,
-    totals: TotalsSink,
-}
-
-impl SetPart<'_> {
-    fn take(&mut self, record: &[u8]) -> Result<(), SyncError> {
-        self.totals.put_records(record)?;
-        self.run.write(record)
-    }
-}
-
-impl<'s> PartSink<'s> {
-    fn new(env: &RunEnv<'s>, thread: usize, options: &JoinOptions<'s>) -> Result<Self, SyncError> {
-        let JoinOptions { numbered, hashes, muhash, bare, durable } = *options;
-        let storage = env.workdir;
-        let [of_answers, of_places, of_hashes] = spill_bytes(env.memory_bytes, env.threads);
-        let run = RunWriter::create(storage, format!("{SPILL}set-{thread}.run"), SECTION_BYTES)?;
-        let hashes = hashes.map(|wanted| {
-            let name = format!("leaves-{thread}");
-            HashSpill::new(wanted, Spill::new(storage, name, of_hashes, durable))
-        });
-        Ok(Self {
-            storage,
-            numbered,
-            bare,
-            hashes,
-            answers: Spill::new(storage, format!("answers-{thread}"), of_answers, durable),
-            places: Spill::new(storage, format!("places-{thread}"), of_places, durable),
-            set: SetPart { run, totals: TotalsSink::new(muhash) },
-            group: RecordGroup::default(),
-            joined: JoinResult::default(),
-        })
-    }
-
-    /// Keeps results in memory if they fit, unless all must be `durable`.
-    fn finish(mut self, held: &HeldMemory, durable: bool) -> Result<JoinResult, SyncError> {
-        self.group.hand_on(&mut |record| self.set.take(record))?;
-        let (muhash, totals) = self.set.totals.finish();
-        let hashes = self.hashes.map(|hashes| hashes.finish(held)).transpose()?;
-        Ok(JoinResult {
-            hashes,
-            answers: self.answers.finish(held)?,
-            places: self.places.finish(held)?,
-            coins: vec![self.set.run.finish(durable)?],
-            totals,
-            muhash,
-            ..self.joined
-        })
-    }
-}
-
-impl PartSink<'_> {
-    /// Reads a coin, and its number if coins are numbered.
-    fn read(
-        &self,
-        outpoint: &OutPoint,
-        bytes: &[u8],
-    ) -> Result<(CoinBytes, Option<u32>), SyncError> {
-        let mut coin = IndexedCoin { coin: bytes, number: None };
-        if self.numbered {
-            // Bytes too short for a number are not a coin either.
-            coin = IndexedCoin::read(bytes).unwrap_or(IndexedCoin { coin: &[], number: None });
-        }
-        let failed = |error| SyncError::Io(IoError::Group { txid: outpoint.txid, error });
-        Ok((CoinBytes::read(coin.coin).map_err(failed)?, coin.number))
-    }
-
-    /// Adds the hash of a coin that no spend took.
-    fn hash(
-        &mut self,
-        outpoint: &OutPoint,
-        coin: &CoinBytes,
-        number: Option<u32>,
-    ) -> Result<(), SyncError> {
-        let Some(hashes) = &mut self.hashes else { return Ok(()) };
-        let taken = number.map(|number| hashes.take(outpoint, coin.coin().as_ref(), number));
-        match taken.transpose()? {
-            Some(true) => Ok(()),
-            // A join never sees coins that their own block spends.
-            Some(false) | None => {
-                let file = self.storage.describe("");
-                Err(SyncError::Io(IoError::WorkdirDamaged { file }))
-            }
-        }
-    }
-}
-
-impl JoinSink for PartSink<'_> {
-    type Error = SyncError;
-
-    fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), SyncError> {
-        let record = PrevoutRecord { height, place, coin };
-        let bare = height <= self.bare;
-        self.answers.push(|out| if bare { record.write_bare(out) } else { record.write(out) })
-    }
-
-    fn survives(
-        &mut self,
-        outpoint: &OutPoint,
-        height: Height,
-        index: u32,
-        coin: &[u8],
-    ) -> Result<(), SyncError> {
-        self.places.push(|out| {
-            out.extend_from_slice(&height.to_be_bytes());
-            out.extend_from_slice(&index.to_be_bytes());
-        })?;
-        let (coin, number) = self.read(outpoint, coin)?;
-        self.hash(outpoint, &coin, number)?;
-        self.group.take(outpoint, &coin, &mut |record| self.set.take(record))
-    }
-
-    fn overwritten(
-        &mut self,
-        outpoint: &OutPoint,
-        _height: Height,
-        coin: &[u8],
-    ) -> Result<(), SyncError> {
-        // No spend took this coin, although it is not in the set.
-        let (coin, number) = self.read(outpoint, coin)?;
-        self.hash(outpoint, &coin, number)
-    }
-
-    fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), SyncError> {
-        self.joined.exists(height, *outpoint);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pass::held_bytes_max;
     use crate::progress::SilentObserver;
+    use crate::workdir::index::SECTION_BYTES;
     use apus_chain::{Network, Params};
     use apus_testkit::storage::CrashStorage;
     use std::time::Duration;
@@ -557,13 +426,20 @@ mod tests {
         let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
         let env = RunEnv::new(Params::of(Network::Regtest), &storage, &SilentObserver, &stop);
         let env = RunEnv { threads: 2, ..env };
-        let options =
-            JoinOptions { numbered: false, hashes: None, muhash: false, bare: 0, durable: false };
+        let options = JoinOptions {
+            numbered: false,
+            hashes: None,
+            muhash: false,
+            bare: 0,
+            durable: false,
+            next_base: None,
+            overwritten: &[],
+        };
         let budget = MergeBudget::new(0);
         let made = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
         let spent = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
         let parts = vec![KeyRange::ALL; 7];
-        let joining = JoinThreads::new((&env, options), made, spent, parts).unwrap();
+        let joining = JoinThreads::new((&env, options), 0, made, spent, parts).unwrap();
         let ahead: Vec<_> = (0..4).map(|_| joining.claim(None)).collect();
         assert_eq!(ahead, [Some(0), Some(1), Some(2), Some(3)]);
         std::thread::scope(|scope| {

@@ -100,7 +100,7 @@ impl<'a> OutputCoin<'a> {
         length
     }
 
-    fn read(reader: &mut Reader<'a>) -> Option<Self> {
+    pub(super) fn read(reader: &mut Reader<'a>) -> Option<Self> {
         let mut number = || u32::try_from(reader.compact_size().ok()?).ok();
         let (vout, index, length) = (number()?, number()?, number()?);
         Some(Self { vout, index, coin: reader.take(length as usize).ok()? })
@@ -121,6 +121,16 @@ impl<'a> OutputRecord<'a> {
         // A transaction's outputs take only a few bytes more here than in a block.
         let length = (out.len() - start) as u32;
         out[start - 4..start].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// The record with these coins, which were read before.
+    pub(super) fn of(txid: Txid, height: Height, coins: &'a [u8]) -> Self {
+        Self { txid, height, coins }
+    }
+
+    /// The bytes of all its coins.
+    pub(super) fn coin_bytes(&self) -> &'a [u8] {
+        self.coins
     }
 
     /// Splits the first record off `bytes`; `None` if it is incomplete or its outputs do not ascend.

@@ -49,6 +49,8 @@ pub(super) struct ConnectWalk<'a> {
     pub(super) unseen: Height,
     /// The last block that gets stripped coins.
     pub(super) bare: Height,
+    /// The last block of the batches below, which are validated.
+    pub(super) base: Height,
     pub(super) end: Height,
 }
 
@@ -126,7 +128,7 @@ impl ConnectWalk<'_> {
         let MergeWork { request, dir, ref pool, .. } = *self.work;
         request.env.observer.event(Event::Started(Phase::Connect));
         let from = state.record.validated + 1;
-        if from > 1 {
+        if from > self.base + 1 {
             let (segments, of) = (state.record.validated as usize, self.end as usize);
             request.env.observer.event(Event::Resumed { segments, of });
         }

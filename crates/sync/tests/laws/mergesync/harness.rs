@@ -242,7 +242,7 @@ fn join(runs: &Runs, rng: &mut Rng, numbered: bool, bare: Height) -> JoinResult 
             Record::Spent(record) => join.spent(record),
         };
     }
-    let Ok(()) = join.finish();
+    let Ok(_) = join.finish();
     joined
 }
 

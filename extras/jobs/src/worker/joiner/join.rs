@@ -53,7 +53,7 @@ struct JoinOutput<'l> {
 
 impl JoinOutput<'_> {
     fn all(&self, joined: JoinResult, sources: &[JoinSource]) -> Result<JoinDone, SyncError> {
-        let JoinResult { answers, places, coins, hashes, totals, muhash, existed } = joined;
+        let JoinResult { answers, places, coins, hashes, totals, muhash, existed, .. } = joined;
         let places = self.one_run::<PlacesForm>(places)?;
         let (mut done, mut all) = (RunObjects::default(), coins.into_iter());
         // A part has one run of coins.

@@ -45,7 +45,15 @@ pub(crate) fn join_part(
     let numbered = leaves.is_some();
     let hashes =
         leaves.map(|chain| WantedHashes { hasher: leaf_hasher, by: HashKeys::Numbers(chain) });
-    let options = JoinOptions { numbered, hashes, muhash, bare, durable: false };
+    let options = JoinOptions {
+        numbered,
+        hashes,
+        muhash,
+        bare,
+        durable: false,
+        next_base: None,
+        overwritten: &[],
+    };
     join_keys(env, runs, keys, options, alive)
 }
 

@@ -1,0 +1,148 @@
+//! [`ScratchUse`]: how much disk space a batch takes, and so where it must end.
+//!
+//! The space is measured, not predicted: a batch is as long as its records, its base, and what the join will make of
+//! them fit into the scratch space.
+
+use super::base_set::BaseSet;
+use super::{FirstPass, SegmentSummary, SpendRecord};
+use crate::engines::pass::PartialResult;
+use crate::error::{IoError, SyncError};
+use crate::request::Request;
+use crate::workdir::{FinishedRange, RunInfo};
+use apus_chain::Height;
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes of a joined prevout: whole, as of most coins, and stripped.
+const PREVOUT_BYTES: u64 = 41;
+const STRIPPED_BYTES: u64 = 19;
+
+/// The disk space of a batch.
+pub(super) struct ScratchUse {
+    /// The limit in bytes; `None` if all blocks must be one batch.
+    limit: Option<u64>,
+    /// A fixed number of segments in each batch, for tests.
+    segments: Option<usize>,
+    threads: u64,
+    base_bytes: u64,
+    base_coins: u64,
+    /// The last block with stripped prevouts.
+    bare: Height,
+    taken: Mutex<Taken>,
+}
+
+/// What the segments of a batch take.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    count: usize,
+    bytes: u64,
+    /// The longest segment's.
+    longest: u64,
+    /// Of these, the records of coins.
+    made: u64,
+    spends: u64,
+    /// By how many coins the set grows, at most.
+    growth: i64,
+    /// The prevouts that the join will make.
+    prevouts: u64,
+}
+
+impl Taken {
+    fn with(self, done: &FinishedRange<SegmentSummary>, bare: Height) -> Self {
+        let of = |kind| done.run(kind).map_or(0, RunInfo::file_bytes);
+        let bytes = done.runs.iter().map(RunInfo::file_bytes).sum();
+        let spends = of(FirstPass::SPENT) / SpendRecord::SIZE as u64;
+        let is_bare = done.range.end <= bare + 1;
+        let prevout = if is_bare { STRIPPED_BYTES } else { PREVOUT_BYTES };
+        Self {
+            count: self.count + 1,
+            bytes: self.bytes + bytes,
+            longest: self.longest.max(bytes),
+            made: self.made + of(FirstPass::MADE),
+            spends: self.spends + spends,
+            growth: self.growth + done.partial.coins_about(),
+            prevouts: self.prevouts + spends * prevout,
+        }
+    }
+}
+
+impl ScratchUse {
+    pub(super) fn new(request: &Request<'_>, base: &BaseSet, bare: Height) -> Self {
+        // Other machines keep the records of all blocks, and an index follows all blocks at once.
+        let one_batch = request.env.is_shared || request.index().is_some();
+        let limits = request.env.scratch.filter(|_| !one_batch);
+        Self {
+            limit: limits.map(|limits| limits.bytes),
+            segments: limits.and_then(|limits| limits.segments),
+            threads: request.env.threads as u64,
+            base_bytes: base.disk_bytes(),
+            base_coins: base.coins,
+            bare,
+            taken: Mutex::default(),
+        }
+    }
+
+    /// Whether there is a limit.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    /// Adds a finished segment; returns whether no further one should begin.
+    pub(super) fn take(&self, done: &FinishedRange<SegmentSummary>) -> bool {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken = taken.with(done, self.bare);
+        if let Some(segments) = self.segments {
+            return taken.count >= segments;
+        }
+        // A segment for each thread is in progress.
+        let under_way = self.threads * taken.longest;
+        self.limit.is_some_and(|limit| self.needed(&taken) + under_way > limit)
+    }
+
+    /// Bytes on disk when the join of these segments ends.
+    fn needed(&self, taken: &Taken) -> u64 {
+        self.base_bytes + taken.bytes + taken.prevouts + self.next_base(taken)
+    }
+
+    /// Bytes of the next base: coins that are spent are about as long as the others.
+    fn next_base(&self, taken: &Taken) -> u64 {
+        let left = self.base_coins.saturating_add_signed(taken.growth);
+        let joined = (left + taken.spends).max(1);
+        let bytes = u128::from(self.base_bytes + taken.made) * u128::from(left);
+        (bytes / u128::from(joined)) as u64
+    }
+
+    /// Whether the first `count` segments can be joined while the others stay.
+    pub(super) fn fits(&self, done: &[FinishedRange<SegmentSummary>], count: usize) -> bool {
+        if let Some(segments) = self.segments {
+            return count <= segments;
+        }
+        self.limit.is_none_or(|limit| self.needed_for(done, count) <= limit)
+    }
+
+    fn needed_for(&self, done: &[FinishedRange<SegmentSummary>], count: usize) -> u64 {
+        let (batch, rest) = done.split_at(count);
+        let sum = |all: &[FinishedRange<SegmentSummary>]| {
+            all.iter().fold(Taken::default(), |sum, done| sum.with(done, self.bare))
+        };
+        self.needed(&sum(batch)) + sum(rest).bytes
+    }
+
+    /// Fails if there is no room to join the first segment.
+    pub(super) fn expect_room(
+        &self,
+        done: &[FinishedRange<SegmentSummary>],
+    ) -> Result<(), SyncError> {
+        match self.limit.filter(|_| !self.fits(done, 1)) {
+            Some(limit) => {
+                let needed = self.needed_for(done, 1);
+                Err(SyncError::Io(IoError::LittleScratch { needed, limit }))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a batch may end before a height: not among the last blocks.
+    pub(super) fn may_end(&self, end: Height, first_of_last: Height) -> bool {
+        self.limit.is_some() && (self.segments.is_some() || end <= first_of_last)
+    }
+}
