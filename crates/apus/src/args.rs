@@ -136,6 +136,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
 
+    /// Disk space for temporary files, such as 64G; by default what is free, at most 100G
+    ///
+    /// With less space, a sync without hints processes the chain in more batches, which costs some time. The default
+    /// leaves room for the outputs.
+    #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
+    pub(crate) scratch: Option<u64>,
+
     /// Bytes of blocks in one segment, the unit of work and of saved progress; by default derived from
     /// --dbcache
     #[arg(long, value_name = "BYTES", hide_short_help = true, value_parser = clap::value_parser!(u64).range(1..))]
@@ -160,7 +167,7 @@ pub(crate) struct RunArgs {
     /// Append events to this file, one per line
     ///
     /// Each line starts with a timestamp. Apus keeps the lines already in the file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) log: Option<PathBuf>,
 
     #[cfg(feature = "web")]

@@ -241,7 +241,7 @@ const HEADINGS: [(&str, &str); 6] = [
     (
         "Resources",
         "dbcache par workdir segment-bytes checkpoint-seconds prevout-threads coins coins-password-file \
-         coins-private-line coins-timeout work scratch",
+         coins-private-line coins-timeout work scratch scratchdir",
     ),
     (
         "Network",

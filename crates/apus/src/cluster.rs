@@ -209,7 +209,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
         blocks,
         #[cfg(feature = "utreexo")]
         proofs: WorkerProofs { named: &args.proofs, how },
-        scratch: args.scratch.as_deref(),
+        scratch: args.scratchdir.as_deref(),
         memory_bytes: args.dbcache << 20,
         threads: threads(args.par),
     };
@@ -424,7 +424,7 @@ pub(super) fn with_local_worker(
     // Register the handlers before starting threads.
     watch_signals()?;
     let worker = Worker::connect(options, None)?;
-    let scratch = args.scratch.as_deref();
+    let scratch = args.scratchdir.as_deref();
     let blocks = WorkerBlocks::Folder(blocksdir);
     #[cfg(feature = "utreexo")]
     let proofs = WorkerProofs { named: &args.sync.proofs.proofs, how: (&args.sync.peers).into() };

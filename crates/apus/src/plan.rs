@@ -167,7 +167,7 @@ struct PlanInput<'a> {
 
 /// One method with its needs: a row of the plan.
 struct MethodRow {
-    way: SyncMethod,
+    method: SyncMethod,
     disks: Vec<DiskNeeds>,
     /// The estimated time; `None` if unknown.
     time: Option<MethodTime>,
@@ -191,7 +191,7 @@ impl SyncMethod {
         let facts = engine.facts();
         match facts.plan.ok_or(facts.name)? {
             Self::InOrder if on_servers => Ok(Self::InOrderOnServers),
-            way => Ok(way),
+            method => Ok(method),
         }
     }
 
@@ -241,10 +241,10 @@ impl PlanInput<'_> {
         print_fact("scripts", scripts)?;
         let in_order =
             if chosen == SyncMethod::InOrderOnServers { chosen } else { SyncMethod::InOrder };
-        let rows = [SyncMethod::Hints, SyncMethod::Joins, in_order].map(|way| self.row(way));
+        let rows = [SyncMethod::Hints, SyncMethod::Joins, in_order].map(|method| self.row(method));
         let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
         self.print_table(&rows, chosen)?;
-        let this = rows.iter().find(|row| row.way == chosen);
+        let this = rows.iter().find(|row| row.method == chosen);
         this.map_or(Ok(()), |row| print_disks(&row.disks))?;
         if let Some(old) = place.old_chainstate {
             let text = format!("the old chainstate takes {} until you remove it", bytes(old));
@@ -263,7 +263,7 @@ impl PlanInput<'_> {
     fn conclude(&self, rows: &[MethodRow], chosen: SyncMethod) -> Result<(), Failure> {
         let fit: Vec<&MethodRow> = rows.iter().filter(|row| row.lacking.is_empty()).collect();
         let why = |row: &MethodRow| {
-            format!("Not possible {}: {}", row.way.name(), row.lacking.join(". "))
+            format!("Not possible {}: {}", row.method.name(), row.lacking.join(". "))
         };
         if fit.is_empty() {
             let all: Vec<String> = rows.iter().map(why).collect();
@@ -274,35 +274,38 @@ impl PlanInput<'_> {
         for row in rows.iter().filter(|row| !row.lacking.is_empty()) {
             print::result(format_args!("{}.", why(row)))?;
         }
-        if fit.iter().any(|row| row.way == chosen) {
+        if fit.iter().any(|row| row.method == chosen) {
             let name = chosen.name();
             return print::result(format_args!(
                 "This machine has enough disk and memory to sync {name}."
             ));
         }
-        let ways: Vec<String> =
-            fit.iter().map(|row| format!("{} ({})", row.way.name(), row.way.option())).collect();
+        let ways: Vec<String> = fit
+            .iter()
+            .map(|row| format!("{} ({})", row.method.name(), row.method.option()))
+            .collect();
         let ways = ways.join(", or ");
         print::result(format_args!("This machine has enough disk and memory to sync {ways}."))
     }
 
-    fn row(&self, way: SyncMethod) -> Result<MethodRow, Failure> {
+    fn row(&self, method: SyncMethod) -> Result<MethodRow, Failure> {
         let Self { args, place, sample, blocks, set } = self;
         let needs = Needs {
             blocks: *blocks,
-            way,
+            method,
             set: *set,
             outputs: &place.outputs,
             prune: args.prune,
             workdir: &place.workdir,
+            scratch: args.scratch,
             memory_bytes: args.dbcache << 20,
             threads: threads(args.par),
         };
-        let scripts = self.checks_every_script(way);
+        let scripts = self.checks_every_script(method);
         let disks = needs.disks()?;
         let whole = |sink: &SinkArg| matches!(sink, SinkArg::Datadir(_));
         let mut lacking = Vec::new();
-        if way == SyncMethod::Hints && !args.prune && place.outputs.iter().any(whole) {
+        if method == SyncMethod::Hints && !args.prune && place.outputs.iter().any(whole) {
             // With hints, this was already refused as an error.
             lacking.push(
                 "hints give no undo data, which a node with all blocks needs: use --prune"
@@ -311,14 +314,14 @@ impl PlanInput<'_> {
         }
         lacking.extend(self.memory_lacking());
         lacking.extend(disks.iter().filter_map(DiskNeeds::lacking));
-        Ok(MethodRow { way, disks, time: time(sample, &needs, scripts, args.muhash), lacking })
+        Ok(MethodRow { method, disks, time: time(sample, &needs, scripts, args.muhash), lacking })
     }
 
-    fn checks_every_script(&self, way: SyncMethod) -> bool {
+    fn checks_every_script(&self, method: SyncMethod) -> bool {
         let assume = &self.args.assume;
         // Without an assumed-valid block, as on regtest, every script runs except in blocks under hints.
         let assumes = assume.block(Params::of(self.args.chain)).is_some();
-        assume.nothing() || !assumes && way != SyncMethod::Hints
+        assume.nothing() || !assumes && method != SyncMethod::Hints
     }
 
     /// Upper bound on the memory that any method takes.
@@ -340,17 +343,17 @@ impl PlanInput<'_> {
 
     fn print_table(&self, rows: &[MethodRow], chosen: SyncMethod) -> Result<(), Failure> {
         print::result("")?;
-        let line = |[way, disk, memory, time, fits]: [&str; 5]| {
-            let line = format!("{way:<15} {disk:<9} {memory:<9} {time:<20} {fits}");
+        let line = |[method, disk, memory, time, fits]: [&str; 5]| {
+            let line = format!("{method:<15} {disk:<9} {memory:<9} {time:<20} {fits}");
             print::result(line.trim_end())
         };
         line(["method", "disk", "memory", "time", "fits"])?;
         for row in rows {
             let disk = bytes(row.disks.iter().map(DiskNeeds::needed).sum());
             let fits = if row.lacking.is_empty() { "yes" } else { "no" };
-            let mark = if row.way == chosen { "  (your settings)" } else { "" };
+            let mark = if row.method == chosen { "  (your settings)" } else { "" };
             let (memory, time) = (bytes(self.memory()), time_words(row.time));
-            line([row.way.name(), &disk, &memory, &time, &format!("{fits}{mark}")])?;
+            line([row.method.name(), &disk, &memory, &time, &format!("{fits}{mark}")])?;
         }
         Ok(())
     }
@@ -448,7 +451,7 @@ fn time(
 ) -> Option<MethodTime> {
     let written = seconds_of_outputs(sample, needs, muhash);
     let in_any_order = |work, passes| RunCost { work, alone: 0.0, scripts, passes, written };
-    let takes = match needs.way {
+    let takes = match needs.method {
         SyncMethod::Hints => in_any_order(WITH_HINTS, 1.0),
         SyncMethod::Joins => in_any_order(WITHOUT_HINTS, 2.0),
         SyncMethod::InOrder => {
@@ -508,11 +511,12 @@ mod tests {
         let seconds = |outputs: &[SinkArg], muhash| {
             let needs = Needs {
                 blocks: BlocksSize::default(),
-                way: SyncMethod::Hints,
+                method: SyncMethod::Hints,
                 set: SetSize { coins: 1_000_000 },
                 outputs,
                 prune: true,
                 workdir: Path::new("work"),
+                scratch: None,
                 memory_bytes: 0,
                 threads: 1,
             };

@@ -20,8 +20,8 @@ use crate::workdir::WorkFolder;
 use apus_chain::Params;
 use apus_datadir::{BlockFiles, read_index_flags};
 use apus_sync::{
-    DiskUse, Event, Finding, FindingKind, FoundFault, Observer, ProvenBy, Verify, VerifyOutcome,
-    Warning, discard_verify, foreign_to_verify, has_verify_progress, mergesync_disk_bytes,
+    DiskUse, Event, Finding, FindingKind, FoundFault, Observer, ProvenBy, ScratchLimits, Verify,
+    VerifyOutcome, discard_verify, foreign_to_verify, has_verify_progress,
 };
 use serde::Serialize;
 use std::fs;
@@ -71,13 +71,12 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     // Check twice: before the lock, so as to create no file in a folder of another kind; and under the lock.
     expect_work_folder(&work)?;
     let begun = has_verify_progress(&work);
-    let room =
-        if begun { None } else { Some(expect_room(args, &folder, &blocks.files, &work, threads)?) };
+    let (room, scratch) = expect_room(args, (&folder, &blocks.files), &work, threads, begun)?;
     let locked = WorkFolder::open(&work)?;
     let own = expect_work_folder(&work).and_then(|()| locked.expect_own_content());
     own.inspect_err(|_| locked.leave())?;
     let renderer = Renderer::new(watch, None);
-    room.into_iter().flatten().for_each(|event| renderer.event(event));
+    room.into_iter().for_each(|event| renderer.event(event));
     let request = Verify {
         params,
         folder,
@@ -85,7 +84,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         assume_valid,
         threads,
         memory_bytes: args.run.dbcache << 20,
-        scratch: None,
+        scratch: Some(ScratchLimits { bytes: scratch, segments: None }),
         segment_bytes: args.run.segment_bytes,
         checkpoint_interval: Duration::from_secs(args.run.checkpoint_seconds.into()),
         now,
@@ -144,30 +143,32 @@ fn expect_work_folder(work: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Fails without disk space for a copy of the coins and for the proof's progress. Returns the events to report. If the
-/// verification finds a problem, a second pass needs more disk, but can also work with less.
+/// Fails without disk space for a copy of the coins and for the proof's progress, unless an earlier start began. Returns
+/// the events to report, and how much space temporary files may take if the verification finds a problem: a second pass
+/// over the blocks then locates it.
 fn expect_room(
     args: &VerifyArgs,
-    folder: &Path,
-    blocksdir: &Path,
+    (folder, blocksdir): (&Path, &Path),
     work: &Path,
     threads: usize,
-) -> Result<Vec<Event>, Failure> {
+    begun: bool,
+) -> Result<(Vec<Event>, u64), Failure> {
     let files = BlockFiles::open(blocksdir, args.node.chain.magic());
     // The verification itself reports errors in the files.
     let block_bytes = files.map_or(0, |files| files.bytes_total());
     let copy = [SinkArg::File(&SNAPSHOT, work.join("coins.dat"))];
     let needs = Needs {
         blocks: BlocksSize::of_size(block_bytes),
-        way: SyncMethod::Hints,
+        method: SyncMethod::Hints,
         set: SetSize::of_chainstate(bytes_in(&folder.join("chainstate"))),
         outputs: &copy,
         prune: false,
         workdir: work,
+        scratch: args.run.scratch,
         memory_bytes: args.run.dbcache << 20,
         threads,
     };
-    room_for(&needs)
+    Ok((if begun { Vec::new() } else { room_for(&needs)? }, needs.scratch()))
 }
 
 fn room_for(needs: &Needs<'_>) -> Result<Vec<Event>, Failure> {
@@ -188,10 +189,6 @@ fn room_for(needs: &Needs<'_>) -> Result<Vec<Event>, Failure> {
             ));
         }
         events.push(Event::DiskNeeded { what: DiskUse::Progress, bytes: needed, free });
-        let to_find = mergesync_disk_bytes(needs.blocks.bytes, needs.memory_bytes, needs.threads);
-        if free < to_find {
-            events.push(Event::Warning(Warning::LittleRoomToFind { needed: to_find, free }));
-        }
     }
     Ok(events)
 }
@@ -427,19 +424,16 @@ mod tests {
         let copy = [SinkArg::File(&SNAPSHOT, workdir.join("coins.dat"))];
         let needs = |coins, block_bytes| Needs {
             blocks: BlocksSize::of_size(block_bytes),
-            way: SyncMethod::Hints,
+            method: SyncMethod::Hints,
             set: SetSize { coins },
             outputs: &copy,
             prune: false,
             workdir: &workdir,
+            scratch: None,
             memory_bytes: 450 << 20,
             threads: 2,
         };
         assert!(matches!(room_for(&needs(1, 1)).unwrap()[..], [Event::DiskNeeded { .. }]));
-        let events = room_for(&needs(1, u64::MAX / 2)).unwrap();
-        let to_find = Event::Warning(Warning::LittleRoomToFind { needed: 0, free: 0 });
-        assert_eq!(events.len(), 2);
-        assert_eq!(std::mem::discriminant(&events[1]), std::mem::discriminant(&to_find));
         let failure = room_for(&needs(u64::MAX / 400, 1)).unwrap_err();
         assert_eq!(failure.code, IO);
         assert!(failure.message.contains("--workdir"), "{}", failure.message);

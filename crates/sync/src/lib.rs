@@ -43,7 +43,6 @@ pub mod warning;
 #[doc(hidden)]
 pub mod workdir;
 
-pub use engines::mergesync::disk_bytes as mergesync_disk_bytes;
 pub use error::{
     BlockUnavailable, ChainGap, ClockError, ErrorKind, GapRange, InvalidBlock, InvalidError,
     IoError, NotAnchored, RunError, SourceError, SyncError, UsageError,

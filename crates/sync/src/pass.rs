@@ -227,15 +227,6 @@ fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u
     share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
 }
 
-/// Upper bound for the number of segments in blocks of this total size, if `segment_bytes` determines their
-/// size and one segment for each thread is in progress.
-pub fn segments_at_most(block_bytes: u64, memory_bytes: u64, threads: u64) -> u64 {
-    let bytes = segment_bytes(block_bytes, memory_bytes, threads, threads);
-    // Each thread's last segment is divided into quarters; the last segment and the last full-size one may be
-    // partial.
-    block_bytes / bytes + 3 * threads + 2
-}
-
 /// Continues an earlier plan, which must be the same, or makes a new one.
 pub fn begin_or_resume<'w, P: Pass>(
     request: &Request<'w>,
@@ -488,28 +479,6 @@ impl Counters {
             coins: self.coins.load(Ordering::Relaxed),
             weight: self.weight.load(Ordering::Relaxed),
             ..total
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_number_of_segments_is_bounded() {
-        for (blocks, threads, memory_bytes) in
-            [(10, 1, 16 << 20), (1_000, 2, 16 << 20), (1_000, 2, 450 << 20), (20_000, 16, 2 << 30)]
-        {
-            // Sizes that do not fill any segment exactly.
-            let size = |height: Height| 1_500_000 + u64::from(height % 7) * 100_001;
-            let range = HeightRange::new(1, blocks + 1);
-            let total = range.heights().map(size).sum();
-            let bytes = segment_bytes(total, memory_bytes, threads, threads);
-            let limits = (bytes, SEGMENT_BYTES_MIN);
-            let made = divide_tapered(range, limits, threads as usize, size).len() as u64;
-            let most = segments_at_most(total, memory_bytes, threads);
-            assert!(made <= most && most <= made + made / 4 + 3 * threads + 2, "{made} {most}");
         }
     }
 }

@@ -11,10 +11,9 @@ use crate::engines::mergesync::{self, MergeOutcome, MergedSet};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::{CoinTotals, Counts, SwiftSync};
 use crate::engines::swiftsync::{HintsOutcome, Proven, prove};
-use crate::error::{InvalidError, IoError, SyncError, UsageError};
+use crate::error::{InvalidError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::machines::Machines;
-use crate::progress::Event;
 use crate::request::{
     ChainEnd, Engine, EngineTask, HintedTask, HintsProof, MergeSyncTask, Outcome, Request, RunEnv,
     SetSummary, Source, Stop, Task, Validation,
@@ -24,7 +23,6 @@ use crate::sink::put::{Put, forget_damaged, write_out};
 use crate::sink::read_back::complete;
 use crate::source::{ChainSource, not_kept};
 use crate::supply::ranges::take_missing;
-use crate::warning::Warning;
 use crate::workdir::record::Record;
 use crate::workdir::{Workdir, runs_of};
 use apus_chain::{Height, KnownBlock};
@@ -88,7 +86,7 @@ fn compute<'a>(
         }
         Task::Unhinted(_) => {
             let dir = headers(request, None)?;
-            return match joins(request, &*dir)? {
+            return match joins(request)? {
                 true => merge(request, dir, machines),
                 false => connect_on(request, dir, None),
             };
@@ -150,7 +148,7 @@ fn without(
 }
 
 /// Whether to use mergesync if the user did not choose an engine. An earlier start's choice stays.
-pub(crate) fn joins(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool, SyncError> {
+pub(crate) fn joins(request: &Request<'_>) -> Result<bool, SyncError> {
     if request.env.is_shared {
         return Ok(true);
     }
@@ -158,16 +156,7 @@ pub(crate) fn joins(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool
         // While blocks arrive from peers there is time to connect them, so no work is left after the last one.
         return mergesync::has_begun(request.env.workdir);
     }
-    if Record::read(request.env.workdir)?.is_some() {
-        return Ok(false);
-    }
-    match mergesync::expect_disk(request, dir) {
-        Err(SyncError::Io(IoError::NoRoom { needed, free, .. })) => {
-            request.env.observer.event(Event::Warning(Warning::LittleRoom { needed, free }));
-            Ok(false)
-        }
-        other => other.map(|()| true),
-    }
+    Ok(Record::read(request.env.workdir)?.is_none())
 }
 
 /// Writes out the set where the hints stop.

@@ -177,18 +177,6 @@ pub enum Warning {
         /// The block.
         at: KnownBlock,
     },
-    /// Blocks are connected in order, because the disk is too small to process them in any order.
-    #[error(
-        "the disk of the work folder has {} free, but processing blocks in any order needs up to {}: switching to \
-         the in-order engine utxo, which needs little disk. To avoid this, use a --workdir on a larger disk",
-        bytes(*.free), bytes(*.needed)
-    )]
-    LittleRoom {
-        /// Bytes needed, at most.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
-    },
     /// The disk may be too small for the outputs and progress of this sync.
     #[error(
         "not enough disk, perhaps: {folder} may need {} and has {}. Choose one: free some space, use another disk \
@@ -212,19 +200,6 @@ pub enum Warning {
     NamesNotDurable {
         /// A folder on the disk.
         folder: String,
-    },
-    /// If the node has a fault, the disk is too small to locate it by processing blocks in any order.
-    #[error(
-        "the disk of the work folder has {} free. If the node has a fault, the fastest way to locate it needs up \
-         to {}: with less, the in-order engine utxo connects the blocks, which takes longer. To avoid this, use a \
-         --workdir on a larger disk",
-        bytes(*.free), bytes(*.needed)
-    )]
-    LittleRoomToFind {
-        /// Bytes needed, at most.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
     },
     /// The audit found a fault of the node before it checked everything.
     #[error("found a problem: {what}. The audit continues, and reports all problems at the end")]

@@ -115,6 +115,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
 
+    /// Disk space for temporary files, such as 64G
+    #[arg(long, value_name = "SIZE", value_parser = super::values::parse_size)]
+    pub(crate) scratch: Option<u64>,
+
     /// Memory for buffers, in MiB
     #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = parse_mib)]
     pub(crate) dbcache: u64,

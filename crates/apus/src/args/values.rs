@@ -238,6 +238,18 @@ pub(crate) fn parse_mib(text: &str) -> Result<u64, String> {
     })
 }
 
+/// Parses a size on disk: a number of bytes, or of thousands, millions and so on with a letter.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let units = [('K', 1_000), ('M', 1_000_000), ('G', 1_000_000_000), ('T', 1_000_000_000_000)];
+    let unit = units.iter().find(|(letter, _)| text.to_ascii_uppercase().ends_with(*letter));
+    let (digits, unit) = match unit {
+        Some((_, unit)) => (&text[..text.len() - 1], *unit),
+        None => (text, 1),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "give a size, such as 64G or 500M".to_owned())
+}
+
 /// Parses the bit order of a hintsfile.
 pub(super) fn parse_order(text: &str) -> Result<BitOrder, String> {
     text.parse().map_err(

@@ -166,7 +166,7 @@ pub(crate) struct ServeArgs {
     /// For --work: folder for joined records, up to two gigabytes per thread; by default the system's folder for
     /// temporary files
     #[arg(long, value_name = "DIR", hide_short_help = true)]
-    pub(crate) scratch: Option<PathBuf>,
+    pub(crate) scratchdir: Option<PathBuf>,
 }
 
 /// The source of a worker's blocks without a folder.
@@ -237,15 +237,15 @@ pub(crate) struct WorkArgs {
 
     /// Folder for joined records, up to two gigabytes per thread; by default the system's folder for
     /// temporary files
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
-    pub(crate) scratch: Option<PathBuf>,
+    #[arg(long, alias = "scratch", value_name = "DIR", hide_short_help = true)]
+    pub(crate) scratchdir: Option<PathBuf>,
 
     /// Threads, each with one job at a time; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) par: u16,
 
     /// Memory for joined records, in MiB, shared by all threads, at least 64 per thread. The rest goes to
-    /// --scratch
+    /// --scratchdir
     #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = parse_mib)]
     pub(crate) dbcache: u64,
 

@@ -4,13 +4,13 @@ use super::is_main;
 use super::sample::{BlocksSample, BlocksSize};
 use crate::args::{HintsArg, SinkArg, SyncMethod};
 use crate::failure::Failure;
-use crate::files::nearest;
+use crate::files::{bytes_in, nearest};
 use crate::report::bytes;
 use apus_chain::Network;
 use apus_datadir::free_bytes;
 use apus_datadir::snapshot::SnapshotHeader;
 use apus_sync::engines::swiftsync::hints::{HintsFile, HintsOptions};
-use apus_sync::{MemoryParts, Warning, mergesync_disk_bytes};
+use apus_sync::{MemoryParts, Warning};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +25,22 @@ const RUN_COIN_MOST: u64 = 120;
 
 /// Bytes of a created or spent coin in the input of the join.
 const JOINED_COIN: u64 = 28;
+/// The records of all blocks and what is joined from them, at most, in percent of the blocks' bytes: measured with small
+/// transactions whose coins are mostly spent far above their blocks.
+const JOINED_PERCENT: u64 = 60;
+/// Bytes of a coin in the set below a batch.
+const BASE_COIN: u64 = 64;
+/// Bytes of records that make a batch worthwhile.
+const BATCH_LEAST: u64 = 2_000_000_000;
+
+/// Bytes that temporary files take by default, at most: more saves little.
+const SCRATCH_MOST: u64 = 100_000_000_000;
+/// Bytes that stay free for others, unless the disk is small.
+const SPARE_MOST: u64 = 10_000_000_000;
+
+/// Percent of the blocks' bytes that a chainstate takes if nothing is known about the set: the main chain's, with room
+/// to grow.
+const SET_PERCENT: u64 = 2;
 
 /// Bytes of a coin in the store of the engine `utxo`, and an upper bound during a merge, which keeps old and new
 /// tables.
@@ -101,6 +117,14 @@ impl SetSize {
         Ok(Self { coins })
     }
 
+    /// The size, or a cautious one for these blocks if it is unknown.
+    fn or_cautious(self, blocks: BlocksSize) -> Self {
+        match self.coins {
+            0 => Self::of_chainstate(blocks.bytes / 100 * SET_PERCENT),
+            _ => self,
+        }
+    }
+
     /// Bytes of the set as a chainstate.
     pub(crate) fn chainstate(self) -> u64 {
         self.coins.saturating_mul(CHAINSTATE_COIN)
@@ -113,13 +137,16 @@ impl SetSize {
 }
 
 /// What determines the disk space that a sync needs.
+#[derive(Clone, Copy)]
 pub(crate) struct Needs<'a> {
     pub(crate) blocks: BlocksSize,
-    pub(crate) way: SyncMethod,
+    pub(crate) method: SyncMethod,
     pub(crate) set: SetSize,
     pub(crate) outputs: &'a [SinkArg],
     pub(crate) prune: bool,
     pub(crate) workdir: &'a Path,
+    /// `--scratch`, in bytes.
+    pub(crate) scratch: Option<u64>,
     /// `--dbcache`, in bytes.
     pub(crate) memory_bytes: u64,
     pub(crate) threads: usize,
@@ -238,20 +265,13 @@ impl Needs<'_> {
 
     /// Describes the use of the work folder.
     fn progress(&self) -> DiskPart {
-        let Self { set, blocks, memory_bytes, threads, .. } = self;
-        let (bytes, asked) = match self.way {
+        let Self { set, blocks, .. } = self;
+        let (bytes, asked) = match self.method {
             SyncMethod::Hints => {
                 let most = set.coins.saturating_mul(RUN_COIN_MOST);
                 (set.coins.saturating_mul(RUN_COIN), most)
             }
-            SyncMethod::Joins => {
-                let most = mergesync_disk_bytes(blocks.bytes, *memory_bytes, *threads);
-                let bytes = blocks.made.saturating_add(blocks.spent).saturating_mul(JOINED_COIN);
-                // If memory does not hold them, the join's input and output are on disk at the same time.
-                let is_held = bytes <= *memory_bytes;
-                let bytes = if is_held { bytes } else { bytes.saturating_mul(7) / 4 };
-                (if bytes > 0 { bytes.min(most) } else { most }, most)
-            }
+            SyncMethod::Joins => self.joined(),
             SyncMethod::InOrder => {
                 let undo = blocks.undo_of(blocks.recent_bytes);
                 let of = |coin| set.coins.saturating_mul(coin).saturating_add(undo);
@@ -262,6 +282,39 @@ impl Needs<'_> {
             SyncMethod::InOrderOnServers => (0, 0),
         };
         DiskPart { what: PROGRESS, bytes, asked }
+    }
+}
+
+impl Needs<'_> {
+    /// Bytes of temporary files of a sync that joins spends with coins, and the fewest with which it works.
+    pub(crate) fn joined(&self) -> (u64, u64) {
+        let Self { set, blocks, memory_bytes, .. } = self;
+        let most = blocks.bytes / 100 * JOINED_PERCENT;
+        let whole = blocks.made.saturating_add(blocks.spent).saturating_mul(JOINED_COIN);
+        // If memory does not hold them, the join's input and output are on disk at the same time.
+        let is_held = whole <= *memory_bytes;
+        let whole = if is_held { whole } else { whole.saturating_mul(7) / 4 };
+        let whole = if whole > 0 { whole.min(most) } else { most };
+        let base = set.or_cautious(*blocks).coins.saturating_mul(BASE_COIN);
+        let least = base.saturating_mul(2).saturating_add(BATCH_LEAST).min(whole);
+        (whole.min(self.scratch.unwrap_or(SCRATCH_MOST)).max(least), least)
+    }
+
+    /// Bytes that temporary files may take: what the user allows, or what the disk has, less the outputs and a spare.
+    /// If the disk cannot be asked, the most.
+    pub(crate) fn scratch(&self) -> u64 {
+        if let Some(scratch) = self.scratch {
+            return scratch;
+        }
+        let set = self.set.or_cautious(self.blocks);
+        let disks = Needs { set, ..*self }.disks().unwrap_or_default();
+        let is_of = |disk: &&DiskNeeds| disk.parts.iter().any(|part| part.what == PROGRESS);
+        let Some(disk) = disks.iter().find(is_of) else { return SCRATCH_MOST };
+        let others = disk.parts.iter().filter(|part| part.what != PROGRESS);
+        let outputs = others.fold(0_u64, |sum, part| sum.saturating_add(part.asked));
+        // An earlier start's files count as free.
+        let free = disk.free.saturating_add(bytes_in(self.workdir)).saturating_sub(outputs);
+        (free - (free / 10).min(SPARE_MOST)).min(SCRATCH_MOST)
     }
 }
 
@@ -297,14 +350,15 @@ mod tests {
             SinkArg::Datadir(path("new/er/node")),
             SinkArg::Null,
         ];
-        let needs = |way, prune| {
+        let needs = |method, prune| {
             let needs = Needs {
                 blocks: BlocksSize::of_size(100_000_000_000),
-                way,
+                method,
                 set: SetSize { coins: 1_000_000 },
                 outputs: &outputs,
                 prune,
                 workdir: &path("work"),
+                scratch: None,
                 memory_bytes: 450 << 20,
                 threads: 2,
             };
@@ -317,7 +371,8 @@ mod tests {
         let set = 1_000_000 * (SNAPSHOT.coin_bytes + CHAINSTATE_COIN);
         let all = set + 115_000_000_000;
         assert_eq!(needs(SyncMethod::Hints, false), all + 1_000_000 * RUN_COIN_MOST);
-        assert_eq!(needs(SyncMethod::Joins, false), all + 90_000_000_000);
+        let base = 1_000_000 * BASE_COIN;
+        assert_eq!(needs(SyncMethod::Joins, false), all + 2 * base + BATCH_LEAST);
         let last = 288 * 4_600_000;
         assert_eq!(needs(SyncMethod::Hints, true), set + 1_000_000 * RUN_COIN_MOST + last);
         let undo = 1008 * 600_000;
@@ -345,11 +400,12 @@ mod tests {
         let share = |coins, mib: u64| {
             let needs = Needs {
                 blocks: BlocksSize::of_size(1),
-                way: SyncMethod::InOrder,
+                method: SyncMethod::InOrder,
                 set: SetSize { coins },
                 outputs: &[],
                 prune: false,
                 workdir: Path::new("."),
+                scratch: None,
                 memory_bytes: mib << 20,
                 threads: 2,
             };
@@ -367,11 +423,12 @@ mod tests {
     fn a_disk_that_is_too_small_gets_a_warning() {
         let (mut warnings, needs) = (Vec::new(), |coins| Needs {
             blocks: BlocksSize::of_size(1),
-            way: SyncMethod::Hints,
+            method: SyncMethod::Hints,
             set: SetSize { coins },
             outputs: &[],
             prune: false,
             workdir: Path::new("."),
+            scratch: None,
             memory_bytes: 450 << 20,
             threads: 2,
         });

@@ -9,11 +9,11 @@
 
 use crate::failure::Failure;
 use crate::machine::disk_read_bytes;
-use crate::plan::{GAIN, SCRIPTS_SECONDS};
+use crate::plan::{GAIN, SCRIPTS_SECONDS, is_main};
 use crate::report::bytes;
 use apus_chain::{
-    BlockChecker, BlockContext, BlockLayout, HEADER_SIZE, HeightRange, Params, ScriptVerifier,
-    is_unspendable,
+    BlockChecker, BlockContext, BlockLayout, HEADER_SIZE, HeightRange, Network, Params,
+    ScriptVerifier, is_unspendable,
 };
 use apus_datadir::{BlockFile, BlockFiles};
 use apus_sync::{BlockReply, BlockSource, BlocksDir, ChainSource, SyncError};
@@ -62,6 +62,12 @@ impl BlocksSize {
             last_bytes: bytes.min(LAST_BLOCKS * LARGEST_BLOCK),
             recent_bytes: bytes.min(UNDO_BLOCKS * LARGEST_BLOCK),
         }
+    }
+
+    /// The sizes of blocks that peers will send: about the main chain's, and unknown for other chains.
+    pub(crate) fn of_peers(chain: Network) -> Self {
+        const MAIN_BYTES: u64 = 800_000_000_000;
+        Self::of_size(if is_main(chain) { MAIN_BYTES } else { 0 })
     }
 
     /// Bytes of undo data for `bytes` of the blocks.

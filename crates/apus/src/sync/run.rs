@@ -1,7 +1,6 @@
 //! [`run`]: executes a run, from its settings to its report, for all commands that start one.
 //!
-//! Before the run starts, it estimates whether a disk may become full, and warns. An estimate never stops a run, but an
-//! engine that knows an upper bound for its records may refuse to start.
+//! Before the run starts, it estimates whether a disk may become full, and warns. An estimate never stops a run.
 
 use crate::args::{AggregateArg, HintsArg, SinkArg, SyncMethod, TaskParts};
 use crate::args::{expect_interpreter, verifier};
@@ -9,7 +8,7 @@ use crate::failure::Failure;
 use crate::files::{
     NewFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
 };
-use crate::files::{bytes_in, expect_places, tell_aside};
+use crate::files::{bytes_in, expect_places, nearest, tell_aside};
 use crate::machine::{clock, threads, watch_signals};
 use crate::node::expect_first_blocks;
 use crate::peers;
@@ -25,7 +24,7 @@ use crate::sync::{JobSource, RunJob, writes};
 use crate::utreexo_outputs::{UtreexoOutputs, roots_files};
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Height, Params, ScriptVerifier};
-use apus_datadir::{BlockFiles, chain_folder};
+use apus_datadir::{BlockFiles, chain_folder, free_bytes};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::DirStorage;
@@ -34,10 +33,10 @@ use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{
-    COINS, ConnectOptions, DatadirBlocks, Event, FolderKind, FolderOutput, HINTS, HintedTask,
-    HintedValidity, HintsInput, INDEX, KEPT, MemoryParts, Observer, Outcome, Output, OutputKind,
-    POSITIONS, Request, RunEnv, Source, Stop, SyncError, Task, UsageError, Warning, draft_of,
-    parent,
+    COINS, ConnectOptions, DatadirBlocks, DiskUse, Event, FolderKind, FolderOutput, HINTS,
+    HintedTask, HintedValidity, HintsInput, INDEX, KEPT, MemoryParts, Observer, Outcome, Output,
+    OutputKind, POSITIONS, Request, RunEnv, ScratchLimits, Source, Stop, SyncError, Task,
+    UsageError, Warning, draft_of, parent,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -96,14 +95,14 @@ fn run_watched(
     folder.begin(job.coins_place())?;
     let peers = start_peers(job, rules.params, &folder, work_path)?;
     let renderer = Renderer::new(watch, peers.as_ref());
-    warn_of_room(job, work_path, &renderer);
+    let scratch = look_at_room(job, work_path, &renderer);
     for folder in not_durable {
         let folder = folder.display().to_string();
         renderer.event(Event::Warning(Warning::NamesNotDurable { folder }));
     }
     let workdir = folder.storage();
-    let setup =
-        RunSetup { workdir, peers: peers.as_ref(), renderer: &renderer, interrupt: &interrupt };
+    let (peers_of_run, interrupt) = (peers.as_ref(), &interrupt);
+    let setup = RunSetup { workdir, scratch, peers: peers_of_run, renderer: &renderer, interrupt };
     let computed = compute(job, &rules, &setup);
     let record = &*ended.insert(renderer.into_record());
     let (outcome, utreexo) = match computed {
@@ -147,6 +146,8 @@ impl RunRules {
 /// The resources of a run.
 struct RunSetup<'a> {
     workdir: &'a DirStorage,
+    /// Bytes that temporary files may take.
+    scratch: u64,
     peers: Option<&'a Peers<'a>>,
     renderer: &'a Renderer<'a>,
     interrupt: &'a AtomicBool,
@@ -226,6 +227,7 @@ fn compute(
             threads,
             memory_bytes,
             segment_bytes: job.run.segment_bytes,
+            scratch: Some(ScratchLimits { bytes: setup.scratch, segments: None }),
             checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
             now: rules.now,
             verifier: rules.verifier.as_deref(),
@@ -491,17 +493,16 @@ pub(super) fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
     Output { kind, storage: Arc::new(DirStorage::new(parent(&path))), name }
 }
 
-/// Warns of each disk with less free space than the run may need. Ignores errors in blocks or hints, which the run
-/// itself reports.
-pub(super) fn warn_of_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Observer) {
-    let JobSource::Files { blocksdir, .. } = &job.source else { return };
-    let Ok(way) = SyncMethod::of(job.engine, job.hints.is_some(), job.coins.is_some()) else {
-        return;
+/// Warns of each disk with less free space than the run may need, and returns how much its temporary files may take.
+/// Ignores errors in blocks or hints, which the run itself reports.
+pub(super) fn look_at_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Observer) -> u64 {
+    let method = SyncMethod::of(job.engine, job.hints.is_some(), job.coins.is_some());
+    let known = match &job.source {
+        JobSource::Files { blocksdir, .. } => {
+            BlockFiles::open(blocksdir, job.chain.magic()).ok().map(|files| files.bytes_total())
+        }
+        JobSource::Peers(_) => None,
     };
-    if job.bridge.is_some() || WorkFolder::has_plan(work_path) {
-        return;
-    }
-    let Ok(files) = BlockFiles::open(blocksdir, job.chain.magic()) else { return };
     let old = job.outputs.iter().find_map(|sink| match sink {
         SinkArg::Chainstate(path) if path.is_dir() => Some(bytes_in(path)),
         _ => None,
@@ -511,14 +512,30 @@ pub(super) fn warn_of_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Ob
         None => SetSize::of_chainstate(old.unwrap_or_default()),
     };
     let needs = Needs {
-        blocks: BlocksSize::of_size(files.bytes_total()),
-        way,
+        blocks: known.map_or_else(|| BlocksSize::of_peers(job.chain), BlocksSize::of_size),
+        method: method.unwrap_or(SyncMethod::Joins),
         set,
         outputs: job.outputs,
         prune: matches!(job.kept, DatadirBlocks::Last),
         workdir: work_path,
+        scratch: job.run.scratch,
         memory_bytes: job.run.dbcache << 20,
         threads: crate::machine::threads(job.run.par),
     };
-    let _ = warn_of_low_space(&needs, &mut |warning| observer.event(Event::Warning(warning)));
+    let begins = job.bridge.is_none() && !WorkFolder::has_plan(work_path);
+    if begins && known.is_some() && method.is_ok() {
+        let _ = warn_of_low_space(&needs, &mut |warning| observer.event(Event::Warning(warning)));
+    }
+    let scratch = needs.scratch();
+    if begins && method == Ok(SyncMethod::Joins) {
+        tell_scratch(&needs, scratch, work_path, observer);
+    }
+    scratch
+}
+
+/// Reports how much disk space the run's temporary files may take.
+fn tell_scratch(needs: &Needs<'_>, scratch: u64, work_path: &Path, observer: &dyn Observer) {
+    let bytes = if needs.blocks.bytes > 0 { needs.joined().0.min(scratch) } else { scratch };
+    let free = free_bytes(&nearest(work_path)).unwrap_or_default();
+    observer.event(Event::DiskNeeded { what: DiskUse::Progress, bytes, free });
 }

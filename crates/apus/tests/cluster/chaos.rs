@@ -111,7 +111,7 @@ impl Chaos {
 }
 
 fn work(world: &World) -> Process {
-    world.work("--par 1 --stay --scratch scratch")
+    world.work("--par 1 --stay --scratchdir scratch")
 }
 
 fn arrives(course: Course, seed: u64) {

@@ -47,7 +47,7 @@ impl By {
 /// Completes a run with two workers, and causes each of these faults at a random moment.
 fn arrives_after(by: By, faults: &[Fault], rng: &mut Rng) {
     let mut world = World::with(MAIN);
-    let work = |world: &World| world.work("--par 1 --stay --scratch scratch");
+    let work = |world: &World| world.work("--par 1 --stay --scratchdir scratch");
     let mut workers = [work(&world), work(&world)];
     let mut serve = world.serve_run(&by.run(&world));
     for fault in faults {
@@ -126,7 +126,7 @@ fn held<'j>(joined: &'j JoinedRun<'_>, step: JobStep) -> Box<dyn JobLease + 'j> 
 #[test]
 fn killed_in_each_step_the_join_gives_the_same_set() {
     let world = World::with(MAIN);
-    let work = || world.work("--par 1 --stay --scratch scratch");
+    let work = || world.work("--par 1 --stay --scratchdir scratch");
     let mut serve = world.serve_run(&By::Join.run(&world));
     let watcher = machine(&world, "watcher");
     let run = newest(&watcher);

@@ -23,13 +23,13 @@ fn namespaces_with_a_full_disk_leave_their_jobs_to_others() {
         std::fs::create_dir(world.sandbox.path("small")).unwrap();
         let serve = world.serve_run(&world.join("--segment-bytes 60000 --progress plain"));
         let line = format!(
-            "cluster work --nats {} --objects objects --blocksdir blocks --par 1 --scratch small --name full",
+            "cluster work --nats {} --objects objects --blocksdir blocks --par 1 --scratchdir small --name full",
             world.url()
         );
         // The worker gathers all segments, which needs no disk, but cannot join any part.
         let full = world.start_by(&with_small_folder(bytes), &line).wait();
         full.fails(3, &["No space left on device", "3 jobs"]);
-        let other = world.work("--par 1 --scratch scratch --name other");
+        let other = world.work("--par 1 --scratchdir scratch --name other");
         let said = serve.wait().succeeds();
         other.wait().succeeds();
         let errors = said.stderr.lines().filter(|line| line.contains("No space left on device"));

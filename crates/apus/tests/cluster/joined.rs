@@ -17,7 +17,7 @@ pub(crate) const SMALL: &str = "--segment-bytes 9000 --progress plain";
 fn any_number_of_workers_joins_to_the_same_set() {
     for (fixture, count, more) in [(MAIN, 1, LARGE), (MAIN, 2, SMALL), (REGTEST, 5, SMALL)] {
         let world = World::with(fixture);
-        let workers: Vec<_> = (0..count).map(|_| world.work("--par 1 --scratch scratch")).collect();
+        let workers: Vec<_> = (0..count).map(|_| world.work("--par 1 --scratchdir scratch")).collect();
         let ended = world.serve_run(&world.join(&format!("{more} --muhash"))).wait().succeeds();
         workers.into_iter().for_each(Process::leave);
         let report = world.sandbox.json("report.json");
@@ -227,7 +227,7 @@ fn the_job_of_a_lost_object_is_repeated() {
     let mut serve = world.serve_run(&world.join("--segment-bytes 60000 --progress plain"));
     assert!(serve.until(|| world.status("").stdout.contains("waiting")));
     serve.signal("STOP");
-    let mut worker = world.work("--par 1 --scratch scratch");
+    let mut worker = world.work("--par 1 --scratchdir scratch");
     let is_idle = || world.status("").stdout.contains(" 0 jobs under way, 0 waiting");
     assert!(worker.until(is_idle));
     let objects = || {

@@ -32,7 +32,7 @@ fn loses_leaders(
     kills: u64,
     rng: &mut Rng,
 ) -> u64 {
-    let workers = [world.work("--par 1 --stay"), world.work("--par 1 --stay --scratch scratch")];
+    let workers = [world.work("--par 1 --stay"), world.work("--par 1 --stay --scratchdir scratch")];
     let mut serve = world.serve_run(run);
     let mut killed = 0;
     for _ in 0..kills {

@@ -53,7 +53,7 @@ fn a_worker_without_blocks_asks_a_node_only_for_the_blocks_of_its_jobs() {
     }
     // Without hints, each block is requested twice.
     let before = sent(&node, "block").0;
-    let worker = connected(&world, &node, "--par 1 --scratch scratch");
+    let worker = connected(&world, &node, "--par 1 --scratchdir scratch");
     world.serve_run(&world.join("--segment-bytes 9000")).wait().succeeds();
     worker.wait().succeeds();
     world.expect_done();
@@ -80,7 +80,7 @@ fn a_coordinator_hands_its_blocks_to_workers() {
     // The port is free now; if another program takes it, the error says so.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let line = format!(
-        "cluster work --nats {url} --objects {objects} --connect 127.0.0.1:{port} --par 2 --stay --scratch scratch"
+        "cluster work --nats {url} --objects {objects} --connect 127.0.0.1:{port} --par 2 --stay --scratchdir scratch"
     );
     let worker = world.start(&line);
     for run in [world.run("--segment-bytes 4000"), world.join("--segment-bytes 9000")] {

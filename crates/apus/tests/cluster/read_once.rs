@@ -36,7 +36,7 @@ fn second_pass_without_blocks(chain: &ChainBuilder, assumed: &str) -> (World, Pr
     let is_idle = || world.status("").stdout.contains(" 0 jobs under way, 0 waiting");
     assert!(rich.until(is_idle));
     rich.kill();
-    let poor = world.work_on("some", "--par 2 --name poor --scratch scratch");
+    let poor = world.work_on("some", "--par 2 --name poor --scratchdir scratch");
     serve.signal("CONT");
     (world, serve, poor)
 }

@@ -21,7 +21,6 @@ mod base_set;
 mod batches;
 mod coin_hashes;
 mod connect;
-mod disk;
 mod first_pass;
 mod join;
 mod join_result;
@@ -64,20 +63,20 @@ use crate::error::{SyncError, UsageError};
 use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
 use crate::machines::Machines;
 use crate::progress::{DiskUse, Event};
-use crate::request::{ConnectOptions, Request, ScriptCounts, Source, Task, first_of_last};
+use crate::request::{ConnectOptions, Request, ScriptCounts, Source, first_of_last};
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
 use crate::sink::set_hash::SetHash;
 use crate::source::ChainSource;
 use crate::workdir::Workdir;
+use crate::workdir::names::BASE;
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record as ConnectedBlock;
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
 use batches::{Batches, LastBatch};
-pub use disk::disk_bytes;
-pub use join_result::JoinResult;
+pub use join_result::{JoinBalance, JoinResult};
 pub use join_runs::{JoinOptions, join_keys};
 pub(crate) use merged::MergedSet;
 pub use merged::hash_beside;
@@ -103,8 +102,8 @@ pub(crate) fn run<'a>(
         if let Some(index) = request.index() {
             return Err(SyncError::Usage(UsageError::NotOnCluster { what: index.making() }));
         }
-    } else if matches!(request.task, Task::MergeSync(_)) {
-        expect_disk(request, &*dir)?;
+    } else if let Some(index) = request.index() {
+        expect_disk(request, &*dir, index)?;
     }
     let genesis = KnownBlock { height: 0, hash: request.env.params.genesis_hash };
     let (mut dir, mut left) = (dir, 0);
@@ -194,6 +193,11 @@ pub(crate) fn has_begun(workdir: &dyn Storage) -> Result<bool, SyncError> {
     Ok(Workdir::read_plan(workdir)?.is_some_and(|plan| plan.identity.hints == NO_HINTS))
 }
 
+/// Whether an earlier start validated some batches, whose blocks are not read again.
+pub(crate) fn has_base(workdir: &dyn Storage) -> bool {
+    workdir.len(BASE).is_ok()
+}
+
 /// Whether blocks above the joined ones are connected in order.
 fn connects_above(request: &Request<'_>) -> bool {
     matches!(request.source, Source::Peers(_))
@@ -205,11 +209,18 @@ fn makes_hashes(request: &Request<'_>) -> bool {
     request.wants_commitment() && !connects_above(request)
 }
 
-/// Reports how much disk space a new sync's records will take.
+/// The records of all blocks, at most, in percent of the blocks' bytes.
+const RECORDS_PERCENT: u64 = 60;
+
+/// Checks the disk for a new sync with an index, which processes all blocks as one batch.
 ///
 /// # Errors
 /// [`NoRoom`](crate::error::IoError::NoRoom) if the disk has less free.
-pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Result<(), SyncError> {
+fn expect_disk(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    index: &dyn ChainIndex,
+) -> Result<(), SyncError> {
     let folder = request.connect().and_then(|options| options.positions.parent());
     let Some(folder) = folder.filter(|folder| folder.is_dir()) else { return Ok(()) };
     if Workdir::read_plan(request.env.workdir)?.is_some() {
@@ -217,15 +228,11 @@ pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Resul
     }
     let end = request.stop.end_in(dir)?;
     let block_bytes: u64 = (1..=end).map(|height| dir.block_bytes(height)).sum();
-    let percent = request.index().map_or(0, |index| index.disk_percent());
-    let records = disk_bytes(block_bytes, request.env.memory_bytes, request.env.threads);
-    let (what, bytes) = (DiskUse::Progress, records + block_bytes / 100 * percent);
+    let (what, percent) = (DiskUse::Progress, RECORDS_PERCENT + index.disk_percent());
+    let bytes = block_bytes / 100 * percent;
     let free = expect_room(folder, bytes)?;
     request.env.observer.event(Event::DiskNeeded { what, bytes, free });
-    match request.index() {
-        Some(index) => index.tell_disk(request, dir, end),
-        None => Ok(()),
-    }
+    index.tell_disk(request, dir, end)
 }
 
 /// Computes the set of a chain at height `end`.

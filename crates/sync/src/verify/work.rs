@@ -9,14 +9,12 @@ use super::survey::{FolderSurvey, by_chain};
 use super::{JOIN, PROOF, ProvenBy, SET, VerifyOutcome};
 use super::{VerifyWork, is_about_node, marked, open_store, remove, tip_of};
 use crate::best_chain::headers;
-use crate::engines::in_order;
 use crate::engines::mergesync::{self, MergeOutcome};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{InvalidBlock, InvalidError, SourceError, SyncError};
 use crate::request::{HintsInput, Output, OutputKind};
-use crate::run::{joins, run};
+use crate::run::run;
 use crate::workdir::Workdir;
-use crate::workdir::record::Record;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock};
 use apus_datadir::BlockFiles;
 use apus_storage::DirStorage;
@@ -253,7 +251,7 @@ impl VerifyWork<'_> {
         let mut storage = request.storage(JOIN)?;
         // Findings are not stored, so the blocks of an earlier start are validated again.
         Workdir::clear_scratch(&storage)?;
-        if Record::read(&storage)?.is_some() {
+        if mergesync::has_base(&storage) {
             remove(storage.folder())?;
             storage = request.storage(JOIN)?;
         }
@@ -267,23 +265,12 @@ impl VerifyWork<'_> {
         let dir = headers(&joining, None)?;
         let undo = dir.undo(chain.tip_height(), &joining.env.search())?;
         let compared = Arc::new(ComparedSource { dir: &*dir, findings, undo });
-        let (put, coins, counts, scripts) = match joins(&joining, &*dir)? {
-            // The disk is too small: the slower engine needs less.
-            false => {
-                let mut connected = in_order::run(&joining, compared, None)?;
-                let (put, coins) = connected.write_set(&joining)?;
-                (put, coins, connected.counts, connected.validation.scripts)
-            }
-            true => {
-                let MergeOutcome::Whole(mut merged) = mergesync::run(&joining, compared, None)?
-                else {
-                    // Only a sync from peers leaves blocks to another engine.
-                    return Err(InvalidError::BaseNotOnChain { base: *base }.into());
-                };
-                let (put, coins) = merged.write_out(&joining)?;
-                (put, coins, merged.counts, merged.validated.scripts)
-            }
+        let MergeOutcome::Whole(mut merged) = mergesync::run(&joining, compared, None)? else {
+            // Only a sync from peers leaves blocks to another engine.
+            return Err(InvalidError::BaseNotOnChain { base: *base }.into());
         };
+        let (put, coins) = merged.write_out(&joining)?;
+        let (counts, scripts) = (merged.counts, merged.validated.scripts);
         if let Some(taken) = taken {
             coins::compare(request, &of_blocks, &taken.path, findings)?;
         }

@@ -316,7 +316,7 @@ impl<'b> Bench<'b> {
             link(&mut command);
             command.args(["--par", "1", "--name", &format!("worker-{place}")]);
             command.arg("--blocksdir").arg(self.args.chain.join("blocks"));
-            command.arg("--scratch").arg(self.scratch.join("records"));
+            command.arg("--scratchdir").arg(self.scratch.join("records"));
             if engine == Engine::Utreexo {
                 command.arg("--proofs").arg(self.scratch.join("proofs"));
             }

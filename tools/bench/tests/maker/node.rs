@@ -85,6 +85,7 @@ fn outcome(chain: &Chain) -> Outcome {
             threads: 2,
             memory_bytes: 64 << 20,
             segment_bytes: None,
+            scratch: None,
             checkpoint_interval: Duration::ZERO,
             now: 4_000_000_000,
             verifier: None,

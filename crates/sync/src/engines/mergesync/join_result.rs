@@ -55,7 +55,7 @@ const OVERWRITTEN_MAX: usize = 8;
 
 /// How many coins a join took, and where they went.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct JoinBalance {
+pub struct JoinBalance {
     /// Coins of all records.
     pub(super) all: u64,
     /// Of these, coins of the base.
@@ -94,11 +94,11 @@ pub struct JoinResult {
     /// The surviving coins, in runs, if the join is the last one.
     pub coins: Vec<RunInfo>,
     /// Otherwise the surviving coins in the form of the next batch's base, in runs.
-    pub(super) base: Vec<RunInfo>,
+    pub base: Vec<RunInfo>,
     /// Coins that this batch overwrote, if more batches follow.
-    pub(super) overwritten: Vec<OverwrittenCoin>,
+    pub overwritten: Vec<OverwrittenCoin>,
     /// How many coins were joined.
-    pub(super) balance: JoinBalance,
+    pub balance: JoinBalance,
     /// Hashes of the surviving coins by place, in runs, if they were requested.
     pub hashes: Option<Vec<RunInfo>>,
     /// Totals of the surviving coins.

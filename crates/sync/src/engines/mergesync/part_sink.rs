@@ -33,7 +33,7 @@ pub(super) struct PartSink<'s> {
 /// Where the coins go that no spend took.
 enum Survivors<'s> {
     Set(Box<SetPart<'s>>),
-    Base(BasePart<'s>),
+    Base(Box<BasePart<'s>>),
 }
 
 /// The surviving coins of a thread's partitions. Their MuHash, if it is wanted, is computed here on all threads,
@@ -130,14 +130,14 @@ impl<'s> PartSink<'s> {
         };
         let run = RunWriter::create(storage, run_name, SECTION_BYTES)?;
         let survivors = match options.next_base {
-            Some(_) => Survivors::Base(BasePart {
+            Some(_) => Survivors::Base(Box::new(BasePart {
                 run,
                 coins: 0,
                 txid: Txid::default(),
                 group: Vec::new(),
                 bytes: Vec::new(),
                 record: Vec::new(),
-            }),
+            })),
             None => Survivors::Set(Box::new(SetPart {
                 places: Spill::new(storage, format!("places-{thread}"), of_places, durable),
                 hashes: hashes.map(|wanted| {
