@@ -36,13 +36,6 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     let (hints, engine) = (args.hints.as_ref(), args.engine());
     expect_purpose(args)?;
     expect_engine_takes(engine, hints)?;
-    let keeps = args.blocksdir.is_some() || args.peers.blocks == BlocksArg::Keep;
-    if engine == Some(EngineArg::Mergesync) && !keeps {
-        return Err(Failure::usage(
-            "the engine mergesync reads the blocks twice: give their folder with --blocksdir DIR, or keep the \
-             blocks from peers with --blocks keep --out chainstate:DIR",
-        ));
-    }
     #[cfg(feature = "utreexo")]
     let engine_by_proofs = by_proofs::by_proofs(args)?;
     #[cfg(feature = "utreexo")]
@@ -345,19 +338,24 @@ impl RunJob<'_> {
     fn expected(&self) -> Vec<ExpectedPhase> {
         let kept = self.keeps_blocks();
         let files = matches!(self.source, JobSource::Files { .. });
-        let way = match (self.hints, self.engine) {
+        let method = match (self.hints, self.engine) {
             (Some(_), _) => {
                 RunMethod::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
             }
             (None, Some(engine)) => engine.facts().phases,
-            (None, None) if files || kept => RunMethod::Join,
+            (None, None) if files || !(kept || self.writes_all_blocks()) => RunMethod::Join,
             (None, None) => RunMethod::Order,
         };
         // Without an assumed-valid block, as on regtest, all scripts run. Under hints, that is not known yet.
         let scripts = self.connect.is_some_and(|args| {
             !args.assume.hinted() && args.assume.block(Params::of(self.chain)).is_none()
         });
-        expected(way, scripts, way != RunMethod::Proofs, self.writes(kept))
+        expected(method, scripts, method != RunMethod::Proofs, self.writes(kept))
+    }
+
+    /// Whether the output is a data directory with all blocks.
+    fn writes_all_blocks(&self) -> bool {
+        self.writes(false) == Writes::AllBlocks
     }
 
     /// Returns the kind of output; `kept` says whether the run keeps blocks from peers.

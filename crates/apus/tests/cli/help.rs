@@ -307,7 +307,6 @@ fn errors_of_mistyped_lines_say_what_was_expected() {
         (&format!("{run} --engine utxo"), &["takes no hints"]),
         (&format!("{run} --engine mergesync"), &["mergesync takes no hints"]),
         ("sync --engine mergesync --out null", &["--blocksdir"]),
-        ("sync --engine mergesync --connect node", &["reads the blocks twice"]),
         ("sync --blocksdir blocks --assumevalid hints", &["--hints"]),
         ("reindex --datadir node --assumevalid hints", &["--hints"]),
         ("sync --hints x.hints", &["--blocksdir DIR"]),

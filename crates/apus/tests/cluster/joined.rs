@@ -17,7 +17,8 @@ pub(crate) const SMALL: &str = "--segment-bytes 9000 --progress plain";
 fn any_number_of_workers_joins_to_the_same_set() {
     for (fixture, count, more) in [(MAIN, 1, LARGE), (MAIN, 2, SMALL), (REGTEST, 5, SMALL)] {
         let world = World::with(fixture);
-        let workers: Vec<_> = (0..count).map(|_| world.work("--par 1 --scratchdir scratch")).collect();
+        let workers: Vec<_> =
+            (0..count).map(|_| world.work("--par 1 --scratchdir scratch")).collect();
         let ended = world.serve_run(&world.join(&format!("{more} --muhash"))).wait().succeeds();
         workers.into_iter().for_each(Process::leave);
         let report = world.sandbox.json("report.json");

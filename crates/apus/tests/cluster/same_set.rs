@@ -50,7 +50,8 @@ fn a_coordinator_can_execute_jobs_itself() {
         world.sandbox.remove(name);
     }
     // Interrupt the coordinator once, then add a worker.
-    let run = world.join("--segment-bytes 12000 --checkpoint-seconds 0 --work 1 --scratchdir scratch");
+    let run =
+        world.join("--segment-bytes 12000 --checkpoint-seconds 0 --work 1 --scratchdir scratch");
     let mut serve = world.serve_run(&run);
     assert!(serve.until(|| world.sandbox.names("objects").len() == 1));
     sleep(Duration::from_millis(300));

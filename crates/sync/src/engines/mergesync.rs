@@ -62,6 +62,7 @@ use crate::engines::pass::Counts;
 use crate::error::{SyncError, UsageError};
 use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
 use crate::machines::Machines;
+use crate::pass::last_assumed;
 use crate::progress::{DiskUse, Event};
 use crate::request::{ConnectOptions, Request, ScriptCounts, Source, first_of_last};
 use crate::sink::SetInfo;
@@ -146,29 +147,37 @@ impl<'a> From<MergedSet<'a>> for MergeOutcome<'a> {
 }
 
 /// Returns the last block to join. Peers may offer another chain later, so the in-order engine, which can
-/// disconnect blocks, connects the last ones; it keeps the blocks that an earlier start left to it.
+/// disconnect blocks, connects the last ones; it keeps the blocks that an earlier start left to it. If no blocks are
+/// kept, it also connects the blocks whose scripts are run: their spend summaries do not decide, so that peers would
+/// have to send them again.
 ///
 /// # Errors
-/// If peers would have to send each block twice because none is kept, or if the output is a data directory with
-/// all blocks, which would get only the joined ones.
+/// If the output is a data directory with all blocks, which would get only the joined ones.
 fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, SyncError> {
     let end = request.stop.end_in(dir)?;
     if !connects_above(request) {
         return Ok(end);
     }
-    let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
-    if dir.archive().is_none() || request.folders.iter().any(holds_all) {
+    if !takes_peers(request) {
         return Err(SyncError::usage(
-            "mergesync reads the blocks twice, so peers would have to send all blocks twice: keep the blocks with \
-             --blocks keep --out chainstate:DIR, or download them first and add --blocksdir DIR",
+            "with blocks from peers, mergesync writes no data directory with all blocks: keep the blocks with \
+             --blocks keep --out chainstate:DIR, or add --prune",
         ));
     }
     let connected = has_continued_from(request, dir)?;
     Ok(match Workdir::read_plan(request.env.workdir)? {
         Some(plan) if connected => plan.identity.stop,
         None if connected => 0,
-        _ => first_of_last(end) - 1,
+        _ if dir.archive().is_some() => first_of_last(end) - 1,
+        _ => (first_of_last(end) - 1).min(last_assumed(request, dir, end)),
     })
+}
+
+/// Whether blocks from peers can be joined for this request's outputs: a data directory with all blocks would lack
+/// those that are connected in order above.
+pub(crate) fn takes_peers(request: &Request<'_>) -> bool {
+    let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
+    !request.folders.iter().any(holds_all)
 }
 
 /// Whether an earlier start continued from coins of this chain's blocks. Discards coins of another chain.

@@ -3,12 +3,13 @@
 use crate::harness::{World, at_once};
 use crate::undo_data::change_a_coin;
 use crate::world::{HINTS, NOW, PLACED, PlacedFile, SET, Truth};
-use apus_chain::{Network, Params};
+use apus_chain::{BlockHash, Network, Params};
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{
     ConnectOptions, Engine, ErrorKind, Event, FolderOutput, IoError, MergeSyncTask, Observer,
-    Outcome, Output, OutputKind, Phase, Request, RunEnv, Source, Stop, SyncError, Task,
+    Outcome, Output, OutputKind, Phase, Request, RunEnv, ScratchLimits, Source, Stop, SyncError,
+    Task,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use apus_testkit::peer::{Behaviour, FakePeer};
@@ -106,6 +107,9 @@ pub(crate) struct Run {
     follow: bool,
     patience: Duration,
     pub(crate) engine: Option<Engine>,
+    pub(crate) assume_valid: Option<BlockHash>,
+    /// The number of segments in each batch of mergesync.
+    pub(crate) batch_segments: Option<usize>,
     pub(crate) reported: Reported,
     pub(crate) work: CrashStorage,
     pub(crate) store: Arc<MemoryStore>,
@@ -126,6 +130,8 @@ impl Run {
             follow,
             patience,
             engine: None,
+            assume_valid: None,
+            batch_segments: None,
             reported: Reported::default(),
             work: CrashStorage::new(),
             store: Arc::new(MemoryStore::new()),
@@ -168,7 +174,7 @@ impl Run {
             source: Source::Peers(&network),
             task: {
                 let connect = ConnectOptions {
-                    assume_valid: None,
+                    assume_valid: self.assume_valid,
                     prevout_threads: 0,
                     cache_bytes: 1 << 24,
                     store: &open,
@@ -193,8 +199,10 @@ impl Run {
                 params: Params::of(Network::Regtest),
                 threads: 1,
                 memory_bytes: 16 << 20,
-                segment_bytes: None,
-                scratch: None,
+                segment_bytes: self.batch_segments.map(|_| 4_000),
+                scratch: self
+                    .batch_segments
+                    .map(|segments| ScratchLimits { bytes: u64::MAX, segments: Some(segments) }),
                 checkpoint_interval: Duration::ZERO,
                 now: NOW,
                 verifier: None,

@@ -3,12 +3,16 @@
 
 use crate::chains::{PATIENCE, Reported, Run, branch, chain, invalid_block};
 use crate::kept::entries;
+use crate::world::display;
+use apus_chain::BlockHash;
 use apus_engine::utxo::CoinsStore;
 use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{Engine, ErrorKind, Outcome, ScriptCounts};
-use apus_testkit::chain::{ChainBuilder, Shape};
+use apus_testkit::chain::{ChainBuilder, Shape, utxo_set};
+use apus_testkit::oracle;
 use apus_testkit::peer::{Behaviour, FakePeer};
 use bitcoin::Block;
+use bitcoin::hashes::Hash;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -215,12 +219,26 @@ fn a_fork_during_the_download_is_followed() {
 }
 
 #[test]
-fn blocks_that_are_not_kept_are_not_joined() {
-    let all = chain(92, 10).blocks();
-    let (mut run, _folder) = joining(false);
-    run.keep = None;
-    let peer = FakePeer::start(&all, &[Behaviour::Honest]);
-    let error = run.over(&[&peer]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
-    assert!(error.to_string().contains("twice"), "{error}");
+fn blocks_that_are_not_kept_are_joined_up_to_the_assumed_valid_one() {
+    let mut builder = chain(92, 98);
+    builder.random_blocks(32, Shape::default());
+    let assumed = BlockHash(builder.tip().to_byte_array());
+    // Core assumes scripts valid only below two weeks of work.
+    builder.empty_blocks(2_100);
+    builder.random_blocks(10, Shape::default());
+    let all = builder.blocks();
+    for batch_segments in [None, Some(1), Some(4)] {
+        let mut run = Run::new(false, PATIENCE);
+        (run.assume_valid, run.batch_segments) = (Some(assumed), batch_segments);
+        run.goes_twice = false;
+        let peer = FakePeer::start(&all, &[Behaviour::Honest]);
+        let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(outcome.validation.engine, Engine::MergeSync);
+        let run_scripts = all.len() as u64 - 1 - 130;
+        assert_eq!(outcome.validation.scripts, ScriptCounts { run: run_scripts, assumed: 130 });
+        assert_eq!(display(&outcome.set.muhash().unwrap()), oracle::muhash(&utxo_set(&all)));
+        assert_eq!(outcome.counts.blocks, all.len() as u64 - 1);
+        let asked = peer.seen.heights.lock().unwrap().len();
+        assert!(asked < all.len() + 50, "{asked}: each block is asked for once");
+    }
 }
