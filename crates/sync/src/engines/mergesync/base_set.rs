@@ -48,7 +48,7 @@ const BYTES_MAX: u64 = 64 << 20;
 /// The UTXO set below a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct BaseSet {
-    /// Its last block; the genesis block, whose coin nobody can spend, if the batch is the first.
+    /// Its last block; the genesis block if the batch is the first.
     pub(super) at: KnownBlock,
     /// The last block whose scripts were assumed valid.
     pub(super) assumed: Height,
