@@ -47,6 +47,8 @@ const LOOK_UP_SCALE_MAX: f64 = 1.5;
 pub(crate) enum StepState {
     Waiting,
     Running,
+    /// Waits for the next batch of blocks, after a part of its work.
+    Paused,
     Done,
 }
 
@@ -55,6 +57,7 @@ impl StepState {
         match self {
             Self::Waiting => "waiting",
             Self::Running => "running",
+            Self::Paused => "paused",
             Self::Done => "done",
         }
     }
@@ -82,6 +85,8 @@ pub(crate) struct PhaseStep {
     points: VecDeque<EstimatePoint>,
     /// Seconds that the job's threads worked in the phase, or the elapsed time if that is less.
     worked: f64,
+    /// The part of it before the last pause.
+    worked_before: f64,
     /// When the phase last made progress, and how long ago that is.
     moved: f64,
     quiet_seconds: f64,
@@ -116,6 +121,7 @@ impl PhaseStep {
             ahead: None,
             points: VecDeque::new(),
             worked: 0.0,
+            worked_before: 0.0,
             moved: 0.0,
             quiet_seconds: 0.0,
         }
@@ -136,7 +142,7 @@ impl PhaseStep {
         match self.state {
             StepState::Waiting => Some(0.0),
             StepState::Done => Some(1.0),
-            StepState::Running => self.fraction_of(self.progress),
+            StepState::Running | StepState::Paused => self.fraction_of(self.progress),
         }
     }
 
@@ -195,7 +201,7 @@ impl PhaseStep {
         let here = self.done_here();
         let is_measured = match self.state {
             StepState::Waiting => false,
-            StepState::Running => {
+            StepState::Running | StepState::Paused => {
                 here >= MEASURED_FRACTION_MIN && self.seconds >= MEASURED_SECONDS_MIN
             }
             StepState::Done => here > 0.0,
@@ -220,6 +226,14 @@ impl PhaseStep {
         while self.points.len() > 2 && seconds - self.points[1].seconds >= RATE_SECONDS {
             self.points.pop_front();
         }
+    }
+
+    /// Continues after a pause, whose time does not count.
+    fn resume(&mut self, seconds: f64) {
+        self.state = StepState::Running;
+        (self.began, self.moved) = (seconds - self.seconds, seconds);
+        self.worked_before = self.worked;
+        self.points.clear();
     }
 
     /// Advances the phase's time.
@@ -270,8 +284,14 @@ impl ProgressEstimate {
         self.steps.iter().find(|step| step.state == StepState::Running)
     }
 
-    /// Begins a phase, and drops the expected phases before it, which were skipped.
+    /// Begins a phase, and drops the expected phases before it, which were skipped; or continues a paused one.
     pub(crate) fn started(&mut self, phase: Phase, seconds: f64) {
+        let is_paused =
+            |step: &&mut PhaseStep| step.phase == phase && step.state == StepState::Paused;
+        if let Some(step) = self.steps.iter_mut().find(is_paused) {
+            step.resume(seconds);
+            return;
+        }
         let waits = |step: &PhaseStep| step.phase == phase && step.state == StepState::Waiting;
         let at = match self.steps.iter().position(waits) {
             Some(at) => {
@@ -330,7 +350,8 @@ impl ProgressEstimate {
         let threads = self.threads as f64;
         let Some(step) = self.running_mut(phase) else { return };
         step.note(seconds, progress);
-        step.worked = step.seconds.min(cpu_seconds / step.cost.threads(threads));
+        let worked = step.worked_before + cpu_seconds / step.cost.threads(threads);
+        step.worked = step.seconds.min(worked);
         if matches!(phase, Phase::Blocks | Phase::Connect) {
             let fraction = amounts(progress).map_or(0.0, |(done, all)| done as f64 / all as f64);
             let by_fraction = progress.bytes as f64 / fraction;
@@ -366,7 +387,17 @@ impl ProgressEstimate {
         if let Some(step) = self.running_mut(phase) {
             (step.state, step.bytes) = (StepState::Done, bytes);
             step.seconds = seconds - step.began;
-            step.worked = step.seconds.min(cpu_seconds / step.cost.threads(threads));
+            let worked = step.worked_before + cpu_seconds / step.cost.threads(threads);
+            step.worked = step.seconds.min(worked);
+        }
+    }
+
+    /// Ends a phase for now.
+    pub(crate) fn paused(&mut self, phase: Phase, seconds: f64, cpu_seconds: f64) {
+        self.ended(phase, seconds, 0, cpu_seconds);
+        let ended = self.steps.iter_mut().rev().find(|step| step.phase == phase);
+        if let Some(step) = ended.filter(|step| step.state == StepState::Done) {
+            step.state = StepState::Paused;
         }
     }
 
@@ -448,11 +479,15 @@ impl ProgressEstimate {
             None if step.fraction().is_none() => (self.seconds_here(step)? - step.seconds).max(0.0),
             None => return None,
         };
-        let waiting = self.steps.iter().filter(|step| step.state == StepState::Waiting);
+        let is_later =
+            |step: &&PhaseStep| matches!(step.state, StepState::Waiting | StepState::Paused);
         // The time of a phase that runs all scripts is unknown until it runs.
         let is_known = |step: &PhaseStep| step.if_announced || !step.cost.runs_scripts();
-        let seconds = |step: &PhaseStep| self.seconds_here(step).filter(|_| is_known(step));
-        let later: Option<f64> = waiting.map(seconds).sum();
+        let seconds = |step: &PhaseStep| match step.whole_seconds() {
+            Some(whole) => Some(whole * (1.0 - step.fraction().unwrap_or_default())),
+            None => self.seconds_here(step).filter(|_| is_known(step)),
+        };
+        let later: Option<f64> = self.steps.iter().filter(is_later).map(seconds).sum();
         Some(now + later?)
     }
 }

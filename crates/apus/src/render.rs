@@ -64,6 +64,8 @@ struct RendererState {
     bar: Option<ProgressBar>,
     log: Option<RunLog>,
     phase: Option<RunningPhase>,
+    /// Phases that begin again with the next batch of blocks.
+    paused: Vec<Phase>,
     history: RunHistory,
     sample_interval: Duration,
     last_sample: Option<Instant>,
@@ -116,6 +118,7 @@ impl<'a> Renderer<'a> {
             bar: None,
             log,
             phase: None,
+            paused: Vec::new(),
             history: RunHistory::default(),
             sample_interval: SAMPLE_INTERVAL,
             last_sample: None,
@@ -276,21 +279,41 @@ impl<'a> Renderer<'a> {
         self.json(serde_json::json!({"event": "started", "phase": phase.name()}));
     }
 
-    fn ended(&self, state: &mut RendererState, phase: Phase, of_input: u64) {
+    /// Ends a phase, or pauses it until the next batch of blocks. The report has one entry for all batches.
+    fn ended(&self, state: &mut RendererState, phase: Phase, of_input: u64, pauses: bool) {
         let Some(running) = state.phase.take() else { return };
         let wall_seconds = running.start.elapsed().as_secs_f64();
         let cpu_seconds = cpu_seconds() - running.cpu_start;
         let worked = self.worked_seconds(running.cpu_start);
         let name = phase.name();
-        state.history.phases.push(PhaseReport {
-            phase: name,
-            wall_seconds,
-            cpu_seconds,
-            bytes: of_input,
-        });
+        let phases = &mut state.history.phases;
+        match phases
+            .iter_mut()
+            .find(|earlier| earlier.phase == name && state.paused.contains(&phase))
+        {
+            Some(earlier) => {
+                earlier.wall_seconds += wall_seconds;
+                earlier.cpu_seconds += cpu_seconds;
+                earlier.bytes += of_input;
+            }
+            None => {
+                phases.push(PhaseReport {
+                    phase: name,
+                    wall_seconds,
+                    cpu_seconds,
+                    bytes: of_input,
+                });
+            }
+        }
+        state.paused.retain(|paused| *paused != phase);
         let mut watched = self.watched();
         let seconds = watched.seconds();
-        watched.estimate.ended(phase, seconds, of_input, worked);
+        if pauses {
+            state.paused.push(phase);
+            watched.estimate.paused(phase, seconds, worked);
+        } else {
+            watched.estimate.ended(phase, seconds, of_input, worked);
+        }
         watched.estimate.keep();
         drop(watched);
         let input =
@@ -298,7 +321,8 @@ impl<'a> Renderer<'a> {
         let text = format!("{name} took {wall_seconds:.3} s{input}");
         self.note(state, "phase", text);
         self.json(serde_json::json!({
-            "event": "ended", "phase": name, "wall_seconds": wall_seconds, "bytes": of_input
+            "event": if pauses { "paused" } else { "ended" }, "phase": name,
+            "wall_seconds": wall_seconds, "bytes": of_input
         }));
     }
 
@@ -313,8 +337,10 @@ impl<'a> Renderer<'a> {
 
     fn progress(&self, state: &mut RendererState, phase: Phase, progress: Progress) {
         // The series excludes a further pass over the blocks to write hints.
-        let once_more =
-            || state.history.phases.iter().any(|ended| ended.phase == Phase::Connect.name());
+        let once_more = || {
+            state.history.phases.iter().any(|ended| ended.phase == Phase::Connect.name())
+                && !state.paused.contains(&Phase::Connect)
+        };
         if phase == Phase::Connect || phase == Phase::Blocks && !once_more() {
             self.sample(state, progress);
         }
@@ -543,7 +569,8 @@ impl Observer for Renderer<'_> {
         match event {
             Event::Segment(..) | Event::Segments(_) | Event::Ahead(..) => {}
             Event::Started(phase) => self.started(&mut state, phase),
-            Event::Ended { phase, bytes } => self.ended(&mut state, phase, bytes),
+            Event::Ended { phase, bytes } => self.ended(&mut state, phase, bytes, false),
+            Event::Paused { phase, bytes } => self.ended(&mut state, phase, bytes, true),
             Event::Progress(phase, progress) => self.progress(&mut state, phase, progress),
             Event::ChainFound { tip, height, by } => {
                 self.chain_found(&mut state, tip, height, by);

@@ -197,6 +197,9 @@ pub fn divided(
         request.env.threads as u64,
         under_way as u64,
     );
+    // The records of the segments in progress come on top of a batch.
+    let scratch = request.env.scratch.map_or(u64::MAX, |scratch| scratch.bytes);
+    let bytes = bytes.min((scratch / (2 * under_way.max(1) as u64)).max(SEGMENT_BYTES_MIN));
     let at_the_end = match request.env.is_shared {
         true => under_way.max(machines(total, bytes)),
         false => under_way,
@@ -227,19 +230,22 @@ fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u
     share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
 }
 
-/// Continues an earlier plan, which must be the same, or makes a new one.
+/// Continues an earlier plan, which must be the same, or makes a new one. Blocks up to `below` are done in any case.
 pub fn begin_or_resume<'w, P: Pass>(
     request: &Request<'w>,
     earlier: Option<Plan>,
     identity: RunIdentity,
     segments: Vec<HeightRange>,
+    below: Height,
 ) -> Result<(Workdir<'w>, Plan, SegmentsOf<P>), SyncError> {
     let Some(plan) = earlier else {
         let plan = Plan { identity, secret: Secret(random_bytes()?), segments };
         return Ok((Workdir::start(request.env.workdir, &plan)?, plan, Vec::new()));
     };
     let (workdir, done) = Workdir::resume::<P>(request.env.workdir, &plan)?;
-    let (segments, of) = (done.len(), plan.segments.len());
+    let is_below = |range: &&HeightRange| range.end <= below + 1;
+    let segments = done.len() + plan.segments.iter().filter(is_below).count();
+    let of = plan.segments.len();
     request.env.observer.event(Event::Resumed { segments, of });
     Ok((workdir, plan, done))
 }

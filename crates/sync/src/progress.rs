@@ -152,6 +152,13 @@ pub enum Event {
         /// Bytes read of the phase's input.
         bytes: u64,
     },
+    /// A phase ends for now: it begins again with the next batch of blocks.
+    Paused {
+        /// The phase.
+        phase: Phase,
+        /// Bytes read of the phase's input since it began.
+        bytes: u64,
+    },
     /// The most-work chain is known.
     ChainFound {
         /// Its last block with data.

@@ -227,7 +227,7 @@ impl ByProofs {
         }
         expect_same(request, earlier.as_ref(), &identity)?;
         Workdir::clear_scratch(request.env.workdir)?;
-        pass::begin_or_resume::<Utreexo<'a>>(request, earlier, identity, proofs.ranges.clone())
+        pass::begin_or_resume::<Utreexo<'a>>(request, earlier, identity, proofs.ranges.clone(), 0)
     }
 }
 

@@ -156,6 +156,37 @@ fn a_slow_network_does_not_make_the_machine_look_slow() {
     assert!((50.0..57.0).contains(&left), "{left}");
 }
 
+/// A phase that pauses between two batches of blocks stays one phase, and its pause does not count.
+#[test]
+fn phases_continue_with_the_next_batch() {
+    let expected = expected(RunMethod::Join, false, true, Writes::Files);
+    let count = expected.len();
+    let mut estimate = ProgressEstimate::new(expected, 1);
+    let mut now = 0.0;
+    for batch in 1..=4 {
+        for phase in [Phase::Blocks, Phase::Join, Phase::Connect] {
+            estimate.started(phase, now);
+            for tenth in 0..=10 {
+                let done = 10 * (batch - 1) + tenth;
+                estimate.progress(phase, now + 0.5 * tenth as f64, of_size(1_000, done, 40), BUSY);
+            }
+            now += 5.0;
+            match batch {
+                4 => estimate.ended(phase, now, 0, BUSY),
+                _ => estimate.paused(phase, now, BUSY),
+            }
+            let step = estimate.steps().iter().find(|step| step.phase == phase);
+            let step = step.expect("it stays");
+            assert_eq!(step.fraction(), Some(f64::from(batch as u32) / 4.0));
+            assert!((step.seconds - 5.0 * f64::from(batch as u32)).abs() < 0.001);
+        }
+        assert!(estimate.steps().len() <= count, "{:?}", estimate.steps());
+        let fraction = estimate.fraction();
+        let about = f64::from(batch as u32) / 4.0;
+        assert!((about - 0.15..=about).contains(&fraction), "{batch}: {fraction}");
+    }
+}
+
 /// A recorded job: its input, and the duration of each phase in seconds.
 struct Seen {
     name: &'static str,

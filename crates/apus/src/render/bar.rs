@@ -250,8 +250,10 @@ pub(crate) fn lines(watched: &RunStatus, step: &PhaseStep, canvas: Canvas) -> Ve
         match (step.state, step.fraction()) {
             (StepState::Waiting, _) => format!("{name} -"),
             (StepState::Done, _) => format!("{name} done"),
-            (StepState::Running, None) => format!("{name} ..."),
-            (StepState::Running, Some(fraction)) => format!("{name} {}", percent(fraction)),
+            (StepState::Running | StepState::Paused, None) => format!("{name} ..."),
+            (StepState::Running | StepState::Paused, Some(fraction)) => {
+                format!("{name} {}", percent(fraction))
+            }
         }
     });
     lines.extend(canvas.fill(&phases.collect::<Vec<_>>()));

@@ -78,7 +78,7 @@ use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
 use batches::{Batches, LastBatch};
 pub use join_result::{JoinBalance, JoinResult};
-pub use join_runs::{JoinOptions, join_keys};
+pub use join_runs::{JoinOptions, JoinedPart, join_keys};
 pub(crate) use merged::MergedSet;
 pub use merged::hash_beside;
 use std::sync::Arc;

@@ -408,7 +408,7 @@ impl PlacedHints {
         })?;
         request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes });
         let (workdir, plan, done) =
-            pass::begin_or_resume::<SwiftSync>(request, earlier, identity, segments)?;
+            pass::begin_or_resume::<SwiftSync>(request, earlier, identity, segments, 0)?;
         Ok((workdir, plan, done, provider))
     }
 

@@ -61,7 +61,19 @@ fn any_division_gives_the_same_set() {
             let outcome = job.run_watched(&place, &events, &AtomicBool::new(false)).unwrap();
             world.truth.check(&outcome, &place.out);
             assert_eq!(outcome.counts.blocks, u64::from(world.truth.stop));
-            let count = joins(&events.all());
+            let events = events.all();
+            let count = joins(&events);
+            for phase in [Phase::Blocks, Phase::Join, Phase::Connect] {
+                let ends = events.iter().filter_map(|event| match event {
+                    Event::Paused { phase: paused, .. } if *paused == phase => Some(false),
+                    Event::Ended { phase: ended, .. } if *ended == phase => Some(true),
+                    _ => None,
+                });
+                // A phase ends once, after the last batch.
+                let ends: Vec<bool> = ends.collect();
+                assert_eq!(ends.iter().filter(|ended| **ended).count(), 1, "{phase:?} {ends:?}");
+                assert!(ends.last() == Some(&true) && ends.len() <= count, "{phase:?} {ends:?}");
+            }
             assert!(segments > 1 || count > 4 || segment_bytes > 8_000, "{count}");
             // Another start finds all work done.
             assert!(joins(&again(&job, &world.truth, &mut place)) <= 1);

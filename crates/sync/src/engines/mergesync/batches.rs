@@ -7,7 +7,7 @@
 use super::base_set::BaseSet;
 use super::coin_hashes::{HashKeys, OutputCount, WantedHashes};
 use super::join_result::{JoinResult, Record};
-use super::join_runs::{JOINED_RUNS, JoinOptions, join};
+use super::join_runs::{JOINED_RUNS, JoinOptions, JoinedPart, join};
 use super::merge_plan::MergePlan;
 use super::scratch::ScratchUse;
 use super::walk::{BlockTakers, ConnectProgress, ConnectWalk};
@@ -127,9 +127,17 @@ impl<'w, 'a> Batches<'w, 'a> {
         (1..).zip(ends)
     }
 
+    /// Whether the finished segments reach the last block without a gap.
+    fn reaches_end(&self, done: &Segments) -> bool {
+        self.in_sequence(done).last().is_some_and(|(_, end)| end == self.plan.last() + 1)
+    }
+
     /// Runs the first walk until the batch is long enough.
     fn gather_batch(&self, done: Segments, may_divide: bool) -> Result<Segments, SyncError> {
-        let used = ScratchUse::new(self.work.request, &self.base, bare_up_to(self.plan));
+        if self.base.at.height > 0 && self.reaches_end(&done) {
+            return Ok(done);
+        }
+        let used = ScratchUse::new(self.work, &self.base, bare_up_to(self.plan));
         let is_reached = |done: &FinishedRange<SegmentSummary>| used.take(done);
         let limit = PassLimit::new(self.base.at.height + 1, &is_reached);
         let limit = (may_divide && used.is_limited()).then_some(&limit);
@@ -147,7 +155,7 @@ impl<'w, 'a> Batches<'w, 'a> {
         let first = self.base.at.height + 1;
         let (mut count, next) = self.in_sequence(done).last().unwrap_or((0, first));
         let end = self.plan.last();
-        let used = ScratchUse::new(self.work.request, &self.base, bare_up_to(self.plan));
+        let used = ScratchUse::new(self.work, &self.base, bare_up_to(self.plan));
         if next == end + 1 && (!may_divide || used.fits(done, count)) {
             return Ok(count);
         }
@@ -304,10 +312,18 @@ impl<'w, 'a> Batches<'w, 'a> {
             muhash: self.plan.identity.muhash,
             bare: bare_up_to(self.plan),
             durable,
+            part: self.part(batch),
             next_base: matches!(what, JoinFor::Base).then_some(end),
             overwritten: &self.base.overwritten,
         };
         join(&request.env, &self.base, batch, options)
+    }
+
+    /// Which part of all blocks a batch is.
+    fn part(&self, batch: &Segments) -> JoinedPart {
+        let all = (1..=self.plan.last()).map(|height| self.work.dir.block_bytes(height)).sum();
+        let joined = batch.iter().map(|done| done.partial.done().bytes).sum();
+        JoinedPart { below: self.base.summary.done().bytes, joined, all }
     }
 
     /// Starts the writer for kept blocks, if blocks are kept. If it lacks blocks of this batch that were validated,
@@ -438,8 +454,13 @@ impl MergeWork<'_> {
         let segments = segments.unwrap_or(&plan.segments);
         let done = pass::run(&job, &Threads, workdir, segments, done)?;
         drop_in_background(request, pass);
-        let bytes = bytes_of(&done) - before;
-        request.env.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
+        let (phase, bytes) = (Phase::Blocks, bytes_of(&done) - before);
+        let blocks: u32 = done.iter().map(|done| done.range.count()).sum();
+        let is_all = limit.is_none() || base.at.height + blocks == plan.last();
+        request.env.observer.event(match is_all {
+            true => Event::Ended { phase, bytes },
+            false => Event::Paused { phase, bytes },
+        });
         Ok(done)
     }
 
@@ -456,8 +477,21 @@ impl MergeWork<'_> {
         let end = done.last().map_or(base, |last| last.range.end - 1);
         let (numbered, unseen) = (plan.identity.numbered, plan.identity.unseen);
         let bare = bare_up_to(plan);
-        ConnectWalk { work: self, workdir, key, done, sum_key, numbered, unseen, bare, base, end }
-            .validate(progress, takers)
+        let last = plan.last();
+        ConnectWalk {
+            work: self,
+            workdir,
+            key,
+            done,
+            sum_key,
+            numbered,
+            unseen,
+            bare,
+            base,
+            end,
+            last,
+        }
+        .validate(progress, takers)
     }
 }
 

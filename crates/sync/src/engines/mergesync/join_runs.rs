@@ -95,10 +95,36 @@ pub struct JoinOptions<'a> {
     pub bare: Height,
     /// Whether results are made durable; otherwise they may stay in memory.
     pub durable: bool,
+    /// Which part of all blocks is joined.
+    pub part: JoinedPart,
     /// The last block of this batch if more batches follow: the surviving coins become the base of the next one.
     pub next_base: Option<Height>,
     /// Coins of earlier batches that were overwritten, and whose hashes are wanted.
     pub overwritten: &'a [OverwrittenCoin],
+}
+
+/// Which part of a chain's blocks a join processes, in bytes of blocks: for progress.
+#[derive(Debug, Clone, Copy)]
+pub struct JoinedPart {
+    /// Blocks below.
+    pub below: u64,
+    /// The joined blocks.
+    pub joined: u64,
+    /// All blocks.
+    pub all: u64,
+}
+
+impl JoinedPart {
+    /// All blocks at once, if their size does not matter.
+    pub const WHOLE: Self = Self { below: 0, joined: 1 << 20, all: 1 << 20 };
+
+    /// The progress over all blocks when so many of the records are joined.
+    fn progress(&self, records: u64, records_total: u64) -> Progress {
+        let joined =
+            u128::from(self.joined) * u128::from(records) / u128::from(records_total.max(1));
+        let bytes = self.below + joined as u64;
+        Progress { bytes, bytes_total: self.all, ..Progress::default() }
+    }
 }
 
 /// Joins the coins of a base with the segments' records.
@@ -126,7 +152,11 @@ pub(super) fn join(
     if !is_whole {
         return Err(SyncError::Io(IoError::WorkdirDamaged { file: env.workdir.describe("") }));
     }
-    env.observer.event(Event::Ended { phase: Phase::Join, bytes });
+    let phase = Phase::Join;
+    env.observer.event(match options.next_base {
+        Some(_) => Event::Paused { phase, bytes },
+        None => Event::Ended { phase, bytes },
+    });
     Ok(joined)
 }
 
@@ -281,7 +311,7 @@ impl<'a> JoinThreads<'a> {
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
                 let bytes = self.bytes.load(Ordering::Relaxed);
-                let progress = Progress { bytes, bytes_total, ..Progress::default() };
+                let progress = self.options.part.progress(bytes, bytes_total);
                 self.env.observer.event(Event::Progress(Phase::Join, progress));
             }
             failure.map_or(Ok(()), Err)
@@ -432,6 +462,7 @@ mod tests {
             muhash: false,
             bare: 0,
             durable: false,
+            part: JoinedPart::WHOLE,
             next_base: None,
             overwritten: &[],
         };

@@ -78,8 +78,13 @@ impl<'a> MergeWork<'a> {
             earlier => {
                 let segments =
                     pass::segments(request, dir, earlier.as_ref(), end, self.under_way());
-                let (workdir, plan, done) =
-                    pass::begin_or_resume::<FirstPass>(request, earlier, identity, segments)?;
+                let (workdir, plan, done) = pass::begin_or_resume::<FirstPass>(
+                    request,
+                    earlier,
+                    identity,
+                    segments,
+                    base.at.height,
+                )?;
                 MergePlan { workdir, plan, base, done }
             }
         };
@@ -120,7 +125,7 @@ impl<'a> MergeWork<'a> {
     }
 
     /// Number of segments in memory at a time, including those whose blocks are still being read.
-    fn under_way(&self) -> usize {
+    pub(super) fn under_way(&self) -> usize {
         self.dir.fetchers(self.request.env.threads)
     }
 
@@ -154,8 +159,10 @@ impl<'a> MergeWork<'a> {
         }
         let plan = Plan { identity, secret: earlier.secret.clone(), segments };
         let workdir = Workdir::change(request.env.workdir, &plan, &done)?;
-        if !done.is_empty() {
-            let (segments, of) = (done.len(), plan.segments.len());
+        let is_below = |range: &&HeightRange| range.end <= base.at.height + 1;
+        let segments = done.len() + plan.segments.iter().filter(is_below).count();
+        if segments > 0 {
+            let of = plan.segments.len();
             request.env.observer.event(Event::Resumed { segments, of });
         }
         Ok(MergePlan { workdir, plan, base, done })

@@ -4,10 +4,10 @@
 //! them fit into the scratch space.
 
 use super::base_set::BaseSet;
-use super::{FirstPass, SegmentSummary, SpendRecord};
+use super::join_runs::{merge_budget, spill_bytes};
+use super::{FirstPass, MergeWork, SegmentSummary, SpendRecord};
 use crate::engines::pass::PartialResult;
 use crate::error::{IoError, SyncError};
-use crate::request::Request;
 use crate::workdir::{FinishedRange, RunInfo};
 use apus_chain::Height;
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,12 @@ pub(super) struct ScratchUse {
     limit: Option<u64>,
     /// A fixed number of segments in each batch, for tests.
     segments: Option<usize>,
-    threads: u64,
+    /// Segments in progress at a time.
+    under_way: u64,
+    /// Runs that a join opens; more are merged into longer ones first.
+    fan_in: usize,
+    /// Length of the runs of joined prevouts.
+    prevout_run_bytes: u64,
     base_bytes: u64,
     base_coins: u64,
     /// The last block with stripped prevouts.
@@ -47,6 +52,11 @@ struct Taken {
 }
 
 impl Taken {
+    /// Bytes of the records of spends.
+    fn spent(&self) -> u64 {
+        self.spends * SpendRecord::SIZE as u64
+    }
+
     fn with(self, done: &FinishedRange<SegmentSummary>, bare: Height) -> Self {
         let of = |kind| done.run(kind).map_or(0, RunInfo::file_bytes);
         let bytes = done.runs.iter().map(RunInfo::file_bytes).sum();
@@ -66,14 +76,18 @@ impl Taken {
 }
 
 impl ScratchUse {
-    pub(super) fn new(request: &Request<'_>, base: &BaseSet, bare: Height) -> Self {
+    pub(super) fn new(work: &MergeWork<'_>, base: &BaseSet, bare: Height) -> Self {
+        let request = work.request;
+        let (memory_bytes, threads) = (request.env.memory_bytes, request.env.threads);
         // Other machines keep the records of all blocks, and an index follows all blocks at once.
         let one_batch = request.env.is_shared || request.index().is_some();
         let limits = request.env.scratch.filter(|_| !one_batch);
         Self {
             limit: limits.map(|limits| limits.bytes),
             segments: limits.and_then(|limits| limits.segments),
-            threads: request.env.threads as u64,
+            under_way: work.under_way() as u64,
+            fan_in: merge_budget(memory_bytes, threads).fan_in,
+            prevout_run_bytes: (spill_bytes(memory_bytes, threads)[0] / 2).max(1),
             base_bytes: base.disk_bytes(),
             base_coins: base.coins,
             bare,
@@ -93,14 +107,19 @@ impl ScratchUse {
         if let Some(segments) = self.segments {
             return taken.count >= segments;
         }
-        // A segment for each thread is in progress.
-        let under_way = self.threads * taken.longest;
+        let under_way = self.under_way * taken.longest;
         self.limit.is_some_and(|limit| self.needed(&taken) + under_way > limit)
     }
 
     /// Bytes on disk when the join of these segments ends.
     fn needed(&self, taken: &Taken) -> u64 {
-        self.base_bytes + taken.bytes + taken.prevouts + self.next_base(taken)
+        let joined = taken.prevouts + self.next_base(taken);
+        // The short runs stay while longer ones are made of them, and while these are joined.
+        let is_merged = taken.count > self.fan_in;
+        let longer = if is_merged { taken.made + taken.spent() } else { 0 };
+        let is_merged = taken.prevouts / self.prevout_run_bytes > self.fan_in as u64;
+        let longer_prevouts = if is_merged { taken.prevouts } else { 0 };
+        self.base_bytes + taken.bytes + joined + longer.max(longer_prevouts)
     }
 
     /// Bytes of the next base: coins that are spent are about as long as the others.

@@ -52,6 +52,8 @@ pub(super) struct ConnectWalk<'a> {
     /// The last block of the batches below, which are validated.
     pub(super) base: Height,
     pub(super) end: Height,
+    /// The last block of the chain: more batches may follow.
+    pub(super) last: Height,
 }
 
 /// The receivers of validated blocks.
@@ -129,7 +131,7 @@ impl ConnectWalk<'_> {
         request.env.observer.event(Event::Started(Phase::Connect));
         let from = state.record.validated + 1;
         if from > self.base + 1 {
-            let (segments, of) = (state.record.validated as usize, self.end as usize);
+            let (segments, of) = (state.record.validated as usize, self.last as usize);
             request.env.observer.event(Event::Resumed { segments, of });
         }
         let joined = state.record.joined.clone();
@@ -154,7 +156,11 @@ impl ConnectWalk<'_> {
             Ok(())
         })?;
         answers.expect_end()?;
-        request.env.observer.event(Event::Ended { phase: Phase::Connect, bytes });
+        let phase = Phase::Connect;
+        request.env.observer.event(match self.end == self.last {
+            true => Event::Ended { phase, bytes },
+            false => Event::Paused { phase, bytes },
+        });
         Ok(scripts)
     }
 
@@ -259,7 +265,7 @@ impl ConnectWalk<'_> {
     ) -> Result<(ScriptCounts, u64), SyncError> {
         let MergeWork { request, dir, ref checks, .. } = *self.work;
         let mut pending: VecDeque<ScriptsPending> = VecDeque::new();
-        let (mut scripts, mut progress) = (ScriptCounts::default(), total(dir, 1..=self.end));
+        let (mut scripts, mut progress) = (ScriptCounts::default(), total(dir, 1..=self.last));
         for height in 1..=state.record.validated {
             *(if checks.needed(height) { &mut scripts.run } else { &mut scripts.assumed }) += 1;
             progress.blocks += 1;

@@ -12,7 +12,7 @@ use apus_sync::engines::mergesync::{
     SegmentPrevouts, SpendSummary, ValidatedBlock,
 };
 use apus_sync::engines::mergesync::{
-    HashKeys, JoinOptions, JoinResult, WantedHashes, join_keys, refusal,
+    HashKeys, JoinOptions, JoinResult, JoinedPart, WantedHashes, join_keys, refusal,
 };
 use apus_sync::error::SyncError;
 use apus_sync::request::RunEnv;
@@ -51,6 +51,7 @@ pub(crate) fn join_part(
         muhash,
         bare,
         durable: false,
+        part: JoinedPart::WHOLE,
         next_base: None,
         overwritten: &[],
     };
