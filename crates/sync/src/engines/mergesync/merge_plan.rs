@@ -8,6 +8,7 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::SyncError;
 use crate::pass::{self, expect_same};
 use crate::progress::Event;
+use crate::source::without_undo;
 use crate::warning::Warning;
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record as ConnectedBlock;
@@ -110,6 +111,10 @@ impl<'a> MergeWork<'a> {
         }
         if identity.numbered != base.numbered {
             return refuse("for other outputs".to_owned());
+        }
+        let below = HeightRange::new(1, height + 1);
+        if dir.archive().is_some() && !without_undo(dir, below).is_empty() {
+            return refuse("that did not keep all blocks".to_owned());
         }
         let assumed = self.checks.last_assumed().unwrap_or_default();
         let is_as_strict = assumed >= base.assumed && identity.unseen >= base.unseen;
