@@ -343,7 +343,7 @@ impl RunJob<'_> {
                 RunMethod::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
             }
             (None, Some(engine)) => engine.facts().phases,
-            (None, None) if files || !(kept || self.writes_all_blocks()) => RunMethod::Join,
+            (None, None) if files || kept => RunMethod::Join,
             (None, None) => RunMethod::Order,
         };
         // Without an assumed-valid block, as on regtest, all scripts run. Under hints, that is not known yet.
@@ -351,11 +351,6 @@ impl RunJob<'_> {
             !args.assume.hinted() && args.assume.block(Params::of(self.chain)).is_none()
         });
         expected(method, scripts, method != RunMethod::Proofs, self.writes(kept))
-    }
-
-    /// Whether the output is a data directory with all blocks.
-    fn writes_all_blocks(&self) -> bool {
-        self.writes(false) == Writes::AllBlocks
     }
 
     /// Returns the kind of output; `kept` says whether the run keeps blocks from peers.

@@ -120,8 +120,8 @@ pub enum Engine {
 pub enum Task<'a> {
     /// Blocks in any order with hints, up to where these stop; blocks above in order.
     Hinted(HintedTask<'a>),
-    /// All blocks without hints: with [`MergeSync`](Self::MergeSync), unless an earlier start began with
-    /// [`InOrder`](Self::InOrder), or blocks from peers are kept.
+    /// All blocks without hints, with the engine that fits: [`MergeSync`](Self::MergeSync) for files,
+    /// [`InOrder`](Self::InOrder) for peers, unless an earlier start began with another.
     Unhinted(ConnectOptions<'a>),
     /// All blocks in order, looking up each coin.
     InOrder(ConnectOptions<'a>),

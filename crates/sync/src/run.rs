@@ -86,7 +86,7 @@ fn compute<'a>(
         }
         Task::Unhinted(_) => {
             let dir = headers(request, None)?;
-            return match joins(request, &*dir)? {
+            return match joins(request)? {
                 true => merge(request, dir, machines),
                 false => connect_on(request, dir, None),
             };
@@ -148,16 +148,15 @@ fn without(
 }
 
 /// Whether to use mergesync if the user did not choose an engine. An earlier start's choice stays.
-pub(crate) fn joins(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool, SyncError> {
+pub(crate) fn joins(request: &Request<'_>) -> Result<bool, SyncError> {
     if request.env.is_shared {
         return Ok(true);
     }
     if mergesync::has_begun(request.env.workdir)? {
         return Ok(true);
     }
-    // Blocks that are kept are written in order, so they are best connected in order, too.
-    let in_order = !mergesync::takes_peers(request) || dir.archive().is_some();
-    if matches!(request.source, Source::Peers(_)) && in_order {
+    if matches!(request.source, Source::Peers(_)) {
+        // While blocks arrive from peers there is time to connect them, in less memory than a join takes.
         return Ok(false);
     }
     Ok(Record::read(request.env.workdir)?.is_none())

@@ -175,7 +175,7 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
 
 /// Whether blocks from peers can be joined for this request's outputs: a data directory with all blocks would lack
 /// the blocks that are connected in order above.
-pub(crate) fn takes_peers(request: &Request<'_>) -> bool {
+fn takes_peers(request: &Request<'_>) -> bool {
     let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
     !request.folders.iter().any(holds_all)
 }

@@ -231,6 +231,7 @@ fn blocks_that_are_not_kept_are_joined_up_to_the_assumed_valid_one() {
         let mut run = Run::new(false, PATIENCE);
         (run.assume_valid, run.batch_segments) = (Some(assumed), batch_segments);
         run.goes_twice = false;
+        run.engine = Some(Engine::MergeSync);
         let peer = FakePeer::start(&all, &[Behaviour::Honest]);
         let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(outcome.validation.engine, Engine::MergeSync);
