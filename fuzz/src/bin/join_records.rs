@@ -190,7 +190,7 @@ fn join(data: &[u8]) {
             let Ok(()) = join.spent(&SpendRecord { outpoint, height, place });
         }
     }
-    let Ok(()) = join.finish();
+    let Ok(_) = join.finish();
     found.spends.clear();
     assert_eq!(found, wanted);
 }
