@@ -228,6 +228,18 @@ impl PhaseStep {
         }
     }
 
+    /// Records how long the job's threads worked since the phase began or continued.
+    fn work(&mut self, cpu_seconds: f64, threads: f64) {
+        let worked = self.worked_before + cpu_seconds / self.cost.threads(threads);
+        self.worked = self.seconds.min(worked);
+    }
+
+    /// Ends or pauses the phase.
+    fn leave(&mut self, state: StepState, seconds: f64, cpu_seconds: f64, threads: f64) {
+        (self.state, self.seconds) = (state, seconds - self.began);
+        self.work(cpu_seconds, threads);
+    }
+
     /// Continues after a pause, whose time does not count.
     fn resume(&mut self, seconds: f64) {
         self.state = StepState::Running;
@@ -350,8 +362,7 @@ impl ProgressEstimate {
         let threads = self.threads as f64;
         let Some(step) = self.running_mut(phase) else { return };
         step.note(seconds, progress);
-        let worked = step.worked_before + cpu_seconds / step.cost.threads(threads);
-        step.worked = step.seconds.min(worked);
+        step.work(cpu_seconds, threads);
         if matches!(phase, Phase::Blocks | Phase::Connect) {
             let fraction = amounts(progress).map_or(0.0, |(done, all)| done as f64 / all as f64);
             let by_fraction = progress.bytes as f64 / fraction;
@@ -385,19 +396,16 @@ impl ProgressEstimate {
     pub(crate) fn ended(&mut self, phase: Phase, seconds: f64, bytes: u64, cpu_seconds: f64) {
         let threads = self.threads as f64;
         if let Some(step) = self.running_mut(phase) {
-            (step.state, step.bytes) = (StepState::Done, bytes);
-            step.seconds = seconds - step.began;
-            let worked = step.worked_before + cpu_seconds / step.cost.threads(threads);
-            step.worked = step.seconds.min(worked);
+            step.bytes = bytes;
+            step.leave(StepState::Done, seconds, cpu_seconds, threads);
         }
     }
 
     /// Ends a phase for now.
     pub(crate) fn paused(&mut self, phase: Phase, seconds: f64, cpu_seconds: f64) {
-        self.ended(phase, seconds, 0, cpu_seconds);
-        let ended = self.steps.iter_mut().rev().find(|step| step.phase == phase);
-        if let Some(step) = ended.filter(|step| step.state == StepState::Done) {
-            step.state = StepState::Paused;
+        let threads = self.threads as f64;
+        if let Some(step) = self.running_mut(phase) {
+            step.leave(StepState::Paused, seconds, cpu_seconds, threads);
         }
     }
 

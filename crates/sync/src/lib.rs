@@ -43,6 +43,7 @@ pub mod warning;
 #[doc(hidden)]
 pub mod workdir;
 
+pub use engines::mergesync::RECORDS_PERCENT as MERGESYNC_RECORDS_PERCENT;
 pub use error::{
     BlockUnavailable, ChainGap, ClockError, ErrorKind, GapRange, InvalidBlock, InvalidError,
     IoError, NotAnchored, RunError, SourceError, SyncError, UsageError,

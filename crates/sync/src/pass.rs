@@ -243,11 +243,15 @@ pub fn begin_or_resume<'w, P: Pass>(
         return Ok((Workdir::start(request.env.workdir, &plan)?, plan, Vec::new()));
     };
     let (workdir, done) = Workdir::resume::<P>(request.env.workdir, &plan)?;
-    let is_below = |range: &&HeightRange| range.end <= below + 1;
-    let segments = done.len() + plan.segments.iter().filter(is_below).count();
-    let of = plan.segments.len();
-    request.env.observer.event(Event::Resumed { segments, of });
+    report_resumed(request, &plan, done.len(), below);
     Ok((workdir, plan, done))
+}
+
+/// Reports how many segments of a plan are done: `above` a block, and all below.
+pub fn report_resumed(request: &Request<'_>, plan: &Plan, above: usize, below: Height) {
+    let is_below = |range: &&HeightRange| range.end <= below + 1;
+    let segments = above + plan.segments.iter().filter(is_below).count();
+    request.env.observer.event(Event::Resumed { segments, of: plan.segments.len() });
 }
 
 /// Merges the results of all segments with the result of the blocks below, if there is one.

@@ -10,7 +10,7 @@ use apus_chain::Network;
 use apus_datadir::free_bytes;
 use apus_datadir::snapshot::SnapshotHeader;
 use apus_sync::engines::swiftsync::hints::{HintsFile, HintsOptions};
-use apus_sync::{MemoryParts, Warning};
+use apus_sync::{MERGESYNC_RECORDS_PERCENT, MemoryParts, Warning};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -25,9 +25,6 @@ const RUN_COIN_MOST: u64 = 120;
 
 /// Bytes of a created or spent coin in the input of the join.
 const JOINED_COIN: u64 = 28;
-/// The records of all blocks and what is joined from them, at most, in percent of the blocks' bytes: measured with small
-/// transactions whose coins are mostly spent far above their blocks.
-const JOINED_PERCENT: u64 = 60;
 /// Bytes of a coin in the set below a batch.
 const BASE_COIN: u64 = 64;
 /// Bytes of records that make a batch worthwhile.
@@ -289,7 +286,7 @@ impl Needs<'_> {
     /// Bytes of temporary files of a sync that joins spends with coins, and the fewest with which it works.
     pub(crate) fn joined(&self) -> (u64, u64) {
         let Self { set, blocks, memory_bytes, .. } = self;
-        let most = blocks.bytes / 100 * JOINED_PERCENT;
+        let most = blocks.bytes / 100 * MERGESYNC_RECORDS_PERCENT;
         let whole = blocks.made.saturating_add(blocks.spent).saturating_mul(JOINED_COIN);
         // If memory does not hold them, the join's input and output are on disk at the same time.
         let is_held = whole <= *memory_bytes;

@@ -101,8 +101,13 @@ fn run_watched(
         renderer.event(Event::Warning(Warning::NamesNotDurable { folder }));
     }
     let workdir = folder.storage();
-    let (peers_of_run, interrupt) = (peers.as_ref(), &interrupt);
-    let setup = RunSetup { workdir, scratch, peers: peers_of_run, renderer: &renderer, interrupt };
+    let setup = RunSetup {
+        workdir,
+        scratch,
+        peers: peers.as_ref(),
+        renderer: &renderer,
+        interrupt: &interrupt,
+    };
     let computed = compute(job, &rules, &setup);
     let record = &*ended.insert(renderer.into_record());
     let (outcome, utreexo) = match computed {
@@ -528,13 +533,13 @@ pub(super) fn look_at_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Ob
     }
     let scratch = needs.scratch();
     if begins && method == Ok(SyncMethod::Joins) {
-        tell_scratch(&needs, scratch, work_path, observer);
+        report_scratch(&needs, scratch, work_path, observer);
     }
     scratch
 }
 
 /// Reports how much disk space the run's temporary files may take.
-fn tell_scratch(needs: &Needs<'_>, scratch: u64, work_path: &Path, observer: &dyn Observer) {
+fn report_scratch(needs: &Needs<'_>, scratch: u64, work_path: &Path, observer: &dyn Observer) {
     let bytes = if needs.blocks.bytes > 0 { needs.joined().0.min(scratch) } else { scratch };
     let free = free_bytes(&nearest(work_path)).unwrap_or_default();
     observer.event(Event::DiskNeeded { what: DiskUse::Progress, bytes, free });

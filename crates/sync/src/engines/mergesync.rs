@@ -45,7 +45,7 @@ pub use connect::Bip30Outputs;
 pub use connect::{BlockConnector, BlockUndoData, ConnectFailure, RefusedBlock, ValidatedBlock};
 pub use first_pass::{FirstPass, FirstPassError, FirstPassSegment};
 pub use first_pass::{Overlap, SegmentSummary};
-pub use join::{CoinsTaken, Join, JoinSink};
+pub use join::{Join, JoinInput, JoinSink};
 pub use prevouts_in_order::SegmentPrevouts;
 pub use record::{OutputCoin, OutputRecord, PrevoutRecord, SpendRecord};
 pub use seen::SeenBlock;
@@ -78,7 +78,7 @@ use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
 use batches::{Batches, LastBatch};
 pub use join_result::{JoinBalance, JoinResult};
-pub use join_runs::{JoinOptions, JoinedPart, join_keys};
+pub use join_runs::{BatchSpan, JoinOptions, join_keys};
 pub(crate) use merged::MergedSet;
 pub use merged::hash_beside;
 use std::sync::Arc;
@@ -218,8 +218,9 @@ fn makes_hashes(request: &Request<'_>) -> bool {
     request.wants_commitment() && !connects_above(request)
 }
 
-/// The records of all blocks, at most, in percent of the blocks' bytes.
-const RECORDS_PERCENT: u64 = 60;
+/// The records of all blocks and what is joined from them, at most, in percent of the blocks' bytes: measured with
+/// small transactions whose coins are mostly spent far above their blocks.
+pub const RECORDS_PERCENT: u64 = 60;
 
 /// Checks the disk for a new sync with an index, which processes all blocks as one batch.
 ///

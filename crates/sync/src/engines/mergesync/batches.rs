@@ -7,7 +7,7 @@
 use super::base_set::BaseSet;
 use super::coin_hashes::{HashKeys, OutputCount, WantedHashes};
 use super::join_result::{JoinResult, Record};
-use super::join_runs::{JOINED_RUNS, JoinOptions, JoinedPart, join};
+use super::join_runs::{BatchSpan, JOINED_RUNS, JoinOptions, join};
 use super::merge_plan::MergePlan;
 use super::scratch::ScratchUse;
 use super::walk::{BlockTakers, ConnectProgress, ConnectWalk};
@@ -103,14 +103,14 @@ impl<'w, 'a> Batches<'w, 'a> {
 
     /// The join of an earlier start that continues from this base.
     fn earlier_join(&self) -> Result<Option<Record>, SyncError> {
-        Ok(Record::read(self.workdir)?.filter(|record| record.batch.0 == self.base.at.height))
+        Ok(Record::read(self.workdir)?.filter(|record| record.base == self.base.at.height))
     }
 
     /// How many of the finished segments an earlier start joined to make the next base.
     fn joined_already(&self, done: &Segments) -> Result<Option<usize>, SyncError> {
-        let joined = self.earlier_join()?.filter(|record| record.batch.1 < self.plan.last());
+        let joined = self.earlier_join()?.filter(|record| record.end < self.plan.last());
         let is_end = |(_, end): &(usize, Height)| {
-            joined.as_ref().is_some_and(|record| record.batch.1 + 1 == *end)
+            joined.as_ref().is_some_and(|record| record.end + 1 == *end)
         };
         Ok(self.in_sequence(done).find(is_end).map(|(count, _)| count))
     }
@@ -253,7 +253,7 @@ impl<'w, 'a> Batches<'w, 'a> {
         let end = batch.last().map_or(base, |last| last.range.end - 1);
         let is_wanted = |record: &Record| {
             let hashes = !matches!(what, JoinFor::Set(Some(_))) || record.joined.hashes.is_some();
-            hashes && record.batch.1 == end
+            hashes && record.end == end
         };
         let earlier = self.earlier_join()?.filter(is_wanted);
         let keep = earlier.iter().flat_map(Record::names).chain(self.base.names()).collect();
@@ -263,7 +263,7 @@ impl<'w, 'a> Batches<'w, 'a> {
             Some(record) => record,
             None => {
                 let joined = self.join(&batch, what, durable)?;
-                let record = Record { joined, batch: (base, end), validated: base, assumed };
+                let record = Record { joined, base, end, validated: base, assumed };
                 if durable {
                     record.write(self.workdir)?;
                 }
@@ -312,18 +312,18 @@ impl<'w, 'a> Batches<'w, 'a> {
             muhash: self.plan.identity.muhash,
             bare: bare_up_to(self.plan),
             durable,
-            part: self.part(batch),
+            span: self.span(batch),
             next_base: matches!(what, JoinFor::Base).then_some(end),
             overwritten: &self.base.overwritten,
         };
         join(&request.env, &self.base, batch, options)
     }
 
-    /// Which part of all blocks a batch is.
-    fn part(&self, batch: &Segments) -> JoinedPart {
+    /// The part of the chain that a batch covers.
+    fn span(&self, batch: &Segments) -> BatchSpan {
         let all = (1..=self.plan.last()).map(|height| self.work.dir.block_bytes(height)).sum();
         let joined = batch.iter().map(|done| done.partial.done().bytes).sum();
-        JoinedPart { below: self.base.summary.done().bytes, joined, all }
+        BatchSpan { below: self.base.summary.done().bytes, joined, all }
     }
 
     /// Starts the writer for kept blocks, if blocks are kept. If it lacks blocks of this batch that were validated,
@@ -396,7 +396,7 @@ impl<'w, 'a> Batches<'w, 'a> {
     fn validate_all(&self, done: &Segments) -> Result<(), SyncError> {
         let joined = self.join(done, JoinFor::Set(None), false)?;
         let (base, end) = (self.base.at.height, done.last().map_or(0, |last| last.range.end - 1));
-        let record = Record { joined, batch: (base, end), validated: base, assumed: 0 };
+        let record = Record { joined, base, end, validated: base, assumed: 0 };
         let mut progress = ConnectProgress { record, durable: false, saved_at: Instant::now() };
         let takers = BlockTakers::default();
         self.work.walk(self.workdir, self.plan, (base, done), &mut progress, takers).map(|_| ())

@@ -42,17 +42,25 @@ pub trait JoinSink {
 
     /// Takes a record whose transaction has no other record and whose coins all survive.
     fn record_survives(&mut self, record: &OutputRecord<'_>) -> Result<(), Self::Error> {
-        let (txid, height) = (record.txid, record.height);
-        record.coins().try_for_each(|OutputCoin { vout, index, coin }| {
-            self.survives(&OutPoint { txid, vout }, height, index, coin)
-        })
+        each_coin_survives(self, record)
     }
 }
 
-/// How many coins a join took.
+/// Passes all coins of a record to the sink, one by one.
+pub(super) fn each_coin_survives<S: JoinSink + ?Sized>(
+    sink: &mut S,
+    record: &OutputRecord<'_>,
+) -> Result<(), S::Error> {
+    let (txid, height) = (record.txid, record.height);
+    record.coins().try_for_each(|OutputCoin { vout, index, coin }| {
+        sink.survives(&OutPoint { txid, vout }, height, index, coin)
+    })
+}
+
+/// How many coins a join read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CoinsTaken {
-    /// Coins of all records; a coin that its own block spends is none.
+pub struct JoinInput {
+    /// Coins of all records, without coins that their own block spends.
     pub all: u64,
     /// Of these, the coins that blocks up to the base's height created.
     pub of_base: u64,
@@ -83,7 +91,7 @@ pub struct Join<'s, S> {
     txid: Option<Txid>,
     /// The last block whose coins are counted as the base's.
     base: Height,
-    taken: CoinsTaken,
+    taken: JoinInput,
     /// The current transaction's records of coins: height and range among the bytes.
     records: Vec<(Height, Range<usize>)>,
     coins: Vec<u8>,
@@ -98,7 +106,7 @@ impl<'s, S: JoinSink> Join<'s, S> {
             sink,
             txid: None,
             base: 0,
-            taken: CoinsTaken::default(),
+            taken: JoinInput::default(),
             records: Vec::new(),
             coins: Vec::new(),
             made: Vec::new(),
@@ -136,7 +144,7 @@ impl<'s, S: JoinSink> Join<'s, S> {
     }
 
     /// Finishes the join after the last record.
-    pub fn finish(mut self) -> Result<CoinsTaken, S::Error> {
+    pub fn finish(mut self) -> Result<JoinInput, S::Error> {
         self.settle()?;
         Ok(self.taken)
     }

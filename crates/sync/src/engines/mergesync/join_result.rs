@@ -161,8 +161,10 @@ impl JoinResult {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub joined: JoinResult,
-    /// The last block of the base, and the last joined block.
-    pub batch: (Height, Height),
+    /// The last block of the base.
+    pub base: Height,
+    /// The last joined block.
+    pub end: Height,
     /// Height up to which blocks were validated.
     pub validated: Height,
     /// Scripts of blocks above this one were run; lower blocks may have been assumed valid.
@@ -216,8 +218,8 @@ impl Record {
     fn to_bytes(&self, plan_id: &[u8; 32]) -> Vec<u8> {
         let mut out = names::begin(MAGIC, VERSION);
         out.extend_from_slice(plan_id);
-        out.extend_from_slice(&self.batch.0.to_le_bytes());
-        out.extend_from_slice(&self.batch.1.to_le_bytes());
+        out.extend_from_slice(&self.base.to_le_bytes());
+        out.extend_from_slice(&self.end.to_le_bytes());
         out.extend_from_slice(&self.validated.to_le_bytes());
         out.extend_from_slice(&self.assumed.to_le_bytes());
         let CoinTotals { coins, transactions, amount, bogosize } = self.joined.totals;
@@ -251,7 +253,7 @@ impl Record {
         if reader.array().ok()? != plan_id {
             return None;
         }
-        let batch = (reader.u32().ok()?, reader.u32().ok()?);
+        let (base_height, end) = (reader.u32().ok()?, reader.u32().ok()?);
         let (validated, assumed) = (reader.u32().ok()?, reader.u32().ok()?);
         let totals = read_totals(&mut reader)?;
         let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
@@ -285,7 +287,7 @@ impl Record {
             joined.exists(height, OutPoint::from_bytes(reader.array().ok()?));
         }
         reader.finish().ok()?;
-        Some(Self { joined, batch, validated, assumed })
+        Some(Self { joined, base: base_height, end, validated, assumed })
     }
 }
 
@@ -366,7 +368,7 @@ mod tests {
         for vout in existed {
             joined.exists(vout % 7, OutPoint { txid: Txid([8; 32]), vout: *vout });
         }
-        Record { joined, batch: (assumed / 3, assumed / 2), validated, assumed }
+        Record { joined, base: assumed / 3, end: assumed / 2, validated, assumed }
     }
 
     #[test]

@@ -95,17 +95,17 @@ pub struct JoinOptions<'a> {
     pub bare: Height,
     /// Whether results are made durable; otherwise they may stay in memory.
     pub durable: bool,
-    /// Which part of all blocks is joined.
-    pub part: JoinedPart,
+    /// The part of the chain that is joined.
+    pub span: BatchSpan,
     /// The last block of this batch if more batches follow: the surviving coins become the base of the next one.
     pub next_base: Option<Height>,
     /// Coins of earlier batches that were overwritten, and whose hashes are wanted.
     pub overwritten: &'a [OverwrittenCoin],
 }
 
-/// Which part of a chain's blocks a join processes, in bytes of blocks: for progress.
+/// The part of a chain that a join processes, in bytes of blocks: for progress.
 #[derive(Debug, Clone, Copy)]
-pub struct JoinedPart {
+pub struct BatchSpan {
     /// Blocks below.
     pub below: u64,
     /// The joined blocks.
@@ -114,7 +114,7 @@ pub struct JoinedPart {
     pub all: u64,
 }
 
-impl JoinedPart {
+impl BatchSpan {
     /// All blocks at once, if their size does not matter.
     pub const WHOLE: Self = Self { below: 0, joined: 1 << 20, all: 1 << 20 };
 
@@ -311,7 +311,7 @@ impl<'a> JoinThreads<'a> {
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
                 let bytes = self.bytes.load(Ordering::Relaxed);
-                let progress = self.options.part.progress(bytes, bytes_total);
+                let progress = self.options.span.progress(bytes, bytes_total);
                 self.env.observer.event(Event::Progress(Phase::Join, progress));
             }
             failure.map_or(Ok(()), Err)
@@ -462,7 +462,7 @@ mod tests {
             muhash: false,
             bare: 0,
             durable: false,
-            part: JoinedPart::WHOLE,
+            span: BatchSpan::WHOLE,
             next_base: None,
             overwritten: &[],
         };

@@ -164,11 +164,8 @@ impl<'a> MergeWork<'a> {
         }
         let plan = Plan { identity, secret: earlier.secret.clone(), segments };
         let workdir = Workdir::change(request.env.workdir, &plan, &done)?;
-        let is_below = |range: &&HeightRange| range.end <= base.at.height + 1;
-        let segments = done.len() + plan.segments.iter().filter(is_below).count();
-        if segments > 0 {
-            let of = plan.segments.len();
-            request.env.observer.event(Event::Resumed { segments, of });
+        if !done.is_empty() || base.at.height > 0 {
+            pass::report_resumed(request, &plan, done.len(), base.at.height);
         }
         Ok(MergePlan { workdir, plan, base, done })
     }

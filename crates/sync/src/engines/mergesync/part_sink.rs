@@ -5,6 +5,7 @@
 
 use super::base_set::OverwrittenCoin;
 use super::coin_hashes::HashSpill;
+use super::join::each_coin_survives;
 use super::join_result::JoinResult;
 use super::join_runs::{JoinOptions, spill_bytes};
 use super::spill::{HeldMemory, Spill};
@@ -254,10 +255,7 @@ impl JoinSink for PartSink<'_> {
         if let Survivors::Base(part) = &mut self.survivors {
             return part.take_record(record);
         }
-        let (txid, height) = (record.txid, record.height);
-        record.coins().try_for_each(|OutputCoin { vout, index, coin }| {
-            self.survives(&OutPoint { txid, vout }, height, index, coin)
-        })
+        each_coin_survives(self, record)
     }
 
     fn overwritten(

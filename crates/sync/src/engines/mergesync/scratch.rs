@@ -32,12 +32,12 @@ pub(super) struct ScratchUse {
     base_coins: u64,
     /// The last block with stripped prevouts.
     bare: Height,
-    taken: Mutex<Taken>,
+    taken: Mutex<BatchSize>,
 }
 
 /// What the segments of a batch take.
 #[derive(Clone, Copy, Default)]
-struct Taken {
+struct BatchSize {
     count: usize,
     bytes: u64,
     /// The longest segment's.
@@ -51,7 +51,7 @@ struct Taken {
     prevouts: u64,
 }
 
-impl Taken {
+impl BatchSize {
     /// Bytes of the records of spends.
     fn spent(&self) -> u64 {
         self.spends * SpendRecord::SIZE as u64
@@ -112,7 +112,7 @@ impl ScratchUse {
     }
 
     /// Bytes on disk when the join of these segments ends.
-    fn needed(&self, taken: &Taken) -> u64 {
+    fn needed(&self, taken: &BatchSize) -> u64 {
         let joined = taken.prevouts + self.next_base(taken);
         // The short runs stay while longer ones are made of them, and while these are joined.
         let is_merged = taken.count > self.fan_in;
@@ -123,7 +123,7 @@ impl ScratchUse {
     }
 
     /// Bytes of the next base: coins that are spent are about as long as the others.
-    fn next_base(&self, taken: &Taken) -> u64 {
+    fn next_base(&self, taken: &BatchSize) -> u64 {
         let left = self.base_coins.saturating_add_signed(taken.growth);
         let joined = (left + taken.spends).max(1);
         let bytes = u128::from(self.base_bytes + taken.made) * u128::from(left);
@@ -141,7 +141,7 @@ impl ScratchUse {
     fn needed_for(&self, done: &[FinishedRange<SegmentSummary>], count: usize) -> u64 {
         let (batch, rest) = done.split_at(count);
         let sum = |all: &[FinishedRange<SegmentSummary>]| {
-            all.iter().fold(Taken::default(), |sum, done| sum.with(done, self.bare))
+            all.iter().fold(BatchSize::default(), |sum, done| sum.with(done, self.bare))
         };
         self.needed(&sum(batch)) + sum(rest).bytes
     }

@@ -8,11 +8,11 @@ use apus_engine::connect::ConnectContext;
 use apus_engine::script::ScriptPool;
 use apus_proofs::roots::leaf_hasher;
 use apus_sync::engines::mergesync::{
-    BlockConnector, BlockUndoData, Fingerprint, FingerprintKey, IndexedCoin, SeenBlock,
-    SegmentPrevouts, SpendSummary, ValidatedBlock,
+    BatchSpan, HashKeys, JoinOptions, JoinResult, WantedHashes, join_keys, refusal,
 };
 use apus_sync::engines::mergesync::{
-    HashKeys, JoinOptions, JoinResult, JoinedPart, WantedHashes, join_keys, refusal,
+    BlockConnector, BlockUndoData, Fingerprint, FingerprintKey, IndexedCoin, SeenBlock,
+    SegmentPrevouts, SpendSummary, ValidatedBlock,
 };
 use apus_sync::error::SyncError;
 use apus_sync::request::RunEnv;
@@ -51,7 +51,7 @@ pub(crate) fn join_part(
         muhash,
         bare,
         durable: false,
-        part: JoinedPart::WHOLE,
+        span: BatchSpan::WHOLE,
         next_base: None,
         overwritten: &[],
     };
