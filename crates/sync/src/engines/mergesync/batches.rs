@@ -289,7 +289,8 @@ impl<'w, 'a> Batches<'w, 'a> {
         let mut progress = ConnectProgress { record, durable, saved_at: Instant::now() };
         let takers = BlockTakers { keeper, index };
         let (work, workdir, plan) = (self.work, self.workdir, self.plan);
-        let scripts = work.walk(workdir, plan, (base, &batch), &mut progress, takers)?;
+        let walk = ConnectWalk { work, workdir, plan, done: &batch };
+        let scripts = walk.validate(&mut progress, takers)?;
         Ok((progress.record, scripts))
     }
 
@@ -398,8 +399,9 @@ impl<'w, 'a> Batches<'w, 'a> {
         let (base, end) = (self.base.at.height, done.last().map_or(0, |last| last.range.end - 1));
         let record = Record { joined, base, end, validated: base, assumed: 0 };
         let mut progress = ConnectProgress { record, durable: false, saved_at: Instant::now() };
-        let takers = BlockTakers::default();
-        self.work.walk(self.workdir, self.plan, (base, done), &mut progress, takers).map(|_| ())
+        let (work, workdir, plan) = (self.work, self.workdir, self.plan);
+        let walk = ConnectWalk { work, workdir, plan, done };
+        walk.validate(&mut progress, BlockTakers::default()).map(drop)
     }
 }
 
@@ -462,36 +464,6 @@ impl MergeWork<'_> {
             false => Event::Paused { phase, bytes },
         });
         Ok(done)
-    }
-
-    /// Runs the second walk over the segments above a base.
-    fn walk(
-        &self,
-        workdir: &Workdir<'_>,
-        plan: &Plan,
-        (base, done): (Height, &[FinishedRange<SegmentSummary>]),
-        progress: &mut ConnectProgress,
-        takers: BlockTakers<'_, '_>,
-    ) -> Result<ScriptCounts, SyncError> {
-        let (key, sum_key) = (fingerprint_key(plan), sum_key(plan));
-        let end = done.last().map_or(base, |last| last.range.end - 1);
-        let (numbered, unseen) = (plan.identity.numbered, plan.identity.unseen);
-        let bare = bare_up_to(plan);
-        let last = plan.last();
-        ConnectWalk {
-            work: self,
-            workdir,
-            key,
-            done,
-            sum_key,
-            numbered,
-            unseen,
-            bare,
-            base,
-            end,
-            last,
-        }
-        .validate(progress, takers)
     }
 }
 

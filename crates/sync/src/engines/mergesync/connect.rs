@@ -4,10 +4,11 @@
 //! coins differs. Blocks are validated in any order.
 
 use crate::engines::mergesync::seen::SeenBlock;
-use crate::engines::mergesync::stripped::StrippedCoin;
+use crate::engines::mergesync::spend_summary::SpendSummary;
+use crate::engines::mergesync::stripped::{IndexedCoin, StrippedCoin};
 use apus_chain::{
-    BlockBytes, BlockLayout, Coin, CoinAdder, CoinError, CoinRef, CoinSum, CoinSumKey, Height,
-    OutPoint, Params, Reader, TxView, Txid, read_coin_strict,
+    BlockBytes, BlockLayout, Coin, CoinAdder, CoinError, CoinRef, CoinSum, CoinSumKey, HeaderChain,
+    Height, OutPoint, Params, Reader, TxView, Txid, read_coin_strict,
 };
 use apus_engine::coin::CoinBytes;
 use apus_engine::connect::rules::{
@@ -17,7 +18,7 @@ use apus_engine::connect::undo::block_undo;
 use apus_engine::connect::{ConnectContext, ConnectError, coins_of};
 use apus_engine::script::{NoInterpreter, RawTx, ScriptBatch, ScriptPool, Verdict};
 use core::ops::Range;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// A refused block.
@@ -106,47 +107,74 @@ pub enum ConnectFailure {
     /// Its scripts must be run, but this build has no interpreter.
     NoInterpreter(NoInterpreter),
     /// The block needs [stripped coins](super::StrippedCoin) and got a whole one; or its scripts must be run
-    /// and it got stripped coins.
+    /// and it got stripped coins; or its coins lack their numbers.
     Bare,
     /// An answer is not a coin, so its run is damaged.
     Answer(CoinError),
 }
 
-/// Validates blocks with the coins that they spend.
+/// Validates blocks with the coins that the join found for them.
 pub struct BlockConnector<'a> {
     /// The chain's rules.
     pub params: &'a Params,
+    /// The chain.
+    pub chain: &'a HeaderChain,
+    /// Outputs that were in the set when the block that creates them began, as the join found them.
+    pub existed: &'a BTreeMap<Height, Vec<OutPoint>>,
     /// Runs scripts; `None` if no scripts are run.
     pub scripts: Option<&'a ScriptPool>,
+    /// The last block whose scripts are assumed valid.
+    pub assumed: Height,
     /// The key for summing the coins that a block spends, if blocks are kept.
     pub sum_key: Option<CoinSumKey>,
     /// The last block that gets [stripped coins](super::StrippedCoin).
     pub bare: Height,
+    /// Whether other coins are followed by their numbers.
+    pub numbered: bool,
 }
 
 impl BlockConnector<'_> {
-    /// Validates a block. `stored` are the coins of its inputs, in stored form or stripped, up to the first
-    /// input that has none; `existed` are outputs of the block that were in the set when the block began, as
-    /// the join found them.
-    pub fn block(
+    /// Whether a block passes by its spend summary, so that it need not be read again.
+    pub fn allows<'c>(
+        &self,
+        height: Height,
+        claims: &SpendSummary<'_>,
+        coins: impl Iterator<Item = &'c [u8]>,
+    ) -> bool {
+        self.sum_key.is_none()
+            && height <= self.assumed
+            && !self.existed.contains_key(&height)
+            && claims.allowed(self.params, height, self.chain, coins)
+    }
+
+    /// Validates a block. `coins` are those of its inputs, up to the first input that has none.
+    pub fn block<'c>(
         &self,
         block: &SeenBlock<'_>,
-        stored: &[&[u8]],
-        existed: &[OutPoint],
-        context: &ConnectContext<'_>,
+        coins: impl Iterator<Item = &'c [u8]>,
     ) -> Result<ValidatedBlock, ConnectFailure> {
         let (id, view) = (block.id(), block.view());
+        let context =
+            &ConnectContext { ancestry: self.chain, check_scripts: id.height > self.assumed };
+        let bare = id.height <= self.bare;
+        let stored: Vec<&[u8]> = match self.numbered && !bare {
+            true => {
+                let coins = coins.map(|coin| Some(IndexedCoin::read(coin)?.coin));
+                coins.collect::<Option<_>>().ok_or(ConnectFailure::Bare)?
+            }
+            false => coins.collect(),
+        };
         let asks = asks_for_bip30(self.params, id, context);
         let refused =
             |error, asked_before| ConnectFailure::Refused(RefusedBlock { error, asked_before });
         // Where no valid block can repeat a transaction, the join does not see all repeats, and need not.
-        if asks && may_repeat(self.params) && !existed.is_empty() {
+        let is_asked = asks && may_repeat(self.params);
+        if let Some(existed) = self.existed.get(&id.height).filter(|_| is_asked) {
             let mut outputs = outputs_of(block.txs_with_ids()).into_iter();
             if let Some(output) = outputs.find(|(_, outpoint)| existed.contains(outpoint)) {
                 return Err(refused(bip30_error(output), Vec::new()));
             }
         }
-        let bare = id.height <= self.bare;
         if bare && (context.check_scripts || self.sum_key.is_some()) {
             return Err(ConnectFailure::Bare);
         }
@@ -156,10 +184,9 @@ impl BlockConnector<'_> {
             coins.ok_or(ConnectFailure::Bare)?
         } else {
             whole.reserve(stored.len());
-            for coin in stored {
-                whole.push(
-                    read_coin_strict(&mut Reader::new(coin)).map_err(ConnectFailure::Answer)?,
-                );
+            for coin in &stored {
+                let coin = read_coin_strict(&mut Reader::new(coin));
+                whole.push(coin.map_err(ConnectFailure::Answer)?);
             }
             whole.iter().map(Coin::as_ref).collect()
         };
@@ -192,8 +219,8 @@ impl BlockConnector<'_> {
         }
         let keep = |(key, raw): (CoinSumKey, &Arc<Vec<u8>>)| BlockUndoData {
             raw: Arc::clone(raw),
-            undo: block_undo(view, stored),
-            spent: sum_of(key, block, stored),
+            undo: block_undo(view, &stored),
+            spent: sum_of(key, block, &stored),
         };
         let kept = self.sum_key.zip(raw.as_ref()).map(keep);
         let pending = raw.zip(batch.map(ScriptBatch::finish));

@@ -5,16 +5,16 @@
 //! fingerprints with the first walk's (or check blocks without one again), and validate them. The calling
 //! thread takes results in ascending height, so the first refused block is the lowest.
 
-use super::MergeWork;
 use super::join_result::Record;
 use super::prevouts_in_order::{PrevoutsInOrder, RangePrevouts};
+use super::{MergeWork, bare_up_to, fingerprint_key, sum_key};
 use crate::chain_index::{BlockEntry, ChainIndex, IndexWriter};
 use crate::engines::in_order::ChainstateError;
 use crate::engines::in_order::datadir_writer::put_undo;
 use crate::engines::in_order::datadir_writer::{BlockWithUndo, DatadirWriter};
 use crate::engines::mergesync::{
-    Bip30Outputs, BlockConnector, BlockUndoData, ConnectFailure, FingerprintKey, IndexedCoin,
-    RefusedBlock, SeenBlock, SegmentPrevouts, SegmentSummary, SpendSummary, ValidatedBlock,
+    Bip30Outputs, BlockConnector, BlockUndoData, ConnectFailure, IndexedCoin, RefusedBlock,
+    SeenBlock, SegmentPrevouts, SegmentSummary, SpendSummary, ValidatedBlock,
 };
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
@@ -24,11 +24,12 @@ use crate::supply::Walker;
 use crate::supply::in_order::{InOrder, Put, QueueItem, walk_in_order};
 use crate::supply::ranges::take_each;
 use crate::supply::{total, weight};
+use crate::workdir::plan::Plan;
 use crate::workdir::{FinishedRange, Workdir};
-use apus_chain::{CheckedBlock, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint};
-use apus_engine::connect::{ConnectContext, ConnectError};
+use apus_chain::{CheckedBlock, Height, HeightRange, KnownBlock};
+use apus_engine::connect::ConnectError;
 use std::any::Any;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -39,21 +40,8 @@ const PENDING_MAX: usize = 4;
 pub(super) struct ConnectWalk<'a> {
     pub(super) work: &'a MergeWork<'a>,
     pub(super) workdir: &'a Workdir<'a>,
-    /// The fingerprint key of the first walk.
-    pub(super) key: FingerprintKey,
+    pub(super) plan: &'a Plan,
     pub(super) done: &'a [FinishedRange<SegmentSummary>],
-    pub(super) sum_key: CoinSumKey,
-    /// Whether numbers follow the coins.
-    pub(super) numbered: bool,
-    /// The last block whose witnesses are not read.
-    pub(super) unseen: Height,
-    /// The last block that gets stripped coins.
-    pub(super) bare: Height,
-    /// The last block of the batches below, which are validated.
-    pub(super) base: Height,
-    pub(super) end: Height,
-    /// The last block of the chain: more batches may follow.
-    pub(super) last: Height,
 }
 
 /// The receivers of validated blocks.
@@ -114,8 +102,6 @@ impl QueueItem for BlockVerdict {
 /// The rules for validating blocks.
 struct WalkRules<'j> {
     connector: &'j BlockConnector<'j>,
-    /// Outputs that existed before the block that creates them.
-    existed: &'j BTreeMap<Height, Vec<OutPoint>>,
     /// The index, if there is one, and the last block that it has.
     index: Option<(&'j dyn ChainIndex, Height)>,
 }
@@ -127,37 +113,44 @@ impl ConnectWalk<'_> {
         state: &mut ConnectProgress,
         mut takers: BlockTakers<'_, '_>,
     ) -> Result<ScriptCounts, SyncError> {
-        let MergeWork { request, dir, ref pool, .. } = *self.work;
+        let MergeWork { request, dir, ref checks, ref pool, .. } = *self.work;
         request.env.observer.event(Event::Started(Phase::Connect));
         let from = state.record.validated + 1;
-        if from > self.base + 1 {
-            let (segments, of) = (state.record.validated as usize, self.last as usize);
+        let (base, end) = (state.record.base, state.record.end);
+        if from > base + 1 {
+            let (segments, of) = (state.record.validated as usize, self.plan.last() as usize);
             request.env.observer.event(Event::Resumed { segments, of });
         }
         let joined = state.record.joined.clone();
         let answers =
             PrevoutsInOrder::open(&request.env, self.workdir, self.done, joined.answers, from)?;
+        let keeps_blocks = takers.keeper.is_some() || dir.archive().is_some();
         let connector = BlockConnector {
             params: request.env.params,
+            chain: dir.chain(),
+            existed: &joined.existed,
             scripts: pool.as_ref(),
-            sum_key: (takers.keeper.is_some() || dir.archive().is_some()).then_some(self.sum_key),
-            bare: self.bare,
+            assumed: checks.last_assumed().unwrap_or_default(),
+            sum_key: keeps_blocks.then(|| sum_key(self.plan)),
+            bare: bare_up_to(self.plan),
+            numbered: self.plan.identity.numbered,
         };
         let best_block = takers.index.as_ref().map(|index| index.best_block());
         let index = request.index().zip(best_block);
-        let rules = WalkRules { connector: &connector, existed: &joined.existed, index };
+        let rules = WalkRules { connector: &connector, index };
         let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, BlockVerdict>| {
             self.range(&rules, answers.take(range)?, walker, put)
         };
-        let range = HeightRange::new(from, self.end + 1);
+        let range = HeightRange::new(from, end + 1);
         let (mut scripts, mut bytes) = (ScriptCounts::default(), 0);
-        walk_in_order(&request.env, dir, (range, self.unseen, self.bare), &walk, |ahead| {
+        let heights = (range, self.plan.identity.unseen, bare_up_to(self.plan));
+        walk_in_order(&request.env, dir, heights, &walk, |ahead| {
             (scripts, bytes) = self.take_all(ahead, state, &mut takers)?;
             Ok(())
         })?;
         answers.expect_end()?;
         let phase = Phase::Connect;
-        request.env.observer.event(match self.end == self.last {
+        request.env.observer.event(match end == self.plan.last() {
             true => Event::Ended { phase, bytes },
             false => Event::Paused { phase, bytes },
         });
@@ -174,22 +167,27 @@ impl ConnectWalk<'_> {
     ) -> Result<bool, SyncError> {
         let answers = of_range.answers().ok_or_else(|| self.workdir.damaged())?;
         let noted = |height| of_range.fingerprint(height);
+        let key = fingerprint_key(self.plan);
         let mut left: Option<HeightRange> = None;
         let mut validate = |range: HeightRange, put: &mut Put<'_, BlockVerdict>| {
-            walker.take_again(range, &self.key, &noted, &mut |block| {
+            walker.take_again(range, &key, &noted, &mut |block| {
                 let height = block.id().height;
-                let coins: Vec<&[u8]> = answers.of_block(height).collect();
                 let verdict =
-                    self.block(rules, block, coins).ok_or_else(|| self.workdir.damaged())?;
+                    Self::block(rules, block, &answers).ok_or_else(|| self.workdir.damaged())?;
                 put(height, verdict.bytes, verdict);
                 Ok(())
             })
         };
         for (height, claims) in of_range.claims() {
-            let allowed = |claims: &SpendSummary<'_>| self.allows(rules, height, claims, &answers);
+            let allowed = |claims: &SpendSummary<'_>| {
+                rules.index.is_none()
+                    && rules.connector.allows(height, claims, answers.of_block(height))
+            };
             if let Some(claims) = claims.filter(allowed) {
-                let verdict = self.by_claims(height, &claims);
-                put(height, verdict.bytes, verdict);
+                let hash = self.work.dir.chain().hash(height).copied().unwrap_or_default();
+                let id = KnownBlock { height, hash };
+                let (bytes, validated) = (claims.block_bytes(), Ok(ValidatedBlock::by_claims()));
+                put(height, bytes, BlockVerdict { id, bytes, validated, entry: None });
                 if let Some(range) = left.take()
                     && !validate(range, put)?
                 {
@@ -203,56 +201,21 @@ impl ConnectWalk<'_> {
         left.map_or(Ok(true), |range| validate(range, put))
     }
 
-    /// Whether a block passes by its spend summary, so that it need not be read again.
-    fn allows(
-        &self,
-        rules: &WalkRules<'_>,
-        height: Height,
-        claims: &SpendSummary<'_>,
-        answers: &SegmentPrevouts<'_>,
-    ) -> bool {
-        let MergeWork { request, dir, ref checks, .. } = *self.work;
-        let wanted = rules.connector.sum_key.is_some() || rules.index.is_some();
-        !wanted
-            && !checks.needed(height)
-            && !rules.existed.contains_key(&height)
-            && claims.allowed(request.env.params, height, dir.chain(), answers.of_block(height))
-    }
-
-    /// The verdict on a block that passes by its spend summary.
-    fn by_claims(&self, height: Height, claims: &SpendSummary<'_>) -> BlockVerdict {
-        let hash = self.work.dir.chain().hash(height).copied().unwrap_or_default();
-        BlockVerdict {
-            id: KnownBlock { height, hash },
-            bytes: claims.block_bytes(),
-            validated: Ok(ValidatedBlock::by_claims()),
-            entry: None,
-        }
-    }
-
     /// Validates a block with its inputs' coins; `None` if the coins should have numbers and do not.
     fn block(
-        &self,
         rules: &WalkRules<'_>,
         block: &SeenBlock<'_>,
-        mut coins: Vec<&[u8]>,
+        answers: &SegmentPrevouts<'_>,
     ) -> Option<BlockVerdict> {
-        let MergeWork { dir, ref checks, .. } = *self.work;
         let id = block.id();
-        let existed = rules.existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
-        let check_scripts = checks.needed(id.height);
-        let context = ConnectContext { ancestry: dir.chain(), check_scripts };
-        let mut numbered = Vec::new();
-        if self.numbered && id.height > self.bare {
-            numbered = coins.into_iter().map(IndexedCoin::read).collect::<Option<_>>()?;
-            coins = numbered.iter().map(|numbered| numbered.coin).collect();
-        }
-        let validated = rules.connector.block(block, &coins, existed, &context);
+        let validated = rules.connector.block(block, answers.of_block(id.height));
         let mut entry = None;
         if let Some((index, _)) =
             rules.index.filter(|(_, has)| validated.is_ok() && id.height > *has)
         {
-            entry = Some(index.of_block(block, &numbered)?);
+            let coins: Option<Vec<_>> =
+                answers.of_block(id.height).map(IndexedCoin::read).collect();
+            entry = Some(index.of_block(block, &coins?)?);
         }
         Some(BlockVerdict { id, bytes: block.view().raw().len() as u64, validated, entry })
     }
@@ -265,7 +228,8 @@ impl ConnectWalk<'_> {
     ) -> Result<(ScriptCounts, u64), SyncError> {
         let MergeWork { request, dir, ref checks, .. } = *self.work;
         let mut pending: VecDeque<ScriptsPending> = VecDeque::new();
-        let (mut scripts, mut progress) = (ScriptCounts::default(), total(dir, 1..=self.last));
+        let (mut scripts, mut progress) =
+            (ScriptCounts::default(), total(dir, 1..=self.plan.last()));
         for height in 1..=state.record.validated {
             *(if checks.needed(height) { &mut scripts.run } else { &mut scripts.assumed }) += 1;
             progress.blocks += 1;
@@ -321,8 +285,8 @@ impl ConnectWalk<'_> {
         self.settle(&mut pending, 0, takers)?;
         takers.index.as_mut().map_or(Ok(()), |index| index.finish())?;
         request.env.observer.event(Event::Progress(Phase::Connect, progress));
-        if state.durable && state.record.validated < self.end {
-            self.save(state, self.end, takers)?;
+        if state.durable && state.record.validated < state.record.end {
+            self.save(state, state.record.end, takers)?;
         }
         Ok((scripts, progress.bytes - before))
     }
@@ -359,7 +323,7 @@ impl ConnectWalk<'_> {
             let block = BlockWithUndo { id, raw, undo, spent };
             match (&mut takers.keeper, self.work.dir.archive()) {
                 (Some(keeper), _) => keeper.put(block)?,
-                (None, Some(archive)) => put_undo(archive, &block, self.sum_key)?,
+                (None, Some(archive)) => put_undo(archive, &block, sum_key(self.plan))?,
                 (None, None) => {}
             }
         }

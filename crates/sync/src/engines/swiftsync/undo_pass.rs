@@ -16,8 +16,9 @@ use crate::error::{ErrorKind, IoError, RunError, SyncError};
 use apus_chain::{
     BlockBytes, BlockHash, BlockUndo, Header, HeaderChain, Height, KnownBlock, Params, UndoCoin,
 };
-use apus_engine::connect::{ConnectContext, ConnectError};
+use apus_engine::connect::ConnectError;
 use apus_engine::script::{NoInterpreter, ScriptPool, ScriptPoolError};
+use std::collections::BTreeMap;
 
 /// A source of undo data, which need not be trusted.
 pub trait UndoSource: Send + Sync {
@@ -136,12 +137,17 @@ impl ConnectByUndo<'_> {
 
     fn by_coins(&self, block: &BlockBytes<'_>, coins: &[&[u8]]) -> Result<(), UndoPassError> {
         let id = known(block);
-        let check_scripts = id.height > self.assumed;
-        let context = ConnectContext { ancestry: self.chain, check_scripts };
-        let (params, scripts) = (self.params, self.scripts.as_ref());
-        let connector = BlockConnector { params, scripts, sum_key: None, bare: 0 };
-        let seen = SeenBlock::checked(block);
-        let connected = connector.block(&seen, coins, &[], &context);
+        let connector = BlockConnector {
+            params: self.params,
+            chain: self.chain,
+            existed: &BTreeMap::new(),
+            scripts: self.scripts.as_ref(),
+            assumed: self.assumed,
+            sum_key: None,
+            bare: 0,
+            numbered: false,
+        };
+        let connected = connector.block(&SeenBlock::checked(block), coins.iter().copied());
         match connected.and_then(|block| block.wait()) {
             Ok(_) => Ok(()),
             Err(ConnectFailure::Refused(refused)) => {

@@ -294,25 +294,27 @@ fn merged(
             assert_eq!(again.is_some(), height > claimed);
             let owned = checked(chain, height);
             let block = again.unwrap_or_else(|| SeenBlock::checked(&owned.bytes()));
-            let existed = joined.existed.get(&height).map(Vec::as_slice).unwrap_or_default();
-            let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
             let is_bare = height <= bare;
-            let sum_key = sum_key.filter(|_| !is_bare);
-            let connector = BlockConnector { params: &chain.params, scripts: None, sum_key, bare };
-            let mut coins: Vec<&[u8]> = answers.of_block(block.id().height).collect();
-            let mut numbered_coins = Vec::new();
+            let connector = BlockConnector {
+                params: &chain.params,
+                chain: &chain.headers,
+                existed: &joined.existed,
+                scripts: None,
+                assumed: chain.stop(),
+                sum_key: sum_key.filter(|_| !is_bare),
+                bare,
+                numbered,
+            };
+            let coins = || answers.of_block(height);
             let allowed = claims[at].map(|claims| {
                 assert_eq!(claims.block_bytes(), raw.len() as u64);
-                let coins = coins.iter().copied();
-                claims.allowed(&chain.params, height, &chain.headers, coins)
+                let allowed = claims.allowed(&chain.params, height, &chain.headers, coins());
+                let may_pass = connector.sum_key.is_none() && !joined.existed.contains_key(&height);
+                assert_eq!(connector.allows(height, &claims, coins()), allowed && may_pass);
+                allowed
             });
-            if numbered && !is_bare {
-                numbered_coins =
-                    coins.iter().map(|coin| IndexedCoin::read(coin).unwrap()).collect();
-                coins = numbered_coins.iter().map(|numbered| numbered.coin).collect();
-            }
-            let validated = connector.block(&block, &coins, existed, &context);
-            if let Some(allowed) = allowed.filter(|_| existed.is_empty()) {
+            let validated = connector.block(&block, coins());
+            if let Some(allowed) = allowed.filter(|_| !joined.existed.contains_key(&height)) {
                 let may_be_read_again = near_limit == Some(height) && !allowed;
                 assert!(allowed == validated.is_ok() || may_be_read_again, "block {height}");
             }
@@ -320,7 +322,9 @@ fn merged(
                 Ok(None) => assert!(is_bare),
                 Ok(Some(kept)) => {
                     undo.insert(height, kept.undo);
-                    numbers.insert(height, numbered_coins.iter().map(number_of).collect());
+                    let read = |coin| IndexedCoin::read(coin).unwrap();
+                    let coins = coins().filter(|_| numbered).map(read);
+                    numbers.insert(height, coins.map(|coin| number_of(&coin)).collect());
                 }
                 Err(ConnectFailure::Refused(refused)) => {
                     all_refused.insert(height, refused);

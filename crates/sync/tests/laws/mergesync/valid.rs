@@ -4,7 +4,6 @@ use crate::mergesync::harness::{KEY, agree};
 use crate::swiftsync::harness::{Chain, equal_segments};
 use apus_chain::{BlockChecker, BlockLayout, CoinRef, CoinSumKey, HeightRange, Reader};
 use apus_engine::coin::CoinBytes;
-use apus_engine::connect::ConnectContext;
 use apus_sync::engines::mergesync::{
     BlockConnector, ConnectFailure, FingerprintKey, FirstPass, FirstPassError, SeenBlock,
 };
@@ -13,6 +12,7 @@ use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::effort::rounds;
 use bitcoin::consensus::encode::serialize;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 fn random(seed: u64, blocks: usize) -> Chain {
     let mut builder = ChainBuilder::new(seed);
@@ -157,6 +157,16 @@ fn stripped_coins_are_refused_for_scripts_and_undo_data() {
     let mut checker = BlockChecker::new();
     let block = SeenBlock::checked(&checker.check(&raw, &context).unwrap());
     let sum_key = Some(CoinSumKey::new([3; 16]));
+    let of_all = BlockConnector {
+        params: &chain.params,
+        chain: &chain.headers,
+        existed: &BTreeMap::new(),
+        scripts: None,
+        assumed: 101,
+        sum_key: None,
+        bare: 0,
+        numbered: false,
+    };
     for (bare, check_scripts, sum_key, refused) in [
         (101, true, None, true),
         (101, false, sum_key, true),
@@ -164,17 +174,15 @@ fn stripped_coins_are_refused_for_scripts_and_undo_data() {
         (100, false, sum_key, false),
         (101, false, None, false),
     ] {
-        let connector = BlockConnector { params: &chain.params, scripts: None, sum_key, bare };
-        let context = ConnectContext { ancestry: &chain.headers, check_scripts };
-        let validated = connector.block(&block, &[], &[], &context);
+        let assumed = if check_scripts { 0 } else { 101 };
+        let connector = BlockConnector { assumed, sum_key, bare, ..of_all };
+        let validated = connector.block(&block, std::iter::empty());
         let is_bare = validated.err().is_some_and(|error| matches!(error, ConnectFailure::Bare));
         assert_eq!(is_bare, refused, "{bare}");
     }
     // A coin in another form is not a stripped coin.
     let coin = CoinBytes::new(CoinRef { height: 1, coinbase: true, amount: 5, script: &[0x51] });
-    let connector =
-        BlockConnector { params: &chain.params, scripts: None, sum_key: None, bare: 101 };
-    let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
-    let validated = connector.block(&block, &[coin.as_bytes()], &[], &context);
+    let connector = BlockConnector { bare: 101, ..of_all };
+    let validated = connector.block(&block, std::iter::once(coin.as_bytes()));
     assert!(matches!(validated.err(), Some(ConnectFailure::Bare)));
 }

@@ -7,7 +7,9 @@ use crate::error::ClusterError;
 use crate::queue::{ConnectDone, ConnectPayload, FoundPart, ObjectPart, ObjectRef, Sent, SentUndo};
 use crate::worker::HeldJob;
 use apus_chain::{Height, Reader};
-use apus_sync::engines::mergesync::{BlockUndoData, Fingerprint, SegmentPrevouts, SpendSummary};
+use apus_sync::engines::mergesync::{
+    BlockConnector, BlockUndoData, Fingerprint, SegmentPrevouts, SpendSummary,
+};
 use apus_sync::engines::pass::Work;
 use apus_sync::error::SyncError;
 use apus_sync::supply::Walker;
@@ -95,12 +97,16 @@ impl Joiner<'_> {
             fingerprints: own.fingerprints,
             claims: &own.claims,
             key: self.key,
-            existed: &payload.existed,
-            assumed: self.assumed,
-            bare: self.bare,
-            numbered: self.numbered,
-            sum_key: self.sum_key,
-            scripts: self.scripts.as_ref(),
+            connector: BlockConnector {
+                params: self.params,
+                chain: self.dir.chain(),
+                existed: &payload.existed,
+                scripts: self.scripts.as_ref(),
+                assumed: self.assumed,
+                sum_key: self.sum_key,
+                bare: self.bare,
+                numbered: self.numbered,
+            },
         };
         let folder = self.scratch.folder()?;
         let storage = folder.storage();

@@ -2,17 +2,14 @@
 //!
 //! The caller reads and writes the records and prevouts. The computation is the same as on a single machine.
 
-use crate::error::ClusterError;
-use apus_chain::{CoinSumKey, HeaderChain, Height, HeightRange, OutPoint};
-use apus_engine::connect::ConnectContext;
-use apus_engine::script::ScriptPool;
+use apus_chain::{HeaderChain, Height, HeightRange};
 use apus_proofs::roots::leaf_hasher;
 use apus_sync::engines::mergesync::{
     BatchSpan, HashKeys, JoinOptions, JoinResult, WantedHashes, join_keys, refusal,
 };
 use apus_sync::engines::mergesync::{
-    BlockConnector, BlockUndoData, Fingerprint, FingerprintKey, IndexedCoin, SeenBlock,
-    SegmentPrevouts, SpendSummary, ValidatedBlock,
+    BlockConnector, BlockUndoData, Fingerprint, FingerprintKey, SeenBlock, SegmentPrevouts,
+    SpendSummary, ValidatedBlock,
 };
 use apus_sync::error::SyncError;
 use apus_sync::request::RunEnv;
@@ -20,7 +17,6 @@ use apus_sync::runs::KeyRange;
 use apus_sync::source::ChainSource;
 use apus_sync::supply::Walker;
 use apus_sync::workdir::RunInfo;
-use std::collections::BTreeMap;
 
 /// Options of a part of the join.
 #[derive(Clone, Copy)]
@@ -68,52 +64,7 @@ pub(crate) struct ConnectInputs<'j> {
     /// The spend summary of each block that has one.
     pub(crate) claims: &'j [Option<SpendSummary<'j>>],
     pub(crate) key: FingerprintKey,
-    /// For each block, the outputs that existed before it (BIP30).
-    pub(crate) existed: &'j BTreeMap<Height, Vec<OutPoint>>,
-    /// The last block whose scripts are assumed valid.
-    pub(crate) assumed: Height,
-    /// The last block whose coins have no scripts.
-    pub(crate) bare: Height,
-    /// The key of the sums of spent coins, if blocks are kept.
-    pub(crate) sum_key: Option<CoinSumKey>,
-    /// Whether coins with scripts are followed by their numbers.
-    pub(crate) numbered: bool,
-    /// Runs the scripts of blocks above `assumed`.
-    pub(crate) scripts: Option<&'j ScriptPool>,
-}
-
-impl<'j> ConnectInputs<'j> {
-    /// The coins of a block's inputs; `None` if a coin lacks its number.
-    fn coins(&self, height: Height) -> Option<Vec<&'j [u8]>> {
-        let coins = self.answers.of_block(height);
-        if !self.numbered || height <= self.bare {
-            return Some(coins.collect());
-        }
-        coins.map(|coin| Some(IndexedCoin::read(coin)?.coin)).collect()
-    }
-
-    /// The spend summary of a block, if its coins satisfy it, so that the block need not be read again.
-    fn allowed(
-        &self,
-        env: &RunEnv<'_>,
-        dir: &dyn ChainSource,
-        height: Height,
-    ) -> Option<&SpendSummary<'_>> {
-        let place = height.checked_sub(self.range.start)? as usize;
-        let claims = self.claims.get(place)?.as_ref()?;
-        let answers = self.answers.of_block(height);
-        let allowed = self.sum_key.is_none()
-            && height <= self.assumed
-            && !self.existed.contains_key(&height)
-            && claims.allowed(env.params, height, dir.chain(), answers);
-        allowed.then_some(claims)
-    }
-}
-
-/// The error of a block whose coins are invalid.
-fn no_coins(height: Height) -> SyncError {
-    ClusterError::Message(format!("the coins that the join found for block {height} are invalid"))
-        .into()
+    pub(crate) connector: BlockConnector<'j>,
 }
 
 /// Connects the blocks of a segment, by ascending height: with their spend summaries, or with the blocks themselves
@@ -127,33 +78,27 @@ pub(crate) fn connect_segment(
     alive: &(dyn Fn() + Sync),
     keep: &mut dyn FnMut(Height, &BlockUndoData) -> Result<(), SyncError>,
 ) -> Result<Option<u64>, SyncError> {
-    let connector = BlockConnector {
-        params: env.params,
-        scripts: inputs.scripts,
-        sum_key: inputs.sum_key,
-        bare: inputs.bare,
-    };
     let noted = |height: Height| {
         let print = inputs.fingerprints.get(height.checked_sub(inputs.range.start)? as usize);
         print.map(|print| Fingerprint(*print))
     };
+    let answers = &inputs.answers;
     let (mut bytes, mut by_claims) = (0, 0);
     let mut one = |block: &SeenBlock<'_>| {
         let id = block.id();
-        let coins = inputs.coins(id.height).ok_or_else(|| no_coins(id.height))?;
-        let existed = inputs.existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
-        let context =
-            ConnectContext { ancestry: dir.chain(), check_scripts: id.height > inputs.assumed };
-        let connected =
-            connector.block(block, &coins, existed, &context).and_then(ValidatedBlock::wait);
+        let connected = inputs.connector.block(block, answers.of_block(id.height));
+        let connected = connected.and_then(ValidatedBlock::wait);
         let kept = connected.map_err(|error| refusal(env, dir, (id, error), alive))?;
         kept.iter().try_for_each(|kept| keep(id.height, kept))?;
         bytes += block.view().raw().len() as u64;
         alive();
         Ok(())
     };
-    for height in inputs.range.heights() {
-        if let Some(claims) = inputs.allowed(env, dir, height) {
+    for (place, height) in inputs.range.heights().enumerate() {
+        let allowed = |claims: &&SpendSummary<'_>| {
+            inputs.connector.allows(height, claims, answers.of_block(height))
+        };
+        if let Some(claims) = inputs.claims.get(place).and_then(Option::as_ref).filter(allowed) {
             by_claims += claims.block_bytes();
             alive();
             continue;
