@@ -16,7 +16,7 @@ mod slices;
 
 use crate::shared::SharedQueue;
 use apus_sync::engines::mergesync::{
-    MergeWork, SharedResult, WalkOutcome, fingerprint_key, hash_beside,
+    MergeWork, SharedResult, WalkOutcome, fingerprint_key, hash_beside, lowest,
 };
 
 use crate::job::{JobKey, JobStep};
@@ -25,7 +25,6 @@ use crate::queue::{
     empty_payload,
 };
 use crate::scheduler::AnswerError;
-use crate::scheduler::JobFailure;
 use crate::scheduler::JobResult;
 use crate::scheduler::Scheduler;
 use crate::shared::SharedRun;
@@ -68,6 +67,7 @@ pub(crate) fn run(
     let mut shared = MergeSteps {
         work,
         queue: of.queue,
+        workdir,
         plan,
         scheduler,
         results: SegmentPieces::new(work.request.env.workdir),
@@ -83,6 +83,7 @@ pub(crate) fn run(
 struct MergeSteps<'s> {
     work: &'s MergeWork<'s>,
     queue: &'s dyn JobQueue,
+    workdir: &'s Workdir<'s>,
     plan: &'s Plan,
     scheduler: Scheduler<'s>,
     /// The results of the first pass.
@@ -92,19 +93,15 @@ struct MergeSteps<'s> {
 impl MergeSteps<'_> {
     fn whole(&mut self) -> Result<SharedResult, SyncError> {
         let segments = &self.plan.segments;
-        if let Some((_, error)) = self.first_pass(segments)? {
-            return Err(self.lowest_error(error));
+        if let Err(error) = self.first_pass(segments) {
+            return Err(self.lowest(error));
         }
         let counts = self.counts()?;
         let parts = self.join(segments)?;
         let (request, coins) = (self.work.request, parts.joined.coins.clone());
         let mut keeping = DatadirKeeping::start(self.work, self.queue, self.plan)?;
         let connect = || self.connect(segments, &parts, keeping.as_mut());
-        let (connected, hashed) = hash_beside(request, coins, connect)?;
-        let fragments = match connected {
-            ConnectOutcome::Failed((_, error)) => return Err(error),
-            ConnectOutcome::Passed(fragments) => fragments,
-        };
+        let (fragments, hashed) = hash_beside(request, coins, connect)?;
         let with_blocks = keeping.map(DatadirKeeping::end).transpose()?;
         let commitment = request.commitment.filter(|it| it.is_wanted());
         if let Some(commitment) = commitment.filter(|_| self.plan.identity.numbered) {
@@ -118,38 +115,18 @@ impl MergeSteps<'_> {
         Ok(SharedResult { joined: parts.joined, counts, validated })
     }
 
-    /// The error of the lowest invalid block. `error` is about a block that the first step rejected.
-    fn lowest_error(&mut self, error: SyncError) -> SyncError {
-        let mut error = error;
-        loop {
-            let refused = InvalidBlock::of(&error).map(|refused| refused.block.height);
-            let Some(end) = refused.map(|height| height - 1).filter(|end| *end > 0) else {
-                return error;
-            };
-            let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
-            let below = self.plan.segments.iter().filter(|range| range.start <= end).map(cut);
-            let segments: Vec<HeightRange> = below.collect();
-            match self.first_pass(&segments) {
-                Err(other) => return other,
-                // This block is lower, but there may be an even lower one.
-                Ok(Some((_, lower))) if InvalidBlock::of(&lower).is_some() => error = lower,
-                Ok(Some((_, other))) => return other,
-                Ok(None) => {
-                    let connected = self
-                        .join(&segments)
-                        .and_then(|parts| self.connect(&segments, &parts, None));
-                    return match connected {
-                        Ok(ConnectOutcome::Passed(_)) => error,
-                        Ok(ConnectOutcome::Failed((_, lower))) => lower,
-                        Err(other) => other,
-                    };
-                }
-            }
-        }
+    /// The error of the lowest invalid block, given the error of the first step.
+    fn lowest(&mut self, error: SyncError) -> SyncError {
+        let plan = self.plan;
+        lowest(error, (0, &plan.segments), |below| {
+            self.first_pass(below)?;
+            let parts = self.join(below);
+            Ok(parts.and_then(|parts| self.connect(below, &parts, None)).map(drop))
+        })
     }
 
     /// Runs the first pass over the segments that have no result yet.
-    fn first_pass(&mut self, segments: &[HeightRange]) -> Result<Option<JobFailure>, SyncError> {
+    fn first_pass(&mut self, segments: &[HeightRange]) -> Result<(), SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         let todo: Vec<HeightRange> =
             segments.iter().copied().filter(|it| !self.results.has(it)).collect();
@@ -183,7 +160,7 @@ impl MergeSteps<'_> {
         }
         let bytes = progress.end();
         request.env.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
-        failure
+        failure?.map_or(Ok(()), Err)
     }
 
     /// Totals of the first pass, which must cover all blocks.
@@ -204,13 +181,14 @@ impl MergeSteps<'_> {
         Ok(counts)
     }
 
-    /// Connects the segments with the coins that the join found, and writes their blocks if requested.
+    /// Connects the segments with the coins that the join found, and writes their blocks if requested. Returns the
+    /// fragment of the Utreexo forest that each segment forms, if requested.
     fn connect(
         &mut self,
         segments: &[HeightRange],
         parts: &JoinParts<'_>,
         mut keeping: Option<&mut DatadirKeeping<'_>>,
-    ) -> Result<ConnectOutcome, SyncError> {
+    ) -> Result<BTreeMap<HeightRange, Fragment>, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         request.env.observer.event(Event::Started(Phase::Connect));
         let heights = segments.iter().flat_map(|segment| segment.heights());
@@ -269,25 +247,16 @@ impl MergeSteps<'_> {
             Ok(())
         };
         let at_once = if fetching.is_some() { SEGMENTS_AT_ONCE } else { segments.len() };
-        let mut failure = None;
         for some in segments.chunks(at_once.max(1)) {
             let todo = some.iter().copied().map(JobKey::connect);
-            failure = self.scheduler.step(todo, &payload, &mut read, &mut take)?;
-            if failure.is_some() {
-                break;
+            if let Some(error) = self.scheduler.step(todo, &payload, &mut read, &mut take)? {
+                return self.work.refuse(self.workdir, self.plan, error);
             }
         }
         let bytes = progress.end();
         request.env.observer.event(Event::Ended { phase: Phase::Connect, bytes });
-        Ok(failure.map_or(ConnectOutcome::Passed(fragments), ConnectOutcome::Failed))
+        Ok(fragments)
     }
-}
-
-/// Outcome of the last step.
-enum ConnectOutcome {
-    /// All segments are valid. Has the fragment of the Utreexo forest that each segment forms, if requested.
-    Passed(BTreeMap<HeightRange, Fragment>),
-    Failed(JobFailure),
 }
 
 /// The roots of the forest that the fragments form, in order.

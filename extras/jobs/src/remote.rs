@@ -122,7 +122,7 @@ fn hand_out(
             scheduler.close();
             Ok(())
         }
-        Ok(Some((_, verdict))) => {
+        Ok(Some(verdict)) => {
             scheduler.close();
             Err(verdict)
         }

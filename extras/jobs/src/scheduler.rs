@@ -70,9 +70,6 @@ struct OutstandingJob {
     again: bool,
 }
 
-/// A failed job and its error.
-pub(crate) type JobFailure = (JobKey, SyncError);
-
 /// Builds the payload of a job of the current step, or of an earlier step, whose jobs are repeated if their results
 /// are lost. `None` if the payload can no longer be built.
 pub(crate) type JobPayload<'t> = dyn Fn(JobKey) -> Result<Option<Vec<u8>>, SyncError> + 't;
@@ -107,8 +104,8 @@ pub(crate) struct Scheduler<'d> {
     pace: JobPace,
     /// The job that created each object that other jobs need.
     created_by: HashMap<[u8; 32], JobKey>,
-    /// The lowest job of the step that failed.
-    failure: Option<JobFailure>,
+    /// The error of the lowest job of the step that failed.
+    failure: Option<SyncError>,
     troubles: BTreeMap<JobKey, BTreeSet<String>>,
     refused: BTreeMap<JobKey, usize>,
     /// How often each machine reported each payload or job's object as lost.
@@ -163,7 +160,8 @@ impl<'d> Scheduler<'d> {
         self.run
     }
 
-    /// Runs jobs, each once, in any order. Returns the lowest job that failed, if any, once all jobs below it are done.
+    /// Runs jobs, each once, in any order. Returns the error of the lowest job that failed, if any, once all jobs
+    /// below it are done.
     ///
     /// # Errors
     /// Among others [`SyncError::Interrupted`]: machines then finish the jobs they have, and the next start finds the
@@ -174,7 +172,7 @@ impl<'d> Scheduler<'d> {
         payload: &JobPayload<'_>,
         read: &mut ReadAnswer<'_, T>,
         take: &mut TakeAnswer<'_, T>,
-    ) -> Result<Option<JobFailure>, SyncError> {
+    ) -> Result<Option<SyncError>, SyncError> {
         self.todo.extend(jobs);
         self.pace = JobPace::default();
         let (queue, request) = (self.queue, self.request);
@@ -433,7 +431,7 @@ impl<'d> Scheduler<'d> {
         self.todo.retain(|other| *other < key);
         self.out.retain(|other, _| *other < key);
         self.audits.drop_from(key);
-        self.failure = Some((key, error));
+        self.failure = Some(error);
     }
 
     fn credit(&mut self, name: String, key: JobKey, work: Work, busy: Duration) {

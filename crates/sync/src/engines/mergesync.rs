@@ -40,9 +40,9 @@ mod stripped;
 mod walk;
 
 pub use base_set::OverwrittenCoin;
+pub use batches::blame::lowest;
 pub use coin_hashes::{HashKeys, WantedHashes};
-pub use connect::Bip30Outputs;
-pub use connect::{BlockConnector, BlockUndoData, ConnectFailure, RefusedBlock, ValidatedBlock};
+pub use connect::{BlockConnector, BlockUndoData, ConnectFailure, ValidatedBlock};
 pub use first_pass::{FirstPass, FirstPassError, FirstPassSegment};
 pub use first_pass::{Overlap, SegmentSummary};
 pub use join::{Join, JoinInput, JoinSink};

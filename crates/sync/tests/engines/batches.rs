@@ -124,6 +124,57 @@ fn an_invalid_block_is_reported_as_by_the_in_order_engine() {
     }
 }
 
+/// Makes a chain with a block that repeats a transaction and spends all its outputs, so that no segment records the
+/// repeated ones. `left` of the first transaction's two outputs are unspent then: its own block spends one, and the
+/// block below the repetition the other. A block above spends an output that was left.
+fn with_a_repetition(left: usize, between: usize) -> Vec<Block> {
+    let mut builder = random_chain(911);
+    let (outpoint, _) = builder.mature_coin();
+    let outputs = [9_000, 8_000].map(|satoshi| builder.output(satoshi, ScriptKind::OpTrue));
+    let tx = builder.spend(&[outpoint], outputs.into());
+    let coins = coins_of(&tx);
+    let spend = |builder: &mut ChainBuilder, coins: &[_], satoshi| {
+        let output = builder.output(satoshi, ScriptKind::OpTrue);
+        builder.spend_coins(coins, vec![output])
+    };
+    let own = (left < 2).then(|| spend(&mut builder, &coins[..1], 5_000));
+    builder.block_with([tx.clone()].into_iter().chain(own).collect());
+    builder.empty_blocks(between);
+    let other = (left < 1).then(|| spend(&mut builder, &coins[1..], 4_000));
+    builder.block_with(other.into_iter().collect());
+    let both = spend(&mut builder, &coins, 3_000);
+    builder.block_with(vec![tx, both]);
+    let above = (left > 0).then(|| spend(&mut builder, &coins[1..], 2_000));
+    builder.block_with(above.into_iter().collect());
+    builder.empty_blocks(2);
+    builder.blocks()
+}
+
+/// Whether a repeated transaction's outputs exist decides the reason that Core gives (BIP-30), wherever they were made
+/// and spent: in the same segment, in another one of the batch, or in a batch below.
+#[test]
+fn a_repeated_transaction_is_reported_as_by_the_in_order_engine() {
+    for (left, between) in [(2, 0), (1, 0), (0, 0), (2, 12), (1, 12), (0, 12)] {
+        let world = World::of(&with_a_repetition(left, between));
+        let expected = world.job().refused(&Place::new()).to_string();
+        let reason = if left > 0 { "bad-txns-BIP30" } else { "bad-txns-inputs-missingorspent" };
+        assert!(expected.contains(&format!("[{reason}]")), "{left}: {expected}");
+        for (segment_bytes, batch_segments) in
+            [(1, Some(1)), (1, Some(3)), (1, None), (1_000, Some(2)), (1 << 20, None)]
+        {
+            let leave_witnesses = segment_bytes > 1;
+            let job =
+                Job { segment_bytes, leave_witnesses, batch_segments, ..in_batches(&world, 1) };
+            let (place, events) = (Place::new(), Events::default());
+            let error = job.run_watched(&place, &events, &AtomicBool::new(false)).unwrap_err();
+            assert_eq!(error.to_string(), expected, "{segment_bytes} {batch_segments:?}");
+            assert_eq!(job.refused(&place).to_string(), expected, "of a later start");
+            let is_divided = joins(&events.all()) > 1;
+            assert_eq!(is_divided, batch_segments.is_some(), "{segment_bytes}");
+        }
+    }
+}
+
 /// Two blocks overwrite coinbases that nobody spent, as on the main chain (BIP-30). Their coins are in no set, but the
 /// list of hashes has them. The overwritten coins are in lower batches, and so may be the blocks that overwrite them.
 #[test]

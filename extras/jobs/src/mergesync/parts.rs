@@ -102,7 +102,7 @@ impl<'s> MergeSteps<'s> {
         }
         request.env.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
         match failure {
-            Some((_, error)) => Err(error),
+            Some(error) => Err(error),
             None => Ok(JoinParts { joined: merge(all.into_values()), answers, leaves, keys }),
         }
     }

@@ -10,7 +10,7 @@ use apus_chain::{BlockHash, HeightRange};
 use apus_jobs::{ClusterError, JobStep};
 use apus_sync::{DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Outcome};
 use apus_sync::{Machines, SyncError, Warning};
-use apus_testkit::chain::Shape;
+use apus_testkit::chain::{ScriptKind, Shape, coins_of};
 use apus_testkit::effort::rounds;
 use bitcoin::Block;
 use std::collections::BTreeSet;
@@ -208,6 +208,36 @@ fn the_lowest_invalid_block_is_reported() {
             assert!(error.contains(&all[0].to_string()), "{error}");
             let by_coins = lows.first().is_some_and(|by_coins| *by_coins);
             fails_alike(&job, if by_coins { reason } else { "bad-cb-height" });
+        }
+    }
+}
+
+/// A transaction that exists already is reported as such only while outputs of it are unspent (BIP-30): the job that
+/// connects the block cannot tell, but the coordinator finds out. The last block makes the first step refuse one, too.
+#[test]
+fn a_repeated_transaction_is_reported() {
+    for is_there in [true, false] {
+        for has_wrong_height in [true, false] {
+            let mut builder = random_chain(883);
+            let (outpoint, _) = builder.mature_coin();
+            let output = builder.output(9_000, ScriptKind::OpTrue);
+            let tx = builder.spend(&[outpoint], vec![output]);
+            let [spend, again] = [8_000, 7_000].map(|satoshi| {
+                let output = builder.output(satoshi, ScriptKind::OpTrue);
+                builder.spend_coins(&coins_of(&tx), vec![output])
+            });
+            builder.block_with(vec![tx.clone()]);
+            builder.block_with(if is_there { Vec::new() } else { vec![spend] });
+            builder.empty_blocks(2);
+            builder.block_with(vec![tx, again]);
+            match has_wrong_height {
+                true => drop(wrong_height(&mut builder)),
+                false => drop(builder.empty_blocks(2)),
+            }
+            let reason = if is_there { "bad-txns-BIP30" } else { "bad-txns-inputs-missingorspent" };
+            for segment_bytes in [SHORTEST, 1 << 20] {
+                fails_alike(&Job { segment_bytes, ..alone(&of(&builder.blocks())) }, reason);
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ use super::{
 use crate::chain_index::IndexWriter;
 use crate::engines::in_order::datadir_writer::DatadirWriter;
 use crate::engines::pass::{Counts, PartialResult, Pass};
-use crate::error::{InvalidBlock, SyncError, UsageError};
+use crate::error::{SyncError, UsageError};
 use crate::pass::{self, PassJob, PassLimit, Threads};
 use crate::progress::{Event, Phase, Progress};
 use crate::request::{Request, ScriptCounts, first_of_last};
@@ -29,6 +29,8 @@ use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{Height, HeightRange, KnownBlock};
 use std::collections::HashSet;
 use std::time::Instant;
+
+pub(super) mod blame;
 
 type Segments = SegmentsOf<FirstPass>;
 
@@ -188,6 +190,7 @@ impl<'w, 'a> Batches<'w, 'a> {
         let files: Vec<String> = batch.iter().flat_map(FinishedRange::names).collect();
         let (record, _) = self
             .join_and_validate(batch, JoinFor::Base, durable, None)
+            .or_else(|error| self.refuse(error))
             .inspect_err(|error| forget_damaged(request.env.workdir, error))?;
         if let Some(Some(keeper)) = &mut self.keeper {
             keeper.sync()?;
@@ -225,6 +228,7 @@ impl<'w, 'a> Batches<'w, 'a> {
         let what = JoinFor::Set(count.as_ref());
         let (record, scripts) = self
             .join_and_validate(batch, what, durable, index)
+            .or_else(|error| self.refuse(error))
             .inspect_err(|error| forget_damaged(request.env.workdir, error))?;
         let with_blocks = self.keeper.flatten().map(DatadirWriter::end).transpose()?;
         let validated = WalkOutcome { scripts, hashed: None, with_blocks };
@@ -362,46 +366,6 @@ impl<'w, 'a> Batches<'w, 'a> {
             break;
         }
         Ok(())
-    }
-
-    /// Finds the lowest refused block and returns its error. `error` may be about a block that the first walk
-    /// refused: the blocks below it must be validated first.
-    fn lowest(&self, error: SyncError) -> SyncError {
-        let mut error = error;
-        loop {
-            let refused = InvalidBlock::of(&error).map(|refused| refused.block.height);
-            let end = refused.map(|height| height - 1);
-            let Some(end) = end.filter(|end| *end > self.base.at.height) else { return error };
-            match self.gather_below(end) {
-                // This block is lower, but perhaps not the lowest.
-                Err(lower) if InvalidBlock::of(&lower).is_some() => error = lower,
-                Err(other) => return other,
-                Ok(done) => return self.validate_all(&done).err().unwrap_or(error),
-            }
-        }
-    }
-
-    /// Runs the first walk up to a height, reusing finished segments.
-    fn gather_below(&self, end: Height) -> Result<Segments, SyncError> {
-        let (plan, workdir) = (self.plan, self.workdir);
-        let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
-        let is_below =
-            |range: &&HeightRange| range.start > self.base.at.height && range.start <= end;
-        let segments: Vec<HeightRange> = plan.segments.iter().filter(is_below).map(cut).collect();
-        let (_, mut done) = Workdir::resume::<FirstPass>(self.work.request.env.workdir, plan)?;
-        done.retain(|done| segments.contains(&done.range));
-        self.work.gather(workdir, plan, &self.base, Some(&segments), done, None)
-    }
-
-    /// Validates the blocks of some segments above the base, only to find out whether they pass.
-    fn validate_all(&self, done: &Segments) -> Result<(), SyncError> {
-        let joined = self.join(done, JoinFor::Set(None), false)?;
-        let (base, end) = (self.base.at.height, done.last().map_or(0, |last| last.range.end - 1));
-        let record = Record { joined, base, end, validated: base, assumed: 0 };
-        let mut progress = ConnectProgress { record, durable: false, saved_at: Instant::now() };
-        let (work, workdir, plan) = (self.work, self.workdir, self.plan);
-        let walk = ConnectWalk { work, workdir, plan, done };
-        walk.validate(&mut progress, BlockTakers::default()).map(drop)
     }
 }
 

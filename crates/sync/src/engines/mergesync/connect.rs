@@ -7,38 +7,19 @@ use crate::engines::mergesync::seen::SeenBlock;
 use crate::engines::mergesync::spend_summary::SpendSummary;
 use crate::engines::mergesync::stripped::{IndexedCoin, StrippedCoin};
 use apus_chain::{
-    BlockBytes, BlockLayout, Coin, CoinAdder, CoinError, CoinRef, CoinSum, CoinSumKey, HeaderChain,
-    Height, OutPoint, Params, Reader, TxView, Txid, read_coin_strict,
+    BlockLayout, Coin, CoinAdder, CoinError, CoinRef, CoinSum, CoinSumKey, HeaderChain, Height,
+    OutPoint, Params, Reader, TxView, Txid, read_coin_strict,
 };
 use apus_engine::coin::CoinBytes;
 use apus_engine::connect::rules::{
     asks_for_bip30, bip30_error, check_with_coins, may_repeat, outputs_of,
 };
 use apus_engine::connect::undo::block_undo;
-use apus_engine::connect::{ConnectContext, ConnectError, coins_of};
+use apus_engine::connect::{ConnectContext, ConnectError};
 use apus_engine::script::{NoInterpreter, RawTx, ScriptBatch, ScriptPool, Verdict};
 use core::ops::Range;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// A refused block.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedBlock {
-    /// The rule that it breaks.
-    pub error: ConnectError,
-    /// Outputs of the block that Core would have looked up in the set first (BIP-30), each with the index of
-    /// its transaction. If one exists, Core gives that as the reason. This module cannot look them up.
-    pub asked_before: Vec<(usize, OutPoint)>,
-}
-
-impl RefusedBlock {
-    /// The rule that it breaks, given `exists`, which says whether an output was in the set when the block
-    /// began.
-    pub fn reason(self, mut exists: impl FnMut(&OutPoint) -> bool) -> ConnectError {
-        let found = self.asked_before.into_iter().find(|(_, outpoint)| exists(outpoint));
-        found.map_or(self.error, bip30_error)
-    }
-}
 
 /// The parts of a valid block that are kept.
 #[derive(Debug, Clone)]
@@ -89,9 +70,7 @@ impl ValidatedBlock {
         let mut layout = BlockLayout::new();
         let error = layout.read(&raw).ok().and_then(|view| ConnectError::of_script(view, &failure));
         Err(match error {
-            Some(error) => {
-                ConnectFailure::Refused(RefusedBlock { error, asked_before: Vec::new() })
-            }
+            Some(error) => ConnectFailure::Refused(error),
             None => ConnectFailure::Script(failure.reason()),
         })
     }
@@ -101,7 +80,7 @@ impl ValidatedBlock {
 #[derive(Debug)]
 pub enum ConnectFailure {
     /// It breaks a rule.
-    Refused(RefusedBlock),
+    Refused(ConnectError),
     /// A script could not be run, which says nothing about the block.
     Script(String),
     /// Its scripts must be run, but this build has no interpreter.
@@ -164,15 +143,12 @@ impl BlockConnector<'_> {
             }
             false => coins.collect(),
         };
-        let asks = asks_for_bip30(self.params, id, context);
-        let refused =
-            |error, asked_before| ConnectFailure::Refused(RefusedBlock { error, asked_before });
         // Where no valid block can repeat a transaction, the join does not see all repeats, and need not.
-        let is_asked = asks && may_repeat(self.params);
+        let is_asked = may_repeat(self.params) && asks_for_bip30(self.params, id, context);
         if let Some(existed) = self.existed.get(&id.height).filter(|_| is_asked) {
             let mut outputs = outputs_of(block.txs_with_ids()).into_iter();
             if let Some(output) = outputs.find(|(_, outpoint)| existed.contains(outpoint)) {
-                return Err(refused(bip30_error(output), Vec::new()));
+                return Err(ConnectFailure::Refused(bip30_error(output)));
             }
         }
         if bare && (context.check_scripts || self.sum_key.is_some()) {
@@ -214,8 +190,7 @@ impl BlockConnector<'_> {
             else {
                 unreachable!("no rule depends on a transaction id");
             };
-            let outputs = if asks { outputs_of(block.txs_with_ids()) } else { Vec::new() };
-            return Err(refused(error, outputs));
+            return Err(ConnectFailure::Refused(error));
         }
         let keep = |(key, raw): (CoinSumKey, &Arc<Vec<u8>>)| BlockUndoData {
             raw: Arc::clone(raw),
@@ -236,34 +211,4 @@ fn sum_of(key: CoinSumKey, block: &SeenBlock<'_>, coins: &[&[u8]]) -> CoinSum {
         .zip(coins)
         .for_each(|(input, coin)| sum.add(&OutPoint::from_bytes(input.outpoint()), coin));
     sum.sum()
-}
-
-// [`Bip30Outputs`]: outputs of a refused block, and how the blocks below changed them.
-
-/// Outputs to look up in the set.
-pub struct Bip30Outputs(HashSet<OutPoint>);
-
-impl Bip30Outputs {
-    /// The outputs that Core would have looked up before it refused the block.
-    pub fn of(refused: &RefusedBlock) -> Self {
-        Self(refused.asked_before.iter().map(|(_, outpoint)| *outpoint).collect())
-    }
-
-    /// Whether there are no such outputs.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns which of these outputs a block creates (`true`) and spends (`false`), in block order. After all
-    /// blocks in chain order, an output is in the set if it was created last and not spent since.
-    pub fn touched(&self, block: &BlockBytes<'_>) -> Vec<(OutPoint, bool)> {
-        let mut touched = Vec::new();
-        for (number, (txid, tx)) in block.txs().enumerate() {
-            let spent = tx.inputs().map(|input| (OutPoint::from_bytes(input.outpoint()), false));
-            let made = coins_of(block.height(), txid, &tx, number == 0);
-            let made = made.map(|(outpoint, _)| (outpoint, true));
-            touched.extend(spent.chain(made).filter(|(outpoint, _)| self.0.contains(outpoint)));
-        }
-        touched
-    }
 }

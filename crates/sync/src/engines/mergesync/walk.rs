@@ -13,23 +13,20 @@ use crate::engines::in_order::ChainstateError;
 use crate::engines::in_order::datadir_writer::put_undo;
 use crate::engines::in_order::datadir_writer::{BlockWithUndo, DatadirWriter};
 use crate::engines::mergesync::{
-    Bip30Outputs, BlockConnector, BlockUndoData, ConnectFailure, IndexedCoin, RefusedBlock,
-    SeenBlock, SegmentPrevouts, SegmentSummary, SpendSummary, ValidatedBlock,
+    BlockConnector, BlockUndoData, ConnectFailure, IndexedCoin, SeenBlock, SegmentPrevouts,
+    SegmentSummary, SpendSummary, ValidatedBlock,
 };
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::{RunEnv, ScriptCounts};
-use crate::source::ChainSource;
 use crate::supply::Walker;
 use crate::supply::in_order::{InOrder, Put, QueueItem, walk_in_order};
-use crate::supply::ranges::take_each;
 use crate::supply::{total, weight};
 use crate::workdir::plan::Plan;
 use crate::workdir::{FinishedRange, Workdir};
-use apus_chain::{CheckedBlock, Height, HeightRange, KnownBlock};
-use apus_engine::connect::ConnectError;
+use apus_chain::{Height, HeightRange, KnownBlock};
 use std::any::Any;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -261,7 +258,7 @@ impl ConnectWalk<'_> {
                 Err(error) => {
                     // If a block below proves invalid, report that one.
                     self.settle(&mut pending, 0, takers)?;
-                    return Err(self.refusal(id, error));
+                    return Err(refusal(&request.env, (id, error)));
                 }
             }
             taken = height;
@@ -315,7 +312,8 @@ impl ConnectWalk<'_> {
     ) -> Result<(), SyncError> {
         while pending.len() > most {
             let Some(ScriptsPending { id, validated, entry }) = pending.pop_front() else { break };
-            let kept = validated.wait().map_err(|error| self.refusal(id, error))?;
+            let refuse = |error| refusal(&self.work.request.env, (id, error));
+            let kept = validated.wait().map_err(refuse)?;
             if let (Some(index), Some(entry)) = (&mut takers.index, entry) {
                 index.append(id, entry)?;
             }
@@ -329,61 +327,17 @@ impl ConnectWalk<'_> {
         }
         Ok(())
     }
-
-    /// The error for a block that was not accepted.
-    fn refusal(&self, id: KnownBlock, error: ConnectFailure) -> SyncError {
-        let MergeWork { request, dir, .. } = *self.work;
-        refusal(&request.env, dir, (id, error), &|| ())
-    }
 }
 
-/// The error for a block that was not accepted. `alive` is called after each block that is read to find the
-/// reason.
-pub fn refusal(
-    env: &RunEnv<'_>,
-    dir: &dyn ChainSource,
-    (id, error): (KnownBlock, ConnectFailure),
-    alive: &(dyn Fn() + Sync),
-) -> SyncError {
-    let reason = match error {
-        ConnectFailure::Refused(refused) => match reason_of(env, dir, (id, refused), alive) {
-            Ok(error) => ChainstateError::Invalid { block: id, error },
-            Err(error) => return error,
-        },
-        ConnectFailure::Script(what) => ChainstateError::Script { block: id, what },
-        ConnectFailure::NoInterpreter(error) => error.into(),
+/// The error for a block that was not accepted.
+pub fn refusal(env: &RunEnv<'_>, (block, error): (KnownBlock, ConnectFailure)) -> SyncError {
+    match error {
+        ConnectFailure::Refused(error) => ChainstateError::Invalid { block, error }.into(),
+        ConnectFailure::Script(what) => ChainstateError::Script { block, what }.into(),
+        ConnectFailure::NoInterpreter(error) => ChainstateError::from(error).into(),
         // If this start wants scripts, a plan without them is refused earlier.
         ConnectFailure::Bare | ConnectFailure::Answer(_) => {
-            let file = env.workdir.describe("");
-            return SyncError::Io(IoError::WorkdirDamaged { file });
+            SyncError::Io(IoError::WorkdirDamaged { file: env.workdir.describe("") })
         }
-    };
-    reason.into()
-}
-
-/// Finds the rule that a block breaks, after looking up which of its outputs existed before.
-fn reason_of(
-    env: &RunEnv<'_>,
-    dir: &dyn ChainSource,
-    (id, refused): (KnownBlock, RefusedBlock),
-    alive: &(dyn Fn() + Sync),
-) -> Result<ConnectError, SyncError> {
-    let (asked, below) = (Bip30Outputs::of(&refused), HeightRange::new(1, id.height));
-    let mut there = HashSet::new();
-    if !asked.is_empty() && !below.is_empty() {
-        let of = |block: CheckedBlock| {
-            alive();
-            asked.touched(&block.bytes())
-        };
-        take_each(Phase::Connect, env, dir, &[below], &of, &mut |touched| {
-            for (outpoint, made) in touched {
-                if made {
-                    there.insert(outpoint)
-                } else {
-                    there.remove(&outpoint)
-                };
-            }
-        })?;
     }
-    Ok(refused.reason(|outpoint| there.contains(outpoint)))
 }

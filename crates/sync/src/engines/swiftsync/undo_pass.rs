@@ -150,8 +150,8 @@ impl ConnectByUndo<'_> {
         let connected = connector.block(&SeenBlock::checked(block), coins.iter().copied());
         match connected.and_then(|block| block.wait()) {
             Ok(_) => Ok(()),
-            Err(ConnectFailure::Refused(refused)) => {
-                Err(UndoPassError::Refused { block: id, error: Box::new(refused.error) })
+            Err(ConnectFailure::Refused(error)) => {
+                Err(UndoPassError::Refused { block: id, error: Box::new(error) })
             }
             Err(ConnectFailure::Script(what)) => Err(UndoPassError::Script { block: id, what }),
             Err(ConnectFailure::NoInterpreter(error)) => Err(error.into()),

@@ -7,20 +7,20 @@ use apus_chain::{
     read_coin_strict,
 };
 use apus_engine::coin::CoinBytes;
+use apus_engine::connect::rules::{asks_for_bip30, bip30_error, may_repeat, outputs_of};
 use apus_engine::connect::{ConnectContext, ConnectError};
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::engines::in_order::{Chainstate, ChainstateError, ChainstateOptions};
 use apus_sync::engines::mergesync::{
-    Bip30Outputs, BlockConnector, ConnectFailure, Fingerprint, FingerprintKey, FirstPass,
-    IndexedCoin, Join, JoinSink, OutputRecord, PrevoutRecord, RefusedBlock, SeenBlock,
-    SegmentPrevouts, SpendRecord, SpendSummary,
+    BlockConnector, ConnectFailure, Fingerprint, FingerprintKey, FirstPass, IndexedCoin, Join,
+    JoinSink, OutputRecord, PrevoutRecord, SeenBlock, SegmentPrevouts, SpendRecord, SpendSummary,
 };
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_testkit::rng::Rng;
 use bitcoin::consensus::encode::serialize;
 use core::convert::Infallible;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// An engine's result for a chain.
@@ -326,14 +326,14 @@ fn merged(
                     let coins = coins().filter(|_| numbered).map(read);
                     numbers.insert(height, coins.map(|coin| number_of(&coin)).collect());
                 }
-                Err(ConnectFailure::Refused(refused)) => {
-                    all_refused.insert(height, refused);
+                Err(ConnectFailure::Refused(error)) => {
+                    all_refused.insert(height, error);
                 }
                 Err(error) => panic!("{error:?}"),
             }
         }
     }
-    let Some((height, refused)) = all_refused.pop_first() else {
+    let Some((height, error)) = all_refused.pop_first() else {
         expect_hints(chain, joined.places);
         if numbered {
             if bare == 0 {
@@ -345,7 +345,7 @@ fn merged(
         }
         return Said { refused: None, undo, coins: Some(joined.coins) };
     };
-    let error = reason_of(chain, height, refused);
+    let error = reason_of((&pass, chain, division), height, error, (rng, numbered));
     undo.retain(|other, _| *other < height);
     numbers.retain(|other, _| *other < height);
     if numbered && bare == 0 {
@@ -380,20 +380,27 @@ fn expect_hints(chain: &Chain, mut places: Vec<(Height, u32)>) {
     assert_eq!(hints, chain.hints());
 }
 
-/// Returns the reason for a refused block, after looking up which of its outputs existed before.
-fn reason_of(chain: &Chain, height: Height, refused: RefusedBlock) -> ConnectError {
-    let (asked, mut there) = (Bip30Outputs::of(&refused), HashSet::new());
-    assert_eq!(asked.is_empty(), refused.asked_before.is_empty());
-    for below in 1..height {
-        for (outpoint, made) in asked.touched(&checked(chain, below).bytes()) {
-            if made {
-                there.insert(outpoint)
-            } else {
-                there.remove(&outpoint)
-            };
-        }
+/// Returns the reason for a refused block, after looking up which of its outputs the blocks below left.
+fn reason_of(
+    (pass, chain, division): (&FirstPass, &Chain, &Division),
+    height: Height,
+    error: ConnectError,
+    (rng, numbered): (&mut Rng, bool),
+) -> ConnectError {
+    let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
+    let (block, id) =
+        (checked(chain, height), KnownBlock { height, hash: chain.context(height).hash });
+    if may_repeat(&chain.params) || !asks_for_bip30(&chain.params, id, &context) {
+        return error;
     }
-    refused.reason(|outpoint| there.contains(outpoint))
+    let cut = |order: &Vec<Height>| order.iter().copied().filter(|it| *it < height).collect();
+    let below: Division = division.iter().map(cut).filter(|it: &Vec<_>| !it.is_empty()).collect();
+    let left = match below.is_empty() {
+        true => Coins::new(),
+        false => join(&gather(pass, chain, &below), rng, numbered, 0).coins,
+    };
+    let outputs = outputs_of(block.bytes().txs());
+    outputs.into_iter().find(|(_, it)| left.contains_key(it)).map_or(error, bip30_error)
 }
 
 /// Checks that both results are the same, wherever segments end. Returns the result.

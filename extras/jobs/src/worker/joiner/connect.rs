@@ -114,7 +114,7 @@ impl Joiner<'_> {
         let mut undo =
             UndoOut { task, from: payload.undo_from, bytes: Vec::new(), objects: Vec::new() };
         let mut keep = |height, kept: &BlockUndoData| undo.put(height, kept);
-        let connected = connect_segment(&env, self.dir, &inputs, walker, &alive, &mut keep)?;
+        let connected = connect_segment(&env, &inputs, walker, &alive, &mut keep)?;
         let Some(bytes) = connected else { return Ok(None) };
         let undo = undo.finish()?;
         let fragment = match &payload.forest {

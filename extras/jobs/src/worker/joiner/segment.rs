@@ -14,7 +14,6 @@ use apus_sync::engines::mergesync::{
 use apus_sync::error::SyncError;
 use apus_sync::request::RunEnv;
 use apus_sync::runs::KeyRange;
-use apus_sync::source::ChainSource;
 use apus_sync::supply::Walker;
 use apus_sync::workdir::RunInfo;
 
@@ -72,7 +71,6 @@ pub(crate) struct ConnectInputs<'j> {
 /// data to `keep`.
 pub(crate) fn connect_segment(
     env: &RunEnv<'_>,
-    dir: &dyn ChainSource,
     inputs: &ConnectInputs<'_>,
     walker: &mut Walker<'_>,
     alive: &(dyn Fn() + Sync),
@@ -88,7 +86,7 @@ pub(crate) fn connect_segment(
         let id = block.id();
         let connected = inputs.connector.block(block, answers.of_block(id.height));
         let connected = connected.and_then(ValidatedBlock::wait);
-        let kept = connected.map_err(|error| refusal(env, dir, (id, error), alive))?;
+        let kept = connected.map_err(|error| refusal(env, (id, error)))?;
         kept.iter().try_for_each(|kept| keep(id.height, kept))?;
         bytes += block.view().raw().len() as u64;
         alive();
