@@ -343,7 +343,8 @@ impl RunJob<'_> {
                 RunMethod::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
             }
             (None, Some(engine)) => engine.facts().phases,
-            (None, None) if files || kept => RunMethod::Join,
+            // With blocks from peers, mergesync writes no data directory with all blocks.
+            (None, None) if files || self.writes(kept) != Writes::AllBlocks => RunMethod::Join,
             (None, None) => RunMethod::Order,
         };
         // Without an assumed-valid block, as on regtest, all scripts run. Under hints, that is not known yet.

@@ -51,6 +51,11 @@ impl TxTable {
         self.txids.len()
     }
 
+    /// Returns the memory in use, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.txids) + size_of_val(&*self.table) + size_of_val(&*self.filter)
+    }
+
     /// Returns the number of the transaction with this id, counted from 0 in order of insertion. If
     /// several have the same id, returns the last.
     #[inline]
@@ -108,9 +113,15 @@ impl TxTable {
         Some(tx)
     }
 
-    /// Removes all transactions and keeps the memory.
+    /// Removes all transactions and keeps the memory that as many need.
     pub fn clear(&mut self) {
+        let count = self.txids.len();
         self.txids.clear();
+        self.txids.shrink_to(count + count / 8);
+        let bits = (2 * count).next_power_of_two().trailing_zeros().max(1);
+        if self.filter.is_empty() && self.table.len() > 4 << bits {
+            (self.table, self.shift) = (vec![0; 1 << bits], 64 - bits);
+        }
         self.table.fill(0);
         self.filter.fill(0);
     }

@@ -7,6 +7,7 @@ mod threads;
 
 pub use threads::Threads;
 pub use threads::do_segment;
+pub(crate) use threads::open_max;
 
 use crate::engines::pass::{PartialResult, Pass, Work};
 use crate::engines::swiftsync::aggregate::Secret;
@@ -20,7 +21,6 @@ use crate::system::random_bytes;
 use crate::workdir::plan::{Plan, RunIdentity, divide, divide_tapered};
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, ScriptChecks};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -28,6 +28,11 @@ use std::time::Instant;
 /// in progress make better use of it: the longer they are (`segment_bytes`), the fewer records they leave.
 pub const fn held_bytes_max(memory_bytes: u64) -> u64 {
     memory_bytes / 8 * 3
+}
+
+/// Memory for each of the segments in memory, in bytes.
+pub(crate) const fn open_bytes_max(memory_bytes: u64, under_way: u64) -> u64 {
+    memory_bytes / (2 * under_way)
 }
 
 /// Returns the input of the segment with these heights.
@@ -223,10 +228,9 @@ const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u64) -> u64 {
     /// Number of segments for each thread, if the chain is long enough.
     const EACH: u64 = 4;
-    // Lower bound for each segment in flight. If more are in flight than there are threads, they share this
-    // memory.
-    let least = ((12_u64 << 20).saturating_mul(threads) / under_way).max(2 << 20);
-    let share = (memory_bytes / (2 * under_way)).clamp(least, 128 << 20);
+    // Lower bound for each segment in flight: they share this memory.
+    let least = ((24 << 20) / under_way.max(2)).max(1 << 20);
+    let share = open_bytes_max(memory_bytes, under_way).clamp(least, 128 << 20);
     share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
 }
 
@@ -282,9 +286,7 @@ pub fn run<P: Pass>(
     done: SegmentsOf<P>,
 ) -> Result<SegmentsOf<P>, SyncError> {
     let below = job.below.and_then(|below| below.ranges().last()).map_or(1, |below| below.end);
-    let ranges: BTreeSet<HeightRange> = done.iter().map(|done| done.range).collect();
-    let is_todo = |range: &HeightRange| range.start >= below && !ranges.contains(range);
-    let todo: Vec<HeightRange> = segments.iter().copied().filter(is_todo).collect();
+    let todo = without(segments, below, &done);
     let counters = Counters::default();
     if let Some(partial) = job.below {
         counters.add(partial.done());
@@ -297,7 +299,7 @@ pub fn run<P: Pass>(
         counters.finished(done.partial.done().bytes, done.partial.coins_about());
         counters.add_weight(weight_of(job.source, done.range));
     }
-    tell_segments(job, segments, &todo);
+    tell_segments(job, below, &done, &todo);
     let heights = segments.iter().flat_map(|segment| segment.heights());
     let total = total(job.source, heights);
     let mut results = Results::new(job, workdir, done, &todo);
@@ -310,7 +312,7 @@ pub fn run<P: Pass>(
         results.take(done)
     });
     let interrupted = job.request.env.interrupt.load(Ordering::Relaxed)
-        && results.all.len() < todo.len() + ranges.len();
+        && !without(&todo, below, &results.all).is_empty();
     match ran {
         Err(error) => {
             // Keep the results if possible; the error to report is the one that ended the sync.
@@ -328,17 +330,43 @@ pub fn run<P: Pass>(
     }
 }
 
+/// The parts of the segments that are neither below a height nor done. Of a segment that was cut, a part may be done.
+fn without<R>(
+    segments: &[HeightRange],
+    below: Height,
+    done: &[FinishedRange<R>],
+) -> Vec<HeightRange> {
+    let mut done: Vec<HeightRange> = done.iter().map(|done| done.range).collect();
+    done.sort_unstable();
+    let mut left = Vec::new();
+    for segment in segments {
+        let mut next = segment.start.max(below);
+        let at = done.partition_point(|done| done.end <= next);
+        for done in done[at..].iter().take_while(|done| done.start < segment.end) {
+            left.extend((next < done.start).then(|| HeightRange::new(next, done.start)));
+            next = done.end;
+        }
+        left.extend((next < segment.end).then(|| HeightRange::new(next, segment.end)));
+    }
+    left
+}
+
 /// Reports the segments, and which of them an earlier start did.
-fn tell_segments<P: Pass>(job: &PassJob<'_, P>, segments: &[HeightRange], todo: &[HeightRange]) {
-    let segment = |range: &HeightRange| Segment {
-        range: *range,
-        bytes: bytes_of(job.source, *range),
-        state: match todo.binary_search(range) {
-            Ok(_) => SegmentState::Waiting,
-            Err(_) => SegmentState::Done,
-        },
+fn tell_segments<P: Pass>(
+    job: &PassJob<'_, P>,
+    below: Height,
+    done: &[FinishedRange<P::Partial>],
+    todo: &[HeightRange],
+) {
+    let segment = |range: HeightRange, state| {
+        let bytes = bytes_of(job.source, range);
+        Segment { range, bytes, state }
     };
-    job.request.env.observer.event(Event::Segments(segments.iter().map(segment).collect()));
+    let below = job.below.map(|_| HeightRange::new(1, below));
+    let done = below.into_iter().chain(done.iter().map(|done| done.range));
+    let done = done.map(|range| segment(range, SegmentState::Done));
+    let todo = todo.iter().map(|range| segment(*range, SegmentState::Waiting));
+    job.request.env.observer.event(Event::Segments(done.chain(todo).collect()));
 }
 
 fn bytes_of(source: &dyn ChainSource, range: HeightRange) -> u64 {

@@ -155,11 +155,8 @@ pub(crate) fn joins(request: &Request<'_>) -> Result<bool, SyncError> {
     if mergesync::has_begun(request.env.workdir)? {
         return Ok(true);
     }
-    if matches!(request.source, Source::Peers(_)) {
-        // While blocks arrive from peers there is time to connect them, in less memory than a join takes.
-        return Ok(false);
-    }
-    Ok(Record::read(request.env.workdir)?.is_none())
+    let is_fit = mergesync::takes(request);
+    Ok(is_fit && Record::read(request.env.workdir)?.is_none())
 }
 
 /// Writes out the set where the hints stop.

@@ -79,6 +79,15 @@ impl<'a> Supply<'a> {
     pub fn permit(&self) -> Permit<'_> {
         self.permits.take()
     }
+
+    /// Lets another thread compute while the caller, which has the right, waits for something.
+    pub(crate) fn wait<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.permits.give_back();
+        let waited = wait();
+        // Whoever holds a permit returns it.
+        std::mem::forget(self.permits.take());
+        waited
+    }
 }
 
 /// One thread's walk over blocks.
@@ -292,12 +301,16 @@ impl Permits {
         *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
         Permit(self)
     }
+
+    fn give_back(&self) {
+        *self.lock() += 1;
+        self.returned.notify_one();
+    }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        *self.0.lock() += 1;
-        self.0.returned.notify_one();
+        self.0.give_back();
     }
 }
 

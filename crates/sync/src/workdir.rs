@@ -23,6 +23,7 @@ use index::{RunIndex, checksum};
 use names::{
     BASE, COINS, GONE, HINTS, INDEX, JOINED, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL,
     SPILL_BASE, is_download, is_input, is_work_file, look_alike, partial_name, partial_of_run,
+    range_of_partial,
 };
 use plan::Plan;
 use std::borrow::Cow;
@@ -131,15 +132,23 @@ impl<'a> Workdir<'a> {
         Ok(workdir)
     }
 
-    /// Resumes a sync: returns the finished segments of its pass, and removes everything else from the folder.
+    /// Resumes a sync: returns the finished segments of its pass, or parts of segments if some were cut, and removes
+    /// everything else from the folder.
     pub fn resume<P: Pass>(
         storage: &'a dyn Storage,
         plan: &Plan,
     ) -> Result<(Self, SegmentsOf<P>), SyncError> {
         let workdir = Self { storage, plan_id: sha256(&plan.to_bytes()) };
-        let mut done = Vec::new();
-        for &range in &plan.segments {
-            done.extend(workdir.read(range, P::RUNS)?);
+        let mut done: SegmentsOf<P> = Vec::new();
+        let names = storage.names().at(storage, "")?;
+        let mut ranges: Vec<HeightRange> =
+            names.iter().filter_map(|it| range_of_partial(it)).collect();
+        ranges.sort_unstable();
+        for range in ranges {
+            let is_next = done.last().is_none_or(|last| last.range.end <= range.start);
+            if is_next && plan.has_within_one(range) {
+                done.extend(workdir.read(range, P::RUNS)?);
+            }
         }
         // The sync may have continued above its hints: the files that record how far belong to this plan.
         let keep: HashSet<String> = [PLAN, LOCK, RECORD, POSITIONS, JOINED, BASE]

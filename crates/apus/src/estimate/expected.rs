@@ -5,7 +5,7 @@
 //! a factor of twenty. Costs are those of one reference machine; [`ProgressEstimate`](super::ProgressEstimate) measures
 //! how much slower this one is.
 
-use apus_chain::HeightRange;
+use apus_chain::{Height, HeightRange};
 use apus_sync::{Phase, Segment, SegmentState};
 
 /// The cost of a phase, in nanoseconds of one core.
@@ -278,8 +278,10 @@ impl SegmentMap {
         self.segments = segments;
     }
 
-    /// Records a segment's new state.
+    /// Records the new state of a segment, or of a part of one that was cut.
     pub(crate) fn note(&mut self, range: HeightRange, state: SegmentState) {
+        self.cut_at(range.start);
+        self.cut_at(range.end);
         let found = self.segments.binary_search_by_key(&range, |segment| segment.range);
         let Ok(at) = found else { return };
         let before = std::mem::replace(&mut self.segments[at].state, state);
@@ -290,6 +292,21 @@ impl SegmentMap {
         };
         count(before, -1);
         count(state, 1);
+    }
+
+    /// Cuts the segment that this height lies within.
+    fn cut_at(&mut self, height: Height) {
+        let at = self.segments.partition_point(|segment| segment.range.end <= height);
+        let Some(segment) = self.segments.get_mut(at) else { return };
+        let HeightRange { start, end } = segment.range;
+        if start >= height {
+            return;
+        }
+        let above = segment.bytes * u64::from(end - height) / u64::from(end - start);
+        segment.bytes -= above;
+        segment.range.end = height;
+        let (range, state) = (HeightRange::new(height, end), SegmentState::Waiting);
+        self.segments.insert(at + 1, Segment { range, bytes: above, state });
     }
 
     /// The number of segments.
@@ -359,6 +376,21 @@ mod tests {
         assert_eq!((map.cells().as_str(), map.begun(), map.done()), (".a.#", 1, 1));
         map.note(HeightRange::new(2, 3), SegmentState::Done);
         assert_eq!((map.cells().as_str(), map.begun(), map.done()), (".#.#", 0, 2));
+    }
+
+    #[test]
+    fn a_cut_segment_is_several() {
+        let mut map = SegmentMap::default();
+        let (range, state) = (HeightRange::new(1, 9), SegmentState::Waiting);
+        map.begin(vec![Segment { range, bytes: 80, state }]);
+        map.note(range, SegmentState::Begun);
+        // Its rest begins before the segment is done.
+        map.note(HeightRange::new(4, 9), SegmentState::Begun);
+        assert_eq!((map.count(), map.begun(), map.done()), (2, 2, 0));
+        map.note(HeightRange::new(1, 4), SegmentState::Done);
+        map.note(HeightRange::new(4, 7), SegmentState::Done);
+        assert_eq!((map.cells().as_str(), map.begun(), map.done()), ("##.", 0, 2));
+        assert_eq!(map.segments.iter().map(|it| it.bytes).collect::<Vec<_>>(), [30, 30, 20]);
     }
 
     #[test]

@@ -158,7 +158,7 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
     if !connects_above(request) {
         return Ok(end);
     }
-    if !takes_peers(request) {
+    if !takes(request) {
         return Err(SyncError::usage(
             "with blocks from peers, mergesync writes no data directory with all blocks: keep the blocks with \
              --blocks keep --out chainstate:DIR, or add --prune",
@@ -173,11 +173,11 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
     })
 }
 
-/// Whether blocks from peers can be joined for this request's outputs: a data directory with all blocks would lack
-/// the blocks that are connected in order above.
-fn takes_peers(request: &Request<'_>) -> bool {
+/// Whether blocks can be joined for this request's outputs: a data directory with all blocks of peers would lack the
+/// blocks that are connected in order above.
+pub(crate) fn takes(request: &Request<'_>) -> bool {
     let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
-    !request.folders.iter().any(holds_all)
+    !connects_above(request) || !request.folders.iter().any(holds_all)
 }
 
 /// Whether an earlier start continued from coins of this chain's blocks. Discards coins of another chain.

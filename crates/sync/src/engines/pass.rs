@@ -109,7 +109,7 @@ pub trait Pass: Sync {
     /// The input of a segment, before its first block.
     type Input;
     /// A segment in progress.
-    type Segment;
+    type Segment: Send;
     /// A segment's partial result, without its runs.
     type Partial: PartialResult;
     /// The result of the whole chain.
@@ -123,6 +123,11 @@ pub trait Pass: Sync {
     /// Whether the blocks of a segment must be passed by ascending height.
     const BLOCKS_ASCEND: bool = false;
 
+    /// Whether several workers fill a segment if a source wants more workers than there are threads. It saves memory
+    /// where a segment in progress is large beside its result, but the workers wait for each other. Such a segment
+    /// can be [cut](Self::cut).
+    const FILLED_BY_SEVERAL: bool = false;
+
     /// Starts a segment.
     fn begin(&self, input: Self::Input) -> Result<Self::Segment, Self::Error>;
 
@@ -130,6 +135,17 @@ pub trait Pass: Sync {
     /// used any more.
     fn block(&self, segment: &mut Self::Segment, block: &BlockBytes<'_>)
     -> Result<(), Self::Error>;
+
+    /// No further segment begins.
+    fn has_begun_all(&self) {}
+
+    /// The memory that a segment in progress takes, in bytes, if it can be cut.
+    fn memory_bytes(&self, _segment: &Self::Segment) -> u64 {
+        0
+    }
+
+    /// Lets a segment end at this height instead of where it was to end: no block from there on was passed to it.
+    fn cut(&self, _segment: &mut Self::Segment, _end: Height) {}
 
     /// Ends a segment after all of its blocks were processed.
     fn finish(&self, segment: Self::Segment)

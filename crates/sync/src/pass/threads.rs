@@ -1,34 +1,97 @@
 //! [`Threads`]: processes the segments of a pass on threads of this process.
 //!
-//! Each worker takes the next unclaimed segment, walks over its blocks and feeds the pass; workers share only
-//! the claim counter. A finished segment goes through a bounded channel to the calling thread. The channel
-//! provides back-pressure: a slow disk stalls the workers.
+//! Each worker claims a segment, walks over its blocks and feeds the pass. If a source wants more workers than there
+//! are threads, several fill one segment, piece by piece, so that fewer and longer segments are in memory. The sizes
+//! of their blocks are not known beforehand: a segment that has taken its share of the memory is cut.
+//!
+//! A finished segment goes through a bounded channel to the calling thread. The channel provides back-pressure: a
+//! slow disk stalls the workers.
 
 use crate::engines::pass::{FinishedSegment, PartialResult, Pass, Work};
 use crate::error::{IoError, SyncError};
-use crate::pass::{Counters, Dispatch, PassJob, Take};
+use crate::pass::{Counters, Dispatch, PassJob, Take, open_bytes_max};
 use crate::progress::{Event, PROGRESS_INTERVAL, SegmentState};
+use crate::source::ChainSource;
 use crate::supply::{Supply, Walker, weight};
 use crate::workdir::FinishedRange;
 use apus_chain::{BlockBytes, Height, HeightRange};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A dispatch to as many threads as the request and the source want.
 pub struct Threads;
 
-/// A segment that a worker finished, or that failed.
+/// A segment that workers finished, or that failed.
 type Outcome<P> = (HeightRange, Result<FinishedRange<<P as Pass>::Partial>, SyncError>);
 
 /// State shared by the workers.
 struct SegmentQueue<'a, P: Pass> {
     job: &'a PassJob<'a, P>,
-    todo: &'a [HeightRange],
-    /// The first segment that no worker has claimed.
-    next: AtomicUsize,
+    claims: Mutex<Claims<P::Segment>>,
+    /// Signalled when a segment is finished.
+    finished: Condvar,
+    /// Whether several workers fill a segment.
+    several: bool,
+    /// The number of segments that may be in memory, and the memory at which one is cut.
+    open_max: usize,
+    bytes_max: u64,
+    /// The memory that a block takes in a segment: an estimate, until one has arrived.
+    block_bytes: AtomicU64,
     halt: AtomicBool,
     supply: Supply<'a>,
     counters: &'a Counters,
+}
+
+/// What workers have claimed.
+struct Claims<S> {
+    /// Segments that no worker has claimed, the lowest last.
+    todo: Vec<HeightRange>,
+    /// The segment with unclaimed heights, and these.
+    last: Option<(Arc<OpenSegment<S>>, HeightRange)>,
+    /// The number of segments in memory.
+    open: usize,
+}
+
+/// A segment that workers fill.
+struct OpenSegment<S> {
+    range: HeightRange,
+    /// The segment, from its first block until it is finished.
+    segment: Mutex<Option<S>>,
+    /// The first height that is not claimed.
+    end: AtomicU32,
+    /// The number of its pieces that are claimed, but not done.
+    pieces: AtomicUsize,
+    /// Its memory, in bytes, and the number of its blocks that have arrived.
+    memory: AtomicU64,
+    arrived: AtomicU64,
+}
+
+impl<S> OpenSegment<S> {
+    fn new(range: HeightRange) -> Self {
+        Self {
+            range,
+            segment: Mutex::new(None),
+            end: AtomicU32::new(range.start),
+            pieces: AtomicUsize::new(0),
+            memory: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<S> Claims<S> {
+    /// Leaves the unclaimed heights to another segment if the claimed ones, with this much memory for each block, are
+    /// expected to take too much.
+    fn cut_at(&mut self, bytes_max: u64, block_bytes: u64) {
+        let Some((open, rest)) = &self.last else { return };
+        let claimed = u64::from(rest.start - open.range.start);
+        let to_come = claimed.saturating_sub(open.arrived.load(Ordering::Relaxed));
+        if open.memory.load(Ordering::Relaxed) + to_come * block_bytes >= bytes_max {
+            self.todo.push(*rest);
+            self.last = None;
+        }
+    }
 }
 
 impl<P: Pass> Dispatch<P> for Threads
@@ -42,11 +105,10 @@ where
         counters: &Counters,
         take: &mut Take<'_, P>,
     ) -> Result<(), SyncError> {
-        let (next, halt) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let supply = Supply::of(&job.request.env, job.source, job.unseen);
-        let shared = SegmentQueue { job, todo, next, halt, supply, counters };
         let threads = job.request.env.threads;
-        let workers = job.source.fetchers(threads).min(todo.len());
+        let shared = SegmentQueue::new(job, todo, counters);
+        let workers = job.source.fetchers(threads);
+        let workers = if shared.several { workers } else { workers.min(todo.len()) };
         std::thread::scope(|scope| {
             let mut failure = LowestFailure::default();
             let (send, receive) = sync_channel::<Outcome<P>>(threads / 2);
@@ -91,50 +153,190 @@ impl LowestFailure {
     }
 }
 
-impl<P: Pass> SegmentQueue<'_, P>
+impl<'a, P: Pass> SegmentQueue<'a, P>
 where
     SyncError: From<P::Error>,
 {
+    fn new(job: &'a PassJob<'a, P>, todo: &[HeightRange], counters: &'a Counters) -> Self {
+        let env = &job.request.env;
+        let open_max = open_max::<P>(job.source, env.threads);
+        let first = todo.first().map_or(0, |range| job.source.block_bytes(range.start));
+        let todo = todo.iter().rev().copied().collect();
+        Self {
+            job,
+            claims: Mutex::new(Claims { todo, last: None, open: 0 }),
+            finished: Condvar::new(),
+            several: is_filled_by_several::<P>(job.source, env.threads),
+            open_max,
+            bytes_max: open_bytes_max(env.memory_bytes, open_max as u64),
+            block_bytes: AtomicU64::new(2 * first),
+            halt: AtomicBool::new(false),
+            supply: Supply::of(env, job.source, job.unseen),
+            counters,
+        }
+    }
+
+    fn is_halted(&self) -> bool {
+        self.halt.load(Ordering::Relaxed)
+    }
+
     /// Runs one worker.
     fn work(&self, send: &SyncSender<Outcome<P>>) {
         let mut walker = self.supply.walker(&self.halt);
-        while !self.halt.load(Ordering::Relaxed) {
-            let claimed = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(&range) = self.todo.get(claimed) else { return };
-            if self.job.limit.is_some_and(|limit| !limit.admits(range)) {
-                return;
-            }
-            let outcome = match self.segment(range, &mut walker) {
-                Ok(Some(done)) => Ok(done),
-                Ok(None) | Err(SyncError::Interrupted) => return,
-                Err(error) => Err(error),
+        while let Some((open, piece)) = self.claim() {
+            let outcome = match self.fill(&open, piece, &mut walker) {
+                Ok(None) => continue,
+                Ok(Some(done)) => (done.range, Ok(done)),
+                Err(SyncError::Interrupted) => return,
+                Err(error) => (open.range, Err(error)),
             };
-            if send.send((range, outcome)).is_err() {
+            if send.send(outcome).is_err() {
                 return;
             }
         }
     }
 
-    /// Processes one segment; `None` if it was halted.
-    fn segment(
+    /// Claims the next piece. Waits while as many segments as possible are in memory; returns `None` if no piece is
+    /// left, or if it was halted.
+    fn claim(&self) -> Option<(Arc<OpenSegment<P::Segment>>, HeightRange)> {
+        let mut claims = lock(&self.claims);
+        loop {
+            if self.several {
+                claims.cut_at(self.bytes_max, self.block_bytes.load(Ordering::Relaxed));
+            }
+            if claims.last.is_some() || self.is_halted() {
+                break;
+            }
+            let range = *claims.todo.last()?;
+            if claims.open < self.open_max {
+                if self.job.limit.is_some_and(|limit| !limit.admits(range)) {
+                    return None;
+                }
+                claims.todo.pop();
+                claims.open += 1;
+                claims.last = Some((Arc::new(OpenSegment::new(range)), range));
+            } else {
+                let waited = self.finished.wait_timeout(claims, PROGRESS_INTERVAL);
+                claims = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+        let (open, rest) = claims.last.take().filter(|_| !self.is_halted())?;
+        let piece = if self.several { first_piece(self.job.source, rest) } else { rest };
+        open.pieces.fetch_add(1, Ordering::Relaxed);
+        open.end.store(piece.end, Ordering::Relaxed);
+        if piece.end == rest.end && claims.todo.is_empty() {
+            self.job.pass.has_begun_all();
+        } else if piece.end < rest.end {
+            claims.last = Some((Arc::clone(&open), HeightRange::new(piece.end, rest.end)));
+        }
+        Some((open, piece))
+    }
+
+    /// Passes the blocks of a piece to its segment. Returns the segment if it is finished then.
+    fn fill(
         &self,
-        range: HeightRange,
+        open: &Arc<OpenSegment<P::Segment>>,
+        piece: HeightRange,
         walker: &mut Walker<'_>,
     ) -> Result<Option<FinishedRange<P::Partial>>, SyncError> {
         let pass = self.job.pass;
-        let each = |height, bytes| {
+        self.begin(open)?;
+        let mut take = |block: &BlockBytes<'_>| {
+            let mut segment = match open.segment.try_lock() {
+                Ok(segment) => segment,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // Another worker can use the permit meanwhile.
+                Err(TryLockError::WouldBlock) => self.supply.wait(|| lock(&open.segment)),
+            };
+            if let Some(segment) = &mut *segment {
+                pass.block(segment, block)?;
+                let memory = pass.memory_bytes(segment);
+                let arrived = open.arrived.fetch_add(1, Ordering::Relaxed) + 1;
+                open.memory.store(memory, Ordering::Relaxed);
+                self.block_bytes.store(memory / arrived, Ordering::Relaxed);
+            }
+            drop(segment);
+            let bytes = block.view().raw().len() as u64;
             self.counters.add(Work { blocks: 1, bytes, ..Work::default() });
-            self.counters.add_weight(weight(self.job.source, height));
+            self.counters.add_weight(weight(self.job.source, block.height()));
+            Ok(())
         };
-        self.job.request.env.observer.event(Event::Segment(range, SegmentState::Begun));
-        let input = (self.job.input)(range)?;
-        let done = do_segment(pass, input, range, &self.supply, walker, &each)?;
-        let Some(finished) = done else { return Ok(None) };
+        match feed::<P>(piece, walker, &mut take)? {
+            true => self.end_piece(open),
+            false => Ok(None),
+        }
+    }
+
+    /// Begins a segment, if no other worker has.
+    fn begin(&self, open: &OpenSegment<P::Segment>) -> Result<(), SyncError> {
+        let mut segment = lock(&open.segment);
+        if segment.is_none() {
+            let range = open.range;
+            self.job.request.env.observer.event(Event::Segment(range, SegmentState::Begun));
+            *segment = Some(self.job.pass.begin((self.job.input)(range)?)?);
+        }
+        Ok(())
+    }
+
+    /// Ends a piece, and with the last one the segment.
+    fn end_piece(
+        &self,
+        open: &Arc<OpenSegment<P::Segment>>,
+    ) -> Result<Option<FinishedRange<P::Partial>>, SyncError> {
+        {
+            let claims = lock(&self.claims);
+            let has_more = claims.last.as_ref().is_some_and(|(last, _)| Arc::ptr_eq(last, open));
+            if open.pieces.fetch_sub(1, Ordering::Relaxed) > 1 || has_more {
+                return Ok(None);
+            }
+        }
+        let Some(mut segment) = lock(&open.segment).take() else { return Ok(None) };
+        let range = HeightRange::new(open.range.start, open.end.load(Ordering::Relaxed));
+        if range.end < open.range.end {
+            self.job.pass.cut(&mut segment, range.end);
+        }
+        let finished = {
+            let _permit = self.supply.permit();
+            self.job.pass.finish(segment)?
+        };
+        lock(&self.claims).open -= 1;
+        self.finished.notify_all();
         let Work { bytes, coins, .. } = finished.partial.done();
         self.counters.add(Work { coins, ..Work::default() });
         self.counters.finished(bytes, finished.partial.coins_about());
         Ok(Some(FinishedRange::held(range, finished, P::RUNS)))
     }
+}
+
+/// Bytes of the blocks that a worker claims at a time, and their minimum number: with more, segments would be cut
+/// later than they should; with less, workers would wait for the last block of each piece.
+const PIECE: (u64, u32) = (1 << 20, 2);
+
+fn first_piece(source: &dyn ChainSource, range: HeightRange) -> HeightRange {
+    let (mut end, mut bytes) = (range.start, 0);
+    while end < range.end && (bytes < PIECE.0 || end - range.start < PIECE.1) {
+        bytes += source.block_bytes(end);
+        end += 1;
+    }
+    HeightRange::new(range.start, end)
+}
+
+/// Whether several workers fill a segment: as blocks arrive late, there are more workers than threads.
+fn is_filled_by_several<P: Pass>(source: &dyn ChainSource, threads: usize) -> bool {
+    P::FILLED_BY_SEVERAL && source.fetchers(threads) > threads
+}
+
+/// The number of segments that may be in memory at a time. If several workers fill each, one more than there are
+/// threads, so that none waits for a segment's last block.
+pub(crate) fn open_max<P: Pass>(source: &dyn ChainSource, threads: usize) -> usize {
+    match is_filled_by_several::<P>(source, threads) {
+        true => threads + 1,
+        false => source.fetchers(threads),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // One segment, processed by one thread: here, or on another machine.
@@ -158,14 +360,26 @@ where
         each(block.height(), block.view().raw().len() as u64);
         Ok(())
     };
+    if !feed::<P>(range, walker, &mut take)? {
+        return Ok(None);
+    }
+    let _permit = supply.permit();
+    Ok(Some(pass.finish(segment)?))
+}
+
+/// Walks over the blocks of a range, by ascending height if the pass wants that. Returns `false` if it was halted.
+fn feed<P: Pass>(
+    range: HeightRange,
+    walker: &mut Walker<'_>,
+    take: &mut dyn FnMut(&BlockBytes<'_>) -> Result<(), SyncError>,
+) -> Result<bool, SyncError> {
     // A source returns the blocks of a range in any order.
     let at_once = if P::BLOCKS_ASCEND { 1 } else { range.count().max(1) };
     for start in range.heights().step_by(at_once as usize) {
         let some = HeightRange::new(start, range.end.min(start.saturating_add(at_once)));
-        if !walker.take(some, &mut take)? {
-            return Ok(None);
+        if !walker.take(some, take)? {
+            return Ok(false);
         }
     }
-    let _permit = supply.permit();
-    Ok(Some(pass.finish(segment)?))
+    Ok(true)
 }

@@ -148,6 +148,14 @@ pub(super) fn partial_name(range: HeightRange) -> String {
     format!("segment-{:08}-{:08}.part", range.start, range.end)
 }
 
+/// Returns the heights of the segment whose partial result has this name.
+pub(super) fn range_of_partial(name: &str) -> Option<HeightRange> {
+    let heights = name.strip_prefix("segment-")?.strip_suffix(".part")?;
+    let (start, end) = heights.split_once('-')?;
+    let range = HeightRange::new(start.parse().ok()?, end.parse().ok()?);
+    (partial_name(range) == name).then_some(range)
+}
+
 /// Returns whether a name in a work folder is one that a sync uses.
 pub fn is_work_file(name: &str) -> bool {
     let segment = name.starts_with("segment-")

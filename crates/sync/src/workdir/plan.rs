@@ -130,6 +130,15 @@ impl Plan {
         self.segments.last().map_or(0, |segment| segment.end - 1)
     }
 
+    /// Whether a range is a segment or a part of one.
+    pub fn has_within_one(&self, range: HeightRange) -> bool {
+        let at = self.segments.partition_point(|segment| segment.end <= range.start);
+        let segment = self.segments.get(at);
+        let is_within =
+            |segment: &HeightRange| segment.start <= range.start && range.end <= segment.end;
+        !range.is_empty() && segment.is_some_and(is_within)
+    }
+
     /// Returns the byte form, as described in the module.
     pub fn to_bytes(&self) -> Vec<u8> {
         // Destructured, so that a new field is not forgotten here.

@@ -3,13 +3,13 @@
 use crate::harness::{World, at_once};
 use crate::undo_data::change_a_coin;
 use crate::world::{HINTS, NOW, PLACED, PlacedFile, SET, Truth};
-use apus_chain::{BlockHash, Network, Params};
+use apus_chain::{BlockHash, HeightRange, Network, Params};
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{
     ConnectOptions, Engine, ErrorKind, Event, FolderOutput, IoError, MergeSyncTask, Observer,
-    Outcome, Output, OutputKind, Phase, Request, RunEnv, ScratchLimits, Source, Stop, SyncError,
-    Task,
+    Outcome, Output, OutputKind, Phase, Request, RunEnv, ScratchLimits, SegmentState, Source, Stop,
+    SyncError, Task,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use apus_testkit::peer::{Behaviour, FakePeer};
@@ -33,11 +33,14 @@ const SHORT: Duration = Duration::from_secs(40);
 pub(crate) struct Reported {
     connected: Mutex<u64>,
     pub(crate) warnings: Mutex<Vec<String>>,
+    /// The finished segments of passes in any order.
+    pub(crate) segments: Mutex<Vec<HeightRange>>,
 }
 
 impl Observer for Reported {
     fn event(&self, event: Event) {
         match event {
+            Event::Segment(range, SegmentState::Done) => self.segments.lock().unwrap().push(range),
             Event::Progress(Phase::Connect, progress) => {
                 *self.connected.lock().unwrap() = progress.blocks;
             }
@@ -110,6 +113,7 @@ pub(crate) struct Run {
     pub(crate) assume_valid: Option<BlockHash>,
     /// The number of segments in each batch of mergesync.
     pub(crate) batch_segments: Option<usize>,
+    pub(crate) memory_bytes: u64,
     pub(crate) reported: Reported,
     pub(crate) work: CrashStorage,
     pub(crate) store: Arc<MemoryStore>,
@@ -132,6 +136,7 @@ impl Run {
             engine: None,
             assume_valid: None,
             batch_segments: None,
+            memory_bytes: 16 << 20,
             reported: Reported::default(),
             work: CrashStorage::new(),
             store: Arc::new(MemoryStore::new()),
@@ -198,7 +203,7 @@ impl Run {
             env: RunEnv {
                 params: Params::of(Network::Regtest),
                 threads: 1,
-                memory_bytes: 16 << 20,
+                memory_bytes: self.memory_bytes,
                 segment_bytes: self.batch_segments.map(|_| 4_000),
                 scratch: self
                     .batch_segments

@@ -6,7 +6,7 @@ use apus_datadir::{IndexEntry, read_index};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
 use apus_sync::peers::{BlocksFolderOptions, Peers};
-use apus_sync::{DatadirBlocks, ErrorKind, FolderKind, FolderOutput};
+use apus_sync::{DatadirBlocks, Engine, ErrorKind, FolderKind, FolderOutput};
 use apus_testkit::chain::utxo_set;
 use apus_testkit::oracle;
 use apus_testkit::peer::{Behaviour, FakePeer};
@@ -130,6 +130,7 @@ fn a_data_directory_has_its_name_when_it_is_whole() {
     let draft = folder.path().join("node.incomplete");
     let blocks = draft.join("regtest/blocks");
     run.goes_twice = false;
+    run.engine = Some(Engine::Utxo);
     run.folders = vec![output.clone()];
     run.keep = Some(BlocksFolderOptions { folder: blocks.clone(), log, datadir: Some(output) });
     interrupted(&run, &all);

@@ -233,7 +233,7 @@ pub trait ProofSource: Send + Sync {
 }
 
 /// Reads the entries of one range.
-pub trait ProofReader {
+pub trait ProofReader: Send {
     /// Reads the entry of a block into `out`, replacing its content: the proof of the coins that it spends,
     /// then the compact leaves (`docs/utreexo.md`).
     ///

@@ -44,8 +44,8 @@ pub struct FirstPass {
     claims: Height,
     /// The last block that gets stripped coins.
     bare: Height,
-    /// Indexes of finished segments, whose memory the next ones reuse.
-    spare: Mutex<Vec<SegmentIndex>>,
+    /// Indexes of finished segments, whose memory the next ones reuse; `None` if no further segment begins.
+    spare: Mutex<Option<Vec<SegmentIndex>>>,
 }
 
 impl FirstPass {
@@ -73,7 +73,7 @@ impl FirstPass {
             numbered: false,
             claims: 0,
             bare: 0,
-            spare: Mutex::default(),
+            spare: Mutex::new(Some(Vec::new())),
         }
     }
 
@@ -95,7 +95,7 @@ impl FirstPass {
         Self { bare: up_to, ..self }
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<SegmentIndex>> {
+    fn spare(&self) -> MutexGuard<'_, Option<Vec<SegmentIndex>>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,7 +112,9 @@ impl FirstPass {
 /// A segment in progress.
 pub struct FirstPassSegment {
     seen: SeenHeights,
-    gathered: SegmentSummary,
+    counts: Counts,
+    /// The highest block so far.
+    last: KnownBlock,
     index: SegmentIndex,
 }
 
@@ -126,14 +128,14 @@ impl Pass for FirstPass {
     const RUNS: &'static [RunKind] =
         &[Self::MADE, Self::SPENT, Self::ANSWERS, Self::FINGERPRINTS, Self::ADDED, Self::CLAIMS];
 
+    const FILLED_BY_SEVERAL: bool = true;
+
     fn begin(&self, range: HeightRange) -> Result<FirstPassSegment, FirstPassError> {
         Ok(FirstPassSegment {
             seen: SeenHeights::none_of(range),
-            gathered: SegmentSummary {
-                covered: HeightCoverage::of(range),
-                ..SegmentSummary::default()
-            },
-            index: self.spare().pop().unwrap_or_default(),
+            counts: Counts::default(),
+            last: KnownBlock { height: 0, hash: BlockHash::ZERO },
+            index: self.spare().as_mut().and_then(Vec::pop).unwrap_or_default(),
         })
     }
 
@@ -147,9 +149,9 @@ impl Pass for FirstPass {
             return Err(FirstPassError::Unexpected(height));
         }
         let view = block.view();
-        segment.gathered.counts.add_block(&view);
-        if height + 1 == segment.seen.range().end {
-            segment.gathered.ends.push(KnownBlock { height, hash: block.hash() });
+        segment.counts.add_block(&view);
+        if height >= segment.last.height {
+            segment.last = KnownBlock { height, hash: block.hash() };
         }
         let claims = height <= self.claims;
         let options = BlockOptions {
@@ -165,6 +167,18 @@ impl Pass for FirstPass {
         Ok(())
     }
 
+    fn has_begun_all(&self) {
+        self.spare().take();
+    }
+
+    fn memory_bytes(&self, segment: &FirstPassSegment) -> u64 {
+        segment.index.memory_bytes() as u64
+    }
+
+    fn cut(&self, segment: &mut FirstPassSegment, end: Height) {
+        segment.seen.cut(end);
+    }
+
     fn finish(
         &self,
         segment: FirstPassSegment,
@@ -172,10 +186,11 @@ impl Pass for FirstPass {
         if let Some(missing) = segment.seen.missing() {
             return Err(FirstPassError::Missing(missing));
         }
-        let FirstPassSegment { gathered, mut index, .. } = segment;
+        let FirstPassSegment { seen, counts, last, mut index } = segment;
         let runs = index.close().into();
-        self.spare().push(index);
-        Ok(FinishedSegment { partial: gathered, runs })
+        self.spare().as_mut().map(|spare| spare.push(index));
+        let covered = HeightCoverage::of(seen.range());
+        Ok(FinishedSegment { partial: SegmentSummary { covered, counts, ends: vec![last] }, runs })
     }
 
     fn nothing(&self) -> SegmentSummary {

@@ -131,7 +131,7 @@ impl<'a> MergeWork<'a> {
 
     /// Number of segments in memory at a time, including those whose blocks are still being read.
     pub(super) fn under_way(&self) -> usize {
-        self.dir.fetchers(self.request.env.threads)
+        pass::open_max::<FirstPass>(self.dir, self.request.env.threads)
     }
 
     /// Makes a plan for another end. It keeps the earlier plan's segments that are on this chain and skipped as

@@ -278,6 +278,19 @@ impl SegmentIndex {
         &self.coins[self.outputs[output].coin()]
     }
 
+    /// The memory in use, in bytes, and what closing takes to sort.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+            + size_of_val(&*self.txs)
+            + size_of_val(&*self.outputs)
+            + self.coins.len()
+            + size_of_val(&*self.spends)
+            + size_of_val(&*self.unknown)
+            + self.claims.len()
+            + self.unknown.len() * size_of::<SpendRecord>()
+            + 2 * self.txs.len().max(self.unknown.len()) * size_of::<(u64, u32)>()
+    }
+
     /// Closes the segment and returns its runs: the coins it created, the coins it spends from below, its own
     /// answers, the fingerprints of its blocks, the number of outputs they number, and their spend summaries.
     /// The index is then empty, and keeps its memory.
@@ -313,17 +326,23 @@ impl SegmentIndex {
         [made, spent, answers, fingerprints, added, claims]
     }
 
+    /// Removes everything, and keeps the memory that as much needs: the next segment may be much shorter.
     fn clear(&mut self) {
+        fn clear<T>(items: &mut Vec<T>) {
+            let count = items.len();
+            items.clear();
+            items.shrink_to(count + count / 8);
+        }
         let Self { blocks, table, txs, outputs, coins, spends, unknown, .. } = self;
-        blocks.clear();
+        clear(blocks);
         table.clear();
-        txs.clear();
-        outputs.clear();
-        coins.clear();
-        spends.clear();
-        unknown.clear();
-        self.claims.clear();
-        self.spent.clear();
+        clear(txs);
+        clear(outputs);
+        clear(coins);
+        clear(spends);
+        clear(unknown);
+        clear(&mut self.claims);
+        clear(&mut self.spent);
         self.order.clear();
     }
 

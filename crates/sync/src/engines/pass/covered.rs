@@ -110,6 +110,12 @@ impl SeenHeights {
         self.range
     }
 
+    /// Leaves out the heights from `end` on.
+    pub(crate) fn cut(&mut self, end: Height) {
+        self.range.end = self.range.end.min(end);
+        self.seen.truncate(self.range.count() as usize);
+    }
+
     /// Marks a block as seen; returns whether it belongs to the segment and was not seen before.
     pub(crate) fn take(&mut self, height: Height) -> bool {
         let index = height.checked_sub(self.range.start).map(|index| index as usize);

@@ -32,7 +32,7 @@ pub trait UndoSource: Send + Sync {
 }
 
 /// Reads undo data.
-pub trait UndoReader {
+pub trait UndoReader: Send {
     /// Reads the undo data of the block at a height, which follows `prev`, as Core writes it (Core `undo.h`,
     /// `CBlockUndo`).
     ///

@@ -46,11 +46,13 @@ pub fn lowest(
     }
 }
 
-/// The segments between a base and a higher block, the last one cut below that block.
+/// The segments between a base and a higher block: the last one is cut below that block, and the first above the base.
 fn between(base: Height, segments: &[HeightRange], block: Height) -> Vec<HeightRange> {
-    let is_between = |range: &&HeightRange| range.start > base && range.start < block;
-    let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(block));
-    segments.iter().filter(is_between).map(cut).collect()
+    let cut = |range: &HeightRange| {
+        let (start, end) = (range.start.max(base + 1), range.end.min(block));
+        (start < end).then(|| HeightRange::new(start, end))
+    };
+    segments.iter().filter_map(cut).collect()
 }
 
 impl MergeWork<'_> {
@@ -78,7 +80,12 @@ impl Batches<'_, '_> {
     /// Runs the first walk over parts of segments, reusing finished segments.
     fn gather_below(&self, segments: &[HeightRange]) -> Result<Segments, SyncError> {
         let (_, mut done) = Workdir::resume::<FirstPass>(self.work.request.env.workdir, self.plan)?;
-        done.retain(|done| segments.contains(&done.range));
+        let is_within = |range: HeightRange| {
+            let is_around =
+                |segment: &HeightRange| segment.start <= range.start && range.end <= segment.end;
+            segments.iter().any(is_around)
+        };
+        done.retain(|done| is_within(done.range));
         self.work.gather(self.workdir, self.plan, &self.base, Some(segments), done, None)
     }
 
