@@ -11,6 +11,9 @@ use crate::header_tree::{
 };
 use crate::params::Params;
 
+/// Heights are sorted by hash in parts, one for each value of this many first bits of the key.
+const SORTED_PARTS_BITS: u32 = 3;
+
 /// Headers of heights 0 to [`tip_height`](Self::tip_height), each the parent of the next.
 #[derive(Debug, Clone)]
 pub struct HeaderChain {
@@ -51,6 +54,14 @@ impl HeaderChain {
         Self::from_path(tree, &tree.path_to(tree.tip()))
     }
 
+    /// Returns the chain of these headers of a tree, the genesis block first, each the parent of the next. Frees
+    /// the tree on the way, so that the whole of both is never in memory.
+    pub fn out_of(tree: HeaderTree, path: &[HeaderId]) -> Self {
+        let chain = Self::without_hashes(&tree, path);
+        let hashes = tree.into_hashes();
+        chain.with_hashes(path.iter().map(|id| hashes[id.index()]))
+    }
+
     /// Returns the chain that ends in `tip`, or `None` if `tip` is not connected.
     pub fn up_to(tree: &HeaderTree, tip: HeaderId) -> Option<Self> {
         let path = tree.path_to(tip);
@@ -73,8 +84,12 @@ impl HeaderChain {
     }
 
     fn from_path(tree: &HeaderTree, path: &[HeaderId]) -> Self {
+        Self::without_hashes(tree, path).with_hashes(path.iter().map(|&id| *tree.hash(id)))
+    }
+
+    fn without_hashes(tree: &HeaderTree, path: &[HeaderId]) -> Self {
         let mut chain = Self {
-            hashes: Vec::with_capacity(path.len()),
+            hashes: Vec::new(),
             times: Vec::with_capacity(path.len()),
             bits: Vec::new(),
             by_hash: Vec::new(),
@@ -88,13 +103,22 @@ impl HeaderChain {
                 }
                 chain.chain_work = header.chain_work;
             }
-            chain.hashes.push(*tree.hash(id));
         }
-        let keys = chain.hashes.iter().map(table_hash);
-        let mut keys: Vec<(u64, Height)> = keys.zip(0..).collect();
-        keys.sort_unstable();
-        chain.by_hash = keys.into_iter().map(|(_, height)| height).collect();
         chain
+    }
+
+    fn with_hashes(mut self, hashes: impl ExactSizeIterator<Item = BlockHash>) -> Self {
+        self.hashes = hashes.collect();
+        self.by_hash.reserve_exact(self.hashes.len());
+        // All keys at once would take four times the memory of the heights.
+        let mut keys: Vec<(u64, Height)> = Vec::new();
+        for part in 0..1 << SORTED_PARTS_BITS {
+            let all = self.hashes.iter().map(table_hash).zip(0..);
+            keys.extend(all.filter(|(key, _)| key >> (u64::BITS - SORTED_PARTS_BITS) == part));
+            keys.sort_unstable();
+            self.by_hash.extend(keys.drain(..).map(|(_, height)| height));
+        }
+        self
     }
 
     /// Returns the height of the last block.

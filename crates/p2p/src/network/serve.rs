@@ -139,8 +139,15 @@ impl ServiceOffer {
 /// Header fields that the tree does not keep.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rest {
+    version: i32,
     merkle_root: [u8; 32],
     nonce: u32,
+}
+
+impl Rest {
+    fn of(header: &Header) -> Self {
+        Self { version: header.version, merkle_root: header.merkle_root.0, nonce: header.nonce }
+    }
 }
 
 /// Raw headers for peers: what [`HeaderTree`] does not keep, by index in the tree.
@@ -150,7 +157,7 @@ pub(super) struct RawHeaders(Vec<Rest>);
 impl RawHeaders {
     /// Starts with the genesis block's header.
     pub(super) fn new(genesis: &Header) -> Self {
-        Self(vec![Rest { merkle_root: genesis.merkle_root.0, nonce: genesis.nonce }])
+        Self(vec![Rest::of(genesis)])
     }
 
     /// Adds headers that are new in the tree. Skips headers that the tree did not accept.
@@ -159,8 +166,7 @@ impl RawHeaders {
         for raw in headers {
             let header = Header::parse(raw);
             if let Some(id) = tree.find(&header.hash()) {
-                self.0[id.index()] =
-                    Rest { merkle_root: header.merkle_root.0, nonce: header.nonce };
+                self.0[id.index()] = Rest::of(&header);
             }
         }
     }
@@ -170,7 +176,7 @@ impl RawHeaders {
         let rest = self.0.get(id.index())?;
         let header = tree.connected(id)?;
         let header = Header {
-            version: header.version,
+            version: rest.version,
             prev: header.parent.map_or(BlockHash::ZERO, |parent| *tree.hash(parent)),
             merkle_root: MerkleRoot(rest.merkle_root),
             time: header.time,
