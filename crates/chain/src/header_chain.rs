@@ -26,6 +26,25 @@ pub struct HeaderChain {
     chain_work: u128,
 }
 
+/// Hashes copied at once out of a tree: 2 MB.
+const TAKEN_AT_ONCE: usize = 1 << 16;
+
+/// Returns the hashes of a path, given those of all ids. Frees the copied ones from time to time, so that few are
+/// in memory twice: ids mostly ascend along a path.
+fn taken_out(hashes: Vec<BlockHash>, path: &[HeaderId], at_once: usize) -> Vec<BlockHash> {
+    let (count, mut hashes) = (hashes.len(), hashes);
+    // Memory can be freed only at the end.
+    hashes.reverse();
+    let mut taken = Vec::with_capacity(path.len());
+    for part in path.chunks(at_once) {
+        taken.extend(part.iter().map(|id| hashes[count - 1 - id.index()]));
+        let lowest = path[taken.len()..].iter().map(|id| id.index()).min();
+        hashes.truncate(lowest.map_or(0, |lowest| count - lowest));
+        hashes.shrink_to_fit();
+    }
+    taken
+}
+
 /// The position of a block relative to a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockPlace {
@@ -58,8 +77,7 @@ impl HeaderChain {
     /// the tree on the way, so that the whole of both is never in memory.
     pub fn out_of(tree: HeaderTree, path: &[HeaderId]) -> Self {
         let chain = Self::without_hashes(&tree, path);
-        let hashes = tree.into_hashes();
-        chain.with_hashes(path.iter().map(|id| hashes[id.index()]))
+        chain.with_hashes(taken_out(tree.into_hashes(), path, TAKEN_AT_ONCE))
     }
 
     /// Returns the chain that ends in `tip`, or `None` if `tip` is not connected.
@@ -84,7 +102,8 @@ impl HeaderChain {
     }
 
     fn from_path(tree: &HeaderTree, path: &[HeaderId]) -> Self {
-        Self::without_hashes(tree, path).with_hashes(path.iter().map(|&id| *tree.hash(id)))
+        let hashes = path.iter().map(|&id| *tree.hash(id)).collect();
+        Self::without_hashes(tree, path).with_hashes(hashes)
     }
 
     fn without_hashes(tree: &HeaderTree, path: &[HeaderId]) -> Self {
@@ -107,8 +126,8 @@ impl HeaderChain {
         chain
     }
 
-    fn with_hashes(mut self, hashes: impl ExactSizeIterator<Item = BlockHash>) -> Self {
-        self.hashes = hashes.collect();
+    fn with_hashes(mut self, hashes: Vec<BlockHash>) -> Self {
+        self.hashes = hashes;
         self.by_hash.reserve_exact(self.hashes.len());
         // All keys at once would take four times the memory of the heights.
         let mut keys: Vec<(u64, Height)> = Vec::new();
@@ -258,6 +277,42 @@ mod tests {
             assert_eq!(chain.height_of(&header.hash()), Some(height));
         }
         assert_eq!(chain.bits(headers.len() as Height), None);
+    }
+
+    /// Blocks arrived in any order, some of them on a branch, and the chain taken out of the tree equals the copy.
+    #[test]
+    fn a_chain_takes_over_the_tree() {
+        let params = Params::of(Network::Regtest);
+        let mut headers = vec![params.genesis_header];
+        for nonce in 0..40 {
+            headers.push(mine_child(params, &headers[nonce], nonce as u32));
+        }
+        let stale = mine_child(params, &headers[20], 100);
+        let orders: [Vec<usize>; 4] = [
+            (1..41).collect(),
+            (1..41).rev().collect(),
+            (1..41).map(|height| 1 + (height * 7) % 41 % 40).collect(),
+            (0..42).map(|height| height ^ 1).filter(|height| (1..41).contains(height)).collect(),
+        ];
+        for order in orders {
+            let mut tree = HeaderTree::new(params, NOW);
+            for (count, height) in order.into_iter().enumerate() {
+                if count == 9 {
+                    tree.accept(&stale.to_bytes()).unwrap();
+                }
+                let _ = tree.accept(&headers[height].to_bytes()).unwrap();
+            }
+            let path = tree.path_to(tree.tip());
+            let copy = HeaderChain::best_of(&tree);
+            for at_once in [1, 2, 7, 100] {
+                let hashes = taken_out(tree.clone().into_hashes(), &path, at_once);
+                assert_eq!(hashes, copy.hashes);
+            }
+            let taken = HeaderChain::out_of(tree, &path);
+            assert_eq!(taken.hashes, copy.hashes);
+            assert_eq!((taken.times, taken.bits), (copy.times, copy.bits));
+            assert_eq!((taken.by_hash, taken.chain_work), (copy.by_hash, copy.chain_work));
+        }
     }
 
     #[test]
