@@ -161,10 +161,14 @@ impl RawHeaders {
     }
 
     /// Adds headers that are new in the tree. Skips headers that the tree did not accept.
-    pub(super) fn add(&mut self, tree: &HeaderTree, headers: &[[u8; HEADER_SIZE]]) {
+    pub(super) fn add(
+        &mut self,
+        tree: &HeaderTree,
+        headers: impl Iterator<Item = [u8; HEADER_SIZE]>,
+    ) {
         self.0.resize(tree.len(), Rest::default());
         for raw in headers {
-            let header = Header::parse(raw);
+            let header = Header::parse(&raw);
             if let Some(id) = tree.find(&header.hash()) {
                 self.0[id.index()] = Rest::of(&header);
             }
@@ -299,13 +303,13 @@ mod tests {
             for header in part {
                 tree.accept(header).unwrap();
             }
-            headers.add(&tree, part);
+            headers.add(&tree, part.iter().copied());
         }
         for (raw, id) in raw.iter().zip(tree.path_to(tree.tip())) {
             assert_eq!(headers.get(&tree, id).as_ref(), Some(raw));
         }
         // A header that the tree lacks changes nothing.
-        headers.add(&tree, &[[7; 80]]);
+        headers.add(&tree, [[7; 80]].into_iter());
         assert_eq!(headers.get(&tree, tree.tip()).as_ref(), raw.last());
     }
 }
