@@ -153,7 +153,7 @@ impl<'a> BlockFinder<'a> {
 
     /// Returns the chain that ends in `tip`; `None` if it is not connected, or the genesis block.
     ///
-    /// Everything that has a part for each header is dropped as soon as it is of no use: these are the most bytes
+    /// Everything that has a part for each header is dropped as early as possible: these are the most bytes
     /// of a sync with a small cache.
     fn settled(mut self, tip: HeaderId) -> Option<FoundChain> {
         let path = self.tree.path_to(tip);
@@ -180,7 +180,7 @@ impl<'a> BlockFinder<'a> {
         let mut gap = std::mem::take(&mut self.gap);
         // Entries that are not higher may belong to a stale branch.
         gap.headers = gap.headers.filter(|height| *height > tip);
-        if !gap.absent.highest.is_some_and(|height| height > tip) {
+        if gap.absent.highest.is_none_or(|height| height <= tip) {
             gap.absent = GapRange::default();
         }
         gap.orphans = self.tree.orphans_count();
