@@ -19,6 +19,7 @@ use apus_jobs::{
     ClusterError, Jobs, QueueError, SharedQueue, WorkBlocks, WorkRequest, describe_run, work,
 };
 use apus_p2p::addresses::{NodeAddress, parse_address};
+use apus_p2p::headers::HeaderList;
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::{GivenBlocks, SyncError};
@@ -155,7 +156,7 @@ fn network_options(params: &Params, patience: Duration) -> NetworkOptions {
         user_agent: USER_AGENT.to_owned(),
         bytes_max: INCOMING_BYTES,
         patience,
-        headers: Vec::new(),
+        headers: HeaderList::default(),
         blocks: None,
     }
 }

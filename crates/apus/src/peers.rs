@@ -7,6 +7,7 @@ use crate::report::{self, bytes};
 use apus_chain::Params;
 use apus_p2p::addresses::{dns_seeds, parse_address};
 use apus_p2p::download::Limit;
+use apus_p2p::headers::HeaderList;
 use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerStatus};
 use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
@@ -54,7 +55,7 @@ pub(crate) fn start<'a>(
         user_agent: USER_AGENT.to_owned(),
         bytes_max: MemoryParts::with_peers(run.dbcache << 20).incoming_bytes,
         patience: patience(args),
-        headers: Vec::new(),
+        headers: HeaderList::default(),
         blocks: None,
     };
     Ok(Peers::start(options, workdir, keep)?)

@@ -11,6 +11,9 @@ use crate::header_tree::{
 };
 use crate::params::Params;
 
+/// Heights are sorted by hash in parts, one for each value of this many first bits of the key.
+const SORTED_PARTS_BITS: u32 = 3;
+
 /// Headers of heights 0 to [`tip_height`](Self::tip_height), each the parent of the next.
 #[derive(Debug, Clone)]
 pub struct HeaderChain {
@@ -21,6 +24,25 @@ pub struct HeaderChain {
     /// All heights, ordered by [`table_hash`] of their hashes.
     by_hash: Vec<Height>,
     chain_work: u128,
+}
+
+/// Hashes copied at once out of a tree: 2 MB.
+const TAKEN_AT_ONCE: usize = 1 << 16;
+
+/// Returns the hashes of a path, given those of all ids. Frees the copied ones from time to time, so that few are
+/// in memory twice: ids mostly ascend along a path.
+fn taken_out(hashes: Vec<BlockHash>, path: &[HeaderId], at_once: usize) -> Vec<BlockHash> {
+    let (count, mut hashes) = (hashes.len(), hashes);
+    // Memory can be freed only at the end.
+    hashes.reverse();
+    let mut taken = Vec::with_capacity(path.len());
+    for part in path.chunks(at_once) {
+        taken.extend(part.iter().map(|id| hashes[count - 1 - id.index()]));
+        let lowest = path[taken.len()..].iter().map(|id| id.index()).min();
+        hashes.truncate(lowest.map_or(0, |lowest| count - lowest));
+        hashes.shrink_to_fit();
+    }
+    taken
 }
 
 /// The position of a block relative to a chain.
@@ -51,6 +73,13 @@ impl HeaderChain {
         Self::from_path(tree, &tree.path_to(tree.tip()))
     }
 
+    /// Returns the chain of these headers of a tree, the genesis block first, each the parent of the next. Frees
+    /// the tree on the way, so that the whole of both is never in memory.
+    pub fn out_of(tree: HeaderTree, path: &[HeaderId]) -> Self {
+        let chain = Self::without_hashes(&tree, path);
+        chain.with_hashes(taken_out(tree.into_hashes(), path, TAKEN_AT_ONCE))
+    }
+
     /// Returns the chain that ends in `tip`, or `None` if `tip` is not connected.
     pub fn up_to(tree: &HeaderTree, tip: HeaderId) -> Option<Self> {
         let path = tree.path_to(tip);
@@ -73,8 +102,13 @@ impl HeaderChain {
     }
 
     fn from_path(tree: &HeaderTree, path: &[HeaderId]) -> Self {
+        let hashes = path.iter().map(|&id| *tree.hash(id)).collect();
+        Self::without_hashes(tree, path).with_hashes(hashes)
+    }
+
+    fn without_hashes(tree: &HeaderTree, path: &[HeaderId]) -> Self {
         let mut chain = Self {
-            hashes: Vec::with_capacity(path.len()),
+            hashes: Vec::new(),
             times: Vec::with_capacity(path.len()),
             bits: Vec::new(),
             by_hash: Vec::new(),
@@ -88,13 +122,22 @@ impl HeaderChain {
                 }
                 chain.chain_work = header.chain_work;
             }
-            chain.hashes.push(*tree.hash(id));
         }
-        let keys = chain.hashes.iter().map(table_hash);
-        let mut keys: Vec<(u64, Height)> = keys.zip(0..).collect();
-        keys.sort_unstable();
-        chain.by_hash = keys.into_iter().map(|(_, height)| height).collect();
         chain
+    }
+
+    fn with_hashes(mut self, hashes: Vec<BlockHash>) -> Self {
+        self.hashes = hashes;
+        self.by_hash.reserve_exact(self.hashes.len());
+        // All keys at once would take four times the memory of the heights.
+        let mut keys: Vec<(u64, Height)> = Vec::new();
+        for part in 0..1 << SORTED_PARTS_BITS {
+            let all = self.hashes.iter().map(table_hash).zip(0..);
+            keys.extend(all.filter(|(key, _)| key >> (u64::BITS - SORTED_PARTS_BITS) == part));
+            keys.sort_unstable();
+            self.by_hash.extend(keys.drain(..).map(|(_, height)| height));
+        }
+        self
     }
 
     /// Returns the height of the last block.
@@ -234,6 +277,42 @@ mod tests {
             assert_eq!(chain.height_of(&header.hash()), Some(height));
         }
         assert_eq!(chain.bits(headers.len() as Height), None);
+    }
+
+    /// Blocks arrived in any order, some of them on a branch, and the chain taken out of the tree equals the copy.
+    #[test]
+    fn a_chain_takes_over_the_tree() {
+        let params = Params::of(Network::Regtest);
+        let mut headers = vec![params.genesis_header];
+        for nonce in 0..40 {
+            headers.push(mine_child(params, &headers[nonce], nonce as u32));
+        }
+        let stale = mine_child(params, &headers[20], 100);
+        let orders: [Vec<usize>; 4] = [
+            (1..41).collect(),
+            (1..41).rev().collect(),
+            (1..41).map(|height| 1 + (height * 7) % 41 % 40).collect(),
+            (0..42).map(|height| height ^ 1).filter(|height| (1..41).contains(height)).collect(),
+        ];
+        for order in orders {
+            let mut tree = HeaderTree::new(params, NOW);
+            for (count, height) in order.into_iter().enumerate() {
+                if count == 9 {
+                    tree.accept(&stale.to_bytes()).unwrap();
+                }
+                let _ = tree.accept(&headers[height].to_bytes()).unwrap();
+            }
+            let path = tree.path_to(tree.tip());
+            let copy = HeaderChain::best_of(&tree);
+            for at_once in [1, 2, 7, 100] {
+                let hashes = taken_out(tree.clone().into_hashes(), &path, at_once);
+                assert_eq!(hashes, copy.hashes);
+            }
+            let taken = HeaderChain::out_of(tree, &path);
+            assert_eq!(taken.hashes, copy.hashes);
+            assert_eq!((taken.times, taken.bits), (copy.times, copy.bits));
+            assert_eq!((taken.by_hash, taken.chain_work), (copy.by_hash, copy.chain_work));
+        }
     }
 
     #[test]

@@ -9,9 +9,10 @@
 //! waiting orphans connect breadth first, in order of arrival. So the tip depends only on the sequence of
 //! [`HeaderTree::accept`] calls.
 //!
-//! Memory: 72 bytes per header, plus 5.7 to 11.5 for the hash table.
+//! Memory: 48 bytes per header, plus 5.7 to 11.5 for the hash table, plus 48 for each change of the target.
 
 mod rules;
+mod stretch;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -20,10 +21,11 @@ pub use rules::{HeaderError, is_too_new};
 use crate::hashes::{BlockHash, table_hash};
 use crate::header::{Header, Height};
 use crate::params::Params;
-use crate::work::{block_work, check_proof_of_work};
+use crate::work::check_proof_of_work;
 use hashbrown::HashTable;
 pub(crate) use rules::median_time;
 use std::collections::{HashMap, VecDeque};
+use stretch::Stretch;
 
 /// Default limit of waiting orphans, see [`HeaderTree::set_orphans_max`]. Core keeps blocks within
 /// 1,024 of their position in its files; this leaves room for files read out of order.
@@ -95,37 +97,37 @@ pub struct ConnectedHeader {
     pub time: u32,
     /// Its compact target.
     pub bits: u32,
-    /// Its version.
-    pub version: i32,
     /// The work of the chain up to and including it.
     pub chain_work: u128,
 }
 
+/// What the tree knows of a header besides its hash.
 #[derive(Debug, Clone)]
 struct TreeEntry {
-    hash: BlockHash,
-    /// Chain work, low half first: a `u128` would align the entry to 16 bytes and pad it.
-    work: [u64; 2],
     parent: u32,
     height: Height,
     time: u32,
-    bits: u32,
-    /// The target of the nearest header, including this one, that is not a minimum-difficulty exception.
-    /// Without it, checking the rule would have to walk back from each header.
-    last_real_bits: u32,
-    version: i32,
+    /// The index of its [`Stretch`]. Meaningless until the header is connected.
+    stretch: u32,
 }
 
-const _: () = assert!(size_of::<TreeEntry>() == 72, "the module's documentation states this size");
+const _: () = assert!(
+    size_of::<TreeEntry>() + size_of::<BlockHash>() == 48 && size_of::<Stretch>() == 48,
+    "the module's documentation states these sizes"
+);
 
 impl TreeEntry {
-    const fn chain_work(&self) -> u128 {
-        self.work[0] as u128 | (self.work[1] as u128) << 64
-    }
-
     const fn is_connected(&self) -> bool {
         self.height < REJECTED
     }
+}
+
+/// A header that waits for its parent, with the fields that only the check needs.
+#[derive(Debug, Clone)]
+struct WaitingHeader {
+    id: HeaderId,
+    version: i32,
+    bits: u32,
 }
 
 /// All headers seen, and the chain of them with the most work.
@@ -135,17 +137,18 @@ pub struct HeaderTree {
     /// Compact form of the easiest target.
     limit_bits: u32,
     now: i64,
+    /// By id. Apart from the rest, so that a chain can take them over.
+    hashes: Vec<BlockHash>,
     entries: Vec<TreeEntry>,
+    stretches: Vec<Stretch>,
     by_hash: HashTable<u32>,
     tip: HeaderId,
     /// Waiting headers by the hash of the missing parent.
-    orphans: HashMap<BlockHash, Vec<HeaderId>>,
+    orphans: HashMap<BlockHash, Vec<WaitingHeader>>,
     orphans_count: usize,
     orphans_max: usize,
     rejected: HashMap<BlockHash, HeaderError>,
     rejected_count: u64,
-    /// The last target whose work was computed, and its work: targets rarely change.
-    work_memo: (u32, u128),
 }
 
 impl HeaderTree {
@@ -167,7 +170,9 @@ impl HeaderTree {
             limit_bits: params.pow_limit.to_compact(),
             params: params.clone(),
             now,
+            hashes: Vec::new(),
             entries: Vec::new(),
+            stretches: vec![Stretch::new(height, 0, root.bits, root.bits)],
             by_hash: HashTable::new(),
             tip: HeaderId(0),
             orphans: HashMap::new(),
@@ -175,21 +180,18 @@ impl HeaderTree {
             orphans_max: ORPHANS_MAX,
             rejected: HashMap::new(),
             rejected_count: 0,
-            work_memo: (0, 0),
         };
-        let id = tree.store(hash, root);
-        let work = block_work(root.bits);
-        let entry = &mut tree.entries[id.index()];
-        entry.height = height;
-        entry.work = [work as u64, (work >> 64) as u64];
+        let id = tree.store(hash, root.time);
+        tree.entries[id.index()].height = height;
         tree
     }
 
     /// Reserves memory for `count` more headers at once.
     pub fn reserve(&mut self, count: usize) {
         self.entries.reserve(count);
-        let entries = &self.entries;
-        self.by_hash.reserve(count, |&id| table_hash(&entries[id as usize].hash));
+        self.hashes.reserve(count);
+        let hashes = &self.hashes;
+        self.by_hash.reserve(count, |&id| table_hash(&hashes[id as usize]));
     }
 
     /// Sets the clock for future headers.
@@ -242,12 +244,15 @@ impl HeaderTree {
         raw: impl IntoIterator<Item = [u8; Header::SIZE]>,
     ) -> Option<(BlockHash, ConnectedHeader)> {
         let (now, tip, count) = (self.now, self.tip, self.entries.len());
+        let stretches = self.stretches.len();
         self.now = ANY_TIME;
         let accepted = raw.into_iter().map_while(|raw| self.accept(&raw).ok());
         let last = accepted.map(HeaderAcceptance::id).last();
         let found = last.and_then(|id| Some((*self.hash(id), self.connected(id)?)));
         (count..self.entries.len()).for_each(|index| self.forget(HeaderId(index as u32)));
         self.entries.truncate(count);
+        self.hashes.truncate(count);
+        self.stretches.truncate(stretches);
         (self.now, self.tip) = (now, tip);
         found
     }
@@ -266,8 +271,8 @@ impl HeaderTree {
         }
         // A header may become valid later, for example if it was rejected for its time.
         self.rejected.remove(&hash);
-        let id = self.store(hash, header);
-        self.connect(id, parent);
+        let id = self.store(hash, header.time);
+        self.connect(id, parent, header.bits);
         self.connect_orphans_of(id);
         Ok(HeaderAcceptance::New(id))
     }
@@ -278,60 +283,62 @@ impl HeaderTree {
             let (prev, limit) = (header.prev, self.orphans_max);
             return Err(HeaderError::TooManyOrphans { hash, prev, limit });
         }
-        let id = self.store(hash, header);
-        self.orphans.entry(header.prev).or_default().push(id);
+        let id = self.store(hash, header.time);
+        let waiting = WaitingHeader { id, version: header.version, bits: header.bits };
+        self.orphans.entry(header.prev).or_default().push(waiting);
         self.orphans_count += 1;
         Ok(HeaderAcceptance::Orphan(id))
     }
 
     /// Adds an entry that is not connected yet.
-    fn store(&mut self, hash: BlockHash, header: &Header) -> HeaderId {
+    fn store(&mut self, hash: BlockHash, time: u32) -> HeaderId {
         let id = self.entries.len() as u32;
-        self.entries.push(TreeEntry {
-            hash,
-            work: [0; 2],
-            parent: NO_PARENT,
-            height: ORPHAN,
-            time: header.time,
-            bits: header.bits,
-            last_real_bits: header.bits,
-            version: header.version,
-        });
-        let entries = &self.entries;
-        self.by_hash
-            .insert_unique(table_hash(&hash), id, |&id| table_hash(&entries[id as usize].hash));
+        self.entries.push(TreeEntry { parent: NO_PARENT, height: ORPHAN, time, stretch: 0 });
+        self.hashes.push(hash);
+        let hashes = &self.hashes;
+        self.by_hash.insert_unique(table_hash(&hash), id, |&id| table_hash(&hashes[id as usize]));
         HeaderId(id)
     }
 
-    /// Links a checked entry to its connected parent; a chain with more work becomes the best.
-    fn connect(&mut self, id: HeaderId, parent: HeaderId) {
-        let TreeEntry { height, last_real_bits, .. } = self.entries[parent.index()];
-        let bits = self.entries[id.index()].bits;
-        if self.work_memo.0 != bits {
-            self.work_memo = (bits, block_work(bits));
+    /// Links a checked entry with this target to its connected parent; a chain with more work becomes the best.
+    fn connect(&mut self, id: HeaderId, parent: HeaderId, bits: u32) {
+        let height = self.entries[parent.index()].height + 1;
+        let below = self.stretch_of(parent);
+        let starts_period = height.is_multiple_of(self.params.difficulty_adjustment_interval());
+        let is_real = starts_period || bits != self.limit_bits;
+        let last_real_bits = if is_real { bits } else { below.last_real_bits };
+        let mut stretch = self.entries[parent.index()].stretch;
+        if (bits, last_real_bits) != (below.bits, below.last_real_bits) {
+            let work_below = self.chain_work(parent);
+            stretch = self.stretches.len() as u32;
+            self.stretches.push(Stretch::new(height, work_below, bits, last_real_bits));
         }
-        let work = self.entries[parent.index()].chain_work().saturating_add(self.work_memo.1);
-        let starts_period =
-            (height + 1).is_multiple_of(self.params.difficulty_adjustment_interval());
-        let entry = &mut self.entries[id.index()];
-        entry.parent = parent.0;
-        entry.height = height + 1;
-        entry.work = [work as u64, (work >> 64) as u64];
-        entry.last_real_bits =
-            if starts_period || bits != self.limit_bits { bits } else { last_real_bits };
-        if work > self.entries[self.tip.index()].chain_work() {
+        let time = self.entries[id.index()].time;
+        self.entries[id.index()] = TreeEntry { parent: parent.0, height, time, stretch };
+        if self.chain_work(id) > self.chain_work(self.tip) {
             self.tip = id;
         }
+    }
+
+    /// Returns the stretch of a connected header.
+    fn stretch_of(&self, id: HeaderId) -> &Stretch {
+        &self.stretches[self.entries[id.index()].stretch as usize]
+    }
+
+    /// Returns the work of the chain up to and including a connected header.
+    fn chain_work(&self, id: HeaderId) -> u128 {
+        self.stretch_of(id).chain_work(self.entries[id.index()].height)
     }
 
     fn connect_orphans_of(&mut self, id: HeaderId) {
         let mut parents = VecDeque::from([id]);
         while let Some(parent) = parents.pop_front() {
-            for id in self.take_orphans_of(&self.entries[parent.index()].hash.clone()) {
-                let TreeEntry { hash, version, time, bits, .. } = self.entries[id.index()];
+            for waiting in self.take_orphans_of(&self.hashes[parent.index()].clone()) {
+                let WaitingHeader { id, version, bits } = waiting;
+                let (hash, time) = (self.hashes[id.index()], self.entries[id.index()].time);
                 match self.check_contextual(hash, version, time, bits, parent) {
                     Ok(()) => {
-                        self.connect(id, parent);
+                        self.connect(id, parent, bits);
                         parents.push_back(id);
                     }
                     Err(error) => {
@@ -343,7 +350,7 @@ impl HeaderTree {
         }
     }
 
-    fn take_orphans_of(&mut self, hash: &BlockHash) -> Vec<HeaderId> {
+    fn take_orphans_of(&mut self, hash: &BlockHash) -> Vec<WaitingHeader> {
         let orphans = self.orphans.remove(hash).unwrap_or_default();
         self.orphans_count -= orphans.len();
         orphans
@@ -351,9 +358,9 @@ impl HeaderTree {
 
     /// Marks an entry as rejected and removes it from the hash table.
     fn forget(&mut self, id: HeaderId) {
-        let entry = &mut self.entries[id.index()];
-        entry.height = REJECTED;
-        let found = self.by_hash.find_entry(table_hash(&entry.hash), |&other| other == id.0);
+        self.entries[id.index()].height = REJECTED;
+        let key = table_hash(&self.hashes[id.index()]);
+        let found = self.by_hash.find_entry(key, |&other| other == id.0);
         if let Ok(found) = found {
             found.remove();
         }
@@ -363,8 +370,8 @@ impl HeaderTree {
     fn reject(&mut self, hash: BlockHash, error: HeaderError) {
         let mut invalid = VecDeque::from([(hash, error)]);
         while let Some((hash, error)) = invalid.pop_front() {
-            for id in self.take_orphans_of(&hash) {
-                let child = self.entries[id.index()].hash;
+            for WaitingHeader { id, .. } in self.take_orphans_of(&hash) {
+                let child = self.hashes[id.index()];
                 self.forget(id);
                 invalid.push_back((child, HeaderError::bad_prev(child, hash, &error)));
             }
@@ -377,13 +384,13 @@ impl HeaderTree {
 
     /// Returns the header with this hash, connected or waiting.
     pub fn find(&self, hash: &BlockHash) -> Option<HeaderId> {
-        let same = |&id: &u32| self.entries[id as usize].hash == *hash;
+        let same = |&id: &u32| self.hashes[id as usize] == *hash;
         self.by_hash.find(table_hash(hash), same).map(|&id| HeaderId(id))
     }
 
     /// Returns the hash of a header in this tree.
     pub fn hash(&self, id: HeaderId) -> &BlockHash {
-        &self.entries[id.index()].hash
+        &self.hashes[id.index()]
     }
 
     /// Returns the current state of a header of this tree.
@@ -396,9 +403,8 @@ impl HeaderTree {
                 height,
                 parent: (entry.parent != NO_PARENT).then_some(HeaderId(entry.parent)),
                 time: entry.time,
-                bits: entry.bits,
-                version: entry.version,
-                chain_work: entry.chain_work(),
+                bits: self.stretch_of(id).bits,
+                chain_work: self.chain_work(id),
             }),
         }
     }
@@ -465,7 +471,7 @@ impl HeaderTree {
         while let Some(parent) = parents.pop() {
             let children = self.orphans.get(&parent).map_or(&[][..], Vec::as_slice);
             count += children.len();
-            parents.extend(children.iter().map(|id| self.entries[id.index()].hash));
+            parents.extend(children.iter().map(|child| self.hashes[child.id.index()]));
         }
         count
     }
@@ -484,6 +490,11 @@ impl HeaderTree {
     /// Returns the recorded rejections, in no particular order.
     pub fn rejections(&self) -> impl Iterator<Item = &HeaderError> {
         self.rejected.values()
+    }
+
+    /// Returns the hashes of all headers, by id, and frees the rest.
+    pub(crate) fn into_hashes(self) -> Vec<BlockHash> {
+        self.hashes
     }
 
     /// Returns the rules of this chain.

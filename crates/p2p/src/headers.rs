@@ -23,11 +23,13 @@
 mod answer;
 mod best_chain;
 mod candidate;
+mod list;
 pub mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use answer::TooNew;
+pub use list::HeaderList;
 
 use crate::PeerId;
 use answer::EarlyChain;
@@ -148,7 +150,7 @@ pub struct HeaderSync {
     /// How many bulk downloads took too long.
     lapses: u32,
     actions: Vec<HeaderAction>,
-    new: Vec<[u8; Header::SIZE]>,
+    new: HeaderList,
 }
 
 impl HeaderSync {
@@ -168,7 +170,7 @@ impl HeaderSync {
             bulk_done: false,
             lapses: 0,
             actions: Vec::new(),
-            new: Vec::new(),
+            new: HeaderList::default(),
         }
     }
 
@@ -253,7 +255,7 @@ impl HeaderSync {
 
     /// Takes the headers that are new in the tree since the last call, each after its parent, for the caller
     /// to save.
-    pub fn take_new(&mut self) -> Vec<[u8; Header::SIZE]> {
+    pub fn take_new(&mut self) -> HeaderList {
         std::mem::take(&mut self.new)
     }
 

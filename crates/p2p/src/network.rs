@@ -28,9 +28,10 @@ pub use state::RefusedHeaders;
 use crate::PeerId;
 use crate::addresses::NodeAddress;
 use crate::download::{DownloadTotals, Limit};
+use crate::headers::HeaderList;
 use crate::message::Services;
 use crate::transport::{Buffers, Transport, TransportChoice};
-use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, Params};
+use apus_chain::{BlockHash, HeaderChain, Height, Params};
 use serve::ServiceOffer;
 use state::NetworkState;
 use std::io;
@@ -65,7 +66,7 @@ pub struct NetworkOptions {
     /// The network fails after this long without a requested header or block.
     pub patience: Duration,
     /// Headers saved by an earlier start, each after its parent.
-    pub headers: Vec<[u8; HEADER_SIZE]>,
+    pub headers: HeaderList,
     /// Blocks to serve to peers, if any.
     pub blocks: Option<Arc<dyn BlockProvider>>,
 }
@@ -200,7 +201,7 @@ impl PeerNetwork {
         let nonce = u64::from_le_bytes(nonce);
         let state = Mutex::new(NetworkState::new(&options, nonce));
         // The state owns them now.
-        (options.headers, options.addresses) = (Vec::new(), Vec::new());
+        (options.headers, options.addresses) = (HeaderList::default(), Vec::new());
         let buffers = Arc::new(Buffers::for_blocks(options.bytes_max));
         let shared = Arc::new(NetworkShared {
             state,
@@ -285,7 +286,7 @@ impl PeerNetwork {
     }
 
     /// Takes the headers that are new since the last call, each after its parent.
-    pub fn take_new_headers(&self) -> Vec<[u8; HEADER_SIZE]> {
+    pub fn take_new_headers(&self) -> HeaderList {
         self.shared.lock().take_new_headers()
     }
 

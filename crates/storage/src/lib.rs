@@ -69,9 +69,18 @@ pub fn draft_name(name: &str) -> String {
 
 /// Writes a whole file so that a crash leaves the old content or the new, never a mixture.
 pub fn write_atomically(storage: &dyn Storage, name: &str, bytes: &[u8]) -> io::Result<()> {
+    write_atomically_by(storage, name, |file| file.write_all(bytes))
+}
+
+/// Like [`write_atomically`], for a file that `write` writes in parts.
+pub fn write_atomically_by(
+    storage: &dyn Storage,
+    name: &str,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
     let draft = draft_name(name);
     let mut file = storage.create(&draft)?;
-    file.write_all(bytes)?;
+    write(&mut *file)?;
     file.sync()?;
     drop(file);
     storage.rename(&draft, name)?;

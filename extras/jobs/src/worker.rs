@@ -173,7 +173,8 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
             let scratch = ScratchFolder::make(&request.scratch)?;
             let folder = scratch.folder()?;
             let storage = folder.storage();
-            let peers = Peers::start_with(options(params), headers.to_vec(), &storage)?;
+            let peers =
+                Peers::start_with(options(params), headers.iter().copied().collect(), &storage)?;
             let source = peers.settled_on(Arc::new(chain), request.interrupt)?;
             work_with(request, jobs, &spec, &source)
         }

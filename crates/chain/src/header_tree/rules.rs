@@ -1,7 +1,7 @@
 //! The rules for a header and its ancestors (Core `pow.cpp`, and `validation.cpp`,
 //! `ContextualCheckBlockHeader`), and the errors, with Core's reject reasons.
 
-use super::{HeaderId, HeaderTree, TreeEntry};
+use super::{HeaderId, HeaderTree};
 use crate::hashes::BlockHash;
 use crate::header::{Height, utc};
 use crate::params::Params;
@@ -49,10 +49,6 @@ fn retarget(params: &Params, bits: u32, first_time: u32, last_time: u32) -> u32 
 }
 
 impl HeaderTree {
-    fn lineage(&self, id: HeaderId) -> impl Iterator<Item = &TreeEntry> {
-        self.lineage_of(id).map(|id| &self.entries[id.index()])
-    }
-
     /// Returns the median of the times of a connected header and up to ten before it (Core
     /// `chain.h`, `GetMedianTimePast`).
     ///
@@ -61,31 +57,31 @@ impl HeaderTree {
     /// Panics if the header is not connected.
     pub fn median_time_past(&self, id: HeaderId) -> u32 {
         assert!(self.entries[id.index()].is_connected(), "an orphan has no median time");
-        median_time(self.lineage(id).map(|entry| entry.time))
+        median_time(self.lineage_of(id).map(|id| self.entries[id.index()].time))
     }
 
     /// Returns the target that a child of `parent` with this time must have (Core `pow.cpp`,
     /// `GetNextWorkRequired`).
     pub(super) fn next_bits(&self, parent: HeaderId, time: u32) -> u32 {
         let params = &self.params;
-        let last = &self.entries[parent.index()];
+        let (last, targets) = (&self.entries[parent.index()], self.stretch_of(parent));
         let interval = params.difficulty_adjustment_interval();
         if !(last.height + 1).is_multiple_of(interval) {
             if !params.pow_allow_min_difficulty_blocks {
-                return last.bits;
+                return targets.bits;
             }
             let late =
                 i64::from(last.time) + 2 * i64::from(params.pow_target_spacing_seconds.get());
-            return if i64::from(time) > late { self.limit_bits } else { last.last_real_bits };
+            return if i64::from(time) > late { self.limit_bits } else { targets.last_real_bits };
         }
         if params.pow_no_retargeting {
-            return last.bits;
+            return targets.bits;
         }
-        let first = self.lineage(parent).nth(interval as usize - 1);
+        let first = self.lineage_of(parent).nth(interval as usize - 1);
         let first = first.expect("a period that ends has a first header");
         // BIP-94: a period's last header may be a minimum-difficulty exception; its first header may not.
-        let bits = if params.enforce_bip94 { first.bits } else { last.bits };
-        retarget(params, bits, first.time, last.time)
+        let bits = if params.enforce_bip94 { self.stretch_of(first).bits } else { targets.bits };
+        retarget(params, bits, self.entries[first.index()].time, last.time)
     }
 
     /// Checks all rules that depend on ancestors, in Core's order (Core `validation.cpp`,

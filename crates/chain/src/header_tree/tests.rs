@@ -61,8 +61,8 @@ pub(crate) fn tree_at(params: &Params, headers: &[[u8; 80]], height: Height) -> 
     for raw in &headers[1..TRUSTED] {
         let header = Header::parse(raw);
         let parent = tree.find(&header.prev).unwrap();
-        let id = tree.store(header.hash(), &header);
-        tree.connect(id, parent);
+        let id = tree.store(header.hash(), header.time);
+        tree.connect(id, parent, header.bits);
     }
     tree
 }

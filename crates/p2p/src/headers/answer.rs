@@ -199,7 +199,7 @@ impl HeaderSync {
                 }
             }
             if self.tree.len() > before {
-                self.new.push(raw);
+                self.new.push(&raw);
             }
         }
         if let Some(last) = last {

@@ -23,7 +23,7 @@ const HEADERS_MAX: usize = 1 << 23;
 
 /// A header without its parent, which is the previous one.
 #[derive(Debug, Clone, Copy)]
-struct OrphanHeader {
+pub(super) struct OrphanHeader {
     version: i32,
     merkle_root: MerkleRoot,
     time: u32,
@@ -35,12 +35,12 @@ const _: () =
     assert!(size_of::<OrphanHeader>() == 48, "the module's documentation states this size");
 
 impl OrphanHeader {
-    fn of(raw: &[u8; Header::SIZE]) -> Self {
+    pub(super) fn of(raw: &[u8; Header::SIZE]) -> Self {
         let Header { version, merkle_root, time, bits, nonce, .. } = Header::parse(raw);
         Self { version, merkle_root, time, bits, nonce }
     }
 
-    fn below(self, prev: BlockHash) -> Header {
+    pub(super) fn below(self, prev: BlockHash) -> Header {
         let Self { version, merkle_root, time, bits, nonce } = self;
         Header { version, prev, merkle_root, time, bits, nonce }
     }

@@ -83,8 +83,8 @@ fn one_peer_is_asked_for_everything_and_then_the_others_for_more() {
     assert_eq!(sync.tree().hash(sync.best()), &b.tip());
     assert_eq!((sync.peer_height(A), sync.peer_height(B)), (Some(4500), Some(4520)));
     assert_eq!(sync.peer_height(C), None);
-    assert_eq!(sync.take_new(), longer);
-    assert_eq!(sync.take_new(), [[0; 80]; 0]);
+    assert!(sync.take_new().iter().eq(longer));
+    assert!(sync.take_new().is_empty());
     assert!(asked(&mut sync).is_empty());
     assert_eq!(a.chain.len(), 4500);
 }
@@ -96,7 +96,7 @@ fn with_a_recent_tip_all_peers_are_asked_at_once() {
     for recent in [false, true] {
         let mut sync = HeaderSync::new(&params, clock(&chain, recent));
         assert_eq!(sync.restore(chain.iter().copied()), (300, None));
-        assert_eq!(sync.take_new(), [[0; 80]; 0], "they are saved already");
+        assert!(sync.take_new().is_empty(), "they are saved already");
         sync.peer_connected(A, 0);
         sync.peer_connected(B, 0);
         assert!(!sync.is_synced(0));
@@ -248,7 +248,7 @@ fn a_chain_on_trial_enters_the_tree_once_its_work_is_shown() {
     assert_eq!((sync.candidate_height(), sync.tree().len()), (Some(4000), 1));
     assert_eq!(sync.headers(A, &raw[4001..], 0).unwrap().new_headers, 4040);
     assert_eq!((sync.candidate_height(), sync.tree().len()), (None, 4041));
-    assert_eq!(sync.take_new(), raw[1..]);
+    assert!(sync.take_new().iter().eq(raw[1..].iter().copied()));
     assert!(sync.is_synced(0));
     // Near the tip no chain is on trial.
     assert_eq!(sync.work_required(), of(4001));

@@ -139,8 +139,15 @@ impl ServiceOffer {
 /// Header fields that the tree does not keep.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rest {
+    version: i32,
     merkle_root: [u8; 32],
     nonce: u32,
+}
+
+impl Rest {
+    fn of(header: &Header) -> Self {
+        Self { version: header.version, merkle_root: header.merkle_root.0, nonce: header.nonce }
+    }
 }
 
 /// Raw headers for peers: what [`HeaderTree`] does not keep, by index in the tree.
@@ -150,17 +157,20 @@ pub(super) struct RawHeaders(Vec<Rest>);
 impl RawHeaders {
     /// Starts with the genesis block's header.
     pub(super) fn new(genesis: &Header) -> Self {
-        Self(vec![Rest { merkle_root: genesis.merkle_root.0, nonce: genesis.nonce }])
+        Self(vec![Rest::of(genesis)])
     }
 
     /// Adds headers that are new in the tree. Skips headers that the tree did not accept.
-    pub(super) fn add(&mut self, tree: &HeaderTree, headers: &[[u8; HEADER_SIZE]]) {
+    pub(super) fn add(
+        &mut self,
+        tree: &HeaderTree,
+        headers: impl Iterator<Item = [u8; HEADER_SIZE]>,
+    ) {
         self.0.resize(tree.len(), Rest::default());
         for raw in headers {
-            let header = Header::parse(raw);
+            let header = Header::parse(&raw);
             if let Some(id) = tree.find(&header.hash()) {
-                self.0[id.index()] =
-                    Rest { merkle_root: header.merkle_root.0, nonce: header.nonce };
+                self.0[id.index()] = Rest::of(&header);
             }
         }
     }
@@ -170,7 +180,7 @@ impl RawHeaders {
         let rest = self.0.get(id.index())?;
         let header = tree.connected(id)?;
         let header = Header {
-            version: header.version,
+            version: rest.version,
             prev: header.parent.map_or(BlockHash::ZERO, |parent| *tree.hash(parent)),
             merkle_root: MerkleRoot(rest.merkle_root),
             time: header.time,
@@ -293,13 +303,13 @@ mod tests {
             for header in part {
                 tree.accept(header).unwrap();
             }
-            headers.add(&tree, part);
+            headers.add(&tree, part.iter().copied());
         }
         for (raw, id) in raw.iter().zip(tree.path_to(tree.tip())) {
             assert_eq!(headers.get(&tree, id).as_ref(), Some(raw));
         }
         // A header that the tree lacks changes nothing.
-        headers.add(&tree, &[[7; 80]]);
+        headers.add(&tree, [[7; 80]].into_iter());
         assert_eq!(headers.get(&tree, tree.tip()).as_ref(), raw.last());
     }
 }

@@ -7,7 +7,7 @@ use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
 use crate::addresses::{AddressBook, NodeAddress};
 use crate::download::{self, Download, Limit};
-use crate::headers::{self, HeaderSync};
+use crate::headers::{self, HeaderList, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
 use crate::transport::PeerError;
 use apus_chain::{BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, Height};
@@ -88,7 +88,7 @@ pub(super) struct NetworkState {
     /// Raw headers to serve. `None` if no peer can connect to us.
     raw: Option<RawHeaders>,
     /// Headers not taken yet by [`Self::take_new_headers`].
-    new: Vec<[u8; HEADER_SIZE]>,
+    new: HeaderList,
     /// Since when no peer has the wanted blocks.
     pub(super) stuck_since: Option<u64>,
     /// When to check that next.
@@ -121,16 +121,16 @@ impl NetworkState {
         let _ = book.restore(&options.addresses, super::unix_time());
         let mut headers = HeaderSync::new(&options.params, super::unix_time());
         // Headers that do not fit are downloaded again.
-        headers.restore(options.headers.iter().copied());
+        headers.restore(options.headers.iter());
         let raw = options.listen.map(|_| {
             let mut raw = RawHeaders::new(&options.params.genesis_header);
-            raw.add(headers.tree(), &options.headers);
+            raw.add(headers.tree(), options.headers.iter());
             raw
         });
         Self {
             headers,
             raw,
-            new: Vec::new(),
+            new: HeaderList::default(),
             download: Download::new(download::DownloadOptions {
                 bytes_max: options.bytes_max,
                 ..download::DownloadOptions::default()
@@ -179,7 +179,7 @@ impl NetworkState {
         (late || asked && self.best().0 > 0) && self.headers.is_synced(now)
     }
 
-    pub(super) fn take_new_headers(&mut self) -> Vec<[u8; HEADER_SIZE]> {
+    pub(super) fn take_new_headers(&mut self) -> HeaderList {
         std::mem::take(&mut self.new)
     }
 
@@ -253,9 +253,9 @@ impl NetworkState {
         let learned = self.headers.headers(id, &raw, now);
         let new = self.headers.take_new();
         if let Some(raw) = &mut self.raw {
-            raw.add(self.headers.tree(), &new);
+            raw.add(self.headers.tree(), new.iter());
         }
-        self.new.extend(new);
+        self.new.append(new);
         let learned = learned.map_err(|error| PeerError::Headers { what: error.to_string() })?;
         if learned.new_headers > 0 || self.headers.candidate_height() > before {
             self.useful_at = now;

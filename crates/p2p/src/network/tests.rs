@@ -33,7 +33,7 @@ fn options(peers: &[&FakePeer]) -> NetworkOptions {
         user_agent: "/apus-test:1/".to_owned(),
         bytes_max: 1 << 20,
         patience: PATIENCE,
-        headers: Vec::new(),
+        headers: HeaderList::default(),
         blocks: None,
     }
 }

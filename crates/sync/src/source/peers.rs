@@ -10,6 +10,7 @@ use crate::workdir::Workdir;
 use crate::workdir::names::ADDRESSES;
 use apus_chain::{BlockHash, HEADER_SIZE, Header, HeaderChain, Height, Params};
 use apus_p2p::addresses::FILE_BYTES_MAX;
+use apus_p2p::headers::HeaderList;
 pub use apus_p2p::network;
 use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerNetwork};
 use apus_storage::{Storage, read_whole, write_atomically};
@@ -55,7 +56,7 @@ pub struct Peers<'a> {
     /// Number of the next file of headers.
     next_file: AtomicU32,
     /// Headers that are not durable yet.
-    unsaved: Mutex<Vec<[u8; 80]>>,
+    unsaved: Mutex<HeaderList>,
     /// When addresses were last made durable.
     addresses_at: Mutex<Option<Instant>>,
     /// Whether the user must still be warned that peers that connect here get few blocks.
@@ -115,7 +116,7 @@ impl<'a> Peers<'a> {
     /// already has: peers are not asked for headers. Nothing is kept, but `workdir` may be written to.
     pub fn start_with(
         options: NetworkOptions,
-        headers: Vec<[u8; HEADER_SIZE]>,
+        headers: HeaderList,
         workdir: &'a dyn Storage,
     ) -> Result<Self, SyncError> {
         let params = options.params.clone();
@@ -363,13 +364,13 @@ impl<'a> Peers<'a> {
     /// Makes the new headers durable if there are at least `count`.
     fn store_headers(&self, count: usize) -> Result<(), SyncError> {
         let mut unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
-        unsaved.extend(self.network.take_new_headers());
+        unsaved.append(self.network.take_new_headers());
         if unsaved.is_empty() || unsaved.len() < count {
             return Ok(());
         }
         let file = self.next_file.fetch_add(1, Ordering::Relaxed);
         stored::write(self.workdir, file, self.params.network, &unsaved)?;
-        unsaved.clear();
+        *unsaved = HeaderList::default();
         Ok(())
     }
 }

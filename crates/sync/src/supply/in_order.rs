@@ -32,7 +32,7 @@ const UNREAD_MEMORY_QUARTERS: u64 = 1;
 
 /// An item that a queue returns.
 pub trait QueueItem: Send {
-    /// Returns the memory that it takes, if its block has this many bytes.
+    /// Returns the memory that it takes besides the value itself, if its block has this many bytes.
     fn memory_bytes(&self, block_bytes: u64) -> u64 {
         block_bytes
     }
@@ -139,6 +139,12 @@ struct InOrderState<T> {
 struct Ready<T> {
     block: T,
     bytes: u64,
+}
+
+impl<T> Ready<T> {
+    /// Memory of the value itself, which is most of a small block's. The nodes of a map that grows at its end
+    /// are half full.
+    const OWN_BYTES: u64 = 2 * size_of::<(Height, Self)>() as u64;
 }
 
 impl<T> InOrderState<T> {
@@ -258,7 +264,7 @@ impl<T: QueueItem> InOrder<T> {
         while let Some((range, bytes)) = self.claim(supply) {
             let mut blocks = Vec::with_capacity(range.count() as usize);
             let fetched = walk(&mut walker, range, &mut |height, block_bytes, block| {
-                let bytes = block.memory_bytes(block_bytes);
+                let bytes = block.memory_bytes(block_bytes) + Ready::<T>::OWN_BYTES;
                 blocks.push((height, Ready { block, bytes }));
             });
             let mut state = self.lock();

@@ -5,6 +5,7 @@ use apus_chain::{Network, Params};
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_p2p::addresses::NodeAddress;
+use apus_p2p::headers::HeaderList;
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
@@ -126,7 +127,7 @@ impl Job<'_> {
             user_agent: "/apus-test:1/".to_owned(),
             bytes_max: self.bytes_max,
             patience: self.patience,
-            headers: Vec::new(),
+            headers: HeaderList::default(),
             blocks: None,
         }
     }

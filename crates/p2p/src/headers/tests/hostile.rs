@@ -175,7 +175,7 @@ fn an_invalid_header_disconnects_the_peer_that_sent_it() {
     assert!(matches!(error, Misbehaviour::Invalid(HeaderError::TimeTooOld { .. })), "{error}");
     assert_eq!(sync.peer_best(A), None);
     assert_eq!(sync.best_chain().len(), 5000, "valid headers carry real work");
-    assert_eq!(sync.take_new(), chain[..4999]);
+    assert!(sync.take_new().iter().eq(chain[..4999].iter().copied()));
 
     let mut params = regtest(2 * 6001);
     params.minimum_chain_work += 2;

@@ -32,6 +32,10 @@ pub struct BlockUndoData {
     pub spent: CoinSum,
 }
 
+/// Memory of a block's shared parts besides its bytes: the verdict, the counts of who holds them, and what the
+/// allocator adds.
+const SHARED_BYTES: u64 = 512;
+
 /// A block that passed every check except its scripts.
 #[must_use]
 pub struct ValidatedBlock {
@@ -51,8 +55,8 @@ impl ValidatedBlock {
     pub fn memory_bytes(&self, block_bytes: u64) -> u64 {
         match (&self.pending, &self.kept) {
             // Coins that wait for their scripts take about as much as the block.
-            (Some(_), _) => 2 * block_bytes,
-            (None, Some(kept)) => block_bytes + kept.undo.len() as u64,
+            (Some(_), _) => SHARED_BYTES + 2 * block_bytes,
+            (None, Some(kept)) => SHARED_BYTES + block_bytes + kept.undo.len() as u64,
             (None, None) => 0,
         }
     }

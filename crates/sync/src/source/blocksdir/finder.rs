@@ -2,6 +2,7 @@
 
 use super::competing::{CompetingBranches, branches};
 use super::describe;
+use super::heads::NOWHERE;
 use crate::error::{ChainGap, GapRange, InvalidBlock, SourceError};
 use crate::progress::{Event, Observer, Phase, Progress};
 use apus_chain::{ANY_TIME, BlockHash, Header, HeaderChain, HeaderId, HeaderTree, Height, Params};
@@ -18,7 +19,7 @@ pub(super) struct BlockFinder<'a> {
     files: &'a BlockFiles,
     tree: HeaderTree,
     /// First position of each header, by its id in the tree.
-    places: Vec<Option<BlockLocation>>,
+    places: Vec<BlockLocation>,
     copies: HashMap<usize, Vec<BlockLocation>>,
     gap: ChainGap,
     /// Positions of blocks with Bitcoin Knots' own proof of work.
@@ -67,12 +68,12 @@ impl<'a> BlockFinder<'a> {
             Ok(accepted) => {
                 let id = accepted.id().index();
                 if self.places.len() <= id {
-                    self.places.resize(id + 1, None);
+                    self.places.resize(id + 1, NOWHERE);
                 }
                 match &mut self.places[id] {
-                    Some(known) if known.file == place.file && known.offset == place.offset => {}
-                    Some(_) => self.copies.entry(id).or_default().push(place),
-                    slot => *slot = Some(place),
+                    first if *first == NOWHERE => *first = place,
+                    known if known.file == place.file && known.offset == place.offset => {}
+                    _ => self.copies.entry(id).or_default().push(place),
                 }
             }
             Err(_) if Header::parse(raw).is_extended() => {
@@ -136,57 +137,62 @@ impl<'a> BlockFinder<'a> {
     /// Returns the most-work chain of the headers found; `None` if there is only the genesis block.
     pub(super) fn settle(self) -> Option<FoundChain> {
         let tip = self.tree.tip();
-        let chain = HeaderChain::best_of(&self.tree);
-        (chain.tip_height() > 0).then(|| self.settled(tip, chain))
+        self.settled(tip)
     }
 
     /// Returns the chain of the headers found that ends in a block.
     pub(super) fn settle_at(self, tip: &BlockHash) -> Result<FoundChain, SourceError> {
-        let found = self.tree.find(tip);
-        let chain = found.and_then(|id| Some((id, HeaderChain::up_to(&self.tree, id)?)));
-        match chain.filter(|(_, chain)| chain.tip_height() > 0) {
-            Some((id, chain)) => Ok(self.settled(id, chain)),
-            None => Err(SourceError::Node(format!(
+        let home = self.files.home();
+        self.tree.find(tip).and_then(|id| self.settled(id)).ok_or_else(|| {
+            SourceError::Node(format!(
                 "the node of {} lacks blocks or undo data up to {tip} in its block index",
-                self.files.home().display()
-            ))),
-        }
+                home.display()
+            ))
+        })
     }
 
-    fn settled(self, tip: HeaderId, chain: HeaderChain) -> FoundChain {
-        let Self { files, tree, places, mut copies, mut gap, invalid, .. } = self;
+    /// Returns the chain that ends in `tip`; `None` if it is not connected, or the genesis block.
+    ///
+    /// Everything that has a part for each header is dropped as early as possible: these are the most bytes
+    /// of a sync with a small cache.
+    fn settled(mut self, tip: HeaderId) -> Option<FoundChain> {
+        let path = self.tree.path_to(tip);
+        let tip_height = path.len().checked_sub(1).filter(|height| *height > 0)? as Height;
+        let gap = self.gap_above(tip_height);
+        let Self { tree, places, mut copies, .. } = self;
+        let branches = branches(&tree, &path);
+        let place_of = |id: HeaderId| places.get(id.index()).copied().unwrap_or(NOWHERE);
+        let places_off_chain = branches.keys().map(|&id| (*tree.hash(id), place_of(id)));
+        let off_chain = places_off_chain.filter(|(_, place)| *place != NOWHERE).collect();
+        let competing = CompetingBranches::new(&tree, &path, &branches);
+        let chain = HeaderChain::out_of(tree, &path);
+        // In the whole chain only the genesis block may have no position.
+        let by_height: Vec<BlockLocation> = path.iter().map(|id| place_of(*id)).collect();
+        let with_copies = (0..).zip(&path);
+        let copies =
+            with_copies.filter_map(|(height, id)| Some((height, copies.remove(&id.index())?)));
+        let copies = copies.collect();
+        Some(FoundChain { chain, places: by_height, copies, off_chain, competing, gap })
+    }
+
+    /// Returns the evidence of blocks beyond a chain that ends at height `tip`.
+    fn gap_above(&mut self, tip: Height) -> ChainGap {
+        let mut gap = std::mem::take(&mut self.gap);
         // Entries that are not higher may belong to a stale branch.
-        let is_above = |height: &Height| *height > chain.tip_height();
-        gap.headers = gap.headers.filter(is_above);
-        if !gap.absent.highest.is_some_and(|height| is_above(&height)) {
+        gap.headers = gap.headers.filter(|height| *height > tip);
+        if gap.absent.highest.is_none_or(|height| height <= tip) {
             gap.absent = GapRange::default();
         }
-        gap.orphans = tree.orphans_count();
+        gap.orphans = self.tree.orphans_count();
+        let missing = self.tree.missing_parents();
         let mut missing: Vec<BlockHash> =
-            tree.missing_parents().filter(|hash| !invalid.contains_key(hash)).copied().collect();
-        gap.unjoined = missing.iter().map(|hash| tree.orphans_above(hash)).sum();
-        gap.files = ChainGap::between(files.files()).files;
+            missing.filter(|hash| !self.invalid.contains_key(hash)).copied().collect();
+        gap.unjoined = missing.iter().map(|hash| self.tree.orphans_above(hash)).sum();
+        gap.files = ChainGap::between(self.files.files()).files;
         missing.sort_unstable();
         gap.missing_count = missing.len();
         missing.truncate(LISTED_MAX);
         gap.missing = missing;
-        let mut by_height = Vec::with_capacity(chain.tip_height() as usize + 1);
-        let mut copies_by_height = HashMap::new();
-        let path = tree.path_to(tip);
-        let branches = branches(&tree, &path);
-        let place_of = |id: HeaderId| places.get(id.index()).copied().flatten();
-        let off_chain = branches.keys().filter_map(|id| Some((*tree.hash(*id), place_of(*id)?)));
-        let (off_chain, competing) =
-            (off_chain.collect(), CompetingBranches::new(&tree, &path, &branches));
-        for (height, id) in path.into_iter().enumerate() {
-            // In the whole chain only the genesis block may have no position.
-            let nowhere = BlockLocation { file: 0, offset: 0, size: 0 };
-            by_height.push(place_of(id).unwrap_or(nowhere));
-            if let Some(copies) = copies.remove(&id.index()) {
-                copies_by_height.insert(height as Height, copies);
-            }
-        }
-        let (places, copies) = (by_height, copies_by_height);
-        FoundChain { chain, places, copies, off_chain, competing, gap }
+        gap
     }
 }

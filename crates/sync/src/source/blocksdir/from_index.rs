@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Heights processed at once. The index is ordered by hash, so it is read once for each range of heights: that
 /// bounds the memory for sorting by height.
-const HEIGHTS_AT_ONCE: u32 = 200_000;
+const HEIGHTS_AT_ONCE: u32 = 100_000;
 
 /// Bytes before a block: magic and size.
 pub(super) const RECORD_HEAD: u64 = 8;

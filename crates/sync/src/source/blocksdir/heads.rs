@@ -110,7 +110,7 @@ impl BlocksDir {
 // the blocks. Missing blocks are reported when they are requested.
 
 /// The position of a missing block.
-const NOWHERE: BlockLocation = BlockLocation { file: 0, offset: 0, size: 0 };
+pub(super) const NOWHERE: BlockLocation = BlockLocation { file: 0, offset: 0, size: 0 };
 
 impl BlocksDir {
     /// Opens the blocks of `chain` in `dir`, through Core's index if it contains the chain, and otherwise by

@@ -10,10 +10,12 @@ use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, Network, Params};
 use apus_datadir::{
     BlockStore, ChainBlock, LEVELDB_LOCK, Obfuscation, SpentCoins, write_block_index,
 };
-use apus_p2p::headers::store::{HeaderFileReader, write_frames, write_head};
+use apus_p2p::headers::HeaderList;
+use apus_p2p::headers::store::{FRAME_HEADERS_MAX, HeaderFileReader, write_frames, write_head};
 use apus_p2p::network::BlockProvider;
-use apus_storage::{DirStorage, Storage, write_atomically};
+use apus_storage::{DirStorage, Storage, write_atomically_by};
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -138,20 +140,20 @@ fn name(number: u32) -> String {
 
 /// The headers of an earlier start.
 pub(super) struct StoredHeads {
-    pub(super) headers: Vec<[u8; 80]>,
+    pub(super) headers: HeaderList,
     pub(super) next_file: u32,
 }
 
 /// Reads all files.
 pub(super) fn read(storage: &dyn Storage, network: Network) -> Result<StoredHeads, SyncError> {
-    let mut headers = Vec::new();
+    let mut headers = HeaderList::default();
     let names = storage.names().at(storage, "")?;
     let files: Vec<&String> = names.iter().filter(|name| number_of(name).is_some()).collect();
     let mut next_file = 0;
     let mut whole = true;
     for file in &files {
         next_file = number_of(file).map_or(0, |number| number.saturating_add(1)).max(next_file);
-        whole = whole && read_file(storage, file, network, &mut |header| headers.push(*header))?;
+        whole = whole && read_file(storage, file, network, &mut |header| headers.push(header))?;
     }
     if !whole || files.len() > FILES_MAX {
         // The file with everything is written first: if the next steps fail, nothing is lost.
@@ -205,12 +207,20 @@ pub(super) fn write(
     storage: &dyn Storage,
     number: u32,
     network: Network,
-    headers: &[[u8; 80]],
+    headers: &HeaderList,
 ) -> Result<(), SyncError> {
     let name = name(number);
-    let mut bytes = Vec::new();
-    write_head(&mut bytes, network)
-        .and_then(|()| write_frames(&mut bytes, headers))
-        .and_then(|()| write_atomically(storage, &name, &bytes))
-        .at(storage, &name)
+    // The file of a long chain is never in memory as a whole.
+    let write = |out: &mut dyn Write| {
+        write_head(out, network)?;
+        let mut headers = headers.iter();
+        loop {
+            let frame: Vec<[u8; HEADER_SIZE]> = headers.by_ref().take(FRAME_HEADERS_MAX).collect();
+            if frame.is_empty() {
+                return Ok(());
+            }
+            write_frames(out, &frame)?;
+        }
+    };
+    write_atomically_by(storage, &name, write).at(storage, &name)
 }

@@ -272,6 +272,25 @@ fn workers_run_ahead_no_further_than_the_bound() {
     }
 }
 
+/// Blocks that leave nothing to keep still take their places in the queue.
+#[test]
+fn workers_do_not_run_ahead_without_a_bound_on_the_smallest_blocks() {
+    let source = Fake { bytes: 1, ..Fake::new(Fault::None) };
+    let flag = AtomicBool::new(false);
+    let supply = source.supply(&flag);
+    let ahead: InOrder<LongScriptMemory> = InOrder::new(source.range(), CLAIM_BLOCKS.into());
+    let prepare = |block: CheckedBlock| LongScriptMemory(Arc::new(block.height()), 0);
+    thread::scope(|scope| {
+        scope.spawn(|| ahead.work(&supply, &by_checking(&prepare)));
+        for height in 1..10 {
+            assert_eq!(ahead.next().unwrap().map(|(height, _)| height), Some(height));
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(source.asked.load(Ordering::SeqCst), u64::from(CLAIM_BLOCKS) + 1);
+        ahead.end();
+    });
+}
+
 /// While there are blocks that need not be read, claims of them are longer, and all threads take part.
 #[test]
 fn blocks_that_are_not_read_are_claimed_many_at_a_time() {
