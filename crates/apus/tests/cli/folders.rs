@@ -156,7 +156,7 @@ fn a_pruned_data_directory_says_how_to_start_on_it() {
     let ended =
         sandbox.apus(&format!("{RUN} --out datadir:node --prune --report run.json")).succeeds();
     ended.says(&[
-        "It read back all 319 entries of the block index, 288 blocks and the undo data of ",
+        "It read back all 319 entries of the block index, 288 blocks and their undo data, all intact.",
         "Next: start a node on it:",
         "bitcoind -datadir=node -chain=regtest -prune=550",
     ]);
