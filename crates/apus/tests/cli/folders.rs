@@ -36,7 +36,7 @@ fn impossible_requests_are_refused_first() {
         ("--out chainstate:..", 1, &["is not a valid name for a folder"]),
         ("--out chainstate:", 1, &["chainstate:DIR"]),
         ("--out datadir:full --prune", 1, &["full exists already", "remove that folder"]),
-        ("--out datadir:new", 1, &["undo data", "--prune"]),
+        ("--out datadir:new", 1, &["nothing proves it", "--prune"]),
         ("--out datadir:a --out datadir:b --prune", 1, &["one data directory at a time"]),
         ("--out chainstate:cs --prune", 1, &["--prune needs --out datadir:DIR"]),
         ("--out snapshot:s --replace", 1, &["--replace needs --out chainstate:DIR"]),
