@@ -214,22 +214,6 @@ pub(crate) fn expect_engine_takes(
     }
 }
 
-/// Fails if an output needs the undo data of all blocks but the run uses hints: hinted runs do not see the spent coins.
-pub(crate) fn expect_undo_data(
-    outputs: &[SinkArg],
-    hints: bool,
-    prune: bool,
-) -> Result<(), Failure> {
-    let datadir = outputs.iter().any(|sink| matches!(sink, SinkArg::Datadir(_)));
-    match datadir && hints && !prune {
-        false => Ok(()),
-        true => Err(Failure::usage(
-            "with hints, Apus does not see the spent coins that undo data consist of: leave out --hints, or add \
-             --prune for a data directory with only the last blocks",
-        )),
-    }
-}
-
 /// Returns the interpreter for signet's block solutions; other chains need none here. Fails for signet in a build
 /// without scripts.
 pub(crate) fn verifier(params: &Params) -> Result<Option<Box<dyn ScriptVerifier>>, Failure> {

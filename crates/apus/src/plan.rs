@@ -12,7 +12,7 @@ pub(crate) use needs::{Needs, SetSize, warn_of_low_space};
 pub(crate) use sample::BlocksSize;
 
 use crate::args::{EngineArg, PlanArgs, SinkArg, SyncMethod};
-use crate::args::{expect_engine_takes, expect_undo_data, verifier};
+use crate::args::{expect_engine_takes, verifier};
 use crate::estimate::duration;
 use crate::failure::{Failure, IO};
 use crate::files::expect_hints;
@@ -22,7 +22,7 @@ use crate::node::{NodeFolders, expect_first_blocks, expect_folders};
 use crate::print;
 use crate::report::{bytes, grouped};
 use apus_chain::{Network, Params};
-use apus_datadir::{BlockFiles, BlocksFolder};
+use apus_datadir::{BlockFiles, BlocksFolder, has_undo_file};
 use apus_sync::{BlocksDir, ChainGap, SourceError, SyncError, UseIndex};
 use needs::DiskNeeds;
 use sample::{BlocksSample, MethodTime, RunCost, WHOLE_BYTES};
@@ -34,7 +34,6 @@ use std::sync::atomic::AtomicBool;
 pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
     let chosen = method(args)?;
     let place = PlanPlace::of(args)?;
-    expect_undo_data(&place.outputs, args.hints.is_some(), args.prune)?;
     let files = BlockFiles::open(&place.blocksdir, args.chain.magic());
     let files = files.map_err(|error| Failure::from(SyncError::from(SourceError::from(error))))?;
     expect_first_blocks(&place.blocksdir)?;
@@ -46,7 +45,9 @@ pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
     let sample = look(&place.blocksdir, &files, args.chain, &interrupt)?;
     let blocks = sample.blocks(files.bytes_total());
     let set = SetSize::of(args.hints.as_ref(), place.old_chainstate, blocks, args.chain, &sample)?;
-    let planning = PlanInput { args, place: &place, sample: &sample, blocks, set };
+    let blocksdir = &place.blocksdir.files;
+    let has_undo = files.files().iter().any(|file| has_undo_file(blocksdir, file.number));
+    let planning = PlanInput { args, place: &place, sample: &sample, blocks, set, has_undo };
     planning.print(chosen, files.files().len())
 }
 
@@ -163,6 +164,8 @@ struct PlanInput<'a> {
     sample: &'a BlocksSample,
     blocks: BlocksSize,
     set: SetSize,
+    /// Whether the blocks folder has any undo data.
+    has_undo: bool,
 }
 
 /// One method with its needs: a row of the plan.
@@ -219,7 +222,7 @@ impl PlanInput<'_> {
     /// # Errors
     /// If no method fits.
     fn print(&self, chosen: SyncMethod, files: usize) -> Result<(), Failure> {
-        let Self { args, place, sample, blocks, set } = self;
+        let Self { args, place, sample, blocks, set, .. } = self;
         let files = if files == 1 {
             "1 file".to_owned()
         } else {
@@ -289,7 +292,7 @@ impl PlanInput<'_> {
     }
 
     fn row(&self, method: SyncMethod) -> Result<MethodRow, Failure> {
-        let Self { args, place, sample, blocks, set } = self;
+        let Self { args, place, sample, blocks, set, .. } = self;
         let needs = Needs {
             blocks: *blocks,
             method,
@@ -303,14 +306,9 @@ impl PlanInput<'_> {
         };
         let scripts = self.checks_every_script(method);
         let disks = needs.disks()?;
-        let whole = |sink: &SinkArg| matches!(sink, SinkArg::Datadir(_));
         let mut lacking = Vec::new();
-        if method == SyncMethod::Hints && !args.prune && place.outputs.iter().any(whole) {
-            // With hints, this was already refused as an error.
-            lacking.push(
-                "hints give no undo data, which a node with all blocks needs: use --prune"
-                    .to_owned(),
-            );
+        if method == SyncMethod::Hints {
+            lacking.extend(self.undo_lacking());
         }
         lacking.extend(self.memory_lacking());
         lacking.extend(disks.iter().filter_map(DiskNeeds::lacking));
@@ -322,6 +320,22 @@ impl PlanInput<'_> {
         // Without an assumed-valid block, as on regtest, every script runs except in blocks under hints.
         let assumes = assume.block(Params::of(self.args.chain)).is_some();
         assume.nothing() || !assumes && method != SyncMethod::Hints
+    }
+
+    /// Why a sync with hints cannot write a data directory with all blocks.
+    fn undo_lacking(&self) -> Option<String> {
+        let Self { args, place, has_undo, .. } = self;
+        let whole = |sink: &SinkArg| matches!(sink, SinkArg::Datadir(_));
+        let needed = "a data directory with all blocks needs undo data";
+        match !args.prune && place.outputs.iter().any(whole) {
+            true if args.assume.hinted() => Some(format!(
+                "{needed}, which --assumevalid hints leaves unproven: leave it out, or use --prune"
+            )),
+            true if !has_undo => {
+                Some(format!("{needed}, which the blocks folder does not have: use --prune"))
+            }
+            _ => None,
+        }
     }
 
     /// Upper bound on the memory that any method takes.

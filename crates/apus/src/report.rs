@@ -275,8 +275,15 @@ impl fmt::Display for FolderReport {
             let entries = grouped(self.index_entries_read_back);
             write!(f, " It read back all {entries} entries of the block index")?;
             let (blocks, undo) = (grouped(self.blocks_read_back), grouped(self.undo_read_back));
+            // The genesis block has none.
+            let is_of_all = self.undo_read_back + 1 >= self.blocks_read_back;
             match self.blocks_read_back {
                 0 => write!(f, ", which match the chain.")?,
+                _ if is_of_all => write!(f, ", {blocks} blocks and their undo data, all intact.")?,
+                _ if self.undo_at_end == self.undo_read_back => write!(
+                    f,
+                    ", {blocks} blocks and the undo data of the last {undo}, all intact."
+                )?,
                 _ => {
                     write!(f, ", {blocks} blocks and the undo data of {undo} blocks, all intact.")?
                 }

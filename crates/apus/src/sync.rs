@@ -8,7 +8,7 @@ use crate::args::{
     AggregateArg, BlocksArg, ConnectArgs, EngineArg, HintsArg, PeerArgs, RunArgs, SinkArg,
     SourceArgs, SyncArgs,
 };
-use crate::args::{expect_engine_takes, expect_undo_data, skips_witnesses};
+use crate::args::{expect_engine_takes, skips_witnesses};
 #[cfg(feature = "utreexo")]
 use crate::by_proofs;
 use crate::coins::RemoteStore;
@@ -189,7 +189,7 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
             }
         }
     }
-    expect_undo_data(&args.out, hints && args.blocksdir.is_some(), args.prune)
+    Ok(())
 }
 
 /// The source of a run's blocks.

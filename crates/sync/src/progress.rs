@@ -34,6 +34,8 @@ pub enum Phase {
     Spends,
     /// Checking blocks and running the engine.
     Blocks,
+    /// Copying blocks and their undo data into a data directory, if hints cover these blocks.
+    Copy,
     /// Joining spends with created coins.
     Join,
     /// Connecting blocks in ascending height, with coins that are looked up or joined.
@@ -63,6 +65,7 @@ impl Phase {
             Self::Hints => "hints",
             Self::Spends => "spends",
             Self::Blocks => "blocks",
+            Self::Copy => "copy",
             Self::Join => "join",
             Self::Connect => "connect",
             Self::Coins => "coins",

@@ -110,7 +110,9 @@ fn compute<'a>(
         return write_proven(request, proven);
     }
     let unseen = proven.unseen();
-    let Proven { dir, at, done, verdict, hints, scripts, .. } = proven;
+    let Proven { dir, at, done, verdict, hints, scripts, with_blocks, .. } = proven;
+    // Connecting blocks opens the directory again.
+    drop(with_blocks);
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Usage(UsageError::Unproven));
     }
@@ -162,13 +164,14 @@ pub(crate) fn joins(request: &Request<'_>) -> Result<bool, SyncError> {
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let unseen_witnesses = proven.unseen();
-    let Proven { dir, workdir, plan, done, verdict, hints, scripts, .. } = proven;
+    let Proven { dir, workdir, at, done, verdict, hints, scripts, with_blocks, .. } = proven;
     let runs = [SwiftSync::COINS, SwiftSync::HINTS].map(|kind| runs_of(&done, kind));
     let hashes = request.wants_commitment().then(|| StoredHashes::of(&workdir, &done));
     let hashes = hashes.as_ref().map(|hashes| hashes as &dyn HashParts);
     // Results too recent to be durable: storing them now costs less than computing them again.
     let mut held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();
-    let written = write_out(request, &*dir, &workdir, &plan.identity, runs, hashes, &verdict);
+    let proven = (at, &verdict);
+    let written = write_out(request, &*dir, &workdir, proven, runs, hashes, with_blocks);
     let (set, put) = written.inspect_err(|error| {
         if !matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })) {
             // Report the first error, whether or not this succeeds.

@@ -157,9 +157,9 @@ pub enum Warning {
     },
     /// Some kept blocks will have no undo data.
     #[error(
-        "blocks {} will have no undo data in the folder of kept blocks, because this sync proves them by hints or \
-         connected them before it kept blocks. A node on that folder cannot disconnect blocks below block {}. It stops if \
-         its bitcoin.conf has -blockfilterindex or -coinstatsindex, which need undo data of all blocks",
+        "blocks {} will have no undo data, because this sync proves them by hints, or connected them before it kept \
+         blocks. A node on the kept blocks cannot disconnect block {} or any below, and stops if its bitcoin.conf has \
+         -blockfilterindex or -coinstatsindex, which need undo data of all blocks",
         last_ranges(.ranges), .ranges.last().map_or(0, |last| last.end - 1)
     )]
     NoUndo {
@@ -326,7 +326,7 @@ mod tests {
         );
         let few = warning_for(&[(1, 3), (5, 6), (8, 10)]);
         assert!(few.starts_with("blocks 1 to 2, 5, 8 to 9 will have"), "{few}");
-        assert!(few.contains("cannot disconnect blocks below block 9. It stops if"), "{few}");
+        assert!(few.contains("cannot disconnect block 9 or any below, and stops if"), "{few}");
         assert!(few.contains("-blockfilterindex") && few.contains("-coinstatsindex"), "{few}");
         let many = warning_for(&[(1, 3), (5, 6), (8, 10), (20, 21)]);
         assert!(many.starts_with("blocks 5, 8 to 9, 20, and others below, will have"), "{many}");

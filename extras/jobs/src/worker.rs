@@ -227,8 +227,8 @@ fn work_with(
                      folder of a node that has them with --blocksdir DIR"
                 ))
             })?;
-            let connector =
-                ConnectByUndo { params, chain: dir.chain(), assumed, scripts: scripts()? };
+            let (chain, scripts, sum_key) = (dir.chain(), scripts()?, None);
+            let connector = ConnectByUndo { params, chain, assumed, scripts, sum_key };
             let pass = UndoPass { swiftsync, connector, undo: &*undo };
             run_all(&PassSegments { pass: &pass, input: &read_hints })
         }

@@ -190,8 +190,9 @@ pub(super) fn out_help() -> String {
     format!(
         "snapshot:FILE, chainstate:DIR, datadir:DIR and more\n\n\
          What to write: {files}`utreexo:FILE` (the roots of the Utreexo forest), `chainstate:DIR` (Bitcoin Core's \
-         coins), `datadir:DIR` (blocks, index, coins, and without hints undo data of all blocks, for Bitcoin Core to \
-         start on) or `null`; may be repeated."
+         coins), `datadir:DIR` (blocks, undo data, index and coins, for Bitcoin Core to start on; with blocks from \
+         peers and hints, undo data only for the last 288 blocks and for blocks above the hints) or `null`; may be \
+         repeated."
     )
 }
 

@@ -146,6 +146,7 @@ fn cost(phase: Phase) -> PhaseCost {
         Phase::Hints => PhaseCost::of_blocks(0.01),
         Phase::Spends => PhaseCost::of_blocks(0.05),
         Phase::Blocks => PhaseCost::of_blocks(1.4),
+        Phase::Copy => PhaseCost::of_blocks(VALIDATED_AND_COPIED),
         Phase::Join => PhaseCost::of_blocks(1.5),
         Phase::Connect => PhaseCost::of_blocks(VALIDATED),
         Phase::Coins => PhaseCost::of_coins(200.0, 2.0),
@@ -207,6 +208,9 @@ pub(crate) fn expected(
         RunMethod::Hints { connects } => {
             all.push(ExpectedPhase::of(Phase::Hints));
             all.push(blocks(Phase::Blocks, 1.4));
+            if writes == Writes::AllBlocks {
+                all.push(ExpectedPhase::of(Phase::Copy));
+            }
             if connects {
                 // Blocks above the hints are never assumed valid.
                 let cost = PhaseCost::of_blocks(WITH_SCRIPTS);

@@ -159,7 +159,11 @@ fn no_line_is_wider_than_the_terminal() {
         ("cols 80 rows 30", 80, "plan --help"),
         ("cols 0 rows 0", 80, "sync --help"),
         ("cols 60 rows 30", 60, "plan --blocksdir blocks --dbcache 1048576 --out datadir:node"),
-        ("cols 60 rows 30", 60, "sync --blocksdir blocks --hints msb.hints --out datadir:node"),
+        (
+            "cols 60 rows 30",
+            60,
+            "sync --blocksdir blocks --hints msb.hints --assumevalid hints --out datadir:new",
+        ),
         ("cols 70 rows 30", 70, "verify --datadir node --progress none"),
     ] {
         let script = format!("exec script -qc \"stty {size}; '$0' $*\" /dev/null");

@@ -137,16 +137,26 @@ fn a_plan_names_what_does_not_fit() {
     sandbox.start(line).wait().fails(3, &words);
 }
 
-/// Hints give no undo data, which a node with all blocks needs; the other methods fit.
+/// With hints, a node with all blocks needs undo data next to the blocks; the other methods fit.
 #[test]
 fn a_method_that_does_not_fit_has_a_remedy() {
     let sandbox = Sandbox::with(REGTEST);
-    let plan = sandbox.apus("plan --blocksdir blocks --out datadir:node").succeeds();
-    let words = [
-        "Not possible with hints: hints give no undo data",
-        "This machine has enough disk and memory to sync without hints.",
-    ];
-    plan.says(&words);
+    let plan = |more: &str| {
+        let line = format!("plan --blocksdir blocks --out datadir:node {more}");
+        sandbox.apus_as_typed(&line).succeeds()
+    };
+    plan("--hints msb.hints")
+        .says(&["This machine has enough disk and memory to sync with hints."]);
+    let why = "Not possible with hints: a data directory with all blocks needs undo data, which";
+    let without = "This machine has enough disk and memory to sync without hints";
+    let unproven =
+        format!("{why} --assumevalid hints leaves unproven: leave it out, or use --prune");
+    plan("--hints msb.hints --assumevalid hints").says(&[&unproven, without]);
+    sandbox.remove("blocks/rev00000.dat");
+    plan("--hints msb.hints --prune").says(&["to sync with hints."]);
+    let missing = format!("{why} the blocks folder does not have: use --prune");
+    plan("--hints msb.hints").says(&[&missing, without]);
+    plan("").says(&[&missing, without]);
 }
 
 #[test]
@@ -165,7 +175,6 @@ fn a_plan_rejects_contradictory_options() {
     plan("--engine utxo --hints msb.hints").fails(1, &["utxo takes no hints"]);
     plan("--engine swiftsync").fails(1, &["swiftsync needs --hints"]);
     plan("--engine utreexo").fails(1, &["utreexo", "cannot estimate"]);
-    plan("--hints msb.hints --out datadir:node").fails(1, &["undo data", "--prune"]);
 }
 
 /// The time that servers take cannot be estimated, but the bytes sent to them can.

@@ -291,6 +291,10 @@ fn runs_that_cannot_be_shared_are_refused_by_name() {
             format!("{run} --hints msb.hints --assumevalid hints --prune --out datadir:node"),
             "a folder with the last blocks, which hints do not cover, cannot be shared among machines yet",
         ),
+        (
+            format!("{run} --hints msb.hints --assumevalid 0 --out datadir:node"),
+            "a data directory with all blocks, which copies undo data under hints, cannot be shared",
+        ),
         ("--hints msb.hints --out snapshot:utxo.dat".to_owned(), "--blocksdir DIR"),
     ] {
         world.serve_run(&run).wait().fails(1, &[said]);

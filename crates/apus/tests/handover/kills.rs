@@ -101,18 +101,22 @@ fn a_data_directory_survives_kills_while_it_is_made() {
 fn a_data_directory_survives_kills_at_the_end() {
     let lived = Lived::new(61, &[]);
     let sandbox = &lived.sandbox;
-    for (moment, pruned) in [
-        ("new.incomplete", false),
-        ("new.incomplete/regtest/blocks/rev00000.dat", false),
-        ("new.incomplete/regtest/blocks/index", false),
-        ("new.incomplete/regtest/chainstate", false),
-        ("new.incomplete/regtest/chainstate/CURRENT", false),
-        ("new.incomplete/regtest/blocks/index/CURRENT", true),
-        ("new", false),
-        ("new", true),
-        ("report.json", false),
+    let (full, hinted, prune) = ("--assumevalid 0", "--hints msb.hints --assumevalid 0", "--prune");
+    for (moment, way) in [
+        ("new.incomplete", full),
+        ("new.incomplete/regtest/blocks/rev00000.dat", full),
+        ("new.incomplete/regtest/blocks/rev00000.dat", hinted),
+        ("new.incomplete/regtest/blocks/index", full),
+        ("new.incomplete/regtest/blocks/index", hinted),
+        ("new.incomplete/regtest/chainstate", full),
+        ("new.incomplete/regtest/chainstate/CURRENT", full),
+        ("new.incomplete/regtest/chainstate/CURRENT", hinted),
+        ("new.incomplete/regtest/blocks/index/CURRENT", prune),
+        ("new", full),
+        ("new", hinted),
+        ("new", prune),
+        ("report.json", full),
     ] {
-        let way = if pruned { "--prune" } else { "--assumevalid 0" };
         let line = format!("{} --report report.json", sync(way, "datadir:new"));
         let mut run = sandbox.start(&line);
         run.until(|| sandbox.has(moment));
@@ -123,7 +127,7 @@ fn a_data_directory_survives_kills_at_the_end() {
         if !(is_done(sandbox, "new") && sandbox.has("report.json")) {
             finish(sandbox, &line, "new");
         }
-        match pruned {
+        match way == prune {
             true => starts(&sandbox.path("new"), &[PRUNE], &lived.set).stop(),
             false => passes_all_checks(&sandbox.path("new"), &lived.set).stop(),
         };

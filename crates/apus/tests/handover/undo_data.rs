@@ -1,5 +1,6 @@
 //! Hints with a node's undo data: every rule is checked under hints, and nothing is assumed.
 
+use crate::handover::node_checks::{lives_on, passes_all_checks};
 use crate::handover::written::sync;
 use crate::lived::Lived;
 use apus_testkit::rng::Rng;
@@ -53,6 +54,75 @@ fn a_run_connects_blocks_above_a_set_proven_with_undo_data() {
     assert_eq!((&report["validation"], &report["aggregate"]), (&"full".into(), &"coins".into()));
     assert_eq!(report["script_blocks"].as_u64(), Some(height));
     assert_eq!(report["connected_from"].as_u64(), Some(1));
+}
+
+/// With hints, a data directory gets the node's undo data, which this run has proven: the same files as without hints. A
+/// node can disconnect all of its blocks.
+#[test]
+fn a_node_continues_in_a_data_directory_with_copied_undo_data() {
+    for (seed, args) in (97..).zip(NODES) {
+        let mut lived = Lived::new(seed, args);
+        let height = lived.set.height;
+        // Hints to the tip; below the tip, so that blocks above are connected; and without an index.
+        for (name, way, below) in [
+            ("tip", "--hints snapshot:node.dat --assumevalid 0 --report full.json", 0),
+            ("below", "--hints msb.hints --par 3", 7),
+            ("none", "--hints msb.hints", 0),
+        ] {
+            lived.write_results_at(height - below);
+            if name == "none" {
+                lived.sandbox.remove("node/regtest/blocks/index");
+            }
+            let line = sync(way, &format!("datadir:{name}"));
+            let said = lived.sandbox.apus_as_typed(&line).succeeds();
+            let all = format!("{} blocks and their undo data, all intact.", height + 1);
+            assert!(said.stdout.contains(&all), "{said}");
+        }
+        let report = lived.sandbox.json("full.json");
+        assert_eq!(report["folders"][0]["undo_at_end"], height);
+        assert!(report["phases"].as_array().unwrap().iter().any(|it| it["phase"] == "copy"));
+        lived.sandbox.apus(&sync("--engine utxo", "datadir:order")).succeeds();
+        let files = |name: &str| {
+            let folder = format!("{name}/regtest/blocks");
+            let names = lived.sandbox.names(&folder).into_iter().filter(|name| name != "index");
+            let read = |name| (lived.sandbox.read(&format!("{folder}/{name}")), name);
+            names.map(read).collect::<Vec<_>>()
+        };
+        for name in ["tip", "below", "none"] {
+            assert!(files(name) == files("order"), "{name}");
+            let deep = lived.chain.blocks()[4].block_hash();
+            let node = passes_all_checks(&lived.sandbox.path(name), &lived.set);
+            node.invalidate_block(deep);
+            assert_eq!(node.txoutset_info(), lived.set_at(3));
+            node.reconsider_block(deep);
+            assert_eq!(node.txoutset_info(), lived.set);
+            node.stop();
+        }
+        lived.sandbox.remove("node");
+        let datadir = lived.sandbox.path("tip");
+        lives_on(&mut lived, &datadir);
+    }
+}
+
+/// Where nothing proves the undo data, or it is not there, a run writes no data directory with all blocks.
+#[test]
+fn a_data_directory_without_proven_undo_data_is_refused() {
+    let lived = Lived::new(99, &["-blocksxor=0"]);
+    let run = |more: &str| {
+        let line = format!("{} {more}", sync("--hints msb.hints", "datadir:new"));
+        lived.sandbox.apus_as_typed(&line)
+    };
+    let unproven = ["nothing proves it: leave out that option", "or add --prune"];
+    for option in ["--assumevalid hints", "--aggregate muhash"] {
+        run(option).fails(1, &unproven);
+    }
+    let missing = ["does not have for all of them: leave out --hints, or add --prune"];
+    lived.sandbox.remove("node/regtest/blocks/index");
+    lived.sandbox.remove("node/regtest/blocks/rev00000.dat");
+    run("").fails(1, &missing);
+    run("--assumevalid 0").fails(1, &missing);
+    assert!(!lived.sandbox.has("new") && !lived.sandbox.has("new.incomplete"));
+    lived.sandbox.apus(&sync("--hints msb.hints --prune", "datadir:new")).succeeds();
 }
 
 /// A flipped byte anywhere in the undo data: the run produces the same set, since no block of the chain is affected, or

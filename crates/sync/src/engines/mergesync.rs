@@ -60,7 +60,7 @@ use crate::engines::in_order::BaseCoins;
 use crate::engines::in_order::chains::{begin_anew, is_under_way};
 use crate::engines::pass::Counts;
 use crate::error::{SyncError, UsageError};
-use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
+use crate::folder::{FolderOutput, expect_room};
 use crate::machines::Machines;
 use crate::pass::last_assumed;
 use crate::progress::{DiskUse, Event};
@@ -176,8 +176,7 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
 /// Whether blocks can be joined for this request's outputs: a data directory with all blocks of peers would lack the
 /// blocks that are connected in order above.
 pub(crate) fn takes(request: &Request<'_>) -> bool {
-    let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
-    !connects_above(request) || !request.folders.iter().any(holds_all)
+    !connects_above(request) || !request.folders.iter().any(FolderOutput::has_all_undo)
 }
 
 /// Whether an earlier start continued from coins of this chain's blocks. Discards coins of another chain.

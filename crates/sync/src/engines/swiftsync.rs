@@ -2,6 +2,7 @@
 
 pub mod aggregate;
 mod coin_hashes;
+mod copied_blocks;
 mod error;
 pub mod hints;
 mod partial;
@@ -32,12 +33,14 @@ use crate::engines::pass::Pass;
 use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use crate::engines::swiftsync::hints::HintsInfo;
 use crate::error::{BlockUnavailable, InvalidBlock, InvalidError, SyncError, UsageError};
+use crate::folder::FolderOutput;
 use crate::machines::{Machines, RemoteHintedPass};
 use crate::pass::{self, PassJob, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{
     HintedTask, HintedValidity, HintsInput, HintsProof, Request, ScriptCounts, Source, Stop,
 };
+use crate::sink::datadir::DraftWithBlocks;
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::supply::total;
@@ -80,6 +83,8 @@ pub(crate) struct Proven<'a> {
     pub(crate) hints: HintsProof,
     /// How many blocks had their scripts run; `None` without undo data.
     pub(crate) scripts: Option<ScriptCounts>,
+    /// A data directory with these blocks, if the request wants one with all blocks.
+    pub(crate) with_blocks: Option<DraftWithBlocks>,
 }
 
 impl Proven<'_> {
@@ -96,6 +101,7 @@ pub(crate) fn prove<'a>(
     task: &HintedTask<'_>,
     machines: Option<&dyn Machines>,
 ) -> Result<HintsOutcome<'a>, SyncError> {
+    copied_blocks::expect_proof(request, task)?;
     let (dir, hints) = chain_and_hints(request, task)?;
     let (stop, at) = (hints.stop, hints.last);
     let above = HeightRange::new(at.height + 1, stop.height + 1);
@@ -148,25 +154,27 @@ pub(crate) fn prove<'a>(
         provider: &*provider,
         machines,
     };
-    let (done, verdict) = match hints.undo.as_deref() {
-        Some(undo) => taking.fully(engine, undo, done, at.height).map_err(under_hints),
+    let (done, verdict, by_undo) = match hints.undo.as_deref() {
+        Some(undo) => taking.fully(engine, undo, done, at.height).map_err(under_hints)?,
         None => {
             let done = taking.segments(&engine, done).map_err(under_hints)?;
             let verdict = conclude(&engine, &workdir, &done, at.height)?;
-            Ok((done, verdict))
+            (done, verdict, None)
         }
-    }?;
+    };
     let bytes = verdict.counts.bytes - before;
     let coins = Progress { coins_total: verdict.coins.coins, ..Progress::default() };
     request.env.observer.event(Event::Ahead(Phase::Coins, coins));
     request.env.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
+    let copy = |pass| taking.copy_blocks(pass, &done).map_err(under_hints);
+    let with_blocks = by_undo.map(copy).transpose()?.flatten();
     drop(provider);
     let assumed = u64::from(identity.assumed);
     let run = u64::from(at.height) - assumed;
     let scripts = hints.undo.is_some().then_some(ScriptCounts { run, assumed });
     let aggregate = Some(verdict.aggregate);
     let hints = HintsProof { info: hints.info(), aggregate, unanchored: hints.unanchored };
-    let proven = Proven { dir, workdir, plan, at, done, verdict, hints, scripts };
+    let proven = Proven { dir, workdir, plan, at, done, verdict, hints, scripts, with_blocks };
     Ok(HintsOutcome::Proven(Box::new(proven)))
 }
 
@@ -201,44 +209,52 @@ impl HintedSync<'_, '_> {
         }
     }
 
-    /// Processes them under every rule, with the coins from undo data.
-    fn fully(
-        &self,
+    /// Processes them under every rule, with the coins from undo data. Also returns the pass.
+    fn fully<'u>(
+        &'u self,
         swiftsync: SwiftSync,
-        undo: &dyn UndoSource,
+        undo: &'u dyn UndoSource,
         done: Segments,
         last: Height,
-    ) -> Result<(Segments, Verdict), SyncError> {
+    ) -> Result<(Segments, Verdict, Option<UndoPass<'u>>), SyncError> {
         let Self { dir, workdir, .. } = *self;
         let assumed = self.plan.identity.assumed;
         // Each thread runs the scripts of its own block.
         let scripts = (assumed < last).then(|| ScriptPool::new(0)).transpose()?;
         let (params, chain) = (self.request.env.params, dir.chain());
-        let connector = ConnectByUndo { params, chain, assumed, scripts };
+        let connector = ConnectByUndo { params, chain, assumed, scripts, sum_key: None };
         let pass = UndoPass { swiftsync, connector, undo };
         let done = self.segments(&pass, done)?;
         let verdict = conclude(&pass.swiftsync, workdir, &done, last)?;
-        Ok((done, verdict))
+        Ok((done, verdict, Some(pass)))
     }
 }
 
-/// Returns the undo data of the blocks up to a height, if the source has it and not all blocks are assumed
-/// valid: with it every rule can be checked. If an earlier start began without undo data, this one continues
-/// without it.
+/// Whether undo data is read, if the source has it: then every rule can be checked. It is not if all blocks are assumed
+/// valid.
+fn takes_undo(task: &HintedTask<'_>) -> bool {
+    task.connect.is_some()
+        && matches!(task.validity, HintedValidity::Anchored | HintedValidity::Checked)
+        && task.aggregate == AggregateKind::Sha256
+}
+
+/// Returns the undo data of the blocks up to a height, if it is read and the source has it. If an earlier start began
+/// without undo data, this one continues without it.
 fn undo_of(
     request: &Request<'_>,
     task: &HintedTask<'_>,
     dir: &dyn ChainSource,
     last: Height,
 ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
-    let wanted = task.connect.is_some()
-        && matches!(task.validity, HintedValidity::Anchored | HintedValidity::Checked)
-        && task.aggregate == AggregateKind::Sha256;
     let earlier = Workdir::read_plan(request.env.workdir)?.map(|plan| plan.identity.aggregate);
-    if !wanted || earlier.is_some_and(|earlier| earlier != AggregateKind::Coins) || last == 0 {
+    let is_other = earlier.is_some_and(|earlier| earlier != AggregateKind::Coins);
+    if !takes_undo(task) || is_other || last == 0 {
         return Ok(None);
     }
     let undo = dir.undo(last, &request.env.search())?;
+    if undo.is_none() && request.folders.iter().any(FolderOutput::has_all_undo) {
+        return Err(SyncError::Usage(UsageError::NoUndo));
+    }
     if undo.is_some() && last_assumed(request, dir, last) < last {
         // Without scripts, as without undo data, nothing would prove the blocks valid.
         script_verifier().map_err(ScriptPoolError::from)?;

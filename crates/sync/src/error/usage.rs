@@ -65,12 +65,19 @@ pub enum UsageError {
         /// The folder.
         draft: String,
     },
-    /// A data directory with blocks and undo data cannot come from hints.
+    /// A data directory with all blocks needs undo data, and neither hints nor the source have it.
     #[error(
-        "undo data are the coins that each block spends, and a sync by hints never sees these coins: leave out \
-         --hints, or add --prune, which needs undo data only for the last blocks"
+        "a data directory with all blocks needs their undo data, which hints do not contain and the source of the \
+         blocks does not have for all of them: leave out --hints, or add --prune, which needs undo data only for the \
+         last blocks"
     )]
     NoUndo,
+    /// A data directory with all blocks needs undo data, and nothing would prove it.
+    #[error(
+        "a data directory with all blocks needs their undo data, and with --assumevalid hints or another --aggregate, \
+         nothing proves it: leave out that option, or leave out --hints, or add --prune"
+    )]
+    UndoUnproven,
     /// The work folder belongs to another sync.
     #[error(
         "{folder} holds the progress of another sync ({what}). Choose one: finish that sync, use another \

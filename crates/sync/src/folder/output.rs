@@ -20,6 +20,11 @@ impl FolderOutput {
     pub fn is_pruned(&self) -> bool {
         self.kind == FolderKind::Datadir(DatadirBlocks::Last)
     }
+
+    /// Returns whether it is a data directory with all blocks and their undo data.
+    pub fn has_all_undo(&self) -> bool {
+        self.kind == FolderKind::Datadir(DatadirBlocks::All)
+    }
 }
 
 /// The content of a folder.
@@ -37,7 +42,7 @@ pub enum FolderKind {
 /// The blocks that a data directory contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatadirBlocks {
-    /// All blocks with undo data. Only for engines that know the coins that each block spends.
+    /// All blocks with undo data. Only for syncs that know the coins that each block spends.
     All,
     /// The last blocks with undo data, and the index of all blocks, like a pruned node.
     Last,

@@ -1,8 +1,8 @@
 //! `datadir:DIR`: a data directory on which Bitcoin Core can start.
 //!
-//! The sync that connects the blocks [writes](crate::engines::in_order) all of them, or the last ones, into the
-//! same draft, with their undo data. This module adds the coins and the block index. The index lists missing
-//! blocks as pruned.
+//! The sync that connects or proves the blocks [writes](crate::engines::in_order) all of them, or the last ones,
+//! into the same draft, with their undo data. This module adds the coins and the block index. The index lists
+//! missing blocks as pruned.
 
 use crate::error::{SourceError, SyncError, UsageError};
 use crate::folder::{

@@ -20,9 +20,8 @@ use crate::sink::set_hash::{SetHash, hash_set, merge_all};
 use crate::sink::{self, CoinSink, FileDraft, HashSink, SetEnd, SetInfo, TotalsSink};
 use crate::source::ChainSource;
 use crate::taker::BatchTaker;
-use crate::workdir::plan::RunIdentity;
 use crate::workdir::{RunInfo, Workdir};
-use apus_chain::{Height, UtxoSetHash};
+use apus_chain::{Height, KnownBlock, UtxoSetHash};
 use apus_storage::{DirStorage, Storage, StorageFile};
 use std::sync::Arc;
 
@@ -30,27 +29,28 @@ use std::sync::Arc;
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Merges the runs and writes the outputs. `runs` holds the runs of coins and of hints; hashes are present if a
-/// commitment is requested. Also returns the facts about the set that were known before.
+/// commitment is requested, and the blocks if they are in a data directory already. Also returns the facts about the
+/// set that were known before.
 pub fn write_out(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     workdir: &Workdir<'_>,
-    identity: &RunIdentity,
+    (at, verdict): (KnownBlock, &Verdict),
     [coins, hints]: [Vec<RunInfo>; 2],
     hashes: Option<&dyn HashParts>,
-    verdict: &Verdict,
+    with_blocks: Option<DraftWithBlocks>,
 ) -> Result<(SetInfo, Put), SyncError> {
     let bytes = coins.iter().map(|run| run.bytes).sum();
     let set = SetInfo {
         network: request.env.params.network,
-        height: identity.stop,
-        base: identity.stop_hash,
+        height: at.height,
+        base: at.hash,
         coins: verdict.coins.coins,
         coin_bytes: bytes,
         transactions: verdict.counts.transactions,
     };
     let places = places(request);
-    let mut sinks = sinks(request, dir, set, &places, None)?;
+    let mut sinks = sinks(request, dir, set, &places, with_blocks)?;
     let commitment = request.commitment.filter(|it| it.is_wanted());
     if let (Some(commitment), Some(hashes)) = (commitment, hashes) {
         let made = commitment.make(&request.env, hashes);
@@ -313,7 +313,7 @@ pub fn places(request: &Request<'_>) -> Vec<DirStorage> {
 }
 
 /// Begins all folders that `request` names; their coins go to `places`. `with_blocks` is the data directory
-/// whose blocks were written while they were connected.
+/// that already has its blocks.
 pub fn sinks<'a>(
     request: &'a Request<'_>,
     dir: &'a dyn ChainSource,

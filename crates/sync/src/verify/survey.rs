@@ -47,7 +47,8 @@ impl<'a> FolderSurvey<'a> {
             let assumed = checks.last_assumed().unwrap_or_default();
             let any = assumed < chain.tip_height();
             let scripts = any.then(|| ScriptPool::new(0)).transpose()?;
-            connector = Some(ConnectByUndo { params: request.params, chain, assumed, scripts });
+            let (params, sum_key) = (request.params, None);
+            connector = Some(ConnectByUndo { params, chain, assumed, scripts, sum_key });
         }
         let confirmed_marks = Mutex::default();
         Ok(Self { request, files, findings, chain, connector, confirmed_marks })

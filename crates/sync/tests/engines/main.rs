@@ -13,6 +13,7 @@ mod anchored;
 mod bad_blocks;
 mod batches;
 mod coins_changed;
+mod copied;
 mod crash_and_fault;
 mod engine_conformance;
 mod harness;

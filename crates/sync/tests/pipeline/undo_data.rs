@@ -28,7 +28,7 @@ pub(crate) fn change_a_coin(blocks: &Path, chain: &[Block]) {
     let mut bytes = fs::read(&path).unwrap();
     mask(&mut bytes);
     let records = undo_records(&bytes);
-    assert_eq!(records.len(), chain.len() - 1, "in the order of the chain");
+    assert!(records.len() >= chain.len() - 1, "in the order of the chain");
     for ((at, content), block) in records.into_iter().zip(&chain[1..]) {
         let undo = BlockUndo::read(&content).unwrap();
         let mut stored = vec![Vec::new(); undo.coins().len()];

@@ -56,9 +56,10 @@ const fn kind(name: &'static str, way: Way, hints: bool) -> Kind {
     Kind { name, way: Some(way), hints, fate: Fate::Left }
 }
 
-/// All kinds. A complete data directory is not possible with hints.
-pub(crate) const KINDS: [Kind; 12] = [
+/// All kinds.
+pub(crate) const KINDS: [Kind; 13] = [
     kind("datadir", Way::Datadir, false),
+    kind("datadir-hints", Way::Datadir, true),
     kind("pruned", Way::Pruned, false),
     kind("pruned-hints", Way::Pruned, true),
     kind("chainstate", Way::Chainstate, false),
@@ -123,8 +124,7 @@ fn any(rng: &mut Rng) -> (Way, bool) {
     let ways =
         [Way::Datadir, Way::Pruned, Way::Chainstate, Way::Reindex, Way::Peers, Way::PeersJoined];
     let way = ways[rng.index(ways.len())];
-    let is_without = matches!(way, Way::Datadir | Way::PeersJoined);
-    (way, !is_without && rng.one_in(2))
+    (way, way != Way::PeersJoined && rng.one_in(2))
 }
 
 /// Prepares the input of a way; returns the beginning of its command.
@@ -170,6 +170,8 @@ fn options(rng: &mut Rng, way: Way, hinted: bool) -> String {
         options.push_str(" --dbcache 4");
     }
     match (hinted, rng.below(3)) {
+        // Only the coins prove undo data.
+        (true, _) if way == Way::Datadir => options.push_str(" --assumevalid 0"),
         (true, 0) => options.push_str(" --aggregate muhash"),
         (true, 1) => options.push_str(" --segment-bytes 20000"),
         (false, 0) => options.push_str(" --assumevalid 0"),

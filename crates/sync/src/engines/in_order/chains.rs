@@ -204,7 +204,10 @@ impl<'a> InOrderSync<'a> {
     /// Warns if fewer of the last blocks will be kept than a node wants, because hints cover some of them.
     fn warn_of_few(&self) {
         let (first, from) = (first_of_last(self.end), self.record.identity.from);
-        let keeps = self.keeper.is_some() || self.dir.archive().is_some();
+        let keeps = match &self.keeper {
+            Some(keeper) => !keeper.has_all(),
+            None => self.dir.archive().is_some(),
+        };
         if keeps && from > first {
             let (end, hinted) = (self.end, from - 1);
             self.request.env.observer.event(Event::Warning(Warning::FewWithUndo { end, hinted }));

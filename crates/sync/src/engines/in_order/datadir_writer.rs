@@ -1,12 +1,12 @@
-//! [`DatadirWriter`]: writes connected blocks and their undo data into a new data directory: all of them, or
-//! [the last ones](crate::request::LAST_BLOCKS).
+//! [`DatadirWriter`]: writes connected or proven blocks and their undo data into a new data directory: all of
+//! them, or [the last ones](crate::request::LAST_BLOCKS).
 //!
 //! A separate thread writes, fed by a short queue, so the connecting thread waits only if the disk cannot keep
 //! up. Blocks become durable before the coins that they produced: after a restart the directory has all blocks
 //! up to the store's block, and later ones are cut off. When blocks are disconnected, the coins are removed
 //! first.
 
-use crate::error::{IoError, SyncError, UsageError};
+use crate::error::{IoError, SyncError};
 use crate::folder::{
     DatadirBlocks, FolderDraft, FolderKind, FolderOutput, expect_room, remove_folder,
 };
@@ -97,20 +97,10 @@ impl DatadirWriter {
         end: Height,
         sum_key: CoinSumKey,
     ) -> Result<Option<Self>, SyncError> {
-        let found = request.folders.iter().find_map(|output| match output.kind {
-            FolderKind::Datadir(kept) => Some((output, kept)),
-            FolderKind::Chainstate | FolderKind::KeptDatadir => None,
-        });
-        let Some((output, kept)) = found else { return Ok(None) };
-        let place = PositionRecord {
-            log: options.positions.clone(),
-            network: request.env.params.network,
-            genesis: request.env.params.genesis_block(),
-            key: dir.obfuscation(),
-            kept,
+        let Some((output, place)) = PositionRecord::of(request, options, dir) else {
+            return Ok(None);
         };
-        let first = match kept {
-            DatadirBlocks::All if from != 1 => return Err(SyncError::Usage(UsageError::NoUndo)),
+        let first = match place.kept {
             DatadirBlocks::All => 0,
             DatadirBlocks::Last => first_of_last(end).max(from),
         };
@@ -142,6 +132,27 @@ impl DatadirWriter {
         Ok(Some(Self { orders, thread, draft, from, holds }))
     }
 
+    /// Starts after the last of these blocks up to which an earlier start stored all blocks, with sums under this
+    /// key; `None` if `request` writes no data directory with all blocks. Returns how many of `ends` are stored.
+    pub fn start_after(
+        request: &Request<'_>,
+        options: &ConnectOptions<'_>,
+        dir: &dyn ChainSource,
+        ends: &[KnownBlock],
+        sum_key: CoinSumKey,
+    ) -> Result<Option<(Self, usize)>, SyncError> {
+        let place = PositionRecord::of(request, options, dir);
+        let Some((output, place)) = place.filter(|(output, _)| output.has_all_undo()) else {
+            return Ok(None);
+        };
+        let stored = place.stored(output, ends, sum_key)?;
+        let genesis = KnownBlock { height: 0, hash: request.env.params.genesis_hash };
+        let tip = stored.checked_sub(1).map_or(genesis, |last| ends[last]);
+        let end = request.stop.end_in(dir)?;
+        let writer = Self::start(request, options, dir, 1, tip, end, sum_key)?;
+        Ok(writer.map(|writer| (writer, stored)))
+    }
+
     /// Queues the next block.
     pub fn put(&mut self, block: BlockWithUndo) -> Result<(), SyncError> {
         let height = block.id.height;
@@ -151,6 +162,11 @@ impl DatadirWriter {
         assert_eq!(height, self.holds.end, "blocks come in ascending height");
         self.holds.end += 1;
         self.order(BlockOrder::Put(block))
+    }
+
+    /// Whether the directory has all blocks from the first one on.
+    pub fn has_all(&self) -> bool {
+        self.holds.start == 0
     }
 
     /// Whether a sync at `tip` must disconnect some of the last blocks that it connected, and connect them
@@ -177,9 +193,9 @@ impl DatadirWriter {
     }
 
     fn first(&self, end: Height) -> Height {
-        match self.holds.start {
-            0 => 0,
-            _ => first_of_last(end).max(self.from),
+        match self.has_all() {
+            true => 0,
+            false => first_of_last(end).max(self.from),
         }
     }
 
@@ -240,6 +256,48 @@ struct PositionRecord {
 }
 
 impl PositionRecord {
+    /// The data directory that `request` writes, if it writes one that keeps blocks.
+    fn of<'r>(
+        request: &'r Request<'_>,
+        options: &ConnectOptions<'_>,
+        dir: &dyn ChainSource,
+    ) -> Option<(&'r FolderOutput, Self)> {
+        request.folders.iter().find_map(|output| match output.kind {
+            FolderKind::Datadir(kept) => Some((
+                output,
+                Self {
+                    log: options.positions.clone(),
+                    network: request.env.params.network,
+                    genesis: request.env.params.genesis_block(),
+                    key: dir.obfuscation(),
+                    kept,
+                },
+            )),
+            FolderKind::Chainstate | FolderKind::KeptDatadir => None,
+        })
+    }
+
+    /// Returns how many of these ascending blocks the directory of an earlier start has, with sums under this key.
+    fn stored(
+        &self,
+        output: &FolderOutput,
+        blocks: &[KnownBlock],
+        key: CoinSumKey,
+    ) -> Result<usize, SyncError> {
+        if !self.log.exists() {
+            return Ok(0);
+        }
+        let Some(draft) = FolderDraft::find(output)? else { return Ok(0) };
+        remove_folder(&index_folder(draft.folder(), self.network))?;
+        let folder = blocks_folder(draft.folder(), self.network);
+        let store = BlockStore::open(&folder, &self.log, self.network.magic(), self.key, None)?;
+        let has = |block: &KnownBlock| {
+            let stored = store.stored(&block.hash);
+            stored.is_ok_and(|it| it.undo.is_some() && it.spent.key == key)
+        };
+        Ok(blocks.partition_point(has))
+    }
+
     /// Creates `folder` without blocks, or with only the genesis block if all blocks are kept.
     fn begin(&self, folder: &Path) -> Result<BlockStore, SyncError> {
         BlockStore::remove(folder, &self.log)?;

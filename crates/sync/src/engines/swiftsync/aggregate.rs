@@ -311,6 +311,14 @@ impl Sums {
         Ok(())
     }
 
+    /// Whether the whole coins spent here are those spent there. Other kinds of sums do not show that.
+    pub fn spends_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Coins { spent, .. }, Self::Coins { spent: there, .. }) => spent == there,
+            _ => false,
+        }
+    }
+
     /// Whether exactly the coins created here were spent here. Without sums the answer is `true`, and proves
     /// nothing.
     pub fn is_balanced(&self) -> bool {

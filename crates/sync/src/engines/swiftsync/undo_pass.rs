@@ -10,11 +10,12 @@
 //! tell which.
 
 use super::{Partial, Segment, SegmentHints, SwiftSync, SwiftSyncError, Verdict};
-use crate::engines::mergesync::{BlockConnector, ConnectFailure, SeenBlock};
+use crate::engines::mergesync::{BlockConnector, BlockUndoData, ConnectFailure, SeenBlock};
 use crate::engines::pass::{FinishedSegment, Pass, RunKind};
 use crate::error::{ErrorKind, IoError, RunError, SyncError};
 use apus_chain::{
-    BlockBytes, BlockHash, BlockUndo, Header, HeaderChain, Height, KnownBlock, Params, UndoCoin,
+    BlockBytes, BlockHash, BlockUndo, CoinSumKey, Header, HeaderChain, Height, HeightRange,
+    KnownBlock, Params, UndoCoin,
 };
 use apus_engine::connect::ConnectError;
 use apus_engine::script::{NoInterpreter, ScriptPool, ScriptPoolError};
@@ -54,6 +55,12 @@ pub enum UndoPassError {
         block: KnownBlock,
         /// The reason.
         what: String,
+    },
+    /// Undo data changed after they were proven.
+    #[error("the undo data of blocks {} to {} changed since this sync proved them", range.start, range.end - 1)]
+    Changed {
+        /// The blocks of the segment.
+        range: HeightRange,
     },
     /// A block breaks a rule, if it spends the coins that its undo data name.
     #[error("block {} ({}) is invalid, if its undo data are right: {error}", block.height, block.hash)]
@@ -123,6 +130,8 @@ pub struct ConnectByUndo<'a> {
     /// Runs the scripts, if any are run. Each worker waits for the verdict on its own block, so a pool with
     /// its own threads would only slow it down.
     pub scripts: Option<ScriptPool>,
+    /// The key for summing the coins that a block spends, if blocks are kept.
+    pub sum_key: Option<CoinSumKey>,
 }
 
 impl ConnectByUndo<'_> {
@@ -132,10 +141,15 @@ impl ConnectByUndo<'_> {
         stored
             .read(block, undo)
             .map_err(|what| UndoPassError::Undo { block: known(block), what })?;
-        self.by_coins(block, &stored.coins()[..stored.there])
+        self.by_coins(block, &stored.coins()[..stored.there]).map(drop)
     }
 
-    fn by_coins(&self, block: &BlockBytes<'_>, coins: &[&[u8]]) -> Result<(), UndoPassError> {
+    /// Validates a block with these coins. Returns what is kept of it, if blocks are kept.
+    fn by_coins(
+        &self,
+        block: &BlockBytes<'_>,
+        coins: &[&[u8]],
+    ) -> Result<Option<BlockUndoData>, UndoPassError> {
         let id = known(block);
         let connector = BlockConnector {
             params: self.params,
@@ -143,13 +157,13 @@ impl ConnectByUndo<'_> {
             existed: &BTreeMap::new(),
             scripts: self.scripts.as_ref(),
             assumed: self.assumed,
-            sum_key: None,
+            sum_key: self.sum_key,
             bare: 0,
             numbered: false,
         };
         let connected = connector.block(&SeenBlock::checked(block), coins.iter().copied());
         match connected.and_then(|block| block.wait()) {
-            Ok(_) => Ok(()),
+            Ok(kept) => Ok(kept),
             Err(ConnectFailure::Refused(error)) => {
                 Err(UndoPassError::Refused { block: id, error: Box::new(error) })
             }
@@ -185,9 +199,31 @@ fn known(block: &BlockBytes<'_>) -> KnownBlock {
     KnownBlock { height: block.height(), hash: block.hash() }
 }
 
+impl UndoPass<'_> {
+    /// Reads the coins that a block spends, and validates it with them. Returns what is kept of it, if blocks
+    /// are kept.
+    pub(super) fn connect(
+        &self,
+        undo: &mut dyn UndoReader,
+        stored: &mut StoredCoins,
+        block: &BlockBytes<'_>,
+    ) -> Result<Option<BlockUndoData>, UndoPassError> {
+        let of_no_use = |what| UndoPassError::Undo { block: known(block), what };
+        stored.clear();
+        // A block that spends nothing needs no undo data.
+        if block.view().tx_count() > 1 || self.undo.of_all_blocks() {
+            let prev = Header::parse(block.view().header()).prev;
+            let undo = undo.read(block.height(), &prev).map_err(of_no_use)?;
+            stored.read(block, &undo).map_err(of_no_use)?;
+        }
+        // A coin of a higher block does not exist yet, even if the undo data contain it.
+        self.connector.by_coins(block, &stored.coins()[..stored.there])
+    }
+}
+
 /// Coins in their stored form, concatenated.
 #[derive(Default)]
-struct StoredCoins {
+pub(super) struct StoredCoins {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     /// Number of coins before the first that was created above the block that spends it.
@@ -229,7 +265,7 @@ impl StoredCoins {
         *there = 0;
     }
 
-    fn coins(&self) -> Vec<&[u8]> {
+    pub(super) fn coins(&self) -> Vec<&[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end]).collect()
     }
@@ -255,18 +291,8 @@ impl<'a> Pass for UndoPass<'a> {
         block: &BlockBytes<'_>,
     ) -> Result<(), UndoPassError> {
         let UndoPassSegment { segment, undo, stored } = segment;
-        let of_no_use = |what| UndoPassError::Undo { block: known(block), what };
-        stored.clear();
-        // A block that spends nothing needs no undo data.
-        if block.view().tx_count() > 1 || self.undo.of_all_blocks() {
-            let prev = Header::parse(block.view().header()).prev;
-            let undo = undo.read(block.height(), &prev).map_err(of_no_use)?;
-            stored.read(block, &undo).map_err(of_no_use)?;
-        }
-        let coins = stored.coins();
-        // A coin of a higher block does not exist yet, even if the undo data contain it.
-        self.connector.by_coins(block, &coins[..stored.there])?;
-        Ok(self.swiftsync.block_with_coins(segment, block, &coins)?)
+        self.connect(&mut **undo, stored, block)?;
+        Ok(self.swiftsync.block_with_coins(segment, block, &stored.coins())?)
     }
 
     fn finish(

@@ -79,6 +79,7 @@ fn run(
             chain: &chain.headers,
             assumed: 0,
             scripts: Some(scripts),
+            sum_key: None,
         },
         undo: &undo,
     };
