@@ -14,7 +14,7 @@ use crate::engines::swiftsync::aggregate::Secret;
 use crate::error::{IoError, SyncError};
 use crate::folder::{FolderKind, FolderOutput};
 use crate::progress::{Event, Phase, Progress, Segment, SegmentState};
-use crate::request::Request;
+use crate::request::{Request, RunEnv};
 use crate::source::ChainSource;
 use crate::supply::{total, weight_of};
 use crate::system::random_bytes;
@@ -30,9 +30,18 @@ pub const fn held_bytes_max(memory_bytes: u64) -> u64 {
     memory_bytes / 8 * 3
 }
 
+/// What a thread takes besides its segment: a block, what is derived from it, and the runs of a segment that ends.
+const THREAD_BYTES: u64 = 4 << 20;
+
+/// Memory for segments, in bytes, beside what this many threads take.
+fn segments_bytes(env: &RunEnv<'_>) -> u64 {
+    let threads = THREAD_BYTES * env.threads as u64;
+    env.memory_bytes.saturating_sub(threads).max(env.memory_bytes / 4)
+}
+
 /// Memory for each of the segments in memory, in bytes.
-pub(crate) const fn open_bytes_max(memory_bytes: u64, under_way: u64) -> u64 {
-    memory_bytes / (2 * under_way)
+const fn open_bytes_max(segments_bytes: u64, under_way: u64) -> u64 {
+    segments_bytes / (2 * under_way)
 }
 
 /// Returns the input of the segment with these heights.
@@ -198,7 +207,7 @@ pub fn divided(
     let total = range.heights().map(size).sum();
     let bytes = segment_bytes(
         total,
-        request.env.memory_bytes,
+        segments_bytes(&request.env),
         request.env.threads as u64,
         under_way as u64,
     );
@@ -434,7 +443,7 @@ impl<'a, P: Pass> Results<'a, P> {
         // The last segments use the memory that segments in progress no longer need, so that no thread waits
         // for a file at the end. Unknown sizes are all 0.
         while self.to_come >= self.under_way
-            && self.held_bytes > held_bytes_max(request.env.memory_bytes)
+            && self.held_bytes > held_bytes_max(segments_bytes(&request.env))
             && self.written < self.all.len()
         {
             self.put(self.written, |workdir, done| workdir.write(&mut done[0]))?;

@@ -9,7 +9,7 @@
 
 use crate::engines::pass::{FinishedSegment, PartialResult, Pass, Work};
 use crate::error::{IoError, SyncError};
-use crate::pass::{Counters, Dispatch, PassJob, Take, open_bytes_max};
+use crate::pass::{Counters, Dispatch, PassJob, Take, open_bytes_max, segments_bytes};
 use crate::progress::{Event, PROGRESS_INTERVAL, SegmentState};
 use crate::source::ChainSource;
 use crate::supply::{Supply, Walker, weight};
@@ -168,7 +168,7 @@ where
             finished: Condvar::new(),
             several: is_filled_by_several::<P>(job.source, env.threads),
             open_max,
-            bytes_max: open_bytes_max(env.memory_bytes, open_max as u64),
+            bytes_max: open_bytes_max(segments_bytes(env), open_max as u64),
             block_bytes: AtomicU64::new(2 * first),
             halt: AtomicBool::new(false),
             supply: Supply::of(env, job.source, job.unseen),
