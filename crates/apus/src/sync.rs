@@ -337,15 +337,12 @@ impl RunJob<'_> {
     /// Returns the run's expected phases, as far as known.
     fn expected(&self) -> Vec<ExpectedPhase> {
         let kept = self.keeps_blocks();
-        let files = matches!(self.source, JobSource::Files { .. });
         let method = match (self.hints, self.engine) {
             (Some(_), _) => {
                 RunMethod::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
             }
             (None, Some(engine)) => engine.facts().phases,
-            // With blocks from peers, mergesync writes no data directory with all blocks.
-            (None, None) if files || self.writes(kept) != Writes::AllBlocks => RunMethod::Join,
-            (None, None) => RunMethod::Order,
+            (None, None) => RunMethod::Join,
         };
         // Without an assumed-valid block, as on regtest, all scripts run. Under hints, that is not known yet.
         let scripts = self.connect.is_some_and(|args| {

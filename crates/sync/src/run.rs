@@ -157,8 +157,7 @@ pub(crate) fn joins(request: &Request<'_>) -> Result<bool, SyncError> {
     if mergesync::has_begun(request.env.workdir)? {
         return Ok(true);
     }
-    let is_fit = mergesync::takes(request);
-    Ok(is_fit && Record::read(request.env.workdir)?.is_none())
+    Ok(Record::read(request.env.workdir)?.is_none())
 }
 
 /// Writes out the set where the hints stop.

@@ -132,15 +132,18 @@ impl Walker<'_> {
     }
 
     /// Like [`take`](Self::take), but does not repeat the checks of blocks whose fingerprint was `noted`
-    /// earlier.
-    pub fn take_again(
+    /// earlier, and does not get the blocks that `waiting` has.
+    pub fn take_again<'b>(
         &mut self,
         range: HeightRange,
         key: &FingerprintKey,
-        noted: &dyn Fn(Height) -> Option<Fingerprint>,
+        (noted, waiting): (
+            &dyn Fn(Height) -> Option<Fingerprint>,
+            &dyn Fn(Height) -> Option<&'b [u8]>,
+        ),
         each: &mut dyn FnMut(&SeenBlock<'_>) -> Result<(), SyncError>,
     ) -> Result<bool, SyncError> {
-        self.walk(range, &mut |checker, raw, context| {
+        let look: &mut Look<'_> = &mut |checker, raw, context| {
             let id = KnownBlock { height: context.height, hash: context.hash };
             if let Some(noted) = noted(id.height).filter(|noted| *noted != Fingerprint::NONE) {
                 let view = checker.read(raw, context)?;
@@ -151,6 +154,46 @@ impl Walker<'_> {
             // The bytes have changed, or have no fingerprint. They may still be valid, or the check finds the
             // fault.
             checker.check(raw, context).map(|block| each(&SeenBlock::checked(&block)))
+        };
+        let mut next = range.start;
+        while next < range.end {
+            let is_waiting = |height: &Height| waiting(*height).is_some();
+            let end = (next..range.end).find(is_waiting).unwrap_or(range.end);
+            if !self.walk(HeightRange::new(next, end), look)? {
+                return Ok(false);
+            }
+            next = end;
+            while let Some(raw) = waiting(next).filter(|_| next < range.end) {
+                if self.halt.load(Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                self.waiting(next, raw, look)?;
+                next += 1;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Looks at a block that waited in the work folder.
+    fn waiting(
+        &mut self,
+        height: Height,
+        raw: &[u8],
+        look: &mut Look<'_>,
+    ) -> Result<(), SyncError> {
+        let Self { supply, checker, .. } = self;
+        stop_if_interrupted(supply.interrupt)?;
+        let _permit = supply.permits.take();
+        let context = context(supply.params, supply.chain, supply.verifier, height);
+        let hash = context.hash;
+        look(checker, raw, &context).unwrap_or_else(|error| {
+            Err(match error.is_damage() {
+                true => {
+                    let place = "the work folder".to_owned();
+                    SourceError::Damaged { height, hash, place, error }.into()
+                }
+                false => InvalidError::InvalidBlock { height, hash, error }.into(),
+            })
         })
     }
 

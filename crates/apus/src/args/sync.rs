@@ -150,8 +150,7 @@ pub(crate) struct SyncArgs {
     pub(crate) connect: ConnectArgs,
 
     /// Engine that computes the set. By default swiftsync with hints, utreexo with proofs, utxo with coins on servers;
-    /// otherwise mergesync, but utxo for a data directory with all blocks from peers. From peers, mergesync works up to
-    /// the assumed-valid block or, with `--blocks keep`, up to the last blocks; utxo connects the blocks above
+    /// otherwise mergesync. From peers, utxo connects the last 288 blocks, which may still change
     #[arg(long, value_enum, hide_short_help = true)]
     engine: Option<EngineArg>,
 

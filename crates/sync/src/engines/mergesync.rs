@@ -60,9 +60,8 @@ use crate::engines::in_order::BaseCoins;
 use crate::engines::in_order::chains::{begin_anew, is_under_way};
 use crate::engines::pass::Counts;
 use crate::error::{SyncError, UsageError};
-use crate::folder::{FolderOutput, expect_room};
+use crate::folder::expect_room;
 use crate::machines::Machines;
-use crate::pass::last_assumed;
 use crate::progress::{DiskUse, Event};
 use crate::request::{ConnectOptions, Request, ScriptCounts, Source, first_of_last};
 use crate::sink::SetInfo;
@@ -147,36 +146,18 @@ impl<'a> From<MergedSet<'a>> for MergeOutcome<'a> {
 }
 
 /// Returns the last block to join. Peers may offer another chain later, so the in-order engine, which can
-/// disconnect blocks, connects the last ones; it keeps the blocks that an earlier start left to it. If no blocks are
-/// kept, it also connects the blocks whose scripts are run: their spend summaries do not decide, so that peers would
-/// have to send them again.
-///
-/// # Errors
-/// If the output is a data directory with all blocks, which would get only the joined ones.
+/// disconnect blocks, connects the last ones; it keeps the blocks that an earlier start left to it.
 fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, SyncError> {
     let end = request.stop.end_in(dir)?;
     if !connects_above(request) {
         return Ok(end);
     }
-    if !takes(request) {
-        return Err(SyncError::usage(
-            "with blocks from peers, mergesync writes no data directory with all blocks: keep the blocks with \
-             --blocks keep --out chainstate:DIR, or add --prune",
-        ));
-    }
     let connected = has_continued_from(request, dir)?;
     Ok(match Workdir::read_plan(request.env.workdir)? {
         Some(plan) if connected => plan.identity.stop,
         None if connected => 0,
-        _ if dir.archive().is_some() => first_of_last(end) - 1,
-        _ => (first_of_last(end) - 1).min(last_assumed(request, dir, end)),
+        _ => first_of_last(end) - 1,
     })
-}
-
-/// Whether blocks can be joined for this request's outputs: a data directory with all blocks of peers would lack the
-/// blocks that are connected in order above.
-pub(crate) fn takes(request: &Request<'_>) -> bool {
-    !connects_above(request) || !request.folders.iter().any(FolderOutput::has_all_undo)
 }
 
 /// Whether an earlier start continued from coins of this chain's blocks. Discards coins of another chain.

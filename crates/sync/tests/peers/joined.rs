@@ -7,12 +7,17 @@ use crate::world::display;
 use apus_chain::BlockHash;
 use apus_engine::utxo::CoinsStore;
 use apus_sync::peers::{BlocksFolderOptions, Peers};
-use apus_sync::{Engine, ErrorKind, Outcome, ScriptCounts};
+use apus_sync::{
+    DatadirBlocks, Engine, ErrorKind, FolderKind, FolderOutput, Outcome, ScriptCounts,
+};
 use apus_testkit::chain::{ChainBuilder, Shape, utxo_set};
 use apus_testkit::oracle;
 use apus_testkit::peer::{Behaviour, FakePeer};
 use bitcoin::Block;
 use bitcoin::hashes::Hash;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -277,5 +282,99 @@ fn segments_are_cut_where_memory_ends() {
     segments.extend(&first);
     segments.sort_unstable();
     assert!(segments.windows(2).all(|two| two[0].end == two[1].start), "{segments:?}");
-    assert_eq!((segments[0].start, segments.last().unwrap().end), (1, 159), "each once");
+    let joined = all.len() as u32 - 288;
+    assert_eq!((segments[0].start, segments.last().unwrap().end), (1, joined), "each once");
+}
+
+/// Runs a sync that writes a data directory with all blocks; returns its files of blocks and undo data.
+fn datadir(run: &mut Run, folder: &Path, all: &[Block]) -> BTreeMap<OsString, Vec<u8>> {
+    let path = folder.join("node");
+    let kind = FolderKind::Datadir(DatadirBlocks::All);
+    run.folders = vec![FolderOutput { kind, path: path.clone(), replace: false }];
+    run.goes_twice = false;
+    let peer = FakePeer::start(all, &[Behaviour::Honest]);
+    let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(display(&outcome.set.muhash().unwrap()), oracle::muhash(&utxo_set(all)));
+    let written = &outcome.written.folders[..];
+    assert_eq!(written[0].blocks_read_back.blocks, all.len() as u64, "{written:?}");
+    apus_sync::complete_folders(written).unwrap();
+    let blocks = path.join("regtest/blocks");
+    assert!(entries(&blocks)[1..].iter().all(|entry| entry.undo.is_some()));
+    let files = std::fs::read_dir(blocks).unwrap().map(|entry| entry.unwrap());
+    let files = files.filter(|file| file.path().extension().is_some_and(|it| it == "dat"));
+    files.map(|file| (file.file_name(), std::fs::read(file.path()).unwrap())).collect()
+}
+
+/// Blocks wait in the work folder until they are validated, and are asked for once. The directory is that of the
+/// in-order engine, however the chain is cut into batches.
+#[test]
+fn a_data_directory_of_joined_blocks_is_that_of_the_in_order_engine() {
+    let all = long_chain(96).blocks();
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = Run::new(false, PATIENCE);
+    run.engine = Some(Engine::Utxo);
+    let expected = datadir(&mut run, folder.path(), &all);
+    assert!(expected.len() >= 3, "{:?}", expected.keys());
+    for batch_segments in [None, Some(1), Some(3)] {
+        let (mut run, folder) = (Run::new(false, PATIENCE), tempfile::tempdir().unwrap());
+        run.batch_segments = batch_segments;
+        assert!(datadir(&mut run, folder.path(), &all) == expected, "{batch_segments:?}");
+    }
+}
+
+/// The last blocks, which are connected in order, are those that a pruned directory keeps.
+#[test]
+fn joined_blocks_are_asked_for_once_for_a_pruned_data_directory() {
+    let all = long_chain(98).blocks();
+    let (mut run, folder) = (Run::new(false, PATIENCE), tempfile::tempdir().unwrap());
+    let (kind, path) = (FolderKind::Datadir(DatadirBlocks::Last), folder.path().join("node"));
+    run.folders = vec![FolderOutput { kind, path: path.clone(), replace: false }];
+    run.goes_twice = false;
+    let peer = FakePeer::start(&all, &[Behaviour::Honest]);
+    let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(outcome.validation.engine, Engine::MergeSync);
+    assert_eq!(display(&outcome.set.muhash().unwrap()), oracle::muhash(&utxo_set(&all)));
+    let asked = peer.seen.heights.lock().unwrap().len();
+    assert!(asked < all.len() + 50, "{asked}");
+    let last = all.len() as u32 - 288;
+    for entry in entries(&path.join("regtest/blocks")) {
+        assert_eq!(
+            (entry.data.is_some(), entry.undo.is_some()),
+            (entry.height >= last, entry.height >= last)
+        );
+    }
+}
+
+/// A sync stopped in any phase does not ask again for the blocks of segments that it has stored.
+#[test]
+fn a_sync_to_a_data_directory_resumes() {
+    let all = long_chain(97).blocks();
+    let (mut run, folder) = (Run::new(false, PATIENCE), tempfile::tempdir().unwrap());
+    run.batch_segments = Some(2);
+    let kind = FolderKind::Datadir(DatadirBlocks::All);
+    let path = folder.path().join("node");
+    run.folders = vec![FolderOutput { kind, path, replace: false }];
+    run.goes_twice = false;
+    // Some blocks never arrive.
+    let peer = FakePeer::slow(&all, &[Behaviour::NotFoundFrom(130)], Duration::from_millis(1));
+    let error = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run.over(&[&peer]));
+        while peer.seen.blocks.load(Ordering::Relaxed) < 129 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        run.interrupt.store(true, Ordering::Relaxed);
+        running.join().unwrap().unwrap_err()
+    });
+    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    let stop = |_: &Reported, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
+    for connected in [20, 152, 200] {
+        run.interrupt.store(false, Ordering::Relaxed);
+        let peer = FakePeer::start(&all, &[Behaviour::Honest]);
+        let error = run.held_at(&[&peer], Some((connected, &stop))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Interrupted, "{connected}: {error}");
+    }
+    run.interrupt.store(false, Ordering::Relaxed);
+    let again = datadir(&mut run, folder.path(), &all);
+    let (mut run, folder) = (Run::new(false, PATIENCE), tempfile::tempdir().unwrap());
+    assert!(again == datadir(&mut run, folder.path(), &all));
 }

@@ -97,6 +97,7 @@ fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
         let folder = tempfile::tempdir().unwrap();
         let (kind, path) = (FolderKind::Datadir(DatadirBlocks::Last), folder.path().join("node"));
         run.goes_twice = false;
+        run.engine = Some(Engine::Utxo);
         run.folders = vec![FolderOutput { kind, path: path.clone(), replace: false }];
         interrupted(&run, &all);
         if forget {

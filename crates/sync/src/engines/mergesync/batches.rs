@@ -19,12 +19,14 @@ use crate::chain_index::IndexWriter;
 use crate::engines::in_order::datadir_writer::DatadirWriter;
 use crate::engines::pass::{Counts, PartialResult, Pass};
 use crate::error::{SyncError, UsageError};
+use crate::folder::FolderOutput;
 use crate::pass::{self, PassJob, PassLimit, Threads};
 use crate::progress::{Event, Phase, Progress};
 use crate::request::{Request, ScriptCounts, first_of_last};
 use crate::sink::put::forget_damaged;
 use crate::source::without_undo;
 use crate::workdir::plan::Plan;
+use crate::workdir::record::Record as ConnectedBlock;
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{Height, HeightRange, KnownBlock};
 use std::collections::HashSet;
@@ -186,7 +188,7 @@ impl<'w, 'a> Batches<'w, 'a> {
         let end = next.at.height;
         let runs_scripts =
             (self.base.at.height + 1..=end).any(|height| self.work.runs_scripts(height));
-        let durable = runs_scripts || pass::needs_blocks(request, dir);
+        let durable = runs_scripts || self.work.passes_blocks_on();
         let files: Vec<String> = batch.iter().flat_map(FinishedRange::names).collect();
         let (record, _) = self
             .join_and_validate(batch, JoinFor::Base, durable, None)
@@ -341,7 +343,9 @@ impl<'w, 'a> Batches<'w, 'a> {
         if self.keeper.is_some() {
             return Ok(());
         }
-        if connects_above(request) {
+        // Once blocks above are connected, the directory has all joined ones, and blocks above them.
+        let is_left = || Ok::<_, SyncError>(ConnectedBlock::read(request.env.workdir)?.is_some());
+        if connects_above(request) && (!keeps_joined(request) || is_left()?) {
             self.keeper = Some(None);
             return Ok(());
         }
@@ -369,6 +373,11 @@ impl<'w, 'a> Batches<'w, 'a> {
     }
 }
 
+/// Whether a data directory gets the joined blocks of peers. A pruned one gets blocks that are connected in order.
+fn keeps_joined(request: &Request<'_>) -> bool {
+    request.folders.iter().any(FolderOutput::has_all_undo)
+}
+
 impl MergeWork<'_> {
     /// Whether this machine runs a block's scripts.
     fn runs_scripts(&self, height: Height) -> bool {
@@ -380,15 +389,33 @@ impl MergeWork<'_> {
         FirstPass::new(self.request.env.params, self.dir.chain(), fingerprint_key(plan))
             .with_numbers(plan.identity.numbered)
             .with_claims(self.claimed())
+            .with_waiting_above(self.passed())
             .with_bare_coins(bare_up_to(plan))
     }
 
     /// The last block whose spend summary is kept: up to it, the second walk may not have to read blocks.
     fn claimed(&self) -> Height {
-        let Self { request, dir, ref checks, .. } = *self;
-        match pass::needs_blocks(request, dir) {
+        match self.passes_blocks_on() {
             true => 0,
-            false => checks.last_assumed().unwrap_or_default(),
+            false => self.checks.last_assumed().unwrap_or_default(),
+        }
+    }
+
+    /// Whether the second walk passes all blocks on, to a data directory, an index or the source. The last ones,
+    /// which a pruned directory keeps, may be connected in order.
+    fn passes_blocks_on(&self) -> bool {
+        let Self { request, dir, .. } = *self;
+        match connects_above(request) {
+            true => dir.archive().is_some() || keeps_joined(request),
+            false => pass::needs_blocks(request, dir),
+        }
+    }
+
+    /// The last block that does not wait in the work folder for the second walk. Peers would have to send it again.
+    fn passed(&self) -> Height {
+        match connects_above(self.request) && self.dir.archive().is_none() {
+            true => self.claimed(),
+            false => Height::MAX,
         }
     }
 

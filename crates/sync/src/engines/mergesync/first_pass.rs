@@ -44,6 +44,8 @@ pub struct FirstPass {
     claims: Height,
     /// The last block that gets stripped coins.
     bare: Height,
+    /// The last block that does not wait for the second walk.
+    passed: Height,
     /// Indexes of finished segments, whose memory the next ones reuse; `None` if no further segment begins.
     spare: Mutex<Option<Vec<SegmentIndex>>>,
 }
@@ -62,6 +64,8 @@ impl FirstPass {
     pub(super) const ADDED: RunKind = RunKind::in_sequence(".added");
     /// Summaries of the coins that blocks spend, by ascending height ([`SpendSummary`](super::SpendSummary)).
     pub(super) const CLAIMS: RunKind = RunKind::in_sequence(".claims");
+    /// Blocks that wait for the second walk, in any order ([`WaitingBlock`](super::own::WaitingBlock)).
+    pub(super) const BLOCKS: RunKind = RunKind::in_sequence(".blocks");
 
     /// Creates the pass for the blocks of this chain. All segments of a sync must use the same key.
     pub fn new(params: &Params, chain: &HeaderChain, key: FingerprintKey) -> Self {
@@ -73,6 +77,7 @@ impl FirstPass {
             numbered: false,
             claims: 0,
             bare: 0,
+            passed: Height::MAX,
             spare: Mutex::new(Some(Vec::new())),
         }
     }
@@ -93,6 +98,12 @@ impl FirstPass {
     #[must_use]
     pub fn with_bare_coins(self, up_to: Height) -> Self {
         Self { bare: up_to, ..self }
+    }
+
+    /// Stores the blocks above a height for the second walk: the source would have to get them again.
+    #[must_use]
+    pub fn with_waiting_above(self, passed: Height) -> Self {
+        Self { passed, ..self }
     }
 
     fn spare(&self) -> MutexGuard<'_, Option<Vec<SegmentIndex>>> {
@@ -125,8 +136,15 @@ impl Pass for FirstPass {
     type Verdict = SegmentSummary;
     type Error = FirstPassError;
 
-    const RUNS: &'static [RunKind] =
-        &[Self::MADE, Self::SPENT, Self::ANSWERS, Self::FINGERPRINTS, Self::ADDED, Self::CLAIMS];
+    const RUNS: &'static [RunKind] = &[
+        Self::MADE,
+        Self::SPENT,
+        Self::ANSWERS,
+        Self::FINGERPRINTS,
+        Self::ADDED,
+        Self::CLAIMS,
+        Self::BLOCKS,
+    ];
 
     const FILLED_BY_SEVERAL: bool = true;
 
@@ -162,6 +180,7 @@ impl Pass for FirstPass {
             numbered: self.numbered,
             claims,
             bare: height <= self.bare,
+            waits: height > self.passed,
         };
         segment.index.add(block, options);
         Ok(())

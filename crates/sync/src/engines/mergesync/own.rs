@@ -11,6 +11,7 @@ use crate::workdir::{FinishedRange, Workdir};
 use apus_chain::{Height, HeightRange};
 use core::ops::Range;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The segments' runs for their own blocks.
@@ -37,6 +38,9 @@ struct OwnRecords<'a> {
     claims: Cow<'a, [u8]>,
     /// Where the answers and the summaries of each block begin, and where the last ones end.
     places: Vec<[usize; 2]>,
+    waiting: Cow<'a, [u8]>,
+    /// Where the bytes of each waiting block are.
+    waiting_at: BTreeMap<Height, Range<usize>>,
 }
 
 /// The records of some blocks of a segment.
@@ -96,13 +100,14 @@ impl<'a> OwnRecords<'a> {
             workdir.read_run(run)
         };
         let (answers, claims) = (read(FirstPass::ANSWERS)?, read(FirstPass::CLAIMS)?);
-        let fingerprints = read(FirstPass::FINGERPRINTS)?;
+        let (fingerprints, waiting) = (read(FirstPass::FINGERPRINTS)?, read(FirstPass::BLOCKS)?);
         let range = done.range;
+        let waiting_at = WaitingBlock::places(range, &waiting).ok_or_else(|| workdir.damaged())?;
         let places = places(range, &answers, &claims).ok_or_else(|| workdir.damaged())?;
         if fingerprints.len() != range.count() as usize * Fingerprint::SIZE {
             return Err(workdir.damaged());
         }
-        Ok(Self { range, answers, fingerprints, claims, places })
+        Ok(Self { range, answers, fingerprints, claims, places, waiting, waiting_at })
     }
 
     /// Index of a block within the segment.
@@ -131,6 +136,40 @@ fn places(range: HeightRange, answers: &[u8], claims: &[u8]) -> Option<Vec<[usiz
     (left.is_empty() && noted.is_empty()).then_some(places)
 }
 
+/// A block that waits for the second walk: height (4), length (4), bytes; numbers in big-endian.
+pub(super) struct WaitingBlock<'b> {
+    pub(super) height: Height,
+    pub(super) raw: &'b [u8],
+}
+
+impl WaitingBlock<'_> {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        // A block has at most four million bytes.
+        let length = self.raw.len() as u32;
+        out.extend([self.height.to_be_bytes(), length.to_be_bytes()].concat());
+        out.extend_from_slice(self.raw);
+    }
+
+    /// Where the bytes of each block of a run are; `None` if the run is invalid, or has a block twice or of another
+    /// segment.
+    fn places(range: HeightRange, run: &[u8]) -> Option<BTreeMap<Height, Range<usize>>> {
+        let (mut places, mut at) = (BTreeMap::new(), 0);
+        while at < run.len() {
+            let (height, rest) = run[at..].split_first_chunk()?;
+            let (length, rest) = rest.split_first_chunk()?;
+            let (height, length) = (Height::from_be_bytes(*height), u32::from_be_bytes(*length));
+            rest.get(..length as usize)?;
+            let start = at + 8;
+            at = start + length as usize;
+            let is_other = !range.contains(height);
+            if is_other || places.insert(height, start..at).is_some() {
+                return None;
+            }
+        }
+        Some(places)
+    }
+}
+
 impl BlockRecords<'_> {
     /// The bytes of these blocks; `which` selects answers or summaries.
     fn part(&self, which: usize) -> Range<usize> {
@@ -151,6 +190,11 @@ impl BlockRecords<'_> {
             rest = after;
             (height, claims)
         })
+    }
+
+    /// The bytes of a block, if it waits.
+    pub(super) fn waiting(&self, height: Height) -> Option<&[u8]> {
+        Some(&self.own.waiting[self.own.waiting_at.get(&height)?.clone()])
     }
 
     /// The fingerprint of a block; `None` if it has none.
@@ -189,5 +233,25 @@ mod tests {
         assert_eq!(places(range, &good[..good.len() - 1], &claims), None);
         assert_eq!(places(range, &good, &claims[1..]), None);
         assert_eq!(places(range, &good, &[&claims[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn waiting_blocks_are_found() {
+        let range = HeightRange::new(5, 8);
+        let run = |heights: &[Height]| {
+            let mut out = Vec::new();
+            heights.iter().for_each(|&height| {
+                WaitingBlock { height, raw: &[7; 3] }.write(&mut out);
+            });
+            out
+        };
+        let places = |run: &[u8]| WaitingBlock::places(range, run).map(Vec::from_iter);
+        assert_eq!(places(&run(&[7, 5])), Some(vec![(5, 19..22), (7, 8..11)]));
+        assert_eq!(places(&[]), Some(vec![]));
+        for bad in [&[4][..], &[8], &[6, 6]] {
+            assert_eq!(places(&run(bad)), None, "{bad:?}");
+        }
+        let good = run(&[5]);
+        assert!((1..good.len()).all(|length| places(&good[..length]).is_none()));
     }
 }

@@ -43,6 +43,11 @@ impl RangePrevouts<'_> {
         self.own.iter().flat_map(BlockRecords::claims)
     }
 
+    /// The bytes of a block, if it waits.
+    pub(super) fn waiting(&self, height: Height) -> Option<&[u8]> {
+        self.own.iter().find_map(|own| own.waiting(height))
+    }
+
     pub(super) fn fingerprint(&self, height: Height) -> Option<Fingerprint> {
         self.own.iter().find_map(|own| own.fingerprint(height))
     }

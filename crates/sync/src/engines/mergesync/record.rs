@@ -18,7 +18,8 @@
 //! leaf. For blocks whose witnesses are skipped an answer's coin has one byte in place of its script: 1 P2SH,
 //! 2 P2WPKH, 3 P2WSH, 0 any other. `.prints` has the 128-bit XXH3 of each block's bytes under the plan's
 //! secret, zeros if its spend summary is kept; `.added` four bytes for each block, the number of leaves it
-//! adds; `spill-places` height and number of each surviving coin, four bytes each; `spill-leaves` the number
+//! adds; `.blocks` the blocks from peers that wait for the second walk, each after its height and its length
+//! (4 each); `spill-places` height and number of each surviving coin, four bytes each; `spill-leaves` the number
 //! of each surviving leaf (8) and its hash (32).
 
 use super::stripped::StrippedCoin;

@@ -5,6 +5,7 @@
 //! or of blocks that arrived before. The rest waits until all blocks have arrived and can be processed by
 //! ascending height: each coin of the segment goes to the first spend above it.
 
+use super::own::WaitingBlock;
 use super::record::{OutputCoin, OutputRecord, PrevoutRecord, SpendRecord};
 use super::seen::Fingerprint;
 use super::spend_summary::SpendSummary;
@@ -30,6 +31,8 @@ pub(super) struct BlockOptions {
     pub(super) claims: bool,
     /// Its inputs get stripped coins.
     pub(super) bare: bool,
+    /// Its bytes wait for the second walk.
+    pub(super) waits: bool,
 }
 
 /// A block in the index.
@@ -117,6 +120,8 @@ pub(super) struct SegmentIndex {
     /// Spend summaries in the order in which blocks arrived, and working space.
     claims: Vec<u8>,
     scratch: Vec<u8>,
+    /// Blocks that wait for the second walk ([`WaitingBlock`](super::own::WaitingBlock)), in order of arrival.
+    waiting: Vec<u8>,
     /// Coins spent from below, while the index is being closed.
     spent: Vec<SpendRecord>,
     /// Items to sort, by their first bytes, and working space.
@@ -136,6 +141,7 @@ impl Default for SegmentIndex {
             unknown: Vec::new(),
             claims: Vec::new(),
             scratch: Vec::new(),
+            waiting: Vec::new(),
             spent: Vec::new(),
             order: Vec::new(),
             spare: Vec::new(),
@@ -157,7 +163,10 @@ impl SegmentIndex {
     /// Adds a block.
     pub(super) fn add(&mut self, block: &BlockBytes<'_>, options: BlockOptions) {
         let (height, spends) = (block.height(), self.spends.len());
-        let BlockOptions { may_repeat, fingerprint, numbered, claims, bare } = options;
+        let BlockOptions { may_repeat, fingerprint, numbered, claims, bare, waits } = options;
+        if waits {
+            WaitingBlock { height, raw: block.view().raw() }.write(&mut self.waiting);
+        }
         let first = self.outputs.len();
         let claims = self.claim(block, claims);
         // There are fewer blocks than heights, so the number fits.
@@ -287,14 +296,16 @@ impl SegmentIndex {
             + size_of_val(&*self.spends)
             + size_of_val(&*self.unknown)
             + self.claims.len()
+            + self.waiting.len()
             + self.unknown.len() * size_of::<SpendRecord>()
             + 2 * self.txs.len().max(self.unknown.len()) * size_of::<(u64, u32)>()
     }
 
     /// Closes the segment and returns its runs: the coins it created, the coins it spends from below, its own
-    /// answers, the fingerprints of its blocks, the number of outputs they number, and their spend summaries.
+    /// answers, the fingerprints of its blocks, the number of outputs they number, their spend summaries, and those
+    /// blocks that wait.
     /// The index is then empty, and keeps its memory.
-    pub(super) fn close(&mut self) -> [Vec<u8>; 6] {
+    pub(super) fn close(&mut self) -> [Vec<u8>; 7] {
         let mut order: Vec<usize> = (0..self.blocks.len()).collect();
         let ascend = order.is_sorted_by_key(|block| self.blocks[*block].height);
         if !ascend {
@@ -322,8 +333,10 @@ impl SegmentIndex {
         self.made(&mut made);
         made.shrink_to_fit();
         let spent = self.spent();
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.shrink_to_fit();
         self.clear();
-        [made, spent, answers, fingerprints, added, claims]
+        [made, spent, answers, fingerprints, added, claims, waiting]
     }
 
     /// Removes everything, and keeps the memory that as much needs: the next segment may be much shorter.

@@ -164,10 +164,11 @@ impl ConnectWalk<'_> {
     ) -> Result<bool, SyncError> {
         let answers = of_range.answers().ok_or_else(|| self.workdir.damaged())?;
         let noted = |height| of_range.fingerprint(height);
+        let waiting = |height| of_range.waiting(height);
         let key = fingerprint_key(self.plan);
         let mut left: Option<HeightRange> = None;
         let mut validate = |range: HeightRange, put: &mut Put<'_, BlockVerdict>| {
-            walker.take_again(range, &key, &noted, &mut |block| {
+            walker.take_again(range, &key, (&noted, &waiting), &mut |block| {
                 let height = block.id().height;
                 let verdict =
                     Self::block(rules, block, &answers).ok_or_else(|| self.workdir.damaged())?;

@@ -102,7 +102,7 @@ pub(crate) fn connect_segment(
             continue;
         }
         let only = HeightRange::new(height, height + 1);
-        if !walker.take_again(only, &inputs.key, &noted, &mut one)? {
+        if !walker.take_again(only, &inputs.key, (&noted, &|_| None), &mut one)? {
             return Ok(None);
         }
     }
