@@ -82,15 +82,17 @@ impl<S> OpenSegment<S> {
 
 impl<S> Claims<S> {
     /// Leaves the unclaimed heights to another segment if the claimed ones, with this much memory for each block, are
-    /// expected to take too much.
-    fn cut_at(&mut self, bytes_max: u64, block_bytes: u64) {
-        let Some((open, rest)) = &self.last else { return };
+    /// expected to take too much. Returns whether this segment has no unclaimed heights now.
+    fn cut_at(&mut self, bytes_max: u64, block_bytes: u64) -> bool {
+        let Some((open, rest)) = &self.last else { return true };
         let claimed = u64::from(rest.start - open.range.start);
         let to_come = claimed.saturating_sub(open.arrived.load(Ordering::Relaxed));
-        if open.memory.load(Ordering::Relaxed) + to_come * block_bytes >= bytes_max {
+        let is_full = open.memory.load(Ordering::Relaxed) + to_come * block_bytes >= bytes_max;
+        if is_full {
             self.todo.push(*rest);
             self.last = None;
         }
+        is_full
     }
 }
 
@@ -176,8 +178,10 @@ where
         }
     }
 
+    /// Whether workers are to end: then some segments are never finished.
     fn is_halted(&self) -> bool {
-        self.halt.load(Ordering::Relaxed)
+        let interrupt = self.job.request.env.interrupt;
+        self.halt.load(Ordering::Relaxed) || interrupt.load(Ordering::Relaxed)
     }
 
     /// Runs one worker.
@@ -190,7 +194,11 @@ where
                 Err(SyncError::Interrupted) => return,
                 Err(error) => (open.range, Err(error)),
             };
-            if send.send(outcome).is_err() {
+            let sent = send.send(outcome);
+            // Until it is taken, a finished segment needs memory, too.
+            lock(&self.claims).open -= 1;
+            self.finished.notify_all();
+            if sent.is_err() {
                 return;
             }
         }
@@ -201,7 +209,10 @@ where
     fn claim(&self) -> Option<(Arc<OpenSegment<P::Segment>>, HeightRange)> {
         let mut claims = lock(&self.claims);
         loop {
-            if self.several {
+            // The worker that ended the last piece has left a segment without pieces to the next ones.
+            let is_filled =
+                |(open, _): &(Arc<OpenSegment<_>>, _)| open.pieces.load(Ordering::Relaxed) > 0;
+            if self.several && claims.last.as_ref().is_some_and(is_filled) {
                 claims.cut_at(self.bytes_max, self.block_bytes.load(Ordering::Relaxed));
             }
             if claims.last.is_some() || self.is_halted() {
@@ -284,9 +295,11 @@ where
         open: &Arc<OpenSegment<P::Segment>>,
     ) -> Result<Option<FinishedRange<P::Partial>>, SyncError> {
         {
-            let claims = lock(&self.claims);
-            let has_more = claims.last.as_ref().is_some_and(|(last, _)| Arc::ptr_eq(last, open));
-            if open.pieces.fetch_sub(1, Ordering::Relaxed) > 1 || has_more {
+            let mut claims = lock(&self.claims);
+            let is_of_this = |(last, _): &(Arc<OpenSegment<_>>, _)| Arc::ptr_eq(last, open);
+            let has_more = claims.last.as_ref().is_some_and(is_of_this);
+            let is_last = open.pieces.fetch_sub(1, Ordering::Relaxed) == 1;
+            if !is_last || has_more && !claims.cut_at(self.bytes_max, 0) {
                 return Ok(None);
             }
         }
@@ -299,8 +312,6 @@ where
             let _permit = self.supply.permit();
             self.job.pass.finish(segment)?
         };
-        lock(&self.claims).open -= 1;
-        self.finished.notify_all();
         let Work { bytes, coins, .. } = finished.partial.done();
         self.counters.add(Work { coins, ..Work::default() });
         self.counters.finished(bytes, finished.partial.coins_about());

@@ -250,7 +250,7 @@ fn blocks_that_are_not_kept_are_joined_up_to_the_assumed_valid_one() {
 }
 
 /// A segment that takes its share of the memory is cut. The parts count as finished at the next start, which may have
-/// more memory.
+/// more memory. With the least memory, each piece that a worker fills is a segment.
 #[test]
 fn segments_are_cut_where_memory_ends() {
     let mut builder = chain(95, 98);
@@ -258,32 +258,35 @@ fn segments_are_cut_where_memory_ends() {
     let assumed = BlockHash(builder.tip().to_byte_array());
     builder.empty_blocks(2_100);
     let all = builder.blocks();
-    let mut run = Run::new(false, PATIENCE);
-    (run.assume_valid, run.goes_twice, run.memory_bytes) = (Some(assumed), false, 200_000);
-    let peer = FakePeer::slow(&all, &[Behaviour::NotFoundFrom(140)], Duration::from_millis(1));
-    let error = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run.over(&[&peer]));
-        while peer.seen.blocks.load(Ordering::Relaxed) < 139 {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        run.interrupt.store(true, Ordering::Relaxed);
-        running.join().unwrap().unwrap_err()
-    });
-    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
-    run.interrupt.store(false, Ordering::Relaxed);
-    let first = std::mem::take(&mut *run.reported.segments.lock().unwrap());
-    assert!(first.len() > 3, "{first:?}: with more memory it would be one");
-    run.memory_bytes = 16 << 20;
-    let peer = FakePeer::start(&all, &[Behaviour::Honest]);
-    let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(outcome.validation.engine, Engine::MergeSync);
-    assert_eq!(display(&outcome.set.muhash().unwrap()), oracle::muhash(&utxo_set(&all)));
-    let mut segments = run.reported.segments.lock().unwrap().clone();
-    segments.extend(&first);
-    segments.sort_unstable();
-    assert!(segments.windows(2).all(|two| two[0].end == two[1].start), "{segments:?}");
-    let joined = all.len() as u32 - 288;
-    assert_eq!((segments[0].start, segments.last().unwrap().end), (1, joined), "each once");
+    for memory_bytes in [0, 50_000, 200_000] {
+        let mut run = Run::new(false, PATIENCE);
+        (run.assume_valid, run.goes_twice) = (Some(assumed), false);
+        run.memory_bytes = memory_bytes;
+        let peer = FakePeer::slow(&all, &[Behaviour::NotFoundFrom(140)], Duration::from_millis(1));
+        let error = std::thread::scope(|scope| {
+            let running = scope.spawn(|| run.over(&[&peer]));
+            while peer.seen.blocks.load(Ordering::Relaxed) < 139 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            run.interrupt.store(true, Ordering::Relaxed);
+            running.join().unwrap().unwrap_err()
+        });
+        assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+        run.interrupt.store(false, Ordering::Relaxed);
+        let first = std::mem::take(&mut *run.reported.segments.lock().unwrap());
+        assert!(first.len() > 3, "{first:?}: with more memory it would be one");
+        run.memory_bytes = if memory_bytes > 0 { 16 << 20 } else { 0 };
+        let peer = FakePeer::start(&all, &[Behaviour::Honest]);
+        let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(outcome.validation.engine, Engine::MergeSync);
+        assert_eq!(display(&outcome.set.muhash().unwrap()), oracle::muhash(&utxo_set(&all)));
+        let mut segments = run.reported.segments.lock().unwrap().clone();
+        segments.extend(&first);
+        segments.sort_unstable();
+        assert!(segments.windows(2).all(|two| two[0].end == two[1].start), "{segments:?}");
+        let joined = all.len() as u32 - 288;
+        assert_eq!((segments[0].start, segments.last().unwrap().end), (1, joined), "each once");
+    }
 }
 
 /// Runs a sync that writes a data directory with all blocks; returns its files of blocks and undo data.
