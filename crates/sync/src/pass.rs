@@ -441,11 +441,10 @@ impl<'a, P: Pass> Results<'a, P> {
             return self.store();
         }
         // The last segments use the memory that segments in progress no longer need, so that no thread waits
-        // for a file at the end. Unknown sizes are all 0.
-        while self.to_come >= self.under_way
-            && self.held_bytes > held_bytes_max(segments_bytes(&request.env))
-            && self.written < self.all.len()
-        {
+        // for a file at the end.
+        let most = held_bytes_max(segments_bytes(&request.env));
+        let most = if self.to_come >= self.under_way { most } else { 2 * most };
+        while self.held_bytes > most && self.written < self.all.len() {
             self.put(self.written, |workdir, done| workdir.write(&mut done[0]))?;
             self.written += 1;
         }
