@@ -186,6 +186,7 @@ where
 
     /// Runs one worker.
     fn work(&self, send: &SyncSender<Outcome<P>>) {
+        let _guard = HaltOnPanic(&self.halt);
         let mut walker = self.supply.walker(&self.halt);
         while let Some((open, piece)) = self.claim() {
             let outcome = match self.fill(&open, piece, &mut walker) {
@@ -343,6 +344,17 @@ pub(crate) fn open_max<P: Pass>(source: &dyn ChainSource, threads: usize) -> usi
     match is_filled_by_several::<P>(source, threads) {
         true => threads + 1,
         false => source.fetchers(threads),
+    }
+}
+
+/// Ends the workers that wait for this one's segment if it panics.
+struct HaltOnPanic<'h>(&'h AtomicBool);
+
+impl Drop for HaltOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -113,7 +113,8 @@ impl<'a> Joiner<'a> {
         let (made, spent) = (pieces::<OutputForm>(&records), pieces::<SpendForm>(&spends));
         records.extend_from_slice(&spends);
         drop(spends);
-        let own: Vec<Vec<u8>> = runs.collect();
+        // No block waits for the second walk: machines read their blocks again.
+        let own: Vec<Vec<u8>> = runs.take(connect::OWN_RUNS).collect();
         let leaves = connect::leaf_count(&own);
         let own = task.put(connect::write_own(&own))?;
         // The records are only read in pieces, so the digests of the pieces name the object.

@@ -18,6 +18,9 @@ use apus_utreexo::{Fragment, LiveLeaf, NodeHash};
 /// Number of parts' slices read in one batch.
 const PARTS_AT_ONCE: usize = 64;
 
+/// Number of a segment's own runs: answers, fingerprints, added leaves, spend summaries.
+pub(super) const OWN_RUNS: usize = 4;
+
 /// Encodes a segment's own runs, each after its length.
 pub(super) fn write_own(runs: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
