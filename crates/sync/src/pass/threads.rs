@@ -195,12 +195,14 @@ where
                 Err(SyncError::Interrupted) => return,
                 Err(error) => (open.range, Err(error)),
             };
-            let sent = send.send(outcome);
-            // Until it is taken, a finished segment needs memory, too.
-            lock(&self.claims).open -= 1;
-            self.finished.notify_all();
-            if sent.is_err() {
+            let is_finished = outcome.1.is_ok();
+            if send.send(outcome).is_err() {
                 return;
+            }
+            // Until it is taken, a finished segment needs memory, too.
+            if is_finished {
+                lock(&self.claims).open -= 1;
+                self.finished.notify_all();
             }
         }
     }

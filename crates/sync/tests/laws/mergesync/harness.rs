@@ -107,8 +107,9 @@ fn gather(pass: &FirstPass, chain: &Chain, division: &Division) -> Runs {
         }
         let finished = pass.finish(segment).unwrap();
         whole.merge(&finished.partial).unwrap();
-        let [made, spent, answers, prints, added, claims] =
-            <[_; 6]>::try_from(finished.runs).unwrap();
+        let [made, spent, answers, prints, added, claims, waiting] =
+            <[_; 7]>::try_from(finished.runs).unwrap();
+        assert!(waiting.is_empty());
         runs.made.push(made);
         runs.spent.push(spent);
         runs.answers.push((range_of(order), answers, prints));
