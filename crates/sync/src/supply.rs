@@ -84,7 +84,7 @@ impl<'a> Supply<'a> {
     pub(crate) fn wait<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.permits.give_back();
         let waited = wait();
-        // Whoever holds a permit returns it.
+        // A thread that holds a permit returns it.
         std::mem::forget(self.permits.take());
         waited
     }
@@ -101,6 +101,9 @@ pub struct Walker<'a> {
 /// Processes a block that has arrived: returns whether it passes its checks, and then the result.
 type Look<'l> = dyn FnMut(&mut BlockChecker, &[u8], &BlockContext<'_>) -> Result<Result<(), SyncError>, BlockError>
     + 'l;
+
+/// What an earlier walk left of the block at a height.
+pub type OfBlock<'f, T> = dyn Fn(Height) -> Option<T> + 'f;
 
 impl Walker<'_> {
     /// Passes each block of `range` to `each`, in any order. Returns `false` if it was halted early.
@@ -137,10 +140,7 @@ impl Walker<'_> {
         &mut self,
         range: HeightRange,
         key: &FingerprintKey,
-        (noted, waiting): (
-            &dyn Fn(Height) -> Option<Fingerprint>,
-            &dyn Fn(Height) -> Option<&'b [u8]>,
-        ),
+        (noted, waiting): (&OfBlock<'_, Fingerprint>, &OfBlock<'_, &'b [u8]>),
         each: &mut dyn FnMut(&SeenBlock<'_>) -> Result<(), SyncError>,
     ) -> Result<bool, SyncError> {
         let look: &mut Look<'_> = &mut |checker, raw, context| {

@@ -325,7 +325,7 @@ fn a_data_directory_of_joined_blocks_is_that_of_the_in_order_engine() {
     }
 }
 
-/// The last blocks, which are connected in order, are those that a pruned directory keeps.
+/// A pruned directory keeps the last blocks, which are connected in order.
 #[test]
 fn joined_blocks_are_asked_for_once_for_a_pruned_data_directory() {
     let all = long_chain(98).blocks();

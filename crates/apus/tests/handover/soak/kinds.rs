@@ -177,7 +177,8 @@ fn options(rng: &mut Rng, way: Way, hinted: bool) -> String {
         (false, 0) => options.push_str(" --assumevalid 0"),
         _ => {}
     }
-    if !hinted && way != Way::PeersJoined && rng.one_in(2) {
+    // `apus reindex` has no such option.
+    if !hinted && !matches!(way, Way::PeersJoined | Way::Reindex) && rng.one_in(2) {
         options.push_str(" --engine utxo");
     }
     options

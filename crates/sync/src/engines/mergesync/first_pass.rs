@@ -207,7 +207,9 @@ impl Pass for FirstPass {
         }
         let FirstPassSegment { seen, counts, last, mut index } = segment;
         let runs = index.close().into();
-        self.spare().as_mut().map(|spare| spare.push(index));
+        if let Some(spare) = &mut *self.spare() {
+            spare.push(index);
+        }
         let covered = HeightCoverage::of(seen.range());
         Ok(FinishedSegment { partial: SegmentSummary { covered, counts, ends: vec![last] }, runs })
     }

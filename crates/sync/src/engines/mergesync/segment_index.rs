@@ -120,7 +120,7 @@ pub(super) struct SegmentIndex {
     /// Spend summaries in the order in which blocks arrived, and working space.
     claims: Vec<u8>,
     scratch: Vec<u8>,
-    /// Blocks that wait for the second walk ([`WaitingBlock`](super::own::WaitingBlock)), in order of arrival.
+    /// Blocks that wait for the second walk ([`WaitingBlock`]), in order of arrival.
     waiting: Vec<u8>,
     /// Coins spent from below, while the index is being closed.
     spent: Vec<SpendRecord>,
