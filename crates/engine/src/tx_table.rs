@@ -121,8 +121,9 @@ impl TxTable {
         let bits = (2 * count).next_power_of_two().trailing_zeros().max(1);
         if self.filter.is_empty() && self.table.len() > 4 << bits {
             (self.table, self.shift) = (vec![0; 1 << bits], 64 - bits);
+        } else {
+            self.table.fill(0);
         }
-        self.table.fill(0);
         self.filter.fill(0);
     }
 

@@ -167,7 +167,7 @@ impl Walker<'_> {
                 if self.halt.load(Ordering::Relaxed) {
                     return Ok(false);
                 }
-                self.waiting(next, raw, look)?;
+                self.look_at_waiting(next, raw, look)?;
                 next += 1;
             }
         }
@@ -175,7 +175,7 @@ impl Walker<'_> {
     }
 
     /// Looks at a block that waited in the work folder.
-    fn waiting(
+    fn look_at_waiting(
         &mut self,
         height: Height,
         raw: &[u8],
@@ -354,6 +354,17 @@ impl Permits {
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.0.give_back();
+    }
+}
+
+/// Calls a function if the thread panics, so that no other thread waits for it.
+pub(crate) struct OnPanic<F: Fn()>(pub(crate) F);
+
+impl<F: Fn()> Drop for OnPanic<F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.0)();
+        }
     }
 }
 

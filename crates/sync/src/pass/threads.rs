@@ -12,7 +12,7 @@ use crate::error::{IoError, SyncError};
 use crate::pass::{Counters, Dispatch, PassJob, Take, open_bytes_max, segments_bytes};
 use crate::progress::{Event, PROGRESS_INTERVAL, SegmentState};
 use crate::source::ChainSource;
-use crate::supply::{Supply, Walker, weight};
+use crate::supply::{OnPanic, Supply, Walker, weight};
 use crate::workdir::FinishedRange;
 use apus_chain::{BlockBytes, Height, HeightRange};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -77,22 +77,6 @@ impl<S> OpenSegment<S> {
             memory: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
         }
-    }
-}
-
-impl<S> Claims<S> {
-    /// Leaves the unclaimed heights to another segment if the claimed ones, with this much memory for each block, are
-    /// expected to take too much. Returns whether this segment has no unclaimed heights now.
-    fn cut_at(&mut self, bytes_max: u64, block_bytes: u64) -> bool {
-        let Some((open, rest)) = &self.last else { return true };
-        let claimed = u64::from(rest.start - open.range.start);
-        let to_come = claimed.saturating_sub(open.arrived.load(Ordering::Relaxed));
-        let is_full = open.memory.load(Ordering::Relaxed) + to_come * block_bytes >= bytes_max;
-        if is_full {
-            self.todo.push(*rest);
-            self.last = None;
-        }
-        is_full
     }
 }
 
@@ -186,7 +170,7 @@ where
 
     /// Runs one worker.
     fn work(&self, send: &SyncSender<Outcome<P>>) {
-        let _guard = HaltOnPanic(&self.halt);
+        let _guard = OnPanic(|| self.halt.store(true, Ordering::Relaxed));
         let mut walker = self.supply.walker(&self.halt);
         while let Some((open, piece)) = self.claim() {
             let outcome = match self.fill(&open, piece, &mut walker) {
@@ -216,7 +200,7 @@ where
             let is_filled =
                 |(open, _): &(Arc<OpenSegment<_>>, _)| open.pieces.load(Ordering::Relaxed) > 0;
             if self.several && claims.last.as_ref().is_some_and(is_filled) {
-                claims.cut_at(self.bytes_max, self.block_bytes.load(Ordering::Relaxed));
+                self.cut(&mut claims);
             }
             if claims.last.is_some() || self.is_halted() {
                 break;
@@ -244,6 +228,21 @@ where
             claims.last = Some((Arc::clone(&open), HeightRange::new(piece.end, rest.end)));
         }
         Some((open, piece))
+    }
+
+    /// Leaves the unclaimed heights of a segment to another one if the claimed ones are expected to take too much
+    /// memory. Returns whether the segment has no unclaimed heights now.
+    fn cut(&self, claims: &mut Claims<P::Segment>) -> bool {
+        let Some((open, rest)) = &claims.last else { return true };
+        let claimed = u64::from(rest.start - open.range.start);
+        let to_come = claimed.saturating_sub(open.arrived.load(Ordering::Relaxed));
+        let to_come = to_come * self.block_bytes.load(Ordering::Relaxed);
+        let is_full = open.memory.load(Ordering::Relaxed) + to_come >= self.bytes_max;
+        if is_full {
+            claims.todo.push(*rest);
+            claims.last = None;
+        }
+        is_full
     }
 
     /// Passes the blocks of a piece to its segment. Returns the segment if it is finished then.
@@ -302,7 +301,7 @@ where
             let is_of_this = |(last, _): &(Arc<OpenSegment<_>>, _)| Arc::ptr_eq(last, open);
             let has_more = claims.last.as_ref().is_some_and(is_of_this);
             let is_last = open.pieces.fetch_sub(1, Ordering::Relaxed) == 1;
-            if !is_last || has_more && !claims.cut_at(self.bytes_max, 0) {
+            if !is_last || has_more && !self.cut(&mut claims) {
                 return Ok(None);
             }
         }
@@ -346,17 +345,6 @@ pub(crate) fn open_max<P: Pass>(source: &dyn ChainSource, threads: usize) -> usi
     match is_filled_by_several::<P>(source, threads) {
         true => threads + 1,
         false => source.fetchers(threads),
-    }
-}
-
-/// Ends the workers that wait for this one's segment if it panics.
-struct HaltOnPanic<'h>(&'h AtomicBool);
-
-impl Drop for HaltOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
-        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! the thread that waits for a block always gets it. The caller supplies the preparation, which runs on the
 //! worker's thread.
 
-use super::{Supply, Walker};
+use super::{OnPanic, Supply, Walker};
 use crate::error::{IoError, SyncError};
 use crate::request::{MemoryParts, RunEnv};
 use crate::source::ChainSource;
@@ -193,7 +193,7 @@ impl<T: QueueItem> InOrder<T> {
         take: impl FnOnce(&Self) -> Result<(), SyncError>,
     ) -> Result<(), SyncError> {
         std::thread::scope(|scope| {
-            let _guard = EndOnPanic(self);
+            let _guard = OnPanic(|| self.end());
             for index in 0..workers {
                 let spawned = std::thread::Builder::new()
                     .name(format!("check-{index}"))
@@ -259,7 +259,7 @@ impl<T: QueueItem> InOrder<T> {
 
     /// Runs one worker. `walk` prepares the blocks.
     pub fn work(&self, supply: &Supply<'_>, walk: &Walk<'_, T>) {
-        let _guard = EndOnPanic(self);
+        let _guard = OnPanic(|| self.end());
         let mut walker = supply.walker(&self.halt);
         while let Some((range, bytes)) = self.claim(supply) {
             let mut blocks = Vec::with_capacity(range.count() as usize);
@@ -315,17 +315,6 @@ impl<T: QueueItem> InOrder<T> {
                 return Some((HeightRange::new(start, end), bytes));
             }
             state = self.taken.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-/// Wakes the threads that wait for this one if it panics.
-pub struct EndOnPanic<'a, T: QueueItem>(pub &'a InOrder<T>);
-
-impl<T: QueueItem> Drop for EndOnPanic<'_, T> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.end();
         }
     }
 }

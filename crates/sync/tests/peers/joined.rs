@@ -41,6 +41,20 @@ fn joining(follow: bool) -> (Run, tempfile::TempDir) {
     (run, folder)
 }
 
+/// Interrupts a sync once the peer has sent this many blocks; the next start may go on.
+fn stop_after(run: &Run, peer: &FakePeer, blocks: u64) {
+    let error = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run.over(&[peer]));
+        while peer.seen.blocks.load(Ordering::Relaxed) < blocks {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        run.interrupt.store(true, Ordering::Relaxed);
+        running.join().unwrap().unwrap_err()
+    });
+    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    run.interrupt.store(false, Ordering::Relaxed);
+}
+
 /// Checks that all blocks are kept with undo data, and were validated by every rule.
 fn check(run: &Run, folder: &tempfile::TempDir, outcome: Outcome, all: &[Block]) {
     let blocks = all.len() as u64 - 1;
@@ -79,17 +93,8 @@ fn a_joining_sync_resumes_where_it_was() {
     // Some blocks never arrive.
     let peer = FakePeer::slow(&all, &[Behaviour::NotFoundFrom(300)], Duration::from_millis(1));
     let stop = |_: &Reported, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
-    let error = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run.over(&[&peer]));
-        while peer.seen.blocks.load(Ordering::Relaxed) < 250 {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        run.interrupt.store(true, Ordering::Relaxed);
-        running.join().unwrap().unwrap_err()
-    });
-    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    stop_after(&run, &peer, 250);
     assert!(run.work.live_files().contains_key("plan"), "it must have begun");
-    run.interrupt.store(false, Ordering::Relaxed);
     // Stops the sync while it validates blocks, after that, and after it connected some.
     for connected in [60, 152, 200] {
         let peer = FakePeer::start(&all, &[Behaviour::Honest]);
@@ -207,17 +212,7 @@ fn a_fork_during_the_download_is_followed() {
     let second = branch(&first, 91, 120, 340).blocks();
     let (run, folder) = joining(false);
     let peer = FakePeer::start(&first, &[Behaviour::NotFoundFrom(150)]);
-    let stop = || run.interrupt.store(true, Ordering::Relaxed);
-    let error = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run.over(&[&peer]));
-        while peer.seen.blocks.load(Ordering::Relaxed) < 149 {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        stop();
-        running.join().unwrap().unwrap_err()
-    });
-    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
-    run.interrupt.store(false, Ordering::Relaxed);
+    stop_after(&run, &peer, 149);
     let other = FakePeer::start(&second, &[Behaviour::Honest]);
     let outcome = run.over(&[&other]).unwrap_or_else(|error| panic!("{error}"));
     check(&run, &folder, outcome, &second);
@@ -263,16 +258,7 @@ fn segments_are_cut_where_memory_ends() {
         (run.assume_valid, run.goes_twice) = (Some(assumed), false);
         run.memory_bytes = memory_bytes;
         let peer = FakePeer::slow(&all, &[Behaviour::NotFoundFrom(140)], Duration::from_millis(1));
-        let error = std::thread::scope(|scope| {
-            let running = scope.spawn(|| run.over(&[&peer]));
-            while peer.seen.blocks.load(Ordering::Relaxed) < 139 {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            run.interrupt.store(true, Ordering::Relaxed);
-            running.join().unwrap().unwrap_err()
-        });
-        assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
-        run.interrupt.store(false, Ordering::Relaxed);
+        stop_after(&run, &peer, 139);
         let first = std::mem::take(&mut *run.reported.segments.lock().unwrap());
         assert!(first.len() > 3, "{first:?}: with more memory it would be one");
         run.memory_bytes = if memory_bytes > 0 { 16 << 20 } else { 0 };
@@ -360,15 +346,7 @@ fn a_sync_to_a_data_directory_resumes() {
     run.goes_twice = false;
     // Some blocks never arrive.
     let peer = FakePeer::slow(&all, &[Behaviour::NotFoundFrom(130)], Duration::from_millis(1));
-    let error = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run.over(&[&peer]));
-        while peer.seen.blocks.load(Ordering::Relaxed) < 129 {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        run.interrupt.store(true, Ordering::Relaxed);
-        running.join().unwrap().unwrap_err()
-    });
-    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    stop_after(&run, &peer, 129);
     let stop = |_: &Reported, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
     for connected in [20, 152, 200] {
         run.interrupt.store(false, Ordering::Relaxed);

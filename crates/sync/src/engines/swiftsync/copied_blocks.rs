@@ -44,12 +44,12 @@ pub(super) fn expect_proof(request: &Request<'_>, task: &HintedTask<'_>) -> Resu
 }
 
 /// A block to copy, and the sum of the coins that it spends.
-struct CopiedBlock {
+struct BlockCopy {
     block: BlockWithUndo,
     sums: Sums,
 }
 
-impl QueueItem for CopiedBlock {
+impl QueueItem for BlockCopy {
     fn memory_bytes(&self, block_bytes: u64) -> u64 {
         block_bytes + self.block.undo.len() as u64
     }
@@ -62,7 +62,7 @@ impl UndoPass<'_> {
         undo: &mut dyn UndoReader,
         stored: &mut StoredCoins,
         block: &BlockBytes<'_>,
-    ) -> Result<CopiedBlock, UndoPassError> {
+    ) -> Result<BlockCopy, UndoPassError> {
         let kept = self.connect(undo, stored, block)?;
         let BlockUndoData { raw, undo, spent } = kept.expect("the connector has a key");
         let mut sums = self.swiftsync.aggregator.begin();
@@ -71,7 +71,7 @@ impl UndoPass<'_> {
             .zip(stored.coins())
             .for_each(|(input, coin)| sums.spend_coin(input.outpoint(), coin));
         let id = KnownBlock { height: block.height(), hash: block.hash() };
-        Ok(CopiedBlock { block: BlockWithUndo { id, raw, undo, spent }, sums: sums.finish() })
+        Ok(BlockCopy { block: BlockWithUndo { id, raw, undo, spent }, sums: sums.finish() })
     }
 }
 
@@ -101,7 +101,7 @@ impl HintedSync<'_, '_> {
         let (assumed, scripts, sum_key) = (plan.last(), None, Some(key));
         let connector = ConnectByUndo { assumed, scripts, sum_key, ..pass.connector };
         let pass = UndoPass { connector, ..pass };
-        let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, CopiedBlock>| {
+        let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, BlockCopy>| {
             let (mut undo, mut stored) = (pass.undo.reader(), StoredCoins::default());
             walker.take(range, &mut |block| {
                 let copied = pass.copied(&mut *undo, &mut stored, block)?;
@@ -125,7 +125,7 @@ impl HintedSync<'_, '_> {
     /// Passes the blocks of the remaining segments to the writer, and returns their bytes.
     fn take_all(
         &self,
-        ahead: &InOrder<CopiedBlock>,
+        ahead: &InOrder<BlockCopy>,
         pass: &UndoPass<'_>,
         todo: &[FinishedRange<Partial>],
         writer: &mut DatadirWriter,
