@@ -60,7 +60,8 @@ fn a_block_takes_few_bytes() {
         let each = many.saturating_sub(few) / u64::from(MANY - FEW);
         assert!(each <= 100, "{engine}: {each} bytes of memory to find a block");
         let whole = peak_bytes(&sandbox, "many", engine, MANY);
-        assert!(whole <= 60 * MIB, "{engine}: {} MiB for all blocks", whole / MIB);
+        // On a busy machine more blocks wait, within a bound that does not depend on their number.
+        assert!(whole <= 80 * MIB, "{engine}: {} MiB for all blocks", whole / MIB);
     }
 }
 
