@@ -4,6 +4,7 @@
 //! verify its inputs in any order. No state carries over from one input to the next. Core's texts
 //! for script failures are part of the reject reasons that its node reports.
 
+use super::recorded::RecordedCheck;
 use crate::coin::CoinBytes;
 use apus_chain::ScriptError;
 
@@ -27,6 +28,29 @@ pub trait Interpreter: Send + Sync {
 pub trait PreparedTx: Send + Sync {
     /// Fails unless this input may spend its output, under the rules that `flags` enable.
     fn verify(&self, input: usize, flags: u32) -> Result<(), Refusal>;
+
+    /// Like [`Self::verify`], but answers yes to signature checks without checking them, and writes
+    /// them to `room`, as far as there is room. Returns how many: if all of them are valid, this is
+    /// the verdict. A failure says nothing.
+    fn verify_deferred(
+        &self,
+        input: usize,
+        flags: u32,
+        _room: &mut [RecordedCheck],
+    ) -> Result<usize, Refusal> {
+        self.verify(input, flags).map(|()| 0)
+    }
+
+    /// Like [`Self::verify`], given signature checks that are proven valid: these need not be
+    /// checked again.
+    fn verify_given(
+        &self,
+        input: usize,
+        flags: u32,
+        _proven: &[RecordedCheck],
+    ) -> Result<(), Refusal> {
+        self.verify(input, flags)
+    }
 }
 
 /// Why one input was rejected.
