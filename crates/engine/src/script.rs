@@ -15,7 +15,7 @@ mod verify;
 pub use interpreter::{Interpreter, NoInterpreter, PreparedTx, Refusal, SCRIPT_ERRORS};
 pub use pool::{RawBlock, RawTx, ScriptBatch, ScriptFailure, ScriptPool, ScriptPoolError, Verdict};
 pub use recorded::{
-    NewProver, NoProver, RecordedCheck, SignatureCounts, SignatureKind, SignatureMode,
+    KnownChecks, NewProver, NoProver, RecordedCheck, SignatureCounts, SignatureKind, SignatureMode,
     SignatureProver,
 };
 

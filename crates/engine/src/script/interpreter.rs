@@ -4,7 +4,7 @@
 //! verify its inputs in any order. No state carries over from one input to the next. Core's texts
 //! for script failures are part of the reject reasons that its node reports.
 
-use super::recorded::RecordedCheck;
+use super::recorded::{KnownChecks, RecordedCheck};
 use crate::coin::CoinBytes;
 use apus_chain::ScriptError;
 
@@ -29,27 +29,17 @@ pub trait PreparedTx: Send + Sync {
     /// Fails unless this input may spend its output, under the rules that `flags` enable.
     fn verify(&self, input: usize, flags: u32) -> Result<(), Refusal>;
 
-    /// Like [`Self::verify`], but answers yes to signature checks without checking them, and writes
-    /// them to `room`, as far as there is room. Returns how many: if all of them are valid, this is
-    /// the verdict. A failure says nothing.
+    /// Like [`Self::verify`], but answers yes to signature checks without checking them: to proven
+    /// ones; and to new ones if there is room, where it writes them. Returns how many it wrote: if
+    /// all of them are valid, this is the verdict. A failure says nothing if it wrote any.
     fn verify_deferred(
         &self,
         input: usize,
         flags: u32,
+        _known: &KnownChecks,
         _room: &mut [RecordedCheck],
     ) -> Result<usize, Refusal> {
         self.verify(input, flags).map(|()| 0)
-    }
-
-    /// Like [`Self::verify`], given signature checks that are proven valid: these need not be
-    /// checked again.
-    fn verify_given(
-        &self,
-        input: usize,
-        flags: u32,
-        _proven: &[RecordedCheck],
-    ) -> Result<(), Refusal> {
-        self.verify(input, flags)
     }
 }
 

@@ -4,7 +4,7 @@
 //! missing outputs) are setup errors and never a verdict.
 
 use super::interpreter::{Interpreter, PreparedTx, Refusal, error_text};
-use super::recorded::RecordedCheck;
+use super::recorded::{KnownChecks, RecordedCheck};
 use super::verify::{InterpreterTx, SpentOutput};
 use crate::coin::CoinBytes;
 use apus_chain::{
@@ -100,26 +100,16 @@ impl PreparedTx for KernelTx {
         &self,
         input: usize,
         flags: u32,
+        known: &KnownChecks,
         room: &mut [RecordedCheck],
     ) -> Result<usize, Refusal> {
         let mut used = 0;
         self.run(input, flags, |output| {
             let error;
-            (error, used) = self.tx.verify_deferred(input, output, flags, &[], room);
+            (error, used) = self.tx.verify_deferred(input, output, flags, known, room);
             error
         })?;
         Ok(used)
-    }
-
-    fn verify_given(
-        &self,
-        input: usize,
-        flags: u32,
-        proven: &[RecordedCheck],
-    ) -> Result<(), Refusal> {
-        self.run(input, flags, |output| {
-            self.tx.verify_deferred(input, output, flags, proven, &mut []).0
-        })
     }
 }
 

@@ -81,6 +81,15 @@ impl fmt::Debug for RecordedCheck {
     }
 }
 
+/// What is known about the checks of an input that was run before.
+#[derive(Debug, Clone, Default)]
+pub struct KnownChecks {
+    /// Proven valid.
+    pub proven: Vec<RecordedCheck>,
+    /// Could not be proven, which says nothing.
+    pub unproven: Vec<RecordedCheck>,
+}
+
 /// Proves signatures. A thread uses one for all its work, so it may keep tables and memory.
 pub trait SignatureProver: Send {
     /// Appends to `proven`, for each check, whether it is *proven* valid. `false` says nothing: then
@@ -122,8 +131,10 @@ pub struct SignatureCounts {
     pub ecdsa: u64,
     /// Schnorr signatures that were proven.
     pub schnorr: u64,
-    /// Inputs that were run again, because a check was not proven or the scripts failed.
-    pub rerun: u64,
+    /// Inputs that were run a second time, because a check was not proven.
+    pub retried: u64,
+    /// Inputs that had to be decided by libsecp256k1.
+    pub unproven: u64,
     /// Calls of a prover.
     pub batches: u64,
 }
@@ -133,7 +144,8 @@ impl core::ops::AddAssign for SignatureCounts {
         self.inputs += other.inputs;
         self.ecdsa += other.ecdsa;
         self.schnorr += other.schnorr;
-        self.rerun += other.rerun;
+        self.retried += other.retried;
+        self.unproven += other.unproven;
         self.batches += other.batches;
     }
 }

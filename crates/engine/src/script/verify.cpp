@@ -73,10 +73,12 @@ struct ApusCheck {
 };
 static_assert(sizeof(ApusCheck) == 3 + 65 + 32 + 72 && std::is_trivial_v<ApusCheck>);
 
-// Checks that are proven valid, and room for new ones, in Rust's layout.
+// Known checks, and room for new ones, in Rust's layout.
 struct ApusChecks {
     const ApusCheck* proven;
     size_t proven_count;
+    const ApusCheck* unproven;
+    size_t unproven_count;
     ApusCheck* room;
     size_t room_count;
     size_t used;
@@ -129,8 +131,8 @@ namespace {
 constexpr uint8_t ECDSA = 0;
 constexpr uint8_t SCHNORR = 1;
 
-// Answers yes to a signature check if it is proven valid, or if there is room to record it: then it must be proven
-// later. For all other checks libsecp256k1 answers.
+// Answers yes to a signature check if it is proven valid, or if it is new and there is room to record it: then it must
+// be proven later. libsecp256k1 answers all other checks.
 class RecordingChecker final : public Checker
 {
     ApusChecks& m_checks;
@@ -146,9 +148,11 @@ class RecordingChecker final : public Checker
         std::copy(key.begin(), key.end(), check.key);
         std::copy(hash.begin(), hash.end(), check.hash);
         std::copy(signature.begin(), signature.end(), check.signature);
-        const auto equal = [&](const ApusCheck& other) { return std::memcmp(&check, &other, sizeof check) == 0; };
-        if (std::ranges::any_of(std::span{m_checks.proven, m_checks.proven_count}, equal)) return true;
-        if (m_checks.used >= m_checks.room_count) return real();
+        const auto is_in = [&](std::span<const ApusCheck> known) {
+            return std::ranges::any_of(known, [&](const ApusCheck& other) { return std::memcmp(&check, &other, sizeof check) == 0; });
+        };
+        if (is_in({m_checks.proven, m_checks.proven_count})) return true;
+        if (m_checks.used >= m_checks.room_count || is_in({m_checks.unproven, m_checks.unproven_count})) return real();
         m_checks.room[m_checks.used++] = check;
         return true;
     }

@@ -10,7 +10,7 @@
 // This crate links what `verify.cpp` calls; nothing else of it is used.
 use libbitcoinkernel_sys as _;
 
-use super::recorded::RecordedCheck;
+use super::recorded::{KnownChecks, RecordedCheck};
 use core::ffi::c_int;
 use core::marker::{PhantomData, PhantomPinned};
 use core::ptr::NonNull;
@@ -31,11 +31,13 @@ impl<'s> SpentOutput<'s> {
     }
 }
 
-/// Checks that are proven valid, and room for new ones.
+/// Known checks, and room for new ones.
 #[repr(C)]
 struct Checks<'c> {
     proven: *const RecordedCheck,
     proven_count: usize,
+    unproven: *const RecordedCheck,
+    unproven_count: usize,
     room: *mut RecordedCheck,
     room_count: usize,
     used: usize,
@@ -109,27 +111,30 @@ impl InterpreterTx {
         unsafe { apus_tx_verify(self.0.as_ptr(), input, &raw const spent, flags) }
     }
 
-    /// Runs the scripts of one input, and answers yes to signature checks that are in `proven` or
-    /// that fit into `room`, without checking these; libsecp256k1 answers the others. Returns the
-    /// same as [`Self::verify`], and how many checks are now in `room`.
+    /// Runs the scripts of one input, and answers yes to signature checks that are known to be
+    /// proven, or that are new and fit into `room`, without checking these; libsecp256k1 answers the
+    /// others. Returns the same as [`Self::verify`], and how many checks are now in `room`.
     pub(super) fn verify_deferred(
         &self,
         input: usize,
         spent: SpentOutput<'_>,
         flags: u32,
-        proven: &[RecordedCheck],
+        known: &KnownChecks,
         room: &mut [RecordedCheck],
     ) -> (c_int, usize) {
+        let KnownChecks { proven, unproven } = known;
         let mut checks = Checks {
             proven: proven.as_ptr(),
             proven_count: proven.len(),
+            unproven: unproven.as_ptr(),
+            unproven_count: unproven.len(),
             room: room.as_mut_ptr(),
             room_count: room.len(),
             used: 0,
             of: PhantomData,
         };
         let (tx, checks_at) = (self.0.as_ptr(), &raw mut checks);
-        // SAFETY: as above; both slices live until the call returns, it writes only into `room` and
+        // SAFETY: as above; all checks live until the call returns, it writes only into `room` and
         // `used`, and every content of a check is valid.
         let error =
             unsafe { apus_tx_verify_deferred(tx, input, &raw const spent, flags, checks_at) };

@@ -5,40 +5,65 @@
 //! [`Accepted`]: the interpreter is deterministic and depends on keys only through these answers, so
 //! if all of them are true, this was the run of Bitcoin Core.
 
-use crate::script::interpreter::PreparedTx;
-use crate::script::recorded::{RecordedCheck, SignatureCounts, SignatureKind, SignatureProver};
+use crate::script::interpreter::{PreparedTx, Refusal};
+use crate::script::recorded::{
+    KnownChecks, RecordedCheck, SignatureCounts, SignatureKind, SignatureProver,
+};
+use apus_chain::ScriptError;
 
 /// The most checks that wait: 688 KiB. If there is no more room, libsecp256k1 checks at once.
 const CHECKS_MAX: usize = 4096;
 
-/// All checks of an input are valid. Only this module creates it.
+/// All signature checks of an input have the result that its scripts got. Only this module creates
+/// it.
 #[must_use]
 pub(super) struct Accepted(());
 
 /// An input that passes if as many checks are valid, the next ones of [`Undecided`].
 #[must_use]
-struct Deferred(usize);
+struct Deferred {
+    checks: usize,
+    /// The checks with which it was run.
+    known: KnownChecks,
+}
 
 impl Deferred {
-    /// Consumes a proof for each check. Without all of them, returns the proven checks.
+    /// Consumes a proof for each check. Without all of them, returns what is now known.
     fn settle<'c>(
         self,
         answers: &mut impl Iterator<Item = (&'c RecordedCheck, bool)>,
-    ) -> Result<Accepted, Vec<RecordedCheck>> {
-        let own = answers.take(self.0);
-        let proven: Vec<_> = own.filter(|(_, proven)| *proven).map(|(check, _)| *check).collect();
-        if proven.len() == self.0 { Ok(Accepted(())) } else { Err(proven) }
+    ) -> Result<Accepted, KnownChecks> {
+        let Self { checks, mut known } = self;
+        let mut proofs = 0;
+        for (check, is_proven) in answers.take(checks) {
+            let list = if is_proven { &mut known.proven } else { &mut known.unproven };
+            list.push(*check);
+            proofs += usize::from(is_proven);
+        }
+        if proofs == checks { Ok(Accepted(())) } else { Err(known) }
     }
 }
 
 /// How the run of an input ended.
 pub(super) enum Outcome {
-    /// No answer has to be proven.
+    /// All answers were proven or come from libsecp256k1.
     Accepted(Accepted),
     /// The input waits for proofs.
     Waits,
     /// The scripts failed, which may be due to a wrong answer.
-    Failed,
+    Failed(KnownChecks),
+}
+
+/// Runs an input. libsecp256k1 answers all signature checks that are not proven.
+pub(super) fn run_now(
+    tx: &dyn PreparedTx,
+    (input, flags): (usize, u32),
+    known: &KnownChecks,
+) -> Result<Accepted, Refusal> {
+    match tx.verify_deferred(input, flags, known, &mut [])? {
+        0 => Ok(Accepted(())),
+        _ => Err(ScriptError::Setup("there was no room for its checks".to_owned()).into()),
+    }
 }
 
 /// Inputs that wait for proofs, and their checks in the same order.
@@ -64,23 +89,25 @@ impl<T> Undecided<T> {
         self.inputs.last().map(|(item, _)| item)
     }
 
-    /// Runs an input with deferred checks. If it must wait, keeps `item` for it.
+    /// Runs an input with deferred checks, given what is known about some. If it must wait, keeps
+    /// `item` for it.
     pub(super) fn run(
         &mut self,
         tx: &dyn PreparedTx,
         (input, flags): (usize, u32),
+        known: KnownChecks,
         item: impl FnOnce() -> T,
     ) -> Outcome {
         let room = self.checks.get_mut(self.used..).unwrap_or_default();
         let length = room.len();
-        match tx.verify_deferred(input, flags, room) {
+        match tx.verify_deferred(input, flags, &known, room) {
             Ok(0) => Outcome::Accepted(Accepted(())),
-            Ok(count) if count <= length => {
-                self.used += count;
-                self.inputs.push((item(), Deferred(count)));
+            Ok(checks) if checks <= length => {
+                self.used += checks;
+                self.inputs.push((item(), Deferred { checks, known }));
                 Outcome::Waits
             }
-            _ => Outcome::Failed,
+            _ => Outcome::Failed(known),
         }
     }
 
@@ -90,7 +117,7 @@ impl<T> Undecided<T> {
         &mut self,
         prover: &mut dyn SignatureProver,
         counts: &mut SignatureCounts,
-    ) -> Vec<(T, Result<Accepted, Vec<RecordedCheck>>)> {
+    ) -> Vec<(T, Result<Accepted, KnownChecks>)> {
         let inputs = std::mem::take(&mut self.inputs);
         let checks = self.checks.get(..std::mem::take(&mut self.used)).unwrap_or_default();
         let mut proven = Vec::with_capacity(checks.len());
@@ -109,5 +136,80 @@ impl<T> Undecided<T> {
         let mut answers = checks.iter().zip(proven);
         let settle = |(item, deferred): (T, Deferred)| (item, deferred.settle(&mut answers));
         inputs.into_iter().map(settle).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its inputs have as many checks as their number, and claim more by the constant.
+    struct Counted(usize);
+
+    impl PreparedTx for Counted {
+        fn verify(&self, _: usize, _: u32) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn verify_deferred(
+            &self,
+            input: usize,
+            _: u32,
+            _: &KnownChecks,
+            room: &mut [RecordedCheck],
+        ) -> Result<usize, Refusal> {
+            Ok(input.min(room.len()) + self.0)
+        }
+    }
+
+    /// Proves all checks except one.
+    struct Except(usize);
+
+    impl SignatureProver for Except {
+        fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<bool>) {
+            proven.extend((0..checks.len()).map(|check| check != self.0));
+        }
+    }
+
+    fn run(undecided: &mut Undecided<usize>, claimed: usize, input: usize) -> Outcome {
+        undecided.run(&Counted(claimed), (input, 0), KnownChecks::default(), || input)
+    }
+
+    #[test]
+    fn each_proof_counts_for_its_own_input() {
+        let mut undecided = Undecided::new();
+        for missing in 0..=12 {
+            assert!(matches!(run(&mut undecided, 0, 0), Outcome::Accepted(_)));
+            for input in [3, 1, 1, 2, 5] {
+                assert!(matches!(run(&mut undecided, 0, input), Outcome::Waits));
+            }
+            let settled = undecided.settle(&mut Except(missing), &mut SignatureCounts::default());
+            assert_eq!(
+                settled.iter().map(|(input, _)| *input).collect::<Vec<_>>(),
+                [3, 1, 1, 2, 5]
+            );
+            let mut end = 0;
+            for (input, result) in settled {
+                let own = end..end + input;
+                end += input;
+                assert_eq!(result.is_ok(), !own.contains(&missing), "{missing}");
+                if let Err(known) = result {
+                    assert_eq!((known.proven.len(), known.unproven.len()), (input - 1, 1));
+                }
+            }
+            assert_eq!(undecided.checks(), 0);
+            assert!(undecided.last().is_none());
+        }
+    }
+
+    #[test]
+    fn more_checks_than_there_is_room_are_not_accepted() {
+        let mut undecided = Undecided::new();
+        assert!(matches!(run(&mut undecided, 1, CHECKS_MAX), Outcome::Failed(_)));
+        assert!(matches!(run(&mut undecided, 0, CHECKS_MAX), Outcome::Waits));
+        assert!(matches!(run(&mut undecided, 1, 1), Outcome::Failed(_)));
+        assert!(matches!(run(&mut undecided, 0, 1), Outcome::Accepted(_)), "nothing was recorded");
+        assert!(run_now(&Counted(1), (0, 0), &KnownChecks::default()).is_err());
+        assert!(run_now(&Counted(0), (3, 0), &KnownChecks::default()).is_ok());
     }
 }

@@ -7,11 +7,11 @@
 //! Memory: the waiting checks have a fixed buffer; waiting inputs keep their transactions, up to
 //! [`HELD_BYTES_MAX`] and one piece of work.
 
-use super::undecided::{Accepted, Outcome, Undecided};
+use super::undecided::{Accepted, Outcome, Undecided, run_now};
 use super::work::{ScriptFailure, ScriptJob, ScriptTicket, SharedTx};
 use crate::script::interpreter::{Interpreter, Refusal};
 use crate::script::recorded::{
-    NewProver, RecordedCheck, SignatureCounts, SignatureMode, SignatureProver,
+    KnownChecks, NewProver, SignatureCounts, SignatureMode, SignatureProver,
 };
 use apus_chain::ScriptError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -63,6 +63,8 @@ struct Waiting {
     job: usize,
     tx: Arc<SharedTx>,
     input: usize,
+    /// Whether it waits for the second time.
+    is_retry: bool,
 }
 
 /// The result of a piece of work.
@@ -120,7 +122,9 @@ impl Worker {
         else {
             return tx.prepared.verify(input, ticket.flags);
         };
-        if let Some(verdict) = deferral.run(job, tx, input, ticket.flags) {
+        deferral.counts.inputs += 1;
+        let waiting = Waiting { job, tx: Arc::clone(tx), input, is_retry: false };
+        if let Some(verdict) = deferral.run(waiting, ticket.flags, KnownChecks::default()) {
             return verdict;
         }
         self.jobs[job].undecided += 1;
@@ -146,8 +150,9 @@ impl Worker {
     pub(super) fn settle(&mut self) {
         let Some(deferral) = &mut self.deferral else { return };
         let jobs = &mut self.jobs;
-        // A panic fails all work that it leaves undecided.
-        let _ = catch_unwind(AssertUnwindSafe(|| deferral.settle(jobs)));
+        if catch_unwind(AssertUnwindSafe(|| deferral.settle(jobs))).is_err() {
+            *deferral = Deferral::new(deferral.signatures.clone());
+        }
         deferral.held_bytes = 0;
         for job in self.jobs.iter_mut().filter(|job| job.undecided > 0) {
             job.undecided = 0;
@@ -172,7 +177,7 @@ impl Worker {
 /// Runs inputs with deferred signature checks.
 struct Deferral {
     signatures: Signatures,
-    /// Created at the first use, and again after a panic.
+    /// Created at the first use.
     prover: Option<Box<dyn SignatureProver>>,
     undecided: Undecided<Waiting>,
     /// The estimated size of all transactions with an input that waits.
@@ -189,73 +194,90 @@ impl Deferral {
     /// Runs an input. Returns its verdict, or `None` if it waits.
     fn run(
         &mut self,
-        job: usize,
-        tx: &Arc<SharedTx>,
-        input: usize,
+        waiting: Waiting,
         flags: u32,
+        known: KnownChecks,
     ) -> Option<Result<(), Refusal>> {
-        self.counts.inputs += 1;
-        let is_held = self.undecided.last().is_some_and(|last| Arc::ptr_eq(&last.tx, tx));
-        let waiting = || Waiting { job, tx: Arc::clone(tx), input };
-        match self.undecided.run(&*tx.prepared, (input, flags), waiting) {
+        let (tx, input) = (Arc::clone(&waiting.tx), waiting.input);
+        let is_held = self.undecided.last().is_some_and(|last| Arc::ptr_eq(&last.tx, &tx));
+        let outcome = self.undecided.run(&*tx.prepared, (input, flags), known, || waiting);
+        let result = match outcome {
             Outcome::Waits => {
                 self.held_bytes += if is_held { 0 } else { tx.bytes };
-                None
+                return None;
             }
-            Outcome::Accepted(accepted) => Some(self.verdict(tx, input, flags, Ok(accepted))),
-            Outcome::Failed => Some(self.verdict(tx, input, flags, Err(Vec::new()))),
-        }
+            Outcome::Accepted(accepted) => Ok(accepted),
+            Outcome::Failed(known) => Err(known),
+        };
+        Some(self.verdict(&tx, (input, flags), result))
     }
 
     /// Proves the checks of all inputs that wait, and decides these inputs.
     fn settle(&mut self, jobs: &mut [OpenJob]) {
-        if self.undecided.checks() == 0 {
-            return;
-        }
-        let prover = self.prover.take();
-        let mut prover = prover.unwrap_or_else(|| (self.signatures.new_prover)());
-        let settled = self.undecided.settle(&mut *prover, &mut self.counts);
-        self.prover = Some(prover);
-        for (Waiting { job, tx, input }, outcome) in settled {
-            let job = &mut jobs[job];
-            let ticket = &job.ticket;
-            let skips = ticket.is_skippable(tx.index, input);
-            let verdict =
-                if skips { Ok(()) } else { self.verdict(&tx, input, ticket.flags, outcome) };
-            if let Err(refusal) = verdict {
-                let failure = job.ticket.fail(tx.index, input, refusal);
-                job.fail(failure);
+        while self.undecided.checks() > 0 {
+            let prover = self.prover.take();
+            let mut prover = prover.unwrap_or_else(|| (self.signatures.new_prover)());
+            let settled = self.undecided.settle(&mut *prover, &mut self.counts);
+            self.prover = Some(prover);
+            for (waiting, outcome) in settled {
+                let job = &mut jobs[waiting.job];
+                let (index, input) = (waiting.tx.index, waiting.input);
+                match self.decide(&job.ticket, waiting, outcome) {
+                    None => continue,
+                    Some(Ok(())) => {}
+                    Some(Err(refusal)) => job.fail(job.ticket.fail(index, input, refusal)),
+                }
+                job.undecided -= 1;
             }
-            job.undecided -= 1;
         }
     }
 
-    /// Returns the verdict on an input: an input that is not accepted is run again, and only
-    /// libsecp256k1 refuses it.
+    /// Decides an input, or runs it again with deferred checks: a script with several keys for a
+    /// signature may have tried a wrong one first. Returns `None` if the input waits again.
+    fn decide(
+        &mut self,
+        ticket: &ScriptTicket,
+        waiting: Waiting,
+        result: Result<Accepted, KnownChecks>,
+    ) -> Option<Result<(), Refusal>> {
+        let Waiting { ref tx, input, is_retry, .. } = waiting;
+        if ticket.is_skippable(tx.index, input) {
+            return Some(Ok(()));
+        }
+        match result {
+            Err(known) if !is_retry => {
+                self.counts.retried += 1;
+                self.run(Waiting { is_retry: true, ..waiting }, ticket.flags, known)
+            }
+            result => Some(self.verdict(tx, (input, ticket.flags), result)),
+        }
+    }
+
+    /// Returns the verdict on an input: an input that is not accepted is run again without deferral,
+    /// and only libsecp256k1 refuses it.
     fn verdict(
         &mut self,
         tx: &SharedTx,
-        input: usize,
-        flags: u32,
-        outcome: Result<Accepted, Vec<RecordedCheck>>,
+        at: (usize, u32),
+        result: Result<Accepted, KnownChecks>,
     ) -> Result<(), Refusal> {
-        let quick = outcome.map_or_else(
-            |proven| {
-                self.counts.rerun += 1;
-                tx.prepared.verify_given(input, flags, &proven)
-            },
-            |Accepted { .. }| Ok(()),
-        );
+        let result = result.or_else(|known| {
+            self.counts.unproven += 1;
+            run_now(&*tx.prepared, at, &known)
+        });
+        let deferred = result.map(|Accepted { .. }| ());
+        let (input, flags) = at;
         if self.signatures.mode != SignatureMode::Shadow {
-            return quick.or_else(|_| tx.prepared.verify(input, flags));
+            return deferred.or_else(|_| tx.prepared.verify(input, flags));
         }
         let real = tx.prepared.verify(input, flags);
-        if quick == real {
+        if deferred == real {
             return real;
         }
         let index = tx.index;
         let why = format!(
-            "deferred signature checks: {quick:?}, libsecp256k1: {real:?}, transaction {index}, input {input}"
+            "deferred signature checks: {deferred:?}, libsecp256k1: {real:?}, transaction {index}, \
+             input {input}"
         );
         Err(ScriptError::Setup(why).into())
     }
