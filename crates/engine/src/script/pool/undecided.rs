@@ -11,8 +11,9 @@ use crate::script::recorded::{
 };
 use apus_chain::ScriptError;
 
-/// The most checks that wait: 688 KiB. If there is no more room, libsecp256k1 checks at once.
-const CHECKS_MAX: usize = 4096;
+/// The most checks that wait: 344 KiB. If there is no more room, libsecp256k1 checks at once. A second
+/// run compares each check with all of its input, so more room would make hostile scripts expensive.
+const CHECKS_MAX: usize = 2048;
 
 /// All signature checks of an input have the result that its scripts got. Only this module creates
 /// it.
