@@ -10,7 +10,10 @@ use apus_chain::{
     CoinRef, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY, VERIFY_DERSIG,
     VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS,
 };
-use apus_engine::script::{PreparedTx, RawBlock, RawTx, ScriptPool, interpreter};
+use apus_engine::script::{
+    KnownChecks, PreparedTx, RawBlock, RawTx, RecordedCheck, ScriptPool, SignatureKind,
+    SignatureMode, SignatureProver, interpreter,
+};
 use apus_engine::utxo::CoinBytes;
 use bitcoin::hashes::Hash as _;
 use bitcoin::key::{Keypair, TapTweak as _};
@@ -119,6 +122,18 @@ fn verify(bencher: Bencher, lock: Lock) {
     bencher.counter(ItemsCount::new(1u32)).bench_local(|| tx.verify(0, FLAGS).unwrap());
 }
 
+/// The same with its signature recorded, not checked.
+#[divan::bench(args = LOCKS)]
+fn verify_deferred(bencher: Bencher, lock: Lock) {
+    let Signed { raw, spent } = signed(lock, 1, 1);
+    let tx = interpreter().unwrap().prepare(&raw, &spent).unwrap();
+    let check = RecordedCheck::new(SignatureKind::Ecdsa, &[], [0; 32], &[]).unwrap();
+    let (known, mut room) = (KnownChecks::default(), [check; 4]);
+    bencher.counter(ItemsCount::new(1u32)).bench_local(|| {
+        assert_eq!(tx.verify_deferred(0, FLAGS, &known, &mut room), Ok(1));
+    });
+}
+
 /// Reading a transaction of one input and its spent output.
 #[divan::bench(args = LOCKS)]
 fn prepare(bencher: Bencher, lock: Lock) {
@@ -184,6 +199,25 @@ fn in_order(bencher: Bencher, inputs: u32) {
 fn pool_on_two_cores(bencher: Bencher, inputs: u32) {
     let block = block(inputs);
     let pool = ScriptPool::new(1).unwrap();
+    bencher.counter(ItemsCount::new(block.inputs)).bench_local(|| block.batch(&pool));
+}
+
+/// Proves everything at no cost: what remains is the time of a block without its signatures.
+struct Free;
+
+impl SignatureProver for Free {
+    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<bool>) {
+        proven.resize(proven.len() + checks.len(), true);
+    }
+}
+
+/// The waiting thread does everything, except signatures.
+#[divan::bench(args = SIZES)]
+fn pool_on_one_core_without_signatures(bencher: Bencher, inputs: u32) {
+    let block = block(inputs);
+    let free = || -> Box<dyn SignatureProver> { Box::new(Free) };
+    let (interpreter, mode) = (interpreter().unwrap(), SignatureMode::Fast);
+    let pool = ScriptPool::with_prover(0, interpreter, mode, Arc::new(free)).unwrap();
     bencher.counter(ItemsCount::new(block.inputs)).bench_local(|| block.batch(&pool));
 }
 

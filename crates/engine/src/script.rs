@@ -8,11 +8,16 @@ mod interpreter;
 #[cfg(feature = "kernel")]
 mod kernel;
 pub mod pool;
+mod recorded;
 #[cfg(feature = "kernel")]
 mod verify;
 
 pub use interpreter::{Interpreter, NoInterpreter, PreparedTx, Refusal, SCRIPT_ERRORS};
 pub use pool::{RawBlock, RawTx, ScriptBatch, ScriptFailure, ScriptPool, ScriptPoolError, Verdict};
+pub use recorded::{
+    KnownChecks, NewProver, NoProver, RecordedCheck, SignatureCounts, SignatureKind, SignatureMode,
+    SignatureProver,
+};
 
 use apus_chain::ScriptVerifier;
 use std::sync::Arc;

@@ -4,12 +4,14 @@
 //! missing outputs) are setup errors and never a verdict.
 
 use super::interpreter::{Interpreter, PreparedTx, Refusal, error_text};
+use super::recorded::{KnownChecks, RecordedCheck};
 use super::verify::{InterpreterTx, SpentOutput};
 use crate::coin::CoinBytes;
 use apus_chain::{
     ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,
     VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS,
 };
+use core::ffi::c_int;
 
 /// All rules that a block can enable.
 const VERIFY_ALL: u32 = VERIFY_P2SH
@@ -61,7 +63,7 @@ impl ScriptVerifier for KernelInterpreter {
             return Err(setup("taproot rules need all spent outputs"));
         }
         share(&mut tx, if all_known { std::slice::from_ref(&spent) } else { &[] })?;
-        run(&tx, input, spent, flags).map_err(|refusal| refusal.error)
+        run(&tx, input, flags, || tx.verify(input, spent, flags)).map_err(|refusal| refusal.error)
     }
 }
 
@@ -71,14 +73,43 @@ struct KernelTx {
     spent: Vec<CoinBytes>,
 }
 
-impl PreparedTx for KernelTx {
-    fn verify(&self, input: usize, flags: u32) -> Result<(), Refusal> {
+impl KernelTx {
+    /// Runs the scripts of an input with the output that it spends.
+    fn run(
+        &self,
+        input: usize,
+        flags: u32,
+        verify: impl FnOnce(SpentOutput<'_>) -> c_int,
+    ) -> Result<(), Refusal> {
         let Some(coin) = self.spent.get(input) else {
             let why = format!("no input {input} in a transaction with {} inputs", self.spent.len());
             return Err(ScriptError::Setup(why).into());
         };
         let coin = coin.coin();
-        run(&self.tx, input, output(&coin.script, coin.amount)?, flags)
+        let output = output(&coin.script, coin.amount)?;
+        run(&self.tx, input, flags, || verify(output))
+    }
+}
+
+impl PreparedTx for KernelTx {
+    fn verify(&self, input: usize, flags: u32) -> Result<(), Refusal> {
+        self.run(input, flags, |output| self.tx.verify(input, output, flags))
+    }
+
+    fn verify_deferred(
+        &self,
+        input: usize,
+        flags: u32,
+        known: &KnownChecks,
+        room: &mut [RecordedCheck],
+    ) -> Result<usize, Refusal> {
+        let mut used = 0;
+        self.run(input, flags, |output| {
+            let error;
+            (error, used) = self.tx.verify_deferred(input, output, flags, known, room);
+            error
+        })?;
+        Ok(used)
     }
 }
 
@@ -105,11 +136,12 @@ fn output(script: &[u8], amount: u64) -> Result<SpentOutput<'_>, ScriptError> {
     Ok(SpentOutput::new(script, amount))
 }
 
+/// Runs the scripts of an input, if that is possible.
 fn run(
     tx: &InterpreterTx,
     input: usize,
-    spent: SpentOutput<'_>,
     flags: u32,
+    verify: impl FnOnce() -> c_int,
 ) -> Result<(), Refusal> {
     if input >= tx.inputs() {
         return Err(setup("there is no such input").into());
@@ -118,7 +150,7 @@ fn run(
     if flags & !VERIFY_ALL != 0 || flags & (VERIFY_WITNESS | VERIFY_P2SH) == VERIFY_WITNESS {
         return Err(setup(&format!("the flags {flags:#x} are invalid")).into());
     }
-    match tx.verify(input, spent, flags) {
+    match verify() {
         0 => Ok(()),
         error @ 1.. => Err(Refusal { error: ScriptError::Invalid, name: error_text(error) }),
         _ => Err(setup("the interpreter returned no verdict").into()),

@@ -11,17 +11,21 @@
 //! is bounded by its block; the caller limits the number of blocks in progress.
 
 mod queue;
+mod undecided;
 mod work;
+mod worker;
 
 pub use work::{RawBlock, RawTx, ScriptFailure};
 
 use super::interpreter;
 use super::interpreter::{Interpreter, NoInterpreter};
+use super::recorded::{NewProver, NoProver, SignatureCounts, SignatureMode};
 use crate::coin::CoinBytes;
 use queue::ScriptQueue;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use work::{PIECE_COST, ScriptJob, ScriptTicket, ScriptTx};
+use worker::Signatures;
 
 /// Why the pool could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +64,21 @@ impl ScriptPool {
         threads: usize,
         interpreter: Arc<dyn Interpreter>,
     ) -> Result<Self, ScriptPoolError> {
-        let mut pool = Self { queue: Arc::new(ScriptQueue::new(interpreter)), threads: Vec::new() };
+        let mode = SignatureMode::Libsecp256k1;
+        Self::with_prover(threads, interpreter, mode, Arc::new(|| Box::new(NoProver)))
+    }
+
+    /// Starts threads that check signatures as requested. Each thread creates a prover when it first
+    /// needs one.
+    pub fn with_prover(
+        threads: usize,
+        interpreter: Arc<dyn Interpreter>,
+        mode: SignatureMode,
+        new_prover: Arc<NewProver>,
+    ) -> Result<Self, ScriptPoolError> {
+        let signatures = Signatures { mode, new_prover };
+        let queue = Arc::new(ScriptQueue::new(interpreter, signatures));
+        let mut pool = Self { queue, threads: Vec::new() };
         for number in 1..=threads {
             let queue = Arc::clone(&pool.queue);
             let thread = std::thread::Builder::new()
@@ -75,6 +93,11 @@ impl ScriptPool {
     /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.threads.len()
+    }
+
+    /// Returns how signatures were checked so far, except in work that is in progress.
+    pub fn signature_counts(&self) -> SignatureCounts {
+        self.queue.counts()
     }
 
     /// Opens a batch whose scripts are run under the rules that `flags` enable
@@ -187,5 +210,7 @@ impl std::fmt::Debug for Verdict {
     }
 }
 
+#[cfg(test)]
+mod deferral_tests;
 #[cfg(test)]
 mod tests;

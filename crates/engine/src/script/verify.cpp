@@ -6,14 +6,18 @@
 #include <consensus/amount.h>
 #include <crypto/sha256.h>
 #include <primitives/transaction.h>
+#include <pubkey.h>
 #include <script/interpreter.h>
 #include <script/script.h>
 #include <script/script_error.h>
 #include <serialize.h>
 #include <streams.h>
+#include <uint256.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -55,6 +59,29 @@ struct ApusSpent {
     const unsigned char* script;
     size_t length;
     int64_t amount;
+};
+
+// A signature check that a script requested, in Rust's layout. Only bytes, and unused ones are 0: equal checks have
+// equal bytes.
+struct ApusCheck {
+    uint8_t kind; // `ECDSA` or `SCHNORR`
+    uint8_t key_length;
+    uint8_t signature_length;
+    unsigned char key[CPubKey::SIZE];
+    unsigned char hash[uint256::size()];
+    unsigned char signature[CPubKey::SIGNATURE_SIZE];
+};
+static_assert(sizeof(ApusCheck) == 3 + 65 + 32 + 72 && std::is_trivial_v<ApusCheck>);
+
+// Known checks, and room for new ones, in Rust's layout.
+struct ApusChecks {
+    const ApusCheck* proven;
+    size_t proven_count;
+    const ApusCheck* unproven;
+    size_t unproven_count;
+    ApusCheck* room;
+    size_t room_count;
+    size_t used;
 };
 
 // A transaction, and the data that its inputs share. It has no ids, because nothing here needs them.
@@ -99,16 +126,63 @@ extern "C" bool apus_tx_share(ApusTx* tx, const ApusSpent* spent, size_t count) 
     }
 }
 
-// Runs the scripts of one input. Returns the number of Core's `ScriptError`, 0 if they allow the spend, or -1 if they
-// could not be run.
-extern "C" int apus_tx_verify(const ApusTx* tx, size_t input, const ApusSpent* spent, uint32_t flags) noexcept
+namespace {
+
+constexpr uint8_t ECDSA = 0;
+constexpr uint8_t SCHNORR = 1;
+
+// Answers yes to a signature check if it is proven valid, or if it is new and there is room to record it: then it must
+// be proven later. libsecp256k1 answers all other checks.
+class RecordingChecker final : public Checker
 {
-    if (input >= tx->tx.vin.size()) return -1;
+    ApusChecks& m_checks;
+
+    template <typename Real>
+    bool answer(uint8_t kind, std::span<const unsigned char> key, const uint256& hash, std::span<const unsigned char> signature, Real real) const
+    {
+        ApusCheck check{};
+        if (key.size() > sizeof check.key || signature.size() > sizeof check.signature) return real();
+        check.kind = kind;
+        check.key_length = static_cast<uint8_t>(key.size());
+        check.signature_length = static_cast<uint8_t>(signature.size());
+        std::copy(key.begin(), key.end(), check.key);
+        std::copy(hash.begin(), hash.end(), check.hash);
+        std::copy(signature.begin(), signature.end(), check.signature);
+        const auto is_in = [&](std::span<const ApusCheck> known) {
+            return std::ranges::any_of(known, [&](const ApusCheck& other) { return std::memcmp(&check, &other, sizeof check) == 0; });
+        };
+        if (is_in({m_checks.proven, m_checks.proven_count})) return true;
+        if (m_checks.used >= m_checks.room_count || is_in({m_checks.unproven, m_checks.unproven_count})) return real();
+        m_checks.room[m_checks.used++] = check;
+        return true;
+    }
+
+    bool VerifyECDSASignature(const std::vector<unsigned char>& signature, const CPubKey& key, const uint256& hash) const override
+    {
+        const auto real = [&] { return Checker::VerifyECDSASignature(signature, key, hash); };
+        return answer(ECDSA, {key.data(), key.size()}, hash, signature, real);
+    }
+
+    bool VerifySchnorrSignature(std::span<const unsigned char> signature, const XOnlyPubKey& key, const uint256& hash) const override
+    {
+        const auto real = [&] { return Checker::VerifySchnorrSignature(signature, key, hash); };
+        return answer(SCHNORR, {key.data(), key.size()}, hash, signature, real);
+    }
+
+public:
+    RecordingChecker(ApusChecks& checks, const ApusTx& tx, size_t input, int64_t amount)
+        : Checker{&tx.tx, static_cast<unsigned int>(input), amount, tx.data, MissingDataBehavior::FAIL}, m_checks{checks} {}
+};
+
+// Runs the scripts of one input with a checker.
+template <typename MakeChecker>
+int run(const ApusTx& tx, size_t input, const ApusSpent& spent, uint32_t flags, MakeChecker make_checker) noexcept
+{
+    if (input >= tx.tx.vin.size()) return -1;
     try {
-        const CTxIn& in = tx->tx.vin[input];
-        const CScript script = script_of(spent->script, spent->length);
-        // A signature over missing data is invalid, not a reason to abort the process.
-        const Checker checker{&tx->tx, static_cast<unsigned int>(input), spent->amount, tx->data, MissingDataBehavior::FAIL};
+        const CTxIn& in = tx.tx.vin[input];
+        const CScript script = script_of(spent.script, spent.length);
+        const auto checker = make_checker();
         ScriptError error = SCRIPT_ERR_UNKNOWN_ERROR;
         const auto rules = script_verify_flags::from_int(flags);
         if (VerifyScript(in.scriptSig, script, &in.scriptWitness, rules, checker, &error)) return SCRIPT_ERR_OK;
@@ -117,6 +191,25 @@ extern "C" int apus_tx_verify(const ApusTx* tx, size_t input, const ApusSpent* s
     } catch (...) {
         return -1;
     }
+}
+
+} // namespace
+
+// Runs the scripts of one input. Returns the number of Core's `ScriptError`, 0 if they allow the spend, or -1 if they
+// could not be run.
+extern "C" int apus_tx_verify(const ApusTx* tx, size_t input, const ApusSpent* spent, uint32_t flags) noexcept
+{
+    return run(*tx, input, *spent, flags, [&] {
+        // A signature over missing data is invalid, not a reason to abort the process.
+        return Checker{&tx->tx, static_cast<unsigned int>(input), spent->amount, tx->data, MissingDataBehavior::FAIL};
+    });
+}
+
+// Like `apus_tx_verify`, with a `RecordingChecker`. 0 is the verdict only if the recorded checks are all valid; another
+// result says nothing if checks were recorded.
+extern "C" int apus_tx_verify_deferred(const ApusTx* tx, size_t input, const ApusSpent* spent, uint32_t flags, ApusChecks* checks) noexcept
+{
+    return run(*tx, input, *spent, flags, [&] { return RecordingChecker{*checks, *tx, input, spent->amount}; });
 }
 
 extern "C" void apus_tx_free(ApusTx* tx) noexcept { delete tx; }

@@ -10,6 +10,7 @@
 // This crate links what `verify.cpp` calls; nothing else of it is used.
 use libbitcoinkernel_sys as _;
 
+use super::recorded::{KnownChecks, RecordedCheck};
 use core::ffi::c_int;
 use core::marker::{PhantomData, PhantomPinned};
 use core::ptr::NonNull;
@@ -28,6 +29,19 @@ impl<'s> SpentOutput<'s> {
     pub(super) fn new(script: &'s [u8], amount: i64) -> Self {
         Self { script: script.as_ptr(), length: script.len(), amount, of: PhantomData }
     }
+}
+
+/// Known checks, and room for new ones.
+#[repr(C)]
+struct Checks<'c> {
+    proven: *const RecordedCheck,
+    proven_count: usize,
+    unproven: *const RecordedCheck,
+    unproven_count: usize,
+    room: *mut RecordedCheck,
+    room_count: usize,
+    used: usize,
+    of: PhantomData<(&'c [RecordedCheck], &'c mut [RecordedCheck])>,
 }
 
 /// A transaction on the C++ side.
@@ -49,6 +63,13 @@ unsafe extern "C" {
         input: usize,
         spent: *const SpentOutput<'_>,
         flags: u32,
+    ) -> c_int;
+    fn apus_tx_verify_deferred(
+        tx: *const Opaque,
+        input: usize,
+        spent: *const SpentOutput<'_>,
+        flags: u32,
+        checks: *mut Checks<'_>,
     ) -> c_int;
     fn apus_tx_free(tx: *mut Opaque);
 }
@@ -88,6 +109,36 @@ impl InterpreterTx {
     pub(super) fn verify(&self, input: usize, spent: SpentOutput<'_>, flags: u32) -> c_int {
         // SAFETY: as above; the output and its script live until the call returns.
         unsafe { apus_tx_verify(self.0.as_ptr(), input, &raw const spent, flags) }
+    }
+
+    /// Runs the scripts of one input, and answers yes to signature checks that are known to be
+    /// proven, or that are new and fit into `room`, without checking these; libsecp256k1 answers the
+    /// others. Returns the same as [`Self::verify`], and how many checks are now in `room`.
+    pub(super) fn verify_deferred(
+        &self,
+        input: usize,
+        spent: SpentOutput<'_>,
+        flags: u32,
+        known: &KnownChecks,
+        room: &mut [RecordedCheck],
+    ) -> (c_int, usize) {
+        let KnownChecks { proven, unproven } = known;
+        let mut checks = Checks {
+            proven: proven.as_ptr(),
+            proven_count: proven.len(),
+            unproven: unproven.as_ptr(),
+            unproven_count: unproven.len(),
+            room: room.as_mut_ptr(),
+            room_count: room.len(),
+            used: 0,
+            of: PhantomData,
+        };
+        let (tx, checks_at) = (self.0.as_ptr(), &raw mut checks);
+        // SAFETY: as above; all checks live until the call returns, it writes only into `room` and
+        // `used`, and every content of a check is valid.
+        let error =
+            unsafe { apus_tx_verify_deferred(tx, input, &raw const spent, flags, checks_at) };
+        (error, checks.used)
     }
 }
 

@@ -10,17 +10,19 @@ mod blocks;
 mod core_scripts;
 mod core_txs;
 mod long;
+mod provers;
 mod text;
 
+use crate::provers::Pools;
 use apus_chain::{CoinRef, VERIFY_P2SH};
-use apus_engine::script::{RawBlock, RawTx, ScriptFailure, ScriptPool};
+use apus_engine::script::{RawBlock, RawTx, ScriptFailure, interpreter};
 use apus_engine::utxo::CoinBytes;
 use std::sync::{Arc, OnceLock};
 
-/// Returns the pool of all tests.
-pub(crate) fn pool() -> &'static ScriptPool {
-    static POOL: OnceLock<ScriptPool> = OnceLock::new();
-    POOL.get_or_init(|| ScriptPool::new(2).unwrap())
+/// Returns the pools of all tests.
+pub(crate) fn pools() -> &'static Pools {
+    static POOLS: OnceLock<Pools> = OnceLock::new();
+    POOLS.get_or_init(|| Pools::new(&interpreter().unwrap()))
 }
 
 /// Returns an output as a stored coin.
@@ -32,9 +34,11 @@ pub(crate) fn coin(script: &[u8], amount: u64) -> CoinBytes {
 pub(crate) fn verify(raw: Vec<u8>, spent: Vec<CoinBytes>, flags: u32) -> Result<(), ScriptFailure> {
     let length = raw.len();
     let block: Arc<dyn RawBlock> = Arc::new(raw);
-    let mut batch = pool().begin(flags);
-    batch.add(1, RawTx::new(block, 0..length), spent);
-    batch.finish().wait()
+    pools().verdict(|pool| {
+        let mut batch = pool.begin(flags);
+        batch.add(1, RawTx::new(Arc::clone(&block), 0..length), spent.clone());
+        batch.finish().wait()
+    })
 }
 
 // ---- a failing script reports the violated rule, in Core's words ----

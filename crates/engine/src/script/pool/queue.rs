@@ -4,13 +4,16 @@
 //! batch is no longer listed, no caller waits for its verdict.
 
 use super::work::{ScriptFailure, ScriptJob, ScriptTicket};
+use super::worker::{Signatures, Worker};
 use crate::script::interpreter::Interpreter;
+use crate::script::recorded::SignatureCounts;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Work for the threads of a pool.
 pub(super) struct ScriptQueue {
     interpreter: Arc<dyn Interpreter>,
+    signatures: Signatures,
     state: Mutex<ScriptQueueState>,
     /// Signals work, or that the pool is closing.
     work: Condvar,
@@ -23,6 +26,9 @@ struct ScriptQueueState {
     batches: BTreeMap<u64, BatchProgress>,
     next_number: u64,
     closed: bool,
+    /// For the next threads that help: a prover's tables take time to make.
+    idle_workers: Vec<Worker>,
+    counts: SignatureCounts,
 }
 
 /// The progress of a batch.
@@ -50,17 +56,16 @@ impl BatchProgress {
     fn report(&mut self, result: Result<(), ScriptFailure>) {
         self.running -= 1;
         let Err(failure) = result else { return };
-        let place = |failure: &ScriptFailure| (failure.tx_index, failure.input);
-        if self.failure.as_ref().is_none_or(|known| place(&failure) < place(known)) {
+        if self.failure.as_ref().is_none_or(|known| failure.is_before(known)) {
             self.failure = Some(failure);
         }
     }
 }
 
 impl ScriptQueue {
-    pub(super) fn new(interpreter: Arc<dyn Interpreter>) -> Self {
+    pub(super) fn new(interpreter: Arc<dyn Interpreter>, signatures: Signatures) -> Self {
         let (work, news) = (Condvar::new(), Condvar::new());
-        Self { interpreter, state: Mutex::default(), work, news }
+        Self { interpreter, signatures, state: Mutex::default(), work, news }
     }
 
     /// Code that holds the lock never panics, so the guarded data is always consistent.
@@ -124,12 +129,25 @@ impl ScriptQueue {
         self.work.notify_all();
     }
 
+    /// Returns how signatures were checked so far.
+    pub(super) fn counts(&self) -> SignatureCounts {
+        self.lock().counts
+    }
+
     /// Runs work of all batches, the oldest first, until the queue is closed.
     pub(super) fn serve(&self) {
+        let mut worker = Worker::new(&self.signatures);
         let mut state = self.lock();
-        while !state.closed {
-            match state.batches.values_mut().find_map(BatchProgress::take) {
-                Some((ticket, job)) => state = self.run(state, &ticket, job),
+        loop {
+            let next = if state.closed {
+                None
+            } else {
+                state.batches.values_mut().find_map(BatchProgress::take)
+            };
+            match next {
+                Some((ticket, job)) => state = self.run(state, &mut worker, &ticket, job),
+                None if worker.has_undecided() => state = self.settle(state, &mut worker),
+                None if state.closed => return,
                 None => state = self.wait(&self.work, state),
             }
         }
@@ -137,6 +155,8 @@ impl ScriptQueue {
 
     /// Runs work of one batch until all of it is done.
     pub(super) fn help(&self, ticket: &ScriptTicket) -> Result<(), ScriptFailure> {
+        let idle = self.lock().idle_workers.pop();
+        let mut worker = idle.unwrap_or_else(|| Worker::new(&self.signatures));
         let mut state = self.lock();
         loop {
             let progress = state
@@ -144,33 +164,69 @@ impl ScriptQueue {
                 .get_mut(&ticket.number)
                 .expect("only its verdict removes a batch, and it is waiting here");
             if progress.is_done() {
-                return progress.failure.take().map_or(Ok(()), Err);
+                let failure = progress.failure.take();
+                state.idle_workers.push(worker);
+                return failure.map_or(Ok(()), Err);
             }
             match progress.take() {
-                Some((ticket, job)) => state = self.run(state, &ticket, job),
+                Some((ticket, job)) => state = self.run(state, &mut worker, &ticket, job),
+                None if worker.has_undecided() => state = self.settle(state, &mut worker),
                 None => state = self.wait(&self.news, state),
             }
         }
     }
 
-    /// Runs a piece of work without the lock, and reports it.
+    /// Runs a piece of work without the lock, and reports what is decided.
     fn run<'a>(
         &'a self,
         state: MutexGuard<'a, ScriptQueueState>,
-        ticket: &ScriptTicket,
+        worker: &mut Worker,
+        ticket: &Arc<ScriptTicket>,
         job: ScriptJob,
     ) -> MutexGuard<'a, ScriptQueueState> {
         drop(state);
-        let (result, parts) = job.run(ticket, &*self.interpreter);
+        let parts = worker.run(ticket, job, &*self.interpreter);
+        if parts.is_empty() && worker.is_full() {
+            worker.settle();
+        }
         let mut state = self.lock();
-        let Some(progress) = state.batches.get_mut(&ticket.number) else { return state };
-        progress.report(result);
-        if !parts.is_empty() {
+        if !parts.is_empty()
+            && let Some(progress) = state.batches.get_mut(&ticket.number)
+        {
             // Queue the parts at the front, so that few transactions are divided at a time.
             parts.into_iter().rev().for_each(|part| progress.jobs.push_front(part));
             self.work.notify_all();
             self.news.notify_all();
-        } else if progress.is_done() {
+        }
+        self.report(state, worker)
+    }
+
+    /// Decides the inputs that wait, without the lock, and reports them.
+    fn settle<'a>(
+        &'a self,
+        state: MutexGuard<'a, ScriptQueueState>,
+        worker: &mut Worker,
+    ) -> MutexGuard<'a, ScriptQueueState> {
+        drop(state);
+        worker.settle();
+        self.report(self.lock(), worker)
+    }
+
+    /// Reports the work of which all inputs are decided.
+    fn report<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, ScriptQueueState>,
+        worker: &mut Worker,
+    ) -> MutexGuard<'a, ScriptQueueState> {
+        state.counts += worker.take_counts();
+        let mut is_news = false;
+        for (ticket, result) in worker.reports() {
+            if let Some(progress) = state.batches.get_mut(&ticket.number) {
+                progress.report(result);
+                is_news |= progress.is_done();
+            }
+        }
+        if is_news {
             self.news.notify_all();
         }
         state

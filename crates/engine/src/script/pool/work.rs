@@ -3,6 +3,7 @@
 //! Work is divided by expected cost, so that handing it over is cheap compared with running it, and
 //! no thread is left with a long piece at the end.
 
+use super::worker::Worker;
 use crate::coin::CoinBytes;
 use crate::script::interpreter::{Interpreter, PreparedTx, Refusal};
 use apus_chain::ScriptError;
@@ -68,6 +69,11 @@ pub struct ScriptFailure {
 }
 
 impl ScriptFailure {
+    /// Returns whether it comes before another one in the block.
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        (self.tx_index, self.input) < (other.tx_index, other.input)
+    }
+
     /// Returns Core's reason for rejecting the block, without the name of the rule if unknown; or
     /// why the scripts could not be run.
     pub fn reason(&self) -> String {
@@ -115,8 +121,14 @@ impl ScriptTx {
 }
 
 impl ScriptTx {
-    fn prepare(&self, interpreter: &dyn Interpreter) -> Result<Box<dyn PreparedTx>, ScriptError> {
-        interpreter.prepare(self.raw.bytes()?, &self.spent)
+    fn prepare(&self, interpreter: &dyn Interpreter) -> Result<SharedTx, ScriptError> {
+        let prepared = interpreter.prepare(self.raw.bytes()?, &self.spent)?;
+        let coins: usize =
+            self.spent.iter().map(|coin| size_of_val(coin) + coin.heap_bytes()).sum();
+        // The interpreter's form of a transaction is about four times as long as the serialized
+        // one; with taproot it copies the coins.
+        let bytes = 4 * self.raw.range.len() + 2 * coins;
+        Ok(SharedTx { index: self.index, prepared, bytes })
     }
 
     /// Runs the scripts of a small transaction, or divides a large one.
@@ -124,14 +136,15 @@ impl ScriptTx {
         &self,
         ticket: &ScriptTicket,
         interpreter: &dyn Interpreter,
+        worker: &mut Worker,
         parts: &mut Vec<ScriptJob>,
     ) -> Result<(), ScriptFailure> {
         let prepared =
             self.prepare(interpreter).map_err(|error| ticket.fail(self.index, 0, error.into()))?;
+        let shared = Arc::new(prepared);
         if self.cost() <= DIVIDED_FROM_COST {
-            return ticket.verify(self.index, &*prepared, 0..self.spent.len());
+            return ticket.verify(worker, &shared, 0..self.spent.len());
         }
-        let shared = Arc::new(SharedTx { index: self.index, prepared });
         parts.extend(self.parts().map(|inputs| ScriptJob::Part(Arc::clone(&shared), inputs)));
         Ok(())
     }
@@ -145,10 +158,12 @@ pub(super) enum ScriptJob {
     Part(Arc<SharedTx>, Range<usize>),
 }
 
-/// A large transaction, prepared once for all its parts.
+/// A transaction, prepared once for all its inputs.
 pub(super) struct SharedTx {
-    index: usize,
-    prepared: Box<dyn PreparedTx>,
+    pub(super) index: usize,
+    pub(super) prepared: Box<dyn PreparedTx>,
+    /// The memory that it takes, estimated.
+    pub(super) bytes: usize,
 }
 
 /// The state that all work of one batch shares.
@@ -183,7 +198,7 @@ impl ScriptTicket {
         place(tx_index, input) >= self.stop_at.load(Ordering::Relaxed)
     }
 
-    fn fail(&self, tx_index: usize, input: usize, refusal: Refusal) -> ScriptFailure {
+    pub(super) fn fail(&self, tx_index: usize, input: usize, refusal: Refusal) -> ScriptFailure {
         self.stop_at.fetch_min(place(tx_index, input), Ordering::Relaxed);
         let Refusal { error, name } = refusal;
         ScriptFailure { tx_index, input, error, name }
@@ -191,15 +206,16 @@ impl ScriptTicket {
 
     fn verify(
         &self,
-        index: usize,
-        tx: &dyn PreparedTx,
+        worker: &mut Worker,
+        tx: &Arc<SharedTx>,
         inputs: Range<usize>,
     ) -> Result<(), ScriptFailure> {
         for input in inputs {
-            if self.is_skippable(index, input) {
+            if self.is_skippable(tx.index, input) {
                 return Ok(());
             }
-            tx.verify(input, self.flags).map_err(|refusal| self.fail(index, input, refusal))?;
+            let result = worker.verify(self, tx, input);
+            result.map_err(|refusal| self.fail(tx.index, input, refusal))?;
         }
         Ok(())
     }
@@ -207,45 +223,31 @@ impl ScriptTicket {
 
 impl ScriptJob {
     /// Returns the first input of this piece.
-    fn first(&self) -> (usize, usize) {
+    pub(super) fn first(&self) -> (usize, usize) {
         match self {
             Self::Group(txs) => (txs.first().map_or(0, |tx| tx.index), 0),
             Self::Part(tx, inputs) => (tx.index, inputs.start),
         }
     }
 
-    /// Runs the work, and returns the parts into which it divides. Of several failures, returns the
-    /// first in block order; a panic is a setup failure.
+    /// Runs the work, and adds the parts into which it divides. Of several failures, returns the
+    /// first in block order.
     pub(super) fn run(
         self,
         ticket: &ScriptTicket,
         interpreter: &dyn Interpreter,
-    ) -> (Result<(), ScriptFailure>, Vec<ScriptJob>) {
-        let (tx_index, input) = self.first();
-        let mut parts = Vec::new();
-        let run = std::panic::AssertUnwindSafe(|| self.run_here(ticket, interpreter, &mut parts));
-        let result = std::panic::catch_unwind(run).unwrap_or_else(|_| {
-            let error = ScriptError::Setup("the thread that ran them panicked".to_owned());
-            Err(ticket.fail(tx_index, input, error.into()))
-        });
-        (result, parts)
-    }
-
-    fn run_here(
-        self,
-        ticket: &ScriptTicket,
-        interpreter: &dyn Interpreter,
+        worker: &mut Worker,
         parts: &mut Vec<ScriptJob>,
     ) -> Result<(), ScriptFailure> {
         let txs = match self {
-            Self::Part(tx, inputs) => return ticket.verify(tx.index, &*tx.prepared, inputs),
+            Self::Part(tx, inputs) => return ticket.verify(worker, &tx, inputs),
             Self::Group(txs) => txs,
         };
         let mut first: Result<(), ScriptFailure> = Ok(());
         for tx in txs.iter().filter(|tx| !ticket.is_skippable(tx.index, 0)) {
             // A later one comes first in the block only if its index is lower; otherwise it was
             // skipped.
-            let result = tx.run(ticket, interpreter, parts);
+            let result = tx.run(ticket, interpreter, worker, parts);
             first = result.and(first);
         }
         first

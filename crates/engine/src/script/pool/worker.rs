@@ -1,0 +1,284 @@
+//! [`Worker`]: a thread's running work, and the inputs that it has run but not decided.
+//!
+//! Inputs wait for proofs of their signatures, threads do not: a thread continues with the next work
+//! until it has enough signatures for its prover, or finds no more work. It reports a piece of work
+//! after all inputs of it are decided. Pieces of several batches may wait together.
+//!
+//! Memory: the waiting checks have a fixed buffer; waiting inputs keep their transactions, up to
+//! [`HELD_BYTES_MAX`] and one piece of work.
+
+use super::undecided::{Accepted, Outcome, Undecided, run_now};
+use super::work::{ScriptFailure, ScriptJob, ScriptTicket, SharedTx};
+use crate::script::interpreter::{Interpreter, Refusal};
+use crate::script::recorded::{
+    KnownChecks, NewProver, SignatureCounts, SignatureMode, SignatureProver,
+};
+use apus_chain::ScriptError;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// This many checks are proven together: enough to fill the lanes of any prover.
+const CHECKS: usize = 512;
+
+/// This much work waits at most, so that none waits long behind work without signatures.
+const JOBS_MAX: usize = 256;
+
+/// Transactions of this estimated size wait at most.
+const HELD_BYTES_MAX: usize = 4 << 20;
+
+/// How a pool checks signatures.
+#[derive(Clone)]
+pub(super) struct Signatures {
+    pub(super) mode: SignatureMode,
+    pub(super) new_prover: Arc<NewProver>,
+}
+
+/// A piece of work that was run and not reported yet.
+struct OpenJob {
+    ticket: Arc<ScriptTicket>,
+    first: (usize, usize),
+    /// How many inputs wait for proofs.
+    undecided: usize,
+    result: Result<(), ScriptFailure>,
+}
+
+impl OpenJob {
+    fn fail(&mut self, failure: ScriptFailure) {
+        let earlier = self.result.as_ref().err().is_none_or(|known| failure.is_before(known));
+        if earlier {
+            self.result = Err(failure);
+        }
+    }
+
+    fn panicked(&mut self) {
+        let error = ScriptError::Setup("the thread that ran them panicked".to_owned());
+        let (tx_index, input) = self.first;
+        self.fail(self.ticket.fail(tx_index, input, error.into()));
+    }
+}
+
+/// An input that waits.
+struct Waiting {
+    /// Index of its work among the open ones.
+    job: usize,
+    tx: Arc<SharedTx>,
+    input: usize,
+    /// Whether it waits for the second time.
+    is_retry: bool,
+}
+
+/// The result of a piece of work.
+pub(super) type Report = (Arc<ScriptTicket>, Result<(), ScriptFailure>);
+
+/// A thread's work.
+pub(super) struct Worker {
+    jobs: Vec<OpenJob>,
+    /// `None` if libsecp256k1 checks each signature at once.
+    deferral: Option<Deferral>,
+}
+
+impl Worker {
+    pub(super) fn new(signatures: &Signatures) -> Self {
+        let deferred = signatures.mode != SignatureMode::Libsecp256k1;
+        Self { jobs: Vec::new(), deferral: deferred.then(|| Deferral::new(signatures.clone())) }
+    }
+
+    /// Runs a piece of work, and returns the parts into which it divides. A panic is a setup
+    /// failure.
+    pub(super) fn run(
+        &mut self,
+        ticket: &Arc<ScriptTicket>,
+        job: ScriptJob,
+        interpreter: &dyn Interpreter,
+    ) -> Vec<ScriptJob> {
+        let (first, ticket) = (job.first(), Arc::clone(ticket));
+        self.jobs.push(OpenJob {
+            ticket: Arc::clone(&ticket),
+            first,
+            undecided: 0,
+            result: Ok(()),
+        });
+        let mut parts = Vec::new();
+        let run = AssertUnwindSafe(|| job.run(&ticket, interpreter, self, &mut parts));
+        let result = catch_unwind(run);
+        if let Some(job) = self.jobs.last_mut() {
+            match result {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => job.fail(failure),
+                Err(_) => job.panicked(),
+            }
+        }
+        parts
+    }
+
+    /// Runs an input. `Ok` if it passes or waits.
+    pub(super) fn verify(
+        &mut self,
+        ticket: &ScriptTicket,
+        tx: &Arc<SharedTx>,
+        input: usize,
+    ) -> Result<(), Refusal> {
+        let (Some(deferral), Some(job)) = (&mut self.deferral, self.jobs.len().checked_sub(1))
+        else {
+            return tx.prepared.verify(input, ticket.flags);
+        };
+        deferral.counts.inputs += 1;
+        let waiting = Waiting { job, tx: Arc::clone(tx), input, is_retry: false };
+        if let Some(verdict) = deferral.run(waiting, ticket.flags, KnownChecks::default()) {
+            return verdict;
+        }
+        self.jobs[job].undecided += 1;
+        Ok(())
+    }
+
+    /// Returns whether an input waits.
+    pub(super) fn has_undecided(&self) -> bool {
+        self.deferral.as_ref().is_some_and(|deferral| deferral.undecided.checks() > 0)
+    }
+
+    /// Returns whether so much waits that it must be settled.
+    pub(super) fn is_full(&self) -> bool {
+        let is_full = |deferral: &Deferral| {
+            deferral.undecided.checks() >= CHECKS
+                || deferral.held_bytes >= HELD_BYTES_MAX
+                || self.jobs.len() >= JOBS_MAX
+        };
+        self.has_undecided() && self.deferral.as_ref().is_some_and(is_full)
+    }
+
+    /// Decides all inputs that wait. If that panics, their work fails.
+    pub(super) fn settle(&mut self) {
+        let Some(deferral) = &mut self.deferral else { return };
+        let jobs = &mut self.jobs;
+        if catch_unwind(AssertUnwindSafe(|| deferral.settle(jobs))).is_err() {
+            *deferral = Deferral::new(deferral.signatures.clone());
+        }
+        deferral.held_bytes = 0;
+        for job in self.jobs.iter_mut().filter(|job| job.undecided > 0) {
+            job.undecided = 0;
+            job.panicked();
+        }
+    }
+
+    /// Returns all work since the last call, or none while an input waits.
+    pub(super) fn reports(&mut self) -> impl Iterator<Item = Report> + use<'_> {
+        let decided = if self.has_undecided() { 0 } else { self.jobs.len() };
+        self.jobs.drain(..decided).map(|job| (job.ticket, job.result))
+    }
+
+    /// Returns what was counted since the last call.
+    pub(super) fn take_counts(&mut self) -> SignatureCounts {
+        self.deferral
+            .as_mut()
+            .map_or_else(SignatureCounts::default, |deferral| std::mem::take(&mut deferral.counts))
+    }
+}
+
+/// Runs inputs with deferred signature checks.
+struct Deferral {
+    signatures: Signatures,
+    /// Created at the first use.
+    prover: Option<Box<dyn SignatureProver>>,
+    undecided: Undecided<Waiting>,
+    /// The estimated size of all transactions with an input that waits.
+    held_bytes: usize,
+    counts: SignatureCounts,
+}
+
+impl Deferral {
+    fn new(signatures: Signatures) -> Self {
+        let (undecided, counts) = (Undecided::new(), SignatureCounts::default());
+        Self { signatures, prover: None, undecided, held_bytes: 0, counts }
+    }
+
+    /// Runs an input. Returns its verdict, or `None` if it waits.
+    fn run(
+        &mut self,
+        waiting: Waiting,
+        flags: u32,
+        known: KnownChecks,
+    ) -> Option<Result<(), Refusal>> {
+        let (tx, input) = (Arc::clone(&waiting.tx), waiting.input);
+        let is_held = self.undecided.last().is_some_and(|last| Arc::ptr_eq(&last.tx, &tx));
+        let outcome = self.undecided.run(&*tx.prepared, (input, flags), known, || waiting);
+        let result = match outcome {
+            Outcome::Waits => {
+                self.held_bytes += if is_held { 0 } else { tx.bytes };
+                return None;
+            }
+            Outcome::Accepted(accepted) => Ok(accepted),
+            Outcome::Failed(known) => Err(known),
+        };
+        Some(self.verdict(&tx, (input, flags), result))
+    }
+
+    /// Proves the checks of all inputs that wait, and decides these inputs.
+    fn settle(&mut self, jobs: &mut [OpenJob]) {
+        while self.undecided.checks() > 0 {
+            let prover = self.prover.take();
+            let mut prover = prover.unwrap_or_else(|| (self.signatures.new_prover)());
+            let settled = self.undecided.settle(&mut *prover, &mut self.counts);
+            self.prover = Some(prover);
+            for (waiting, outcome) in settled {
+                let job = &mut jobs[waiting.job];
+                let (index, input) = (waiting.tx.index, waiting.input);
+                match self.decide(&job.ticket, waiting, outcome) {
+                    None => continue,
+                    Some(Ok(())) => {}
+                    Some(Err(refusal)) => job.fail(job.ticket.fail(index, input, refusal)),
+                }
+                job.undecided -= 1;
+            }
+        }
+    }
+
+    /// Decides an input, or runs it again with deferred checks: a script with several keys for a
+    /// signature may have tried a wrong one first. Returns `None` if the input waits again.
+    fn decide(
+        &mut self,
+        ticket: &ScriptTicket,
+        waiting: Waiting,
+        result: Result<Accepted, KnownChecks>,
+    ) -> Option<Result<(), Refusal>> {
+        let Waiting { ref tx, input, is_retry, .. } = waiting;
+        if ticket.is_skippable(tx.index, input) {
+            return Some(Ok(()));
+        }
+        match result {
+            Err(known) if !is_retry => {
+                self.counts.retried += 1;
+                self.run(Waiting { is_retry: true, ..waiting }, ticket.flags, known)
+            }
+            result => Some(self.verdict(tx, (input, ticket.flags), result)),
+        }
+    }
+
+    /// Returns the verdict on an input: an input that is not accepted is run again without deferral,
+    /// and only libsecp256k1 refuses it.
+    fn verdict(
+        &mut self,
+        tx: &SharedTx,
+        at: (usize, u32),
+        result: Result<Accepted, KnownChecks>,
+    ) -> Result<(), Refusal> {
+        let result = result.or_else(|known| {
+            self.counts.unproven += 1;
+            run_now(&*tx.prepared, at, &known)
+        });
+        let deferred = result.map(|Accepted { .. }| ());
+        let (input, flags) = at;
+        if self.signatures.mode != SignatureMode::Shadow {
+            return deferred.or_else(|_| tx.prepared.verify(input, flags));
+        }
+        let real = tx.prepared.verify(input, flags);
+        if deferred == real {
+            return real;
+        }
+        let index = tx.index;
+        let why = format!(
+            "deferred signature checks: {deferred:?}, libsecp256k1: {real:?}, transaction {index}, \
+             input {input}"
+        );
+        Err(ScriptError::Setup(why).into())
+    }
+}
