@@ -4,12 +4,22 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod check;
+mod der;
 mod field;
 #[cfg(target_arch = "x86_64")]
 mod ifma;
+mod lanes;
+mod point;
 mod portable;
 mod radix29;
 mod radix52;
+mod scalar;
+mod self_test;
 #[cfg(test)]
 mod tests;
+mod verifier;
 mod words;
+
+pub use check::SignatureCheck;
+pub use verifier::{Kernel, Verifier};

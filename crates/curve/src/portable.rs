@@ -159,13 +159,13 @@ impl FieldVector for Element {
     fn store_points(x: &Self, y: &Self, points: &mut [Line]) {
         points[0] = Line::new(&x.words(), &y.words());
     }
-    #[inline(always)]
+    #[inline(never)]
     fn mul(&self, other: &Self) -> Self {
         let mut columns = [0; 9];
         add_columns(&mut columns, self, other);
         reduce(columns)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn square(&self) -> Self {
         let a = &self.0;
         debug_assert!(a.iter().all(|limb| limb >> 56 == 0), "a factor too wide");
@@ -181,7 +181,7 @@ impl FieldVector for Element {
             wide(a[4], a[4]),
         ])
     }
-    #[inline(always)]
+    #[inline(never)]
     fn sum_of_products(a: &Self, b: &Self, c: &Self, d: &Self) -> Self {
         let mut columns = [0; 9];
         add_columns(&mut columns, a, b);

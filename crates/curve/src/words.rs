@@ -86,7 +86,7 @@ pub(crate) trait Multiply52: Words {
     fn add_high(self, a: Self, b: Self) -> Self;
 }
 
-/// Words in plain Rust, for tests: every violated interval panics.
+/// Words in plain Rust, for tests: every violated interval panics. Out of line, because kernels are long.
 #[cfg(test)]
 pub(crate) mod emulated {
     use super::{Line, MAX_LANES, Multiply32, Multiply52, Words};
@@ -105,69 +105,88 @@ pub(crate) mod emulated {
     impl<const L: usize> Words for Emulated<L> {
         const LANES: usize = L;
 
+        #[inline(never)]
         fn splat(word: u64) -> Self {
             Self([word; L])
         }
+        #[inline(never)]
         fn add(self, other: Self) -> Self {
             self.each(other, u64::checked_add)
         }
+        #[inline(never)]
         fn sub(self, other: Self) -> Self {
             self.each(other, u64::checked_sub)
         }
+        #[inline(never)]
         fn and(self, other: Self) -> Self {
             self.each(other, |a, b| Some(a & b))
         }
+        #[inline(never)]
         fn or(self, other: Self) -> Self {
             self.each(other, |a, b| Some(a | b))
         }
+        #[inline(never)]
         fn shift_right<const N: i32>(self) -> Self {
             Self(self.0.map(|a| a >> N))
         }
+        #[inline(never)]
         fn shift_left<const N: i32>(self) -> Self {
             self.each(self, |a, _| (a << N >> N == a).then_some(a << N))
         }
+        #[inline(never)]
         fn shift_left_and_drop<const N: i32>(self) -> Self {
             Self(self.0.map(|a| a << N))
         }
+        #[inline(never)]
         fn select(mask: u8, zero: Self, one: Self) -> Self {
             Self(from_fn(|i| if mask >> i & 1 == 1 { one.0[i] } else { zero.0[i] }))
         }
+        #[inline(never)]
         fn load(rows: &[[u64; 4]]) -> [Self; 4] {
             from_fn(|w| Self(from_fn(|i| rows[i][w])))
         }
+        #[inline(never)]
         fn load_lines(rows: &[&Line; MAX_LANES]) -> [Self; 8] {
             from_fn(|w| Self(from_fn(|i| rows[i].0[w])))
         }
+        #[inline(never)]
         fn load_half_lines(rows: &[&Line; MAX_LANES]) -> [Self; 4] {
             from_fn(|w| Self(from_fn(|i| rows[i].0[w])))
         }
+        #[inline(never)]
         fn store(words: &[Self; 4], rows: &mut [[u64; 4]]) {
             for (i, row) in rows.iter_mut().enumerate().take(L) {
                 *row = words.map(|word| word.0[i]);
             }
         }
+        #[inline(never)]
         fn store_lines(words: &[Self; 8], rows: &mut [Line]) {
             for (i, row) in rows.iter_mut().enumerate().take(L) {
                 *row = Line(words.map(|word| word.0[i]));
             }
         }
+        #[inline(never)]
         fn assert_below(self, bits: u32) {
             assert!(self.0.iter().all(|word| word >> bits == 0), "{self:x?} has over {bits} bits");
         }
     }
 
     impl<const L: usize> Multiply32 for Emulated<L> {
+        #[inline(never)]
         fn multiply(self, other: Self) -> Self {
             self.assert_below(32);
             other.assert_below(32);
             self.each(other, u64::checked_mul)
         }
+        #[inline(never)]
         fn product(a: &[Self; 9], b: &[Self; 9]) -> [Self; 9] {
             radix29::product(a, b)
         }
+        #[inline(never)]
         fn square(a: &[Self; 9]) -> [Self; 9] {
             radix29::square(a)
         }
+        #[inline(never)]
         fn sum_of_products(
             a: &[Self; 9],
             b: &[Self; 9],
@@ -181,10 +200,12 @@ pub(crate) mod emulated {
     const LOW_52: u64 = (1 << 52) - 1;
 
     impl<const L: usize> Multiply52 for Emulated<L> {
+        #[inline(never)]
         fn add_low(self, a: Self, b: Self) -> Self {
             let low = |a: u64, b: u64| Some((a & LOW_52).wrapping_mul(b & LOW_52) & LOW_52);
             self.add(a.each(b, low))
         }
+        #[inline(never)]
         fn add_high(self, a: Self, b: Self) -> Self {
             let high = |a, b| ((u128::from(a & LOW_52) * u128::from(b & LOW_52)) >> 52) as u64;
             self.add(a.each(b, |a, b| Some(high(a, b))))

@@ -1,6 +1,7 @@
 //! Each field kernel against big integers: edges, the greatest magnitudes, long chains, powers, transposition.
 //! The emulated kernels panic at each violated interval, so they test the interval arguments too.
 
+use super::out_of_line::OutOfLine;
 use super::{Random, big, edges, words};
 use crate::field::{FieldVector, P, U256, from_bytes, inverse, is_less, square_root};
 use crate::portable::{Element, reduced};
@@ -15,16 +16,16 @@ macro_rules! for_each_kernel {
     ($($test:ident)*) => {$(
         #[test]
         fn $test() {
-            generic::$test::<Element>();
-            generic::$test::<Radix29<Emulated<4>>>();
-            generic::$test::<Radix52<Emulated<8>>>();
+            generic::$test::<OutOfLine<Element>>();
+            generic::$test::<OutOfLine<Radix29<Emulated<4>>>>();
+            generic::$test::<OutOfLine<Radix52<Emulated<8>>>>();
             #[cfg(target_arch = "x86_64")]
             {
                 if is_x86_feature_detected!("avx2") {
-                    generic::$test::<crate::avx2::FieldAvx2>();
+                    generic::$test::<OutOfLine<crate::avx2::FieldAvx2>>();
                 }
                 if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma") {
-                    generic::$test::<crate::ifma::FieldIfma>();
+                    generic::$test::<OutOfLine<crate::ifma::FieldIfma>>();
                 }
             }
         }

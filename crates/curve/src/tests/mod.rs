@@ -1,6 +1,12 @@
 //! Tests of each layer against big integers and libsecp256k1.
 
+mod checks;
 mod field;
+mod out_of_line;
+mod point;
+mod scalar;
+mod speed;
+mod verify;
 
 use num_bigint::BigUint;
 
