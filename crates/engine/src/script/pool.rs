@@ -64,6 +64,18 @@ impl ScriptPool {
         Self::with_interpreter(threads, interpreter()?)
     }
 
+    /// Starts threads that run scripts with this build's interpreter and check signatures as
+    /// requested, or with libsecp256k1 alone if that is faster on this machine.
+    pub fn with_mode(threads: usize, mode: SignatureMode) -> Result<Self, ScriptPoolError> {
+        let interpreter = interpreter()?;
+        #[cfg(feature = "kernel")]
+        if let Some(new_prover) = super::signature_prover(mode) {
+            return Self::with_prover(threads, interpreter, mode, new_prover);
+        }
+        let _ = mode;
+        Self::with_interpreter(threads, interpreter)
+    }
+
     /// Starts threads that run scripts with the caller's interpreter.
     pub fn with_interpreter(
         threads: usize,
