@@ -70,7 +70,8 @@ fn small_multiples_of_the_generator() {
     let table = generator_table();
     assert_eq!(table.len(), 2 * GENERATOR_MULTIPLES);
     let lambda = super::scalar::LAMBDA.iter().rev().flat_map(|word| word.to_be_bytes());
-    let lambda = secp256k1::Scalar::from_be_bytes(lambda.collect::<Vec<u8>>().try_into().unwrap()).unwrap();
+    let lambda =
+        secp256k1::Scalar::from_be_bytes(lambda.collect::<Vec<u8>>().try_into().unwrap()).unwrap();
     for times in 1..=GENERATOR_MULTIPLES {
         assert_eq!(table[times - 1], real(times));
         let (x, y) = multiples[times].as_ref().unwrap();
