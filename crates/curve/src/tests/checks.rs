@@ -16,16 +16,16 @@ use secp256k1::{
 
 /// A check as Core asks for it.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    pub(super) is_schnorr: bool,
-    pub(super) key: Vec<u8>,
-    pub(super) hash: [u8; 32],
-    pub(super) signature: Vec<u8>,
+pub(crate) struct Asked {
+    pub(crate) is_schnorr: bool,
+    pub(crate) key: Vec<u8>,
+    pub(crate) hash: [u8; 32],
+    pub(crate) signature: Vec<u8>,
 }
 
 impl Asked {
     /// What libsecp256k1 says, called as Core does (`src/pubkey.cpp`).
-    pub(super) fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         let message = Message::from_digest(self.hash);
         if self.is_schnorr {
             let key = XOnlyPublicKey::from_slice(&self.key);
@@ -41,7 +41,7 @@ impl Asked {
     }
 
     /// `None` if nothing could be proven.
-    pub(super) fn check(&self) -> Option<SignatureCheck> {
+    pub(crate) fn check(&self) -> Option<SignatureCheck> {
         if self.is_schnorr {
             let key = self.key[..].try_into().unwrap();
             return Some(SignatureCheck::schnorr(
@@ -53,29 +53,29 @@ impl Asked {
         SignatureCheck::ecdsa(&self.key, &self.hash, &self.signature)
     }
 
-    pub(super) fn ecdsa(key: Vec<u8>, hash: &BigUint, r: &BigUint, s: &BigUint) -> Self {
+    pub(crate) fn ecdsa(key: Vec<u8>, hash: &BigUint, r: &BigUint, s: &BigUint) -> Self {
         let signature = der(&bytes(r), &bytes(s));
         Self { is_schnorr: false, key, hash: bytes(hash), signature }
     }
 }
 
 /// 32 bytes, the most significant first.
-pub(super) fn bytes(number: &BigUint) -> [u8; 32] {
+pub(crate) fn bytes(number: &BigUint) -> [u8; 32] {
     let bytes: Vec<u8> = words(number).iter().rev().flat_map(|word| word.to_be_bytes()).collect();
     bytes.try_into().unwrap()
 }
 
 /// A signature with numbers of 32 bytes, which are negative in strict DER.
-pub(super) fn der(r: &[u8; 32], s: &[u8; 32]) -> Vec<u8> {
+pub(crate) fn der(r: &[u8; 32], s: &[u8; 32]) -> Vec<u8> {
     [&[0x30, 68, 2, 32][..], r, &[2, 32], s].concat()
 }
 
-pub(super) fn secret(number: &BigUint) -> SecretKey {
+pub(crate) fn secret(number: &BigUint) -> SecretKey {
     SecretKey::from_slice(&bytes(&(number % order()))).unwrap()
 }
 
 /// The key in one of the encodings that Core accepts: compressed, uncompressed, hybrid.
-pub(super) fn encoded(key: &PublicKey, encoding: usize) -> Vec<u8> {
+pub(crate) fn encoded(key: &PublicKey, encoding: usize) -> Vec<u8> {
     let mut long = key.serialize_uncompressed().to_vec();
     match encoding % 4 {
         0 | 1 => return key.serialize().to_vec(),
@@ -86,7 +86,7 @@ pub(super) fn encoded(key: &PublicKey, encoding: usize) -> Vec<u8> {
 }
 
 /// A valid check.
-pub(super) fn signed(random: &mut Random) -> Asked {
+pub(crate) fn signed(random: &mut Random) -> Asked {
     let secret = secret(&(big(&random.number()) % (order() - 1u8) + 1u8));
     let hash = bytes(&big(&random.any()));
     let message = Message::from_digest(hash);
@@ -104,7 +104,7 @@ pub(super) fn signed(random: &mut Random) -> Asked {
 }
 
 /// n minus a number of 32 bytes, if it is less than n.
-pub(super) fn negated(number: &[u8; 32]) -> [u8; 32] {
+pub(crate) fn negated(number: &[u8; 32]) -> [u8; 32] {
     let number = BigUint::from_bytes_be(number);
     bytes(&if number < order() { order() - number } else { number })
 }
@@ -112,7 +112,7 @@ pub(super) fn negated(number: &[u8; 32]) -> [u8; 32] {
 type Prover = Box<dyn FnMut(&[SignatureCheck]) -> Vec<bool>>;
 
 /// The kernels of this machine, and the emulated ones.
-pub(super) fn provers() -> Vec<(String, Prover)> {
+pub(crate) fn provers() -> Vec<(String, Prover)> {
     let mut all: Vec<(String, Prover)> = vec![];
     for kernel in Kernel::available() {
         let mut verifier = Verifier::new(*kernel);
@@ -142,7 +142,7 @@ pub(super) fn provers() -> Vec<(String, Prover)> {
 
 /// Whether each check is proven; all kernels must agree.
 #[track_caller]
-pub(super) fn proven(provers: &mut [(String, Prover)], asked: &[Asked]) -> Vec<bool> {
+pub(crate) fn proven(provers: &mut [(String, Prover)], asked: &[Asked]) -> Vec<bool> {
     let checks: Vec<_> = asked.iter().map(Asked::check).collect();
     let present: Vec<SignatureCheck> = checks.iter().flatten().cloned().collect();
     let mut results = provers.iter_mut().map(|(name, prover)| (&*name, prover(&present)));
@@ -156,7 +156,7 @@ pub(super) fn proven(provers: &mut [(String, Prover)], asked: &[Asked]) -> Vec<b
 
 /// Asserts that exactly the valid checks are proven.
 #[track_caller]
-pub(super) fn assert_proven(provers: &mut [(String, Prover)], asked: &[Asked]) -> usize {
+pub(crate) fn assert_proven(provers: &mut [(String, Prover)], asked: &[Asked]) -> usize {
     let expected: Vec<bool> = asked.iter().map(Asked::is_valid).collect();
     assert_eq!(proven(provers, asked), expected);
     expected.into_iter().filter(|valid| *valid).count()

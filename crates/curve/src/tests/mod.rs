@@ -1,12 +1,14 @@
 //! Tests of each layer against big integers and libsecp256k1.
 
-mod checks;
+mod bip340;
+pub(crate) mod checks;
 mod field;
 mod out_of_line;
 mod point;
 mod scalar;
 mod speed;
 mod verify;
+mod wycheproof;
 
 use num_bigint::BigUint;
 

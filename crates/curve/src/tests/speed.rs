@@ -8,7 +8,7 @@ use std::time::Instant;
 #[inline(always)]
 fn least(lanes: usize, count: usize, mut run: impl FnMut()) -> f64 {
     let mut least = f64::MAX;
-    for _ in 0..400 {
+    for _ in 0..4000 {
         let start = Instant::now();
         run();
         least = least.min(start.elapsed().as_nanos() as f64 / (count * lanes) as f64);
@@ -21,32 +21,32 @@ fn time<F: FieldVector>(name: &str) {
     let b = F::splat(&[11, 5, 7, 9]);
     let mut v = [b.square(), b.mul(&b), b, b];
     let l = F::LANES;
-    let m = least(l, 1000, || {
-        for _ in 0..1000 {
+    let m = least(l, 200, || {
+        for _ in 0..200 {
             v[0] = v[0].mul(&b)
         }
     });
-    let s = least(l, 1000, || {
-        for _ in 0..1000 {
+    let s = least(l, 200, || {
+        for _ in 0..200 {
             v[0] = v[0].square()
         }
     });
-    let m4 = least(l, 1000, || {
-        for _ in 0..250 {
+    let m4 = least(l, 200, || {
+        for _ in 0..50 {
             for x in &mut v {
                 *x = x.mul(&b)
             }
         }
     });
-    let s4 = least(l, 1000, || {
-        for _ in 0..250 {
+    let s4 = least(l, 200, || {
+        for _ in 0..50 {
             for x in &mut v {
                 *x = x.square()
             }
         }
     });
-    let p = least(l, 1000, || {
-        for _ in 0..1000 {
+    let p = least(l, 200, || {
+        for _ in 0..200 {
             v[0] = F::sum_of_products(&v[0], &b, &b, &b)
         }
     });
