@@ -4,6 +4,8 @@
 //! no interpreter, and requesting one is an error. Callers supply the flags: this module does not
 //! decide which rules apply.
 
+#[cfg(feature = "kernel")]
+mod curve;
 mod interpreter;
 #[cfg(feature = "kernel")]
 mod kernel;
@@ -12,6 +14,8 @@ mod recorded;
 #[cfg(feature = "kernel")]
 mod verify;
 
+#[cfg(feature = "kernel")]
+pub use curve::signature_prover;
 pub use interpreter::{Interpreter, NoInterpreter, PreparedTx, Refusal, SCRIPT_ERRORS};
 pub use pool::{RawBlock, RawTx, ScriptBatch, ScriptFailure, ScriptPool, ScriptPoolError, Verdict};
 pub use recorded::{

@@ -12,7 +12,7 @@ use std::process::Command;
 /// The crates from the bottom up, without the testkit. Crates on one line do not depend on each other.
 const LAYERS: [&[&str]; 10] = [
     &["apus-hash", "apus-storage", "apus-web"],
-    &["apus-chain"],
+    &["apus-chain", "apus-curve"],
     &["apus-datadir", "apus-engine", "apus-p2p"],
     &["apus-sync"],
     &["apus-coins", "apus-utreexo"],

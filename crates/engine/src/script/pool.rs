@@ -5,10 +5,15 @@
 //! pool reports the first one in the block. It skips an input only if an earlier one has failed, or
 //! if the caller no longer waits for the verdict.
 //!
+//! With [`SignatureMode::Fast`], signature checks wait for a prover that proves many at once, of
+//! several batches. An input passes only if each of its checks is proven or libsecp256k1 says yes to
+//! it; only libsecp256k1 refuses an input.
+//!
 //! Memory: a waiting transaction holds its position in the block's bytes and the coins that it
 //! spends. Each thread holds one group of small transactions or one large one in the interpreter's
 //! form, because the parts of a large one are run before everything else of its batch. So a batch
-//! is bounded by its block; the caller limits the number of blocks in progress.
+//! is bounded by its block; the caller limits the number of blocks in progress. Deferred checks take
+//! up to 5 MiB more in each thread, and the prover's tables.
 
 mod queue;
 mod undecided;
@@ -57,6 +62,18 @@ impl ScriptPool {
     /// that wait for verdicts do all the work.
     pub fn new(threads: usize) -> Result<Self, ScriptPoolError> {
         Self::with_interpreter(threads, interpreter()?)
+    }
+
+    /// Starts threads that run scripts with this build's interpreter and check signatures as
+    /// requested, or with libsecp256k1 alone if that is faster on this machine.
+    pub fn with_mode(threads: usize, mode: SignatureMode) -> Result<Self, ScriptPoolError> {
+        let interpreter = interpreter()?;
+        #[cfg(feature = "kernel")]
+        if let Some(new_prover) = super::signature_prover(mode) {
+            return Self::with_prover(threads, interpreter, mode, new_prover);
+        }
+        let _ = mode;
+        Self::with_interpreter(threads, interpreter)
     }
 
     /// Starts threads that run scripts with the caller's interpreter.

@@ -9,6 +9,7 @@ mod assets;
 mod blocks;
 mod core_scripts;
 mod core_txs;
+mod deferral;
 mod long;
 mod provers;
 mod text;

@@ -2,7 +2,7 @@
 
 use apus_engine::script::{
     Interpreter, RecordedCheck, ScriptFailure, ScriptPool, SignatureKind, SignatureMode,
-    SignatureProver,
+    SignatureProver, signature_prover,
 };
 use bitcoin::secp256k1::ecdsa::Signature;
 use bitcoin::secp256k1::{Message, PublicKey, Secp256k1, VerifyOnly, XOnlyPublicKey, schnorr};
@@ -64,9 +64,17 @@ pub(crate) fn pool_with(
     ScriptPool::with_prover(2, interpreter, mode, Arc::new(new_prover)).unwrap()
 }
 
+/// Returns a pool with our prover; `None` if this machine has none for the mode.
+pub(crate) fn our_pool(
+    interpreter: Arc<dyn Interpreter>,
+    mode: SignatureMode,
+) -> Option<ScriptPool> {
+    Some(ScriptPool::with_prover(2, interpreter, mode, signature_prover(mode)?).unwrap())
+}
+
 /// The pools whose verdicts must be the same: without deferral, and in shadow mode with a prover
-/// that proves all valid signatures, and with one that leaves out a third.
-pub(crate) struct Pools([ScriptPool; 3]);
+/// that proves all valid signatures, with one that leaves out a third, and with ours.
+pub(crate) struct Pools([ScriptPool; 4]);
 
 impl Pools {
     pub(crate) fn new(interpreter: &Arc<dyn Interpreter>) -> Self {
@@ -75,6 +83,7 @@ impl Pools {
             ScriptPool::with_interpreter(2, interpreter()).unwrap(),
             pool_with(interpreter(), SignatureMode::Shadow, 0),
             pool_with(interpreter(), SignatureMode::Shadow, 3),
+            our_pool(interpreter(), SignatureMode::Shadow).unwrap(),
         ])
     }
 

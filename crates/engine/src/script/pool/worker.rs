@@ -55,7 +55,19 @@ impl OpenJob {
         let (tx_index, input) = self.first;
         self.fail(self.ticket.fail(tx_index, input, error.into()));
     }
+
+    /// Returns the result. An input that was not decided, because deciding another one panicked, does
+    /// not pass.
+    fn report(mut self) -> Report {
+        if self.undecided > 0 {
+            self.panicked();
+        }
+        (self.ticket, self.result)
+    }
 }
+
+/// The result of a piece of work.
+pub(super) type Report = (Arc<ScriptTicket>, Result<(), ScriptFailure>);
 
 /// An input that waits.
 struct Waiting {
@@ -66,9 +78,6 @@ struct Waiting {
     /// Whether it waits for the second time.
     is_retry: bool,
 }
-
-/// The result of a piece of work.
-pub(super) type Report = (Arc<ScriptTicket>, Result<(), ScriptFailure>);
 
 /// A thread's work.
 pub(super) struct Worker {
@@ -154,16 +163,12 @@ impl Worker {
             *deferral = Deferral::new(deferral.signatures.clone());
         }
         deferral.held_bytes = 0;
-        for job in self.jobs.iter_mut().filter(|job| job.undecided > 0) {
-            job.undecided = 0;
-            job.panicked();
-        }
     }
 
     /// Returns all work since the last call, or none while an input waits.
     pub(super) fn reports(&mut self) -> impl Iterator<Item = Report> + use<'_> {
         let decided = if self.has_undecided() { 0 } else { self.jobs.len() };
-        self.jobs.drain(..decided).map(|job| (job.ticket, job.result))
+        self.jobs.drain(..decided).map(OpenJob::report)
     }
 
     /// Returns what was counted since the last call.

@@ -1,0 +1,124 @@
+//! [`SignatureCheck`]: one signature check, with all that can be decided without curve arithmetic.
+//!
+//! The rules are those of Bitcoin Core's `CPubKey::Verify` and `XOnlyPubKey::VerifySchnorr` (`src/pubkey.cpp`). A
+//! check that this module refuses is not proven invalid; libsecp256k1 decides it.
+
+use crate::der::parse_lax;
+use crate::field::{P, U256, from_bytes, is_less};
+use crate::scalar::Scalar;
+use apus_hash::Sha256;
+
+/// One signature check as Core's interpreter asks for it (`script/interpreter.h`, `BaseSignatureChecker`).
+#[derive(Clone, Debug)]
+pub struct SignatureCheck {
+    pub(crate) equation: Option<Equation>,
+}
+
+/// The equation `u1 * G + u2 * P = R` that a valid signature solves. Its parts are in range.
+#[derive(Clone, Debug)]
+pub(crate) struct Equation {
+    /// The x coordinate of P, less than p.
+    pub(crate) x: U256,
+    pub(crate) y: KeyY,
+    /// The x coordinate that R must have, less than p.
+    pub(crate) r: U256,
+    pub(crate) factors: Factors,
+}
+
+/// What a key says about its y coordinate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyY {
+    /// Its lowest bit.
+    Parity(bool),
+    /// All of it, less than p.
+    Exact(U256),
+}
+
+/// What u1 and u2 are made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Factors {
+    /// `u1 = hash / s` and `u2 = r / s`, where r and s are not zero (SEC 1, section 4.1.4).
+    Ecdsa { r: Scalar, s: Scalar, hash: Scalar },
+    /// `u1 = s` and `u2 = -challenge`; R has an even y (BIP-340).
+    Schnorr { s: Scalar, challenge: Scalar },
+}
+
+impl SignatureCheck {
+    /// An ECDSA signature. `der` comes without its byte for the hash type, and is parsed as leniently as Core's
+    /// `ecdsa_signature_parse_der_lax`. Returns `None` if the arithmetic could prove nothing: a key of another size
+    /// or prefix, an unreadable signature, r or s not in 1..n.
+    pub fn ecdsa(key: &[u8], hash: &[u8; 32], der: &[u8]) -> Option<Self> {
+        let (x, y) = parse_key(key)?;
+        let (r, s) = parse_lax(der)?;
+        let in_range = |number| Scalar::from_bytes(number).filter(|number| !number.is_zero());
+        let (r, s) = (in_range(&r)?, in_range(&s)?);
+        // Core normalises a high S. The equation with -s gives -R, which has the same x.
+        let s = if s.is_high() { s.neg() } else { s };
+        let hash = Scalar::from_bytes_reduced(hash);
+        // n < p, so r is an x coordinate. The other candidate, r + n, is left to libsecp256k1.
+        let equation = Equation { x, y, r: r.number(), factors: Factors::Ecdsa { r, s, hash } };
+        Some(Self { equation: Some(equation) })
+    }
+
+    /// A signature as in BIP-340: an x-only key, a message and 64 bytes of signature.
+    pub fn schnorr(key: &[u8; 32], hash: &[u8; 32], signature: &[u8; 64]) -> Self {
+        Self { equation: schnorr(key, hash, signature) }
+    }
+}
+
+fn schnorr(key: &[u8; 32], hash: &[u8; 32], signature: &[u8; 64]) -> Option<Equation> {
+    let x = coordinate(key)?;
+    let (r_bytes, s_bytes) = (signature.first_chunk()?, signature.last_chunk()?);
+    let r = coordinate(r_bytes)?;
+    let s = Scalar::from_bytes(s_bytes)?;
+    let challenge = Scalar::from_bytes_reduced(&challenge(r_bytes, key, hash));
+    let factors = Factors::Schnorr { s, challenge };
+    Some(Equation { x, y: KeyY::Parity(false), r, factors })
+}
+
+/// Reads a number less than p.
+fn coordinate(bytes: &[u8; 32]) -> Option<U256> {
+    Some(from_bytes(bytes)).filter(|number| is_less(number, &P))
+}
+
+/// Reads a key of 33 or 65 bytes as libsecp256k1's `secp256k1_eckey_pubkey_parse` does; hybrid keys say the
+/// parity of y twice.
+fn parse_key(key: &[u8]) -> Option<(U256, KeyY)> {
+    let (prefix, rest) = key.split_first()?;
+    let (x, y) = rest.split_first_chunk()?;
+    let x = coordinate(x)?;
+    let y = match (prefix, y.len()) {
+        (2 | 3, 0) => KeyY::Parity(*prefix == 3),
+        (4 | 6 | 7, 32) => {
+            let y = coordinate(y.first_chunk()?)?;
+            if *prefix != 4 && u64::from(*prefix & 1) != y[0] & 1 {
+                return None;
+            }
+            KeyY::Exact(y)
+        }
+        _ => return None,
+    };
+    Some((x, y))
+}
+
+/// SHA-256 of `BIP0340/challenge`, twice: the first block of each challenge.
+fn challenge_tag() -> [u8; 64] {
+    use std::sync::OnceLock;
+    static TAG: OnceLock<[u8; 64]> = OnceLock::new();
+    *TAG.get_or_init(|| {
+        let tag = apus_hash::sha256(b"BIP0340/challenge");
+        let mut twice = [0; 64];
+        twice[..32].copy_from_slice(&tag);
+        twice[32..].copy_from_slice(&tag);
+        twice
+    })
+}
+
+/// BIP-340's tagged hash of r, key and message, each as it stands.
+fn challenge(r: &[u8; 32], key: &[u8; 32], hash: &[u8; 32]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for part in [&challenge_tag()[..], r, key, hash] {
+        digest.update(part);
+    }
+    digest.finalize()
+}

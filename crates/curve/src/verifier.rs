@@ -1,0 +1,131 @@
+//! [`Verifier`] and [`Kernel`]: which kernels this processor can run, and the entries to them.
+//!
+//! Invariant: a kernel runs only if the processor has its instructions and it has passed the self-test in this
+//! process. No other code in this crate detects instructions.
+#![allow(unsafe_code)] // Calls of `target_feature` functions.
+
+use crate::check::SignatureCheck;
+use crate::lanes::{Room, prove};
+use crate::portable::Element;
+use crate::self_test;
+use std::sync::OnceLock;
+
+/// An implementation of the field arithmetic, from the slowest to the fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kernel {
+    /// Plain Rust, one signature at a time; slower than libsecp256k1.
+    Portable,
+    /// AVX2, four signatures at a time.
+    Avx2,
+    /// AVX-512 IFMA, eight signatures at a time.
+    Avx512Ifma,
+}
+
+impl Kernel {
+    const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512Ifma];
+
+    /// The kernels that this processor can run and that pass the self-test, the slowest first. The first call runs the
+    /// self-test, in some milliseconds.
+    pub fn available() -> &'static [Self] {
+        static AVAILABLE: OnceLock<Vec<Kernel>> = OnceLock::new();
+        AVAILABLE.get_or_init(|| {
+            let is_right = |kernel: &Kernel| Engine::new(*kernel).is_some_and(Engine::is_right);
+            Self::ALL.into_iter().filter(is_right).collect()
+        })
+    }
+
+    /// The fastest kernel that verifies several signatures at once, if there is one.
+    pub fn fastest_lanes() -> Option<Self> {
+        Self::available().iter().copied().rfind(|kernel| *kernel != Self::Portable)
+    }
+}
+
+/// Verifies many signatures at once. It keeps tables and scratch memory between calls, about 1 MiB; each thread has its own.
+pub struct Verifier {
+    /// `None` if the kernel is not available.
+    engine: Option<Engine>,
+}
+
+impl Verifier {
+    /// Prepares a kernel. If it is not available, the verifier proves nothing.
+    pub fn new(kernel: Kernel) -> Self {
+        let is_available = Kernel::available().contains(&kernel);
+        Self { engine: Engine::new(kernel).filter(|_| is_available) }
+    }
+
+    /// Appends to `proven`, for each check, whether it is proven valid. `false` means nothing: libsecp256k1
+    /// has to decide.
+    pub fn verify(&mut self, checks: &[SignatureCheck], proven: &mut Vec<bool>) {
+        let first = proven.len();
+        proven.resize(first + checks.len(), false);
+        if let Some(engine) = &mut self.engine {
+            engine.prove(checks, &mut proven[first..]);
+        }
+    }
+}
+
+/// A kernel that the processor has the instructions of, with its memory.
+enum Engine {
+    Portable(Room<Element>),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Room<crate::avx2::FieldAvx2>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Ifma(Room<crate::ifma::FieldIfma>),
+}
+
+impl Engine {
+    fn new(kernel: Kernel) -> Option<Self> {
+        match kernel {
+            Kernel::Portable => Some(Self::Portable(Room::new())),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2 => (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2"))
+                .then(|| Self::Avx2(Room::new())),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512Ifma => (is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512ifma")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("bmi2"))
+            .then(|| Self::Avx512Ifma(Room::new())),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => None,
+        }
+    }
+
+    /// Whether the kernel passes the self-test.
+    fn is_right(mut self) -> bool {
+        self_test::is_passed(|checks, proven| self.prove(checks, proven))
+    }
+
+    fn prove(&mut self, checks: &[SignatureCheck], proven: &mut [bool]) {
+        match self {
+            Self::Portable(room) => prove(room, checks, proven),
+            // SAFETY: `new` has detected the features of both functions.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(room) => unsafe { prove_avx2(room, checks, proven) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Ifma(room) => unsafe { prove_ifma(room, checks, proven) },
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi2")]
+fn prove_avx2(
+    room: &mut Room<crate::avx2::FieldAvx2>,
+    checks: &[SignatureCheck],
+    proven: &mut [bool],
+) {
+    prove(room, checks, proven);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512ifma,avx512vl,avx512dq,bmi2")]
+fn prove_ifma(
+    room: &mut Room<crate::ifma::FieldIfma>,
+    checks: &[SignatureCheck],
+    proven: &mut [bool],
+) {
+    prove(room, checks, proven);
+}
