@@ -55,33 +55,58 @@ fn limbs_29(x: &U256) -> [u64; 9] {
     ]
 }
 
-/// Column `i` of `a * b`: the sum of all `a[j] * b[i - j]`.
-#[inline(always)]
-fn column<W: Multiply32>(a: &[W; 9], b: &[W; 9], i: usize) -> W {
-    let first = i.saturating_sub(8);
-    let mut sum = a[first].multiply(b[i - first]);
-    for j in first + 1..=i.min(8) {
-        sum = sum.add(a[j].multiply(b[i - j]));
-    }
-    sum
+/// The 17 columns of a product: column i counts `2^(29 * i)`. The index is a constant, so that the compiler
+/// unrolls everything.
+trait Columns<W> {
+    fn column<const I: usize>(&self) -> W;
 }
 
-/// Column `i` of `a * a`, where `twice` is `2 * a`: each pair of different limbs is multiplied once.
-#[inline(always)]
-fn square_column<W: Multiply32>(a: &[W; 9], twice: &[W; 9], i: usize) -> W {
-    let first = i.saturating_sub(8);
-    let mut sum = if 2 * first == i {
-        return a[first].multiply(a[first]);
-    } else {
-        twice[first].multiply(a[i - first])
-    };
-    for j in first + 1..i.div_ceil(2) {
-        sum = sum.add(twice[j].multiply(a[i - j]));
+/// `a * b`.
+struct Product<'a, W>(&'a [W; 9], &'a [W; 9]);
+
+/// `a * a`; the second array is `2 * a`, so that each pair of different limbs is multiplied once.
+struct Square<'a, W>(&'a [W; 9], &'a [W; 9]);
+
+/// The sum of two products.
+struct TwoProducts<'a, W>(Product<'a, W>, Product<'a, W>);
+
+impl<W: Multiply32> Columns<W> for Product<'_, W> {
+    #[inline(always)]
+    fn column<const I: usize>(&self) -> W {
+        let first = I.saturating_sub(8);
+        let mut sum = self.0[first].multiply(self.1[I - first]);
+        for j in 1..9 {
+            if j > first && j <= I {
+                sum = sum.add(self.0[j].multiply(self.1[I - j]));
+            }
+        }
+        sum
     }
-    if i % 2 == 0 {
-        sum = sum.add(a[i / 2].multiply(a[i / 2]));
+}
+
+impl<W: Multiply32> Columns<W> for Square<'_, W> {
+    #[inline(always)]
+    fn column<const I: usize>(&self) -> W {
+        let (a, twice) = (self.0, self.1);
+        let first = I.saturating_sub(8);
+        if 2 * first == I {
+            return a[first].multiply(a[first]);
+        }
+        let mut sum = twice[first].multiply(a[I - first]);
+        for j in 1..9 {
+            if j > first && 2 * j < I {
+                sum = sum.add(twice[j].multiply(a[I - j]));
+            }
+        }
+        if I % 2 == 0 { sum.add(a[I / 2].multiply(a[I / 2])) } else { sum }
     }
-    sum
+}
+
+impl<W: Multiply32> Columns<W> for TwoProducts<'_, W> {
+    #[inline(always)]
+    fn column<const I: usize>(&self) -> W {
+        self.0.column::<I>().add(self.1.column::<I>())
+    }
 }
 
 /// Folds 17 columns, each below 2^63.9, into a clean number of magnitude 1. The columns are computed when they
@@ -92,35 +117,41 @@ fn square_column<W: Multiply32>(a: &[W; 9], twice: &[W; 9], i: usize) -> W {
 /// `high[8] * 2^15 + 2^37.2` before it is cut, so what exceeds 2^256 is below `q * 2^10.01 + 2^13.2 < 2^16`.
 /// Times 977, it adds less than w/8 to limb 0; times 8, less than 2^19 to limb 1, which has to be carried.
 #[inline(always)]
-fn reduce<W: Multiply32>(column: impl Fn(usize) -> W) -> [W; 9] {
+fn reduce<W: Multiply32>(columns: &impl Columns<W>) -> [W; 9] {
     let (mask, fold) = (W::splat(LOW_29), W::splat(FOLD_261));
-    let middle = column(8);
+    let middle = columns.column::<8>();
     let mut carry = middle.shift_right::<29>();
     let mut high = [mask; 9];
-    for i in 0..8 {
-        let sum = column(9 + i).add(carry);
-        high[i] = sum.and(mask);
-        carry = sum.shift_right::<29>();
+    macro_rules! upper {
+        ($($i:literal)*) => {$(
+            let sum = columns.column::<{ 9 + $i }>().add(carry);
+            high[$i] = sum.and(mask);
+            carry = sum.shift_right::<29>();
+        )*};
     }
+    upper!(0 1 2 3 4 5 6 7);
     carry.assert_below(25);
     high[8] = carry;
 
-    let mut limbs = [mask; 9];
-    let low = column(0).add(high[0].multiply(fold)).add(high[8].multiply(W::splat(FOLD_261 << 8)));
-    limbs[0] = low.and(mask);
-    let mut carry = low.shift_right::<29>();
-    for i in 1..9 {
-        let base = if i == 8 { middle.and(mask) } else { column(i) };
-        let mut sum =
-            base.add(high[i].multiply(fold)).add(high[i - 1].shift_left::<8>()).add(carry);
-        if i == 1 {
-            sum = sum.add(high[8].shift_left::<16>());
-        }
-        limbs[i] = sum.and(if i == 8 { W::splat(LOW_24) } else { mask });
-        carry = if i == 8 { sum.shift_right::<24>() } else { sum.shift_right::<29>() };
+    let top_fold = W::splat(FOLD_261 << 8);
+    let low = columns.column::<0>().add(high[0].multiply(fold)).add(high[8].multiply(top_fold));
+    let mut limbs = [low.and(mask); 9];
+    let mut carry = low.shift_right::<29>().add(high[8].shift_left::<16>());
+    macro_rules! lower {
+        ($($i:literal)*) => {$(
+            let sum = columns.column::<$i>().add(high[$i].multiply(fold));
+            let sum = sum.add(high[$i - 1].shift_left::<8>()).add(carry);
+            limbs[$i] = sum.and(mask);
+            carry = sum.shift_right::<29>();
+        )*};
     }
-    carry.assert_below(16);
-    fold_above(&mut limbs, carry);
+    lower!(1 2 3 4 5 6 7);
+    let sum = middle.and(mask).add(high[8].multiply(fold));
+    let sum = sum.add(high[7].shift_left::<8>()).add(carry);
+    limbs[8] = sum.and(W::splat(LOW_24));
+    let above = sum.shift_right::<24>();
+    above.assert_below(16);
+    fold_above(&mut limbs, above);
     limbs
 }
 
@@ -134,10 +165,7 @@ fn fold_above<W: Multiply32>(limbs: &mut [W; 9], above: W) {
 /// `a * b`. See the module for the intervals.
 #[inline(always)]
 pub(crate) fn product<W: Multiply32>(a: &[W; 9], b: &[W; 9]) -> [W; 9] {
-    reduce(
-        #[inline(always)]
-        |i| column(a, b, i),
-    )
+    reduce(&Product(a, b))
 }
 
 /// `a * a`.
@@ -147,10 +175,7 @@ pub(crate) fn square<W: Multiply32>(a: &[W; 9]) -> [W; 9] {
     for limb in &mut twice {
         *limb = limb.add(*limb);
     }
-    reduce(
-        #[inline(always)]
-        |i| square_column(a, &twice, i),
-    )
+    reduce(&Square(a, &twice))
 }
 
 /// `a * b + c * d`, reduced once.
@@ -161,10 +186,7 @@ pub(crate) fn sum_of_products<W: Multiply32>(
     c: &[W; 9],
     d: &[W; 9],
 ) -> [W; 9] {
-    reduce(
-        #[inline(always)]
-        |i| column(a, b, i).add(column(c, d, i)),
-    )
+    reduce(&TwoProducts(Product(a, b), Product(c, d)))
 }
 
 impl<W: Multiply32> Radix29<W> {

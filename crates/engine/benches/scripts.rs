@@ -221,6 +221,14 @@ fn pool_on_one_core_without_signatures(bencher: Bencher, inputs: u32) {
     bencher.counter(ItemsCount::new(block.inputs)).bench_local(|| block.batch(&pool));
 }
 
+/// The waiting thread does everything, and proves signatures together.
+#[divan::bench(args = SIZES)]
+fn pool_on_one_core_fast(bencher: Bencher, inputs: u32) {
+    let block = block(inputs);
+    let pool = ScriptPool::with_mode(0, SignatureMode::Fast).unwrap();
+    bencher.counter(ItemsCount::new(block.inputs)).bench_local(|| block.batch(&pool));
+}
+
 /// The waiting thread does everything: the overhead of the pool itself, on one core.
 #[divan::bench(args = SIZES)]
 fn pool_on_one_core(bencher: Bencher, inputs: u32) {
