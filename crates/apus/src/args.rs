@@ -25,10 +25,12 @@ pub(crate) use values::{parse_listen, parse_mib, parse_proxy};
 
 use crate::failure::{Failure, WITHOUT_SCRIPTS};
 use apus_chain::{Network, Params, ScriptVerifier};
+use apus_engine::script::{SignatureMode, Signatures};
 use clap::{Args, ValueEnum};
 #[cfg(feature = "web")]
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 #[cfg(feature = "web")]
 use std::time::Duration;
 
@@ -130,6 +132,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) par: u16,
 
+    #[command(flatten)]
+    pub(crate) signatures: SignatureArgs,
+
     /// Folder for temporary files and progress
     ///
     /// The default is next to the first output, or in the current folder without an output.
@@ -173,6 +178,35 @@ pub(crate) struct RunArgs {
     #[cfg(feature = "web")]
     #[command(flatten)]
     pub(crate) page: PageArgs,
+}
+
+/// How a command checks signatures.
+#[derive(Args, Clone, Copy)]
+pub(crate) struct SignatureArgs {
+    /// How to check the signatures of scripts
+    #[arg(long = "signatures", value_enum, value_name = "MODE", hide_short_help = true, default_value_t = SignaturesArg::Fast)]
+    mode: SignaturesArg,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SignaturesArg {
+    /// Many at once, with AVX2 or AVX-512; libsecp256k1 checks what this does not prove
+    Fast,
+    /// Both ways, compared: the command fails if they differ
+    Shadow,
+    /// With libsecp256k1 alone
+    Libsecp256k1,
+}
+
+impl SignatureArgs {
+    /// Returns how pools check signatures.
+    pub(crate) fn checks(self) -> Arc<Signatures> {
+        Arc::new(Signatures::new(match self.mode {
+            SignaturesArg::Fast => SignatureMode::Fast,
+            SignaturesArg::Shadow => SignatureMode::Shadow,
+            SignaturesArg::Libsecp256k1 => SignatureMode::Libsecp256k1,
+        }))
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]

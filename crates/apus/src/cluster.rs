@@ -15,6 +15,7 @@ use crate::sync::command_on;
 use crate::{allocator, print};
 use apus_chain::{Network, Params};
 use apus_cluster::{ClusterKey, Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
+use apus_engine::script::Signatures;
 use apus_jobs::{
     ClusterError, Jobs, QueueError, SharedQueue, WorkBlocks, WorkRequest, describe_run, work,
 };
@@ -28,6 +29,7 @@ use args::{
 };
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -170,6 +172,7 @@ struct WorkerSetup<'a> {
     /// Memory for joined records; raised if it is too little for the threads.
     memory_bytes: u64,
     threads: usize,
+    signatures: Arc<Signatures>,
 }
 
 /// A worker's source of blocks.
@@ -213,6 +216,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
         scratch: args.scratchdir.as_deref(),
         memory_bytes: args.dbcache << 20,
         threads: threads(args.par),
+        signatures: args.signatures.checks(),
     };
     loop {
         let seen = next_run(&worker, &interrupt)?;
@@ -302,6 +306,7 @@ fn take_part(
         memory_bytes: setup.memory_bytes.max(setup.threads as u64 * THREAD_BYTES_MIN),
         threads: setup.threads,
         now: now(),
+        signatures: &setup.signatures,
         observer: &print::Warnings,
         interrupt,
     };
@@ -438,6 +443,7 @@ pub(super) fn with_local_worker(
         scratch,
         memory_bytes,
         threads,
+        signatures: args.sync.run.signatures.checks(),
     };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

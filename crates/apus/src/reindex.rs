@@ -12,6 +12,7 @@ use crate::verify::line;
 use apus_chain::{BlockHash, Params};
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
 use apus_datadir::{BlocksFolder, DATADIR_LOCK, DatadirLock, LockError, read_index_flags};
+use apus_engine::script::Signatures;
 use apus_sync::{
     Finding, FindingKind, SilentObserver, SourceError, SyncError, UseIndex, Verify, look_at_index,
 };
@@ -84,6 +85,7 @@ fn look_at_node_index(
         segment_bytes: None,
         checkpoint_interval: Duration::ZERO,
         now: now(),
+        signatures: Signatures::libsecp256k1(),
         verifier: None,
         work: PathBuf::new(),
         observer: &SilentObserver,

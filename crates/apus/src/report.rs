@@ -6,8 +6,8 @@ mod parts;
 
 pub(crate) use apus_sync::numbers::{bytes, grouped};
 pub(crate) use parts::{
-    FailedReport, ForestReport, ProofsReport, WrittenFile, is_failed_report, leave_failed,
-    write_report,
+    FailedReport, ForestReport, ProofsReport, SignaturesReport, WrittenFile, is_failed_report,
+    leave_failed, write_report,
 };
 
 use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
@@ -42,6 +42,8 @@ pub(crate) struct RunReport {
     pub(crate) connected_from: Option<u32>,
     /// Number of blocks whose scripts were run.
     pub(crate) script_blocks: u64,
+    /// How the signatures of these scripts were checked on this machine.
+    pub(crate) signatures: SignaturesReport,
     /// Height of the most-work chain that the run found.
     pub(crate) tip_height: u32,
     /// `txouts` of gettxoutsetinfo.
@@ -341,6 +343,7 @@ pub(crate) struct Circumstances {
     pub(crate) files: Vec<WrittenFile>,
     pub(crate) utreexo: Option<ForestReport>,
     pub(crate) proofs: Option<ProofsReport>,
+    pub(crate) signatures: SignaturesReport,
 }
 
 /// Formats a hash in hex, in display order (bytes reversed).
@@ -367,6 +370,7 @@ impl RunReport {
             aggregate: hints.aggregate.map(AggregateKind::name),
             connected_from: validation.connected_from,
             script_blocks: scripts.run,
+            signatures: around.signatures,
             stop_height: chain.stop.height,
             stop_hash: chain.stop.hash.to_string(),
             tip_height: chain.tip_height,
@@ -577,6 +581,9 @@ impl fmt::Display for RunReport {
         self.cluster.iter().try_for_each(|cluster| cluster.fmt(f))?;
         writeln!(f)?;
         writeln!(f, "Verified: {}.", self.verified())?;
+        if self.script_blocks > 0 {
+            writeln!(f, "{}.", self.signatures)?;
+        }
         if !self.assumed.is_empty() {
             write!(f, "Assumed: {}.", self.assumed.join("; "))?;
         }

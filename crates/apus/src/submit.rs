@@ -4,6 +4,7 @@
 //! lines and formats answers. It writes each answer before it reads the next line. An invalid line never ends the
 //! program: only a failure of the machine does, or a reader that closes the pipe.
 
+use crate::args::SignatureArgs;
 use crate::failure::{Failure, IO};
 use crate::machine::{clock, threads};
 use crate::print;
@@ -74,6 +75,9 @@ pub(crate) struct SubmitArgs {
     /// Threads that run scripts; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     par: u16,
+
+    #[command(flatten)]
+    signatures: SignatureArgs,
 }
 
 /// Runs `apus submit`.
@@ -81,7 +85,8 @@ pub(crate) fn command(args: &SubmitArgs) -> Result<(), Failure> {
     let params = params(args)?;
     clock(&params)?;
     let threads = threads(args.par);
-    let scripts = ScriptPool::new(threads)
+    let scripts = (args.signatures.checks())
+        .pool(threads)
         .map_err(|error| Failure::usage(format!("cannot validate blocks: {error}")))?;
     // Hold the lock until the end, to keep other processes out.
     let mut _folder = None;

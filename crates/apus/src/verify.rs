@@ -12,13 +12,14 @@ use crate::plan::{BlocksSize, Needs, SetSize};
 use crate::print;
 use crate::render::{Renderer, RunDisplay, RunRecord};
 use crate::report::{
-    FailedReport, PhaseReport, bytes, display_hash, grouped, is_failed_report, leave_failed,
-    write_report,
+    FailedReport, PhaseReport, SignaturesReport, bytes, display_hash, grouped, is_failed_report,
+    leave_failed, write_report,
 };
 use crate::status::{RunFacts, lock};
 use crate::workdir::WorkFolder;
 use apus_chain::Params;
 use apus_datadir::{BlockFiles, read_index_flags};
+use apus_engine::script::Signatures;
 use apus_sync::{
     DiskUse, Event, Finding, FindingKind, FoundFault, Observer, ProvenBy, ScratchLimits, Verify,
     VerifyOutcome, discard_verify, foreign_to_verify, has_verify_progress,
@@ -49,6 +50,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         expect_interpreter()?;
     }
     let verifier = verifier(params)?;
+    let signatures = args.run.signatures.checks();
     let work = args
         .run
         .workdir
@@ -88,6 +90,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         segment_bytes: args.run.segment_bytes,
         checkpoint_interval: Duration::from_secs(args.run.checkpoint_seconds.into()),
         now,
+        signatures: &signatures,
         verifier: verifier.as_deref(),
         work: work.clone(),
         observer: &renderer,
@@ -113,7 +116,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     })?;
     record.note("done", &format!("{} problems found", verified.findings.len()));
     let shared = Arc::clone(&record.shared);
-    let report = VerifyReport::new(args, scripts, &verified, record, threads);
+    let report = VerifyReport::new(args, scripts, &verified, record, (threads, &signatures));
     lock(&shared).report = serde_json::to_value(&report).ok();
     if let Some(path) = &args.run.report {
         write_report(path, &report)?;
@@ -343,6 +346,7 @@ struct ProofReport {
     hash_serialized_3: String,
     script_blocks: u64,
     assumed_script_blocks: u64,
+    signatures: SignaturesReport,
 }
 
 impl VerifyReport {
@@ -351,7 +355,7 @@ impl VerifyReport {
         scripts: bool,
         verified: &VerifyOutcome,
         record: RunRecord,
-        threads: usize,
+        (threads, signatures): (usize, &Signatures),
     ) -> Self {
         let findings = verified.findings.iter().map(FindingReport::new).collect();
         let proof = verified.proof.as_ref().map(|proof| ProofReport {
@@ -369,6 +373,7 @@ impl VerifyReport {
             hash_serialized_3: display_hash(&proof.hash_serialized_3),
             script_blocks: proof.scripts.run,
             assumed_script_blocks: proof.scripts.assumed,
+            signatures: SignaturesReport::of(signatures),
         });
         Self {
             version: VERSION,

@@ -11,6 +11,7 @@ mod interpreter;
 mod kernel;
 pub mod pool;
 mod recorded;
+mod signatures;
 #[cfg(feature = "kernel")]
 mod verify;
 
@@ -22,6 +23,8 @@ pub use recorded::{
     KnownChecks, NewProver, NoProver, RecordedCheck, SignatureCounts, SignatureKind, SignatureMode,
     SignatureProver,
 };
+
+pub use signatures::Signatures;
 
 use apus_chain::ScriptVerifier;
 use std::sync::Arc;

@@ -15,7 +15,9 @@ use crate::supply::{Supply, Walker};
 use crate::workdir::plan::Plan;
 use crate::workdir::{FinishedRange, Workdir};
 use apus_chain::{Height, HeightRange, Reader};
+use apus_engine::script::Signatures;
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Other machines, which process segments in place of this machine's threads.
@@ -187,6 +189,8 @@ pub struct SegmentWork<'a> {
     pub plan: &'a Plan,
     /// The chain and its blocks.
     pub source: &'a dyn ChainSource,
+    /// How scripts' signatures are checked.
+    pub signatures: &'a Arc<Signatures>,
     /// Receives events.
     pub observer: &'a dyn Observer,
     /// Stops the work once the caller sets it.

@@ -16,6 +16,7 @@ use crate::source::peers::Peers;
 use crate::source::{ChainSource, SearchOptions};
 use apus_chain::{BlockHash, HeaderChain, Height, Params, ScriptVerifier};
 use apus_datadir::BlocksFolder;
+use apus_engine::script::Signatures;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::Storage;
 pub use memory::MemoryParts;
@@ -206,6 +207,8 @@ pub struct RunEnv<'a> {
     pub checkpoint_interval: Duration,
     /// Seconds since 1970, for the rule against blocks from the future.
     pub now: i64,
+    /// How scripts' signatures are checked.
+    pub signatures: &'a Arc<Signatures>,
     /// Runs scripts; required for signet.
     pub verifier: Option<&'a dyn ScriptVerifier>,
     /// The folder for progress.
@@ -265,7 +268,7 @@ const MEMORY_BYTES_MIN: u64 = 4 << 20;
 impl<'a> RunEnv<'a> {
     /// Creates an environment with one thread and the minimum of memory, which makes nothing durable before
     /// the end.
-    pub const fn new(
+    pub fn new(
         params: &'a Params,
         workdir: &'a dyn Storage,
         observer: &'a dyn Observer,
@@ -279,6 +282,7 @@ impl<'a> RunEnv<'a> {
             scratch: None,
             checkpoint_interval: Duration::MAX,
             now: 0,
+            signatures: Signatures::libsecp256k1(),
             verifier: None,
             workdir,
             is_shared: false,

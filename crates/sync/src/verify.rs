@@ -45,6 +45,7 @@ use crate::workdir::names::LOCK;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock, Params, ScriptVerifier};
 use apus_datadir::chainstate::{SNAPSHOT_CHAINSTATE, check_files};
 use apus_datadir::{BlockFiles, BlocksFolder, check_index_files};
+use apus_engine::script::Signatures;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::{DirStorage, Storage, create_private_dir, write_atomically};
@@ -92,6 +93,8 @@ pub struct Verify<'a> {
     pub checkpoint_interval: Duration,
     /// Current time, in seconds since 1970.
     pub now: i64,
+    /// How scripts' signatures are checked.
+    pub signatures: &'a Arc<Signatures>,
     /// Runs scripts; needed for signet.
     pub verifier: Option<&'a dyn ScriptVerifier>,
     /// Existing folder for progress, which no other program uses.
@@ -229,6 +232,7 @@ impl Verify<'_> {
                 scratch: self.scratch,
                 checkpoint_interval: self.checkpoint_interval,
                 now: self.now,
+                signatures: self.signatures,
                 verifier: self.verifier,
                 workdir,
                 is_shared: false,

@@ -17,7 +17,7 @@ use crate::queue::{
     JobLease, JobMessage, JobOffer, Jobs, ObjectRef, PassKind, QueueRetry, RunId, RunSpec, hints,
 };
 use apus_chain::{ANY_TIME, HeaderChain, HeightRange, Params};
-use apus_engine::script::{ScriptPool, script_verifier};
+use apus_engine::script::{Signatures, script_verifier};
 use apus_proofs::roots::leaf_hasher;
 use apus_sync::engines::pass::Work;
 use apus_sync::engines::swiftsync::aggregate::Aggregator;
@@ -71,6 +71,8 @@ pub struct WorkRequest<'a> {
     pub threads: usize,
     /// Current time in seconds since 1970, for the rule against blocks from the future.
     pub now: i64,
+    /// How scripts' signatures are checked.
+    pub signatures: &'a Arc<Signatures>,
     /// Receives events.
     pub observer: &'a dyn Observer,
     /// The caller sets it to stop the worker.
@@ -147,6 +149,7 @@ pub(crate) fn do_job(
         memory_bytes: OWN_MEMORY_BYTES,
         threads: 1,
         now: run.env.now,
+        signatures: run.env.signatures,
         observer: run.env.observer,
         interrupt: run.env.interrupt,
     };
@@ -208,7 +211,7 @@ fn work_with(
     };
     let (assumed, last) = (identity.assumed, spec.plan.last());
     // No pool threads: each worker thread runs the scripts of its own blocks.
-    let scripts = || (assumed < last).then(|| ScriptPool::new(0)).transpose();
+    let scripts = || (assumed < last).then(|| request.signatures.pool(0)).transpose();
     match spec.pass {
         PassKind::SwiftSync => run_all(&PassSegments { pass: &swiftsync, input: &read_hints }),
         PassKind::Fully => {
@@ -240,8 +243,9 @@ fn work_with(
                     "the run works {by}, which this build of Apus cannot do"
                 ))
             })?;
-            let WorkRequest { observer, interrupt, .. } = *request;
-            let work = SegmentWork { plan: &spec.plan, source: dir, observer, interrupt };
+            let WorkRequest { signatures, observer, interrupt, .. } = *request;
+            let plan = &spec.plan;
+            let work = SegmentWork { plan, source: dir, signatures, observer, interrupt };
             run_all(&OutsideSegments(pass.begin(&work)?))
         }
         PassKind::MergeSync | PassKind::MergeSyncKept => {

@@ -23,7 +23,6 @@ pub use state::{Segment, Utreexo, Verdict};
 
 use crate::error::ProofsError;
 use apus_chain::{BlockHash, Height, HeightRange, KnownBlock};
-use apus_engine::script::ScriptPool;
 use apus_p2p::addresses::NodeAddress;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::engines::pass::{PartialResult, Pass};
@@ -164,7 +163,7 @@ impl ByProofs {
         let assumed = plan.identity.assumed;
         // Each thread runs the scripts of its own block; in a shared job the other machines do.
         let runs_scripts = assumed < height && !request.env.is_shared;
-        let scripts = runs_scripts.then(|| ScriptPool::new(0)).transpose()?;
+        let scripts = runs_scripts.then(|| request.env.signatures.pool(0)).transpose()?;
         request.env.observer.event(Event::Started(Phase::Blocks));
         let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
         let pass = Utreexo::new(request.env.params, dir.chain(), assumed, scripts);

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "utreexo")]
 use crate::args::ProofsArg;
-use crate::args::{SyncArgs, parse_listen, parse_mib, parse_proxy};
+use crate::args::{SignatureArgs, SyncArgs, parse_listen, parse_mib, parse_proxy};
 use crate::failure::Failure;
 use crate::print::{self, hex};
 use apus_cluster::ClusterKey;
@@ -243,6 +243,9 @@ pub(crate) struct WorkArgs {
     /// Threads, each with one job at a time; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) par: u16,
+
+    #[command(flatten)]
+    pub(crate) signatures: SignatureArgs,
 
     /// Memory for joined records, in MiB, shared by all threads, at least 64 per thread. The rest goes to
     /// --scratchdir

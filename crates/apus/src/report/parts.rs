@@ -6,6 +6,7 @@ use crate::failure::{Failure, USAGE};
 use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
 use crate::print;
 use crate::report::{PhaseReport, RunHistory, VERSION, bytes, grouped, is_report};
+use apus_engine::script::{SignatureMode, Signatures};
 use apus_storage::{expect_own_draft, publish_file};
 use apus_sync::{Phase, Workers, draft_of, parent};
 use serde::Serialize;
@@ -13,6 +14,54 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
+
+/// How signatures were checked.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct SignaturesReport {
+    /// As in `--signatures`; `libsecp256k1` also if this machine has nothing faster.
+    pub(crate) mode: &'static str,
+    /// ECDSA signatures that were proven many at a time.
+    pub(crate) ecdsa: u64,
+    /// BIP-340 signatures that were proven so.
+    pub(crate) schnorr: u64,
+    /// Inputs whose scripts ran in that mode.
+    pub(crate) inputs: u64,
+    /// Of these, inputs with a signature that was not proven, so that libsecp256k1 decided.
+    pub(crate) inputs_by_libsecp256k1: u64,
+}
+
+impl SignaturesReport {
+    pub(crate) fn of(signatures: &Signatures) -> Self {
+        let counts = signatures.counts();
+        Self {
+            mode: match signatures.mode() {
+                SignatureMode::Fast => "fast",
+                SignatureMode::Shadow => "shadow",
+                SignatureMode::Libsecp256k1 => "libsecp256k1",
+            },
+            ecdsa: counts.ecdsa,
+            schnorr: counts.schnorr,
+            inputs: counts.inputs,
+            inputs_by_libsecp256k1: counts.unproven,
+        }
+    }
+}
+
+impl fmt::Display for SignaturesReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.mode == "libsecp256k1" {
+            return write!(f, "Signatures: checked by libsecp256k1");
+        }
+        let [ecdsa, schnorr, inputs] =
+            [self.ecdsa, self.schnorr, self.inputs_by_libsecp256k1].map(grouped);
+        write!(
+            f,
+            "Signatures: {ecdsa} ECDSA and {schnorr} BIP-340 proven many at a time; libsecp256k1 decided {inputs} \
+             of {} inputs",
+            grouped(self.inputs)
+        )
+    }
+}
 
 /// Numbers of threads to project times for.
 const PROJECTED: [u64; 5] = [1, 2, 4, 16, 64];

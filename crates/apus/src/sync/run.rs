@@ -16,7 +16,7 @@ use crate::plan::{BlocksSize, Needs, SetSize, warn_of_low_space};
 use crate::print;
 use crate::render::{Renderer, RunDisplay, RunRecord};
 use crate::report::{
-    Circumstances, FailedReport, ForestReport, ProofsReport, RunReport, WrittenFile,
+    Circumstances, FailedReport, ForestReport, ProofsReport, RunReport, SignaturesReport, WrittenFile,
     is_failed_report, is_report, leave_failed, write_report,
 };
 use crate::status::lock;
@@ -25,6 +25,7 @@ use crate::utreexo_outputs::{UtreexoOutputs, roots_files};
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Height, Params, ScriptVerifier};
 use apus_datadir::{BlockFiles, chain_folder, free_bytes};
+use apus_engine::script::Signatures;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::DirStorage;
@@ -114,7 +115,7 @@ fn run_watched(
         Ok(computed) => computed,
         Err(error) => return Err(give_up(job, folder, error)),
     };
-    let around = circumstances(job, peers.as_ref(), utreexo);
+    let around = circumstances(job, peers.as_ref(), utreexo, &rules.signatures);
     let report = RunReport::new(&outcome, record.history.clone(), around);
     if let Some(path) = &job.run.report {
         write_report(path, &report).map_err(|failure| folder.keep(failure))?;
@@ -131,6 +132,7 @@ struct RunRules {
     params: &'static Params,
     now: i64,
     verifier: Option<Box<dyn ScriptVerifier>>,
+    signatures: Arc<Signatures>,
     assume_valid: Option<BlockHash>,
     skips_witnesses: bool,
 }
@@ -144,7 +146,8 @@ impl RunRules {
         expect_scripts(job, assume_valid)?;
         let skips_witnesses = job.connect.map(|args| job.skips_witnesses(args)).transpose()?;
         let skips_witnesses = skips_witnesses.unwrap_or_default();
-        Ok(Self { params, now, verifier, assume_valid, skips_witnesses })
+        let signatures = job.run.signatures.checks();
+        Ok(Self { params, now, verifier, signatures, assume_valid, skips_witnesses })
     }
 }
 
@@ -235,6 +238,7 @@ fn compute(
             scratch: Some(ScratchLimits { bytes: setup.scratch, segments: None }),
             checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
             now: rules.now,
+            signatures: &rules.signatures,
             verifier: rules.verifier.as_deref(),
             workdir: setup.workdir,
             is_shared: false,
@@ -277,6 +281,7 @@ fn circumstances(
     job: &RunJob<'_>,
     peers: Option<&Peers<'_>>,
     (utreexo, proofs): UtreexoReports,
+    signatures: &Signatures,
 ) -> Circumstances {
     Circumstances {
         network: job.chain,
@@ -286,6 +291,7 @@ fn circumstances(
         files: WrittenFile::all(job.outputs),
         utreexo,
         proofs,
+        signatures: SignaturesReport::of(signatures),
     }
 }
 

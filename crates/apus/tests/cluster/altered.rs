@@ -57,6 +57,7 @@ pub(crate) fn with_altered<T>(
         memory_bytes: 64 << 20,
         threads: 1,
         now: 1_900_000_000,
+        signatures: &Arc::default(),
         observer: &SilentObserver,
         interrupt: &interrupt,
     };

@@ -24,13 +24,13 @@ pub use work::{RawBlock, RawTx, ScriptFailure};
 
 use super::interpreter;
 use super::interpreter::{Interpreter, NoInterpreter};
-use super::recorded::{NewProver, NoProver, SignatureCounts, SignatureMode};
+use super::recorded::{NewProver, SignatureCounts, SignatureMode};
+use super::signatures::Signatures;
 use crate::coin::CoinBytes;
 use queue::ScriptQueue;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use work::{PIECE_COST, ScriptJob, ScriptTicket, ScriptTx};
-use worker::Signatures;
 
 /// Why the pool could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -64,25 +64,12 @@ impl ScriptPool {
         Self::with_interpreter(threads, interpreter()?)
     }
 
-    /// Starts threads that run scripts with this build's interpreter and check signatures as
-    /// requested, or with libsecp256k1 alone if that is faster on this machine.
-    pub fn with_mode(threads: usize, mode: SignatureMode) -> Result<Self, ScriptPoolError> {
-        let interpreter = interpreter()?;
-        #[cfg(feature = "kernel")]
-        if let Some(new_prover) = super::signature_prover(mode) {
-            return Self::with_prover(threads, interpreter, mode, new_prover);
-        }
-        let _ = mode;
-        Self::with_interpreter(threads, interpreter)
-    }
-
     /// Starts threads that run scripts with the caller's interpreter.
     pub fn with_interpreter(
         threads: usize,
         interpreter: Arc<dyn Interpreter>,
     ) -> Result<Self, ScriptPoolError> {
-        let mode = SignatureMode::Libsecp256k1;
-        Self::with_prover(threads, interpreter, mode, Arc::new(|| Box::new(NoProver)))
+        Self::start(threads, interpreter, Arc::default())
     }
 
     /// Starts threads that check signatures as requested. Each thread creates a prover when it first
@@ -93,7 +80,14 @@ impl ScriptPool {
         mode: SignatureMode,
         new_prover: Arc<NewProver>,
     ) -> Result<Self, ScriptPoolError> {
-        let signatures = Signatures { mode, new_prover };
+        Self::start(threads, interpreter, Arc::new(Signatures::with_prover(mode, new_prover)))
+    }
+
+    pub(super) fn start(
+        threads: usize,
+        interpreter: Arc<dyn Interpreter>,
+        signatures: Arc<Signatures>,
+    ) -> Result<Self, ScriptPoolError> {
         let queue = Arc::new(ScriptQueue::new(interpreter, signatures));
         let mut pool = Self { queue, threads: Vec::new() };
         for number in 1..=threads {
@@ -112,9 +106,10 @@ impl ScriptPool {
         self.threads.len()
     }
 
-    /// Returns how signatures were checked so far, except in work that is in progress.
+    /// Returns how signatures were checked so far, except in work that is in progress, by all pools of
+    /// its [`Signatures`].
     pub fn signature_counts(&self) -> SignatureCounts {
-        self.queue.counts()
+        self.queue.signatures().counts()
     }
 
     /// Opens a batch whose scripts are run under the rules that `flags` enable

@@ -37,7 +37,6 @@ use crate::workdir::names::RECORD;
 use crate::workdir::record::{ConnectedAt, Identity, Record};
 use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{CoinSum, CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
-use apus_engine::script::ScriptPool;
 use apus_engine::utxo::{CoinsStore, ConnectContext, PreparedBlock};
 pub use datadir_writer::{BlockWithUndo, DatadirWriter};
 use datadir_writer::{put_undo, warn_of_missing};
@@ -188,7 +187,7 @@ impl<'a> InOrderSync<'a> {
         let checks = ScriptChecks::new(request.env.params, chain, options.assume_valid);
         let pool_above = |height: Height| {
             let any_scripts = (height + 1..=end).any(|height| checks.needed(height));
-            any_scripts.then(|| ScriptPool::new(request.env.threads)).transpose()
+            any_scripts.then(|| request.env.signatures.pool(request.env.threads)).transpose()
         };
         // If this build cannot run scripts, fail now, before writing anything.
         let mut scripts = if earlier.is_none() { pool_above(from - 1)? } else { None };

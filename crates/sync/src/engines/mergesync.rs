@@ -237,7 +237,7 @@ fn on_chain<'a>(
     // If other machines share the work, they run the scripts.
     let any_scripts = !request.env.is_shared && (1..=end).any(|height| checks.needed(height));
     // If this build cannot run scripts, fail now, before writing anything.
-    let pool = any_scripts.then(|| ScriptPool::new(request.env.threads)).transpose()?;
+    let pool = any_scripts.then(|| request.env.signatures.pool(request.env.threads)).transpose()?;
     let work = MergeWork { request, options, dir: &*dir, checks, pool };
     let begun = Workdir::read_plan(request.env.workdir)?.is_some();
     let open = |index: &'a dyn ChainIndex| index.open(request, &*dir, end, begun);

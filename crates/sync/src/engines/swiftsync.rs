@@ -49,7 +49,7 @@ use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record;
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
-use apus_engine::script::{ScriptPool, ScriptPoolError, script_verifier};
+use apus_engine::script::{ScriptPoolError, script_verifier};
 use snapshot_hints::{FileHints, HintsProvider};
 use snapshot_hints::{SnapshotHints, SnapshotWanted, snapshot_header};
 use std::path::PathBuf;
@@ -220,7 +220,7 @@ impl HintedSync<'_, '_> {
         let Self { dir, workdir, .. } = *self;
         let assumed = self.plan.identity.assumed;
         // Each thread runs the scripts of its own block.
-        let scripts = (assumed < last).then(|| ScriptPool::new(0)).transpose()?;
+        let scripts = (assumed < last).then(|| self.request.env.signatures.pool(0)).transpose()?;
         let (params, chain) = (self.request.env.params, dir.chain());
         let connector = ConnectByUndo { params, chain, assumed, scripts, sum_key: None };
         let pass = UndoPass { swiftsync, connector, undo };

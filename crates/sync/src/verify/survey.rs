@@ -11,7 +11,6 @@ use crate::supply::expect_no_more;
 use apus_chain::{BlockBytes, BlockChecker, BlockContext, BlockHash, BlockUndo, Header};
 use apus_chain::{HeaderChain, Height, KnownBlock, ScriptChecks};
 use apus_datadir::{BlockFiles, BlockLocation, BlockReader, RevError, UndoFiles};
-use apus_engine::script::ScriptPool;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -46,7 +45,7 @@ impl<'a> FolderSurvey<'a> {
             let checks = ScriptChecks::new(request.params, chain, request.assume_valid);
             let assumed = checks.last_assumed().unwrap_or_default();
             let any = assumed < chain.tip_height();
-            let scripts = any.then(|| ScriptPool::new(0)).transpose()?;
+            let scripts = any.then(|| request.signatures.pool(0)).transpose()?;
             let (params, sum_key) = (request.params, None);
             connector = Some(ConnectByUndo { params, chain, assumed, scripts, sum_key });
         }

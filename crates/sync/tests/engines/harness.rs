@@ -2,6 +2,7 @@
 
 use crate::world::{Files, HINTS, NOW, PLACED, PlacedFile, SET, Truth, files};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
+use apus_engine::script::{SignatureMode, Signatures};
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
@@ -22,9 +23,13 @@ use bitcoin::Block;
 use bitcoin::hashes::Hash;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+/// All scripts of all tests run twice: the checks of signatures must not depend on who proves them.
+static SIGNATURES: LazyLock<Arc<Signatures>> =
+    LazyLock::new(|| Arc::new(Signatures::new(SignatureMode::Shadow)));
 
 /// Number of blocks above the end of a job: two weeks of work under [`assuming`].
 pub(crate) const ABOVE: usize = 4;
@@ -296,6 +301,7 @@ impl Job {
                     .map(|segments| ScratchLimits { bytes: u64::MAX, segments: Some(segments) }),
                 checkpoint_interval: self.checkpoint_interval,
                 now: NOW,
+                signatures: &SIGNATURES,
                 verifier: None,
                 workdir: work,
                 is_shared: false,

@@ -4,6 +4,7 @@ use crate::harness::{World, at_once};
 use crate::undo_data::change_a_coin;
 use crate::world::{HINTS, NOW, PLACED, PlacedFile, SET, Truth};
 use apus_chain::{BlockHash, HeightRange, Network, Params};
+use apus_engine::script::Signatures;
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{
@@ -210,6 +211,7 @@ impl Run {
                     .map(|segments| ScratchLimits { bytes: u64::MAX, segments: Some(segments) }),
                 checkpoint_interval: Duration::ZERO,
                 now: NOW,
+                signatures: Signatures::libsecp256k1(),
                 verifier: None,
                 workdir: &self.work,
                 is_shared: false,

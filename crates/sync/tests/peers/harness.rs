@@ -2,6 +2,7 @@
 
 use crate::world::{HINTS, NOW, PLACED, PlacedFile, SET, Truth, hintsfile, small_chain};
 use apus_chain::{Network, Params};
+use apus_engine::script::Signatures;
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_p2p::addresses::NodeAddress;
@@ -184,6 +185,7 @@ impl Job<'_> {
                 scratch: None,
                 checkpoint_interval: Duration::ZERO,
                 now: NOW,
+                signatures: Signatures::libsecp256k1(),
                 verifier: None,
                 workdir: work,
                 is_shared: false,

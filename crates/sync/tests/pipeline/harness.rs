@@ -1,6 +1,7 @@
 //! The test harness: a chain on disk, its expected results, and syncs over it.
 
 use apus_chain::{Network, Params};
+use apus_engine::script::Signatures;
 use apus_storage::{Storage, StorageFile};
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::HintsOptions;
@@ -275,6 +276,7 @@ impl Job {
                 scratch: None,
                 checkpoint_interval: self.checkpoint_interval,
                 now: NOW,
+                signatures: Signatures::libsecp256k1(),
                 verifier: verifier.as_deref(),
                 workdir: work,
                 is_shared: false,

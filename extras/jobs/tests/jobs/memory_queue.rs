@@ -146,6 +146,7 @@ impl MemoryQueue {
                     memory_bytes,
                     threads: 1,
                     now: crate::world::NOW,
+                    signatures: &Arc::default(),
                     observer: &SilentObserver,
                     interrupt: &never,
                 },

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::error::ProofsError;
 use apus_chain::{Height, HeightRange, Params, Reader, write_compact_size};
-use apus_engine::script::ScriptPool;
 use apus_sync::SyncError;
 use apus_sync::engines::pass::FinishedSegment;
 use apus_sync::machines::{PartialBytes, SegmentWork, SegmentWorker, SharedPass};
@@ -35,7 +34,7 @@ impl SharedPass for ProvenSegments {
         &'a self,
         work: &SegmentWork<'a>,
     ) -> Result<Box<dyn SegmentWorker + 'a>, SyncError> {
-        let SegmentWork { plan, source, observer, interrupt } = *work;
+        let SegmentWork { plan, source, signatures, observer, interrupt } = *work;
         let (identity, chain) = (&plan.identity, source.chain());
         let network = identity.network;
         let proofs: Box<dyn ProofSource + 'a> = match &self.proofs {
@@ -47,7 +46,7 @@ impl SharedPass for ProvenSegments {
             None => return Err(ProofsError::NoneHere.into()),
         };
         // Each thread runs the scripts of its own block.
-        let scripts = (identity.assumed < plan.last()).then(|| ScriptPool::new(0)).transpose()?;
+        let scripts = (identity.assumed < plan.last()).then(|| signatures.pool(0)).transpose()?;
         let pass = Utreexo::new(Params::of(network), chain, identity.assumed, scripts);
         Ok(Box::new(ProvenWorker { proofs, pass, interrupt }))
     }

@@ -3,6 +3,7 @@
 use crate::{Chain, small};
 use apus_bench::maker::{ChainProfile, MakeOptions};
 use apus_chain::{Network, Params};
+use apus_engine::script::Signatures;
 use apus_storage::DirStorage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::HintsOptions;
@@ -88,6 +89,7 @@ fn outcome(chain: &Chain) -> Outcome {
             scratch: None,
             checkpoint_interval: Duration::ZERO,
             now: 4_000_000_000,
+            signatures: Signatures::libsecp256k1(),
             verifier: None,
             workdir: &DirStorage::new(work.path()),
             is_shared: false,

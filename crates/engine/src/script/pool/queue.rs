@@ -4,16 +4,16 @@
 //! batch is no longer listed, no caller waits for its verdict.
 
 use super::work::{ScriptFailure, ScriptJob, ScriptTicket};
-use super::worker::{Signatures, Worker};
+use super::worker::Worker;
 use crate::script::interpreter::Interpreter;
-use crate::script::recorded::SignatureCounts;
+use crate::script::signatures::Signatures;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Work for the threads of a pool.
 pub(super) struct ScriptQueue {
     interpreter: Arc<dyn Interpreter>,
-    signatures: Signatures,
+    signatures: Arc<Signatures>,
     state: Mutex<ScriptQueueState>,
     /// Signals work, or that the pool is closing.
     work: Condvar,
@@ -28,7 +28,6 @@ struct ScriptQueueState {
     closed: bool,
     /// For the next threads that help: a prover's tables take time to make.
     idle_workers: Vec<Worker>,
-    counts: SignatureCounts,
 }
 
 /// The progress of a batch.
@@ -63,7 +62,7 @@ impl BatchProgress {
 }
 
 impl ScriptQueue {
-    pub(super) fn new(interpreter: Arc<dyn Interpreter>, signatures: Signatures) -> Self {
+    pub(super) fn new(interpreter: Arc<dyn Interpreter>, signatures: Arc<Signatures>) -> Self {
         let (work, news) = (Condvar::new(), Condvar::new());
         Self { interpreter, signatures, state: Mutex::default(), work, news }
     }
@@ -129,9 +128,9 @@ impl ScriptQueue {
         self.work.notify_all();
     }
 
-    /// Returns how signatures were checked so far.
-    pub(super) fn counts(&self) -> SignatureCounts {
-        self.lock().counts
+    /// Returns how signatures are checked.
+    pub(super) fn signatures(&self) -> &Signatures {
+        &self.signatures
     }
 
     /// Runs work of all batches, the oldest first, until the queue is closed.
@@ -218,7 +217,7 @@ impl ScriptQueue {
         mut state: MutexGuard<'a, ScriptQueueState>,
         worker: &mut Worker,
     ) -> MutexGuard<'a, ScriptQueueState> {
-        state.counts += worker.take_counts();
+        self.signatures.count(worker.take_counts());
         let mut is_news = false;
         for (ticket, result) in worker.reports() {
             if let Some(progress) = state.batches.get_mut(&ticket.number) {

@@ -10,9 +10,8 @@
 use super::undecided::{Accepted, Outcome, Undecided, run_now};
 use super::work::{ScriptFailure, ScriptJob, ScriptTicket, SharedTx};
 use crate::script::interpreter::{Interpreter, Refusal};
-use crate::script::recorded::{
-    KnownChecks, NewProver, SignatureCounts, SignatureMode, SignatureProver,
-};
+use crate::script::recorded::{KnownChecks, SignatureCounts, SignatureMode, SignatureProver};
+use crate::script::signatures::Signatures;
 use apus_chain::ScriptError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,13 +24,6 @@ const JOBS_MAX: usize = 256;
 
 /// Transactions of this estimated size wait at most.
 const HELD_BYTES_MAX: usize = 4 << 20;
-
-/// How a pool checks signatures.
-#[derive(Clone)]
-pub(super) struct Signatures {
-    pub(super) mode: SignatureMode,
-    pub(super) new_prover: Arc<NewProver>,
-}
 
 /// A piece of work that was run and not reported yet.
 struct OpenJob {
@@ -87,9 +79,9 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(signatures: &Signatures) -> Self {
-        let deferred = signatures.mode != SignatureMode::Libsecp256k1;
-        Self { jobs: Vec::new(), deferral: deferred.then(|| Deferral::new(signatures.clone())) }
+    pub(super) fn new(signatures: &Arc<Signatures>) -> Self {
+        let deferred = signatures.mode() != SignatureMode::Libsecp256k1;
+        Self { jobs: Vec::new(), deferral: deferred.then(|| Deferral::new(Arc::clone(signatures))) }
     }
 
     /// Runs a piece of work, and returns the parts into which it divides. A panic is a setup
@@ -160,7 +152,7 @@ impl Worker {
         let Some(deferral) = &mut self.deferral else { return };
         let jobs = &mut self.jobs;
         if catch_unwind(AssertUnwindSafe(|| deferral.settle(jobs))).is_err() {
-            *deferral = Deferral::new(deferral.signatures.clone());
+            *deferral = Deferral::new(Arc::clone(&deferral.signatures));
         }
         deferral.held_bytes = 0;
     }
@@ -181,7 +173,7 @@ impl Worker {
 
 /// Runs inputs with deferred signature checks.
 struct Deferral {
-    signatures: Signatures,
+    signatures: Arc<Signatures>,
     /// Created at the first use.
     prover: Option<Box<dyn SignatureProver>>,
     undecided: Undecided<Waiting>,
@@ -191,7 +183,7 @@ struct Deferral {
 }
 
 impl Deferral {
-    fn new(signatures: Signatures) -> Self {
+    fn new(signatures: Arc<Signatures>) -> Self {
         let (undecided, counts) = (Undecided::new(), SignatureCounts::default());
         Self { signatures, prover: None, undecided, held_bytes: 0, counts }
     }
@@ -221,7 +213,7 @@ impl Deferral {
     fn settle(&mut self, jobs: &mut [OpenJob]) {
         while self.undecided.checks() > 0 {
             let prover = self.prover.take();
-            let mut prover = prover.unwrap_or_else(|| (self.signatures.new_prover)());
+            let mut prover = prover.unwrap_or_else(|| self.signatures.new_prover());
             let settled = self.undecided.settle(&mut *prover, &mut self.counts);
             self.prover = Some(prover);
             for (waiting, outcome) in settled {
@@ -272,7 +264,7 @@ impl Deferral {
         });
         let deferred = result.map(|Accepted { .. }| ());
         let (input, flags) = at;
-        if self.signatures.mode != SignatureMode::Shadow {
+        if self.signatures.mode() != SignatureMode::Shadow {
             return deferred.or_else(|_| tx.prepared.verify(input, flags));
         }
         let real = tx.prepared.verify(input, flags);

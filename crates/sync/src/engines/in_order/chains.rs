@@ -15,7 +15,6 @@ use crate::warning::Warning;
 use crate::workdir::names::RECORD;
 use crate::workdir::record::{ConnectedAt, Record};
 use apus_chain::{CoinSum, Height, HeightRange, KnownBlock, OutPoint, ScriptChecks};
-use apus_engine::script::ScriptPool;
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
 use std::sync::Arc;
@@ -126,7 +125,7 @@ impl<'a> InOrderSync<'a> {
         let first = self.record.identity.from;
         if !self.state.has_scripts() && (first..=self.end).any(|height| self.checks.needed(height))
         {
-            self.state.set_scripts(ScriptPool::new(request.env.threads)?);
+            self.state.set_scripts(request.env.signatures.pool(request.env.threads)?);
         }
         let tip = *chain.tip_hash();
         request.env.observer.event(Event::Tip { height: self.end, tip });
