@@ -98,7 +98,7 @@ impl<W: Multiply32> Columns<W> for Square<'_, W> {
                 sum = sum.add(twice[j].multiply(a[I - j]));
             }
         }
-        if I % 2 == 0 { sum.add(a[I / 2].multiply(a[I / 2])) } else { sum }
+        if I.is_multiple_of(2) { sum.add(a[I / 2].multiply(a[I / 2])) } else { sum }
     }
 }
 
@@ -333,8 +333,8 @@ impl<W: Multiply32> FieldVector for Radix29<W> {
     fn carry(&self) -> Self {
         let mask = W::splat(LOW_29);
         let mut limbs = self.0;
-        for i in 0..8 {
-            limbs[i] = self.0[i].and(mask);
+        for limb in &mut limbs[..8] {
+            *limb = limb.and(mask);
         }
         for i in 0..8 {
             limbs[i + 1] = limbs[i + 1].add(self.0[i].shift_right::<29>());

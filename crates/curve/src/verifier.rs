@@ -29,7 +29,8 @@ impl Kernel {
     pub fn available() -> &'static [Self] {
         static AVAILABLE: OnceLock<Vec<Kernel>> = OnceLock::new();
         AVAILABLE.get_or_init(|| {
-            let is_right = |kernel: &Kernel| Engine::new(*kernel).is_some_and(Engine::is_right);
+            let is_right =
+                |kernel: &Kernel| Engine::new(*kernel).is_some_and(|mut engine| engine.is_right());
             Self::ALL.into_iter().filter(is_right).collect()
         })
     }
@@ -93,7 +94,7 @@ impl Engine {
     }
 
     /// Whether the kernel passes the self-test.
-    fn is_right(mut self) -> bool {
+    fn is_right(&mut self) -> bool {
         self_test::is_passed(|checks, proven| self.prove(checks, proven))
     }
 

@@ -50,9 +50,9 @@ fn spoiled(mut asked: Asked, other: &Asked, random: &mut Random) -> Asked {
 fn mixed(count: usize, random: &mut Random) -> Vec<Asked> {
     let valid: Vec<Asked> = (0..count).map(|_| signed(random)).collect();
     let mut all = valid.clone();
-    for i in 0..count {
+    for asked in &mut all {
         if random.below(2) == 0 {
-            all[i] = spoiled(all[i].clone(), &valid[random.below(count)], random);
+            *asked = spoiled(asked.clone(), &valid[random.below(count)], random);
         }
     }
     all
