@@ -4,12 +4,15 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod batch;
 mod check;
+mod complete;
 mod der;
 mod field;
 #[cfg(target_arch = "x86_64")]
 mod ifma;
 mod lanes;
+mod msm;
 mod point;
 mod portable;
 mod radix29;
@@ -21,5 +24,6 @@ mod tests;
 mod verifier;
 mod words;
 
+pub use batch::is_faulty;
 pub use check::SignatureCheck;
 pub use verifier::{Kernel, Verifier};

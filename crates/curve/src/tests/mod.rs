@@ -1,7 +1,9 @@
 //! Tests of each layer against big integers and libsecp256k1.
 
+mod batch;
 mod checks;
 mod field;
+mod msm;
 mod out_of_line;
 mod point;
 mod scalar;
