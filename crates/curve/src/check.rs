@@ -4,7 +4,8 @@
 //! check that this module refuses is not proven invalid; libsecp256k1 decides it.
 
 use crate::der::parse_lax;
-use crate::field::{P, U256, from_bytes, is_less};
+use crate::field::{FieldVector, P, U256, from_bytes, is_less};
+use crate::portable::Element;
 use crate::scalar::Scalar;
 use apus_hash::Sha256;
 
@@ -26,7 +27,7 @@ pub(crate) struct Equation {
 }
 
 /// What a key says about its y coordinate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum KeyY {
     /// Its lowest bit.
     Parity(bool),
@@ -41,6 +42,41 @@ pub(crate) enum Factors {
     Ecdsa { r: Scalar, s: Scalar, hash: Scalar },
     /// `u1 = s` and `u2 = -challenge`; R has an even y (BIP-340).
     Schnorr { s: Scalar, challenge: Scalar },
+}
+
+impl Equation {
+    /// The s of an ECDSA signature, which has to be inverted.
+    pub(crate) fn ecdsa_s(&self) -> Option<Scalar> {
+        match self.factors {
+            Factors::Ecdsa { s, .. } => Some(s),
+            Factors::Schnorr { .. } => None,
+        }
+    }
+
+    /// u1 and u2; `inverses` are those of each `ecdsa_s`, in order.
+    pub(crate) fn scalars(
+        &self,
+        inverses: &mut impl Iterator<Item = Scalar>,
+    ) -> Option<[Scalar; 2]> {
+        match self.factors {
+            Factors::Ecdsa { r, hash, .. } => {
+                let inverse = inverses.next()?;
+                Some([hash.mul(&inverse), r.mul(&inverse)])
+            }
+            Factors::Schnorr { s, challenge } => Some([s, challenge.neg()]),
+        }
+    }
+}
+
+impl KeyY {
+    /// Of `root` and `-root`, the one that fits.
+    pub(crate) fn choose(&self, root: U256) -> Option<U256> {
+        let other = || Element::splat(&[0; 4]).sub::<1>(&Element::splat(&root)).number();
+        match *self {
+            Self::Parity(is_odd) => Some(if (root[0] & 1 == 1) == is_odd { root } else { other() }),
+            Self::Exact(exact) => [root, other()].into_iter().find(|y| *y == exact),
+        }
+    }
 }
 
 impl SignatureCheck {

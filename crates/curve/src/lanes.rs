@@ -8,13 +8,12 @@
 //! have no y = 0, and the denominators of a table are never zero. The final Z may be zero, see
 //! [`crate::point`]; such a lane counts as not proven, and does not spoil the common inversion.
 
-use crate::check::{Equation, Factors, KeyY, SignatureCheck};
+use crate::check::{Equation, Factors, SignatureCheck};
 use crate::field::{FieldVector, U256, square_root};
 use crate::point::{
     BETA, GENERATOR, GENERATOR_MULTIPLES, GENERATOR_WIDTH, Jacobian, add_with_inverse,
     double_with_inverse, generator_table, invert_all,
 };
-use crate::portable::Element;
 use crate::scalar::{self, Scalar, signed_digits, split};
 use crate::words::{Line, MAX_LANES};
 
@@ -61,7 +60,7 @@ struct Task {
     has_even_y: bool,
 }
 
-/// Sets `proven[i]` for each check that is proven valid.
+/// Sets `proven[i]` for each check that is proven valid. Checks that are already proven stay so.
 #[inline(always)]
 pub(crate) fn prove<F: FieldVector>(
     room: &mut Room<F>,
@@ -71,7 +70,7 @@ pub(crate) fn prove<F: FieldVector>(
     let mut tasks = core::mem::take(&mut room.tasks);
     for (checks, proven) in checks.chunks(TOGETHER).zip(proven.chunks_mut(TOGETHER)) {
         tasks.clear();
-        prepare::<F>(checks, &mut tasks);
+        prepare::<F>(checks, proven, &mut tasks);
         if !tasks.is_empty() {
             fill_tables(room, &tasks);
             let sums = sums(room, &tasks);
@@ -81,12 +80,14 @@ pub(crate) fn prove<F: FieldVector>(
     room.tasks = tasks;
 }
 
-/// Makes a task for each check whose key is on the curve.
+/// Makes a task for each open check whose key is on the curve.
 #[inline(always)]
-fn prepare<F: FieldVector>(checks: &[SignatureCheck], tasks: &mut Vec<Task>) {
-    let all =
-        || checks.iter().enumerate().filter_map(|(i, check)| Some((i, check.equation.as_ref()?)));
-    let mut inverses: Vec<Scalar> = all().filter_map(|(_, it)| ecdsa_s(it)).collect();
+fn prepare<F: FieldVector>(checks: &[SignatureCheck], proven: &[bool], tasks: &mut Vec<Task>) {
+    let all = || {
+        let open = checks.iter().zip(proven).enumerate().filter(|(_, (_, proven))| !**proven);
+        open.filter_map(|(i, (check, _))| Some((i, check.equation.as_ref()?)))
+    };
+    let mut inverses: Vec<Scalar> = all().filter_map(|(_, it)| it.ecdsa_s()).collect();
     scalar::invert_all(&mut inverses);
     let mut inverses = inverses.into_iter();
 
@@ -109,23 +110,16 @@ fn prepare<F: FieldVector>(checks: &[SignatureCheck], tasks: &mut Vec<Task>) {
         }
         let ys = lift::<F>(&xs);
         for ((i, equation), y) in group[..count].iter().flatten().zip(&ys) {
-            let inverse = ecdsa_s(equation).and_then(|_| inverses.next());
-            tasks.extend(y.and_then(|y| task(*i, equation, y, inverse)));
+            let scalars = equation.scalars(&mut inverses);
+            tasks.extend(y.zip(scalars).and_then(|(y, scalars)| task(*i, equation, y, scalars)));
         }
-    }
-}
-
-fn ecdsa_s(equation: &Equation) -> Option<Scalar> {
-    match equation.factors {
-        Factors::Ecdsa { s, .. } => Some(s),
-        Factors::Schnorr { .. } => None,
     }
 }
 
 /// For each x of a point of the curve, one of its two y. Two vectors in step, because a root is one long chain
 /// of dependent squares.
 #[inline(always)]
-fn lift<F: FieldVector>(xs: &[U256; 2 * MAX_LANES]) -> [Option<U256>; 2 * MAX_LANES] {
+pub(crate) fn lift<F: FieldVector>(xs: &[U256; 2 * MAX_LANES]) -> [Option<U256>; 2 * MAX_LANES] {
     let (mut roots, mut errors) = ([[0; 4]; 2 * MAX_LANES], [ONE; 2 * MAX_LANES]);
     for at in [0, F::LANES] {
         let lanes = at..at + F::LANES;
@@ -142,20 +136,9 @@ fn lift<F: FieldVector>(xs: &[U256; 2 * MAX_LANES]) -> [Option<U256>; 2 * MAX_LA
     ys
 }
 
-/// `y` is one of the two y of the key's x. `inverse` is that of s, for ECDSA.
-fn task(check: usize, equation: &Equation, y: U256, inverse: Option<Scalar>) -> Option<Task> {
-    let other = || Element::splat(&[0; 4]).sub::<1>(&Element::splat(&y)).number();
-    let y = match equation.y {
-        KeyY::Parity(is_odd) => Some(if (y[0] & 1 == 1) == is_odd { y } else { other() }),
-        KeyY::Exact(exact) => [y, other()].into_iter().find(|y| *y == exact),
-    }?;
-    let (u1, u2) = match equation.factors {
-        Factors::Ecdsa { r, hash, .. } => {
-            let inverse = inverse?;
-            (hash.mul(&inverse), r.mul(&inverse))
-        }
-        Factors::Schnorr { s, challenge } => (s, challenge.neg()),
-    };
+/// `y` is one of the two y of the key's x.
+fn task(check: usize, equation: &Equation, y: U256, [u1, u2]: [Scalar; 2]) -> Option<Task> {
+    let y = equation.y.choose(y)?;
     let mut task = Task {
         check,
         key: Line::new(&equation.x, &y),

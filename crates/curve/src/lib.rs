@@ -1,4 +1,4 @@
-//! Verifies many independent signatures of secp256k1 at once, ECDSA or BIP-340, one in each SIMD lane.
+//! Verifies many signatures of secp256k1 at once: ECDSA, one in each SIMD lane, and many BIP-340 ones by one sum.
 //!
 //! - [`SignatureCheck`]: one check, as Core's interpreter asks for it.
 //! - [`Verifier`]: says which of many checks are proven valid.
@@ -9,18 +9,22 @@
 //! proven, and libsecp256k1 has to verify it.
 //!
 //! From the bottom up: `words` (registers), `field` with its kernels `portable`, `radix29` on `avx2`, and `radix52` on
-//! `ifma`; `scalar`; `point`; `der` and `check`; `lanes` (the algorithm); `self_test`; `verifier`.
+//! `ifma`; `scalar`; `point`; `der` and `check`; `lanes` (each signature on its own); `complete`, `msm` and `batch` (one sum);
+//! `self_test`; `verifier`.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod batch;
 mod check;
+mod complete;
 mod der;
 mod field;
 #[cfg(target_arch = "x86_64")]
 mod ifma;
 mod lanes;
+mod msm;
 mod point;
 mod portable;
 #[cfg(any(target_arch = "x86_64", test))]
@@ -34,5 +38,6 @@ mod tests;
 mod verifier;
 mod words;
 
+pub use batch::is_faulty;
 pub use check::SignatureCheck;
 pub use verifier::{Kernel, Verifier};

@@ -90,7 +90,12 @@ fn reduce_once(x: U256, above: u64) -> Scalar {
 }
 
 impl Scalar {
+    pub(crate) const ZERO: Self = Self([0; 4]);
     pub(crate) const ONE: Self = Self([1, 0, 0, 0]);
+
+    pub(crate) fn of_u128(number: u128) -> Self {
+        Self([number as u64, (number >> 64) as u64, 0, 0])
+    }
 
     /// The number modulo n, of 32 bytes, the most significant first.
     pub(crate) fn from_bytes_reduced(bytes: &[u8; 32]) -> Self {
@@ -118,6 +123,22 @@ impl Scalar {
 
     pub(crate) fn neg(&self) -> Self {
         if self.is_zero() { *self } else { Self(sub_256(&N, &self.0)) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(&self, other: &Self) -> Self {
+        let (mut sum, mut carry) = ([0; 4], 0);
+        for (sum, (a, b)) in sum.iter_mut().zip(self.0.iter().zip(&other.0)) {
+            *sum = add_word(*a, *b, &mut carry);
+        }
+        reduce_once(sum, carry)
+    }
+
+    /// The number with one of its lowest 64 bits turned, modulo n.
+    pub(crate) fn with_turned_bit(&self, bit: u64) -> Self {
+        let [word, rest @ ..] = self.0;
+        let [x1, x2, x3] = rest;
+        reduce_once([word ^ 1 << (bit % 64), x1, x2, x3], 0)
     }
 
     /// After the folds, the number is below 2^386, 2^260 and 2^256 + 2^134.

@@ -4,8 +4,10 @@
 //! process. No other code in this crate detects instructions.
 #![allow(unsafe_code)] // Calls of `target_feature` functions.
 
+use crate::batch::{Batch, is_faulty, prove_schnorr};
 use crate::check::SignatureCheck;
-use crate::lanes::{Room, prove};
+use crate::field::FieldVector;
+use crate::lanes::{self, Room};
 use crate::portable::Element;
 use crate::self_test;
 use std::sync::OnceLock;
@@ -65,29 +67,51 @@ impl Verifier {
     }
 }
 
+/// What a kernel keeps between calls.
+struct Memory<F> {
+    lanes: Room<F>,
+    batch: Batch<F>,
+}
+
+impl<F: FieldVector> Memory<F> {
+    fn new() -> Self {
+        Self { lanes: Room::new(), batch: Batch::new() }
+    }
+}
+
+/// Proves many BIP-340 signatures by one sum, and all others each on its own.
+#[inline(always)]
+fn prove<F: FieldVector>(memory: &mut Memory<F>, checks: &[SignatureCheck], proven: &mut [bool]) {
+    prove_schnorr(&mut memory.batch, checks, proven);
+    lanes::prove(&mut memory.lanes, checks, proven);
+    if is_faulty() {
+        proven.fill(false);
+    }
+}
+
 /// A kernel that the processor has the instructions of, with its memory.
 enum Engine {
-    Portable(Room<Element>),
+    Portable(Memory<Element>),
     #[cfg(target_arch = "x86_64")]
-    Avx2(Room<crate::avx2::FieldAvx2>),
+    Avx2(Memory<crate::avx2::FieldAvx2>),
     #[cfg(target_arch = "x86_64")]
-    Avx512Ifma(Room<crate::ifma::FieldIfma>),
+    Avx512Ifma(Memory<crate::ifma::FieldIfma>),
 }
 
 impl Engine {
     fn new(kernel: Kernel) -> Option<Self> {
         match kernel {
-            Kernel::Portable => Some(Self::Portable(Room::new())),
+            Kernel::Portable => Some(Self::Portable(Memory::new())),
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx2 => (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2"))
-                .then(|| Self::Avx2(Room::new())),
+                .then(|| Self::Avx2(Memory::new())),
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx512Ifma => (is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512ifma")
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("bmi2"))
-            .then(|| Self::Avx512Ifma(Room::new())),
+            .then(|| Self::Avx512Ifma(Memory::new())),
             #[cfg(not(target_arch = "x86_64"))]
             _ => None,
         }
@@ -100,13 +124,13 @@ impl Engine {
 
     fn prove(&mut self, checks: &[SignatureCheck], proven: &mut [bool]) {
         match self {
-            Self::Portable(room) => prove(room, checks, proven),
+            Self::Portable(memory) => prove(memory, checks, proven),
             // SAFETY: `new` has detected the features of both functions.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(room) => unsafe { prove_avx2(room, checks, proven) },
+            Self::Avx2(memory) => unsafe { prove_avx2(memory, checks, proven) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma(room) => unsafe { prove_ifma(room, checks, proven) },
+            Self::Avx512Ifma(memory) => unsafe { prove_ifma(memory, checks, proven) },
         }
     }
 }
@@ -114,19 +138,19 @@ impl Engine {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi2")]
 fn prove_avx2(
-    room: &mut Room<crate::avx2::FieldAvx2>,
+    memory: &mut Memory<crate::avx2::FieldAvx2>,
     checks: &[SignatureCheck],
     proven: &mut [bool],
 ) {
-    prove(room, checks, proven);
+    prove(memory, checks, proven);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512ifma,avx512vl,avx512dq,bmi2")]
 fn prove_ifma(
-    room: &mut Room<crate::ifma::FieldIfma>,
+    memory: &mut Memory<crate::ifma::FieldIfma>,
     checks: &[SignatureCheck],
     proven: &mut [bool],
 ) {
-    prove(room, checks, proven);
+    prove(memory, checks, proven);
 }

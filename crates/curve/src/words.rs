@@ -25,7 +25,6 @@ impl Line {
         [self.0[0], self.0[1], self.0[2], self.0[3]]
     }
 
-    #[cfg(test)]
     pub(crate) fn y(&self) -> [u64; 4] {
         [self.0[4], self.0[5], self.0[6], self.0[7]]
     }

@@ -16,8 +16,8 @@ use crate::plan::{BlocksSize, Needs, SetSize, warn_of_low_space};
 use crate::print;
 use crate::render::{Renderer, RunDisplay, RunRecord};
 use crate::report::{
-    Circumstances, FailedReport, ForestReport, ProofsReport, RunReport, SignaturesReport, WrittenFile,
-    is_failed_report, is_report, leave_failed, write_report,
+    Circumstances, FailedReport, ForestReport, ProofsReport, RunReport, SignaturesReport,
+    WrittenFile, is_failed_report, is_report, leave_failed, write_report,
 };
 use crate::status::lock;
 use crate::sync::{JobSource, RunJob, writes};

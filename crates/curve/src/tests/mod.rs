@@ -1,8 +1,10 @@
 //! Tests of each layer against big integers and libsecp256k1.
 
+mod batch;
 mod bip340;
 pub(crate) mod checks;
 mod field;
+mod msm;
 mod out_of_line;
 mod point;
 mod scalar;

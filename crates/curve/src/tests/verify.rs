@@ -113,7 +113,7 @@ fn equal_checks() {
 }
 
 /// A valid check with `R = u1 * G + u2 * k * G`; `None` if there is no such check.
-fn chosen(u1: &BigUint, u2: &BigUint, k: &BigUint, encoding: usize) -> Option<Asked> {
+pub(super) fn chosen(u1: &BigUint, u2: &BigUint, k: &BigUint, encoding: usize) -> Option<Asked> {
     let n = order();
     let sum = (u1 + u2 * k) % &n;
     if sum == BigUint::ZERO || *u2 == BigUint::ZERO || *k == BigUint::ZERO {

@@ -23,8 +23,8 @@ use bitcoin::Block;
 use bitcoin::hashes::Hash;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// All scripts of all tests run twice: the checks of signatures must not depend on who proves them.
