@@ -6,7 +6,6 @@ mod field;
 mod out_of_line;
 mod point;
 mod scalar;
-mod speed;
 mod verify;
 mod wycheproof;
 
