@@ -2,7 +2,7 @@
 //! kernels need.
 //!
 //! The kernels of [`crate::radix29`] and [`crate::radix52`] are written once against this trait.
-//! The implementations with intrinsics are thin; tests run the same kernels on [`Emulated`] words,
+//! The implementations with intrinsics are thin; tests run the same kernels on `Emulated` words,
 //! on any machine.
 //!
 //! Invariant: all words are unsigned, and no operation of a kernel overflows. Hardware would wrap
