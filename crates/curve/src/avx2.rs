@@ -1,6 +1,7 @@
 //! AVX2: four lanes of 64-bit words, for [`crate::radix29`].
 //!
-//! Invariant: code reaches these operations only through a [`crate::Kernel`] that this processor can run.
+//! Invariant: code reaches these operations only through a [`crate::Kernel`] that this processor
+//! can run.
 #![allow(unsafe_code)] // Intrinsics, loads and stores.
 
 use crate::radix29::{self, Radix29};
@@ -45,7 +46,8 @@ fn transpose(rows: [__m256i; 4]) -> [Avx2; 4] {
 #[inline(always)]
 fn load_half(line: &Line, half: usize) -> __m256i {
     let words = &line.0[4 * half..4 * half + 4];
-    // SAFETY: the processor has AVX2; reads 32 bytes from a slice of four words; needs no alignment.
+    // SAFETY: the processor has AVX2; reads 32 bytes from a slice of four words; needs no
+    // alignment.
     unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 

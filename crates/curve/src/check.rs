@@ -1,7 +1,8 @@
 //! [`SignatureCheck`]: one signature check, with all that can be decided without curve arithmetic.
 //!
-//! The rules are those of Bitcoin Core's `CPubKey::Verify` and `XOnlyPubKey::VerifySchnorr` (`src/pubkey.cpp`). A
-//! check that this module refuses is not proven invalid; libsecp256k1 decides it.
+//! The rules are those of Bitcoin Core's `CPubKey::Verify` and `XOnlyPubKey::VerifySchnorr`
+//! (`src/pubkey.cpp`). A check that this module refuses is not proven invalid; libsecp256k1 decides
+//! it.
 
 use crate::der::parse_lax;
 use crate::field::{FieldVector, P, U256, from_bytes, is_less};
@@ -9,7 +10,8 @@ use crate::portable::Element;
 use crate::scalar::Scalar;
 use apus_hash::Sha256;
 
-/// One signature check as Core's interpreter asks for it (`script/interpreter.h`, `BaseSignatureChecker`).
+/// One signature check as Core's interpreter asks for it (`script/interpreter.h`,
+/// `BaseSignatureChecker`).
 #[derive(Clone, Debug)]
 pub struct SignatureCheck {
     pub(crate) equation: Option<Equation>,
@@ -80,9 +82,9 @@ impl KeyY {
 }
 
 impl SignatureCheck {
-    /// An ECDSA signature. `der` comes without its byte for the hash type, and is parsed as leniently as Core's
-    /// `ecdsa_signature_parse_der_lax`. Returns `None` if the arithmetic could prove nothing: a key of another size
-    /// or prefix, an unreadable signature, r or s not in 1..n.
+    /// An ECDSA signature. `der` comes without its byte for the hash type, and is parsed as
+    /// leniently as Core's `ecdsa_signature_parse_der_lax`. Returns `None` if the arithmetic could
+    /// prove nothing: a key of another size or prefix, an unreadable signature, r or s not in 1..n.
     pub fn ecdsa(key: &[u8], hash: &[u8; 32], der: &[u8]) -> Option<Self> {
         let (x, y) = parse_key(key)?;
         let (r, s) = parse_lax(der)?;
@@ -117,8 +119,8 @@ fn coordinate(bytes: &[u8; 32]) -> Option<U256> {
     Some(from_bytes(bytes)).filter(|number| is_less(number, &P))
 }
 
-/// Reads a key of 33 or 65 bytes as libsecp256k1's `secp256k1_eckey_pubkey_parse` does; hybrid keys say the
-/// parity of y twice.
+/// Reads a key of 33 or 65 bytes as libsecp256k1's `secp256k1_eckey_pubkey_parse` does; hybrid keys
+/// say the parity of y twice.
 fn parse_key(key: &[u8]) -> Option<(U256, KeyY)> {
     let (prefix, rest) = key.split_first()?;
     let (x, y) = rest.split_first_chunk()?;

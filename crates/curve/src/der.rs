@@ -1,9 +1,9 @@
-//! Reads the two numbers of a DER signature as leniently as Bitcoin Core's `ecdsa_signature_parse_der_lax`
-//! (`src/pubkey.cpp`).
+//! Reads the two numbers of a DER signature as leniently as Bitcoin Core's
+//! `ecdsa_signature_parse_der_lax` (`src/pubkey.cpp`).
 //!
-//! Blocks before BIP-66 have signatures with padded and negative numbers, wrong lengths and trailing bytes. What
-//! Core accepts, this accepts with the same numbers; but numbers of over 32 bytes, which Core replaces by an
-//! invalid signature, count as unreadable.
+//! Blocks before BIP-66 have signatures with padded and negative numbers, wrong lengths and
+//! trailing bytes. What Core accepts, this accepts with the same numbers; but numbers of over 32
+//! bytes, which Core replaces by an invalid signature, count as unreadable.
 
 /// Returns r and s as 32 bytes each, the most significant first.
 pub(crate) fn parse_lax(der: &[u8]) -> Option<([u8; 32], [u8; 32])> {

@@ -1,12 +1,15 @@
 //! [`FieldVector`]: a vector of elements of the field of secp256k1, the integers modulo
-//! `p = 2^256 - 2^32 - 977` (SEC 2, section 2.4.1), and the powers that inverses and square roots need.
+//! `p = 2^256 - 2^32 - 977` (SEC 2, section 2.4.1), and the powers that inverses and square roots
+//! need.
 //!
-//! A number in memory is four words ([`U256`]), the least significant first. In a register it is a sum of
-//! unsigned limbs, reduced lazily, as in libsecp256k1's `field.h`. Two properties bound it:
+//! A number in memory is four words ([`U256`]), the least significant first. In a register it is a
+//! sum of unsigned limbs, reduced lazily, as in libsecp256k1's `field.h`. Two properties bound it:
 //!
-//! - Its *magnitude* `m`: each limb is at most `m` times (its full width plus a little), so the number is less
-//!   than about `m * 2^256`. The magnitude is never stored; each function documents what it takes and gives.
-//! - A *clean* number has limbs of nearly their width except the uppermost, which may be `m` times as large.
+//! - Its *magnitude* `m`: each limb is at most `m` times (its full width plus a little), so the
+//!   number is less than about `m * 2^256`. The magnitude is never stored; each function documents
+//!   what it takes and gives.
+//! - A *clean* number has limbs of nearly their width except the uppermost, which may be `m` times
+//!   as large.
 //!
 //! | function | takes magnitudes | gives |
 //! |---|---|---|
@@ -62,8 +65,9 @@ pub(crate) trait FieldVector: Copy {
     /// Writes points with coordinates of magnitude ≤ 7 as numbers below 2^256, not fully reduced.
     fn store_points(x: &Self, y: &Self, points: &mut [Line]);
 
-    /// The product. The product of both magnitudes is ≤ 50. IFMA: both factors are clean. AVX2: both magnitudes
-    /// are ≤ 7, or the factor is clean, which counts as 1; and the product of both counts is ≤ 7.
+    /// The product. The product of both magnitudes is ≤ 50. IFMA: both factors are clean. AVX2:
+    /// both magnitudes are ≤ 7, or the factor is clean, which counts as 1; and the product of both
+    /// counts is ≤ 7.
     fn mul(&self, other: &Self) -> Self;
     /// The same for `self * self`.
     fn square(&self) -> Self;
@@ -118,7 +122,8 @@ fn powers_of_ones<F: FieldVector>(x: &F) -> (F, F, F) {
     (x2, x22, x223)
 }
 
-/// `x^((p + 1) / 4)`: a square root of `x` if it has one, because p ≡ 3 modulo 4. Takes and gives magnitude 1.
+/// `x^((p + 1) / 4)`: a square root of `x` if it has one, because p ≡ 3 modulo 4. Takes and gives
+/// magnitude 1.
 #[inline(always)]
 pub(crate) fn square_root<F: FieldVector>(x: &F) -> F {
     let (x2, x22, x223) = powers_of_ones(x);

@@ -1,6 +1,7 @@
 //! AVX-512 IFMA: eight lanes of 64-bit words, for [`crate::radix52`].
 //!
-//! Invariant: code reaches these operations only through a [`crate::Kernel`] that this processor can run.
+//! Invariant: code reaches these operations only through a [`crate::Kernel`] that this processor
+//! can run.
 #![allow(unsafe_code)] // Intrinsics, loads and stores.
 
 use crate::radix52::Radix52;
@@ -114,8 +115,8 @@ impl Words for Ifma {
     fn or(self, other: Self) -> Self {
         ifma!(_mm512_or_si512(self.0, other.0))
     }
-    // A register holds the count, because the intrinsic with a constant wants a `u32`; the compiler turns it
-    // back into a constant.
+    // A register holds the count, because the intrinsic with a constant wants a `u32`; the compiler
+    // turns it back into a constant.
     #[inline(always)]
     fn shift_right<const N: i32>(self) -> Self {
         ifma!(_mm512_srl_epi64(self.0, _mm_cvtsi32_si128(N)))

@@ -1,12 +1,14 @@
 //! The verification of many signatures, one in each lane, generic over the field kernel.
 //!
-//! Each lane computes `u1 * G + u2 * P` by itself: both factors are split for the endomorphism, P has a table of
-//! 16 affine multiples for signed digits of five bits, and G has tables of its own. Only inversions are common to
-//! all lanes. In the end, a lane's result has to have the x that the signature says, exactly.
+//! Each lane computes `u1 * G + u2 * P` by itself: both factors are split for the endomorphism, P
+//! has a table of 16 affine multiples for signed digits of five bits, and G has tables of its own.
+//! Only inversions are common to all lanes. In the end, a lane's result has to have the x that the
+//! signature says, exactly.
 //!
-//! Invariants: a key becomes a point only if its y passed the curve's equation. So the points of a table differ,
-//! have no y = 0, and the denominators of a table are never zero. The final Z may be zero, see
-//! [`crate::point`]; such a lane counts as not proven, and does not spoil the common inversion.
+//! Invariants: a key becomes a point only if its y passed the curve's equation. So the points of a
+//! table differ, have no y = 0, and the denominators of a table are never zero. The final Z may be
+//! zero, see [`crate::point`]; such a lane counts as not proven, and does not spoil the common
+//! inversion.
 
 use crate::check::{Equation, Factors, SignatureCheck};
 use crate::field::{FieldVector, U256, square_root};
@@ -116,8 +118,8 @@ fn prepare<F: FieldVector>(checks: &[SignatureCheck], proven: &[bool], tasks: &m
     }
 }
 
-/// For each x of a point of the curve, one of its two y. Two vectors in step, because a root is one long chain
-/// of dependent squares.
+/// For each x of a point of the curve, one of its two y. Two vectors in step, because a root is one
+/// long chain of dependent squares.
 #[inline(always)]
 pub(crate) fn lift<F: FieldVector>(xs: &[U256; 2 * MAX_LANES]) -> [Option<U256>; 2 * MAX_LANES] {
     let (mut roots, mut errors) = ([[0; 4]; 2 * MAX_LANES], [ONE; 2 * MAX_LANES]);
@@ -173,8 +175,8 @@ fn multiples<F: FieldVector>(table: &[Line], group: usize, times: usize) -> [&Li
     all
 }
 
-/// Computes the multiples of each key by 2 to 16, in steps: 2 from 1; 3 and 4 from 2 and the lower ones; and so on.
-/// Each step has one common inversion. Lanes without a task have multiples of G.
+/// Computes the multiples of each key by 2 to 16, in steps: 2 from 1; 3 and 4 from 2 and the lower
+/// ones; and so on. Each step has one common inversion. Lanes without a task have multiples of G.
 #[inline(always)]
 fn fill_tables<F: FieldVector>(room: &mut Room<F>, tasks: &[Task]) {
     let groups = tasks.len().div_ceil(F::LANES);
@@ -287,7 +289,13 @@ impl<F: FieldVector> Sum<F> {
     #[inline(always)]
     fn add(&mut self, x: &F, y: &F, present: u8) {
         let sum = self.point.add(x, y);
-        self.point = Jacobian::select(present & self.started, &self.point, &sum);
+        let going = present & self.started;
+        // Usually all lanes.
+        if going.count_ones() as usize == F::LANES {
+            self.point = sum;
+            return;
+        }
+        self.point = Jacobian::select(going, &self.point, &sum);
         let starting = present & !self.started;
         if starting != 0 {
             let first = Jacobian { x: *x, y: y.normalize_weak(), z: F::splat(&ONE) };

@@ -1,16 +1,18 @@
-//! Verifies many signatures of secp256k1 at once: ECDSA, one in each SIMD lane, and many BIP-340 ones by one sum.
+//! Verifies many signatures of secp256k1 at once: each on its own in a SIMD lane, or many BIP-340
+//! signatures by one sum.
 //!
 //! - [`SignatureCheck`]: one check, as Core's interpreter asks for it.
 //! - [`Verifier`]: says which of many checks are proven valid.
 //! - [`Kernel`]: the kernels that this processor can run: plain Rust, AVX2, AVX-512 IFMA.
 //!
-//! The rule: a check counts as proven only if the arithmetic is exact and says so. Anything else, also a rare valid
-//! signature (one whose R has the x coordinate r + n, or whose sum meets an exception of a formula), is not
-//! proven, and libsecp256k1 has to verify it.
+//! The rule: a check counts as proven only if exact arithmetic says so, or a sum in which a false
+//! signature passes with a probability of at most 2^-128. Anything else, also a rare valid
+//! signature (one whose R has the x coordinate r + n, or whose sum meets an exception of a
+//! formula), is not proven, and libsecp256k1 has to verify it.
 //!
-//! From the bottom up: `words` (registers), `field` with its kernels `portable`, `radix29` on `avx2`, and `radix52` on
-//! `ifma`; `scalar`; `point`; `der` and `check`; `lanes` (each signature on its own); `complete`, `msm` and `batch` (one sum);
-//! `self_test`; `verifier`.
+//! From the bottom up: `words` (registers), `field` with its kernels `portable`, `radix29` on
+//! `avx2`, and `radix52` on `ifma`; `scalar`; `point`; `der` and `check`; `lanes` (each signature
+//! on its own); `complete`, `msm` and `batch` (one sum); `self_test`; `verifier`.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

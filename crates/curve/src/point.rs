@@ -1,9 +1,11 @@
-//! Points of secp256k1, `y^2 = x^3 + 7`, in lanes: Jacobian coordinates for sums, affine ones for tables.
+//! Points of secp256k1, `y^2 = x^3 + 7`, in lanes: Jacobian coordinates for sums, affine ones for
+//! tables.
 //!
-//! Invariant: the coordinates of a [`Jacobian`] are clean and of magnitude 1. Its formulas are incomplete. Where
-//! they do not hold (a sum of equal or opposite points, or with infinity), they give Z = 0; and once Z is 0, it stays 0,
-//! because the new Z is a multiple of the old one. So a sum with Z ≠ 0 in the end is right, without a case
-//! analysis on the way. Names of formulas are those of the Explicit-Formulas Database (hyperelliptic.org/EFD).
+//! Invariant: the coordinates of a [`Jacobian`] are clean and of magnitude 1. Its formulas are
+//! incomplete. Where they do not hold (a sum of equal or opposite points, or with infinity), they
+//! give Z = 0; and once Z is 0, it stays 0, because the new Z is a multiple of the old one. So a
+//! sum with Z ≠ 0 in the end is right, without a case analysis on the way. Names of formulas are
+//! those of the Explicit-Formulas Database (hyperelliptic.org/EFD).
 
 use crate::field::{FieldVector, U256, inverse};
 use crate::portable::Element;
@@ -46,8 +48,8 @@ impl<F: FieldVector> Jacobian<F> {
         }
     }
 
-    /// The formula `dbl-2009-l` with `D = 4 X B`, written with `2B` and `D/2`. Takes 3 squares, 2 products and
-    /// a sum of two products.
+    /// The formula `dbl-2009-l` with `D = 4 X B`, written with `2B` and `D/2`. Takes 3 squares, 2
+    /// products and a sum of two products.
     #[inline(always)]
     pub(crate) fn double(&self) -> Self {
         let b2 = self.y.square().times::<2>().carry_for_52();
@@ -65,8 +67,9 @@ impl<F: FieldVector> Jacobian<F> {
         Self { x, y, z }
     }
 
-    /// The sum with affine points: `x2` of magnitude 1, clean, and `y2` of magnitude ≤ 2, both carried for 52.
-    /// A mixed addition of 8 products and 3 squares (`madd-2004-hmv`), two of the products in one sum.
+    /// The sum with affine points: `x2` of magnitude 1, clean, and `y2` of magnitude ≤ 2, both
+    /// carried for 52. A mixed addition of 8 products and 3 squares (`madd-2004-hmv`), two of the
+    /// products in one sum.
     #[inline(always)]
     pub(crate) fn add(&self, x2: &F, y2: &F) -> Self {
         let zz = self.z.square();
@@ -85,8 +88,8 @@ impl<F: FieldVector> Jacobian<F> {
     }
 }
 
-/// The sum of two affine points with different x, given the inverse of `x2 - x1`. Takes clean coordinates of
-/// magnitude 1, and gives magnitudes 4 and 3.
+/// The sum of two affine points with different x, given the inverse of `x2 - x1`. Takes clean
+/// coordinates of magnitude 1, and gives magnitudes 4 and 3.
 #[inline(always)]
 pub(crate) fn add_with_inverse<F: FieldVector>(
     (x1, y1): (&F, &F),
@@ -112,8 +115,8 @@ fn third_point<F: FieldVector>((x1, y1): (&F, &F), x2: &F, slope: &F) -> (F, F) 
     (x, y)
 }
 
-/// Replaces each vector by its inverse, all lanes together (Montgomery's trick). None may have a zero.
-/// `room` is scratch memory.
+/// Replaces each vector by its inverse, all lanes together (Montgomery's trick). None may have a
+/// zero. `room` is scratch memory.
 #[inline(always)]
 pub(crate) fn invert_all<F: FieldVector>(vectors: &mut [F], room: &mut Vec<F>) {
     room.clear();
@@ -157,7 +160,8 @@ pub(crate) const GENERATOR_WIDTH: u32 = 10;
 /// The generator's multiples by 1 to this number are in its table.
 pub(crate) const GENERATOR_MULTIPLES: usize = 1 << (GENERATOR_WIDTH - 1);
 
-/// The multiples of the generator G, then those of `λ * G`. Computed at the first use, in about a millisecond.
+/// The multiples of the generator G, then those of `λ * G`. Computed at the first use, in about a
+/// millisecond.
 pub(crate) fn generator_table() -> &'static [Line] {
     static TABLE: OnceLock<Vec<Line>> = OnceLock::new();
     TABLE.get_or_init(|| {

@@ -1,8 +1,8 @@
 //! One field element in plain Rust: five limbs of 52 bits, the uppermost of 48, as libsecp256k1's
 //! `field_5x52_int128_impl.h`.
 //!
-//! Limbs of magnitude m are at most `m * 2^52`; the uppermost at most `m * (2^48 + 1)`. `mul` takes any factors
-//! whose limbs are below 2^56 (magnitude ≤ 15), clean or not: see the intervals there.
+//! Limbs of magnitude m are at most `m * 2^52`; the uppermost at most `m * (2^48 + 1)`. `mul` takes
+//! any factors whose limbs are below 2^56 (magnitude ≤ 15), clean or not: see the intervals there.
 
 use crate::field::{FOLD, FieldVector, P, U256};
 use crate::words::{Line, MAX_LANES};
@@ -38,9 +38,9 @@ fn wide(a: u64, b: u64) -> u128 {
 
 /// Carries ten columns, folds the upper five, and carries again.
 ///
-/// Columns are below `5 * 2^56 * 2^56 < 2^115` for one product and below 2^116 for two. Each carry is below
-/// 2^64, so a column stays below 2^117. A folded limb adds less than `2^52 * 2^37`; the last carry has less
-/// than 2^65 bits of worth, and `uppermost` is checked.
+/// Columns are below `5 * 2^56 * 2^56 < 2^115` for one product and below 2^116 for two. Each carry
+/// is below 2^64, so a column stays below 2^117. A folded limb adds less than `2^52 * 2^37`; the
+/// last carry has less than 2^65 bits of worth, and `uppermost` is checked.
 #[inline(always)]
 fn reduce(mut columns: [u128; 9]) -> Element {
     let mut high = [0u64; 5];
@@ -98,8 +98,9 @@ impl Element {
         Self(limbs)
     }
 
-    /// A number below 2^256, not fully reduced. After one fold, the uppermost limb exceeds 48 bits by less than
-    /// 2^9. If it does exceed them, the second fold leaves it below 2^10; if not, nothing is left to carry.
+    /// A number below 2^256, not fully reduced. After one fold, the uppermost limb exceeds 48 bits
+    /// by less than 2^9. If it does exceed them, the second fold leaves it below 2^10; if not,
+    /// nothing is left to carry.
     #[inline(always)]
     fn words(&self) -> U256 {
         let a = self.fold().fold().0;

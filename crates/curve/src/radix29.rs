@@ -1,27 +1,31 @@
-//! Field elements in nine unsigned limbs of 29 bits, the uppermost of 24, for AVX2: 32-bit factors have
-//! 64-bit products, and the three spare bits make most sums and differences fit a factor without a carry.
+//! Field elements in nine unsigned limbs of 29 bits, the uppermost of 24, for AVX2: 32-bit factors
+//! have 64-bit products, and the three spare bits make most sums and differences fit a factor
+//! without a carry.
 //!
-//! Intervals, with `w` = 2^29 and `t` = 2^24. A number of magnitude m has limbs ≤ `m * (w + 2^6)`, but limb 0
-//! ≤ `m * (w + w/8)` and the uppermost ≤ `m * (t + 2^9)`. A clean one has the limbs of magnitude 1, but the uppermost
-//! of magnitude m; this counts as *limb magnitude* 1. Magnitudes are ≤ 7 where limbs become factors, so that
-//! limbs are below 2^32, and ≤ 31 elsewhere.
+//! Intervals, with `w` = 2^29 and `t` = 2^24. A number of magnitude m has limbs ≤ `m * (w + 2^6)`,
+//! but limb 0 ≤ `m * (w + w/8)` and the uppermost ≤ `m * (t + 2^9)`. A clean one has the limbs of
+//! magnitude 1, but the uppermost of magnitude m; this counts as *limb magnitude* 1. Magnitudes are
+//! ≤ 7 where limbs become factors, so that limbs are below 2^32, and ≤ 31 elsewhere.
 //!
-//! *Columns.* Let k be the product of the factors' limb magnitudes, or the sum of both products in a sum of
-//! products. Column 7 has eight products of limbs of full width, two of which have a limb 0, so it is at most
-//! `k * (6 * (w + 2^6)^2 + 2 * (w + w/8) * (w + 2^6)) < k * 8.26 * 2^58`. With k ≤ 7, that is below 2^63.86.
-//! Each other column has fewer products of full width; those with an uppermost limb are below `7 * w * 31 * t`.
+//! *Columns.* Let k be the product of the factors' limb magnitudes, or the sum of both products in
+//! a sum of products. Column 7 has eight products of limbs of full width, two of which have a limb
+//! 0, so it is at most `k * (6 * (w + 2^6)^2 + 2 * (w + w/8) * (w + 2^6)) < k * 8.26 * 2^58`. With
+//! k ≤ 7, that is below 2^63.86. Each other column has fewer products of full width; those with an
+//! uppermost limb are below `7 * w * 31 * t`.
 //!
-//! *Fold.* 2^261 ≡ 2^37 + 31264 (mod p), so an upper limb h < w adds 31264 h < 2^44 to one limb and `2^8 h` < 2^37
-//! to the next. Together with carries below 2^35, a lower column grows by less than 2^45, and 2^63.86 + 2^45 is
-//! below 2^64.
+//! *Fold.* 2^261 ≡ 2^37 + 31264 (mod p), so an upper limb h < w adds 31264 h < 2^44 to one limb and
+//! `2^8 h` < 2^37 to the next. Together with carries below 2^35, a lower column grows by less than
+//! 2^45, and 2^63.86 + 2^45 is below 2^64.
 //!
-//! *Finding on the prototype* (signed limbs, wrong sums if compiled for VBMI2 with two groups in step): we
-//! checked each interval, and found none violated. Its columns are at most 27 * 2^58 < 2^62.8, its limbs at
-//! `_mm256_mul_epi32` stay within ±2^31, its biases 2^63 and 2^40 exceed what they shift, and `weak` sees
-//! at most 7 p. So its arithmetic is right, and the suspicion stays with the compiler: signed limbs made it
-//! combine `(x << 32) >> 32` (its form of a sign extension) with the shifts of the carries, which VBMI2
-//! turns into funnel shifts. Unsigned limbs need no sign extension and no bias; and a self-test of
-//! [`crate::Kernel`] must pass before a kernel may run.
+//! *Finding on the prototype* (`avx2.rs` of the research: signed limbs; its sums were wrong if the
+//! whole program was compiled for VBMI2 and two groups ran in step). We checked each of its
+//! intervals by hand, and found none violated. Differences that are not carried have limbs within
+//! ±3 w, so columns stay within 27 * 2^58 < 2^62.8, and what `_mm256_mul_epi32` reads is within
+//! ±2^31. The biases 2^63 and 2^40 exceed what they shift, and `weak` sees less than 16 p. So we
+//! suspect the compiler, without proof: LLVM writes the sign extension of `_mm256_mul_epi32` as two
+//! shifts, and VBMI2 lets it merge shifts into funnel shifts. Here no operation depends on that:
+//! limbs are unsigned, there is no bias, and `_mm256_mul_epu32` only masks. The kernel's functions
+//! enable AVX2 alone, and the self-test must pass before it may run.
 
 use crate::field::{FieldVector, U256};
 use crate::portable::reduced;
@@ -55,8 +59,8 @@ fn limbs_29(x: &U256) -> [u64; 9] {
     ]
 }
 
-/// The 17 columns of a product: column i counts `2^(29 * i)`. The index is a constant, so that the compiler
-/// unrolls everything.
+/// The 17 columns of a product: column i counts `2^(29 * i)`. The index is a constant, so that the
+/// compiler unrolls everything.
 trait Columns<W> {
     fn column<const I: usize>(&self) -> W;
 }
@@ -109,13 +113,15 @@ impl<W: Multiply32> Columns<W> for TwoProducts<'_, W> {
     }
 }
 
-/// Folds 17 columns, each below 2^63.9, into a clean number of magnitude 1. The columns are computed when they
-/// are needed, from the middle upwards and then from the lowest, which keeps few of them in registers.
+/// Folds 17 columns, each below 2^63.9, into a clean number of magnitude 1. The columns are
+/// computed when they are needed, from the middle upwards and then from the lowest, which keeps few
+/// of them in registers.
 ///
-/// Let q ≤ 50 be the product of the factors' magnitudes (or the sum of both products). The uppermost column is at
-/// most `q * (t + 2^9)^2`, so `high[8]` is below `q * 2^19.01`. Limb 8 is below
-/// `high[8] * 2^15 + 2^37.2` before it is cut, so what exceeds 2^256 is below `q * 2^10.01 + 2^13.2 < 2^16`.
-/// Times 977, it adds less than w/8 to limb 0; times 8, less than 2^19 to limb 1, which has to be carried.
+/// Let q ≤ 50 be the product of the factors' magnitudes (or the sum of both products). The
+/// uppermost column is at most `q * (t + 2^9)^2`, so `high[8]` is below `q * 2^19.01`. Limb 8 is
+/// below `high[8] * 2^15 + 2^37.2` before it is cut, so what exceeds 2^256 is below
+/// `q * 2^10.01 + 2^13.2 < 2^16`. Times 977, it adds less than w/8 to limb 0; times 8, less than
+/// 2^19 to limb 1, which has to be carried.
 #[inline(always)]
 fn reduce<W: Multiply32>(columns: &impl Columns<W>) -> [W; 9] {
     let (mask, fold) = (W::splat(LOW_29), W::splat(FOLD_261));
@@ -207,7 +213,8 @@ impl<W: Multiply32> Radix29<W> {
         ])
     }
 
-    /// Carries from limb to limb: limbs 0 to 7 end below 2^29. Limbs are below 2^32 before, so carries are ≤ 8.
+    /// Carries from limb to limb: limbs 0 to 7 end below 2^29. Limbs are below 2^32 before, so
+    /// carries are ≤ 8.
     #[inline(always)]
     fn carry_in_order(&self) -> Self {
         let mask = W::splat(LOW_29);
@@ -221,8 +228,9 @@ impl<W: Multiply32> Radix29<W> {
 
     /// Four words of a number below 2^256, not fully reduced.
     ///
-    /// After the first fold the uppermost limb is at most 2^24 + 8. If it exceeds 24 bits, the second fold leaves it below
-    /// 2^4 and the rest has room for its carries; if not, nothing changes.
+    /// After the first fold the uppermost limb is at most 2^24 + 8. If it exceeds 24 bits, the
+    /// second fold leaves it below 2^4 and the rest has room for its carries; if not, nothing
+    /// changes.
     #[inline(always)]
     fn words(&self) -> [W; 4] {
         let mut number = self.carry_in_order();
@@ -303,8 +311,8 @@ impl<W: Multiply32> FieldVector for Radix29<W> {
         }
         Self(limbs)
     }
-    /// Each limb of `(M + 1) * p` is at least the limb of magnitude M that it pays for, while M ≤ 7:
-    /// `(M + 1) * (w - 977) ≥ M * (w + w/8)` and `(M + 1) * (t - 1) ≥ M * (t + 2^9)`.
+    /// Each limb of `(M + 1) * p` is at least the limb of magnitude M that it pays for, while M ≤
+    /// 7: `(M + 1) * (w - 977) ≥ M * (w + w/8)` and `(M + 1) * (t - 1) ≥ M * (t + 2^9)`.
     #[inline(always)]
     fn sub<const M: u64>(&self, other: &Self) -> Self {
         const { assert!(M <= 7) };

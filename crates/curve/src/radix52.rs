@@ -1,13 +1,15 @@
 //! Field elements in five unsigned limbs of 52 bits, the uppermost of 48, for AVX-512 IFMA.
 //!
-//! Intervals. A number of magnitude m has limbs ≤ `m * 2^52`, the uppermost ≤ `m * (2^48 + 2^6)`. A clean one has
-//! limbs below 2^52 exactly, and the same uppermost limb, which is below 2^52 while m ≤ 15.
+//! Intervals. A number of magnitude m has limbs ≤ `m * 2^52`, the uppermost ≤ `m * (2^48 + 2^6)`. A
+//! clean one has limbs below 2^52 exactly, and the same uppermost limb, which is below 2^52 while m
+//! ≤ 15.
 //!
-//! *Factors* must be clean: `vpmadd52` ignores bits 52 to 63. That is why `carry_for_52` carries here, and why the
-//! carries between upper columns need no masks. A column is a sum of at most five low halves and five high
-//! halves, each below 2^52, so it is below 2^56, or 2^57 for two products. Column 9 has only the high half of the
-//! product of the uppermost limbs, below `m_a * m_b * 2^44`, so that it is below 2^52 if the product of magnitudes
-//! (or the sum of both) is ≤ 50, and no bit of it is lost.
+//! *Factors* must be clean: `vpmadd52` ignores bits 52 to 63. That is why `carry_for_52` carries
+//! here, and why the carries between upper columns need no masks. A column is a sum of at most five
+//! low halves and five high halves, each below 2^52, so it is below 2^56, or 2^57 for two products.
+//! Column 9 has only the high half of the product of the uppermost limbs, below `m_a * m_b * 2^44`,
+//! so that it is below 2^52 if the product of magnitudes (or the sum of both) is ≤ 50, and no bit
+//! of it is lost.
 
 use crate::field::{FOLD, FieldVector, U256};
 use crate::portable::{P_LIMBS, limbs_52, reduced};
@@ -37,9 +39,10 @@ fn add_columns<W: Multiply52>(columns: &mut [W; 10], a: &[W; 5], b: &[W; 5]) {
 
 /// Folds ten columns, each below 2^57, into a clean number of magnitude 1.
 ///
-/// The folds of columns 5 to 9 add less than 2^53 to each lower column. Their last part is a high half
-/// at 2^260, below 2^37. So what exceeds 2^256 is below 2^41 + 2^10, and its fold is below 2^75: a low and a high half. The
-/// carries are below 2^6 each, so limb 4 ends at or below 2^48 + 2^6.
+/// The folds of columns 5 to 9 add less than 2^53 to each lower column. Their last part is a high
+/// half at 2^260, below 2^37. So what exceeds 2^256 is below 2^41 + 2^10, and its fold is below
+/// 2^75: a low and a high half. The carries are below 2^6 each, so limb 4 ends at or below 2^48 +
+/// 2^6.
 #[inline(always)]
 fn reduce<W: Multiply52>(mut columns: [W; 10]) -> Radix52<W> {
     for i in 5..9 {
@@ -54,7 +57,8 @@ fn reduce<W: Multiply52>(mut columns: [W; 10]) -> Radix52<W> {
     for i in 0..4 {
         limbs[i + 1] = limbs[i + 1].add_high(columns[5 + i], fold);
     }
-    // The lower columns carry 2^57 / 2^52 at most, but not before limb 4 is cut: what they carry into it stays.
+    // The lower columns carry 2^57 / 2^52 at most, but not before limb 4 is cut: what they carry
+    // into it stays.
     let at_260 = W::splat(0).add_high(columns[9], fold);
     let above = at_260.shift_left::<4>().add(limbs[4].shift_right::<48>());
     limbs[4] = limbs[4].and(W::splat(LOW_48));
@@ -80,8 +84,8 @@ impl<W: Multiply52> Radix52<W> {
 
     /// Four words of a number below 2^256, not fully reduced.
     ///
-    /// After one fold the uppermost limb exceeds 48 bits by less than 2^9. If it does exceed them, the second fold leaves it
-    /// below 2^10; if not, nothing is left to carry.
+    /// After one fold the uppermost limb exceeds 48 bits by less than 2^9. If it does exceed them,
+    /// the second fold leaves it below 2^10; if not, nothing is left to carry.
     #[inline(always)]
     fn words(&self) -> [W; 4] {
         let a = self.carry().normalize_weak().normalize_weak().0;

@@ -1,7 +1,9 @@
-//! [`Scalar`]: an integer modulo n, the order of secp256k1 (SEC 2, section 2.4.1), always fully reduced; and its
-//! split into two halves for the endomorphism (Gallant, Lambert and Vanstone, 2001).
+//! [`Scalar`]: an integer modulo n, the order of secp256k1 (SEC 2, section 2.4.1), always fully
+//! reduced; and its split into two halves for the endomorphism (Gallant, Lambert and Vanstone,
+//! 2001).
 //!
-//! Numbers are four words, the least significant first. Nothing here is secret, so nothing takes constant time.
+//! Numbers are four words, the least significant first. Nothing here is secret, so nothing takes
+//! constant time.
 
 use crate::field::{U256, from_bytes, is_less};
 
@@ -59,7 +61,8 @@ fn product(a: &U256, b: &U256) -> [u64; 8] {
     out
 }
 
-/// Replaces `high * 2^256` by `high * (2^256 - n)`, for the first H words of `high`; the rest are 0.
+/// Replaces `high * 2^256` by `high * (2^256 - n)`, for the first H words of `high`; the rest are
+/// 0.
 #[inline(always)]
 fn fold<const H: usize>(wide: &[u64; 8]) -> [u64; 8] {
     debug_assert!(wide[4 + H..].iter().all(|word| *word == 0), "a number too long");
@@ -163,7 +166,8 @@ impl Scalar {
     }
 }
 
-/// Inverts each number. None may be zero. Takes three multiplications for each and one inversion (Montgomery's trick).
+/// Inverts each number. None may be zero. Takes three multiplications for each and one inversion
+/// (Montgomery's trick).
 pub(crate) fn invert_all(scalars: &mut [Scalar]) {
     let mut before = Vec::with_capacity(scalars.len());
     let mut product = Scalar::ONE;
@@ -185,8 +189,8 @@ pub(crate) struct Half {
     pub(crate) magnitude: u128,
 }
 
-// The constants of libsecp256k1's `secp256k1_scalar_split_lambda` (`scalar_impl.h`), which proves that both halves
-// are below 2^128. The short vectors are (A1, -MINUS_B1) and (2^128 + A2_LOW, A1).
+// The constants of libsecp256k1's `secp256k1_scalar_split_lambda` (`scalar_impl.h`), which proves
+// that both halves are below 2^128. The short vectors are (A1, -MINUS_B1) and (2^128 + A2_LOW, A1).
 const A1: u128 = 0x3086_D221_A7D4_6BCD_E86C_90E4_9284_EB15;
 const MINUS_B1: u128 = 0xE443_7ED6_010E_8828_6F54_7FA9_0ABF_E4C3;
 const A2_LOW: u128 = 0x14CA_50F7_A8E2_F3F6_57C1_108D_9D44_CFD8;
@@ -222,7 +226,8 @@ fn half(number: &U256) -> Option<Half> {
     Some(Half { is_negative, magnitude: u128::from(low) | u128::from(high) << 64 })
 }
 
-/// Splits k into k1 and k2 with `k ≡ k1 + k2 * λ` modulo n, where `λ * (x, y) = (β * x, y)` for each point.
+/// Splits k into k1 and k2 with `k ≡ k1 + k2 * λ` modulo n, where `λ * (x, y) = (β * x, y)` for
+/// each point.
 #[inline(always)]
 pub(crate) fn split(k: &Scalar) -> Option<(Half, Half)> {
     let (c1, c2) = (high_of_product(&k.0, &G1), high_of_product(&k.0, &G2));
@@ -235,8 +240,8 @@ pub(crate) fn split(k: &Scalar) -> Option<(Half, Half)> {
     Some((half(&k1)?, half(&k2)?))
 }
 
-/// Writes signed digits d with `half = Σ d[i] * 2^(width * i)` and `|d[i]| ≤ 2^(width - 1)`. The digits need
-/// room for 128 bits and a carry.
+/// Writes signed digits d with `half = Σ d[i] * 2^(width * i)` and `|d[i]| ≤ 2^(width - 1)`. The
+/// digits need room for 128 bits and a carry.
 #[inline(always)]
 pub(crate) fn signed_digits(half: &Half, width: u32, digits: &mut [i16]) {
     debug_assert!(digits.len() as u32 * width > 128, "no room for the last carry");

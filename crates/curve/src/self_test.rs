@@ -1,12 +1,14 @@
-//! The self-test of kernels: signatures made by libsecp256k1, and spoiled copies of them. A kernel may run only if it
-//! proves exactly the valid ones.
+//! The self-test of kernels: signatures made by libsecp256k1, and spoiled copies of them. A kernel
+//! may run only if it proves exactly the valid ones.
 //!
-//! The self-test does not search for bugs (the tests do that), but for machines and compilers with which a kernel does
-//! not work. It has 11 groups of lanes or more, so each lane sees valid and spoiled signatures.
+//! The self-test does not search for bugs (the tests do that), but for machines and compilers with
+//! which a kernel does not work. It has 11 groups of lanes or more, so each lane sees valid and
+//! spoiled signatures.
 
 use crate::check::SignatureCheck;
 
-/// A key, a hash and a signature, in hexadecimal digits: the key has 33 bytes for ECDSA, or 32 for BIP-340.
+/// A key, a hash and a signature, in hexadecimal digits: the key has 33 bytes for ECDSA, or 32 for
+/// BIP-340.
 const SIGNATURES: [[&str; 4]; 9] = [
     [
         "a5072a5a9ed47257b14416c500d6ac7d4d3f7a59ef571f43ed78a3f5b246c648",

@@ -1,7 +1,7 @@
 //! [`Verifier`] and [`Kernel`]: which kernels this processor can run, and the entries to them.
 //!
-//! Invariant: a kernel runs only if the processor has its instructions and it has passed the self-test in this
-//! process. No other code in this crate detects instructions.
+//! Invariant: a kernel runs only if the processor has its instructions and it has passed the
+//! self-test in this process. No other code in this crate detects instructions.
 #![allow(unsafe_code)] // Calls of `target_feature` functions.
 
 use crate::batch::{Batch, is_faulty, prove_schnorr};
@@ -26,8 +26,8 @@ pub enum Kernel {
 impl Kernel {
     const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512Ifma];
 
-    /// The kernels that this processor can run and that pass the self-test, the slowest first. The first call runs the
-    /// self-test, in some milliseconds.
+    /// The kernels that this processor can run and that pass the self-test, the slowest first. The
+    /// first call runs the self-test, in some milliseconds.
     pub fn available() -> &'static [Self] {
         static AVAILABLE: OnceLock<Vec<Kernel>> = OnceLock::new();
         AVAILABLE.get_or_init(|| {
@@ -43,7 +43,8 @@ impl Kernel {
     }
 }
 
-/// Verifies many signatures at once. It keeps tables and scratch memory between calls, about 1 MiB; each thread has its own.
+/// Verifies many signatures at once. It keeps tables and scratch memory between calls, about 1 MiB;
+/// each thread has its own.
 pub struct Verifier {
     /// `None` if the kernel is not available.
     engine: Option<Engine>,
@@ -56,8 +57,8 @@ impl Verifier {
         Self { engine: Engine::new(kernel).filter(|_| is_available) }
     }
 
-    /// Appends to `proven`, for each check, whether it is proven valid. `false` means nothing: libsecp256k1
-    /// has to decide.
+    /// Appends to `proven`, for each check, whether it is proven valid. `false` means nothing:
+    /// libsecp256k1 has to decide.
     pub fn verify(&mut self, checks: &[SignatureCheck], proven: &mut Vec<bool>) {
         let first = proven.len();
         proven.resize(first + checks.len(), false);

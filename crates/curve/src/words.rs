@@ -1,17 +1,20 @@
-//! [`Words`]: a register of 64-bit words, one in each lane, and the few operations that field kernels need.
+//! [`Words`]: a register of 64-bit words, one in each lane, and the few operations that field
+//! kernels need.
 //!
-//! The kernels of [`crate::radix29`] and [`crate::radix52`] are written once against this trait. The
-//! implementations with intrinsics are thin; tests run the same kernels on [`Emulated`] words, on any machine.
+//! The kernels of [`crate::radix29`] and [`crate::radix52`] are written once against this trait.
+//! The implementations with intrinsics are thin; tests run the same kernels on `Emulated` words,
+//! on any machine.
 //!
-//! Invariant: all words are unsigned, and no operation of a kernel overflows. Hardware would wrap silently, so
-//! `Emulated` words panic instead: a sum of 2^64 or more, a difference below zero, a shifted-out bit, a factor
-//! too wide for its multiplication. A test of a kernel at its greatest magnitudes therefore tests its interval
-//! arguments too.
+//! Invariant: all words are unsigned, and no operation of a kernel overflows. Hardware would wrap
+//! silently, so `Emulated` words panic instead: a sum of 2^64 or more, a difference below zero, a
+//! shifted-out bit, a factor too wide for its multiplication. A test of a kernel at its greatest
+//! magnitudes therefore tests its interval arguments too.
 
 /// The most lanes of any kernel.
 pub(crate) const MAX_LANES: usize = 8;
 
-/// A point's affine coordinates in memory, `x` then `y`, each less than 2^256, the least significant word first.
+/// A point's affine coordinates in memory, `x` then `y`, each less than 2^256, the least
+/// significant word first.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line(pub(crate) [u64; 8]);
@@ -85,7 +88,8 @@ pub(crate) trait Multiply52: Words {
     fn add_high(self, a: Self, b: Self) -> Self;
 }
 
-/// Words in plain Rust, for tests: every violated interval panics. Out of line, because kernels are long.
+/// Words in plain Rust, for tests: every violated interval panics. Out of line, because kernels are
+/// long.
 #[cfg(test)]
 pub(crate) mod emulated {
     use super::{Line, MAX_LANES, Multiply32, Multiply52, Words};

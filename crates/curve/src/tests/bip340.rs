@@ -1,5 +1,5 @@
-//! The official test vectors of BIP-340 (`bip-0340/test-vectors.csv`), as in Bitcoin Core's `src/test/key_tests.cpp`:
-//! x-only key, message and signature.
+//! The official test vectors of BIP-340 (`bip-0340/test-vectors.csv`), as in Bitcoin Core's
+//! `src/test/key_tests.cpp`: x-only key, message and signature.
 
 use super::checks::{Asked, assert_proven, provers};
 use data_encoding::HEXUPPER;

@@ -1,5 +1,6 @@
-//! Each field kernel against big integers: edges, the greatest magnitudes, long chains, powers, transposition.
-//! The emulated kernels panic at each violated interval, so they test the interval arguments too.
+//! Each field kernel against big integers: edges, the greatest magnitudes, long chains, powers,
+//! transposition. The emulated kernels panic at each violated interval, so they test the interval
+//! arguments too.
 
 use super::out_of_line::OutOfLine;
 use super::{Random, big, edges, words};

@@ -8,7 +8,6 @@ mod msm;
 mod out_of_line;
 mod point;
 mod scalar;
-mod speed;
 mod verify;
 mod wycheproof;
 

@@ -1,4 +1,5 @@
-//! [`OutOfLine`]: a field kernel whose operations are functions. Tests compile in a tenth of the time.
+//! [`OutOfLine`]: a field kernel whose operations are functions. Tests compile in a tenth of the
+//! time.
 
 use crate::field::{FieldVector, U256};
 use crate::words::{Line, MAX_LANES};

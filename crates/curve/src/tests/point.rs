@@ -91,7 +91,8 @@ fn small_multiples_of_the_generator() {
     }
 }
 
-/// All sums of small multiples a and ±b, where the mixed addition holds, and 0 as Z where it does not.
+/// All sums of small multiples a and ±b, where the mixed addition holds, and 0 as Z where it does
+/// not.
 fn small_sums<F: FieldVector>() {
     const LIMIT: usize = 12;
     let expected = multiples(2 * LIMIT);

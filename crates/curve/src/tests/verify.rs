@@ -1,4 +1,5 @@
-//! The verifier against libsecp256k1: random valid and spoiled checks, exceptional sums, official vectors.
+//! The verifier against libsecp256k1: random valid and spoiled checks, exceptional sums, official
+//! vectors.
 
 use super::checks::{
     Asked, assert_proven, bytes, der, encoded, negated, proven, provers, secret, signed,
@@ -127,8 +128,8 @@ pub(super) fn chosen(u1: &BigUint, u2: &BigUint, k: &BigUint, encoding: usize) -
     Some(Asked::ecdsa(key, &hash, &r, &s))
 }
 
-/// Factors and keys whose sums meet equal points, opposite points and infinity on the way. Whatever is proven
-/// is valid, and nearly all of the valid checks are proven.
+/// Factors and keys whose sums meet equal points, opposite points and infinity on the way. Whatever
+/// is proven is valid, and nearly all of the valid checks are proven.
 #[test]
 fn exceptional_sums() {
     let (n, lambda) = (order(), big(&LAMBDA));
@@ -228,8 +229,8 @@ fn ends_of_ranges() {
 /// R has the x coordinate r + n: valid for libsecp256k1, and not proven here.
 #[test]
 fn large_x_coordinates_are_left() {
-    // No point of a known logarithm has such an x, but any key solves the equation for some hash: choose R, then
-    // P = (s * R - hash * G) / r.
+    // No point of a known logarithm has such an x, but any key solves the equation for some hash:
+    // choose R, then P = (s * R - hash * G) / r.
     let n = order();
     let mut found = 0;
     for above in 0..20u8 {
