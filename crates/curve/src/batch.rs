@@ -145,9 +145,8 @@ impl<F: FieldVector> Batch<F> {
             keys.push(index);
         }
         self.points.clear();
-        let mut vectors = wanted.chunks(2 * F::LANES);
         let beta = Element::splat(&BETA);
-        vectors.try_for_each(|wanted| {
+        for wanted in wanted.chunks(2 * F::LANES) {
             let mut xs = [[1, 0, 0, 0]; 2 * MAX_LANES];
             for (x, (wanted, _)) in xs.iter_mut().zip(wanted) {
                 *x = **wanted;
@@ -158,8 +157,7 @@ impl<F: FieldVector> Batch<F> {
                 self.points.push(line);
                 self.points.extend(is_key.then(|| turned(&line, &beta)));
             }
-            Some(())
-        })?;
+        }
         self.points.extend([GENERATOR, turned(&GENERATOR, &beta)]);
         let scalars = scalars(claims)?;
         Some(Claims { keys, scalars })

@@ -39,14 +39,16 @@ impl<F: FieldVector> Projective<F> {
     #[inline(always)]
     pub(crate) fn add(&self, other: &Self) -> Self {
         let (t0, t1, t2) = (self.x.mul(&other.x), self.y.mul(&other.y), self.z.mul(&other.z));
-        let cross = |a: &F, b: &F, c: &F, d: &F, minus: &F| {
-            let product = a.add(b).carry().mul(&c.add(d).carry());
-            product.sub::<2>(minus)
-        };
-        let t3 = cross(&self.x, &self.y, &other.x, &other.y, &t0.add(&t1));
-        let t4 = cross(&self.y, &self.z, &other.y, &other.z, &t1.add(&t2));
-        let y3 = cross(&self.x, &self.z, &other.x, &other.z, &t0.add(&t2));
+        let t3 = Self::cross((&self.x, &self.y), (&other.x, &other.y), &t0.add(&t1));
+        let t4 = Self::cross((&self.y, &self.z), (&other.y, &other.z), &t1.add(&t2));
+        let y3 = Self::cross((&self.x, &self.z), (&other.x, &other.z), &t0.add(&t2));
         Self::finish(&t0, &t1, &t2, &t3, &t4, &y3)
+    }
+
+    /// `(a + b) * (c + d) - minus`, of magnitude 4.
+    #[inline(always)]
+    fn cross((a, b): (&F, &F), (c, d): (&F, &F), minus: &F) -> F {
+        a.add(b).carry().mul(&c.add(d).carry()).sub::<2>(minus)
     }
 
     /// Algorithm 8: the other points are affine, with clean coordinates of magnitude ≤ 2.

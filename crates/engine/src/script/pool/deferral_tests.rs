@@ -277,8 +277,8 @@ fn checks_of_several_batches_are_proven_together() {
         sizes.push(size);
         left -= size;
     }
-    assert!(sizes.iter().any(|size| *size >= 512), "{sizes:?}");
-    assert!(sizes.iter().all(|size| *size < 512 + 16), "{sizes:?}");
+    assert!(sizes.iter().any(|size| *size >= 2048), "{sizes:?}");
+    assert!(sizes.iter().all(|size| *size < 2048 + 16), "{sizes:?}");
     verdicts.into_iter().for_each(|verdict| assert_eq!(wait(verdict), Ok(())));
 }
 

@@ -11,9 +11,12 @@ use crate::script::recorded::{
 };
 use apus_chain::ScriptError;
 
-/// The most checks that wait: 344 KiB. If there is no more room, libsecp256k1 checks at once. A second
-/// run compares each check with all of its input, so more room would make hostile scripts expensive.
-const CHECKS_MAX: usize = 2048;
+/// The most checks that wait: 688 KiB. If there is no more room, libsecp256k1 checks at once.
+const CHECKS_MAX: usize = 4096;
+
+/// The most checks of an input that wait. A second run compares each check with all of its input, so
+/// more room would make hostile scripts expensive.
+const CHECKS_OF_INPUT_MAX: usize = 2048;
 
 /// All signature checks of an input have the result that its scripts got. Only this module creates
 /// it.
@@ -99,7 +102,8 @@ impl<T> Undecided<T> {
         known: KnownChecks,
         item: impl FnOnce() -> T,
     ) -> Outcome {
-        let room = self.checks.get_mut(self.used..).unwrap_or_default();
+        let end = CHECKS_MAX.min(self.used + CHECKS_OF_INPUT_MAX);
+        let room = self.checks.get_mut(self.used..end).unwrap_or_default();
         let length = room.len();
         match tx.verify_deferred(input, flags, &known, room) {
             Ok(0) => Outcome::Accepted(Accepted(())),
@@ -207,7 +211,9 @@ mod tests {
     fn more_checks_than_there_is_room_are_not_accepted() {
         let mut undecided = Undecided::new();
         assert!(matches!(run(&mut undecided, 1, CHECKS_MAX), Outcome::Failed(_)));
-        assert!(matches!(run(&mut undecided, 0, CHECKS_MAX), Outcome::Waits));
+        for _ in 0..CHECKS_MAX / CHECKS_OF_INPUT_MAX {
+            assert!(matches!(run(&mut undecided, 0, CHECKS_MAX), Outcome::Waits));
+        }
         assert!(matches!(run(&mut undecided, 1, 1), Outcome::Failed(_)));
         assert!(matches!(run(&mut undecided, 0, 1), Outcome::Accepted(_)), "nothing was recorded");
         assert!(run_now(&Counted(1), (0, 0), &KnownChecks::default()).is_err());

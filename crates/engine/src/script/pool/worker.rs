@@ -16,8 +16,8 @@ use apus_chain::ScriptError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// This many checks are proven together: enough to fill the lanes of any prover.
-const CHECKS: usize = 512;
+/// This many checks are proven together. The more BIP-340 signatures there are, the less each costs.
+const CHECKS: usize = 2048;
 
 /// This much work waits at most, so that none waits long behind work without signatures.
 const JOBS_MAX: usize = 256;
