@@ -28,6 +28,10 @@ pub(crate) struct SignaturesReport {
     pub(crate) inputs: u64,
     /// Of these, inputs with a signature that was not proven, so that libsecp256k1 decided.
     pub(crate) inputs_by_libsecp256k1: u64,
+    #[serde(skip)]
+    is_fallback: bool,
+    /// Whether the program found its own arithmetic wrong on this machine.
+    pub(crate) faulty: bool,
 }
 
 impl SignaturesReport {
@@ -43,12 +47,20 @@ impl SignaturesReport {
             schnorr: counts.schnorr,
             inputs: counts.inputs,
             inputs_by_libsecp256k1: counts.unproven,
+            is_fallback: signatures.is_fallback(),
+            faulty: Signatures::are_faulty(),
         }
     }
 }
 
 impl fmt::Display for SignaturesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_fallback {
+            return write!(
+                f,
+                "Signatures: checked by libsecp256k1, because this processor has no AVX2 (or failed its self-test)"
+            );
+        }
         if self.mode == "libsecp256k1" {
             return write!(f, "Signatures: checked by libsecp256k1");
         }
@@ -59,7 +71,14 @@ impl fmt::Display for SignaturesReport {
             "Signatures: {ecdsa} ECDSA and {schnorr} BIP-340 proven many at a time; libsecp256k1 decided {inputs} \
              of {} inputs",
             grouped(self.inputs)
-        )
+        )?;
+        if self.faulty {
+            f.write_str(
+                ". Warning: a test found wrong arithmetic on this machine, so libsecp256k1 checked the rest; test the \
+                 processor and memory",
+            )?;
+        }
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 /// How pools check signatures. All pools of a sync share one, so that it can report their counts.
 pub struct Signatures {
     mode: SignatureMode,
+    is_fallback: bool,
     new_prover: Arc<NewProver>,
     counts: Mutex<SignatureCounts>,
 }
@@ -28,8 +29,7 @@ impl Signatures {
         if let Some(new_prover) = super::signature_prover(mode) {
             return Self::with_prover(mode, new_prover);
         }
-        let _ = mode;
-        Self::default()
+        Self { is_fallback: mode != SignatureMode::Libsecp256k1, ..Self::default() }
     }
 
     /// Returns checks with libsecp256k1 alone. All callers share their counts, which stay 0.
@@ -40,12 +40,25 @@ impl Signatures {
 
     /// Checks signatures with the provers of the caller.
     pub fn with_prover(mode: SignatureMode, new_prover: Arc<NewProver>) -> Self {
-        Self { mode, new_prover, counts: Mutex::default() }
+        Self { mode, is_fallback: false, new_prover, counts: Mutex::default() }
     }
 
     /// Returns the mode. It is [`SignatureMode::Libsecp256k1`] where [`Self::new`] found nothing faster.
     pub fn mode(&self) -> SignatureMode {
         self.mode
+    }
+
+    /// Returns whether [`Self::new`] found nothing faster than libsecp256k1.
+    pub fn is_fallback(&self) -> bool {
+        self.is_fallback
+    }
+
+    /// Returns whether this process has found that its arithmetic is wrong, and proves nothing any more.
+    pub fn are_faulty() -> bool {
+        #[cfg(feature = "kernel")]
+        return apus_curve::is_faulty();
+        #[cfg(not(feature = "kernel"))]
+        false
     }
 
     /// Returns how signatures were checked so far, except in work that is in progress.
