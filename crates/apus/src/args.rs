@@ -190,7 +190,7 @@ pub(crate) struct SignatureArgs {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum SignaturesArg {
-    /// Many at once, with AVX2 or AVX-512; libsecp256k1 checks what this does not prove
+    /// Many at once, with AVX2; libsecp256k1 checks what this does not prove
     Fast,
     /// Both ways, compared: the command fails if they differ
     Shadow,
