@@ -286,9 +286,9 @@ fn checks_of_several_batches_are_proven_together() {
 fn waiting_checks_are_bounded() {
     let rig = fast(0, HONEST);
     assert_eq!(rig.verdict(&[vec![SIGNED_OFTEN; 16]]), Ok(()), "more than there is room");
-    assert_eq!(rig.calls.recv(), Ok(2048));
+    assert_eq!(rig.calls.recv(), Ok(4096));
     assert_eq!(rig.verdict(&[vec![SIGNED_OFTEN; 100]]), Ok(()));
-    assert!(rig.calls.try_iter().all(|size| size <= 2048));
+    assert!(rig.calls.try_iter().all(|size| size <= 4096));
 }
 
 #[test]
