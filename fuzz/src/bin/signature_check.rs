@@ -33,7 +33,11 @@ fuzz_target!(|data: &[u8]| {
         kind => {
             let signature = SECP256K1.sign_ecdsa(&message, &pair.secret_key());
             let key = pair.public_key();
-            let key = if kind == 1 { key.serialize().to_vec() } else { key.serialize_uncompressed().to_vec() };
+            let key = if kind == 1 {
+                key.serialize().to_vec()
+            } else {
+                key.serialize_uncompressed().to_vec()
+            };
             (key, signature.serialize_der().to_vec())
         }
     };
