@@ -12,7 +12,7 @@ use apus_chain::{
 };
 use apus_engine::script::{
     KnownChecks, PreparedTx, RawBlock, RawTx, RecordedCheck, ScriptPool, SignatureKind,
-    SignatureMode, SignatureProver, interpreter,
+    SignatureMode, SignatureProver, Signatures, interpreter,
 };
 use apus_engine::utxo::CoinBytes;
 use bitcoin::hashes::Hash as _;
@@ -225,7 +225,7 @@ fn pool_on_one_core_without_signatures(bencher: Bencher, inputs: u32) {
 #[divan::bench(args = SIZES)]
 fn pool_on_one_core_fast(bencher: Bencher, inputs: u32) {
     let block = block(inputs);
-    let pool = ScriptPool::with_mode(0, SignatureMode::Fast).unwrap();
+    let pool = Arc::new(Signatures::new(SignatureMode::Fast)).pool(0).unwrap();
     bencher.counter(ItemsCount::new(block.inputs)).bench_local(|| block.batch(&pool));
 }
 
