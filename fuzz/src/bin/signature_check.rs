@@ -48,7 +48,8 @@ fuzz_target!(|data: &[u8]| {
     }
     let message = Message::from_digest(hash);
     let (check, is_valid) = if kind % 3 == 0 {
-        let (key, signature) = (key[..].try_into().unwrap(), signature[..].try_into().unwrap());
+        let key: &[u8; 32] = key[..].try_into().unwrap();
+        let signature: &[u8; 64] = signature[..].try_into().unwrap();
         let valid = XOnlyPublicKey::from_slice(key).is_ok_and(|key| {
             let signature = schnorr::Signature::from_slice(signature).expect("64 bytes");
             SECP256K1.verify_schnorr(&signature, &message, &key).is_ok()
