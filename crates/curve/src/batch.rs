@@ -12,14 +12,14 @@
 //!
 //! - *Canary*: the sum includes `k * G` for a random k, and must equal `k * G` as libsecp256k1 computes it. So
 //!   arithmetic that collapses to zero, infinity or "equal" does not pass.
-//! - *Turned bit*: every 256th batch is computed again with one bit of one claim turned. It must fail. If it
+//! - *Flipped bit*: the first batch of a verifier, and every 256th after it, is computed again with one bit of one
+//!   claim flipped. It must fail. If it
 //!   passes, nothing is proven any more in this process ([`is_faulty`]).
 
 use crate::check::{Equation, Factors, KeyY, SignatureCheck};
-use crate::field::{FieldVector, U256, from_bytes};
-use crate::lanes::lift;
+use crate::field::{FieldVector, ONE, U256, from_bytes};
 use crate::msm::MultiScalar;
-use crate::point::{BETA, GENERATOR};
+use crate::point::{GENERATOR_MULTIPLES, generator_table, lift, times_lambda};
 use crate::portable::Element;
 use crate::scalar::{self, Half, Scalar, split};
 use crate::words::{Line, MAX_LANES};
@@ -27,12 +27,12 @@ use secp256k1::{Secp256k1, SecretKey, SignOnly};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One batch in so many is also computed with a turned bit.
-const TURNED_EVERY: u32 = 256;
+/// Batches between two that are also computed with a flipped bit.
+const FLIPPED_EVERY: u32 = 256;
 
 static FAULTY: AtomicBool = AtomicBool::new(false);
 
-/// Whether a batch with a turned bit has passed: this processor or this program computes wrongly.
+/// Whether a batch with a flipped bit has passed: this processor or this program computes wrongly.
 pub fn is_faulty() -> bool {
     FAULTY.load(Ordering::Relaxed)
 }
@@ -83,8 +83,8 @@ pub(crate) fn prove_schnorr<F: FieldVector>(
     }
 }
 
-/// The points of a batch, and its scalars apart from the random factors.
-struct Claims {
+/// What a batch multiplies by its random factors, besides the points.
+struct SumParts {
     /// For each claim, the index of its key.
     keys: Vec<usize>,
     /// For each claim, `u1` and `u2`.
@@ -114,15 +114,16 @@ impl<F: FieldVector> Batch<F> {
             return false;
         }
         self.count = self.count.wrapping_add(1);
-        if self.count % TURNED_EVERY == 1 {
-            let turned = random[0] as usize % claims.len();
-            let [u1, u2] = &mut parts.scalars[turned];
-            let scalar = if random[1] & 1 == 0 { u1 } else { u2 };
-            *scalar = scalar.with_turned_bit(random[2]);
-            if self.is_zero(&parts, &random) != Some(false) {
+        if self.count % FLIPPED_EVERY == 1 {
+            let [.., choice, bit] = random[..] else { return false };
+            let [u1, u2] = &mut parts.scalars[choice as usize % claims.len()];
+            let scalar = if choice >> 63 == 0 { u1 } else { u2 };
+            *scalar = scalar.with_flipped_bit(bit);
+            let passes = self.is_zero(&parts, &random);
+            if passes == Some(true) {
                 FAULTY.store(true, Ordering::Relaxed);
-                return false;
             }
+            return passes == Some(false);
         }
         true
     }
@@ -130,7 +131,7 @@ impl<F: FieldVector> Batch<F> {
     /// Fills `points`: the R of all claims, then each key P and `λ * P`, then G and `λ * G`. Returns `None` if
     /// an x is not that of a point.
     #[inline(always)]
-    fn read(&mut self, claims: &[Claim<'_>]) -> Option<Claims> {
+    fn read(&mut self, claims: &[Claim<'_>]) -> Option<SumParts> {
         let mut index_of: HashMap<(&U256, KeyY), usize> = HashMap::with_capacity(claims.len());
         let mut keys = Vec::with_capacity(claims.len());
         let mut wanted: Vec<(&U256, KeyY)> = Vec::with_capacity(2 * claims.len());
@@ -145,9 +146,8 @@ impl<F: FieldVector> Batch<F> {
             keys.push(index);
         }
         self.points.clear();
-        let beta = Element::splat(&BETA);
         for wanted in wanted.chunks(2 * F::LANES) {
-            let mut xs = [[1, 0, 0, 0]; 2 * MAX_LANES];
+            let mut xs = [ONE; 2 * MAX_LANES];
             for (x, (wanted, _)) in xs.iter_mut().zip(wanted) {
                 *x = **wanted;
             }
@@ -155,17 +155,18 @@ impl<F: FieldVector> Batch<F> {
                 let line = Line::new(x, &y.choose(root?)?);
                 let is_key = self.points.len() >= claims.len();
                 self.points.push(line);
-                self.points.extend(is_key.then(|| turned(&line, &beta)));
+                self.points.extend(is_key.then(|| times_lambda(&line)));
             }
         }
-        self.points.extend([GENERATOR, turned(&GENERATOR, &beta)]);
+        let multiples = generator_table();
+        self.points.extend([multiples[0], multiples[GENERATOR_MULTIPLES]]);
         let scalars = scalars(claims)?;
-        Some(Claims { keys, scalars })
+        Some(SumParts { keys, scalars })
     }
 
     /// Computes the sum, and returns whether it is the canary alone. `None` if that could not be done.
     #[inline(always)]
-    fn is_zero(&mut self, parts: &Claims, random: &[u64]) -> Option<bool> {
+    fn is_zero(&mut self, parts: &SumParts, random: &[u64]) -> Option<bool> {
         let (canary, mut of_generator) = self.canary()?;
         let mut of_keys = vec![Scalar::ZERO; parts.keys.iter().max().map_or(0, |last| last + 1)];
         self.factors.clear();
@@ -201,11 +202,6 @@ impl<F: FieldVector> Batch<F> {
         let line = Line::new(&from_bytes(x), &from_bytes(y.first_chunk()?));
         Some((line, Scalar::from_bytes(&bytes)?))
     }
-}
-
-/// `λ` times a point.
-fn turned(line: &Line, beta: &Element) -> Line {
-    Line::new(&Element::splat(&line.x()).mul(beta).number(), &line.y())
 }
 
 /// Two random words for each claim, and two more.

@@ -5,8 +5,8 @@
 //! it.
 
 use crate::der::parse_lax;
-use crate::field::{FieldVector, P, U256, from_bytes, is_less};
-use crate::portable::Element;
+use crate::field::{P, U256, from_bytes, is_less};
+use crate::portable::negated;
 use crate::scalar::Scalar;
 use apus_hash::Sha256;
 
@@ -73,7 +73,7 @@ impl Equation {
 impl KeyY {
     /// Of `root` and `-root`, the one that fits.
     pub(crate) fn choose(&self, root: U256) -> Option<U256> {
-        let other = || Element::splat(&[0; 4]).sub::<1>(&Element::splat(&root)).number();
+        let other = || negated(&root);
         match *self {
             Self::Parity(is_odd) => Some(if (root[0] & 1 == 1) == is_odd { root } else { other() }),
             Self::Exact(exact) => [root, other()].into_iter().find(|y| *y == exact),

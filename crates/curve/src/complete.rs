@@ -5,7 +5,7 @@
 //! have no exceptions: infinity, equal and opposite points come out right. So code that uses them needs no case
 //! analysis, and input cannot be chosen to break it.
 
-use crate::field::{FieldVector, U256};
+use crate::field::{FieldVector, ONE, U256};
 use crate::words::{Line, MAX_LANES};
 
 /// A vector of points. All coordinates have magnitude 1 and are clean.
@@ -15,8 +15,6 @@ pub(crate) struct Projective<F> {
     pub(crate) y: F,
     pub(crate) z: F,
 }
-
-const ONE: U256 = [1, 0, 0, 0];
 
 impl<F: FieldVector> Projective<F> {
     #[inline(always)]

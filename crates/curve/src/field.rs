@@ -30,6 +30,7 @@ pub(crate) type U256 = [u64; 4];
 
 /// The field's prime.
 pub(crate) const P: U256 = [0xFFFF_FFFE_FFFF_FC2F, u64::MAX, u64::MAX, u64::MAX];
+pub(crate) const ONE: U256 = [1, 0, 0, 0];
 /// `2^256 mod p`.
 pub(crate) const FOLD: u64 = 0x1_0000_03D1;
 

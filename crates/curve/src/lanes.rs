@@ -11,10 +11,10 @@
 //! inversion.
 
 use crate::check::{Equation, Factors, SignatureCheck};
-use crate::field::{FieldVector, U256, square_root};
+use crate::field::{FieldVector, ONE, U256};
 use crate::point::{
     BETA, GENERATOR, GENERATOR_MULTIPLES, GENERATOR_WIDTH, Jacobian, add_with_inverse,
-    double_with_inverse, generator_table, invert_all,
+    double_with_inverse, generator_table, invert_all, lift,
 };
 use crate::scalar::{self, Scalar, signed_digits, split};
 use crate::words::{Line, MAX_LANES};
@@ -30,8 +30,6 @@ const GENERATOR_DIGITS: usize = 128 / GENERATOR_WIDTH as usize + 1;
 const TOP: usize = WIDTH * (DIGITS - 1);
 /// Signatures that share the inversions and the tables' memory (256 KiB).
 const TOGETHER: usize = 256;
-
-const ONE: U256 = [1, 0, 0, 0];
 
 /// Scratch memory.
 pub(crate) struct Room<F> {
@@ -116,26 +114,6 @@ fn prepare<F: FieldVector>(checks: &[SignatureCheck], proven: &[bool], tasks: &m
             tasks.extend(y.zip(scalars).and_then(|(y, scalars)| task(*i, equation, y, scalars)));
         }
     }
-}
-
-/// For each x of a point of the curve, one of its two y. Two vectors in step, because a root is one
-/// long chain of dependent squares.
-#[inline(always)]
-pub(crate) fn lift<F: FieldVector>(xs: &[U256; 2 * MAX_LANES]) -> [Option<U256>; 2 * MAX_LANES] {
-    let (mut roots, mut errors) = ([[0; 4]; 2 * MAX_LANES], [ONE; 2 * MAX_LANES]);
-    for at in [0, F::LANES] {
-        let lanes = at..at + F::LANES;
-        let x = F::load(&xs[lanes.clone()]);
-        let right = x.square().mul(&x).add(&F::splat(&[7, 0, 0, 0])).normalize_weak();
-        let root = square_root(&right);
-        root.store(&mut roots[lanes.clone()]);
-        root.square().sub::<1>(&right).store(&mut errors[lanes]);
-    }
-    let mut ys = [None; 2 * MAX_LANES];
-    for ((y, root), error) in ys.iter_mut().zip(roots).zip(errors) {
-        *y = (error == [0; 4]).then_some(root);
-    }
-    ys
 }
 
 /// `y` is one of the two y of the key's x.

@@ -11,9 +11,9 @@
 //! product is zero then. The pair's bucket is added up again by complete formulas.
 
 use crate::complete::Projective;
-use crate::field::{FieldVector, U256, inverse};
-use crate::point::{GENERATOR, generator_table};
-use crate::portable::Element;
+use crate::field::{FieldVector, ONE, U256, inverse};
+use crate::point::{GENERATOR, add_with_inverse, generator_table, invert_numbers};
+use crate::portable::{self, Element};
 use crate::scalar::{Half, signed_digits};
 use crate::words::{Line, MAX_LANES};
 
@@ -32,15 +32,13 @@ const CHUNK: usize = 256;
 /// Windows are added up together while they have fewer points than this, 2 MB.
 const POINTS_AT_ONCE: usize = 1 << 15;
 
-const ONE: U256 = [1, 0, 0, 0];
-
 /// Two different points, G and 2 G, for lanes without a pair.
 fn padding() -> [Line; 2] {
     let multiples = generator_table();
     [multiples[0], multiples[1]]
 }
 
-/// The width of digits that costs the fewest additions for so many points, in bits.
+/// The width of digits that costs the fewest additions for this number of points, in bits.
 fn digit_bits(points: usize) -> u32 {
     match points {
         0..200 => 5,
@@ -216,7 +214,7 @@ impl<F: FieldVector> MultiScalar<F> {
             read += 1;
         }
         self.entries.truncate(kept);
-        // The padding lies behind all sums, of which the last vector writes as many as it has lanes.
+        // The padding lies behind all sums. The last vector writes as many sums as it has lanes.
         let sums = pairs.len();
         let step = VECTORS * F::LANES;
         let padded = sums.next_multiple_of(step);
@@ -254,7 +252,7 @@ impl<F: FieldVector> MultiScalar<F> {
             running = self.without_zeros(exceptional);
             lanes = stored(&running);
         }
-        invert(&mut lanes[..VECTORS * F::LANES]);
+        invert_numbers(&mut lanes[..VECTORS * F::LANES]);
         for (running, lanes) in running.iter_mut().zip(lanes.chunks(F::LANES)) {
             *running = F::load(lanes);
         }
@@ -263,10 +261,7 @@ impl<F: FieldVector> MultiScalar<F> {
             let inverse = running.mul(&self.products[i]);
             *running = running.mul(&self.differences[i]);
             let ((x1, y1), (x2, y2)) = (self.signed(vector, 0), self.signed(vector, 1));
-            // The chord's slope; then x3 = slope^2 - x1 - x2, and y3 = slope * (x1 - x3) - y1.
-            let slope = y2.sub::<2>(&y1).carry_for_52().mul(&inverse);
-            let x3 = slope.square().sub::<2>(&x1.add(&x2));
-            let y3 = x1.sub::<4>(&x3).carry().mul(&slope).sub::<2>(&y1);
+            let (x3, y3) = add_with_inverse((&x1, &y1), (&x2, &y2), &inverse);
             let start = sums + i * F::LANES;
             F::store_points(&x3, &y3, &mut self.points[start..start + F::LANES]);
         }
@@ -391,24 +386,9 @@ fn stored<F: FieldVector>(vectors: &[F; VECTORS]) -> [U256; VECTORS * MAX_LANES]
     lanes
 }
 
-/// Inverts some numbers, none of which is 0, by one inversion.
-fn invert(numbers: &mut [U256]) {
-    let mut products = vec![Element::splat(&ONE)];
-    for (i, number) in numbers.iter().enumerate() {
-        products.push(products[i].mul(&Element::splat(number)));
-    }
-    let mut inverse = inverse(&products[numbers.len()]);
-    for (number, product) in numbers.iter_mut().zip(&products).rev() {
-        let inverted = inverse.mul(product).number();
-        inverse = inverse.mul(&Element::splat(number));
-        *number = inverted;
-    }
-}
-
 /// The point `(x, -y)`.
 pub(crate) fn negated(line: &Line) -> Line {
-    let y = Element::splat(&[0; 4]).sub::<1>(&Element::splat(&line.y())).number();
-    Line::new(&line.x(), &y)
+    Line::new(&line.x(), &portable::negated(&line.y()))
 }
 
 /// Affine coordinates; `None` at infinity.

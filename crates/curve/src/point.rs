@@ -7,7 +7,7 @@
 //! sum with Z ≠ 0 in the end is right, without a case analysis on the way. Names of formulas are
 //! those of the Explicit-Formulas Database (hyperelliptic.org/EFD).
 
-use crate::field::{FieldVector, U256, inverse};
+use crate::field::{FieldVector, ONE, U256, inverse, square_root};
 use crate::portable::Element;
 use crate::words::{Line, MAX_LANES};
 use std::sync::OnceLock;
@@ -21,7 +21,31 @@ pub(crate) const GENERATOR: Line = Line::new(
 pub(crate) const BETA: U256 =
     [0xC139_6C28_7195_01EE, 0x9CF0_4975_12F5_8995, 0x6E64_479E_AC34_34E9, 0x7AE9_6A2B_657C_0710];
 
-const ONE: U256 = [1, 0, 0, 0];
+/// For each x of a point of the curve, one of its two y. Two vectors in step, because a root is one
+/// long chain of dependent squares.
+#[inline(always)]
+pub(crate) fn lift<F: FieldVector>(xs: &[U256; 2 * MAX_LANES]) -> [Option<U256>; 2 * MAX_LANES] {
+    let (mut roots, mut errors) = ([[0; 4]; 2 * MAX_LANES], [ONE; 2 * MAX_LANES]);
+    for at in [0, F::LANES] {
+        let lanes = at..at + F::LANES;
+        let x = F::load(&xs[lanes.clone()]);
+        let right = x.square().mul(&x).add(&F::splat(&[7, 0, 0, 0])).normalize_weak();
+        let root = square_root(&right);
+        root.store(&mut roots[lanes.clone()]);
+        root.square().sub::<1>(&right).store(&mut errors[lanes]);
+    }
+    let mut ys = [None; 2 * MAX_LANES];
+    for ((y, root), error) in ys.iter_mut().zip(roots).zip(errors) {
+        *y = (error == [0; 4]).then_some(root);
+    }
+    ys
+}
+
+/// `λ` times a point.
+pub(crate) fn times_lambda(point: &Line) -> Line {
+    let x = Element::splat(&point.x()).mul(&Element::splat(&BETA));
+    Line::new(&x.number(), &point.y())
+}
 
 /// The points `(X / Z^2, Y / Z^3)`. See the module.
 #[derive(Clone, Copy)]
@@ -88,15 +112,15 @@ impl<F: FieldVector> Jacobian<F> {
     }
 }
 
-/// The sum of two affine points with different x, given the inverse of `x2 - x1`. Takes clean
-/// coordinates of magnitude 1, and gives magnitudes 4 and 3.
+/// The sum of two affine points with different x, given the inverse of `x2 - x1`. Takes x of
+/// magnitude 1 and y of magnitude ≤ 2, and gives magnitude 4.
 #[inline(always)]
 pub(crate) fn add_with_inverse<F: FieldVector>(
     (x1, y1): (&F, &F),
     (x2, y2): (&F, &F),
     inverse: &F,
 ) -> (F, F) {
-    let slope = y2.sub::<1>(y1).carry_for_52().mul(inverse);
+    let slope = y2.sub::<2>(y1).carry_for_52().mul(inverse);
     third_point((x1, y1), x2, &slope)
 }
 
@@ -111,7 +135,7 @@ pub(crate) fn double_with_inverse<F: FieldVector>(x: &F, y: &F, inverse: &F) -> 
 #[inline(always)]
 fn third_point<F: FieldVector>((x1, y1): (&F, &F), x2: &F, slope: &F) -> (F, F) {
     let x = slope.square().sub::<2>(&x1.add(x2));
-    let y = x1.sub::<4>(&x).carry_for_52().mul(slope).sub::<1>(y1);
+    let y = x1.sub::<4>(&x).carry_for_52().mul(slope).sub::<2>(y1);
     (x, y)
 }
 
@@ -138,20 +162,23 @@ pub(crate) fn invert_all<F: FieldVector>(vectors: &mut [F], room: &mut Vec<F>) {
 fn invert_lanes<F: FieldVector>(vector: &F) -> F {
     let mut numbers = [ONE; MAX_LANES];
     vector.store(&mut numbers[..F::LANES]);
-    invert_numbers(&mut numbers);
+    invert_numbers(&mut numbers[..F::LANES]);
     F::load(&numbers[..F::LANES])
 }
 
-fn invert_numbers(numbers: &mut [U256; MAX_LANES]) {
-    let elements = numbers.map(|number| Element::splat(&number));
-    let mut before = [Element::splat(&ONE); MAX_LANES];
-    for i in 1..MAX_LANES {
-        before[i] = before[i - 1].mul(&elements[i - 1]);
+/// Replaces each number by its inverse, by one inversion (Montgomery's trick). None may be zero.
+pub(crate) fn invert_numbers(numbers: &mut [U256]) {
+    let mut before = Vec::with_capacity(numbers.len());
+    let mut product = Element::splat(&ONE);
+    for number in numbers.iter() {
+        before.push(product);
+        product = product.mul(&Element::splat(number));
     }
-    let mut inverted = inverse(&before[MAX_LANES - 1].mul(&elements[MAX_LANES - 1]));
-    for i in (0..MAX_LANES).rev() {
-        numbers[i] = inverted.mul(&before[i]).number();
-        inverted = inverted.mul(&elements[i]);
+    let mut inverted = inverse(&product);
+    for (number, before) in numbers.iter_mut().zip(&before).rev() {
+        let next = inverted.mul(&Element::splat(number));
+        *number = inverted.mul(before).number();
+        inverted = next;
     }
 }
 
@@ -177,10 +204,9 @@ pub(crate) fn generator_table() -> &'static [Line] {
             let square = inverse.square();
             (point.x.mul(&square), point.y.mul(&square.mul(inverse)))
         };
-        let points: Vec<_> = multiples.iter().zip(&inverses).map(affine).collect();
-        let beta = Element::splat(&BETA);
-        let plain = points.iter().map(|(x, y)| Line::new(&x.number(), &y.number()));
-        let turned = points.iter().map(|(x, y)| Line::new(&x.mul(&beta).number(), &y.number()));
-        plain.chain(turned).collect()
+        let points = multiples.iter().zip(&inverses).map(affine);
+        let plain: Vec<Line> = points.map(|(x, y)| Line::new(&x.number(), &y.number())).collect();
+        let of_lambda: Vec<Line> = plain.iter().map(times_lambda).collect();
+        [plain, of_lambda].concat()
     })
 }

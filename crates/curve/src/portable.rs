@@ -8,10 +8,10 @@ use crate::field::{FOLD, FieldVector, P, U256};
 use crate::words::{Line, MAX_LANES};
 use core::array::from_fn;
 
-const LOW_52: u64 = (1 << 52) - 1;
-const LOW_48: u64 = (1 << 48) - 1;
+pub(crate) const LOW_52: u64 = (1 << 52) - 1;
+pub(crate) const LOW_48: u64 = (1 << 48) - 1;
 /// `2^260 mod p`.
-const FOLD_260: u64 = FOLD << 4;
+pub(crate) const FOLD_260: u64 = FOLD << 4;
 /// The limbs of p.
 pub(crate) const P_LIMBS: [u64; 5] = [LOW_52 - (FOLD - 1), LOW_52, LOW_52, LOW_52, LOW_48];
 
@@ -130,6 +130,11 @@ pub(crate) fn reduced(x: U256) -> U256 {
     }
     let is_reached = x[3] & x[2] & x[1] == u64::MAX && x[0] >= P[0];
     if is_reached { sum } else { x }
+}
+
+/// Minus a number, fully reduced.
+pub(crate) fn negated(number: &U256) -> U256 {
+    Element::splat(&[0; 4]).sub::<1>(&Element::splat(number)).number()
 }
 
 impl FieldVector for Element {

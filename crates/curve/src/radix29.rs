@@ -8,7 +8,7 @@
 //! ≤ 7 where limbs become factors, so that limbs are below 2^32, and ≤ 31 elsewhere.
 //!
 //! *Columns.* Let k be the product of the factors' limb magnitudes, or the sum of both products in
-//! a sum of products. Column 7 has eight products of limbs of full width, two of which have a limb
+//! a sum of products. Column 7 has eight products of limbs of full width, two with a limb
 //! 0, so it is at most `k * (6 * (w + 2^6)^2 + 2 * (w + w/8) * (w + 2^6)) < k * 8.26 * 2^58`. With
 //! k ≤ 7, that is below 2^63.86. Each other column has fewer products of full width; those with an
 //! uppermost limb are below `7 * w * 31 * t`.
@@ -17,19 +17,15 @@
 //! `2^8 h` < 2^37 to the next. Together with carries below 2^35, a lower column grows by less than
 //! 2^45, and 2^63.86 + 2^45 is below 2^64.
 //!
-//! *Finding on the prototype* (`avx2.rs` of the research: signed limbs; its sums were wrong if the
-//! whole program was compiled for VBMI2 and two groups ran in step). We checked each of its
-//! intervals by hand, and found none violated. Differences that are not carried have limbs within
-//! ±3 w, so columns stay within 27 * 2^58 < 2^62.8, and what `_mm256_mul_epi32` reads is within
-//! ±2^31. The biases 2^63 and 2^40 exceed what they shift, and `weak` sees less than 16 p. So we
-//! suspect the compiler, without proof: LLVM writes the sign extension of `_mm256_mul_epi32` as two
-//! shifts, and VBMI2 lets it merge shifts into funnel shifts. Here no operation depends on that:
-//! limbs are unsigned, there is no bias, and `_mm256_mul_epu32` only masks. The kernel's functions
-//! enable AVX2 alone, and the self-test must pass before it may run.
+//! *Why unsigned.* A kernel with signed limbs (`vpmuldq`) gave wrong sums when it was compiled for
+//! VBMI2, although all its intervals hold. We suspect the compiler, without proof: LLVM writes the
+//! sign extension as two shifts, and VBMI2 lets it merge shifts into funnel shifts. Here no
+//! operation depends on that: limbs are unsigned, there is no bias, and `vpmuludq` only masks. The
+//! kernel's functions enable AVX2 alone, and the self-test must pass before it may run.
 
 use crate::field::{FieldVector, U256};
 use crate::portable::reduced;
-use crate::words::{Line, MAX_LANES, Multiply32};
+use crate::words::{Line, MAX_LANES, Multiply32, add_limbs, select_limbs, splat_limbs, sub_limbs};
 
 const LOW_29: u64 = (1 << 29) - 1;
 const LOW_24: u64 = (1 << 24) - 1;
@@ -260,11 +256,7 @@ impl<W: Multiply32> FieldVector for Radix29<W> {
 
     #[inline(always)]
     fn splat(number: &U256) -> Self {
-        let mut limbs = [W::splat(0); 9];
-        for (limb, word) in limbs.iter_mut().zip(limbs_29(number)) {
-            *limb = W::splat(word);
-        }
-        Self(limbs)
+        Self(splat_limbs(limbs_29(number)))
     }
     #[inline(always)]
     fn load(numbers: &[U256]) -> Self {
@@ -305,22 +297,14 @@ impl<W: Multiply32> FieldVector for Radix29<W> {
     }
     #[inline(always)]
     fn add(&self, other: &Self) -> Self {
-        let mut limbs = self.0;
-        for (limb, other) in limbs.iter_mut().zip(&other.0) {
-            *limb = limb.add(*other);
-        }
-        Self(limbs)
+        Self(add_limbs(&self.0, &other.0))
     }
     /// Each limb of `(M + 1) * p` is at least the limb of magnitude M that it pays for, while M ≤
     /// 7: `(M + 1) * (w - 977) ≥ M * (w + w/8)` and `(M + 1) * (t - 1) ≥ M * (t + 2^9)`.
     #[inline(always)]
     fn sub<const M: u64>(&self, other: &Self) -> Self {
         const { assert!(M <= 7) };
-        let mut limbs = self.0;
-        for i in 0..9 {
-            limbs[i] = limbs[i].add(W::splat((M + 1) * P_LIMBS[i])).sub(other.0[i]);
-        }
-        Self(limbs)
+        Self(sub_limbs((&self.0, &other.0), (M + 1, &P_LIMBS)))
     }
     #[inline(always)]
     fn times<const K: u64>(&self) -> Self {
@@ -364,10 +348,6 @@ impl<W: Multiply32> FieldVector for Radix29<W> {
     }
     #[inline(always)]
     fn select(mask: u8, zero: &Self, one: &Self) -> Self {
-        let mut limbs = zero.0;
-        for (limb, one) in limbs.iter_mut().zip(&one.0) {
-            *limb = W::select(mask, *limb, *one);
-        }
-        Self(limbs)
+        Self(select_limbs(mask, &zero.0, &one.0))
     }
 }

@@ -12,13 +12,8 @@
 //! of it is lost.
 
 use crate::field::{FOLD, FieldVector, U256};
-use crate::portable::{P_LIMBS, limbs_52, reduced};
-use crate::words::{Line, MAX_LANES, Multiply52};
-
-const LOW_52: u64 = (1 << 52) - 1;
-const LOW_48: u64 = (1 << 48) - 1;
-/// `2^260 mod p`.
-const FOLD_260: u64 = FOLD << 4;
+use crate::portable::{FOLD_260, LOW_48, LOW_52, P_LIMBS, limbs_52, reduced};
+use crate::words::{Line, MAX_LANES, Multiply52, add_limbs, select_limbs, splat_limbs, sub_limbs};
 
 /// `W::LANES` field elements. See the module.
 #[derive(Clone, Copy, Debug)]
@@ -104,11 +99,7 @@ impl<W: Multiply52> FieldVector for Radix52<W> {
 
     #[inline(always)]
     fn splat(number: &U256) -> Self {
-        let mut limbs = [W::splat(0); 5];
-        for (limb, word) in limbs.iter_mut().zip(limbs_52(number)) {
-            *limb = W::splat(word);
-        }
-        Self(limbs)
+        Self(splat_limbs(limbs_52(number)))
     }
     #[inline(always)]
     fn load(numbers: &[U256]) -> Self {
@@ -169,22 +160,14 @@ impl<W: Multiply52> FieldVector for Radix52<W> {
     }
     #[inline(always)]
     fn add(&self, other: &Self) -> Self {
-        let mut limbs = self.0;
-        for (limb, other) in limbs.iter_mut().zip(&other.0) {
-            *limb = limb.add(*other);
-        }
-        Self(limbs)
+        Self(add_limbs(&self.0, &other.0))
     }
     /// Each limb of `(M + 1) * p` is at least the limb of magnitude M that it pays for:
     /// `(M + 1) * (2^52 - 2^33) ≥ M * 2^52` and `(M + 1) * (2^48 - 1) ≥ M * (2^48 + 2^6)`.
     #[inline(always)]
     fn sub<const M: u64>(&self, other: &Self) -> Self {
         const { assert!(M <= 7) };
-        let mut limbs = self.0;
-        for i in 0..5 {
-            limbs[i] = limbs[i].add(W::splat((M + 1) * P_LIMBS[i])).sub(other.0[i]);
-        }
-        Self(limbs)
+        Self(sub_limbs((&self.0, &other.0), (M + 1, &P_LIMBS)))
     }
     /// By sums, because a 64-bit multiplication takes three of the processor's operations.
     #[inline(always)]
@@ -235,10 +218,6 @@ impl<W: Multiply52> FieldVector for Radix52<W> {
     }
     #[inline(always)]
     fn select(mask: u8, zero: &Self, one: &Self) -> Self {
-        let mut limbs = zero.0;
-        for (limb, one) in limbs.iter_mut().zip(&one.0) {
-            *limb = W::select(mask, *limb, *one);
-        }
-        Self(limbs)
+        Self(select_limbs(mask, &zero.0, &one.0))
     }
 }

@@ -137,8 +137,8 @@ impl Scalar {
         reduce_once(sum, carry)
     }
 
-    /// The number with one of its lowest 64 bits turned, modulo n.
-    pub(crate) fn with_turned_bit(&self, bit: u64) -> Self {
+    /// The number with one of its lowest 64 bits flipped, modulo n.
+    pub(crate) fn with_flipped_bit(&self, bit: u64) -> Self {
         let [word, rest @ ..] = self.0;
         let [x1, x2, x3] = rest;
         reduce_once([word ^ 1 << (bit % 64), x1, x2, x3], 0)

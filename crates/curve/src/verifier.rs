@@ -46,7 +46,7 @@ impl Kernel {
     }
 }
 
-/// Verifies many signatures at once. It keeps tables and scratch memory between calls, about 1 MiB;
+/// Verifies many signatures at once. It keeps tables and scratch memory between calls, up to 6 MiB;
 /// each thread has its own.
 pub struct Verifier {
     /// `None` if the kernel is not available.

@@ -68,6 +68,53 @@ pub(crate) trait Words: Copy {
     fn assert_below(self, _bits: u32) {}
 }
 
+/// The same number in each lane.
+#[inline(always)]
+pub(crate) fn splat_limbs<W: Words, const N: usize>(limbs: [u64; N]) -> [W; N] {
+    let mut splat = [W::splat(0); N];
+    for (out, limb) in splat.iter_mut().zip(limbs) {
+        *out = W::splat(limb);
+    }
+    splat
+}
+
+/// The sum, limb by limb.
+#[inline(always)]
+pub(crate) fn add_limbs<W: Words, const N: usize>(a: &[W; N], b: &[W; N]) -> [W; N] {
+    let mut sum = *a;
+    for (limb, b) in sum.iter_mut().zip(b) {
+        *limb = limb.add(*b);
+    }
+    sum
+}
+
+/// `a + times * p - b`, limb by limb.
+#[inline(always)]
+pub(crate) fn sub_limbs<W: Words, const N: usize>(
+    (a, b): (&[W; N], &[W; N]),
+    (times, p): (u64, &[u64; N]),
+) -> [W; N] {
+    let mut difference = *a;
+    for i in 0..N {
+        difference[i] = difference[i].add(W::splat(times * p[i])).sub(b[i]);
+    }
+    difference
+}
+
+/// Lanes of `mask` from `one`, the rest from `zero`.
+#[inline(always)]
+pub(crate) fn select_limbs<W: Words, const N: usize>(
+    mask: u8,
+    zero: &[W; N],
+    one: &[W; N],
+) -> [W; N] {
+    let mut limbs = *zero;
+    for (limb, one) in limbs.iter_mut().zip(one) {
+        *limb = W::select(mask, *limb, *one);
+    }
+    limbs
+}
+
 /// Words with the multiplication of SSE and AVX2 (`vpmuludq`).
 pub(crate) trait Multiply32: Words {
     /// The product. Both factors are less than 2^32: the hardware ignores the upper half.

@@ -40,7 +40,7 @@ fn passes<F: FieldVector>(batch: &mut Batch<F>, claims: &[Owned]) -> bool {
 /// Changes one number of a claim.
 fn spoil(claim: &mut Owned, random: &mut Random) {
     let turn = |scalar: &mut Scalar, random: &mut Random| {
-        *scalar = scalar.with_turned_bit(random.word());
+        *scalar = scalar.with_flipped_bit(random.word());
     };
     match (random.below(5), &mut claim.equation.factors) {
         (0, Factors::Ecdsa { hash, .. }) => turn(hash, random),

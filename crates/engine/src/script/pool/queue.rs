@@ -4,7 +4,7 @@
 //! batch is no longer listed, no caller waits for its verdict.
 
 use super::work::{ScriptFailure, ScriptJob, ScriptTicket};
-use super::worker::Worker;
+use super::worker::ScriptWorker;
 use crate::script::interpreter::Interpreter;
 use crate::script::signatures::Signatures;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,7 +27,7 @@ struct ScriptQueueState {
     next_number: u64,
     closed: bool,
     /// For the next threads that help: a prover's tables take time to make.
-    idle_workers: Vec<Worker>,
+    idle_workers: Vec<ScriptWorker>,
 }
 
 /// The progress of a batch.
@@ -135,7 +135,7 @@ impl ScriptQueue {
 
     /// Runs work of all batches, the oldest first, until the queue is closed.
     pub(super) fn serve(&self) {
-        let mut worker = Worker::new(&self.signatures);
+        let mut worker = ScriptWorker::new(&self.signatures);
         let mut state = self.lock();
         loop {
             let next = if state.closed {
@@ -155,7 +155,7 @@ impl ScriptQueue {
     /// Runs work of one batch until all of it is done.
     pub(super) fn help(&self, ticket: &ScriptTicket) -> Result<(), ScriptFailure> {
         let idle = self.lock().idle_workers.pop();
-        let mut worker = idle.unwrap_or_else(|| Worker::new(&self.signatures));
+        let mut worker = idle.unwrap_or_else(|| ScriptWorker::new(&self.signatures));
         let mut state = self.lock();
         loop {
             let progress = state
@@ -179,7 +179,7 @@ impl ScriptQueue {
     fn run<'a>(
         &'a self,
         state: MutexGuard<'a, ScriptQueueState>,
-        worker: &mut Worker,
+        worker: &mut ScriptWorker,
         ticket: &Arc<ScriptTicket>,
         job: ScriptJob,
     ) -> MutexGuard<'a, ScriptQueueState> {
@@ -204,18 +204,18 @@ impl ScriptQueue {
     fn settle<'a>(
         &'a self,
         state: MutexGuard<'a, ScriptQueueState>,
-        worker: &mut Worker,
+        worker: &mut ScriptWorker,
     ) -> MutexGuard<'a, ScriptQueueState> {
         drop(state);
         worker.settle();
         self.report(self.lock(), worker)
     }
 
-    /// Reports the work of which all inputs are decided.
+    /// Reports the work whose inputs are all decided.
     fn report<'a>(
         &'a self,
         mut state: MutexGuard<'a, ScriptQueueState>,
-        worker: &mut Worker,
+        worker: &mut ScriptWorker,
     ) -> MutexGuard<'a, ScriptQueueState> {
         self.signatures.count(worker.take_counts());
         let mut is_news = false;

@@ -1,8 +1,8 @@
-//! [`Undecided`]: inputs whose scripts pass if their signature checks are valid.
+//! [`UndecidedInputs`]: inputs whose scripts pass if their signature checks are valid.
 //!
 //! An input runs with its checks answered yes, and waits here with these checks. A prover proves the
 //! checks of all waiting inputs at once. Only an input with as many proofs as answers is
-//! [`Accepted`]: the interpreter is deterministic and depends on keys only through these answers, so
+//! [`Acceptance`]: the interpreter is deterministic and depends on keys only through these answers, so
 //! if all of them are true, this was the run of Bitcoin Core.
 
 use crate::script::interpreter::{PreparedTx, Refusal};
@@ -21,22 +21,22 @@ const CHECKS_OF_INPUT_MAX: usize = 2048;
 /// All signature checks of an input have the result that its scripts got. Only this module creates
 /// it.
 #[must_use]
-pub(super) struct Accepted(());
+pub(super) struct Acceptance(());
 
-/// An input that passes if as many checks are valid, the next ones of [`Undecided`].
+/// An input that passes if as many checks are valid, the next ones of [`UndecidedInputs`].
 #[must_use]
-struct Deferred {
+struct DeferredInput {
     checks: usize,
     /// The checks with which it was run.
     known: KnownChecks,
 }
 
-impl Deferred {
+impl DeferredInput {
     /// Consumes a proof for each check. Without all of them, returns what is now known.
     fn settle<'c>(
         self,
         answers: &mut impl Iterator<Item = (&'c RecordedCheck, bool)>,
-    ) -> Result<Accepted, KnownChecks> {
+    ) -> Result<Acceptance, KnownChecks> {
         let Self { checks, mut known } = self;
         let mut proofs = 0;
         for (check, is_proven) in answers.take(checks) {
@@ -44,14 +44,14 @@ impl Deferred {
             list.push(*check);
             proofs += usize::from(is_proven);
         }
-        if proofs == checks { Ok(Accepted(())) } else { Err(known) }
+        if proofs == checks { Ok(Acceptance(())) } else { Err(known) }
     }
 }
 
 /// How the run of an input ended.
-pub(super) enum Outcome {
+pub(super) enum InputRun {
     /// All answers were proven or come from libsecp256k1.
-    Accepted(Accepted),
+    Accepted(Acceptance),
     /// The input waits for proofs.
     Waits,
     /// The scripts failed, which may be due to a wrong answer.
@@ -63,22 +63,22 @@ pub(super) fn run_now(
     tx: &dyn PreparedTx,
     (input, flags): (usize, u32),
     known: &KnownChecks,
-) -> Result<Accepted, Refusal> {
+) -> Result<Acceptance, Refusal> {
     match tx.verify_deferred(input, flags, known, &mut [])? {
-        0 => Ok(Accepted(())),
+        0 => Ok(Acceptance(())),
         _ => Err(ScriptError::Setup("there was no room for its checks".to_owned()).into()),
     }
 }
 
 /// Inputs that wait for proofs, and their checks in the same order.
-pub(super) struct Undecided<T> {
+pub(super) struct UndecidedInputs<T> {
     /// The first `used` are waiting; the others are room.
     checks: Vec<RecordedCheck>,
     used: usize,
-    inputs: Vec<(T, Deferred)>,
+    inputs: Vec<(T, DeferredInput)>,
 }
 
-impl<T> Undecided<T> {
+impl<T> UndecidedInputs<T> {
     pub(super) fn new() -> Self {
         Self { checks: vec![RecordedCheck::EMPTY; CHECKS_MAX], used: 0, inputs: Vec::new() }
     }
@@ -101,18 +101,18 @@ impl<T> Undecided<T> {
         (input, flags): (usize, u32),
         known: KnownChecks,
         item: impl FnOnce() -> T,
-    ) -> Outcome {
+    ) -> InputRun {
         let end = CHECKS_MAX.min(self.used + CHECKS_OF_INPUT_MAX);
         let room = self.checks.get_mut(self.used..end).unwrap_or_default();
         let length = room.len();
         match tx.verify_deferred(input, flags, &known, room) {
-            Ok(0) => Outcome::Accepted(Accepted(())),
+            Ok(0) => InputRun::Accepted(Acceptance(())),
             Ok(checks) if checks <= length => {
                 self.used += checks;
-                self.inputs.push((item(), Deferred { checks, known }));
-                Outcome::Waits
+                self.inputs.push((item(), DeferredInput { checks, known }));
+                InputRun::Waits
             }
-            _ => Outcome::Failed(known),
+            _ => InputRun::Failed(known),
         }
     }
 
@@ -122,7 +122,7 @@ impl<T> Undecided<T> {
         &mut self,
         prover: &mut dyn SignatureProver,
         counts: &mut SignatureCounts,
-    ) -> Vec<(T, Result<Accepted, KnownChecks>)> {
+    ) -> Vec<(T, Result<Acceptance, KnownChecks>)> {
         let inputs = std::mem::take(&mut self.inputs);
         let checks = self.checks.get(..std::mem::take(&mut self.used)).unwrap_or_default();
         let mut proven = Vec::with_capacity(checks.len());
@@ -139,7 +139,7 @@ impl<T> Undecided<T> {
             }
         }
         let mut answers = checks.iter().zip(proven);
-        let settle = |(item, deferred): (T, Deferred)| (item, deferred.settle(&mut answers));
+        let settle = |(item, deferred): (T, DeferredInput)| (item, deferred.settle(&mut answers));
         inputs.into_iter().map(settle).collect()
     }
 }
@@ -176,17 +176,17 @@ mod tests {
         }
     }
 
-    fn run(undecided: &mut Undecided<usize>, claimed: usize, input: usize) -> Outcome {
+    fn run(undecided: &mut UndecidedInputs<usize>, claimed: usize, input: usize) -> InputRun {
         undecided.run(&Counted(claimed), (input, 0), KnownChecks::default(), || input)
     }
 
     #[test]
     fn each_proof_counts_for_its_own_input() {
-        let mut undecided = Undecided::new();
+        let mut undecided = UndecidedInputs::new();
         for missing in 0..=12 {
-            assert!(matches!(run(&mut undecided, 0, 0), Outcome::Accepted(_)));
+            assert!(matches!(run(&mut undecided, 0, 0), InputRun::Accepted(_)));
             for input in [3, 1, 1, 2, 5] {
-                assert!(matches!(run(&mut undecided, 0, input), Outcome::Waits));
+                assert!(matches!(run(&mut undecided, 0, input), InputRun::Waits));
             }
             let settled = undecided.settle(&mut Except(missing), &mut SignatureCounts::default());
             assert_eq!(
@@ -209,13 +209,13 @@ mod tests {
 
     #[test]
     fn more_checks_than_there_is_room_are_not_accepted() {
-        let mut undecided = Undecided::new();
-        assert!(matches!(run(&mut undecided, 1, CHECKS_MAX), Outcome::Failed(_)));
+        let mut undecided = UndecidedInputs::new();
+        assert!(matches!(run(&mut undecided, 1, CHECKS_MAX), InputRun::Failed(_)));
         for _ in 0..CHECKS_MAX / CHECKS_OF_INPUT_MAX {
-            assert!(matches!(run(&mut undecided, 0, CHECKS_MAX), Outcome::Waits));
+            assert!(matches!(run(&mut undecided, 0, CHECKS_MAX), InputRun::Waits));
         }
-        assert!(matches!(run(&mut undecided, 1, 1), Outcome::Failed(_)));
-        assert!(matches!(run(&mut undecided, 0, 1), Outcome::Accepted(_)), "nothing was recorded");
+        assert!(matches!(run(&mut undecided, 1, 1), InputRun::Failed(_)));
+        assert!(matches!(run(&mut undecided, 0, 1), InputRun::Accepted(_)), "nothing was recorded");
         assert!(run_now(&Counted(1), (0, 0), &KnownChecks::default()).is_err());
         assert!(run_now(&Counted(0), (3, 0), &KnownChecks::default()).is_ok());
     }

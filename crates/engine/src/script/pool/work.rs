@@ -3,7 +3,7 @@
 //! Work is divided by expected cost, so that handing it over is cheap compared with running it, and
 //! no thread is left with a long piece at the end.
 
-use super::worker::Worker;
+use super::worker::ScriptWorker;
 use crate::coin::CoinBytes;
 use crate::script::interpreter::{Interpreter, PreparedTx, Refusal};
 use apus_chain::ScriptError;
@@ -136,7 +136,7 @@ impl ScriptTx {
         &self,
         ticket: &ScriptTicket,
         interpreter: &dyn Interpreter,
-        worker: &mut Worker,
+        worker: &mut ScriptWorker,
         parts: &mut Vec<ScriptJob>,
     ) -> Result<(), ScriptFailure> {
         let prepared =
@@ -206,7 +206,7 @@ impl ScriptTicket {
 
     fn verify(
         &self,
-        worker: &mut Worker,
+        worker: &mut ScriptWorker,
         tx: &Arc<SharedTx>,
         inputs: Range<usize>,
     ) -> Result<(), ScriptFailure> {
@@ -236,7 +236,7 @@ impl ScriptJob {
         self,
         ticket: &ScriptTicket,
         interpreter: &dyn Interpreter,
-        worker: &mut Worker,
+        worker: &mut ScriptWorker,
         parts: &mut Vec<ScriptJob>,
     ) -> Result<(), ScriptFailure> {
         let txs = match self {

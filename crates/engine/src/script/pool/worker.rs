@@ -1,4 +1,4 @@
-//! [`Worker`]: a thread's running work, and the inputs that it has run but not decided.
+//! [`ScriptWorker`]: a thread's running work, and the inputs that it has run but not decided.
 //!
 //! Inputs wait for proofs of their signatures, threads do not: a thread continues with the next work
 //! until it has enough signatures for its prover, or finds no more work. It reports a piece of work
@@ -7,7 +7,7 @@
 //! Memory: the waiting checks have a fixed buffer; waiting inputs keep their transactions, up to
 //! [`HELD_BYTES_MAX`] and one piece of work.
 
-use super::undecided::{Accepted, Outcome, Undecided, run_now};
+use super::undecided::{Acceptance, InputRun, UndecidedInputs, run_now};
 use super::work::{ScriptFailure, ScriptJob, ScriptTicket, SharedTx};
 use crate::script::interpreter::{Interpreter, Refusal};
 use crate::script::recorded::{KnownChecks, SignatureCounts, SignatureMode, SignatureProver};
@@ -62,7 +62,7 @@ impl OpenJob {
 pub(super) type Report = (Arc<ScriptTicket>, Result<(), ScriptFailure>);
 
 /// An input that waits.
-struct Waiting {
+struct WaitingInput {
     /// Index of its work among the open ones.
     job: usize,
     tx: Arc<SharedTx>,
@@ -72,13 +72,13 @@ struct Waiting {
 }
 
 /// A thread's work.
-pub(super) struct Worker {
+pub(super) struct ScriptWorker {
     jobs: Vec<OpenJob>,
     /// `None` if libsecp256k1 checks each signature at once.
     deferral: Option<Deferral>,
 }
 
-impl Worker {
+impl ScriptWorker {
     pub(super) fn new(signatures: &Arc<Signatures>) -> Self {
         let deferred = signatures.mode() != SignatureMode::Libsecp256k1;
         Self { jobs: Vec::new(), deferral: deferred.then(|| Deferral::new(Arc::clone(signatures))) }
@@ -124,7 +124,7 @@ impl Worker {
             return tx.prepared.verify(input, ticket.flags);
         };
         deferral.counts.inputs += 1;
-        let waiting = Waiting { job, tx: Arc::clone(tx), input, is_retry: false };
+        let waiting = WaitingInput { job, tx: Arc::clone(tx), input, is_retry: false };
         if let Some(verdict) = deferral.run(waiting, ticket.flags, KnownChecks::default()) {
             return verdict;
         }
@@ -176,7 +176,7 @@ struct Deferral {
     signatures: Arc<Signatures>,
     /// Created at the first use.
     prover: Option<Box<dyn SignatureProver>>,
-    undecided: Undecided<Waiting>,
+    undecided: UndecidedInputs<WaitingInput>,
     /// The estimated size of all transactions with an input that waits.
     held_bytes: usize,
     counts: SignatureCounts,
@@ -184,14 +184,14 @@ struct Deferral {
 
 impl Deferral {
     fn new(signatures: Arc<Signatures>) -> Self {
-        let (undecided, counts) = (Undecided::new(), SignatureCounts::default());
+        let (undecided, counts) = (UndecidedInputs::new(), SignatureCounts::default());
         Self { signatures, prover: None, undecided, held_bytes: 0, counts }
     }
 
     /// Runs an input. Returns its verdict, or `None` if it waits.
     fn run(
         &mut self,
-        waiting: Waiting,
+        waiting: WaitingInput,
         flags: u32,
         known: KnownChecks,
     ) -> Option<Result<(), Refusal>> {
@@ -199,12 +199,12 @@ impl Deferral {
         let is_held = self.undecided.last().is_some_and(|last| Arc::ptr_eq(&last.tx, &tx));
         let outcome = self.undecided.run(&*tx.prepared, (input, flags), known, || waiting);
         let result = match outcome {
-            Outcome::Waits => {
+            InputRun::Waits => {
                 self.held_bytes += if is_held { 0 } else { tx.bytes };
                 return None;
             }
-            Outcome::Accepted(accepted) => Ok(accepted),
-            Outcome::Failed(known) => Err(known),
+            InputRun::Accepted(accepted) => Ok(accepted),
+            InputRun::Failed(known) => Err(known),
         };
         Some(self.verdict(&tx, (input, flags), result))
     }
@@ -234,17 +234,17 @@ impl Deferral {
     fn decide(
         &mut self,
         ticket: &ScriptTicket,
-        waiting: Waiting,
-        result: Result<Accepted, KnownChecks>,
+        waiting: WaitingInput,
+        result: Result<Acceptance, KnownChecks>,
     ) -> Option<Result<(), Refusal>> {
-        let Waiting { ref tx, input, is_retry, .. } = waiting;
+        let WaitingInput { ref tx, input, is_retry, .. } = waiting;
         if ticket.is_skippable(tx.index, input) {
             return Some(Ok(()));
         }
         match result {
             Err(known) if !is_retry => {
                 self.counts.retried += 1;
-                self.run(Waiting { is_retry: true, ..waiting }, ticket.flags, known)
+                self.run(WaitingInput { is_retry: true, ..waiting }, ticket.flags, known)
             }
             result => Some(self.verdict(tx, (input, ticket.flags), result)),
         }
@@ -256,13 +256,13 @@ impl Deferral {
         &mut self,
         tx: &SharedTx,
         at: (usize, u32),
-        result: Result<Accepted, KnownChecks>,
+        result: Result<Acceptance, KnownChecks>,
     ) -> Result<(), Refusal> {
         let result = result.or_else(|known| {
             self.counts.unproven += 1;
             run_now(&*tx.prepared, at, &known)
         });
-        let deferred = result.map(|Accepted { .. }| ());
+        let deferred = result.map(|Acceptance { .. }| ());
         let (input, flags) = at;
         if self.signatures.mode() != SignatureMode::Shadow {
             return deferred.or_else(|_| tx.prepared.verify(input, flags));
