@@ -23,13 +23,17 @@ pub(crate) use values::{ChallengeArg, HintsArg, SNAPSHOT, SinkArg};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_mib, parse_proxy};
 
-use crate::failure::{Failure, WITHOUT_SCRIPTS};
+use crate::failure::{Failure, IO, WITHOUT_SCRIPTS};
+use crate::print;
 use apus_chain::{Network, Params, ScriptVerifier};
+use apus_engine::script::hints::{
+    SignatureHintsError, SignatureHintsReader, SignatureHintsSummary, SignatureHintsWriter,
+};
 use apus_engine::script::{SignatureMode, Signatures};
 use clap::{Args, ValueEnum};
 #[cfg(feature = "web")]
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 #[cfg(feature = "web")]
 use std::time::Duration;
@@ -181,16 +185,23 @@ pub(crate) struct RunArgs {
 }
 
 /// How a command checks signatures.
-#[derive(Args, Clone, Copy)]
+#[derive(Args, Clone)]
 pub(crate) struct SignatureArgs {
     /// How to check the signatures of scripts
     #[arg(long = "signatures", value_enum, value_name = "MODE", hide_short_help = true, default_value_t = SignaturesArg::Fast)]
     mode: SignaturesArg,
+
+    /// Hints about signatures, which are then checked faster
+    ///
+    /// A file that an earlier command wrote: `apus sync --out sighints:FILE`. Wrong hints cost time only: Apus trusts
+    /// none.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) sighints: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum SignaturesArg {
-    /// Many at once, with AVX2; libsecp256k1 checks what this does not prove
+    /// Many at once; libsecp256k1 checks what this does not prove
     Fast,
     /// Both ways, compared: the command fails if they differ
     Shadow,
@@ -200,12 +211,71 @@ enum SignaturesArg {
 
 impl SignatureArgs {
     /// Returns how pools check signatures.
-    pub(crate) fn checks(self) -> Arc<Signatures> {
-        Arc::new(Signatures::new(match self.mode {
+    pub(crate) fn checks(&self, chain: Network) -> Result<Arc<Signatures>, Failure> {
+        self.learning(chain, None)
+    }
+
+    /// Returns how pools check signatures, and write hints to a file.
+    pub(crate) fn learning(
+        &self,
+        chain: Network,
+        file: Option<&Path>,
+    ) -> Result<Arc<Signatures>, Failure> {
+        self.expect_hints_wanted(file)?;
+        let mut signatures = Signatures::new(match self.mode {
             SignaturesArg::Fast => SignatureMode::Fast,
             SignaturesArg::Shadow => SignatureMode::Shadow,
             SignaturesArg::Libsecp256k1 => SignatureMode::Libsecp256k1,
-        }))
+        });
+        if let Some(path) = &self.sighints {
+            let hints = SignatureHintsReader::open(path, chain);
+            signatures = signatures.with_hints(hints.map_err(|error| about_sighints(&error))?);
+        }
+        if let Some(path) = file {
+            if !signatures.proves_without_hints() && self.sighints.is_none() {
+                return Err(Failure::usage(format!(
+                    "cannot write {}: without AVX2, Apus learns no hints. Write the file on another machine, or \
+                     use --signatures shadow, which takes longer",
+                    path.display()
+                )));
+            }
+            let writer = SignatureHintsWriter::create_or_continue(path, chain);
+            signatures = signatures.learning(writer.map_err(|error| about_sighints(&error))?);
+        }
+        Ok(Arc::new(signatures))
+    }
+
+    /// Refuses files of hints where libsecp256k1 checks all signatures. `file` is the one to write.
+    pub(crate) fn expect_hints_wanted(&self, file: Option<&Path>) -> Result<(), Failure> {
+        let named = match (self.mode, &self.sighints, file) {
+            (SignaturesArg::Libsecp256k1, Some(_), _) => "--sighints",
+            (SignaturesArg::Libsecp256k1, None, Some(_)) => "--out sighints:FILE",
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(format!(
+            "{named} is useless with --signatures libsecp256k1: leave out one of them"
+        )))
+    }
+}
+
+/// Warns if a file of signature hints is empty.
+pub(crate) fn tell_learned(learned: Option<SignatureHintsSummary>) {
+    if learned.is_some_and(|learned| learned.signatures == 0) {
+        print::aside(
+            "warning: the file of signature hints is empty, because no script with an ECDSA signature was run. Only \
+             blocks above the assumed-valid block give hints: add --assumevalid 0 for all",
+        );
+    }
+}
+
+/// Creates the failure for an error about a file of signature hints.
+pub(crate) fn about_sighints(error: &SignatureHintsError) -> Failure {
+    match error {
+        SignatureHintsError::Io { .. } | SignatureHintsError::InUse { .. } => {
+            Failure::new(IO, error.to_string())
+        }
+        SignatureHintsError::Damaged { .. } => Failure::wrong(error),
+        _ => Failure::usage(error),
     }
 }
 

@@ -36,7 +36,9 @@ pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
             "the engine utreexo reads blocks from files, range by range: give their folder with --blocksdir DIR",
         ));
     }
-    let keeps_set = |sink: &SinkArg| !matches!(sink, SinkArg::Utreexo(_) | SinkArg::Null);
+    let keeps_set = |sink: &SinkArg| {
+        !matches!(sink, SinkArg::Utreexo(_) | SinkArg::SignatureHints(_) | SinkArg::Null)
+    };
     if args.out.iter().any(keeps_set) {
         return Err(Failure::usage(ProofsError::NoSetKept.to_string()));
     }

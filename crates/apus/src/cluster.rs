@@ -4,6 +4,7 @@ mod args;
 
 pub(crate) use args::{ClusterArgs, ClusterCommand};
 
+use crate::args::SignatureArgs;
 #[cfg(feature = "utreexo")]
 use crate::by_proofs::{BridgePeersOptions, WorkerProofs};
 use crate::failure::{Failure, IO};
@@ -15,7 +16,6 @@ use crate::sync::command_on;
 use crate::{allocator, print};
 use apus_chain::{Network, Params};
 use apus_cluster::{ClusterKey, Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
-use apus_engine::script::Signatures;
 use apus_jobs::{
     ClusterError, Jobs, QueueError, SharedQueue, WorkBlocks, WorkRequest, describe_run, work,
 };
@@ -29,7 +29,6 @@ use args::{
 };
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -172,7 +171,7 @@ struct WorkerSetup<'a> {
     /// Memory for joined records; raised if it is too little for the threads.
     memory_bytes: u64,
     threads: usize,
-    signatures: Arc<Signatures>,
+    signatures: &'a SignatureArgs,
 }
 
 /// A worker's source of blocks.
@@ -216,7 +215,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
         scratch: args.scratchdir.as_deref(),
         memory_bytes: args.dbcache << 20,
         threads: threads(args.par),
-        signatures: args.signatures.checks(),
+        signatures: &args.signatures,
     };
     loop {
         let seen = next_run(&worker, &interrupt)?;
@@ -288,8 +287,10 @@ fn take_part(
     if let Some(why) = run.as_ref().and_then(|run| lacking_feature(run.outside?)) {
         return Err(Failure::usage(why));
     }
+    let chain = run.and_then(|run| run.chain.parse().ok());
+    let signatures = setup.signatures.checks(chain.unwrap_or(Network::Main))?;
     #[cfg(feature = "utreexo")]
-    let proven = setup.proofs.segments(run.and_then(|run| run.chain.parse().ok()))?;
+    let proven = setup.proofs.segments(chain)?;
     let request = WorkRequest {
         blocks: match setup.blocks {
             WorkerBlocks::Folder(folder) => WorkBlocks::Folder(folder.to_owned()),
@@ -306,7 +307,7 @@ fn take_part(
         memory_bytes: setup.memory_bytes.max(setup.threads as u64 * THREAD_BYTES_MIN),
         threads: setup.threads,
         now: now(),
-        signatures: &setup.signatures,
+        signatures: &signatures,
         observer: &print::Warnings,
         interrupt,
     };
@@ -443,7 +444,7 @@ pub(super) fn with_local_worker(
         scratch,
         memory_bytes,
         threads,
-        signatures: args.sync.run.signatures.checks(),
+        signatures: &args.sync.run.signatures,
     };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

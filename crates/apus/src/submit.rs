@@ -85,7 +85,7 @@ pub(crate) fn command(args: &SubmitArgs) -> Result<(), Failure> {
     let params = params(args)?;
     clock(&params)?;
     let threads = threads(args.par);
-    let scripts = (args.signatures.checks())
+    let scripts = (args.signatures.checks(params.network)?)
         .pool(threads)
         .map_err(|error| Failure::usage(format!("cannot validate blocks: {error}")))?;
     // Hold the lock until the end, to keep other processes out.

@@ -1,7 +1,7 @@
 //! `apus verify`: audits a node's data directory.
 
 use crate::args::{AssumeArgs, AssumeValidArg, SNAPSHOT, SinkArg, SyncMethod, VerifyArgs};
-use crate::args::{expect_interpreter, verifier};
+use crate::args::{about_sighints, expect_interpreter, tell_learned, verifier};
 use crate::estimate::{RunMethod, Writes, expected};
 use crate::failure::{Failure, IO};
 use crate::files::bytes_in;
@@ -17,7 +17,7 @@ use crate::report::{
 };
 use crate::status::{RunFacts, lock};
 use crate::workdir::WorkFolder;
-use apus_chain::Params;
+use apus_chain::{KnownBlock, Params};
 use apus_datadir::{BlockFiles, read_index_flags};
 use apus_engine::script::Signatures;
 use apus_sync::{
@@ -50,7 +50,8 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         expect_interpreter()?;
     }
     let verifier = verifier(params)?;
-    let signatures = args.run.signatures.checks();
+    let out = args.out.as_deref();
+    args.run.signatures.expect_hints_wanted(out)?;
     let work = args
         .run
         .workdir
@@ -58,6 +59,11 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         .unwrap_or_else(|| PathBuf::from(format!("apus-{}-verify.work", args.node.chain)));
     let mut written: Vec<&Path> = vec![&work];
     written.extend(args.run.report.as_deref());
+    written.extend(out);
+    if let Some(out) = out {
+        expect_apart(&[out, &work])?;
+        expect_writable(out, |_| false)?;
+    }
     expect_not_in(&folder, &written)?;
     expect_not_in(&blocks.files, &written)?;
     if let Some(report) = &args.run.report {
@@ -77,6 +83,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let locked = WorkFolder::open(&work)?;
     let own = expect_work_folder(&work).and_then(|()| locked.expect_own_content());
     own.inspect_err(|_| locked.leave())?;
+    let signatures = args.run.signatures.learning(args.node.chain, out)?;
     let renderer = Renderer::new(watch, None);
     room.into_iter().for_each(|event| renderer.event(event));
     let request = Verify {
@@ -114,6 +121,10 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         lock(&record.shared).report = serde_json::to_value(report).ok();
         failure
     })?;
+    if let Some(KnownBlock { height, hash }) = verified.tip {
+        let learned = signatures.finish_learned(height, &hash);
+        tell_learned(learned.map_err(|error| about_sighints(&error))?);
+    }
     record.note("done", &format!("{} problems found", verified.findings.len()));
     let shared = Arc::clone(&record.shared);
     let report = VerifyReport::new(args, scripts, &verified, record, (threads, &signatures));

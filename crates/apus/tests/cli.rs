@@ -27,6 +27,8 @@ mod proofs;
 mod resume;
 mod shared;
 mod short;
+#[cfg(feature = "kernel")]
+mod sighints;
 mod snapshot;
 #[cfg(feature = "utreexo")]
 mod utreexo;

@@ -2,7 +2,7 @@
 //!
 //! The order of a round is: libsecp256k1, then the kernels, so that one busy machine slows all.
 
-use apus_curve::{Kernel, SignatureCheck, Verifier};
+use apus_curve::{Kernel, Parity, SignatureCheck, Verifier};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use secp256k1::{Message, PublicKey, SECP256K1, SecretKey, ecdsa::Signature};
@@ -12,6 +12,7 @@ fn main() {
 }
 
 const COUNTS: [usize; 3] = [1024, 256, 16];
+const HINTED_COUNTS: [usize; 3] = [4096, 1024, 256];
 
 /// A signature with its key and message.
 struct Signed {
@@ -44,35 +45,57 @@ fn libsecp256k1(bencher: Bencher, count: usize) {
     });
 }
 
-fn measure(bencher: Bencher, kernel: Kernel, count: usize) {
+/// Whether signatures come with hints, and are proven by one sum.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hints {
+    None,
+    All,
+}
+
+fn measure(bencher: Bencher, kernel: Kernel, hints: Hints, count: usize) {
     if !Kernel::available().contains(&kernel) {
         return;
     }
     let all = signed(count);
     let ders: Vec<_> = all.iter().map(|it| it.signature.serialize_der()).collect();
     let keys: Vec<[u8; 33]> = all.iter().map(|it| it.key.serialize()).collect();
+    let check = |i: usize| {
+        SignatureCheck::ecdsa(&keys[i], &all[i].message, &ders[i]).expect("a valid signature")
+    };
     let mut verifier = Verifier::new(kernel);
     let mut proven = Vec::with_capacity(count);
+    verifier.verify(&(0..count).map(check).collect::<Vec<_>>(), &mut proven);
+    let hint: Vec<Option<Parity>> =
+        proven.iter().map(|it| it.filter(|_| hints == Hints::All)).collect();
     bencher.counter(ItemsCount::new(count)).bench_local(|| {
-        let check = |i: usize| SignatureCheck::ecdsa(&keys[i], &all[i].message, &ders[i]);
-        let checks: Vec<SignatureCheck> = (0..count).filter_map(check).collect();
+        let checks: Vec<SignatureCheck> = (0..count).map(|i| check(i).with_hint(hint[i])).collect();
         proven.clear();
         verifier.verify(black_box(&checks), &mut proven);
-        assert!(proven.iter().all(|proven| *proven));
+        assert!(proven.iter().all(Option::is_some));
     });
 }
 
 #[divan::bench(args = COUNTS)]
 fn avx512_ifma(bencher: Bencher, count: usize) {
-    measure(bencher, Kernel::Avx512Ifma, count);
+    measure(bencher, Kernel::Avx512Ifma, Hints::None, count);
 }
 
 #[divan::bench(args = COUNTS)]
 fn avx2(bencher: Bencher, count: usize) {
-    measure(bencher, Kernel::Avx2, count);
+    measure(bencher, Kernel::Avx2, Hints::None, count);
 }
 
 #[divan::bench(args = COUNTS)]
 fn portable(bencher: Bencher, count: usize) {
-    measure(bencher, Kernel::Portable, count);
+    measure(bencher, Kernel::Portable, Hints::None, count);
+}
+
+#[divan::bench(args = HINTED_COUNTS)]
+fn avx2_with_hints(bencher: Bencher, count: usize) {
+    measure(bencher, Kernel::Avx2, Hints::All, count);
+}
+
+#[divan::bench(args = HINTED_COUNTS)]
+fn portable_with_hints(bencher: Bencher, count: usize) {
+    measure(bencher, Kernel::Portable, Hints::All, count);
 }

@@ -13,10 +13,9 @@
 //! - *Canary*: the sum includes `k * G` for a random k, and must equal `k * G` as libsecp256k1 computes it. So
 //!   arithmetic that collapses to zero, infinity or "equal" does not pass.
 //! - *Flipped bit*: the first batch of a verifier, and every 256th after it, is computed again with one bit of one
-//!   claim flipped. It must fail. If it
-//!   passes, nothing is proven any more in this process ([`is_faulty`]).
+//!   claim flipped. It must fail. If it passes, nothing is proven any more in this process ([`is_faulty`]).
 
-use crate::check::{Equation, Factors, KeyY, SignatureCheck};
+use crate::check::{Equation, KeyY, Parity, SignatureCheck};
 use crate::field::{FieldVector, ONE, U256, from_bytes};
 use crate::msm::MultiScalar;
 use crate::point::{GENERATOR_MULTIPLES, generator_table, lift, times_lambda};
@@ -25,6 +24,7 @@ use crate::scalar::{self, Half, Scalar, split};
 use crate::words::{Line, MAX_LANES};
 use secp256k1::{Secp256k1, SecretKey, SignOnly};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Batches between two that are also computed with a flipped bit.
@@ -54,33 +54,60 @@ pub(crate) struct Batch<F> {
     count: u32,
 }
 
-/// The least number of BIP-340 signatures for which one sum is cheaper than lanes.
-const SCHNORR_MIN: usize = 64;
+/// The least number of signatures for which one sum is cheaper than lanes.
+const CLAIMS_MIN: usize = 64;
+
+/// The number of parts of a sum that failed.
+const PARTS: usize = 8;
+
+/// A sum of so many signatures has no parts: lanes prove the valid ones among them.
+const PART_MAX: usize = CLAIMS_MIN * PARTS;
 
 /// The most signatures in a sum: about 1 KB each.
 const CLAIMS_MAX: usize = 4096;
 
-/// Proves BIP-340 signatures, if there are enough, and sets `proven[i]` for each of them if all are valid.
+/// Proves signatures whose R has a known parity, if there are enough, and sets `proven[i]` for each of them if
+/// all are valid. If not all are, it tries parts.
 #[inline(always)]
-pub(crate) fn prove_schnorr<F: FieldVector>(
+pub(crate) fn prove<F: FieldVector>(
     batch: &mut Batch<F>,
     checks: &[SignatureCheck],
-    proven: &mut [bool],
+    proven: &mut [Option<Parity>],
 ) {
     let mut places = Vec::new();
     let mut claims = Vec::new();
     for (i, check) in checks.iter().enumerate() {
-        if let Some(equation @ Equation { factors: Factors::Schnorr { .. }, .. }) = &check.equation
-        {
+        if let (Some(equation), Some(parity)) = (&check.equation, check.r_parity) {
             places.push(i);
-            claims.push(Claim { equation, is_odd: false });
+            claims.push(Claim { equation, is_odd: parity.is_odd() });
         }
     }
-    for (places, claims) in places.chunks(CLAIMS_MAX).zip(claims.chunks(CLAIMS_MAX)) {
-        if claims.len() >= SCHNORR_MIN && batch.prove(claims) {
-            places.iter().for_each(|i| proven[*i] = true);
+    // The whole, and then its parts if it fails: a false claim is to spoil a part only.
+    let mut wanted: Vec<Range<usize>> = ranges(0..claims.len(), CLAIMS_MAX).rev().collect();
+    while let Some(range) = wanted.pop() {
+        let (places, claims) = (&places[range.clone()], &claims[range.clone()]);
+        if claims.len() < CLAIMS_MIN {
+            continue;
+        }
+        if batch.prove(claims) {
+            places.iter().for_each(|i| proven[*i] = checks[*i].r_parity);
+        } else if claims.len() > PART_MAX {
+            wanted.extend(ranges(range, claims.len().div_ceil(PARTS)).rev());
         }
     }
+}
+
+/// Divides a range into parts of a length.
+fn ranges(all: Range<usize>, length: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
+    let end = all.end;
+    let parts = (0..all.len().div_ceil(length)).map(move |part| all.start + part * length);
+    parts.map(move |start| start..end.min(start + length))
+}
+
+/// Whether [`prove`] computes a sum of these checks.
+pub(crate) fn makes_sum(checks: &[SignatureCheck]) -> bool {
+    let has_claim = |check: &&SignatureCheck| check.equation.is_some() && check.r_parity.is_some();
+    checks.iter().filter(has_claim).count() >= CLAIMS_MIN
 }
 
 /// What a batch multiplies by its random factors, besides the points.

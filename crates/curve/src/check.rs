@@ -15,6 +15,28 @@ use apus_hash::Sha256;
 #[derive(Clone, Debug)]
 pub struct SignatureCheck {
     pub(crate) equation: Option<Equation>,
+    /// Of the y of R: of each BIP-340 signature, and of an ECDSA signature if a hint gives it.
+    pub(crate) r_parity: Option<Parity>,
+}
+
+/// Whether a y coordinate is odd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parity {
+    /// It is even.
+    Even,
+    /// It is odd.
+    Odd,
+}
+
+impl Parity {
+    /// Returns the parity of a number.
+    pub(crate) fn of(number: &U256) -> Self {
+        if number[0] & 1 == 0 { Self::Even } else { Self::Odd }
+    }
+
+    pub(crate) fn is_odd(self) -> bool {
+        self == Self::Odd
+    }
 }
 
 /// The equation `u1 * G + u2 * P = R` that a valid signature solves. Its parts are in range.
@@ -95,12 +117,20 @@ impl SignatureCheck {
         let hash = Scalar::from_bytes_reduced(hash);
         // n < p, so r is an x coordinate. The other candidate, r + n, is left to libsecp256k1.
         let equation = Equation { x, y, r: r.number(), factors: Factors::Ecdsa { r, s, hash } };
-        Some(Self { equation: Some(equation) })
+        Some(Self { equation: Some(equation), r_parity: None })
+    }
+
+    /// Adds a hint: the parity of the y of R, the sum that the equation gives once s is low. With it,
+    /// one sum can prove many ECDSA signatures. A wrong hint costs time and proves nothing. BIP-340
+    /// signatures need no hint and ignore it.
+    pub fn with_hint(mut self, hint: Option<Parity>) -> Self {
+        self.r_parity = self.r_parity.or(hint);
+        self
     }
 
     /// A signature as in BIP-340: an x-only key, a message and 64 bytes of signature.
     pub fn schnorr(key: &[u8; 32], hash: &[u8; 32], signature: &[u8; 64]) -> Self {
-        Self { equation: schnorr(key, hash, signature) }
+        Self { equation: schnorr(key, hash, signature), r_parity: Some(Parity::Even) }
     }
 }
 

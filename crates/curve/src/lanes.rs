@@ -10,7 +10,7 @@
 //! zero, see [`crate::point`]; such a lane counts as not proven, and does not spoil the common
 //! inversion.
 
-use crate::check::{Equation, Factors, SignatureCheck};
+use crate::check::{Equation, Factors, Parity, SignatureCheck};
 use crate::field::{FieldVector, ONE, U256};
 use crate::point::{
     BETA, GENERATOR, GENERATOR_MULTIPLES, GENERATOR_WIDTH, Jacobian, add_with_inverse,
@@ -60,12 +60,12 @@ struct Task {
     has_even_y: bool,
 }
 
-/// Sets `proven[i]` for each check that is proven valid. Checks that are already proven stay so.
+/// Sets `proven[i]` to the parity of R for each check that is proven valid. Checks that are already proven stay so.
 #[inline(always)]
 pub(crate) fn prove<F: FieldVector>(
     room: &mut Room<F>,
     checks: &[SignatureCheck],
-    proven: &mut [bool],
+    proven: &mut [Option<Parity>],
 ) {
     let mut tasks = core::mem::take(&mut room.tasks);
     for (checks, proven) in checks.chunks(TOGETHER).zip(proven.chunks_mut(TOGETHER)) {
@@ -82,9 +82,14 @@ pub(crate) fn prove<F: FieldVector>(
 
 /// Makes a task for each open check whose key is on the curve.
 #[inline(always)]
-fn prepare<F: FieldVector>(checks: &[SignatureCheck], proven: &[bool], tasks: &mut Vec<Task>) {
+fn prepare<F: FieldVector>(
+    checks: &[SignatureCheck],
+    proven: &[Option<Parity>],
+    tasks: &mut Vec<Task>,
+) {
     let all = || {
-        let open = checks.iter().zip(proven).enumerate().filter(|(_, (_, proven))| !**proven);
+        let open =
+            checks.iter().zip(proven).enumerate().filter(|(_, (_, proven))| proven.is_none());
         open.filter_map(|(i, (check, _))| Some((i, check.equation.as_ref()?)))
     };
     let mut inverses: Vec<Scalar> = all().filter_map(|(_, it)| it.ecdsa_s()).collect();
@@ -295,7 +300,7 @@ fn compare<F: FieldVector>(
     room: &mut Room<F>,
     tasks: &[Task],
     sums: &[Jacobian<F>],
-    proven: &mut [bool],
+    proven: &mut [Option<Parity>],
 ) {
     let Room { denominators, products, .. } = room;
     denominators.clear();
@@ -316,8 +321,10 @@ fn compare<F: FieldVector>(
         sum.y.mul(&square.mul(inverse)).store(&mut ys[..F::LANES]);
         for (lane, task) in tasks.iter().enumerate() {
             let is_finite = numbers[lane] != [0; 4];
-            let has_right_y = !task.has_even_y || ys[lane][0] & 1 == 0;
-            proven[task.check] = is_finite && xs[lane] == task.r && has_right_y;
+            let parity = Parity::of(&ys[lane]);
+            let has_right_y = !task.has_even_y || parity == Parity::Even;
+            let is_proven = is_finite && xs[lane] == task.r && has_right_y;
+            proven[task.check] = is_proven.then_some(parity);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Verifies many signatures of secp256k1 at once: each on its own in a SIMD lane, or many BIP-340
-//! signatures by one sum.
+//! Verifies many signatures of secp256k1 at once: each on its own in a SIMD lane, or by one sum
+//! many BIP-340 signatures and ECDSA signatures with a hint.
 //!
 //! - [`SignatureCheck`]: one check, as Core's interpreter asks for it.
 //! - [`Verifier`]: says which of many checks are proven valid.
@@ -41,5 +41,5 @@ mod verifier;
 mod words;
 
 pub use batch::is_faulty;
-pub use check::SignatureCheck;
+pub use check::{Parity, SignatureCheck};
 pub use verifier::{Kernel, Verifier};

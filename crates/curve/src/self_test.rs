@@ -1,11 +1,11 @@
 //! The self-test of kernels: signatures made by libsecp256k1, and spoiled copies of them. A kernel
-//! may run only if it proves exactly the valid ones.
+//! may run only if it proves exactly the valid ones, each on its own and by one sum.
 //!
 //! The self-test does not search for bugs (the tests do that), but for machines and compilers with
 //! which a kernel does not work. It has 11 groups of lanes or more, so each lane sees valid and
 //! spoiled signatures.
 
-use crate::check::SignatureCheck;
+use crate::check::{Parity, SignatureCheck};
 
 /// A key, a hash and a signature, in hexadecimal digits: the key has 33 bytes for ECDSA, or 32 for
 /// BIP-340.
@@ -67,11 +67,50 @@ const SIGNATURES: [[&str; 4]; 9] = [
 ];
 
 /// Whether `prove` proves exactly the valid checks.
-pub(crate) fn is_passed(mut prove: impl FnMut(&[SignatureCheck], &mut [bool])) -> bool {
+pub(crate) fn is_passed(mut prove: impl FnMut(&[SignatureCheck], &mut [Option<Parity>])) -> bool {
     let Some((checks, expected)) = checks() else { return false };
-    let mut proven = vec![false; checks.len()];
+    let mut proven = vec![None; checks.len()];
     prove(&checks, &mut proven);
-    proven == expected
+    proven.iter().map(Option::is_some).eq(expected)
+}
+
+/// Whether R of each signature has an odd y.
+const R_IS_ODD: [bool; 9] = [false, false, false, false, false, true, false, true, false];
+
+/// Copies of each signature, so that there are enough for a sum.
+const COPIES: usize = 8;
+
+/// Whether `prove`, which computes sums only, proves all signatures if all of them and their hints are right, and none
+/// otherwise.
+pub(crate) fn is_sum_passed(
+    mut prove: impl FnMut(&[SignatureCheck], &mut [Option<Parity>]),
+) -> bool {
+    let parity = |is_odd| if is_odd { Parity::Odd } else { Parity::Even };
+    // What is wrong with one copy of signature 4, which is ECDSA.
+    for (wrong_hash, wrong_hint) in [(0, false), (1, false), (0, true)] {
+        let mut checks = Vec::new();
+        for copy in 0..COPIES {
+            for (i, (signature, is_odd)) in SIGNATURES.iter().zip(R_IS_ODD).enumerate() {
+                let is_chosen = (copy, i) == (3, 4);
+                let mut parts = signature.map(decode);
+                if is_chosen && let Some(byte) = parts[1].first_mut() {
+                    *byte ^= wrong_hash;
+                }
+                let hint = parity(is_odd != (is_chosen && wrong_hint));
+                checks.extend(check(&parts).map(|check| check.with_hint(Some(hint))));
+            }
+        }
+        let mut proven = vec![None; checks.len()];
+        prove(&checks, &mut proven);
+        let is_right = wrong_hash == 0 && !wrong_hint;
+        let expected = |i: usize| is_right.then(|| parity(R_IS_ODD[i % R_IS_ODD.len()]));
+        if checks.len() != COPIES * SIGNATURES.len()
+            || !proven.iter().enumerate().all(|(i, proven)| *proven == expected(i))
+        {
+            return false;
+        }
+    }
+    true
 }
 
 /// All checks, and whether they are valid.
@@ -126,6 +165,7 @@ fn decode(digits: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::{self, Batch};
     use crate::lanes::{Room, prove};
     use crate::portable::Element;
 
@@ -134,15 +174,34 @@ mod tests {
         let (_, expected) = checks().unwrap();
         assert_eq!(expected.iter().filter(|valid| **valid).count(), SIGNATURES.len());
         assert!(is_passed(|checks, proven| prove(&mut Room::<Element>::new(), checks, proven)));
-        assert!(!is_passed(|_, proven| proven.fill(true)));
+        assert!(!is_passed(|_, proven| proven.fill(Some(Parity::Odd))));
         assert!(!is_passed(|_, _| ()));
         for wrong in 0..expected.len() {
             assert!(!is_passed(|checks, proven| {
                 assert_eq!(checks.len(), expected.len());
-                proven.copy_from_slice(&expected);
-                proven[wrong] ^= true;
+                for (i, proven) in proven.iter_mut().enumerate() {
+                    *proven = (expected[i] != (i == wrong)).then_some(Parity::Even);
+                }
             }));
         }
+    }
+
+    #[test]
+    fn only_right_sums_pass() {
+        let mut room = Room::<Element>::new();
+        let all: Vec<_> = SIGNATURES.iter().filter_map(|it| check(&it.map(decode))).collect();
+        let mut proven = vec![None; all.len()];
+        prove(&mut room, &all, &mut proven);
+        assert_eq!(proven.iter().map(|it| *it == Some(Parity::Odd)).collect::<Vec<_>>(), R_IS_ODD);
+
+        let mut batch = Batch::<Element>::new();
+        assert!(is_sum_passed(|checks, proven| batch::prove(&mut batch, checks, proven)));
+        assert!(!is_sum_passed(|checks, proven| {
+            proven.iter_mut().zip(checks).for_each(|(it, check)| *it = check.r_parity);
+        }));
+        assert!(!is_sum_passed(|_, _| ()));
+        // Each on its own, as lanes prove.
+        assert!(!is_sum_passed(|checks, proven| prove(&mut room, checks, proven)));
     }
 
     #[test]

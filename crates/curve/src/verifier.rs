@@ -4,8 +4,8 @@
 //! self-test in this process. No other code in this crate detects instructions.
 #![allow(unsafe_code)] // Calls of `target_feature` functions.
 
-use crate::batch::{Batch, is_faulty, prove_schnorr};
-use crate::check::SignatureCheck;
+use crate::batch::{self, Batch, is_faulty};
+use crate::check::{Parity, SignatureCheck};
 use crate::field::FieldVector;
 use crate::lanes::{self, Room};
 use crate::portable::Element;
@@ -51,22 +51,34 @@ impl Kernel {
 pub struct Verifier {
     /// `None` if the kernel is not available.
     engine: Option<Engine>,
+    has_lanes: bool,
 }
 
 impl Verifier {
     /// Prepares a kernel. If it is not available, the verifier proves nothing.
     pub fn new(kernel: Kernel) -> Self {
         let is_available = Kernel::available().contains(&kernel);
-        Self { engine: Engine::new(kernel).filter(|_| is_available) }
+        Self { engine: Engine::new(kernel).filter(|_| is_available), has_lanes: true }
     }
 
-    /// Appends to `proven`, for each check, whether it is proven valid. `false` means nothing:
-    /// libsecp256k1 has to decide.
-    pub fn verify(&mut self, checks: &[SignatureCheck], proven: &mut Vec<bool>) {
+    /// Prepares a kernel for sums only: it proves no signature on its own. [`Kernel::Portable`] is faster
+    /// than libsecp256k1 only so.
+    pub fn with_sums_only(kernel: Kernel) -> Self {
+        Self { has_lanes: false, ..Self::new(kernel) }
+    }
+
+    /// Returns whether there are enough checks with a known parity of R for a sum.
+    pub fn makes_sum(checks: &[SignatureCheck]) -> bool {
+        batch::makes_sum(checks)
+    }
+
+    /// Appends to `proven`, for each check that is proven valid, the parity of the y of its R. `None` means
+    /// nothing: libsecp256k1 has to decide.
+    pub fn verify(&mut self, checks: &[SignatureCheck], proven: &mut Vec<Option<Parity>>) {
         let first = proven.len();
-        proven.resize(first + checks.len(), false);
+        proven.resize(first + checks.len(), None);
         if let Some(engine) = &mut self.engine {
-            engine.prove(checks, &mut proven[first..]);
+            engine.prove(checks, &mut proven[first..], self.has_lanes);
         }
     }
 }
@@ -83,13 +95,20 @@ impl<F: FieldVector> Memory<F> {
     }
 }
 
-/// Proves many BIP-340 signatures by one sum, and all others each on its own.
+/// Proves signatures whose R has a known parity by one sum, and all others each on its own.
 #[inline(always)]
-fn prove<F: FieldVector>(memory: &mut Memory<F>, checks: &[SignatureCheck], proven: &mut [bool]) {
-    prove_schnorr(&mut memory.batch, checks, proven);
-    lanes::prove(&mut memory.lanes, checks, proven);
+fn prove<F: FieldVector>(
+    memory: &mut Memory<F>,
+    checks: &[SignatureCheck],
+    proven: &mut [Option<Parity>],
+    has_lanes: bool,
+) {
+    batch::prove(&mut memory.batch, checks, proven);
+    if has_lanes {
+        lanes::prove(&mut memory.lanes, checks, proven);
+    }
     if is_faulty() {
-        proven.fill(false);
+        proven.fill(None);
     }
 }
 
@@ -123,18 +142,19 @@ impl Engine {
 
     /// Whether the kernel passes the self-test.
     fn is_right(&mut self) -> bool {
-        self_test::is_passed(|checks, proven| self.prove(checks, proven))
+        self_test::is_passed(|checks, proven| self.prove(checks, proven, true))
+            && self_test::is_sum_passed(|checks, proven| self.prove(checks, proven, false))
     }
 
-    fn prove(&mut self, checks: &[SignatureCheck], proven: &mut [bool]) {
+    fn prove(&mut self, checks: &[SignatureCheck], proven: &mut [Option<Parity>], has_lanes: bool) {
         match self {
-            Self::Portable(memory) => prove(memory, checks, proven),
+            Self::Portable(memory) => prove(memory, checks, proven, has_lanes),
             // SAFETY: `new` has detected the features of both functions.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(memory) => unsafe { prove_avx2(memory, checks, proven) },
+            Self::Avx2(memory) => unsafe { prove_avx2(memory, checks, proven, has_lanes) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Ifma(memory) => unsafe { prove_ifma(memory, checks, proven) },
+            Self::Avx512Ifma(memory) => unsafe { prove_ifma(memory, checks, proven, has_lanes) },
         }
     }
 }
@@ -144,9 +164,10 @@ impl Engine {
 fn prove_avx2(
     memory: &mut Memory<crate::avx2::FieldAvx2>,
     checks: &[SignatureCheck],
-    proven: &mut [bool],
+    proven: &mut [Option<Parity>],
+    has_lanes: bool,
 ) {
-    prove(memory, checks, proven);
+    prove(memory, checks, proven, has_lanes);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -154,7 +175,8 @@ fn prove_avx2(
 fn prove_ifma(
     memory: &mut Memory<crate::ifma::FieldIfma>,
     checks: &[SignatureCheck],
-    proven: &mut [bool],
+    proven: &mut [Option<Parity>],
+    has_lanes: bool,
 ) {
-    prove(memory, checks, proven);
+    prove(memory, checks, proven, has_lanes);
 }

@@ -7,12 +7,12 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 
 use apus_chain::{
-    CoinRef, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY, VERIFY_DERSIG,
-    VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS,
+    BlockHash, CoinRef, KnownBlock, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,
+    VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS,
 };
 use apus_engine::script::{
-    KnownChecks, PreparedTx, RawBlock, RawTx, RecordedCheck, ScriptPool, SignatureKind,
-    SignatureMode, SignatureProver, Signatures, interpreter,
+    CheckRoom, KnownChecks, PreparedTx, RParity, RawBlock, RawTx, RecordedCheck, ScriptPool,
+    SignatureKind, SignatureMode, SignatureProver, Signatures, interpreter,
 };
 use apus_engine::utxo::CoinBytes;
 use bitcoin::hashes::Hash as _;
@@ -28,6 +28,8 @@ use std::sync::Arc;
 fn main() {
     divan::main();
 }
+
+const BLOCK: KnownBlock = KnownBlock { height: 1, hash: BlockHash([1; 32]) };
 
 const FLAGS: u32 = VERIFY_P2SH
     | VERIFY_DERSIG
@@ -130,7 +132,8 @@ fn verify_deferred(bencher: Bencher, lock: Lock) {
     let check = RecordedCheck::new(SignatureKind::Ecdsa, &[], [0; 32], &[]).unwrap();
     let (known, mut room) = (KnownChecks::default(), [check; 4]);
     bencher.counter(ItemsCount::new(1u32)).bench_local(|| {
-        assert_eq!(tx.verify_deferred(0, FLAGS, &known, &mut room), Ok(1));
+        let room = CheckRoom { checks: &mut room, takes_ecdsa: true, passes_over: &mut |_| false };
+        assert_eq!(tx.verify_deferred(0, FLAGS, &known, room), Ok(1));
     });
 }
 
@@ -169,7 +172,7 @@ fn block(inputs: u32) -> Block {
 impl Block {
     fn batch(&self, pool: &ScriptPool) {
         let raw: Arc<dyn RawBlock> = Arc::<Vec<u8>>::clone(&self.raw);
-        let mut batch = pool.begin(FLAGS);
+        let mut batch = pool.begin(BLOCK, FLAGS);
         for (index, (range, spent)) in self.txs.iter().enumerate() {
             batch.add(index, RawTx::new(Arc::clone(&raw), range.clone()), spent.clone());
         }
@@ -206,8 +209,9 @@ fn pool_on_two_cores(bencher: Bencher, inputs: u32) {
 struct Free;
 
 impl SignatureProver for Free {
-    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<bool>) {
-        proven.resize(proven.len() + checks.len(), true);
+    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<Option<RParity>>) -> usize {
+        proven.resize(proven.len() + checks.len(), Some(RParity::Even));
+        0
     }
 }
 

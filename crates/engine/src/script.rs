@@ -6,6 +6,7 @@
 
 #[cfg(feature = "kernel")]
 mod curve;
+pub mod hints;
 mod interpreter;
 #[cfg(feature = "kernel")]
 mod kernel;
@@ -16,12 +17,12 @@ mod signatures;
 mod verify;
 
 #[cfg(feature = "kernel")]
-pub use curve::signature_prover;
+pub use curve::{ProverChoice, signature_prover};
 pub use interpreter::{Interpreter, NoInterpreter, PreparedTx, Refusal, SCRIPT_ERRORS};
 pub use pool::{RawBlock, RawTx, ScriptBatch, ScriptFailure, ScriptPool, ScriptPoolError, Verdict};
 pub use recorded::{
-    KnownChecks, NewProver, NoProver, RecordedCheck, SignatureCounts, SignatureKind, SignatureMode,
-    SignatureProver,
+    CheckPlace, CheckRoom, KnownChecks, NewProver, NoProver, RParity, RecordedCheck,
+    SignatureCounts, SignatureKind, SignatureMode, SignatureProver,
 };
 
 pub use signatures::Signatures;

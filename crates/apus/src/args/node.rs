@@ -1,6 +1,6 @@
 //! Arguments of the commands for a node's data directory: `apus plan`, `reindex`, `verify`.
 
-use super::values::{parse_mib, parse_order};
+use super::values::{parse_mib, parse_order, parse_sighints};
 use super::{AggregateArgs, AssumeArgs, ConnectArgs, EngineArg, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
@@ -234,6 +234,12 @@ pub(crate) struct VerifyArgs {
 
     #[command(flatten)]
     pub(crate) assume: AssumeArgs,
+
+    /// Write hints about the signatures of all scripts that are run: `sighints:FILE`
+    ///
+    /// They make a later command faster: `--sighints FILE`.
+    #[arg(long, value_name = "SINK", hide_short_help = true, value_parser = parse_sighints)]
+    pub(crate) out: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) run: RunArgs,

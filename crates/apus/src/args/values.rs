@@ -135,11 +135,12 @@ static HINTS: FileForm = FileForm {
 /// All kinds of file that a run can write from its set. `--out`, its help, `apus plan` and the report use this list.
 static FILE_FORMS: [&FileForm; 2] = [&SNAPSHOT, &HINTS];
 
-/// A file of [`FILE_FORMS`], `utreexo:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
+/// A file of [`FILE_FORMS`], `utreexo:FILE`, `sighints:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
 #[derive(Clone)]
 pub(crate) enum SinkArg {
     File(&'static FileForm, PathBuf),
     Utreexo(PathBuf),
+    SignatureHints(PathBuf),
     Chainstate(PathBuf),
     Datadir(PathBuf),
     Null,
@@ -151,6 +152,7 @@ impl SinkArg {
         match self {
             Self::File(_, path)
             | Self::Utreexo(path)
+            | Self::SignatureHints(path)
             | Self::Chainstate(path)
             | Self::Datadir(path) => Some(path),
             Self::Null => None,
@@ -172,13 +174,16 @@ impl FromStr for SinkArg {
                 Some(why) => Err(why),
                 None => Ok(Self::Utreexo(path.into())),
             },
+            Some(("sighints", path)) if !path.is_empty() => Ok(Self::SignatureHints(path.into())),
             Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
             Some(("datadir", path)) if !path.is_empty() => Ok(Self::Datadir(path.into())),
             None if text == "null" => Ok(Self::Null),
             _ => {
                 let files: String =
                     FILE_FORMS.iter().map(|form| format!("{}:FILE, ", form.name)).collect();
-                Err(format!("use {files}utreexo:FILE, chainstate:DIR, datadir:DIR or null"))
+                Err(format!(
+                    "use {files}utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR or null"
+                ))
             }
         }
     }
@@ -189,11 +194,20 @@ pub(super) fn out_help() -> String {
     let files: String = FILE_FORMS.iter().map(|form| format!("`{}:FILE`, ", form.name)).collect();
     format!(
         "snapshot:FILE, chainstate:DIR, datadir:DIR and more\n\n\
-         What to write: {files}`utreexo:FILE` (the roots of the Utreexo forest), `chainstate:DIR` (Bitcoin Core's \
+         What to write: {files}`utreexo:FILE` (the roots of the Utreexo forest), `sighints:FILE` (hints about the \
+         signatures of all scripts that are run, for `--sighints` of a later command), `chainstate:DIR` (Bitcoin Core's \
          coins), `datadir:DIR` (blocks, undo data, index and coins, for Bitcoin Core to start on; with blocks from \
          peers and hints, undo data only for the last 288 blocks and for blocks above the hints) or `null`; may be \
          repeated."
     )
+}
+
+/// Parses the only output of `apus verify`.
+pub(super) fn parse_sighints(text: &str) -> Result<PathBuf, String> {
+    match text.parse() {
+        Ok(SinkArg::SignatureHints(path)) => Ok(path),
+        _ => Err("use sighints:FILE".to_owned()),
+    }
 }
 
 /// Valid values of `--dbcache`.

@@ -31,7 +31,7 @@ pub(crate) enum ClusterCommand {
     /// Run `apus sync`, with other machines processing its segments
     Serve(Box<ServeArgs>),
     /// Process segments for the sync of another machine
-    Work(WorkArgs),
+    Work(Box<WorkArgs>),
     /// Show active runs, their progress and their workers
     Status(StatusArgs),
     /// Print settings for a NATS server that accepts only machines with the key of the cluster

@@ -23,6 +23,9 @@ const CHAINSTATE_COIN: u64 = 65;
 const RUN_COIN: u64 = 35;
 const RUN_COIN_MOST: u64 = 120;
 
+/// Bytes of blocks for each byte of signature hints: at least 1,100 in blocks full of signatures.
+const SIGHINTS_PART: u64 = 1000;
+
 /// Bytes of a created or spent coin in the input of the join.
 const JOINED_COIN: u64 = 28;
 /// Bytes of a coin in the set below a batch.
@@ -253,6 +256,9 @@ impl Needs<'_> {
                     let kept = if self.prune { self.blocks.last_bytes } else { self.blocks.bytes };
                     let blocks = kept.saturating_add(self.blocks.undo_of(kept));
                     (&**path, part("the data directory", blocks.saturating_add(set.chainstate())))
+                }
+                SinkArg::SignatureHints(path) => {
+                    (&**path, part("signature hints", self.blocks.bytes / SIGHINTS_PART))
                 }
                 SinkArg::Utreexo(_) | SinkArg::Null => return None,
             })

@@ -6,6 +6,7 @@ use crate::failure::{Failure, USAGE};
 use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
 use crate::print;
 use crate::report::{PhaseReport, RunHistory, VERSION, bytes, grouped, is_report};
+use apus_engine::script::hints::SignatureHintsReader;
 use apus_engine::script::{SignatureMode, Signatures};
 use apus_storage::{expect_own_draft, publish_file};
 use apus_sync::{Phase, Workers, draft_of, parent};
@@ -30,6 +31,16 @@ pub(crate) struct SignaturesReport {
     pub(crate) inputs_by_libsecp256k1: u64,
     #[serde(skip)]
     is_fallback: bool,
+    /// Signatures that were proven with a hint (`--sighints`).
+    pub(crate) hinted: u64,
+    /// Hints that were wrong.
+    pub(crate) wrong_hints: u64,
+    /// Whether so many hints were wrong that the rest was not used.
+    pub(crate) hints_ignored: bool,
+    /// Blocks whose hints were damaged.
+    pub(crate) damaged_hints: u64,
+    #[serde(skip)]
+    has_hints: bool,
     /// Whether the program found its own arithmetic wrong on this machine.
     pub(crate) faulty: bool,
 }
@@ -47,6 +58,11 @@ impl SignaturesReport {
             schnorr: counts.schnorr,
             inputs: counts.inputs,
             inputs_by_libsecp256k1: counts.unproven,
+            hinted: counts.hinted,
+            wrong_hints: counts.wrong_hints,
+            hints_ignored: signatures.ignores_hints(),
+            damaged_hints: signatures.hints().map_or(0, SignatureHintsReader::damaged),
+            has_hints: signatures.hints().is_some(),
             is_fallback: signatures.is_fallback(),
             faulty: Signatures::are_faulty(),
         }
@@ -58,7 +74,7 @@ impl fmt::Display for SignaturesReport {
         if self.is_fallback {
             return write!(
                 f,
-                "Signatures: checked by libsecp256k1, because this processor has no AVX2 (or failed its self-test)"
+                "Signatures: checked by libsecp256k1, because the self-test of all faster ways failed on this machine"
             );
         }
         if self.mode == "libsecp256k1" {
@@ -72,6 +88,24 @@ impl fmt::Display for SignaturesReport {
              of {} inputs",
             grouped(self.inputs)
         )?;
+        if self.has_hints {
+            write!(f, "; {} with hints", grouped(self.hinted))?;
+        }
+        if self.wrong_hints > 0 {
+            write!(
+                f,
+                ". Warning: {} of the signature hints were wrong",
+                grouped(self.wrong_hints)
+            )?;
+        }
+        if self.hints_ignored {
+            f.write_str(", so the rest was not used: write the hints again (--out sighints:FILE)")?;
+        }
+        if self.damaged_hints > 0 {
+            let blocks = if self.damaged_hints == 1 { "block are" } else { "blocks are" };
+            let count = grouped(self.damaged_hints);
+            write!(f, ". Warning: the hints of {count} {blocks} damaged: copy the file again")?;
+        }
         if self.faulty {
             f.write_str(
                 ". Warning: a test found wrong arithmetic on this machine, so libsecp256k1 checked the rest; test the \
@@ -255,6 +289,7 @@ impl WrittenFile {
             let (kind, what, path) = match output {
                 SinkArg::File(form, path) => (form.name, form.written, path),
                 SinkArg::Utreexo(path) => ("utreexo", "the roots of the Utreexo forest", path),
+                SinkArg::SignatureHints(path) => ("sighints", "signature hints", path),
                 SinkArg::Chainstate(_) | SinkArg::Datadir(_) | SinkArg::Null => return None,
             };
             let bytes = path.metadata().ok().map(|metadata| metadata.len());

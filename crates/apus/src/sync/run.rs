@@ -2,7 +2,9 @@
 //!
 //! Before the run starts, it estimates whether a disk may become full, and warns. An estimate never stops a run.
 
-use crate::args::{AggregateArg, HintsArg, SinkArg, SyncMethod, TaskParts};
+use crate::args::{
+    AggregateArg, HintsArg, SinkArg, SyncMethod, TaskParts, about_sighints, tell_learned,
+};
 use crate::args::{expect_interpreter, verifier};
 use crate::failure::Failure;
 use crate::files::{
@@ -23,7 +25,7 @@ use crate::status::lock;
 use crate::sync::{JobSource, RunJob, writes};
 use crate::utreexo_outputs::{UtreexoOutputs, roots_files};
 use crate::workdir::{WorkFolder, default_path};
-use apus_chain::{BlockHash, Height, Params, ScriptVerifier};
+use apus_chain::{BlockHash, Height, KnownBlock, Params, ScriptVerifier};
 use apus_datadir::{BlockFiles, chain_folder, free_bytes};
 use apus_engine::script::Signatures;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
@@ -92,6 +94,7 @@ fn run_watched(
     let interrupt = watch_signals()?;
     unpack_hints(job, work_path, &interrupt)?;
     let _made = make_folders(job, work_path)?;
+    let signatures = job.run.signatures.learning(job.chain, sighints_path(job.outputs))?;
     let folder = WorkFolder::open(work_path)?;
     folder.begin(job.coins_place())?;
     let peers = start_peers(job, rules.params, &folder, work_path)?;
@@ -104,6 +107,7 @@ fn run_watched(
     let workdir = folder.storage();
     let setup = RunSetup {
         workdir,
+        signatures: &signatures,
         scratch,
         peers: peers.as_ref(),
         renderer: &renderer,
@@ -115,7 +119,10 @@ fn run_watched(
         Ok(computed) => computed,
         Err(error) => return Err(give_up(job, folder, error)),
     };
-    let around = circumstances(job, peers.as_ref(), utreexo, &rules.signatures);
+    let KnownBlock { height, hash } = outcome.chain.stop;
+    let learned = signatures.finish_learned(height, &hash);
+    tell_learned(learned.map_err(|error| folder.keep(about_sighints(&error)))?);
+    let around = circumstances(job, peers.as_ref(), utreexo, &signatures);
     let report = RunReport::new(&outcome, record.history.clone(), around);
     if let Some(path) = &job.run.report {
         write_report(path, &report).map_err(|failure| folder.keep(failure))?;
@@ -132,7 +139,6 @@ struct RunRules {
     params: &'static Params,
     now: i64,
     verifier: Option<Box<dyn ScriptVerifier>>,
-    signatures: Arc<Signatures>,
     assume_valid: Option<BlockHash>,
     skips_witnesses: bool,
 }
@@ -146,14 +152,14 @@ impl RunRules {
         expect_scripts(job, assume_valid)?;
         let skips_witnesses = job.connect.map(|args| job.skips_witnesses(args)).transpose()?;
         let skips_witnesses = skips_witnesses.unwrap_or_default();
-        let signatures = job.run.signatures.checks();
-        Ok(Self { params, now, verifier, signatures, assume_valid, skips_witnesses })
+        Ok(Self { params, now, verifier, assume_valid, skips_witnesses })
     }
 }
 
 /// The resources of a run.
 struct RunSetup<'a> {
     workdir: &'a DirStorage,
+    signatures: &'a Arc<Signatures>,
     /// Bytes that temporary files may take.
     scratch: u64,
     peers: Option<&'a Peers<'a>>,
@@ -238,7 +244,7 @@ fn compute(
             scratch: Some(ScratchLimits { bytes: setup.scratch, segments: None }),
             checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
             now: rules.now,
-            signatures: &rules.signatures,
+            signatures: setup.signatures,
             verifier: rules.verifier.as_deref(),
             workdir: setup.workdir,
             is_shared: false,
@@ -403,6 +409,7 @@ fn expect_sensible(
     outputs: &[(OutputKind, PathBuf)],
     work_path: &Path,
 ) -> Result<Vec<PathBuf>, Failure> {
+    expect_sighints_made(job)?;
     // Piped or compressed hints are checked later, once unpacked.
     if let Some(hints) = job.hints.filter(|hints| hints.input().is_plain().unwrap_or(true)) {
         expect_hints(hints)?;
@@ -423,6 +430,7 @@ fn expect_sensible(
     // Accept files that an earlier start finished before it was killed.
     let resuming = WorkFolder::was_broken_off(work_path);
     paths.extend(job.hints.map(HintsArg::named));
+    paths.extend(job.run.signatures.sighints.as_deref());
     paths.extend(job.outside.and_then(|outside| outside.folder));
     let blocksdir = match &job.source {
         JobSource::Files { blocksdir, .. } => Some(blocksdir.files.as_path()),
@@ -437,12 +445,25 @@ fn expect_sensible(
         expect_outside(&folder.path, &paths)?;
         expect_new_folder(folder, resuming)?;
     }
-    for path in outputs.iter().map(|(_, path)| path.as_path()).chain(roots_paths(job.outputs)) {
+    let files = outputs.iter().map(|(_, path)| path.as_path()).chain(roots_paths(job.outputs));
+    for path in files.chain(sighints_path(job.outputs)) {
         expect_writable(path, |_| resuming)?;
     }
     let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
     report.map_or(Ok(()), |path| expect_writable(path, may_be_there))?;
     expect_places(&written, &folders)
+}
+
+/// Refuses a file of signature hints where this run does not learn them.
+fn expect_sighints_made(job: &RunJob<'_>) -> Result<(), Failure> {
+    let file = sighints_path(job.outputs);
+    job.run.signatures.expect_hints_wanted(file)?;
+    if file.is_some() && job.machines.is_some() {
+        return Err(Failure::usage(
+            "other machines run the scripts, so this one learns no hints: leave out --out sighints:FILE",
+        ));
+    }
+    Ok(())
 }
 
 pub(super) fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
@@ -463,6 +484,14 @@ fn roots_paths(sinks: &[SinkArg]) -> impl Iterator<Item = &Path> {
     })
 }
 
+/// Returns the file for signature hints.
+fn sighints_path(sinks: &[SinkArg]) -> Option<&Path> {
+    sinks.iter().find_map(|sink| match sink {
+        SinkArg::SignatureHints(path) => Some(path.as_path()),
+        _ => None,
+    })
+}
+
 pub(super) fn folder_outputs(job: &RunJob<'_>) -> Vec<FolderOutput> {
     let output = |sink: &SinkArg| {
         let (kind, path, replace) = match sink {
@@ -471,7 +500,10 @@ pub(super) fn folder_outputs(job: &RunJob<'_>) -> Vec<FolderOutput> {
                 (FolderKind::KeptDatadir, path, false)
             }
             SinkArg::Datadir(path) => (FolderKind::Datadir(job.kept), path, false),
-            SinkArg::File(..) | SinkArg::Utreexo(_) | SinkArg::Null => return None,
+            SinkArg::File(..)
+            | SinkArg::Utreexo(_)
+            | SinkArg::SignatureHints(_)
+            | SinkArg::Null => return None,
         };
         Some(FolderOutput { kind, path: path.clone(), replace })
     };

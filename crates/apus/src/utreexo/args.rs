@@ -13,7 +13,7 @@ pub(crate) struct UtreexoArgs {
 #[derive(Subcommand)]
 pub(crate) enum UtreexoCommand {
     /// Make proofs and leaf data for each block's spent coins, in one file per block range, which begins with the roots
-    Prove(ProveArgs),
+    Prove(Box<ProveArgs>),
     /// Show the blocks, leaves, roots and bytes of proof files
     Info(ProofsInfoArgs),
     /// Check every file of a folder: format, checksums, and that no blocks are missing between files

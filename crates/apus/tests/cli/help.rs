@@ -318,15 +318,21 @@ fn errors_of_mistyped_lines_say_what_was_expected() {
         (&format!("{run} --chain mainnet"), &["mainnet", "main, test, testnet4, signet"]),
         (
             &format!("{run} --out utxo.dat"),
-            &["use snapshot:FILE, hints:FILE, utreexo:FILE, chainstate:DIR, datadir:DIR or null"],
+            &[
+                "use snapshot:FILE, hints:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR or null",
+            ],
         ),
         (
             &format!("{run} --out snapshot:"),
-            &["use snapshot:FILE, hints:FILE, utreexo:FILE, chainstate:DIR, datadir:DIR or null"],
+            &[
+                "use snapshot:FILE, hints:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR or null",
+            ],
         ),
         (
             &format!("{run} --out blocks:x"),
-            &["use snapshot:FILE, hints:FILE, utreexo:FILE, chainstate:DIR, datadir:DIR or null"],
+            &[
+                "use snapshot:FILE, hints:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR or null",
+            ],
         ),
         (&format!("{run} --par many"), &["--par"]),
         (&format!("{run} --par 5000"), &["1024"]),

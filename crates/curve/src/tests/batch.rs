@@ -4,7 +4,7 @@ use super::checks::{Asked, signed};
 use super::out_of_line::OutOfLine;
 use super::{Random, big};
 use crate::batch::{Batch, Claim, is_faulty};
-use crate::check::{Equation, Factors, SignatureCheck};
+use crate::check::{Equation, Factors, Parity};
 use crate::field::FieldVector;
 use crate::portable::Element;
 use crate::radix29::Radix29;
@@ -116,26 +116,37 @@ fn chosen_sums_pass() {
     assert!(!passes(&mut batch, &all));
 }
 
-/// Many BIP-340 signatures go into one sum; a spoiled one is found all the same.
+/// Many signatures go into one sum, ECDSA with hints; spoiled signatures and wrong hints are found all the same.
 #[test]
 fn verifiers_use_batches() {
+    const COUNT: usize = 130;
     let mut random = Random(26);
-    let mut all: Vec<Asked> = Vec::new();
-    while all.len() < 90 {
-        all.extend(Some(signed(&mut random)).filter(|asked| asked.is_schnorr));
-    }
+    let all: Vec<Asked> = (0..COUNT).map(|_| signed(&mut random)).collect();
     for kernel in Kernel::available() {
         let mut verifier = Verifier::new(*kernel);
-        for spoiled in [None, Some(random.below(90)), None] {
-            let mut asked = all.clone();
-            if let Some(spoiled) = spoiled {
-                asked[spoiled].hash[7] ^= 4;
-            }
-            let checks: Vec<SignatureCheck> = asked.iter().flat_map(Asked::check).collect();
+        let mut verify = |asked: &[Asked], hint: &dyn Fn(usize) -> Option<Parity>| {
+            let checks = asked.iter().flat_map(Asked::check).enumerate();
+            let hinted: Vec<_> = checks.map(|(i, check)| check.with_hint(hint(i))).collect();
             let mut proven = Vec::new();
-            verifier.verify(&checks, &mut proven);
-            let expected: Vec<bool> = (0..90).map(|i| Some(i) != spoiled).collect();
-            assert_eq!(proven, expected, "{kernel:?}");
+            verifier.verify(&hinted, &mut proven);
+            proven
+        };
+        let parities = verify(&all, &|_| None);
+        assert!(parities.iter().all(Option::is_some), "{kernel:?}");
+        for i in (0..COUNT).filter(|i| all[*i].is_schnorr) {
+            assert_eq!(parities[i], Some(Parity::Even), "{kernel:?}");
+        }
+        assert_eq!(verify(&all, &|i| parities[i]), parities, "{kernel:?}");
+        let other = |parity| if parity == Parity::Even { Parity::Odd } else { Parity::Even };
+        for wrong in [random.below(COUNT), random.below(COUNT)] {
+            let hint = |i: usize| parities[i].map(|it| if i == wrong { other(it) } else { it });
+            assert_eq!(verify(&all, &hint), parities, "{kernel:?}: hint {wrong} is wrong");
+            let mut spoiled = all.clone();
+            spoiled[wrong].hash[7] ^= 4;
+            let mut expected = parities.clone();
+            expected[wrong] = None;
+            assert_eq!(verify(&spoiled, &|i| parities[i]), expected, "{kernel:?}");
+            assert_eq!(verify(&spoiled, &|_| None), expected, "{kernel:?}");
         }
     }
     assert!(!is_faulty());

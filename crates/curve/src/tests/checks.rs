@@ -3,7 +3,7 @@
 use super::out_of_line::OutOfLine;
 use super::scalar::order;
 use super::{Random, big, words};
-use crate::check::SignatureCheck;
+use crate::check::{Parity, SignatureCheck};
 use crate::lanes::{Room, prove};
 use crate::radix29::Radix29;
 use crate::radix52::Radix52;
@@ -117,10 +117,10 @@ pub(crate) fn provers() -> Vec<(String, Prover)> {
     for kernel in Kernel::available() {
         let mut verifier = Verifier::new(*kernel);
         let prover = move |checks: &[SignatureCheck]| {
-            let mut proven = vec![true];
+            let mut proven = vec![Some(Parity::Odd)];
             verifier.verify(checks, &mut proven);
-            assert_eq!((proven.len(), proven[0]), (1 + checks.len(), true));
-            proven.split_off(1)
+            assert_eq!((proven.len(), proven[0]), (1 + checks.len(), Some(Parity::Odd)));
+            proven.iter().skip(1).map(Option::is_some).collect()
         };
         all.push((format!("{kernel:?}"), Box::new(prover)));
     }
@@ -128,9 +128,9 @@ pub(crate) fn provers() -> Vec<(String, Prover)> {
         ($name:literal, $field:ty) => {
             let mut room = Room::<OutOfLine<$field>>::new();
             let prover = move |checks: &[SignatureCheck]| {
-                let mut proven = vec![false; checks.len()];
+                let mut proven = vec![None; checks.len()];
                 prove(&mut room, checks, &mut proven);
-                proven
+                proven.iter().map(Option::is_some).collect()
             };
             all.push(($name.to_owned(), Box::new(prover)));
         };

@@ -71,7 +71,11 @@ fn random_checks() {
     }
     assert!((900..2000).contains(&valid), "{valid} valid checks");
     provers.retain(|(name, _)| !name.starts_with("emulated"));
-    assert_proven(&mut provers, &mixed(1000, &mut random));
+    // Ten million checks in a long run.
+    let rounds = if std::env::var_os("APUS_LONG").is_some() { 10_000 } else { 1 };
+    for _ in 0..rounds {
+        assert_proven(&mut provers, &mixed(1000, &mut random));
+    }
 }
 
 #[test]

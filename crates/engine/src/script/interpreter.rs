@@ -4,7 +4,7 @@
 //! verify its inputs in any order. No state carries over from one input to the next. Core's texts
 //! for script failures are part of the reject reasons that its node reports.
 
-use super::recorded::{KnownChecks, RecordedCheck};
+use super::recorded::{CheckRoom, KnownChecks};
 use crate::coin::CoinBytes;
 use apus_chain::ScriptError;
 
@@ -31,13 +31,14 @@ pub trait PreparedTx: Send + Sync {
 
     /// Like [`Self::verify`], but answers yes to signature checks without checking them: to proven
     /// ones; and to new ones if there is room, where it writes them. Returns how many it wrote: if
-    /// all of them are valid, this is the verdict. A failure says nothing if it wrote any.
+    /// all of them are valid, the input may spend its output. A failure says nothing if it wrote any,
+    /// or if unproven checks are known.
     fn verify_deferred(
         &self,
         input: usize,
         flags: u32,
         _known: &KnownChecks,
-        _room: &mut [RecordedCheck],
+        _room: CheckRoom<'_>,
     ) -> Result<usize, Refusal> {
         self.verify(input, flags).map(|()| 0)
     }

@@ -4,7 +4,7 @@
 //! missing outputs) are setup errors and never a verdict.
 
 use super::interpreter::{Interpreter, PreparedTx, Refusal, error_text};
-use super::recorded::{KnownChecks, RecordedCheck};
+use super::recorded::{CheckRoom, KnownChecks};
 use super::verify::{InterpreterTx, SpentOutput};
 use crate::coin::CoinBytes;
 use apus_chain::{
@@ -101,7 +101,7 @@ impl PreparedTx for KernelTx {
         input: usize,
         flags: u32,
         known: &KnownChecks,
-        room: &mut [RecordedCheck],
+        room: CheckRoom<'_>,
     ) -> Result<usize, Refusal> {
         let mut used = 0;
         self.run(input, flags, |output| {

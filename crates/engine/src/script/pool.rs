@@ -6,8 +6,8 @@
 //! if the caller no longer waits for the verdict.
 //!
 //! With [`SignatureMode::Fast`], signature checks wait for a prover that proves many at once, of
-//! several batches. An input passes only if each of its checks is proven or libsecp256k1 says yes to
-//! it; only libsecp256k1 refuses an input.
+//! several batches. An input passes only if each check to which its scripts got yes is proven or
+//! libsecp256k1 says yes to it; only libsecp256k1 refuses an input.
 //!
 //! Memory: a waiting transaction holds its position in the block's bytes and the coins that it
 //! spends. Each thread holds one group of small transactions or one large one in the interpreter's
@@ -27,6 +27,7 @@ use super::interpreter::{Interpreter, NoInterpreter};
 use super::recorded::{NewProver, SignatureCounts, SignatureMode};
 use super::signatures::Signatures;
 use crate::coin::CoinBytes;
+use apus_chain::KnownBlock;
 use queue::ScriptQueue;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -112,10 +113,10 @@ impl ScriptPool {
         self.queue.signatures().counts()
     }
 
-    /// Opens a batch whose scripts are run under the rules that `flags` enable
+    /// Opens the batch of a block, whose scripts are run under the rules that `flags` enable
     /// ([`Params::block_script_flags`](apus_chain::Params::block_script_flags)).
-    pub fn begin(&self, flags: u32) -> ScriptBatch {
-        ScriptBatch::new(Arc::clone(&self.queue), flags)
+    pub fn begin(&self, block: KnownBlock, flags: u32) -> ScriptBatch {
+        ScriptBatch::new(Arc::clone(&self.queue), block, flags)
     }
 }
 
@@ -158,8 +159,8 @@ pub struct ScriptBatch {
 }
 
 impl ScriptBatch {
-    fn new(queue: Arc<ScriptQueue>, flags: u32) -> Self {
-        let ticket = queue.open(flags);
+    fn new(queue: Arc<ScriptQueue>, block: KnownBlock, flags: u32) -> Self {
+        let ticket = queue.open(flags, block);
         Self { listed: BatchListing { queue, ticket }, group: Vec::new(), group_cost: 0 }
     }
 

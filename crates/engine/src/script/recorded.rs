@@ -14,31 +14,64 @@ pub enum SignatureKind {
     Schnorr,
 }
 
+/// The script that requests a check, if it is the only one of the input that requests any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckPlace {
+    /// Any other script.
+    Other = 0,
+    /// `<key> CHECKSIG` or its form with a key hash: the script passes only if the check is valid.
+    Single = 1,
+    /// `m <key>... n CHECKMULTISIG` and nothing else: keys may be passed over.
+    Multisig = 2,
+}
+
+/// The parity of the y of R, the point of an ECDSA signature with a low s (SEC 1, section 4.1.4). Blocks do not contain it.
+/// With it as a hint, a signature is proven faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RParity {
+    /// y is even.
+    Even,
+    /// y is odd.
+    Odd,
+}
+
+impl RParity {
+    /// Returns the parity that a bit stands for.
+    pub fn of_bit(is_odd: bool) -> Self {
+        if is_odd { Self::Odd } else { Self::Even }
+    }
+}
+
 /// A signature check (Core `script/interpreter.h`, `VerifyECDSASignature` and
 /// `VerifySchnorrSignature`). Longer keys and signatures are never recorded.
 // The layout of `ApusCheck` in `verify.cpp`: bytes only, so every content is valid.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct RecordedCheck {
     kind: u8,
+    place: u8,
     key_length: u8,
     signature_length: u8,
     key: [u8; 65],
     hash: [u8; 32],
     signature: [u8; 72],
+    /// 0, or 2 and the parity of R.
+    hint: u8,
 }
 
-const _: () = assert!(size_of::<RecordedCheck>() == 172, "the layout in verify.cpp");
+const _: () = assert!(size_of::<RecordedCheck>() == 174, "the layout in verify.cpp");
 
 impl RecordedCheck {
     /// An empty record, to be overwritten. It proves nothing: no key is empty.
     pub(super) const EMPTY: Self = Self {
         kind: 0,
+        place: 0,
         key_length: 0,
         signature_length: 0,
         key: [0; 65],
         hash: [0; 32],
         signature: [0; 72],
+        hint: 0,
     };
 
     /// Records a check; `None` if the key or the signature is too long.
@@ -59,6 +92,30 @@ impl RecordedCheck {
         }
     }
 
+    /// Returns where the script requests it.
+    pub fn place(&self) -> CheckPlace {
+        match self.place {
+            1 => CheckPlace::Single,
+            2 => CheckPlace::Multisig,
+            _ => CheckPlace::Other,
+        }
+    }
+
+    /// Returns the same check at another place.
+    pub fn at(self, place: CheckPlace) -> Self {
+        Self { place: place as u8, ..self }
+    }
+
+    /// Returns the parity of R, if it is known: from a hint, or from a proof.
+    pub fn hint(&self) -> Option<RParity> {
+        (self.hint != 0).then(|| RParity::of_bit(self.hint & 1 == 1))
+    }
+
+    /// Sets the parity of R.
+    pub fn set_hint(&mut self, hint: Option<RParity>) {
+        self.hint = hint.map_or(0, |parity| 2 + parity as u8);
+    }
+
     /// Returns the public key, in the script's encoding.
     pub fn key(&self) -> &[u8] {
         self.key.get(..usize::from(self.key_length)).unwrap_or_default()
@@ -75,6 +132,19 @@ impl RecordedCheck {
     }
 }
 
+/// Equal checks ask for the same, whatever their hints.
+impl PartialEq for RecordedCheck {
+    fn eq(&self, other: &Self) -> bool {
+        let lengths = |it: &Self| (it.kind, it.place, it.key_length, it.signature_length);
+        lengths(self) == lengths(other)
+            && self.key == other.key
+            && self.hash == other.hash
+            && self.signature == other.signature
+    }
+}
+
+impl Eq for RecordedCheck {}
+
 impl fmt::Debug for RecordedCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecordedCheck").field("kind", &self.kind()).finish_non_exhaustive()
@@ -90,11 +160,28 @@ pub struct KnownChecks {
     pub unproven: Vec<RecordedCheck>,
 }
 
+impl KnownChecks {
+    /// Returns whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.proven.is_empty() && self.unproven.is_empty()
+    }
+}
+
+/// Room for new checks of an input.
+pub struct CheckRoom<'r> {
+    /// Where they are written.
+    pub checks: &'r mut [RecordedCheck],
+    /// Whether ECDSA checks may be. If not, libsecp256k1 answers them at once.
+    pub takes_ecdsa: bool,
+    /// Returns whether hints say that a new check of [`CheckPlace::Multisig`] is invalid.
+    pub passes_over: &'r mut dyn FnMut(&RecordedCheck) -> bool,
+}
+
 /// Proves signatures. A thread uses one for all its work, so it may keep tables and memory.
 pub trait SignatureProver: Send {
-    /// Appends to `proven`, for each check, whether it is *proven* valid. `false` says nothing: then
-    /// libsecp256k1 decides.
-    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<bool>);
+    /// Appends to `proven`, for each check, the parity of R if the check is *proven* valid. `None` says nothing:
+    /// then libsecp256k1 decides. The prover may use hints, and trusts none; it returns how many were wrong.
+    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<Option<RParity>>) -> usize;
 }
 
 /// Proves nothing.
@@ -102,8 +189,9 @@ pub trait SignatureProver: Send {
 pub struct NoProver;
 
 impl SignatureProver for NoProver {
-    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<bool>) {
-        proven.resize(proven.len() + checks.len(), false);
+    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<Option<RParity>>) -> usize {
+        proven.resize(proven.len() + checks.len(), None);
+        0
     }
 }
 
@@ -137,6 +225,10 @@ pub struct SignatureCounts {
     pub unproven: u64,
     /// Calls of a prover.
     pub batches: u64,
+    /// Signatures that were proven with a right hint.
+    pub hinted: u64,
+    /// Hints that were wrong.
+    pub wrong_hints: u64,
 }
 
 impl core::ops::AddAssign for SignatureCounts {
@@ -147,6 +239,8 @@ impl core::ops::AddAssign for SignatureCounts {
         self.retried += other.retried;
         self.unproven += other.unproven;
         self.batches += other.batches;
+        self.hinted += other.hinted;
+        self.wrong_hints += other.wrong_hints;
     }
 }
 

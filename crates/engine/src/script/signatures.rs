@@ -1,16 +1,33 @@
 //! [`Signatures`]: how the script pools of a sync check signatures, and how they did so far.
 
+use super::hints::{
+    BlockHints, SignatureHintsError, SignatureHintsReader, SignatureHintsSummary,
+    SignatureHintsWriter,
+};
 use super::interpreter;
 use super::pool::{ScriptPool, ScriptPoolError};
 use super::recorded::{NewProver, NoProver, SignatureCounts, SignatureMode, SignatureProver};
+use apus_chain::{BlockHash, Height, KnownBlock};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+/// After this many wrong hints, hints are no longer used if wrong ones are a large part of all.
+const WRONG_HINTS: u64 = 1000;
+/// The part: one in so many.
+const WRONG_PART: u64 = 8;
 
 /// How pools check signatures. All pools of a sync share one, so that it can report their counts.
 pub struct Signatures {
     mode: SignatureMode,
     is_fallback: bool,
     new_prover: Arc<NewProver>,
+    proves_without_hints: bool,
+    hints: Option<SignatureHintsReader>,
+    ignores_hints: AtomicBool,
+    learned: Option<SignatureHintsWriter>,
+    /// Why it could not write.
+    learn_error: Mutex<Option<SignatureHintsError>>,
     counts: Mutex<SignatureCounts>,
 }
 
@@ -22,12 +39,13 @@ impl Default for Signatures {
 }
 
 impl Signatures {
-    /// Checks signatures as requested; or with libsecp256k1 alone if this machine has no kernel that is
-    /// faster, or none that passes its self-test.
+    /// Checks signatures as requested; or with libsecp256k1 alone if no kernel passes its self-test on this
+    /// machine.
     pub fn new(mode: SignatureMode) -> Self {
         #[cfg(feature = "kernel")]
-        if let Some(new_prover) = super::signature_prover(mode) {
-            return Self::with_prover(mode, new_prover);
+        if let Some(choice) = super::signature_prover(mode) {
+            let proves_without_hints = choice.proves_without_hints;
+            return Self { proves_without_hints, ..Self::with_prover(mode, choice.new_prover) };
         }
         Self { is_fallback: mode != SignatureMode::Libsecp256k1, ..Self::default() }
     }
@@ -40,7 +58,42 @@ impl Signatures {
 
     /// Checks signatures with the provers of the caller.
     pub fn with_prover(mode: SignatureMode, new_prover: Arc<NewProver>) -> Self {
-        Self { mode, is_fallback: false, new_prover, counts: Mutex::default() }
+        Self {
+            mode,
+            is_fallback: false,
+            new_prover,
+            proves_without_hints: true,
+            hints: None,
+            ignores_hints: AtomicBool::new(false),
+            learned: None,
+            learn_error: Mutex::default(),
+            counts: Mutex::default(),
+        }
+    }
+
+    /// Uses hints, which may be wrong.
+    pub fn with_hints(self, hints: SignatureHintsReader) -> Self {
+        Self { hints: Some(hints), ..self }
+    }
+
+    /// Writes what is learned as hints for a later run.
+    pub fn learning(self, learned: SignatureHintsWriter) -> Self {
+        Self { learned: Some(learned), ..self }
+    }
+
+    /// Returns the hints in use.
+    pub fn hints(&self) -> Option<&SignatureHintsReader> {
+        self.hints.as_ref()
+    }
+
+    /// Returns whether so many hints were wrong that they are no longer used.
+    pub fn ignores_hints(&self) -> bool {
+        self.ignores_hints.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether ECDSA signatures are proven many at once without hints, too.
+    pub fn proves_without_hints(&self) -> bool {
+        self.proves_without_hints
     }
 
     /// Returns the mode. It is [`SignatureMode::Libsecp256k1`] where [`Self::new`] found nothing faster.
@@ -76,8 +129,42 @@ impl Signatures {
         (self.new_prover)()
     }
 
+    /// Completes the file of what was learned, if there is one: it covers the blocks up to this one.
+    pub fn finish_learned(
+        &self,
+        height: Height,
+        hash: &BlockHash,
+    ) -> Result<Option<SignatureHintsSummary>, SignatureHintsError> {
+        let Some(writer) = &self.learned else { return Ok(None) };
+        let failed = self.learn_error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failed.map_or(Ok(()), Err)?;
+        writer.finish(height, hash).map(Some)
+    }
+
+    pub(super) fn hints_of(&self, block: KnownBlock) -> BlockHints {
+        let reader = self.hints.as_ref().filter(|_| !self.ignores_hints());
+        let table = reader.and_then(|hints| hints.block(block.height, &block.hash));
+        BlockHints::new(block, table, self.learned.is_some())
+    }
+
+    /// Keeps what was learned from a valid block.
+    pub(super) fn keep_learned(&self, hints: &BlockHints) {
+        if let Some(writer) = &self.learned
+            && let Some((block, bits)) = hints.take_learned()
+        {
+            let failed = writer.add(block.height, &block.hash, &bits).err();
+            let mut error = self.learn_error.lock().unwrap_or_else(PoisonError::into_inner);
+            *error = error.take().or(failed);
+        }
+    }
+
     pub(super) fn count(&self, counts: SignatureCounts) {
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner) += counts;
+        let mut all = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *all += counts;
+        let part = all.hinted.saturating_add(all.wrong_hints) / WRONG_PART;
+        if all.wrong_hints >= WRONG_HINTS.max(part) {
+            self.ignores_hints.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -10,10 +10,11 @@
 // This crate links what `verify.cpp` calls; nothing else of it is used.
 use libbitcoinkernel_sys as _;
 
-use super::recorded::{KnownChecks, RecordedCheck};
-use core::ffi::c_int;
+use super::recorded::{CheckRoom, KnownChecks, RecordedCheck};
+use core::ffi::{c_int, c_void};
 use core::marker::{PhantomData, PhantomPinned};
 use core::ptr::NonNull;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A spent output.
 #[repr(C)]
@@ -41,7 +42,25 @@ struct Checks<'c> {
     room: *mut RecordedCheck,
     room_count: usize,
     used: usize,
+    records_ecdsa: bool,
+    passes_over: unsafe extern "C" fn(*mut c_void, *const RecordedCheck) -> bool,
+    hints: *mut c_void,
     of: PhantomData<(&'c [RecordedCheck], &'c mut [RecordedCheck])>,
+}
+
+/// What a [`CheckRoom`] answers.
+type PassesOver<'r> = &'r mut dyn FnMut(&RecordedCheck) -> bool;
+
+/// Asks whether hints pass over a check.
+///
+/// # Safety
+///
+/// `hints` points to a [`PassesOver`] to which there is no other reference, and `check` to a check.
+unsafe extern "C" fn passes_over(hints: *mut c_void, check: *const RecordedCheck) -> bool {
+    // SAFETY: the caller's promise.
+    let (ask, check) = unsafe { (&mut *hints.cast::<PassesOver<'_>>(), &*check) };
+    // A panic must not enter C++.
+    catch_unwind(AssertUnwindSafe(|| ask(check))).unwrap_or(false)
 }
 
 /// A transaction on the C++ side.
@@ -120,9 +139,10 @@ impl InterpreterTx {
         spent: SpentOutput<'_>,
         flags: u32,
         known: &KnownChecks,
-        room: &mut [RecordedCheck],
+        room: CheckRoom<'_>,
     ) -> (c_int, usize) {
         let KnownChecks { proven, unproven } = known;
+        let CheckRoom { checks: room, takes_ecdsa, passes_over: mut ask } = room;
         let mut checks = Checks {
             proven: proven.as_ptr(),
             proven_count: proven.len(),
@@ -131,10 +151,13 @@ impl InterpreterTx {
             room: room.as_mut_ptr(),
             room_count: room.len(),
             used: 0,
+            records_ecdsa: takes_ecdsa,
+            passes_over,
+            hints: (&raw mut ask).cast(),
             of: PhantomData,
         };
         let (tx, checks_at) = (self.0.as_ptr(), &raw mut checks);
-        // SAFETY: as above; all checks live until the call returns, it writes only into `room` and
+        // SAFETY: as above; all checks and `ask` live until the call returns, it writes only into `room` and
         // `used`, and every content of a check is valid.
         let error =
             unsafe { apus_tx_verify_deferred(tx, input, &raw const spent, flags, checks_at) };

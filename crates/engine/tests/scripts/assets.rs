@@ -4,11 +4,11 @@
 
 use crate::provers::Pools;
 use crate::text::{all_sets, fixture, flags, unhex};
-use crate::{coin, pools};
+use crate::{BLOCK, coin, pools};
 use apus_chain::ScriptError;
 use apus_engine::script::{
-    Interpreter, KnownChecks, PreparedTx, RawBlock, RawTx, RecordedCheck, Refusal, ScriptPool,
-    Verdict, interpreter,
+    CheckRoom, Interpreter, KnownChecks, PreparedTx, RawBlock, RawTx, Refusal, ScriptPool, Verdict,
+    interpreter,
 };
 use apus_engine::utxo::CoinBytes;
 use bitcoin::{Transaction, TxOut, Witness};
@@ -40,7 +40,7 @@ impl PreparedTx for OneInputTx {
         input: usize,
         flags: u32,
         known: &KnownChecks,
-        room: &mut [RecordedCheck],
+        room: CheckRoom<'_>,
     ) -> Result<usize, Refusal> {
         if input == self.1 { self.0.verify_deferred(input, flags, known, room) } else { Ok(0) }
     }
@@ -106,7 +106,7 @@ fn raw_tx(raw: &[u8]) -> RawTx {
 
 /// Runs every case that passes in one batch.
 fn successes(pool: &ScriptPool, cases: &[Case], flags: u32) -> (usize, Verdict) {
-    let mut batch = pool.begin(flags);
+    let mut batch = pool.begin(BLOCK, flags);
     let passing = |case: &Case| case.is_final || flags & case.flags == flags;
     let mut passed = 0;
     for (index, case) in cases.iter().enumerate().filter(|(_, case)| passing(case)) {
@@ -120,7 +120,7 @@ fn successes(pool: &ScriptPool, cases: &[Case], flags: u32) -> (usize, Verdict) 
 fn failures<'c>(pool: &ScriptPool, cases: &'c [Case], flags: u32) -> Vec<(&'c Case, Verdict)> {
     let failing = cases.iter().filter(|case| flags & case.flags == case.flags);
     let run = |case: &'c Case| {
-        let mut batch = pool.begin(flags);
+        let mut batch = pool.begin(BLOCK, flags);
         batch.add(0, raw_tx(case.failure.as_ref()?), case.spent.clone());
         Some((case, batch.finish()))
     };
@@ -160,7 +160,7 @@ fn unmodified_cases_of_one_input_have_the_stated_result() {
     for case in cases().iter().filter(|case| case.spent.len() == 1) {
         let verdict = |raw: &[u8]| {
             pools().verdict(|pool| {
-                let mut batch = pool.begin(case.flags);
+                let mut batch = pool.begin(BLOCK, case.flags);
                 batch.add(0, raw_tx(&raw[..raw.len() - 1]), case.spent.clone());
                 batch.finish().wait()
             })

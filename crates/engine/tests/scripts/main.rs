@@ -10,15 +10,20 @@ mod blocks;
 mod core_scripts;
 mod core_txs;
 mod deferral;
+mod hints;
 mod long;
+mod multisig;
 mod provers;
 mod text;
 
 use crate::provers::Pools;
-use apus_chain::{CoinRef, VERIFY_P2SH};
+use apus_chain::{BlockHash, CoinRef, KnownBlock, VERIFY_P2SH};
 use apus_engine::script::{RawBlock, RawTx, ScriptFailure, interpreter};
 use apus_engine::utxo::CoinBytes;
 use std::sync::{Arc, OnceLock};
+
+/// The block of all batches.
+pub(crate) const BLOCK: KnownBlock = KnownBlock { height: 1, hash: BlockHash([1; 32]) };
 
 /// Returns the pools of all tests.
 pub(crate) fn pools() -> &'static Pools {
@@ -36,7 +41,7 @@ pub(crate) fn verify(raw: Vec<u8>, spent: Vec<CoinBytes>, flags: u32) -> Result<
     let length = raw.len();
     let block: Arc<dyn RawBlock> = Arc::new(raw);
     pools().verdict(|pool| {
-        let mut batch = pool.begin(flags);
+        let mut batch = pool.begin(BLOCK, flags);
         batch.add(1, RawTx::new(Arc::clone(&block), 0..length), spent.clone());
         batch.finish().wait()
     })

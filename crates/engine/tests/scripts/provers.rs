@@ -1,7 +1,7 @@
 //! Pools whose signature checks are deferred and proven by libsecp256k1.
 
 use apus_engine::script::{
-    Interpreter, RecordedCheck, ScriptFailure, ScriptPool, SignatureKind, SignatureMode,
+    Interpreter, RParity, RecordedCheck, ScriptFailure, ScriptPool, SignatureKind, SignatureMode,
     SignatureProver, signature_prover,
 };
 use bitcoin::secp256k1::ecdsa::Signature;
@@ -47,10 +47,12 @@ impl Libsecp256k1 {
 }
 
 impl SignatureProver for Libsecp256k1 {
-    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<bool>) {
+    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<Option<RParity>>) -> usize {
         for check in checks {
-            proven.push(self.is_valid(check) == Some(true) && !self.is_refused());
+            let is_proven = self.is_valid(check) == Some(true) && !self.is_refused();
+            proven.push(is_proven.then_some(RParity::Even));
         }
+        0
     }
 }
 
@@ -69,7 +71,7 @@ pub(crate) fn our_pool(
     interpreter: Arc<dyn Interpreter>,
     mode: SignatureMode,
 ) -> Option<ScriptPool> {
-    Some(ScriptPool::with_prover(2, interpreter, mode, signature_prover(mode)?).unwrap())
+    Some(ScriptPool::with_prover(2, interpreter, mode, signature_prover(mode)?.new_prover).unwrap())
 }
 
 /// The pools whose verdicts must be the same: without deferral, and in shadow mode with a prover

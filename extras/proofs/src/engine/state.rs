@@ -221,7 +221,7 @@ impl Utreexo<'_> {
         let mut batch = match (&self.scripts, check_scripts) {
             (_, false) => None,
             (Some(pool), true) => {
-                Some(pool.begin(self.params.block_script_flags(id.height, &id.hash)))
+                Some(pool.begin(id, self.params.block_script_flags(id.height, &id.hash)))
             }
             (None, true) => return Err(NoInterpreter.into()),
         };

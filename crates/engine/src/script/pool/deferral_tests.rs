@@ -1,7 +1,10 @@
 //! The pool with deferred signature checks.
 
 use super::super::interpreter::{PreparedTx, Refusal};
-use super::super::recorded::{KnownChecks, RecordedCheck, SignatureKind, SignatureProver};
+use super::super::recorded::{
+    CheckRoom, KnownChecks, RParity, RecordedCheck, SignatureKind, SignatureProver,
+};
+use super::tests::BLOCK;
 use super::*;
 use crate::coin::CoinBytes;
 use apus_chain::{CoinRef, ScriptError};
@@ -79,7 +82,7 @@ impl PreparedTx for FakeTx {
         input: usize,
         flags: u32,
         known: &KnownChecks,
-        room: &mut [RecordedCheck],
+        CheckRoom { checks: room, .. }: CheckRoom<'_>,
     ) -> Result<usize, Refusal> {
         assert_eq!(flags, 7, "flags are passed on");
         let is_valid = |check: &RecordedCheck| check.key()[0] == 0;
@@ -134,17 +137,19 @@ enum Fault {
 }
 
 impl SignatureProver for Prover {
-    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<bool>) {
+    fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<Option<RParity>>) -> usize {
         let _ = self.calls.send(checks.len());
         assert!(!checks.is_empty() && self.fault != Fault::Panics, "asked for");
         for check in checks {
-            proven.push((self.answer)(check.key()[0] == 0, &mut self.random));
+            let is_proven = (self.answer)(check.key()[0] == 0, &mut self.random);
+            proven.push(is_proven.then_some(RParity::Even));
         }
         match self.fault {
-            Fault::OneMore => proven.push(true),
-            Fault::OneLess => drop(proven.remove(0)),
+            Fault::OneMore => proven.push(Some(RParity::Even)),
+            Fault::OneLess => _ = proven.remove(0),
             _ => {}
         }
+        0
     }
 }
 
@@ -177,7 +182,7 @@ fn fast(threads: usize, answer: Answer) -> Rig {
 fn batch(pool: &ScriptPool, txs: &[Vec<u8>]) -> Verdict {
     let block: Arc<dyn RawBlock> = Arc::new(txs.concat());
     let coin = CoinRef { height: 1, coinbase: false, amount: 1, script: &[0x51] };
-    let mut batch = pool.begin(7);
+    let mut batch = pool.begin(BLOCK, 7);
     let mut end = 0;
     for (index, tx) in txs.iter().enumerate() {
         let start = end;
@@ -308,7 +313,7 @@ fn waiting_transactions_are_bounded() {
     let coin = CoinRef { height: 1, coinbase: false, amount: 1, script: &script };
     let coin = CoinBytes::new(coin);
     let block: Arc<dyn RawBlock> = Arc::new(vec![SIGNED; 100]);
-    let mut batch = rig.pool.begin(7);
+    let mut batch = rig.pool.begin(BLOCK, 7);
     for index in 0..100 {
         batch.add(index, RawTx::new(Arc::clone(&block), index..index + 1), vec![coin.clone()]);
     }

@@ -7,6 +7,7 @@ use super::work::{ScriptFailure, ScriptJob, ScriptTicket};
 use super::worker::ScriptWorker;
 use crate::script::interpreter::Interpreter;
 use crate::script::signatures::Signatures;
+use apus_chain::KnownBlock;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -81,11 +82,12 @@ impl ScriptQueue {
     }
 
     /// Adds a new batch to the list.
-    pub(super) fn open(&self, flags: u32) -> Arc<ScriptTicket> {
+    pub(super) fn open(&self, flags: u32, block: KnownBlock) -> Arc<ScriptTicket> {
+        let hints = self.signatures.hints_of(block);
         let mut state = self.lock();
         let number = state.next_number;
         state.next_number += 1;
-        let ticket = Arc::new(ScriptTicket::new(number, flags));
+        let ticket = Arc::new(ScriptTicket::new(number, flags, hints));
         let progress = BatchProgress {
             ticket: Arc::clone(&ticket),
             jobs: VecDeque::new(),
@@ -165,7 +167,10 @@ impl ScriptQueue {
             if progress.is_done() {
                 let failure = progress.failure.take();
                 state.idle_workers.push(worker);
-                return failure.map_or(Ok(()), Err);
+                drop(state);
+                failure.map_or(Ok(()), Err)?;
+                self.signatures.keep_learned(&ticket.hints);
+                return Ok(());
             }
             match progress.take() {
                 Some((ticket, job)) => state = self.run(state, &mut worker, &ticket, job),

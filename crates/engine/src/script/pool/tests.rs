@@ -1,11 +1,13 @@
 use super::super::interpreter::{PreparedTx, Refusal};
 use super::*;
 use crate::coin::CoinBytes;
-use apus_chain::{CoinRef, ScriptError};
+use apus_chain::{BlockHash, CoinRef, ScriptError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
+
+pub(super) const BLOCK: KnownBlock = KnownBlock { height: 1, hash: BlockHash([1; 32]) };
 
 /// Bytes of a [`Fake`] transaction: each selects the action of one input.
 const PASSES: u8 = 0;
@@ -96,7 +98,7 @@ fn coins(count: usize) -> Vec<CoinBytes> {
 /// A batch of transactions that are in one block.
 fn batch(pool: &ScriptPool, txs: &[Vec<u8>]) -> Verdict {
     let block: Arc<dyn RawBlock> = Arc::new(txs.concat());
-    let mut batch = pool.begin(7);
+    let mut batch = pool.begin(BLOCK, 7);
     let mut end = 0;
     for (index, tx) in txs.iter().enumerate() {
         let start = end;
@@ -156,7 +158,7 @@ fn unreadable_transactions_do_not_pass() {
     let (pool, _) = pool(1);
     let block: Arc<dyn RawBlock> = Arc::new(vec![PASSES; 4]);
     for (range, spent) in [(2..5, 3), (5..6, 1), (0..4, 3), (0..4, 0)] {
-        let mut batch = pool.begin(7);
+        let mut batch = pool.begin(BLOCK, 7);
         batch.add(5, RawTx::new(Arc::clone(&block), range), coins(spent));
         let failure = batch.finish().wait().unwrap_err();
         assert!(matches!(failure.error, ScriptError::Setup(_)), "{failure}");
@@ -179,7 +181,7 @@ fn a_panic_is_reported_as_a_failure_and_ends_no_thread() {
 fn transactions_out_of_order_are_reported_in_order() {
     let (pool, _) = pool(0);
     let block: Arc<dyn RawBlock> = Arc::new(vec![FAILS]);
-    let mut batch = pool.begin(7);
+    let mut batch = pool.begin(BLOCK, 7);
     for index in [3, 9, 1, 2] {
         batch.add(index, RawTx::new(Arc::clone(&block), 0..1), coins(1));
     }

@@ -5,6 +5,7 @@
 
 use super::worker::ScriptWorker;
 use crate::coin::CoinBytes;
+use crate::script::hints::BlockHints;
 use crate::script::interpreter::{Interpreter, PreparedTx, Refusal};
 use apus_chain::ScriptError;
 use std::ops::Range;
@@ -171,6 +172,7 @@ pub(super) struct ScriptTicket {
     /// The batch's number: lower is older.
     pub(super) number: u64,
     pub(super) flags: u32,
+    pub(super) hints: BlockHints,
     /// Inputs from this one on need not be run, because it failed. 0 once no caller waits for the
     /// verdict.
     stop_at: AtomicU64,
@@ -184,8 +186,8 @@ fn place(tx_index: usize, input: usize) -> u64 {
 }
 
 impl ScriptTicket {
-    pub(super) fn new(number: u64, flags: u32) -> Self {
-        Self { number, flags, stop_at: AtomicU64::new(u64::MAX) }
+    pub(super) fn new(number: u64, flags: u32, hints: BlockHints) -> Self {
+        Self { number, flags, hints, stop_at: AtomicU64::new(u64::MAX) }
     }
 
     /// Marks all remaining work of this batch as unnecessary.

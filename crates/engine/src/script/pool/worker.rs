@@ -7,10 +7,12 @@
 //! Memory: the waiting checks have a fixed buffer; waiting inputs keep their transactions, up to
 //! [`HELD_BYTES_MAX`] and one piece of work.
 
-use super::undecided::{Acceptance, InputRun, UndecidedInputs, run_now};
+use super::undecided::{Acceptance, InputRules, InputRun, UndecidedInputs, run_now};
 use super::work::{ScriptFailure, ScriptJob, ScriptTicket, SharedTx};
 use crate::script::interpreter::{Interpreter, Refusal};
-use crate::script::recorded::{KnownChecks, SignatureCounts, SignatureMode, SignatureProver};
+use crate::script::recorded::{
+    CheckPlace, KnownChecks, SignatureCounts, SignatureMode, SignatureProver,
+};
 use crate::script::signatures::Signatures;
 use apus_chain::ScriptError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,6 +23,12 @@ const CHECKS: usize = 2048;
 
 /// This much work waits at most, so that none waits long behind work without signatures.
 const JOBS_MAX: usize = 256;
+
+/// CHECKMULTISIG runs this often at most, each time with other keys.
+const RUNS_MAX: u8 = 8;
+
+/// It runs only twice if its transaction is larger: each run hashes the transaction for each signature.
+const OFTEN_RUN_BYTES: usize = 16 << 10;
 
 /// Transactions of this estimated size wait at most.
 const HELD_BYTES_MAX: usize = 4 << 20;
@@ -67,8 +75,8 @@ struct WaitingInput {
     job: usize,
     tx: Arc<SharedTx>,
     input: usize,
-    /// Whether it waits for the second time.
-    is_retry: bool,
+    /// How often it was run.
+    runs: u8,
 }
 
 /// A thread's work.
@@ -119,13 +127,15 @@ impl ScriptWorker {
         tx: &Arc<SharedTx>,
         input: usize,
     ) -> Result<(), Refusal> {
-        let (Some(deferral), Some(job)) = (&mut self.deferral, self.jobs.len().checked_sub(1))
+        let can_defer = !Signatures::are_faulty();
+        let (Some(deferral), Some(job), true) =
+            (&mut self.deferral, self.jobs.len().checked_sub(1), can_defer)
         else {
             return tx.prepared.verify(input, ticket.flags);
         };
         deferral.counts.inputs += 1;
-        let waiting = WaitingInput { job, tx: Arc::clone(tx), input, is_retry: false };
-        if let Some(verdict) = deferral.run(waiting, ticket.flags, KnownChecks::default()) {
+        let waiting = WaitingInput { job, tx: Arc::clone(tx), input, runs: 1 };
+        if let Some(verdict) = deferral.run(ticket, waiting, KnownChecks::default()) {
             return verdict;
         }
         self.jobs[job].undecided += 1;
@@ -191,22 +201,29 @@ impl Deferral {
     /// Runs an input. Returns its verdict, or `None` if it waits.
     fn run(
         &mut self,
+        ticket: &ScriptTicket,
         waiting: WaitingInput,
-        flags: u32,
         known: KnownChecks,
     ) -> Option<Result<(), Refusal>> {
         let (tx, input) = (Arc::clone(&waiting.tx), waiting.input);
         let is_held = self.undecided.last().is_some_and(|last| Arc::ptr_eq(&last.tx, &tx));
-        let outcome = self.undecided.run(&*tx.prepared, (input, flags), known, || waiting);
-        let result = match outcome {
+        let rules = self.rules(ticket, input);
+        let counts = &mut self.counts;
+        let ran = self.undecided.run(&*tx.prepared, rules, known, counts, || waiting);
+        let (acceptance, known) = match ran {
             InputRun::Waits => {
                 self.held_bytes += if is_held { 0 } else { tx.bytes };
                 return None;
             }
-            InputRun::Accepted(accepted) => Ok(accepted),
-            InputRun::Failed(known) => Err(known),
+            InputRun::Accepted(accepted, known) => (Some(accepted), known),
+            InputRun::Failed(known) => (None, known),
         };
-        Some(self.verdict(&tx, (input, flags), result))
+        Some(self.verdict(&tx, rules, acceptance, &known))
+    }
+
+    fn rules<'t>(&self, ticket: &'t ScriptTicket, input: usize) -> InputRules<'t> {
+        let ScriptTicket { flags, ref hints, .. } = *ticket;
+        InputRules { input, flags, hints, defers_ecdsa: self.signatures.proves_without_hints() }
     }
 
     /// Proves the checks of all inputs that wait, and decides these inputs.
@@ -216,10 +233,10 @@ impl Deferral {
             let mut prover = prover.unwrap_or_else(|| self.signatures.new_prover());
             let settled = self.undecided.settle(&mut *prover, &mut self.counts);
             self.prover = Some(prover);
-            for (waiting, outcome) in settled {
+            for (waiting, acceptance, known) in settled {
                 let job = &mut jobs[waiting.job];
                 let (index, input) = (waiting.tx.index, waiting.input);
-                match self.decide(&job.ticket, waiting, outcome) {
+                match self.decide(&job.ticket, waiting, acceptance, known) {
                     None => continue,
                     Some(Ok(())) => {}
                     Some(Err(refusal)) => job.fail(job.ticket.fail(index, input, refusal)),
@@ -235,19 +252,22 @@ impl Deferral {
         &mut self,
         ticket: &ScriptTicket,
         waiting: WaitingInput,
-        result: Result<Acceptance, KnownChecks>,
+        acceptance: Option<Acceptance>,
+        known: KnownChecks,
     ) -> Option<Result<(), Refusal>> {
-        let WaitingInput { ref tx, input, is_retry, .. } = waiting;
+        let WaitingInput { ref tx, input, runs, .. } = waiting;
         if ticket.is_skippable(tx.index, input) {
             return Some(Ok(()));
         }
-        match result {
-            Err(known) if !is_retry => {
-                self.counts.retried += 1;
-                self.run(WaitingInput { is_retry: true, ..waiting }, ticket.flags, known)
-            }
-            result => Some(self.verdict(tx, (input, ticket.flags), result)),
+        let has_other_keys = || {
+            tx.bytes <= OFTEN_RUN_BYTES
+                && known.unproven.iter().all(|check| check.place() == CheckPlace::Multisig)
+        };
+        if acceptance.is_none() && (runs == 1 || (runs < RUNS_MAX && has_other_keys())) {
+            self.counts.retried += u64::from(runs == 1);
+            return self.run(ticket, WaitingInput { runs: runs + 1, ..waiting }, known);
         }
+        Some(self.verdict(tx, self.rules(ticket, input), acceptance, &known))
     }
 
     /// Returns the verdict on an input: an input that is not accepted is run again without deferral,
@@ -255,15 +275,21 @@ impl Deferral {
     fn verdict(
         &mut self,
         tx: &SharedTx,
-        at: (usize, u32),
-        result: Result<Acceptance, KnownChecks>,
+        rules: InputRules<'_>,
+        acceptance: Option<Acceptance>,
+        known: &KnownChecks,
     ) -> Result<(), Refusal> {
-        let result = result.or_else(|known| {
-            self.counts.unproven += 1;
-            run_now(&*tx.prepared, at, &known)
-        });
-        let deferred = result.map(|Acceptance { .. }| ());
-        let (input, flags) = at;
+        let deferred = match acceptance {
+            Some(Acceptance { .. }) => {
+                rules.hints.learn(known);
+                Ok(())
+            }
+            None => {
+                self.counts.unproven += 1;
+                run_now(&*tx.prepared, rules, known.proven.clone()).map(|Acceptance { .. }| ())
+            }
+        };
+        let InputRules { input, flags, .. } = rules;
         if self.signatures.mode() != SignatureMode::Shadow {
             return deferred.or_else(|_| tx.prepared.verify(input, flags));
         }

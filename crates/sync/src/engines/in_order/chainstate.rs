@@ -308,7 +308,7 @@ impl Chainstate {
         let mut batch = match (&self.scripts, context.check_scripts) {
             (_, false) => None,
             (Some(scripts), true) => {
-                Some(scripts.begin(self.params.block_script_flags(id.height, &id.hash)))
+                Some(scripts.begin(id, self.params.block_script_flags(id.height, &id.hash)))
             }
             (None, true) => return Err(apus_engine::script::NoInterpreter.into()),
         };

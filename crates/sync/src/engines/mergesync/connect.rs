@@ -173,7 +173,7 @@ impl BlockConnector<'_> {
         let mut batch = match (self.scripts, context.check_scripts) {
             (_, false) => None,
             (Some(pool), true) => {
-                Some(pool.begin(self.params.block_script_flags(id.height, &id.hash)))
+                Some(pool.begin(id, self.params.block_script_flags(id.height, &id.hash)))
             }
             (None, true) => return Err(ConnectFailure::NoInterpreter(NoInterpreter)),
         };
