@@ -20,6 +20,7 @@ use bitcoin::transaction::Version;
 use bitcoin::{Amount, ScriptBuf, Transaction, TxIn, TxOut, Witness};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Version bits without a meaning (BIP-9).
 const VERSION: i32 = 0x2000_0000;
@@ -69,6 +70,8 @@ pub(super) struct Builder<'a> {
     parent: Header,
     parent_hash: BlockHash,
     scratch: MerkleScratch,
+    /// Memory of earlier blocks.
+    spare: Mutex<Vec<TxGroup>>,
 }
 
 /// Some transactions of a block, with their places in it.
@@ -82,17 +85,34 @@ struct TxGroup {
 }
 
 impl TxGroup {
-    /// Computes the ids, several at once.
-    fn hash(&mut self) {
+    /// Empties it, and keeps its memory.
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.places.clear();
+        self.spans.clear();
+        self.ids.clear();
+        self.witness_ids.clear();
+    }
+
+    /// Computes the ids, and those with the witness if wanted, several at once.
+    fn hash(&mut self, with_witness: bool) {
         let bytes = &self.bytes[..];
         let stripped: Vec<Message<'_>> =
             self.spans.iter().map(|span| Message(span.stripped(bytes))).collect();
         self.ids.resize(stripped.len(), [0; 32]);
         sha256d_many(&stripped, &mut self.ids);
-        let whole: Vec<Message<'_>> =
-            self.spans.iter().map(|span| Message::from(&bytes[span.start..span.end])).collect();
-        self.witness_ids.resize(whole.len(), [0; 32]);
-        sha256d_many(&whole, &mut self.witness_ids);
+        if !with_witness {
+            return;
+        }
+        let with: Vec<usize> =
+            (0..self.spans.len()).filter(|&number| self.spans[number].has_witness()).collect();
+        let whole = |&number: &usize| &bytes[self.spans[number].start..self.spans[number].end];
+        let messages: Vec<Message<'_>> = with.iter().map(|it| Message::from(whole(it))).collect();
+        let mut found = vec![[0; 32]; with.len()];
+        sha256d_many(&messages, &mut found);
+        // Without a witness, both ids are the same.
+        self.witness_ids.extend_from_slice(&self.ids);
+        with.iter().zip(found).for_each(|(&number, id)| self.witness_ids[number] = id);
     }
 }
 
@@ -111,6 +131,7 @@ impl<'a> Builder<'a> {
             parent: params.genesis_header,
             parent_hash: params.genesis_hash,
             scratch: MerkleScratch::default(),
+            spare: Mutex::default(),
         }
     }
 
@@ -152,6 +173,8 @@ impl<'a> Builder<'a> {
             txs.push(span.moved(span.start, bytes.len()));
             bytes.extend_from_slice(&group.bytes[span.start..span.end]);
         }
+        groups.iter_mut().for_each(TxGroup::clear);
+        self.spare.get_mut().unwrap_or_else(PoisonError::into_inner).append(&mut groups);
         let root = merkle_root(&ids, &mut self.scratch).root;
         let (header, hash) = self.mine(MerkleRoot(root));
         bytes[..HEADER_SIZE].copy_from_slice(&header.to_bytes());
@@ -184,7 +207,9 @@ impl<'a> Builder<'a> {
     }
 
     fn group(&self, plan: &PlannedBlock, places: &[u32], ids: &[[u8; 32]]) -> TxGroup {
-        let mut group = TxGroup { places: places.to_vec(), ..TxGroup::default() };
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut group = spare.unwrap_or_default();
+        group.places.extend_from_slice(places);
         let seed = self.seed ^ (u64::from(plan.height) << 32);
         let mut witness = Vec::new();
         for &place in places {
@@ -196,7 +221,7 @@ impl<'a> Builder<'a> {
                 false => dummy(tx, self.keys, ids, &mut filler, &mut witness, bytes),
             });
         }
-        group.hash();
+        group.hash(plan.commits);
         group
     }
 

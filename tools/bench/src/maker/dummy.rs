@@ -33,6 +33,11 @@ impl TxSpan {
         [&bytes[start..start + 4], &bytes[body.0..body.1], &bytes[end - 4..end]]
     }
 
+    /// Whether it has a witness.
+    pub(super) const fn has_witness(self) -> bool {
+        self.body.0 > self.start + 4
+    }
+
     /// The same elsewhere.
     pub(super) fn moved(self, from: usize, to: usize) -> Self {
         let at = |place: usize| place - from + to;

@@ -211,17 +211,22 @@ impl History {
         blocks.min(YOUNG) + blocks.saturating_sub(YOUNG) / self.scale.blocks
     }
 
-    /// The heights at which the payments of a transaction are due; `None` for coins that are never spent.
-    pub(super) fn dues(&mut self, count: usize, rng: &mut Rng) -> Vec<Option<Height>> {
+    /// Draws the heights at which the payments of a transaction are due; `None` for coins that are never
+    /// spent.
+    pub(super) fn draw_dues(
+        &mut self,
+        count: usize,
+        dues: &mut Vec<Option<Height>>,
+        rng: &mut Rng,
+    ) {
         self.payments += count as u64;
-        let mut dues: Vec<Option<Height>> = (0..count).map(|_| self.due(rng)).collect();
+        dues.extend((0..count).map(|_| self.due(rng)));
         // One has to take the value that the kept ones do not need.
         if !dues.iter().any(Option::is_some)
             && let Some(first) = dues.first_mut()
         {
             *first = self.spent_at(rng);
         }
-        dues
     }
 
     fn due(&self, rng: &mut Rng) -> Option<Height> {

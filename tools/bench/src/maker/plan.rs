@@ -71,6 +71,19 @@ pub(super) struct Planner<'a> {
     history: Option<History>,
     /// The current block's coins that are never spent.
     left: Vec<SpendableCoin>,
+    draft: Draft,
+}
+
+/// The parts of a transaction in the making. There are thousands of transactions in a block, so their memory
+/// is used again.
+#[derive(Default)]
+struct Draft {
+    /// The coins that it spends.
+    spent: Vec<SpendableCoin>,
+    /// Of each payment the script, the value and the height at which it is due.
+    scripts: Vec<KeyScript>,
+    values: Vec<u64>,
+    dues: Vec<Option<Height>>,
 }
 
 impl<'a> Planner<'a> {
@@ -96,6 +109,7 @@ impl<'a> Planner<'a> {
             tally: Tally::default(),
             history,
             left: Vec::new(),
+            draft: Draft::default(),
         }
     }
 
@@ -182,7 +196,9 @@ impl<'a> Planner<'a> {
     ) -> Vec<PlannedOutput> {
         let height = self.next;
         let interval = Params::of(Network::Regtest).subsidy_halving_interval;
-        let values = shares(block_subsidy(height, interval) + fees, scripts.len(), rng);
+        let mut values = Vec::new();
+        let worth = block_subsidy(height, interval) + fees;
+        shares(worth, scripts.len(), rng, &mut values);
         let mut outputs = Vec::with_capacity(scripts.len());
         for (vout, ((&script, &due), value)) in (0..).zip(scripts.iter().zip(dues).zip(values)) {
             outputs.push(PlannedOutput::Pay { value, script });
@@ -240,32 +256,45 @@ impl<'a> Planner<'a> {
         room: &mut BlockRoom,
         rng: &mut Rng,
     ) -> Option<(TxPlan, u64)> {
+        let mut draft = std::mem::take(&mut self.draft);
+        let planned = self.planned(&mut draft, earlier, room, rng);
+        self.draft = draft;
+        planned
+    }
+
+    fn planned(
+        &mut self,
+        draft: &mut Draft,
+        earlier: &[TxPlan],
+        room: &mut BlockRoom,
+        rng: &mut Rng,
+    ) -> Option<(TxPlan, u64)> {
         let wanted = self.wanted(room, rng)?;
         let mut left = *room;
         left.take(of_transaction(&wanted))?;
         // Keep a third of the room for inputs.
-        let mut scripts = self.payees(wanted.payments, room.weight / 3, &mut left, rng)?;
-        let spent = self.spend(&wanted, &mut left)?;
-        let worth: u64 = spent.iter().map(|coin| coin.value).sum();
+        self.payees(wanted.payments, room.weight / 3, draft, &mut left, rng)?;
+        self.spend(&wanted, draft, &mut left)?;
+        let worth: u64 = draft.spent.iter().map(|coin| coin.value).sum();
         let fee_max = worth / 8;
         let least = if self.history.is_some() { HISTORIC_PAYMENT_MIN } else { PAYMENT_MIN };
         let affordable = ((worth - fee_max) / least).max(1) as usize;
-        for script in scripts.drain(affordable.min(scripts.len())..) {
+        for script in draft.scripts.drain(affordable.min(draft.scripts.len())..) {
             left.give_back(of_payment(self.keys, script));
         }
         let weight = room.weight - left.weight;
         let fee = (law::fee_rate(rng) * weight.div_ceil(4)).min(fee_max);
         *room = left;
         let height = self.next;
-        spent.iter().for_each(|coin| self.tally.spent(coin, height));
-        let spends: Vec<Spend> = spent.iter().map(|coin| coin.spend(height)).collect();
+        draft.spent.iter().for_each(|coin| self.tally.spent(coin, height));
+        let spends: Vec<Spend> = draft.spent.iter().map(|coin| coin.spend(height)).collect();
         let mut tx = TxPlan {
             layer: spends.iter().map(|spend| layer_above(spend, earlier)).max().unwrap_or(0),
             lock_time: if rng.per_mille(LOCKED_PER_MILLE) { height - 1 } else { 0 },
             spends,
-            outputs: Vec::with_capacity(scripts.len() + 1),
+            outputs: Vec::with_capacity(draft.scripts.len() + 1),
         };
-        self.pay(&mut tx, earlier.len() as u32, &scripts, worth - fee, rng);
+        self.pay(&mut tx, earlier.len() as u32, draft, worth - fee, rng);
         if let Some(len) = wanted.data {
             tx.outputs.push(PlannedOutput::Data { len, seed: rng.next_u64() });
             self.tally.data();
@@ -274,75 +303,72 @@ impl<'a> Planner<'a> {
         Some((tx, fee))
     }
 
-    /// The scripts to pay to: at least one; more only while `keep` weight units remain.
+    /// Chooses the scripts to pay to: at least one; more only while `keep` weight units remain.
     fn payees(
         &self,
         count: usize,
         keep: u64,
+        draft: &mut Draft,
         left: &mut BlockRoom,
         rng: &mut Rng,
-    ) -> Option<Vec<KeyScript>> {
-        let mut scripts = Vec::with_capacity(count);
+    ) -> Option<()> {
+        draft.scripts.clear();
         for _ in 0..count {
             let script = self.new_script(rng);
-            if left.weight < keep && !scripts.is_empty() {
+            if left.weight < keep && !draft.scripts.is_empty() {
                 break;
             }
             left.take(of_payment(self.keys, script))?;
-            scripts.push(script);
+            draft.scripts.push(script);
         }
-        Some(scripts)
+        Some(())
     }
 
     /// Takes coins as long as there is room for them.
-    fn spend(&mut self, wanted: &WantedTx, left: &mut BlockRoom) -> Option<Vec<SpendableCoin>> {
+    fn spend(&mut self, wanted: &WantedTx, draft: &mut Draft, left: &mut BlockRoom) -> Option<()> {
         if wanted.payments >= BATCH {
             self.coins.bring_forward_the_richest(SIGHT);
         }
-        let mut spent = Vec::with_capacity(wanted.inputs);
-        while spent.len() < wanted.inputs
+        draft.spent.clear();
+        while draft.spent.len() < wanted.inputs
             && let Some(coin) = self.coins.take()
         {
             if left.take(of_spend(self.keys, coin.script)).is_none() {
                 self.coins.give_back(coin);
                 break;
             }
-            spent.push(coin);
+            draft.spent.push(coin);
         }
-        (!spent.is_empty()).then_some(spent)
+        (!draft.spent.is_empty()).then_some(())
     }
 
-    /// The heights at which the payments of a transaction are due; `None` for coins that are never spent.
-    fn dues(&mut self, count: usize, rng: &mut Rng) -> Vec<Option<Height>> {
+    /// Draws the heights at which the payments are due; `None` for coins that are never spent.
+    fn draw_dues(&mut self, draft: &mut Draft, rng: &mut Rng) {
         let (height, profile) = (self.next, self.shape.profile);
+        let Draft { scripts, dues, .. } = draft;
+        dues.clear();
         match &mut self.history {
-            Some(history) => history.dues(count, rng),
+            Some(history) => history.draw_dues(scripts.len(), dues, rng),
             None => {
                 let due = |blocks| height + blocks;
-                (0..count).map(|_| law::lifetime(profile, rng).map(due)).collect()
+                dues.extend(scripts.iter().map(|_| law::lifetime(profile, rng).map(due)));
             }
         }
     }
 
     /// Adds the payments to a transaction, and their spendable outputs to the coins.
-    fn pay(
-        &mut self,
-        tx: &mut TxPlan,
-        place: u32,
-        scripts: &[KeyScript],
-        worth: u64,
-        rng: &mut Rng,
-    ) {
+    fn pay(&mut self, tx: &mut TxPlan, place: u32, draft: &mut Draft, worth: u64, rng: &mut Rng) {
         let height = self.next;
-        let mut values = shares(worth, scripts.len(), rng);
-        let dues = self.dues(scripts.len(), rng);
+        shares(worth, draft.scripts.len(), rng, &mut draft.values);
+        self.draw_dues(draft, rng);
+        let Draft { scripts, values, dues, .. } = draft;
         let (least, most) = match &self.history {
             Some(history) => history.dust(),
             None => (PAYMENT_MIN / 2, FORGOTTEN_MAX),
         };
         // The excess value of never-spent coins goes to one that will be spent.
         let mut over = 0;
-        for (value, _) in values.iter_mut().zip(&dues).filter(|(_, due)| due.is_none()) {
+        for (value, _) in values.iter_mut().zip(&*dues).filter(|(_, due)| due.is_none()) {
             let less = (*value).min(rng.between(least, most));
             over += *value - less;
             *value = less;
@@ -350,7 +376,8 @@ impl<'a> Planner<'a> {
         let keeper = dues.iter().position(Option::is_some).unwrap_or(0);
         values[keeper] += over;
         let txid = SpendableCoin::id_to_come(place);
-        for (vout, ((&script, value), due)) in (0..).zip(scripts.iter().zip(values).zip(dues)) {
+        let payments = scripts.iter().zip(&*values).zip(&*dues);
+        for (vout, ((&script, &value), &due)) in (0..).zip(payments) {
             tx.outputs.push(PlannedOutput::Pay { value, script });
             let index = self.tally.made(script.kind, value);
             let coin = SpendableCoin { txid, vout, value, height, index, script, coinbase: false };
@@ -368,22 +395,21 @@ fn layer_above(spend: &Spend, earlier: &[TxPlan]) -> u32 {
 }
 
 /// Divides a sum into `count` random parts.
-fn shares(sum: u64, count: usize, rng: &mut Rng) -> Vec<u64> {
-    let parts: Vec<u64> = (0..count).map(|_| rng.between(50, 1_000)).collect();
-    let all: u64 = parts.iter().sum();
+fn shares(sum: u64, count: usize, rng: &mut Rng, values: &mut Vec<u64>) {
+    values.clear();
+    values.extend((0..count).map(|_| rng.between(50, 1_000)));
+    let all: u64 = values.iter().sum();
     let mut left = sum;
-    let mut values: Vec<u64> = parts
-        .iter()
-        .map(|&part| {
-            let value = (u128::from(sum) * u128::from(part) / u128::from(all)) as u64;
-            left -= value;
-            value
-        })
-        .collect();
+    for value in &mut *values {
+        *value = match sum.checked_mul(*value) {
+            Some(product) => product / all,
+            None => (u128::from(sum) * u128::from(*value) / u128::from(all)) as u64,
+        };
+        left -= *value;
+    }
     if let Some(last) = values.last_mut() {
         *last += left;
     }
-    values
 }
 
 #[cfg(test)]
@@ -395,8 +421,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_add_up_to_the_sum(sum in 0u64..1 << 53, count in 1usize..2_000, seed: u64) {
-            let values = shares(sum, count, &mut Rng::at(seed, 0));
+        fn shares_add_up_to_the_sum(sum in 0u64..1 << 60, count in 1usize..2_000, seed: u64) {
+            let mut values = vec![7];
+            shares(sum, count, &mut Rng::at(seed, 0), &mut values);
             prop_assert_eq!(values.len(), count);
             prop_assert_eq!(values.iter().sum::<u64>(), sum);
         }
