@@ -86,3 +86,10 @@ impl Iterator for ChainBlocks<'_> {
         Some(block)
     }
 }
+
+#[cfg(test)]
+impl<'a> ChainBlocks<'a> {
+    pub(super) fn planner(&self) -> &Planner<'a> {
+        &self.planner
+    }
+}

@@ -100,6 +100,10 @@ pub(super) struct CoinSupply {
     due: Vec<SpendableCoin>,
     /// Coins that had no room in earlier blocks.
     over: Vec<SpendableCoin>,
+    /// The same of great value. Below thousands of others no transaction with many payments would find them.
+    rich: Vec<SpendableCoin>,
+    /// The least value of these.
+    rich_from: u64,
     /// Immature coinbases that were drawn, with their former positions.
     immature: Vec<(usize, SpendableCoin)>,
     /// No earlier place has a coin that this block may take early.
@@ -107,7 +111,8 @@ pub(super) struct CoinSupply {
 }
 
 impl CoinSupply {
-    pub(super) fn new(busy: HeightRange) -> Self {
+    /// An empty supply, which keeps overdue coins apart from this value on.
+    pub(super) fn new(busy: HeightRange, rich_from: u64) -> Self {
         Self {
             busy,
             height: 0,
@@ -115,6 +120,8 @@ impl CoinSupply {
             touched: Vec::new(),
             due: Vec::new(),
             over: Vec::new(),
+            rich: Vec::new(),
+            rich_from,
             immature: Vec::new(),
             next_early: 0,
         }
@@ -147,7 +154,10 @@ impl CoinSupply {
         for (place, coin) in self.immature.drain(..) {
             self.later[place].push(coin);
         }
-        self.over.append(&mut self.due);
+        for coin in self.due.drain(..) {
+            let place = if coin.value < self.rich_from { &mut self.over } else { &mut self.rich };
+            place.push(coin);
+        }
     }
 
     /// Adds a coin, to be spent at `due`. Returns false, without it, if no block spends at that height.
@@ -172,7 +182,8 @@ impl CoinSupply {
 
     /// Takes a coin: preferably one that is due, else an overdue one, else the next one due.
     pub(super) fn take(&mut self) -> Option<SpendableCoin> {
-        self.due.pop().or_else(|| self.over.pop()).or_else(|| self.take_early())
+        let due = self.due.pop().or_else(|| self.over.pop());
+        due.or_else(|| self.rich.pop()).or_else(|| self.take_early())
     }
 
     fn take_early(&mut self) -> Option<SpendableCoin> {
@@ -194,17 +205,20 @@ impl CoinSupply {
         self.due.push(coin);
     }
 
-    /// Moves the most valuable of the next `sight` due coins to the front.
+    /// Moves the most valuable of the next `sight` coins to the front: of the overdue ones of great value, or
+    /// of the due ones if there are none.
     pub(super) fn bring_forward_the_richest(&mut self, sight: usize) {
-        let Some(last) = self.due.len().checked_sub(1) else { return };
+        let coins = if self.rich.is_empty() { &mut self.due } else { &mut self.rich };
+        let Some(last) = coins.len().checked_sub(1) else { return };
         let first = (last + 1).saturating_sub(sight);
-        let richest = (first..=last).max_by_key(|&place| (self.due[place].value, place));
-        self.due.swap(last, richest.unwrap_or(last));
+        let richest = (first..=last).max_by_key(|&place| (coins[place].value, place));
+        coins.swap(last, richest.unwrap_or(last));
+        self.due.extend(self.rich.pop());
     }
 
     /// All coins between two blocks.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &SpendableCoin> {
-        self.later.iter().flatten().chain(&self.over)
+        self.later.iter().flatten().chain(&self.over).chain(&self.rich)
     }
 }
 
@@ -229,7 +243,7 @@ mod tests {
 
     /// Coins made at height 201, one due at each of these heights with this value.
     fn coins(dues: &[(Option<Height>, u64)]) -> (CoinSupply, Rng) {
-        let (mut coins, mut rng) = (CoinSupply::new(BUSY), Rng::at(1, 1));
+        let (mut coins, mut rng) = (CoinSupply::new(BUSY, u64::MAX), Rng::at(1, 1));
         coins.start_block(150, &mut rng);
         for (place, (due, value)) in (0..).zip(dues) {
             let kept = coins.add(coin(place, 150, false, *value), *due, &mut rng);
@@ -305,5 +319,19 @@ mod tests {
         assert_eq!(coins.take().map(|coin| coin.value), sight.into_iter().max());
         coins.bring_forward_the_richest(1_000);
         assert_eq!(take_all(&mut coins).len(), 99);
+    }
+
+    #[test]
+    fn overdue_coins_of_great_value_stay_in_sight() {
+        let dues: Vec<_> = (1..=50).map(|value| (Some(201), 3 * value)).collect();
+        let (mut coins, mut rng) = coins(&dues);
+        coins.rich_from = 100;
+        end_block(&mut coins, 201);
+        coins.start_block(202, &mut rng);
+        coins.bring_forward_the_richest(1_000);
+        assert_eq!(coins.take().map(|coin| coin.value), Some(150));
+        let all = take_all(&mut coins);
+        assert_eq!(all.len(), 49);
+        assert!(all[..33].iter().all(|value| *value < 100), "the others go first");
     }
 }

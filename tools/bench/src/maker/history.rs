@@ -39,6 +39,10 @@ const LEVELLING_PER_MILLE: u64 = 125;
 /// Maximum number of payments and of inputs with which one transaction does that.
 const PAYMENTS_MAX: u64 = 1_500;
 const INPUTS_MAX: u64 = 500;
+/// Blocks within which most value is spent again.
+const SOON: u32 = 100;
+/// Values of coins that are spent later. All of them together have a fifth of all value.
+const LONG_TERM: (u64, u64) = (300, 10_000);
 /// Bytes of a block for each input and for each payment that its largest transaction has.
 const INPUT_PART: u64 = 600;
 const PAYMENT_PART: u64 = 120;
@@ -221,12 +225,29 @@ impl History {
     ) {
         self.payments += count as u64;
         dues.extend((0..count).map(|_| self.due(rng)));
-        // One has to take the value that the kept ones do not need.
-        if !dues.iter().any(Option::is_some)
-            && let Some(first) = dues.first_mut()
-        {
-            *first = self.spent_at(rng);
+    }
+
+    /// Chooses the payment that takes the value which the others may not have: the one due first. If that
+    /// is far off, it is due soon instead: value must not be out of reach for years.
+    pub(super) fn keeper(&self, dues: &mut [Option<Height>], rng: &mut Rng) -> usize {
+        let later = |place: &usize| dues[*place].unwrap_or(Height::MAX);
+        let place = (0..dues.len()).min_by_key(later).unwrap_or(0);
+        if later(&place) > self.height + SOON {
+            let soon = self.height + rng.between(1, SOON.into()) as u32;
+            dues[place] = Some(soon).filter(|soon| *soon < self.end).or(dues[place]);
         }
+        place
+    }
+
+    /// The greatest value of a payment due then, in a transaction that spends `worth`.
+    pub(super) fn value_max(&self, due: Option<Height>, worth: u64, rng: &mut Rng) -> u64 {
+        let (least, most) = match due {
+            None => self.era.dust,
+            Some(due) if due > self.height + SOON => LONG_TERM,
+            // Otherwise all coins would soon have the same value, too small for many payments.
+            Some(_) => return LONG_TERM.1.max(worth / 16),
+        };
+        rng.between(least, most)
     }
 
     fn due(&self, rng: &mut Rng) -> Option<Height> {
@@ -250,10 +271,5 @@ impl History {
     /// Counts a coin that is never spent.
     pub(super) fn kept_one(&mut self) {
         self.kept += 1;
-    }
-
-    /// The least and greatest value of coins that are never spent.
-    pub(super) const fn dust(&self) -> (u64, u64) {
-        self.era.dust
     }
 }

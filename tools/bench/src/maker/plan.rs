@@ -19,6 +19,8 @@ const PAYMENT_MIN: u64 = 1_000;
 /// The same in a history, whose coins have to be worth a fortieth of the main chain's: regtest's subsidy is
 /// halved every 150 blocks.
 const HISTORIC_PAYMENT_MIN: u64 = 300;
+/// Value from which a coin of a history is meant for transactions with many payments.
+const HISTORIC_RICH_FROM: u64 = 100_000;
 /// Maximum value of a coin that is never spent, so that such coins do not drain the chain.
 const FORGOTTEN_MAX: u64 = 20_000;
 /// From this number of payments on, a transaction spends the most valuable coin in sight.
@@ -98,6 +100,7 @@ impl<'a> Planner<'a> {
         let mut rng = Rng::at(seed, 0);
         let mut funding_dues = shape.funding_dues(block_weight, &mut rng);
         funding_dues.reverse();
+        let rich_from = if history.is_some() { HISTORIC_RICH_FROM } else { u64::MAX };
         Self {
             keys,
             shape,
@@ -105,7 +108,7 @@ impl<'a> Planner<'a> {
             block_weight,
             funding_dues,
             next: 1,
-            coins: CoinSupply::new(shape.busy),
+            coins: CoinSupply::new(shape.busy, rich_from),
             tally: Tally::default(),
             history,
             left: Vec::new(),
@@ -362,18 +365,23 @@ impl<'a> Planner<'a> {
         shares(worth, draft.scripts.len(), rng, &mut draft.values);
         self.draw_dues(draft, rng);
         let Draft { scripts, values, dues, .. } = draft;
-        let (least, most) = match &self.history {
-            Some(history) => history.dust(),
-            None => (PAYMENT_MIN / 2, FORGOTTEN_MAX),
+        let history = self.history.as_ref();
+        let keeper = match history {
+            Some(history) => history.keeper(dues, rng),
+            None => dues.iter().position(Option::is_some).unwrap_or(0),
         };
-        // The excess value of never-spent coins goes to one that will be spent.
+        // The excess value goes to a coin that will be spent.
         let mut over = 0;
-        for (value, _) in values.iter_mut().zip(&*dues).filter(|(_, due)| due.is_none()) {
-            let less = (*value).min(rng.between(least, most));
+        for (place, (value, due)) in values.iter_mut().zip(&*dues).enumerate() {
+            let most = match (history, due) {
+                (Some(history), _) if place != keeper => Some(history.value_max(*due, worth, rng)),
+                (None, None) => Some(rng.between(PAYMENT_MIN / 2, FORGOTTEN_MAX)),
+                _ => None,
+            };
+            let less = most.map_or(*value, |most| most.min(*value));
             over += *value - less;
             *value = less;
         }
-        let keeper = dues.iter().position(Option::is_some).unwrap_or(0);
         values[keeper] += over;
         let txid = SpendableCoin::id_to_come(place);
         let payments = scripts.iter().zip(&*values).zip(&*dues);

@@ -49,3 +49,24 @@ fn transactions_are_as_many_as_on_the_main_chain() {
         assert!((0.99..1.01).contains(&ratio), "{ratio} of the bytes up to {}", era.end);
     }
 }
+
+/// With few bytes too, every block has as many coins as belong to its height, and enough of them wait.
+#[test]
+fn the_set_grows_as_on_the_main_chain() {
+    let options = MakeOptions::history(scale("blocks=1/250,bytes=1/200,coins=1/10"), 9);
+    let keys = keys(&options);
+    let mut blocks = ChainBlocks::new(&options, &keys);
+    while let Some(block) = blocks.next() {
+        let height = block.height;
+        // At first, coinbases that are not mature are too many for so few coins.
+        if (700..super::blocks(options.scale)).contains(&height) {
+            let (_, wanted) = Totals::at(options.scale, height);
+            let planner = blocks.planner();
+            let coins = planner.tally().coins();
+            assert!(coins.abs_diff(wanted.coins) < 40, "{coins} of {} at {height}", wanted.coins);
+            // More may wait: the only payment of a transaction is never kept.
+            let (waiting, due) = (planner.waiting().count(), wanted.coins - wanted.kept);
+            assert!(waiting as u64 + 200 > due, "{waiting} of {due} at {height}");
+        }
+    }
+}
