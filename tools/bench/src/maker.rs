@@ -153,6 +153,12 @@ impl MakeOptions {
             ChainProfile::MainHistory => HISTORIC_BLOCKS_MAX,
             _ => BLOCKS_MAX,
         };
+        if self.blocks == 0 && self.profile == ChainProfile::MainHistory {
+            return fail(format!(
+                "--scale {}: no block is left: use a smaller divisor",
+                self.scale
+            ));
+        }
         if self.blocks == 0 || blocks > most {
             return fail(format!(
                 "a chain has at least 1 full block and at most {most} blocks in all, not {} \

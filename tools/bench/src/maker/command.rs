@@ -50,12 +50,12 @@ Examples:
     bitcoind -regtest -datadir=core -reindex -assumevalid=0 -connect=0 -listen=0
 
   The main chain's history in small: every era, 19,000 blocks, 700 MB:
-    apus-bench chain make --profile main-history --scale blocks=1/50,bytes=1/20 \\
-         --unsigned --out small
+    apus-bench chain make --profile main-history --unsigned \\
+         --scale blocks=1/50,bytes=1/20 --out small
 
-  Its full length and all 166 million coins, in 40 GB:
-    apus-bench chain make --profile main-history --scale bytes=1/20 --unsigned \\
-         --set-at 500000,800000 --out long
+  Its full length and all 166 million coins, in 36 GB:
+    apus-bench chain make --profile main-history --unsigned \\
+         --scale bytes=1/20 --set-at 500000,800000 --out long
 
 DIR gets blocks/ with Bitcoin Core's blk*.dat files, chain.hints (BIP-456) and,
 last, manifest.json. The same arguments give the same bytes on every machine. A
@@ -71,12 +71,7 @@ struct ContentArgs {
     profile: ChainProfile,
 
     /// Number of full blocks, about 1.8 MB each; not with main-history
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..),
-        required_if_eq_any([("profile", "mainnet-like"), ("profile", "few-coins")]),
-    )]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: Option<u32>,
 
     /// With main-history: how much smaller than the main chain it is. `bytes=1/20` has all blocks and all
@@ -122,7 +117,10 @@ impl ContentArgs {
                      --scale blocks=1/N",
                 ));
             }
-            (false, ..) => {
+            (false, None, None) => {
+                return Err(BenchError::usage("give the number of full blocks with --blocks"));
+            }
+            (false, _, Some(_)) => {
                 return Err(BenchError::usage(
                     "--scale is for --profile main-history; other chains need --blocks",
                 ));
@@ -155,20 +153,20 @@ struct MakeArgs {
     plain: bool,
 
     /// Write headers instead of block files: what `apus-bench chain serve` needs
-    #[arg(long)]
+    #[arg(long, conflicts_with = "plain")]
     headers_only: bool,
 }
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  The main chain at its own size, from a peer that needs 500 MB of disk, pruned:
+  The main chain at its own size, from a peer that needs 500 MB of disk:
     apus-bench chain serve --profile main-history --unsigned --dir full
     apus sync --chain regtest --connect 127.0.0.1:18444 --engine mergesync \\
-         --assumevalid HASH --datadir node
+         --assumevalid HASH --muhash --out snapshot:set.dat
 
   With all its blocks and coins, but a twentieth of its bytes, at another port:
-    apus-bench chain serve --profile main-history --scale bytes=1/20 --unsigned \\
-         --set-at 500000 --dir long --listen 127.0.0.1:18555
+    apus-bench chain serve --profile main-history --scale bytes=1/20 \\
+         --unsigned --set-at 500000 --dir long --listen 127.0.0.1:18555
 
 No header can be made without its block. So the first run makes the whole chain
 once, and keeps its headers, its hints and the sets to expect in DIR; later runs

@@ -15,7 +15,7 @@
 //!
 //! `kept` has no source: no one can know it before the end of the chain. It is the number of coins that are
 //! still there at the last height, chosen so that enough other coins exist for the years in which the set
-//! shrank (2018 and 2025), and so that each age class of the set at 935,000 has its published size.
+//! shrank (2018 and 2025), and for the last blocks.
 
 use crate::maker::law::PaymentKind;
 use apus_chain::Height;
@@ -86,7 +86,7 @@ impl Era {
     }
 }
 
-use PaymentKind::{Multisig, Pk, PkLong, Pkh, PkhLong, Sh, ShWpkh, Tr, TrScript, Wpkh, Wsh};
+use PaymentKind::{Multisig, PkLong, Pkh, PkhLong, Sh, ShWpkh, Tr, TrScript, Wpkh, Wsh};
 
 /// The main chain.
 pub(in crate::maker) const ERAS: &[Era] = &[
@@ -162,25 +162,16 @@ pub(in crate::maker) const ERAS: &[Era] = &[
         .simple(250)
         .images(2),
     // 2025: cheap blocks; holders of dust combine it, and the set shrinks again.
-    Era::new(910_000, [1_226_586, 682_000, 169_500, 155_000])
-        .kinds(&[(Pkh, 8), (Sh, 3), (ShWpkh, 5), (Wpkh, 45), (Wsh, 3), (Tr, 31), (TrScript, 5)])
+    Era::new(910_000, [1_226_586, 682_000, 169_500, 152_000])
+        .kinds(&[(Pkh, 6), (Sh, 2), (ShWpkh, 5), (Wpkh, 44), (Wsh, 4), (Tr, 32), (TrScript, 7)])
         .dust(330, 1_000)
         .data(300)
-        .images(3),
-    Era::new(TIP, [1_305_397, 725_000, 166_000, 165_500])
-        .kinds(&[
-            (Pkh, 8),
-            (Sh, 2),
-            (ShWpkh, 5),
-            (Wpkh, 45),
-            (Wsh, 3),
-            (Tr, 31),
-            (TrScript, 5),
-            (Pk, 1),
-        ])
+        .images(4),
+    Era::new(TIP, [1_305_397, 725_000, 166_000, 160_000])
+        .kinds(&[(Pkh, 6), (Sh, 2), (ShWpkh, 5), (Wpkh, 44), (Wsh, 4), (Tr, 32), (TrScript, 7)])
         .dust(330, 1_000)
         .data(300)
-        .images(3),
+        .images(4),
 ];
 
 /// The era of a height, and the totals before it.
