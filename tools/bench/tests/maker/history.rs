@@ -14,6 +14,7 @@ use apus_p2p::transport::TransportChoice;
 use apus_storage::DirStorage;
 use apus_sync::peers::Peers;
 use apus_sync::{Outcome, Source};
+use apus_testkit::bitcoind::Bitcoind;
 use bitcoin::consensus::serialize;
 use std::fs;
 use std::time::Duration;
@@ -122,6 +123,20 @@ fn synced(chain: &Chain, server: &PeerServer, leave_witnesses: Option<BlockHash>
     };
     let peers = Peers::start(network, &storage, None).unwrap();
     chain.synced_from(Source::Peers(&peers), leave_witnesses, work.path())
+}
+
+/// A real node gets the same set from the peer.
+#[test]
+fn a_node_syncs_from_the_peer_that_makes_the_blocks() {
+    let options = MakeOptions { output: ChainOutput::Headers, ..miniature(9) };
+    let chain = Chain::make(&options);
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let server = PeerServer::start(chain.path(), &options, listen, 64 << 20).unwrap();
+    let assumevalid = format!("-assumevalid={}", chain.manifest.assumevalid_hash);
+    let reader = Reader::of(Bitcoind::start(&[&assumevalid]));
+    reader.node.call("addnode", &[server.address().to_string().into(), "onetry".into()]);
+    reader.expect_all_of(&chain);
+    assert_eq!(reader.node.txoutset_info().muhash, chain.manifest.sets[0].muhash);
 }
 
 #[test]

@@ -15,10 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Part of a node's message about a block with a wrong script, in every version.
 const REFUSED: &str = "script-verify-flag-failed";
 
-/// A node that reads a copy of a chain's block files.
+/// A node that reads a chain, usually from a copy of its block files.
 pub(crate) struct Reader {
     pub(crate) node: Bitcoind,
-    _folder: TempDir,
+    _folder: Option<TempDir>,
 }
 
 impl Reader {
@@ -32,7 +32,12 @@ impl Reader {
         }
         let assumevalid = format!("-assumevalid={assumevalid}");
         let node = Bitcoind::start_in(folder.path(), "regtest", &["-reindex", &assumevalid]);
-        Self { node: node.unwrap(), _folder: folder }
+        Self { node: node.unwrap(), _folder: Some(folder) }
+    }
+
+    /// A node that gets its blocks elsewhere.
+    pub(crate) fn of(node: Bitcoind) -> Self {
+        Self { node, _folder: None }
     }
 
     /// Waits until the node is at this height and its log contains `sign`.
