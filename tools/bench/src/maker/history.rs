@@ -8,8 +8,8 @@
 //! - *kept* coins, which are never spent: as many of the new ones as belong to the height. The others are due
 //!   some day. So the number of coins that wait for that day follows the table too, and no block lacks coins.
 //!
-//! All else follows from these and from the shapes of transactions: their number is within a tenth of the
-//! main chain's. Deliberate differences: amounts are smaller, because all subsidies of regtest are 15,000
+//! All else follows from these and from the shapes of transactions. With all bytes their number is within a
+//! tenth of the main chain's; with few there are fewer of them, because the coins take most bytes. Deliberate differences: amounts are smaller, because all subsidies of regtest are 15,000
 //! bitcoins; SegWit and the height in coinbases are rules from the first block on; a block comes every 500
 //! seconds, so that none has a time in the future.
 

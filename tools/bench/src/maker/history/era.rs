@@ -3,15 +3,15 @@
 //! Each row ends at a height and has totals at that height, so that a rate is a difference of two rows.
 //! Within a row all rates are constant.
 //!
-//! Sources, all public:
-//! - Heights with exact counts of transactions, and of coins where the snapshot has them: Bitcoin Core
-//!   `kernel/chainparams.cpp`, `m_assumeutxo_data` (840,000: 991,032,194 transactions; 880,000:
-//!   1,145,604,538; 910,000: 1,226,586,151; 935,000: 1,305,397,408) and earlier values of `chainTxData`.
-//! - Other totals: the published charts of the number of transactions, the size of the chain and the number
-//!   of unspent outputs. These are read from a graph, and right to a few percent.
-//! - Kinds: shares of output types in published chain statistics by year, rounded to whole percents; keys were
-//!   uncompressed before version 0.6 of the reference client (March 2012), and SegWit is active from 481,824
-//!   and taproot from 709,632 on.
+//! Sources:
+//! - Transactions at 840,000, 880,000, 910,000 and 935,000: `m_assumeutxo_data` in Bitcoin Core's
+//!   `kernel/chainparams.cpp`, as in `chain::params`.
+//! - All other totals: recalled from published charts of the number of transactions, the size of the chain and
+//!   the number of unspent outputs, and not compared with them again. Expect errors of some percent, and more
+//!   before 200,000. A node's `getchaintxstats` and `gettxoutsetinfo` would give exact rows.
+//! - Kinds and shares of data: estimates from published statistics by year. Keys were uncompressed before
+//!   version 0.6 of the reference client (March 2012); SegWit is active from 481,824 on and taproot from
+//!   709,632 on.
 //!
 //! `kept` has no source: no one can know it before the end of the chain. It is the number of coins that are
 //! still there at the last height, chosen so that enough other coins exist for the years in which the set
