@@ -18,6 +18,7 @@ mod fixtures;
 mod folders;
 mod full_disk;
 mod help;
+mod history;
 mod memory;
 mod pipes;
 mod plan;

@@ -1,7 +1,8 @@
 //! Benchmarks of Apus: everything needed to reproduce the published numbers.
 //!
 //! - [`chainstate`]: writing a chainstate, compared with copying its bytes.
-//! - [`maker`]: a regtest chain shaped like the main chain, valid under every rule, from a seed.
+//! - [`maker`]: regtest chains shaped like the main chain, valid under every rule, from a seed; in files, or from
+//!   a peer that makes the blocks as they are asked for.
 //! - [`manifest`]: the description of such a chain, in a file next to its blocks.
 //! - [`decorate`]: looking up the coins of a block through a batcher.
 //! - [`floor`]: the limits of this machine, and the lower bound they set on the time of a chain.

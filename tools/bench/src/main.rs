@@ -29,7 +29,7 @@ struct BenchCli {
 
 #[derive(Subcommand)]
 enum BenchCommand {
-    /// Make a chain for benchmarks
+    /// Make a chain for benchmarks, or serve one
     Chain(chain::ChainArgs),
     /// Measure writing a chainstate, compared with copying its bytes
     Chainstate(chainstate::ChainstateArgs),

@@ -1,48 +1,63 @@
 //! Makes regtest chains for benchmarks: shaped like today's main chain, valid under every rule, and identical
 //! for the same arguments on every machine.
 //!
-//! A planner (`plan`) decides what is spent, a builder (`build`) signs and hashes on many threads, a writer
-//! stores blocks in files; the three run concurrently, and their memory grows with the coins still to be
+//! A planner (`plan`) decides what is spent, a builder (`build`) signs and hashes on many threads: block by
+//! block, because a block spends the coins of the one before. A writer stores blocks in files, and an account
+//! (`account`) hashes the coins that are left, both at the same time. Memory grows with the coins still to be
 //! spent, not with the chain. The manifest is written last. The maker does not check the chain: its readers
 //! check it, and so do tests with a real node. It shares only the random number generator with the testkit's
 //! chain builder, so that the tests can compare its output with the testkit's independent account of coins.
+//!
+//! A chain has one of two shapes: blocks full of recent transactions, or the main chain's history at a scale
+//! (`history`). It becomes block files ([`make`]), or only headers, from which a peer serves it (`serve`).
 
+mod account;
+mod blocks;
 mod build;
 mod coins;
 pub mod command;
+mod cost;
+mod dummy;
 mod files;
+mod history;
 mod keys;
 mod law;
 mod plan;
+pub mod serve;
+mod shape;
+mod tally;
 mod tx;
 
+pub use history::Scale;
 pub use law::ChainProfile;
 
 use crate::error::{AtPath, BenchError, ErrorKind};
-use crate::manifest::{self, ChainManifest};
-use apus_chain::{BlockHash, Height, Network, Params};
+use crate::manifest::{self, ChainManifest, ExpectedSet};
+use apus_chain::{BlockHash, Height};
 use apus_sync::engines::swiftsync::hints::{HintsError, HintsWriter};
-use build::{Builder, BuiltBlock};
-use coins::Tally;
-use files::{BlockFileWriter, ChainFolder};
-use keys::Keyring;
-use law::{ChainShape, PaymentKind};
-use plan::{PlannedBlock, Planner};
+use blocks::ChainBlocks;
+use build::BuiltBlock;
+use files::{ChainFolder, ChainWriter};
+use law::PaymentKind;
+use shape::ChainShape;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
+use tally::Tally;
 
 /// More blocks than a user can wait for, with all timestamps before today.
 const BLOCKS_MAX: u32 = 500_000;
+/// The same in a history, whose blocks come more often.
+const HISTORIC_BLOCKS_MAX: u32 = 940_000;
 /// Below this there is no room for a transaction; above it a block is invalid (Core `consensus/consensus.h`,
 /// `MAX_BLOCK_WEIGHT`).
 const BLOCK_WEIGHT: std::ops::RangeInclusive<u32> = 10_000..=4_000_000;
-/// Plans and blocks that may wait for the next stage.
+/// Blocks that may wait for the writer.
 const WAITING: usize = 2;
 /// Upper bounds of the coin ages, in blocks, that a manifest lists.
 const AGES: [u32; 6] = [0, 1, 10, 100, 1_000, 10_000];
@@ -68,6 +83,21 @@ pub struct MakeOptions {
     /// Blocks with only a coinbase at the end. A node that assumes the last busy block valid needs more than
     /// 2,016 of them to skip scripts: two weeks (Core `validation.cpp`, `ConnectBlock`).
     pub tail_blocks: u32,
+    /// The scale of a history; other profiles ignore it.
+    pub scale: Scale,
+    /// Heights at which the set is accounted for, in addition to the tip.
+    pub set_heights: Vec<Height>,
+    /// What to write.
+    pub output: ChainOutput,
+}
+
+/// What a chain is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChainOutput {
+    /// Block files.
+    Files,
+    /// Only the headers.
+    Headers,
 }
 
 impl MakeOptions {
@@ -75,8 +105,31 @@ impl MakeOptions {
     pub fn new(blocks: u32, seed: u64) -> Self {
         let (block_weight, tail_blocks) = (*BLOCK_WEIGHT.end(), 2_100);
         let profile = ChainProfile::MainnetLike;
-        let (signed, obfuscated) = (true, true);
-        Self { profile, blocks, seed, signed, obfuscated, threads: 1, block_weight, tail_blocks }
+        Self {
+            profile,
+            blocks,
+            seed,
+            signed: true,
+            obfuscated: true,
+            threads: 1,
+            block_weight,
+            tail_blocks,
+            scale: Scale::FULL,
+            set_heights: Vec::new(),
+            output: ChainOutput::Files,
+        }
+    }
+
+    /// An unsigned history of the main chain at a scale, made by one thread.
+    pub fn history(scale: Scale, seed: u64) -> Self {
+        let profile = ChainProfile::MainHistory;
+        let blocks = history::blocks(scale);
+        Self { profile, scale, signed: false, ..Self::new(blocks, seed) }
+    }
+
+    /// The scale, if it has any effect.
+    fn historic_scale(&self) -> Option<String> {
+        (self.profile == ChainProfile::MainHistory).then(|| self.scale.to_string())
     }
 
     /// Whether a chain was made with the same arguments.
@@ -89,14 +142,26 @@ impl MakeOptions {
             && manifest.busy_blocks == self.blocks
             && manifest.block_weight == self.block_weight
             && manifest.tail_blocks == self.tail_blocks
+            && manifest.scale == self.historic_scale()
+            && self.set_heights.iter().all(|it| manifest.sets.iter().any(|set| set.height == *it))
     }
 
     fn check(&self) -> Result<(), BenchError> {
         let fail = |text: String| Err(BenchError::usage(text));
         let blocks = self.blocks.saturating_add(self.tail_blocks);
-        if self.blocks == 0 || blocks > BLOCKS_MAX {
+        let most = match self.profile {
+            ChainProfile::MainHistory => HISTORIC_BLOCKS_MAX,
+            _ => BLOCKS_MAX,
+        };
+        if self.blocks == 0 && self.profile == ChainProfile::MainHistory {
             return fail(format!(
-                "a chain has at least 1 full block and at most {BLOCKS_MAX} blocks in all, not {} \
+                "--scale {}: no block is left: use a smaller divisor",
+                self.scale
+            ));
+        }
+        if self.blocks == 0 || blocks > most {
+            return fail(format!(
+                "a chain has at least 1 full block and at most {most} blocks in all, not {} \
                  full ones and {} after them",
                 self.blocks, self.tail_blocks
             ));
@@ -107,6 +172,10 @@ impl MakeOptions {
                 "block weight must be {low} to {high}, not {}",
                 self.block_weight
             ));
+        }
+        let tip = blocks::shape(self).tip;
+        if let Some(height) = self.set_heights.iter().find(|it| !(1..=tip).contains(*it)) {
+            return fail(format!("the chain has no block {height}: its last one is {tip}"));
         }
         Ok(())
     }
@@ -147,14 +216,13 @@ pub fn make(
     options.check()?;
     if let Ok(manifest) = ChainManifest::read(folder)
         && options.made(&manifest)
+        && files::has(folder, options.output)
     {
         return Ok(MadeChain::Before(manifest));
     }
-    let chain = ChainFolder::create(folder)?;
-    let keys = Keyring::new(options.seed, options.signed);
-    let MakeOptions { profile, blocks, block_weight, tail_blocks, .. } = *options;
-    let shape = ChainShape::new(profile, blocks, block_weight, tail_blocks);
-    let ends = run(&chain, options, shape, &keys, interrupt, progress)?;
+    let chain = ChainFolder::create(folder, options.output)?;
+    let shape = blocks::shape(options);
+    let ends = run(&chain, options, shape, interrupt, progress)?;
     write_hints(&chain.hints(), shape.tip, &ends.tally, interrupt)?;
     let manifest = describe(options, shape, &ends);
     manifest.write(folder).at(folder)?;
@@ -165,53 +233,46 @@ pub fn make(
 /// The facts about a chain once its blocks are written.
 struct Ends {
     tally: Tally,
+    sets: Vec<ExpectedSet>,
     bytes: u64,
     tip: BlockHash,
     last_busy: BlockHash,
 }
 
-/// Plans, makes and writes all blocks.
+/// Makes and writes all blocks.
 fn run(
     chain: &ChainFolder,
     options: &MakeOptions,
     shape: ChainShape,
-    keys: &Keyring,
     interrupt: &AtomicBool,
     progress: &mut dyn FnMut(MakeProgress),
 ) -> Result<Ends, BenchError> {
-    let params = Params::of(Network::Regtest);
-    let magic = Network::Regtest.magic();
     let key = if options.obfuscated { xor_key(options.seed) } else { [0; 8] };
-    let mut files = BlockFileWriter::create(&chain.blocks(), magic, key)?;
-    // A node that reads files without an index needs the genesis block first.
-    files.put(&params.genesis_block())?;
-    let planner = Planner::new(keys, shape, options.seed, options.block_weight);
-    let (plans_in, plans) = sync_channel(WAITING);
-    let (blocks, blocks_out) = sync_channel(WAITING);
+    let writer = ChainWriter::create(chain, options.output, key)?;
+    let keys = blocks::keys(options);
+    let heights = options.set_heights.iter().copied().chain([shape.tip]).collect();
+    let mut made = ChainBlocks::new(options, &keys).with_account(&keys, heights);
+    let (written, blocks_out) = sync_channel(WAITING);
     thread::scope(|scope| {
-        let planning = scope.spawn(move || plan_all(planner, &plans_in));
-        let writing = scope.spawn(move || write_all(files, &blocks_out));
-        let mut ends = (0, BlockHash::ZERO, BlockHash::ZERO);
-        let mut builder = Builder::new(keys, options.seed, options.threads);
-        for plan in plans {
+        let writing = scope.spawn(move || write_all(writer, &blocks_out));
+        let (mut bytes, mut tip, mut last_busy) = (0, BlockHash::ZERO, BlockHash::ZERO);
+        for block in &mut made {
             stop_if(interrupt)?;
-            let block = builder.build(&plan);
-            ends.0 += block.bytes.len() as u64;
-            ends.1 = block.hash;
+            bytes += block.bytes.len() as u64;
+            tip = block.hash;
             if block.height + 1 == shape.busy.end {
-                ends.2 = block.hash;
+                last_busy = tip;
             }
-            progress(progress_at(shape, block.height, ends.0));
+            progress(progress_at(shape, block.height, bytes));
             // The writer ended early: it reports the error.
-            if blocks.send(block).is_err() {
+            if written.send(block).is_err() {
                 break;
             }
         }
-        drop(blocks);
+        drop(written);
         writing.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-        let tally = planning.join().unwrap_or_else(|panic| resume_unwind(panic));
-        let (bytes, tip, last_busy) = ends;
-        Ok(Ends { tally, bytes, tip, last_busy })
+        let (tally, sets) = made.finish();
+        Ok(Ends { tally, sets, bytes, tip, last_busy })
     })
 }
 
@@ -236,19 +297,11 @@ fn progress_at(shape: ChainShape, height: Height, bytes: u64) -> MakeProgress {
     }
 }
 
-fn plan_all(mut planner: Planner<'_>, plans: &SyncSender<PlannedBlock>) -> Tally {
-    // The receiver is closed when the making ends early.
-    while let Some(plan) = planner.next()
-        && plans.send(plan).is_ok()
-    {}
-    planner.into_tally()
-}
-
-fn write_all(mut files: BlockFileWriter, blocks: &Receiver<BuiltBlock>) -> Result<(), BenchError> {
+fn write_all(mut writer: ChainWriter, blocks: &Receiver<BuiltBlock>) -> Result<(), BenchError> {
     for block in blocks {
-        files.put(&block.bytes)?;
+        writer.put(&block)?;
     }
-    files.finish()
+    writer.finish()
 }
 
 /// The key of a chain's block files. Eight zero bytes would mean no obfuscation.
@@ -279,7 +332,7 @@ fn write_hints(
 }
 
 fn describe(options: &MakeOptions, shape: ChainShape, ends: &Ends) -> ChainManifest {
-    let Ends { tally, bytes, tip, last_busy } = ends;
+    let Ends { tally, sets, bytes, tip, last_busy } = ends;
     let scripts: BTreeMap<String, u64> = PaymentKind::ALL
         .iter()
         .map(|&kind| (kind.name().to_owned(), tally.kinds[kind as usize]))
@@ -301,10 +354,12 @@ fn describe(options: &MakeOptions, shape: ChainShape, ends: &Ends) -> ChainManif
         inputs: tally.inputs,
         outputs: tally.outputs,
         unspendable: tally.data,
-        coins: tally.outputs - tally.data - tally.inputs,
+        coins: tally.coins(),
         total_amount_sat: tally.worth,
         bytes: *bytes,
         scripts,
+        scale: options.historic_scale(),
+        sets: sets.clone(),
         spent_within: AGES.iter().map(|&age| (age, tally.spent_within(age))).collect(),
     }
 }

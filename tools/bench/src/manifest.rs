@@ -68,8 +68,29 @@ pub struct ChainManifest {
     pub bytes: u64,
     /// Spendable outputs by type of script.
     pub scripts: BTreeMap<String, u64>,
+    /// The scale, if the chain follows the main chain's history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<String>,
+    /// The set at chosen heights, the tip last. Older manifests lack it.
+    #[serde(default)]
+    pub sets: Vec<ExpectedSet>,
     /// Number of coins spent within this many blocks of their creation, by the number of blocks.
     pub spent_within: BTreeMap<u32, u64>,
+}
+
+/// A set of coins as the maker counted it, for comparison with that of a program that read the blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpectedSet {
+    /// Height of the set's last block.
+    pub height: u32,
+    /// Hash of that block, in display order.
+    pub block_hash: String,
+    /// Number of coins.
+    pub coins: u64,
+    /// Their sum in satoshis.
+    pub total_amount_sat: u64,
+    /// Their MuHash, as `gettxoutsetinfo muhash` shows it.
+    pub muhash: String,
 }
 
 /// Before the option existed, block files always had a key.
@@ -147,6 +168,14 @@ mod tests {
             total_amount_sat: 6,
             bytes: 7,
             scripts: BTreeMap::from([("p2tr".to_owned(), 8)]),
+            scale: Some("bytes=1/2".to_owned()),
+            sets: vec![ExpectedSet {
+                height: 2_300,
+                block_hash: "aa".repeat(32),
+                coins: 5,
+                total_amount_sat: 6,
+                muhash: "cc".repeat(32),
+            }],
             spent_within: BTreeMap::from([(10, 9), (100, 10)]),
         }
     }

@@ -1,27 +1,37 @@
 //! [`CoinSupply`]: the coins waiting to be spent, by the height at which they are due.
 //!
-//! It drops coins that are due after the last block that spends, so memory is bounded by the coins still to
-//! be spent.
+//! It gives coins that are due after the last block that spends back to its caller: no block ever asks for
+//! them. So memory is bounded by the coins still to be spent, 56 bytes each.
 
 use super::keys::KeyScript;
-use super::law::{MATURITY, PaymentKind};
+use super::shape::MATURITY;
 use apus_chain::{Height, HeightRange};
 use apus_testkit::rng::Rng;
+
+/// The transaction that made a coin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parent {
+    /// One of an earlier block, by its id.
+    Earlier([u8; 32]),
+    /// One of the same block, by its place after the coinbase.
+    SameBlock(u32),
+}
 
 /// A coin to spend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spend {
-    pub(super) slot: u32,
+    pub(super) parent: Parent,
     pub(super) vout: u32,
     pub(super) value: u64,
     pub(super) script: KeyScript,
 }
 
-/// A coin that may be spent.
+/// A coin that may be spent, or is left at the end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SpendableCoin {
-    /// The slot of its transaction's id.
-    pub(super) slot: u32,
+    /// The id of its transaction. While its block is being planned, the transaction's place instead, in the
+    /// first four bytes.
+    pub(super) txid: [u8; 32],
     pub(super) vout: u32,
     pub(super) value: u64,
     /// Height of the block that made it.
@@ -32,9 +42,37 @@ pub(super) struct SpendableCoin {
     pub(super) coinbase: bool,
 }
 
+/// The place of a coinbase.
+pub(super) const COINBASE: u32 = u32::MAX;
+
 impl SpendableCoin {
-    pub(super) fn spend(&self) -> Spend {
-        Spend { slot: self.slot, vout: self.vout, value: self.value, script: self.script }
+    /// The id of a transaction that is not made yet.
+    pub(super) fn id_to_come(place: u32) -> [u8; 32] {
+        let mut id = [0; 32];
+        id[..4].copy_from_slice(&place.to_le_bytes());
+        id
+    }
+
+    fn place(&self) -> u32 {
+        let [a, b, c, d, ..] = self.txid;
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    /// Puts the id in the place of the transaction's place.
+    pub(super) fn name(&mut self, ids: &BlockIds<'_>) {
+        self.txid = match self.place() {
+            COINBASE => ids.coinbase,
+            place => ids.txs[place as usize],
+        };
+    }
+
+    /// How a transaction at this height spends it.
+    pub(super) fn spend(&self, height: Height) -> Spend {
+        let parent = match self.height == height {
+            true => Parent::SameBlock(self.place()),
+            false => Parent::Earlier(self.txid),
+        };
+        Spend { parent, vout: self.vout, value: self.value, script: self.script }
     }
 
     fn is_mature(&self, height: Height) -> bool {
@@ -42,11 +80,12 @@ impl SpendableCoin {
     }
 }
 
-/// A transaction that has coins, or had some until this block.
-#[derive(Debug, Clone, Copy, Default)]
-struct CoinSlot {
-    coins: u32,
-    layer: u32,
+/// The ids of a block's transactions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockIds<'a> {
+    pub(super) coinbase: [u8; 32],
+    /// By their places after the coinbase.
+    pub(super) txs: &'a [[u8; 32]],
 }
 
 /// All waiting coins.
@@ -55,29 +94,36 @@ pub(super) struct CoinSupply {
     height: Height,
     /// By height from the first busy block on.
     later: Vec<Vec<SpendableCoin>>,
+    /// Where this block put coins.
+    touched: Vec<u32>,
     /// Coins due in the current block, in random order.
     due: Vec<SpendableCoin>,
     /// Coins that had no room in earlier blocks.
     over: Vec<SpendableCoin>,
+    /// The same of great value. Below thousands of others no transaction with many payments would find them.
+    rich: Vec<SpendableCoin>,
+    /// The least value of these.
+    rich_from: u64,
     /// Immature coinbases that were drawn, with their former positions.
     immature: Vec<(usize, SpendableCoin)>,
-    slots: Vec<CoinSlot>,
-    free: Vec<u32>,
-    free_after_block: Vec<u32>,
+    /// No earlier place has a coin that this block may take early.
+    next_early: usize,
 }
 
 impl CoinSupply {
-    pub(super) fn new(busy: HeightRange) -> Self {
+    /// An empty supply, which keeps overdue coins apart from this value on.
+    pub(super) fn new(busy: HeightRange, rich_from: u64) -> Self {
         Self {
             busy,
             height: 0,
             later: vec![Vec::new(); busy.count() as usize],
+            touched: Vec::new(),
             due: Vec::new(),
             over: Vec::new(),
+            rich: Vec::new(),
+            rich_from,
             immature: Vec::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
-            free_after_block: Vec::new(),
+            next_early: 0,
         }
     }
 
@@ -90,197 +136,89 @@ impl CoinSupply {
         if let Some(place) = self.place(height) {
             self.due = std::mem::take(&mut self.later[place]);
             rng.shuffle(&mut self.due);
+            self.next_early = place + 1;
         }
     }
 
-    /// Ends the block; returns the number of slots.
-    pub(super) fn end_block(&mut self) -> usize {
+    /// Ends the block, and names the transactions that made its coins.
+    pub(super) fn end_block(&mut self, ids: &BlockIds<'_>) {
+        let height = self.height;
+        self.due.iter_mut().filter(|coin| coin.height == height).for_each(|coin| coin.name(ids));
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        for place in self.touched.drain(..) {
+            // The newest coins are the last.
+            let coins = self.later[place as usize].iter_mut().rev();
+            coins.take_while(|coin| coin.height == height).for_each(|coin| coin.name(ids));
+        }
         for (place, coin) in self.immature.drain(..) {
             self.later[place].push(coin);
         }
-        self.over.append(&mut self.due);
-        self.free.append(&mut self.free_after_block);
-        self.slots.len()
-    }
-
-    /// A slot for a new transaction. A slot emptied by the current block is not reused before the block's
-    /// end, because its other transactions still read it.
-    pub(super) fn new_slot(&mut self, layer: u32) -> u32 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(CoinSlot::default());
-            self.slots.len() as u32 - 1
-        });
-        self.slots[slot as usize] = CoinSlot { coins: 0, layer };
-        slot
-    }
-
-    /// Marks all coins of a transaction as added.
-    pub(super) fn end_slot(&mut self, slot: u32) {
-        if self.slots[slot as usize].coins == 0 {
-            self.free_after_block.push(slot);
+        for coin in self.due.drain(..) {
+            let place = if coin.value < self.rich_from { &mut self.over } else { &mut self.rich };
+            place.push(coin);
         }
     }
 
-    /// The layer of a transaction that spends a coin.
-    pub(super) fn layer_above(&self, coin: &SpendableCoin) -> u32 {
-        if coin.height == self.height { self.slots[coin.slot as usize].layer + 1 } else { 0 }
-    }
-
-    /// Adds a coin, to be spent at `due` if at all.
-    pub(super) fn add(&mut self, coin: SpendableCoin, due: Option<Height>, rng: &mut Rng) {
-        let Some(place) = due.and_then(|due| self.place(due)) else { return };
-        self.slots[coin.slot as usize].coins += 1;
+    /// Adds a coin, to be spent at `due`. Returns false, without it, if no block spends at that height.
+    pub(super) fn add(&mut self, coin: SpendableCoin, due: Option<Height>, rng: &mut Rng) -> bool {
+        let Some(place) = due.and_then(|due| self.place(due)) else { return false };
         if due == Some(self.height) {
             self.due.push(coin);
             let (last, other) = (self.due.len() - 1, rng.index(self.due.len()));
             self.due.swap(last, other);
         } else {
-            self.later[place].push(coin);
+            let coins = &mut self.later[place];
+            if coins.len() == coins.capacity() {
+                // A quarter more, not twice as much: there are as many of these as blocks.
+                coins.reserve_exact((coins.len() / 4).max(4));
+            }
+            coins.push(coin);
+            self.touched.push(place as u32);
+            self.next_early = self.next_early.min(place);
         }
+        true
     }
 
     /// Takes a coin: preferably one that is due, else an overdue one, else the next one due.
     pub(super) fn take(&mut self) -> Option<SpendableCoin> {
-        let coin = self.due.pop().or_else(|| self.over.pop()).or_else(|| self.take_early())?;
-        let slot = &mut self.slots[coin.slot as usize];
-        slot.coins -= 1;
-        if slot.coins == 0 {
-            self.free_after_block.push(coin.slot);
-        }
-        Some(coin)
+        let due = self.due.pop().or_else(|| self.over.pop());
+        due.or_else(|| self.rich.pop()).or_else(|| self.take_early())
     }
 
     fn take_early(&mut self) -> Option<SpendableCoin> {
-        for place in self.place(self.height)? + 1..self.later.len() {
-            while let Some(coin) = self.later[place].pop() {
+        self.place(self.height)?;
+        while self.next_early < self.later.len() {
+            while let Some(coin) = self.later[self.next_early].pop() {
                 if coin.is_mature(self.height) {
                     return Some(coin);
                 }
-                self.immature.push((place, coin));
+                self.immature.push((self.next_early, coin));
             }
+            self.next_early += 1;
         }
         None
     }
 
     /// Undoes the last [`take`](Self::take).
     pub(super) fn give_back(&mut self, coin: SpendableCoin) {
-        let slot = &mut self.slots[coin.slot as usize];
-        if slot.coins == 0 {
-            self.free_after_block.pop();
-        }
-        slot.coins += 1;
         self.due.push(coin);
     }
 
-    /// Moves the most valuable of the next `sight` due coins to the front.
+    /// Moves the most valuable of the next `sight` coins to the front: of the overdue ones of great value, or
+    /// of the due ones if there are none.
     pub(super) fn bring_forward_the_richest(&mut self, sight: usize) {
-        let Some(last) = self.due.len().checked_sub(1) else { return };
+        let coins = if self.rich.is_empty() { &mut self.due } else { &mut self.rich };
+        let Some(last) = coins.len().checked_sub(1) else { return };
         let first = (last + 1).saturating_sub(sight);
-        let richest = (first..=last).max_by_key(|&place| (self.due[place].value, place));
-        self.due.swap(last, richest.unwrap_or(last));
-    }
-}
-
-// ---- statistics of the resulting chain ----
-//
-// Records for every spendable output whether it was spent, in one bit each: the hints.
-
-/// Whether the spendable outputs of one block are unspent.
-#[derive(Debug, Clone, Default)]
-struct UnspentFlags {
-    count: u32,
-    words: Vec<u64>,
-}
-
-impl UnspentFlags {
-    fn push(&mut self) -> u32 {
-        let index = self.count;
-        let (word, bit) = (index as usize / 64, index % 64);
-        if word == self.words.len() {
-            self.words.push(0);
-        }
-        self.words[word] |= 1 << bit;
-        self.count += 1;
-        index
+        let richest = (first..=last).max_by_key(|&place| (coins[place].value, place));
+        coins.swap(last, richest.unwrap_or(last));
+        self.due.extend(self.rich.pop());
     }
 
-    fn clear(&mut self, index: u32) {
-        self.words[index as usize / 64] &= !(1 << (index % 64));
-    }
-}
-
-/// Counts over all blocks from height 1 on.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) transactions: u64,
-    pub(super) inputs: u64,
-    pub(super) outputs: u64,
-    /// Outputs that carry data. The builder counts commitments to witnesses.
-    pub(super) data: u64,
-    /// Value of all coins made, minus the spent ones.
-    pub(super) worth: u64,
-    pub(super) kinds: [u64; PaymentKind::ALL.len()],
-    /// Coins spent, by their age in blocks.
-    ages: Vec<u64>,
-    unspent: Vec<UnspentFlags>,
-}
-
-impl Tally {
-    pub(super) fn start_block(&mut self) {
-        self.unspent.push(UnspentFlags::default());
-        self.transactions += 1;
-    }
-
-    pub(super) fn transaction(&mut self) {
-        self.transactions += 1;
-    }
-
-    /// Counts the outputs of a coinbase; [`Self::worth`] adds their value later.
-    pub(super) fn coinbase(&mut self, kinds: impl Iterator<Item = PaymentKind>) {
-        for kind in kinds {
-            self.made(kind, 0);
-        }
-    }
-
-    pub(super) fn worth(&mut self, value: u64) {
-        self.worth += value;
-    }
-
-    /// Counts a spendable output; returns its index among the spendable outputs of its block.
-    pub(super) fn made(&mut self, kind: PaymentKind, value: u64) -> u32 {
-        self.outputs += 1;
-        self.kinds[kind as usize] += 1;
-        self.worth += value;
-        self.unspent.last_mut().map_or(0, UnspentFlags::push)
-    }
-
-    pub(super) fn data(&mut self) {
-        self.outputs += 1;
-        self.data += 1;
-    }
-
-    pub(super) fn spent(&mut self, coin: &SpendableCoin, height: Height) {
-        self.inputs += 1;
-        self.worth -= coin.value;
-        let age = (height - coin.height) as usize;
-        if self.ages.len() <= age {
-            self.ages.resize(age + 1, 0);
-        }
-        self.ages[age] += 1;
-        self.unspent[coin.height as usize - 1].clear(coin.index);
-    }
-
-    /// Coins spent at most this many blocks after they were made.
-    pub(super) fn spent_within(&self, blocks: u32) -> u64 {
-        self.ages.iter().take(blocks as usize + 1).sum()
-    }
-
-    /// For each block, the indices of its unspent outputs.
-    pub(super) fn hints(&self) -> impl Iterator<Item = Vec<u32>> + '_ {
-        self.unspent.iter().map(|block| {
-            let is_set = |index: &u32| block.words[*index as usize / 64] >> (index % 64) & 1 == 1;
-            (0..block.count).filter(is_set).collect()
-        })
+    /// All coins between two blocks.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &SpendableCoin> {
+        self.later.iter().flatten().chain(&self.over).chain(&self.rich)
     }
 }
 
@@ -291,21 +229,27 @@ mod tests {
 
     const BUSY: HeightRange = HeightRange::new(201, 211);
 
-    fn coin(slot: u32, height: Height, coinbase: bool, value: u64) -> SpendableCoin {
+    fn coin(place: u32, height: Height, coinbase: bool, value: u64) -> SpendableCoin {
         let script = KeyScript { kind: PaymentKind::Tr, key: 0 };
-        SpendableCoin { slot, vout: 0, value, height, index: 0, script, coinbase }
+        let txid = SpendableCoin::id_to_come(place);
+        SpendableCoin { txid, vout: 0, value, height, index: 0, script, coinbase }
+    }
+
+    /// Ids of the transactions of a block, made of a number for the block and their place.
+    fn end_block(coins: &mut CoinSupply, block: u8) {
+        let txs: Vec<[u8; 32]> = (0..100).map(|place| [block ^ place; 32]).collect();
+        coins.end_block(&BlockIds { coinbase: [block ^ 0xff; 32], txs: &txs });
     }
 
     /// Coins made at height 201, one due at each of these heights with this value.
     fn coins(dues: &[(Option<Height>, u64)]) -> (CoinSupply, Rng) {
-        let (mut coins, mut rng) = (CoinSupply::new(BUSY), Rng::at(1, 1));
+        let (mut coins, mut rng) = (CoinSupply::new(BUSY, u64::MAX), Rng::at(1, 1));
         coins.start_block(150, &mut rng);
-        for (due, value) in dues {
-            let slot = coins.new_slot(0);
-            coins.add(coin(slot, 150, false, *value), *due, &mut rng);
-            coins.end_slot(slot);
+        for (place, (due, value)) in (0..).zip(dues) {
+            let kept = coins.add(coin(place, 150, false, *value), *due, &mut rng);
+            assert_eq!(kept, due.is_some_and(|due| BUSY.contains(due)));
         }
-        coins.end_block();
+        end_block(&mut coins, 150);
         coins.start_block(201, &mut rng);
         (coins, rng)
     }
@@ -324,7 +268,7 @@ mod tests {
             (None, 9),
             (Some(211), 9),
         ]);
-        coins.end_block();
+        end_block(&mut coins, 201);
         coins.start_block(202, &mut rng);
         assert_eq!(take_all(&mut coins), [2, 1, 4, 3]);
     }
@@ -332,48 +276,38 @@ mod tests {
     #[test]
     fn immature_coinbases_are_never_taken() {
         let (mut coins, mut rng) = coins(&[(Some(210), 1)]);
-        coins.end_block();
+        end_block(&mut coins, 201);
         coins.start_block(108, &mut rng);
-        let slot = coins.new_slot(0);
-        coins.add(coin(slot, 108, true, 2), Some(208), &mut rng);
-        coins.end_block();
+        assert!(coins.add(coin(COINBASE, 108, true, 2), Some(208), &mut rng));
+        end_block(&mut coins, 108);
         coins.start_block(207, &mut rng);
         assert_eq!(take_all(&mut coins), [1]);
-        coins.end_block();
+        end_block(&mut coins, 207);
         coins.start_block(208, &mut rng);
         assert_eq!(take_all(&mut coins), [2]);
     }
 
+    /// Coins learn the ids of their transactions at the end of their block, wherever they wait.
     #[test]
-    fn a_slot_is_reused_after_the_block_that_empties_it() {
-        let (mut coins, mut rng) = coins(&[(Some(201), 1), (Some(205), 2)]);
-        let emptied = coins.take().unwrap().slot;
-        assert_eq!(coins.new_slot(0), 2, "others of this block may still read it");
-        coins.end_block();
-        coins.start_block(202, &mut rng);
-        assert_eq!(coins.new_slot(0), emptied);
-    }
-
-    #[test]
-    fn coins_given_back_keep_their_slot() {
-        let (mut coins, mut rng) = coins(&[(Some(201), 7)]);
-        let coin = coins.take().unwrap();
-        coins.give_back(coin);
-        coins.end_block();
-        coins.start_block(202, &mut rng);
-        assert_ne!(coins.new_slot(0), coin.slot);
-        assert_eq!(coins.take().map(|coin| coin.value), Some(7));
-    }
-
-    #[test]
-    fn a_layer_counts_the_ancestors_in_the_same_block() {
-        let (mut coins, mut rng) = coins(&[(Some(201), 1)]);
-        let old = coins.take().unwrap();
-        assert_eq!(coins.layer_above(&old), 0);
-        let slot = coins.new_slot(4);
-        coins.add(coin(slot, 201, false, 2), Some(201), &mut rng);
-        let new = coins.take().unwrap();
-        assert_eq!(coins.layer_above(&new), 5);
+    fn coins_have_the_ids_of_their_transactions() {
+        let (mut coins, mut rng) = coins(&[(Some(205), 1), (Some(201), 2)]);
+        let one = coins.take().unwrap();
+        assert_eq!(one.spend(201).parent, Parent::Earlier([150 ^ 1; 32]));
+        coins.add(coin(3, 201, false, 3), Some(201), &mut rng);
+        coins.add(coin(4, 201, false, 4), Some(205), &mut rng);
+        coins.add(coin(6, 201, false, 6), Some(206), &mut rng);
+        coins.add(coin(7, 201, false, 7), Some(206), &mut rng);
+        assert_eq!(coins.take().map(|coin| coin.spend(201).parent), Some(Parent::SameBlock(3)));
+        // One of the same block, early.
+        let early = coins.take().unwrap();
+        assert_eq!(early.spend(201).parent, Parent::SameBlock(4));
+        coins.give_back(early);
+        coins.add(coin(COINBASE, 201, true, 5), Some(205), &mut rng);
+        end_block(&mut coins, 201);
+        let mut waiting: Vec<(u64, u8)> =
+            coins.waiting().map(|coin| (coin.value, coin.txid[31])).collect();
+        waiting.sort_unstable();
+        assert_eq!(waiting, [(1, 150), (4, 201 ^ 4), (5, !201), (6, 201 ^ 6), (7, 201 ^ 7)]);
     }
 
     #[test]
@@ -386,35 +320,18 @@ mod tests {
         coins.bring_forward_the_richest(1_000);
         assert_eq!(take_all(&mut coins).len(), 99);
     }
-}
-
-#[cfg(test)]
-mod tally_tests {
-    use super::*;
-    use crate::maker::keys::KeyScript;
-
-    fn coin(height: Height, index: u32, value: u64) -> SpendableCoin {
-        let script = KeyScript { kind: PaymentKind::Pk, key: 0 };
-        SpendableCoin { slot: 0, vout: 0, value, height, index, script, coinbase: false }
-    }
 
     #[test]
-    fn hints_are_the_unspent_outputs() {
-        let mut tally = Tally::default();
-        tally.start_block();
-        let indices: Vec<u32> = (0..130).map(|value| tally.made(PaymentKind::Pk, value)).collect();
-        assert_eq!(indices, (0..130).collect::<Vec<_>>());
-        tally.start_block();
-        tally.made(PaymentKind::Tr, 1_000);
-        tally.data();
-        let kept = [0, 63, 64, 129];
-        for index in (0..130).filter(|index| !kept.contains(index)) {
-            tally.spent(&coin(1, index, index.into()), 2);
-        }
-        assert_eq!(tally.hints().collect::<Vec<_>>(), [kept.to_vec(), vec![0]]);
-        assert_eq!(tally.worth, 63 + 64 + 129 + 1_000);
-        assert_eq!((tally.outputs, tally.data, tally.inputs), (132, 1, 126));
-        assert_eq!((tally.spent_within(0), tally.spent_within(1)), (0, 126));
-        assert_eq!(tally.spent_within(u32::MAX), 126);
+    fn overdue_coins_of_great_value_stay_in_sight() {
+        let dues: Vec<_> = (1..=50).map(|value| (Some(201), 3 * value)).collect();
+        let (mut coins, mut rng) = coins(&dues);
+        coins.rich_from = 100;
+        end_block(&mut coins, 201);
+        coins.start_block(202, &mut rng);
+        coins.bring_forward_the_richest(1_000);
+        assert_eq!(coins.take().map(|coin| coin.value), Some(150));
+        let all = take_all(&mut coins);
+        assert_eq!(all.len(), 49);
+        assert!(all[..33].iter().all(|value| *value < 100), "the others go first");
     }
 }

@@ -4,14 +4,28 @@
 //! file when one would reach 128 MiB, all XORed with a key by offset in the file. There is neither an index
 //! nor undo data.
 
+use super::ChainOutput;
+use super::build::BuiltBlock;
 use crate::error::{AtPath, BenchError};
 use crate::manifest;
+use apus_chain::{Network, Params};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Core `node/blockstorage.h`, `MAX_BLOCKFILE_SIZE`.
 const FILE_BYTES_MAX: usize = 0x0800_0000;
+
+/// Name of the file of headers, which follow each other from the genesis block's on, 80 bytes each.
+pub(super) const HEADERS_NAME: &str = "headers.dat";
+
+/// Whether the folder of a chain has this output.
+pub(super) fn has(folder: &Path, output: ChainOutput) -> bool {
+    match output {
+        ChainOutput::Files => folder.join("blocks").is_dir(),
+        ChainOutput::Headers => folder.join(HEADERS_NAME).is_file(),
+    }
+}
 
 /// A folder that is removed with its new files, unless it is [kept](Self::keep).
 pub(super) struct ChainFolder {
@@ -22,7 +36,7 @@ pub(super) struct ChainFolder {
 
 impl ChainFolder {
     /// Creates the folder, or uses an existing empty one.
-    pub(super) fn create(folder: &Path) -> Result<Self, BenchError> {
+    pub(super) fn create(folder: &Path, output: ChainOutput) -> Result<Self, BenchError> {
         let mut this = Self { folder: folder.to_owned(), ours: Vec::new() };
         let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         if let Some(topmost) = folder.ancestors().take_while(is_missing).last() {
@@ -36,12 +50,18 @@ impl ChainFolder {
                 folder.display()
             )));
         }
-        for name in ["blocks", "chain.hints", manifest::DRAFT_NAME, manifest::FILE_NAME] {
-            this.ours.push(folder.join(name));
+        let names =
+            ["blocks", HEADERS_NAME, "chain.hints", manifest::DRAFT_NAME, manifest::FILE_NAME];
+        this.ours.extend(names.map(|name| folder.join(name)));
+        if output == ChainOutput::Files {
+            let blocks = this.blocks();
+            fs::create_dir(&blocks).at(&blocks)?;
         }
-        let blocks = this.blocks();
-        fs::create_dir(&blocks).at(&blocks)?;
         Ok(this)
+    }
+
+    fn headers(&self) -> PathBuf {
+        self.folder.join(HEADERS_NAME)
     }
 
     pub(super) fn blocks(&self) -> PathBuf {
@@ -63,6 +83,56 @@ impl Drop for ChainFolder {
         for path in self.ours.iter().rev() {
             // Leftovers are harmless: without a manifest they are not a chain.
             let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
+    }
+}
+
+/// The output of a chain being written.
+pub(super) enum ChainWriter {
+    Files(BlockFileWriter),
+    Headers(PathBuf, BufWriter<File>),
+}
+
+impl ChainWriter {
+    /// Starts with the genesis block: a node that reads files without an index needs it first.
+    pub(super) fn create(
+        chain: &ChainFolder,
+        output: ChainOutput,
+        key: [u8; 8],
+    ) -> Result<Self, BenchError> {
+        let params = Params::of(Network::Regtest);
+        match output {
+            ChainOutput::Files => {
+                let magic = Network::Regtest.magic();
+                let mut files = BlockFileWriter::create(&chain.blocks(), magic, key)?;
+                files.put(&params.genesis_block())?;
+                Ok(Self::Files(files))
+            }
+            ChainOutput::Headers => {
+                let path = chain.headers();
+                let mut file = BufWriter::new(File::create(&path).at(&path)?);
+                file.write_all(&params.genesis_header.to_bytes()).at(&path)?;
+                Ok(Self::Headers(path, file))
+            }
+        }
+    }
+
+    /// Adds the next block.
+    pub(super) fn put(&mut self, block: &BuiltBlock) -> Result<(), BenchError> {
+        match self {
+            Self::Files(files) => files.put(&block.bytes),
+            Self::Headers(path, file) => file.write_all(block.header()).at(path),
+        }
+    }
+
+    /// Syncs everything to disk.
+    pub(super) fn finish(self) -> Result<(), BenchError> {
+        match self {
+            Self::Files(files) => files.finish(),
+            Self::Headers(path, file) => {
+                let file = file.into_inner().map_err(|error| error.into_error()).at(&path)?;
+                file.sync_all().at(&path)
+            }
         }
     }
 }
@@ -193,13 +263,15 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let file = parent.path().join("file");
         fs::write(&file, "not ours").unwrap();
-        assert!(matches!(ChainFolder::create(&file), Err(error) if error.kind() == ErrorKind::Io));
         assert!(
-            matches!(ChainFolder::create(&file.join("below")), Err(error) if error.kind() == ErrorKind::Io)
+            matches!(ChainFolder::create(&file, ChainOutput::Files), Err(error) if error.kind() == ErrorKind::Io)
+        );
+        assert!(
+            matches!(ChainFolder::create(&file.join("below"), ChainOutput::Files), Err(error) if error.kind() == ErrorKind::Io)
         );
         assert!(file.is_file());
         assert!(
-            matches!(ChainFolder::create(parent.path()), Err(error) if error.kind() == ErrorKind::Usage)
+            matches!(ChainFolder::create(parent.path(), ChainOutput::Headers), Err(error) if error.kind() == ErrorKind::Usage)
         );
         assert_eq!(fs::read(&file).unwrap(), b"not ours");
     }

@@ -3,6 +3,9 @@
 //! Signatures are deterministic (RFC 6979, and BIP-340 without auxiliary randomness) and low in S, so that
 //! the same seed gives the same bytes. An unsigned keyring gives dummy bytes of the same size. The keys
 //! protect nothing.
+//!
+//! A keyring of unique scripts replaces the hash in an output by one of its own, so that a set of many coins
+//! has about as many scripts. Nothing can spend them, so it is never a signed one.
 
 use super::law::PaymentKind;
 use apus_hash::sha256;
@@ -16,6 +19,8 @@ use bitcoin::{EcdsaSighashType, PublicKey};
 
 /// Keys per keyring: scripts repeat, as with reused addresses.
 const KEYS: usize = 1_000;
+/// Keys behind unique scripts.
+const UNIQUE_KEYS: usize = 64;
 /// Maximum bytes of a push (Core `script/script.h`, `MAX_SCRIPT_ELEMENT_SIZE`).
 const PUSH_BYTES_MAX: usize = 520;
 
@@ -23,7 +28,23 @@ const PUSH_BYTES_MAX: usize = 520;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyScript {
     pub(super) kind: PaymentKind,
-    pub(super) key: u16,
+    pub(super) key: u32,
+}
+
+/// Numbers from here on are inscriptions of images, in unique scripts.
+const IMAGES: u32 = 0xff00_0000;
+/// The least and greatest length of an image.
+const IMAGE_BYTES: (usize, usize) = (20_000, 380_000);
+
+impl KeyScript {
+    /// The length of the leaf, if it is that of an image.
+    pub(super) fn image_bytes(self) -> Option<usize> {
+        let (least, most) = IMAGE_BYTES;
+        let is_image = self.kind == PaymentKind::TrScript && self.key >= IMAGES;
+        // Most images are small.
+        let part = (self.key & 0xfff) as usize;
+        is_image.then(|| least + (most - least) * part * part / (1 << 24))
+    }
 }
 
 /// The data that spends a script, apart from signatures.
@@ -63,17 +84,21 @@ pub(super) struct Keyring {
     keys: Vec<Key>,
     locks: Vec<Vec<Lock>>,
     signed: bool,
+    /// What makes scripts unique, if they are.
+    salt: Option<u64>,
 }
 
 impl Keyring {
-    pub(super) fn new(seed: u64, signed: bool) -> Self {
+    pub(super) fn new(seed: u64, signed: bool, unique: bool) -> Self {
         let secp = Secp256k1::new();
         let keys: Vec<Key> = (0..KEYS).map(|number| Key::new(&secp, seed, number)).collect();
         let lock = |kind, number| {
             let at = |offset: usize| &keys[(number + offset) % KEYS];
             match kind {
                 PaymentKind::TrScript => {
-                    tap_script(&secp, at(0), &mut Rng::at(seed, !(number as u64)))
+                    // Beside images, most inscriptions are a line of text.
+                    let octaves = if unique { 3 } else { 7 };
+                    tap_script(&secp, at(0), octaves, &mut Rng::at(seed, !(number as u64)))
                 }
                 PaymentKind::Wsh => {
                     let script = multisig(2, &[at(0), at(1), at(2)]);
@@ -81,21 +106,61 @@ impl Keyring {
                     Lock { script_pubkey: script.to_p2wsh(), inner: script, rest }
                 }
                 PaymentKind::Multisig => Lock::bare(multisig(1, &[at(0), at(1)]), vec![]),
+                PaymentKind::Sh => {
+                    let script = multisig(2, &[at(0), at(1), at(2)]);
+                    let rest = vec![script.to_bytes()];
+                    Lock { script_pubkey: script.to_p2sh(), inner: script, rest }
+                }
                 _ => single(&secp, kind, at(0)),
             }
         };
         let locks =
             PaymentKind::ALL.map(|kind| (0..KEYS).map(|number| lock(kind, number)).collect());
-        Self { secp, keys, locks: locks.into(), signed }
+        let salt = (unique && !signed).then_some(seed);
+        Self { secp, keys, locks: locks.into(), signed, salt }
+    }
+
+    /// Whether signatures are real.
+    pub(super) const fn is_signed(&self) -> bool {
+        self.signed
     }
 
     /// A script of the given kind.
     pub(super) fn script(&self, kind: PaymentKind, rng: &mut Rng) -> KeyScript {
-        KeyScript { kind, key: rng.index(KEYS) as u16 }
+        let key = match self.salt {
+            Some(_) => rng.below(IMAGES.into()) as u32,
+            None => rng.index(KEYS) as u32,
+        };
+        KeyScript { kind, key }
+    }
+
+    /// The same script with an image in it, if scripts are unique.
+    pub(super) fn image(&self, script: KeyScript) -> KeyScript {
+        let key = if self.salt.is_some() { script.key | IMAGES } else { script.key };
+        KeyScript { key, ..script }
     }
 
     pub(super) fn lock(&self, script: KeyScript) -> &Lock {
-        &self.locks[script.kind as usize][usize::from(script.key)]
+        // Unique scripts need few of these, which the cache then holds.
+        let few = if self.salt.is_some() { UNIQUE_KEYS } else { KEYS };
+        &self.locks[script.kind as usize][script.key as usize % few]
+    }
+
+    /// Appends an output's script.
+    pub(super) fn put_script(&self, script: KeyScript, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(self.lock(script).script_pubkey.as_bytes());
+        if let (Some(salt), Some((from, len))) = (self.salt, hash_place(script.kind)) {
+            let place = u64::from(script.key) | (script.kind as u64) << 32;
+            Rng::at(salt, place).fill(&mut out[start + from..][..len]);
+        }
+    }
+
+    /// An output's script.
+    pub(super) fn script_pubkey(&self, script: KeyScript) -> ScriptBuf {
+        let mut bytes = Vec::new();
+        self.put_script(script, &mut bytes);
+        ScriptBuf::from_bytes(bytes)
     }
 
     /// An ECDSA signature of everything (SIGHASH_ALL) by the key `offset` places after the script's. In
@@ -109,7 +174,7 @@ impl Keyring {
     ) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(73);
         if self.signed {
-            let key = &self.keys[(usize::from(script.key) + offset) % KEYS];
+            let key = &self.keys[(script.key as usize + offset) % KEYS];
             let message = Message::from_digest(digest());
             let signature = self.secp.sign_ecdsa(&message, &key.internal.secret_key());
             bytes.extend_from_slice(&signature.serialize_der());
@@ -131,7 +196,7 @@ impl Keyring {
     ) -> [u8; 64] {
         let mut bytes = [0; 64];
         if self.signed {
-            let key = &self.keys[usize::from(script.key)];
+            let key = &self.keys[script.key as usize % KEYS];
             let pair = if script.kind == PaymentKind::Tr { &key.tweaked } else { &key.internal };
             let message = Message::from_digest(digest());
             bytes = self.secp.sign_schnorr_no_aux_rand(&message, pair).serialize();
@@ -157,6 +222,17 @@ impl Key {
     }
 }
 
+/// Start and length of the hash in an output's script.
+const fn hash_place(kind: PaymentKind) -> Option<(usize, usize)> {
+    match kind {
+        PaymentKind::Wpkh | PaymentKind::ShWpkh | PaymentKind::Sh => Some((2, 20)),
+        PaymentKind::Tr | PaymentKind::TrScript | PaymentKind::Wsh => Some((2, 32)),
+        PaymentKind::Pkh | PaymentKind::PkhLong => Some((3, 20)),
+        // Core compresses real keys only.
+        PaymentKind::Pk | PaymentKind::PkLong | PaymentKind::Multisig => None,
+    }
+}
+
 /// Bytes as a push. All pushes here are below the limit.
 pub(super) fn pushed(bytes: &[u8]) -> &PushBytes {
     bytes.try_into().expect("a push of some hundred bytes")
@@ -167,8 +243,13 @@ fn single(secp: &Secp256k1<All>, kind: PaymentKind, key: &Key) -> Lock {
     let bytes = || key.public.to_bytes();
     let program = key.public.wpubkey_hash().map(|hash| ScriptBuf::new_p2wpkh(&hash));
     let program = program.expect("the key is compressed");
+    let long = PublicKey::new_uncompressed(key.public.inner);
     match kind {
         PaymentKind::Pk => Lock::bare(ScriptBuf::new_p2pk(&key.public), vec![]),
+        PaymentKind::PkLong => Lock::bare(ScriptBuf::new_p2pk(&long), vec![]),
+        PaymentKind::PkhLong => {
+            Lock::bare(ScriptBuf::new_p2pkh(&long.pubkey_hash()), vec![long.to_bytes()])
+        }
         PaymentKind::Pkh => {
             Lock::bare(ScriptBuf::new_p2pkh(&key.public.pubkey_hash()), vec![bytes()])
         }
@@ -188,8 +269,8 @@ fn multisig(wanted: i64, keys: &[&Key]) -> ScriptBuf {
 }
 
 /// A key and data that is never executed, as in inscriptions, in the only leaf of a tree.
-fn tap_script(secp: &Secp256k1<All>, key: &Key, rng: &mut Rng) -> Lock {
-    let octave = rng.below(7);
+fn tap_script(secp: &Secp256k1<All>, key: &Key, octaves: u64, rng: &mut Rng) -> Lock {
+    let octave = rng.below(octaves);
     let mut data = Vec::new();
     let len = rng.between(64 << octave, 128 << octave) as usize;
     rng.append(&mut data, len);

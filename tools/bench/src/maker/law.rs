@@ -4,7 +4,6 @@
 //! All are integer tables sampled by an [`Rng`], modelled on the main chain of recent years. They give
 //! targets; the limits of blocks and amounts may change them.
 
-use apus_chain::{Height, HeightRange};
 use apus_testkit::rng::Rng;
 
 /// The shape of a chain.
@@ -16,6 +15,8 @@ pub enum ChainProfile {
     // Also, fewer coins are never spent. A short chain ends with many coins that are not due yet. The main
     // chain of 2026 has 170 million coins in about 730 GB.
     FewCoins,
+    /// All of the main chain from its first block on, era by era, at a scale
+    MainHistory,
 }
 
 impl ChainProfile {
@@ -24,6 +25,7 @@ impl ChainProfile {
         match self {
             Self::MainnetLike => "mainnet-like",
             Self::FewCoins => "few-coins",
+            Self::MainHistory => "main-history",
         }
     }
 
@@ -31,7 +33,7 @@ impl ChainProfile {
     /// something to spend.
     pub(super) const fn weight_per_input(self) -> u64 {
         match self {
-            Self::MainnetLike => 550,
+            Self::MainnetLike | Self::MainHistory => 550,
             Self::FewCoins => 520,
         }
     }
@@ -40,6 +42,21 @@ impl ChainProfile {
         match self {
             Self::MainnetLike => LIFETIMES,
             Self::FewCoins => SHORT_LIFETIMES,
+            Self::MainHistory => LONG_LIFETIMES,
+        }
+    }
+
+    const fn inputs(self) -> &'static [Row] {
+        match self {
+            Self::MainnetLike | Self::FewCoins => INPUTS,
+            Self::MainHistory => HISTORIC_INPUTS,
+        }
+    }
+
+    const fn payments(self) -> &'static [Row] {
+        match self {
+            Self::MainnetLike | Self::FewCoins => PAYMENTS,
+            Self::MainHistory => HISTORIC_PAYMENTS,
         }
     }
 
@@ -48,13 +65,15 @@ impl ChainProfile {
         match self {
             Self::MainnetLike => 62,
             Self::FewCoins => 40,
+            // The totals of its eras decide.
+            Self::MainHistory => 0,
         }
     }
 
     /// Of 1,000 transactions, the number that spends one more coin, so that every due coin is spent.
     const fn one_more_per_mille(self) -> u64 {
         match self {
-            Self::MainnetLike => 0,
+            Self::MainnetLike | Self::MainHistory => 0,
             Self::FewCoins => 150,
         }
     }
@@ -91,6 +110,33 @@ const PAYMENTS: &[Row] = &[
     (5, 1_001, 2_000),
 ];
 
+/// The same two of all years, in which the averages were smaller. A history adds some to either, because its
+/// number of coins is given.
+const HISTORIC_INPUTS: &[Row] = &[
+    (7_100, 1, 1),
+    (1_750, 2, 2),
+    (480, 3, 3),
+    (200, 4, 4),
+    (113, 5, 5),
+    (220, 6, 10),
+    (80, 11, 20),
+    (30, 21, 49),
+    (20, 50, 150),
+    (7, 151, 500),
+];
+const HISTORIC_PAYMENTS: &[Row] = &[
+    (26_000, 1, 1),
+    (67_187, 2, 2),
+    (3_800, 3, 3),
+    (1_200, 4, 4),
+    (1_200, 5, 10),
+    (400, 11, 20),
+    (120, 21, 50),
+    (70, 51, 200),
+    (20, 201, 1_000),
+    (3, 1_001, 2_000),
+];
+
 /// Blocks from a coin's creation to its spending, of 10,000 coins meant to be spent.
 const LIFETIMES: &[Row] = &[
     (450, 0, 0),
@@ -122,10 +168,30 @@ const SHORT_LIFETIMES: &[Row] = &[
     (2_000, 101, 200),
 ];
 
+/// The same over years: some coins of the first days are spent today.
+const LONG_LIFETIMES: &[Row] = &[
+    (450, 0, 0),
+    (900, 1, 1),
+    (650, 2, 2),
+    (950, 3, 5),
+    (950, 6, 10),
+    (1_000, 11, 20),
+    (1_250, 21, 50),
+    (950, 51, 100),
+    (650, 101, 200),
+    (650, 201, 500),
+    (400, 501, 1_000),
+    (300, 1_001, 2_000),
+    (250, 2_001, 5_000),
+    (250, 5_001, 20_000),
+    (250, 20_001, 60_000),
+    (150, 60_001, 200_000),
+];
+
 /// Minimum number of inputs of a consolidation.
 const CONSOLIDATION: usize = 50;
 /// Of 1,000 transactions, the number that also carries data.
-const DATA_PER_MILLE: u64 = 130;
+pub(super) const DATA_PER_MILLE: u64 = 130;
 
 /// A kind of spendable output script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,11 +212,17 @@ pub(super) enum PaymentKind {
     Multisig,
     /// A key, bare.
     Pk,
+    /// The hash of a 2-of-3 script.
+    Sh,
+    /// The hash of an uncompressed key.
+    PkhLong,
+    /// An uncompressed key, bare.
+    PkLong,
 }
 
 impl PaymentKind {
     /// All of them, by number.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Wpkh,
         Self::Tr,
         Self::TrScript,
@@ -159,6 +231,9 @@ impl PaymentKind {
         Self::Wsh,
         Self::Multisig,
         Self::Pk,
+        Self::Sh,
+        Self::PkhLong,
+        Self::PkLong,
     ];
 
     /// Its name in a manifest.
@@ -172,10 +247,18 @@ impl PaymentKind {
             Self::Wsh => "p2wsh",
             Self::Multisig => "multisig",
             Self::Pk => "p2pk",
+            Self::Sh => "p2sh_multisig",
+            Self::PkhLong => "p2pkh_uncompressed",
+            Self::PkLong => "p2pk_uncompressed",
         }
     }
 
-    /// Of 950 spendable outputs; the 50 that carry data make it 1,000.
+    /// Whether its spending needs a witness.
+    pub(super) const fn has_witness(self) -> bool {
+        matches!(self, Self::Wpkh | Self::Tr | Self::TrScript | Self::ShWpkh | Self::Wsh)
+    }
+
+    /// Of 950 spendable outputs of recent years; the 50 that carry data make it 1,000.
     const fn share(self) -> u32 {
         match self {
             Self::Wpkh => 420,
@@ -185,6 +268,7 @@ impl PaymentKind {
             Self::ShWpkh => 85,
             Self::Wsh => 40,
             Self::Multisig | Self::Pk => 5,
+            Self::Sh | Self::PkhLong | Self::PkLong => 0,
         }
     }
 }
@@ -213,15 +297,15 @@ pub(super) struct WantedTx {
 }
 
 impl WantedTx {
-    pub(super) fn draw(profile: ChainProfile, rng: &mut Rng) -> Self {
-        let mut inputs = draw(rng, INPUTS) as usize;
+    pub(super) fn draw(profile: ChainProfile, data_per_mille: u64, rng: &mut Rng) -> Self {
+        let mut inputs = draw(rng, profile.inputs()) as usize;
         let one_more = profile.one_more_per_mille();
         // Draw nothing if this is zero: another draw would change the chains of that profile.
         if one_more > 0 && rng.per_mille(one_more) {
             inputs += 1;
         }
-        let payments = draw(rng, PAYMENTS) as usize;
-        let data = rng.per_mille(DATA_PER_MILLE).then(|| rng.between(8, 75) as u8);
+        let payments = draw(rng, profile.payments()) as usize;
+        let data = rng.per_mille(data_per_mille).then(|| rng.between(8, 75) as u8);
         // A consolidation does not pay many at once.
         let payments = if inputs >= CONSOLIDATION { payments.min(2) } else { payments };
         Self { inputs, payments, data }
@@ -256,81 +340,15 @@ pub(super) fn spent_within(profile: ChainProfile, blocks: u32) -> u32 {
     profile.lifetimes().iter().map(part).sum()
 }
 
+/// The lifetime of a coin that is spent.
+pub(super) fn spent_after(profile: ChainProfile, rng: &mut Rng) -> u32 {
+    draw(rng, profile.lifetimes()) as u32
+}
+
 /// Fee in satoshis per virtual byte: mostly low, sometimes high.
 pub(super) fn fee_rate(rng: &mut Rng) -> u64 {
     let high = if rng.per_mille(100) { 30 } else { 6 };
     rng.between(1, high)
-}
-
-// ---- the parts of a chain ----
-// A chain has four parts: coinbases with thousands of outputs; a hundred blocks until these mature; the busy
-// blocks; coinbase-only blocks, enough for a node that assumes the last busy block valid to skip its scripts.
-
-/// Blocks before a coinbase can be spent (Core `consensus/consensus.h`, `COINBASE_MATURITY`).
-pub(super) const MATURITY: u32 = 100;
-/// Funding outputs made, per 1,000 coins that the busy blocks will spend.
-const SUPPLY_PER_MILLE: u64 = 1_000;
-/// Outputs per funding coinbase, if the number of coinbases can be chosen.
-const FUNDING_OUTPUTS: usize = 2_000;
-/// Maximum number of funding coinbases: fewer than the blocks before the first halving.
-const FUNDING_BLOCKS_MAX: usize = 145;
-
-/// The ranges of a chain's parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ChainShape {
-    pub(super) profile: ChainProfile,
-    /// Coinbases with many outputs.
-    pub(super) funding: HeightRange,
-    /// Full blocks.
-    pub(super) busy: HeightRange,
-    /// Height of the last block.
-    pub(super) tip: Height,
-}
-
-impl ChainShape {
-    /// The shape of a chain with this number of busy blocks of this weight, and of tail blocks.
-    pub(super) fn new(
-        profile: ChainProfile,
-        blocks: u32,
-        block_weight: u32,
-        tail_blocks: u32,
-    ) -> Self {
-        let needs = (0..blocks.min(NEED_BLOCKS)).map(|block| need(profile, block, block_weight));
-        let outputs: u64 = needs.sum();
-        let funding_blocks = (outputs as usize / FUNDING_OUTPUTS).clamp(1, FUNDING_BLOCKS_MAX);
-        let first_busy = 1 + funding_blocks as u32 + MATURITY;
-        Self {
-            profile,
-            funding: HeightRange::new(1, 1 + funding_blocks as u32),
-            busy: HeightRange::new(first_busy, first_busy + blocks),
-            tip: first_busy + blocks - 1 + tail_blocks,
-        }
-    }
-
-    /// For each funding coinbase, the heights at which its outputs are due.
-    pub(super) fn funding_dues(&self, block_weight: u32, rng: &mut Rng) -> Vec<Vec<Height>> {
-        let blocks = self.busy.end - self.busy.start;
-        let of_block = |block: u32| {
-            let count = need(self.profile, block, block_weight) as usize;
-            std::iter::repeat_n(self.busy.start + block, count)
-        };
-        let mut dues: Vec<Height> = (0..blocks.min(NEED_BLOCKS)).flat_map(of_block).collect();
-        rng.shuffle(&mut dues);
-        let funding_blocks = (self.funding.end - self.funding.start) as usize;
-        let each = dues.len().div_ceil(funding_blocks).max(1);
-        dues.chunks(each).map(<[_]>::to_vec).collect()
-    }
-}
-
-/// After this many busy blocks, busy blocks produce all the coins that they spend.
-const NEED_BLOCKS: u32 = 20_000;
-
-/// Number of funding coins that a busy block spends: the part that earlier busy blocks do not provide yet,
-/// given the lifetimes of coins.
-fn need(profile: ChainProfile, block: u32, block_weight: u32) -> u64 {
-    let inputs = u64::from(block_weight) / profile.weight_per_input();
-    let provided = u64::from(spent_within(profile, block)) * SUPPLY_PER_MILLE / 1_000;
-    inputs * 10_000u64.saturating_sub(provided) / 10_000
 }
 
 #[cfg(test)]
@@ -347,9 +365,11 @@ mod tests {
     #[test]
     fn tables_add_up() {
         let total = |table: &[Row]| table.iter().map(|(share, ..)| share).sum::<u32>();
-        assert_eq!(total(INPUTS), 10_000);
-        assert_eq!(total(PAYMENTS), 100_000);
-        assert_eq!((total(LIFETIMES), total(SHORT_LIFETIMES)), (10_000, 10_000));
+        assert_eq!((total(INPUTS), total(HISTORIC_INPUTS)), (10_000, 10_000));
+        assert_eq!((total(PAYMENTS), total(HISTORIC_PAYMENTS)), (100_000, 100_000));
+        for lifetimes in [LIFETIMES, SHORT_LIFETIMES, LONG_LIFETIMES] {
+            assert_eq!(total(lifetimes), 10_000);
+        }
         assert_eq!(PaymentKind::ALL.map(PaymentKind::share).iter().sum::<u32>(), 950);
         for (place, kind) in PaymentKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, place);
@@ -358,17 +378,19 @@ mod tests {
 
     #[test]
     fn transactions_have_the_size_of_real_ones() {
-        let inputs = mean(|rng| WantedTx::draw(ChainProfile::MainnetLike, rng).inputs);
+        let inputs =
+            mean(|rng| WantedTx::draw(ChainProfile::MainnetLike, DATA_PER_MILLE, rng).inputs);
         assert!((2.1..2.4).contains(&inputs), "{inputs}");
         // In some profiles, some transactions spend one more.
         for (profile, low, high) in
             [(ChainProfile::MainnetLike, 0.66, 0.68), (ChainProfile::FewCoins, 0.56, 0.58)]
         {
-            let one = mean(|rng| usize::from(WantedTx::draw(profile, rng).inputs == 1));
+            let one =
+                mean(|rng| usize::from(WantedTx::draw(profile, DATA_PER_MILLE, rng).inputs == 1));
             assert!((low..high).contains(&one), "{one}");
         }
         let outputs = mean(|rng| {
-            let wanted = WantedTx::draw(ChainProfile::MainnetLike, rng);
+            let wanted = WantedTx::draw(ChainProfile::MainnetLike, DATA_PER_MILLE, rng);
             wanted.payments + usize::from(wanted.data.is_some())
         });
         assert!((2.5..2.75).contains(&outputs), "{outputs}");
@@ -395,41 +417,12 @@ mod tests {
     #[test]
     fn kinds_appear_in_their_shares() {
         let mut rng = Rng::at(3, 4);
-        let mut counts = [0u32; 8];
+        let mut counts = [0u32; PaymentKind::ALL.len()];
         (0..DRAWS).for_each(|_| counts[kind(&mut rng) as usize] += 1);
         for kind in PaymentKind::ALL {
             let (share, stated) =
                 (f64::from(counts[kind as usize]) / DRAWS as f64, f64::from(kind.share()) / 950.0);
             assert!((share - stated).abs() < 0.004, "{kind:?}: {share} of {stated}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod shape_tests {
-    use super::*;
-
-    #[test]
-    fn parts_follow_one_another() {
-        let sizes = [(1, 4_000), (10, 400_000), (600, 4_000_000), (90_000, 4_000_000)];
-        let short = (600, 4_000_000);
-        let all = sizes.map(|size| (ChainProfile::MainnetLike, size));
-        for (profile, (blocks, weight)) in all.into_iter().chain([(ChainProfile::FewCoins, short)])
-        {
-            let shape = ChainShape::new(profile, blocks, weight, 2_100);
-            assert_eq!(shape.funding.start, 1);
-            assert!(shape.funding.end <= 146);
-            assert_eq!(shape.busy.start, shape.funding.end + MATURITY);
-            assert_eq!(shape.busy.end, shape.busy.start + blocks);
-            assert_eq!(shape.tip, shape.busy.end + 2_099);
-            let dues = shape.funding_dues(weight, &mut Rng::at(1, 1));
-            assert!(dues.len() <= shape.funding.count() as usize, "{blocks}");
-            let coins: usize = dues.iter().map(Vec::len).sum();
-            let needed: u64 = (0..blocks).map(|block| need(profile, block, weight)).sum();
-            assert_eq!(coins as u64, needed);
-            assert!(dues.iter().flatten().all(|due| shape.busy.contains(*due)));
-            // A coinbase stays below the block limit: an output weighs about 145.
-            assert!(dues.iter().all(|dues| dues.len() < 24_000), "{blocks}");
         }
     }
 }

@@ -1,8 +1,9 @@
 //! [`written`]: builds planned transactions, with the scripts and witnesses of their inputs.
 //!
-//! Signatures cover everything: SIGHASH_ALL, or SIGHASH_DEFAULT in taproot.
+//! Signatures cover everything: SIGHASH_ALL, or SIGHASH_DEFAULT in taproot. Without signatures, [`dummy`]
+//! writes the same bytes many times faster.
 
-use super::coins::Spend;
+use super::coins::{Parent, Spend};
 use super::keys::{KeyScript, Keyring, pushed};
 use super::law::PaymentKind;
 use super::plan::{PlannedOutput, TxPlan};
@@ -19,18 +20,27 @@ use bitcoin::{
 };
 
 /// Replaceable (BIP-125), without relative lock time (BIP-68), with lock time enabled.
-const SEQUENCE: Sequence = Sequence::ENABLE_RBF_NO_LOCKTIME;
+pub(super) const SEQUENCE: Sequence = Sequence::ENABLE_RBF_NO_LOCKTIME;
 
-/// Makes a transaction. `txids` gives ids by slot; `filler` generates dummy signatures in unsigned chains.
+/// The id of the transaction that made a coin; `ids` has those of the same block.
+pub(super) fn parent_id(spend: &Spend, ids: &[[u8; 32]]) -> [u8; 32] {
+    match spend.parent {
+        Parent::Earlier(id) => id,
+        Parent::SameBlock(place) => ids[place as usize],
+    }
+}
+
+/// Makes a transaction. `ids` has those of the same block by their places; `filler` generates dummy
+/// signatures in unsigned chains.
 pub(super) fn written(
     plan: &TxPlan,
     keys: &Keyring,
-    txids: &[[u8; 32]],
+    ids: &[[u8; 32]],
     filler: &mut Rng,
 ) -> Transaction {
     let input = |spend: &Spend| TxIn {
         previous_output: OutPoint {
-            txid: Txid::from_byte_array(txids[spend.slot as usize]),
+            txid: Txid::from_byte_array(parent_id(spend, ids)),
             vout: spend.vout,
         },
         sequence: SEQUENCE,
@@ -68,7 +78,11 @@ impl SpendProof<'_> {
         let (all, default) = (EcdsaSighashType::All, TapSighashType::Default);
         let (value, prevouts) = (coins[index].value, Prevouts::All(&coins[..]));
         match script.kind {
-            PaymentKind::Pkh | PaymentKind::Pk | PaymentKind::Multisig => {
+            PaymentKind::Pkh
+            | PaymentKind::PkhLong
+            | PaymentKind::Pk
+            | PaymentKind::PkLong
+            | PaymentKind::Multisig => {
                 let code = &lock.script_pubkey;
                 let digest = || hash(hashes.legacy_signature_hash(index, code, all.to_u32()));
                 let signature = keys.ecdsa(script, 0, digest, filler);
@@ -79,6 +93,16 @@ impl SpendProof<'_> {
                 }
                 shown = shown.push_slice(pushed(&signature));
                 shown = lock.rest.iter().fold(shown, |shown, it| shown.push_slice(pushed(it)));
+                (shown.into_script(), Witness::new())
+            }
+            PaymentKind::Sh => {
+                let [first, second] = [0, 1].map(|at| {
+                    let code = &lock.inner;
+                    let digest = || hash(hashes.legacy_signature_hash(index, code, all.to_u32()));
+                    keys.ecdsa(script, at, digest, filler)
+                });
+                let shown = Builder::new().push_int(0).push_slice(pushed(&first));
+                let shown = shown.push_slice(pushed(&second)).push_slice(pushed(&lock.rest[0]));
                 (shown.into_script(), Witness::new())
             }
             PaymentKind::Wpkh | PaymentKind::ShWpkh => {
@@ -113,7 +137,12 @@ impl SpendProof<'_> {
                     )
                 };
                 let signature = keys.schnorr(script, digest, filler);
-                let witness: [&[u8]; 3] = [&signature, &lock.rest[0], &lock.rest[1]];
+                let mut image = Vec::new();
+                if let Some(len) = script.image_bytes() {
+                    filler.append(&mut image, len);
+                }
+                let leaf = if image.is_empty() { &lock.rest[0] } else { &image };
+                let witness: [&[u8]; 3] = [&signature, leaf, &lock.rest[1]];
                 (ScriptBuf::new(), Witness::from_slice(&witness))
             }
         }
@@ -125,8 +154,7 @@ fn hash<E: std::fmt::Debug>(found: Result<impl Hash<Bytes = [u8; 32]>, E>) -> [u
 }
 
 fn pay(keys: &Keyring, value: u64, script: KeyScript) -> TxOut {
-    let script_pubkey = keys.lock(script).script_pubkey.clone();
-    TxOut { value: Amount::from_sat(value), script_pubkey }
+    TxOut { value: Amount::from_sat(value), script_pubkey: keys.script_pubkey(script) }
 }
 
 /// The output for a planned one.
@@ -145,8 +173,9 @@ pub(super) fn output_of(keys: &Keyring, output: &PlannedOutput) -> TxOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::maker::cost;
+    use crate::maker::dummy::dummy;
     use crate::maker::law::WantedTx;
-    use crate::maker::plan as cost;
     use apus_chain::legacy_sigops;
     use apus_testkit::rng::Rng;
     use bitcoin::PublicKey;
@@ -155,17 +184,23 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::LazyLock;
 
-    static SIGNED: LazyLock<Keyring> = LazyLock::new(|| Keyring::new(9, true));
-    static UNSIGNED: LazyLock<Keyring> = LazyLock::new(|| Keyring::new(9, false));
+    static SIGNED: LazyLock<Keyring> = LazyLock::new(|| Keyring::new(9, true, false));
+    static UNSIGNED: LazyLock<Keyring> = LazyLock::new(|| Keyring::new(9, false, false));
+
+    static UNIQUE: LazyLock<Keyring> = LazyLock::new(|| Keyring::new(9, false, true));
 
     fn script() -> impl Strategy<Value = KeyScript> {
-        (0..PaymentKind::ALL.len(), 0u16..1_000)
+        (0..PaymentKind::ALL.len(), 0u32..1_000)
             .prop_map(|(kind, key)| KeyScript { kind: PaymentKind::ALL[kind], key })
     }
 
     fn plan() -> impl Strategy<Value = TxPlan> {
-        let spend = (0u32..4, any::<u32>(), 0u64..1 << 50, script())
-            .prop_map(|(slot, vout, value, script)| Spend { slot, vout, value, script });
+        let parent = prop_oneof![
+            (0u32..4).prop_map(Parent::SameBlock),
+            any::<[u8; 32]>().prop_map(Parent::Earlier),
+        ];
+        let spend = (parent, any::<u32>(), 0u64..1 << 50, script())
+            .prop_map(|(parent, vout, value, script)| Spend { parent, vout, value, script });
         let payment = (0u64..1 << 50, script())
             .prop_map(|(value, script)| PlannedOutput::Pay { value, script });
         let data =
@@ -173,7 +208,7 @@ mod tests {
         let outputs = (proptest::collection::vec(payment, 1..6), proptest::option::of(data))
             .prop_map(|(payments, data)| payments.into_iter().chain(data).collect());
         (proptest::collection::vec(spend, 1..6), outputs, any::<u32>()).prop_map(
-            |(spends, outputs, lock_time)| TxPlan { slot: 0, layer: 0, lock_time, spends, outputs },
+            |(spends, outputs, lock_time)| TxPlan { layer: 0, lock_time, spends, outputs },
         )
     }
 
@@ -213,19 +248,32 @@ mod tests {
         let witness: Vec<&[u8]> = input.witness.iter().collect();
         let prevouts = Prevouts::All(coins);
         match plan.spends[index].script.kind {
-            legacy @ (PaymentKind::Pkh | PaymentKind::Pk | PaymentKind::Multisig) => {
+            legacy @ (PaymentKind::Pkh
+            | PaymentKind::PkhLong
+            | PaymentKind::Pk
+            | PaymentKind::PkLong
+            | PaymentKind::Multisig) => {
                 let digest = hashes.legacy_signature_hash(index, script, kind as u32).unwrap();
                 let signature = usize::from(legacy == PaymentKind::Multisig);
                 let key = match legacy {
-                    PaymentKind::Pkh => &pushes[1][..],
+                    PaymentKind::Pkh | PaymentKind::PkhLong => &pushes[1][..],
                     PaymentKind::Pk => &script.as_bytes()[1..34],
+                    PaymentKind::PkLong => &script.as_bytes()[1..66],
                     _ => &script.as_bytes()[2..35],
                 };
-                if legacy == PaymentKind::Pkh {
+                if matches!(legacy, PaymentKind::Pkh | PaymentKind::PkhLong) {
                     let hash = PublicKey::from_slice(key).unwrap().pubkey_hash();
                     assert_eq!(*script, ScriptBuf::new_p2pkh(&hash));
                 }
                 verify(digest.to_byte_array(), &pushes[signature], key);
+            }
+            PaymentKind::Sh => {
+                let inner = ScriptBuf::from_bytes(pushes[3].clone());
+                assert_eq!(*script, inner.to_p2sh());
+                let digest = hashes.legacy_signature_hash(index, &inner, kind as u32).unwrap();
+                for (place, at) in [(1, 2), (2, 36)] {
+                    verify(digest.to_byte_array(), &pushes[place], &pushes[3][at..at + 33]);
+                }
             }
             nested @ (PaymentKind::Wpkh | PaymentKind::ShWpkh) => {
                 let hash = PublicKey::from_slice(witness[1]).unwrap().wpubkey_hash().unwrap();
@@ -287,7 +335,7 @@ mod tests {
             prop_assert_eq!(tx.lock_time.to_consensus_u32(), plan.lock_time);
             for (input, spend) in tx.input.iter().zip(&plan.spends) {
                 let txid = input.previous_output.txid.to_byte_array();
-                prop_assert_eq!(txid, TXIDS[spend.slot as usize]);
+                prop_assert_eq!(txid, parent_id(spend, &TXIDS));
                 prop_assert_eq!(input.previous_output.vout, spend.vout);
             }
             let paid = tx.output.iter().filter(|output| !output.script_pubkey.is_op_return());
@@ -297,6 +345,24 @@ mod tests {
             });
             let paid = paid.map(|output| (output.value.to_sat(), output.script_pubkey.clone()));
             prop_assert!(paid.eq(wanted.map(|(value, script)| (value, script.clone()))));
+        }
+
+        /// The fast way and the one that shares code with signed chains give the same bytes.
+        #[test]
+        fn dummies_are_transactions_with_dummy_signatures(plan in plan(), unique: bool, image: bool) {
+            let mut plan = plan;
+            let keys = if unique { &*UNIQUE } else { &*UNSIGNED };
+            let place = plan.spends.len() / 2;
+            if image {
+                plan.spends[place].script = keys.image(plan.spends[place].script);
+            }
+            let expected = written(&plan, keys, &TXIDS, &mut Rng::at(1, 2));
+            let (mut bytes, mut filler) = (vec![7; 3], Rng::at(1, 2));
+            let span = dummy(&plan, keys, &TXIDS, &mut filler, &mut vec![8], &mut bytes);
+            prop_assert!(bytes[3..] == bitcoin::consensus::serialize(&expected)[..]);
+            prop_assert_eq!((span.start, span.end), (3, bytes.len()));
+            let id = apus_hash::sha256d(&span.stripped(&bytes).concat());
+            prop_assert_eq!(id, expected.compute_txid().to_byte_array());
         }
 
         /// A block with room for a planned transaction has room for the built one.
@@ -322,9 +388,9 @@ mod tests {
             }
             let (thought, weight) = (all - room.weight, tx.weight().to_wu());
             prop_assert!(weight <= thought, "{weight} of {thought}");
-            // Signatures are up to two bytes shorter, lengths up to two, and legacy ones count four times;
-            // without a witness there is neither marker nor flag.
-            prop_assert!(thought - weight <= 2 + 16 * plan.spends.len() as u64, "{weight} of {thought}");
+            // Signatures are up to two bytes shorter, lengths up to two, and legacy ones count four times,
+            // of which an input has at most two; without a witness there is neither marker nor flag.
+            prop_assert!(thought - weight <= 2 + 24 * plan.spends.len() as u64, "{weight} of {thought}");
             let legacy: u32 = tx.output.iter().map(|o| legacy_sigops(o.script_pubkey.as_bytes())).sum();
             let coins = coins(keys, &plan);
             let sigops = tx.total_sigop_cost(|outpoint| {

@@ -32,6 +32,8 @@ pub(crate) fn manifest() -> ChainManifest {
         total_amount_sat: 3,
         bytes: 7,
         scripts: Default::default(),
+        scale: None,
+        sets: Vec::new(),
         spent_within: Default::default(),
     }
 }

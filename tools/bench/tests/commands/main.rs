@@ -28,8 +28,8 @@ fn apus(sandbox: &Sandbox, line: &str) -> String {
     text(&ended.stdout)
 }
 
-const COMMANDS: [&str; 7] =
-    ["chain make", "chainstate", "decorate", "floor", "peers", "prevouts", "run"];
+const COMMANDS: [&str; 8] =
+    ["chain make", "chain serve", "chainstate", "decorate", "floor", "peers", "prevouts", "run"];
 
 #[test]
 fn commands_that_measure_show_examples() {

@@ -14,19 +14,19 @@ fn make_at(folder: &Path, options: &MakeOptions) -> Result<MadeChain, BenchError
 #[test]
 fn the_same_arguments_give_the_same_bytes() {
     let options = small(6, 31);
-    let files = Chain::make(&options).files();
+    let files = Chain::make(&options).contents();
     let names: Vec<&str> = files.keys().map(String::as_str).collect();
     assert_eq!(names, ["blk00000.dat", "chain.hints", "manifest.json", "xor.dat"]);
     assert_ne!(files["xor.dat"], [0; 8]);
     for threads in [1, 3, 16] {
         let again = Chain::make(&MakeOptions { threads, ..options.clone() });
-        assert!(again.files() == files, "{threads} threads");
+        assert!(again.contents() == files, "{threads} threads");
     }
 }
 
 #[test]
 fn another_seed_gives_another_chain() {
-    let [one, two] = [41, 42].map(|seed| Chain::make(&small(2, seed)).files());
+    let [one, two] = [41, 42].map(|seed| Chain::make(&small(2, seed)).contents());
     for name in ["blk00000.dat", "chain.hints", "xor.dat"] {
         assert_ne!(one[name], two[name], "{name}");
     }
@@ -37,7 +37,7 @@ fn another_seed_gives_another_chain() {
 fn an_unsigned_chain_is_the_signed_one_without_signatures() {
     let signed = Chain::make(&small(3, 43));
     let unsigned = Chain::make(&MakeOptions { signed: false, ..small(3, 43) });
-    assert_eq!(signed.files()["chain.hints"], unsigned.files()["chain.hints"]);
+    assert_eq!(signed.contents()["chain.hints"], unsigned.contents()["chain.hints"]);
     let [signed, unsigned] = [signed, unsigned].map(|chain| chain.manifest);
     assert_ne!(signed.tip_hash, unsigned.tip_hash);
     assert_eq!(signed.coins, unsigned.coins);
@@ -51,7 +51,7 @@ fn an_unsigned_chain_is_the_signed_one_without_signatures() {
 fn plain_files_differ_only_in_the_key() {
     let with_key = Chain::make(&small(2, 44));
     let plain = Chain::make(&MakeOptions { obfuscated: false, ..small(2, 44) });
-    let (mut with_key_files, plain_files) = (with_key.files(), plain.files());
+    let (mut with_key_files, plain_files) = (with_key.contents(), plain.contents());
     assert_eq!(plain_files["xor.dat"], [0; 8]);
     let key = with_key_files["xor.dat"].clone();
     let blocks = with_key_files.get_mut("blk00000.dat").unwrap();
@@ -89,7 +89,7 @@ fn an_interrupted_maker_removes_its_files() {
 #[test]
 fn existing_files_are_never_touched() {
     let chain = Chain::make(&small(2, 61));
-    let files = chain.files();
+    let files = chain.contents();
     let made = make_at(chain.path(), &MakeOptions { threads: 2, ..small(2, 61) }).unwrap();
     assert_eq!(made, MadeChain::Before(chain.manifest.clone()));
     let others = [
@@ -104,7 +104,7 @@ fn existing_files_are_never_touched() {
         let refused = make_at(chain.path(), &other).unwrap_err();
         assert!(refused.to_string().contains("is not empty"), "{refused}");
     }
-    assert!(chain.files() == files);
+    assert!(chain.contents() == files);
     // Without its manifest a chain is incomplete, and still not ours to remove.
     fs::remove_file(chain.path().join("manifest.json")).unwrap();
     assert!(make_at(chain.path(), &small(2, 61)).is_err_and(|it| it.kind() == ErrorKind::Usage));

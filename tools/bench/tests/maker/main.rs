@@ -1,8 +1,10 @@
 //! Generated chains: accepted by a real node, recounted independently, and the state of their folder.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod apus;
 mod counted;
 mod folder;
+mod history;
 mod node;
 mod shape;
 
@@ -47,7 +49,7 @@ impl Chain {
     }
 
     /// All files by their names.
-    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+    fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = BTreeMap::new();
         for folder in [self.path().to_owned(), self.path().join("blocks")] {
             for entry in fs::read_dir(folder).unwrap() {

@@ -1,19 +1,10 @@
 //! Validation by a real node.
 
+use crate::apus::display;
 use crate::{Chain, small};
 use apus_bench::maker::{ChainProfile, MakeOptions};
-use apus_chain::{Network, Params};
-use apus_engine::script::Signatures;
-use apus_storage::DirStorage;
-use apus_sync::engines::swiftsync::aggregate::AggregateKind;
-use apus_sync::engines::swiftsync::hints::HintsOptions;
-use apus_sync::{
-    HintedTask, HintedValidity, HintsInput, Outcome, Request, RunEnv, SilentObserver, Source, Stop,
-    Task, UseIndex,
-};
 use apus_testkit::bitcoind::Bitcoind;
 use std::fs;
-use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -24,14 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Part of a node's message about a block with a wrong script, in every version.
 const REFUSED: &str = "script-verify-flag-failed";
 
-/// A node that reads a copy of a chain's block files.
-struct Reader {
-    node: Bitcoind,
-    _folder: TempDir,
+/// A node that reads a chain, usually from a copy of its block files.
+pub(crate) struct Reader {
+    pub(crate) node: Bitcoind,
+    _folder: Option<TempDir>,
 }
 
 impl Reader {
-    fn start(chain: &Chain, assumevalid: &str) -> Self {
+    pub(crate) fn start(chain: &Chain, assumevalid: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let blocks = folder.path().join("regtest/blocks");
         fs::create_dir_all(&blocks).unwrap();
@@ -41,7 +32,12 @@ impl Reader {
         }
         let assumevalid = format!("-assumevalid={assumevalid}");
         let node = Bitcoind::start_in(folder.path(), "regtest", &["-reindex", &assumevalid]);
-        Self { node: node.unwrap(), _folder: folder }
+        Self { node: node.unwrap(), _folder: Some(folder) }
+    }
+
+    /// A node that gets its blocks elsewhere.
+    pub(crate) fn of(node: Bitcoind) -> Self {
+        Self { node, _folder: None }
     }
 
     /// Waits until the node is at this height and its log contains `sign`.
@@ -53,56 +49,10 @@ impl Reader {
         }
     }
 
-    fn expect_all_of(&self, chain: &Chain) {
+    pub(crate) fn expect_all_of(&self, chain: &Chain) {
         self.wait(chain.manifest.height, "");
         assert_eq!(self.node.best_block_hash().to_string(), chain.manifest.tip_hash);
     }
-}
-
-/// The result of Apus for a chain.
-fn outcome(chain: &Chain) -> Outcome {
-    let work = tempfile::tempdir().unwrap();
-    let hints = chain.path().join("chain.hints");
-    apus_sync::run(&Request {
-        source: Source::Files {
-            blocksdir: chain.path().join("blocks").into(),
-            use_index: UseIndex::IfPresent,
-        },
-        task: Task::Hinted(HintedTask {
-            hints: HintsInput::File(hints, HintsOptions::default()),
-            aggregate: AggregateKind::Sha256,
-            validity: HintedValidity::Assumed,
-            connect: None,
-        }),
-        leave_witnesses: None,
-        stop: Stop::At(chain.manifest.height),
-        follow: false,
-        commitment: None,
-        outputs: &[],
-        folders: &[],
-        muhash: true,
-        env: RunEnv {
-            params: Params::of(Network::Regtest),
-            threads: 2,
-            memory_bytes: 64 << 20,
-            segment_bytes: None,
-            scratch: None,
-            checkpoint_interval: Duration::ZERO,
-            now: 4_000_000_000,
-            signatures: Signatures::libsecp256k1(),
-            verifier: None,
-            workdir: &DirStorage::new(work.path()),
-            is_shared: false,
-            given: None,
-            observer: &SilentObserver,
-            interrupt: &AtomicBool::new(false),
-        },
-    })
-    .unwrap()
-}
-
-fn display(hash: &[u8; 32]) -> String {
-    hash.iter().rev().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Two blocks of maximum weight that spend every kind of script, and a hundred light ones, so that coinbases
@@ -119,7 +69,7 @@ fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coin
         let info = reader.node.txoutset_info();
         assert_eq!(info.txouts, chain.manifest.coins);
         assert_eq!(info.total_amount.to_sat(), chain.manifest.total_amount_sat);
-        let found = outcome(&chain);
+        let found = chain.synced();
         assert_eq!(display(&found.set.muhash().unwrap()), info.muhash);
         assert_eq!(display(&found.set.hash_serialized_3().unwrap()), info.hash_serialized_3);
     }
