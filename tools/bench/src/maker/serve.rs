@@ -6,7 +6,7 @@
 //! expect, in a folder; it is the same for all later runs. The second pass is here: it makes each block
 //! again once it is asked for, in ascending order, a little ahead of the highest block asked for.
 //!
-//! The last blocks stay in a window ([`window`]) for clients that ask out of order or again. A block below it
+//! The last blocks stay in a window (`window.rs`) for clients that ask out of order or again. A block below it
 //! is made again from the first block on, as after a restart of the client: then the client waits for as
 //! long as it takes to get there. So one server is for one client at a time.
 //!

@@ -1,6 +1,6 @@
 //! [`written`]: builds planned transactions, with the scripts and witnesses of their inputs.
 //!
-//! Signatures cover everything: SIGHASH_ALL, or SIGHASH_DEFAULT in taproot. Without signatures, [`dummy`]
+//! Signatures cover everything: SIGHASH_ALL, or SIGHASH_DEFAULT in taproot. Without signatures, [`dummy`](super::dummy)
 //! writes the same bytes many times faster.
 
 use super::coins::{Parent, Spend};
