@@ -1,22 +1,23 @@
 //! [`Projective`]: points in homogeneous coordinates, `x = X / Z` and `y = Y / Z`, with `Z = 0` at infinity.
 //!
 //! The formulas are complete: Renes, Costello, Batina, "Complete addition formulas for prime order elliptic
-//! curves" (2016), algorithms 7, 8 and 9 for a = 0 and 3b = 21. On a curve of odd order, such as secp256k1, they
+//! curves" (2016), algorithms 7, 8 and 9 for a = 0. On a curve of odd order, such as secp256k1, they
 //! have no exceptions: infinity, equal and opposite points come out right. So code that uses them needs no case
 //! analysis, and input cannot be chosen to break it.
 
 use crate::field::{FieldVector, ONE, U256};
 use crate::words::{Line, MAX_LANES};
 
-/// A vector of points. All coordinates have magnitude 1 and are clean.
+/// A vector of points. All coordinates have magnitude 1 and are clean. `B3`, at most 21, is 3b of the curve
+/// `y^2 = x^3 + b`: always 21, except in tests on curves with small groups.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Projective<F> {
+pub(crate) struct Projective<F, const B3: u64 = 21> {
     pub(crate) x: F,
     pub(crate) y: F,
     pub(crate) z: F,
 }
 
-impl<F: FieldVector> Projective<F> {
+impl<F: FieldVector, const B3: u64> Projective<F, B3> {
     #[inline(always)]
     pub(crate) fn infinity() -> Self {
         let zero = F::splat(&[0; 4]);
@@ -65,10 +66,10 @@ impl<F: FieldVector> Projective<F> {
         let (t3, t4) = (t3.carry(), t4.carry());
         let minus_t4 = F::splat(&[0; 4]).sub::<4>(&t4).carry();
         let t0 = t0.times::<3>().carry();
-        let t2 = t2.times::<21>().normalize_weak();
+        let t2 = t2.times::<B3>().normalize_weak();
         let z3 = t1.add(&t2).carry();
         let t1 = t1.sub::<1>(&t2).carry();
-        let y3 = y3.normalize_weak().times::<21>().normalize_weak();
+        let y3 = y3.normalize_weak().times::<B3>().normalize_weak();
         Self {
             x: F::sum_of_products(&t3, &t1, &minus_t4, &y3),
             y: F::sum_of_products(&y3, &t0, &t1, &z3),
@@ -82,7 +83,7 @@ impl<F: FieldVector> Projective<F> {
         let t0 = self.y.square();
         let z3 = t0.times::<8>().normalize_weak();
         let t1 = self.y.mul(&self.z);
-        let t2 = self.z.square().times::<21>().normalize_weak();
+        let t2 = self.z.square().times::<B3>().normalize_weak();
         let y3 = t0.add(&t2).carry();
         let t0 = t0.sub::<3>(&t2.times::<3>()).carry();
         let x3 = t0.mul(&self.x.mul(&self.y)).times::<2>().normalize_weak();

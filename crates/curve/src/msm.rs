@@ -51,8 +51,8 @@ fn digit_bits(points: usize) -> u32 {
     }
 }
 
-/// Adds up products; keeps its memory between calls.
-pub(crate) struct MultiScalar<F> {
+/// Adds up products; keeps its memory between calls. `B3` is that of [`Projective`].
+pub(crate) struct MultiScalar<F, const B3: u64 = 21> {
     digits: Vec<i16>,
     /// The points, then the sums of pairs, then padding.
     points: Vec<Line>,
@@ -77,7 +77,7 @@ impl Digits {
     }
 }
 
-impl<F: FieldVector> MultiScalar<F> {
+impl<F: FieldVector, const B3: u64> MultiScalar<F, B3> {
     pub(crate) const fn new() -> Self {
         Self {
             digits: Vec::new(),
@@ -109,7 +109,7 @@ impl<F: FieldVector> MultiScalar<F> {
             let group = first..windows.min(first + at_once);
             self.add_windows(digits, group, &mut sums);
         }
-        let mut sum = Projective::<Element>::infinity();
+        let mut sum = Projective::<Element, B3>::infinity();
         for window in sums.iter().rev() {
             for _ in 0..bits {
                 sum = sum.double();
@@ -138,7 +138,7 @@ impl<F: FieldVector> MultiScalar<F> {
         &mut self,
         digits: Digits,
         windows: core::ops::Range<usize>,
-        sums: &mut Vec<Projective<Element>>,
+        sums: &mut Vec<Projective<Element, B3>>,
     ) {
         let all = self.sort_entries(digits, windows.clone());
         let mut again = Vec::new();
@@ -320,7 +320,7 @@ impl<F: FieldVector> MultiScalar<F> {
         again.dedup();
         for bucket in again {
             let first = all.partition_point(|entry| entry.1 < bucket);
-            let mut sum = Projective::<Element>::infinity();
+            let mut sum = Projective::<Element, B3>::infinity();
             for (entry, _) in all[first..].iter().take_while(|entry| entry.1 == bucket) {
                 let line = self.points[(entry >> 1) as usize];
                 sum = sum.add_line(&if entry & 1 == 1 { negated(&line) } else { line });
@@ -344,14 +344,14 @@ impl<F: FieldVector> MultiScalar<F> {
         entries: &[(Entry, Bucket)],
         first: Bucket,
         buckets: usize,
-    ) -> Projective<Element> {
+    ) -> Projective<Element, B3> {
         let each = buckets / F::LANES;
         let mut entry_of = vec![Entry::MAX; buckets];
         for (entry, bucket) in entries {
             entry_of[(bucket - first) as usize] = *entry;
         }
-        let mut running = Projective::<F>::infinity();
-        let mut sum = Projective::<F>::infinity();
+        let mut running = Projective::<F, B3>::infinity();
+        let mut sum = Projective::<F, B3>::infinity();
         for bucket in (0..each).rev() {
             let mut pairs = [[0; 2]; MAX_LANES];
             let mut mask = 0;
@@ -367,7 +367,7 @@ impl<F: FieldVector> MultiScalar<F> {
             sum = sum.add(&running);
         }
         // A lane's buckets count from its first one, so `lane * each` times its running sum is missing.
-        let mut total = Projective::<Element>::infinity();
+        let mut total = Projective::<Element, B3>::infinity();
         for (lane, (sum, running)) in sum.lanes().iter().zip(running.lanes()).enumerate() {
             let missing = Projective::splat(&running).times((lane * each) as u64);
             total = total.add(&Projective::splat(sum)).add(&missing);
@@ -392,7 +392,7 @@ pub(crate) fn negated(line: &Line) -> Line {
 }
 
 /// Affine coordinates; `None` at infinity.
-fn affine(point: &Projective<Element>) -> Option<Line> {
+fn affine<const B3: u64>(point: &Projective<Element, B3>) -> Option<Line> {
     let z = inverse(&point.z);
     let is_infinity = z.number() == [0; 4];
     let line = Line::new(&point.x.mul(&z).number(), &point.y.mul(&z).number());

@@ -3,6 +3,7 @@
 mod batch;
 mod bip340;
 pub(crate) mod checks;
+mod exhaustive;
 mod field;
 mod msm;
 mod out_of_line;
