@@ -1,5 +1,7 @@
 //! [`Signatures`]: how the script pools of a sync check signatures, and how they did so far.
 
+#[cfg(feature = "kernel")]
+use super::curve::ProverChoice;
 use super::hints::{
     BlockHints, SignatureHintsError, SignatureHintsReader, SignatureHintsSummary,
     SignatureHintsWriter,
@@ -23,6 +25,8 @@ pub struct Signatures {
     is_fallback: bool,
     new_prover: Arc<NewProver>,
     proves_without_hints: bool,
+    /// Whether a check that waits alone is left to libsecp256k1.
+    leaves_one: bool,
     hints: Option<SignatureHintsReader>,
     ignores_hints: AtomicBool,
     learned: Option<SignatureHintsWriter>,
@@ -44,8 +48,11 @@ impl Signatures {
     pub fn new(mode: SignatureMode) -> Self {
         #[cfg(feature = "kernel")]
         if let Some(choice) = super::signature_prover(mode) {
-            let proves_without_hints = choice.proves_without_hints;
-            return Self { proves_without_hints, ..Self::with_prover(mode, choice.new_prover) };
+            let ProverChoice { new_prover, proves_without_hints } = choice;
+            // Lanes take as long for one check as for four, and longer than libsecp256k1 takes for one.
+            let leaves_one = mode == SignatureMode::Fast;
+            let checks = Self::with_prover(mode, new_prover);
+            return Self { proves_without_hints, leaves_one, ..checks };
         }
         Self { is_fallback: mode != SignatureMode::Libsecp256k1, ..Self::default() }
     }
@@ -63,6 +70,7 @@ impl Signatures {
             is_fallback: false,
             new_prover,
             proves_without_hints: true,
+            leaves_one: false,
             hints: None,
             ignores_hints: AtomicBool::new(false),
             learned: None,
@@ -78,7 +86,7 @@ impl Signatures {
 
     /// Writes what is learned as hints for a later run.
     pub fn learning(self, learned: SignatureHintsWriter) -> Self {
-        Self { learned: Some(learned), ..self }
+        Self { learned: Some(learned), leaves_one: false, ..self }
     }
 
     /// Returns the hints in use.
@@ -89,6 +97,11 @@ impl Signatures {
     /// Returns whether so many hints were wrong that they are no longer used.
     pub fn ignores_hints(&self) -> bool {
         self.ignores_hints.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a check that waits alone is left to libsecp256k1, which is faster.
+    pub(super) fn leaves_one(&self) -> bool {
+        self.leaves_one
     }
 
     /// Returns whether ECDSA signatures are proven many at once without hints, too.

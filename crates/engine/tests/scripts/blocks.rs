@@ -64,6 +64,16 @@ impl Block {
         pools().verdict(|pool| self.batch(pool, flags).wait())
     }
 
+    /// Runs only the first transaction with one input after the coinbase.
+    pub(crate) fn first_signed(&self, pool: &ScriptPool) -> Verdict {
+        let raw: Arc<dyn RawBlock> = Arc::<Vec<u8>>::clone(&self.raw);
+        let mut batch = pool.begin(self.id, self.flags);
+        let mut txs = self.txs.iter().enumerate().skip(1);
+        let (index, (range, spent)) = txs.find(|(_, (_, spent))| spent.len() == 1).unwrap();
+        batch.add(index, RawTx::new(raw, range.clone()), spent.clone());
+        batch.finish()
+    }
+
     pub(crate) fn batch(&self, pool: &ScriptPool, flags: u32) -> Verdict {
         let raw: Arc<dyn RawBlock> = Arc::<Vec<u8>>::clone(&self.raw);
         let mut batch = pool.begin(self.id, flags);

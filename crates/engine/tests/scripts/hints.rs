@@ -73,3 +73,16 @@ fn wrong_hints_change_no_verdict() {
     assert!(counts.wrong_hints > 1000, "{counts:?}");
     assert!(wrong.ignores_hints(), "after so many wrong ones");
 }
+
+/// A block with one signature: libsecp256k1 checks it faster than lanes would.
+#[test]
+fn one_signature_is_left_to_libsecp256k1() {
+    let block = Block::at(HEIGHTS[0]);
+    for (mode, proven) in [(SignatureMode::Fast, 0), (SignatureMode::Shadow, 1)] {
+        let signatures = Arc::new(Signatures::new(mode));
+        let pool = signatures.pool(0).unwrap();
+        assert_eq!(block.first_signed(&pool).wait(), Ok(()));
+        let counts = signatures.counts();
+        assert_eq!((counts.inputs, counts.ecdsa), (1, proven), "{mode:?}");
+    }
+}

@@ -11,7 +11,7 @@ use super::undecided::{Acceptance, InputRules, InputRun, UndecidedInputs, run_no
 use super::work::{ScriptFailure, ScriptJob, ScriptTicket, SharedTx};
 use crate::script::interpreter::{Interpreter, Refusal};
 use crate::script::recorded::{
-    CheckPlace, KnownChecks, SignatureCounts, SignatureMode, SignatureProver,
+    CheckPlace, KnownChecks, NoProver, SignatureCounts, SignatureMode, SignatureProver,
 };
 use crate::script::signatures::Signatures;
 use apus_chain::ScriptError;
@@ -231,7 +231,9 @@ impl Deferral {
         while self.undecided.checks() > 0 {
             let prover = self.prover.take();
             let mut prover = prover.unwrap_or_else(|| self.signatures.new_prover());
-            let settled = self.undecided.settle(&mut *prover, &mut self.counts);
+            let is_left = self.undecided.checks() == 1 && self.signatures.leaves_one();
+            let used: &mut dyn SignatureProver = if is_left { &mut NoProver } else { &mut *prover };
+            let settled = self.undecided.settle(used, &mut self.counts);
             self.prover = Some(prover);
             for (waiting, acceptance, known) in settled {
                 let job = &mut jobs[waiting.job];
