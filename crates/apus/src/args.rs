@@ -25,10 +25,8 @@ pub(crate) use values::{parse_listen, parse_mib, parse_proxy};
 
 use crate::failure::{Failure, IO, WITHOUT_SCRIPTS};
 use crate::print;
-use apus_chain::{Network, Params, ScriptVerifier};
-use apus_engine::script::hints::{
-    SignatureHintsError, SignatureHintsReader, SignatureHintsSummary, SignatureHintsWriter,
-};
+use apus_chain::{KnownBlock, Network, Params, ScriptVerifier};
+use apus_engine::script::hints::{SignatureHintsError, SignatureHintsReader, SignatureHintsWriter};
 use apus_engine::script::{SignatureMode, Signatures};
 use clap::{Args, ValueEnum};
 #[cfg(feature = "web")]
@@ -258,18 +256,22 @@ impl SignatureArgs {
     }
 }
 
-/// Warns if a file of signature hints is empty.
-pub(crate) fn tell_learned(learned: Option<SignatureHintsSummary>) {
+/// Completes the file of signature hints, if the command writes one: it covers the blocks up to this one. Warns if
+/// it is empty.
+pub(crate) fn finish_sighints(signatures: &Signatures, stop: KnownBlock) -> Result<(), Failure> {
+    let learned = signatures.finish_learned(stop.height, &stop.hash);
+    let learned = learned.map_err(|error| about_sighints(&error))?;
     if learned.is_some_and(|learned| learned.signatures == 0) {
         print::aside(
             "warning: the file of signature hints is empty, because no script with an ECDSA signature was run. Only \
              blocks above the assumed-valid block give hints: add --assumevalid 0 for all",
         );
     }
+    Ok(())
 }
 
 /// Creates the failure for an error about a file of signature hints.
-pub(crate) fn about_sighints(error: &SignatureHintsError) -> Failure {
+fn about_sighints(error: &SignatureHintsError) -> Failure {
     match error {
         SignatureHintsError::Io { .. } | SignatureHintsError::InUse { .. } => {
             Failure::new(IO, error.to_string())

@@ -1,7 +1,7 @@
 //! `apus verify`: audits a node's data directory.
 
 use crate::args::{AssumeArgs, AssumeValidArg, SNAPSHOT, SinkArg, SyncMethod, VerifyArgs};
-use crate::args::{about_sighints, expect_interpreter, tell_learned, verifier};
+use crate::args::{expect_interpreter, finish_sighints, verifier};
 use crate::estimate::{RunMethod, Writes, expected};
 use crate::failure::{Failure, IO};
 use crate::files::bytes_in;
@@ -17,7 +17,7 @@ use crate::report::{
 };
 use crate::status::{RunFacts, lock};
 use crate::workdir::WorkFolder;
-use apus_chain::{KnownBlock, Params};
+use apus_chain::Params;
 use apus_datadir::{BlockFiles, read_index_flags};
 use apus_engine::script::Signatures;
 use apus_sync::{
@@ -121,10 +121,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         lock(&record.shared).report = serde_json::to_value(report).ok();
         failure
     })?;
-    if let Some(KnownBlock { height, hash }) = verified.tip {
-        let learned = signatures.finish_learned(height, &hash);
-        tell_learned(learned.map_err(|error| about_sighints(&error))?);
-    }
+    verified.tip.map_or(Ok(()), |tip| finish_sighints(&signatures, tip))?;
     record.note("done", &format!("{} problems found", verified.findings.len()));
     let shared = Arc::clone(&record.shared);
     let report = VerifyReport::new(args, scripts, &verified, record, (threads, &signatures));

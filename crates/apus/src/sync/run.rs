@@ -2,9 +2,7 @@
 //!
 //! Before the run starts, it estimates whether a disk may become full, and warns. An estimate never stops a run.
 
-use crate::args::{
-    AggregateArg, HintsArg, SinkArg, SyncMethod, TaskParts, about_sighints, tell_learned,
-};
+use crate::args::{AggregateArg, HintsArg, SinkArg, SyncMethod, TaskParts, finish_sighints};
 use crate::args::{expect_interpreter, verifier};
 use crate::failure::Failure;
 use crate::files::{
@@ -25,7 +23,7 @@ use crate::status::lock;
 use crate::sync::{JobSource, RunJob, writes};
 use crate::utreexo_outputs::{UtreexoOutputs, roots_files};
 use crate::workdir::{WorkFolder, default_path};
-use apus_chain::{BlockHash, Height, KnownBlock, Params, ScriptVerifier};
+use apus_chain::{BlockHash, Height, Params, ScriptVerifier};
 use apus_datadir::{BlockFiles, chain_folder, free_bytes};
 use apus_engine::script::Signatures;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
@@ -119,9 +117,8 @@ fn run_watched(
         Ok(computed) => computed,
         Err(error) => return Err(give_up(job, folder, error)),
     };
-    let KnownBlock { height, hash } = outcome.chain.stop;
-    let learned = signatures.finish_learned(height, &hash);
-    tell_learned(learned.map_err(|error| folder.keep(about_sighints(&error)))?);
+    let finished = finish_sighints(&signatures, outcome.chain.stop);
+    finished.map_err(|failure| folder.keep(failure))?;
     let around = circumstances(job, peers.as_ref(), utreexo, &signatures);
     let report = RunReport::new(&outcome, record.history.clone(), around);
     if let Some(path) = &job.run.report {

@@ -9,7 +9,7 @@
 use super::coins::SpendableCoin;
 use super::keys::Keyring;
 use crate::manifest::ExpectedSet;
-use apus_chain::{BlockHash, Height, write_compact_size};
+use apus_chain::{BlockHash, Height, UtxoSetHash, write_compact_size};
 use apus_hash::muhash::{Num3072, Product};
 use apus_hash::{Message, sha256, sha256_many};
 use std::panic::resume_unwind;
@@ -152,14 +152,10 @@ fn multiply_all(work: &Receiver<Work>) -> Vec<ExpectedSet> {
                 all_left.multiply(&std::mem::take(&mut left).finish());
                 let mut all = all_left.clone();
                 all.multiply(&std::mem::take(&mut waiting).finish());
-                sets.push(ExpectedSet { muhash: shown(sha256(&all.to_bytes())), ..set });
+                let muhash = UtxoSetHash(sha256(&all.to_bytes())).to_string();
+                sets.push(ExpectedSet { muhash, ..set });
             }
         }
     }
     sets
-}
-
-/// A hash in display order.
-fn shown(hash: [u8; 32]) -> String {
-    BlockHash(hash).to_string()
 }

@@ -1,6 +1,6 @@
 //! [`History`]: what the blocks of a chain contain that follows the main chain from its first block on.
 //!
-//! A table has the main chain's totals by height ([`era`]). Of these a chain follows three, at its [`Scale`]:
+//! A table has the main chain's totals by height ([`era`]). A chain follows three of them, at its [`Scale`]:
 //!
 //! - *bytes*: a block is full when the chain has the bytes that belong to its height;
 //! - *coins*: transactions make more or fewer outputs, so that after each block the set has as many coins as
@@ -9,9 +9,11 @@
 //!   some day. So the number of coins that wait for that day follows the table too, and no block lacks coins.
 //!
 //! All else follows from these and from the shapes of transactions. With all bytes their number is within a
-//! tenth of the main chain's; with few there are fewer of them, because the coins take most bytes. Deliberate differences: amounts are smaller, because all subsidies of regtest are 15,000
-//! bitcoins; SegWit and the height in coinbases are rules from the first block on; a block comes every 500
-//! seconds, so that none has a time in the future.
+//! tenth of the main chain's; with few there are fewer of them, because the coins take most bytes.
+//!
+//! Deliberate differences: amounts are smaller, because all subsidies of regtest are 15,000 bitcoins; SegWit and
+//! the height in coinbases are rules from the first block on; a block comes every 500 seconds, so that none has a
+//! time in the future.
 
 mod era;
 mod scale;

@@ -36,10 +36,6 @@ impl BlockHints {
         Self { block, table, learned: learns.then(Mutex::default) }
     }
 
-    pub(in crate::script) fn block(&self) -> KnownBlock {
-        self.block
-    }
-
     /// Returns whether there are hints to use.
     pub(in crate::script) fn has_table(&self) -> bool {
         self.table.is_some()

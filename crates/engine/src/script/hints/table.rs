@@ -22,7 +22,7 @@ use apus_chain::{ReadError, Reader, write_compact_size};
 /// Columns that a window has at most.
 const WIDTH: usize = 128;
 
-/// The largest number of keys: a hundred times those of a real block. A hostile block can request more checks.
+/// The largest number of keys: a hundred times as many as a real block needs. A hostile block can request more.
 const KEYS_MAX: usize = 1 << 21;
 
 /// Attempts to build a table. Each succeeds with a probability of about one half, and with more

@@ -33,6 +33,8 @@ pub(super) struct InputRules<'b> {
     /// Whether ECDSA checks may wait without hints.
     pub(super) defers_ecdsa: bool,
     pub(super) hints: &'b BlockHints,
+    /// Whether to use the hints.
+    pub(super) is_hinted: bool,
 }
 
 /// An input that passes if as many checks are valid, the next ones of [`UndecidedInputs`].
@@ -121,7 +123,7 @@ impl<T> UndecidedInputs<T> {
     ) -> InputRun {
         let InputRules { input, flags, hints, .. } = rules;
         // Hints are for the first run.
-        let is_hinted = hints.has_table() && known.is_empty();
+        let is_hinted = rules.is_hinted && hints.has_table() && known.is_empty();
         let end = CHECKS_MAX.min(self.used + CHECKS_OF_INPUT_MAX);
         let room = self.checks.get_mut(self.used..end).unwrap_or_default();
         let mut passed_over = Vec::new();
@@ -147,8 +149,7 @@ impl<T> UndecidedInputs<T> {
             _ if passed_over.is_empty() => InputRun::Failed(known),
             _ => {
                 counts.wrong_hints += passed_over.len() as u64;
-                let unhinted = BlockHints::new(hints.block(), None, false);
-                self.run(tx, InputRules { hints: &unhinted, ..rules }, known, counts, item)
+                self.run(tx, InputRules { is_hinted: false, ..rules }, known, counts, item)
             }
         }
     }
@@ -232,7 +233,7 @@ mod tests {
     }
 
     fn rules(input: usize, hints: &BlockHints) -> InputRules<'_> {
-        InputRules { input, flags: 0, defers_ecdsa: true, hints }
+        InputRules { input, flags: 0, defers_ecdsa: true, hints, is_hinted: true }
     }
 
     #[test]

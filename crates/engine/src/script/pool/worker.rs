@@ -223,7 +223,8 @@ impl Deferral {
 
     fn rules<'t>(&self, ticket: &'t ScriptTicket, input: usize) -> InputRules<'t> {
         let ScriptTicket { flags, ref hints, .. } = *ticket;
-        InputRules { input, flags, hints, defers_ecdsa: self.signatures.proves_without_hints() }
+        let defers_ecdsa = self.signatures.proves_without_hints();
+        InputRules { input, flags, defers_ecdsa, hints, is_hinted: true }
     }
 
     /// Proves the checks of all inputs that wait, and decides these inputs.

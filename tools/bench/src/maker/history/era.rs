@@ -34,7 +34,7 @@ pub(in crate::maker) struct Era {
     pub(in crate::maker) bytes: u64,
     /// Coins at `end`, in thousands.
     pub(in crate::maker) coins: u64,
-    /// Those of them that are never spent, in thousands.
+    /// Coins at `end` that are never spent, in thousands.
     pub(in crate::maker) kept: u64,
     /// Kinds of the payments made: shares of any sum.
     pub(in crate::maker) kinds: &'static [(PaymentKind, u32)],
