@@ -116,7 +116,7 @@ fn compute<'a>(
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Usage(UsageError::Unproven));
     }
-    let runs = runs_of(&done, SwiftSync::COINS);
+    let runs = in_order::BaseRuns::Set(runs_of(&done, SwiftSync::COINS));
     // Connecting takes hours, and does not need the segments' results in memory.
     drop(done);
     let (coins, counts) = (verdict.coins.coins, verdict.counts);

@@ -33,13 +33,14 @@ use crate::sink::datadir::DraftWithBlocks;
 use crate::source::ChainSource;
 use crate::supply::in_order::{InOrder, take_in_order};
 use crate::supply::{total, weight_of};
+use crate::workdir::Workdir;
 use crate::workdir::names::RECORD;
 use crate::workdir::record::{ConnectedAt, Identity, Record};
-use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{CoinSum, CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::utxo::{CoinsStore, ConnectContext, PreparedBlock};
 pub use datadir_writer::{BlockWithUndo, DatadirWriter};
 use datadir_writer::{put_undo, warn_of_missing};
+pub(crate) use fill::BaseRuns;
 use fill::{fill, sum_of_base};
 use std::sync::Arc;
 use std::time::Instant;
@@ -61,7 +62,7 @@ pub(crate) struct BaseCoins {
     /// The block after which these coins are unspent.
     pub(crate) at: KnownBlock,
     /// The runs with the coins.
-    pub(crate) runs: Vec<RunInfo>,
+    pub(crate) runs: BaseRuns,
     /// Number of coins.
     pub(crate) coins: u64,
     /// How much was processed up to that block.

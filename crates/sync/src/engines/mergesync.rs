@@ -56,8 +56,8 @@ pub use stripped::StrippedCoin;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
 use crate::chain_index::ChainIndex;
-use crate::engines::in_order::BaseCoins;
 use crate::engines::in_order::chains::{begin_anew, is_under_way};
+use crate::engines::in_order::{BaseCoins, BaseRuns};
 use crate::engines::pass::Counts;
 use crate::error::{SyncError, UsageError};
 use crate::folder::expect_room;
@@ -75,6 +75,7 @@ use crate::workdir::record::Record as ConnectedBlock;
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
+use base_set::BaseSet;
 use batches::{Batches, LastBatch};
 pub use join_result::{JoinBalance, JoinResult};
 pub use join_runs::{BatchSpan, JoinOptions, join_keys};
@@ -117,8 +118,7 @@ pub(crate) fn run<'a>(
             };
         }
         let error = match on_chain(request, Arc::clone(&dir), end, machines) {
-            Ok(merged) if connects_above(request) => return Ok(merged.into()),
-            Ok(merged) => return Ok(MergeOutcome::Whole(Box::new(merged))),
+            Ok(outcome) => return Ok(outcome),
             Err(error) => error,
         };
         left += 1;
@@ -129,19 +129,14 @@ pub(crate) fn run<'a>(
     }
 }
 
-impl<'a> From<MergedSet<'a>> for MergeOutcome<'a> {
-    fn from(merged: MergedSet<'a>) -> Self {
-        let MergedSet { dir, set, counts, validated, unseen, joined, .. } = merged;
-        let base = BaseCoins {
-            at: KnownBlock { height: set.height, hash: set.base },
-            runs: joined.coins,
-            coins: set.coins,
-            counts,
-            aggregate: None,
-            scripts: validated.scripts.run,
-            unseen,
-        };
-        Self::Below(dir, Some(base))
+impl BaseSet {
+    /// The coins, for the engine that connects the blocks above.
+    fn into_coins(self, work: &MergeWork<'_>, unseen: u64) -> BaseCoins {
+        let Self { at, runs, numbered, coins, summary, .. } = self;
+        let scripts = (1..=at.height).filter(|&height| work.checks.needed(height)).count() as u64;
+        let runs = BaseRuns::Outputs { runs, numbered };
+        let counts = summary.counts;
+        BaseCoins { at, runs, coins, counts, aggregate: None, scripts, unseen }
     }
 }
 
@@ -156,7 +151,13 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
     Ok(match Workdir::read_plan(request.env.workdir)? {
         Some(plan) if connected => plan.identity.stop,
         None if connected => 0,
-        _ => first_of_last(end) - 1,
+        _ => {
+            let is_on_chain =
+                |at: &KnownBlock| at.height <= end && dir.chain().hash(at.height) == Some(&at.hash);
+            let base = BaseSet::read(request.env.workdir)?.map(|base| base.at);
+            let validated = base.filter(is_on_chain).map_or(0, |base| base.height);
+            validated.max(first_of_last(end) - 1)
+        }
     })
 }
 
@@ -225,13 +226,13 @@ fn expect_disk(
     index.tell_disk(request, dir, end)
 }
 
-/// Computes the set of a chain at height `end`.
+/// Computes the set of a chain at height `end`, or all that the in-order engine needs to continue above.
 fn on_chain<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
     end: Height,
     machines: Option<&dyn Machines>,
-) -> Result<MergedSet<'a>, SyncError> {
+) -> Result<MergeOutcome<'a>, SyncError> {
     let options = request.expect_connect()?;
     let checks = ScriptChecks::new(request.env.params, dir.chain(), options.assume_valid);
     // If other machines share the work, they run the scripts.
@@ -249,14 +250,22 @@ fn on_chain<'a>(
         drop(work);
         let SharedResult { joined, counts, validated } = whole;
         let set = set_of(request, &*dir, end, &joined, counts);
-        return Ok(MergedSet { dir, set, counts, unseen, joined, validated, numbered: None });
+        let set = MergedSet { dir, set, counts, unseen, joined, validated, numbered: None };
+        return Ok(MergeOutcome::Whole(Box::new(set)));
     }
     let done = std::mem::take(&mut found.done);
+    if connects_above(request) {
+        let base = Batches::new(&work, &found).run_below(done)?;
+        let coins = base.into_coins(&work, unseen);
+        drop(work);
+        return Ok(MergeOutcome::Below(dir, Some(coins)));
+    }
     let last = Batches::new(&work, &found).run(done, index.as_deref_mut())?;
     drop(work);
     let LastBatch { joined, validated, counts, numbered } = last;
     let set = set_of(request, &*dir, end, &joined, counts);
-    Ok(MergedSet { dir, set, counts, unseen, joined, validated, numbered })
+    let set = MergedSet { dir, set, counts, unseen, joined, validated, numbered };
+    Ok(MergeOutcome::Whole(Box::new(set)))
 }
 
 /// Describes a set before it is written out.

@@ -114,6 +114,8 @@ pub(crate) struct Run {
     pub(crate) assume_valid: Option<BlockHash>,
     /// The number of segments in each batch of mergesync.
     pub(crate) batch_segments: Option<usize>,
+    /// What the temporary files may take.
+    pub(crate) scratch_bytes: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) reported: Reported,
     pub(crate) work: CrashStorage,
@@ -137,6 +139,7 @@ impl Run {
             engine: None,
             assume_valid: None,
             batch_segments: None,
+            scratch_bytes: u64::MAX,
             memory_bytes: 16 << 20,
             reported: Reported::default(),
             work: CrashStorage::new(),
@@ -206,9 +209,10 @@ impl Run {
                 threads: 1,
                 memory_bytes: self.memory_bytes,
                 segment_bytes: self.batch_segments.map(|_| 4_000),
-                scratch: self
-                    .batch_segments
-                    .map(|segments| ScratchLimits { bytes: u64::MAX, segments: Some(segments) }),
+                scratch: Some(ScratchLimits {
+                    bytes: self.scratch_bytes,
+                    segments: self.batch_segments,
+                }),
                 checkpoint_interval: Duration::ZERO,
                 now: NOW,
                 signatures: Signatures::libsecp256k1(),

@@ -8,7 +8,8 @@ use apus_chain::BlockHash;
 use apus_engine::utxo::CoinsStore;
 use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{
-    DatadirBlocks, Engine, ErrorKind, FolderKind, FolderOutput, Outcome, ScriptCounts,
+    DatadirBlocks, Engine, ErrorKind, FolderKind, FolderOutput, IoError, Outcome, ScriptCounts,
+    SyncError,
 };
 use apus_testkit::chain::{ChainBuilder, Shape, utxo_set};
 use apus_testkit::oracle;
@@ -332,6 +333,26 @@ fn joined_blocks_are_asked_for_once_for_a_pruned_data_directory() {
             (entry.height >= last, entry.height >= last)
         );
     }
+}
+
+/// The store of the engine that connects the last blocks counts, too. With more space, the next start goes on.
+#[test]
+fn the_store_of_the_last_blocks_fits_into_the_scratch_space() {
+    let all = long_chain(88).blocks();
+    let (mut run, folder) = joining(false);
+    let peer = FakePeer::start(&all, &[Behaviour::Honest]);
+    let mut needed_with = |bytes| {
+        run.scratch_bytes = bytes;
+        match run.over(&[&peer]) {
+            Err(SyncError::Io(IoError::LittleScratch { needed, .. })) => needed,
+            other => panic!("{other:?}"),
+        }
+    };
+    let needed = needed_with(1_000);
+    assert_eq!(needed_with(needed - 1), needed);
+    run.scratch_bytes = needed;
+    let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
+    check(&run, &folder, outcome, &all);
 }
 
 /// A sync stopped in any phase does not ask again for the blocks of segments that it has stored.

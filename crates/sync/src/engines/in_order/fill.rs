@@ -2,8 +2,11 @@
 
 use super::BaseCoins;
 use crate::engines::in_order::Totals;
+use crate::engines::mergesync::{IndexedCoin, OutputCoin, OutputRecord};
 use crate::error::{IoError, SyncError};
+use crate::progress::stop_if_interrupted;
 use crate::request::RunEnv;
+use crate::runs::{EachRecord, MergeBudget, OutputForm, RecordGroup, merge_runs};
 use crate::sink::each_coin;
 use crate::sink::set_hash::merge_all;
 use crate::workdir::RunInfo;
@@ -11,6 +14,49 @@ use crate::workdir::record::{ConnectedAt, Record};
 use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
+
+/// The coins of another engine, in sorted runs.
+#[derive(Clone)]
+pub(crate) enum BaseRuns {
+    /// Records of a snapshot.
+    Set(Vec<RunInfo>),
+    /// The form of the set between two batches ([`OutputRecord`]).
+    Outputs {
+        /// The runs.
+        runs: Vec<RunInfo>,
+        /// Whether numbers follow the coins.
+        numbered: bool,
+    },
+}
+
+impl BaseRuns {
+    /// Passes the coins to `each`, as records of a snapshot by ascending transaction.
+    fn merge(self, env: &RunEnv<'_>, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
+        let (runs, numbered) = match self {
+            Self::Set(runs) => return merge_all(env, runs, each),
+            Self::Outputs { runs, numbered } => (runs, numbered),
+        };
+        let budget = MergeBudget::new(env.memory_bytes / 2);
+        let go_on = || stop_if_interrupted(env.interrupt);
+        let mut group = RecordGroup::default();
+        merge_runs::<OutputForm>(env.workdir, runs, budget, &go_on, &mut |record| {
+            let (record, _) = OutputRecord::read(record).ok_or_else(|| damaged(env))?;
+            record.coins().try_for_each(|OutputCoin { vout, coin, .. }| {
+                let whole = IndexedCoin { coin, number: None };
+                let read = if numbered { IndexedCoin::read(coin) } else { Some(whole) };
+                let coin = read.and_then(|read| CoinBytes::read(read.coin).ok());
+                let outpoint = OutPoint { txid: record.txid, vout };
+                group.take(&outpoint, &coin.ok_or_else(|| damaged(env))?, each)
+            })
+        })?;
+        group.hand_on(each)
+    }
+}
+
+/// The error for records that this program did not write.
+fn damaged(env: &RunEnv<'_>) -> SyncError {
+    SyncError::Io(IoError::WorkdirDamaged { file: env.workdir.describe("") })
+}
 
 /// Fills an empty store with the coins of a base. Until it is done, the record says that their sum is unknown.
 pub(super) fn fill(
@@ -31,7 +77,7 @@ pub(super) fn fill(
     };
     let at = ConnectedAt { block: tip, totals, sum: None };
     Record { at: vec![at], ..record.clone() }.write(env.workdir)?;
-    let changes = MergedCoins::new(env, runs, record.key);
+    let changes = MergedCoins::new(env, (runs, coins), record.key);
     let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
     let failure = changes.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     match failure {
@@ -55,7 +101,7 @@ pub(super) fn sum_of_base(
         coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
         Ok(())
     };
-    merge_all(env, base.runs, &mut |record| {
+    base.runs.merge(env, &mut |record| {
         crate::runs::records(record)
             .try_for_each(|(txid, group)| put_group(txid, group, each, &mut stored))
     })?;
@@ -65,7 +111,9 @@ pub(super) fn sum_of_base(
 /// The coins of all runs, as changes to an empty store.
 struct MergedCoins<'a> {
     env: &'a RunEnv<'a>,
-    runs: Vec<RunInfo>,
+    runs: BaseRuns,
+    /// Their number.
+    coins: u64,
     key: CoinSumKey,
     /// The sum of all coins passed on, set at the end.
     sum: std::sync::Mutex<Option<CoinSum>>,
@@ -74,20 +122,21 @@ struct MergedCoins<'a> {
 }
 
 impl<'a> MergedCoins<'a> {
-    fn new(env: &'a RunEnv<'a>, runs: Vec<RunInfo>, key: CoinSumKey) -> Self {
-        Self { env, runs, key, sum: Default::default(), failure: Default::default() }
+    fn new(env: &'a RunEnv<'a>, (runs, coins): (BaseRuns, u64), key: CoinSumKey) -> Self {
+        Self { env, runs, coins, key, sum: Default::default(), failure: Default::default() }
     }
 }
 
 impl Changes for MergedCoins<'_> {
     fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
-        let mut stored = Ok(());
+        let (mut stored, mut count) = (Ok(()), 0);
         let mut adder = CoinAdder::new(self.key);
         let each = &mut |outpoint: &OutPoint, coin: Option<&CoinBytes>| {
+            count += 1;
             coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
             each(outpoint, coin)
         };
-        let merged = merge_all(self.env, self.runs.clone(), &mut |record| {
+        let merged = self.runs.clone().merge(self.env, &mut |record| {
             for (txid, group) in crate::runs::records(record) {
                 put_group(txid, group, each, &mut stored)?;
             }
@@ -97,6 +146,11 @@ impl Changes for MergedCoins<'_> {
             }
         });
         stored?;
+        // The checksums of runs do not show a record that was lost as a whole.
+        let merged = merged.and_then(|()| match count == self.coins {
+            true => Ok(()),
+            false => Err(damaged(self.env)),
+        });
         *self.sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(adder.sum());
         merged.map_err(|error| {
             let mut failure =

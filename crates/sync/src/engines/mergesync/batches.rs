@@ -70,12 +70,27 @@ impl<'w, 'a> Batches<'w, 'a> {
         Self { work, workdir, plan, base, keeper: None }
     }
 
-    /// Processes all batches.
+    /// Processes all batches; the last one makes the set.
     pub(super) fn run(
         mut self,
         done: Segments,
         index: Option<&mut (dyn IndexWriter + '_)>,
     ) -> Result<LastBatch, SyncError> {
+        let (batch, is_long) = self.below_last(done)?;
+        self.last(batch, is_long, index)
+    }
+
+    /// Processes all batches; the last one makes a base, too, for an engine that continues above.
+    pub(super) fn run_below(mut self, done: Segments) -> Result<BaseSet, SyncError> {
+        let (batch, _) = self.below_last(done)?;
+        if self.base.at.height < self.plan.last() {
+            self.pass_on(batch)?;
+        }
+        Ok(self.base)
+    }
+
+    /// Processes all batches but the last. Returns the segments of that one, and whether it was long.
+    fn below_last(&mut self, done: Segments) -> Result<(Segments, bool), SyncError> {
         let mut done = done;
         let mut may_divide = true;
         loop {
@@ -93,7 +108,7 @@ impl<'w, 'a> Batches<'w, 'a> {
             if end == self.plan.last() {
                 let is_long =
                     resumed || started.elapsed() >= self.work.request.env.checkpoint_interval;
-                return self.last(done, is_long, index);
+                return Ok((done, is_long));
             }
             // If no batch may end here, the rest is one.
             may_divide = count > 0;
@@ -112,7 +127,7 @@ impl<'w, 'a> Batches<'w, 'a> {
 
     /// How many of the finished segments an earlier start joined to make the next base.
     fn joined_already(&self, done: &Segments) -> Result<Option<usize>, SyncError> {
-        let joined = self.earlier_join()?.filter(|record| record.end < self.plan.last());
+        let joined = self.earlier_join()?.filter(|record| !record.joined.base.is_empty());
         let is_end = |(_, end): &(usize, Height)| {
             joined.as_ref().is_some_and(|record| record.end + 1 == *end)
         };
@@ -160,6 +175,9 @@ impl<'w, 'a> Batches<'w, 'a> {
         let (mut count, next) = self.in_sequence(done).last().unwrap_or((0, first));
         let end = self.plan.last();
         let used = ScratchUse::new(self.work, &self.base, bare_up_to(self.plan));
+        if next == end + 1 && connects_above(self.work.request) {
+            used.expect_store_room(done)?;
+        }
         if next == end + 1 && (!may_divide || used.fits(done, count)) {
             return Ok(count);
         }
@@ -221,9 +239,8 @@ impl<'w, 'a> Batches<'w, 'a> {
     ) -> Result<LastBatch, SyncError> {
         let (request, dir) = (self.work.request, self.work.dir);
         let counts = self.counts(&batch)?;
-        // Running scripts takes many times as long as all work before it, and connecting starts from the joined
-        // coins.
-        let durable = is_long || self.work.pool.is_some() || connects_above(request);
+        // Running scripts takes many times as long as all work before it.
+        let durable = is_long || self.work.pool.is_some();
         let count = || OutputCount::read(self.workdir, &self.base, &batch, dir.chain());
         let count = makes_hashes(request).then(count).transpose();
         let count = count.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
@@ -258,8 +275,12 @@ impl<'w, 'a> Batches<'w, 'a> {
         let base = self.base.at.height;
         let end = batch.last().map_or(base, |last| last.range.end - 1);
         let is_wanted = |record: &Record| {
-            let hashes = !matches!(what, JoinFor::Set(Some(_))) || record.joined.hashes.is_some();
-            hashes && record.end == end
+            let JoinResult { base, coins, hashes, .. } = &record.joined;
+            let has_all = match what {
+                JoinFor::Base => !base.is_empty(),
+                JoinFor::Set(count) => !coins.is_empty() && (count.is_none() || hashes.is_some()),
+            };
+            has_all && record.end == end
         };
         let earlier = self.earlier_join()?.filter(is_wanted);
         let keep = earlier.iter().flat_map(Record::names).chain(self.base.names()).collect();
@@ -330,7 +351,8 @@ impl<'w, 'a> Batches<'w, 'a> {
     fn span(&self, batch: &Segments) -> BatchSpan {
         let all = (1..=self.plan.last()).map(|height| self.work.dir.block_bytes(height)).sum();
         let joined = batch.iter().map(|done| done.partial.done().bytes).sum();
-        BatchSpan { below: self.base.summary.done().bytes, joined, all }
+        let is_last = batch.last().is_none_or(|last| last.range.end == self.plan.last() + 1);
+        BatchSpan { below: self.base.summary.done().bytes, joined, all, is_last }
     }
 
     /// Starts the writer for kept blocks, if blocks are kept. If it lacks blocks of this batch that were validated,

@@ -97,7 +97,7 @@ pub struct JoinOptions<'a> {
     pub durable: bool,
     /// The part of the chain that is joined.
     pub span: BatchSpan,
-    /// The last block of this batch if more batches follow: the surviving coins become the base of the next one.
+    /// The last block of this batch if its surviving coins become a base.
     pub next_base: Option<Height>,
     /// Coins of earlier batches that were overwritten, and whose hashes are wanted.
     pub overwritten: &'a [OverwrittenCoin],
@@ -112,11 +112,13 @@ pub struct BatchSpan {
     pub joined: u64,
     /// All blocks.
     pub all: u64,
+    /// Whether no joined blocks follow.
+    pub is_last: bool,
 }
 
 impl BatchSpan {
     /// All blocks at once, if their size does not matter.
-    pub const WHOLE: Self = Self { below: 0, joined: 1 << 20, all: 1 << 20 };
+    pub const WHOLE: Self = Self { below: 0, joined: 1 << 20, all: 1 << 20, is_last: true };
 
     /// The progress over all blocks when so many of the records are joined.
     fn progress(&self, records: u64, records_total: u64) -> Progress {
@@ -153,9 +155,9 @@ pub(super) fn join(
         return Err(SyncError::Io(IoError::WorkdirDamaged { file: env.workdir.describe("") }));
     }
     let phase = Phase::Join;
-    env.observer.event(match options.next_base {
-        Some(_) => Event::Paused { phase, bytes },
-        None => Event::Ended { phase, bytes },
+    env.observer.event(match options.span.is_last {
+        true => Event::Ended { phase, bytes },
+        false => Event::Paused { phase, bytes },
     });
     Ok(joined)
 }

@@ -8,7 +8,7 @@ use crate::engines::swiftsync::CoinTotals;
 use crate::engines::swiftsync::hints::HintsWriter;
 use crate::error::{StorageResult, SyncError};
 use crate::progress::stop_if_interrupted;
-use crate::request::{Output, Request, Source};
+use crate::request::{Output, Request};
 use crate::runs::{CoinsForm, KeyRange, MergeBudget, PlacesForm, Runs, merge_runs};
 use crate::sink::put::{KnownHashes, Put, SetMuHash, SetRecords, put_set};
 use crate::sink::set_hash::SetHash;
@@ -137,11 +137,9 @@ pub fn hash_beside<T>(
 ) -> Result<(T, Option<SetHash>), SyncError> {
     let are_written = !request.folders.is_empty()
         || request.outputs.iter().any(|output| output.kind.takes_coins());
-    // With peers, the blocks above are connected, which changes the set.
-    let connects_above = matches!(request.source, Source::Peers(_));
     // If other machines share the work, this one only waits for them.
     let has_thread = request.env.threads >= 2 || request.env.is_shared;
-    if !has_thread || are_written || connects_above {
+    if !has_thread || are_written {
         return Ok((work()?, None));
     }
     let halt = AtomicBool::new(false);

@@ -16,6 +16,9 @@ use std::sync::{Mutex, PoisonError};
 const PREVOUT_BYTES: u64 = 41;
 const STRIPPED_BYTES: u64 = 19;
 
+/// Bytes of a coin in the in-order engine's store.
+const STORED_COIN_BYTES: u64 = 90;
+
 /// The disk space of a batch.
 pub(super) struct ScratchUse {
     /// The limit in bytes; `None` if all blocks must be one batch.
@@ -122,9 +125,14 @@ impl ScratchUse {
         self.base_bytes + taken.bytes + joined + longer.max(longer_prevouts)
     }
 
+    /// Coins of the next base, at most.
+    fn left(&self, taken: &BatchSize) -> u64 {
+        self.base_coins.saturating_add_signed(taken.growth)
+    }
+
     /// Bytes of the next base: coins that are spent are about as long as the others.
     fn next_base(&self, taken: &BatchSize) -> u64 {
-        let left = self.base_coins.saturating_add_signed(taken.growth);
+        let left = self.left(taken);
         let joined = (left + taken.spends).max(1);
         let bytes = u128::from(self.base_bytes + taken.made) * u128::from(left);
         (bytes / u128::from(joined)) as u64
@@ -140,10 +148,25 @@ impl ScratchUse {
 
     fn needed_for(&self, done: &[FinishedRange<SegmentSummary>], count: usize) -> u64 {
         let (batch, rest) = done.split_at(count);
-        let sum = |all: &[FinishedRange<SegmentSummary>]| {
-            all.iter().fold(BatchSize::default(), |sum, done| sum.with(done, self.bare))
-        };
-        self.needed(&sum(batch)) + sum(rest).bytes
+        self.needed(&self.size_of(batch)) + self.size_of(rest).bytes
+    }
+
+    fn size_of(&self, done: &[FinishedRange<SegmentSummary>]) -> BatchSize {
+        done.iter().fold(BatchSize::default(), |sum, done| sum.with(done, self.bare))
+    }
+
+    /// Fails if there is no room for the set after these last segments, once as a base and once in the store of the
+    /// in-order engine.
+    pub(super) fn expect_store_room(
+        &self,
+        done: &[FinishedRange<SegmentSummary>],
+    ) -> Result<(), SyncError> {
+        let all = self.size_of(done);
+        let needed = self.next_base(&all) + self.left(&all) * STORED_COIN_BYTES;
+        match self.limit.filter(|limit| self.segments.is_none() && needed > *limit) {
+            Some(limit) => Err(SyncError::Io(IoError::LittleScratch { needed, limit })),
+            None => Ok(()),
+        }
     }
 
     /// Fails if there is no room to join the first segment.
