@@ -38,11 +38,8 @@ impl Kernel {
     }
 
     /// The fastest kernel that verifies several signatures at once, if there is one.
-    ///
-    /// Never [`Self::Avx512Ifma`]: its instructions have not yet passed the tests on a processor that
-    /// has them, only emulated.
     pub fn fastest_lanes() -> Option<Self> {
-        Self::available().iter().copied().find(|kernel| *kernel == Self::Avx2)
+        Self::available().last().copied().filter(|kernel| *kernel != Self::Portable)
     }
 }
 

@@ -69,6 +69,8 @@ fn all_kernels_of_the_processor_are_available() {
         kernels.extend(super::has_ifma().then_some(Kernel::Avx512Ifma));
     }
     assert_eq!(Kernel::available(), kernels);
+    let lanes = kernels.last().copied().filter(|kernel| *kernel != Kernel::Portable);
+    assert_eq!(Kernel::fastest_lanes(), lanes);
 }
 
 #[test]
