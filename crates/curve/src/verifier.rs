@@ -64,6 +64,11 @@ impl Verifier {
         Self { has_lanes: false, ..Self::new(kernel) }
     }
 
+    /// Returns whether it proves signatures on their own, too.
+    pub fn has_lanes(&self) -> bool {
+        self.has_lanes
+    }
+
     /// Returns whether there are enough checks with a known parity of R for a sum.
     pub fn makes_sum(checks: &[SignatureCheck]) -> bool {
         batch::makes_sum(checks)
