@@ -106,11 +106,13 @@ fn of_number(number: &BigUint) -> [u64; 5] {
     core::array::from_fn(|i| limb(i as u32).to_u64_digits().first().copied().unwrap_or(0))
 }
 
-/// Clean limbs of this magnitude, usually near a limit: each limb at its own, or the number near a multiple of p.
+/// Clean limbs of this magnitude, usually near a limit: each limb at its own, or the number near a multiple of p or of
+/// 2^256.
 fn limbs(magnitude: u64, random: &mut Random) -> [u64; 5] {
     if random.below(4) == 0 {
-        let multiple = big(&P) * random.below(magnitude as usize + 1) + random.below(5);
-        return of_number(&if multiple > BigUint::from(2u8) { multiple - 2u8 } else { multiple });
+        let step = if random.below(2) == 0 { big(&P) } else { BigUint::from(1u8) << 256 };
+        let near = step * random.below(magnitude as usize + 1) + random.below(5);
+        return of_number(&if near > BigUint::from(2u8) { near - 2u8 } else { near });
     }
     let top = magnitude * ((1 << 48) + (1 << 6));
     let mut limb = |end: u64| match random.below(8) {
