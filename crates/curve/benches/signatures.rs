@@ -91,6 +91,11 @@ fn portable(bencher: Bencher, count: usize) {
 }
 
 #[divan::bench(args = HINTED_COUNTS)]
+fn avx512_ifma_with_hints(bencher: Bencher, count: usize) {
+    measure(bencher, Kernel::Avx512Ifma, Hints::All, count);
+}
+
+#[divan::bench(args = HINTED_COUNTS)]
 fn avx2_with_hints(bencher: Bencher, count: usize) {
     measure(bencher, Kernel::Avx2, Hints::All, count);
 }

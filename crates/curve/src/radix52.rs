@@ -94,6 +94,34 @@ impl<W: Multiply52> Radix52<W> {
     }
 }
 
+#[cfg(test)]
+impl<W: Multiply52> Radix52<W> {
+    /// The limbs of eight lanes.
+    #[inline(always)]
+    pub(crate) fn of_limbs(lanes: &[[u64; 5]; 8]) -> Self {
+        let (mut lower, mut upper) = ([[0; 4]; 8], [[0; 4]; 8]);
+        for (lane, [x0, x1, x2, x3, x4]) in lanes.iter().enumerate() {
+            (lower[lane], upper[lane][0]) = ([*x0, *x1, *x2, *x3], *x4);
+        }
+        let ([x0, x1, x2, x3], [x4, ..]) = (W::load(&lower), W::load(&upper));
+        Self([x0, x1, x2, x3, x4])
+    }
+
+    #[inline(always)]
+    pub(crate) fn limbs(&self) -> [[u64; 5]; 8] {
+        let [x0, x1, x2, x3, x4] = self.0;
+        let (mut lower, mut upper) = ([[0; 4]; 8], [[0; 4]; 8]);
+        W::store(&[x0, x1, x2, x3], &mut lower);
+        W::store(&[x4; 4], &mut upper);
+        let mut lanes = [[0; 5]; 8];
+        for (lane, limbs) in lanes.iter_mut().enumerate() {
+            let [x0, x1, x2, x3] = lower[lane];
+            *limbs = [x0, x1, x2, x3, upper[lane][0]];
+        }
+        lanes
+    }
+}
+
 impl<W: Multiply52> FieldVector for Radix52<W> {
     const LANES: usize = W::LANES;
 

@@ -38,11 +38,8 @@ impl Kernel {
     }
 
     /// The fastest kernel that verifies several signatures at once, if there is one.
-    ///
-    /// Never [`Self::Avx512Ifma`]: its instructions have not yet passed the tests on a processor that
-    /// has them, only emulated.
     pub fn fastest_lanes() -> Option<Self> {
-        Self::available().iter().copied().find(|kernel| *kernel == Self::Avx2)
+        Self::available().last().copied().filter(|kernel| *kernel != Self::Portable)
     }
 }
 
@@ -65,6 +62,11 @@ impl Verifier {
     /// than libsecp256k1 only so.
     pub fn with_sums_only(kernel: Kernel) -> Self {
         Self { has_lanes: false, ..Self::new(kernel) }
+    }
+
+    /// Returns whether it proves signatures on their own, too.
+    pub fn has_lanes(&self) -> bool {
+        self.has_lanes
     }
 
     /// Returns whether there are enough checks with a known parity of R for a sum.

@@ -78,6 +78,37 @@ fn spoiled_batches_fail() {
     batches_are_exact::<OutOfLine<Radix52<Emulated<8>>>>(23, &[1, 9], 12);
 }
 
+/// Random checks with hints against libsecp256k1: some sums have spoiled signatures or wrong hints.
+#[test]
+fn random_sums() {
+    let mut random = Random(30);
+    let mut verifiers: Vec<Verifier> =
+        Kernel::available().iter().map(|it| Verifier::new(*it)).collect();
+    let rounds = if std::env::var_os("APUS_LONG").is_some() { 1000 } else { 12 };
+    for round in 0..rounds {
+        let mut all: Vec<Asked> =
+            (0..64 + random.below(200)).map(|_| signed(&mut random)).collect();
+        let checks: Vec<_> = all.iter().flat_map(Asked::check).collect();
+        let mut hints = Vec::new();
+        verifiers[round % Kernel::available().len()].verify(&checks, &mut hints);
+        for _ in 0..round % 3 {
+            let (spoiled, wrong) = (random.below(all.len()), random.below(all.len()));
+            all[spoiled].hash[random.below(32)] ^= 1 << random.below(8);
+            hints[wrong] = Some(if random.below(2) == 0 { Parity::Even } else { Parity::Odd });
+        }
+        let checks = all.iter().flat_map(Asked::check).zip(&hints);
+        let checks: Vec<_> = checks.map(|(check, hint)| check.with_hint(*hint)).collect();
+        let valid: Vec<bool> = all.iter().map(Asked::is_valid).collect();
+        for (verifier, kernel) in verifiers.iter_mut().zip(Kernel::available()) {
+            let mut proven = Vec::new();
+            verifier.verify(&checks, &mut proven);
+            let proven: Vec<bool> = proven.iter().map(Option::is_some).collect();
+            assert_eq!(proven, valid, "{kernel:?}");
+        }
+    }
+    assert!(!is_faulty());
+}
+
 /// Two errors that cancel each other would pass a sum without random factors.
 #[test]
 fn errors_do_not_cancel_each_other() {

@@ -22,10 +22,10 @@ macro_rules! for_each_kernel {
             generic::$test::<OutOfLine<Radix52<Emulated<8>>>>();
             #[cfg(target_arch = "x86_64")]
             {
-                if is_x86_feature_detected!("avx2") {
+                if crate::tests::has_avx2() {
                     generic::$test::<OutOfLine<crate::avx2::FieldAvx2>>();
                 }
-                if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma") {
+                if crate::tests::has_ifma() {
                     generic::$test::<OutOfLine<crate::ifma::FieldIfma>>();
                 }
             }

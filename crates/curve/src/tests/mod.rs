@@ -5,6 +5,7 @@ mod bip340;
 pub(crate) mod checks;
 mod exhaustive;
 mod field;
+mod limbs;
 mod msm;
 mod out_of_line;
 mod point;
@@ -13,6 +14,22 @@ mod verify;
 mod wycheproof;
 
 use num_bigint::BigUint;
+
+/// Whether the processor has AVX2.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2")
+}
+
+/// Whether the processor has AVX-512 IFMA.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_ifma() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512ifma")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("bmi2")
+}
 
 /// Numbers that are easily wrong: around 0, p, 2^256 and each limb's ends.
 pub(crate) fn edges() -> Vec<[u64; 4]> {

@@ -101,6 +101,12 @@ fn sums_match_avx2() {
     sums_match::<crate::avx2::FieldAvx2>(3, (0..70).chain([199, 257, 401]));
 }
 
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512ifma,avx512vl,avx512dq,bmi2")]
+fn sums_match_ifma() {
+    sums_match::<crate::ifma::FieldIfma>(4, (0..70).chain([199, 257, 401]));
+}
+
 #[test]
 fn sums_are_those_of_complete_formulas() {
     sums_match::<Element>(1, (0..40).chain([300]));
@@ -112,9 +118,13 @@ fn sums_are_those_of_complete_formulas() {
 #[test]
 #[allow(unsafe_code)]
 fn sums_in_lanes_are_those_of_complete_formulas() {
-    if is_x86_feature_detected!("avx2") {
+    if super::has_avx2() {
         // SAFETY: the processor has AVX2.
         unsafe { sums_match_avx2() };
+    }
+    if super::has_ifma() {
+        // SAFETY: the processor has these instructions.
+        unsafe { sums_match_ifma() };
     }
 }
 

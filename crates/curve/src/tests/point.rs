@@ -149,7 +149,12 @@ fn small_sums_of_points() {
     small_sums::<OutOfLine<Radix29<Emulated<4>>>>();
     small_sums::<OutOfLine<Radix52<Emulated<8>>>>();
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        small_sums::<OutOfLine<crate::avx2::FieldAvx2>>();
+    {
+        if super::has_avx2() {
+            small_sums::<OutOfLine<crate::avx2::FieldAvx2>>();
+        }
+        if super::has_ifma() {
+            small_sums::<OutOfLine<crate::ifma::FieldIfma>>();
+        }
     }
 }

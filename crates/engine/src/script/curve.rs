@@ -27,12 +27,7 @@ pub fn signature_prover(mode: SignatureMode) -> Option<ProverChoice> {
         lanes => Verifier::new(lanes.unwrap_or(Kernel::Portable)),
     };
     let new_prover = Arc::new(move || -> Box<dyn SignatureProver> {
-        Box::new(CurveProver {
-            verifier: verifier(),
-            has_lanes: proves_without_hints,
-            checks: Vec::new(),
-            answers: Vec::new(),
-        })
+        Box::new(CurveProver { verifier: verifier(), checks: Vec::new(), answers: Vec::new() })
     });
     Some(ProverChoice { new_prover, proves_without_hints })
 }
@@ -40,8 +35,6 @@ pub fn signature_prover(mode: SignatureMode) -> Option<ProverChoice> {
 /// A verifier, and memory that it keeps between calls.
 struct CurveProver {
     verifier: Verifier,
-    /// Whether it proves signatures on their own, too.
-    has_lanes: bool,
     checks: Vec<SignatureCheck>,
     answers: Vec<Option<Parity>>,
 }
@@ -88,7 +81,7 @@ impl SignatureProver for CurveProver {
         let answered = recorded.iter().zip(proven.iter().skip(first));
         let is_wrong = |hint, answer: Option<RParity>| match answer {
             Some(parity) => parity != hint,
-            None => !self.has_lanes && is_summed,
+            None => is_summed && !self.verifier.has_lanes(),
         };
         answered.filter(|(check, it)| check.hint().is_some_and(|hint| is_wrong(hint, **it))).count()
     }
