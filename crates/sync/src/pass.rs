@@ -256,14 +256,24 @@ pub fn begin_or_resume<'w, P: Pass>(
         return Ok((Workdir::start(request.env.workdir, &plan)?, plan, Vec::new()));
     };
     let (workdir, done) = Workdir::resume::<P>(request.env.workdir, &plan)?;
-    report_resumed(request, &plan, done.len(), below);
+    report_resumed(request, &plan, &done, below);
     Ok((workdir, plan, done))
 }
 
-/// Reports how many segments of a plan are done: `above` a block, and all below.
-pub fn report_resumed(request: &Request<'_>, plan: &Plan, above: usize, below: Height) {
-    let is_below = |range: &&HeightRange| range.end <= below + 1;
-    let segments = above + plan.segments.iter().filter(is_below).count();
+/// Reports how many segments of a plan are done: those in `done`, as a whole or in parts, and all `below` a block.
+pub fn report_resumed<P>(
+    request: &Request<'_>,
+    plan: &Plan,
+    done: &[FinishedRange<P>],
+    below: Height,
+) {
+    let is_done = |segment: &&HeightRange| {
+        let first = done.partition_point(|part| part.range.start < segment.start);
+        let parts = done[first..].iter().take_while(|part| part.range.end <= segment.end);
+        segment.end <= below + 1
+            || parts.map(|part| part.range.count()).sum::<u32>() == segment.count()
+    };
+    let segments = plan.segments.iter().filter(is_done).count();
     request.env.observer.event(Event::Resumed { segments, of: plan.segments.len() });
 }
 

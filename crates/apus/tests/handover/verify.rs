@@ -85,6 +85,19 @@ fn a_sound_node_is_proven_and_not_changed() {
     }
 }
 
+/// A verification writes signature hints, and the next one needs libsecp256k1 for fewer signatures.
+#[test]
+fn a_verification_writes_hints_that_the_next_one_uses() {
+    let lived = Lived::new(112, &[]);
+    let signatures = || lived.sandbox.json("report.json")["signatures"].clone();
+    assert!(verify(&lived.sandbox, "--signatures shadow --out sighints:made").is_empty());
+    let learned = signatures();
+    assert!(learned["ecdsa"].as_u64() > Some(0), "{learned}");
+    assert!(verify(&lived.sandbox, "--signatures shadow --sighints made").is_empty());
+    let used = signatures();
+    assert_eq!((&used["hinted"], &used["wrong_hints"]), (&learned["ecdsa"], &json!(0)));
+}
+
 /// A running node's coins on disk are as old as its last write.
 #[test]
 fn a_running_node_is_verified() {

@@ -36,12 +36,17 @@ pub(crate) struct Reported {
     pub(crate) warnings: Mutex<Vec<String>>,
     /// The finished segments of passes in any order.
     pub(crate) segments: Mutex<Vec<HeightRange>>,
+    /// The segments that earlier starts finished, and all.
+    pub(crate) resumed: Mutex<Option<(usize, usize)>>,
 }
 
 impl Observer for Reported {
     fn event(&self, event: Event) {
         match event {
             Event::Segment(range, SegmentState::Done) => self.segments.lock().unwrap().push(range),
+            Event::Resumed { segments, of } => {
+                self.resumed.lock().unwrap().get_or_insert((segments, of));
+            }
             Event::Progress(Phase::Connect, progress) => {
                 *self.connected.lock().unwrap() = progress.blocks;
             }

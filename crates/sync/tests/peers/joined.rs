@@ -267,6 +267,8 @@ fn segments_are_cut_where_memory_ends() {
         let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(outcome.validation.engine, Engine::MergeSync);
         assert_eq!(display(&outcome.set.muhash().unwrap()), oracle::muhash(&utxo_set(&all)));
+        let (resumed, planned) = run.reported.resumed.lock().unwrap().unwrap();
+        assert!(resumed < planned, "{resumed} of {planned}");
         let mut segments = run.reported.segments.lock().unwrap().clone();
         segments.extend(&first);
         segments.sort_unstable();

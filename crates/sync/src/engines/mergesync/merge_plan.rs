@@ -165,7 +165,7 @@ impl<'a> MergeWork<'a> {
         let plan = Plan { identity, secret: earlier.secret.clone(), segments };
         let workdir = Workdir::change(request.env.workdir, &plan, &done)?;
         if !done.is_empty() || base.at.height > 0 {
-            pass::report_resumed(request, &plan, done.len(), base.at.height);
+            pass::report_resumed(request, &plan, &done, base.at.height);
         }
         Ok(MergePlan { workdir, plan, base, done })
     }
