@@ -31,6 +31,8 @@ mod short;
 #[cfg(feature = "kernel")]
 mod sighints;
 mod snapshot;
+#[cfg(all(feature = "kernel", feature = "remote-coins"))]
+mod taken_up;
 #[cfg(feature = "utreexo")]
 mod utreexo;
 mod workdir;
