@@ -3,7 +3,11 @@
 
 #[cfg(feature = "remote-coins")]
 mod copy;
+#[cfg(feature = "remote-coins")]
+mod out;
 
+#[cfg(feature = "remote-coins")]
+pub(crate) use out::SetOnServers;
 #[cfg(feature = "remote-coins")]
 pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
@@ -38,6 +42,7 @@ mod servers {
     use super::RemoteStore;
     use super::copy::{CopyArgs, copy};
     use super::copy::{GetArgs, get};
+    use crate::args::SinkArg;
     use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
     use apus_coins::{Access, BatchedStore, BatcherOptions, Password, StoreUrl};
     use apus_engine::utxo::{CoinsStore, StoreError};
@@ -85,17 +90,17 @@ mod servers {
         coins: Option<String>,
 
         /// File whose first line is the servers' password
-        #[arg(long, value_name = "FILE", hide_short_help = true, requires = "coins")]
+        #[arg(long, value_name = "FILE", hide_short_help = true)]
         coins_password_file: Option<PathBuf>,
 
         /// Send the password to other machines without TLS, over a network that no one else can read
-        #[arg(long, hide_short_help = true, requires = "coins")]
+        #[arg(long, hide_short_help = true)]
         coins_private_line: bool,
 
         /// Fail if the servers are unreachable or silent for this long. Written coins stay on the servers, and the
-        /// next start resumes from them
-        #[arg(long, value_name = "SECONDS", hide_short_help = true, requires = "coins", default_value_t = TIMEOUT, value_parser = timeouts())]
-        coins_timeout: u64,
+        /// next start resumes from them. By default 60
+        #[arg(long, value_name = "SECONDS", hide_short_help = true, value_parser = timeouts())]
+        coins_timeout: Option<u64>,
     }
 
     /// Default idle timeout of the servers, in seconds. A restarting server is back within it, unless it has hundreds
@@ -156,13 +161,36 @@ mod servers {
                     "coins on servers need the engine utxo: leave out --engine, or --coins",
                 ));
             }
-            let access = AccessArgs {
+            let access = self.access_args().access(&[&place])?;
+            Ok(Some(remote_store(place, access)))
+        }
+
+        /// Returns the stores among the outputs, without opening them.
+        pub(crate) fn for_sets(&self, outputs: &[SinkArg]) -> Result<Vec<RemoteStore>, Failure> {
+            let mut stores = Vec::new();
+            for output in outputs {
+                let SinkArg::Coins(text) = output else { continue };
+                let place = place("--out coins", text)?;
+                let access = self.access_args().access(&[&place])?;
+                stores.push(remote_store(place, access));
+            }
+            let has_options = self.coins_password_file.is_some()
+                || self.coins_private_line
+                || self.coins_timeout.is_some();
+            if has_options && stores.is_empty() && self.coins.is_none() {
+                return Err(Failure::usage(
+                    "options about servers need a server: add --coins URL, or --out coins:URL",
+                ));
+            }
+            Ok(stores)
+        }
+
+        fn access_args(&self) -> AccessArgs {
+            AccessArgs {
                 coins_password_file: self.coins_password_file.clone(),
                 coins_private_line: self.coins_private_line,
-                coins_timeout: self.coins_timeout,
-            };
-            let access = access.access(&[&place])?;
-            Ok(Some(remote_store(place, access)))
+                coins_timeout: self.coins_timeout.unwrap_or(TIMEOUT),
+            }
         }
     }
 

@@ -12,6 +12,8 @@ mod bitcoind;
 mod caches;
 #[cfg(feature = "remote-coins")]
 mod coins;
+#[cfg(feature = "remote-coins")]
+mod coins_out;
 mod convert;
 mod few_files;
 mod fixtures;

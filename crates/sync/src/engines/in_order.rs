@@ -18,6 +18,7 @@ mod taken_up;
 mod totals;
 
 pub use chainstate::{Chainstate, ChainstateOptions};
+pub use taken_up::record_of_set;
 pub use totals::ChainstateError;
 pub use totals::Totals;
 

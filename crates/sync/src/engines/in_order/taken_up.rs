@@ -11,10 +11,11 @@ use crate::error::SyncError;
 use crate::pass::leave_witnesses;
 use crate::progress::Event;
 use crate::request::{ConnectOptions, Request};
+use crate::sink::SetInfo;
 use crate::source::ChainSource;
 use crate::warning::Warning;
 use crate::workdir::record::Record;
-use apus_chain::{CoinAdder, Height, KnownBlock};
+use apus_chain::{CoinAdder, CoinSum, CoinSumKey, Height, KnownBlock};
 use apus_engine::connect::UndoBytes;
 use apus_engine::utxo::store::{OWN_RECORD, UndoRecord};
 use apus_engine::utxo::{CoinsStore, StoreError};
@@ -24,6 +25,17 @@ use std::sync::Arc;
 pub(super) fn own_record(record: &Record, at: ConnectedAt) -> UndoRecord {
     let record = Record { at: vec![at], ..record.clone() };
     UndoRecord { block: OWN_RECORD, bytes: UndoBytes::default().followed_by(&record.to_bytes()) }
+}
+
+/// Returns the record of a set that another engine made, with the key and the sum of its coins, as undo data for a
+/// store: a later sync can tell whether these are still the coins, but not how their blocks were validated.
+pub fn record_of_set(set: SetInfo, key: CoinSumKey, sum: CoinSum) -> UndoRecord {
+    let block = KnownBlock { height: set.height, hash: set.base };
+    let from = set.height.saturating_add(1);
+    let identity = Identity { network: set.network, assume_valid: None, unseen: 0, from };
+    let totals = Totals { coins: set.coins, ..Totals::default() };
+    let record = Record { identity, key, at: Vec::new() };
+    own_record(&record, ConnectedAt { block, totals, sum: Some(sum) })
 }
 
 /// Opens a store on servers and makes the record to continue from; `None` if the store is new.
@@ -47,8 +59,13 @@ pub(super) fn take_up(
         )));
     }
     let record = match own {
-        Some((own, at)) => {
+        Some((mut own, at)) => {
             check(request, &*store, &own, &at)?;
+            if own.identity.from > tip.height {
+                // No block was connected yet, under any options.
+                own.identity.assume_valid = options.assume_valid;
+                own.identity.unseen = leave_witnesses(request, dir, None);
+            }
             own
         }
         None => as_found(request, options, place, (&*store, tip), dir)?,

@@ -136,6 +136,7 @@ pub fn hash_beside<T>(
     work: impl FnOnce() -> Result<T, SyncError>,
 ) -> Result<(T, Option<SetHash>), SyncError> {
     let are_written = !request.folders.is_empty()
+        || !request.sets.is_empty()
         || request.outputs.iter().any(|output| output.kind.takes_coins());
     // With peers, the blocks above are connected, which changes the set.
     let connects_above = matches!(request.source, Source::Peers(_));
