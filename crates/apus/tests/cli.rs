@@ -27,6 +27,8 @@ mod plan;
 mod plot;
 #[cfg(feature = "utreexo")]
 mod proofs;
+#[cfg(feature = "remote-coins")]
+mod recipes;
 mod resume;
 mod shared;
 mod short;

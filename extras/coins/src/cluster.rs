@@ -75,6 +75,8 @@ pub struct ClusterOptions {
     pub lease: Duration,
     /// How long servers may be unavailable or silent before that is an error.
     pub patience: Duration,
+    /// Receives what could not be checked.
+    pub notice: fn(&str),
 }
 
 impl Default for ClusterOptions {
@@ -84,6 +86,7 @@ impl Default for ClusterOptions {
             bucket_bits: 16,
             lease: Duration::from_secs(10),
             patience: Duration::from_secs(60),
+            notice: |_| (),
         }
     }
 }
@@ -108,7 +111,7 @@ impl ClusterStore {
         options: &ClusterOptions,
     ) -> Result<Self, StoreError> {
         let connections = Arc::new(ClusterConnections::open(place, options)?);
-        connections.expect_durable()?;
+        connections.expect_durable(options.notice)?;
         // Check first, so that a foreign store is not even locked.
         ClusterRecord::read(&connections, network)?;
         let lease = ClusterLease::take(&connections, options.lease)?;

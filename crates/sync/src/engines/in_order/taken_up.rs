@@ -124,7 +124,8 @@ fn as_found(
     let (mut adder, mut totals) = (CoinAdder::new(record.key), Totals::default());
     each_coin_of(request, store, &mut |outpoint, coin| {
         let created = coin.coin().as_ref().height;
-        if created > height {
+        // The genesis block creates no coin.
+        if created > height || height == 0 {
             let what =
                 format!("coin {outpoint} is of block {created}, above the store's block {height}");
             return Err(StoreError::damaged(place, what));
