@@ -145,10 +145,17 @@ impl Worker {
     }
 
     /// After this machine failed in a run: takes no part in it again until it has a coordinator. Returns false, and
-    /// does nothing, if it has one now.
+    /// does nothing, if it has one now, has ended, or cannot be looked up.
     pub fn set_aside(&self, run: RunId) -> bool {
         let since = Instant::now();
-        let _ = self.link.wait(self.link.client.publish(names::ASK, "".into()));
+        let found = self.link.wait(async {
+            self.link.client.publish(names::ASK, "".into()).await.map_err(away)?;
+            self.link.flush().await?;
+            self.link.spec(&run).await
+        });
+        if !matches!(found, Ok(Some(_))) {
+            return false;
+        }
         // Longer than the interval of heartbeats, in case the request is lost.
         while since.elapsed() < BEAT_INTERVAL + LEAD_WAIT {
             if self.leaders.has_since(&run, since) {
