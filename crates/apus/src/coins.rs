@@ -42,7 +42,6 @@ mod servers {
     use super::RemoteStore;
     use super::copy::{CopyArgs, copy};
     use super::copy::{GetArgs, get};
-    use crate::args::SinkArg;
     use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
     use crate::print;
     use apus_coins::{Access, BatchedStore, BatcherOptions, Password, StoreUrl};
@@ -201,11 +200,13 @@ mod servers {
             Ok(Some(remote_store(place, access, self.batches)))
         }
 
-        /// Returns the stores among the outputs, without opening them.
-        pub(crate) fn for_sets(&self, outputs: &[SinkArg]) -> Result<Vec<RemoteStore>, Failure> {
+        /// Returns the stores for the set, which `--out coins:URL` names, without opening them.
+        pub(crate) fn for_sets<'u>(
+            &self,
+            urls: impl Iterator<Item = &'u str>,
+        ) -> Result<Vec<RemoteStore>, Failure> {
             let mut stores = Vec::new();
-            for output in outputs {
-                let SinkArg::Coins(text) = output else { continue };
+            for text in urls {
                 let place = place("--out coins", text)?;
                 let access = self.access_args().access(&[&place])?;
                 stores.push(remote_store(place, access, self.batches));

@@ -49,7 +49,7 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     #[cfg(not(feature = "remote-coins"))]
     let servers = None;
     #[cfg(feature = "remote-coins")]
-    let set_stores = args.coins.for_sets(&args.out)?;
+    let set_stores = args.coins.for_sets(args.out.iter().filter_map(SinkArg::store_url))?;
     #[cfg(not(feature = "remote-coins"))]
     let set_stores = Vec::new();
     let source = match &args.blocksdir {

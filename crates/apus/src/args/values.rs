@@ -162,6 +162,17 @@ impl SinkArg {
     }
 }
 
+#[cfg(feature = "remote-coins")]
+impl SinkArg {
+    /// The URL of a store for the set.
+    pub(crate) fn store_url(&self) -> Option<&str> {
+        match self {
+            Self::Coins(url) => Some(url),
+            _ => None,
+        }
+    }
+}
+
 impl FromStr for SinkArg {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
