@@ -15,7 +15,9 @@ use crate::spelling::lacking_feature;
 use crate::sync::command_on;
 use crate::{allocator, print};
 use apus_chain::{Network, Params};
-use apus_cluster::{ClusterKey, Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
+use apus_cluster::{
+    ClusterKey, Coordinator, ForgetError, LinkError, LinkOptions, Overview, RunSeen, Worker,
+};
 use apus_jobs::{
     ClusterError, Jobs, QueueError, SharedQueue, WorkBlocks, WorkRequest, describe_run, work,
 };
@@ -25,7 +27,8 @@ use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::{GivenBlocks, SyncError};
 use args::{
-    KeyArgs, KeyPolicy, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs, key,
+    ForgetArgs, KeyArgs, KeyPolicy, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs,
+    WorkPeersArgs, key,
 };
 use std::net::SocketAddr;
 use std::path::Path;
@@ -59,6 +62,7 @@ pub(crate) fn command(args: &ClusterArgs) -> Result<(), Failure> {
         ClusterCommand::Serve(args) => serve(args),
         ClusterCommand::Work(args) => work_on(args),
         ClusterCommand::Status(args) => status(args),
+        ClusterCommand::Forget(args) => forget(args),
         ClusterCommand::NatsConf(args) => nats_conf(args),
     }
 }
@@ -219,7 +223,20 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     };
     loop {
         let seen = next_run(&worker, &interrupt)?;
-        let took_part = take_part(&worker, &seen, &setup, &interrupt)?;
+        let took_part = match take_part(&worker, &seen, &setup, &interrupt) {
+            // A run that nobody coordinates must not keep this machine from others.
+            Err(failure) if !interrupt.load(Ordering::Relaxed) && worker.set_aside(seen.run) => {
+                print::aside(format_args!(
+                    "warning: {}: run {} has no coordinator, and this machine cannot take part in it ({}); waiting \
+                     for another run. Remove that run with: apus cluster forget {1}",
+                    worker.name(),
+                    seen.run,
+                    failure.message
+                ));
+                false
+            }
+            other => other?,
+        };
         if took_part && !args.stay {
             return Ok(());
         }
@@ -400,7 +417,8 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
         ))?;
         if !run.led {
             print::result(
-                "  no sign of life from the coordinator: rerun the command that started the run to resume it",
+                "  no sign of life from the coordinator: rerun the command that started the run to resume it, or \
+                 remove the run with `apus cluster forget`",
             )?;
         }
         for worker in &run.workers {
@@ -416,6 +434,23 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+fn forget(args: &ForgetArgs) -> Result<(), Failure> {
+    let options = LinkOptions {
+        objects: args.objects.clone(),
+        ..link(ClusterRole::Viewer, &args.link, None)?
+    };
+    let run = apus_cluster::forget(&options, &args.run).map_err(|error| match error {
+        ForgetError::Link(error) => error.into(),
+        ForgetError::Queue(_) => Failure::new(IO, error.to_string()),
+        _ => Failure::usage(error),
+    })?;
+    let rest = match &args.objects {
+        Some(_) => ", with its objects",
+        None => ". Its objects stay, because --objects was not given",
+    };
+    print::result(format_args!("removed run {run}{rest}"))
 }
 
 /// Executes a run. With `--work`, also processes its jobs on this machine, in parallel.

@@ -3,7 +3,11 @@
 
 #[cfg(feature = "remote-coins")]
 mod copy;
+#[cfg(feature = "remote-coins")]
+mod out;
 
+#[cfg(feature = "remote-coins")]
+pub(crate) use out::SetOnServers;
 #[cfg(feature = "remote-coins")]
 pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
@@ -39,6 +43,7 @@ mod servers {
     use super::copy::{CopyArgs, copy};
     use super::copy::{GetArgs, get};
     use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
+    use crate::print;
     use apus_coins::{Access, BatchedStore, BatcherOptions, Password, StoreUrl};
     use apus_engine::utxo::{CoinsStore, StoreError};
     use clap::{Args, Subcommand};
@@ -61,11 +66,42 @@ mod servers {
     /// Batches in flight when memory is short.
     const IN_FLIGHT_MIN: usize = 8;
 
-    /// Sizes the batches so that all answers fit into `bytes` even if every coin has the longest script.
-    fn batches(bytes: u64) -> BatcherOptions {
-        let coins = bytes / (IN_FLIGHT_MIN as u64 * BatcherOptions::ANSWER_BYTES_MAX);
-        let size = usize::try_from(coins).unwrap_or(usize::MAX).clamp(*SIZE.start(), *SIZE.end());
-        BatcherOptions { size, in_flight: IN_FLIGHT, bytes_max: bytes, ..BatcherOptions::default() }
+    /// How the user wants look-ups to be batched.
+    #[derive(Args, Clone, Copy)]
+    pub(super) struct BatchArgs {
+        /// Coins looked up in one request. By default as many as memory allows, 100 to 500
+        #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..))]
+        coins_batch: Option<u16>,
+
+        /// Requests under way at a time, as far as the memory for their answers allows
+        #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..))]
+        coins_requests: Option<u16>,
+
+        /// How long a coin may wait for others to share its request
+        #[arg(long, value_name = "MILLISECONDS", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..))]
+        coins_wait: Option<u16>,
+    }
+
+    impl BatchArgs {
+        /// Sizes the batches so that all answers fit into `bytes` even if every coin has the longest script.
+        fn options(self, bytes: u64) -> BatcherOptions {
+            let coins = bytes / (IN_FLIGHT_MIN as u64 * BatcherOptions::ANSWER_BYTES_MAX);
+            let fit = usize::try_from(coins).unwrap_or(usize::MAX);
+            let fit = fit.clamp(*SIZE.start(), *SIZE.end());
+            let default = BatcherOptions::default();
+            let wait = self.coins_wait.map(|wait| Duration::from_millis(wait.into()));
+            BatcherOptions {
+                size: self.coins_batch.map_or(fit, usize::from),
+                in_flight: self.coins_requests.map_or(IN_FLIGHT, usize::from),
+                deadline: wait.unwrap_or(default.deadline),
+                bytes_max: bytes,
+                ..default
+            }
+        }
+
+        fn are_given(self) -> bool {
+            self.coins_batch.or(self.coins_requests).or(self.coins_wait).is_some()
+        }
     }
 
     /// Upper bound on the length of a password.
@@ -85,17 +121,20 @@ mod servers {
         coins: Option<String>,
 
         /// File whose first line is the servers' password
-        #[arg(long, value_name = "FILE", hide_short_help = true, requires = "coins")]
+        #[arg(long, value_name = "FILE", hide_short_help = true)]
         coins_password_file: Option<PathBuf>,
 
         /// Send the password to other machines without TLS, over a network that no one else can read
-        #[arg(long, hide_short_help = true, requires = "coins")]
+        #[arg(long, hide_short_help = true)]
         coins_private_line: bool,
 
         /// Fail if the servers are unreachable or silent for this long. Written coins stay on the servers, and the
-        /// next start resumes from them
-        #[arg(long, value_name = "SECONDS", hide_short_help = true, requires = "coins", default_value_t = TIMEOUT, value_parser = timeouts())]
-        coins_timeout: u64,
+        /// next start resumes from them. By default 60
+        #[arg(long, value_name = "SECONDS", hide_short_help = true, value_parser = timeouts())]
+        coins_timeout: Option<u64>,
+
+        #[command(flatten)]
+        batches: BatchArgs,
     }
 
     /// Default idle timeout of the servers, in seconds. A restarting server is back within it, unless it has hundreds
@@ -137,7 +176,8 @@ mod servers {
                 let exposed = |error| Failure::usage(format!("{place}: {error}"));
                 place.may_have(password).map_err(exposed)?;
             }
-            Ok(Access { password, patience: Duration::from_secs(self.coins_timeout) })
+            let notice = |text: &str| print::aside(format_args!("warning: {text}"));
+            Ok(Access { password, patience: Duration::from_secs(self.coins_timeout), notice })
         }
     }
 
@@ -156,22 +196,48 @@ mod servers {
                     "coins on servers need the engine utxo: leave out --engine, or --coins",
                 ));
             }
-            let access = AccessArgs {
+            let access = self.access_args().access(&[&place])?;
+            Ok(Some(remote_store(place, access, self.batches)))
+        }
+
+        /// Returns the stores for the set, which `--out coins:URL` names, without opening them.
+        pub(crate) fn for_sets<'u>(
+            &self,
+            urls: impl Iterator<Item = &'u str>,
+        ) -> Result<Vec<RemoteStore>, Failure> {
+            let mut stores = Vec::new();
+            for text in urls {
+                let place = place("--out coins", text)?;
+                let access = self.access_args().access(&[&place])?;
+                stores.push(remote_store(place, access, self.batches));
+            }
+            let has_options = self.coins_password_file.is_some()
+                || self.coins_private_line
+                || self.coins_timeout.is_some()
+                || self.batches.are_given();
+            if has_options && stores.is_empty() && self.coins.is_none() {
+                return Err(Failure::usage(
+                    "options about servers need a server: add --coins URL, or --out coins:URL",
+                ));
+            }
+            Ok(stores)
+        }
+
+        fn access_args(&self) -> AccessArgs {
+            AccessArgs {
                 coins_password_file: self.coins_password_file.clone(),
                 coins_private_line: self.coins_private_line,
-                coins_timeout: self.coins_timeout,
-            };
-            let access = access.access(&[&place])?;
-            Ok(Some(remote_store(place, access)))
+                coins_timeout: self.coins_timeout.unwrap_or(TIMEOUT),
+            }
         }
     }
 
     /// Returns the store at a place, without opening it.
-    fn remote_store(place: StoreUrl, access: Access) -> RemoteStore {
+    fn remote_store(place: StoreUrl, access: Access, batches: BatchArgs) -> RemoteStore {
         let name = place.to_string();
         let open = move |network, bytes| {
             let store = apus_coins::open(&place, network, &access)?;
-            let batched = BatchedStore::new(store, batches(bytes));
+            let batched = BatchedStore::new(store, batches.options(bytes));
             let batched = batched.map_err(|error| StoreError::Io {
                 place: place.to_string(),
                 error: format!("cannot start threads: {error}"),

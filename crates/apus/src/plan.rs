@@ -489,6 +489,7 @@ fn seconds_of_outputs(sample: &BlocksSample, needs: &Needs<'_>, muhash: bool) ->
         SinkArg::Datadir(_) if needs.prune => coins,
         SinkArg::Datadir(_) => coins + DATADIR * sample.check_seconds_of(needs.blocks.bytes),
         SinkArg::File(form, _) => all * form.coin_seconds,
+        SinkArg::Coins(_) => coins,
         SinkArg::Utreexo(_) | SinkArg::SignatureHints(_) | SinkArg::Null => 0.0,
     });
     each.sum::<f64>() + hashed

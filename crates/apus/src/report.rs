@@ -12,7 +12,7 @@ pub(crate) use parts::{
 
 use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
 use crate::print::hex;
-use apus_chain::Network;
+use apus_chain::{Height, Network};
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
     ChainEnd, DatadirBlocks, Engine, FolderKind, Outcome, UnanchoredBlocks, Validation, Workers,
@@ -130,11 +130,12 @@ impl VerifiedRules {
         let Validation { hints, connected_from, scripts, unseen_witnesses, .. } =
             &outcome.validation;
         // If each coin was created and spent once, BIP-30 and the supply limit hold, too.
-        let proven = hints.aggregate != Some(AggregateKind::None);
+        let as_found = coins_as_found(&outcome.validation).is_some();
+        let proven = hints.aggregate != Some(AggregateKind::None) && !as_found;
         let all_connected = *connected_from == Some(1);
         Self {
-            blocks: true,
-            witnesses: *unseen_witnesses == 0,
+            blocks: !as_found,
+            witnesses: *unseen_witnesses == 0 && !as_found,
             scripts: all_connected && scripts.assumed == 0,
             amounts: all_connected,
             order: all_connected,
@@ -144,6 +145,12 @@ impl VerifiedRules {
             minimum_chain_work: outcome.chain.enough_work,
         }
     }
+}
+
+/// Returns the block whose coins were taken as found, without any proof, to continue from; if any were.
+fn coins_as_found(validation: &Validation) -> Option<Height> {
+    let of_store = validation.engine == Engine::Utxo && validation.hints.aggregate.is_none();
+    validation.connected_from.filter(|from| of_store && *from > 1).map(|from| from - 1)
 }
 
 /// Blocks assumed valid on the user's request.
@@ -423,9 +430,12 @@ impl RunReport {
     /// Lists the verified rules in words.
     fn verified(&self) -> String {
         let mut checked = vec!["headers and proof of work"];
-        checked.push(match self.verified.witnesses {
-            true => "every block rule that needs no spent coins",
-            false => "every block rule that needs neither spent coins nor witnesses",
+        checked.push(match (self.verified.blocks, self.verified.witnesses) {
+            (true, true) => "every block rule that needs no spent coins",
+            (true, false) => "every block rule that needs neither spent coins nor witnesses",
+            (false, _) => {
+                "every block rule above the coins that were found, except in assumed blocks"
+            }
         });
         if self.verified.order {
             checked.push("that each spent coin existed, was mature and was spent once");
@@ -457,6 +467,12 @@ pub(crate) fn is_report(path: &Path) -> bool {
 
 fn assumed(validation: &Validation, chain: &ChainEnd) -> Vec<String> {
     let mut assumed = Vec::new();
+    if let Some(height) = coins_as_found(validation) {
+        assumed.push(format!(
+            "the coins of block {height} were right as they were found on the servers, and all blocks up to there are \
+             valid: this run checked only the blocks above"
+        ));
+    }
     // With undo data, every rule about coins was checked.
     if let Some(aggregate) = validation.hints.aggregate.filter(|it| *it != AggregateKind::Coins) {
         let up_to = match validation.connected_from {

@@ -48,6 +48,10 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     let servers = args.coins.beyond(engine == Some(EngineArg::Utxo))?;
     #[cfg(not(feature = "remote-coins"))]
     let servers = None;
+    #[cfg(feature = "remote-coins")]
+    let set_stores = args.coins.for_sets(args.out.iter().filter_map(SinkArg::store_url))?;
+    #[cfg(not(feature = "remote-coins"))]
+    let set_stores = Vec::new();
     let source = match &args.blocksdir {
         Some(blocksdir) => {
             JobSource::Files { blocksdir: blocksdir.into(), use_index: UseIndex::IfPresent }
@@ -62,6 +66,7 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
         aggregate: args.proof.aggregate,
         connect: Some(&args.connect),
         coins: servers.as_ref(),
+        set_stores: &set_stores,
         outputs: &args.out,
         replace: args.replace,
         muhash: args.muhash,
@@ -126,7 +131,7 @@ fn datadir_around(chainstate: &Path, chain: Network) -> Result<PathBuf, Failure>
 
 /// Whether a run writes anything besides its result.
 fn writes(outputs: &[SinkArg]) -> bool {
-    outputs.iter().any(|sink| sink.path().is_some())
+    outputs.iter().any(|sink| sink.path().is_some() || matches!(sink, SinkArg::Coins(_)))
 }
 
 /// Refuses a command line without source and output: a user who pressed Enter too early must not start a download.
@@ -218,6 +223,9 @@ pub(crate) struct RunJob<'a> {
     pub(crate) connect: Option<&'a ConnectArgs>,
     /// The store for the coins of connected blocks, if it is not the work folder.
     pub(crate) coins: Option<&'a RemoteStore>,
+    /// The stores that the set is written to.
+    #[cfg_attr(not(feature = "remote-coins"), allow(dead_code, reason = "there are none"))]
+    pub(crate) set_stores: &'a [RemoteStore],
     pub(crate) outputs: &'a [SinkArg],
     /// Whether to move an existing chainstate aside.
     pub(crate) replace: bool,
@@ -246,6 +254,7 @@ impl<'a> RunJob<'a> {
             run,
             connect: None,
             coins: None,
+            set_stores: &[],
             outputs: &[],
             replace: false,
             muhash: false,

@@ -52,6 +52,7 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
         run: &args.run,
         connect: Some(&connect),
         coins: None,
+        set_stores: &[],
         outputs: &[],
         replace: false,
         muhash: false,

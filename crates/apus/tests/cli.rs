@@ -12,6 +12,8 @@ mod bitcoind;
 mod caches;
 #[cfg(feature = "remote-coins")]
 mod coins;
+#[cfg(feature = "remote-coins")]
+mod coins_out;
 mod convert;
 mod few_files;
 mod fixtures;
@@ -25,12 +27,16 @@ mod plan;
 mod plot;
 #[cfg(feature = "utreexo")]
 mod proofs;
+#[cfg(feature = "remote-coins")]
+mod recipes;
 mod resume;
 mod shared;
 mod short;
 #[cfg(feature = "kernel")]
 mod sighints;
 mod snapshot;
+#[cfg(all(feature = "kernel", feature = "remote-coins"))]
+mod taken_up;
 #[cfg(feature = "utreexo")]
 mod utreexo;
 mod workdir;

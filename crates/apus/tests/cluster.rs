@@ -3,6 +3,7 @@
 //! Even if programs are killed and restarted, a run produces exactly a node's set, or fails with the same error as a
 //! run on one machine.
 
+mod abandoned;
 mod altered;
 mod audits;
 mod chaos;

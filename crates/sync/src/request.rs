@@ -10,6 +10,7 @@ use crate::error::{InvalidError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::machines::{Machines, SharedPass};
 use crate::progress::Observer;
+use crate::sink::SetOutput;
 use crate::source::GivenBlocks;
 use crate::source::blocksdir::UseIndex;
 use crate::source::peers::Peers;
@@ -256,6 +257,8 @@ pub struct Request<'a> {
     pub commitment: Option<&'a dyn SetCommitment>,
     /// Folders to write once the set is proven.
     pub folders: &'a [FolderOutput],
+    /// Outputs of other crates that receive the set's coins.
+    pub sets: &'a [&'a dyn SetOutput],
     /// Whether to compute the set's MuHash, which takes up to two microseconds a coin.
     pub muhash: bool,
     /// The environment of the sync.

@@ -93,7 +93,8 @@ fn compute<'a>(
         }
     };
     let writes =
-        !(request.outputs.is_empty() && request.folders.is_empty()) || request.wants_commitment();
+        !(request.outputs.is_empty() && request.folders.is_empty() && request.sets.is_empty())
+            || request.wants_commitment();
     if task.aggregate == AggregateKind::None && writes {
         return Err(SyncError::Usage(UsageError::Unproven));
     }

@@ -97,6 +97,12 @@ pub trait CoinSink: Send {
     fn publish(self: Box<Self>, whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError>;
 }
 
+/// An output of another crate: a place for the set that is neither a file nor a folder.
+pub trait SetOutput: Sync {
+    /// Begins to write a set.
+    fn begin(&self, set: SetInfo) -> Result<Box<dyn CoinSink + '_>, SyncError>;
+}
+
 /// Facts about the set that are known after its last coin.
 pub struct SetEnd<'a> {
     /// The threads and memory to use.

@@ -223,6 +223,7 @@ impl Verify<'_> {
             commitment: None,
             outputs,
             folders: &[],
+            sets: &[],
             muhash: true,
             env: RunEnv {
                 params: self.params,

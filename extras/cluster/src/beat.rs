@@ -120,6 +120,14 @@ impl Beats {
     pub(crate) fn all(&self) -> impl Iterator<Item = &Beat> {
         self.0.values().map(|(_, beat)| beat)
     }
+
+    /// Which runs the machines with a recent heartbeat take part in, for people.
+    pub(crate) fn elsewhere(&self) -> Vec<String> {
+        let recent = self.0.values().filter(|(at, _)| at.elapsed() < SILENCE_MAX);
+        let one =
+            |(_, beat): &(Instant, Beat)| format!("{} works on run {}", beat.worker, beat.run);
+        recent.map(one).collect()
+    }
 }
 
 // [`InWork`]: the current jobs of a machine.
@@ -229,6 +237,11 @@ impl Leaders {
     /// Whether a run has a coordinator.
     pub(crate) fn has(&self, run: &RunId) -> bool {
         self.lock().get(&run.name()).is_some_and(|at| at.elapsed() < SILENCE_MAX)
+    }
+
+    /// Whether a coordinator's heartbeat arrived since then.
+    pub(crate) fn has_since(&self, run: &RunId, since: Instant) -> bool {
+        self.lock().get(&run.name()).is_some_and(|at| *at >= since)
     }
 
     /// Whether a machine that joined a run at `joined` may leave it: its coordinator has been silent for too long, and

@@ -41,6 +41,8 @@ pub struct Coordinator {
     replicas: usize,
     state: Mutex<State>,
     beats: Arc<Mutex<Beats>>,
+    /// Heartbeats of machines that take part in other runs.
+    others: Arc<Mutex<Beats>>,
     /// Notified when an answer arrives.
     answered: Arc<Notify>,
     given: Option<GivenBlocks>,
@@ -72,7 +74,8 @@ impl Coordinator {
     /// Connects. A job is requeued if its machine sends no heartbeat for `ack_wait`.
     pub fn connect(options: &LinkOptions, ack_wait: Duration) -> Result<Self, LinkError> {
         let link = Link::connect(options, "apus coordinator")?;
-        let (state, beats, answered) = (Mutex::default(), Arc::default(), Arc::default());
+        let (state, beats, others, answered) =
+            (Mutex::default(), Arc::default(), Arc::default(), Arc::default());
         let is_cluster = link.client.server_info().cluster.is_some();
         let replicas = if is_cluster { REPLICAS_OF_CLUSTER } else { 1 };
         let (audit_percent, given) = (0, None);
@@ -84,6 +87,7 @@ impl Coordinator {
             replicas,
             state,
             beats,
+            others,
             answered,
             given,
             removals,
@@ -212,12 +216,13 @@ impl Coordinator {
     /// Receives heartbeats, and sends the coordinator's, until the task is stopped. The client subscribes again after a
     /// lost connection.
     async fn listen(&self, run: RunId) -> Result<JoinHandle<()>, QueueError> {
-        let mut signs = self.link.client.subscribe(names::beat(&run)).await.map_err(away)?;
+        let mut signs = self.link.client.subscribe(names::ALL_BEATS).await.map_err(away)?;
         // Answers are read from the stream; this subscription only notifies of them.
         let mut answers =
             self.link.client.subscribe(names::any_answer(&run)).await.map_err(away)?;
         let mut asks = self.link.client.subscribe(names::ASK).await.map_err(away)?;
-        let (beats, answered) = (Arc::clone(&self.beats), Arc::clone(&self.answered));
+        let (beats, others, answered) =
+            (Arc::clone(&self.beats), Arc::clone(&self.others), Arc::clone(&self.answered));
         let (client, key, subject) =
             (self.link.client.clone(), self.link.key.clone(), names::lead(&run));
         let lead = key.seal(&subject, b"");
@@ -249,26 +254,12 @@ impl Coordinator {
                 let Some(sign) = sign else { break };
                 let beat = key.open(&sign.subject, &sign.payload).ok();
                 let beat = beat.and_then(|beat| Beat::from_bytes(&beat));
-                if let Some(beat) = beat.filter(|it| it.run == run.name()) {
-                    beats.lock().unwrap_or_else(PoisonError::into_inner).add(beat);
+                if let Some(beat) = beat {
+                    let place = if beat.run == run.name() { &beats } else { &others };
+                    place.lock().unwrap_or_else(PoisonError::into_inner).add(beat);
                 }
             }
         }))
-    }
-
-    /// Removes the description of a run, so that the server overwrites its bytes, which contain the secret.
-    async fn erase_spec(&self, run: &RunId) -> Result<(), QueueError> {
-        let Some(spec) = self.link.spec(run).await? else { return Ok(()) };
-        let runs = self.link.stream(names::RUNS).await?;
-        let Some(runs) = runs else { return Ok(()) };
-        runs.delete_message(spec.sequence).await.map(drop).map_err(away)
-    }
-
-    async fn remove_stream(&self, name: &str) -> Result<(), QueueError> {
-        match self.link.stream(name).await? {
-            Some(_) => self.link.context.delete_stream(name).await.map(drop).map_err(away),
-            None => Ok(()),
-        }
     }
 }
 
@@ -407,6 +398,10 @@ impl JobQueue for Coordinator {
         self.beats.lock().unwrap_or_else(PoisonError::into_inner).seen()
     }
 
+    fn workers_elsewhere(&self) -> Vec<String> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).elsewhere()
+    }
+
     fn close(&self) -> Result<(), QueueError> {
         let run = self.run();
         // Reset the state first, so that the next run gets its own listeners and streams even if the removal fails.
@@ -416,11 +411,7 @@ impl JobQueue for Coordinator {
             listener.abort();
         }
         self.beats.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.link.wait(async {
-            self.erase_spec(&run).await?;
-            self.remove_stream(&names::jobs_stream(&run)).await?;
-            self.remove_stream(&names::answers_stream(&run)).await
-        })?;
+        self.link.wait(self.link.remove_run(&run))?;
         *self.state() = State::default();
         let objects = self.link.objects.clone();
         let task = self.link.runtime.spawn(async move { objects.remove_all(&run).await });

@@ -14,6 +14,7 @@
 
 mod beat;
 mod coordinator;
+mod forget;
 mod key;
 mod lease;
 mod link;
@@ -24,6 +25,7 @@ mod overview;
 mod worker;
 
 pub use coordinator::Coordinator;
+pub use forget::{ForgetError, forget};
 pub use key::{ClusterKey, SealError};
 pub use options::{LinkError, LinkOptions};
 pub use overview::{Overview, RunOverview, WorkerOverview};

@@ -246,6 +246,20 @@ impl Link {
             None => Ok(None),
         }
     }
+
+    /// Removes a run from the queue. Removes its description first, so that the server overwrites its bytes, which
+    /// contain the secret.
+    pub(crate) async fn remove_run(&self, run: &RunId) -> Result<(), QueueError> {
+        if let (Some(spec), Some(runs)) = (self.spec(run).await?, self.stream(names::RUNS).await?) {
+            runs.delete_message(spec.sequence).await.map(drop).map_err(away)?;
+        }
+        for name in [names::jobs_stream(run), names::answers_stream(run)] {
+            if self.stream(&name).await?.is_some() {
+                self.context.delete_stream(name).await.map(drop).map_err(away)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The last message of a subject.

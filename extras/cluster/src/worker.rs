@@ -11,7 +11,7 @@ use async_nats::Subscriber;
 use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::message::{AckKind, Message};
 use futures_util::StreamExt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +20,9 @@ use tokio::task::JoinHandle;
 /// Interval between two checks whether a run without jobs has ended.
 const OVER_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long to wait for the heartbeats of coordinators that were asked for them.
+const LEAD_WAIT: Duration = Duration::from_millis(500);
+
 /// A worker's connection to the queue.
 pub struct Worker {
     link: Link,
@@ -27,6 +30,10 @@ pub struct Worker {
     /// Announcements of new runs.
     new: Mutex<Subscriber>,
     leaders: Leaders,
+    /// When the coordinators were first asked for heartbeats.
+    connected_at: Instant,
+    /// Runs without a coordinator in which this machine could not take part.
+    set_aside: Mutex<HashSet<RunId>>,
     /// Warnings about runs that this machine cannot take part in, and about jobs that no coordinator queued.
     strange: Mutex<StrangerMessages>,
 }
@@ -77,7 +84,17 @@ impl Worker {
         link.wait(leaders.listen(&link.client, link.key.clone())).map_err(|error| {
             LinkError::Server { url: options.nats.clone(), what: error.to_string() }
         })?;
-        Ok(Self { link, name, new: Mutex::new(new), leaders, strange: Mutex::default() })
+        // If this fails, the coordinators' regular heartbeats follow.
+        let _ = link.wait(link.client.publish(names::ASK, "".into()));
+        Ok(Self {
+            link,
+            name,
+            new: Mutex::new(new),
+            leaders,
+            connected_at: Instant::now(),
+            set_aside: Mutex::default(),
+            strange: Mutex::default(),
+        })
     }
 
     /// Servers on this machine that accept any client.
@@ -106,15 +123,48 @@ impl Worker {
         &self.name
     }
 
-    /// The active runs: those with a coordinator first, newest first.
+    /// The active runs in which this machine may take part: those with a coordinator first, newest first.
     pub fn runs(&self) -> Result<Vec<RunSeen>, QueueError> {
         let (mut open, closed) = self.link.wait(runs(&self.link))?;
         for ClosedRun { run, why } in closed {
             let name = run.name();
             self.strange().add(format!("run {name} is skipped: {why}"));
         }
-        open.sort_by_key(|seen| !self.leaders.has(&seen.run));
+        let is_led = |seen: &RunSeen| self.leaders.has(&seen.run);
+        // A machine that has just connected has not heard the coordinators yet.
+        while !open.is_empty()
+            && !open.iter().any(is_led)
+            && self.connected_at.elapsed() < LEAD_WAIT
+        {
+            std::thread::sleep(LEAD_WAIT / 50);
+        }
+        let set_aside = self.set_aside.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|seen| is_led(seen) || !set_aside.contains(&seen.run));
+        open.sort_by_key(|seen| !is_led(seen));
         Ok(open)
+    }
+
+    /// After this machine failed in a run: takes no part in it again until it has a coordinator. Returns false, and
+    /// does nothing, if it has one now, has ended, or cannot be looked up.
+    pub fn set_aside(&self, run: RunId) -> bool {
+        let since = Instant::now();
+        let found = self.link.wait(async {
+            self.link.client.publish(names::ASK, "".into()).await.map_err(away)?;
+            self.link.flush().await?;
+            self.link.spec(&run).await
+        });
+        if !matches!(found, Ok(Some(_))) {
+            return false;
+        }
+        // Longer than the interval of heartbeats, in case the request is lost.
+        while since.elapsed() < BEAT_INTERVAL + LEAD_WAIT {
+            if self.leaders.has_since(&run, since) {
+                return false;
+            }
+            std::thread::sleep(LEAD_WAIT / 50);
+        }
+        self.set_aside.lock().unwrap_or_else(PoisonError::into_inner).insert(run);
+        true
     }
 
     /// Joins a run; `None` if it has already ended.

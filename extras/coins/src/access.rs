@@ -17,22 +17,24 @@ pub struct Access {
     /// How long the servers may be unavailable or silent before that is an error. The first call waits for a
     /// few seconds at most, because the name may be wrong.
     pub patience: Duration,
+    /// Receives what could not be checked, for people.
+    pub notice: fn(&str),
 }
 
 impl Default for Access {
     fn default() -> Self {
-        Self { password: None, patience: Duration::from_secs(60) }
+        Self { password: None, patience: Duration::from_secs(60), notice: |_| () }
     }
 }
 
 impl Access {
     pub(crate) fn cluster(&self) -> ClusterOptions {
-        let Self { password, patience } = self.clone();
-        ClusterOptions { password, patience, ..ClusterOptions::default() }
+        let Self { password, patience, notice } = self.clone();
+        ClusterOptions { password, patience, notice, ..ClusterOptions::default() }
     }
 
     pub(crate) fn postgres(&self) -> PostgresOptions {
-        let Self { password, patience } = self.clone();
+        let Self { password, patience, notice: _ } = self.clone();
         PostgresOptions { password, patience, ..PostgresOptions::default() }
     }
 }
@@ -62,7 +64,7 @@ pub fn open(
 pub struct CoinsReader(ReaderKind);
 
 enum ReaderKind {
-    Cluster(ClusterReader),
+    Cluster(Box<ClusterReader>),
     Postgres(Box<PostgresReader>),
 }
 
@@ -72,7 +74,8 @@ impl CoinsReader {
     pub fn open(place: &StoreUrl, network: Network, access: &Access) -> Result<Self, StoreError> {
         Ok(Self(match place {
             StoreUrl::Cluster(place) => {
-                ReaderKind::Cluster(ClusterReader::open(place, network, &access.cluster())?)
+                let reader = ClusterReader::open(place, network, &access.cluster())?;
+                ReaderKind::Cluster(Box::new(reader))
             }
             StoreUrl::Postgres(place) => ReaderKind::Postgres(Box::new(PostgresReader::open(
                 place,

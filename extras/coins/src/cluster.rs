@@ -18,6 +18,8 @@
 //! A writer that opens a store whose record names chunks first does step 3. A chunk states resulting values,
 //! not operations, so applying it twice has the same effect as once.
 //!
+//! The first flush of a store skips steps 1 and 4, because there is nothing to lose yet ([`fill`]).
+//!
 //! # One writer
 //!
 //! A *lease*, which must be renewed, keeps a second writer out and lets it report why. Safety does not depend
@@ -29,6 +31,7 @@
 mod apply;
 mod buckets;
 mod connections;
+mod fill;
 mod line;
 mod record;
 mod scan;
@@ -38,7 +41,7 @@ mod tests;
 mod undo;
 mod wal;
 
-use crate::store::{CoinsAtTip, KnownRecord, READ_AT_ONCE, RandomId, no_store};
+use crate::store::{CoinsAtTip, KnownRecord, READ_AT_ONCE, RandomId, RecordWrite, no_store};
 use crate::url::{ClusterUrl, Password};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};
 use apus_engine::utxo::store::{EachBatch, EachCoin, Flush, stored_coin};
@@ -72,6 +75,8 @@ pub struct ClusterOptions {
     pub lease: Duration,
     /// How long servers may be unavailable or silent before that is an error.
     pub patience: Duration,
+    /// Receives what could not be checked.
+    pub notice: fn(&str),
 }
 
 impl Default for ClusterOptions {
@@ -81,6 +86,7 @@ impl Default for ClusterOptions {
             bucket_bits: 16,
             lease: Duration::from_secs(10),
             patience: Duration::from_secs(60),
+            notice: |_| (),
         }
     }
 }
@@ -105,16 +111,21 @@ impl ClusterStore {
         options: &ClusterOptions,
     ) -> Result<Self, StoreError> {
         let connections = Arc::new(ClusterConnections::open(place, options)?);
-        connections.expect_durable()?;
+        connections.expect_durable(options.notice)?;
         // Check first, so that a foreign store is not even locked.
         ClusterRecord::read(&connections, network)?;
         let lease = ClusterLease::take(&connections, options.lease)?;
         let record = ClusterRecord::read_or_make(&connections, network, options.bucket_bits)?;
         let buckets = Buckets::new(record.bucket_bits);
         connections.run(apply::load)?;
-        if let Some(pending) = record.pending {
-            apply::chunks(&connections.apart(), buckets, record.epoch, &pending)?;
-        }
+        let record = match record.pending {
+            Some(pending) if pending.chunks == fill::FILLING => fill::empty(&connections, record)?,
+            Some(pending) => {
+                apply::chunks(&connections.apart(), buckets, record.epoch, &pending)?;
+                record
+            }
+            None => record,
+        };
         // Claim the record before deleting anything that an earlier writer may still refer to.
         let record = record.claim(&connections)?;
         wal::remove_leftovers(&connections)?;
@@ -124,6 +135,34 @@ impl ClusterStore {
 
     fn place(&self) -> &str {
         self.connections.place()
+    }
+
+    /// Writes the first flush.
+    fn fill(
+        &self,
+        mut writing: RecordWrite<'_, ClusterRecord>,
+        flush: &Flush<'_>,
+    ) -> Result<(), StoreError> {
+        let (before, epoch) = (writing.before, writing.before.epoch + 1);
+        let pending = Some(fill::pending(self.place())?);
+        let begun = ClusterRecord { epoch, pending, ..before };
+        writing.is_open();
+        let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
+        before.replace_by(&begun, &self.connections)?;
+        let apart = self.connections.apart();
+        let expect = || self.lease.expect_held();
+        let to = (&apart, &*self.connections);
+        if let Err(error) = fill::fill(to, self.buckets, epoch, flush, &expect) {
+            // If this fails, too, the next writer empties the store.
+            if let Ok(emptied) = fill::empty(&self.connections, begun) {
+                writing.ends(emptied);
+            }
+            return Err(error);
+        }
+        let done = ClusterRecord { tip: Some(flush.tip), pending: None, ..begun };
+        begun.replace_by(&done, &self.connections)?;
+        writing.ends(done);
+        Ok(())
     }
 
     /// Step 1: writes a flush into chunks. Returns how many there are.
@@ -175,6 +214,9 @@ impl CoinsStore for ClusterStore {
         let mut writing = self.record.write()?;
         let record = writing.before;
         self.lease.expect_held()?;
+        if record.tip.is_none() {
+            return self.fill(writing, flush);
+        }
         let token = RandomId::random(self.place())?;
         let apart = self.connections.apart();
         wal::announce(&self.connections, &token)?;

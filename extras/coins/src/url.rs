@@ -61,14 +61,14 @@ impl fmt::Display for StoreUrl {
 pub enum StoreUrlError {
     /// It has an unknown scheme.
     #[error(
-        "not a store: write redis://HOST:PORT,HOST:PORT/NAME (rediss:// for TLS) or \
-         postgres://USER@HOST:PORT/DATABASE/NAME (with ?sslmode=verify-full for TLS)"
+        "not a store: write redis://HOST:PORT,HOST:PORT/NAME (rediss:// for TLS, USER@ before the first host for a \
+         user) or postgres://USER@HOST:PORT/DATABASE/NAME (with ?sslmode=verify-full for TLS, or ?host=/FOLDER for a socket)"
     )]
     Scheme,
     /// It contains a password, which is not repeated.
     #[error(
-        "the URL contains a password or a Redis user, which others may read. Remove it, change the password, and \
-         pass the new one in the environment variable APUS_COINS_PASSWORD or with --coins-password-file FILE"
+        "the URL contains a password, which others may read. Remove it, change the password, and pass the new one in \
+         the environment variable APUS_COINS_PASSWORD or with --coins-password-file FILE"
     )]
     Password,
     /// A server's address is invalid; its number, counted from 1.
@@ -79,11 +79,11 @@ pub enum StoreUrlError {
     Host,
     /// The part after the question mark is unknown.
     #[error(
-        "the part after the question mark is not a valid setting: PostgreSQL takes sslmode=disable or \
-         sslmode=verify-full, and Redis takes no settings{NOT_REPEATED}"
+        "the part after the question mark is not a valid setting: PostgreSQL takes sslmode=disable, \
+         sslmode=verify-full or host=/FOLDER, and Redis takes no settings{NOT_REPEATED}"
     )]
     Setting,
-    /// The PostgreSQL user name is invalid.
+    /// The user name is invalid.
     #[error("the user name is invalid: use letters, digits, - and _{NOT_REPEATED}")]
     User,
     /// The PostgreSQL database name is invalid.
@@ -186,7 +186,14 @@ impl Password {
 
 /// Returns true for a host on this machine. Only one name is known for sure: name servers define the others.
 fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    host == "localhost"
+        || is_socket(host)
+        || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+/// Returns true for the folder of a Unix socket.
+pub(crate) fn is_socket(host: &str) -> bool {
+    host.starts_with('/')
 }
 
 impl fmt::Debug for Password {
@@ -203,6 +210,8 @@ const REDIS_PORT: u16 = 6379;
 pub struct ClusterUrl {
     /// True if the connections are encrypted.
     pub tls: bool,
+    /// The user to log in as, if it is not the default user.
+    pub user: Option<String>,
     /// Some of the servers, used to find the others.
     pub nodes: Vec<(String, u16)>,
     /// Distinguishes stores on the same servers.
@@ -216,9 +225,15 @@ impl FromStr for ClusterUrl {
         let schemes = [("redis://", false), ("rediss://", true)];
         let found = schemes.iter().find_map(|(name, tls)| Some((text.strip_prefix(name)?, *tls)));
         let (rest, tls) = found.ok_or(StoreUrlError::Scheme)?;
-        if rest.contains('@') || rest.contains("password=") {
+        // Everything before the last `@` may be a password, which may contain more of them.
+        let (user, rest) = match rest.rsplit_once('@') {
+            Some((user, rest)) => (Some(user), rest),
+            None => (None, rest),
+        };
+        if user.is_some_and(|user| user.contains([':', '@'])) || rest.contains("password=") {
             return Err(StoreUrlError::Password);
         }
+        let user = user.map(|user| login(user).ok_or(StoreUrlError::User)).transpose()?;
         if rest.contains('?') {
             return Err(StoreUrlError::Setting);
         }
@@ -227,7 +242,7 @@ impl FromStr for ClusterUrl {
             host_and_port(node, REDIS_PORT).ok_or(StoreUrlError::Node(number))
         });
         let nodes = nodes.collect::<Result<_, _>>()?;
-        Ok(Self { tls, nodes, name: store_name(name)? })
+        Ok(Self { tls, user, nodes, name: store_name(name)? })
     }
 }
 
@@ -241,6 +256,9 @@ impl ClusterUrl {
 impl fmt::Display for ClusterUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.tls { "rediss://" } else { "redis://" })?;
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
         for (index, (host, port)) in self.nodes.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             write!(f, "{comma}{}", HostPort(host, *port))?;
@@ -263,7 +281,7 @@ const LOGIN_BYTES_MAX: usize = 63;
 pub struct PostgresUrl {
     /// True if the connection is encrypted and the server must prove its identity.
     pub tls: bool,
-    /// The server.
+    /// The server, or the folder of its Unix socket.
     pub host: String,
     /// Its port.
     pub port: u16,
@@ -292,9 +310,17 @@ impl FromStr for PostgresUrl {
             return Err(StoreUrlError::Password);
         }
         let (database, name) = path.split_once('/').unwrap_or((path, ""));
-        let (host, port) = host_and_port(server, POSTGRES_PORT).ok_or(StoreUrlError::Host)?;
+        let (tls, socket) = postgres_settings(settings)?;
+        let (host, port) = match socket {
+            // As in PostgreSQL's own URLs, only a port may stand before the path.
+            Some(folder) => {
+                let port = if server.is_empty() { Some(POSTGRES_PORT) } else { port_alone(server) };
+                (folder, port.ok_or(StoreUrlError::Host)?)
+            }
+            None => host_and_port(server, POSTGRES_PORT).ok_or(StoreUrlError::Host)?,
+        };
         Ok(Self {
-            tls: tls(settings)?,
+            tls,
             host,
             port,
             user: login(user).ok_or(StoreUrlError::User)?,
@@ -305,14 +331,24 @@ impl FromStr for PostgresUrl {
     }
 }
 
-/// Returns true if TLS is requested. Modes that encrypt without verifying the server, or that may fall back
-/// to plaintext, are not supported.
-fn tls(settings: &str) -> Result<bool, StoreUrlError> {
+/// Whether TLS is requested, and the folder of a Unix socket. Modes that encrypt without verifying the server, or that
+/// may fall back to plaintext, are not supported.
+fn postgres_settings(settings: &str) -> Result<(bool, Option<String>), StoreUrlError> {
     match settings {
-        "" | "sslmode=disable" => Ok(false),
-        "sslmode=verify-full" => Ok(true),
-        _ => Err(StoreUrlError::Setting),
+        "" | "sslmode=disable" => Ok((false, None)),
+        "sslmode=verify-full" => Ok((true, None)),
+        _ => {
+            let may_stand = |c: char| c.is_ascii_alphanumeric() || "/.-_".contains(c);
+            let folder = settings.strip_prefix("host=").filter(|folder| is_socket(folder));
+            let folder = folder.filter(|folder| folder.chars().all(may_stand));
+            folder.map(|folder| (false, Some(folder.to_owned()))).ok_or(StoreUrlError::Setting)
+        }
     }
+}
+
+/// Parses `:PORT`.
+fn port_alone(text: &str) -> Option<u16> {
+    text.strip_prefix(':')?.parse().ok().filter(|port| *port > 0)
 }
 
 fn login(text: &str) -> Option<String> {
@@ -323,6 +359,9 @@ fn login(text: &str) -> Option<String> {
 impl fmt::Display for PostgresUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tls, host, port, user, database, name } = self;
+        if is_socket(host) {
+            return write!(f, "postgres://{user}@:{port}/{database}/{name}?host={host}");
+        }
         let settings = if *tls { "?sslmode=verify-full" } else { "" };
         write!(f, "postgres://{user}@{}/{database}/{name}{settings}", HostPort(host, *port))
     }

@@ -72,6 +72,11 @@ pub trait JobQueue: Sync {
     /// The machines that sent a heartbeat.
     fn workers(&self) -> Vec<WorkerSeen>;
 
+    /// The machines that take part in other runs, and those runs, for people.
+    fn workers_elsewhere(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// How machines read blocks of the run's folder, if the run hands them out.
     fn given(&self) -> Option<&GivenBlocks> {
         None

@@ -118,6 +118,8 @@ pub(crate) struct Scheduler<'d> {
     /// When the last answer arrived, or jobs were queued again.
     last_progress: Instant,
     reported: Option<Instant>,
+    /// The last message about machines in other runs.
+    said_elsewhere: String,
 }
 
 impl<'d> Scheduler<'d> {
@@ -152,6 +154,7 @@ impl<'d> Scheduler<'d> {
             must_replay: Cell::new(true),
             last_progress: Instant::now(),
             reported: None,
+            said_elsewhere: String::new(),
         }
     }
 
@@ -460,7 +463,24 @@ impl<'d> Scheduler<'d> {
             Worker { name, ..worker.clone() }
         });
         let workers = Workers { all: all.collect(), handling: self.handling, last };
+        let is_alone = workers.all.is_empty();
         self.request.env.observer.event(Event::Workers(workers));
+        if is_alone && !last {
+            self.report_elsewhere();
+        }
+    }
+
+    /// Tells the user, once, why no machine comes: all of them take part in other runs.
+    fn report_elsewhere(&mut self) {
+        let elsewhere = self.queue.workers_elsewhere().join("; ");
+        if !elsewhere.is_empty() && elsewhere != self.said_elsewhere {
+            self.warn(format!(
+                "no machine works on this run ({}) yet: {elsewhere}. They come when that run ends; if its coordinator \
+                 is gone, they leave it by themselves after a few seconds",
+                self.run
+            ));
+            self.said_elsewhere = elsewhere;
+        }
     }
 
     /// Ends the run for all machines.

@@ -172,7 +172,8 @@ impl PostgresServer {
         command
             .arg("-D")
             .arg(self.data())
-            .args(["-h", "127.0.0.1", "-k", "", "-p", &self.port.to_string()])
+            .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-k"])
+            .arg(self.data())
             .args(["-c", "max_connections=60", "-c", "shared_buffers=64MB"])
             .args(["-c", if self.setup.forgets { "fsync=off" } else { "fsync=on" }]);
         if let Some((certificate, key)) = self.setup.tls {

@@ -135,7 +135,7 @@ static HINTS: FileForm = FileForm {
 /// All kinds of file that a run can write from its set. `--out`, its help, `apus plan` and the report use this list.
 static FILE_FORMS: [&FileForm; 2] = [&SNAPSHOT, &HINTS];
 
-/// A file of [`FILE_FORMS`], `utreexo:FILE`, `sighints:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
+/// A file of [`FILE_FORMS`], `utreexo:FILE`, `sighints:FILE`, `chainstate:DIR`, `datadir:DIR`, `coins:URL` or `null`.
 #[derive(Clone)]
 pub(crate) enum SinkArg {
     File(&'static FileForm, PathBuf),
@@ -143,6 +143,8 @@ pub(crate) enum SinkArg {
     SignatureHints(PathBuf),
     Chainstate(PathBuf),
     Datadir(PathBuf),
+    /// The URL of a store, not parsed yet: clap would quote an invalid one, which may contain a password.
+    Coins(String),
     Null,
 }
 
@@ -155,7 +157,18 @@ impl SinkArg {
             | Self::SignatureHints(path)
             | Self::Chainstate(path)
             | Self::Datadir(path) => Some(path),
-            Self::Null => None,
+            Self::Coins(_) | Self::Null => None,
+        }
+    }
+}
+
+#[cfg(feature = "remote-coins")]
+impl SinkArg {
+    /// The URL of a store for the set.
+    pub(crate) fn store_url(&self) -> Option<&str> {
+        match self {
+            Self::Coins(url) => Some(url),
+            _ => None,
         }
     }
 }
@@ -177,12 +190,16 @@ impl FromStr for SinkArg {
             Some(("sighints", path)) if !path.is_empty() => Ok(Self::SignatureHints(path.into())),
             Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
             Some(("datadir", path)) if !path.is_empty() => Ok(Self::Datadir(path.into())),
+            Some(("coins", url)) if !url.is_empty() => match crate::spelling::lacking("coins:") {
+                Some(why) => Err(why),
+                None => Ok(Self::Coins(url.to_owned())),
+            },
             None if text == "null" => Ok(Self::Null),
             _ => {
                 let files: String =
                     FILE_FORMS.iter().map(|form| format!("{}:FILE, ", form.name)).collect();
                 Err(format!(
-                    "use {files}utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR or null"
+                    "use {files}utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null"
                 ))
             }
         }
@@ -197,8 +214,8 @@ pub(super) fn out_help() -> String {
          What to write: {files}`utreexo:FILE` (the roots of the Utreexo forest), `sighints:FILE` (hints about the \
          signatures of all scripts that are run, for `--sighints` of a later command), `chainstate:DIR` (Bitcoin Core's \
          coins), `datadir:DIR` (blocks, undo data, index and coins, for Bitcoin Core to start on; with blocks from \
-         peers and hints, undo data only for the last 288 blocks and for blocks above the hints) or `null`; may be \
-         repeated."
+         peers and hints, undo data only for the last 288 blocks and for blocks above the hints), `coins:URL` (the set \
+         on Redis or PostgreSQL servers, see `--coins`) or `null`; may be repeated."
     )
 }
 

@@ -34,6 +34,8 @@ pub(crate) enum ClusterCommand {
     Work(Box<WorkArgs>),
     /// Show active runs, their progress and their workers
     Status(StatusArgs),
+    /// Remove a run whose coordinator will not return
+    Forget(ForgetArgs),
     /// Print settings for a NATS server that accepts only machines with the key of the cluster
     #[command(after_help = NATS_CONF_HELP)]
     NatsConf(KeyArgs),
@@ -287,6 +289,31 @@ pub(crate) struct StatusArgs {
 
     #[command(flatten)]
     pub(crate) link: LinkArgs,
+}
+
+const FORGET_HELP: &str = "\
+Examples:
+  A run that `apus cluster status` shows without a sign of life from its
+  coordinator, and its objects:
+    apus cluster forget 3f9a --nats nats://127.0.0.1:4222 \\
+         --objects /mnt/shared/apus
+
+The coordinator's work folder stays. The command that started the run would
+resume it from there.";
+
+#[derive(Args)]
+#[command(after_help = FORGET_HELP)]
+pub(crate) struct ForgetArgs {
+    /// The run: the first digits of its name, as `apus cluster status` shows it
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+
+    /// The place of its objects, as for `apus cluster serve`. Without it, the objects stay
+    #[arg(long, value_name = "DIR|URL")]
+    pub(crate) objects: Option<String>,
 }
 
 // ---- the key ----

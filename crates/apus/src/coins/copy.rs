@@ -17,7 +17,8 @@ use apus_chain::{
 use apus_coins::{Access, CoinsReader, StoreUrl};
 use apus_datadir::chainstate::read_node;
 use apus_datadir::snapshot::SnapshotReader;
-use apus_engine::utxo::store::EachChange;
+use apus_engine::connect::UndoBytes;
+use apus_engine::utxo::store::{EachChange, OWN_RECORD, UndoRecord};
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use apus_sync::numbers::grouped;
 use clap::Args;
@@ -153,7 +154,17 @@ fn write(
     interrupt: &AtomicBool,
 ) -> Result<(), Failure> {
     let changes = All { source, interrupt, failure: Mutex::new(None) };
-    let flush = Flush { tip, changes: &changes, undo: &[], undo_from: tip.height };
+    // With the record of the sync that made the coins, a later sync can prove the copy.
+    let record = match source {
+        CoinsSource::Store(store) => store.undo(&OWN_RECORD.hash),
+        CoinsSource::Snapshot(..) | CoinsSource::Chainstate(_) => Ok(None),
+    };
+    let record = record.map_err(|error| store_failure(&error))?.map(|bytes| UndoRecord {
+        block: OWN_RECORD,
+        bytes: UndoBytes::default().followed_by(&bytes),
+    });
+    let undo: Vec<UndoRecord> = record.into_iter().collect();
+    let flush = Flush { tip, changes: &changes, undo: &undo, undo_from: tip.height };
     let written = store.write(&flush);
     let failure = changes.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (failure, written) {

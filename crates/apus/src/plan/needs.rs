@@ -260,7 +260,7 @@ impl Needs<'_> {
                 SinkArg::SignatureHints(path) => {
                     (&**path, part("signature hints", self.blocks.bytes / SIGHINTS_PART))
                 }
-                SinkArg::Utreexo(_) | SinkArg::Null => return None,
+                SinkArg::Utreexo(_) | SinkArg::Coins(_) | SinkArg::Null => return None,
             })
         }));
         parts

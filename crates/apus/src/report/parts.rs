@@ -290,7 +290,10 @@ impl WrittenFile {
                 SinkArg::File(form, path) => (form.name, form.written, path),
                 SinkArg::Utreexo(path) => ("utreexo", "the roots of the Utreexo forest", path),
                 SinkArg::SignatureHints(path) => ("sighints", "signature hints", path),
-                SinkArg::Chainstate(_) | SinkArg::Datadir(_) | SinkArg::Null => return None,
+                SinkArg::Chainstate(_)
+                | SinkArg::Datadir(_)
+                | SinkArg::Coins(_)
+                | SinkArg::Null => return None,
             };
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
             Some(Self { kind, what, path: path.display().to_string(), bytes })

@@ -4,6 +4,8 @@
 
 use crate::args::{AggregateArg, HintsArg, SinkArg, SyncMethod, TaskParts, finish_sighints};
 use crate::args::{expect_interpreter, verifier};
+#[cfg(feature = "remote-coins")]
+use crate::coins::SetOnServers;
 use crate::failure::Failure;
 use crate::files::{
     NewFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
@@ -33,6 +35,7 @@ use apus_sync::chain_index::ChainIndex;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_sync::peers::{BlocksFolderOptions, Peers};
+use apus_sync::sink::SetOutput;
 use apus_sync::{
     COINS, ConnectOptions, DatadirBlocks, DiskUse, Event, FolderKind, FolderOutput, HINTS,
     HintedTask, HintedValidity, HintsInput, INDEX, KEPT, MemoryParts, Observer, Outcome, Output,
@@ -219,6 +222,16 @@ fn compute(
     });
     let outputs: Vec<Output> = output_paths(job.outputs).into_iter().map(open_output).collect();
     let (folders, roots_files) = (folder_outputs(job), roots_files(job.outputs));
+    #[cfg(feature = "remote-coins")]
+    let on_servers: Vec<SetOnServers<'_>> = job.set_stores.iter().map(SetOnServers).collect();
+    #[cfg(feature = "remote-coins")]
+    for set in &on_servers {
+        set.expect_ready(job.chain, WorkFolder::has_plan(work_path))?;
+    }
+    #[cfg(feature = "remote-coins")]
+    let sets: Vec<&dyn SetOutput> = on_servers.iter().map(|set| set as _).collect();
+    #[cfg(not(feature = "remote-coins"))]
+    let sets: [&dyn SetOutput; 0] = [];
     let index = (work_path.join(INDEX), memory.store_bytes);
     let making = UtreexoOutputs::new(job.chain, &roots_files, job.bridge, index, budget);
     // The Utreexo forest uses the other half of the memory.
@@ -232,6 +245,7 @@ fn compute(
         outputs: &outputs,
         commitment: making.commitment(),
         folders: &folders,
+        sets: &sets,
         muhash: job.muhash,
         env: RunEnv {
             params: rules.params,
@@ -500,6 +514,7 @@ pub(super) fn folder_outputs(job: &RunJob<'_>) -> Vec<FolderOutput> {
             SinkArg::File(..)
             | SinkArg::Utreexo(_)
             | SinkArg::SignatureHints(_)
+            | SinkArg::Coins(_)
             | SinkArg::Null => return None,
         };
         Some(FolderOutput { kind, path: path.clone(), replace })

@@ -171,6 +171,10 @@ pub struct UndoRecord {
     pub bytes: UndoBytes,
 }
 
+/// The name, among undo data, of what a program wants to keep with the coins: no block has this hash, and no flush
+/// deletes undo data of this height.
+pub const OWN_RECORD: KnownBlock = KnownBlock { height: Height::MAX, hash: BlockHash::ZERO };
+
 /// Receives the answers to batches one by one: the index of the batch, and its coins in the order
 /// of the request.
 pub type EachBatch<'a> = dyn FnMut(usize, Result<Vec<Option<CoinBytes>>, StoreError>) + 'a;

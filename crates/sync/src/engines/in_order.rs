@@ -14,9 +14,11 @@ mod coins;
 pub(crate) mod datadir_writer;
 mod fill;
 mod layers;
+mod taken_up;
 mod totals;
 
 pub use chainstate::{Chainstate, ChainstateOptions};
+pub use taken_up::record_of_set;
 pub use totals::ChainstateError;
 pub use totals::Totals;
 
@@ -44,6 +46,7 @@ pub(crate) use fill::BaseRuns;
 use fill::{fill, sum_of_base};
 use std::sync::Arc;
 use std::time::Instant;
+use taken_up::{expect_no_folders, own_record, take_up};
 
 /// Number of checkpoint intervals between flushes. A flush writes coins that would otherwise be spent in
 /// memory, so it waits longer than the segments of the other engines.
@@ -113,6 +116,8 @@ pub(crate) fn run<'a>(
     base: Option<BaseCoins>,
 ) -> Result<ConnectedSet<'a>, SyncError> {
     let options = request.expect_connect()?;
+    // Blocks that were validated without being connected count as connected.
+    let is_joined = base.as_ref().is_some_and(|base| base.aggregate.is_none());
     let aggregate = base.as_ref().and_then(|base| base.aggregate);
     let unseen_below = base.as_ref().map_or(0, |base| base.unseen);
     let mut connecting = InOrderSync::open(request, options, dir, base)?;
@@ -124,8 +129,7 @@ pub(crate) fn run<'a>(
     request.env.observer.event(Event::Ended { phase: Phase::Connect, bytes });
     let Identity { unseen, from: first, .. } = connecting.record.identity;
     let unseen = u64::from((unseen.min(connecting.end) + 1).saturating_sub(first)) + unseen_below;
-    // Blocks that were validated without being connected count as connected.
-    let from = aggregate.map_or(1, |_| connecting.record.identity.from);
+    let from = if is_joined { 1 } else { connecting.record.identity.from };
     let end = connecting.end;
     let (key, sum) = (connecting.record.key, connecting.state.sum());
     let base = connecting.state.tip().hash;
@@ -171,8 +175,21 @@ impl<'a> InOrderSync<'a> {
         if end == 0 {
             return Err(SyncError::Usage(UsageError::NothingToDo));
         }
-        let from = base.as_ref().map_or(1, |base| base.at.height + 1);
-        let earlier = Record::read(request.env.workdir)?;
+        let (mut store, mut earlier) = (None, Record::read(request.env.workdir)?);
+        let mut is_taken_up = false;
+        if let (Some(place), None, None) = (&options.beyond, &earlier, &base) {
+            let (opened, record) = take_up(request, options, place, &*dir)?;
+            is_taken_up = record.is_some();
+            (store, earlier) = (Some(opened), record);
+        }
+        let from = match (&base, &earlier, &options.beyond) {
+            (Some(base), _, _) => base.at.height + 1,
+            (None, Some(Record { identity, .. }), Some(place)) => {
+                expect_no_folders(request, place, identity.from)?;
+                identity.from
+            }
+            _ => 1,
+        };
         let before = earlier.as_ref().map(|it| it.identity.unseen);
         let unseen = leave_witnesses(request, &*dir, before);
         let (network, assume_valid) = (request.env.params.network, options.assume_valid);
@@ -183,7 +200,13 @@ impl<'a> InOrderSync<'a> {
             return Err(request.env.other_run("with hints, or with mergesync"));
         }
         if let Some(what) = earlier.as_ref().and_then(|it| it.identity.difference(&identity)) {
-            return Err(request.env.other_run(what));
+            return Err(match &options.beyond {
+                Some(place) if is_taken_up => SyncError::usage(format!(
+                    "{place} was made by a sync of {what}: continue with the options of that sync, or use another \
+                     name after the slash"
+                )),
+                _ => request.env.other_run(what),
+            });
         }
         let checks = ScriptChecks::new(request.env.params, chain, options.assume_valid);
         let pool_above = |height: Height| {
@@ -192,7 +215,7 @@ impl<'a> InOrderSync<'a> {
         };
         // If this build cannot run scripts, fail now, before writing anything.
         let mut scripts = if earlier.is_none() { pool_above(from - 1)? } else { None };
-        let store = (options.store)()?;
+        let store = store.map_or_else(|| (options.store)(), Ok)?;
         let genesis = KnownBlock { height: 0, hash: request.env.params.genesis_hash };
         let is_new = earlier.is_none();
         let mut record = earlier.map_or_else(|| Record::new(identity), Ok)?;
@@ -213,8 +236,8 @@ impl<'a> InOrderSync<'a> {
         let tip = store.tip()?.unwrap_or(genesis);
         let damaged = || match &options.beyond {
             Some(place) => SyncError::usage(format!(
-                "{place} was written by another sync (tip {} at height {}): use the --workdir of that sync, or \
-                 another name after the slash",
+                "{place} was written by another sync (tip {} at height {}): use the --workdir of that sync, a new \
+                 --workdir to take the coins up where they are, or another name after the slash",
                 tip.hash, tip.height
             )),
             None => SyncError::Io(IoError::WorkdirDamaged {
@@ -364,6 +387,9 @@ impl<'a> InOrderSync<'a> {
         let last = self.record.at.pop();
         self.record.at = last.into_iter().filter(|last| last.block != at.block).collect();
         self.record.at.push(at);
+        if self.request.connect().is_some_and(|connect| connect.beyond.is_some()) {
+            self.state.keep_with_coins(own_record(&self.record, at));
+        }
         self.record.write(self.request.env.workdir)
     }
 

@@ -104,7 +104,7 @@ pub enum UsageError {
 
 impl SyncError {
     /// Makes the error for an invalid request from a text.
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
+    pub fn usage(what: impl Into<String>) -> Self {
         Self::Usage(UsageError::Other(what.into()))
     }
 }

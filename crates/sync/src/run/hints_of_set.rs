@@ -62,6 +62,7 @@ pub(super) fn write(
         outputs: &outputs,
         commitment: request.commitment,
         folders: &[],
+        sets: &[],
         muhash: false,
         env: RunEnv {
             workdir: &storage,

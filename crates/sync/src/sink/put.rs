@@ -312,8 +312,8 @@ pub fn places(request: &Request<'_>) -> Vec<DirStorage> {
     request.folders.iter().map(place).collect()
 }
 
-/// Begins all folders that `request` names; their coins go to `places`. `with_blocks` is the data directory
-/// that already has its blocks.
+/// Begins all folders that `request` names, and the outputs of other crates. The folders' coins go to `places`;
+/// `with_blocks` is the data directory that already has its blocks.
 pub fn sinks<'a>(
     request: &'a Request<'_>,
     dir: &'a dyn ChainSource,
@@ -335,5 +335,6 @@ pub fn sinks<'a>(
             }
         })
     };
-    request.folders.iter().zip(places).map(sink).collect()
+    let folders = request.folders.iter().zip(places).map(sink);
+    folders.chain(request.sets.iter().map(|output| output.begin(set))).collect()
 }

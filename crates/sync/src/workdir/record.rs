@@ -122,7 +122,8 @@ impl Record {
         Some(found)
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
+    /// Encodes the record.
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = names::begin(MAGIC, VERSION);
         out.extend_from_slice(&self.identity.network.magic());
         out.extend_from_slice(&self.identity.assume_valid.unwrap_or(BlockHash::ZERO).0);
@@ -142,7 +143,8 @@ impl Record {
         names::seal(out)
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    /// Decodes a record; `None` if it is not intact.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut reader = names::open(bytes, MAGIC, VERSION)?;
         let network = Network::from_magic(*reader.array().ok()?)?;
         let assume_valid = BlockHash(*reader.array().ok()?);

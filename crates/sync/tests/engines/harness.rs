@@ -290,6 +290,7 @@ impl Job {
             // An engine without a set only makes a commitment.
             outputs: if outside.is_some() { &[] } else { &outputs },
             folders: &self.folders,
+            sets: &[],
             muhash: true,
             env: RunEnv {
                 params: self.params,

@@ -208,6 +208,7 @@ impl Run {
             commitment: self.goes_twice.then_some(&commitment as _),
             outputs: if self.goes_twice { &outputs } else { &outputs[..1] },
             folders: &self.folders,
+            sets: &[],
             muhash: true,
             env: RunEnv {
                 params: Params::of(Network::Regtest),

@@ -176,6 +176,7 @@ impl Job<'_> {
             commitment: Some(&commitment),
             outputs: &outputs,
             folders: &[],
+            sets: &[],
             muhash: true,
             env: RunEnv {
                 params: self.params,

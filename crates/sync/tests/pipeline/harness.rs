@@ -267,6 +267,7 @@ impl Job {
             commitment: Some(&commitment),
             outputs: &outputs,
             folders: &[],
+            sets: &[],
             muhash: true,
             env: RunEnv {
                 params: self.params,

@@ -12,14 +12,15 @@ use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, cmd};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Changes one bucket, unless a later epoch already changed it. Epochs arrive as text, and the script compares
+/// Changes one bucket, unless a later epoch already changed it, a thousand arguments at a time: Lua cannot pass many
+/// more. Epochs arrive as text, and the script compares
 /// them as numbers, because the order of texts depends on the server's locale.
 const APPLY: &str = "\
 local there = redis.call('HGET', KEYS[1], ARGV[1])
 if there and tonumber(there) > tonumber(ARGV[2]) then return 0 end
 local puts = 3 + 2 * tonumber(ARGV[3])
-for i = 4, puts, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
-for i = puts + 1, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
+for i = 4, puts, 1000 do redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 999, puts))) end
+for i = puts + 1, #ARGV, 1000 do redis.call('HDEL', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1";
 

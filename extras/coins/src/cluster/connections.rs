@@ -137,16 +137,37 @@ impl ClusterConnections {
         Ok(done)
     }
 
+    /// Asks every server; `None` if a server does not let this user ask.
+    fn unless_refused<T: FromRedisValue>(
+        &self,
+        command: Cmd,
+    ) -> Result<Option<Vec<(String, T)>>, StoreError> {
+        self.run(|to| match to.everywhere::<T>(&command) {
+            Err(error) if is_denied(&error) => Ok(None),
+            answers => answers.map(Some),
+        })
+    }
+
     /// Fails if servers lose acknowledged data when they stop or run out of memory. Reports all problems at
-    /// once. A server that hides its settings is trusted.
-    pub(super) fn expect_durable(&self) -> Result<(), StoreError> {
-        let info = self.run(|to| to.everywhere::<String>(&cmd("INFO")))?;
-        let syncs = self.run(|to| {
-            match to.everywhere::<Vec<String>>(cmd("CONFIG").arg("GET").arg("appendfsync")) {
-                Err(error) if !passes(&error) => Ok(Vec::new()),
-                info => info,
-            }
-        })?;
+    /// once. A server that hides its settings is trusted, and `notice` receives what could not be checked.
+    pub(super) fn expect_durable(&self, notice: fn(&str)) -> Result<(), StoreError> {
+        let info = self.unless_refused(cmd("INFO"))?;
+        let syncs = self.unless_refused(cmd("CONFIG").arg("GET").arg("appendfsync").to_owned())?;
+        let hidden = match (&info, &syncs) {
+            (None, None) => Some("appendonly yes, appendfsync always, maxmemory-policy noeviction"),
+            (None, Some(_)) => Some("appendonly yes, maxmemory-policy noeviction"),
+            (Some(_), None) => Some("appendfsync always"),
+            (Some(_), Some(_)) => None,
+        };
+        if let Some(hidden) = hidden {
+            let place = &self.place;
+            notice(&format!(
+                "{place} does not show its settings to this user, so they are not checked. Make sure that it has: \
+                 {hidden}. Otherwise it may lose coins"
+            ));
+        }
+        let info: Vec<(String, String)> = info.unwrap_or_default();
+        let syncs: Vec<(String, Vec<String>)> = syncs.unwrap_or_default();
         let mut wrong = Vec::new();
         for (place, (server, info)) in info.iter().enumerate() {
             let sync = syncs.get(place).and_then(|(_, values)| values.last()).map(String::as_str);
@@ -168,6 +189,12 @@ impl ClusterConnections {
             )),
         }
     }
+}
+
+/// Returns true if a server refuses a command to this user, or does not know it.
+fn is_denied(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+        || error.to_string().contains("unknown command")
 }
 
 /// The settings that a server needs to keep its data but lacks, from its INFO and its `appendfsync`.
@@ -223,7 +250,7 @@ fn is_refusal(error: &RedisError) -> bool {
 
 fn failed(place: &str, error: &RedisError) -> StoreError {
     let what = if is_refusal(error) {
-        "set APUS_COINS_PASSWORD, or --coins-password-file, to the servers' password"
+        "set APUS_COINS_PASSWORD, or --coins-password-file, to the servers' password, or to that of the user in the URL"
     } else if error.kind() == ErrorKind::InvalidClientConfig {
         "another server of the cluster announced this server"
     } else if is_alone(error) {

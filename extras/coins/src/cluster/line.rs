@@ -49,13 +49,13 @@ impl ServerLine {
     pub(super) fn connect(
         (host, port): &(String, u16),
         tls: bool,
-        password: Option<&Password>,
+        (user, password): (Option<&str>, Option<&Password>),
     ) -> RedisResult<Self> {
         let line = match tls {
-            true => Self::Tls(Box::new(library((host, *port), password)?)),
+            true => Self::Tls(Box::new(library((host, *port), user, password)?)),
             false => {
                 let password = password.map(|password| reveal(password, host, tls)).transpose()?;
-                Self::Clear(Box::new(ClearLine::connect((host, *port), password)?))
+                Self::Clear(Box::new(ClearLine::connect((host, *port), (user, password))?))
             }
         };
         retry::heard();
@@ -113,11 +113,18 @@ fn reveal<'p>(password: &'p Password, host: &str, tls: bool) -> RedisResult<&'p 
 }
 
 /// Creates a connection of the client library.
-fn library((host, port): (&str, u16), password: Option<&Password>) -> RedisResult<Connection> {
+fn library(
+    (host, port): (&str, u16),
+    user: Option<&str>,
+    password: Option<&Password>,
+) -> RedisResult<Connection> {
     let password = password.map(|password| reveal(password, host, true)).transpose()?;
     let host = host.to_owned();
     let address = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
     let mut login = RedisConnectionInfo::default();
+    if let Some(user) = user {
+        login = login.set_username(user);
+    }
     if let Some(password) = password {
         login = login.set_password(password);
     }
@@ -134,24 +141,31 @@ pub(super) struct ClearLine {
 }
 
 impl ClearLine {
-    fn connect(address: (&str, u16), password: Option<&str>) -> RedisResult<Self> {
+    fn connect(address: (&str, u16), login: (Option<&str>, Option<&str>)) -> RedisResult<Self> {
         let mut last = io::Error::new(IoKind::NotFound, "the server's name has no address");
         for address in address.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT.min(retry::left()?)) {
-                Ok(stream) => return Self::greet(stream, password),
+                Ok(stream) => return Self::greet(stream, login),
                 Err(error) => last = error,
             }
         }
         Err(last.into())
     }
 
-    fn greet(stream: TcpStream, password: Option<&str>) -> RedisResult<Self> {
+    fn greet(
+        stream: TcpStream,
+        (user, password): (Option<&str>, Option<&str>),
+    ) -> RedisResult<Self> {
         // Disable Nagle's algorithm, which would delay the end of a request.
         stream.set_nodelay(true)?;
         let mut line =
             Self { answers: ServerAnswers::new(BufReader::with_capacity(READ_BYTES, stream)) };
-        if let Some(password) = password {
-            line.send(&cmd("AUTH").arg(password).get_packed_command())?;
+        if user.is_some() || password.is_some() {
+            let mut login = cmd("AUTH");
+            if let Some(user) = user {
+                login.arg(user);
+            }
+            line.send(&login.arg(password.unwrap_or_default()).get_packed_command())?;
             line.answers.next().and_then(Value::extract_error).map_err(|error| {
                 match error.is_io_error() {
                     true => error,

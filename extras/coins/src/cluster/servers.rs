@@ -26,6 +26,7 @@ type Address = (String, u16);
 #[derive(Debug, Clone)]
 pub(super) struct ClusterAddress {
     tls: bool,
+    user: Option<String>,
     password: Option<Password>,
     /// Some of the servers, used to find the others.
     seeds: Vec<Address>,
@@ -33,11 +34,11 @@ pub(super) struct ClusterAddress {
 
 impl ClusterAddress {
     pub(super) fn new(place: &ClusterUrl, password: Option<Password>) -> Self {
-        Self { tls: place.tls, password, seeds: place.nodes.clone() }
+        Self { tls: place.tls, user: place.user.clone(), password, seeds: place.nodes.clone() }
     }
 
     fn connect(&self, server: &Address) -> RedisResult<ServerLine> {
-        ServerLine::connect(server, self.tls, self.password.as_ref())
+        ServerLine::connect(server, self.tls, (self.user.as_deref(), self.password.as_ref()))
     }
 
     /// Connects to the first seed that knows the cluster. Other servers are connected on demand.

@@ -154,6 +154,7 @@ fn an_interrupted_flush_takes_effect_completely_or_not_at_all() {
     a_writer_that_was_replaced_changes_nothing(&cluster);
     a_writer_whose_store_was_opened_changes_nothing(&cluster);
     leftovers_are_removed_if_any_part_is_missing(&cluster);
+    a_half_filled_store_is_emptied(&cluster);
 }
 
 fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
@@ -230,4 +231,33 @@ fn leftovers_are_removed_if_any_part_is_missing(cluster: &RedisCluster) {
     drop(store);
     expect(&open(cluster, "left"), 1);
     expect_clean(cluster, "left");
+}
+
+/// The first flush stops after its coins, before the record names the block. Its writer continues later.
+fn a_half_filled_store_is_emptied(cluster: &RedisCluster) {
+    let stale = open(cluster, "half");
+    let before = stale.record.get().unwrap();
+    let (to, epoch) = (&stale.connections, before.epoch + 1);
+    let pending = Some(fill::pending(stale.place()).unwrap());
+    let begun = ClusterRecord { epoch, pending, ..before };
+    before.replace_by(&begun, to).unwrap();
+    let filled = |flush: &Flush<'_>| fill::fill((to, to), stale.buckets, epoch, flush, &|| Ok(()));
+    with_flush(1, filled).unwrap();
+    to.ask::<()>(redis::cmd("DEL").arg(to.keys.lease())).unwrap();
+    let store = open(cluster, "half");
+    assert_eq!(store.tip().unwrap(), None);
+    let mut coins = 0;
+    store
+        .for_each(&mut |_, _| {
+            coins += 1;
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((coins, store.undo(&block(1).hash).unwrap()), (0, None));
+    // The stale writer can neither add coins nor complete its record.
+    assert!(matches!(with_flush(1, filled), Err(StoreError::InUse { .. })));
+    let done = ClusterRecord { tip: Some(block(1)), pending: None, ..begun };
+    assert!(matches!(begun.replace_by(&done, to), Err(StoreError::InUse { .. })));
+    with_flush(1, |flush| store.write(flush)).unwrap();
+    expect(&store, 1);
 }

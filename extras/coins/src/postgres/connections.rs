@@ -6,10 +6,10 @@ use super::PostgresOptions;
 use super::line::{PlainConnector, TlsConnector};
 use crate::retry::{self, Absence, RetryBudget};
 use crate::store::{WHOM_TO_TRUST, is_tls_error};
-use crate::url::{PasswordExposed, PostgresUrl};
+use crate::url::{PasswordExposed, PostgresUrl, is_socket};
 use ::postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
 use ::postgres::error::SqlState;
-use ::postgres::{Client, Config, Statement};
+use ::postgres::{Client, Config, NoTls, Statement};
 use apus_engine::utxo::StoreError;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,6 +78,8 @@ impl PostgresSession {
 pub(super) struct PostgresConnections {
     config: Config,
     tls: Option<TlsConnector>,
+    /// Whether the server is reached through a Unix socket.
+    is_local: bool,
     idle: Mutex<Vec<PostgresSession>>,
     place: String,
     schema: String,
@@ -104,7 +106,7 @@ impl PostgresConnections {
             .keepalives_interval(ALIVE_EVERY)
             .keepalives_retries(ALIVE_TRIES)
             .target_session_attrs(attrs)
-            .ssl_mode(SslMode::Require);
+            .ssl_mode(if is_socket(&place.host) { SslMode::Disable } else { SslMode::Require });
         if !place.tls {
             config.ssl_negotiation(SslNegotiation::Direct);
         }
@@ -122,6 +124,7 @@ impl PostgresConnections {
         });
         let mut connections = Self {
             config,
+            is_local: is_socket(&place.host),
             tls: encrypted.transpose()?,
             idle: Mutex::new(Vec::new()),
             place: name,
@@ -202,6 +205,8 @@ impl PostgresConnections {
     pub(super) fn connect(&self) -> Result<PostgresSession, ::postgres::Error> {
         let mut client = match &self.tls {
             Some(tls) => self.config.connect(tls.clone())?,
+            // The library wraps no socket, so nothing notices a silent server, which is on this machine.
+            None if self.is_local => self.config.connect(NoTls)?,
             None => self.config.connect(PlainConnector)?,
         };
         client.batch_execute(SESSION)?;
@@ -218,13 +223,13 @@ WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name";
             let rows = session.client.query(ASK, &[])?;
             rows.iter().map(|row| row.try_get(0)).collect()
         })?;
-        match off.first() {
-            None => Ok(()),
-            Some(name) => Err(StoreError::io(
+        match &off[..] {
+            [] => Ok(()),
+            off => Err(StoreError::io(
                 &self.place,
                 format!(
-                    "the server could lose or corrupt coins when its machine stops: set \
-                     {name} to on"
+                    "the server could lose or corrupt coins when its machine stops: set {} to on",
+                    off.join(" and ")
                 ),
             )),
         }

@@ -54,7 +54,6 @@ mod any {
         for text in [
             "secret",
             "redis:secret@a",
-            "redis://secret@a",
             "redis://a,secret!:1/x",
             "redis://me:secret/x",
             "redis://me:1:secret/x",
@@ -92,6 +91,7 @@ mod cluster {
     fn servers_and_names_are_parsed() {
         let place = |tls, nodes: &[(&str, u16)], name: &str| ClusterUrl {
             tls,
+            user: None,
             nodes: nodes.iter().map(|(host, port)| ((*host).to_owned(), *port)).collect(),
             name: name.to_owned(),
         };
@@ -100,6 +100,10 @@ mod cluster {
             ("redis://a:7000/", place(false, &[("a", 7000)], "apus")),
             ("rediss://a,b.c:1/main_2", place(true, &[("a", 6379), ("b.c", 1)], "main_2")),
             ("redis://[::1]:7,[fe80::1]/x", place(false, &[("::1", 7), ("fe80::1", 6379)], "x")),
+            (
+                "redis://me@a/x",
+                ClusterUrl { user: Some("me".to_owned()), ..place(false, &[("a", 6379)], "x") },
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(read(text).unwrap(), expected, "{text}");
@@ -186,6 +190,8 @@ mod postgres {
             ("postgres://a", place("apus", "a", 5432, "apus", "apus", false)),
             ("postgresql://me@a:1/", place("me", "a", 1, "apus", "apus", false)),
             ("postgres://me@a/db?sslmode=disable", place("me", "a", 5432, "db", "apus", false)),
+            ("postgres://me@/db/x?host=/run/pg", place("me", "/run/pg", 5432, "db", "x", false)),
+            ("postgres://me@:7/db?host=/run", place("me", "/run", 7, "db", "apus", false)),
             (
                 "postgres://[::1]:7/db/x?sslmode=verify-full",
                 place("apus", "::1", 7, "db", "x", true),
@@ -238,6 +244,10 @@ mod postgres {
             "postgres://u@a/db/x/y",
             "postgres://u@a/db/\"; DROP SCHEMA public",
             "postgres://u@a/db?sslmode=require",
+            "postgres://u@a/db?host=/run",
+            "postgres://u@/db?host=run",
+            "postgres://u@/db?host=/run;x",
+            "postgres://u@:0/db?host=/run",
             "postgres://u@a/db?sslmode=verify-full&x=1",
         ] {
             let error = read(text).unwrap_err();

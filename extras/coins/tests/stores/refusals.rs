@@ -3,12 +3,14 @@
 use super::servers::{How, Servers, open};
 use super::support::{Step, assert_same, block, coin, coins_of, outpoint, random_step};
 use apus_chain::Network;
+use apus_coins::{ClusterOptions, ClusterStore, ClusterUrl};
 use apus_engine::utxo::store::{EachChange, MemoryStore};
-use apus_engine::utxo::{Changes, Flush, StoreError};
+use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::redis::{RedisCluster, RedisServer};
 use apus_testkit::rng::Rng;
 use std::net::TcpListener;
+use std::sync::Mutex;
 use std::time::Duration;
 
 const PASSWORD: &str = "right-word";
@@ -213,4 +215,58 @@ fn changes_out_of_order_are_refused_and_leave_nothing<S: Servers>(servers: &S) {
     assert_eq!(store.tip().unwrap(), Some(block(1)));
     assert!(coins_of(&*store).unwrap() == coins);
     random_step(2, 0, 1, &mut rng).write(&*store).unwrap();
+}
+
+/// What the store said that it could not check.
+static NOTICES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// A user of a standalone server who may not see its settings can keep coins there, and learns what is not checked.
+#[test]
+fn a_user_who_may_not_see_settings_learns_what_is_not_checked() {
+    let arguments = "--appendonly yes --appendfsync always --user me on >right-word ~keep:* +@all -info -config";
+    let server = RedisServer::start(&arguments.split(' ').collect::<Vec<_>>());
+    let url = server.url("keep").replace("redis://", "redis://me@");
+    let place: ClusterUrl = url.parse().unwrap();
+    let notice = |text: &str| NOTICES.lock().unwrap().push(text.to_owned());
+    let right = How { password: Some(PASSWORD), ..How::default() };
+    let options = ClusterOptions { notice, ..right.cluster() };
+    let store = ClusterStore::open(&place, Network::Regtest, &options).unwrap();
+    let mut rng = Rng::new(55);
+    let step = Step::new(1).with(outpoint(0), Some(coin(&mut rng)));
+    step.write(&store).unwrap();
+    drop(store);
+    assert!(
+        ClusterStore::open(&place, Network::Regtest, &options).unwrap().tip().unwrap().is_some()
+    );
+    let said = NOTICES.lock().unwrap().concat();
+    assert!(said.contains("appendonly yes, appendfsync always, maxmemory-policy"), "{said}");
+    let wrong = How { password: Some("wrong-word"), ..How::default() };
+    let error = wrong.refusal(&url).to_string();
+    assert!(error.contains("that of the user in the URL"), "{error}");
+}
+
+#[test]
+fn all_settings_that_postgresql_lacks_are_reported_at_once() {
+    let (server, _) = PostgresServer::forgetful();
+    server.sql("ALTER SYSTEM SET full_page_writes = off");
+    server.sql("SELECT pg_reload_conf()");
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let message = How::default().open(&server.url("x")).err().map(|error| error.to_string());
+        if message.is_some_and(|message| message.contains("set fsync and full_page_writes to on")) {
+            break;
+        }
+        assert!(std::time::Instant::now() < until);
+    }
+}
+
+#[test]
+fn postgresql_is_reached_through_a_socket() {
+    let server = PostgresServer::start();
+    let folder = server.sql("SHOW unix_socket_directories");
+    let url = server.url("socket").replace("127.0.0.1", "") + "?host=" + &folder;
+    let store = open(&url);
+    let mut rng = Rng::new(56);
+    Step::new(1).with(outpoint(0), Some(coin(&mut rng))).write(&*store).unwrap();
+    assert_eq!(server.sql("SELECT height FROM socket.record"), "1");
 }

@@ -142,6 +142,7 @@ impl How {
             bucket_bits: 6,
             lease: self.lease,
             patience: self.patience,
+            ..ClusterOptions::default()
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn stored(store: &str, coins: u32) -> Result<StoredCoins, BenchError>
         place.may_have(password).map_err(exposed)?;
     }
     terminal::aside(format_args!("{place}: adding missing coins"));
-    let access = Access { password, patience: PATIENCE };
+    let access = Access { password, patience: PATIENCE, ..Access::default() };
     let opened = apus_coins::open(&place, StoredCoins::NETWORK, &access);
     let options = BatcherOptions {
         size: SIZE,

@@ -64,6 +64,7 @@ fn run(
         commitment: None,
         outputs: &[],
         folders: &[],
+        sets: &[],
         muhash: true,
         env: RunEnv {
             params: Params::of(Network::Regtest),

@@ -559,6 +559,12 @@ impl Chainstate {
         self.cache.set_undo_bytes(self.undo_bytes as u64);
     }
 
+    /// Writes a record with the next flush, in place of an earlier one of the same name.
+    pub fn keep_with_coins(&mut self, record: UndoRecord) {
+        self.undo.retain(|other| other.block != record.block);
+        self.undo.push(record);
+    }
+
     /// Begins to make everything up to the tip durable, in the background.
     pub fn begin_flush(&mut self) -> Result<(), ChainstateError> {
         self.undo_bytes = 0;

@@ -9,6 +9,7 @@ use crate::runs::{EachRecord, RecordGroup};
 use crate::sink::put::{Put, SetMuHash, SetRecords, put_set};
 use crate::sink::{self, put};
 use apus_chain::{CoinAdder, OutPoint};
+use apus_engine::utxo::store::EachCoin;
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 
 /// Coins between checks for an interrupt.
@@ -59,18 +60,11 @@ impl InOrderSync<'_> {
     /// block is declared invalid because of its coins: if a database server lost data it had acknowledged,
     /// neither the block nor the peers that sent it nor the work folder is to blame.
     pub(super) fn expect_coins(&self) -> Result<(), SyncError> {
-        let (mut adder, mut seen) = (CoinAdder::new(self.record.key), 0u64);
-        let walked = self.state.store().for_each(&mut |outpoint, coin| {
+        let mut adder = CoinAdder::new(self.record.key);
+        each_coin_of(self.request, self.state.store(), &mut |outpoint, coin| {
             adder.add(outpoint, coin.as_bytes());
-            seen += 1;
-            let look = seen.is_multiple_of(LOOK_EVERY);
-            match look && stop_if_interrupted(self.request.env.interrupt).is_err() {
-                true => Err(StoreError::Stopped),
-                false => Ok(()),
-            }
-        });
-        stop_if_interrupted(self.request.env.interrupt)?;
-        walked?;
+            Ok(())
+        })?;
         match self.state.sum() == Some(adder.sum()) {
             true => Ok(()),
             false => Err(coins_changed(self.request)),
@@ -78,8 +72,27 @@ impl InOrderSync<'_> {
     }
 }
 
+/// Passes all coins of a store to `each`, until an interrupt.
+pub(super) fn each_coin_of(
+    request: &Request<'_>,
+    store: &dyn CoinsStore,
+    each: &mut EachCoin<'_>,
+) -> Result<(), SyncError> {
+    let mut seen = 0u64;
+    let walked = store.for_each(&mut |outpoint, coin| {
+        seen += 1;
+        let look = seen.is_multiple_of(LOOK_EVERY);
+        match look && stop_if_interrupted(request.env.interrupt).is_err() {
+            true => Err(StoreError::Stopped),
+            false => each(outpoint, coin),
+        }
+    });
+    stop_if_interrupted(request.env.interrupt)?;
+    Ok(walked?)
+}
+
 /// The error for a store whose coins are not the ones that the blocks produced.
-fn coins_changed(request: &Request<'_>) -> SyncError {
+pub(super) fn coins_changed(request: &Request<'_>) -> SyncError {
     let workdir = request.env.workdir.describe("");
     let store = request.connect().and_then(|connect| connect.beyond.clone());
     let (store, progress) = match store {

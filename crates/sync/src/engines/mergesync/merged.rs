@@ -136,6 +136,7 @@ pub fn hash_beside<T>(
     work: impl FnOnce() -> Result<T, SyncError>,
 ) -> Result<(T, Option<SetHash>), SyncError> {
     let are_written = !request.folders.is_empty()
+        || !request.sets.is_empty()
         || request.outputs.iter().any(|output| output.kind.takes_coins());
     // If other machines share the work, this one only waits for them.
     let has_thread = request.env.threads >= 2 || request.env.is_shared;
