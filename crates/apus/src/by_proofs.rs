@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Creates the engine, if a run uses proofs. It also needs block files, and keeps no set.
+/// Creates the engine, if a run uses proofs. It keeps no set.
 pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
     let proofs = &args.proofs.proofs;
     match (args.engine() == Some(EngineArg::Utreexo), proofs.is_empty()) {
@@ -31,10 +31,8 @@ pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
         }
         (true, false) => {}
     }
-    if args.blocksdir.is_none() {
-        return Err(Failure::usage(
-            "the engine utreexo reads blocks from files, range by range: give their folder with --blocksdir DIR",
-        ));
+    if args.peers.follow {
+        return Err(Failure::usage("the engine utreexo ends at the tip: leave out --follow"));
     }
     let keeps_set = |sink: &SinkArg| {
         !matches!(sink, SinkArg::Utreexo(_) | SinkArg::SignatureHints(_) | SinkArg::Null)

@@ -69,6 +69,10 @@ Examples:
     apus sync --blocksdir ~/.bitcoin/blocks --assumevalid 0 \\
          --proofs peer:192.168.1.10:8333
 
+  Without a folder of blocks; the bridge node can give the blocks, too:
+    apus sync --connect 192.168.1.20 --assumevalid 0 \\
+         --proofs peer:192.168.1.10:8333
+
   Hints for others, from a snapshot of your own node at a block that Bitcoin
   Core knows:
     bitcoin-cli -rpcclienttimeout=0 dumptxoutset utxo.dat rollback

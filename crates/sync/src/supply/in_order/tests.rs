@@ -69,6 +69,7 @@ impl Fake {
             interrupt,
             permits: Permits::new(2),
             unseen: 0,
+            window_bytes: 0,
         }
     }
 
