@@ -10,6 +10,8 @@ pub(crate) mod nodes;
 mod proofs;
 mod relay;
 mod serve;
+#[cfg(feature = "utreexo")]
+mod spent;
 
 use apus_testkit::bitcoind::Bitcoind;
 

@@ -43,6 +43,7 @@ use apus_sync::{Event, Phase};
 use apus_utreexo::Roots;
 use files::ProofFiles;
 pub use files::ProofFolder;
+pub(crate) use peers::connect;
 pub use peers::{PeerProofs, ProofRequester};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -215,7 +216,7 @@ impl ByProofs {
         Ok(ProofsVerdict { stop, verdict, scripts: ScriptCounts { run, assumed } })
     }
 
-    /// Resumes the plan in the work folder, or makes one. A plan for a chain that has grown since goes on above.
+    /// Resumes the plan in the work folder, or makes one. If the chain has grown since, the plan continues above.
     fn begin<'a>(
         &self,
         request: &Request<'a>,
@@ -300,7 +301,7 @@ impl RangeSource<'_> {
         }
     }
 
-    /// Whether to go on after an error: a bridge sent something wrong, and there is another.
+    /// Whether the job can continue after an error: a bridge sent something wrong, and there is another.
     fn has_another(&self, error: &SyncError, tries: &mut u32) -> bool {
         let Self::Peers(peers) = self else { return false };
         let Some(ByProofsError(wrong)) = error.downcast() else { return peers.has_left_out() };

@@ -133,7 +133,7 @@ impl<'a> PeerProofs<'a> {
         origin.contains(" and ") && self.are_several()
     }
 
-    /// Whether there are several peers, including those that were left out.
+    /// Whether there are several peers, even if some were left out.
     pub(super) fn are_several(&self) -> bool {
         self.peers.count() > 1
     }
@@ -148,7 +148,7 @@ impl<'a> PeerProofs<'a> {
     }
 }
 
-/// Connects to bridges, and warns of those that cannot be reached.
+/// Connects to bridges, and warns of each that cannot be reached.
 pub(crate) fn connect<'a>(
     options: &BridgePeers,
     asking: &ProofRequester<'a>,
