@@ -61,6 +61,8 @@ pub struct ProofPeers<'a> {
     next: Mutex<usize>,
     /// Whether each peer sent something wrong, so that it is not asked again.
     left_out: Vec<AtomicBool>,
+    /// Whether that was reported.
+    reported: Vec<AtomicBool>,
 }
 
 impl<'a> ProofPeers<'a> {
@@ -77,8 +79,10 @@ impl<'a> ProofPeers<'a> {
     ) -> Result<Self, ProofPeerError> {
         let dial = Dial { required_services: BRIDGE, ..dial };
         let (absent, idle, next) = (Vec::new(), Mutex::default(), Mutex::default());
-        let left_out = addresses.iter().map(|_| AtomicBool::new(false)).collect();
-        let mut peers = Self { dial, addresses, patience, interrupt, absent, idle, next, left_out };
+        let none = || addresses.iter().map(|_| AtomicBool::new(false)).collect();
+        let (left_out, reported) = (none(), none());
+        let mut peers =
+            Self { dial, addresses, patience, interrupt, absent, idle, next, left_out, reported };
         for peer in 0..peers.addresses.len() {
             match BridgeLink::open(peer, &peers.addresses[peer], &peers.dial) {
                 Ok(link) => peers.give_back(link),
@@ -98,23 +102,24 @@ impl<'a> ProofPeers<'a> {
         &self.absent
     }
 
-    /// Asks a peer, named by its address, nothing more. Returns whether that leaves one to ask; if not, or if there is
-    /// no such peer, nothing changes.
-    pub fn leave_out(&self, name: &str) -> bool {
-        let Some(peer) = self.addresses.iter().position(|it| it.to_string() == name) else {
-            return false;
-        };
-        self.leave_out_at(peer)
+    /// The index of the peer with this address.
+    pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
+        self.addresses.iter().position(|it| it.to_string() == name)
     }
 
-    /// The same for a peer's index.
-    pub(crate) fn leave_out_at(&self, peer: usize) -> bool {
+    /// Asks a peer nothing more, if that leaves one to ask. Returns whether it does.
+    pub(crate) fn leave_out(&self, peer: usize) -> bool {
         let others = self.ruled_out().iter().enumerate().any(|(at, out)| at != peer && !out);
         if others {
             self.left_out[peer].store(true, Ordering::Relaxed);
             self.forget(peer);
         }
         others
+    }
+
+    /// Whether it must still be reported that a peer is left out: once for each.
+    pub(crate) fn is_to_be_reported(&self, peer: usize) -> bool {
+        !self.reported[peer].swap(true, Ordering::Relaxed)
     }
 
     /// The number of peers.

@@ -5,8 +5,8 @@
 //! several bridges, two are asked about each block. Where they differ, the block that created the coin shows which of
 //! them lies, so that a lie does not cost the whole sync.
 
+mod arbiter;
 mod coins;
-mod judge;
 
 use crate::engine::{BridgePeers, ProofRequester, connect};
 use crate::error::ProofsError;
@@ -17,8 +17,8 @@ use apus_sync::engines::swiftsync::{UndoPassError, UndoReader, UndoSource};
 use apus_sync::request::{Request, SpentSource};
 use apus_sync::source::ChainSource;
 use apus_sync::{Event, Observer, SyncError, Warning};
+use arbiter::Arbiter;
 use coins::Spends;
-use judge::Judge;
 use std::sync::Arc;
 
 /// Bridge nodes that give the coins that blocks spend.
@@ -34,8 +34,8 @@ impl SpentSource for SpentPeers {
         let (network, observer, interrupt) = (env.params.network, env.observer, env.interrupt);
         let asking = ProofRequester { network, observer, interrupt };
         let peers = connect(&self.0, &asking)?;
-        let judge = Judge { params: env.params, verifier: env.verifier, chain };
-        Ok(Box::new(PeerCoins { peers, judge, observer }))
+        let arbiter = Arbiter { params: env.params, verifier: env.verifier, chain };
+        Ok(Box::new(PeerCoins { peers, arbiter, observer }))
     }
 }
 
@@ -52,15 +52,15 @@ const LEAVES_LEAST: u64 = 512;
 /// The coins that the blocks of a chain spend.
 struct PeerCoins<'a> {
     peers: ProofPeers<'a>,
-    judge: Judge<'a>,
+    arbiter: Arbiter<'a>,
     observer: &'a dyn Observer,
 }
 
 impl PeerCoins<'_> {
     /// The question about a block. The number of its coins is not known before it has arrived.
     fn question(&self, height: Height) -> Option<Question> {
-        let hash = *self.judge.chain.chain().hash(height)?;
-        let expected = LARGER * self.judge.chain.block_bytes(height) / INPUT_BYTES;
+        let hash = *self.arbiter.chain.chain().hash(height)?;
+        let expected = LARGER * self.arbiter.chain.block_bytes(height) / INPUT_BYTES;
         let most = expected.clamp(LEAVES_LEAST, LEAVES_MAX as u64) as usize;
         Some(Question::Leaves(KnownBlock { height, hash }, most))
     }
@@ -78,8 +78,8 @@ impl PeerCoins<'_> {
 
     /// Asks a bridge nothing more, if there are others. Returns whether there are.
     fn leave_out(&self, peer: usize, why: &str) -> bool {
-        let others = self.peers.leave_out_at(peer);
-        if others {
+        let others = self.peers.leave_out(peer);
+        if others && self.peers.is_to_be_reported(peer) {
             let name = self.peers.name_of(peer);
             let text =
                 format!("{why}. Apus asks {name} nothing more, and continues with other bridges");
@@ -139,7 +139,7 @@ impl UndoReader for CoinsReader<'_> {
             {
                 let outpoint = spends.outpoint(at);
                 for (peer, leaves) in &read {
-                    if !self.from.judge.is_right(&outpoint, &leaves[at], id.height)? {
+                    if !self.from.arbiter.is_right(&outpoint, &leaves[at], id.height)? {
                         wrong.push((
                             *peer,
                             format!("block {} did not create {outpoint} so", leaves[at].height),

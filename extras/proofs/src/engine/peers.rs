@@ -113,14 +113,17 @@ impl<'a> PeerProofs<'a> {
 
     /// Asks a peer that sent something wrong nothing more, if there are others. Returns whether there are.
     pub(super) fn leave_out(&self, peer: &str, why: &str) -> bool {
-        let others = self.peers.leave_out(peer);
-        if others {
-            self.left_out.store(true, Ordering::Relaxed);
+        let Some(index) = self.peers.index_of(peer).filter(|index| self.peers.leave_out(*index))
+        else {
+            return false;
+        };
+        self.left_out.store(true, Ordering::Relaxed);
+        if self.peers.is_to_be_reported(index) {
             self.warn(format!(
                 "{why}. Apus asks {peer} nothing more, and continues with other bridges"
             ));
         }
-        others
+        true
     }
 
     /// Whether a peer was left out since the last call.

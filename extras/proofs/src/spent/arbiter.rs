@@ -1,4 +1,4 @@
-//! [`Judge`]: decides whether a claim about a coin is right, by the block that created the coin.
+//! [`Arbiter`]: decides whether a claim about a coin is right, by the block that created the coin.
 
 use apus_chain::{BlockBytes, BlockChecker, Height, OutPoint, Params, ScriptVerifier};
 use apus_sync::engines::swiftsync::UndoPassError;
@@ -9,13 +9,13 @@ use apus_utreexo::CompactLeaf;
 use std::sync::Arc;
 
 /// Decides between claims about a coin.
-pub(super) struct Judge<'a> {
+pub(super) struct Arbiter<'a> {
     pub(super) params: &'a Params,
     pub(super) verifier: Option<&'a dyn ScriptVerifier>,
     pub(super) chain: Arc<dyn ChainSource + 'a>,
 }
 
-impl Judge<'_> {
+impl Arbiter<'_> {
     /// Whether the block that a claim names has created exactly this coin, below the block at a height.
     pub(super) fn is_right(
         &self,
