@@ -1,6 +1,7 @@
-//! `--proofs`: the engine utreexo, which validates blocks with proofs of their spent coins.
+//! `--proofs`: the engine utreexo, which validates blocks with proofs of their spent coins. `--spent`: these coins alone,
+//! for the engine swiftsync.
 
-use crate::args::{EngineArg, PeerArgs, ProofsArg, SinkArg, SyncArgs};
+use crate::args::{AggregateArg, EngineArg, PeerArgs, ProofsArg, SinkArg, SyncArgs};
 use crate::extra_engine::OutsideEngine;
 use crate::failure::Failure;
 use crate::peers;
@@ -8,12 +9,12 @@ use crate::report::ForestReport;
 use apus_chain::{Network, Params};
 use apus_p2p::addresses::parse_address;
 use apus_p2p::transport::TransportChoice;
-use apus_proofs::{BridgePeers, ByProofs, ProofsError, ProofsInput};
+use apus_proofs::{BridgePeers, ByProofs, ProofsError, ProofsInput, SpentPeers};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Creates the engine, if a run uses proofs. It also needs block files, and keeps no set.
+/// Creates the engine, if a run uses proofs. It keeps no set.
 pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
     let proofs = &args.proofs.proofs;
     match (args.engine() == Some(EngineArg::Utreexo), proofs.is_empty()) {
@@ -31,10 +32,8 @@ pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
         }
         (true, false) => {}
     }
-    if args.blocksdir.is_none() {
-        return Err(Failure::usage(
-            "the engine utreexo reads blocks from files, range by range: give their folder with --blocksdir DIR",
-        ));
+    if args.peers.follow {
+        return Err(Failure::usage("the engine utreexo ends at the tip: leave out --follow"));
     }
     let keeps_set = |sink: &SinkArg| {
         !matches!(sink, SinkArg::Utreexo(_) | SinkArg::SignatureHints(_) | SinkArg::Null)
@@ -44,6 +43,33 @@ pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
     }
     let proofs = named(proofs, args.chain, (&args.peers).into())?;
     Ok(Some(ByProofs::new(proofs, args.connect.assume.block(Params::of(args.chain)))))
+}
+
+/// Returns the bridges that give spent coins, if a run names any.
+pub(crate) fn spent(args: &SyncArgs) -> Result<Option<SpentPeers>, Failure> {
+    let spent = &args.proofs.spent;
+    if spent.is_empty() {
+        return Ok(None);
+    }
+    let refused = |what: &str| Err(Failure::usage(format!("--spent {what}")));
+    if let Some(ProofsArg::Folder(folder)) = spent.iter().find(|arg| arg.address().is_none()) {
+        return refused(&format!(
+            "peer:{0} names a bridge node: write peer:, not {0}",
+            folder.display()
+        ));
+    }
+    if args.hints.is_none() || args.blocksdir.is_some() {
+        return refused(
+            "is for blocks from peers with --hints: block files come with undo data, and without hints none are needed",
+        );
+    }
+    if args.connect.assume.hinted() || !matches!(args.proof.aggregate, AggregateArg::Sha256) {
+        return refused(
+            "checks every rule, which needs the sums of coins: leave out --assumevalid hints and --aggregate",
+        );
+    }
+    let named: Vec<&str> = spent.iter().filter_map(ProofsArg::address).collect();
+    bridges("--spent", args.chain, &named, (&args.peers).into()).map(SpentPeers).map(Some)
 }
 
 /// Describes the engine for a run.
@@ -66,7 +92,7 @@ pub(crate) fn named(
         return Ok(ProofsInput::Folder(folder));
     }
     let named: Vec<&str> = proofs.iter().filter_map(ProofsArg::address).collect();
-    bridges(network, &named, how).map(ProofsInput::Peers)
+    bridges("--proofs", network, &named, how).map(ProofsInput::Peers)
 }
 
 /// Returns the folder of proofs, if the arguments name one. Fails if they also name other sources.
@@ -82,15 +108,16 @@ fn folder(proofs: &[ProofsArg]) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// Returns the bridge nodes to request proofs from.
+/// Returns the bridge nodes that an option names.
 fn bridges(
+    option: &str,
     network: Network,
     named: &[&str],
     how: BridgePeersOptions,
 ) -> Result<BridgePeers, Failure> {
     let parse = |node: &&str| {
         parse_address(node, network)
-            .map_err(|error| Failure::usage(format!("--proofs peer:{node}: {error}")))
+            .map_err(|error| Failure::usage(format!("{option} peer:{node}: {error}")))
     };
     Ok(BridgePeers {
         addresses: named.iter().map(parse).collect::<Result<_, _>>()?,

@@ -23,7 +23,7 @@ use crate::status::RunFacts;
 use apus_chain::{Network, Params};
 use apus_datadir::BlocksFolder;
 use apus_sync::engines::swiftsync::hints::BitOrder;
-use apus_sync::{DatadirBlocks, Machines, Stop, UseIndex};
+use apus_sync::{DatadirBlocks, Machines, SpentSource, Stop, UseIndex};
 use std::path::{Path, PathBuf};
 
 /// Runs `apus sync`.
@@ -40,8 +40,15 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     let engine_by_proofs = by_proofs::by_proofs(args)?;
     #[cfg(feature = "utreexo")]
     let outside = engine_by_proofs.as_ref().map(by_proofs::outside);
+    #[cfg(feature = "utreexo")]
+    let spent = by_proofs::spent(args)?;
+    #[cfg(feature = "utreexo")]
+    let spent = spent.as_ref().map(|spent| spent as &dyn SpentSource);
     #[cfg(not(feature = "utreexo"))]
-    let outside = None;
+    let (outside, spent) = (None, None);
+    if spent.is_some() && machines.is_some() {
+        return Err(Failure::usage("other machines read undo data themselves: leave out --spent"));
+    }
     expect_peers(args)?;
     expect_folder_options(args, hints.is_some())?;
     #[cfg(feature = "remote-coins")]
@@ -62,6 +69,7 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
         hints,
         engine,
         outside: outside.as_ref(),
+        spent,
         hints_order: args.hints_order,
         aggregate: args.proof.aggregate,
         connect: Some(&args.connect),
@@ -213,6 +221,8 @@ pub(crate) struct RunJob<'a> {
     pub(crate) hints: Option<&'a HintsArg>,
     /// The engine, if a feature adds it.
     pub(crate) outside: Option<&'a OutsideEngine<'a>>,
+    /// The source of the coins that blocks under hints spend, if a feature adds it.
+    pub(crate) spent: Option<&'a dyn SpentSource>,
     /// The engine for blocks without hints, if the user chose one.
     pub(crate) engine: Option<EngineArg>,
     /// The bit order that the user gave; the file itself may determine it.
@@ -248,6 +258,7 @@ impl<'a> RunJob<'a> {
             source,
             hints: None,
             outside: None,
+            spent: None,
             engine: None,
             hints_order: None,
             aggregate: AggregateArg::Sha256,
@@ -310,6 +321,7 @@ impl RunJob<'_> {
         };
         let rebuilder = match self.outside {
             _ if self.bridge.is_some() => Some("`apus utreexo prove`"),
+            _ if self.spent.is_some() => Some("--spent"),
             outside => outside.map(|outside| outside.option),
         };
         skips_witnesses(args, self.outputs, peers, rebuilder)

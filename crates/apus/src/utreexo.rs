@@ -59,6 +59,7 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
         kept: DatadirBlocks::All,
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
         outside: None,
+        spent: None,
         bridge: Some(BridgeJob { folder: &args.out, every: args.every }),
         machines: None,
     })?;

@@ -1,5 +1,7 @@
 //! Blocks from real nodes: the program on one side, bitcoind or btcd on the other, used as a user would.
 
+#[cfg(feature = "utreexo")]
+mod bridges;
 mod btcd;
 mod follow;
 mod lines;
@@ -8,6 +10,8 @@ pub(crate) mod nodes;
 mod proofs;
 mod relay;
 mod serve;
+#[cfg(feature = "utreexo")]
+mod spent;
 
 use apus_testkit::bitcoind::Bitcoind;
 

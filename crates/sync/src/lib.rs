@@ -62,8 +62,8 @@ pub use progress::{Segment, SegmentState};
 pub use request::{
     ChainEnd, ChainEngine, ConnectOptions, Engine, EngineTask, HintedTask, HintedValidity,
     HintsInput, HintsProof, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenStore, Outcome, Output,
-    OutputKind, Request, RunEnv, ScratchLimits, ScriptCounts, SetHashes, SetSummary, Source, Stop,
-    Task, Validation, Written,
+    OutputKind, Request, RunEnv, ScratchLimits, ScriptCounts, SetHashes, SetSummary, Source,
+    SpentSource, Stop, Task, Validation, Written,
 };
 pub use run::{
     PutSet, discard_progress, end, expect_work_folder, give_up_progress, has_progress, keep_record,

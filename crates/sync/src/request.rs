@@ -4,6 +4,7 @@
 
 use crate::chain_index::ChainIndex;
 use crate::commitment::{NewHasher, SetCommitment};
+use crate::engines::swiftsync::UndoSource;
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::hints::HintsOptions;
 use crate::error::{InvalidError, SyncError, UsageError};
@@ -168,6 +169,19 @@ pub trait ChainEngine: Sync {
     }
 }
 
+/// A source of the coins that the blocks of a chain spend, which need not be trusted.
+pub trait SpentSource: Sync {
+    /// Opens it for the blocks of a chain.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    fn open<'a>(
+        &'a self,
+        request: &'a Request<'_>,
+        chain: Arc<dyn ChainSource + 'a>,
+    ) -> Result<Box<dyn UndoSource + 'a>, SyncError>;
+}
+
 /// Options for blocks with hints.
 #[derive(Clone)]
 pub struct HintedTask<'a> {
@@ -177,6 +191,8 @@ pub struct HintedTask<'a> {
     pub aggregate: AggregateKind,
     /// What to do with hints that cover blocks which Core would check.
     pub validity: HintedValidity,
+    /// A source of the coins that blocks spend, in place of undo data next to the blocks.
+    pub spent: Option<&'a dyn SpentSource>,
     /// How blocks above the hints are connected; required if the sync ends above them.
     pub connect: Option<ConnectOptions<'a>>,
 }

@@ -45,7 +45,7 @@ pub struct StoredBlocks<'a> {
 }
 
 /// An origin of raw blocks.
-pub trait BlockSource: Sync {
+pub trait BlockSource: Send + Sync {
     /// Makes a fetcher for one thread. Once `halt` is set, the caller no longer needs the blocks: a waiting
     /// fetcher returns early, without an error.
     fn fetcher<'a>(&'a self, halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a>;

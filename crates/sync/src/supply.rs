@@ -14,6 +14,7 @@ use apus_chain::{
     BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, DecodeError, HeaderChain,
     Height, HeightRange, KnownBlock, Params, ReadError, ScriptVerifier,
 };
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -31,6 +32,20 @@ pub struct Supply<'a> {
     permits: Permits,
     /// The last block whose witnesses are not read.
     unseen: Height,
+    /// Bytes of blocks that each walker requests at once if it needs them by ascending height; 0 to request them one
+    /// by one.
+    window_bytes: u64,
+}
+
+/// What the walkers of a source that is far away request at once, all together: enough for a fast line.
+const WINDOWS_BYTES: u64 = 64 << 20;
+
+/// The bytes that each walker requests at once. A source that is near gives a block as soon as it is needed.
+fn window_bytes(source: &dyn ChainSource, threads: usize, all_bytes: u64) -> u64 {
+    match source.fetchers(threads) {
+        walkers if walkers > threads => all_bytes / walkers as u64,
+        _ => 0,
+    }
 }
 
 /// Fails on bytes after a block. Core ignores them, but a node that passes the record on would send them too.
@@ -53,6 +68,11 @@ impl<'a> Supply<'a> {
             interrupt: env.interrupt,
             permits: Permits::new(env.threads),
             unseen,
+            window_bytes: window_bytes(
+                source,
+                env.threads,
+                (env.memory_bytes / 8).min(WINDOWS_BYTES),
+            ),
         }
     }
 
@@ -65,14 +85,15 @@ impl<'a> Supply<'a> {
         interrupt: &'a AtomicBool,
     ) -> Self {
         let (chain, permits) = (source.chain(), Permits::new(threads));
-        Self { params, chain, verifier, source, interrupt, permits, unseen }
+        let window_bytes = window_bytes(source, threads, WINDOWS_BYTES);
+        Self { params, chain, verifier, source, interrupt, permits, unseen, window_bytes }
     }
 
     /// A walker for one thread. It ends early once `halt` is set.
     pub fn walker<'w>(&'w self, halt: &'w AtomicBool) -> Walker<'w> {
         let (fetcher, mut checker) = (self.source.fetcher(halt), BlockChecker::new());
         checker.leave_witnesses(self.unseen);
-        Walker { supply: self, fetcher, checker, halt }
+        Walker { supply: self, fetcher, checker, halt, largest: 0 }
     }
 
     /// Waits for the right to compute.
@@ -96,6 +117,8 @@ pub struct Walker<'a> {
     fetcher: Box<dyn BlockFetcher + 'a>,
     checker: BlockChecker,
     halt: &'a AtomicBool,
+    /// The bytes of the largest block of the last window.
+    largest: u64,
 }
 
 /// Processes a block that has arrived: returns whether it passes its checks, and then the result.
@@ -120,6 +143,60 @@ impl Walker<'_> {
             }
             Ok(each(&block))
         })
+    }
+
+    /// Like [`take`](Self::take), but passes the blocks by ascending height. Blocks of a source that is far away are
+    /// requested many at a time, and wait until it is their turn.
+    pub fn take_ascending(
+        &mut self,
+        range: HeightRange,
+        each: &mut dyn FnMut(&BlockBytes<'_>) -> Result<(), SyncError>,
+    ) -> Result<bool, SyncError> {
+        let mut start = range.start;
+        while start < range.end {
+            let window = HeightRange::new(start, self.window_end(start, range.end));
+            let is_whole = match window.count() {
+                1 => self.take(window, each)?,
+                _ => self.take_window(window, each)?,
+            };
+            if !is_whole {
+                return Ok(false);
+            }
+            start = window.end;
+        }
+        Ok(true)
+    }
+
+    /// Where the window that starts at a height ends: sizes are expected, and may be wrong.
+    fn window_end(&self, start: Height, end: Height) -> Height {
+        let (mut next, mut bytes) = (start + 1, 0);
+        while next < end {
+            bytes += self.supply.source.block_bytes(next).max(self.largest);
+            if bytes > self.supply.window_bytes {
+                break;
+            }
+            next += 1;
+        }
+        next
+    }
+
+    fn take_window(
+        &mut self,
+        window: HeightRange,
+        each: &mut dyn FnMut(&BlockBytes<'_>) -> Result<(), SyncError>,
+    ) -> Result<bool, SyncError> {
+        let (mut next, mut largest, mut early) = (window.start, 0, BTreeMap::new());
+        let is_whole = self.take_owned(window, &mut |block| {
+            largest = block.memory_bytes().max(largest);
+            early.insert(block.height(), block);
+            while let Some(block) = early.remove(&next) {
+                next += 1;
+                each(&block.bytes())?;
+            }
+            Ok(())
+        });
+        self.largest = largest;
+        is_whole
     }
 
     /// Like [`take`](Self::take), but passes owned blocks.
@@ -231,7 +308,7 @@ impl Walker<'_> {
         missing: &mut [bool],
         look: &mut Look<'_>,
     ) -> Result<Option<SyncError>, SyncError> {
-        let Self { supply, fetcher, checker, halt } = self;
+        let Self { supply, fetcher, checker, halt, .. } = self;
         let mut failure = None;
         fetcher.fetch(range, &mut |height, raw| {
             if let Err(interrupted) = stop_if_interrupted(supply.interrupt) {

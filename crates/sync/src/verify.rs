@@ -210,6 +210,7 @@ impl Verify<'_> {
                 hints,
                 aggregate: AggregateKind::Sha256,
                 validity: HintedValidity::Checked,
+                spent: None,
                 connect: Some(connect),
             }),
             None => Task::MergeSync(MergeSyncTask { connect, index: None }),

@@ -325,7 +325,7 @@ mod tests {
         let storage = CrashStorage::new();
         let workdir = Workdir::start(&storage, &plan(9)).unwrap();
         let done = [FIRST, SECOND].map(|range| {
-            let runs = vec![vec![3; 100], vec![range.start as u8; 20], vec![]];
+            let runs = vec![vec![3; 100], vec![range.start as u8; 20], vec![], vec![]];
             let finished = FinishedSegment { partial: finished(range), runs };
             let mut done = FinishedRange::held(range, finished, SwiftSync::RUNS);
             assert_eq!(*workdir.read_run(hints_of(&done)).unwrap(), [range.start as u8; 20]);
@@ -479,7 +479,7 @@ mod tests {
         plan.segments = (0..6).map(|at| HeightRange::new(4 * at + 1, 4 * at + 5)).collect();
         let held = || -> Vec<FinishedRange<Partial>> {
             let held = |range: &HeightRange| {
-                let runs = vec![vec![3; 100], vec![range.start as u8; 20], vec![]];
+                let runs = vec![vec![3; 100], vec![range.start as u8; 20], vec![], vec![]];
                 let finished = FinishedSegment { partial: finished(*range), runs };
                 FinishedRange::held(*range, finished, SwiftSync::RUNS)
             };

@@ -232,7 +232,7 @@ fn work_with(
             })?;
             let (chain, scripts, sum_key) = (dir.chain(), scripts()?, None);
             let connector = ConnectByUndo { params, chain, assumed, scripts, sum_key };
-            let pass = UndoPass { swiftsync, connector, undo: &*undo };
+            let pass = UndoPass { swiftsync, connector, undo: &*undo, keeps: false };
             run_all(&PassSegments { pass: &pass, input: &read_hints })
         }
         PassKind::Utreexo => {

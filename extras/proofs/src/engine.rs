@@ -28,11 +28,11 @@ use apus_p2p::transport::TransportChoice;
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_sync::engines::swiftsync::CoinTotals;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
-use apus_sync::error::{BlockUnavailable, InvalidBlock, IoError, SyncError, UsageError};
+use apus_sync::error::{BlockUnavailable, InvalidBlock, SyncError, UsageError};
 use apus_sync::machines::{Machines, RemotePass, SharedPass};
 use apus_sync::pass::{self, PassJob, Threads, assumed_by, expect_same};
 use apus_sync::request::{
-    ChainEnd, ChainEngine, Engine, HintsProof, Outcome, Request, ScriptCounts, SetSummary,
+    ChainEnd, ChainEngine, Engine, HintsProof, Outcome, Request, ScriptCounts, SetSummary, Stop,
     Validation, Written,
 };
 use apus_sync::source::ChainSource;
@@ -43,6 +43,7 @@ use apus_sync::{Event, Phase};
 use apus_utreexo::Roots;
 use files::ProofFiles;
 pub use files::ProofFolder;
+pub(crate) use peers::connect;
 pub use peers::{PeerProofs, ProofRequester};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -152,13 +153,15 @@ impl ByProofs {
         machines: Option<&dyn Machines>,
     ) -> Result<ProofsVerdict, SyncError> {
         expect_no_set(request)?;
-        let height = request.stop.end_in(dir)?;
-        if height == 0 {
+        let end = request.stop.end_in(dir)?;
+        if end == 0 {
             return Err(SyncError::Usage(UsageError::NothingToDo));
         }
         request.env.observer.event(Event::Started(Phase::Hints));
-        let proofs = ProofInput::open(request, &self.proofs, dir, height)?;
-        let (workdir, plan, done) = self.begin(request, dir, &proofs, height)?;
+        let earlier = Workdir::read_plan(request.env.workdir)?;
+        let proofs = ProofInput::open(request, &self.proofs, dir, (end, earlier.as_ref()))?;
+        let height = proofs.stop;
+        let (workdir, plan, mut done) = self.begin(request, dir, &proofs, earlier)?;
         request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: proofs.bytes });
         let assumed = plan.identity.assumed;
         // Each thread runs the scripts of its own block; in a shared job the other machines do.
@@ -177,16 +180,34 @@ impl ByProofs {
             below: None,
             limit: None,
         };
-        let done = match machines {
-            None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
-            Some(machines) => {
-                let roots = |range| Ok(shared::write(proofs.from.roots(range)));
-                let remote = RemotePass { machines, plan: &plan, name: ENGINE, payload: &roots };
-                pass::run(&job, &remote, &workdir, &plan.segments, done)
+        let mut tries = 0;
+        let verdict = loop {
+            let ran = match machines {
+                None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
+                Some(machines) => {
+                    let roots = |range| Ok(shared::write(proofs.from.roots(range)));
+                    let remote =
+                        RemotePass { machines, plan: &plan, name: ENGINE, payload: &roots };
+                    pass::run(&job, &remote, &workdir, &plan.segments, done)
+                }
+            };
+            let finished = match ran {
+                Ok(finished) => finished,
+                Err(error) if proofs.from.has_another(&error, &mut tries) => {
+                    done = Workdir::resume::<Utreexo<'_>>(request.env.workdir, &plan)?.1;
+                    continue;
+                }
+                Err(error) => return Err(with_reason(request, error, height)),
+            };
+            match conclude(&pass, &workdir, &finished, height) {
+                Ok(verdict) => break verdict,
+                Err(error) => {
+                    let right = proofs.from.without_wrong(&error, finished);
+                    done = right.ok_or_else(|| with_reason(request, error.into(), height))?;
+                    Workdir::change(request.env.workdir, &plan, &done)?;
+                }
             }
         };
-        let done = done.map_err(|error| with_reason(request, error, height))?;
-        let verdict = conclude(&pass, &workdir, &done, height)?;
         let bytes = verdict.counts.bytes - before;
         request.env.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
         write_roots(request, &verdict)?;
@@ -195,15 +216,15 @@ impl ByProofs {
         Ok(ProofsVerdict { stop, verdict, scripts: ScriptCounts { run, assumed } })
     }
 
-    /// Resumes the plan in the work folder, or makes one.
+    /// Resumes the plan in the work folder, or makes one. If the chain has grown since, the plan continues above.
     fn begin<'a>(
         &self,
         request: &Request<'a>,
         dir: &dyn ChainSource,
         proofs: &ProofInput<'_>,
-        stop: Height,
+        earlier: Option<Plan>,
     ) -> Result<ProofPlan<'a>, SyncError> {
-        let earlier = Workdir::read_plan(request.env.workdir)?;
+        let stop = proofs.stop;
         if earlier.is_none() && Record::read(request.env.workdir)?.is_some() {
             return Err(request.env.other_run("with another engine"));
         }
@@ -212,7 +233,7 @@ impl ByProofs {
             network: request.env.params.network,
             stop,
             stop_hash: dir.chain().hash(stop).copied().unwrap_or_default(),
-            hints: proofs.id,
+            hints: proofs.id(stop),
             aggregate: AggregateKind::None,
             // Use the lower of the earlier start's height and this one's.
             assumed: earlier.as_ref().map_or(now, |plan| plan.identity.assumed.min(now)),
@@ -221,22 +242,44 @@ impl ByProofs {
             numbered: false,
             muhash: false,
         };
-        if earlier.as_ref().is_some_and(|plan| plan.identity.hints != identity.hints) {
+        let grown = earlier.as_ref().map(|plan| &plan.identity).filter(|earlier| {
+            earlier.stop < stop && dir.chain().hash(earlier.stop) == Some(&earlier.stop_hash)
+        });
+        let of_then = grown.map(|earlier| {
+            let RunIdentity { stop, stop_hash, .. } = *earlier;
+            RunIdentity { stop, stop_hash, hints: proofs.id(stop), ..identity.clone() }
+        });
+        let expected = of_then.as_ref().unwrap_or(&identity);
+        if earlier.as_ref().is_some_and(|plan| plan.identity.hints != expected.hints) {
             return Err(request.env.other_run("with other proof ranges, or with another engine"));
         }
-        expect_same(request, earlier.as_ref(), &identity)?;
+        expect_same(request, earlier.as_ref(), expected)?;
         Workdir::clear_scratch(request.env.workdir)?;
-        pass::begin_or_resume::<Utreexo<'a>>(request, earlier, identity, proofs.ranges.clone(), 0)
+        let below = of_then.map_or(0, |then| then.stop);
+        match earlier {
+            Some(Plan { identity: then, secret, mut segments }) if below > 0 => {
+                let plan =
+                    Plan { identity: then, secret: secret.clone(), segments: segments.clone() };
+                let done = Workdir::resume::<Utreexo<'a>>(request.env.workdir, &plan)?.1;
+                segments.extend(proofs.above(request, dir, below));
+                let plan = Plan { identity, secret, segments };
+                let workdir = Workdir::change(request.env.workdir, &plan, &done)?;
+                pass::report_resumed(request, &plan, &done, 0);
+                Ok((workdir, plan, done))
+            }
+            earlier => {
+                let segments = proofs.above(request, dir, 0);
+                pass::begin_or_resume::<Utreexo<'a>>(request, earlier, identity, segments, 0)
+            }
+        }
     }
 }
 
-/// The source of proofs, and the ranges that it covers.
+/// The source of proofs.
 struct ProofInput<'a> {
     from: RangeSource<'a>,
-    /// The ranges, by ascending height.
-    ranges: Vec<HeightRange>,
-    /// Identifies the ranges, so that a later start recognizes them.
-    id: [u8; 32],
+    /// The last block.
+    stop: Height,
     /// Bytes of proofs, if known in advance; otherwise 0.
     bytes: u64,
 }
@@ -258,6 +301,46 @@ impl RangeSource<'_> {
         }
     }
 
+    /// Whether the job can continue after an error: a bridge sent something wrong, and there is another.
+    fn has_another(&self, error: &SyncError, tries: &mut u32) -> bool {
+        let Self::Peers(peers) = self else { return false };
+        let Some(ByProofsError(wrong)) = error.downcast() else { return peers.has_left_out() };
+        let (ProvenError::Entry { origin, .. }
+        | ProvenError::After { origin, .. }
+        | ProvenError::Refused { origin, .. }) = wrong
+        else {
+            return false;
+        };
+        if peers.leave_out(origin, &wrong.to_string()) {
+            return true;
+        }
+        // If several gave the data of a range, the next try shows which of them is to blame.
+        *tries += 1;
+        *tries <= TRIES_UNBLAMED && peers.is_of_several(origin)
+    }
+
+    /// The finished ranges without the lowest one that begins with wrong roots, if it can be done again. All ranges
+    /// below it fit together from block 1 on, so they prove with which roots it must begin.
+    fn without_wrong(
+        &self,
+        error: &ProvenError,
+        mut done: Vec<FinishedRange<Partial>>,
+    ) -> Option<Vec<FinishedRange<Partial>>> {
+        let (Self::Peers(peers), ProvenError::Merge(ProvenMergeError::Roots { height, .. })) =
+            (self, error)
+        else {
+            return None;
+        };
+        let below = done.iter().find(|done| done.range.end == *height)?;
+        let (_, proven) = below.partial.ends()?;
+        if !peers.are_several() {
+            return None;
+        }
+        peers.prove(*height, proven);
+        done.retain(|done| done.range.start != *height);
+        Some(done)
+    }
+
     /// The roots before and after a range, if known here.
     fn roots(&self, heights: HeightRange) -> Option<(&Roots, &Roots)> {
         match self {
@@ -267,20 +350,27 @@ impl RangeSource<'_> {
     }
 }
 
+/// How often to repeat ranges whose wrong data came from several bridges.
+const TRIES_UNBLAMED: u32 = 3;
+
 impl<'a> ProofInput<'a> {
-    /// Opens the files, or connects to the peers, for the blocks from 1 to `stop`.
+    /// Opens the files, or connects to the peers, for the blocks from 1 to `end`. A job without a height to stop at
+    /// ends where bridges do, if they are a few blocks behind, but not below an earlier plan's end.
     fn open(
         request: &Request<'a>,
         proofs: &'a ProofsInput,
         dir: &'a dyn ChainSource,
-        stop: Height,
+        (end, earlier): (Height, Option<&Plan>),
     ) -> Result<Self, SyncError> {
         let (network, chain) = (request.env.params.network, dir.chain());
         match proofs {
             ProofsInput::Folder(folder) => {
-                let files = ProofFiles::open(folder, network, chain, stop)?;
-                let (ranges, id, bytes) = (files.heights(), files.id(), files.bytes());
-                Ok(Self { from: RangeSource::Files(files), ranges, id, bytes })
+                let files = ProofFiles::open(folder, network, chain, end)?;
+                let bytes = files.bytes();
+                Ok(Self { from: RangeSource::Files(files), stop: end, bytes })
+            }
+            ProofsInput::Peers(_) if request.env.is_shared => {
+                Ok(Self { from: RangeSource::Remote, stop: end, bytes: 0 })
             }
             ProofsInput::Peers(peers) => {
                 let asking = ProofRequester {
@@ -288,15 +378,37 @@ impl<'a> ProofInput<'a> {
                     observer: request.env.observer,
                     interrupt: request.env.interrupt,
                 };
-                let from = match request.env.is_shared {
-                    false => {
-                        RangeSource::Peers(Box::new(PeerProofs::connect(peers, asking, chain)?))
-                    }
-                    true => RangeSource::Remote,
+                let peers = PeerProofs::connect(peers, asking, chain)?;
+                let least = earlier.map_or(0, |plan| plan.identity.stop).min(end);
+                let stop = match request.stop {
+                    Stop::At(_) => end,
+                    _ => peers.reached(end)?.max(least),
                 };
-                let blocks = HeightRange::new(1, stop + 1);
-                let ranges = pass::divided(request, dir, blocks, request.env.threads);
-                Ok(Self { from, ranges, id: PeerProofs::id(), bytes: 0 })
+                Ok(Self { from: RangeSource::Peers(Box::new(peers)), stop, bytes: 0 })
+            }
+        }
+    }
+
+    /// Identifies the ranges up to a height, so that a later start recognizes them.
+    fn id(&self, last: Height) -> [u8; 32] {
+        match &self.from {
+            RangeSource::Files(files) => files.id(last),
+            RangeSource::Peers(_) | RangeSource::Remote => PeerProofs::id(),
+        }
+    }
+
+    /// The ranges above a height, ascending.
+    fn above(
+        &self,
+        request: &Request<'_>,
+        dir: &dyn ChainSource,
+        below: Height,
+    ) -> Vec<HeightRange> {
+        match &self.from {
+            RangeSource::Files(files) => files.heights().filter(|it| it.start > below).collect(),
+            RangeSource::Peers(_) | RangeSource::Remote => {
+                let blocks = HeightRange::new(below + 1, self.stop + 1);
+                pass::divided(request, dir, blocks, request.env.threads)
             }
         }
     }
@@ -340,23 +452,21 @@ fn was_waiting(error: &SyncError, interrupt: &AtomicBool) -> bool {
     is_missing && interrupt.load(Ordering::Relaxed)
 }
 
-/// Checks that all ranges fit together.
+/// Checks that all ranges, which ascend, fit together.
 fn conclude(
     pass: &Utreexo<'_>,
     workdir: &Workdir<'_>,
     done: &[FinishedRange<Partial>],
     stop: Height,
-) -> Result<Verdict, SyncError> {
+) -> Result<Verdict, ProvenError> {
     let mut whole = pass.nothing();
     for done in done {
         whole.merge(&done.partial).map_err(|error| match error {
-            ProvenMergeError::Overlap(_) => {
-                SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) })
-            }
-            differ @ ProvenMergeError::Roots { .. } => ProvenError::from(differ).into(),
+            ProvenMergeError::Overlap(_) => ProvenError::Damaged(workdir.describe(done)),
+            differ @ ProvenMergeError::Roots { .. } => ProvenError::from(differ),
         })?;
     }
-    Ok(pass.conclude(&whole, stop)?)
+    pass.conclude(&whole, stop)
 }
 
 /// Writes the roots, if requested.

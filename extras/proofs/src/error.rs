@@ -106,6 +106,9 @@ pub enum ProofsError {
     /// No peer can serve proofs.
     #[error("cannot get proofs: {0}")]
     Peers(Box<ProofPeerError>),
+    /// No peer gives the coins that blocks spend.
+    #[error("cannot get the spent coins: {0}")]
+    Spent(Box<ProofPeerError>),
     /// Data for a block or a range is unavailable.
     #[error("{what}")]
     NotThere {
@@ -146,6 +149,7 @@ impl RunError for ProofsError {
                 _ => ErrorKind::Io,
             },
             Self::NotThere { .. }
+            | Self::Spent(_)
             | Self::Folder { .. }
             | Self::File { error: RangeFileError::Io { .. }, .. } => ErrorKind::Io,
             Self::File { .. } | Self::OtherChain { .. } | Self::Roots { .. } => ErrorKind::Wrong,
@@ -154,7 +158,7 @@ impl RunError for ProofsError {
 
     fn class(&self) -> &'static str {
         match self {
-            Self::NotThere { .. } => "io",
+            Self::NotThere { .. } | Self::Spent(_) => "io",
             Self::NoSetKept => "usage",
             Self::NoneHere | Self::Payload => "cluster",
             _ => "proofs",

@@ -12,6 +12,7 @@ mod tests;
 
 use apus_chain::{BlockHash, MAX_MONEY, ReadError, Reader, write_compact_size};
 use apus_p2p::message::{Message, Services};
+use core::ops::Range;
 
 /// Proofs of new blocks (`NODE_UTREEXO`).
 pub const UTREEXO: Services = Services(1 << 12);
@@ -140,6 +141,12 @@ impl ProofRequest {
         }
     }
 
+    /// A request for some leaves only.
+    #[must_use]
+    pub fn leaves(block: BlockHash, places: Range<usize>) -> Self {
+        Self::parts(block, WantedPlaces::default(), places.collect())
+    }
+
     /// A request for some hashes and leaves, by their places in the whole proof, without targets.
     #[must_use]
     pub const fn parts(block: BlockHash, hashes: WantedPlaces, leaves: WantedPlaces) -> Self {
@@ -156,6 +163,12 @@ impl WantedPlaces {
     #[must_use]
     pub fn has(&self, place: usize) -> bool {
         self.0.get(place / 8).is_some_and(|byte| byte >> (place % 8) & 1 == 1)
+    }
+
+    /// The number of places.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|byte| byte.count_ones() as usize).sum()
     }
 
     /// The bitmap's bytes.

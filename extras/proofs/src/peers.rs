@@ -31,6 +31,8 @@ pub enum Question {
     Roots(KnownBlock),
     /// The proof of the coins that a block spends, and their leaf data.
     Proof(KnownBlock),
+    /// Only the leaf data of the first coins that a block spends, at most this many.
+    Leaves(KnownBlock, usize),
 }
 
 impl Question {
@@ -38,7 +40,7 @@ impl Question {
     #[must_use]
     pub const fn block(&self) -> KnownBlock {
         match self {
-            Self::Roots(block) | Self::Proof(block) => *block,
+            Self::Roots(block) | Self::Proof(block) | Self::Leaves(block, _) => *block,
         }
     }
 }
@@ -57,6 +59,10 @@ pub struct ProofPeers<'a> {
     idle: Mutex<Vec<BridgeLink>>,
     /// The peer for the next connection, modulo their number.
     next: Mutex<usize>,
+    /// Whether each peer sent something wrong, so that it is not asked again.
+    left_out: Vec<AtomicBool>,
+    /// Whether that was reported.
+    reported: Vec<AtomicBool>,
 }
 
 impl<'a> ProofPeers<'a> {
@@ -73,7 +79,10 @@ impl<'a> ProofPeers<'a> {
     ) -> Result<Self, ProofPeerError> {
         let dial = Dial { required_services: BRIDGE, ..dial };
         let (absent, idle, next) = (Vec::new(), Mutex::default(), Mutex::default());
-        let mut peers = Self { dial, addresses, patience, interrupt, absent, idle, next };
+        let none = || addresses.iter().map(|_| AtomicBool::new(false)).collect();
+        let (left_out, reported) = (none(), none());
+        let mut peers =
+            Self { dial, addresses, patience, interrupt, absent, idle, next, left_out, reported };
         for peer in 0..peers.addresses.len() {
             match BridgeLink::open(peer, &peers.addresses[peer], &peers.dial) {
                 Ok(link) => peers.give_back(link),
@@ -93,12 +102,70 @@ impl<'a> ProofPeers<'a> {
         &self.absent
     }
 
+    /// The index of the peer with this address.
+    pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
+        self.addresses.iter().position(|it| it.to_string() == name)
+    }
+
+    /// Asks a peer nothing more, if that leaves one to ask. Returns whether it does.
+    pub(crate) fn leave_out(&self, peer: usize) -> bool {
+        let others = self.ruled_out().iter().enumerate().any(|(at, out)| at != peer && !out);
+        if others {
+            self.left_out[peer].store(true, Ordering::Relaxed);
+            self.forget(peer);
+        }
+        others
+    }
+
+    /// Whether it must still be reported that a peer is left out: once for each.
+    pub(crate) fn is_to_be_reported(&self, peer: usize) -> bool {
+        !self.reported[peer].swap(true, Ordering::Relaxed)
+    }
+
+    /// The number of peers.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Whether each peer is left out.
+    fn ruled_out(&self) -> Vec<bool> {
+        self.left_out.iter().map(|it| it.load(Ordering::Relaxed)).collect()
+    }
+
     /// Starts a series of questions.
     pub fn ask<'q>(
         &'q self,
         questions: impl Iterator<Item = Question> + Send + 'q,
     ) -> ProofAnswers<'q> {
         ProofAnswers::new(self, Box::new(questions))
+    }
+
+    /// Starts a series of questions to one peer only, by its index.
+    pub(crate) fn ask_one<'q>(
+        &'q self,
+        peer: usize,
+        questions: impl Iterator<Item = Question> + Send + 'q,
+    ) -> ProofAnswers<'q> {
+        self.ask(questions).of_one(peer)
+    }
+
+    /// Up to `count` peers that are not left out, by index; over many calls each is chosen as often.
+    pub(crate) fn choose(&self, count: usize) -> Vec<usize> {
+        let mut out = self.ruled_out();
+        let mut chosen = Vec::new();
+        while chosen.len() < count
+            && let Some(peer) = self.next(&out)
+        {
+            out[peer] = true;
+            chosen.push(peer);
+        }
+        chosen
+    }
+
+    /// The address of a peer.
+    pub(crate) fn name_of(&self, peer: usize) -> String {
+        self.addresses[peer].to_string()
     }
 
     fn is_interrupted(&self) -> bool {
@@ -296,6 +363,7 @@ impl ProofPeerError {
     /// Whether the same peer may answer if asked again.
     fn may_pass(&self) -> bool {
         match self {
+            Self::Unanswered { .. } => true,
             Self::Peer { error: PeerError::ConnectedToSelf, .. } => false,
             Self::Peer { error, .. } => error.kind() != PeerFault::Misbehaved,
             _ => false,

@@ -69,6 +69,15 @@ Examples:
     apus sync --blocksdir ~/.bitcoin/blocks --assumevalid 0 \\
          --proofs peer:192.168.1.10:8333
 
+  Without a folder of blocks; the bridge node can give the blocks, too:
+    apus sync --connect 192.168.1.20 --assumevalid 0 \\
+         --proofs peer:192.168.1.10:8333
+
+  A set from peers with hints and every script run, with the spent coins of a
+  bridge node, which Apus does not trust either:
+    apus sync --connect 192.168.1.20 --hints main.hints --assumevalid 0 \\
+         --spent peer:192.168.1.10:8333 --out datadir:node
+
   Hints for others, from a snapshot of your own node at a block that Bitcoin
   Core knows:
     bitcoin-cli -rpcclienttimeout=0 dumptxoutset utxo.dat rollback
@@ -206,13 +215,20 @@ pub(crate) struct ProofsArgs {
     /// `peer:` and the address of a Utreexo bridge node that serves proofs, which may be repeated.
     #[arg(long, value_name = "DIR|peer:HOST[:PORT]", hide_short_help = true)]
     pub(crate) proofs: Vec<ProofsArg>,
+
+    /// Check every rule with --hints and blocks from peers, with spent coins from this Utreexo bridge node
+    ///
+    /// `peer:` and the address of a bridge node, which may be repeated. Apus trusts none of them: wrong coins can only
+    /// make the sync fail. If there are several, Apus asks two of them about each block, and leaves out one that lies.
+    #[arg(long, value_name = "peer:HOST[:PORT]", hide_short_help = true)]
+    pub(crate) spent: Vec<ProofsArg>,
 }
 
 #[cfg(feature = "utreexo")]
 impl ProofsArgs {
-    /// Whether proofs come from peers.
+    /// Whether proofs or spent coins come from peers.
     pub(crate) fn names_peers(&self) -> bool {
-        self.proofs.iter().any(|arg| arg.address().is_some())
+        self.proofs.iter().chain(&self.spent).any(|arg| arg.address().is_some())
     }
 }
 

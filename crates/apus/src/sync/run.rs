@@ -370,6 +370,7 @@ fn task<'a>(
                 AggregateArg::None => AggregateKind::None,
             },
             validity: hinted_validity(job),
+            spent: job.spent,
             connect,
         }));
     }

@@ -16,7 +16,7 @@ pub use crate::workdir::names::RunKind;
 use apus_chain::{BlockBytes, Height, HeightRange, Reader};
 
 /// A computation over the blocks of a chain that processes the segments in any order, and the blocks of a
-/// segment in any order unless [`BLOCKS_ASCEND`](Self::BLOCKS_ASCEND) is set.
+/// segment in any order unless they must [ascend](Self::blocks_ascend).
 ///
 /// The outcome never depends on how the chain is divided, on the order, or on the number of threads.
 ///
@@ -120,21 +120,36 @@ pub trait Pass: Sync {
     /// The kinds of runs that each segment produces; each run may be empty.
     const RUNS: &'static [RunKind];
 
-    /// Whether the blocks of a segment must be passed by ascending height.
-    const BLOCKS_ASCEND: bool = false;
-
     /// Whether several workers fill a segment if a source wants more workers than there are threads. It saves memory
     /// where a segment in progress is large beside its result, but the workers wait for each other. Such a segment
     /// can be [cut](Self::cut).
     const FILLED_BY_SEVERAL: bool = false;
 
+    /// Whether a block may need something from [elsewhere](Self::fetch).
+    const FETCHES: bool = false;
+
     /// Starts a segment.
     fn begin(&self, input: Self::Input) -> Result<Self::Segment, Self::Error>;
+
+    /// Gets what the next block needs from elsewhere, before [`block`](Self::block). Other threads can compute
+    /// meanwhile.
+    fn fetch(
+        &self,
+        _segment: &mut Self::Segment,
+        _block: &BlockBytes<'_>,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Processes one block of the segment; each block is passed once. After an error the segment must not be
     /// used any more.
     fn block(&self, segment: &mut Self::Segment, block: &BlockBytes<'_>)
     -> Result<(), Self::Error>;
+
+    /// Whether the blocks of a segment must be passed by ascending height.
+    fn blocks_ascend(&self) -> bool {
+        false
+    }
 
     /// No further segment begins.
     fn has_begun_all(&self) {}

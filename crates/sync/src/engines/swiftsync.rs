@@ -5,6 +5,7 @@ mod coin_hashes;
 mod copied_blocks;
 mod error;
 pub mod hints;
+mod kept_undo;
 mod partial;
 mod segment;
 mod segment_hints;
@@ -29,6 +30,7 @@ pub use undo_pass::{
 
 use crate::best_chain::{headers, longer_chain};
 use crate::engines::in_order::datadir_writer::warn_of_missing;
+use crate::engines::mergesync::sum_key;
 use crate::engines::pass::Pass;
 use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use crate::engines::swiftsync::hints::HintsInfo;
@@ -98,7 +100,7 @@ impl Proven<'_> {
 /// starts with.
 pub(crate) fn prove<'a>(
     request: &'a Request<'_>,
-    task: &HintedTask<'_>,
+    task: &'a HintedTask<'_>,
     machines: Option<&dyn Machines>,
 ) -> Result<HintsOutcome<'a>, SyncError> {
     copied_blocks::expect_proof(request, task)?;
@@ -120,7 +122,12 @@ pub(crate) fn prove<'a>(
         request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
         return Ok(HintsOutcome::NoUndo(at.height));
     }
-    let (workdir, plan, done, provider) = hints.plan(request, task, &*dir)?;
+    let (workdir, plan, mut done, provider) = hints.plan(request, task, &*dir)?;
+    // The blocks of peers are kept without undo data.
+    let keeps_undo = task.spent.is_some() && dir.archive().is_some();
+    if keeps_undo {
+        kept_undo::expect_kept(&*dir, &mut done);
+    }
     let identity = &plan.identity;
     warn_of_missing(&request.env, &*dir, HeightRange::new(1, at.height + 1));
     if let Some(unanchored) = hints.unanchored {
@@ -155,7 +162,10 @@ pub(crate) fn prove<'a>(
         machines,
     };
     let (done, verdict, by_undo) = match hints.undo.as_deref() {
-        Some(undo) => taking.fully(engine, undo, done, at.height).map_err(under_hints)?,
+        Some(undo) => {
+            let undo = (undo, keeps_undo);
+            taking.fully(engine, undo, done, at.height).map_err(under_hints)?
+        }
         None => {
             let done = taking.segments(&engine, done).map_err(under_hints)?;
             let verdict = conclude(&engine, &workdir, &done, at.height)?;
@@ -166,6 +176,9 @@ pub(crate) fn prove<'a>(
     let coins = Progress { coins_total: verdict.coins.coins, ..Progress::default() };
     request.env.observer.event(Event::Ahead(Phase::Coins, coins));
     request.env.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
+    if keeps_undo {
+        taking.keep_undo(&done)?;
+    }
     let copy = |pass| taking.copy_blocks(pass, &done).map_err(under_hints);
     let with_blocks = by_undo.map(copy).transpose()?.flatten();
     drop(provider);
@@ -213,7 +226,7 @@ impl HintedSync<'_, '_> {
     fn fully<'u>(
         &'u self,
         swiftsync: SwiftSync,
-        undo: &'u dyn UndoSource,
+        (undo, keeps): (&'u dyn UndoSource, bool),
         done: Segments,
         last: Height,
     ) -> Result<(Segments, Verdict, Option<UndoPass<'u>>), SyncError> {
@@ -222,8 +235,9 @@ impl HintedSync<'_, '_> {
         // Each thread runs the scripts of its own block.
         let scripts = (assumed < last).then(|| self.request.env.signatures.pool(0)).transpose()?;
         let (params, chain) = (self.request.env.params, dir.chain());
-        let connector = ConnectByUndo { params, chain, assumed, scripts, sum_key: None };
-        let pass = UndoPass { swiftsync, connector, undo };
+        let sum_key = keeps.then(|| sum_key(self.plan));
+        let connector = ConnectByUndo { params, chain, assumed, scripts, sum_key };
+        let pass = UndoPass { swiftsync, connector, undo, keeps };
         let done = self.segments(&pass, done)?;
         let verdict = conclude(&pass.swiftsync, workdir, &done, last)?;
         Ok((done, verdict, Some(pass)))
@@ -245,10 +259,10 @@ fn undo_of(
     task: &HintedTask<'_>,
     dir: &dyn ChainSource,
     last: Height,
-) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
+) -> Result<Option<Box<dyn UndoSource + 'static>>, SyncError> {
     let earlier = Workdir::read_plan(request.env.workdir)?.map(|plan| plan.identity.aggregate);
     let is_other = earlier.is_some_and(|earlier| earlier != AggregateKind::Coins);
-    if !takes_undo(task) || is_other || last == 0 {
+    if !takes_undo(task) || task.spent.is_some() || is_other || last == 0 {
         return Ok(None);
     }
     let undo = dir.undo(last, &request.env.search())?;
@@ -266,8 +280,8 @@ fn undo_of(
 /// too short for the hints, the index may be older than the files: then the files are scanned.
 fn chain_and_hints<'a>(
     request: &'a Request<'_>,
-    task: &HintedTask<'_>,
-) -> Result<(Arc<dyn ChainSource + 'a>, PlacedHints), SyncError> {
+    task: &'a HintedTask<'_>,
+) -> Result<(Arc<dyn ChainSource + 'a>, PlacedHints<'a>), SyncError> {
     // Check the hints before looking for peers: they may be unusable.
     let first = matches!(request.source, Source::Peers(_));
     let early = first.then(|| ReadHints::open(request, &task.hints)).transpose()?;
@@ -287,9 +301,9 @@ fn chain_and_hints<'a>(
         let hash = dir.chain().hash(height).copied().unwrap_or_default();
         let last = KnownBlock { height, hash };
         let undo = undo_of(request, task, dir, height)?;
-        let unanchored = match &undo {
-            Some(_) => None,
-            None => expect_anchored(request.env.params, task, dir.chain(), last)?,
+        let unanchored = match undo.is_some() || task.spent.is_some() {
+            true => None,
+            false => expect_anchored(request.env.params, task, dir.chain(), last)?,
         };
         Ok((stop, last, unanchored, undo))
     };
@@ -309,7 +323,10 @@ fn chain_and_hints<'a>(
         }
         request.env.observer.event(Event::Started(Phase::Hints));
     }
-    let (stop, last, unanchored, undo) = placed?;
+    let (stop, last, unanchored, mut undo) = placed?;
+    if let Some(spent) = task.spent.filter(|_| last.height > 0) {
+        undo = Some(spent.open(request, Arc::clone(&dir))?);
+    }
     Ok((dir, PlacedHints { read, stop, last, unanchored, undo }))
 }
 
@@ -349,7 +366,7 @@ impl ReadHints {
 }
 
 /// The hints, before it is known how the chain is divided.
-struct PlacedHints {
+struct PlacedHints<'u> {
     read: ReadHints,
     /// Returns the block where the hints stop on this chain.
     stop: KnownBlock,
@@ -357,7 +374,7 @@ struct PlacedHints {
     last: KnownBlock,
     unanchored: Option<UnanchoredBlocks>,
     /// Undo data for checking every rule.
-    undo: Option<Box<dyn UndoSource>>,
+    undo: Option<Box<dyn UndoSource + 'u>>,
 }
 
 /// Hints opened for the segments.
@@ -369,7 +386,7 @@ struct OpenedHints<'a> {
 
 type HintedPlan<'a, 'r> = (Workdir<'r>, Plan, Segments, Box<dyn HintsProvider + 'a>);
 
-impl PlacedHints {
+impl PlacedHints<'_> {
     fn info(&self) -> Option<HintsInfo> {
         match &self.read {
             ReadHints::File(file) => Some(file.file().info().clone()),

@@ -152,8 +152,8 @@ impl fmt::Display for NotAnchored {
             write!(f, "hints that stop at block {height} or below; ")?;
         }
         f.write_str(
-            "no hints, which checks every rule; a node's own blocks folder with undo data, which checks every rule \
-             under hints as well; ",
+            "no hints, which checks every rule; a node's own blocks folder with undo data or, in a build with Utreexo, \
+             --spent peer:BRIDGE, which check every rule under hints as well; ",
         )?;
         if *could_be_assumed {
             write!(f, "--assumevalid {hash}, if you know that this block is valid; ")?;

@@ -262,6 +262,9 @@ where
                 Err(TryLockError::WouldBlock) => self.supply.wait(|| lock(&open.segment)),
             };
             if let Some(segment) = &mut *segment {
+                if P::FETCHES {
+                    self.supply.wait(|| pass.fetch(segment, block))?;
+                }
                 pass.block(segment, block)?;
                 let memory = pass.memory_bytes(segment);
                 let arrived = open.arrived.fetch_add(1, Ordering::Relaxed) + 1;
@@ -274,7 +277,7 @@ where
             self.counters.add_weight(weight(self.job.source, block.height()));
             Ok(())
         };
-        match feed::<P>(piece, walker, &mut take)? {
+        match feed(pass, piece, walker, &mut take)? {
             true => self.end_piece(open),
             false => Ok(None),
         }
@@ -369,11 +372,14 @@ where
 {
     let mut segment = pass.begin(input)?;
     let mut take = |block: &BlockBytes<'_>| {
+        if P::FETCHES {
+            supply.wait(|| pass.fetch(&mut segment, block))?;
+        }
         pass.block(&mut segment, block)?;
         each(block.height(), block.view().raw().len() as u64);
         Ok(())
     };
-    if !feed::<P>(range, walker, &mut take)? {
+    if !feed(pass, range, walker, &mut take)? {
         return Ok(None);
     }
     let _permit = supply.permit();
@@ -382,17 +388,13 @@ where
 
 /// Walks over the blocks of a range, by ascending height if the pass wants that. Returns `false` if it was halted.
 fn feed<P: Pass>(
+    pass: &P,
     range: HeightRange,
     walker: &mut Walker<'_>,
     take: &mut dyn FnMut(&BlockBytes<'_>) -> Result<(), SyncError>,
 ) -> Result<bool, SyncError> {
-    // A source returns the blocks of a range in any order.
-    let at_once = if P::BLOCKS_ASCEND { 1 } else { range.count().max(1) };
-    for start in range.heights().step_by(at_once as usize) {
-        let some = HeightRange::new(start, range.end.min(start.saturating_add(at_once)));
-        if !walker.take(some, take)? {
-            return Ok(false);
-        }
+    match pass.blocks_ascend() {
+        true => walker.take_ascending(range, take),
+        false => walker.take(range, take),
     }
-    Ok(true)
 }

@@ -54,6 +54,7 @@ pub(super) fn write(
             aggregate: AggregateKind::Sha256,
             // These blocks were connected, or the sync has already reported on its own hints.
             validity: HintedValidity::NotAsked,
+            spent: None,
             connect: None,
         }),
         leave_witnesses: request.leave_witnesses,

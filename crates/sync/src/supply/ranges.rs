@@ -133,7 +133,9 @@ pub fn walk_outputs(
 ) -> Result<(), SyncError> {
     let never = AtomicBool::new(false);
     let (interrupt, permits) = (&never, Permits::new(1));
-    let supply = Supply { params, chain, verifier, source, interrupt, permits, unseen: 0 };
+    let (unseen, window_bytes) = (0, 0);
+    let supply =
+        Supply { params, chain, verifier, source, interrupt, permits, unseen, window_bytes };
     let of = |block: CheckedBlock| {
         let bytes = block.bytes().view().raw().len() as u64;
         (outputs(params, &block.bytes()), bytes)

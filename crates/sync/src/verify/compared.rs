@@ -5,7 +5,7 @@ use crate::engines::swiftsync::UndoSource;
 use crate::error::{ChainGap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
 use crate::source::{BlockArchive, BlockFetcher, BlockSource, ChainSource, StoredBlocks};
-use apus_chain::{BlockHash, BlockUndo, HeaderChain, Height, KnownBlock};
+use apus_chain::{BlockHash, BlockUndo, HeaderChain, Height, HeightRange, KnownBlock};
 use apus_datadir::{Obfuscation, SpentCoins};
 use std::sync::atomic::AtomicBool;
 
@@ -50,7 +50,10 @@ impl BlockArchive for ComparedSource<'_> {
         let height = self.chain().height_of(hash).unwrap_or_default();
         let Some(undo) = &self.undo else { return Ok(()) };
         // Unreadable undo data was reported before.
-        let Ok(stored) = undo.reader().read(height, prev) else { return Ok(()) };
+        let Ok(stored) = undo.reader(HeightRange::new(height, height + 1)).read(height, prev)
+        else {
+            return Ok(());
+        };
         if stored != spends.undo
             && let (Ok(stored), Ok(right)) =
                 (BlockUndo::read(&stored), BlockUndo::read(spends.undo))

@@ -67,13 +67,13 @@ pub const ENDED: &str = "ended";
 pub const HINTS: &str = "hints";
 
 /// Endings of the names of runs, for all engines.
-const RUN_ENDINGS: [&str; 10] = [
+const RUN_ENDINGS: [&str; 11] = [
     ".run", ".made", ".spent", ".answers", ".prints", ".added", ".claims", ".blocks", ".hints",
-    ".leaves",
+    ".leaves", ".undo",
 ];
 
 /// Endings of runs that only some syncs write. In other syncs these runs are empty and have no file.
-const ASKED_FOR: [&str; 4] = [".leaves", ".added", ".claims", ".blocks"];
+const ASKED_FOR: [&str; 5] = [".leaves", ".added", ".claims", ".blocks", ".undo"];
 
 /// A kind of run that an engine's segments leave: the ending of its file names, and how it is cut into
 /// sections.

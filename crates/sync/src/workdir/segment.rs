@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! 8     41 50 55 53 50 41 52 54   "APUSPART"
-//! 4     version, 6
+//! 4     version, 7
 //! 32    id of the plan
 //! 4     first height
 //! 4     first height after
@@ -31,7 +31,7 @@ use std::thread::{Builder, scope};
 const MAGIC: &[u8; 8] = b"APUSPART";
 
 /// Version of its file.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// A finished segment in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]

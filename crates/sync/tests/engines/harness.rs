@@ -321,7 +321,13 @@ impl Job {
     fn task<'a>(&'a self, connect: ConnectOptions<'a>) -> Task<'a> {
         if let Some(hints) = self.hints.clone() {
             let (aggregate, validity) = (AggregateKind::Sha256, self.hinted_validity);
-            return Task::Hinted(HintedTask { hints, aggregate, validity, connect: Some(connect) });
+            return Task::Hinted(HintedTask {
+                hints,
+                aggregate,
+                validity,
+                spent: None,
+                connect: Some(connect),
+            });
         }
         match self.engine {
             Engine::Utxo => Task::InOrder(connect),

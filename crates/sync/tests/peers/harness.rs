@@ -168,6 +168,7 @@ impl Job<'_> {
                 hints: self.world.hints(),
                 aggregate: AggregateKind::Sha256,
                 validity: self.hinted_validity,
+                spent: None,
                 connect,
             }),
             leave_witnesses: None,

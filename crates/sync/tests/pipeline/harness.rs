@@ -259,6 +259,7 @@ impl Job {
                 hints: self.hints.clone(),
                 aggregate: self.aggregate,
                 validity: HintedValidity::Assumed,
+                spent: None,
                 connect: None,
             }),
             leave_witnesses: None,

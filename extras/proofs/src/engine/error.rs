@@ -61,6 +61,9 @@ pub enum ProvenError {
         /// How the roots differ.
         differ: RootsDiffer,
     },
+    /// A file of the work folder contradicts another.
+    #[error("{0} is damaged")]
+    Damaged(String),
     /// Ranges do not fit together.
     #[error(transparent)]
     Merge(#[from] ProvenMergeError),
@@ -145,6 +148,7 @@ impl From<ProvenError> for SyncError {
     fn from(error: ProvenError) -> Self {
         match error {
             ProvenError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
+            ProvenError::Damaged(file) => Self::Io(IoError::WorkdirDamaged { file }),
             ProvenError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
             ProvenError::NotThere { .. } => {
                 ProofsError::NotThere { what: error.to_string() }.into()

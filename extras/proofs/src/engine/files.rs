@@ -53,8 +53,8 @@ impl ProofFiles {
     }
 
     /// The ranges of the files, ascending.
-    pub(super) fn heights(&self) -> Vec<HeightRange> {
-        self.files.iter().map(|file| file.heights).collect()
+    pub(super) fn heights(&self) -> impl Iterator<Item = HeightRange> {
+        self.files.iter().map(|file| file.heights)
     }
 
     /// The roots before and after the blocks of a file.
@@ -68,10 +68,12 @@ impl ProofFiles {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Identifies the ranges and their roots, so that a later start recognizes them. Entries may differ.
-    pub(super) fn id(&self) -> [u8; 32] {
+    /// Identifies the ranges up to a height and their roots, so that a later start recognizes them. Entries may
+    /// differ.
+    pub(super) fn id(&self, last: Height) -> [u8; 32] {
         let mut bytes = b"ranges of proofs".to_vec();
-        for ProofFile { heights, before, after, .. } in &self.files {
+        let files = self.files.iter().take_while(|file| file.heights.end <= last + 1);
+        for ProofFile { heights, before, after, .. } in files {
             bytes.extend_from_slice(&heights.start.to_le_bytes());
             bytes.extend_from_slice(&heights.end.to_le_bytes());
             before.write(&mut bytes);

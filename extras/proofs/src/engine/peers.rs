@@ -7,13 +7,15 @@
 use super::{BridgePeers, ProofRange, ProofReader, ProofSource};
 use crate::error::ProofsError;
 use crate::message::{PeerProof, PeerRoots, write_leaves};
-use crate::peers::{ProofAnswers, ProofPeers, Question};
+use crate::peers::{ProofAnswers, ProofPeerError, ProofPeers, Question};
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Network};
 use apus_hash::sha256;
 use apus_p2p::transport::Dial;
 use apus_sync::{Event, Observer, SyncError, Warning};
 use apus_utreexo::{NodeHash, Proof, Roots};
-use std::sync::atomic::AtomicBool;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The time limit for a handshake.
@@ -33,7 +35,15 @@ pub struct ProofRequester<'a> {
 pub struct PeerProofs<'a> {
     chain: &'a HeaderChain,
     peers: ProofPeers<'a>,
+    observer: &'a dyn Observer,
+    /// Roots before the block of a height that follow from the blocks below it.
+    proven: Mutex<BTreeMap<Height, Roots>>,
+    /// Whether a peer was left out since the last look.
+    left_out: AtomicBool,
 }
+
+/// The most blocks that bridges may be behind a chain's tip for a job to end at theirs.
+const BEHIND_MAX: Height = 6;
 
 impl<'a> PeerProofs<'a> {
     /// Connects to the peers. Requests are for blocks of `chain`.
@@ -42,23 +52,9 @@ impl<'a> PeerProofs<'a> {
         asking: ProofRequester<'a>,
         chain: &'a HeaderChain,
     ) -> Result<Self, SyncError> {
-        let nonce = u64::from_le_bytes(apus_sync::system::random_bytes()?);
-        let dial = Dial {
-            proxy: options.proxy,
-            transport: options.transport,
-            handshake_timeout: HANDSHAKE_TIMEOUT,
-            ..Dial::new(asking.network, nonce)
-        };
-        let (addresses, patience) = (options.addresses.clone(), options.patience);
-        let peers = ProofPeers::connect(addresses, dial, patience, asking.interrupt);
-        let peers = peers.map_err(|error| ProofsError::Peers(Box::new(error)))?;
-        for absent in peers.absent() {
-            let text = format!(
-                "{absent}. Apus starts with the other peers, and tries this peer again if another one fails"
-            );
-            asking.observer.event(Event::Warning(Warning::Extra(text)));
-        }
-        Ok(Self { chain, peers })
+        let peers = connect(options, &asking)?;
+        let (proven, left_out) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { chain, peers, observer: asking.observer, proven, left_out })
     }
 
     /// Identifies a job with proofs from peers, so that a later start recognizes it. The peers themselves do
@@ -72,6 +68,115 @@ impl<'a> PeerProofs<'a> {
         let hash: BlockHash = hash.ok_or_else(|| format!("the chain has no block {height}"))?;
         Ok(KnownBlock { height, hash })
     }
+
+    /// Returns the last block up to `tip`, the chain's last one, of which a bridge has the roots. Waits for bridges
+    /// that are behind; if that is in vain, the job can end a few blocks lower.
+    pub(super) fn reached(&self, tip: Height) -> Result<Height, SyncError> {
+        let first = match self.asks_roots(tip, true) {
+            Ok(()) => return Ok(tip),
+            Err(ProofPeerError::Interrupted) => return Err(SyncError::Interrupted),
+            Err(error) => error,
+        };
+        let is_behind = match &first {
+            ProofPeerError::GaveUp { error, .. } => {
+                matches!(**error, ProofPeerError::Unanswered { .. })
+            }
+            error => matches!(error, ProofPeerError::Unanswered { .. }),
+        };
+        let lower = tip.saturating_sub(BEHIND_MAX).max(1)..tip;
+        let found = lower.rev().find(|height| self.asks_roots(*height, false).is_ok());
+        match found.filter(|_| is_behind) {
+            Some(height) => {
+                self.warn(format!(
+                    "{first}. Apus ends at block {height}, {} below the tip, of which a bridge has the proofs",
+                    blocks(tip - height)
+                ));
+                Ok(height)
+            }
+            None => Err(ProofsError::Peers(Box::new(first)).into()),
+        }
+    }
+
+    fn asks_roots(&self, height: Height, waits: bool) -> Result<(), ProofPeerError> {
+        let Some(&hash) = self.chain.hash(height) else { return Ok(()) };
+        let block = KnownBlock { height, hash };
+        let mut answers = self.peers.ask([Question::Roots(block)].into_iter());
+        if !waits {
+            answers = answers.at_once();
+        }
+        answers.roots(&block).map(drop)
+    }
+
+    fn warn(&self, text: String) {
+        self.observer.event(Event::Warning(Warning::Extra(text)));
+    }
+
+    /// Asks a peer that sent something wrong nothing more, if there are others. Returns whether there are.
+    pub(super) fn leave_out(&self, peer: &str, why: &str) -> bool {
+        let Some(index) = self.peers.index_of(peer).filter(|index| self.peers.leave_out(*index))
+        else {
+            return false;
+        };
+        self.left_out.store(true, Ordering::Relaxed);
+        if self.peers.is_to_be_reported(index) {
+            self.warn(format!(
+                "{why}. Apus asks {peer} nothing more, and continues with other bridges"
+            ));
+        }
+        true
+    }
+
+    /// Whether a peer was left out since the last call.
+    pub(super) fn has_left_out(&self) -> bool {
+        self.left_out.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether a range's data came from several peers.
+    pub(super) fn is_of_several(&self, origin: &str) -> bool {
+        origin.contains(" and ") && self.are_several()
+    }
+
+    /// Whether there are several peers, even if some were left out.
+    pub(super) fn are_several(&self) -> bool {
+        self.peers.count() > 1
+    }
+
+    /// Notes the roots that the blocks below a height lead to.
+    pub(super) fn prove(&self, height: Height, roots: Roots) {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner).insert(height, roots);
+    }
+
+    fn proven(&self, height: Height) -> Option<Roots> {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner).get(&height).cloned()
+    }
+}
+
+/// Connects to bridges, and warns of each that cannot be reached.
+pub(crate) fn connect<'a>(
+    options: &BridgePeers,
+    asking: &ProofRequester<'a>,
+) -> Result<ProofPeers<'a>, SyncError> {
+    let nonce = u64::from_le_bytes(apus_sync::system::random_bytes()?);
+    let dial = Dial {
+        proxy: options.proxy,
+        transport: options.transport,
+        handshake_timeout: HANDSHAKE_TIMEOUT,
+        ..Dial::new(asking.network, nonce)
+    };
+    let (addresses, patience) = (options.addresses.clone(), options.patience);
+    let peers = ProofPeers::connect(addresses, dial, patience, asking.interrupt);
+    let peers = peers.map_err(|error| ProofsError::Peers(Box::new(error)))?;
+    for absent in peers.absent() {
+        let text = format!(
+            "{absent}. Apus starts with the other peers, and tries this peer again if another one fails"
+        );
+        asking.observer.event(Event::Warning(Warning::Extra(text)));
+    }
+    Ok(peers)
+}
+
+fn blocks(count: u32) -> String {
+    if count == 1 { "a block".to_owned() } else { format!("{count} blocks") }
 }
 
 impl ProofSource for PeerProofs<'_> {
@@ -79,29 +184,73 @@ impl ProofSource for PeerProofs<'_> {
         let last = self.block(heights.end - 1)?;
         // Before block 1 the forest is empty, so there is no request.
         let first = (heights.start > 1).then(|| self.block(heights.start - 1)).transpose()?;
-        let roots = first.into_iter().chain([last]).map(Question::Roots);
-        let blocks = heights.heights().filter_map(|height| self.block(height).ok());
-        let mut answers = self.peers.ask(roots.chain(blocks.map(Question::Proof)));
-        let mut roots = |block| {
+        loop {
+            let roots = first.into_iter().chain([last]).map(Question::Roots);
+            let blocks = heights.heights().filter_map(|height| self.block(height).ok());
+            let mut answers = self.peers.ask(roots.chain(blocks.map(Question::Proof)));
+            let why = match self.ends(&mut answers, first, last)? {
+                Ok((before, after)) => {
+                    let reader = Box::new(PeerEntries { source: self, answers });
+                    return Ok(ProofRange { heights, before, after, reader });
+                }
+                Err(why) => why,
+            };
+            let peer = answers.last_peer();
+            if !self.leave_out(&peer, &why) {
+                return Err(why);
+            }
+        }
+    }
+}
+
+/// The roots before and after a range, or why a peer's answer is wrong.
+type EndsFound = Result<(Roots, Roots), String>;
+
+impl PeerProofs<'_> {
+    /// The roots after the block before a range, if there is one, and after its last block.
+    fn ends(
+        &self,
+        answers: &mut ProofAnswers<'_>,
+        first: Option<KnownBlock>,
+        last: KnownBlock,
+    ) -> Result<EndsFound, String> {
+        let mut found = Vec::new();
+        for block in first.into_iter().chain([last]) {
             let answer = answers.roots(&block).map_err(|error| error.to_string())?;
-            roots_of(&answer, &block).map_err(|what| format!("{}: {what}", answers.answered_by()))
-        };
-        let before = first.map_or_else(|| Ok(Roots::default()), &mut roots)?;
-        let after = roots(last)?;
-        let reader = Box::new(PeerEntries { answers });
-        Ok(ProofRange { heights, before, after, reader })
+            match roots_of(&answer, &block) {
+                Ok(roots) => found.push(roots),
+                Err(what) => return Ok(Err(format!("{}: {what}", answers.last_peer()))),
+            }
+        }
+        let after = found.pop().unwrap_or_default();
+        let before = found.pop().unwrap_or_default();
+        if let Some(KnownBlock { height, hash }) = first
+            && self.proven(height + 1).is_some_and(|proven| proven != before)
+        {
+            let peer = answers.last_peer();
+            return Ok(Err(format!("{peer} sent wrong roots of block {height} ({hash})")));
+        }
+        Ok(Ok((before, after)))
     }
 }
 
 /// The entries of one range.
 struct PeerEntries<'a> {
+    source: &'a PeerProofs<'a>,
     answers: ProofAnswers<'a>,
 }
 
 impl ProofReader for PeerEntries<'_> {
     fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
-        let proof = self.answers.proof(block).map_err(|error| error.to_string())?;
-        write_entry(proof, out).map_err(|what| format!("{}: {what}", self.answers.answered_by()))
+        let read = match self.answers.proof(block) {
+            Ok(proof) => write_entry(proof, out)
+                .map_err(|what| format!("{}: {what}", self.answers.last_peer())),
+            Err(error @ ProofPeerError::Parts { .. }) => Err(error.to_string()),
+            Err(error) => return Err(error.to_string()),
+        };
+        read.inspect_err(|why| {
+            self.source.leave_out(&self.answers.last_peer(), why);
+        })
     }
 
     fn origin(&self) -> String {

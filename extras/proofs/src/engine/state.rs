@@ -58,14 +58,16 @@ pub struct Segment<'a> {
 
 /// Buffers reused for each block.
 pub(super) struct BlockScratch {
+    /// The entry of the block of this height.
     entry: Vec<u8>,
+    of: Option<Height>,
     hashes: Vec<NodeHash>,
     table: TxTable,
 }
 
 impl Default for BlockScratch {
     fn default() -> Self {
-        Self { entry: Vec::new(), hashes: Vec::new(), table: TxTable::new(0) }
+        Self { entry: Vec::new(), of: None, hashes: Vec::new(), table: TxTable::new(0) }
     }
 }
 
@@ -101,7 +103,11 @@ impl<'a> Pass for Utreexo<'a> {
     type Error = ProvenError;
 
     const RUNS: &'static [RunKind] = &[];
-    const BLOCKS_ASCEND: bool = true;
+    const FETCHES: bool = true;
+
+    fn blocks_ascend(&self) -> bool {
+        true
+    }
 
     fn begin(&self, range: ProofRange<'a>) -> Result<Segment<'a>, ProvenError> {
         let roots = range.before.clone();
@@ -110,10 +116,25 @@ impl<'a> Pass for Utreexo<'a> {
         Ok(Segment { range, roots, next, partial, scratch })
     }
 
+    /// Reads the next block's entry.
+    fn fetch(&self, segment: &mut Segment<'a>, block: &BlockBytes<'_>) -> Result<(), ProvenError> {
+        let id = known(block);
+        if id.height != segment.next || !segment.range.heights.contains(id.height) {
+            return Err(ProvenError::Unexpected(id.height));
+        }
+        let Segment { range, scratch, .. } = segment;
+        scratch.of = None;
+        let read = range.reader.read(&id, &mut scratch.entry);
+        read.map_err(|what| ProvenError::NotThere { block: id, what })?;
+        scratch.of = Some(id.height);
+        Ok(())
+    }
+
     fn block(&self, segment: &mut Segment<'a>, block: &BlockBytes<'_>) -> Result<(), ProvenError> {
         let height = block.height();
-        if height != segment.next || !segment.range.heights.contains(height) {
-            return Err(ProvenError::Unexpected(height));
+        if segment.scratch.of.take() != Some(height) {
+            self.fetch(segment, block)?;
+            segment.scratch.of = None;
         }
         self.connect(segment, block)?;
         segment.next = height + 1;
@@ -163,7 +184,7 @@ fn known(block: &BlockBytes<'_>) -> KnownBlock {
 }
 
 impl Utreexo<'_> {
-    /// Verifies the proof of the next block of a range, validates the block and applies it.
+    /// Verifies the fetched proof of the next block of a range, validates the block and applies it.
     pub(super) fn connect(
         &self,
         segment: &mut Segment<'_>,
@@ -171,9 +192,7 @@ impl Utreexo<'_> {
     ) -> Result<(), ProvenError> {
         let id = known(block);
         let Segment { range, roots, partial, scratch, .. } = segment;
-        let BlockScratch { entry, hashes, table } = scratch;
-        let missing = |what| ProvenError::NotThere { block: id, what };
-        range.reader.read(&id, entry).map_err(missing)?;
+        let BlockScratch { entry, hashes, table, .. } = scratch;
         let reader = &range.reader;
         let invalid_entry = |error| ProvenError::Entry {
             block: id,

@@ -2,15 +2,18 @@
 
 use super::window::{OpenQuestion, ProofParts, QuestionWindow, Wrong};
 use super::{BridgeLink, ProofPeerError, ProofPeers, Question, of_block};
-use crate::message::{BadPayload, PeerProof, PeerRoots, ProofRequest, UtreexoMessage};
+use crate::message::{BadPayload, PeerLeaf, PeerProof, PeerRoots, ProofRequest, UtreexoMessage};
 use apus_chain::KnownBlock;
 use apus_p2p::message::Message;
 use apus_p2p::transport::PeerError;
+use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Retry budget: the number of failed attempts in a row after which the error is returned.
 const TRIES: u32 = 6;
+/// The same for a peer that answers later: it is behind its own peers, and sends nothing until it has caught up.
+const TRIES_UNANSWERED: u32 = 8;
 /// The wait before the second attempt at a peer. It doubles with each further attempt.
 const BACKOFF: Duration = Duration::from_millis(250);
 /// Idle timeout: a peer that owes an answer and sends no byte for this long is considered gone.
@@ -25,6 +28,8 @@ pub struct ProofAnswers<'q> {
     link: Option<BridgeLink>,
     /// Whether each peer is known not to answer these questions.
     ruled_out: Vec<bool>,
+    /// Whether to ask again while a peer does not answer, as one does that is behind.
+    waits: bool,
     /// Addresses of the peers that have answered so far.
     answered_by: Vec<String>,
     /// Failures since the last answer, and the start of the current wait.
@@ -52,16 +57,43 @@ impl<'q> ProofAnswers<'q> {
                 let message = UtreexoMessage::GetProof(ProofRequest::whole(block.hash));
                 OpenQuestion { block, message }
             }
+            Question::Leaves(block, most) => {
+                let request = ProofRequest::leaves(block.hash, 0..most);
+                OpenQuestion { block, message: UtreexoMessage::GetProof(request) }
+            }
         });
         Self {
             peers,
             window: QuestionWindow::new(Box::new(requests)),
             link: None,
-            ruled_out: vec![false; peers.addresses.len()],
+            ruled_out: peers.ruled_out(),
+            waits: true,
             answered_by: Vec::new(),
             tries: 0,
             waiting_since: Instant::now(),
         }
+    }
+
+    /// Asks only the peer of this index.
+    pub(super) fn of_one(mut self, peer: usize) -> Self {
+        self.ruled_out.iter_mut().enumerate().for_each(|(at, out)| *out |= at != peer);
+        self
+    }
+
+    /// Sends the first questions. If that fails, it is tried again when their answers are taken.
+    pub fn start(&mut self) {
+        let Ok(mut link) = self.link() else { return };
+        match self.send(&mut link) {
+            Ok(()) => self.link = Some(link),
+            Err(_) => self.window.lost(),
+        }
+    }
+
+    /// Asks each peer once: does not wait for peers that are behind.
+    #[must_use]
+    pub const fn at_once(mut self) -> Self {
+        self.waits = false;
+        self
     }
 
     /// Returns the answer to the next question, which must be for the roots after this block.
@@ -85,15 +117,60 @@ impl<'q> ProofAnswers<'q> {
         self.expect("proof", block)?;
         match self.next()? {
             Attempt::Answer(UtreexoMessage::Proof(proof)) => Ok(proof),
-            Attempt::TooLong(block) => self.in_parts(block),
+            Attempt::TooLong(block) => {
+                self.window.skip_first();
+                self.in_parts(block, ProofParts::new(block.hash))
+            }
             Attempt::Answer(_) => Err(ProofPeerError::OutOfTurn { what: "proof" }),
         }
+    }
+
+    /// Returns the answer to the next question, which must be for the leaf data of this block, which has `count`
+    /// leaves. More than were asked for, or than fit into one message, are requested in parts.
+    ///
+    /// # Errors
+    /// No peer answers, or the first that does has another number of leaves.
+    pub fn leaves(
+        &mut self,
+        block: &KnownBlock,
+        count: usize,
+    ) -> Result<Vec<PeerLeaf>, ProofPeerError> {
+        self.expect("proof", block)?;
+        let asked = self.window.first().map_or(0, |first| first.leaves_asked());
+        let answer = match self.next()? {
+            Attempt::Answer(UtreexoMessage::Proof(answer)) => answer,
+            Attempt::TooLong(block) => {
+                self.window.skip_first();
+                return Ok(self.in_parts(block, ProofParts::leaves(block.hash, count))?.leaves);
+            }
+            Attempt::Answer(_) => return Err(ProofPeerError::OutOfTurn { what: "proof" }),
+        };
+        let found = answer.leaves.len();
+        if found != count.min(asked) || !answer.hashes.is_empty() || !answer.targets.is_empty() {
+            let what = format!(
+                "{} targets, {} hashes and {found} leaves, where the block needs {count} leaves",
+                answer.targets.len(),
+                answer.hashes.len()
+            );
+            return Err(ProofPeerError::Parts { peer: self.last_peer(), block: *block, what });
+        }
+        if count <= asked {
+            return Ok(answer.leaves);
+        }
+        // Other questions are in flight on this connection.
+        let mut others = Self::new(self.peers, Box::new(std::iter::empty()));
+        Ok(others.in_parts(*block, ProofParts::leaves(block.hash, count))?.leaves)
     }
 
     /// The peers that answered, for messages.
     #[must_use]
     pub fn answered_by(&self) -> String {
         self.answered_by.join(" and ")
+    }
+
+    /// The peer of the last answer.
+    pub(crate) fn last_peer(&self) -> String {
+        self.link.as_ref().map_or_else(|| self.answered_by(), |link| link.name().to_owned())
     }
 
     fn expect(&mut self, what: &'static str, block: &KnownBlock) -> Result<(), ProofPeerError> {
@@ -103,15 +180,17 @@ impl<'q> ProofAnswers<'q> {
         }
     }
 
-    /// Requests the parts one by one.
-    fn in_parts(&mut self, block: KnownBlock) -> Result<PeerProof, ProofPeerError> {
-        self.window.skip_first();
-        let mut parts = ProofParts::new(block.hash);
+    /// Requests the parts one by one, while nothing else is in flight.
+    fn in_parts(
+        &mut self,
+        block: KnownBlock,
+        mut parts: ProofParts,
+    ) -> Result<PeerProof, ProofPeerError> {
         while let Some(request) = parts.request() {
             let message = UtreexoMessage::GetProof(request);
             self.window.insert_first(OpenQuestion { block, message });
             let answer = self.next()?;
-            let peer = self.answered_by();
+            let peer = self.last_peer();
             let taken = match answer {
                 Attempt::Answer(UtreexoMessage::Proof(proof)) => parts.take(proof),
                 _ => Err("a part is too long for a message".to_owned()),
@@ -149,7 +228,7 @@ impl<'q> ProofAnswers<'q> {
                 Ok(Attempt::Answer(answer))
             }
             // The message that is too long is the next answer, since all before it have arrived.
-            Err(LinkEnd::Line(PeerError::TooLong { .. })) if self.asks_for_whole_proof() => {
+            Err(LinkEnd::Line(PeerError::TooLong { .. })) if self.asks_for_much() => {
                 self.window.lost();
                 self.window
                     .first()
@@ -164,9 +243,9 @@ impl<'q> ProofAnswers<'q> {
         }
     }
 
-    fn asks_for_whole_proof(&mut self) -> bool {
-        let whole = |message: &UtreexoMessage| matches!(message, UtreexoMessage::GetProof(request) if request.all_leaves);
-        self.window.first().is_some_and(|first| whole(&first.message))
+    /// Whether the first question is not for a part that fits into a message.
+    fn asks_for_much(&mut self) -> bool {
+        !self.window.is_single() && self.window.first().is_some_and(|first| first.what() == "proof")
     }
 
     /// The current connection, an idle one, or a new one.
@@ -182,7 +261,7 @@ impl<'q> ProofAnswers<'q> {
 
     /// Sends questions as far ahead as the window allows, and waits for the answer to the first one.
     fn wait(&mut self, link: &mut BridgeLink) -> Result<UtreexoMessage, LinkEnd> {
-        let silence = SILENCE.min(self.peers.patience);
+        let silence = SILENCE.min(self.peers.patience / 2);
         let (mut heard, mut heard_at) = (link.received(), Instant::now());
         loop {
             self.send(link)?;
@@ -238,24 +317,33 @@ impl<'q> ProofAnswers<'q> {
         // Older idle connections to the same peer are probably broken too.
         self.peers.forget(peer);
         self.tries += 1;
+        let is_behind = matches!(error, ProofPeerError::Unanswered { .. });
+        self.ruled_out[peer] |= !error.may_pass() || is_behind && !self.waits;
+        let is_silent =
+            matches!(error, ProofPeerError::Peer { error: PeerError::Timeout { .. }, .. });
         if !error.may_pass() {
-            self.ruled_out[peer] = true;
+            self.peers.left_out[peer].store(true, Ordering::Relaxed);
+        } else if is_silent {
+            // Each wait for it is long, and there may be others.
+            self.ruled_out[peer] |= self.peers.leave_out(peer);
         }
+        // Tries each of the other peers once before waiting.
+        let others = self.ruled_out.iter().filter(|out| !**out).count() as u32;
+        let again = self.tries.checked_sub(others.max(1));
+        let pause = again.map_or(Duration::ZERO, |again| BACKOFF * (1 << again));
         let waited = self.waiting_since.elapsed();
-        let none_left = self.ruled_out.iter().all(|out| *out);
-        if none_left || self.tries >= TRIES || waited >= self.peers.patience {
+        let tries_max = if is_behind { TRIES_UNANSWERED } else { TRIES };
+        // The next attempt needs some time, too: if the wait ended within it, its error would hide this one.
+        let spared = if is_behind { self.peers.patience / 4 } else { Duration::ZERO };
+        let is_late = waited + pause + spared >= self.peers.patience;
+        if others == 0 || self.tries >= tries_max || is_late {
             let (tries, seconds) = (self.tries, waited.as_secs());
             return Err(match tries {
                 1 => error,
                 _ => ProofPeerError::GaveUp { error: Box::new(error), tries, seconds },
             });
         }
-        // Tries each of the other peers once before waiting.
-        let others = self.ruled_out.iter().filter(|out| !**out).count() as u32;
-        match self.tries.checked_sub(others) {
-            Some(again) => self.pause(BACKOFF * (1 << again)),
-            None => Ok(()),
-        }
+        self.pause(pause)
     }
 
     fn pause(&self, pause: Duration) -> Result<(), ProofPeerError> {

@@ -41,6 +41,14 @@ impl OpenQuestion {
         }
     }
 
+    /// The number of leaves that it requests by place.
+    pub(super) fn leaves_asked(&self) -> usize {
+        match &self.message {
+            UtreexoMessage::GetProof(request) => request.leaves.count(),
+            _ => 0,
+        }
+    }
+
     /// Whether a message is an answer to it.
     fn is_answered_by(&self, message: &UtreexoMessage) -> bool {
         match (&self.message, message) {
@@ -180,6 +188,11 @@ impl<'q> QuestionWindow<'q> {
         self.single = false;
     }
 
+    /// Whether it asks one question at a time.
+    pub(super) const fn is_single(&self) -> bool {
+        self.single
+    }
+
     /// Whether the peer owes no answer.
     pub(super) fn is_quiet(&self) -> bool {
         self.open.is_empty()
@@ -212,6 +225,13 @@ impl ProofParts {
         let proof =
             PeerProof { block, hashes: Vec::new(), targets: Vec::new(), leaves: Vec::new() };
         Self { proof, next: Some(ProofPart::Targets) }
+    }
+
+    /// The parts for the leaf data only, of a block with this many leaves.
+    pub(super) fn leaves(block: BlockHash, count: usize) -> Self {
+        // Only their number matters.
+        let (hashes, targets, leaves) = (Vec::new(), vec![0; count], Vec::new());
+        Self { proof: PeerProof { block, hashes, targets, leaves }, next: Some(ProofPart::Leaves) }
     }
 
     /// The next request; `None` once the proof is complete.

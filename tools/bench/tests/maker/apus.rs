@@ -42,6 +42,7 @@ impl Chain {
             hints: HintsInput::File(self.path().join("chain.hints"), HintsOptions::default()),
             aggregate: AggregateKind::Sha256,
             validity: HintedValidity::Assumed,
+            spent: None,
             connect: None,
         });
         run(source, task, leave_witnesses, self.manifest.height, work)

@@ -102,7 +102,7 @@ impl HintedSync<'_, '_> {
         let connector = ConnectByUndo { assumed, scripts, sum_key, ..pass.connector };
         let pass = UndoPass { connector, ..pass };
         let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, BlockCopy>| {
-            let (mut undo, mut stored) = (pass.undo.reader(), StoredCoins::default());
+            let (mut undo, mut stored) = (pass.undo.reader(range), StoredCoins::default());
             walker.take(range, &mut |block| {
                 let copied = pass.copied(&mut *undo, &mut stored, block)?;
                 put(block.height(), block.view().raw().len() as u64, copied);

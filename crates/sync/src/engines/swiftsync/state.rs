@@ -62,6 +62,9 @@ impl SwiftSync {
     /// Hashes of the surviving coins, by ascending place ([`write_placed`](crate::commitment::write_placed)).
     pub const HASHES: RunKind = RunKind::in_sequence(".leaves");
 
+    /// Undo data of blocks, if they are kept until they are proven ([`UndoPass`](super::UndoPass)).
+    pub const UNDO: RunKind = RunKind::in_sequence(".undo");
+
     /// Creates an engine for this chain.
     pub fn new(params: &Params, chain: &HeaderChain, aggregator: Aggregator) -> Self {
         Self {
@@ -187,7 +190,7 @@ impl Pass for SwiftSync {
     type Verdict = Verdict;
     type Error = SwiftSyncError;
 
-    const RUNS: &'static [RunKind] = &[Self::COINS, Self::HINTS, Self::HASHES];
+    const RUNS: &'static [RunKind] = &[Self::COINS, Self::HINTS, Self::HASHES, Self::UNDO];
 
     fn begin(&self, hints: SegmentHints) -> Result<Segment, SwiftSyncError> {
         Ok(self.begin(hints))
@@ -199,7 +202,7 @@ impl Pass for SwiftSync {
 
     fn finish(&self, segment: Segment) -> Result<FinishedSegment<Partial>, SwiftSyncError> {
         let SegmentOutput { partial, run, hints, hashes } = self.finish(segment)?;
-        Ok(FinishedSegment { partial, runs: vec![run, encoded(&hints), hashes] })
+        Ok(FinishedSegment { partial, runs: vec![run, encoded(&hints), hashes, Vec::new()] })
     }
 
     fn nothing(&self) -> Partial {

@@ -9,6 +9,7 @@
 //! If a block fails, either the block or its undo data may be at fault. An engine that needs no undo data can
 //! tell which.
 
+use super::kept_undo::KeptUndo;
 use super::{Partial, Segment, SegmentHints, SwiftSync, SwiftSyncError, Verdict};
 use crate::engines::mergesync::{BlockConnector, BlockUndoData, ConnectFailure, SeenBlock};
 use crate::engines::pass::{FinishedSegment, Pass, RunKind};
@@ -23,11 +24,16 @@ use std::collections::BTreeMap;
 
 /// A source of undo data, which need not be trusted.
 pub trait UndoSource: Send + Sync {
-    /// Returns a reader for one thread.
-    fn reader(&self) -> Box<dyn UndoReader + '_>;
+    /// Returns a reader for one thread, for the blocks of a range.
+    fn reader(&self, heights: HeightRange) -> Box<dyn UndoReader + '_>;
 
     /// Whether it also has undo data of blocks that spend nothing.
     fn of_all_blocks(&self) -> bool {
+        false
+    }
+
+    /// Whether a reader must be asked by ascending height, about every block of its range.
+    fn ascends(&self) -> bool {
         false
     }
 }
@@ -40,6 +46,16 @@ pub trait UndoReader: Send {
     /// # Errors
     /// The reason why there is none, and where, as a message to users.
     fn read(&mut self, height: Height, prev: &BlockHash) -> Result<Vec<u8>, String>;
+
+    /// The same for a block that the caller has.
+    ///
+    /// # Errors
+    /// [`UndoPassError::Undo`] if there is none; [`UndoPassError::Away`] if there is none now.
+    fn read_of(&mut self, block: &BlockBytes<'_>) -> Result<Vec<u8>, UndoPassError> {
+        let prev = Header::parse(block.view().header()).prev;
+        let read = self.read(block.height(), &prev);
+        read.map_err(|what| UndoPassError::Undo { block: known(block), what })
+    }
 }
 
 /// Why a segment or a whole sync failed.
@@ -56,6 +72,9 @@ pub enum UndoPassError {
         /// The reason.
         what: String,
     },
+    /// The source of undo data has failed, which says nothing about them.
+    #[error(transparent)]
+    Away(Box<SyncError>),
     /// Undo data changed after they were proven.
     #[error("the undo data of blocks {} to {} changed since this sync proved them", range.start, range.end - 1)]
     Changed {
@@ -112,6 +131,7 @@ impl From<UndoPassError> for SyncError {
     fn from(error: UndoPassError) -> Self {
         match error {
             UndoPassError::SwiftSync(error) => error.into(),
+            UndoPassError::Away(error) => *error,
             UndoPassError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
             UndoPassError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
             other => ByUndoError(other).into(),
@@ -185,14 +205,19 @@ pub struct UndoPass<'a> {
     pub connector: ConnectByUndo<'a>,
     /// The source of the coins that blocks spend.
     pub undo: &'a dyn UndoSource,
+    /// Whether segments leave the undo data, for blocks that the source keeps. The connector needs a key then.
+    pub keeps: bool,
 }
 
 /// A segment in progress.
 pub struct UndoPassSegment<'a> {
     segment: Segment,
     undo: Box<dyn UndoReader + 'a>,
-    /// The coins of the current block.
+    /// The coins that a block spends, and its height.
     stored: StoredCoins,
+    fetched: Option<Height>,
+    /// What is kept of the blocks.
+    kept: KeptUndo,
 }
 
 fn known(block: &BlockBytes<'_>) -> KnownBlock {
@@ -208,16 +233,26 @@ impl UndoPass<'_> {
         stored: &mut StoredCoins,
         block: &BlockBytes<'_>,
     ) -> Result<Option<BlockUndoData>, UndoPassError> {
-        let of_no_use = |what| UndoPassError::Undo { block: known(block), what };
-        stored.clear();
-        // A block that spends nothing needs no undo data.
-        if block.view().tx_count() > 1 || self.undo.of_all_blocks() {
-            let prev = Header::parse(block.view().header()).prev;
-            let undo = undo.read(block.height(), &prev).map_err(of_no_use)?;
-            stored.read(block, &undo).map_err(of_no_use)?;
-        }
+        self.read(undo, stored, block)?;
         // A coin of a higher block does not exist yet, even if the undo data contain it.
         self.connector.by_coins(block, &stored.coins()[..stored.there])
+    }
+
+    /// Reads the coins that a block spends.
+    fn read(
+        &self,
+        undo: &mut dyn UndoReader,
+        stored: &mut StoredCoins,
+        block: &BlockBytes<'_>,
+    ) -> Result<(), UndoPassError> {
+        stored.clear();
+        // A block that spends nothing needs no undo data.
+        if block.view().tx_count() > 1 || self.undo.of_all_blocks() || self.undo.ascends() {
+            let undo = undo.read_of(block)?;
+            let of_no_use = |what| UndoPassError::Undo { block: known(block), what };
+            stored.read(block, &undo).map_err(of_no_use)?;
+        }
+        Ok(())
     }
 }
 
@@ -280,9 +315,32 @@ impl<'a> Pass for UndoPass<'a> {
 
     const RUNS: &'static [RunKind] = SwiftSync::RUNS;
 
+    const FETCHES: bool = true;
+
+    fn blocks_ascend(&self) -> bool {
+        self.undo.ascends()
+    }
+
     fn begin(&self, hints: SegmentHints) -> Result<UndoPassSegment<'a>, UndoPassError> {
-        let segment = self.swiftsync.begin(hints);
-        Ok(UndoPassSegment { segment, undo: self.undo.reader(), stored: StoredCoins::default() })
+        Ok(UndoPassSegment {
+            undo: self.undo.reader(hints.range()),
+            segment: self.swiftsync.begin(hints),
+            stored: StoredCoins::default(),
+            fetched: None,
+            kept: KeptUndo::default(),
+        })
+    }
+
+    fn fetch(
+        &self,
+        segment: &mut UndoPassSegment<'a>,
+        block: &BlockBytes<'_>,
+    ) -> Result<(), UndoPassError> {
+        let UndoPassSegment { undo, stored, fetched, .. } = segment;
+        *fetched = None;
+        self.read(&mut **undo, stored, block)?;
+        *fetched = Some(block.height());
+        Ok(())
     }
 
     fn block(
@@ -290,16 +348,30 @@ impl<'a> Pass for UndoPass<'a> {
         segment: &mut UndoPassSegment<'a>,
         block: &BlockBytes<'_>,
     ) -> Result<(), UndoPassError> {
-        let UndoPassSegment { segment, undo, stored } = segment;
-        self.connect(&mut **undo, stored, block)?;
-        Ok(self.swiftsync.block_with_coins(segment, block, &stored.coins())?)
+        if segment.fetched.take() != Some(block.height()) {
+            self.fetch(segment, block)?;
+            segment.fetched = None;
+        }
+        let UndoPassSegment { segment, stored, kept, .. } = segment;
+        let coins = stored.coins();
+        // A coin of a higher block does not exist yet, even if the undo data contain it.
+        let valid = self.connector.by_coins(block, &coins[..stored.there])?;
+        self.swiftsync.block_with_coins(segment, block, &coins)?;
+        if let Some(valid) = valid.filter(|_| self.keeps) {
+            kept.push(&valid);
+        }
+        Ok(())
     }
 
     fn finish(
         &self,
         segment: UndoPassSegment<'a>,
     ) -> Result<FinishedSegment<Partial>, UndoPassError> {
-        Ok(Pass::finish(&self.swiftsync, segment.segment)?)
+        let mut finished = Pass::finish(&self.swiftsync, segment.segment)?;
+        if let Some(run) = finished.runs.last_mut() {
+            *run = segment.kept.into_run();
+        }
+        Ok(finished)
     }
 
     fn nothing(&self) -> Partial {

@@ -252,7 +252,7 @@ pub(super) struct UndoPlaces {
 }
 
 impl UndoSource for UndoPlaces {
-    fn reader(&self) -> Box<dyn UndoReader + '_> {
+    fn reader(&self, _: HeightRange) -> Box<dyn UndoReader + '_> {
         Box::new(PlacesReader { places: self, files: None })
     }
 

@@ -69,6 +69,7 @@ impl Fake {
             interrupt,
             permits: Permits::new(2),
             unseen: 0,
+            window_bytes: 0,
         }
     }
 
@@ -415,4 +416,36 @@ fn peeking_takes_no_block() {
     assert_eq!(ahead.next().unwrap(), Some((TIP, TIP)));
     assert_eq!(ahead.peek(|height| *height), None);
     assert_eq!(ahead.next().unwrap(), None);
+}
+
+/// A source that is far away gives the blocks of a window in any order.
+#[test]
+fn blocks_of_a_window_ascend() {
+    let (interrupt, halt) = (AtomicBool::new(false), AtomicBool::new(false));
+    let take = |fault, window_bytes, fails_at: Option<Height>| {
+        let source = Fake::new(fault);
+        let supply = Supply { window_bytes, ..source.supply(&interrupt) };
+        let mut taken = Vec::new();
+        let ended = supply.walker(&halt).take_ascending(source.range(), &mut |block| {
+            taken.push(block.height());
+            match fails_at == Some(block.height()) {
+                true => Err(SyncError::Interrupted),
+                false => Ok(()),
+            }
+        });
+        (taken, ended)
+    };
+    for window_bytes in [0, 50_000, 1 << 30] {
+        let (taken, ended) = take(Fault::None, window_bytes, None);
+        assert_eq!((taken, ended.unwrap()), (all_below(TIP + 1), true));
+        let (taken, ended) = take(Fault::None, window_bytes, Some(40));
+        assert!(matches!(ended, Err(SyncError::Interrupted)));
+        assert_eq!(taken, all_below(41));
+        let (taken, ended) = take(Fault::Invalid(137), window_bytes, None);
+        let invalid = crate::error::InvalidBlock::of(&ended.unwrap_err()).unwrap();
+        assert_eq!((taken, invalid.block.height), (all_below(137), 137));
+        let (taken, ended) = take(Fault::Missing(300), window_bytes, None);
+        assert!(matches!(ended, Err(SyncError::Source(SourceError::Incomplete { .. }))));
+        assert_eq!(taken, all_below(300));
+    }
 }

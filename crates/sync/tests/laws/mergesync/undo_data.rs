@@ -6,7 +6,8 @@ use crate::swiftsync::harness::{
     Chain, Coins, Division, SECRET, index_hints, random_division, range_of,
 };
 use apus_chain::{
-    BlockChecker, BlockHash, BlockUndo, BlockUndoWriter, CoinRef, Height, OutPoint, ScriptError,
+    BlockChecker, BlockHash, BlockUndo, BlockUndoWriter, CoinRef, Height, HeightRange, OutPoint,
+    ScriptError,
 };
 use apus_engine::coin::CoinBytes;
 use apus_engine::script::{Interpreter, PreparedTx, Refusal, ScriptPool};
@@ -33,7 +34,7 @@ type Undo = BTreeMap<Height, Vec<u8>>;
 struct GivenUndo(Undo);
 
 impl UndoSource for GivenUndo {
-    fn reader(&self) -> Box<dyn UndoReader + '_> {
+    fn reader(&self, _: HeightRange) -> Box<dyn UndoReader + '_> {
         Box::new(Reading(&self.0))
     }
 }
@@ -82,6 +83,7 @@ fn run(
             sum_key: None,
         },
         undo: &undo,
+        keeps: false,
     };
     let (mut checker, mut whole) = (BlockChecker::new(), pass.nothing());
     for order in division {
