@@ -144,6 +144,7 @@ pub(crate) enum SinkArg {
     Chainstate(PathBuf),
     Datadir(PathBuf),
     /// The URL of a store, not parsed yet: clap would quote an invalid one, which may contain a password.
+    #[cfg_attr(not(feature = "remote-coins"), allow(dead_code, reason = "it is refused"))]
     Coins(String),
     Null,
 }

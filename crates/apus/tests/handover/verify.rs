@@ -89,7 +89,7 @@ fn a_sound_node_is_proven_and_not_changed() {
 #[test]
 fn a_verification_writes_hints_that_the_next_one_uses() {
     let lived = Lived::new(112, &[]);
-    let signatures = || lived.sandbox.json("report.json")["signatures"].clone();
+    let signatures = || lived.sandbox.json("report.json")["proof"]["signatures"].clone();
     assert!(verify(&lived.sandbox, "--signatures shadow --out sighints:made").is_empty());
     let learned = signatures();
     assert!(learned["ecdsa"].as_u64() > Some(0), "{learned}");

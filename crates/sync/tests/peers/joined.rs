@@ -337,7 +337,7 @@ fn joined_blocks_are_asked_for_once_for_a_pruned_data_directory() {
     }
 }
 
-/// The store of the engine that connects the last blocks counts, too. With more space, the next start goes on.
+/// The store of the engine that connects the last blocks counts, too. With more space, the next start resumes.
 #[test]
 fn the_store_of_the_last_blocks_fits_into_the_scratch_space() {
     let all = long_chain(88).blocks();
