@@ -18,7 +18,7 @@
 //! A writer that opens a store whose record names chunks first does step 3. A chunk states resulting values,
 //! not operations, so applying it twice has the same effect as once.
 //!
-//! The first flush of a store skips steps 1 and 4, because there is nothing to lose yet ([`fill`]).
+//! The first flush of a store skips steps 1 and 4, because there is nothing to lose yet (`fill`).
 //!
 //! # One writer
 //!
