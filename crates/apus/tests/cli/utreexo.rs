@@ -116,7 +116,10 @@ fn contradictory_options_are_refused() {
         (format!("{sync} --proofs proofs --hints h"), "leave out --hints"),
         (format!("{sync} --proofs proofs --out snapshot:s"), "keeps no UTXO set"),
         (format!("{sync} --proofs proofs --out datadir:d"), "keeps no UTXO set"),
-        ("sync --chain signet --proofs proofs --follow".to_owned(), "leave out --follow"),
+        (
+            "sync --chain signet --connect 127.0.0.1 --proofs proofs --follow".to_owned(),
+            "leave out --follow",
+        ),
     ] {
         sandbox.apus(&line).fails(1, &[said]);
     }
