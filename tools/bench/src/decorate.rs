@@ -64,6 +64,9 @@ pub struct DecorateRecord {
     pub rounds: u32,
     /// A block without the batcher, one call to the store per transaction, in milliseconds.
     pub plain_ms: MeasuredSpread,
+    /// A block whose transactions each wait for the deadline, in milliseconds, if it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timer_ms: Option<MeasuredSpread>,
     /// Results by number of callers.
     pub measured: Vec<WithCallers>,
 }
@@ -149,8 +152,14 @@ pub fn table(found: &DecorateRecord) -> TextTable {
         milliseconds(plain.max),
         none(),
         found.txs.to_string(),
-        theirs(Some(PUBLISHED_SEQUENTIAL_MS)),
+        none(),
     ]);
+    if let Some(timer) = &found.timer_ms {
+        let times = [milliseconds(timer.median), milliseconds(timer.max)];
+        let first = std::iter::once("1, with a timer".to_owned());
+        let row = first.chain(std::iter::repeat_with(none).take(5)).chain(times);
+        table.row(row.chain([none(), none(), theirs(Some(PUBLISHED_SEQUENTIAL_MS))]));
+    }
     for WithCallers { callers, alone_ms, each, block } in &found.measured {
         let published = PUBLISHED.iter().find(|(count, _)| count == callers);
         let cells = |course: &LookupTimes| {
@@ -192,8 +201,9 @@ Examples:
 complete, so it waits for no timer. \"Each transaction\": it takes a
 transaction's coins before it submits the next one's. Each batcher gets two
 blocks, since a node's gets many; \"first\" is the time of the first one.
-\"Callers alone\" only wait for one answer, without a batcher. The last column
-shows Teranode's published numbers for the default block.";
+\"Callers alone\" only wait for one answer, without a batcher. With --timer, one
+caller's transactions each wait for the deadline. The last column shows
+Teranode's published numbers for the default block.";
 
 /// Measure looking up the coins of a block through a batcher
 #[derive(Debug, Args)]
@@ -230,6 +240,11 @@ pub struct DecorateArgs {
     /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+
+    /// Also measure one caller whose transactions each wait for the deadline, as in Teranode's baseline: some
+    /// ten seconds a round
+    #[arg(long)]
+    timer: bool,
 
     /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
@@ -310,12 +325,15 @@ pub fn measure(
     let store = block.store()?;
     let late = LatencyStore::remote(store, plan.latency.0, plan.batch as usize);
     let store: Arc<dyn CoinsStore> = Arc::new(late);
-    let mut plain_ms = Vec::new();
+    let (mut plain_ms, mut timer_ms) = (Vec::new(), Vec::new());
     let with = |&it: &u16| WithTimes { callers: it.into(), ..WithTimes::default() };
     let mut times: Vec<WithTimes> = plan.concurrency.iter().map(with).collect();
     for round in 1..=plan.rounds {
         each(format!("round {round} of {}", plan.rounds));
         plain_ms.push(block.plain(&*store, interrupt)?);
+        if plan.timer {
+            timer_ms.push(block.by_timer(plan, &store)?);
+        }
         for WithTimes { callers, alone_ms, each, block: all } in &mut times {
             alone_ms.push(alone(*callers, plan.latency.0));
             for (way, times) in [(CallerMode::Each, each), (CallerMode::Block, all)] {
@@ -336,6 +354,7 @@ pub fn measure(
         in_flight: plan.in_flight.into(),
         rounds: plan.rounds,
         plain_ms: MeasuredSpread::of(&plain_ms).ok_or_else(BenchError::interrupted)?,
+        timer_ms: MeasuredSpread::of(&timer_ms),
         measured: times.iter().filter_map(WithTimes::summary).collect(),
     })
 }
@@ -383,6 +402,13 @@ fn sleeps(pause: Duration) -> MeasuredSpread {
 
 /// The inputs of a block, transaction by transaction.
 struct DecoratedBlock(Vec<Vec<OutPoint>>);
+
+fn batcher(plan: &DecorateArgs, store: &Arc<dyn CoinsStore>) -> Result<Batcher, BenchError> {
+    let in_flight = plan.in_flight.into();
+    let (size, deadline) = (plan.batch as usize, plan.deadline.0);
+    let options = BatcherOptions { size, deadline, in_flight, ..BatcherOptions::default() };
+    Batcher::new(Arc::clone(store), options).map_err(|error| no_threads(in_flight, error))
+}
 
 impl DecoratedBlock {
     fn of(plan: &DecorateArgs) -> Self {
@@ -432,11 +458,7 @@ impl DecoratedBlock {
         (callers, way): (usize, CallerMode),
         times: &mut WayTimes,
     ) -> Result<(), BenchError> {
-        let in_flight = plan.in_flight.into();
-        let (size, deadline) = (plan.batch as usize, plan.deadline.0);
-        let options = BatcherOptions { size, deadline, in_flight, ..BatcherOptions::default() };
-        let failed = |error| no_threads(in_flight, error);
-        let batcher = Batcher::new(Arc::clone(store), options).map_err(failed)?;
+        let batcher = batcher(plan, store)?;
         times.first_ms.push(self.through(&batcher, callers, way)?);
         let before = batcher.stats();
         times.ms.push(self.through(&batcher, callers, way)?);
@@ -444,6 +466,18 @@ impl DecoratedBlock {
         times.done.batches -= before.batches;
         times.done.deadline -= before.deadline;
         Ok(())
+    }
+
+    /// One caller beside another one that never submits anything, so that no batch is known to be complete before its
+    /// deadline; returns the time in milliseconds.
+    fn by_timer(
+        &self,
+        plan: &DecorateArgs,
+        store: &Arc<dyn CoinsStore>,
+    ) -> Result<f64, BenchError> {
+        let batcher = batcher(plan, store)?;
+        let _silent = batcher.producer();
+        self.through(&batcher, 1, CallerMode::Each)
     }
 
     /// Time from the first caller's start until the last one has all its coins, in milliseconds.
@@ -596,6 +630,7 @@ mod tests {
             deadline: Latency(Duration::MAX),
             in_flight: 8,
             rounds: 2,
+            timer: false,
             json: None,
         }
     }
@@ -624,6 +659,17 @@ mod tests {
         for words in ["50 transactions", "no batcher", "20 us"] {
             assert!(text.contains(words), "{words:?} is not in {text}");
         }
+    }
+
+    #[test]
+    fn with_a_timer_each_transaction_waits_for_the_deadline() {
+        let deadline = Latency(Duration::from_millis(2));
+        let plan = DecorateArgs { timer: true, deadline, rounds: 1, ..plan() };
+        let found =
+            measure(&plan, BenchMachine::here(), &AtomicBool::new(false), &mut |_| ()).unwrap();
+        let timer = found.timer_ms.as_ref().unwrap();
+        assert!(timer.min >= 100.0, "{timer:?}: 50 transactions wait 2 ms each");
+        assert!(table(&found).text().contains("1, with a timer"));
     }
 
     #[test]
