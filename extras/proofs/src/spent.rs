@@ -125,6 +125,10 @@ impl UndoReader for CoinsReader<'_> {
             if self.sides.is_empty() {
                 // The bridges that were asked are left out: others begin here.
                 self.sides = self.from.ask(HeightRange::new(id.height, self.heights.end));
+                if self.sides.is_empty() {
+                    let what = "all bridges sent something wrong".to_owned();
+                    return Err(UndoPassError::Undo { block: id, what });
+                }
             }
             let answers = self.take(&id, spends.leaves())?;
             let (mut read, mut wrong) = (Vec::new(), Vec::new());

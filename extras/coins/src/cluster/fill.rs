@@ -22,8 +22,11 @@ pub(super) const FILLING: u32 = u32::MAX;
 /// Size of the coins sent together, in bytes, approximately: enough for several coins of each bucket.
 const PART_BYTES: usize = 4 << 20;
 
-/// Empties a bucket, and leaves the epoch, so that an earlier writer that continues cannot change it.
-const EMPTY: &str = "\
+/// Empties a bucket, unless a later epoch already changed it, and leaves the epoch, so that an earlier writer that
+/// continues cannot change it.
+pub(super) const EMPTY: &str = "\
+local there = redis.call('HGET', KEYS[1], ARGV[1])
+if there and tonumber(there) > tonumber(ARGV[2]) then return 0 end
 redis.call('UNLINK', KEYS[1])
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1";
@@ -81,17 +84,23 @@ pub(super) fn empty(
     let keys = &connections.keys;
     let coins = Buckets::new(record.bucket_bits).all().map(|bucket| keys.coins(bucket as u16));
     let undo = (0..=u8::MAX).map(|bucket| keys.undo(bucket)).chain([keys.undo_blocks()]);
+    let send = |pipe: &CommandPipe| {
+        let emptied: Vec<u8> = connections.run(|to| to.answers(pipe))?;
+        match emptied.iter().all(|emptied| *emptied == 1) {
+            true => Ok(()),
+            false => Err(StoreError::InUse { place: connections.place().to_owned() }),
+        }
+    };
     let mut pipe = CommandPipe::default();
     for key in coins.chain(undo) {
         let mut empty = cmd("EVAL");
         pipe.add(key.as_bytes(), empty.arg(EMPTY).arg(1).arg(&key).arg(EPOCH).arg(epoch));
         if pipe.bytes() >= PIPE_BYTES {
-            let full = std::mem::take(&mut pipe);
-            connections.run(|to| to.answers::<u8>(&full))?;
+            send(&std::mem::take(&mut pipe))?;
         }
     }
     if pipe.len() > 0 {
-        connections.run(|to| to.answers::<u8>(&pipe))?;
+        send(&pipe)?;
     }
     let done = ClusterRecord { pending: None, ..claimed };
     claimed.replace_by(&done, connections)?;

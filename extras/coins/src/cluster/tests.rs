@@ -184,6 +184,11 @@ fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
     let late = apply::apply(to, stale.buckets, before.epoch + 1, &changes);
     assert!(matches!(late, Err(StoreError::InUse { .. })));
     assert!(with_flush(2, |flush| stale.write(flush)).is_err());
+    // Nor can one that was about to empty the store.
+    for bucket in stale.buckets.all() {
+        let (mut empty, key) = (redis::cmd("EVAL"), to.keys.coins(bucket as u16));
+        to.ask::<u8>(empty.arg(fill::EMPTY).arg(1).arg(&key).arg(buckets::EPOCH).arg(0)).unwrap();
+    }
     expect(&other, 3);
     drop(stale);
     // The stale writer did not release the other writer's lease.

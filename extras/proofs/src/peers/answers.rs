@@ -26,6 +26,8 @@ pub struct ProofAnswers<'q> {
     peers: &'q ProofPeers<'q>,
     window: QuestionWindow<'q>,
     link: Option<BridgeLink>,
+    /// The only peer that is asked, by its index.
+    only: Option<usize>,
     /// Whether each peer is known not to answer these questions.
     ruled_out: Vec<bool>,
     /// Whether to ask again while a peer does not answer, as one does that is behind.
@@ -66,6 +68,7 @@ impl<'q> ProofAnswers<'q> {
             peers,
             window: QuestionWindow::new(Box::new(requests)),
             link: None,
+            only: None,
             ruled_out: peers.ruled_out(),
             waits: true,
             answered_by: Vec::new(),
@@ -76,6 +79,7 @@ impl<'q> ProofAnswers<'q> {
 
     /// Asks only the peer of this index.
     pub(super) fn of_one(mut self, peer: usize) -> Self {
+        self.only = Some(peer);
         self.ruled_out.iter_mut().enumerate().for_each(|(at, out)| *out |= at != peer);
         self
     }
@@ -159,6 +163,9 @@ impl<'q> ProofAnswers<'q> {
         }
         // Other questions are in flight on this connection.
         let mut others = Self::new(self.peers, Box::new(std::iter::empty()));
+        if let Some(peer) = self.only {
+            others = others.of_one(peer);
+        }
         Ok(others.in_parts(*block, ProofParts::leaves(block.hash, count))?.leaves)
     }
 

@@ -96,8 +96,9 @@ pub(super) fn sum_of_base(
     base: BaseCoins,
     key: CoinSumKey,
 ) -> Result<CoinSum, SyncError> {
-    let (mut adder, mut stored) = (CoinAdder::new(key), Ok(()));
+    let (mut adder, mut stored, mut count) = (CoinAdder::new(key), Ok(()), 0);
     let each = &mut |outpoint: &OutPoint, coin: Option<&CoinBytes>| {
+        count += 1;
         coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
         Ok(())
     };
@@ -105,7 +106,10 @@ pub(super) fn sum_of_base(
         crate::runs::records(record)
             .try_for_each(|(txid, group)| put_group(txid, group, each, &mut stored))
     })?;
-    Ok(adder.sum())
+    match count == base.coins {
+        true => Ok(adder.sum()),
+        false => Err(damaged(env)),
+    }
 }
 
 /// The coins of all runs, as changes to an empty store.

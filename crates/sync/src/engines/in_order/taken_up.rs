@@ -61,6 +61,7 @@ pub(super) fn take_up(
     let record = match own {
         Some((mut own, at)) => {
             check(request, &*store, &own, &at)?;
+            expect_trusted(request, place)?;
             if own.identity.from > tip.height {
                 // No block was connected yet, under any options.
                 own.identity.assume_valid = options.assume_valid;
@@ -90,6 +91,24 @@ fn check(
         true => Ok(()),
         false => Err(coins_changed(request)),
     }
+}
+
+/// Says what a record on the servers shows, and refuses to make a node's folder by it.
+fn expect_trusted(request: &Request<'_>, place: &str) -> Result<(), SyncError> {
+    if !request.folders.is_empty() {
+        return Err(SyncError::usage(format!(
+            "the record that vouches for the coins of {place} is on the same servers, and a node must not start from \
+             coins that others could have changed: leave out the chainstate or data directory, or use the --workdir \
+             of the sync that made the coins"
+        )));
+    }
+    let text = format!(
+        "the record that vouches for the coins of {place} is on the same servers: it shows whether coins are lost, \
+         but not whether someone with write access changed both. To prove the set, compare the final muhash \
+         (--muhash) with a node's"
+    );
+    request.env.observer.event(Event::Warning(Warning::Extra(text)));
+    Ok(())
 }
 
 /// Refuses to make a node's folder from coins that nothing proves: a node would trust them.

@@ -16,20 +16,32 @@ use apus_datadir::SpentCoins;
 /// The undo data of a segment's blocks, by ascending height: for each block their length (4 bytes), the undo data, and
 /// the sum of the coins (8 bytes).
 #[derive(Default)]
-pub(super) struct KeptUndo(Vec<u8>);
+pub(super) struct KeptUndo {
+    run: Vec<u8>,
+    block_bytes: usize,
+}
+
+/// The undo data of a segment may be longer than its blocks by this much. On the main chain they are a tenth as long;
+/// without a limit, invented coins with long scripts would fill the memory before the sums refuse them.
+const LONGER_MAX: usize = 16 << 20;
 
 impl KeptUndo {
-    /// Appends those of the next block.
-    pub(super) fn push(&mut self, block: &BlockUndoData) {
-        let BlockUndoData { undo, spent, .. } = block;
+    /// Appends those of the next block. Fails if they are too long.
+    pub(super) fn push(&mut self, block: &BlockUndoData) -> Result<(), String> {
+        let BlockUndoData { raw, undo, spent } = block;
+        self.block_bytes += raw.len();
+        if self.run.len() + undo.len() > self.block_bytes + LONGER_MAX {
+            return Err("the coins are longer than the blocks that spend them".to_owned());
+        }
         // A block has at most four million bytes, and each coin of its inputs ten thousand.
-        self.0.extend_from_slice(&(undo.len() as u32).to_le_bytes());
-        self.0.extend_from_slice(undo);
-        self.0.extend_from_slice(&spent.to_bytes());
+        self.run.extend_from_slice(&(undo.len() as u32).to_le_bytes());
+        self.run.extend_from_slice(undo);
+        self.run.extend_from_slice(&spent.to_bytes());
+        Ok(())
     }
 
     pub(super) fn into_run(self) -> Vec<u8> {
-        self.0
+        self.run
     }
 }
 

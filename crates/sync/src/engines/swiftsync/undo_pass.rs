@@ -358,7 +358,8 @@ impl<'a> Pass for UndoPass<'a> {
         let valid = self.connector.by_coins(block, &coins[..stored.there])?;
         self.swiftsync.block_with_coins(segment, block, &coins)?;
         if let Some(valid) = valid.filter(|_| self.keeps) {
-            kept.push(&valid);
+            let of_no_use = |what| UndoPassError::Undo { block: known(block), what };
+            kept.push(&valid).map_err(of_no_use)?;
         }
         Ok(())
     }
