@@ -41,7 +41,7 @@ fn a_store_is_brought_to_the_tip_in_three_steps() {
         step("one", "--stopatheight 100 --out null");
         step("two", "--stopatheight 200 --out null");
         step("two", "--stopatheight 250 --out null");
-        // Whoever can write to the servers could change coins and record.
+        // Anyone who can write to the servers could change coins and record.
         let folder = format!("--coins {coins} --out chainstate:state");
         sync(sandbox, "new", &folder).fails(1, &["is on the same servers", "--workdir"]);
         // A copy of a store can be continued in the same way.
