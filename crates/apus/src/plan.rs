@@ -448,9 +448,15 @@ const COIN_SECONDS: f64 = 0.75e-6;
 /// Time to add a coin to a MuHash, in seconds of one core.
 const MUHASH_SECONDS: f64 = 1.0e-6;
 
-/// Time to run the scripts of an input, in seconds of one core. Nearly all of it is a signature: 36 and 46
-/// microseconds in the recorded benchmarks of the profiles `connect` and `undo-full`.
-const SCRIPTS_SECONDS: f64 = 40e-6;
+/// Time to run the scripts of an input, in seconds of one core. Most of it is a signature. In the recorded benchmarks of
+/// the profile `chainstate-full`, AVX-512 IFMA takes 10 microseconds, AVX2 26, and libsecp256k1 33 to 58.
+fn scripts_seconds() -> f64 {
+    match apus_engine::script::signature_lanes() {
+        8 => 10e-6,
+        4 => 22e-6,
+        _ => 40e-6,
+    }
+}
 
 /// Gain from each thread after the first: less than 1, since threads share memory and disk.
 const GAIN: f64 = 0.8;
@@ -464,6 +470,7 @@ fn time(
     muhash: bool,
 ) -> Option<MethodTime> {
     let written = seconds_of_outputs(sample, needs, muhash);
+    let scripts = if scripts { scripts_seconds() } else { 0.0 };
     let in_any_order = |work, passes| RunCost { work, alone: 0.0, scripts, passes, written };
     let takes = match needs.method {
         SyncMethod::Hints => in_any_order(WITH_HINTS, 1.0),

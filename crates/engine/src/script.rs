@@ -30,6 +30,17 @@ pub use signatures::Signatures;
 use apus_chain::ScriptVerifier;
 use std::sync::Arc;
 
+/// How many signatures a thread verifies at a time, each on its own: 1 if libsecp256k1 does, 4 with AVX2, 8 with AVX-512
+/// IFMA.
+#[must_use]
+pub fn signature_lanes() -> u32 {
+    #[cfg(feature = "kernel")]
+    let lanes = curve::lanes();
+    #[cfg(not(feature = "kernel"))]
+    let lanes = 1;
+    lanes
+}
+
 /// Returns the interpreter of this build, for one input at a time.
 pub fn script_verifier() -> Result<Box<dyn ScriptVerifier>, NoInterpreter> {
     #[cfg(feature = "kernel")]

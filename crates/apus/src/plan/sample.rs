@@ -9,7 +9,7 @@
 
 use crate::failure::Failure;
 use crate::machine::disk_read_bytes;
-use crate::plan::{GAIN, SCRIPTS_SECONDS, is_main};
+use crate::plan::{GAIN, is_main};
 use crate::report::bytes;
 use apus_chain::{
     BlockChecker, BlockContext, BlockLayout, HEADER_SIZE, HeightRange, Network, Params,
@@ -99,8 +99,8 @@ pub(super) struct RunCost {
     pub(super) work: f64,
     /// The part of the work that runs on a single thread in addition to those of `--par`; 0 without such a thread.
     pub(super) alone: f64,
-    /// Whether every script is run.
-    pub(super) scripts: bool,
+    /// Time for the scripts of an input, in seconds; 0 if they are not run.
+    pub(super) scripts: f64,
     /// The number of passes over the blocks.
     pub(super) passes: f64,
     /// Time for the outputs, in seconds.
@@ -335,7 +335,7 @@ impl BlocksSample {
         cores: usize,
     ) -> MethodTime {
         let inputs = block_bytes as f64 / self.bytes as f64 * self.inputs as f64;
-        let scripts = if takes.scripts { inputs * SCRIPTS_SECONDS } else { 0.0 };
+        let scripts = inputs * takes.scripts;
         let check = self.check_seconds_of(block_bytes);
         let cpu = check * takes.work + scripts + takes.written;
         let alone = check * takes.alone;
@@ -514,20 +514,20 @@ mod tests {
         let about = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
         let takes =
             |scripts, passes| RunCost { work: 2.0, alone: 0.0, scripts, passes, written: 0.0 };
-        about(seconds(10_000, takes(false, 1.0), 1, 8), 20.0);
-        about(seconds(10_000, takes(true, 1.0), 1, 8), 20.0 + 100.0 * SCRIPTS_SECONDS);
-        about(seconds(10_000, takes(false, 1.0), 2, 8), 20.0 / (1.0 + GAIN));
-        about(seconds(10_000, takes(false, 2.0), 1_000, 8), 10.0);
+        about(seconds(10_000, takes(0.0, 1.0), 1, 8), 20.0);
+        about(seconds(10_000, takes(0.25, 1.0), 1, 8), 20.0 + 100.0 * 0.25);
+        about(seconds(10_000, takes(0.0, 1.0), 2, 8), 20.0 / (1.0 + GAIN));
+        about(seconds(10_000, takes(0.0, 2.0), 1_000, 8), 10.0);
         // If nothing came from a disk, the time is a lower bound.
         let unknown = BlocksSample { reading: DiskReading::default(), ..sample.clone() };
-        let time = unknown.time(10_000, takes(false, 2.0), 1_000, 8);
+        let time = unknown.time(10_000, takes(0.0, 2.0), 1_000, 8);
         assert!(time.is_least && time.seconds < 0.1, "{time:?}");
-        assert!(!sample.time(10_000, takes(false, 2.0), 1_000, 8).is_least);
-        let written = RunCost { written: 5.0, ..takes(false, 1.0) };
+        assert!(!sample.time(10_000, takes(0.0, 2.0), 1_000, 8).is_least);
+        let written = RunCost { written: 5.0, ..takes(0.0, 1.0) };
         about(seconds(10_000, written, 1, 8), 25.0);
         about(sample.check_seconds_of(10_000), 10.0);
         // The single thread's part takes its time, regardless of the number of threads.
-        let in_order = RunCost { alone: 1.5, ..takes(false, 1.0) };
+        let in_order = RunCost { alone: 1.5, ..takes(0.0, 1.0) };
         about(seconds(10_000, in_order, 1, 1), 20.0);
         about(seconds(10_000, in_order, 1_000, 1_000), 15.0);
         // With a spare core, it runs in parallel with the others.

@@ -14,6 +14,15 @@ pub struct ProverChoice {
     pub proves_without_hints: bool,
 }
 
+/// See [`signature_lanes`](super::signature_lanes).
+pub(super) fn lanes() -> u32 {
+    match Kernel::fastest_lanes() {
+        Some(Kernel::Avx512Ifma) => 8,
+        Some(Kernel::Avx2) => 4,
+        Some(Kernel::Portable) | None => 1,
+    }
+}
+
 /// Returns the prover for a mode; `None` if libsecp256k1 checks signatures alone, because it is requested
 /// or no kernel passes its self-test.
 pub fn signature_prover(mode: SignatureMode) -> Option<ProverChoice> {
