@@ -53,6 +53,11 @@ fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
+/// Returns the error for a work folder whose content contradicts itself.
+pub(crate) fn damaged(storage: &dyn Storage) -> SyncError {
+    SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") })
+}
+
 impl<'a> Workdir<'a> {
     /// Reads the plan of an earlier start, if there is one. Fails if the folder belongs to another program: it
     /// has foreign files and no plan, or foreign files with the names of a sync's.
@@ -237,7 +242,7 @@ impl<'a> Workdir<'a> {
 
     /// Returns the error for a folder whose content contradicts itself.
     pub fn damaged(&self) -> SyncError {
-        SyncError::Io(IoError::WorkdirDamaged { file: self.storage.describe("") })
+        damaged(self.storage)
     }
 
     /// Reads the bytes of a run, all at once: for runs that are read in order, each when it is needed.

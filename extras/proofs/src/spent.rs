@@ -8,7 +8,7 @@
 mod arbiter;
 mod coins;
 
-use crate::engine::{BridgePeers, ProofRequester, connect};
+use crate::engine::{BridgePeers, ProofRequester, connect, leave_out};
 use crate::error::ProofsError;
 use crate::message::{LEAVES_MAX, write_leaves};
 use crate::peers::{ProofAnswers, ProofPeerError, ProofPeers, Question};
@@ -16,7 +16,7 @@ use apus_chain::{BlockBytes, BlockHash, Height, HeightRange, KnownBlock};
 use apus_sync::engines::swiftsync::{UndoPassError, UndoReader, UndoSource};
 use apus_sync::request::{Request, SpentSource};
 use apus_sync::source::ChainSource;
-use apus_sync::{Event, Observer, SyncError, Warning};
+use apus_sync::{Observer, SyncError};
 use arbiter::Arbiter;
 use coins::Spends;
 use std::sync::Arc;
@@ -78,14 +78,7 @@ impl PeerCoins<'_> {
 
     /// Asks a bridge nothing more, if there are others. Returns whether there are.
     fn leave_out(&self, peer: usize, why: &str) -> bool {
-        let others = self.peers.leave_out(peer);
-        if others && self.peers.is_to_be_reported(peer) {
-            let name = self.peers.name_of(peer);
-            let text =
-                format!("{why}. Apus asks {name} nothing more, and continues with other bridges");
-            self.observer.event(Event::Warning(Warning::Extra(text)));
-        }
-        others
+        leave_out(&self.peers, peer, why, self.observer)
     }
 }
 

@@ -245,19 +245,13 @@ fn a_peer_that_lies_is_reported_with_the_block() {
     said.fails(3, &["was asked for the proof of block 1 (", "but sent data of block"]);
 }
 
-/// A range that spends nothing needs no proof, so it passes with forged roots if it ends with roots that follow from
-/// them. The range below exposes it, and the sync cannot be resumed from it.
-#[test]
-fn an_invented_forest_is_exposed() {
-    let mut chain = ChainBuilder::new(51);
-    chain.empty_blocks(12);
-    let world = World::of(&chain, true);
-    let bridge = Utreexod::with_blocks_of(&world.node);
-    // With the seventh leaf, the trees of four and of two leaves do not change.
+/// A line to a bridge that, once each, changes the roots at the beginning and at the end of a range of block 7 alone. With
+/// the seventh leaf, the trees of four and of two leaves do not change.
+pub(super) fn inventor(world: &World, bridge: &Utreexod) -> NodeLine {
     let hash = |height: usize| world.blocks[height].block_hash().to_byte_array();
     let (before, after) = (hash(6), hash(7));
     let asked = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    let liar = NodeLine::to(bridge.p2p_port(), move |name, payload| {
+    NodeLine::to(bridge.p2p_port(), move |name, payload| {
         // The number of leaves, the position and the number of roots take a byte each.
         let about = payload.get(2..34).filter(|_| name == "uroot").map(<[u8]>::to_vec);
         let turn = |at: usize| asked[at].fetch_add(1, Ordering::Relaxed);
@@ -271,7 +265,18 @@ fn an_invented_forest_is_exposed() {
             payload[35] ^= 1;
         }
         Fate::Passes
-    });
+    })
+}
+
+/// A range that spends nothing needs no proof, so it passes with forged roots if it ends with roots that follow from
+/// them. The range below exposes it, and the sync cannot be resumed from it.
+#[test]
+fn an_invented_forest_is_exposed() {
+    let mut chain = ChainBuilder::new(51);
+    chain.empty_blocks(12);
+    let world = World::of(&chain, true);
+    let bridge = Utreexod::with_blocks_of(&world.node);
+    let liar = inventor(&world, &bridge);
     let said = world.run(&[liar.port()], &format!("{EACH} --v2transport 0 --par 1"));
     said.fails(4, &["do not fit together: the range from block 7 on", "Get other proofs"]);
     assert!(!world.sandbox.has("w.work/plan"));

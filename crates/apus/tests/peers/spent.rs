@@ -1,4 +1,4 @@
-//! Every rule with hints and blocks from peers, with the spent coins of bridges, of which one may lie.
+//! Every rule with hints and blocks from peers, with the spent coins of bridges. One of the bridges may lie.
 
 use super::bridges::follow;
 use super::proofs::{EACH, World};

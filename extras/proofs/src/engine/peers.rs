@@ -69,8 +69,7 @@ impl<'a> PeerProofs<'a> {
         Ok(KnownBlock { height, hash })
     }
 
-    /// Returns the last block up to `tip`, the chain's last one, of which a bridge has the roots. Waits for bridges
-    /// that are behind; if that is in vain, the job can end a few blocks lower.
+    /// Returns the last block, at most the chain's `tip`, whose roots a bridge has. Waits for bridges that are behind; if that is in vain, the job can end a few blocks lower.
     pub(super) fn reached(&self, tip: Height) -> Result<Height, SyncError> {
         let first = match self.asks_roots(tip, true) {
             Ok(()) => return Ok(tip),
@@ -88,7 +87,7 @@ impl<'a> PeerProofs<'a> {
         match found.filter(|_| is_behind) {
             Some(height) => {
                 self.warn(format!(
-                    "{first}. Apus ends at block {height}, {} below the tip, of which a bridge has the proofs",
+                    "{first}. Apus ends at block {height}, {} below the tip: a bridge has its proofs",
                     blocks(tip - height)
                 ));
                 Ok(height)
@@ -113,17 +112,12 @@ impl<'a> PeerProofs<'a> {
 
     /// Asks a peer that sent something wrong nothing more, if there are others. Returns whether there are.
     pub(super) fn leave_out(&self, peer: &str, why: &str) -> bool {
-        let Some(index) = self.peers.index_of(peer).filter(|index| self.peers.leave_out(*index))
-        else {
-            return false;
-        };
-        self.left_out.store(true, Ordering::Relaxed);
-        if self.peers.is_to_be_reported(index) {
-            self.warn(format!(
-                "{why}. Apus asks {peer} nothing more, and continues with other bridges"
-            ));
+        let index = self.peers.index_of(peer);
+        let others = index.is_some_and(|index| leave_out(&self.peers, index, why, self.observer));
+        if others {
+            self.left_out.store(true, Ordering::Relaxed);
         }
-        true
+        others
     }
 
     /// Whether a peer was left out since the last call.
@@ -173,6 +167,23 @@ pub(crate) fn connect<'a>(
         asking.observer.event(Event::Warning(Warning::Extra(text)));
     }
     Ok(peers)
+}
+
+/// Asks a bridge nothing more, if there are others, and warns of that once. Returns whether there are.
+pub(crate) fn leave_out(
+    peers: &ProofPeers<'_>,
+    peer: usize,
+    why: &str,
+    observer: &dyn Observer,
+) -> bool {
+    let others = peers.leave_out(peer);
+    if others && peers.is_to_be_reported(peer) {
+        let name = peers.name_of(peer);
+        let text =
+            format!("{why}. Apus asks {name} nothing more, and continues with other bridges");
+        observer.event(Event::Warning(Warning::Extra(text)));
+    }
+    others
 }
 
 fn blocks(count: u32) -> String {

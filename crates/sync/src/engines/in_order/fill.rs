@@ -9,8 +9,8 @@ use crate::request::RunEnv;
 use crate::runs::{EachRecord, MergeBudget, OutputForm, RecordGroup, merge_runs};
 use crate::sink::each_coin;
 use crate::sink::set_hash::merge_all;
-use crate::workdir::RunInfo;
 use crate::workdir::record::{ConnectedAt, Record};
+use crate::workdir::{RunInfo, damaged};
 use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
@@ -40,22 +40,17 @@ impl BaseRuns {
         let go_on = || stop_if_interrupted(env.interrupt);
         let mut group = RecordGroup::default();
         merge_runs::<OutputForm>(env.workdir, runs, budget, &go_on, &mut |record| {
-            let (record, _) = OutputRecord::read(record).ok_or_else(|| damaged(env))?;
+            let (record, _) = OutputRecord::read(record).ok_or_else(|| damaged(env.workdir))?;
             record.coins().try_for_each(|OutputCoin { vout, coin, .. }| {
                 let whole = IndexedCoin { coin, number: None };
                 let read = if numbered { IndexedCoin::read(coin) } else { Some(whole) };
                 let coin = read.and_then(|read| CoinBytes::read(read.coin).ok());
                 let outpoint = OutPoint { txid: record.txid, vout };
-                group.take(&outpoint, &coin.ok_or_else(|| damaged(env))?, each)
+                group.take(&outpoint, &coin.ok_or_else(|| damaged(env.workdir))?, each)
             })
         })?;
         group.hand_on(each)
     }
-}
-
-/// The error for records that this program did not write.
-fn damaged(env: &RunEnv<'_>) -> SyncError {
-    SyncError::Io(IoError::WorkdirDamaged { file: env.workdir.describe("") })
 }
 
 /// Fills an empty store with the coins of a base. Until it is done, the record says that their sum is unknown.
@@ -108,7 +103,7 @@ pub(super) fn sum_of_base(
     })?;
     match count == base.coins {
         true => Ok(adder.sum()),
-        false => Err(damaged(env)),
+        false => Err(damaged(env.workdir)),
     }
 }
 
@@ -153,7 +148,7 @@ impl Changes for MergedCoins<'_> {
         // The checksums of runs do not show a record that was lost as a whole.
         let merged = merged.and_then(|()| match count == self.coins {
             true => Ok(()),
-            false => Err(damaged(self.env)),
+            false => Err(damaged(self.env.workdir)),
         });
         *self.sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(adder.sum());
         merged.map_err(|error| {

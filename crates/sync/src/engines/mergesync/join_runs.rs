@@ -19,7 +19,7 @@ use crate::runs::{
     KeyRange, MergeBudget, OutputForm, RunMerger, Runs, SharedScan, SpendForm, divide,
 };
 use crate::workdir::index::prefix;
-use crate::workdir::{FinishedRange, RunInfo, runs_of};
+use crate::workdir::{FinishedRange, RunInfo, damaged, runs_of};
 use apus_chain::Height;
 use apus_storage::Storage;
 use std::collections::BTreeSet;
@@ -152,7 +152,7 @@ pub(super) fn join(
     let bytes = joining.close()?;
     let is_whole = joined.balance.is_even() && joined.balance.of_base == base.coins;
     if !is_whole {
-        return Err(SyncError::Io(IoError::WorkdirDamaged { file: env.workdir.describe("") }));
+        return Err(damaged(env.workdir));
     }
     let phase = Phase::Join;
     env.observer.event(match options.span.is_last {
@@ -193,7 +193,7 @@ fn join_records(
     (base, sink): (Height, &mut PartSink<'_>),
     go_on: &dyn Fn(u64) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
-    let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
+    let damaged = || damaged(storage);
     let mut join = Join::new(sink).above(base);
     let mut bytes = 0;
     made.next()?;

@@ -15,6 +15,7 @@ use crate::error::{IoError, SyncError};
 use crate::request::RunEnv;
 use crate::runs::{RecordGroup, RunWriter};
 use crate::sink::TotalsSink;
+use crate::workdir::damaged;
 use crate::workdir::index::SECTION_BYTES;
 use crate::workdir::names::SPILL;
 use apus_chain::{Height, OutPoint, Txid};
@@ -212,10 +213,7 @@ impl<'s> PartSink<'s> {
         match taken.transpose()? {
             Some(true) => Ok(()),
             // A join never sees coins that their own block spends.
-            Some(false) | None => {
-                let file = self.storage.describe("");
-                Err(SyncError::Io(IoError::WorkdirDamaged { file }))
-            }
+            Some(false) | None => Err(damaged(self.storage)),
         }
     }
 }

@@ -16,14 +16,14 @@ use crate::engines::mergesync::{
     BlockConnector, BlockUndoData, ConnectFailure, IndexedCoin, SeenBlock, SegmentPrevouts,
     SegmentSummary, SpendSummary, ValidatedBlock,
 };
-use crate::error::{IoError, SyncError};
+use crate::error::SyncError;
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::{RunEnv, ScriptCounts};
 use crate::supply::Walker;
 use crate::supply::in_order::{InOrder, Put, QueueItem, walk_in_order};
 use crate::supply::{total, weight};
 use crate::workdir::plan::Plan;
-use crate::workdir::{FinishedRange, Workdir};
+use crate::workdir::{FinishedRange, Workdir, damaged};
 use apus_chain::{Height, HeightRange, KnownBlock};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -337,8 +337,6 @@ pub fn refusal(env: &RunEnv<'_>, (block, error): (KnownBlock, ConnectFailure)) -
         ConnectFailure::Script(what) => ChainstateError::Script { block, what }.into(),
         ConnectFailure::NoInterpreter(error) => ChainstateError::from(error).into(),
         // If this start wants scripts, a plan without them is refused earlier.
-        ConnectFailure::Bare | ConnectFailure::Answer(_) => {
-            SyncError::Io(IoError::WorkdirDamaged { file: env.workdir.describe("") })
-        }
+        ConnectFailure::Bare | ConnectFailure::Answer(_) => damaged(env.workdir),
     }
 }
