@@ -54,10 +54,10 @@ fn fault(path: &Path, offset: impl TryInto<u64>, what: impl ToString) -> Indepen
 }
 
 /// A key and its value.
-pub(crate) type Entry<'e> = (&'e [u8], &'e [u8]);
+pub type Entry<'e> = (&'e [u8], &'e [u8]);
 
 /// The entries of a database, one by one.
-pub(crate) struct DatabaseEntries<'d> {
+pub struct DatabaseEntries<'d> {
     dir: &'d Path,
     /// The sources, the newest first.
     sources: Vec<EntrySource>,
@@ -118,7 +118,7 @@ impl EntrySource {
 
 impl<'d> DatabaseEntries<'d> {
     /// Opens the database in the folder `dir`, which no process may change.
-    pub(crate) fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
+    pub fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
         let DatabaseLayout { levels, memory } = DatabaseLayout::read(dir)?;
         let mut sources = vec![EntrySource::Memory { left: memory.into_iter(), at: None }];
         for (level, tables) in levels.into_iter().enumerate() {
@@ -136,7 +136,7 @@ impl<'d> DatabaseEntries<'d> {
     }
 
     /// The next entry in key order; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Entry<'_>>, IndependentReadError> {
+    pub fn next(&mut self) -> Result<Option<Entry<'_>>, IndependentReadError> {
         let mut seen = self.last.is_some();
         loop {
             if let Some(last) = self.last.take() {
@@ -177,7 +177,7 @@ impl<'d> DatabaseEntries<'d> {
 }
 
 /// Looks up single entries of a database by key.
-pub(crate) struct DatabaseLookUps<'d> {
+pub struct DatabaseLookUps<'d> {
     dir: &'d Path,
     shape: DatabaseLayout,
     /// The most recently used tables, by number, the last one most recent.
@@ -186,12 +186,12 @@ pub(crate) struct DatabaseLookUps<'d> {
 
 impl<'d> DatabaseLookUps<'d> {
     /// Opens the database in the folder `dir`, which no process may change.
-    pub(crate) fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
+    pub fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
         Ok(Self { dir, shape: DatabaseLayout::read(dir)?, open: VecDeque::new() })
     }
 
     /// Looks up a key. Ascending order is fastest.
-    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, IndependentReadError> {
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, IndependentReadError> {
         let Self { dir, shape, open } = self;
         if let Some(value) = shape.memory.get(key) {
             return Ok(value.clone());

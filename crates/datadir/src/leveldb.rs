@@ -33,8 +33,7 @@ mod writer;
 mod writer_tests;
 
 pub(crate) use block_writer::NumberedKey;
-pub use writer::DatabaseError;
-pub(crate) use writer::{DatabaseWriter, WriterOptions};
+pub use writer::{DatabaseError, DatabaseSize, DatabaseWriter, WriterOptions};
 
 use crate::error::IndexError;
 use apus_chain::Reader;

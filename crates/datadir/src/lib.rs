@@ -30,14 +30,14 @@ pub use files::{BlockFile, BlockFiles, BlockLocation, Obfuscation, network_of};
 pub use folder::{
     BlocksFolder, DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, LockError, chain_folder, free_bytes,
 };
-pub use independent::IndependentReadError;
+pub use independent::{DatabaseEntries, DatabaseLookUps, IndependentReadError};
 pub use index::{
     ChainBlock, FileInfo, IndexEntry, IndexFlags, IndexRest, IndexWriteError, STATUS_ASSUMED,
     STATUS_FAILED, STATUS_HAVE_DATA, STATUS_HAVE_UNDO, STATUS_OPT_WITNESS, VALID_CHAIN, VALID_MASK,
     VALID_SCRIPTS, VALID_TRANSACTIONS, VALID_TREE, check_index_files, read_index, read_index_flags,
     read_whole_index, write_block_index,
 };
-pub use leveldb::DatabaseError;
+pub use leveldb::{DatabaseError, DatabaseSize, DatabaseWriter, WriterOptions};
 pub use reader::{BlockReader, Each};
 pub use rev::{RevError, UndoFiles, has_undo_file};
 pub use scan::{ScanSummary, StrayBytes, Visit};

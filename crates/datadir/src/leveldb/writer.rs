@@ -45,11 +45,11 @@ const TOO_LARGE: &str = "it is far larger than any valid entry";
 
 /// Sizes that make no difference to a reader.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WriterOptions {
+pub struct WriterOptions {
     /// A table ends with the block that reaches this length.
-    pub(crate) table_bytes: u64,
+    pub table_bytes: u64,
     /// A block ends with the entry that reaches this length.
-    pub(crate) block_bytes: usize,
+    pub block_bytes: usize,
 }
 
 impl Default for WriterOptions {
@@ -61,14 +61,15 @@ impl Default for WriterOptions {
 
 /// The size of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DatabaseSize {
+pub struct DatabaseSize {
     /// The total length of all files.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// The number of tables.
-    pub(crate) tables: u64,
+    pub tables: u64,
 }
 
-pub(crate) struct DatabaseWriter<'f> {
+/// Writes a new database from entries in ascending key order.
+pub struct DatabaseWriter<'f> {
     folder: &'f dyn Storage,
     options: WriterOptions,
     pipe: TablePipe,
@@ -83,7 +84,7 @@ pub(crate) struct DatabaseWriter<'f> {
 
 impl<'f> DatabaseWriter<'f> {
     /// Starts a database in `folder`, which must not contain one.
-    pub(crate) fn new(
+    pub fn new(
         folder: &'f dyn Storage,
         options: WriterOptions,
     ) -> Result<Self, DatabaseError> {
@@ -93,7 +94,7 @@ impl<'f> DatabaseWriter<'f> {
     }
 
     /// Adds an entry; its key must be above all earlier ones. After an error the database cannot be finished.
-    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
         self.put_obfuscated(key, value, Obfuscation::NONE)
     }
 
@@ -175,7 +176,7 @@ impl<'f> DatabaseWriter<'f> {
     }
 
     /// Makes everything durable, then creates `CURRENT`.
-    pub(crate) fn finish(mut self) -> Result<DatabaseSize, DatabaseError> {
+    pub fn finish(mut self) -> Result<DatabaseSize, DatabaseError> {
         if self.failed {
             return Err(self.failed_before());
         }
