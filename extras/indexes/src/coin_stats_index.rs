@@ -115,9 +115,9 @@ impl ChainSums {
     }
 }
 
-/// Writes the index of coin statistics to `folder`, the folder of its form, which must be empty. `parts` are
-/// the whole chain from genesis on, in ascending order; `best` is the locator of its last block, as the key
-/// `B` has it.
+/// Writes the index of coin statistics in some forms, each to its folder, which must be empty. `parts` are the
+/// whole chain from genesis on, in ascending order; `best` is the locator of its last block, as the key `B` has
+/// it.
 ///
 /// # Errors
 ///
@@ -125,38 +125,71 @@ impl ChainSums {
 /// file cannot be read or written.
 pub fn write_coin_stats_index(
     parts: Vec<CoinStatsPart<'_>>,
-    folder: &dyn Storage,
-    form: CoinStatsForm,
+    folders: &[(CoinStatsForm, &dyn Storage)],
     best: &[u8],
 ) -> Result<CoinStatsTip, MakeError> {
     ChainSpan::join(parts.iter().map(|part| part.span), best)?;
-    let mut database = DatabaseWriter::new(folder, WriterOptions::default())?;
-    database.put(b"B", best)?;
-    database.put(b"M", &state(&parts))?;
-    let (mut before, mut sums, mut muhash) = (Num3072::ONE, ChainSums::default(), [0; 32]);
+    let state = state(&parts);
+    let mut databases = Vec::new();
+    for &(form, folder) in folders {
+        let mut database = DatabaseWriter::new(folder, WriterOptions::default())?;
+        database.put(b"B", best)?;
+        database.put(b"M", &state)?;
+        databases.push((form, database));
+    }
     let mut value = Vec::new();
+    let tip = for_each_record(parts, &mut |height, record| {
+        for (form, database) in &mut databases {
+            value.clear();
+            record.write(*form, &mut value);
+            database.put(&height_key(height), &value)?;
+        }
+        Ok(())
+    })?;
+    databases.into_iter().try_for_each(|(_, database)| database.finish().map(drop))?;
+    Ok(tip)
+}
+
+/// What the index says of a block.
+pub(crate) struct CoinStatsRecord<'r> {
+    pub(crate) hash: BlockHash,
+    pub(crate) muhash: [u8; 32],
+    sums: &'r ChainSums,
+}
+
+impl CoinStatsRecord<'_> {
+    /// Appends the value of the block's entry in a form.
+    pub(crate) fn write(&self, form: CoinStatsForm, out: &mut Vec<u8>) {
+        self.sums.write(form, &self.hash, &self.muhash, out);
+    }
+}
+
+/// Passes the records of a chain's parts to `each`, from genesis on; returns the last.
+pub(crate) fn for_each_record(
+    parts: Vec<CoinStatsPart<'_>>,
+    each: &mut dyn FnMut(Height, CoinStatsRecord<'_>) -> Result<(), MakeError>,
+) -> Result<CoinStatsTip, MakeError> {
+    let (mut before, mut sums, mut muhash) = (Num3072::ONE, ChainSums::default(), [0; 32]);
     for part in parts {
         let (ChainSpan { first, blocks, .. }, params) = (part.span, part.params);
         let mut all = part.muhash.clone();
         let mut records = part.read()?;
         for height in first..first + blocks {
             let block = records.next()?;
-            sums.add(&block.sums, (height, &block.hash), params).ok_or(MakeError::Block {
+            let hash = block.hash;
+            sums.add(&block.sums, (height, &hash), params).ok_or(MakeError::Block {
                 height,
-                hash: block.hash,
+                hash,
                 what: "it spends more than there is, or creates more than it may",
             })?;
             let mut number = block.muhash;
             number.multiply(&before);
             muhash = sha256(&number.to_bytes());
-            value.clear();
-            sums.write(form, &block.hash, &muhash, &mut value);
-            database.put(&height_key(height), &value)?;
+            each(height, CoinStatsRecord { hash, muhash, sums: &sums })?;
         }
         all.multiply(&before);
         before = all;
     }
-    database.finish()?;
     let amount = u64::try_from(sums.amount).unwrap_or_default();
     Ok(CoinStatsTip { muhash, coins: sums.coins, amount })
 }

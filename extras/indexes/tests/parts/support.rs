@@ -1,8 +1,7 @@
 //! Chains with undo data that the tests compute from the blocks, and indexes of them cut into segments.
 
 use apus_chain::{
-    BlockHash, BlockLayout, BlockUndo, BlockUndoWriter, BlockView, CoinRef, Network, Params,
-    txids_of,
+    BlockHash, BlockLayout, BlockUndo, BlockUndoWriter, CoinRef, Network, Params, Txid, txids_of,
 };
 use apus_datadir::DatabaseEntries;
 use apus_indexes::{
@@ -51,7 +50,7 @@ impl TestChain {
     pub(crate) fn for_each(
         &self,
         heights: std::ops::Range<usize>,
-        each: &mut dyn FnMut(&IndexBlock<'_>, &[[u8; 32]]) -> Result<(), MakeError>,
+        each: &mut dyn FnMut(&IndexBlock<'_>, &[Txid]) -> Result<(), MakeError>,
     ) -> Result<(), MakeError> {
         for height in heights {
             let TestBlock { raw, undo, .. } = &self.blocks[height];
@@ -65,7 +64,7 @@ impl TestChain {
                 undo: (height > 0).then_some(&undo),
                 place: BlockPlace { file: 0, offset: 0 },
             };
-            each(&block, &ids(&view))?;
+            each(&block, &txids_of(&view))?;
         }
         Ok(())
     }
@@ -82,11 +81,6 @@ impl TestChain {
         ends.sort_unstable();
         ends.windows(2).map(|ends| ends[0]..ends[1]).collect()
     }
-}
-
-/// The ids of a block's transactions.
-pub(crate) fn ids(view: &BlockView<'_>) -> Vec<[u8; 32]> {
-    txids_of(view).into_iter().map(|txid| txid.0).collect()
 }
 
 pub(crate) fn fixture(path: &str) -> PathBuf {
@@ -183,7 +177,7 @@ pub(crate) fn coin_stats_index(
         parts.extend(segment.finish().unwrap());
     }
     parts.reverse();
-    let tip = write_coin_stats_index(parts, &storages[1], form, &chain.best()).unwrap();
+    let tip = write_coin_stats_index(parts, &[(form, &storages[1])], &chain.best()).unwrap();
     assert!(std::fs::read_dir(&scratch).unwrap().next().is_none(), "temporary files stay");
     (tip, Written::new(folder))
 }
