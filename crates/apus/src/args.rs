@@ -20,8 +20,10 @@ pub(crate) use sync::{
 #[cfg(feature = "utreexo")]
 pub(crate) use values::ProofsArg;
 pub(crate) use values::{ChallengeArg, HintsArg, SNAPSHOT, SinkArg};
+#[cfg(any(feature = "cluster", feature = "indexes"))]
+pub(crate) use values::parse_mib;
 #[cfg(feature = "cluster")]
-pub(crate) use values::{parse_listen, parse_mib, parse_proxy};
+pub(crate) use values::{parse_listen, parse_proxy};
 
 use crate::failure::{Failure, IO, WITHOUT_SCRIPTS};
 use crate::print;
