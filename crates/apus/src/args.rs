@@ -19,9 +19,9 @@ pub(crate) use sync::{
 };
 #[cfg(feature = "utreexo")]
 pub(crate) use values::ProofsArg;
-pub(crate) use values::{ChallengeArg, HintsArg, SNAPSHOT, SinkArg};
 #[cfg(any(feature = "cluster", feature = "indexes"))]
 pub(crate) use values::parse_mib;
+pub(crate) use values::{ChallengeArg, HintsArg, SNAPSHOT, SinkArg};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_proxy};
 

@@ -246,7 +246,10 @@ const HEADINGS: [(&str, &str); 6] = [
         "Input",
         "chain signetchallenge datadir blocksdir hints hints-order proofs stopatheight from outputs stop-block",
     ),
-    ("Output", "out to every index index-for replace replace-with-older prune muhash blocks report json csv"),
+    (
+        "Output",
+        "out to every index index-for replace replace-with-older prune muhash blocks report json csv",
+    ),
     ("Checks", "assumevalid engine aggregate witnesses audit"),
     (
         "Resources",

@@ -60,7 +60,8 @@ pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
         RunFacts { command: "index", chain: args.node.chain.name(), threads, on_servers: false };
     let interrupt = watch_signals()?;
     // Errors in the files are reported when they are read.
-    let block_bytes = BlockFiles::open(blocks, args.node.chain.magic()).map_or(0, |it| it.bytes_total());
+    let block_bytes =
+        BlockFiles::open(blocks, args.node.chain.magic()).map_or(0, |it| it.bytes_total());
     let room = expect_room(folder, &work, IndexesDisk::of(&forms, block_bytes))?;
     let locked = open_work_folder(&work)?;
     let renderer = Renderer::new(RunDisplay::plain(args.progress, about, Vec::new()), None);
@@ -99,7 +100,8 @@ fn failed(error: SyncError) -> Failure {
     let failure = Failure::from(error);
     match failure.code {
         INTERRUPTED => Failure {
-            message: "interrupted: the node is as it was before. Rerun the command to start again".to_owned(),
+            message: "interrupted: the node is as it was before. Rerun the command to start again"
+                .to_owned(),
             ..failure
         },
         _ => failure,
@@ -147,10 +149,12 @@ fn expect_new(folder: &Path, forms: &[IndexForm], replace: bool) -> Result<(), F
 /// Fails without disk space for the indexes and temporary files. Returns the events to report.
 fn expect_room(folder: &Path, work: &Path, needed: IndexesDisk) -> Result<Vec<Event>, Failure> {
     let work = nearest(work);
-    let device = |path: &Path| path.metadata().map(|it| it.dev()).map_err(|error| Failure::io(path, error));
+    let device =
+        |path: &Path| path.metadata().map(|it| it.dev()).map_err(|error| Failure::io(path, error));
     let free = |path: &Path| free_bytes(path).map_err(|error| Failure::io(path, error));
     let indexes = DiskUse::Extra { word: "indexes", what: "the indexes" };
-    let mut uses = vec![(folder, indexes, needed.indexes), (&*work, DiskUse::Progress, needed.scratch)];
+    let mut uses =
+        vec![(folder, indexes, needed.indexes), (&*work, DiskUse::Progress, needed.scratch)];
     if device(folder)? == device(&work)? {
         uses = vec![(folder, indexes, needed.indexes.saturating_add(needed.scratch))];
     }
@@ -211,7 +215,11 @@ fn tell(node: &NodeFolders, made: &IndexesMade) -> Result<(), Failure> {
         };
         let rows = grouped(index.rows);
         let size = bytes(index.bytes);
-        print::result(format_args!("{}: {rows} {what}, {size}, in {}", index.form.kind(), index.path.display()))?;
+        print::result(format_args!(
+            "{}: {rows} {what}, {size}, in {}",
+            index.form.kind(),
+            index.path.display()
+        ))?;
         if let Some(aside) = &index.moved_to {
             print::result(format_args!("  the previous one is in {}", aside.display()))?;
         }
@@ -220,7 +228,10 @@ fn tell(node: &NodeFolders, made: &IndexesMade) -> Result<(), Failure> {
         indexes.iter().map(|index| format!(" -{}", index.form.kind())).collect();
     options.dedup();
     let start = node.start_command();
-    print::result(format_args!("\nStart the node; it goes on from there:\n  {start}{}", options.concat()))
+    print::result(format_args!(
+        "\nStart the node; it goes on from there:\n  {start}{}",
+        options.concat()
+    ))
 }
 
 /// The report for programs (`docs/formats/indexes.md`).

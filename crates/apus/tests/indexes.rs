@@ -6,7 +6,7 @@ mod model;
 use crate::handover::database::{Entries, entries, expect_uncompressed};
 use crate::lived::{CHAIN, Lived, fixture, grow, submit};
 use crate::sandbox::{Fixture, MAIN, REGTEST, SIGNET, Sandbox};
-use apus_testkit::bitcoind::Bitcoind;
+use apus_testkit::bitcoind::{Bitcoind, find};
 use apus_testkit::chain::Shape;
 use apus_testkit::rng::Rng;
 use bitcoin::{Block, OutPoint, Transaction};
@@ -14,23 +14,24 @@ use model::{IndexModel, NodeFiles};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const INDEX: &str = "index --chain regtest --datadir node --index";
 
-/// The indexes of the node that tests run with.
-fn options(node: &Path) -> Vec<&'static str> {
+/// The options of a node's indexes.
+fn options(newer: bool) -> Vec<&'static str> {
     let mut options = vec!["-txindex", "-blockfilterindex", "-coinstatsindex"];
-    if is_newer(node) {
+    if newer {
         options.push("-txospenderindex");
     }
     options
 }
 
-/// Whether the node has txospenderindex, which came with version 31.
-fn is_newer(_: &Path) -> bool {
-    let help = std::process::Command::new(apus_testkit::bitcoind::find()).arg("-help").output();
+/// Whether the node that tests run with has txospenderindex, which came with version 31.
+fn is_newer() -> bool {
+    let help = Command::new(find()).arg("-help").output();
     String::from_utf8_lossy(&help.unwrap().stdout).contains("-txospenderindex")
 }
 
@@ -83,37 +84,29 @@ fn the_entries_are_those_of_a_node() {
     let sandbox = &lived.sandbox;
     sandbox.copy(&sandbox.path("node"), "other");
     let (node, other) = (sandbox.path("node"), sandbox.path("other"));
-    let newer = is_newer(&node);
-    let version = if newer { "master" } else { "29" };
+    let newer = is_newer();
+    let version = if newer { "31" } else { "29" };
     let made = sandbox.start(&format!("{INDEX} all --index-for {version}")).wait().succeeds();
-    made.says(&["bitcoind -datadir=node -chain=regtest -txindex -blockfilterindex -coinstatsindex"]);
-    let theirs = Bitcoind::start_in(&other, CHAIN, &options(&node)).unwrap();
+    made.says(&[
+        "bitcoind -datadir=node -chain=regtest -txindex -blockfilterindex -coinstatsindex",
+    ]);
+    let theirs = Bitcoind::start_in(&other, CHAIN, &options(newer)).unwrap();
     until_synced(&theirs);
     theirs.stop();
     let stats = if newer { "coinstatsindex/db" } else { "coinstats/db" };
-    let mut names = vec!["blockfilter/basic/db", stats];
-    if !newer {
-        // The rows of the newer form are hashed with a random salt.
-        names.push("txindex");
-    }
-    for name in names {
+    for name in ["txindex", "blockfilter/basic/db", stats] {
         expect_same(&database(&node, name), &database(&other, name), name);
     }
-    expect_model(&node, newer, true);
+    expect_model(&node);
     assert_eq!(sandbox.names("node/regtest/indexes.work"), [""; 0]);
     assert!(!sandbox.has("node/regtest/indexes.work"));
 }
 
 /// Compares txindex and txospenderindex with what a plain implementation makes of the node's files.
-fn expect_model(datadir: &Path, new_txindex: bool, spender: bool) {
+fn expect_model(datadir: &Path) {
     let files = NodeFiles::read(&datadir.join(CHAIN));
-    let found = database(datadir, "txindex");
-    let expected = match new_txindex {
-        true => IndexModel::txindex(&files, &found),
-        false => IndexModel::old_txindex(&files),
-    };
-    expect_same(&found, &expected, "txindex");
-    if spender && datadir.join(CHAIN).join("indexes/txospenderindex").exists() {
+    expect_same(&database(datadir, "txindex"), &IndexModel::old_txindex(&files), "txindex");
+    if datadir.join(CHAIN).join("indexes/txospenderindex").exists() {
         let found = database(datadir, "txospenderindex/db");
         expect_same(&found, &IndexModel::txospenderindex(&files, &found), "txospenderindex");
     }
@@ -157,11 +150,11 @@ fn expect_found(node: &Bitcoind, tx: &Transaction, block: &Block) {
 fn a_node_continues() {
     let mut lived = Lived::new(71, &["-fastprune"]);
     let datadir = lived.sandbox.path("node");
-    let newer = is_newer(&datadir);
+    let newer = is_newer();
     lived.sandbox.start(&format!("{INDEX} all")).wait().succeeds();
     let log = datadir.join(CHAIN).join("debug.log");
     fs::remove_file(&log).unwrap();
-    let options = options(&datadir);
+    let options = options(newer);
     let mut node = Bitcoind::start_in(&datadir, CHAIN, &options).unwrap();
     until_synced(&node);
     assert!(!node.log().contains("Syncing"), "{}", node.log());
@@ -191,7 +184,8 @@ fn rows_of_real_blocks_are_right() {
     for (chain, folder) in [(MAIN, ""), (SIGNET, "/signet")] {
         let sandbox = Sandbox::with(chain);
         let Fixture { chain, .. } = chain;
-        let line = format!("sync --chain {chain} --blocksdir blocks --out datadir:node --assumevalid 0");
+        let line =
+            format!("sync --chain {chain} --blocksdir blocks --out datadir:node --assumevalid 0");
         sandbox.start(&line).wait().succeeds();
         let files = NodeFiles::read(&sandbox.path(&format!("node{folder}")));
         let index = format!("index --chain {chain} --datadir node --index txindex,txospenderindex");
@@ -244,7 +238,7 @@ fn a_killed_attempt_changes_nothing() {
     for name in ["txindex", "blockfilter", "coinstatsindex", "coinstats", "txospenderindex"] {
         assert!(!sandbox.has(&format!("node/regtest/indexes/{name}/apus.incomplete")), "{name}");
     }
-    expect_model(&sandbox.path("node"), false, true);
+    expect_model(&sandbox.path("node"));
 }
 
 #[test]
@@ -269,7 +263,11 @@ fn a_damaged_block_is_named() {
 fn what_cannot_be_made_is_refused_before_the_work() {
     let (sandbox, _) = fixture(REGTEST);
     let fails = |line: &str, code, said: &[&str]| drop(sandbox.apus(line).fails(code, said));
-    fails(&format!("{INDEX} txospenderindex --index-for 29"), 1, &["version 29", "txospenderindex"]);
+    fails(
+        &format!("{INDEX} txospenderindex --index-for 29"),
+        1,
+        &["version 29", "txospenderindex"],
+    );
     fails(&format!("{INDEX} txindexes"), 1, &["use txindex, blockfilterindex"]);
     fails(&format!("{INDEX} txindex --index-for 28"), 1, &["29, 30, 31 or master"]);
     sandbox.apus(&format!("{INDEX} txindex")).succeeds();

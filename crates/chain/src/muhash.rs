@@ -71,6 +71,11 @@ impl MuHash {
         sha256(&quotient.to_bytes())
     }
 
+    /// Returns the product of all elements added, and that of all elements removed.
+    pub const fn fraction(&self) -> [&Num3072; 2] {
+        [&self.numerator, &self.denominator]
+    }
+
     /// Returns the stored form: numerator, then denominator, 384 bytes each, little-endian.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -142,6 +147,12 @@ impl MuHashBatch {
     /// Removes an element.
     pub fn remove(&mut self, element: &[u8]) {
         self.removed.push(element);
+    }
+
+    /// Removes the element that `write` appends.
+    #[inline]
+    pub fn remove_written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.removed.push_written(write);
     }
 
     /// Returns the hash of everything inserted and removed.

@@ -1,9 +1,9 @@
 //! [`Databases`]: writes the databases of all indexes at the same time, once the pass has collected their entries.
 
 use crate::chain::IndexedChain;
-use crate::coin_stats_index::{CoinStatsForm, CoinStatsTip, write_coin_stats_indexes};
-use crate::error::{IndexesError, at};
 use crate::coin_stats::CoinStatsPart;
+use crate::coin_stats_index::{CoinStatsForm, CoinStatsTip, write_coin_stats_index};
+use crate::error::{IndexesError, at};
 use crate::filter_index::{FilterPart, write_filter_index};
 use crate::forms::IndexForm;
 use crate::node_coins::{NodeCoins, node_coins};
@@ -78,7 +78,8 @@ impl Databases<'_> {
         std::thread::scope(|scope| {
             let old_tx = old_tx.map(|rows| scope.spawn(|| self.write_old_tx(rows)));
             let tx = tx.map(|(salt, rows)| scope.spawn(move || self.write_tx(salt, rows)));
-            let spender = spender.map(|(salt, rows)| scope.spawn(move || self.write_spender(salt, rows)));
+            let spender =
+                spender.map(|(salt, rows)| scope.spawn(move || self.write_spender(salt, rows)));
             let coins = (!stats.is_empty()).then(|| {
                 let node = scope.spawn(|| node_coins(chainstate, &|| self.stop()));
                 (scope.spawn(|| self.write_stats(stats)), node)
@@ -96,17 +97,16 @@ impl Databases<'_> {
             }
             let coins = coins.map(|(made, node)| (join(made), join(node)));
             filters?;
-            let rows: Result<Vec<Option<(IndexForm, u64)>>, IndexesError> = rows.into_iter().collect();
+            let rows: Result<Vec<Option<(IndexForm, u64)>>, IndexesError> =
+                rows.into_iter().collect();
             let rows = rows?.into_iter().flatten().collect();
-            let coins = coins.map(|(made, node)| Ok::<_, IndexesError>((made?, node?))).transpose()?;
+            let coins =
+                coins.map(|(made, node)| Ok::<_, IndexesError>((made?, node?))).transpose()?;
             Ok(WrittenDatabases { rows, coins })
         })
     }
 
-    fn write_old_tx(
-        &self,
-        rows: RowFiles<'_, { txindex::OLD_ROW }>,
-    ) -> Result<u64, IndexesError> {
+    fn write_old_tx(&self, rows: RowFiles<'_, { txindex::OLD_ROW }>) -> Result<u64, IndexesError> {
         self.put(IndexForm::TxIndex, |database| {
             txindex::put_old(database, self.chain, rows, &|| self.stop())
         })
@@ -164,7 +164,7 @@ impl Databases<'_> {
         let places = places.collect::<Result<Vec<(CoinStatsForm, DirStorage)>, IndexesError>>()?;
         let places: Vec<(CoinStatsForm, &dyn Storage)> =
             places.iter().map(|(form, storage)| (*form, storage as _)).collect();
-        Ok(write_coin_stats_indexes(parts, &places, &self.chain.locator)?)
+        Ok(write_coin_stats_index(parts, &places, &self.chain.locator)?)
     }
 }
 

@@ -47,9 +47,10 @@ impl FromStr for IndexKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            format!("use {}, or all", Self::ALL.map(Self::name).join(", "))
-        })
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or_else(|| format!("use {}, or all", Self::ALL.map(Self::name).join(", ")))
     }
 }
 

@@ -16,9 +16,7 @@ use apus_storage::{DirStorage, Storage};
 use apus_sync::engines::swiftsync::UndoSource;
 use apus_sync::folder::{FolderDraft, FolderMark, complete_all, make_node_folder};
 use apus_sync::source::{ChainSource, SearchOptions};
-use apus_sync::{
-    BlocksDir, ChainBy, Event, Observer, Phase, SyncError, UseIndex,
-};
+use apus_sync::{BlocksDir, ChainBy, Event, Observer, Phase, SyncError, UseIndex};
 use std::fs;
 use std::io;
 use std::ops::Range;

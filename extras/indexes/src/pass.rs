@@ -13,15 +13,15 @@ use crate::rows::{RowBuffers, RowFiles};
 use crate::salt::Salt;
 use crate::{spender_index, txindex};
 use apus_chain::{
-    BlockChecker, BlockError, BlockHash, BlockUndo, Height, HeightRange, Params, Txid,
+    BlockChecker, BlockError, BlockHash, BlockUndo, Height, HeightRange, Params,
 };
+use apus_storage::Storage;
 use apus_sync::engines::swiftsync::{UndoReader, UndoSource};
 use apus_sync::progress::stop_if_interrupted;
 use apus_sync::{
-    BlockFetcher, BlockReply, BlockSource, BlocksDir, Event, Observer, Phase, Progress, SourceError,
-    SyncError,
+    BlockFetcher, BlockReply, BlockSource, BlocksDir, Event, Observer, Phase, Progress,
+    SourceError, SyncError,
 };
-use apus_storage::Storage;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -47,13 +47,13 @@ pub(crate) struct PassRows<'s> {
 }
 
 /// A pass over the blocks of a chain.
-pub(crate) struct IndexPass<'a> {
+pub(crate) struct IndexPass<'r, 'a> {
     pub(crate) params: &'a Params,
     pub(crate) chain: &'a IndexedChain<'a>,
     pub(crate) source: &'a BlocksDir,
     /// The coins that blocks spend; `None` if no index needs them.
     pub(crate) undo: Option<&'a dyn UndoSource>,
-    pub(crate) rows: &'a PassRows<'a>,
+    pub(crate) rows: &'r PassRows<'a>,
     /// Where the filters of blocks go; `None` without them.
     pub(crate) filters: Option<FilterFiles<'a>>,
     /// Whether the coins' statistics are made.
@@ -101,7 +101,7 @@ struct Done {
     inputs: AtomicU64,
 }
 
-impl<'a> IndexPass<'a> {
+impl<'a> IndexPass<'_, 'a> {
     /// Goes over all blocks.
     ///
     /// # Errors
@@ -223,26 +223,24 @@ impl From<IndexesError> for TakeError {
 
 /// One thread's part of the pass.
 struct BlockTaker<'p, 'a> {
-    pass: &'p IndexPass<'a>,
+    pass: &'p IndexPass<'p, 'a>,
     checker: BlockChecker,
     undo: Option<Box<dyn UndoReader + 'p>>,
-    txids: Vec<Txid>,
-    old_tx: Option<RowBuffers<'a, 'a, { txindex::OLD_ROW }>>,
-    tx: Option<(Salt, RowBuffers<'a, 'a, { txindex::ROW }>)>,
-    spender: Option<(Salt, RowBuffers<'a, 'a, { spender_index::ROW }>)>,
+    old_tx: Option<RowBuffers<'p, 'a, { txindex::OLD_ROW }>>,
+    tx: Option<(Salt, RowBuffers<'p, 'a, { txindex::ROW }>)>,
+    spender: Option<(Salt, RowBuffers<'p, 'a, { spender_index::ROW }>)>,
     filters: Option<FilterSegment<'a>>,
     stats: Option<CoinStatsSegment<'a>>,
     counts: PassCounts,
 }
 
 impl<'p, 'a> BlockTaker<'p, 'a> {
-    fn new(pass: &'p IndexPass<'a>) -> Self {
+    fn new(pass: &'p IndexPass<'p, 'a>) -> Self {
         let PassRows { old_tx, tx, spender } = pass.rows;
         Self {
             pass,
             checker: BlockChecker::new(),
             undo: None,
-            txids: Vec::new(),
             old_tx: old_tx.as_ref().map(RowFiles::buffers),
             tx: tx.as_ref().map(|(salt, rows)| (*salt, rows.buffers())),
             spender: spender.as_ref().map(|(salt, rows)| (*salt, rows.buffers())),
@@ -262,14 +260,14 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
             return Ok(());
         }
         let (raw, hash) = (params.genesis_block(), params.genesis_hash);
-        let (view, ids) = self.checker.read_same(&raw, &hash).map_err(|error| {
-            IndexesError::Damaged(format!("the genesis block is wrong: {error}. This is a bug in Apus"))
+        let (view, txids) = self.checker.read_same(&raw, &hash).map_err(|error| {
+            IndexesError::Damaged(format!(
+                "the genesis block is wrong: {error}. This is a bug in Apus"
+            ))
         })?;
-        self.txids.clear();
-        self.txids.extend(ids.iter().map(|id| Txid(*id)));
         let place = self.pass.chain.place(0);
         let block = IndexBlock { height: 0, hash, view, undo: None, place };
-        Ok(add(&mut self.filters, &mut self.stats, &block, &self.txids)?)
+        Ok(add(&mut self.filters, &mut self.stats, &block, txids)?)
     }
 
     /// Ends a segment.
@@ -307,7 +305,9 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
                     Err(error) => {
                         failed = Some(match error {
                             TakeError::Run(error) => error,
-                            TakeError::Damaged(error) => self.pass.source.damaged(next, error).into(),
+                            TakeError::Damaged(error) => {
+                                self.pass.source.damaged(next, error).into()
+                            }
                         });
                         return BlockReply::Stop;
                     }
@@ -324,13 +324,12 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
 
     /// Takes the next block.
     fn take(&mut self, height: Height, raw: &[u8]) -> Result<(), TakeError> {
-        let Self { pass, checker, undo, txids, .. } = self;
+        let Self { pass, checker, undo, .. } = self;
         let hash_at = |height: Height| pass.chain.headers.hash(height).copied().unwrap_or_default();
         let hash = hash_at(height);
-        let (view, ids) = checker.read_same(raw, &hash).map_err(TakeError::Damaged)?;
-        txids.clear();
-        txids.extend(ids.iter().map(|id| Txid(*id)));
-        let spent = undo.as_mut().map(|undo| read_undo(&mut **undo, height, &hash, &hash_at(height - 1)));
+        let (view, txids) = checker.read_same(raw, &hash).map_err(TakeError::Damaged)?;
+        let spent =
+            undo.as_mut().map(|undo| read_undo(&mut **undo, height, &hash, &hash_at(height - 1)));
         let spent = spent.transpose()?;
         let spent = spent.as_ref().map(|raw| parse_undo(raw, height, &hash)).transpose()?;
         let place = pass.chain.place(height);
@@ -368,7 +367,7 @@ fn add(
     filters: &mut Option<FilterSegment<'_>>,
     stats: &mut Option<CoinStatsSegment<'_>>,
     block: &IndexBlock<'_>,
-    txids: &[Txid],
+    txids: &[[u8; 32]],
 ) -> Result<(), IndexesError> {
     filters.as_mut().map_or(Ok(()), |filters| filters.block(block))?;
     stats.as_mut().map_or(Ok(()), |stats| stats.block(block, txids))?;

@@ -88,7 +88,8 @@ mod tests {
     /// The round is SipHash's: with it, SipHash-1-3 of one whole word is that of the other implementation.
     #[test]
     fn rounds_are_those_of_siphash() {
-        let (k0, k1, word) = (0x0706_0504_0302_0100_u64, 0x0f0e_0d0c_0b0a_0908, 0x1234_5678_9abc_def0);
+        let (k0, k1, word) =
+            (0x0706_0504_0302_0100_u64, 0x0f0e_0d0c_0b0a_0908, 0x1234_5678_9abc_def0);
         let [s0, s1, s2, s3] = START;
         let mut v = [s0 ^ k0, s1 ^ k1, s2 ^ k0, s3 ^ k1];
         for block in [word, 8 << 56] {

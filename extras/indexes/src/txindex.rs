@@ -35,12 +35,12 @@ fn offset_bytes(offset: usize) -> [u8; 3] {
 pub(crate) fn add_old_rows(
     rows: &mut RowBuffers<'_, '_, OLD_ROW>,
     block: &IndexBlock<'_>,
-    txids: &[Txid],
+    txids: &[[u8; 32]],
 ) -> Result<(), IndexesError> {
     let mut row = [0; OLD_ROW];
     row[32..36].copy_from_slice(&block.height.to_be_bytes());
     for (tx, txid) in block.view.txs().zip(txids) {
-        row[..32].copy_from_slice(txid.as_bytes());
+        row[..32].copy_from_slice(txid);
         row[36..].copy_from_slice(&offset_bytes(tx.offset()));
         rows.push(row)?;
     }
@@ -51,7 +51,7 @@ pub(crate) fn add_old_rows(
 pub(crate) fn add_rows(
     rows: &mut RowBuffers<'_, '_, ROW>,
     block: &IndexBlock<'_>,
-    txids: &[Txid],
+    txids: &[[u8; 32]],
     salt: Salt,
 ) -> Result<(), IndexesError> {
     let mut number = Vec::with_capacity(VARINT_MAX);
@@ -60,7 +60,7 @@ pub(crate) fn add_rows(
     let mut row = [0; ROW];
     row[PREFIX..at].copy_from_slice(&number);
     for (tx, txid) in block.view.txs().zip(txids) {
-        row[..PREFIX].copy_from_slice(&salt.of_txid(txid).to_be_bytes()[..PREFIX]);
+        row[..PREFIX].copy_from_slice(&salt.of_txid(&Txid(*txid)).to_be_bytes()[..PREFIX]);
         row[at..at + 3].copy_from_slice(&offset_bytes(tx.offset()));
         rows.push(row)?;
     }
@@ -127,7 +127,8 @@ pub(crate) fn put_new(
             key[1..].copy_from_slice(row);
             // All bytes of a VARINT but the last have the first bit.
             let number = &row[PREFIX..PREFIX + VARINT_MAX];
-            let length = number.iter().position(|byte| byte & 0x80 == 0).unwrap_or(VARINT_MAX - 1) + 1;
+            let length =
+                number.iter().position(|byte| byte & 0x80 == 0).unwrap_or(VARINT_MAX - 1) + 1;
             database.put(&key[..1 + PREFIX + length + 3], &[])?;
         }
         count += list.len() as u64;

@@ -1,8 +1,8 @@
 //! The rows of txindex and txospenderindex as a plain implementation makes them of a node's files.
 
 use crate::handover::database::Entries;
-use apus_indexes::Salt;
 use apus_chain::Txid;
+use apus_indexes::Salt;
 use apus_testkit::oracle::varint;
 use bitcoin::consensus::{Decodable, serialize};
 use bitcoin::hashes::Hash;
@@ -35,7 +35,9 @@ impl NodeFiles {
             let Ok(raw) = fs::read(path) else { break };
             let bytes: Vec<u8> = raw.iter().zip(key.iter().cycle()).map(|(a, b)| a ^ b).collect();
             let mut at = 0;
-            while let Some(head) = bytes.get(at..at + 8).filter(|head| head[..4] != [0; 4] && head[..4] == bytes[..4]) {
+            while let Some(head) =
+                bytes.get(at..at + 8).filter(|head| head[..4] != [0; 4] && head[..4] == bytes[..4])
+            {
                 let size = u32::from_le_bytes(head[4..].try_into().unwrap()) as usize;
                 let block = Block::consensus_decode(&mut &bytes[at + 8..at + 8 + size]).unwrap();
                 let placed = PlacedBlock { file, offset: at as u64 + 8, block };
@@ -52,7 +54,10 @@ impl NodeFiles {
                 at = placed.block.header.prev_blockhash;
             }
             let below = heights.get(&at).map_or(0, |height| height + 1);
-            path.iter().rev().zip(below..).for_each(|(hash, height)| drop(heights.insert(*hash, height)));
+            path.iter()
+                .rev()
+                .zip(below..)
+                .for_each(|(hash, height)| drop(heights.insert(*hash, height)));
         }
         let mut at = *hashes.iter().max_by_key(|hash| heights[hash]).unwrap();
         let mut chain = Vec::new();
@@ -138,7 +143,11 @@ impl IndexModel {
             all.insert([b"s", &varint(number.into())[..]].concat(), hash.to_vec());
             for (offset, tx) in placed.txs() {
                 let prefix = salt.of_txid(&Txid(tx.compute_txid().to_byte_array())) >> 24;
-                let parts = [&prefix.to_be_bytes()[3..], &varint(number.into()), &offset.to_be_bytes()[5..]];
+                let parts = [
+                    &prefix.to_be_bytes()[3..],
+                    &varint(number.into()),
+                    &offset.to_be_bytes()[5..],
+                ];
                 all.insert([b"x", &parts.concat()[..]].concat(), Vec::new());
             }
         }
@@ -150,8 +159,7 @@ impl IndexModel {
         let name = b"siphash_key\0".to_vec();
         let stored = &found[&name];
         let salt = Salt::from_bytes(stored.as_slice().try_into().unwrap());
-        let mut all =
-            Entries::from([(b"B".to_vec(), files.locator()), (name, stored.clone())]);
+        let mut all = Entries::from([(b"B".to_vec(), files.locator()), (name, stored.clone())]);
         for (_, placed) in files.blocks() {
             for (offset, tx) in placed.txs().skip(1) {
                 for input in &tx.input {
