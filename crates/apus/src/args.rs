@@ -19,9 +19,11 @@ pub(crate) use sync::{
 };
 #[cfg(feature = "utreexo")]
 pub(crate) use values::ProofsArg;
+#[cfg(any(feature = "cluster", feature = "indexes"))]
+pub(crate) use values::parse_mib;
 pub(crate) use values::{ChallengeArg, HintsArg, SNAPSHOT, SinkArg};
 #[cfg(feature = "cluster")]
-pub(crate) use values::{parse_listen, parse_mib, parse_proxy};
+pub(crate) use values::{parse_listen, parse_proxy};
 
 use crate::failure::{Failure, IO, WITHOUT_SCRIPTS};
 use crate::print;

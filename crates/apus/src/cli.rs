@@ -9,6 +9,8 @@ use crate::cluster::{ClusterArgs, ClusterCommand};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsCommandArgs;
 use crate::failure::Failure;
+#[cfg(feature = "indexes")]
+use crate::index::IndexArgs;
 use crate::node::{NodeConf, may_have_blocks};
 use crate::plot::PlotArgs;
 use crate::submit::SubmitArgs;
@@ -92,6 +94,9 @@ pub(crate) enum CliCommand {
     Plan(PlanArgs),
     /// Rebuild the chainstate of a stopped Bitcoin Core node
     Reindex(ReindexArgs),
+    /// Make the optional indexes of a stopped Bitcoin Core node
+    #[cfg(feature = "indexes")]
+    Index(IndexArgs),
     /// Audit a Bitcoin Core node's data directory; change nothing
     Verify(VerifyArgs),
     /// Inspect, check and convert hints for SwiftSync
@@ -195,6 +200,11 @@ impl CliCommand {
                 take_datadir(&mut args.node);
                 (&mut args.assume, false)
             }
+            #[cfg(feature = "indexes")]
+            Self::Index(args) => {
+                take_datadir(&mut args.node);
+                return Ok(Vec::new());
+            }
             Self::Plan(args) => {
                 args.datadir = args.datadir.take().map(|named| datadir_of(named, args.chain));
                 (&mut args.assume, args.hints.is_some())
@@ -236,7 +246,10 @@ const HEADINGS: [(&str, &str); 6] = [
         "Input",
         "chain signetchallenge datadir blocksdir hints hints-order proofs stopatheight from outputs stop-block",
     ),
-    ("Output", "out to every replace replace-with-older prune muhash blocks report json csv"),
+    (
+        "Output",
+        "out to every index index-for replace replace-with-older prune muhash blocks report json csv",
+    ),
     ("Checks", "assumevalid engine aggregate witnesses audit"),
     (
         "Resources",

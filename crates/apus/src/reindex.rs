@@ -108,7 +108,7 @@ fn look_at_node_index(
 }
 
 /// Fails if the node lacks blocks, or is in the middle of a reindex or of validating a snapshot.
-fn expect_whole(folder: &Path, blocks: &BlocksFolder) -> Result<(), Failure> {
+pub(crate) fn expect_whole(folder: &Path, blocks: &BlocksFolder) -> Result<(), Failure> {
     let index = blocks.index();
     let unreadable = |error| Failure::from(SyncError::from(SourceError::Index(error)));
     let flags = read_index_flags(&blocks.home).map_err(unreadable)?;

@@ -9,7 +9,7 @@
 //! [`soak`] runs nodes on every kind of folder for any length of time.
 
 mod absent;
-mod database;
+pub(crate) mod database;
 #[cfg(feature = "kernel")]
 mod invalid;
 mod kills;

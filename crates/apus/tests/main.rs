@@ -17,6 +17,8 @@ mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod handover;
+#[cfg(feature = "indexes")]
+mod indexes;
 #[cfg(feature = "web")]
 mod page;
 mod peers;

@@ -14,11 +14,11 @@ mod survey;
 pub use checked::{BlockError, CheckedBlock, TxError};
 pub use survey::LOCKTIME_THRESHOLD;
 
-use crate::block::{BlockLayout, BlockView, TxView, Visitor};
+use crate::block::{BlockLayout, BlockView, DecodeError, TxView, Visitor};
 use crate::hashes::{BlockHash, Merkle, MerkleScratch, Txid, merkle_root};
 use crate::header::{Header, Height};
 use crate::params::Params;
-use crate::read::Reader;
+use crate::read::{ReadError, Reader};
 use crate::script::{
     BLOCK_SIGOPS_COST_MAX, ScriptVerifier, WITNESS_SCALE_FACTOR, height_push, witness_commitment,
 };
@@ -160,6 +160,28 @@ impl BlockChecker {
         context: &BlockContext<'_>,
     ) -> Result<BlockView<'a>, BlockError> {
         read(&mut self.layout, raw, context, context.height > self.skip_witnesses_up_to, &mut ())
+    }
+
+    /// Reads a block that was checked before, and compares it with the hash of its header and with the header's
+    /// merkle root: all its bytes but the witnesses are then those that were checked. Also returns the ids of its
+    /// transactions. Refuses bytes after the block.
+    pub fn read_same<'a>(
+        &'a mut self,
+        raw: &'a [u8],
+        hash: &BlockHash,
+    ) -> Result<(BlockView<'a>, &'a [[u8; 32]]), BlockError> {
+        let Self { layout, ids, merkle, .. } = self;
+        let view = layout.read(raw)?;
+        if view.hash() != *hash {
+            return Err(BlockError::OtherBlock { found: view.hash() });
+        }
+        let offset = view.raw().len();
+        if let count @ 1.. = raw.len() - offset {
+            return Err(DecodeError::Read(ReadError::Trailing { offset, count }).into());
+        }
+        ids.hash(&view, false);
+        check_merkle_root(&view, &ids.txids, merkle)?;
+        Ok((view, &ids.txids))
     }
 
     /// Checks a block whose parent, and so its height and median time, are unknown: applies every rule of

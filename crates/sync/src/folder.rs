@@ -78,60 +78,84 @@ pub struct FolderDraft {
 impl FolderDraft {
     /// Removes the draft of an earlier start, and begins a new one.
     pub fn begin(output: &FolderOutput) -> Result<Self, SyncError> {
-        match Self::find(output)? {
+        Self::begin_at(&output.path, output.replace)
+    }
+
+    /// Like [`begin`](Self::begin), for a folder of any content at `path`. If it exists, it is moved aside at the end
+    /// with `replace`.
+    pub fn begin_at(path: &Path, replace: bool) -> Result<Self, SyncError> {
+        match Self::find_at(path, replace)? {
             Some(draft) => draft.clear().map(|()| draft),
-            None => Self::create(output),
+            None => Self::create(path, replace),
         }
     }
 
     /// Continues the draft of an earlier start, or begins a new folder.
     pub fn find_or_begin(output: &FolderOutput) -> Result<Self, SyncError> {
-        Self::find(output)?.map_or_else(|| Self::create(output), Ok)
+        Self::find(output)?.map_or_else(|| Self::create(&output.path, output.replace), Ok)
     }
 
     /// Finds the draft of an earlier start: under the draft's name, or under the folder's own name and still
     /// marked, in which case it gets the draft's name back. A folder of the draft's name that no sync made is
     /// not touched.
     pub fn find(output: &FolderOutput) -> Result<Option<Self>, SyncError> {
-        let draft = draft_of(&output.path);
-        match expect_draft(output)? {
+        Self::find_at(&output.path, output.replace)
+    }
+
+    fn find_at(path: &Path, replace: bool) -> Result<Option<Self>, SyncError> {
+        let draft = draft_of(path);
+        match expect_draft_at(path)? {
             DraftState::Marked => {
                 let mark = FolderMark::take(&draft, FolderLock::try_take_given)?;
-                expect_own(&draft, &output.path)?;
+                expect_own(&draft, path)?;
                 mark.explain(&draft)?;
-                Ok(Some(Self::of(output, draft, mark)))
+                Ok(Some(Self::of(path, replace, mark)))
             }
-            DraftState::Nothing if output.path.join(MARK).is_file() => {
+            DraftState::Nothing if path.join(MARK).is_file() => {
                 // The sync that published it may still be running.
-                let mark = FolderMark::take(&output.path, FolderLock::try_take_given)?;
-                if !is_unfinished(&output.path) {
+                let mark = FolderMark::take(path, FolderLock::try_take_given)?;
+                if !is_unfinished(path) {
                     return Ok(None);
                 }
-                let _locks = lock(&output.path)?;
-                expect_own(&output.path, &output.path)?;
-                fs::rename(&output.path, &draft).map_err(at(&output.path))?;
-                Ok(Some(Self::of(output, draft, mark)))
+                let _locks = lock(path)?;
+                expect_own(path, path)?;
+                fs::rename(path, &draft).map_err(at(path))?;
+                Ok(Some(Self::of(path, replace, mark)))
             }
             DraftState::Nothing | DraftState::Empty => Ok(None),
         }
     }
 
-    fn of(output: &FolderOutput, draft: PathBuf, mark: FolderMark) -> Self {
-        Self { path: output.path.clone(), draft, replace: output.replace, mark }
+    fn of(path: &Path, replace: bool, mark: FolderMark) -> Self {
+        Self { path: path.to_owned(), draft: draft_of(path), replace, mark }
     }
 
-    fn create(output: &FolderOutput) -> Result<Self, SyncError> {
-        let draft = draft_of(&output.path);
+    fn create(path: &Path, replace: bool) -> Result<Self, SyncError> {
+        let draft = draft_of(path);
         match create_output_dir(&draft) {
             // An empty folder may take the draft's name.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                expect_own(&draft, &output.path)?;
+                expect_own(&draft, path)?;
             }
             other => other.map_err(at(&draft))?,
         }
         let mark = FolderMark::take(&draft, FolderLock::try_take)?;
         mark.explain(&draft)?;
-        Ok(Self::of(output, draft, mark))
+        Ok(Self::of(path, replace, mark))
+    }
+
+    /// Removes the draft that an earlier start left for a folder at `path`, if any.
+    pub fn discard_at(path: &Path) -> Result<(), SyncError> {
+        match expect_draft_at(path)? {
+            DraftState::Marked => Self::find_at(path, false)?.map_or(Ok(()), |it| it.discard()),
+            DraftState::Nothing | DraftState::Empty => Ok(()),
+        }
+    }
+
+    /// Removes the draft.
+    pub fn discard(&self) -> Result<(), SyncError> {
+        self.clear()?;
+        remove_folder(&self.draft)
     }
 
     /// Removes everything except the mark, which stays locked.
@@ -231,7 +255,11 @@ pub enum DraftState {
 
 /// Returns the state of the draft's path, or fails if another program or user put something there.
 pub fn expect_draft(output: &FolderOutput) -> Result<DraftState, SyncError> {
-    let draft = draft_of(&output.path);
+    expect_draft_at(&output.path)
+}
+
+fn expect_draft_at(path: &Path) -> Result<DraftState, SyncError> {
+    let draft = draft_of(path);
     let exists = |file: &Path| {
         Err(SyncError::Usage(UsageError::OutputExists { file: file.display().to_string() }))
     };
@@ -243,7 +271,7 @@ pub fn expect_draft(output: &FolderOutput) -> Result<DraftState, SyncError> {
         Ok(_) if is_empty(&draft)? => DraftState::Empty,
         Ok(_) => return exists(&draft),
     };
-    match owner::given(&draft, &output.path).map_err(at(&draft))? {
+    match owner::given(&draft, path).map_err(at(&draft))? {
         Some(_) => Ok(drafted),
         None => expect_made_here(&draft).map(|()| drafted),
     }
@@ -306,7 +334,8 @@ pub fn complete(folders: &[WrittenFolder]) -> Result<(), SyncError> {
     complete_all(folders.iter().map(|folder| (&*folder.mark, &*folder.path)))
 }
 
-fn complete_all<'a>(
+/// Like [`complete`], for marks with the paths of their folders.
+pub fn complete_all<'a>(
     folders: impl Iterator<Item = (&'a FolderMark, &'a Path)> + Clone,
 ) -> Result<(), SyncError> {
     for (mark, folder) in folders.clone() {
@@ -364,7 +393,9 @@ fn is_unused(folder: &Path) -> io::Result<bool> {
 }
 
 fn is_folder_of_ours(name: &str) -> bool {
-    ["blocks", "chainstate", "index"].contains(&name)
+    let of_indexes = ["indexes", "txindex", "txospenderindex", "coinstats", "coinstatsindex"];
+    ["blocks", "chainstate", "index", "db", "blockfilter", "basic"].contains(&name)
+        || of_indexes.contains(&name)
         || Network::ALL.iter().any(|network| network.data_folder() == Some(name))
 }
 
@@ -373,7 +404,18 @@ fn is_file_of_ours(name: &str) -> bool {
     [MARK, "CURRENT", "xor.dat"].contains(&name)
         || name.starts_with("MANIFEST-")
         || [".ldb", ".dbtmp"].iter().any(|end| name.ends_with(end))
-        || (name.ends_with(".dat") && (name.starts_with("blk") || name.starts_with("rev")))
+        || (name.ends_with(".dat") && ["blk", "rev", "fltr"].iter().any(|it| name.starts_with(it)))
+}
+
+/// Creates a folder of a node, unless it exists. It belongs to the owner of the folder around it.
+pub fn make_node_folder(path: &Path) -> Result<(), SyncError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let owner = Owner::of_place(path).map_err(at(path))?;
+    create_output_dir(path).map_err(at(path))?;
+    owner.map_or(Ok(()), |owner| owner.give(path)).map_err(at(path))?;
+    sync_folder(parent(path))
 }
 
 /// Returns the path of a file or folder while it is incomplete.

@@ -1,20 +1,40 @@
 //! Bitcoin Core's optional indexes: txindex, txospenderindex, blockfilterindex and coinstatsindex.
 //!
-//! They are made from a node's blocks and undo data, in any order of blocks.
+//! [`make_indexes`] makes them from the blocks and undo data of a stopped node, in one pass in any order of blocks.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod block;
+mod chain;
 mod coin_stats;
 mod coin_stats_index;
+mod databases;
+mod error;
 mod filter;
 mod filter_index;
+mod forms;
+mod locator;
+mod make;
 mod making;
+mod node_coins;
+mod pass;
+mod rows;
+mod salt;
 mod scratch;
+mod spender_index;
+mod txindex;
 
 pub use block::{BlockPlace, IndexBlock};
 pub use coin_stats::{CoinStatsPart, CoinStatsSegment};
 pub use coin_stats_index::{CoinStatsForm, CoinStatsTip, write_coin_stats_index};
+pub use error::IndexesError;
 pub use filter::FilterBuilder;
 pub use filter_index::{FilterPart, FilterSegment, filter_file_name, write_filter_index};
+pub use forms::{IndexForm, IndexKind, NodeVersion};
+pub use make::{
+    INDEXES, IndexMade, IndexesDisk, IndexesMade, IndexesRequest, index_folder, is_scratch_file,
+    make_indexes,
+};
 pub use making::MakeError;
+pub use pass::PassCounts;
+pub use salt::Salt;

@@ -3,11 +3,12 @@
 use crate::cli::fixtures::sync;
 use crate::sandbox::{REGTEST, Sandbox};
 
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 29] = [
     "",
     "sync",
     "plan",
     "reindex",
+    "index",
     "verify",
     "hints",
     "hints info",
@@ -40,6 +41,7 @@ fn commands() -> impl Iterator<Item = &'static str> {
         Some("coins") => cfg!(feature = "remote-coins"),
         Some("cluster") => cfg!(feature = "cluster"),
         Some("utreexo") => cfg!(feature = "utreexo"),
+        Some("index") => cfg!(feature = "indexes"),
         _ => true,
     })
 }

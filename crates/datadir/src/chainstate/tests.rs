@@ -19,7 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const BEST: BlockHash = BlockHash([9; 32]);
-const SMALL: WriterOptions = WriterOptions { table_bytes: 2000, block_bytes: 200 };
+const SMALL: WriterOptions = WriterOptions { table_bytes: 2000, block_bytes: 200, filters: true };
 
 type Coins = Vec<(OutPoint, Vec<u8>)>;
 

@@ -251,23 +251,30 @@ pub(super) struct TableEnd {
 ///
 /// It shares no state with the [`TableWriter`] that makes the blocks, so it can work on another thread: a
 /// block contains everything that its filter needs. It trusts its input, which never comes from a file.
-#[derive(Default)]
 pub(super) struct TableSealer {
-    filter: FilterWriter,
+    /// `None` for tables without filters.
+    filter: Option<FilterWriter>,
     /// The number of bytes sealed so far.
     length: u64,
 }
 
 impl TableSealer {
+    /// Seals tables with or without `filters`.
+    pub(super) fn new(filters: bool) -> Self {
+        Self { filter: filters.then(FilterWriter::default), length: 0 }
+    }
+
     /// Writes kind and checksum after each block, and adds its keys to the filters.
     pub(super) fn seal(&mut self, piece: &mut TablePiece) {
         let mut start = 0;
         for &end in &piece.ends {
             let next = end + BLOCK_TAIL as usize;
             let (block, tail) = piece.bytes[start..next].split_at_mut(end - start);
-            self.filter.add_block(block);
             tail.copy_from_slice(&tail_of(block));
-            self.filter.start_block(self.length + next as u64);
+            if let Some(filter) = &mut self.filter {
+                filter.add_block(block);
+                filter.start_block(self.length + next as u64);
+            }
             start = next;
         }
         debug_assert_eq!(start, piece.bytes.len());
@@ -276,13 +283,15 @@ impl TableSealer {
 
     /// Writes the rest of the table to `out`, which must be empty. The next piece starts another table.
     pub(super) fn end(&mut self, end: TableEnd, out: &mut Vec<u8>) -> NewTable {
-        self.filter.finish(out);
-        let filters = self.close(out, 0);
+        let filters = self.filter.as_mut().map(|filter| filter.finish(out));
+        let filters = filters.map(|()| self.close(out, 0));
 
         let start = out.len();
         let mut list = BlockWriter::new(RESTART_INTERVAL);
         list.begin(out);
-        list.append(out, &TaggedKey::untagged(filter::NAME), &filters.bytes());
+        if let Some(filters) = filters {
+            list.append(out, &TaggedKey::untagged(filter::NAME), &filters.bytes());
+        }
         list.end(out);
         let list = self.close(out, start);
 
@@ -333,7 +342,7 @@ mod tests {
             let dir = crate::tests::fixtures().join("regtest-315/regtest").join(folder);
             for table in DatabaseManifest::read(&dir).unwrap().tables {
                 let mut cursor = TableCursor::open(&dir, table.clone(), u64::MAX, true).unwrap();
-                let (mut writer, mut sealer) = (TableWriter::new(4096), TableSealer::default());
+                let (mut writer, mut sealer) = (TableWriter::new(4096), TableSealer::new(true));
                 let (mut entry, mut key) = (KeyValue::default(), TaggedKey::default());
                 let mut bytes = Vec::new();
                 let mut seal = |mut piece: TablePiece| {

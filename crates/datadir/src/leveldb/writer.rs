@@ -43,19 +43,21 @@ const VALUE_BYTES_MAX: usize = 1 << 28;
 
 const TOO_LARGE: &str = "it is far larger than any valid entry";
 
-/// Sizes that make no difference to a reader.
+/// Choices that make no difference to what a reader finds.
 #[derive(Debug, Clone, Copy)]
 pub struct WriterOptions {
     /// A table ends with the block that reaches this length.
     pub table_bytes: u64,
     /// A block ends with the entry that reaches this length.
     pub block_bytes: usize,
+    /// Whether tables have bloom filters: ten bits a key, which save look-ups of absent keys a read.
+    pub filters: bool,
 }
 
 impl Default for WriterOptions {
     /// Core's values (Core `dbwrapper.cpp`, `DBWRAPPER_MAX_FILE_SIZE`; LevelDB's block size).
     fn default() -> Self {
-        Self { table_bytes: 32 << 20, block_bytes: 4 << 10 }
+        Self { table_bytes: 32 << 20, block_bytes: 4 << 10, filters: true }
     }
 }
 
@@ -84,11 +86,8 @@ pub struct DatabaseWriter<'f> {
 
 impl<'f> DatabaseWriter<'f> {
     /// Starts a database in `folder`, which must not contain one.
-    pub fn new(
-        folder: &'f dyn Storage,
-        options: WriterOptions,
-    ) -> Result<Self, DatabaseError> {
-        let pipe = TablePipe::start(folder.describe(""))?;
+    pub fn new(folder: &'f dyn Storage, options: WriterOptions) -> Result<Self, DatabaseError> {
+        let pipe = TablePipe::start(folder.describe(""), options.filters)?;
         let table = TableWriter::new(options.block_bytes);
         Ok(Self { folder, options, pipe, table, begun: false, tables: 0, failed: false })
     }
@@ -344,14 +343,14 @@ pub(super) struct TablePipe {
 }
 
 impl TablePipe {
-    /// Starts the threads; `folder` is for messages.
-    pub(super) fn start(folder: String) -> Result<Self, DatabaseError> {
+    /// Starts the threads; `folder` is for messages. Tables have `filters` or none.
+    pub(super) fn start(folder: String, filters: bool) -> Result<Self, DatabaseError> {
         let (orders, to_write) = sync_channel(BACKLOG);
         let (whole, to_sync) = sync_channel(1);
         let (written, spare) = channel();
         let failed = |source| DatabaseError::Thread { folder: folder.clone(), source };
         let thread = |name: &str| Builder::new().name(name.to_owned());
-        let writer = thread("db-write").spawn(move || write(&to_write, &whole, &written));
+        let writer = thread("db-write").spawn(move || write(&to_write, &whole, &written, filters));
         // Without a syncing thread, `to_sync` is closed and the writing thread ends.
         let syncer = thread("db-sync").spawn(move || sync(&to_sync));
         let (writer, syncer) = (writer.map_err(&failed)?, syncer.map_err(&failed)?);
@@ -424,9 +423,10 @@ fn write(
     orders: &Receiver<PipeOrder>,
     whole: &SyncSender<NamedFile>,
     written: &Sender<TablePiece>,
+    filters: bool,
 ) -> Result<Vec<NewTable>, DatabaseError> {
     let (mut current, mut made): (Option<NamedFile>, _) = (None, Vec::new());
-    let (mut sealer, mut rest) = (TableSealer::default(), Vec::new());
+    let (mut sealer, mut rest) = (TableSealer::new(filters), Vec::new());
     for order in orders {
         match order {
             PipeOrder::Begin(file) => current = Some(file),

@@ -16,7 +16,7 @@ use std::path::Path;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Makes many blocks and tables from few entries.
-const SMALL: WriterOptions = WriterOptions { table_bytes: 2000, block_bytes: 200 };
+const SMALL: WriterOptions = WriterOptions { table_bytes: 2000, block_bytes: 200, filters: true };
 
 fn write(
     folder: &dyn Storage,
@@ -109,8 +109,9 @@ proptest! {
         model in proptest::collection::btree_map(byte_strings(40), byte_strings(500), 0..60),
         table_bytes in 1u64..5000,
         block_bytes in 1usize..6000,
+        filters: bool,
     ) {
-        round_trip(WriterOptions { table_bytes, block_bytes }, &model);
+        round_trip(WriterOptions { table_bytes, block_bytes, filters }, &model);
     }
 }
 

@@ -201,6 +201,23 @@ impl BlocksDir {
         self.files.bytes_total()
     }
 
+    /// Returns the position of the block at a height. The size is an upper bound if the position comes from an
+    /// index. `None` above the tip, and for a genesis block that is in no file.
+    pub fn place(&self, height: Height) -> Option<BlockLocation> {
+        self.places.get(height as usize).copied().filter(|place| *place != heads::NOWHERE)
+    }
+
+    /// Makes the error for a block of the chain that is damaged at its position.
+    pub fn damaged(&self, height: Height, error: BlockError) -> SourceError {
+        let place = self.places.get(height as usize).copied().unwrap_or(heads::NOWHERE);
+        SourceError::Damaged {
+            height,
+            hash: self.chain.hash(height).copied().unwrap_or_default(),
+            place: describe(&self.files, place),
+            error,
+        }
+    }
+
     /// Returns the number of block files.
     pub fn file_count(&self) -> usize {
         self.files.files().len()
@@ -505,11 +522,6 @@ impl FilesFetcher<'_> {
             }
         }
         self.dir.files.expect_obfuscated(first.file)?;
-        Err(SourceError::Damaged {
-            height,
-            hash: self.dir.chain.hash(height).copied().unwrap_or_default(),
-            place: describe(&self.dir.files, first),
-            error,
-        })
+        Err(self.dir.damaged(height, error))
     }
 }

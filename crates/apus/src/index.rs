@@ -1,0 +1,296 @@
+//! `apus index`: makes the optional indexes of a stopped node from its own blocks and undo data.
+
+mod args;
+
+pub(crate) use args::{IndexArgs, IndexesArg};
+
+use crate::failure::{Failure, INTERRUPTED, IO};
+use crate::files::{expect_apart, expect_to_move, expect_writable, nearest};
+use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads, watch_signals};
+use crate::node::{NodeFolders, expect_folders};
+use crate::print;
+use crate::reindex::expect_whole;
+use crate::render::{Renderer, RunDisplay, RunRecord};
+use crate::report::{
+    FailedReport, PhaseReport, bytes, grouped, is_failed_report, leave_failed, write_report,
+};
+use crate::status::RunFacts;
+use crate::workdir::WorkFolder;
+use apus_chain::{BlockHash, Params};
+use apus_datadir::chainstate::node_best_block;
+use apus_datadir::{BlockFiles, DATADIR_LOCK, DatadirLock, free_bytes};
+use apus_indexes::{
+    IndexForm, IndexKind, IndexesDisk, IndexesMade, IndexesRequest, index_folder, is_scratch_file,
+    make_indexes,
+};
+use apus_storage::Storage;
+use apus_sync::{DiskUse, Event, LOCK, Observer, SourceError, SyncError, draft_of};
+use serde::Serialize;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Version of the JSON form.
+const VERSION: u32 = 1;
+
+/// Disk space that is left free beyond what the indexes take, in bytes.
+const ROOM_LEAST: u64 = 16 << 20;
+
+/// Runs `apus index`.
+pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
+    let params = Params::of(args.node.chain);
+    let now = clock(params)?;
+    let forms = args.index.forms()?;
+    let node = args.node.folders()?;
+    expect_folders(&node)?;
+    let NodeFolders { folder, blocks, .. } = &node;
+    // If the block files are in a separate folder, a node locks both.
+    let _locks =
+        [DatadirLock::take(folder, DATADIR_LOCK)?, DatadirLock::take(&blocks.files, DATADIR_LOCK)?];
+    expect_whole(folder, blocks)?;
+    expect_new(folder, &forms, args.replace)?;
+    let tip = best_block(&folder.join("chainstate"))?;
+    let work = args.workdir.clone().unwrap_or_else(|| folder.join("indexes.work"));
+    if let Some(report) = &args.report {
+        expect_apart(&[report, &work])?;
+        expect_writable(report, is_failed_report)?;
+    }
+    let threads = threads(args.par);
+    let about =
+        RunFacts { command: "index", chain: args.node.chain.name(), threads, on_servers: false };
+    let interrupt = watch_signals()?;
+    // Errors in the files are reported when they are read.
+    let block_bytes =
+        BlockFiles::open(blocks, args.node.chain.magic()).map_or(0, |it| it.bytes_total());
+    let room = expect_room(folder, &work, IndexesDisk::of(&forms, block_bytes))?;
+    let locked = open_work_folder(&work)?;
+    let renderer = Renderer::new(RunDisplay::plain(args.progress, about, Vec::new()), None);
+    room.into_iter().for_each(|event| renderer.event(event));
+    let request = IndexesRequest {
+        params,
+        folder,
+        blocks: blocks.clone(),
+        tip,
+        forms: &forms,
+        replace: args.replace,
+        scratch: locked.storage(),
+        threads,
+        memory_bytes: args.dbcache << 20,
+        now,
+        observer: &renderer,
+        interrupt: &interrupt,
+    };
+    let made = renderer.beside(|| make_indexes(&request));
+    let record = renderer.into_record();
+    locked.leave();
+    let made = made.map_err(|error| {
+        let failure = failed(error);
+        let report = FailedReport::new(args.node.chain.name(), &failure, record.history.clone());
+        leave_failed(args.report.as_deref(), &report);
+        failure
+    })?;
+    if let Some(path) = &args.report {
+        write_report(path, &IndexReport::new(args, &made, record, threads))?;
+    }
+    tell(&node, &made)
+}
+
+/// Creates the failure for an error: no progress is kept.
+fn failed(error: SyncError) -> Failure {
+    let failure = Failure::from(error);
+    match failure.code {
+        INTERRUPTED => Failure {
+            message: "interrupted: the node is as it was before. Rerun the command to start again"
+                .to_owned(),
+            ..failure
+        },
+        _ => failure,
+    }
+}
+
+/// Returns the block that the node's coins are at.
+fn best_block(chainstate: &Path) -> Result<BlockHash, Failure> {
+    let best = node_best_block(chainstate).map_err(|error| {
+        Failure::wrong(format!("{error}. `apus reindex --replace` makes a new chainstate"))
+    })?;
+    best.ok_or_else(|| {
+        Failure::usage(format!(
+            "the node was stopped while it wrote its coins to {}: start it, and stop it with `bitcoin-cli stop`",
+            chainstate.display()
+        ))
+    })
+}
+
+/// Fails if an index exists already, unless it is to be replaced and can be moved aside.
+fn expect_new(folder: &Path, forms: &[IndexForm], replace: bool) -> Result<(), Failure> {
+    for form in forms {
+        let path = index_folder(folder, *form);
+        let Ok(there) = path.symlink_metadata() else { continue };
+        if there.is_dir() && fs::read_dir(&path).is_ok_and(|mut names| names.next().is_none()) {
+            continue;
+        }
+        let (name, kind) = (path.display(), form.kind());
+        if !there.is_dir() {
+            return Err(Failure::usage(format!(
+                "{name} is not a folder: remove it, or leave out {kind}. An index that is a link must be made where the \
+                 link leads to"
+            )));
+        }
+        if !replace && !apus_sync::is_unfinished_folder(&path) {
+            return Err(Failure::usage(format!(
+                "the node has a {kind} already: add --replace to move {name} to {name}.old, or leave out {kind}"
+            )));
+        }
+        expect_to_move(&path)?;
+    }
+    Ok(())
+}
+
+/// Fails without disk space for the indexes and temporary files. Returns the events to report.
+fn expect_room(folder: &Path, work: &Path, needed: IndexesDisk) -> Result<Vec<Event>, Failure> {
+    let work = nearest(work);
+    let device =
+        |path: &Path| path.metadata().map(|it| it.dev()).map_err(|error| Failure::io(path, error));
+    let free = |path: &Path| free_bytes(path).map_err(|error| Failure::io(path, error));
+    let indexes = DiskUse::Extra { word: "indexes", what: "the indexes" };
+    let mut uses =
+        vec![(folder, indexes, needed.indexes), (&*work, DiskUse::Progress, needed.scratch)];
+    if device(folder)? == device(&work)? {
+        uses = vec![(folder, indexes, needed.indexes.saturating_add(needed.scratch))];
+    }
+    let mut events = Vec::new();
+    for (path, what, bytes_needed) in uses {
+        let (needed, free) = (bytes_needed.saturating_add(ROOM_LEAST), free(path)?);
+        if free < needed {
+            return Err(Failure::new(
+                IO,
+                format!(
+                    "not enough disk: {} needs up to {} for the indexes and for temporary files, which are deleted at the \
+                     end, and has {}. Choose one: free some space, make fewer indexes, or add --workdir DIR on another disk",
+                    path.display(),
+                    bytes(needed),
+                    bytes(free)
+                ),
+            ));
+        }
+        events.push(Event::DiskNeeded { what, bytes: needed, free });
+    }
+    Ok(events)
+}
+
+/// Opens the folder for temporary files; refuses one with other files.
+fn open_work_folder(work: &Path) -> Result<WorkFolder, Failure> {
+    let expect_ours = || -> Result<(), Failure> {
+        if !work.is_dir() {
+            return Ok(());
+        }
+        let names = fs::read_dir(work).map_err(|error| Failure::io(work, error))?;
+        let mut names = names.flatten().map(|it| it.file_name().to_string_lossy().into_owned());
+        match names.find(|name| name != LOCK && !is_scratch_file(name)) {
+            None => Ok(()),
+            Some(other) => Err(Failure::usage(format!(
+                "{} holds {other}, which is not a file of `apus index`: use another --workdir. Apus creates the folder \
+                 if it is missing",
+                work.display()
+            ))),
+        }
+    };
+    // Check twice: before the lock, so as to create no file in a folder of another kind; and under the lock.
+    expect_ours()?;
+    let locked = WorkFolder::open(work)?;
+    let own = expect_ours().and_then(|()| locked.expect_own_content());
+    own.inspect_err(|_| locked.leave())?;
+    Ok(locked)
+}
+
+/// Prints what was made, and how to start the node on it.
+fn tell(node: &NodeFolders, made: &IndexesMade) -> Result<(), Failure> {
+    let IndexesMade { tip, indexes, .. } = made;
+    print::result(format_args!("The indexes end at block {} ({}).", tip.height, tip.hash))?;
+    for index in indexes {
+        let what = match index.form.kind() {
+            IndexKind::TxIndex => "transactions",
+            IndexKind::TxoSpenderIndex => "inputs",
+            IndexKind::BlockFilterIndex | IndexKind::CoinStatsIndex => "blocks",
+        };
+        let rows = grouped(index.rows);
+        let size = bytes(index.bytes);
+        print::result(format_args!(
+            "{}: {rows} {what}, {size}, in {}",
+            index.form.kind(),
+            index.path.display()
+        ))?;
+        if let Some(aside) = &index.moved_to {
+            print::result(format_args!("  the previous one is in {}", aside.display()))?;
+        }
+    }
+    let mut options: Vec<String> =
+        indexes.iter().map(|index| format!(" -{}", index.form.kind())).collect();
+    options.dedup();
+    let start = node.start_command();
+    print::result(format_args!(
+        "\nStart the node; it goes on from there:\n  {start}{}",
+        options.concat()
+    ))
+}
+
+/// The report for programs (`docs/formats/indexes.md`).
+#[derive(Serialize)]
+struct IndexReport {
+    version: u32,
+    chain: &'static str,
+    datadir: String,
+    stop_height: u32,
+    stop_hash: String,
+    transactions: u64,
+    inputs: u64,
+    indexes: Vec<IndexMadeReport>,
+    wall_seconds: f64,
+    cpu_seconds: f64,
+    rss_peak_bytes: Option<u64>,
+    threads: usize,
+    dbcache_mib: u64,
+    phases: Vec<PhaseReport>,
+    warnings: Vec<String>,
+    machine: Machine,
+}
+
+#[derive(Serialize)]
+struct IndexMadeReport {
+    index: &'static str,
+    folder: String,
+    bytes: u64,
+    rows: u64,
+    moved_to: Option<String>,
+}
+
+impl IndexReport {
+    fn new(args: &IndexArgs, made: &IndexesMade, record: RunRecord, threads: usize) -> Self {
+        let shown = |path: &PathBuf| path.display().to_string();
+        let indexes = made.indexes.iter().map(|index| IndexMadeReport {
+            index: index.form.kind().name(),
+            folder: shown(&index.path),
+            bytes: index.bytes,
+            rows: index.rows,
+            moved_to: index.moved_to.as_ref().map(shown),
+        });
+        Self {
+            version: VERSION,
+            chain: args.node.chain.name(),
+            datadir: shown(&args.node.datadir),
+            stop_height: made.tip.height,
+            stop_hash: made.tip.hash.to_string(),
+            transactions: made.counts.transactions,
+            inputs: made.counts.inputs,
+            indexes: indexes.collect(),
+            wall_seconds: record.history.wall_seconds,
+            cpu_seconds: cpu_seconds(),
+            rss_peak_bytes: rss_peak_bytes(),
+            threads,
+            dbcache_mib: args.dbcache,
+            phases: record.history.phases,
+            warnings: record.history.warnings,
+            machine: Machine::here(),
+        }
+    }
+}

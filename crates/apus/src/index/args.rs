@@ -1,0 +1,125 @@
+//! Arguments of `apus index`, and of other commands that make indexes.
+
+use crate::args::{NodeArgs, ProgressArg, parse_mib};
+use crate::failure::Failure;
+use apus_indexes::{IndexForm, IndexKind, NodeVersion};
+use clap::Args;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  All indexes, for any version of Bitcoin Core:
+    bitcoin-cli stop
+    apus index --datadir ~/.bitcoin --index all
+    bitcoind -txindex -blockfilterindex -coinstatsindex -txospenderindex
+
+  For a wallet's or a Lightning node's server, with temporary files on another
+  disk:
+    apus index --datadir ~/.bitcoin --index txindex,blockfilterindex \\
+         --workdir /fast/work
+
+  The smallest txindex, which only the newest nodes read:
+    apus index --datadir ~/.bitcoin --index txindex --index-for master
+
+Stop the node first; it cannot start while Apus works. Apus reads the node's
+blocks once, and for blockfilterindex and coinstatsindex also its undo data. It
+compares each block with its header. The indexes end at the block of the node's
+coins, and the node continues from there. They get their names when all are
+complete: an interrupted attempt changes nothing. Apus needs all blocks, so a
+pruned node can have no index that it does not have already.
+
+By default, each index has the form that all versions of Bitcoin Core start on.
+coinstatsindex then takes two folders, which are small. Each version continues
+with its own form.";
+
+/// Which indexes to make.
+#[derive(Args)]
+pub(crate) struct IndexesArg {
+    /// Bitcoin Core's indexes to make, by the names of its options: txindex, blockfilterindex, coinstatsindex,
+    /// txospenderindex, or all
+    ///
+    /// Several names are separated by commas.
+    #[arg(long, value_name = "INDEX,...", value_delimiter = ',', required = true, value_parser = parse_index)]
+    index: Vec<IndexArg>,
+
+    /// Version of the node: 29, 30, 31 or master; by default, what all start on
+    #[arg(long, value_name = "VERSION")]
+    index_for: Option<NodeVersion>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IndexArg {
+    One(IndexKind),
+    All,
+}
+
+fn parse_index(text: &str) -> Result<IndexArg, String> {
+    match text {
+        "all" => Ok(IndexArg::All),
+        name => name.parse().map(IndexArg::One),
+    }
+}
+
+impl IndexesArg {
+    /// Returns the forms of the indexes. `all` means those that the version has.
+    pub(crate) fn forms(&self) -> Result<Vec<IndexForm>, Failure> {
+        let mut kinds = Vec::new();
+        for index in &self.index {
+            match index {
+                IndexArg::One(kind) => kinds.push(*kind),
+                IndexArg::All => {
+                    let has = |kind: &IndexKind| IndexForm::of(&[*kind], self.index_for).is_ok();
+                    kinds.extend(IndexKind::ALL.into_iter().filter(has));
+                }
+            }
+        }
+        IndexForm::of(&kinds, self.index_for).map_err(|kind| {
+            let version = self.index_for.map_or(String::new(), |version| version.to_string());
+            Failure::usage(format!(
+                "version {version} of Bitcoin Core has no {kind}: leave it out, or leave out --index-for"
+            ))
+        })
+    }
+}
+
+#[derive(Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct IndexArgs {
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+
+    #[command(flatten)]
+    pub(crate) index: IndexesArg,
+
+    /// Move an existing index to NAME.old
+    ///
+    /// Or to NAME.old-2 and so on, if NAME.old exists. Old folders stay until you remove them.
+    #[arg(long)]
+    pub(crate) replace: bool,
+
+    /// Memory for buffers, in MiB
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = parse_mib)]
+    pub(crate) dbcache: u64,
+
+    /// Worker threads; 0 for one per core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub(crate) par: u16,
+
+    /// Folder for temporary files
+    ///
+    /// The default is next to the indexes.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workdir: Option<PathBuf>,
+
+    /// Progress display: auto, plain, json or none
+    ///
+    /// Written to standard error.
+    #[arg(long, value_enum, hide_possible_values = true, default_value_t = ProgressArg::Auto)]
+    pub(crate) progress: ProgressArg,
+
+    /// Write a JSON report to this file
+    ///
+    /// If the job fails, write a report with the reason.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+}

@@ -1,0 +1,280 @@
+//! `apus index` beside a real node: the same entries as the node's own, and a node that continues from them, through new
+//! blocks, reorganizations and restarts.
+
+mod model;
+
+use crate::handover::database::{Entries, entries, expect_uncompressed};
+use crate::lived::{CHAIN, Lived, fixture, grow, submit};
+use crate::sandbox::{Fixture, MAIN, REGTEST, SIGNET, Sandbox};
+use apus_testkit::bitcoind::{Bitcoind, find};
+use apus_testkit::chain::Shape;
+use apus_testkit::rng::Rng;
+use bitcoin::{Block, OutPoint, Transaction};
+use model::{IndexModel, NodeFiles};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const INDEX: &str = "index --chain regtest --datadir node --index";
+
+/// The options of a node's indexes.
+fn options(newer: bool) -> Vec<&'static str> {
+    let mut options = vec!["-txindex", "-blockfilterindex", "-coinstatsindex"];
+    if newer {
+        options.push("-txospenderindex");
+    }
+    options
+}
+
+/// Whether the node that tests run with has txospenderindex, which came with version 31.
+fn is_newer() -> bool {
+    let help = Command::new(find()).arg("-help").output();
+    String::from_utf8_lossy(&help.unwrap().stdout).contains("-txospenderindex")
+}
+
+/// Waits until all indexes of a node are at its tip.
+fn until_synced(node: &Bitcoind) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let all = node.call("getindexinfo", &[]);
+        let height = u64::from(node.height());
+        let is_there = |it: &Value| it["synced"] == true && it["best_block_height"] == height;
+        let all = all.as_object().unwrap();
+        if !all.is_empty() && all.values().all(is_there) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{all:?}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Reads a database of `indexes` in a data directory.
+fn database(datadir: &Path, name: &str) -> Entries {
+    let folder = datadir.join(CHAIN).join("indexes").join(name);
+    expect_uncompressed(&folder);
+    entries(&folder)
+}
+
+/// Expects the same entries, whatever the place of a filter.
+fn expect_same(ours: &Entries, theirs: &Entries, name: &str) {
+    let shown = |entries: &Entries| -> Entries {
+        let filters = name.starts_with("blockfilter");
+        let places = entries.iter().filter(|(key, _)| !filters || ***key != *b"P");
+        places
+            .map(|(key, value)| {
+                let length = if filters && key[0] == b't' { 96 } else { value.len() };
+                (key.clone(), value[..length].to_vec())
+            })
+            .collect()
+    };
+    let (ours, theirs) = (shown(ours), shown(theirs));
+    for (key, value) in &theirs {
+        assert_eq!(ours.get(key), Some(value), "{name}: {key:02x?}");
+    }
+    assert_eq!(ours.len(), theirs.len(), "{name}");
+}
+
+/// Makes indexes for the version of the node at hand, and compares them with those that it makes itself.
+#[test]
+fn the_entries_are_those_of_a_node() {
+    let lived = Lived::new(70, &["-fastprune"]);
+    let sandbox = &lived.sandbox;
+    sandbox.copy(&sandbox.path("node"), "other");
+    let (node, other) = (sandbox.path("node"), sandbox.path("other"));
+    let newer = is_newer();
+    let version = if newer { "31" } else { "29" };
+    let made = sandbox.start(&format!("{INDEX} all --index-for {version}")).wait().succeeds();
+    made.says(&[
+        "bitcoind -datadir=node -chain=regtest -txindex -blockfilterindex -coinstatsindex",
+    ]);
+    let theirs = Bitcoind::start_in(&other, CHAIN, &options(newer)).unwrap();
+    until_synced(&theirs);
+    theirs.stop();
+    let stats = if newer { "coinstatsindex/db" } else { "coinstats/db" };
+    for name in ["txindex", "blockfilter/basic/db", stats] {
+        expect_same(&database(&node, name), &database(&other, name), name);
+    }
+    expect_model(&node);
+    assert_eq!(sandbox.names("node/regtest/indexes.work"), [""; 0]);
+    assert!(!sandbox.has("node/regtest/indexes.work"));
+}
+
+/// Compares txindex and txospenderindex with what a plain implementation makes of the node's files.
+fn expect_model(datadir: &Path) {
+    let files = NodeFiles::read(&datadir.join(CHAIN));
+    expect_same(&database(datadir, "txindex"), &IndexModel::old_txindex(&files), "txindex");
+    if datadir.join(CHAIN).join("indexes/txospenderindex").exists() {
+        let found = database(datadir, "txospenderindex/db");
+        expect_same(&found, &IndexModel::txospenderindex(&files, &found), "txospenderindex");
+    }
+}
+
+/// What a node's indexes answer about the blocks of a chain.
+fn expect_answers(node: &Bitcoind, chain: &[Block], spender: bool) {
+    let heights = [1, 50, 101, chain.len() - 3, chain.len() - 1];
+    for height in heights {
+        let block = &chain[height];
+        for tx in [&block.txdata[0], block.txdata.last().unwrap()] {
+            expect_found(node, tx, block);
+        }
+        let filter = node.call("getblockfilter", &[json!(block.block_hash().to_string())]);
+        assert!(filter["header"].as_str().is_some_and(|it| it.len() == 64), "{filter}");
+        let of = json!(block.block_hash().to_string());
+        let stats = node.call("gettxoutsetinfo", &[json!("muhash"), of]);
+        assert_eq!(stats["height"], height);
+    }
+    if !spender {
+        return;
+    }
+    for block in &chain[chain.len() - 20..] {
+        let Some(tx) = block.txdata.get(1) else { continue };
+        let OutPoint { txid, vout } = tx.input[0].previous_output;
+        let asked = json!([{"txid": txid.to_string(), "vout": vout}]);
+        let found = node.call("gettxspendingprevout", &[asked, json!({"mempool_only": false})]);
+        assert_eq!(found[0]["spendingtxid"], tx.compute_txid().to_string(), "{found}");
+    }
+}
+
+fn expect_found(node: &Bitcoind, tx: &Transaction, block: &Block) {
+    let txid = json!(tx.compute_txid().to_string());
+    let found = node.call("getrawtransaction", &[txid, json!(1)]);
+    assert_eq!(found["blockhash"], block.block_hash().to_string());
+}
+
+/// The node starts on the indexes without building anything, and answers about old and new blocks after it mined,
+/// changed to another branch and started again.
+#[test]
+fn a_node_continues() {
+    let mut lived = Lived::new(71, &["-fastprune"]);
+    let datadir = lived.sandbox.path("node");
+    let newer = is_newer();
+    lived.sandbox.start(&format!("{INDEX} all")).wait().succeeds();
+    let log = datadir.join(CHAIN).join("debug.log");
+    fs::remove_file(&log).unwrap();
+    let options = options(newer);
+    let mut node = Bitcoind::start_in(&datadir, CHAIN, &options).unwrap();
+    until_synced(&node);
+    assert!(!node.log().contains("Syncing"), "{}", node.log());
+    expect_answers(&node, &lived.chain.blocks(), newer);
+    grow(&mut lived.chain, &node, 12);
+    // A branch that forks off below the hand-over.
+    lived.chain.set_tip(lived.below_tip(22));
+    for _ in 0..24 {
+        submit(&node, &lived.chain.random_block(Shape::default()));
+    }
+    assert_eq!(node.best_block_hash(), lived.chain.tip());
+    until_synced(&node);
+    expect_answers(&node, &lived.chain.blocks(), newer);
+    node.restart(&options);
+    until_synced(&node);
+    expect_answers(&node, &lived.chain.blocks(), newer);
+    // The node's own sums over its coins and over its index are the same.
+    let by_index = node.call("gettxoutsetinfo", &[json!("muhash")]);
+    let by_coins = node.call("gettxoutsetinfo", &[json!("muhash"), Value::Null, json!(false)]);
+    assert_eq!(by_index["muhash"], by_coins["muhash"]);
+    node.stop();
+}
+
+/// The rows in all forms, on real blocks. The chain's folder is made from blocks alone.
+#[test]
+fn rows_of_real_blocks_are_right() {
+    for (chain, folder) in [(MAIN, ""), (SIGNET, "/signet")] {
+        let sandbox = Sandbox::with(chain);
+        let Fixture { chain, .. } = chain;
+        let line =
+            format!("sync --chain {chain} --blocksdir blocks --out datadir:node --assumevalid 0");
+        sandbox.start(&line).wait().succeeds();
+        let files = NodeFiles::read(&sandbox.path(&format!("node{folder}")));
+        let index = format!("index --chain {chain} --datadir node --index txindex,txospenderindex");
+        let read = |name: &str| entries(&sandbox.path(&format!("node{folder}/indexes/{name}")));
+        sandbox.start(&index).wait().succeeds();
+        expect_same(&read("txindex"), &IndexModel::old_txindex(&files), "old txindex");
+        sandbox.start(&format!("{index} --index-for master --replace")).wait().succeeds();
+        let found = read("txindex");
+        expect_same(&found, &IndexModel::txindex(&files, &found), "txindex");
+        let found = read("txospenderindex/db");
+        expect_same(&found, &IndexModel::txospenderindex(&files, &found), "txospenderindex");
+        assert!(sandbox.has(&format!("node{folder}/indexes/txindex.old/CURRENT")));
+    }
+}
+
+#[test]
+fn a_killed_attempt_changes_nothing() {
+    let (sandbox, _) = fixture(REGTEST);
+    let line = format!("{INDEX} all --replace");
+    let started = Instant::now();
+    sandbox.start(&line).wait().succeeds();
+    let whole = started.elapsed();
+    sandbox.remove("node/regtest/indexes");
+    let mut rng = Rng::new(9);
+    let (mut killed, mut most) = (0, whole);
+    for _ in 0..40 {
+        let run = sandbox.start(&line);
+        sleep(Duration::from_micros(rng.below(most.as_micros() as u64)));
+        run.signal(&["KILL"]);
+        if run.wait().code.is_none() {
+            killed += 1;
+        } else {
+            most = most * 3 / 4;
+        }
+        let present = sandbox.names("node/regtest/indexes");
+        for name in present.iter().filter(|name| !name.contains('.')) {
+            let database = ["CURRENT", "db/CURRENT", "basic/db/CURRENT"];
+            let has = |file: &str| sandbox.has(&format!("node/regtest/indexes/{name}/{file}"));
+            assert!(database.into_iter().any(has), "{name}");
+        }
+        if killed >= 5 {
+            break;
+        }
+    }
+    assert!(killed > 0, "{whole:?} {most:?}");
+    sandbox.start(&line).wait().succeeds();
+    let present = sandbox.names("node/regtest/indexes");
+    assert!(!present.iter().any(|name| name.ends_with(".incomplete")), "{present:?}");
+    assert!(!sandbox.has("node/regtest/indexes.work"));
+    for name in ["txindex", "blockfilter", "coinstatsindex", "coinstats", "txospenderindex"] {
+        assert!(!sandbox.has(&format!("node/regtest/indexes/{name}/apus.incomplete")), "{name}");
+    }
+    expect_model(&sandbox.path("node"));
+}
+
+#[test]
+fn a_damaged_block_is_named() {
+    let (sandbox, _) = fixture(REGTEST);
+    let whole = sandbox.read("node/regtest/blocks/blk00000.dat");
+    let middle = whole.len() / 2;
+    sandbox.edit("node/regtest/blocks/blk00000.dat", |bytes| bytes[middle] ^= 1);
+    let failed = sandbox.apus(&format!("{INDEX} txindex"));
+    failed.fails(4, &["block ", "blk00000.dat at byte ", "bitcoind -reindex"]);
+    assert_eq!(sandbox.names("node/regtest/indexes"), [""; 0], "drafts stay");
+    sandbox.write("node/regtest/blocks/blk00000.dat", &whole);
+    let undo = sandbox.read("node/regtest/blocks/rev00000.dat").len() / 2;
+    sandbox.edit("node/regtest/blocks/rev00000.dat", |bytes| bytes[undo] ^= 1);
+    let failed = sandbox.apus(&format!("{INDEX} blockfilterindex"));
+    failed.fails(4, &["block ", "rev00000.dat", "at byte ", "bitcoind -reindex"]);
+    // These are not made from undo data.
+    sandbox.apus(&format!("{INDEX} txindex,txospenderindex")).succeeds();
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_before_the_work() {
+    let (sandbox, _) = fixture(REGTEST);
+    let fails = |line: &str, code, said: &[&str]| drop(sandbox.apus(line).fails(code, said));
+    fails(
+        &format!("{INDEX} txospenderindex --index-for 29"),
+        1,
+        &["version 29", "txospenderindex"],
+    );
+    fails(&format!("{INDEX} txindexes"), 1, &["use txindex, blockfilterindex"]);
+    fails(&format!("{INDEX} txindex --index-for 28"), 1, &["29, 30, 31 or master"]);
+    sandbox.apus(&format!("{INDEX} txindex")).succeeds();
+    fails(&format!("{INDEX} txindex,coinstatsindex"), 1, &["has a txindex already", "--replace"]);
+    fails(&format!("{INDEX} coinstatsindex --workdir node"), 1, &["not a file of `apus index`"]);
+    assert_eq!(sandbox.names("node/regtest/indexes"), ["txindex"]);
+    let node = Bitcoind::start_in(&sandbox.path("node"), CHAIN, &[]).unwrap();
+    sandbox.start(&format!("{INDEX} coinstatsindex")).wait().fails(1, &["stop it first"]);
+    node.stop();
+}

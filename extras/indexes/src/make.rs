@@ -1,0 +1,366 @@
+//! [`make_indexes`]: makes the indexes of a node's chain, from its block files to folders that the node starts on.
+
+use crate::chain::IndexedChain;
+use crate::coin_stats_index::CoinStatsTip;
+use crate::databases::{Databases, WrittenDatabases};
+use crate::error::{IndexesError, at};
+use crate::forms::{IndexForm, IndexKind};
+use crate::node_coins::NodeCoins;
+use crate::pass::{FilterFiles, IndexPass, PassCounts, PassRows};
+use crate::rows::{RowFiles, RowsBudget};
+use crate::salt::Salt;
+use crate::{spender_index, txindex};
+use apus_chain::{BlockHash, Height, KnownBlock, Params};
+use apus_datadir::BlocksFolder;
+use apus_storage::{DirStorage, Storage};
+use apus_sync::engines::swiftsync::UndoSource;
+use apus_sync::folder::{FolderDraft, FolderMark, complete_all, make_node_folder};
+use apus_sync::source::{ChainSource, SearchOptions};
+use apus_sync::{BlocksDir, ChainBy, Event, Observer, Phase, SyncError, UseIndex};
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+/// The phase that writes the databases of indexes.
+pub const INDEXES: Phase = Phase::Extra("indexes");
+
+/// Bytes of a chain's blocks for each transaction and each input: fewer than on the main chain, so that estimates are
+/// upper bounds.
+const TRANSACTION_BYTES: u64 = 350;
+const INPUT_BYTES: u64 = 150;
+
+/// Which indexes to make, and from what.
+pub struct IndexesRequest<'a> {
+    /// The chain's rules.
+    pub params: &'a Params,
+    /// The node's folder for this chain; the indexes go to `indexes` in it.
+    pub folder: &'a Path,
+    /// The folders of its blocks. No process changes them meanwhile.
+    pub blocks: BlocksFolder,
+    /// The last block to index: the one that the node's coins are at.
+    pub tip: BlockHash,
+    /// The indexes, each in one form.
+    pub forms: &'a [IndexForm],
+    /// Whether an existing index is moved aside; otherwise it is an error.
+    pub replace: bool,
+    /// A folder for temporary files, empty and used by no other program.
+    pub scratch: &'a DirStorage,
+    /// Worker threads, at least one.
+    pub threads: usize,
+    /// Memory for buffers, in bytes.
+    pub memory_bytes: u64,
+    /// Current time, in seconds since 1970.
+    pub now: i64,
+    /// Receives events.
+    pub observer: &'a dyn Observer,
+    /// Set by the caller to stop.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// What was made.
+#[derive(Debug)]
+pub struct IndexesMade {
+    /// The last block.
+    pub tip: KnownBlock,
+    /// Totals of the blocks.
+    pub counts: PassCounts,
+    /// The coins after the last block, if coinstatsindex was made: those of the node, too.
+    pub coins: Option<CoinStatsTip>,
+    /// The indexes.
+    pub indexes: Vec<IndexMade>,
+}
+
+/// An index that was made.
+#[derive(Debug)]
+pub struct IndexMade {
+    /// Its form.
+    pub form: IndexForm,
+    /// Its folder.
+    pub path: PathBuf,
+    /// Bytes of all its files.
+    pub bytes: u64,
+    /// Transactions of txindex, inputs of txospenderindex, and blocks of the others.
+    pub rows: u64,
+    /// Where the previous folder was moved.
+    pub moved_to: Option<PathBuf>,
+}
+
+/// Returns the folder of a form in a node's folder for its chain.
+pub fn index_folder(folder: &Path, form: IndexForm) -> PathBuf {
+    folder.join("indexes").join(form.folder())
+}
+
+/// The disk space that indexes take, in bytes: upper bounds on usual chains.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IndexesDisk {
+    /// In the node's folder, at the end.
+    pub indexes: u64,
+    /// For temporary files.
+    pub scratch: u64,
+}
+
+impl IndexesDisk {
+    /// Estimates the space for blocks of this many bytes.
+    pub fn of(forms: &[IndexForm], block_bytes: u64) -> Self {
+        let (txs, inputs) = (block_bytes / TRANSACTION_BYTES, block_bytes / INPUT_BYTES);
+        let rows = |count: u64, row: usize| count.saturating_mul(row as u64);
+        let mut disk = Self::default();
+        for form in forms {
+            let (index, scratch) = match form {
+                IndexForm::TxIndex => (rows(txs, 52), rows(txs, txindex::OLD_ROW)),
+                IndexForm::TxIndexV2 => (rows(txs, 21), rows(txs, txindex::ROW)),
+                IndexForm::TxoSpender => (rows(inputs, 27), rows(inputs, spender_index::ROW)),
+                IndexForm::BlockFilter => (block_bytes / 40, block_bytes / 1000),
+                IndexForm::CoinStats | IndexForm::CoinStatsOld => {
+                    (block_bytes / 1000, block_bytes / 500)
+                }
+            };
+            disk.indexes = disk.indexes.saturating_add(index);
+            disk.scratch = disk.scratch.saturating_add(scratch);
+        }
+        disk
+    }
+}
+
+/// Makes indexes. They get their names when all of them are complete: an interrupted attempt leaves the node as it was,
+/// and the next one begins again.
+///
+/// # Errors
+/// If an index exists already and is not to be replaced, if blocks or undo data are missing or damaged, and if the disk
+/// fails.
+pub fn make_indexes(request: &IndexesRequest<'_>) -> Result<IndexesMade, SyncError> {
+    clear(request.scratch)?;
+    let source = open_blocks(request)?;
+    let undo = open_undo(request, &source)?;
+    make_node_folder(&request.folder.join("indexes"))?;
+    let other = |form: &&IndexForm| !request.forms.contains(form);
+    for form in IndexForm::ALL.iter().filter(other) {
+        FolderDraft::discard_at(&index_folder(request.folder, *form))?;
+    }
+    let drafts: Result<Vec<FolderDraft>, SyncError> = (request.forms.iter())
+        .map(|form| FolderDraft::begin_at(&index_folder(request.folder, *form), request.replace))
+        .collect();
+    let drafts = drafts?;
+    let folders = drafts.iter().map(|draft| draft.folder().to_owned()).collect();
+    let written = write_indexes(request, &source, undo.as_deref(), folders);
+    let written = written.inspect_err(|_| {
+        // The first error is the one to report; the next start removes what stays.
+        let _ = drafts.iter().try_for_each(FolderDraft::discard);
+        let _ = clear(request.scratch);
+    })?;
+    clear(request.scratch)?;
+    let mut published: Vec<(FolderMark, PathBuf)> = Vec::new();
+    let mut indexes = Vec::new();
+    for ((form, draft), (bytes, rows)) in request.forms.iter().zip(drafts).zip(written.indexes) {
+        let path = index_folder(request.folder, *form);
+        let (moved_to, mark) = draft.publish()?;
+        published.push((mark, path.clone()));
+        indexes.push(IndexMade { form: *form, path, bytes, rows, moved_to });
+    }
+    complete_all(published.iter().map(|(mark, path)| (mark, &**path)))?;
+    let chain = source.chain();
+    let tip = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
+    Ok(IndexesMade { tip, counts: written.counts, coins: written.coins, indexes })
+}
+
+/// Removes what an earlier attempt left.
+fn clear(scratch: &dyn Storage) -> Result<(), IndexesError> {
+    for name in scratch.names().map_err(at(scratch, ""))? {
+        if is_scratch_file(&name) {
+            scratch.remove(&name).map_err(at(scratch, &name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a name is that of a temporary file of this crate.
+pub fn is_scratch_file(name: &str) -> bool {
+    name.ends_with(".rows") || name.ends_with(".part")
+}
+
+/// Finds the chain and its blocks through the node's index.
+fn open_blocks(request: &IndexesRequest<'_>) -> Result<BlocksDir, SyncError> {
+    let IndexesRequest { params, blocks, observer, interrupt, .. } = request;
+    observer.event(Event::Started(Phase::Headers));
+    let stated = UseIndex::Stated(request.tip);
+    let mut source = BlocksDir::open(blocks, params, request.now, stated, *observer, interrupt)?;
+    // Each thread has one.
+    let buffer = request.memory_bytes / 8 / request.threads.max(1) as u64;
+    source.set_buffer_bytes(buffer.clamp(256 << 10, 4 << 20) as usize);
+    let chain = source.chain();
+    let (files, index) = (source.file_count(), true);
+    let (height, tip) = (chain.tip_height(), *chain.tip_hash());
+    observer.event(Event::ChainFound { tip, height, by: ChainBy::Files { files, index } });
+    observer.event(Event::Ended { phase: Phase::Headers, bytes: 0 });
+    Ok(source)
+}
+
+/// Opens the undo data, if an index needs them.
+fn open_undo(
+    request: &IndexesRequest<'_>,
+    source: &BlocksDir,
+) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
+    let needing = request.forms.iter().map(|form| form.kind()).find(|kind| kind.needs_undo());
+    let Some(kind) = needing else { return Ok(None) };
+    let IndexesRequest { threads, observer, interrupt, .. } = *request;
+    let search = SearchOptions { threads, observer, interrupt };
+    let undo = source.undo(source.chain().tip_height(), &search)?;
+    match undo {
+        Some(undo) => Ok(Some(undo)),
+        None => Err(IndexesError::Unfit(without_undo(kind, &request.blocks.index())).into()),
+    }
+}
+
+/// Says why an index cannot be made from blocks alone.
+fn without_undo(kind: IndexKind, index: &Path) -> String {
+    format!(
+        "{kind} needs the undo data of all blocks, and {} lacks some: a sync with hints writes undo data only for the last \
+         blocks. `bitcoind -reindex` writes them; txindex and txospenderindex need none",
+        index.display()
+    )
+}
+
+/// What was written.
+struct WrittenIndexes {
+    /// Bytes and rows of each index.
+    indexes: Vec<(u64, u64)>,
+    counts: PassCounts,
+    coins: Option<CoinStatsTip>,
+}
+
+/// Writes the indexes to `folders`, one for each form.
+fn write_indexes(
+    request: &IndexesRequest<'_>,
+    source: &BlocksDir,
+    undo: Option<&dyn UndoSource>,
+    folders: Vec<PathBuf>,
+) -> Result<WrittenIndexes, SyncError> {
+    let IndexesRequest { params, forms, observer, interrupt, threads, .. } = *request;
+    let chain = &IndexedChain::new(source.chain(), |height| source.place(height).map(Into::into));
+    let databases = Databases { chain, forms, folders, interrupt };
+    let (numbers, filters) = (AtomicU32::new(0), databases.make_filters_folder()?);
+    let filters = filters.as_ref().map(|folder| FilterFiles { folder, numbers: &numbers });
+    let stats = forms.iter().any(|form| form.kind() == IndexKind::CoinStatsIndex);
+    let rows = begin_rows(request, source.bytes_total())?;
+    let pass = IndexPass {
+        params,
+        chain,
+        source,
+        undo,
+        rows: &rows,
+        filters,
+        stats,
+        scratch: request.scratch,
+        threads,
+        observer,
+        interrupt,
+    };
+    observer.event(Event::Started(Phase::Blocks));
+    let (counts, parts) = pass.run()?;
+    observer.event(Event::Ended { phase: Phase::Blocks, bytes: source.bytes_total() });
+
+    observer.event(Event::Started(INDEXES));
+    let WrittenDatabases { rows, coins } =
+        databases.write(rows, parts, &request.folder.join("chainstate"))?;
+    expect_counts(&rows, counts)?;
+    if let Some((made, node)) = coins {
+        expect_coins(request, chain, made, node)?;
+    }
+    let mut indexes = Vec::new();
+    for (form, folder) in forms.iter().zip(&databases.folders) {
+        let of_rows = rows.iter().find(|(it, _)| it == form).map(|(_, rows)| *rows);
+        let rows = of_rows.unwrap_or(u64::from(chain.headers.tip_height()) + 1);
+        indexes.push((bytes_in(folder).map_err(at(&DirStorage::new(folder), ""))?, rows));
+    }
+    observer.event(Event::Ended { phase: INDEXES, bytes: 0 });
+    Ok(WrittenIndexes { indexes, counts, coins: coins.map(|(made, _)| made) })
+}
+
+/// Sums up the bytes of all files in a folder.
+fn bytes_in(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let there = entry.metadata()?;
+        bytes += if there.is_dir() { bytes_in(&entry.path())? } else { there.len() };
+    }
+    Ok(bytes)
+}
+
+/// Begins the rows of the indexes that have some, and divides the memory among them.
+fn begin_rows<'a>(
+    request: &IndexesRequest<'a>,
+    block_bytes: u64,
+) -> Result<PassRows<'a>, IndexesError> {
+    let has = |form| request.forms.contains(&form);
+    let of_rows = [IndexForm::TxIndex, IndexForm::TxIndexV2, IndexForm::TxoSpender];
+    let count = of_rows.into_iter().filter(|form| has(*form)).count().max(1) as u64;
+    // The pass also needs memory for reading, and for what is not made of rows.
+    let buffers_bytes = request.memory_bytes / 4 / count / request.threads.max(1) as u64;
+    let budget = |form| RowsBudget {
+        expected_bytes: IndexesDisk::of(&[form], block_bytes).scratch,
+        buffers_bytes,
+        sort_bytes: request.memory_bytes / count,
+    };
+    let scratch: &dyn Storage = request.scratch;
+    let old = IndexForm::TxIndex;
+    let old_tx = has(old).then(|| RowFiles::new(scratch, "txindex", budget(old)));
+    let mut tx = None;
+    if has(IndexForm::TxIndexV2) {
+        let rows = RowFiles::new(scratch, "txindex-v2", budget(IndexForm::TxIndexV2));
+        tx = Some((Salt::random()?, rows));
+    }
+    let mut spender = None;
+    if has(IndexForm::TxoSpender) {
+        let rows = RowFiles::new(scratch, "txospenderindex", budget(IndexForm::TxoSpender));
+        spender = Some((Salt::random()?, rows));
+    }
+    Ok(PassRows { old_tx, tx, spender })
+}
+
+/// Compares the numbers of rows with those of the blocks.
+fn expect_counts(rows: &[(IndexForm, u64)], counts: PassCounts) -> Result<(), IndexesError> {
+    for (form, rows) in rows {
+        let expected = match form.kind() {
+            IndexKind::TxoSpenderIndex => counts.inputs,
+            _ => counts.transactions,
+        };
+        if *rows != expected {
+            return Err(IndexesError::Damaged(format!(
+                "{} got {rows} entries, but the blocks have {expected}: the disk or memory lost or changed some of them, \
+                 or this is a bug in Apus. Nothing was changed. Check disk and memory, then rerun the same command",
+                form.kind()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Heights between which coins of the main chain's overwritten coinbases were in the set (BIP-30), but never in the index.
+const OVERWRITTEN_LATER: Range<Height> = 91_722..91_880;
+
+/// Compares the coins that the index of their statistics ends with with those of the node. An element of the MuHash has the
+/// outpoint of a coin, so equal hashes prove each coin that the undo data said a block spends.
+fn expect_coins(
+    request: &IndexesRequest<'_>,
+    chain: &IndexedChain<'_>,
+    made: CoinStatsTip,
+    node: NodeCoins,
+) -> Result<(), IndexesError> {
+    let tip = chain.headers.tip_height();
+    let hash = |height: Height| chain.headers.hash(height).copied().unwrap_or_default();
+    let overwritten = |height| request.params.is_bip30_unspendable(height, &hash(height));
+    if OVERWRITTEN_LATER.contains(&tip) && (1..=tip).any(overwritten) {
+        return Ok(());
+    }
+    if node.best == request.tip && (node.coins, node.muhash) == (made.coins, made.muhash) {
+        return Ok(());
+    }
+    Err(IndexesError::Damaged(format!(
+        "the node's coins in {} are not those that its blocks and undo data lead to: some undo data or some coins are wrong. \
+         Nothing was changed. `apus verify` says what is wrong, and what mends it",
+        request.folder.join("chainstate").display()
+    )))
+}

@@ -1,0 +1,58 @@
+//! [`node_coins`]: sums up the coins of a node, for comparison with the index of their statistics.
+
+use crate::error::IndexesError;
+use apus_chain::{BlockHash, MuHashBatch, Reader, read_coin, write_utxo_element};
+use apus_datadir::chainstate::read_node;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Coins between two checks for an interrupt.
+const AT_ONCE: u64 = 1 << 16;
+
+/// The coins of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeCoins {
+    /// The block that they are at.
+    pub(crate) best: BlockHash,
+    /// Their number.
+    pub(crate) coins: u64,
+    /// Their MuHash, in internal byte order.
+    pub(crate) muhash: [u8; 32],
+}
+
+/// Reads all coins in a `chainstate` folder.
+///
+/// # Errors
+/// [`IndexesError::Damaged`] if a coin cannot be read; what `stop` returns.
+pub(crate) fn node_coins(
+    chainstate: &Path,
+    stop: &dyn Fn() -> Result<(), IndexesError>,
+) -> Result<NodeCoins, IndexesError> {
+    let (mut muhash, mut coins, mut result) = (MuHashBatch::new(), 0, Ok(()));
+    let read = read_node(chainstate, &mut |outpoint, stored| {
+        coins += 1;
+        if coins % AT_ONCE == 0 {
+            result = stop();
+        }
+        let coin = read_coin(&mut Reader::new(stored)).map_err(|error| {
+            IndexesError::Damaged(format!(
+                "the coin {outpoint} in {} cannot be read: {error}. `apus reindex --replace` makes a new chainstate",
+                chainstate.display()
+            ))
+        });
+        match (coin, &result) {
+            (Ok(coin), Ok(())) => {
+                muhash.insert_written(|out| write_utxo_element(out, &outpoint, coin.as_ref()));
+                return ControlFlow::Continue(());
+            }
+            (Err(error), Ok(())) => result = Err(error),
+            (_, Err(_)) => {}
+        }
+        ControlFlow::Break(())
+    });
+    result?;
+    let summary = read.map_err(|error| {
+        IndexesError::Damaged(format!("{error}. `apus reindex --replace` makes a new chainstate"))
+    })?;
+    Ok(NodeCoins { best: summary.best, coins, muhash: muhash.finish().finalize() })
+}
