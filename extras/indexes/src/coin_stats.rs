@@ -132,7 +132,7 @@ impl<'s> CoinStatsSegment<'s> {
     ///
     /// Fails if it is another block, without undo data, if amounts exceed the supply, and if a file cannot be
     /// written. The segment is then unusable.
-    pub fn block(&mut self, block: &IndexBlock<'_>, txids: &[Txid]) -> Result<(), MakeError> {
+    pub fn block(&mut self, block: &IndexBlock<'_>, txids: &[[u8; 32]]) -> Result<(), MakeError> {
         ChainSpan::push(&mut self.span, block)?;
         if self.records.is_none() {
             let name = format!("coinstats-{}.part", block.height);
@@ -152,7 +152,7 @@ impl<'s> CoinStatsSegment<'s> {
     fn sum(
         &mut self,
         block: &IndexBlock<'_>,
-        txids: &[Txid],
+        txids: &[[u8; 32]],
     ) -> Result<(BlockSums, MuHashBatch), MakeError> {
         let (mut sums, mut batch) = (BlockSums::default(), MuHashBatch::new());
         // No coin of genesis is in the set.
@@ -172,7 +172,7 @@ impl<'s> CoinStatsSegment<'s> {
     fn create(
         &self,
         block: &IndexBlock<'_>,
-        txids: &[Txid],
+        txids: &[[u8; 32]],
         without_coinbase: bool,
         sums: &mut BlockSums,
         batch: &mut MuHashBatch,
@@ -201,7 +201,7 @@ impl<'s> CoinStatsSegment<'s> {
                 sums.bogosize[0] += u128::from(bogosize(script.len()));
                 if !self.spent_in_block.has(number) {
                     let coin = CoinRef { height: block.height, coinbase, amount, script };
-                    let outpoint = OutPoint { txid, vout };
+                    let outpoint = OutPoint { txid: Txid(txid), vout };
                     batch.insert_written(|out| write_utxo_element(out, &outpoint, coin));
                 }
             }

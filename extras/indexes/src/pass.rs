@@ -12,9 +12,7 @@ use crate::filter_index::{FilterPart, FilterSegment};
 use crate::rows::{RowBuffers, RowFiles};
 use crate::salt::Salt;
 use crate::{spender_index, txindex};
-use apus_chain::{
-    BlockChecker, BlockError, BlockHash, BlockUndo, Height, HeightRange, Params,
-};
+use apus_chain::{BlockChecker, BlockError, BlockHash, BlockUndo, Height, HeightRange, Params};
 use apus_storage::Storage;
 use apus_sync::engines::swiftsync::{UndoReader, UndoSource};
 use apus_sync::progress::stop_if_interrupted;

@@ -5,7 +5,7 @@
 
 use crate::block::IndexBlock;
 use crate::making::MakeError;
-use apus_chain::{BlockUndo, OutPoint, Txid};
+use apus_chain::{BlockUndo, OutPoint};
 
 /// The outputs of a block that the same block spends. Reused from block to block.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl SpentInBlock {
         &mut self,
         block: &IndexBlock<'_>,
         undo: &BlockUndo<'_>,
-        txids: &[Txid],
+        txids: &[[u8; 32]],
     ) -> Result<(), MakeError> {
         self.spent.clear();
         if undo.coins().iter().all(|coin| coin.height() != block.height) {
@@ -56,7 +56,7 @@ impl SpentInBlock {
         Ok(())
     }
 
-    fn prepare(&mut self, block: &IndexBlock<'_>, txids: &[Txid]) {
+    fn prepare(&mut self, block: &IndexBlock<'_>, txids: &[[u8; 32]]) {
         self.spent.resize(block.view.output_count(), false);
         self.firsts.clear();
         let mut first = 0;
@@ -71,17 +71,17 @@ impl SpentInBlock {
     }
 
     /// The number of an output among all of the block.
-    fn place(&self, outpoint: &OutPoint, txids: &[Txid]) -> Option<usize> {
-        let key = start(&outpoint.txid);
+    fn place(&self, outpoint: &OutPoint, txids: &[[u8; 32]]) -> Option<usize> {
+        let key = start(&outpoint.txid.0);
         let from = self.by_txid.partition_point(|&(other, _)| other < key);
         let same = self.by_txid[from..].iter().take_while(|&&(other, _)| other == key);
         let mut same = same.map(|&(_, at)| at as usize);
-        let tx = same.find(|&at| txids[at] == outpoint.txid)?;
+        let tx = same.find(|&at| txids[at] == outpoint.txid.0)?;
         let place = self.firsts[tx].checked_add(outpoint.vout as usize)?;
         (place < self.firsts[tx + 1]).then_some(place)
     }
 }
 
-fn start(txid: &Txid) -> u64 {
-    u64::from_le_bytes(*txid.0.first_chunk().expect("an id has 32 bytes"))
+fn start(txid: &[u8; 32]) -> u64 {
+    u64::from_le_bytes(*txid.first_chunk().expect("an id has 32 bytes"))
 }

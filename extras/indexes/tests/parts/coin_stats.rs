@@ -1,9 +1,9 @@
 //! The index of coin statistics against a slow model, cut in any way, and its refusals.
 
-use crate::support::{TestChain, coin_stats_index, new_folder};
+use crate::support::{TestChain, coin_stats_index, ids, new_folder};
 use apus_chain::{
     BlockHash, BlockLayout, BlockUndo, CoinRef, KnownBlock, MuHash, Network, bogosize,
-    is_unspendable, txids_of, write_utxo_element,
+    is_unspendable, write_utxo_element,
 };
 use apus_indexes::{CoinStatsForm, CoinStatsSegment, IndexBlock, MakeError};
 use apus_storage::DirStorage;
@@ -193,7 +193,7 @@ fn refusal(
 #[test]
 fn blocks_and_undo_data_that_do_not_fit_are_refused() {
     let missing = refusal(|block, segment| {
-        segment.block(&IndexBlock { undo: None, ..*block }, &txids_of(&block.view))
+        segment.block(&IndexBlock { undo: None, ..*block }, &ids(&block.view))
     });
     assert!(missing.contains("undo data are missing"), "{missing}");
     let without = refusal(|block, segment| segment.block(block, &[]));
@@ -202,13 +202,13 @@ fn blocks_and_undo_data_that_do_not_fit_are_refused() {
     let other = refusal(|block, segment| {
         let undo = BlockUndo::read(&CHAIN.blocks[1].undo).unwrap();
         let other = IndexBlock { undo: Some(&undo), ..*block };
-        segment.block(&other, &txids_of(&block.view))
+        segment.block(&other, &ids(&block.view))
     });
     assert!(other.contains("not one coin for each input"), "{other}");
     // Coins of the block that it has not: its transactions have other ids.
     let foreign = refusal(|block, segment| {
-        let mut txids = txids_of(&block.view);
-        txids.iter_mut().for_each(|txid| txid.0[31] ^= 1);
+        let mut txids = ids(&block.view);
+        txids.iter_mut().for_each(|txid| txid[31] ^= 1);
         segment.block(block, &txids)
     });
     assert!(foreign.contains("a coin of this block that it has not"), "{foreign}");
@@ -232,6 +232,6 @@ fn amounts_out_of_range_are_refused() {
     let folder = new_folder();
     let storage = DirStorage::new(folder.path());
     let mut segment = CoinStatsSegment::new(&CHAIN.params, &storage);
-    let refused = segment.block(&block, &txids_of(&view)).unwrap_err().to_string();
+    let refused = segment.block(&block, &ids(&view)).unwrap_err().to_string();
     assert!(refused.contains("out of range"), "{refused}");
 }

@@ -1,7 +1,8 @@
 //! Chains with undo data that the tests compute from the blocks, and indexes of them cut into segments.
 
 use apus_chain::{
-    BlockHash, BlockLayout, BlockUndo, BlockUndoWriter, CoinRef, Network, Params, Txid, txids_of,
+    BlockHash, BlockLayout, BlockUndo, BlockUndoWriter, BlockView, CoinRef, Network, Params,
+    txids_of,
 };
 use apus_datadir::DatabaseEntries;
 use apus_indexes::{
@@ -50,7 +51,7 @@ impl TestChain {
     pub(crate) fn for_each(
         &self,
         heights: std::ops::Range<usize>,
-        each: &mut dyn FnMut(&IndexBlock<'_>, &[Txid]) -> Result<(), MakeError>,
+        each: &mut dyn FnMut(&IndexBlock<'_>, &[[u8; 32]]) -> Result<(), MakeError>,
     ) -> Result<(), MakeError> {
         for height in heights {
             let TestBlock { raw, undo, .. } = &self.blocks[height];
@@ -64,7 +65,7 @@ impl TestChain {
                 undo: (height > 0).then_some(&undo),
                 place: BlockPlace { file: 0, offset: 0 },
             };
-            each(&block, &txids_of(&view))?;
+            each(&block, &ids(&view))?;
         }
         Ok(())
     }
@@ -81,6 +82,11 @@ impl TestChain {
         ends.sort_unstable();
         ends.windows(2).map(|ends| ends[0]..ends[1]).collect()
     }
+}
+
+/// The ids of a block's transactions.
+pub(crate) fn ids(view: &BlockView<'_>) -> Vec<[u8; 32]> {
+    txids_of(view).into_iter().map(|txid| txid.0).collect()
 }
 
 pub(crate) fn fixture(path: &str) -> PathBuf {
