@@ -6,6 +6,7 @@
 
 mod block;
 mod chain;
+mod check;
 mod coin_stats;
 mod coin_stats_index;
 mod databases;
@@ -25,6 +26,7 @@ mod spender_index;
 mod txindex;
 
 pub use block::{BlockPlace, IndexBlock};
+pub use check::{IndexFault, IndexesChecked, check_indexes, forms_in};
 pub use coin_stats::{CoinStatsPart, CoinStatsSegment};
 pub use coin_stats_index::{CoinStatsForm, CoinStatsTip, write_coin_stats_index};
 pub use error::IndexesError;

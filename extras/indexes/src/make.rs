@@ -181,7 +181,7 @@ pub fn is_scratch_file(name: &str) -> bool {
 }
 
 /// Finds the chain and its blocks through the node's index.
-fn open_blocks(request: &IndexesRequest<'_>) -> Result<BlocksDir, SyncError> {
+pub(crate) fn open_blocks(request: &IndexesRequest<'_>) -> Result<BlocksDir, SyncError> {
     let IndexesRequest { params, blocks, observer, interrupt, .. } = request;
     observer.event(Event::Started(Phase::Headers));
     let stated = UseIndex::Stated(request.tip);
@@ -198,7 +198,7 @@ fn open_blocks(request: &IndexesRequest<'_>) -> Result<BlocksDir, SyncError> {
 }
 
 /// Opens the undo data, if an index needs them.
-fn open_undo(
+pub(crate) fn open_undo(
     request: &IndexesRequest<'_>,
     source: &BlocksDir,
 ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
@@ -252,6 +252,7 @@ fn write_indexes(
         rows: &rows,
         filters,
         stats,
+        check: None,
         scratch: request.scratch,
         threads,
         observer,

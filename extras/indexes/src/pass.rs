@@ -6,6 +6,7 @@
 
 use crate::block::{BlockPlace, IndexBlock};
 use crate::chain::IndexedChain;
+use crate::check::{BlockCheck, CheckedChain, FoundIndexes};
 use crate::coin_stats::{CoinStatsPart, CoinStatsSegment};
 use crate::error::IndexesError;
 use crate::filter_index::{FilterPart, FilterSegment};
@@ -54,6 +55,8 @@ pub(crate) struct IndexPass<'r, 'a> {
     pub(crate) rows: &'r PassRows<'a>,
     /// Where the filters of blocks go; `None` without them.
     pub(crate) filters: Option<FilterFiles<'a>>,
+    /// The entries of a node's indexes, to compare blocks with.
+    pub(crate) check: Option<(&'r CheckedChain<'a>, &'r FoundIndexes)>,
     /// Whether the coins' statistics are made.
     pub(crate) stats: bool,
     /// The folder for temporary files.
@@ -229,6 +232,7 @@ struct BlockTaker<'p, 'a> {
     spender: Option<(Salt, RowBuffers<'p, 'a, { spender_index::ROW }>)>,
     filters: Option<FilterSegment<'a>>,
     stats: Option<CoinStatsSegment<'a>>,
+    check: Option<BlockCheck<'p, 'a>>,
     counts: PassCounts,
 }
 
@@ -244,6 +248,7 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
             spender: spender.as_ref().map(|(salt, rows)| (*salt, rows.buffers())),
             filters: None,
             stats: None,
+            check: pass.check.map(|(chain, found)| BlockCheck::new(chain, found, pass.params)),
             counts: PassCounts::default(),
         }
     }
@@ -265,6 +270,10 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
         })?;
         let place = self.pass.chain.place(0);
         let block = IndexBlock { height: 0, hash, view, undo: None, place };
+        self.check
+            .as_mut()
+            .map_or(Ok(()), |check| check.block(&block, txids))
+            .map_err(IndexesError::from)?;
         Ok(add(&mut self.filters, &mut self.stats, &block, txids)?)
     }
 
@@ -340,6 +349,9 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
         }
         if let Some((salt, rows)) = &mut self.spender {
             spender_index::add_rows(rows, &block, *salt)?;
+        }
+        if let Some(check) = &mut self.check {
+            check.block(&block, txids).map_err(IndexesError::from)?;
         }
         add(&mut self.filters, &mut self.stats, &block, txids)?;
         self.counts.transactions += view.tx_count() as u64;

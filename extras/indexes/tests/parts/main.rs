@@ -1,5 +1,6 @@
 //! The parts of indexes against other implementations and a real node.
 
+mod check;
 mod coin_stats;
 mod filters;
 mod node;

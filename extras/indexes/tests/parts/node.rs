@@ -63,7 +63,7 @@ fn copy_blocks(from: &Path, to: &Path) {
     }
 }
 
-fn wait(done: impl Fn() -> bool) {
+pub(crate) fn wait(done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() {
         assert!(begun.elapsed() < Duration::from_secs(120), "the node does not finish its indexes");

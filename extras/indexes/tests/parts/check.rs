@@ -1,0 +1,343 @@
+//! The check of a node's indexes: it accepts those of a real node and ours, and finds each kind of damage.
+
+use crate::support::{fixture, new_folder, rows_of};
+use apus_chain::{Network, Params};
+use apus_datadir::chainstate::node_best_block;
+use apus_datadir::{BlocksFolder, DatabaseWriter, WriterOptions};
+use apus_hash::sha256d;
+use apus_indexes::{
+    IndexFault, IndexForm, IndexesChecked, IndexesRequest, check_indexes, forms_in, index_folder,
+    make_indexes,
+};
+use apus_storage::DirStorage;
+use apus_sync::SilentObserver;
+use apus_testkit::bitcoind::Bitcoind;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A node's folder of regtest, with indexes.
+struct Node {
+    folder: tempfile::TempDir,
+}
+
+impl Node {
+    /// A node with blocks, undo data and coins.
+    fn without_indexes() -> Self {
+        let folder = new_folder();
+        copy(&fixture("regtest-315/regtest"), &folder.path().join("regtest"));
+        Self { folder }
+    }
+
+    fn new(forms: &[IndexForm]) -> Self {
+        let node = Self::without_indexes();
+        node.run(forms, |request| make_indexes(request).unwrap());
+        node
+    }
+
+    fn netdir(&self) -> PathBuf {
+        self.folder.path().join("regtest")
+    }
+
+    fn run<T>(&self, forms: &[IndexForm], run: impl FnOnce(&IndexesRequest<'_>) -> T) -> T {
+        let (netdir, scratch) = (self.netdir(), new_folder());
+        let blocks = netdir.join("blocks");
+        run(&IndexesRequest {
+            params: Params::of(Network::Regtest),
+            folder: &netdir,
+            blocks: BlocksFolder { files: blocks.clone(), home: blocks },
+            tip: node_best_block(&netdir.join("chainstate")).unwrap().unwrap(),
+            forms,
+            replace: false,
+            scratch: &DirStorage::new(scratch.path()),
+            threads: 2,
+            memory_bytes: 64 << 20,
+            now: 2_000_000_000,
+            observer: &SilentObserver,
+            interrupt: &AtomicBool::new(false),
+        })
+    }
+
+    fn check(&self) -> IndexesChecked {
+        let forms = forms_in(&self.netdir());
+        self.run(&forms, |request| check_indexes(request, None).unwrap())
+    }
+
+    fn database(&self, form: IndexForm) -> PathBuf {
+        index_folder(&self.netdir(), form).join(form.database())
+    }
+
+    /// Changes the entries of a database; returns what the check finds, and changes them back.
+    fn altered(&self, form: IndexForm, alter: impl FnOnce(&mut Rows)) -> IndexesChecked {
+        let folder = self.database(form);
+        let before = rows_of(&folder);
+        let mut rows = before.clone();
+        alter(&mut rows);
+        assert_ne!(rows, before, "nothing was altered");
+        write(&folder, &rows);
+        let checked = self.check();
+        write(&folder, &before);
+        checked
+    }
+
+    /// The only fault that the check finds after a change.
+    fn fault(&self, form: IndexForm, alter: impl FnOnce(&mut Rows)) -> IndexFault {
+        let checked = self.altered(form, alter);
+        let [fault] = &checked.faults[..] else { panic!("{checked:?}") };
+        fault.clone()
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (from, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        match from.is_dir() {
+            true => copy(&from, &to),
+            false => drop(fs::copy(from, to).unwrap()),
+        }
+    }
+}
+
+fn write(folder: &Path, rows: &Rows) {
+    fs::remove_dir_all(folder).unwrap();
+    fs::create_dir(folder).unwrap();
+    let storage = DirStorage::new(folder);
+    let mut database = DatabaseWriter::new(&storage, WriterOptions::default()).unwrap();
+    rows.iter().for_each(|(key, value)| database.put(key, value).unwrap());
+    database.finish().unwrap();
+}
+
+/// The key of one row of many.
+fn some_row(rows: &Rows, of: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let all: Vec<_> = rows.keys().filter(|key| of(key)).collect();
+    all[all.len() / 2].clone()
+}
+
+fn of_height(height: u32) -> Vec<u8> {
+    [&b"t"[..], &height.to_be_bytes()].concat()
+}
+
+const ALL: [IndexForm; 5] = [
+    IndexForm::TxIndex,
+    IndexForm::BlockFilter,
+    IndexForm::CoinStats,
+    IndexForm::CoinStatsOld,
+    IndexForm::TxoSpender,
+];
+
+#[test]
+fn indexes_made_here_are_right_in_each_form() {
+    let checked = Node::new(&ALL).check();
+    assert_eq!((&checked.faults[..], &checked.unchecked[..]), (&[][..], &[][..]));
+    assert_eq!(checked.indexes.len(), 5);
+    assert!(checked.indexes.iter().all(|(form, best)| ALL.contains(form) && *best == 315));
+    let checked = Node::new(&[IndexForm::TxIndexV2]).check();
+    assert_eq!((&checked.faults[..], &checked.unchecked[..]), (&[][..], &[][..]));
+    assert_eq!(checked.indexes, [(IndexForm::TxIndexV2, 315)]);
+}
+
+/// Also after a reorganisation, whose blocks the indexes keep, and with the node's own numbering of files.
+#[test]
+fn indexes_of_a_real_node_are_right() {
+    let node = Node::without_indexes();
+    let args = ["-txindex", "-blockfilterindex", "-coinstatsindex", "-connect=0"];
+    let bitcoind = Bitcoind::start_in(node.folder.path(), "regtest", &args).unwrap();
+    let synced = |height: u32| {
+        crate::node::wait(|| {
+            let info = bitcoind.call("getindexinfo", &[]);
+            let info = info.as_object().unwrap();
+            info.len() == 3 && info.values().all(|it| it["best_block_height"] == height)
+        });
+    };
+    synced(315);
+    bitcoind.mine(5);
+    synced(320);
+    let left = bitcoind.block_at(319).block_hash();
+    bitcoind.invalidate_block(left);
+    // Otherwise the same block may come again.
+    let now = bitcoind.call("getblockheader", &[bitcoind.call("getbestblockhash", &[])]);
+    let later = now["time"].as_u64().unwrap() + 600;
+    bitcoind.call("setmocktime", &[serde_json::json!(later)]);
+    bitcoind.mine(4);
+    synced(322);
+    bitcoind.stop();
+    let checked = node.check();
+    assert_eq!((&checked.faults[..], &checked.unchecked[..]), (&[][..], &[][..]));
+    assert_eq!(checked.indexes.len(), 3);
+    assert!(checked.indexes.iter().all(|(_, best)| *best == 322), "{checked:?}");
+}
+
+#[test]
+fn wrong_rows_of_transactions_are_found() {
+    let node = Node::new(&[IndexForm::TxIndex]);
+    let of_tx = |key: &[u8]| key[0] == b't';
+    let missing = node.fault(IndexForm::TxIndex, |rows| {
+        let key = some_row(rows, of_tx);
+        rows.remove(&key);
+    });
+    assert!(missing.block.is_some() && missing.what.contains("missing"), "{missing:?}");
+    let moved = node.fault(IndexForm::TxIndex, |rows| {
+        let key = some_row(rows, of_tx);
+        *rows.get_mut(&key).unwrap().last_mut().unwrap() ^= 1;
+    });
+    assert!(moved.block.is_some(), "{moved:?}");
+    let swapped = node.fault(IndexForm::TxIndex, |rows| {
+        let (first, second) = (some_row(rows, of_tx), rows.last_key_value().unwrap().0.clone());
+        let value = rows.insert(first.clone(), rows[&second].clone()).unwrap();
+        rows.insert(second, value);
+    });
+    assert!((1..=2).contains(&swapped.count), "{swapped:?}");
+    let unknown = node.fault(IndexForm::TxIndex, |rows| {
+        rows.insert(b"T".to_vec(), Vec::new());
+    });
+    assert!(unknown.what.contains("the entry 54 is not one"), "{unknown:?}");
+    let without_best = node.fault(IndexForm::TxIndex, |rows| {
+        rows.remove(&b"B"[..]);
+    });
+    assert!(without_best.what.contains("no best block"), "{without_best:?}");
+    let elsewhere =
+        node.altered(IndexForm::TxIndex, |rows| rows.get_mut(&b"B"[..]).unwrap()[6] ^= 1);
+    assert!(elsewhere.faults.is_empty());
+    assert!(elsewhere.unchecked[0].contains("is not one of the 316 blocks"), "{elsewhere:?}");
+}
+
+#[test]
+fn wrong_rows_of_the_newer_txindex_are_found() {
+    const FORM: IndexForm = IndexForm::TxIndexV2;
+    let node = Node::new(&[FORM]);
+    let missing = node.fault(FORM, |rows| {
+        let key = some_row(rows, |key| key[0] == b'x');
+        rows.remove(&key);
+    });
+    assert!(missing.block.is_some() && missing.what.contains("missing"), "{missing:?}");
+    let salt = node.fault(FORM, |rows| rows.get_mut(&b"\x0etxid_hash_salt"[..]).unwrap()[3] ^= 1);
+    assert_eq!((salt.form, salt.count), (FORM, 315));
+    let salt = node.fault(FORM, |rows| drop(rows.remove(&b"\x0etxid_hash_salt"[..])));
+    assert!(salt.what.contains("salt"), "{salt:?}");
+    let next = node.fault(FORM, |rows| rows.get_mut(&b"\x0enext_block_seq"[..]).unwrap()[1] = 0);
+    assert!(next.what.contains("number of the next block"), "{next:?}");
+    let number = node.fault(FORM, |rows| {
+        let key = some_row(rows, |key| key[0] == b'h');
+        rows.get_mut(&key).unwrap()[0] ^= 1;
+    });
+    assert!(number.count >= 1, "{number:?}");
+    let block = node.fault(FORM, |rows| {
+        let key = some_row(rows, |key| key[0] == b'h');
+        let number = u32::from_le_bytes(rows.remove(&key).unwrap().try_into().unwrap());
+        let mut of_number = vec![b's'];
+        apus_chain::write_varint(&mut of_number, number.into());
+        rows.remove(&of_number);
+    });
+    assert!(block.count >= 1, "{block:?}");
+}
+
+#[test]
+fn wrong_rows_of_inputs_are_found() {
+    const FORM: IndexForm = IndexForm::TxoSpender;
+    let node = Node::new(&[FORM]);
+    let of_input = |key: &[u8]| key[0] == b's' && key != b"siphash_key\0";
+    let missing = node.fault(FORM, |rows| {
+        let key = some_row(rows, of_input);
+        rows.remove(&key);
+    });
+    assert!(missing.block.is_some() && missing.count == 1, "{missing:?}");
+    let more = node.fault(FORM, |rows| {
+        let mut key = some_row(rows, of_input);
+        key[3] ^= 1;
+        rows.insert(key, Vec::new());
+    });
+    assert_eq!((more.block, more.count), (missing.block, 1));
+    let salt = node.fault(FORM, |rows| drop(rows.remove(&b"siphash_key\0"[..])));
+    assert!(salt.what.contains("salt"), "{salt:?}");
+    // Version 31 wrote a zero.
+    let of_31 = node.altered(FORM, |rows| {
+        let key = some_row(rows, of_input);
+        rows.insert(key, vec![0]);
+    });
+    assert!(of_31.faults.is_empty(), "{of_31:?}");
+}
+
+#[test]
+fn wrong_filters_are_found() {
+    const FORM: IndexForm = IndexForm::BlockFilter;
+    let node = Node::new(&[FORM]);
+    let at = |fault: &IndexFault| fault.block.map(|block| block.height);
+    let hash = node.fault(FORM, |rows| rows.get_mut(&of_height(100)).unwrap()[40] ^= 1);
+    assert_eq!(at(&hash), Some(100));
+    let block = node.fault(FORM, |rows| rows.get_mut(&of_height(100)).unwrap()[0] ^= 1);
+    assert!(at(&block) == Some(100) && block.what.contains("another block"), "{block:?}");
+    let header = node.fault(FORM, |rows| rows.get_mut(&of_height(100)).unwrap()[64] ^= 1);
+    assert!(at(&header) == Some(100) && header.what.contains("header"), "{header:?}");
+    let missing = node.fault(FORM, |rows| drop(rows.remove(&of_height(100))));
+    assert!(at(&missing) == Some(100) && missing.what.contains("missing"), "{missing:?}");
+    let last = node.fault(FORM, |rows| drop(rows.remove(&of_height(315))));
+    assert!(at(&last) == Some(315) && last.what.contains("missing"), "{last:?}");
+    let next = node.fault(FORM, |rows| drop(rows.insert(b"P".to_vec(), vec![0, 5])));
+    assert!(next.what.contains("over filters that are there"), "{next:?}");
+
+    // A filter of a block that is another block's, with hashes and headers that fit.
+    let wrong = node.fault(FORM, |rows| {
+        let other = rows[&of_height(200)][32..64].to_vec();
+        let file = node.database(FORM).parent().unwrap().join("fltr00000.dat");
+        let mut bytes = fs::read(&file).unwrap();
+        let place = |height: u32| {
+            let mut reader = apus_chain::Reader::new(&rows[&of_height(height)][96..]);
+            reader.varint().unwrap();
+            reader.varint().unwrap() as usize
+        };
+        let length = |at: usize| 33 + usize::from(bytes[at + 32]);
+        let (to, from) = (place(150), place(200));
+        assert_eq!((length(to), bytes[from + 32] < 253), (length(from), true));
+        let filter = bytes[from + 32..from + length(from)].to_vec();
+        bytes[to + 32..][..filter.len()].copy_from_slice(&filter);
+        fs::write(&file, &bytes).unwrap();
+        rows.get_mut(&of_height(150)).unwrap()[32..64].copy_from_slice(&other);
+        let mut header = rows[&of_height(149)][64..96].to_vec();
+        for height in 150..=315 {
+            let row = rows.get_mut(&of_height(height)).unwrap();
+            header = sha256d(&[&row[32..64], &header].concat()).to_vec();
+            row[64..96].copy_from_slice(&header);
+        }
+    });
+    assert!(at(&wrong) == Some(150) && wrong.what.contains("not that of the block"), "{wrong:?}");
+    // The entries are as before, the file is not.
+    let [file] = &node.check().faults[..] else { panic!("one fault") };
+    assert!(at(file) == Some(150) && file.what.contains("not the hash of its entry"), "{file:?}");
+}
+
+#[test]
+fn wrong_statistics_are_found() {
+    let node = Node::new(&ALL[2..4]);
+    for form in &ALL[2..4] {
+        let at = |fault: &IndexFault| fault.block.map(|block| block.height);
+        let record = node.fault(*form, |rows| rows.get_mut(&of_height(7)).unwrap()[70] ^= 1);
+        assert_eq!((record.form, at(&record), record.count), (*form, Some(7), 1));
+        let missing = node.fault(*form, |rows| drop(rows.remove(&of_height(8))));
+        assert!(at(&missing) == Some(8) && missing.what.contains("missing"), "{missing:?}");
+        let state = node.fault(*form, |rows| rows.get_mut(&b"M"[..]).unwrap()[9] ^= 1);
+        assert!(state.what.contains("cannot go on"), "{state:?}");
+        let state = node.fault(*form, |rows| drop(rows.remove(&b"M"[..])));
+        assert!(state.what.contains("cannot go on"), "{state:?}");
+        let last = node.fault(*form, |rows| rows.get_mut(&of_height(315)).unwrap()[33] ^= 1);
+        assert_eq!((at(&last), last.count), (Some(315), 2));
+    }
+}
+
+#[test]
+fn a_torn_database_is_a_fault_of_its_index_alone() {
+    let node = Node::new(&ALL);
+    let folder = node.database(IndexForm::TxoSpender);
+    let table = fs::read_dir(&folder).unwrap().map(|it| it.unwrap().path());
+    let table = table.filter(|it| it.extension().is_some_and(|end| end == "ldb")).max().unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    bytes[50] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    let checked = node.check();
+    let [fault] = &checked.faults[..] else { panic!("{checked:?}") };
+    assert!(fault.form == IndexForm::TxoSpender && fault.what.contains(".ldb"), "{fault:?}");
+    assert_eq!(checked.indexes.len(), 4);
+}
