@@ -35,15 +35,14 @@ with its own form.";
 /// Which indexes to make.
 #[derive(Args)]
 pub(crate) struct IndexesArg {
-    /// Bitcoin Core's indexes to make, by the names of its options: txindex, blockfilterindex, coinstatsindex,
-    /// txospenderindex, or all
+    /// Make Bitcoin Core's indexes: txindex, blockfilterindex, coinstatsindex, txospenderindex, or all
     ///
-    /// Several names are separated by commas.
-    #[arg(long, value_name = "INDEX,...", value_delimiter = ',', required = true, value_parser = parse_index)]
+    /// In the data directory. Several names are separated by commas.
+    #[arg(long, value_name = "INDEX,...", value_delimiter = ',', value_parser = parse_index)]
     index: Vec<IndexArg>,
 
-    /// Version of the node: 29, 30, 31 or master; by default, what all start on
-    #[arg(long, value_name = "VERSION")]
+    /// Version of the node: 29, 30, 31 or master; by default, all start on the indexes
+    #[arg(long, value_name = "VERSION", requires = "index", hide_short_help = true)]
     index_for: Option<NodeVersion>,
 }
 

@@ -59,7 +59,7 @@ impl NodeFiles {
                 .zip(below..)
                 .for_each(|(hash, height)| drop(heights.insert(*hash, height)));
         }
-        let mut at = *hashes.iter().max_by_key(|hash| heights[hash]).unwrap();
+        let mut at = *hashes.iter().max_by_key(|hash| heights[*hash]).unwrap();
         let mut chain = Vec::new();
         while let Some(placed) = found.remove(&at) {
             at = placed.block.header.prev_blockhash;
