@@ -27,7 +27,7 @@ use apus_indexes::{
     INDEX_BLOCKS, INDEX_TABLES, IndexForm, IndexKind, IndexMade, IndexesDisk, IndexesMade,
     IndexesRequest, index_folder, is_scratch_file, make_indexes,
 };
-use apus_sync::{DiskUse, Event, LOCK, Observer, SyncError};
+use apus_sync::{DiskUse, Event, LOCK, Observer, SourceError, SyncError};
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -41,12 +41,7 @@ const ROOM_LEAST: u64 = 16 << 20;
 
 /// Runs `apus index`.
 pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
-    let forms = args.index.forms()?;
-    if forms.is_empty() {
-        return Err(Failure::usage(
-            "say which indexes to make: --index all, or names such as --index txindex,blockfilterindex",
-        ));
-    }
+    let forms = args.forms()?;
     let node = args.node.folders()?;
     expect_folders(&node)?;
     // If the block files are in a separate folder, a node locks both.
@@ -156,15 +151,15 @@ impl IndexJob<'_> {
 
 /// Creates the failure for an error: no progress is kept.
 fn failed(error: SyncError) -> Failure {
-    let failure = Failure::from(error);
-    match failure.code {
-        INTERRUPTED => Failure {
-            message: "interrupted: the node is as it was before. Rerun the command to start again"
-                .to_owned(),
-            ..failure
-        },
-        _ => failure,
+    let is_block = matches!(error, SyncError::Source(SourceError::Damaged { .. }));
+    let mut failure = Failure::from(error);
+    if failure.code == INTERRUPTED {
+        let message = "interrupted: the node is as it was before. Rerun the command to start again";
+        failure.message = message.to_owned();
+    } else if is_block {
+        failure.message.push_str(": `bitcoind -reindex` finds what is damaged, and gets it again");
     }
+    failure
 }
 
 /// Returns the block that the node's coins are at.
