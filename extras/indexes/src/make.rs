@@ -16,6 +16,7 @@ use apus_storage::{DirStorage, Storage};
 use apus_sync::engines::swiftsync::UndoSource;
 use apus_sync::folder::{FolderDraft, FolderMark, complete_all, make_node_folder};
 use apus_sync::source::{ChainSource, SearchOptions};
+use apus_sync::system::runs_open_max;
 use apus_sync::{BlocksDir, Event, Observer, Phase, SyncError, UseIndex};
 use std::fs;
 use std::io;
@@ -300,6 +301,7 @@ fn begin_rows<'a>(
         expected_bytes: IndexesDisk::of(&[form], block_bytes).scratch,
         buffers_bytes,
         sort_bytes: request.memory_bytes / count,
+        files_max: runs_open_max() / count,
     };
     let scratch: &dyn Storage = request.scratch;
     let old = IndexForm::TxIndex;

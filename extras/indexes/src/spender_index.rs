@@ -94,7 +94,8 @@ mod tests {
     fn keys(of_rows: &[(&[u8; HASH], u32)]) -> Vec<Vec<u8>> {
         let (scratch, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let scratch = DirStorage::private(scratch.path());
-        let budget = RowsBudget { expected_bytes: 0, buffers_bytes: 0, sort_bytes: 1 << 20 };
+        let (expected_bytes, buffers_bytes, sort_bytes, files_max) = (0, 0, 1 << 20, 1);
+        let budget = RowsBudget { expected_bytes, buffers_bytes, sort_bytes, files_max };
         let rows = RowFiles::new(&scratch, "txospenderindex", budget);
         let mut buffers = rows.buffers();
         for (hash, height) in of_rows {

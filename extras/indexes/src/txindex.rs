@@ -173,7 +173,8 @@ mod tests {
     fn of_two_transactions_with_one_txid_the_later_is_found() {
         let (scratch, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let scratch = DirStorage::private(scratch.path());
-        let budget = RowsBudget { expected_bytes: 0, buffers_bytes: 0, sort_bytes: 1 << 20 };
+        let (expected_bytes, buffers_bytes, sort_bytes, files_max) = (0, 0, 1 << 20, 1);
+        let budget = RowsBudget { expected_bytes, buffers_bytes, sort_bytes, files_max };
         let rows = RowFiles::new(&scratch, "txindex", budget);
         let mut buffers = rows.buffers();
         for (txid, height) in [(7, 3_u32), (9, 2), (7, 1)] {
