@@ -507,7 +507,15 @@ pub(crate) fn takes_of_peers(phase: Phase) -> bool {
 
 /// Whether a phase processes blocks.
 pub(crate) fn takes_blocks(phase: Phase) -> bool {
-    matches!(phase, Phase::Blocks | Phase::Connect | Phase::Copy | Phase::Spends | Phase::Survey)
+    matches!(
+        phase,
+        Phase::Blocks
+            | Phase::Connect
+            | Phase::Copy
+            | Phase::Spends
+            | Phase::Survey
+            | Phase::Extra("index-blocks")
+    )
 }
 
 /// Keeps every other point of a series, starting with the first.

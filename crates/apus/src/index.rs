@@ -1,9 +1,13 @@
 //! `apus index`: makes the optional indexes of a stopped node from its own blocks and undo data.
 
 mod args;
+mod out;
 
 pub(crate) use args::{IndexArgs, IndexesArg};
+pub(crate) use out::{IndexesOutput, expect_makeable};
 
+use crate::args::ProgressArg;
+use crate::estimate::ExpectedPhase;
 use crate::failure::{Failure, INTERRUPTED, IO};
 use crate::files::{expect_apart, expect_to_move, expect_writable, nearest};
 use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads, watch_signals};
@@ -20,11 +24,10 @@ use apus_chain::{BlockHash, Params};
 use apus_datadir::chainstate::node_best_block;
 use apus_datadir::{BlockFiles, DATADIR_LOCK, DatadirLock, free_bytes};
 use apus_indexes::{
-    IndexForm, IndexKind, IndexesDisk, IndexesMade, IndexesRequest, index_folder, is_scratch_file,
-    make_indexes,
+    INDEX_BLOCKS, INDEX_TABLES, IndexForm, IndexKind, IndexMade, IndexesDisk, IndexesMade,
+    IndexesRequest, index_folder, is_scratch_file, make_indexes,
 };
-use apus_storage::Storage;
-use apus_sync::{DiskUse, Event, LOCK, Observer, SourceError, SyncError, draft_of};
+use apus_sync::{DiskUse, Event, LOCK, Observer, SourceError, SyncError};
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -38,74 +41,125 @@ const ROOM_LEAST: u64 = 16 << 20;
 
 /// Runs `apus index`.
 pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
-    let params = Params::of(args.node.chain);
-    let now = clock(params)?;
-    let forms = args.index.forms()?;
+    let forms = args.forms()?;
     let node = args.node.folders()?;
     expect_folders(&node)?;
-    let NodeFolders { folder, blocks, .. } = &node;
     // If the block files are in a separate folder, a node locks both.
-    let _locks =
-        [DatadirLock::take(folder, DATADIR_LOCK)?, DatadirLock::take(&blocks.files, DATADIR_LOCK)?];
-    expect_whole(folder, blocks)?;
-    expect_new(folder, &forms, args.replace)?;
-    let tip = best_block(&folder.join("chainstate"))?;
-    let work = args.workdir.clone().unwrap_or_else(|| folder.join("indexes.work"));
-    if let Some(report) = &args.report {
-        expect_apart(&[report, &work])?;
-        expect_writable(report, is_failed_report)?;
-    }
-    let threads = threads(args.par);
-    let about =
-        RunFacts { command: "index", chain: args.node.chain.name(), threads, on_servers: false };
-    let interrupt = watch_signals()?;
-    // Errors in the files are reported when they are read.
-    let block_bytes =
-        BlockFiles::open(blocks, args.node.chain.magic()).map_or(0, |it| it.bytes_total());
-    let room = expect_room(folder, &work, IndexesDisk::of(&forms, block_bytes))?;
-    let locked = open_work_folder(&work)?;
-    let renderer = Renderer::new(RunDisplay::plain(args.progress, about, Vec::new()), None);
-    room.into_iter().for_each(|event| renderer.event(event));
-    let request = IndexesRequest {
-        params,
-        folder,
-        blocks: blocks.clone(),
-        tip,
+    let _locks = [
+        DatadirLock::take(&node.folder, DATADIR_LOCK)?,
+        DatadirLock::take(&node.blocks.files, DATADIR_LOCK)?,
+    ];
+    expect_whole(&node.folder, &node.blocks)?;
+    let job = IndexJob {
+        command: "index",
+        node: &node,
         forms: &forms,
         replace: args.replace,
-        scratch: locked.storage(),
-        threads,
-        memory_bytes: args.dbcache << 20,
-        now,
-        observer: &renderer,
-        interrupt: &interrupt,
+        workdir: args.workdir.as_deref(),
+        threads: threads(args.par),
+        dbcache_mib: args.dbcache,
+        progress: args.progress,
     };
-    let made = renderer.beside(|| make_indexes(&request));
-    let record = renderer.into_record();
-    locked.leave();
-    let made = made.map_err(|error| {
-        let failure = failed(error);
-        let report = FailedReport::new(args.node.chain.name(), &failure, record.history.clone());
+    if let Some(report) = &args.report {
+        expect_apart(&[report, &job.work()])?;
+        expect_writable(report, is_failed_report)?;
+    }
+    let room = job.expect_possible()?;
+    let (made, record) = job.run(room)?;
+    let made = made.inspect_err(|failure| {
+        let report = FailedReport::new(args.node.chain.name(), failure, record.history.clone());
         leave_failed(args.report.as_deref(), &report);
-        failure
     })?;
     if let Some(path) = &args.report {
-        write_report(path, &IndexReport::new(args, &made, record, threads))?;
+        write_report(path, &IndexReport::new(args, &made, record, job.threads))?;
     }
-    tell(&node, &made)
+    tell(&made)?;
+    print::result(format_args!(
+        "\nStart the node; it goes on from there:\n  {}{}",
+        node.start_command(),
+        options(&forms)
+    ))
+}
+
+/// A node whose indexes are made.
+pub(crate) struct IndexJob<'a> {
+    /// The name of the command, for messages.
+    pub(crate) command: &'static str,
+    pub(crate) node: &'a NodeFolders,
+    pub(crate) forms: &'a [IndexForm],
+    /// Whether to move existing indexes aside.
+    pub(crate) replace: bool,
+    /// The folder for temporary files, if the user chose one.
+    pub(crate) workdir: Option<&'a Path>,
+    pub(crate) threads: usize,
+    pub(crate) dbcache_mib: u64,
+    pub(crate) progress: ProgressArg,
+}
+
+impl IndexJob<'_> {
+    fn work(&self) -> PathBuf {
+        self.workdir.map_or_else(|| self.node.folder.join("indexes.work"), Path::to_owned)
+    }
+
+    /// Fails if an index exists or there is not enough disk space. Returns the events to report.
+    pub(crate) fn expect_possible(&self) -> Result<Vec<Event>, Failure> {
+        let NodeFolders { folder, blocks, chain, .. } = self.node;
+        expect_new(folder, self.forms, self.replace)?;
+        // Errors in the files are reported when they are read.
+        let files = BlockFiles::open(blocks, chain.magic());
+        let block_bytes = files.map_or(0, |files| files.bytes_total());
+        expect_room(folder, &self.work(), IndexesDisk::of(self.forms, block_bytes))
+    }
+
+    /// Makes the indexes up to the block of the node's coins, and shows the progress. The caller has locked the node.
+    pub(crate) fn run(
+        &self,
+        room: Vec<Event>,
+    ) -> Result<(Result<IndexesMade, Failure>, RunRecord), Failure> {
+        let NodeFolders { folder, blocks, chain, .. } = self.node;
+        let params = Params::of(*chain);
+        let now = clock(params)?;
+        let tip = best_block(&folder.join("chainstate"))?;
+        let interrupt = watch_signals()?;
+        let locked = open_work_folder(&self.work())?;
+        let expected = [INDEX_BLOCKS, INDEX_TABLES].map(ExpectedPhase::of).to_vec();
+        let (command, threads) = (self.command, self.threads);
+        let about = RunFacts { command, chain: chain.name(), threads, on_servers: false };
+        let renderer = Renderer::new(RunDisplay::plain(self.progress, about, expected), None);
+        room.into_iter().for_each(|event| renderer.event(event));
+        let made = renderer.beside(|| {
+            make_indexes(&IndexesRequest {
+                params,
+                folder,
+                blocks: blocks.clone(),
+                tip,
+                forms: self.forms,
+                replace: self.replace,
+                scratch: locked.storage(),
+                threads,
+                memory_bytes: self.dbcache_mib << 20,
+                now,
+                observer: &renderer,
+                interrupt: &interrupt,
+            })
+        });
+        let record = renderer.into_record();
+        locked.leave();
+        Ok((made.map_err(failed), record))
+    }
 }
 
 /// Creates the failure for an error: no progress is kept.
 fn failed(error: SyncError) -> Failure {
-    let failure = Failure::from(error);
-    match failure.code {
-        INTERRUPTED => Failure {
-            message: "interrupted: the node is as it was before. Rerun the command to start again"
-                .to_owned(),
-            ..failure
-        },
-        _ => failure,
+    let is_block = matches!(error, SyncError::Source(SourceError::Damaged { .. }));
+    let mut failure = Failure::from(error);
+    if failure.code == INTERRUPTED {
+        let message = "interrupted: the node is as it was before. Rerun the command to start again";
+        failure.message = message.to_owned();
+    } else if is_block {
+        failure.message.push_str(": `bitcoind -reindex` finds what is damaged, and gets it again");
     }
+    failure
 }
 
 /// Returns the block that the node's coins are at.
@@ -203,35 +257,35 @@ fn open_work_folder(work: &Path) -> Result<WorkFolder, Failure> {
     Ok(locked)
 }
 
-/// Prints what was made, and how to start the node on it.
-fn tell(node: &NodeFolders, made: &IndexesMade) -> Result<(), Failure> {
+/// Returns the options with which a node uses indexes.
+pub(crate) fn options(forms: &[IndexForm]) -> String {
+    let mut options: Vec<String> = forms.iter().map(|form| format!(" -{}", form.kind())).collect();
+    options.dedup();
+    options.concat()
+}
+
+/// Prints what was made.
+pub(crate) fn tell(made: &IndexesMade) -> Result<(), Failure> {
     let IndexesMade { tip, indexes, .. } = made;
     print::result(format_args!("The indexes end at block {} ({}).", tip.height, tip.hash))?;
-    for index in indexes {
-        let what = match index.form.kind() {
+    for IndexMade { form, path, bytes: size, rows, moved_to } in indexes {
+        let what = match form.kind() {
             IndexKind::TxIndex => "transactions",
             IndexKind::TxoSpenderIndex => "inputs",
             IndexKind::BlockFilterIndex | IndexKind::CoinStatsIndex => "blocks",
         };
-        let rows = grouped(index.rows);
-        let size = bytes(index.bytes);
         print::result(format_args!(
-            "{}: {rows} {what}, {size}, in {}",
-            index.form.kind(),
-            index.path.display()
+            "{}: {} {what}, {}, in {}",
+            form.kind(),
+            grouped(*rows),
+            bytes(*size),
+            path.display()
         ))?;
-        if let Some(aside) = &index.moved_to {
+        if let Some(aside) = moved_to {
             print::result(format_args!("  the previous one is in {}", aside.display()))?;
         }
     }
-    let mut options: Vec<String> =
-        indexes.iter().map(|index| format!(" -{}", index.form.kind())).collect();
-    options.dedup();
-    let start = node.start_command();
-    print::result(format_args!(
-        "\nStart the node; it goes on from there:\n  {start}{}",
-        options.concat()
-    ))
+    Ok(())
 }
 
 /// The report for programs (`docs/formats/indexes.md`).

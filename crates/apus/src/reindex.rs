@@ -5,7 +5,11 @@
 
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
+#[cfg(feature = "indexes")]
+use crate::index::{IndexJob, options, tell as tell_indexes};
 use crate::machine::now;
+#[cfg(feature = "indexes")]
+use crate::machine::threads;
 use crate::node::{NodeFolders, expect_folders, pruned_node, reach};
 use crate::sync::{JobSource, RunJob, run, tell};
 use crate::verify::line;
@@ -13,6 +17,8 @@ use apus_chain::{BlockHash, Params};
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
 use apus_datadir::{BlocksFolder, DATADIR_LOCK, DatadirLock, LockError, read_index_flags};
 use apus_engine::script::Signatures;
+#[cfg(feature = "indexes")]
+use apus_indexes::IndexesMade;
 use apus_sync::{
     Finding, FindingKind, SilentObserver, SourceError, SyncError, UseIndex, Verify, look_at_index,
 };
@@ -31,6 +37,21 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         [DatadirLock::take(folder, DATADIR_LOCK)?, DatadirLock::take(&blocks.files, DATADIR_LOCK)?];
     expect_whole(folder, blocks)?;
     let marked = look_at_node_index(args, &node)?;
+    #[cfg(feature = "indexes")]
+    let forms = args.index.forms()?;
+    #[cfg(feature = "indexes")]
+    let indexes = IndexJob {
+        command: "index",
+        node: &node,
+        forms: &forms,
+        replace: args.replace || args.replace_with_older,
+        workdir: None,
+        threads: threads(args.run.par),
+        dbcache_mib: args.run.dbcache,
+        progress: args.run.progress,
+    };
+    #[cfg(feature = "indexes")]
+    let room = if forms.is_empty() { Vec::new() } else { indexes.expect_possible()? };
     let target = folder.join("chainstate");
     // The chainstate is often a link to a faster disk: write the new one there, too.
     let target = if target.is_symlink() {
@@ -50,6 +71,11 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         replace: args.replace || args.replace_with_older,
         ..RunJob::new(args.node.chain, source, &args.run)
     })?;
+    #[cfg(feature = "indexes")]
+    let made = make_beside(&indexes, room)?;
+    #[cfg(feature = "indexes")]
+    let start = node.start_command() + &options(&forms);
+    #[cfg(not(feature = "indexes"))]
     let start = node.start_command();
     let next = match marked {
         None => {
@@ -64,7 +90,29 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
             node.reconsider_command(&hash)
         ),
     };
+    #[cfg(feature = "indexes")]
+    made.as_ref().map_or(Ok(()), tell_indexes)?;
     tell(&report, Some(next))
+}
+
+/// Makes the indexes of a node whose new chainstate is in place, if the user wants some.
+#[cfg(feature = "indexes")]
+fn make_beside(
+    job: &IndexJob<'_>,
+    room: Vec<apus_sync::Event>,
+) -> Result<Option<IndexesMade>, Failure> {
+    if job.forms.is_empty() {
+        return Ok(None);
+    }
+    let made = job.run(room).and_then(|(made, _)| made).map_err(|failure| {
+        let message = format!(
+            "{}\napus: the new chainstate is complete and in its place; only the indexes are missing. `apus index` makes \
+             them",
+            failure.message
+        );
+        Failure { message, ..failure }
+    })?;
+    Ok(Some(made))
 }
 
 /// Fails if the node's block index has problems that would harm the node with any coins: then a new chainstate does not

@@ -15,6 +15,8 @@ use crate::coins::RemoteStore;
 use crate::estimate::{ExpectedPhase, RunMethod, Writes, expected};
 use crate::extra_engine::{BridgeJob, OutsideEngine};
 use crate::failure::Failure;
+#[cfg(feature = "indexes")]
+use crate::index::options;
 use crate::machine::threads;
 use crate::node::start_command;
 use crate::print;
@@ -22,6 +24,8 @@ use crate::report::RunReport;
 use crate::status::RunFacts;
 use apus_chain::{Network, Params};
 use apus_datadir::BlocksFolder;
+#[cfg(feature = "indexes")]
+use apus_indexes::IndexForm;
 use apus_sync::engines::swiftsync::hints::BitOrder;
 use apus_sync::{DatadirBlocks, Machines, SpentSource, Stop, UseIndex};
 use std::path::{Path, PathBuf};
@@ -65,7 +69,11 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
         }
         None => JobSource::Peers(&args.peers),
     };
+    #[cfg(feature = "indexes")]
+    let indexes = args.index.forms()?;
     let report = run(&RunJob {
+        #[cfg(feature = "indexes")]
+        indexes: &indexes,
         hints,
         engine,
         outside: outside.as_ref(),
@@ -85,7 +93,10 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     })?;
     let next = args.out.iter().find_map(|sink| match sink {
         SinkArg::Datadir(path) => {
-            Some(format!("start a node on it:\n  {}", start_command(path, args.chain, args.prune)))
+            let command = start_command(path, args.chain, args.prune);
+            #[cfg(feature = "indexes")]
+            let command = command + &options(&indexes);
+            Some(format!("start a node on it:\n  {command}"))
         }
         SinkArg::Chainstate(path) if args.peers.blocks == BlocksArg::Keep => {
             // `expect_folder_options` checked this path before the run.
@@ -246,6 +257,9 @@ pub(crate) struct RunJob<'a> {
     pub(crate) stop: Stop,
     /// Proofs to make.
     pub(crate) bridge: Option<BridgeJob<'a>>,
+    /// Indexes to make in a data directory.
+    #[cfg(feature = "indexes")]
+    pub(crate) indexes: &'a [IndexForm],
     /// Other machines that process segments.
     pub(crate) machines: Option<&'a dyn Machines>,
 }
@@ -272,6 +286,8 @@ impl<'a> RunJob<'a> {
             kept: DatadirBlocks::All,
             stop: Stop::AtTip,
             bridge: None,
+            #[cfg(feature = "indexes")]
+            indexes: &[],
             machines: None,
         }
     }

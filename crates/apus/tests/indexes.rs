@@ -214,11 +214,17 @@ fn a_killed_attempt_changes_nothing() {
     for _ in 0..40 {
         let run = sandbox.start(&line);
         sleep(Duration::from_micros(rng.below(most.as_micros() as u64)));
-        run.signal(&["KILL"]);
-        if run.wait().code.is_none() {
-            killed += 1;
-        } else {
-            most = most * 3 / 4;
+        let by = ["KILL", "INT"][killed % 2];
+        run.signal(&[by]);
+        let code = run.wait().code;
+        match code {
+            // It may have been interrupted before it could handle that.
+            None | Some(130) => killed += 1,
+            _ => most = most * 3 / 4,
+        }
+        if code == Some(130) {
+            let drafts = sandbox.names("node/regtest/indexes");
+            assert!(!drafts.iter().any(|name| name.ends_with(".incomplete")), "{drafts:?}");
         }
         let present = sandbox.names("node/regtest/indexes");
         for name in present.iter().filter(|name| !name.contains('.')) {
@@ -226,7 +232,7 @@ fn a_killed_attempt_changes_nothing() {
             let has = |file: &str| sandbox.has(&format!("node/regtest/indexes/{name}/{file}"));
             assert!(database.into_iter().any(has), "{name}");
         }
-        if killed >= 5 {
+        if killed >= 6 {
             break;
         }
     }
@@ -247,22 +253,23 @@ fn a_damaged_block_is_named() {
     let whole = sandbox.read("node/regtest/blocks/blk00000.dat");
     let middle = whole.len() / 2;
     sandbox.edit("node/regtest/blocks/blk00000.dat", |bytes| bytes[middle] ^= 1);
-    let failed = sandbox.apus(&format!("{INDEX} txindex"));
+    let failed = sandbox.start(&format!("{INDEX} txindex")).wait();
     failed.fails(4, &["block ", "blk00000.dat at byte ", "bitcoind -reindex"]);
     assert_eq!(sandbox.names("node/regtest/indexes"), [""; 0], "drafts stay");
     sandbox.write("node/regtest/blocks/blk00000.dat", &whole);
     let undo = sandbox.read("node/regtest/blocks/rev00000.dat").len() / 2;
     sandbox.edit("node/regtest/blocks/rev00000.dat", |bytes| bytes[undo] ^= 1);
-    let failed = sandbox.apus(&format!("{INDEX} blockfilterindex"));
+    let failed = sandbox.start(&format!("{INDEX} blockfilterindex")).wait();
     failed.fails(4, &["block ", "rev00000.dat", "at byte ", "bitcoind -reindex"]);
     // These are not made from undo data.
-    sandbox.apus(&format!("{INDEX} txindex,txospenderindex")).succeeds();
+    sandbox.start(&format!("{INDEX} txindex,txospenderindex")).wait().succeeds();
 }
 
 #[test]
 fn what_cannot_be_made_is_refused_before_the_work() {
     let (sandbox, _) = fixture(REGTEST);
-    let fails = |line: &str, code, said: &[&str]| drop(sandbox.apus(line).fails(code, said));
+    let fails =
+        |line: &str, code, said: &[&str]| drop(sandbox.start(line).wait().fails(code, said));
     fails(
         &format!("{INDEX} txospenderindex --index-for 29"),
         1,
@@ -270,11 +277,47 @@ fn what_cannot_be_made_is_refused_before_the_work() {
     );
     fails(&format!("{INDEX} txindexes"), 1, &["use txindex, blockfilterindex"]);
     fails(&format!("{INDEX} txindex --index-for 28"), 1, &["29, 30, 31 or master"]);
-    sandbox.apus(&format!("{INDEX} txindex")).succeeds();
+    sandbox.start(&format!("{INDEX} txindex")).wait().succeeds();
     fails(&format!("{INDEX} txindex,coinstatsindex"), 1, &["has a txindex already", "--replace"]);
     fails(&format!("{INDEX} coinstatsindex --workdir node"), 1, &["not a file of `apus index`"]);
     assert_eq!(sandbox.names("node/regtest/indexes"), ["txindex"]);
     let node = Bitcoind::start_in(&sandbox.path("node"), CHAIN, &[]).unwrap();
     sandbox.start(&format!("{INDEX} coinstatsindex")).wait().fails(1, &["stop it first"]);
     node.stop();
+    let sync = "sync --chain regtest --blocksdir blocks --index all --out";
+    fails(&format!("{sync} snapshot:new.dat"), 1, &["--out datadir:DIR", "apus index"]);
+    fails(&format!("{sync} datadir:new --prune"), 1, &["--prune keeps only the last"]);
+    // The blocks come without the coins that they spend.
+    let peers =
+        "sync --chain regtest --connect 127.0.0.1:9 --hints msb.hints --out datadir:new --index";
+    fails(&format!("{peers} txindex,coinstatsindex"), 1, &["coinstatsindex", "with hints"]);
+    for name in ["new", "new.dat", "new.incomplete", "new.work"] {
+        assert!(!sandbox.has(name), "{name}");
+    }
+}
+
+/// A sync and a rebuild of the chainstate make indexes, too: a node starts on them without building anything.
+#[test]
+fn new_folders_get_their_indexes() {
+    let lived = Lived::new(72, &["-fastprune"]);
+    let newer = is_newer();
+    for (line, datadir) in [
+        ("sync --chain regtest --blocksdir node/regtest/blocks --out datadir:new", "new"),
+        ("reindex --chain regtest --datadir node --replace", "node"),
+    ] {
+        let made = lived.sandbox.start(&format!("{line} --index all")).wait().succeeds();
+        let command = format!("bitcoind -datadir={datadir} -chain=regtest -txindex");
+        made.says(&[&command]);
+        let datadir = lived.sandbox.path(datadir);
+        expect_model(&datadir);
+        for name in ["indexes.work", "indexes/txindex/apus.incomplete", "apus.incomplete"] {
+            assert!(!datadir.join(CHAIN).join(name).exists(), "{name}");
+        }
+        let _ = fs::remove_file(datadir.join(CHAIN).join("debug.log"));
+        let node = Bitcoind::start_in(&datadir, CHAIN, &options(newer)).unwrap();
+        until_synced(&node);
+        assert!(!node.log().contains("Syncing"), "{}", node.log());
+        expect_answers(&node, &lived.chain.blocks(), newer);
+        node.stop();
+    }
 }

@@ -31,7 +31,7 @@ pub fn ask_for_open_files() {
 }
 
 /// Returns the number of runs that may be open at once in total.
-pub(crate) fn runs_open_max() -> u64 {
+pub fn runs_open_max() -> u64 {
     #[cfg(unix)]
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     #[cfg(not(unix))]

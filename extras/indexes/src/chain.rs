@@ -40,3 +40,38 @@ pub(crate) fn number_order(number: u32) -> [u8; 5] {
     order[..bytes.len()].copy_from_slice(&bytes);
     order
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use apus_chain::{ANY_TIME, Network, Params};
+    use apus_testkit::chain::ChainBuilder;
+    use bitcoin::consensus::serialize;
+
+    /// The headers of a chain of so many blocks above genesis.
+    pub(crate) fn headers(count: usize) -> HeaderChain {
+        let mut chain = ChainBuilder::new(1);
+        chain.empty_blocks(count);
+        let raw: Vec<Vec<u8>> = chain.blocks().iter().map(|it| serialize(&it.header)).collect();
+        let raw = raw.iter().map(|it| it.as_slice().try_into().unwrap());
+        HeaderChain::from_headers(Params::of(Network::Regtest), ANY_TIME, raw).unwrap()
+    }
+
+    #[test]
+    fn a_locator_goes_back_in_growing_steps() {
+        let headers = headers(40);
+        let located = locator(&headers);
+        assert_eq!(located[..5], [0x80, 0x11, 1, 0, 18]);
+        let heights = [40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 27, 23, 15, 0];
+        let found: Vec<Height> = (located[5..].as_chunks::<32>().0.iter())
+            .map(|hash| headers.height_of(&apus_chain::BlockHash(*hash)).unwrap())
+            .collect();
+        assert_eq!(found, heights);
+    }
+
+    #[test]
+    fn numbers_are_ordered_like_their_bytes() {
+        let order = [0, 127, 16_512, 128, 16_511];
+        assert!(order.map(number_order).is_sorted());
+    }
+}

@@ -34,8 +34,8 @@ pub use filter::FilterBuilder;
 pub use filter_index::{FilterPart, FilterSegment, filter_file_name, write_filter_index};
 pub use forms::{IndexForm, IndexKind, NodeVersion};
 pub use make::{
-    INDEXES, IndexMade, IndexesDisk, IndexesMade, IndexesRequest, index_folder, is_scratch_file,
-    make_indexes,
+    INDEX_BLOCKS, INDEX_TABLES, IndexMade, IndexesDisk, IndexesMade, IndexesRequest, index_folder,
+    is_scratch_file, make_indexes,
 };
 pub use making::MakeError;
 pub use pass::PassCounts;

@@ -10,7 +10,7 @@ const ONE_BY_ONE: usize = 10;
 
 /// Returns the best block of an index as Core stores it: the locator of a chain's last block (Core `chain.cpp`,
 /// `LocatorEntries`). A node reads only the first hash.
-pub fn locator(chain: &HeaderChain) -> Vec<u8> {
+pub(crate) fn locator(chain: &HeaderChain) -> Vec<u8> {
     let (mut height, mut step): (Height, Height) = (chain.tip_height(), 1);
     let mut hashes = Vec::new();
     while let Some(hash) = chain.hash(height) {

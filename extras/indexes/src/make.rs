@@ -16,15 +16,19 @@ use apus_storage::{DirStorage, Storage};
 use apus_sync::engines::swiftsync::UndoSource;
 use apus_sync::folder::{FolderDraft, FolderMark, complete_all, make_node_folder};
 use apus_sync::source::{ChainSource, SearchOptions};
-use apus_sync::{BlocksDir, ChainBy, Event, Observer, Phase, SyncError, UseIndex};
+use apus_sync::system::runs_open_max;
+use apus_sync::{BlocksDir, Event, Observer, Phase, SyncError, UseIndex};
 use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-/// The phase that writes the databases of indexes.
-pub const INDEXES: Phase = Phase::Extra("indexes");
+/// The phase that goes over the blocks.
+pub const INDEX_BLOCKS: Phase = Phase::Extra("index-blocks");
+
+/// The phase that writes the databases.
+pub const INDEX_TABLES: Phase = Phase::Extra("index-tables");
 
 /// Bytes of a chain's blocks for each transaction and each input: fewer than on the main chain, so that estimates are
 /// upper bounds.
@@ -131,6 +135,7 @@ impl IndexesDisk {
 /// If an index exists already and is not to be replaced, if blocks or undo data are missing or damaged, and if the disk
 /// fails.
 pub fn make_indexes(request: &IndexesRequest<'_>) -> Result<IndexesMade, SyncError> {
+    request.observer.event(Event::Started(INDEX_BLOCKS));
     clear(request.scratch)?;
     let source = open_blocks(request)?;
     let undo = open_undo(request, &source)?;
@@ -183,17 +188,11 @@ pub fn is_scratch_file(name: &str) -> bool {
 /// Finds the chain and its blocks through the node's index.
 pub(crate) fn open_blocks(request: &IndexesRequest<'_>) -> Result<BlocksDir, SyncError> {
     let IndexesRequest { params, blocks, observer, interrupt, .. } = request;
-    observer.event(Event::Started(Phase::Headers));
     let stated = UseIndex::Stated(request.tip);
     let mut source = BlocksDir::open(blocks, params, request.now, stated, *observer, interrupt)?;
     // Each thread has one.
     let buffer = request.memory_bytes / 8 / request.threads.max(1) as u64;
     source.set_buffer_bytes(buffer.clamp(256 << 10, 4 << 20) as usize);
-    let chain = source.chain();
-    let (files, index) = (source.file_count(), true);
-    let (height, tip) = (chain.tip_height(), *chain.tip_hash());
-    observer.event(Event::ChainFound { tip, height, by: ChainBy::Files { files, index } });
-    observer.event(Event::Ended { phase: Phase::Headers, bytes: 0 });
     Ok(source)
 }
 
@@ -258,11 +257,10 @@ fn write_indexes(
         observer,
         interrupt,
     };
-    observer.event(Event::Started(Phase::Blocks));
     let (counts, parts) = pass.run()?;
-    observer.event(Event::Ended { phase: Phase::Blocks, bytes: source.bytes_total() });
+    observer.event(Event::Ended { phase: INDEX_BLOCKS, bytes: source.bytes_total() });
 
-    observer.event(Event::Started(INDEXES));
+    observer.event(Event::Started(INDEX_TABLES));
     let WrittenDatabases { rows, coins } =
         databases.write(rows, parts, &request.folder.join("chainstate"))?;
     expect_counts(&rows, counts)?;
@@ -275,7 +273,7 @@ fn write_indexes(
         let rows = of_rows.unwrap_or(u64::from(chain.headers.tip_height()) + 1);
         indexes.push((bytes_in(folder).map_err(at(&DirStorage::new(folder), ""))?, rows));
     }
-    observer.event(Event::Ended { phase: INDEXES, bytes: 0 });
+    observer.event(Event::Ended { phase: INDEX_TABLES, bytes: 0 });
     Ok(WrittenIndexes { indexes, counts, coins: coins.map(|(made, _)| made) })
 }
 
@@ -304,6 +302,7 @@ fn begin_rows<'a>(
         expected_bytes: IndexesDisk::of(&[form], block_bytes).scratch,
         buffers_bytes,
         sort_bytes: request.memory_bytes / count,
+        files_max: runs_open_max() / count,
     };
     let scratch: &dyn Storage = request.scratch;
     let old = IndexForm::TxIndex;

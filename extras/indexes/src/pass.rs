@@ -10,6 +10,7 @@ use crate::check::{BlockCheck, CheckedChain, FoundIndexes};
 use crate::coin_stats::{CoinStatsPart, CoinStatsSegment};
 use crate::error::IndexesError;
 use crate::filter_index::{FilterPart, FilterSegment};
+use crate::make::INDEX_BLOCKS;
 use crate::rows::{RowBuffers, RowFiles};
 use crate::salt::Salt;
 use crate::{spender_index, txindex};
@@ -18,8 +19,8 @@ use apus_storage::Storage;
 use apus_sync::engines::swiftsync::{UndoReader, UndoSource};
 use apus_sync::progress::stop_if_interrupted;
 use apus_sync::{
-    BlockFetcher, BlockReply, BlockSource, BlocksDir, Event, Observer, Phase, Progress,
-    SourceError, SyncError,
+    BlockFetcher, BlockReply, BlockSource, BlocksDir, Event, Observer, Progress, SourceError,
+    SyncError,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -187,7 +188,7 @@ impl<'a> IndexPass<'_, 'a> {
             bytes_total: self.source.bytes_total(),
             ..Progress::default()
         };
-        self.observer.event(Event::Progress(Phase::Blocks, progress));
+        self.observer.event(Event::Progress(INDEX_BLOCKS, progress));
     }
 }
 

@@ -1,7 +1,7 @@
 //! [`RowFiles`]: sorts rows of an index that take more bytes than the memory has.
 //!
-//! A row has a fixed length, and its first bytes are uniform: those of a txid or of a keyed hash. So the first byte
-//! divides the rows among files; each file is then read, sorted and passed on by itself. The rows of a whole chain
+//! A row has a fixed length, and its first bytes are uniform: those of a txid or of a keyed hash. So the first bits
+//! divide the rows among files; each file is then read, sorted and passed on by itself. The rows of a whole chain
 //! are written once and read once. A file that does not fit the memory is read several times, each time for the part
 //! that fits. Rows outlive neither a crash nor the process, so nothing is synced.
 
@@ -13,11 +13,11 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-/// The files' number is a power of two of at most this many bits.
-const FILES_LOG2_MAX: u32 = 8;
+/// The files' number is a power of two of at most this many bits: enough for the main chain and the default memory.
+const FILES_LOG2_MAX: u32 = 10;
 
 /// A buffer of a file is at least and at most this long.
-const BUFFER_BYTES: Range<u64> = 4 << 10..256 << 10;
+const BUFFER_BYTES: Range<u64> = 2 << 10..256 << 10;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -37,6 +37,8 @@ pub(crate) struct RowsBudget {
     pub(crate) buffers_bytes: u64,
     /// Bytes of rows while they are sorted.
     pub(crate) sort_bytes: u64,
+    /// The number of files that may be open.
+    pub(crate) files_max: u64,
 }
 
 /// Rows of `N` bytes, divided among files by their first bits.
@@ -70,6 +72,7 @@ impl<'s, const N: usize> RowFiles<'s, N> {
         // Half as full as possible, because files do not become equally long.
         let files = (budget.expected_bytes / row).div_ceil(sort_rows.div_ceil(2)).max(1);
         let files_log2 = files.next_power_of_two().ilog2().min(FILES_LOG2_MAX);
+        let files_log2 = files_log2.min(budget.files_max.max(1).ilog2());
         let buffer = budget.buffers_bytes >> files_log2;
         let buffer = buffer.clamp(BUFFER_BYTES.start, BUFFER_BYTES.end);
         let files = (0..1 << files_log2).map(|_| Mutex::default()).collect();
@@ -82,7 +85,7 @@ impl<'s, const N: usize> RowFiles<'s, N> {
     }
 
     fn name(&self, file: usize) -> String {
-        format!("{}-{file:03}.rows", self.name)
+        format!("{}-{file:04}.rows", self.name)
     }
 
     fn append(&self, number: usize, rows: &[[u8; N]]) -> Result<(), IndexesError> {
@@ -223,7 +226,8 @@ impl<const N: usize> RowBuffers<'_, '_, N> {
     /// Adds a row.
     #[inline]
     pub(crate) fn push(&mut self, row: [u8; N]) -> Result<(), IndexesError> {
-        let number = usize::from(row[0]) >> (u8::BITS - self.rows.files_log2);
+        let first = u16::from_be_bytes([row[0], row[1]]);
+        let number = usize::from(first) >> (u16::BITS - self.rows.files_log2);
         let buffer = &mut self.buffers[number];
         buffer.push(row);
         if buffer.len() < self.rows.buffer_rows {
@@ -254,7 +258,7 @@ mod tests {
     fn sorted(all: &[[u8; 13]], sort_bytes: u64, expected_bytes: u64) -> (Vec<[u8; 13]>, usize) {
         let folder = tempfile::tempdir().unwrap();
         let storage = DirStorage::private(folder.path());
-        let budget = RowsBudget { expected_bytes, buffers_bytes: 1, sort_bytes };
+        let budget = RowsBudget { expected_bytes, buffers_bytes: 1, sort_bytes, files_max: 900 };
         let rows = RowFiles::new(&storage, "test", budget);
         for some in all.chunks(all.len().div_ceil(2).max(1)) {
             let mut buffers = rows.buffers();
@@ -310,13 +314,14 @@ mod tests {
     fn the_first_error_ends_everything() {
         let folder = tempfile::tempdir().unwrap();
         let storage = DirStorage::private(folder.path());
-        let budget = RowsBudget { expected_bytes: 1 << 20, buffers_bytes: 1, sort_bytes: 1 << 10 };
+        let (expected_bytes, buffers_bytes, sort_bytes) = (1 << 20, 1, 1 << 10);
+        let budget = RowsBudget { expected_bytes, buffers_bytes, sort_bytes, files_max: 256 };
         let rows = RowFiles::<13>::new(&storage, "test", budget);
         let mut buffers = rows.buffers();
         (0..=255).try_for_each(|first| buffers.push([first; 13])).unwrap();
         buffers.finish().unwrap();
-        std::fs::write(folder.path().join("test-007.rows"), "").unwrap();
+        std::fs::write(folder.path().join("test-0007.rows"), "").unwrap();
         let ended = rows.sorted(&mut |_| Ok(()));
-        assert!(ended.unwrap_err().to_string().contains("test-007.rows"));
+        assert!(ended.unwrap_err().to_string().contains("test-0007.rows"));
     }
 }

@@ -159,3 +159,43 @@ fn put_blocks(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::tests::headers;
+    use crate::rows::RowsBudget;
+    use apus_datadir::{DatabaseEntries, WriterOptions};
+    use apus_storage::DirStorage;
+
+    /// Two blocks of the main chain have a coinbase that an earlier block has (BIP-30).
+    #[test]
+    fn of_two_transactions_with_one_txid_the_later_is_found() {
+        let (scratch, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let scratch = DirStorage::private(scratch.path());
+        let (expected_bytes, buffers_bytes, sort_bytes, files_max) = (0, 0, 1 << 20, 1);
+        let budget = RowsBudget { expected_bytes, buffers_bytes, sort_bytes, files_max };
+        let rows = RowFiles::new(&scratch, "txindex", budget);
+        let mut buffers = rows.buffers();
+        for (txid, height) in [(7, 3_u32), (9, 2), (7, 1)] {
+            let mut row = [txid; OLD_ROW];
+            row[32..36].copy_from_slice(&height.to_be_bytes());
+            row[36..].copy_from_slice(&offset_bytes(81));
+            buffers.push(row).unwrap();
+        }
+        buffers.finish().unwrap();
+        let (headers, storage) = (headers(3), DirStorage::new(folder.path()));
+        let place = |height| Some(BlockPlace { file: 0, offset: height * 100 });
+        let chain = IndexedChain::new(&headers, place);
+        let mut database = DatabaseWriter::new(&storage, WriterOptions::default()).unwrap();
+        assert_eq!(put_old(&mut database, &chain, rows, &|| Ok(())).unwrap(), 3);
+        database.finish().unwrap();
+        let mut entries = DatabaseEntries::open(folder.path()).unwrap();
+        let mut found = Vec::new();
+        while let Some((key, value)) = entries.next().unwrap() {
+            found.push((key[key.len() - 1], value.to_vec()));
+        }
+        // VARINTs: 300 is 81 2c, 200 is 80 48.
+        assert_eq!(found[1..], [(7, vec![0, 0x81, 0x2c, 1]), (9, vec![0, 0x80, 0x48, 1])]);
+    }
+}

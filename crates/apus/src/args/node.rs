@@ -5,6 +5,8 @@ use super::{AggregateArgs, AssumeArgs, ConnectArgs, EngineArg, HintsArg, RunArgs
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
 use crate::failure::Failure;
+#[cfg(feature = "indexes")]
+use crate::index::IndexesArg;
 use crate::node::NodeFolders;
 use apus_chain::Network;
 use apus_sync::engines::swiftsync::hints::BitOrder;
@@ -170,6 +172,10 @@ pub(crate) struct ReindexArgs {
     /// Bit order of the hintsfile, if Apus cannot detect it
     #[arg(long, value_name = "msb|lsb", hide_short_help = true, value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
+
+    #[cfg(feature = "indexes")]
+    #[command(flatten)]
+    pub(crate) index: IndexesArg,
 
     /// Move an existing chainstate to chainstate.old
     ///

@@ -8,6 +8,8 @@ use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 use crate::coins::CoinsArgs;
 use crate::estimate::RunMethod;
 use crate::failure::Failure;
+#[cfg(feature = "indexes")]
+use crate::index::IndexesArg;
 use apus_chain::{BlockHash, Network, Params};
 use apus_sync::chain_index::ChainIndex;
 use apus_sync::engines::swiftsync::hints::BitOrder;
@@ -144,6 +146,10 @@ pub(crate) struct SyncArgs {
     /// Or to DIR.old-2 and so on, if DIR.old exists. Old folders stay until you remove them.
     #[arg(long)]
     pub(crate) replace: bool,
+
+    #[cfg(feature = "indexes")]
+    #[command(flatten)]
+    pub(crate) index: IndexesArg,
 
     /// Keep only the last 288 blocks in datadir:DIR
     ///

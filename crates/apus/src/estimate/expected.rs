@@ -156,6 +156,9 @@ fn cost(phase: Phase) -> PhaseCost {
         Phase::CheckBlocks => PhaseCost::of_blocks(3.4),
         Phase::Compare => PhaseCost::of_coins(100.0, 1.0),
         Phase::Survey | Phase::Extra("caches") => PhaseCost::of_blocks(0.7),
+        // All of Core's indexes.
+        Phase::Extra("index-blocks") => PhaseCost::of_blocks(9.0),
+        Phase::Extra("index-tables") => PhaseCost::of_blocks(1.5),
         // The roots of the Utreexo forest.
         Phase::Extra(_) => PhaseCost::of_coins(500.0, f64::INFINITY),
     }

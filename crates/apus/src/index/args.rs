@@ -32,19 +32,26 @@ By default, each index has the form that all versions of Bitcoin Core start on.
 coinstatsindex then takes two folders, which are small. Each version continues
 with its own form.";
 
-/// Which indexes to make.
+/// The indexes of a data directory that another command writes.
 #[derive(Args)]
 pub(crate) struct IndexesArg {
-    /// Bitcoin Core's indexes to make, by the names of its options: txindex, blockfilterindex, coinstatsindex,
-    /// txospenderindex, or all
+    /// Also make Bitcoin Core's indexes in the data directory: txindex, blockfilterindex, coinstatsindex, txospenderindex,
+    /// or all
     ///
     /// Several names are separated by commas.
-    #[arg(long, value_name = "INDEX,...", value_delimiter = ',', required = true, value_parser = parse_index)]
+    #[arg(long, value_name = "INDEX,...", hide_short_help = true, value_delimiter = ',', value_parser = parse_index)]
     index: Vec<IndexArg>,
 
-    /// Version of the node: 29, 30, 31 or master; by default, what all start on
-    #[arg(long, value_name = "VERSION")]
+    /// Version of the node that the indexes are for: 29, 30, 31 or master; by default, all start on them
+    #[arg(long, value_name = "VERSION", hide_short_help = true, requires = "index")]
     index_for: Option<NodeVersion>,
+}
+
+impl IndexesArg {
+    /// Returns the forms of the indexes, if any.
+    pub(crate) fn forms(&self) -> Result<Vec<IndexForm>, Failure> {
+        forms(&self.index, self.index_for)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,26 +67,24 @@ fn parse_index(text: &str) -> Result<IndexArg, String> {
     }
 }
 
-impl IndexesArg {
-    /// Returns the forms of the indexes. `all` means those that the version has.
-    pub(crate) fn forms(&self) -> Result<Vec<IndexForm>, Failure> {
-        let mut kinds = Vec::new();
-        for index in &self.index {
-            match index {
-                IndexArg::One(kind) => kinds.push(*kind),
-                IndexArg::All => {
-                    let has = |kind: &IndexKind| IndexForm::of(&[*kind], self.index_for).is_ok();
-                    kinds.extend(IndexKind::ALL.into_iter().filter(has));
-                }
+/// Returns the forms of indexes for a version. `all` means those that the version has.
+fn forms(indexes: &[IndexArg], version: Option<NodeVersion>) -> Result<Vec<IndexForm>, Failure> {
+    let mut kinds = Vec::new();
+    for index in indexes {
+        match index {
+            IndexArg::One(kind) => kinds.push(*kind),
+            IndexArg::All => {
+                let has = |kind: &IndexKind| IndexForm::of(&[*kind], version).is_ok();
+                kinds.extend(IndexKind::ALL.into_iter().filter(has));
             }
         }
-        IndexForm::of(&kinds, self.index_for).map_err(|kind| {
-            let version = self.index_for.map_or(String::new(), |version| version.to_string());
-            Failure::usage(format!(
-                "version {version} of Bitcoin Core has no {kind}: leave it out, or leave out --index-for"
-            ))
-        })
     }
+    IndexForm::of(&kinds, version).map_err(|kind| {
+        let version = version.map_or(String::new(), |version| version.to_string());
+        Failure::usage(format!(
+            "version {version} of Bitcoin Core has no {kind}: leave it out, or leave out --index-for"
+        ))
+    })
 }
 
 #[derive(Args)]
@@ -88,8 +93,15 @@ pub(crate) struct IndexArgs {
     #[command(flatten)]
     pub(crate) node: NodeArgs,
 
-    #[command(flatten)]
-    pub(crate) index: IndexesArg,
+    /// Indexes to make: txindex, blockfilterindex, coinstatsindex, txospenderindex, or all
+    ///
+    /// By the names of Bitcoin Core's options. Several names are separated by commas.
+    #[arg(long, value_name = "INDEX,...", value_delimiter = ',', required = true, value_parser = parse_index)]
+    index: Vec<IndexArg>,
+
+    /// Version of the node: 29, 30, 31 or master; by default, all start on the indexes
+    #[arg(long, value_name = "VERSION")]
+    index_for: Option<NodeVersion>,
 
     /// Move an existing index to NAME.old
     ///
@@ -122,4 +134,11 @@ pub(crate) struct IndexArgs {
     /// If the job fails, write a report with the reason.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+}
+
+impl IndexArgs {
+    /// Returns the forms of the indexes.
+    pub(crate) fn forms(&self) -> Result<Vec<IndexForm>, Failure> {
+        forms(&self.index, self.index_for)
+    }
 }

@@ -11,6 +11,8 @@ use crate::files::{
     NewFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
 };
 use crate::files::{bytes_in, expect_places, nearest, tell_aside};
+#[cfg(feature = "indexes")]
+use crate::index::{IndexesOutput, expect_makeable};
 use crate::machine::{clock, threads, watch_signals};
 use crate::node::expect_first_blocks;
 use crate::peers;
@@ -228,10 +230,14 @@ fn compute(
     for set in &on_servers {
         set.expect_ready(job.chain, WorkFolder::has_plan(work_path))?;
     }
+    #[cfg(feature = "indexes")]
+    let indexes = IndexesOutput::of(job, &folders);
+    let sets = std::iter::empty::<&dyn SetOutput>();
     #[cfg(feature = "remote-coins")]
-    let sets: Vec<&dyn SetOutput> = on_servers.iter().map(|set| set as _).collect();
-    #[cfg(not(feature = "remote-coins"))]
-    let sets: [&dyn SetOutput; 0] = [];
+    let sets = sets.chain(on_servers.iter().map(|set| set as _));
+    #[cfg(feature = "indexes")]
+    let sets = sets.chain(indexes.iter().map(|indexes| indexes as _));
+    let sets: Vec<&dyn SetOutput> = sets.collect();
     let index = (work_path.join(INDEX), memory.store_bytes);
     let making = UtreexoOutputs::new(job.chain, &roots_files, job.bridge, index, budget);
     // The Utreexo forest uses the other half of the memory.
@@ -450,6 +456,8 @@ fn expect_sensible(
     };
     paths.extend(blocksdir);
     let folders = folder_outputs(job);
+    #[cfg(feature = "indexes")]
+    expect_makeable(job.indexes, &folders, job.chain)?;
     for folder in &folders {
         if let Some(blocksdir) = blocksdir {
             expect_apart(&[&folder.path, blocksdir])?;

@@ -54,12 +54,11 @@ impl NodeFiles {
                 at = placed.block.header.prev_blockhash;
             }
             let below = heights.get(&at).map_or(0, |height| height + 1);
-            path.iter()
-                .rev()
-                .zip(below..)
-                .for_each(|(hash, height)| drop(heights.insert(*hash, height)));
+            path.iter().rev().zip(below..).for_each(|(hash, height)| {
+                heights.insert(*hash, height);
+            });
         }
-        let mut at = *hashes.iter().max_by_key(|hash| heights[hash]).unwrap();
+        let mut at = *hashes.iter().max_by_key(|hash| heights[*hash]).unwrap();
         let mut chain = Vec::new();
         while let Some(placed) = found.remove(&at) {
             at = placed.block.header.prev_blockhash;
