@@ -1,5 +1,8 @@
 //! `apus verify`: audits a node's data directory.
 
+#[cfg(feature = "indexes")]
+mod indexes;
+
 use crate::args::{AssumeArgs, AssumeValidArg, SNAPSHOT, SinkArg, SyncMethod, VerifyArgs};
 use crate::args::{expect_interpreter, finish_sighints, verifier};
 use crate::estimate::{RunMethod, Writes, expected};
@@ -21,8 +24,8 @@ use apus_chain::Params;
 use apus_datadir::{BlockFiles, read_index_flags};
 use apus_engine::script::Signatures;
 use apus_sync::{
-    DiskUse, Event, Finding, FindingKind, FoundFault, Observer, ProvenBy, ScratchLimits, Verify,
-    VerifyOutcome, discard_verify, foreign_to_verify, has_verify_progress,
+    DiskUse, Event, Finding, FindingKind, FoundFault, Observer, ProvenBy, ScratchLimits, SyncError,
+    Verify, VerifyOutcome, discard_verify, foreign_to_verify, has_verify_progress,
 };
 use serde::Serialize;
 use std::fs;
@@ -103,9 +106,9 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         observer: &renderer,
         interrupt: &interrupt,
     };
-    let verified = renderer.beside(|| apus_sync::verify(&request));
+    let verified = renderer.beside(|| audit(&request));
     let mut record = renderer.into_record();
-    let verified = verified.map_err(|error| {
+    let (verified, indexes) = verified.map_err(|error| {
         let mut failure = Failure::from(error);
         locked.leave();
         if work.exists() {
@@ -124,14 +127,29 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     verified.tip.map_or(Ok(()), |tip| finish_sighints(&signatures, tip))?;
     record.note("done", &format!("{} problems found", verified.findings.len()));
     let shared = Arc::clone(&record.shared);
-    let report = VerifyReport::new(args, scripts, &verified, record, (threads, &signatures));
+    let run = (threads, &*signatures);
+    let report = VerifyReport::new(args, scripts, (&verified, &indexes), record, run);
     lock(&shared).report = serde_json::to_value(&report).ok();
     if let Some(path) = &args.run.report {
         write_report(path, &report)?;
     }
     discard_verify(&work)?;
     locked.discard()?;
-    tell(args, scripts, &verified)
+    tell(args, scripts, &verified, &indexes)
+}
+
+/// An index that was compared, by the name of Core's option, and the height of the last block compared.
+type CheckedIndex = (&'static str, u32);
+
+/// Audits the node, then its optional indexes.
+fn audit(request: &Verify<'_>) -> Result<(VerifyOutcome, Vec<CheckedIndex>), SyncError> {
+    #[allow(unused_mut, reason = "without the feature `indexes`, nothing is added")]
+    let mut verified = apus_sync::verify(request)?;
+    #[cfg(feature = "indexes")]
+    let checked = indexes::check(request, &mut verified)?;
+    #[cfg(not(feature = "indexes"))]
+    let checked = Vec::new();
+    Ok((verified, checked))
 }
 
 /// Refuses a folder of another kind, before Apus writes or removes anything in it.
@@ -216,9 +234,17 @@ fn expect_not_reindexing(blocksdir: &Path) -> Result<(), Failure> {
 }
 
 /// Prints the findings, and the overall result last. `scripts` is true if every script had to run.
-fn tell(args: &VerifyArgs, scripts: bool, verified: &VerifyOutcome) -> Result<(), Failure> {
+fn tell(
+    args: &VerifyArgs,
+    scripts: bool,
+    verified: &VerifyOutcome,
+    indexes: &[CheckedIndex],
+) -> Result<(), Failure> {
     if let Some(proof) = &verified.proof {
         print::result(proven(proof))?;
+    }
+    for (name, height) in indexes {
+        print::result(format_args!("{name} was compared up to block {height}."))?;
     }
     if verified.coins_of_earlier {
         print::result("Apus used the copy of the node's coins that an earlier start made.")?;
@@ -313,6 +339,7 @@ struct VerifyReport {
     tip_height: Option<u32>,
     tip_hash: Option<String>,
     looked_at: u64,
+    indexes: Vec<IndexReport>,
     coins_of_earlier: bool,
     stored_from: Option<u32>,
     wall_seconds: f64,
@@ -338,6 +365,14 @@ struct FindingReport {
     remedy: String,
 }
 
+/// An optional index of the node that was compared with its blocks.
+#[derive(Serialize)]
+struct IndexReport {
+    index: &'static str,
+    /// The last block that was compared.
+    height: u32,
+}
+
 #[derive(Serialize)]
 struct ProofReport {
     stop_height: u32,
@@ -361,7 +396,7 @@ impl VerifyReport {
     fn new(
         args: &VerifyArgs,
         scripts: bool,
-        verified: &VerifyOutcome,
+        (verified, indexes): (&VerifyOutcome, &[CheckedIndex]),
         record: RunRecord,
         (threads, signatures): (usize, &Signatures),
     ) -> Self {
@@ -395,6 +430,9 @@ impl VerifyReport {
             tip_height: verified.tip.map(|tip| tip.height),
             tip_hash: verified.tip.map(|tip| tip.hash.to_string()),
             looked_at: verified.looked_at,
+            indexes: (indexes.iter())
+                .map(|&(index, height)| IndexReport { index, height })
+                .collect(),
             coins_of_earlier: verified.coins_of_earlier,
             stored_from: verified.pruned_below,
             wall_seconds: record.history.wall_seconds,

@@ -76,8 +76,8 @@ pub use source::{BlockFetcher, BlockReply, BlockSource, ChainSource, GivenBlocks
 pub use supply::ranges::{OutputsOfBlock, walk_outputs};
 pub use system::ask_for_open_files;
 pub use verify::{
-    Finding, FindingKind, FoundFault, ProvenBy, Verify, VerifyOutcome, discard_verify,
-    foreign_to_verify, has_verify_progress, look_at_index, verify,
+    Finding, FindingKind, FoundFault, ProvenBy, VERIFIED_INDEXES, Verify, VerifyOutcome,
+    discard_verify, foreign_to_verify, has_verify_progress, look_at_index, verify,
 };
 pub use warning::{UnanchoredBlocks, Warning};
 pub use workdir::names::{

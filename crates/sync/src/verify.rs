@@ -63,7 +63,10 @@ use std::time::Duration;
 const PROOF: &str = "proof";
 const JOIN: &str = "join";
 const SET: &str = "set";
-const FOLDERS: [&str; 3] = [PROOF, JOIN, SET];
+const FOLDERS: [&str; 4] = [PROOF, JOIN, SET, VERIFIED_INDEXES];
+
+/// The subfolder for temporary files of a check of the node's optional indexes, which the caller does.
+pub const VERIFIED_INDEXES: &str = "indexes";
 
 /// The file that names the audited node: its chain and folder.
 const NODE: &str = "node";

@@ -20,13 +20,15 @@ pub(crate) use blocks::{BlockCheck, FoundIndexes};
 use crate::chain::IndexedChain;
 use crate::error::IndexesError;
 use crate::forms::IndexForm;
-use crate::make::{INDEXES, IndexesRequest, index_folder, open_blocks, open_undo};
+use crate::make::{
+    INDEX_BLOCKS, INDEX_TABLES, IndexesRequest, index_folder, open_blocks, open_undo,
+};
 use crate::node_coins::node_coins;
 use crate::pass::{IndexPass, PassRows};
 use apus_chain::{BlockHash, Height, KnownBlock};
 use apus_datadir::IndependentReadError;
 use apus_sync::source::ChainSource;
-use apus_sync::{ErrorKind, Event, Phase, SyncError};
+use apus_sync::{ErrorKind, Event, SyncError};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -194,14 +196,14 @@ pub fn check_indexes(
     let chain = &IndexedChain::new(source.chain(), |height| source.place(height).map(Into::into));
     let faults = IndexFaults::default();
     let chain = CheckedChain::new(chain, &faults);
-    request.observer.event(Event::Started(INDEXES));
+    request.observer.event(Event::Started(INDEX_TABLES));
     let mut found = FoundIndexes::default();
     for form in request.forms {
         found.read(&chain, request.folder, *form, &mut checked)?;
     }
-    request.observer.event(Event::Ended { phase: INDEXES, bytes: 0 });
+    request.observer.event(Event::Ended { phase: INDEX_TABLES, bytes: 0 });
 
-    request.observer.event(Event::Started(Phase::Blocks));
+    request.observer.event(Event::Started(INDEX_BLOCKS));
     let stats = undo.is_some() && found.has_statistics();
     let rows = PassRows { old_tx: None, tx: None, spender: None };
     let pass = IndexPass {
@@ -219,7 +221,7 @@ pub fn check_indexes(
         interrupt: request.interrupt,
     };
     let (_, parts) = pass.run()?;
-    request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: source.bytes_total() });
+    request.observer.event(Event::Ended { phase: INDEX_BLOCKS, bytes: source.bytes_total() });
     if stats {
         let muhash = match muhash {
             Some(muhash) => muhash,

@@ -46,6 +46,14 @@ pub enum FindingKind {
     CoinUnknown,
     /// A coin has another height, coinbase flag, amount or script.
     CoinWrong,
+    /// An entry of the optional index of transactions is wrong.
+    TxIndex,
+    /// An entry of the optional index of filters, or a filter, is wrong.
+    BlockFilterIndex,
+    /// A record of the optional index of coin statistics is wrong.
+    CoinStatsIndex,
+    /// An entry of the optional index of spent outputs is wrong.
+    TxoSpenderIndex,
     /// The proof failed, and checking block by block found nothing.
     Unexplained,
 }
@@ -73,6 +81,10 @@ impl FindingKind {
             Self::CoinMissing => "coin_missing",
             Self::CoinUnknown => "coin_unknown",
             Self::CoinWrong => "coin_wrong",
+            Self::TxIndex => "txindex",
+            Self::BlockFilterIndex => "blockfilterindex",
+            Self::CoinStatsIndex => "coinstatsindex",
+            Self::TxoSpenderIndex => "txospenderindex",
             Self::Unexplained => "unexplained",
         }
     }
@@ -117,6 +129,12 @@ impl FindingKind {
             | Self::CoinWrong => {
                 "stop the node and rebuild its coins with `apus reindex --replace` or `bitcoind -reindex-chainstate`"
             }
+            Self::TxIndex
+            | Self::BlockFilterIndex
+            | Self::CoinStatsIndex
+            | Self::TxoSpenderIndex => {
+                "the node does not notice it, and gives wrong answers or stops: stop it, and rebuild this index alone"
+            }
             Self::Unexplained => "check this machine's memory, then run the audit again",
         }
     }
@@ -142,6 +160,17 @@ impl Finding {
                  {hash}` (this also clears the marks of blocks above it; repeat it for other branches), or start \
                  the node with -reindex, which clears all such marks. If you ran invalidateblock on this block \
                  yourself, the mark is intended"
+            ),
+            (
+                kind @ (FindingKind::TxIndex
+                | FindingKind::BlockFilterIndex
+                | FindingKind::CoinStatsIndex
+                | FindingKind::TxoSpenderIndex),
+                _,
+            ) => format!(
+                "{} with `apus index --datadir DIR --index {} --replace`",
+                kind.remedy(),
+                kind.name()
             ),
             (kind, _) => kind.remedy().to_owned(),
         }
