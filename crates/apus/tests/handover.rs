@@ -27,4 +27,6 @@ mod soak;
 mod undo_data;
 #[cfg(feature = "kernel")]
 mod verify;
+#[cfg(all(feature = "kernel", feature = "indexes"))]
+mod verify_indexes;
 mod written;

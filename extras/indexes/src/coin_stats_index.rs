@@ -194,7 +194,7 @@ pub(crate) fn for_each_record(
     Ok(CoinStatsTip { muhash, coins: sums.coins, amount })
 }
 
-/// The state from which a node goes on, `M`: the MuHash at the last block as numerator and denominator.
+/// The state from which a node continues, `M`: the MuHash at the last block as numerator and denominator.
 fn state(parts: &[CoinStatsPart<'_>]) -> Vec<u8> {
     let mut muhash = Num3072::ONE;
     parts.iter().for_each(|part| muhash.multiply(&part.muhash));

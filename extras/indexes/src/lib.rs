@@ -18,6 +18,7 @@ mod locator;
 mod make;
 mod making;
 mod node_coins;
+mod numbers;
 mod pass;
 mod rows;
 mod salt;
@@ -38,5 +39,6 @@ pub use make::{
     is_scratch_file, make_indexes,
 };
 pub use making::MakeError;
+pub use numbers::{NumbersPart, NumbersSegment, ScriptType, write_numbers};
 pub use pass::PassCounts;
 pub use salt::Salt;

@@ -25,7 +25,7 @@ fn form_of(form: IndexForm) -> CoinStatsForm {
     }
 }
 
-/// Reads the keys of an index, and compares the state from which the node goes on with the best block's record.
+/// Reads the keys of an index, and compares the state from which the node continues with the best block's record.
 pub(super) fn read_statistics(
     chain: &CheckedChain<'_>,
     form: IndexForm,
@@ -57,7 +57,7 @@ pub(super) fn read_statistics(
         let muhash = muhash.and_then(|state| MuHash::from_bytes(state).ok());
         if muhash.map(|muhash| muhash.finalize().to_vec()) != digest || digest.is_none() {
             let block = Some(chain.block(best));
-            let what = "the node cannot go on from here: the MuHash that it would go on with is not that of its best \
+            let what = "the node cannot continue from here: the MuHash that it would continue with is not that of its best \
                         block";
             chain.faults.add(form, block, folder, what);
         }

@@ -149,7 +149,7 @@ impl FilterReading<'_, '_> {
         Ok(FilterEntry { hash, header, file, end })
     }
 
-    /// The node writes the next filter behind all others of its file, and then to the files after it.
+    /// The node writes the next filter behind all others of its file, and later to the files after it.
     fn check_next(&self) {
         let last = self.ends.last_key_value().map(|(file, end)| (*file, *end));
         match (self.next, last) {

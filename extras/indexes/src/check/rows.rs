@@ -81,7 +81,7 @@ struct TxIndexReading<'c, 'a> {
     has_old: bool,
     new: FoundRows,
     numbers: Vec<Option<u32>>,
-    /// Numbers of blocks off the chain; then those that entries of numbers confirm.
+    /// Numbers of blocks off the chain; their rows do no harm.
     off_chain: HashSet<u32>,
     by_number: HashMap<u32, Option<Height>>,
 }
@@ -201,7 +201,7 @@ impl<'c, 'a> TxIndexReading<'c, 'a> {
         (found, failed)
     }
 
-    /// Checks what a node goes on from.
+    /// Checks the entries from which a node continues.
     fn check_head(&self) {
         let fault = |what: &str| {
             self.chain.faults.add(IndexForm::TxIndexV2, None, self.folder, what);

@@ -4,4 +4,5 @@ mod check;
 mod coin_stats;
 mod filters;
 mod node;
+mod numbers;
 mod support;

@@ -1,0 +1,63 @@
+//! `apus verify` on the optional indexes of a node.
+
+use crate::handover::verify::{files, verify};
+use crate::lived::Lived;
+use apus_testkit::bitcoind::Bitcoind;
+use serde_json::{Value, json};
+use std::fs;
+use std::time::{Duration, Instant};
+
+const INDEXES: [&str; 3] = ["-txindex", "-blockfilterindex", "-coinstatsindex"];
+
+/// The node has two reorganisations behind it, which leave entries of other branches in its indexes.
+#[test]
+fn indexes_of_a_node_are_compared_and_damage_is_located() {
+    let lived = Lived::new(120, &INDEXES);
+    let (sandbox, height) = (&lived.sandbox, lived.set.height);
+    let before = files(&sandbox.path("node"));
+    assert!(verify(sandbox, "").is_empty());
+    assert!(files(&sandbox.path("node")) == before);
+    let report = sandbox.json("report.json");
+    let index = |name: &str| json!({"index": name, "height": height});
+    assert_eq!(report["proven"], true);
+    let all = ["txindex", "blockfilterindex", "coinstatsindex"].map(index);
+    assert_eq!(report["indexes"], Value::from(all.to_vec()));
+
+    // A filter of a block in the middle of the chain.
+    let file = sandbox.path("node/regtest/indexes/blockfilter/basic/fltr00000.dat");
+    let mut bytes = fs::read(&file).unwrap();
+    let hash = lived.below_tip(30);
+    let hash: &[u8; 32] = hash.as_ref();
+    let at = bytes.windows(32).position(|it| it == hash).unwrap();
+    bytes[at + 35] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let found = verify(sandbox, "");
+    assert_eq!(found.len(), 1, "{found:?}");
+    let finding = &found["blockfilterindex"];
+    assert_eq!((&finding["count"], &finding["height"]), (&json!(1), &json!(height - 30)));
+    let remedy = finding["remedy"].as_str().unwrap();
+    assert!(remedy.contains("--index blockfilterindex --replace"), "{remedy}");
+    let rebuilt = "index --chain regtest --datadir node --index blockfilterindex --replace";
+    let said = sandbox.start_as_typed(rebuilt).wait();
+    assert_eq!(said.code, Some(0), "{said}");
+    assert!(verify(sandbox, "").is_empty());
+
+    // The node goes on from there.
+    let node = Bitcoind::start_in(&sandbox.path("node"), "regtest", &INDEXES).unwrap();
+    node.mine(2);
+    let begun = Instant::now();
+    let synced = |it: &Value| it["best_block_height"] == height + 2;
+    while !node.call("getindexinfo", &[]).as_object().unwrap().values().all(synced) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the indexes stay behind");
+    }
+    // A running node changes its indexes.
+    assert!(verify(sandbox, "").is_empty());
+    let report = sandbox.json("report.json");
+    let why = report["unproven"].as_str().unwrap();
+    assert!(why.contains("indexes were not compared") && why.contains("running node"), "{why}");
+    node.stop();
+    assert!(verify(sandbox, "").is_empty());
+    let index = |name: &str| json!({"index": name, "height": height + 2});
+    let all = ["txindex", "blockfilterindex", "coinstatsindex"].map(index);
+    assert_eq!(sandbox.json("report.json")["indexes"], Value::from(all.to_vec()));
+}
