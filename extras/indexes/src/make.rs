@@ -63,6 +63,13 @@ pub struct IndexesRequest<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
+impl IndexesRequest<'_> {
+    /// Returns the length of a thread's read buffer: while one is taken, the disk fills the next.
+    fn buffer_bytes(&self) -> u64 {
+        (self.memory_bytes / 16 / self.threads.max(1) as u64).clamp(256 << 10, 4 << 20)
+    }
+}
+
 /// What was made.
 #[derive(Debug)]
 pub struct IndexesMade {
@@ -190,9 +197,7 @@ fn open_blocks(request: &IndexesRequest<'_>) -> Result<BlocksDir, SyncError> {
     let IndexesRequest { params, blocks, observer, interrupt, .. } = request;
     let stated = UseIndex::Stated(request.tip);
     let mut source = BlocksDir::open(blocks, params, request.now, stated, *observer, interrupt)?;
-    // Each thread has one.
-    let buffer = request.memory_bytes / 8 / request.threads.max(1) as u64;
-    source.set_buffer_bytes(buffer.clamp(256 << 10, 4 << 20) as usize);
+    source.set_buffer_bytes(request.buffer_bytes() as usize);
     Ok(source)
 }
 
@@ -253,6 +258,7 @@ fn write_indexes(
         stats,
         scratch: request.scratch,
         threads,
+        read_bytes: 2 * request.buffer_bytes(),
         observer,
         interrupt,
     };
