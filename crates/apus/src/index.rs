@@ -75,7 +75,7 @@ pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
     }
     tell(&made)?;
     print::result(format_args!(
-        "\nStart the node; it goes on from there:\n  {}{}",
+        "\nStart the node; it continues from there:\n  {}{}",
         node.start_command(),
         options(&forms)
     ))

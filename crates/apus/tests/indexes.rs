@@ -77,7 +77,7 @@ fn expect_same(ours: &Entries, theirs: &Entries, name: &str) {
     assert_eq!(ours.len(), theirs.len(), "{name}");
 }
 
-/// Makes indexes for the version of the node at hand, and compares them with those that it makes itself.
+/// Makes indexes for the version of the node at hand, and compares them with the node's own.
 #[test]
 fn the_entries_are_those_of_a_node() {
     let lived = Lived::new(70, &["-fastprune"]);

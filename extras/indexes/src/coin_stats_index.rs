@@ -166,7 +166,7 @@ pub fn write_coin_stats_index(
     Ok(CoinStatsTip { muhash, coins: sums.coins, amount })
 }
 
-/// The state from which a node goes on, `M`: the MuHash at the last block as numerator and denominator.
+/// The state from which a node continues, `M`: the MuHash at the last block as numerator and denominator.
 fn state(parts: &[CoinStatsPart<'_>]) -> Vec<u8> {
     let mut muhash = Num3072::ONE;
     parts.iter().for_each(|part| muhash.multiply(&part.muhash));

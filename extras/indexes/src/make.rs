@@ -364,7 +364,7 @@ fn expect_coins(
         return Ok(());
     }
     Err(IndexesError::Damaged(format!(
-        "the node's coins in {} are not those that its blocks and undo data lead to: some undo data or some coins are wrong. \
+        "the node's coins in {} differ from the result of its blocks and undo data: some undo data or some coins are wrong. \
          Nothing was changed. `apus verify` says what is wrong, and what mends it",
         request.folder.join("chainstate").display()
     )))

@@ -1,7 +1,7 @@
 //! [`IndexPass`]: one pass over a node's blocks and undo data, from which all indexes are made.
 //!
 //! All threads work on segments of consecutive blocks. Each block is compared with its header, whose chain has the
-//! work that the rules demand, so its transactions are those that the node validated. Undo data have their checksum,
+//! work that the rules demand, so the node validated its transactions. Undo data have their checksum,
 //! and a coin for each input.
 
 use crate::block::{BlockPlace, IndexBlock};

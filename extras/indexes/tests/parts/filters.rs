@@ -166,7 +166,7 @@ fn an_index_is_the_same_however_the_chain_is_cut() {
         assert_eq!(entries(&index.rows, files.path()), expected, "{cuts:?}");
         assert_eq!(index.rows[&b"B"[..]], whole.rows[&b"B"[..]]);
         assert_eq!(index.rows.len(), whole.rows.len());
-        // A node goes on in the file with the highest number.
+        // A node continues in the file with the highest number.
         let mut next = apus_chain::Reader::new(&index.rows[&b"P"[..]]);
         let (number, offset) = (next.varint().unwrap(), next.varint().unwrap());
         let names = fs::read_dir(&files).unwrap().map(|it| it.unwrap().file_name());

@@ -1,4 +1,4 @@
-//! Indexes against those that a real node makes of the same blocks.
+//! Indexes against a real node's own of the same blocks.
 
 use crate::filters::entries;
 use crate::support::{TestChain, coin_stats_index, filter_index, fixture, new_folder, rows_of};
