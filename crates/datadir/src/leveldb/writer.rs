@@ -84,10 +84,7 @@ pub struct DatabaseWriter<'f> {
 
 impl<'f> DatabaseWriter<'f> {
     /// Starts a database in `folder`, which must not contain one.
-    pub fn new(
-        folder: &'f dyn Storage,
-        options: WriterOptions,
-    ) -> Result<Self, DatabaseError> {
+    pub fn new(folder: &'f dyn Storage, options: WriterOptions) -> Result<Self, DatabaseError> {
         let pipe = TablePipe::start(folder.describe(""))?;
         let table = TableWriter::new(options.block_bytes);
         Ok(Self { folder, options, pipe, table, begun: false, tables: 0, failed: false })
