@@ -32,6 +32,9 @@ pub(crate) fn command(args: &HintsArgs) -> Result<(), Failure> {
     }
 }
 
+/// Lines of CSV are written when they take this many bytes.
+const LINES_BYTES: usize = 1 << 16;
+
 /// Creates the failure for an error of hints, with the name of their file.
 fn about(path: &Path, error: &HintsError) -> Failure {
     let message = format!("{}: {error}{}", path.display(), option_for(error));
@@ -133,6 +136,9 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
     let length = input.path().metadata().map_err(|error| Failure::io(path, error))?.len();
     let mut rows = vec![("file", path.display().to_string()), ("format", format.to_string())];
     let mut reading = decoder(input, format, order)?;
+    if args.by_height {
+        return by_height(path, &mut *reading);
+    }
     if format == Format::Bip456 {
         let file = open_bip456(input, order)?;
         let info = file.info();
@@ -176,6 +182,21 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
         print::result(format_args!("{name:<16} {value}"))?;
     }
     Ok(())
+}
+
+/// Writes the counts of each block as CSV.
+fn by_height(path: &Path, decoder: &mut dyn HintsDecoder) -> Result<(), Failure> {
+    let (mut indices, mut lines) = (Vec::new(), "height,coins,outputs".to_owned());
+    while let Some(block) = decoder.next_block(&mut indices).map_err(|e| about(path, &e))? {
+        let outputs = block.outputs.map(|outputs| outputs.to_string()).unwrap_or_default();
+        if lines.len() > LINES_BYTES {
+            print::result(std::mem::take(&mut lines))?;
+        } else {
+            lines.push('\n');
+        }
+        lines.push_str(&format!("{},{},{outputs}", block.height, indices.len()));
+    }
+    print::result(lines)
 }
 
 fn check(args: &HintsCheckArgs) -> Result<(), Failure> {

@@ -75,7 +75,7 @@ pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
     }
     tell(&made)?;
     print::result(format_args!(
-        "\nStart the node; it goes on from there:\n  {}{}",
+        "\nStart the node; it continues from there:\n  {}{}",
         node.start_command(),
         options(&forms)
     ))
@@ -202,7 +202,8 @@ fn expect_new(folder: &Path, forms: &[IndexForm], replace: bool) -> Result<(), F
 
 /// Fails without disk space for the indexes and temporary files. Returns the events to report.
 fn expect_room(folder: &Path, work: &Path, needed: IndexesDisk) -> Result<Vec<Event>, Failure> {
-    let work = nearest(work);
+    // Another disk may be mounted there, or a link lead there.
+    let (folder, work) = (&*nearest(&folder.join("indexes")), nearest(work));
     let device =
         |path: &Path| path.metadata().map(|it| it.dev()).map_err(|error| Failure::io(path, error));
     let free = |path: &Path| free_bytes(path).map_err(|error| Failure::io(path, error));

@@ -163,7 +163,7 @@ impl BlockChecker {
     }
 
     /// Reads a block that was checked before, and compares it with the hash of its header and with the header's
-    /// merkle root: all its bytes but the witnesses are then those that were checked. Also returns the ids of its
+    /// merkle root: then no byte has changed since, except in witnesses. Also returns the ids of its
     /// transactions. Refuses bytes after the block.
     pub fn read_same<'a>(
         &'a mut self,

@@ -54,7 +54,7 @@ fn fault(path: &Path, offset: impl TryInto<u64>, what: impl ToString) -> Indepen
 }
 
 /// A key and its value.
-pub type Entry<'e> = (&'e [u8], &'e [u8]);
+pub(crate) type Entry<'e> = (&'e [u8], &'e [u8]);
 
 /// The entries of a database, one by one.
 pub struct DatabaseEntries<'d> {

@@ -119,7 +119,7 @@ impl IndexForm {
     ];
 
     /// Returns the forms of `kinds` that a version of the node starts on without building anything again; without
-    /// a version, those that each version does.
+    /// a version, the forms that every version starts on.
     ///
     /// Every version starts on the older form of txindex, but not on the newer one.
     ///

@@ -63,6 +63,13 @@ pub struct IndexesRequest<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
+impl IndexesRequest<'_> {
+    /// Returns the length of a thread's read buffer: while one is taken, the disk fills the next.
+    fn buffer_bytes(&self) -> u64 {
+        (self.memory_bytes / 16 / self.threads.max(1) as u64).clamp(256 << 10, 4 << 20)
+    }
+}
+
 /// What was made.
 #[derive(Debug)]
 pub struct IndexesMade {
@@ -190,9 +197,7 @@ pub(crate) fn open_blocks(request: &IndexesRequest<'_>) -> Result<BlocksDir, Syn
     let IndexesRequest { params, blocks, observer, interrupt, .. } = request;
     let stated = UseIndex::Stated(request.tip);
     let mut source = BlocksDir::open(blocks, params, request.now, stated, *observer, interrupt)?;
-    // Each thread has one.
-    let buffer = request.memory_bytes / 8 / request.threads.max(1) as u64;
-    source.set_buffer_bytes(buffer.clamp(256 << 10, 4 << 20) as usize);
+    source.set_buffer_bytes(request.buffer_bytes() as usize);
     Ok(source)
 }
 
@@ -254,6 +259,7 @@ fn write_indexes(
         check: None,
         scratch: request.scratch,
         threads,
+        read_bytes: 2 * request.buffer_bytes(),
         observer,
         interrupt,
     };
@@ -359,7 +365,7 @@ fn expect_coins(
         return Ok(());
     }
     Err(IndexesError::Damaged(format!(
-        "the node's coins in {} are not those that its blocks and undo data lead to: some undo data or some coins are wrong. \
+        "the node's coins in {} differ from the result of its blocks and undo data: some undo data or some coins are wrong. \
          Nothing was changed. `apus verify` says what is wrong, and what mends it",
         request.folder.join("chainstate").display()
     )))

@@ -1,7 +1,7 @@
 //! [`IndexPass`]: one pass over a node's blocks and undo data, from which all indexes are made.
 //!
 //! All threads work on segments of consecutive blocks. Each block is compared with its header, whose chain has the
-//! work that the rules demand, so its transactions are those that the node validated. Undo data have their checksum,
+//! work that the rules demand, so the node validated its transactions. Undo data have their checksum,
 //! and a coin for each input.
 
 use crate::block::{BlockPlace, IndexBlock};
@@ -26,15 +26,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Blocks of this many bytes are read at once, in the order of the disk, and taken in the order of the chain.
-const READ_BYTES: u64 = 4 << 20;
-
 /// A segment has at most this many blocks and bytes.
 const SEGMENT_BLOCKS_MAX: u32 = 10_000;
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
 /// A segment has at least this many bytes, if the chain has.
-const SEGMENT_BYTES_MIN: u64 = 4 << 20;
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 /// So many segments for each thread keep all busy until the end.
 const SEGMENTS_PER_THREAD: u64 = 16;
@@ -63,6 +60,9 @@ pub(crate) struct IndexPass<'r, 'a> {
     /// The folder for temporary files.
     pub(crate) scratch: &'a dyn Storage,
     pub(crate) threads: usize,
+    /// Blocks of this many bytes are read in the order of the disk, and taken in the order of the chain. They may all have
+    /// to wait in memory.
+    pub(crate) read_bytes: u64,
     pub(crate) observer: &'a dyn Observer,
     pub(crate) interrupt: &'a AtomicBool,
 }
@@ -164,7 +164,7 @@ impl<'a> IndexPass<'_, 'a> {
         while let Some(&segment) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
             taker.begin(segment)?;
             let bytes_of = |height| self.source.block_bytes(height);
-            for some in divide(segment, u32::MAX, READ_BYTES, &bytes_of) {
+            for some in divide(segment, u32::MAX, self.read_bytes, &bytes_of) {
                 if halt.load(Ordering::Relaxed) {
                     return Ok(());
                 }

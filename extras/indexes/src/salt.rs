@@ -1,4 +1,4 @@
-//! [`Salt`]: the key that an index hashes its rows with, so that nobody can make many rows alike.
+//! [`Salt`]: the key that an index hashes its rows with, so that no one can make many rows alike.
 
 use crate::error::IndexesError;
 use apus_chain::{OutPoint, Txid};

@@ -1,7 +1,9 @@
 //! A signature: what Apus proves is valid for libsecp256k1.
 //!
-//! Starts from valid signatures, and changes bytes of key, hash and signature. Inputs: kind, secret key, and a place and
-//! a mask for each change.
+//! Starts from valid signatures, and changes bytes of key, hash and signature. An input has the kind, the secret key,
+//! and a place and a mask for each change.
+//!
+//! Inputs: at most 64 bytes.
 
 #![no_main]
 

@@ -29,7 +29,8 @@ pub(crate) enum HintsCommand {
 const INFO_EXAMPLES: &str = "\
 Examples:
   apus hints info main.hints
-  apus hints info main.bitmap --from bitmap";
+  apus hints info main.bitmap --from bitmap
+  apus hints info main.hints --by-height > coins.csv";
 
 #[derive(Args)]
 #[command(after_long_help = INFO_EXAMPLES)]
@@ -46,6 +47,10 @@ pub(crate) struct HintsInfoArgs {
     /// Number of outputs in the chain up to the stop height, to show the bits per output
     #[arg(long, value_name = "N")]
     pub(crate) outputs: Option<u64>,
+    /// Write a line of CSV for each block instead: its height, the coins that survive of it and, if the encoding has
+    /// it, its number of outputs
+    #[arg(long, conflicts_with = "outputs")]
+    pub(crate) by_height: bool,
 }
 
 const CHECK_EXAMPLES: &str = "\

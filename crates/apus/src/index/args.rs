@@ -67,7 +67,7 @@ fn parse_index(text: &str) -> Result<IndexArg, String> {
     }
 }
 
-/// Returns the forms of indexes for a version. `all` means those that the version has.
+/// Returns the forms of indexes for a version. `all` means all indexes of the version.
 fn forms(indexes: &[IndexArg], version: Option<NodeVersion>) -> Result<Vec<IndexForm>, Failure> {
     let mut kinds = Vec::new();
     for index in indexes {

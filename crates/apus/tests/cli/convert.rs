@@ -44,6 +44,24 @@ fn every_encoding_converts_to_every_other_and_back() {
 }
 
 #[test]
+fn counts_by_height_add_up() {
+    let sandbox = Sandbox::with(REGTEST);
+    sandbox
+        .apus("hints convert msb.hints --to bitmap --out bitmap --chain regtest --blocksdir blocks")
+        .succeeds();
+    for (line, has_outputs) in [("msb.hints", false), ("bitmap --from bitmap", true)] {
+        let ended = sandbox.apus(&format!("hints info {line} --by-height")).succeeds();
+        let mut lines = ended.stdout.lines();
+        assert_eq!(lines.next(), Some("height,coins,outputs"));
+        let rows: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
+        let heights: Vec<u32> = rows.iter().map(|row| row[0].parse().unwrap()).collect();
+        assert!(heights.iter().copied().eq(heights[0]..316), "{heights:?}");
+        assert_eq!(rows.iter().map(|row| row[1].parse::<u64>().unwrap()).sum::<u64>(), 20_326);
+        assert!(rows.iter().all(|row| row[2].is_empty() != has_outputs));
+    }
+}
+
+#[test]
 fn encodings_that_number_outputs_alike_convert_without_blocks() {
     let sandbox = Sandbox::with(REGTEST);
     sandbox.apus("hints convert lsb.hints --to btcd --out btcd").succeeds();

@@ -3,7 +3,7 @@
 //! A script is a list of conditions, which may be negated, joined by "and" or "or": signatures of
 //! one key or of `m` among `n` keys. Each signature is valid for some key, or for none.
 
-use crate::{coin, verify};
+use crate::{bytes, coin, verify};
 use apus_chain::VERIFY_P2SH;
 use bitcoin::consensus::serialize;
 use bitcoin::opcodes::all::{
@@ -152,6 +152,45 @@ fn random_scripts_have_the_same_verdict() {
         passed.set(passed.get() + u32::from(passes(&secp, &conditions)));
     });
     assert!((100..400).contains(&passed.get()), "{}", passed.get());
+}
+
+/// Bytes that more often than not are keys and signatures.
+fn script_bytes() -> impl Strategy<Value = Vec<u8>> {
+    const CHECKS: [u8; 6] = [0xac, 0xad, 0xae, 0xaf, 0xba, 0x91];
+    let byte = || prop_oneof![3 => 0xe0u8.., 2 => prop::sample::select(&CHECKS[..]), 2 => 0u8..4, 1 => 0x51u8..0x54, 1 => any::<u8>()];
+    let one = (0u8..4, any::<bool>(), vec(byte(), 0..12)).prop_map(|(form, signs, rest)| {
+        // A script that one signature unlocks, then others.
+        let start: &[u8] = if signs { &[0xf1, 0xac] } else { &[] };
+        [&[form, (start.len() + rest.len() / 2) as u8], start, &rest[..]].concat()
+    });
+    prop_oneof![
+        one,
+        (0u8..4, vec(byte(), 1..30)).prop_map(|(form, rest)| [&[form], &rest[..]].concat())
+    ]
+}
+
+#[test]
+fn bytes_as_scripts_have_the_same_verdict() {
+    let (passed, failed) = (Cell::new(0), Cell::new(0));
+    proptest!(ProptestConfig::with_cases(1024), |(bytes in script_bytes())| {
+        match bytes::passes(&bytes) {
+            Some(true) => passed.set(passed.get() + 1),
+            Some(false) => failed.set(failed.get() + 1),
+            None => {}
+        }
+    });
+    assert!(passed.get() > 20 && failed.get() > 300, "{} and {}", passed.get(), failed.get());
+    // One key in each kind of output, two of three keys, and a signature that must be wrong.
+    for valid in [
+        &[0, 2, 0xf1, 0xac, 0xe1, 1][..],
+        &[1, 2, 0xf5, 0xac, 0xe1, 2],
+        &[2, 2, 0xf1, 0xac, 0xe1, 0x81],
+        &[3, 2, 0xf1, 0xac, 0xe1, 0],
+        &[0, 6, 0x52, 0xf0, 0xf1, 0xf2, 0x53, 0xae, 0, 0xe0, 1, 0xe2, 1],
+        &[0, 3, 0xf1, 0xac, 0x91, 0xe9, 1],
+    ] {
+        assert_eq!(bytes::passes(valid), Some(true), "{valid:x?}");
+    }
 }
 
 /// A valid check, and one that differs only in the signature, the hash or the key: the proof of one is

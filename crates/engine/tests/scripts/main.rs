@@ -7,6 +7,7 @@
 
 mod assets;
 mod blocks;
+mod bytes;
 mod core_scripts;
 mod core_txs;
 mod deferral;

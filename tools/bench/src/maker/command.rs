@@ -70,7 +70,7 @@ struct ContentArgs {
     #[arg(long, value_enum, default_value_t = ChainProfile::MainnetLike)]
     profile: ChainProfile,
 
-    /// Number of full blocks, about 1.8 MB each; not with main-history
+    /// Number of full blocks, about 1.8 MB each. With main-history: only the first N blocks of the history
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: Option<u32>,
 
@@ -109,14 +109,12 @@ impl ContentArgs {
     fn options(&self) -> Result<MakeOptions, BenchError> {
         let is_history = self.profile == ChainProfile::MainHistory;
         let options = match (is_history, self.blocks, self.scale) {
-            (true, None, scale) => MakeOptions::history(scale.unwrap_or(Scale::FULL), self.seed),
-            (false, Some(blocks), None) => MakeOptions::new(blocks, self.seed),
-            (true, Some(_), _) => {
-                return Err(BenchError::usage(
-                    "--blocks: the history of the main chain has its own number of blocks: use \
-                     --scale blocks=1/N",
-                ));
+            (true, first, scale) => {
+                let whole = MakeOptions::history(scale.unwrap_or(Scale::FULL), self.seed);
+                let blocks = whole.blocks.min(first.unwrap_or(u32::MAX));
+                MakeOptions { blocks, ..whole }
             }
+            (false, Some(blocks), None) => MakeOptions::new(blocks, self.seed),
             (false, None, None) => {
                 return Err(BenchError::usage("give the number of full blocks with --blocks"));
             }
