@@ -54,6 +54,7 @@ pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
         command: "index",
         node: &node,
         forms: &forms,
+        numbers: args.numbers.as_deref(),
         replace: args.replace,
         workdir: args.workdir.as_deref(),
         threads: threads(args.par),
@@ -64,6 +65,12 @@ pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
         expect_apart(&[report, &job.work()])?;
         expect_writable(report, is_failed_report)?;
     }
+    if let Some(numbers) = &args.numbers {
+        let others = [Some(job.work()), args.report.clone()];
+        let files = others.iter().flatten().map(PathBuf::as_path);
+        expect_apart(&files.chain([numbers.as_path()]).collect::<Vec<_>>())?;
+        expect_writable(numbers, |_| false)?;
+    }
     let room = job.expect_possible()?;
     let (made, record) = job.run(room)?;
     let made = made.inspect_err(|failure| {
@@ -72,6 +79,13 @@ pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
     })?;
     if let Some(path) = &args.report {
         write_report(path, &IndexReport::new(args, &made, record, job.threads))?;
+    }
+    if let Some(numbers) = &args.numbers {
+        let (height, file) = (made.tip.height, numbers.display());
+        print::result(format_args!("The numbers of the blocks 0 to {height} are in {file}."))?;
+    }
+    if forms.is_empty() {
+        return Ok(());
     }
     tell(&made)?;
     print::result(format_args!(
@@ -87,6 +101,8 @@ pub(crate) struct IndexJob<'a> {
     pub(crate) command: &'static str,
     pub(crate) node: &'a NodeFolders,
     pub(crate) forms: &'a [IndexForm],
+    /// A file for the chain in numbers.
+    pub(crate) numbers: Option<&'a Path>,
     /// Whether to move existing indexes aside.
     pub(crate) replace: bool,
     /// The folder for temporary files, if the user chose one.
@@ -108,7 +124,12 @@ impl IndexJob<'_> {
         // Errors in the files are reported when they are read.
         let files = BlockFiles::open(blocks, chain.magic());
         let block_bytes = files.map_or(0, |files| files.bytes_total());
-        expect_room(folder, &self.work(), IndexesDisk::of(self.forms, block_bytes))
+        let mut disk = IndexesDisk::of(self.forms, block_bytes);
+        if self.numbers.is_some() {
+            // A block of a megabyte has a kilobyte of numbers.
+            disk.scratch += block_bytes / 1000;
+        }
+        expect_room(folder, &self.work(), disk)
     }
 
     /// Makes the indexes up to the block of the node's coins, and shows the progress. The caller has locked the node.
@@ -134,6 +155,7 @@ impl IndexJob<'_> {
                 blocks: blocks.clone(),
                 tip,
                 forms: self.forms,
+                numbers: self.numbers,
                 replace: self.replace,
                 scratch: locked.storage(),
                 threads,

@@ -44,6 +44,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         command: "index",
         node: &node,
         forms: &forms,
+        numbers: None,
         replace: args.replace || args.replace_with_older,
         workdir: None,
         threads: threads(args.run.par),

@@ -321,3 +321,20 @@ fn new_folders_get_their_indexes() {
         node.stop();
     }
 }
+
+/// The numbers come from the same pass as indexes, or alone.
+#[test]
+fn the_chain_in_numbers_is_written() {
+    let (sandbox, _) = fixture(REGTEST);
+    let line = "index --chain regtest --datadir node --numbers";
+    let said = sandbox.start(&format!("{line} alone.csv")).wait();
+    assert!(said.stdout.contains("The numbers of the blocks 0 to 315 are in"), "{said}");
+    assert!(!sandbox.has("node/regtest/indexes"));
+    sandbox.start(&format!("{line} beside.csv --index txindex")).wait().succeeds();
+    assert_eq!(sandbox.read("alone.csv"), sandbox.read("beside.csv"));
+    let text = String::from_utf8(sandbox.read("alone.csv")).unwrap();
+    assert!(text.starts_with("height,hash,time,transactions,"), "{text}");
+    assert_eq!(text.lines().count(), 317);
+    let refused = sandbox.start(&format!("{line} alone.csv")).wait();
+    refused.fails(1, &["alone.csv"]);
+}

@@ -214,9 +214,11 @@ pub fn check_indexes(
         rows: &rows,
         filters: None,
         stats,
+        numbers: false,
         check: Some((&chain, &found)),
         scratch: request.scratch,
         threads: request.threads,
+        read_bytes: 2 * request.buffer_bytes(),
         observer: request.observer,
         interrupt: request.interrupt,
     };

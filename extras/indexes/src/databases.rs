@@ -74,7 +74,7 @@ impl Databases<'_> {
         parts: PassParts<'_>,
         chainstate: &Path,
     ) -> Result<WrittenDatabases, IndexesError> {
-        let (PassRows { old_tx, tx, spender }, PassParts { filters, stats }) = (rows, parts);
+        let (PassRows { old_tx, tx, spender }, PassParts { filters, stats, .. }) = (rows, parts);
         std::thread::scope(|scope| {
             let old_tx = old_tx.map(|rows| scope.spawn(|| self.write_old_tx(rows)));
             let tx = tx.map(|(salt, rows)| scope.spawn(move || self.write_tx(salt, rows)));

@@ -6,6 +6,7 @@ use crate::databases::{Databases, WrittenDatabases};
 use crate::error::{IndexesError, at};
 use crate::forms::{IndexForm, IndexKind};
 use crate::node_coins::NodeCoins;
+use crate::numbers::write_numbers_file;
 use crate::pass::{FilterFiles, IndexPass, PassCounts, PassRows};
 use crate::rows::{RowFiles, RowsBudget};
 use crate::salt::Salt;
@@ -47,6 +48,9 @@ pub struct IndexesRequest<'a> {
     pub tip: BlockHash,
     /// The indexes, each in one form.
     pub forms: &'a [IndexForm],
+    /// A file for the [chain in numbers](crate::write_numbers), from the same pass; a file of this name is
+    /// replaced.
+    pub numbers: Option<&'a Path>,
     /// Whether an existing index is moved aside; otherwise it is an error.
     pub replace: bool,
     /// A folder for temporary files, empty and used by no other program.
@@ -65,7 +69,7 @@ pub struct IndexesRequest<'a> {
 
 impl IndexesRequest<'_> {
     /// Returns the length of a thread's read buffer: while one is taken, the disk fills the next.
-    fn buffer_bytes(&self) -> u64 {
+    pub(crate) fn buffer_bytes(&self) -> u64 {
         (self.memory_bytes / 16 / self.threads.max(1) as u64).clamp(256 << 10, 4 << 20)
     }
 }
@@ -146,7 +150,9 @@ pub fn make_indexes(request: &IndexesRequest<'_>) -> Result<IndexesMade, SyncErr
     clear(request.scratch)?;
     let source = open_blocks(request)?;
     let undo = open_undo(request, &source)?;
-    make_node_folder(&request.folder.join("indexes"))?;
+    if !request.forms.is_empty() {
+        make_node_folder(&request.folder.join("indexes"))?;
+    }
     let other = |form: &&IndexForm| !request.forms.contains(form);
     for form in IndexForm::ALL.iter().filter(other) {
         FolderDraft::discard_at(&index_folder(request.folder, *form))?;
@@ -207,20 +213,21 @@ pub(crate) fn open_undo(
     source: &BlocksDir,
 ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
     let needing = request.forms.iter().map(|form| form.kind()).find(|kind| kind.needs_undo());
-    let Some(kind) = needing else { return Ok(None) };
+    let of_numbers = request.numbers.map(|_| "the chain in numbers");
+    let Some(what) = needing.map(IndexKind::name).or(of_numbers) else { return Ok(None) };
     let IndexesRequest { threads, observer, interrupt, .. } = *request;
     let search = SearchOptions { threads, observer, interrupt };
     let undo = source.undo(source.chain().tip_height(), &search)?;
     match undo {
         Some(undo) => Ok(Some(undo)),
-        None => Err(IndexesError::Unfit(without_undo(kind, &request.blocks.index())).into()),
+        None => Err(IndexesError::Unfit(without_undo(what, &request.blocks.index())).into()),
     }
 }
 
 /// Says why an index cannot be made from blocks alone.
-fn without_undo(kind: IndexKind, index: &Path) -> String {
+fn without_undo(what: &str, index: &Path) -> String {
     format!(
-        "{kind} needs the undo data of all blocks, and {} lacks some: a sync with hints writes undo data only for the last \
+        "{what} needs the undo data of all blocks, and {} lacks some: a sync with hints writes undo data only for the last \
          blocks. `bitcoind -reindex` writes them; txindex and txospenderindex need none",
         index.display()
     )
@@ -256,6 +263,7 @@ fn write_indexes(
         rows: &rows,
         filters,
         stats,
+        numbers: request.numbers.is_some(),
         check: None,
         scratch: request.scratch,
         threads,
@@ -263,10 +271,14 @@ fn write_indexes(
         observer,
         interrupt,
     };
-    let (counts, parts) = pass.run()?;
+    let (counts, mut parts) = pass.run()?;
     observer.event(Event::Ended { phase: INDEX_BLOCKS, bytes: source.bytes_total() });
 
     observer.event(Event::Started(INDEX_TABLES));
+    if let Some(file) = request.numbers {
+        let numbers = std::mem::take(&mut parts.numbers);
+        write_numbers_file(numbers, source.chain().tip_hash(), file).map_err(IndexesError::from)?;
+    }
     let WrittenDatabases { rows, coins } =
         databases.write(rows, parts, &request.folder.join("chainstate"))?;
     expect_counts(&rows, counts)?;

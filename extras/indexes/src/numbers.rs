@@ -12,8 +12,10 @@ use crate::block::IndexBlock;
 use crate::making::{ChainSpan, MakeError, expect_undo};
 use crate::scratch::{ScratchFile, ScratchRecords};
 use apus_chain::{BlockHash, BlockUndo, Params, is_unspendable};
-use apus_storage::Storage;
-use std::io::{self, Write};
+use apus_storage::{DirStorage, Storage, parent};
+use apus_sync::draft_of;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 /// The number of kinds of scripts.
 const TYPES: usize = ScriptType::ALL.len();
@@ -182,6 +184,22 @@ impl<'s> NumbersSegment<'s> {
     }
 }
 
+/// Writes the numbers of a chain to a file, which appears only when complete.
+pub(crate) fn write_numbers_file(
+    parts: Vec<NumbersPart<'_>>,
+    tip: &BlockHash,
+    path: &Path,
+) -> Result<(), MakeError> {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (storage, draft) = (DirStorage::new(parent(path)), name(&draft_of(path)));
+    let failed = |source| MakeError::File { file: path.display().to_string(), source };
+    let mut out = BufWriter::new(storage.create(&draft).map_err(failed)?);
+    write_numbers(parts, tip, &mut out, &failed)?;
+    let mut file = out.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.sync().map_err(failed)?;
+    storage.rename(&draft, &name(path)).and_then(|()| storage.sync_names()).map_err(failed)
+}
+
 /// Writes the numbers of a chain as CSV: a line with the names of the columns, then one for each block. `parts`
 /// are the whole chain from genesis on, in ascending order; `tip` is its last block. `failed` makes the error of
 /// a failed write.
@@ -211,7 +229,7 @@ pub fn write_numbers(
                 *number = u128::from_le_bytes(*bytes);
             }
             let less = MakeError::Block { height, hash, what: "it spends more than there is" };
-            let after = |sum: u128, more, less| (sum + more).checked_sub(less);
+            let after = |sum: u128, more: u128, less| (sum + more).checked_sub(less);
             let set = after(coins, kept[7], kept[8]).zip(after(amount, kept[9], kept[10]));
             (coins, amount) = set.ok_or(less)?;
             let line = kept[..13].iter().chain([&coins, &amount]).chain(&kept[13..]);

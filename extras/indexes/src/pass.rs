@@ -11,6 +11,8 @@ use crate::coin_stats::{CoinStatsPart, CoinStatsSegment};
 use crate::error::IndexesError;
 use crate::filter_index::{FilterPart, FilterSegment};
 use crate::make::INDEX_BLOCKS;
+use crate::making::MakeError;
+use crate::numbers::{NumbersPart, NumbersSegment};
 use crate::rows::{RowBuffers, RowFiles};
 use crate::salt::Salt;
 use crate::{spender_index, txindex};
@@ -53,6 +55,8 @@ pub(crate) struct IndexPass<'r, 'a> {
     pub(crate) rows: &'r PassRows<'a>,
     /// Where the filters of blocks go; `None` without them.
     pub(crate) filters: Option<FilterFiles<'a>>,
+    /// Whether the chain in numbers is made.
+    pub(crate) numbers: bool,
     /// The entries of a node's indexes, to compare blocks with.
     pub(crate) check: Option<(&'r CheckedChain<'a>, &'r FoundIndexes)>,
     /// Whether the coins' statistics are made.
@@ -80,10 +84,12 @@ pub(crate) struct FilterFiles<'a> {
 pub(crate) struct PassParts<'s> {
     pub(crate) filters: Vec<FilterPart<'s>>,
     pub(crate) stats: Vec<CoinStatsPart<'s>>,
+    pub(crate) numbers: Vec<NumbersPart<'s>>,
 }
 
 /// The parts of a segment.
-type SegmentParts<'s> = (Option<FilterPart<'s>>, Option<CoinStatsPart<'s>>);
+type SegmentParts<'s> =
+    (Option<FilterPart<'s>>, Option<CoinStatsPart<'s>>, Option<NumbersPart<'s>>);
 
 /// What the blocks have, without genesis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -133,11 +139,12 @@ impl<'a> IndexPass<'_, 'a> {
             inputs: done.inputs.into_inner(),
         };
         let mut all = PassParts::default();
-        for (filters, stats) in
+        for (filters, stats, numbers) in
             parts.into_inner().unwrap_or_else(PoisonError::into_inner).into_values()
         {
             all.filters.extend(filters);
             all.stats.extend(stats);
+            all.numbers.extend(numbers);
         }
         Ok((counts, all))
     }
@@ -172,7 +179,7 @@ impl<'a> IndexPass<'_, 'a> {
                 let bytes = taker.take_all(&mut *fetcher, some)?;
                 self.tell(done, u64::from(some.count()), bytes);
             }
-            let made = taker.end()?;
+            let made = std::mem::take(&mut taker.segment).end().map_err(IndexesError::from)?;
             parts.lock().unwrap_or_else(PoisonError::into_inner).insert(segment.start, made);
         }
         taker.finish(done)
@@ -231,10 +238,43 @@ struct BlockTaker<'p, 'a> {
     old_tx: Option<RowBuffers<'p, 'a, { txindex::OLD_ROW }>>,
     tx: Option<(Salt, RowBuffers<'p, 'a, { txindex::ROW }>)>,
     spender: Option<(Salt, RowBuffers<'p, 'a, { spender_index::ROW }>)>,
-    filters: Option<FilterSegment<'a>>,
-    stats: Option<CoinStatsSegment<'a>>,
+    segment: SegmentSinks<'a>,
     check: Option<BlockCheck<'p, 'a>>,
     counts: PassCounts,
+}
+
+/// What is made of each segment by itself.
+#[derive(Default)]
+struct SegmentSinks<'a> {
+    filters: Option<FilterSegment<'a>>,
+    stats: Option<CoinStatsSegment<'a>>,
+    numbers: Option<NumbersSegment<'a>>,
+}
+
+impl<'a> SegmentSinks<'a> {
+    fn begin(pass: &IndexPass<'_, 'a>) -> Self {
+        let IndexPass { filters, stats, numbers, params, scratch, .. } = *pass;
+        Self {
+            filters: filters.map(|it| FilterSegment::new(it.folder, it.numbers, scratch)),
+            stats: stats.then(|| CoinStatsSegment::new(params, scratch)),
+            numbers: numbers.then(|| NumbersSegment::new(params, scratch)),
+        }
+    }
+
+    /// Adds the next block.
+    fn add(&mut self, block: &IndexBlock<'_>, txids: &[[u8; 32]]) -> Result<(), MakeError> {
+        self.filters.as_mut().map_or(Ok(()), |filters| filters.block(block))?;
+        self.stats.as_mut().map_or(Ok(()), |stats| stats.block(block, txids))?;
+        self.numbers.as_mut().map_or(Ok(()), |numbers| numbers.block(block))
+    }
+
+    fn end(self) -> Result<SegmentParts<'a>, MakeError> {
+        Ok((
+            self.filters.map_or(Ok(None), FilterSegment::finish)?,
+            self.stats.map_or(Ok(None), CoinStatsSegment::finish)?,
+            self.numbers.map_or(Ok(None), NumbersSegment::finish)?,
+        ))
+    }
 }
 
 impl<'p, 'a> BlockTaker<'p, 'a> {
@@ -247,8 +287,7 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
             old_tx: old_tx.as_ref().map(RowFiles::buffers),
             tx: tx.as_ref().map(|(salt, rows)| (*salt, rows.buffers())),
             spender: spender.as_ref().map(|(salt, rows)| (*salt, rows.buffers())),
-            filters: None,
-            stats: None,
+            segment: SegmentSinks::default(),
             check: pass.check.map(|(chain, found)| BlockCheck::new(chain, found, pass.params)),
             counts: PassCounts::default(),
         }
@@ -256,10 +295,9 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
 
     /// Begins a segment. The first one also has genesis, of which no row is made.
     fn begin(&mut self, segment: HeightRange) -> Result<(), SyncError> {
-        let IndexPass { undo, filters, stats, params, scratch, .. } = *self.pass;
+        let IndexPass { undo, params, .. } = *self.pass;
         self.undo = undo.map(|undo| undo.reader(segment));
-        self.filters = filters.map(|it| FilterSegment::new(it.folder, it.numbers, scratch));
-        self.stats = stats.then(|| CoinStatsSegment::new(params, scratch));
+        self.segment = SegmentSinks::begin(self.pass);
         if segment.start > 1 {
             return Ok(());
         }
@@ -271,18 +309,8 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
         })?;
         let place = self.pass.chain.place(0);
         let block = IndexBlock { height: 0, hash, view, undo: None, place };
-        self.check
-            .as_mut()
-            .map_or(Ok(()), |check| check.block(&block, txids))
-            .map_err(IndexesError::from)?;
-        Ok(add(&mut self.filters, &mut self.stats, &block, txids)?)
-    }
-
-    /// Ends a segment.
-    fn end(&mut self) -> Result<SegmentParts<'a>, IndexesError> {
-        let filters = self.filters.take().map(FilterSegment::finish).transpose()?.flatten();
-        let stats = self.stats.take().map(CoinStatsSegment::finish).transpose()?.flatten();
-        Ok((filters, stats))
+        let checked = self.check.as_mut().map_or(Ok(()), |check| check.block(&block, txids));
+        Ok(checked.and_then(|()| self.segment.add(&block, txids)).map_err(IndexesError::from)?)
     }
 
     /// Takes blocks in the order of the chain; the source has them in any order. Returns their bytes.
@@ -354,7 +382,7 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
         if let Some(check) = &mut self.check {
             check.block(&block, txids).map_err(IndexesError::from)?;
         }
-        add(&mut self.filters, &mut self.stats, &block, txids)?;
+        self.segment.add(&block, txids).map_err(IndexesError::from)?;
         self.counts.transactions += view.tx_count() as u64;
         let of_coinbase = view.tx(0).map_or(0, |tx| tx.inputs().len());
         self.counts.inputs += (view.input_count() - of_coinbase) as u64;
@@ -371,18 +399,6 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
         done.inputs.fetch_add(counts.inputs, Ordering::Relaxed);
         Ok(())
     }
-}
-
-/// Adds a block to what is made of a segment.
-fn add(
-    filters: &mut Option<FilterSegment<'_>>,
-    stats: &mut Option<CoinStatsSegment<'_>>,
-    block: &IndexBlock<'_>,
-    txids: &[[u8; 32]],
-) -> Result<(), IndexesError> {
-    filters.as_mut().map_or(Ok(()), |filters| filters.block(block))?;
-    stats.as_mut().map_or(Ok(()), |stats| stats.block(block, txids))?;
-    Ok(())
 }
 
 fn read_undo(

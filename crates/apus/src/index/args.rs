@@ -96,12 +96,19 @@ pub(crate) struct IndexArgs {
     /// Indexes to make: txindex, blockfilterindex, coinstatsindex, txospenderindex, or all
     ///
     /// By the names of Bitcoin Core's options. Several names are separated by commas.
-    #[arg(long, value_name = "INDEX,...", value_delimiter = ',', required = true, value_parser = parse_index)]
+    #[arg(long, value_name = "INDEX,...", value_delimiter = ',', required_unless_present = "numbers", value_parser = parse_index)]
     index: Vec<IndexArg>,
 
     /// Version of the node: 29, 30, 31 or master; by default, all start on the indexes
     #[arg(long, value_name = "VERSION")]
     index_for: Option<NodeVersion>,
+
+    /// Also write the chain in numbers to FILE: one line of CSV for each block
+    ///
+    /// Transactions, fees, sizes, the set of coins, kinds of scripts made and spent, ages of coins spent. The names of the
+    /// columns are in the first line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) numbers: Option<PathBuf>,
 
     /// Move an existing index to NAME.old
     ///

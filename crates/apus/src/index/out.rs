@@ -95,6 +95,7 @@ impl CoinSink for IndexesSink<'_> {
             blocks: folder.join("blocks").into(),
             tip: whole.set.base,
             forms,
+            numbers: None,
             replace: false,
             scratch: &DirStorage::private(&scratch),
             threads: env.threads,

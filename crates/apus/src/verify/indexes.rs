@@ -47,6 +47,7 @@ pub(super) fn check(
         },
         tip,
         forms: &forms,
+        numbers: None,
         replace: false,
         scratch: &DirStorage::private(&scratch),
         threads: request.threads,

@@ -42,7 +42,7 @@ fn indexes_of_a_node_are_compared_and_damage_is_located() {
     assert_eq!(said.code, Some(0), "{said}");
     assert!(verify(sandbox, "").is_empty());
 
-    // The node goes on from there.
+    // The node continues from there.
     let node = Bitcoind::start_in(&sandbox.path("node"), "regtest", &INDEXES).unwrap();
     node.mine(2);
     let begun = Instant::now();

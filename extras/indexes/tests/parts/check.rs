@@ -51,6 +51,7 @@ impl Node {
             blocks: BlocksFolder { files: blocks.clone(), home: blocks },
             tip: node_best_block(&netdir.join("chainstate")).unwrap().unwrap(),
             forms,
+            numbers: None,
             replace: false,
             scratch: &DirStorage::new(scratch.path()),
             threads: 2,
