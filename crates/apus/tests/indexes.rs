@@ -322,18 +322,20 @@ fn new_folders_get_their_indexes() {
     }
 }
 
-/// Under hints, blocks from peers come without the coins that they spend.
+/// Under hints, blocks from peers come without the coins that they spend. Only the last 288 are connected, which gives
+/// their undo data.
 #[test]
 fn blocks_without_undo_data_give_two_indexes() {
-    let (lived, node) = Lived::running(73, &[]);
+    let (sandbox, _) = fixture(REGTEST);
+    let node = Bitcoind::start_in(&sandbox.path("node"), CHAIN, &[]).unwrap();
     let peer = format!("sync --chain regtest --connect 127.0.0.1:{}", node.p2p_port());
-    let line =
-        format!("{peer} --hints msb.hints --out datadir:new --index txindex,txospenderindex");
-    lived.sandbox.start(&line).wait().succeeds();
+    let indexes = "txindex,txospenderindex";
+    let line = format!("{peer} --hints msb.hints --out datadir:new --index {indexes}");
+    sandbox.start(&line).wait().succeeds();
     node.stop();
-    expect_model(&lived.sandbox.path("new"));
+    expect_model(&sandbox.path("new"));
     let line = "index --chain regtest --datadir new --index coinstatsindex";
     let said = ["coinstatsindex needs the undo data of all blocks", "bitcoind -reindex"];
-    lived.sandbox.start(line).wait().fails(1, &said);
-    assert_eq!(lived.sandbox.names("new/regtest/indexes"), ["txindex", "txospenderindex"]);
+    sandbox.start(line).wait().fails(1, &said);
+    assert_eq!(sandbox.names("new/regtest/indexes"), ["txindex", "txospenderindex"]);
 }
