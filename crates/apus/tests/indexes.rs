@@ -338,3 +338,21 @@ fn the_chain_in_numbers_is_written() {
     let refused = sandbox.start(&format!("{line} alone.csv")).wait();
     refused.fails(1, &["alone.csv"]);
 }
+
+/// Under hints, blocks from peers come without the coins that they spend. Only the last 288 are connected, which gives
+/// their undo data.
+#[test]
+fn blocks_without_undo_data_give_two_indexes() {
+    let (sandbox, _) = fixture(REGTEST);
+    let node = Bitcoind::start_in(&sandbox.path("node"), CHAIN, &[]).unwrap();
+    let peer = format!("sync --chain regtest --connect 127.0.0.1:{}", node.p2p_port());
+    let indexes = "txindex,txospenderindex";
+    let line = format!("{peer} --hints msb.hints --out datadir:new --index {indexes}");
+    sandbox.start(&line).wait().succeeds();
+    node.stop();
+    expect_model(&sandbox.path("new"));
+    let line = "index --chain regtest --datadir new --index coinstatsindex";
+    let said = ["coinstatsindex needs the undo data of all blocks", "bitcoind -reindex"];
+    sandbox.start(line).wait().fails(1, &said);
+    assert_eq!(sandbox.names("new/regtest/indexes"), ["txindex", "txospenderindex"]);
+}
