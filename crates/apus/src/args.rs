@@ -19,9 +19,7 @@ pub(crate) use sync::{
 };
 #[cfg(feature = "utreexo")]
 pub(crate) use values::ProofsArg;
-#[cfg(any(feature = "cluster", feature = "indexes"))]
-pub(crate) use values::parse_mib;
-pub(crate) use values::{ChallengeArg, HintsArg, SNAPSHOT, SinkArg};
+pub(crate) use values::{ChallengeArg, HintsArg, SNAPSHOT, SinkArg, parse_mib};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_proxy};
 

@@ -9,7 +9,6 @@ use crate::cluster::{ClusterArgs, ClusterCommand};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsCommandArgs;
 use crate::failure::Failure;
-#[cfg(feature = "indexes")]
 use crate::index::IndexArgs;
 use crate::node::{NodeConf, may_have_blocks};
 use crate::plot::PlotArgs;
@@ -95,7 +94,6 @@ pub(crate) enum CliCommand {
     /// Rebuild the chainstate of a stopped Bitcoin Core node
     Reindex(ReindexArgs),
     /// Make the optional indexes of a stopped Bitcoin Core node
-    #[cfg(feature = "indexes")]
     Index(IndexArgs),
     /// Audit a Bitcoin Core node's data directory; change nothing
     Verify(VerifyArgs),
@@ -200,7 +198,6 @@ impl CliCommand {
                 take_datadir(&mut args.node);
                 (&mut args.assume, false)
             }
-            #[cfg(feature = "indexes")]
             Self::Index(args) => {
                 take_datadir(&mut args.node);
                 return Ok(Vec::new());

@@ -2,9 +2,11 @@
 
 mod args;
 mod out;
+mod standing;
 
 pub(crate) use args::{IndexArgs, IndexesArg};
 pub(crate) use out::{IndexesOutput, expect_makeable};
+pub(crate) use standing::standing_lines;
 
 use crate::args::ProgressArg;
 use crate::estimate::ExpectedPhase;

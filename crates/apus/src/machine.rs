@@ -182,7 +182,6 @@ fn features() -> Vec<&'static str> {
     let built_in = [
         ("kernel", cfg!(feature = "kernel")),
         ("cluster", cfg!(feature = "cluster")),
-        ("indexes", cfg!(feature = "indexes")),
         ("remote-coins", cfg!(feature = "remote-coins")),
         ("s3", cfg!(feature = "s3")),
         ("utreexo", cfg!(feature = "utreexo")),

@@ -21,7 +21,6 @@ mod extra_engine;
 mod failure;
 mod files;
 mod hints;
-#[cfg(feature = "indexes")]
 mod index;
 mod machine;
 mod node;
@@ -86,7 +85,6 @@ fn main() -> ExitCode {
         CliCommand::Sync(args) => sync::command(&args),
         CliCommand::Plan(args) => plan::command(&args),
         CliCommand::Reindex(args) => reindex::command(&args),
-        #[cfg(feature = "indexes")]
         CliCommand::Index(args) => index::command(&args),
         CliCommand::Verify(args) => verify::command(&args),
         CliCommand::Hints(args) => hints::command(&args),

@@ -17,6 +17,7 @@ use crate::estimate::duration;
 use crate::failure::{Failure, IO};
 use crate::files::expect_hints;
 use crate::files::{bytes_in, look_at, look_whether_it_moves};
+use crate::index::standing_lines;
 use crate::machine::{available_bytes, clock, threads, watch_signals};
 use crate::node::{NodeFolders, expect_first_blocks, expect_folders};
 use crate::print;
@@ -106,14 +107,18 @@ struct PlanPlace {
     workdir: PathBuf,
     /// Bytes of the old chainstate, which a sync moves aside.
     old_chainstate: Option<u64>,
+    /// What the node will do with its indexes, a line for each.
+    indexes: Vec<String>,
 }
 
 impl PlanPlace {
     fn of(args: &PlanArgs) -> Result<Self, Failure> {
+        let mut indexes = Vec::new();
         let (blocksdir, outputs) = match (&args.datadir, &args.blocksdir) {
             (Some(datadir), _) => {
                 let node = NodeFolders::find(datadir, args.chain, args.blocksdir.as_deref())?;
                 expect_folders(&node)?;
+                indexes = standing_lines(&node, UseIndex::IfPresent, &[])?;
                 (node.blocks, vec![SinkArg::Chainstate(node.folder.join("chainstate"))])
             }
             (None, Some(blocksdir)) => (blocksdir.into(), args.out.clone()),
@@ -129,7 +134,7 @@ impl PlanPlace {
         });
         let first_output = || outputs.iter().find_map(SinkArg::path).unwrap_or(Path::new("."));
         let workdir = args.workdir.clone().unwrap_or_else(|| first_output().to_owned());
-        Ok(Self { blocksdir, outputs, workdir, old_chainstate: old })
+        Ok(Self { blocksdir, outputs, workdir, old_chainstate: old, indexes })
     }
 }
 
@@ -252,6 +257,9 @@ impl PlanInput<'_> {
         if let Some(old) = place.old_chainstate {
             let text = format!("the old chainstate takes {} until you remove it", bytes(old));
             print_fact("", text)?;
+        }
+        for (number, line) in place.indexes.iter().enumerate() {
+            print_fact(if number == 0 { "indexes" } else { "" }, line)?;
         }
         if chosen == SyncMethod::InOrderOnServers {
             let set = bytes(set.on_servers());

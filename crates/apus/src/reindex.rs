@@ -5,11 +5,8 @@
 
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
-#[cfg(feature = "indexes")]
-use crate::index::{IndexJob, options, tell as tell_indexes};
-use crate::machine::now;
-#[cfg(feature = "indexes")]
-use crate::machine::threads;
+use crate::index::{IndexJob, options, standing_lines, tell as tell_indexes};
+use crate::machine::{now, threads};
 use crate::node::{NodeFolders, expect_folders, pruned_node, reach};
 use crate::sync::{JobSource, RunJob, run, tell};
 use crate::verify::line;
@@ -17,8 +14,7 @@ use apus_chain::{BlockHash, Params};
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
 use apus_datadir::{BlocksFolder, DATADIR_LOCK, DatadirLock, LockError, read_index_flags};
 use apus_engine::script::Signatures;
-#[cfg(feature = "indexes")]
-use apus_indexes::IndexesMade;
+use apus_indexes::{IndexForm, IndexesMade};
 use apus_sync::{
     Finding, FindingKind, SilentObserver, SourceError, SyncError, UseIndex, Verify, look_at_index,
 };
@@ -37,9 +33,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         [DatadirLock::take(folder, DATADIR_LOCK)?, DatadirLock::take(&blocks.files, DATADIR_LOCK)?];
     expect_whole(folder, blocks)?;
     let marked = look_at_node_index(args, &node)?;
-    #[cfg(feature = "indexes")]
     let forms = args.index.forms()?;
-    #[cfg(feature = "indexes")]
     let indexes = IndexJob {
         command: "index",
         node: &node,
@@ -51,7 +45,6 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         dbcache_mib: args.run.dbcache,
         progress: args.run.progress,
     };
-    #[cfg(feature = "indexes")]
     let room = if forms.is_empty() { Vec::new() } else { indexes.expect_possible()? };
     let target = folder.join("chainstate");
     // The chainstate is often a link to a faster disk: write the new one there, too.
@@ -72,12 +65,8 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         replace: args.replace || args.replace_with_older,
         ..RunJob::new(args.node.chain, source, &args.run)
     })?;
-    #[cfg(feature = "indexes")]
     let made = make_beside(&indexes, room)?;
-    #[cfg(feature = "indexes")]
     let start = node.start_command() + &options(&forms);
-    #[cfg(not(feature = "indexes"))]
-    let start = node.start_command();
     let next = match marked {
         None => {
             format!("start the node; it continues from block {}:\n  {start}", report.stop_height)
@@ -91,13 +80,20 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
             node.reconsider_command(&hash)
         ),
     };
-    #[cfg(feature = "indexes")]
     made.as_ref().map_or(Ok(()), tell_indexes)?;
-    tell(&report, Some(next))
+    tell(&report, Some(next + &indexes_beside(&node, &report.stop_hash, &forms)))
+}
+
+/// Says what the node will do with the indexes that stay as they are, a line for each.
+fn indexes_beside(node: &NodeFolders, stop: &str, made: &[IndexForm]) -> String {
+    let Ok(stop) = stop.parse() else { return String::new() };
+    // The chainstate is complete: an unreadable index must not look like a failure.
+    let lines = standing_lines(node, UseIndex::Stated(stop), made)
+        .unwrap_or_else(|failure| vec![failure.message]);
+    lines.iter().map(|line| format!("\n  {line}")).collect()
 }
 
 /// Makes the indexes of a node whose new chainstate is in place, if the user wants some.
-#[cfg(feature = "indexes")]
 fn make_beside(
     job: &IndexJob<'_>,
     room: Vec<apus_sync::Event>,

@@ -15,7 +15,6 @@ use crate::coins::RemoteStore;
 use crate::estimate::{ExpectedPhase, RunMethod, Writes, expected};
 use crate::extra_engine::{BridgeJob, OutsideEngine};
 use crate::failure::Failure;
-#[cfg(feature = "indexes")]
 use crate::index::options;
 use crate::machine::threads;
 use crate::node::start_command;
@@ -24,7 +23,6 @@ use crate::report::RunReport;
 use crate::status::RunFacts;
 use apus_chain::{Network, Params};
 use apus_datadir::BlocksFolder;
-#[cfg(feature = "indexes")]
 use apus_indexes::IndexForm;
 use apus_sync::engines::swiftsync::hints::BitOrder;
 use apus_sync::{DatadirBlocks, Machines, SpentSource, Stop, UseIndex};
@@ -69,10 +67,8 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
         }
         None => JobSource::Peers(&args.peers),
     };
-    #[cfg(feature = "indexes")]
     let indexes = args.index.forms()?;
     let report = run(&RunJob {
-        #[cfg(feature = "indexes")]
         indexes: &indexes,
         hints,
         engine,
@@ -94,7 +90,6 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     let next = args.out.iter().find_map(|sink| match sink {
         SinkArg::Datadir(path) => {
             let command = start_command(path, args.chain, args.prune);
-            #[cfg(feature = "indexes")]
             let command = command + &options(&indexes);
             Some(format!("start a node on it:\n  {command}"))
         }
@@ -258,7 +253,6 @@ pub(crate) struct RunJob<'a> {
     /// Proofs to make.
     pub(crate) bridge: Option<BridgeJob<'a>>,
     /// Indexes to make in a data directory.
-    #[cfg(feature = "indexes")]
     pub(crate) indexes: &'a [IndexForm],
     /// Other machines that process segments.
     pub(crate) machines: Option<&'a dyn Machines>,
@@ -286,7 +280,6 @@ impl<'a> RunJob<'a> {
             kept: DatadirBlocks::All,
             stop: Stop::AtTip,
             bridge: None,
-            #[cfg(feature = "indexes")]
             indexes: &[],
             machines: None,
         }

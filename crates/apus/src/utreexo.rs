@@ -60,7 +60,6 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
         outside: None,
         spent: None,
-        #[cfg(feature = "indexes")]
         indexes: &[],
         bridge: Some(BridgeJob { folder: &args.out, every: args.every }),
         machines: None,

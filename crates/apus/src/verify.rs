@@ -1,6 +1,5 @@
 //! `apus verify`: audits a node's data directory.
 
-#[cfg(feature = "indexes")]
 mod indexes;
 
 use crate::args::{AssumeArgs, AssumeValidArg, SNAPSHOT, SinkArg, SyncMethod, VerifyArgs};
@@ -143,12 +142,8 @@ type CheckedIndex = (&'static str, u32);
 
 /// Audits the node, then its optional indexes.
 fn audit(request: &Verify<'_>) -> Result<(VerifyOutcome, Vec<CheckedIndex>), SyncError> {
-    #[allow(unused_mut, reason = "without the feature `indexes`, nothing is added")]
     let mut verified = apus_sync::verify(request)?;
-    #[cfg(feature = "indexes")]
     let checked = indexes::check(request, &mut verified)?;
-    #[cfg(not(feature = "indexes"))]
-    let checked = Vec::new();
     Ok((verified, checked))
 }
 

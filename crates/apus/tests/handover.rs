@@ -27,6 +27,6 @@ mod soak;
 mod undo_data;
 #[cfg(feature = "kernel")]
 mod verify;
-#[cfg(all(feature = "kernel", feature = "indexes"))]
+#[cfg(feature = "kernel")]
 mod verify_indexes;
 mod written;

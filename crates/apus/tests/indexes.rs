@@ -320,6 +320,12 @@ fn new_folders_get_their_indexes() {
         expect_answers(&node, &lived.chain.blocks(), newer);
         node.stop();
     }
+    // Indexes that stay beside new coins are compared with them.
+    for line in ["plan", "reindex --replace"] {
+        let line = format!("{line} --chain regtest --datadir node");
+        let said = "txindex: at the same block; the node uses it as it is";
+        lived.sandbox.apus(&line).succeeds().says(&[said]);
+    }
 }
 
 /// The numbers come from the same pass as indexes, or alone.

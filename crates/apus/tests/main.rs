@@ -17,7 +17,6 @@ mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod handover;
-#[cfg(feature = "indexes")]
 mod indexes;
 #[cfg(feature = "web")]
 mod page;

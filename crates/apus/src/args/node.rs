@@ -5,7 +5,6 @@ use super::{AggregateArgs, AssumeArgs, ConnectArgs, EngineArg, HintsArg, RunArgs
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
 use crate::failure::Failure;
-#[cfg(feature = "indexes")]
 use crate::index::IndexesArg;
 use crate::node::NodeFolders;
 use apus_chain::Network;
@@ -173,7 +172,6 @@ pub(crate) struct ReindexArgs {
     #[arg(long, value_name = "msb|lsb", hide_short_help = true, value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
 
-    #[cfg(feature = "indexes")]
     #[command(flatten)]
     pub(crate) index: IndexesArg,
 

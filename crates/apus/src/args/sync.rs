@@ -8,7 +8,6 @@ use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 use crate::coins::CoinsArgs;
 use crate::estimate::RunMethod;
 use crate::failure::Failure;
-#[cfg(feature = "indexes")]
 use crate::index::IndexesArg;
 use apus_chain::{BlockHash, Network, Params};
 use apus_sync::chain_index::ChainIndex;
@@ -147,7 +146,6 @@ pub(crate) struct SyncArgs {
     #[arg(long)]
     pub(crate) replace: bool,
 
-    #[cfg(feature = "indexes")]
     #[command(flatten)]
     pub(crate) index: IndexesArg,
 

@@ -11,7 +11,6 @@ use crate::files::{
     NewFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
 };
 use crate::files::{bytes_in, expect_places, nearest, tell_aside};
-#[cfg(feature = "indexes")]
 use crate::index::{IndexesOutput, expect_makeable};
 use crate::machine::{clock, threads, watch_signals};
 use crate::node::expect_first_blocks;
@@ -230,12 +229,10 @@ fn compute(
     for set in &on_servers {
         set.expect_ready(job.chain, WorkFolder::has_plan(work_path))?;
     }
-    #[cfg(feature = "indexes")]
     let indexes = IndexesOutput::of(job, &folders);
     let sets = std::iter::empty::<&dyn SetOutput>();
     #[cfg(feature = "remote-coins")]
     let sets = sets.chain(on_servers.iter().map(|set| set as _));
-    #[cfg(feature = "indexes")]
     let sets = sets.chain(indexes.iter().map(|indexes| indexes as _));
     let sets: Vec<&dyn SetOutput> = sets.collect();
     let index = (work_path.join(INDEX), memory.store_bytes);
@@ -456,7 +453,6 @@ fn expect_sensible(
     };
     paths.extend(blocksdir);
     let folders = folder_outputs(job);
-    #[cfg(feature = "indexes")]
     expect_makeable(job.indexes, &folders, job.chain)?;
     for folder in &folders {
         if let Some(blocksdir) = blocksdir {

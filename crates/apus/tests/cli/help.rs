@@ -41,7 +41,6 @@ fn commands() -> impl Iterator<Item = &'static str> {
         Some("coins") => cfg!(feature = "remote-coins"),
         Some("cluster") => cfg!(feature = "cluster"),
         Some("utreexo") => cfg!(feature = "utreexo"),
-        Some("index") => cfg!(feature = "indexes"),
         _ => true,
     })
 }

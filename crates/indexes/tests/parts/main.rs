@@ -5,4 +5,5 @@ mod coin_stats;
 mod filters;
 mod node;
 mod numbers;
+mod standing;
 mod support;

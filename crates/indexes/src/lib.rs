@@ -24,6 +24,7 @@ mod rows;
 mod salt;
 mod scratch;
 mod spender_index;
+mod standing;
 mod txindex;
 
 pub use block::{BlockPlace, IndexBlock};
@@ -42,3 +43,4 @@ pub use making::MakeError;
 pub use numbers::{NumbersPart, NumbersSegment, ScriptType, write_numbers};
 pub use pass::PassCounts;
 pub use salt::Salt;
+pub use standing::{IndexStanding, index_standings};

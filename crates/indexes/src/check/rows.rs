@@ -114,7 +114,9 @@ impl<'c, 'a> TxIndexReading<'c, 'a> {
     fn entry(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         match key {
             b"B" => self.head.best = Some(value.to_vec()),
-            b"\x0dbest_block_v2" => self.head.new_best = Some(value.to_vec()),
+            best if best == IndexForm::TxIndexV2.best_block_key() => {
+                self.head.new_best = Some(value.to_vec());
+            }
             b"\x0enext_block_seq" => self.head.next = Some(u32::from_le_bytes(exact(value)?)),
             b"\x0etxid_hash_salt" => self.head.salt = Some(Salt::from_bytes(&exact(value)?)),
             [b'h', hash @ ..] => self.block(exact(hash)?, u32::from_le_bytes(exact(value)?)),

@@ -3,6 +3,7 @@
 use crate::block::{BlockPlace, IndexBlock};
 use crate::chain::{IndexedChain, number_order};
 use crate::error::IndexesError;
+use crate::forms::IndexForm;
 use crate::rows::{RowBuffers, RowFiles};
 use crate::salt::Salt;
 use apus_chain::{HEADER_SIZE, Height, Txid, write_varint};
@@ -21,7 +22,6 @@ const PREFIX: usize = 5;
 const VARINT_MAX: usize = 5;
 
 /// Keys with a name begin with its length.
-const BEST_BLOCK: &[u8] = b"\x0dbest_block_v2";
 const NEXT_NUMBER: &[u8] = b"\x0enext_block_seq";
 const SALT: &[u8] = b"\x0etxid_hash_salt";
 
@@ -116,7 +116,7 @@ pub(crate) fn put_new(
     rows: RowFiles<'_, ROW>,
     stop: &dyn Fn() -> Result<(), IndexesError>,
 ) -> Result<u64, IndexesError> {
-    database.put(BEST_BLOCK, &chain.locator)?;
+    database.put(IndexForm::TxIndexV2.best_block_key(), &chain.locator)?;
     database.put(NEXT_NUMBER, &chain.headers.tip_height().to_le_bytes())?;
     database.put(SALT, &salt.to_bytes())?;
     put_blocks(database, chain)?;

@@ -180,6 +180,14 @@ impl IndexForm {
         }
     }
 
+    /// Returns the key of the best block. Keys with a name begin with its length.
+    pub(crate) const fn best_block_key(self) -> &'static [u8] {
+        match self {
+            Self::TxIndexV2 => b"\x0dbest_block_v2",
+            _ => b"B",
+        }
+    }
+
     /// Returns whether Core gives the database bloom filters. A node opens it either way.
     pub const fn has_bloom_filters(self) -> bool {
         !matches!(self, Self::TxIndexV2 | Self::TxoSpender)
