@@ -136,6 +136,7 @@ impl<'d> DatabaseEntries<'d> {
     }
 
     /// The next entry in key order; `None` at the end.
+    #[allow(clippy::should_implement_trait, reason = "the entry borrows from the reader")]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>, IndependentReadError> {
         let mut seen = self.last.is_some();
         loop {
