@@ -22,8 +22,9 @@ const BUFFER_BYTES: Range<u64> = 2 << 10..256 << 10;
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// The number of finer parts of a file.
+/// The number of finer parts of a file, and all of them.
 const BUCKETS: usize = 1 << 10;
+const WHOLE: Range<usize> = 0..BUCKETS;
 
 /// Bits of a row's beginning that are compared as a number.
 const NUMBER_BITS: u32 = u64::BITS;
@@ -59,6 +60,9 @@ struct RowFile {
     file: Option<Box<dyn StorageFile>>,
     rows: u64,
 }
+
+/// Takes a list of sorted rows.
+type EachList<'e, const N: usize> = dyn FnMut(&[[u8; N]]) -> Result<(), IndexesError> + 'e;
 
 /// How many lists of rows are in memory while rows are sorted: one that is sorted, its working space, one that waits,
 /// and one that is written.
@@ -106,10 +110,7 @@ impl<'s, const N: usize> RowFiles<'s, N> {
 
     /// Passes all rows to `each` in ascending order, in lists, and removes the files. A thread of its own reads and
     /// sorts. Rows that are equal in their first eight bytes come in the same list.
-    pub(crate) fn sorted(
-        self,
-        each: &mut dyn FnMut(&[[u8; N]]) -> Result<(), IndexesError>,
-    ) -> Result<(), IndexesError> {
+    pub(crate) fn sorted(self, each: &mut EachList<'_, N>) -> Result<(), IndexesError> {
         std::thread::scope(|scope| {
             let (sorted, to_take) = sync_channel::<Vec<[u8; N]>>(1);
             let (taken, spare) = channel();
@@ -166,7 +167,7 @@ impl<'s, const N: usize> RowFiles<'s, N> {
     /// Divides the finer parts of a file into ranges whose rows fit the memory.
     fn lists(&self, number: usize, rows: u64) -> Result<Vec<Range<usize>>, IndexesError> {
         if rows <= self.sort_rows {
-            return Ok(vec![0..BUCKETS]);
+            return Ok(vec![WHOLE]);
         }
         let mut counts = vec![0_u64; BUCKETS];
         self.read(number, rows, &mut |_, bucket| counts[bucket] += 1)?;

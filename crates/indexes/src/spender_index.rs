@@ -141,7 +141,7 @@ mod tests {
         let hash = [0x70; HASH];
         let found = keys(&[(&hash, 1), (&hash, 2)]);
         // File 0; offsets 16,512 and 256 as VARINTs; offset behind the header.
-        let key = |place: &[u8]| [&[b's'], &hash[..], &[0], place, &[1]].concat();
+        let key = |place: &[u8]| [b"s", &hash[..], &[0], place, &[1]].concat();
         assert_eq!(found[2..], [key(&[0x80, 0x80, 0]), key(&[0x81, 0])]);
     }
 }
