@@ -111,7 +111,7 @@ impl FilterBuilder {
         let mut bits = BitWriter::new(out);
         let mut last = 0;
         for &(hash, _) in &self.hashes {
-            let value = (u128::from(hash) * u128::from(count * M) >> 64) as u64;
+            let value = ((u128::from(hash) * u128::from(count * M)) >> 64) as u64;
             let step = value - last;
             bits.ones(step >> P);
             // A zero, then the low bits.
