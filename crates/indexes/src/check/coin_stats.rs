@@ -53,7 +53,7 @@ pub(super) fn read_statistics(
         }
     }
     let found = chain.best_block(best.as_deref()).map(|best| {
-        let muhash = state.as_deref().and_then(<[u8]>::as_array);
+        let muhash = state.as_deref().and_then(|state| state.try_into().ok());
         let muhash = muhash.and_then(|state| MuHash::from_bytes(state).ok());
         if muhash.map(|muhash| muhash.finalize().to_vec()) != digest || digest.is_none() {
             let block = Some(chain.block(best));

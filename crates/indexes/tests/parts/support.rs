@@ -125,15 +125,7 @@ fn test_block(height: u32, block: &Block, coins: &mut Coins) -> TestBlock {
 
 /// An index that was written.
 pub(crate) struct Written {
-    pub folder: tempfile::TempDir,
     pub rows: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-impl Written {
-    fn new(folder: tempfile::TempDir) -> Self {
-        let rows = rows_of(folder.path());
-        Self { folder, rows }
-    }
 }
 
 /// Returns all entries of a database.
@@ -165,7 +157,7 @@ pub(crate) fn filter_index(chain: &TestChain, cuts: &[usize], files: &Path) -> W
     parts.reverse();
     write_filter_index(parts, &storages[2], &chain.best()).unwrap();
     assert!(std::fs::read_dir(&scratch).unwrap().next().is_none(), "temporary files stay");
-    Written::new(folder)
+    Written { rows: rows_of(folder.path()) }
 }
 
 /// Makes the index of coin statistics of a chain cut at some heights, the last segment first.
@@ -185,5 +177,5 @@ pub(crate) fn coin_stats_index(
     parts.reverse();
     let tip = write_coin_stats_index(parts, &[(form, &storages[1])], &chain.best()).unwrap();
     assert!(std::fs::read_dir(&scratch).unwrap().next().is_none(), "temporary files stay");
-    (tip, Written::new(folder))
+    (tip, Written { rows: rows_of(folder.path()) })
 }
