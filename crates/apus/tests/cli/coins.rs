@@ -107,9 +107,8 @@ fn the_user_chooses_how_many_coins_share_a_request_and_how_many_requests_are_und
     let run = |name: &str, options: &str| {
         let url = server.url_at(line.address().port(), name);
         let sync = |rest: &str| {
-            let line = format!(
-                "{RUN} --assumevalid 0 --workdir {name} --coins {url} --out null {rest}"
-            );
+            let line =
+                format!("{RUN} --assumevalid 0 --workdir {name} --coins {url} --out null {rest}");
             sandbox.start(&line).wait().succeeds();
         };
         sync("--stopatheight 102");

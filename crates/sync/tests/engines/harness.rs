@@ -12,9 +12,8 @@ use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
     ChainEngine, ConnectOptions, DatadirBlocks, Engine, EngineTask, FolderKind, FolderOutput,
     HintedTask, HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output,
-    OutputKind, Request, RunEnv, ScratchLimits, SilentObserver, Source, SpentSource, Stop, SyncError,
-    Task,
-    UseIndex,
+    OutputKind, Request, RunEnv, ScratchLimits, SilentObserver, Source, SpentSource, Stop,
+    SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};

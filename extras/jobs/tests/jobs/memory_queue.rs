@@ -142,7 +142,6 @@ impl MemoryQueue {
                 &WorkRequest {
                     blocks: WorkBlocks::Folder(PathBuf::from(blocksdir)),
                     outside: None,
-                    spent: None,
                     scratch: scratch.path().join("scratch"),
                     memory_bytes,
                     threads: 1,
