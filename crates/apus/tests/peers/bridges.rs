@@ -95,9 +95,12 @@ fn bridges_are_found_among_the_peers() {
     let (node, to_node) = counted(world.node.p2p_port());
     let (found, to_bridge) = counted(bridge.p2p_port());
     let both = format!("--connect 127.0.0.1:{} --connect 127.0.0.1:{}", node.port(), found.port());
-    let line = format!("{SYNC} {OUT} {EACH} {both} --proofs peers --v2transport 0");
-    let said = world.sandbox.apus(&line).succeeds();
-    expect_roots(&world, &bridge, tip(&world), &said);
+    let changes = [
+        ("--connect 192.168.1.20 --connect 192.168.1.10", &*both),
+        ("sync ", &*format!("sync --chain regtest {OUT} {EACH} --v2transport 0 ")),
+    ];
+    let said = follow(&world, "found-bridge", &changes);
+    expect_roots(&world, &bridge, tip(&world), &said[0]);
     let [to_node, to_bridge] = [to_node, to_bridge].map(|count| count.load(Ordering::Relaxed));
     assert!(to_node == 1 && to_bridge > 1, "{to_node} {to_bridge}");
     // Spent coins come from the same bridges.

@@ -345,8 +345,8 @@ impl AddressBook {
         Some(entry.address.clone())
     }
 
-    /// Up to `most` addresses of nodes that reportedly offer these services, those that proved to be nodes first, and
-    /// otherwise in random order.
+    /// Up to `most` addresses of nodes that reportedly offer these services, nodes that answered before come first, and
+    /// the order is random otherwise.
     pub fn with_services(&mut self, services: Services, most: usize, now: i64) -> Vec<NodeAddress> {
         let offers = |entry: &&AddressEntry| {
             let NodeAddress { host, services: offered, .. } = &entry.address;

@@ -66,7 +66,7 @@ pub struct ConnectedAt {
 pub struct Record {
     pub identity: Identity,
     /// Whether this sync, or one before it, took the coins up from servers without the work folder of the sync that
-    /// stored them: whoever can write to the servers could have changed both the coins and their record.
+    /// stored them: anyone who can write to the servers could have changed both the coins and their record.
     pub taken_up: bool,
     /// The key of the coins' sum, secret to this sync.
     pub key: CoinSumKey,
