@@ -41,14 +41,20 @@ pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
     if args.out.iter().any(keeps_set) {
         return Err(Failure::usage(ProofsError::NoSetKept.to_string()));
     }
-    if proofs.iter().any(|arg| matches!(arg, ProofsArg::Peers)) && args.blocksdir.is_some() {
-        return Err(Failure::usage(
-            "--proofs peers is for bridges among the peers that give the blocks, but blocks come from --blocksdir: \
-             name a bridge node, --proofs peer:HOST:PORT, or leave out --blocksdir",
-        ));
-    }
+    expect_with_peers(proofs, args.blocksdir.is_some())?;
     let proofs = named(proofs, args.chain, (&args.peers).into())?;
     Ok(Some(ByProofs::new(proofs, args.connect.assume.block(Params::of(args.chain)))))
+}
+
+/// Refuses bridges among the peers if the blocks come from files.
+pub(crate) fn expect_with_peers(proofs: &[ProofsArg], has_files: bool) -> Result<(), Failure> {
+    match proofs.iter().any(|arg| matches!(arg, ProofsArg::Peers)) && has_files {
+        false => Ok(()),
+        true => Err(Failure::usage(
+            "--proofs peers is for bridges among the peers that give the blocks, but blocks come from --blocksdir: \
+             name a bridge node, --proofs peer:HOST:PORT, or leave out --blocksdir",
+        )),
+    }
 }
 
 /// Returns the bridges that give spent coins, if a run names any.

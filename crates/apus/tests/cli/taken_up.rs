@@ -58,6 +58,10 @@ fn a_store_is_brought_to_the_tip_in_three_steps() {
         sync(sandbox, "four", &rest).succeeds();
         assert!(sandbox.read("copied.dat") == sandbox.read("node.dat"));
         assert_eq!(sandbox.json("copied.json")["connected_from"], 1);
+        // No folder has progress that could be removed.
+        let low = format!("--coins {coins} --stopatheight 100 --out null");
+        let said = ["is already at block 315", "leave out --stopatheight", "another name"];
+        sync(sandbox, "low", &low).fails(1, &said);
         // The first folder no longer knows where the store is.
         let said = ["was written by another sync", "at height 315", "a new --workdir"];
         sync(sandbox, "one", &format!("--coins {coins} --out null")).fails(1, &said);

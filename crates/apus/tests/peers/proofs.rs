@@ -128,13 +128,24 @@ fn proofs_are_made_of_a_nodes_blocks() {
     };
     let node = format!("--connect 127.0.0.1:{}", world.node.p2p_port());
     made("--blocksdir blocks", "files");
+    let line = format!(
+        "utreexo prove --chain regtest {node} --assumevalid 0 --every 40 --out killed --workdir w.work {EACH}"
+    );
+    let mut run = world.sandbox.start(&line);
+    assert!(run.until(|| world.kept() > 10));
+    run.signal(&["KILL"]);
+    assert_eq!(run.wait().code, None);
+    world.sandbox.start(&line).wait().succeeds();
     made(&format!("{node} --stopatheight 80"), "net");
     made(&node, "net");
     let names = world.sandbox.names("files");
-    assert_eq!((names.len(), &names), (4, &world.sandbox.names("net")));
-    for name in names {
-        let [files, net] = ["files", "net"].map(|it| world.sandbox.read(&format!("{it}/{name}")));
-        assert!(files == net, "{name}");
+    for folder in ["net", "killed"] {
+        assert_eq!((names.len(), &names), (4, &world.sandbox.names(folder)));
+        for name in &names {
+            let [files, other] =
+                ["files", folder].map(|it| world.sandbox.read(&format!("{it}/{name}")));
+            assert!(files == other, "{folder}/{name}");
+        }
     }
     let prove = "utreexo prove --chain regtest --out x";
     world.sandbox.apus(prove).fails(1, &["--blocksdir"]);

@@ -345,8 +345,8 @@ impl AddressBook {
         Some(entry.address.clone())
     }
 
-    /// Up to `most` addresses of nodes that reportedly offer these services, nodes that answered before come first, and
-    /// the order is random otherwise.
+    /// Up to `most` addresses of nodes that reportedly offer these services: first the nodes that answered before, and
+    /// otherwise in random order.
     pub fn with_services(&mut self, services: Services, most: usize, now: i64) -> Vec<NodeAddress> {
         let offers = |entry: &&AddressEntry| {
             let NodeAddress { host, services: offered, .. } = &entry.address;

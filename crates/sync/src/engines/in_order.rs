@@ -254,7 +254,14 @@ impl<'a> InOrderSync<'a> {
             (None, None) => return Err(damaged()),
         };
         if tip.height > end {
-            return Err(request.env.other_run(format!("it is already at block {}", tip.height)));
+            return Err(match &options.beyond {
+                Some(place) => SyncError::usage(format!(
+                    "{place} is already at block {}, above block {end}, where this sync would end: leave out \
+                     --stopatheight or give a higher one, or use another name after the slash for a new store",
+                    tip.height
+                )),
+                None => request.env.other_run(format!("it is already at block {}", tip.height)),
+            });
         }
         if !is_new {
             // If the chain has changed, blocks below the tip are connected again.
