@@ -26,8 +26,8 @@ pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
         }
         (true, true) => {
             return Err(Failure::usage(
-                "the engine utreexo needs proofs: give their folder with --proofs DIR, or a bridge node with \
-                 --proofs peer:HOST:PORT",
+                "the engine utreexo needs proofs: give their folder with --proofs DIR, a bridge node with --proofs \
+                 peer:HOST:PORT, or --proofs peers for bridges among the peers that give the blocks",
             ));
         }
         (true, false) => {}
@@ -41,8 +41,20 @@ pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
     if args.out.iter().any(keeps_set) {
         return Err(Failure::usage(ProofsError::NoSetKept.to_string()));
     }
+    expect_with_peers(proofs, args.blocksdir.is_some())?;
     let proofs = named(proofs, args.chain, (&args.peers).into())?;
     Ok(Some(ByProofs::new(proofs, args.connect.assume.block(Params::of(args.chain)))))
+}
+
+/// Refuses bridges among the peers if the blocks come from files.
+pub(crate) fn expect_with_peers(proofs: &[ProofsArg], has_files: bool) -> Result<(), Failure> {
+    match proofs.iter().any(|arg| matches!(arg, ProofsArg::Peers)) && has_files {
+        false => Ok(()),
+        true => Err(Failure::usage(
+            "--proofs peers is for bridges among the peers that give the blocks, but blocks come from --blocksdir: \
+             name a bridge node, --proofs peer:HOST:PORT, or leave out --blocksdir",
+        )),
+    }
 }
 
 /// Returns the bridges that give spent coins, if a run names any.
@@ -52,7 +64,7 @@ pub(crate) fn spent(args: &SyncArgs) -> Result<Option<SpentPeers>, Failure> {
         return Ok(None);
     }
     let refused = |what: &str| Err(Failure::usage(format!("--spent {what}")));
-    if let Some(ProofsArg::Folder(folder)) = spent.iter().find(|arg| arg.address().is_none()) {
+    if let Some(ProofsArg::Folder(folder)) = spent.iter().find(|arg| !arg.is_of_peers()) {
         return refused(&format!(
             "peer:{0} names a bridge node: write peer:, not {0}",
             folder.display()
@@ -68,8 +80,7 @@ pub(crate) fn spent(args: &SyncArgs) -> Result<Option<SpentPeers>, Failure> {
             "checks every rule, which needs the sums of coins: leave out --assumevalid hints and --aggregate",
         );
     }
-    let named: Vec<&str> = spent.iter().filter_map(ProofsArg::address).collect();
-    bridges("--spent", args.chain, &named, (&args.peers).into()).map(SpentPeers).map(Some)
+    bridges("--spent", args.chain, spent, (&args.peers).into()).map(SpentPeers).map(Some)
 }
 
 /// Describes the engine for a run.
@@ -91,13 +102,12 @@ pub(crate) fn named(
     if let Some(folder) = folder(proofs)? {
         return Ok(ProofsInput::Folder(folder));
     }
-    let named: Vec<&str> = proofs.iter().filter_map(ProofsArg::address).collect();
-    bridges("--proofs", network, &named, how).map(ProofsInput::Peers)
+    bridges("--proofs", network, proofs, how).map(ProofsInput::Peers)
 }
 
 /// Returns the folder of proofs, if the arguments name one. Fails if they also name other sources.
 fn folder(proofs: &[ProofsArg]) -> Result<Option<PathBuf>, Failure> {
-    let mut folders = proofs.iter().filter(|arg| arg.address().is_none());
+    let mut folders = proofs.iter().filter(|arg| !arg.is_of_peers());
     match folders.next() {
         Some(ProofsArg::Folder(folder)) if proofs.len() == 1 => Ok(Some(folder.clone())),
         Some(ProofsArg::Folder(folder)) => Err(Failure::usage(format!(
@@ -108,13 +118,21 @@ fn folder(proofs: &[ProofsArg]) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// Returns the bridge nodes that an option names.
+/// Returns the bridge nodes that an option names; none if it stands for those among the peers.
 fn bridges(
     option: &str,
     network: Network,
-    named: &[&str],
+    args: &[ProofsArg],
     how: BridgePeersOptions,
 ) -> Result<BridgePeers, Failure> {
+    let named: Vec<&str> = args.iter().filter_map(ProofsArg::address).collect();
+    if !named.is_empty() && named.len() < args.len() {
+        return Err(Failure::usage(format!(
+            "{option} peers stands for the bridges among the peers that give the blocks: leave it out, or leave out \
+             {option} peer:{}",
+            named.join(&format!(" and {option} peer:"))
+        )));
+    }
     let parse = |node: &&str| {
         parse_address(node, network)
             .map_err(|error| Failure::usage(format!("{option} peer:{node}: {error}")))

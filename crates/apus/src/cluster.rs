@@ -6,7 +6,7 @@ pub(crate) use args::{ClusterArgs, ClusterCommand};
 
 use crate::args::SignatureArgs;
 #[cfg(feature = "utreexo")]
-use crate::by_proofs::{BridgePeersOptions, WorkerProofs};
+use crate::by_proofs::{BridgePeersOptions, WorkerProofs, expect_with_peers};
 use crate::failure::{Failure, IO};
 use crate::machine::{now, threads, watch_signals};
 use crate::peers::USER_AGENT;
@@ -186,6 +186,8 @@ enum WorkerBlocks<'a> {
 
 /// Works for one run, or with --stay for one run after another.
 fn work_on(args: &WorkArgs) -> Result<(), Failure> {
+    #[cfg(feature = "utreexo")]
+    expect_with_peers(&args.proofs, args.blocksdir.is_some())?;
     let blocks = match args.blocksdir.as_deref() {
         Some(folder) if !folder.is_dir() => {
             return Err(Failure::usage(format!(

@@ -67,40 +67,41 @@ mod servers {
     const IN_FLIGHT_MIN: usize = 8;
 
     /// How the user wants look-ups to be batched.
+    ///
+    /// There is no option for the time that a coin may wait for others: a sync knows all coins of a block at once, so
+    /// none waits.
     #[derive(Args, Clone, Copy)]
     pub(super) struct BatchArgs {
-        /// Coins looked up in one request. By default as many as memory allows, 100 to 500
-        #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..))]
+        /// Coins looked up in one request, as far as memory allows. By default 100 to 500, depending on memory
+        #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         coins_batch: Option<u16>,
 
-        /// Requests under way at a time, as far as the memory for their answers allows
-        #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..))]
+        /// Requests under way at a time, as far as the memory for their answers allows. By default 16
+        #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..=256))]
         coins_requests: Option<u16>,
-
-        /// How long a coin may wait for others to share its request
-        #[arg(long, value_name = "MILLISECONDS", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..))]
-        coins_wait: Option<u16>,
     }
 
     impl BatchArgs {
         /// Sizes the batches so that all answers fit into `bytes` even if every coin has the longest script.
         fn options(self, bytes: u64) -> BatcherOptions {
-            let coins = bytes / (IN_FLIGHT_MIN as u64 * BatcherOptions::ANSWER_BYTES_MAX);
-            let fit = usize::try_from(coins).unwrap_or(usize::MAX);
-            let fit = fit.clamp(*SIZE.start(), *SIZE.end());
-            let default = BatcherOptions::default();
-            let wait = self.coins_wait.map(|wait| Duration::from_millis(wait.into()));
+            let fit = |batches: usize| {
+                let coins = bytes / (batches as u64 * BatcherOptions::ANSWER_BYTES_MAX);
+                usize::try_from(coins).unwrap_or(usize::MAX)
+            };
+            let size = match self.coins_batch {
+                Some(wanted) => usize::from(wanted).min(fit(1).max(*SIZE.start())),
+                None => fit(IN_FLIGHT_MIN).clamp(*SIZE.start(), *SIZE.end()),
+            };
             BatcherOptions {
-                size: self.coins_batch.map_or(fit, usize::from),
+                size,
                 in_flight: self.coins_requests.map_or(IN_FLIGHT, usize::from),
-                deadline: wait.unwrap_or(default.deadline),
                 bytes_max: bytes,
-                ..default
+                ..BatcherOptions::default()
             }
         }
 
         fn are_given(self) -> bool {
-            self.coins_batch.or(self.coins_requests).or(self.coins_wait).is_some()
+            self.coins_batch.or(self.coins_requests).is_some()
         }
     }
 
@@ -306,6 +307,33 @@ mod servers {
                 "{}: the first line is empty: write the password there",
                 path.display()
             ))),
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn batches_are_as_the_user_wants_them_as_far_as_memory_allows() {
+            let options = |coins_batch, coins_requests, answers: u64| {
+                let bytes = answers * BatcherOptions::ANSWER_BYTES_MAX;
+                let options = BatchArgs { coins_batch, coins_requests }.options(bytes);
+                assert_eq!(options.bytes_max, bytes);
+                (options.size, options.in_flight)
+            };
+            for (batch, requests, answers, expected) in [
+                (None, None, 0, (100, 16)),
+                (None, None, 8 * 300, (300, 16)),
+                (None, None, 1 << 40, (500, 16)),
+                (Some(1), Some(1), 1 << 40, (1, 1)),
+                (Some(10_000), Some(256), 1 << 40, (10_000, 256)),
+                // One answer of this size would exceed the memory.
+                (Some(10_000), None, 4_000, (4_000, 16)),
+                (Some(10_000), None, 0, (100, 16)),
+            ] {
+                assert_eq!(options(batch, requests, answers), expected, "{batch:?} {requests:?}");
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ mod args;
 
 pub(crate) use args::{UtreexoArgs, UtreexoCommand};
 
-use crate::args::{AggregateArg, ConnectArgs};
+use crate::args::{AggregateArg, BlocksArg, ConnectArgs};
 use crate::extra_engine::BridgeJob;
 use crate::failure::Failure;
 use crate::files::expect_writable;
@@ -39,12 +39,21 @@ pub(crate) fn command(args: &UtreexoArgs) -> Result<(), Failure> {
 
 fn prove(args: &ProveArgs) -> Result<(), Failure> {
     let connect = ConnectArgs { assume: args.assume, witnesses: None, prevout_threads: 0 };
+    if args.peers.follow || args.peers.blocks == BlocksArg::Keep {
+        return Err(Failure::usage(
+            "`apus utreexo prove` ends at the tip and keeps no blocks: leave out --follow and --blocks keep. To keep \
+             them, download the blocks first (`apus sync --out datadir:DIR`), and prove them with --blocksdir",
+        ));
+    }
+    let source = match &args.blocksdir {
+        Some(folder) => {
+            JobSource::Files { blocksdir: folder.into(), use_index: UseIndex::IfPresent }
+        }
+        None => JobSource::Peers(&args.peers),
+    };
     let report = run(&RunJob {
-        chain: args.source.chain,
-        source: JobSource::Files {
-            blocksdir: (&args.source.blocksdir).into(),
-            use_index: UseIndex::IfPresent,
-        },
+        chain: args.chain,
+        source,
         hints: None,
         engine: Some(crate::args::EngineArg::Mergesync),
         hints_order: None,

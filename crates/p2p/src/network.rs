@@ -32,6 +32,7 @@ use crate::headers::HeaderList;
 use crate::message::Services;
 use crate::transport::{Buffers, Transport, TransportChoice};
 use apus_chain::{BlockHash, HeaderChain, Height, Params};
+use peer::NetworkPeer;
 use serve::ServiceOffer;
 use state::NetworkState;
 use std::io;
@@ -314,6 +315,21 @@ impl PeerNetwork {
         let mut state = self.shared.lock();
         state.headers.refresh(now);
         state.act(now);
+    }
+
+    /// Addresses of up to `most` nodes with these services: connected peers or, if none of them has these, addresses
+    /// that others reported. Peers that connected here are left out: nobody may be listening at their addresses.
+    pub fn nodes_with(&self, services: Services, most: usize) -> Vec<NodeAddress> {
+        let mut state = self.shared.lock();
+        let offers = |peer: &NetworkPeer| {
+            let offered = peer.handle.as_ref()?.info.version.services;
+            peer.address.clone().filter(|_| offered.has(services))
+        };
+        let connected: Vec<_> = state.peers.values().filter_map(offers).take(most).collect();
+        match connected.is_empty() && !state.keeps_named {
+            false => connected,
+            true => state.book.with_services(services, most, unix_time()),
+        }
     }
 
     /// The connected peers and their speeds.

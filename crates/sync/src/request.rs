@@ -202,7 +202,8 @@ pub struct HintedTask<'a> {
 pub struct MergeSyncTask<'a> {
     /// How blocks are connected.
     pub connect: ConnectOptions<'a>,
-    /// An index from another crate that follows the blocks; only for blocks of files.
+    /// An index from another crate that follows the blocks. Then the sync joins all blocks, also those of peers, and
+    /// cannot follow the tip.
     pub index: Option<&'a dyn ChainIndex>,
 }
 

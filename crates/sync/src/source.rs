@@ -16,6 +16,7 @@ use crate::folder::FolderDraft;
 use crate::progress::Observer;
 use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
 use apus_datadir::{BlockStore, Obfuscation, SpentCoins};
+use apus_p2p::addresses::{NodeAddress, Services};
 use blocksdir::BlockHead;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -171,6 +172,12 @@ pub trait ChainSource: BlockSource {
         _search: &SearchOptions<'_>,
     ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
         Ok(None)
+    }
+
+    /// Returns the addresses of up to `most` nodes with these services, which the source has found on the network; none
+    /// if the blocks do not come from peers.
+    fn nodes_with(&self, _services: Services, _most: usize) -> Vec<NodeAddress> {
+        Vec::new()
     }
 
     /// Declares that all blocks of the chain were connected, so that peers may get them.

@@ -66,7 +66,7 @@ pub enum ProofsInput {
 /// Bridge nodes, and how to connect to them.
 #[derive(Debug, Clone)]
 pub struct BridgePeers {
-    /// Their addresses, at least one.
+    /// Their addresses. If empty, bridges are found among the peers that give the blocks, by their services.
     pub addresses: Vec<NodeAddress>,
     /// A SOCKS5 proxy to connect through.
     pub proxy: Option<SocketAddr>,
@@ -378,7 +378,7 @@ impl<'a> ProofInput<'a> {
                     observer: request.env.observer,
                     interrupt: request.env.interrupt,
                 };
-                let peers = PeerProofs::connect(peers, asking, chain)?;
+                let peers = PeerProofs::connect(peers, asking, dir)?;
                 let least = earlier.map_or(0, |plan| plan.identity.stop).min(end);
                 let stop = match request.stop {
                     Stop::At(_) => end,

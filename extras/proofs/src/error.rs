@@ -106,6 +106,15 @@ pub enum ProofsError {
     /// No peer can serve proofs.
     #[error("cannot get proofs: {0}")]
     Peers(Box<ProofPeerError>),
+    /// No bridge was found among the peers.
+    #[error(
+        "found no Utreexo bridge node in {seconds} seconds: no connected peer offers the proofs of all blocks (service \
+         bits 12 and 13). Name a bridge: peer:HOST:PORT in place of peers"
+    )]
+    NoneFound {
+        /// How long it waited.
+        seconds: u64,
+    },
     /// No peer gives the coins that blocks spend.
     #[error("cannot get the spent coins: {0}")]
     Spent(Box<ProofPeerError>),
@@ -149,6 +158,7 @@ impl RunError for ProofsError {
                 _ => ErrorKind::Io,
             },
             Self::NotThere { .. }
+            | Self::NoneFound { .. }
             | Self::Spent(_)
             | Self::Folder { .. }
             | Self::File { error: RangeFileError::Io { .. }, .. } => ErrorKind::Io,

@@ -77,12 +77,7 @@ impl<'a> ProofPeers<'a> {
         patience: Duration,
         interrupt: &'a AtomicBool,
     ) -> Result<Self, ProofPeerError> {
-        let dial = Dial { required_services: BRIDGE, ..dial };
-        let (absent, idle, next) = (Vec::new(), Mutex::default(), Mutex::default());
-        let none = || addresses.iter().map(|_| AtomicBool::new(false)).collect();
-        let (left_out, reported) = (none(), none());
-        let mut peers =
-            Self { dial, addresses, patience, interrupt, absent, idle, next, left_out, reported };
+        let mut peers = Self::new(addresses, dial, patience, interrupt);
         for peer in 0..peers.addresses.len() {
             match BridgeLink::open(peer, &peers.addresses[peer], &peers.dial) {
                 Ok(link) => peers.give_back(link),
@@ -94,6 +89,48 @@ impl<'a> ProofPeers<'a> {
             return Err(peers.absent.swap_remove(0));
         }
         Ok(peers)
+    }
+
+    /// Connects to those of these nodes that are bridges and can be reached; `None` if there are none.
+    ///
+    /// # Errors
+    /// Only [`ProofPeerError::Interrupted`].
+    pub(crate) fn connect_to_any(
+        nodes: Vec<NodeAddress>,
+        dial: &Dial,
+        patience: Duration,
+        interrupt: &'a AtomicBool,
+    ) -> Result<Option<Self>, ProofPeerError> {
+        let mut peers = Self::new(Vec::new(), dial.clone(), patience, interrupt);
+        let (mut addresses, mut links) = (Vec::new(), Vec::new());
+        for node in nodes {
+            if peers.is_interrupted() {
+                return Err(ProofPeerError::Interrupted);
+            }
+            if let Ok(link) = BridgeLink::open(addresses.len(), &node, &peers.dial) {
+                addresses.push(node);
+                links.push(link);
+            }
+        }
+        if peers.is_interrupted() {
+            return Err(ProofPeerError::Interrupted);
+        }
+        peers = Self::new(addresses, peers.dial, patience, interrupt);
+        links.into_iter().for_each(|link| peers.give_back(link));
+        Ok(Some(peers).filter(|peers| peers.count() > 0))
+    }
+
+    fn new(
+        addresses: Vec<NodeAddress>,
+        dial: Dial,
+        patience: Duration,
+        interrupt: &'a AtomicBool,
+    ) -> Self {
+        let dial = Dial { required_services: BRIDGE, ..dial };
+        let (absent, idle, next) = (Vec::new(), Mutex::default(), Mutex::default());
+        let none = || addresses.iter().map(|_| AtomicBool::new(false)).collect();
+        let (left_out, reported) = (none(), none());
+        Self { dial, addresses, patience, interrupt, absent, idle, next, left_out, reported }
     }
 
     /// Why some peers could not be reached at the start. They are tried again if others fail.

@@ -33,7 +33,7 @@ impl SpentSource for SpentPeers {
         let env = &request.env;
         let (network, observer, interrupt) = (env.params.network, env.observer, env.interrupt);
         let asking = ProofRequester { network, observer, interrupt };
-        let peers = connect(&self.0, &asking)?;
+        let peers = connect(&self.0, &asking, &*chain)?;
         let arbiter = Arbiter { params: env.params, verifier: env.verifier, chain };
         Ok(Box::new(PeerCoins { peers, arbiter, observer }))
     }

@@ -216,15 +216,17 @@ pub(crate) struct ProofsArgs {
     /// Check blocks with proofs of their spent coins; keep no set
     ///
     /// Either a folder with proof files (docs/utreexo.md), which together cover all blocks up to the end of the run; or
-    /// `peer:` and the address of a Utreexo bridge node that serves proofs, which may be repeated.
-    #[arg(long, value_name = "DIR|peer:HOST[:PORT]", hide_short_help = true)]
+    /// `peer:` and the address of a Utreexo bridge node that serves proofs, which may be repeated; or `peers` for the
+    /// bridge nodes among the peers that give the blocks (a folder of that name is `./peers`).
+    #[arg(long, value_name = "DIR|peer:HOST[:PORT]|peers", hide_short_help = true)]
     pub(crate) proofs: Vec<ProofsArg>,
 
     /// Check every rule with --hints and blocks from peers, with spent coins from this Utreexo bridge node
     ///
-    /// `peer:` and the address of a bridge node, which may be repeated. Apus trusts none of them: wrong coins can only
-    /// make the sync fail. If there are several, Apus asks two of them about each block, and leaves out one that lies.
-    #[arg(long, value_name = "peer:HOST[:PORT]", hide_short_help = true)]
+    /// `peer:` and the address of a bridge node, which may be repeated, or `peers` for the bridge nodes among the peers
+    /// that give the blocks. Apus trusts none of them: wrong coins can only make the sync fail. If there are several,
+    /// Apus asks two of them about each block, and leaves out one that lies.
+    #[arg(long, value_name = "peer:HOST[:PORT]|peers", hide_short_help = true)]
     pub(crate) spent: Vec<ProofsArg>,
 }
 
@@ -232,7 +234,7 @@ pub(crate) struct ProofsArgs {
 impl ProofsArgs {
     /// Whether proofs or spent coins come from peers.
     pub(crate) fn names_peers(&self) -> bool {
-        self.proofs.iter().chain(&self.spent).any(|arg| arg.address().is_some())
+        self.proofs.iter().chain(&self.spent).any(ProofsArg::is_of_peers)
     }
 }
 

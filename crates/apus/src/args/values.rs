@@ -60,13 +60,15 @@ impl FromStr for HintsArg {
     }
 }
 
-/// `DIR` or `peer:HOST[:PORT]`.
+/// `DIR`, `peer:HOST[:PORT]` or `peers`.
 #[cfg(feature = "utreexo")]
 #[derive(Clone)]
 pub(crate) enum ProofsArg {
     Folder(PathBuf),
     /// An address. Its default port depends on the network.
     Peer(String),
+    /// Bridges among the peers that give the blocks.
+    Peers,
 }
 
 #[cfg(feature = "utreexo")]
@@ -75,8 +77,13 @@ impl ProofsArg {
     pub(crate) const fn address(&self) -> Option<&str> {
         match self {
             Self::Peer(address) => Some(address.as_str()),
-            Self::Folder(_) => None,
+            Self::Folder(_) | Self::Peers => None,
         }
+    }
+
+    /// Whether it stands for nodes on the network.
+    pub(crate) const fn is_of_peers(&self) -> bool {
+        !matches!(self, Self::Folder(_))
     }
 }
 
@@ -88,6 +95,7 @@ impl FromStr for ProofsArg {
             Some("") => Err("peer: needs the address of a bridge node".to_owned()),
             Some(address) => Ok(Self::Peer(address.to_owned())),
             None if text.is_empty() => Err("give a folder or a peer".to_owned()),
+            None if text == "peers" => Ok(Self::Peers),
             None => Ok(Self::Folder(text.into())),
         }
     }

@@ -232,9 +232,10 @@ pub(crate) struct WorkArgs {
     pub(crate) blocksdir: Option<PathBuf>,
 
     /// Source of proofs of spent coins, for runs of the engine utreexo: a folder with proof files, some of which may be
-    /// missing, or `peer:` and the address of a bridge node, which may be repeated
+    /// missing, or `peer:` and the address of a bridge node, which may be repeated, or `peers` for those among the nodes
+    /// that give the blocks
     #[cfg(feature = "utreexo")]
-    #[arg(long, value_name = "DIR|peer:HOST[:PORT]")]
+    #[arg(long, value_name = "DIR|peer:HOST[:PORT]|peers")]
     pub(crate) proofs: Vec<ProofsArg>,
 
     /// Folder for joined records, up to two gigabytes per thread; by default the system's folder for

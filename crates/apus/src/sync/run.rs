@@ -436,8 +436,10 @@ fn expect_sensible(
     let mut paths: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
     paths.extend(report);
     let written = paths.clone();
-    if let (Some(proofs), JobSource::Files { blocksdir, .. }) = (job.bridge, &job.source) {
-        expect_apart(&[proofs.folder, &blocksdir.files, work_path])?;
+    if let Some(proofs) = job.bridge {
+        if let JobSource::Files { blocksdir, .. } = &job.source {
+            expect_apart(&[proofs.folder, &blocksdir.files])?;
+        }
         paths.push(proofs.folder);
     }
     paths.push(work_path);

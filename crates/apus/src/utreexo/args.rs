@@ -1,6 +1,7 @@
 //! Arguments of `apus utreexo` and its help.
 
-use crate::args::{AssumeArgs, ProgressArg, RunArgs, SourceArgs};
+use crate::args::{AssumeArgs, PeerArgs, ProgressArg, RunArgs};
+use apus_chain::Network;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -34,6 +35,9 @@ Examples:
   Later, for the blocks added since:
     apus utreexo prove --blocksdir ~/.bitcoin/blocks --out proofs
 
+  With blocks from a node, which Apus downloads twice and does not keep:
+    apus utreexo prove --connect 192.168.1.20 --out proofs
+
 Apus validates blocks by every rule, as `apus sync` does without hints: it reads
 them twice, in any order. A proof holds with the roots before its block, and
 each file begins with these, so that a verifier of its blocks needs no other
@@ -51,8 +55,16 @@ the new ones. Interrupted or killed runs resume: rerun the same command.";
 #[derive(Args)]
 #[command(after_long_help = PROVE_EXAMPLES)]
 pub(crate) struct ProveArgs {
-    #[command(flatten)]
-    pub(crate) source: SourceArgs,
+    /// Chain; by default the chain of the blocks
+    ///
+    /// main, test, testnet4, signet or regtest. By default, Apus detects the chain from the blocks in a folder, and
+    /// uses main for blocks from peers.
+    #[arg(long, default_value = "main", hide_default_value = true)]
+    pub(crate) chain: Network,
+
+    /// Folder with Bitcoin Core's blk*.dat files, opened for reading only
+    #[arg(long, value_name = "DIR", required_unless_present = "connect")]
+    pub(crate) blocksdir: Option<PathBuf>,
 
     /// Folder for the files; Apus creates it if it is missing
     #[arg(long, value_name = "DIR")]
@@ -68,6 +80,9 @@ pub(crate) struct ProveArgs {
     /// Last block to make a proof for; the tip by default
     #[arg(long, value_name = "HEIGHT")]
     pub(crate) stopatheight: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) peers: PeerArgs,
 
     #[command(flatten)]
     pub(crate) run: RunArgs,

@@ -1,10 +1,15 @@
 //! `--coins`: the set with coins on real servers equals the local one, and errors name the server.
 
 use crate::sandbox::{MAIN, REGTEST, Sandbox};
+use apus_testkit::chain::{ChainBuilder, ScriptKind, coins_of};
 use apus_testkit::effort::rounds;
+use apus_testkit::line::LineRelay;
 use apus_testkit::postgres::PostgresServer;
+use apus_testkit::programs::wait_until;
 use apus_testkit::redis::RedisCluster;
 use apus_testkit::rng::Rng;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -67,6 +72,93 @@ fn apus_waits_for_stopped_servers_and_then_gives_up() {
     }
     sandbox.apus(&format!("{RUN} --coins-timeout 5")).fails(1, &["--coins"]);
     sandbox.apus(&format!("{RUN} --coins {} --coins-timeout 0", server.url("x"))).fails(1, &["0"]);
+}
+
+#[cfg(feature = "kernel")]
+/// Statements and sessions that the server counted, once it has counted those of this program.
+fn counted(server: &PostgresServer) -> (u64, u64) {
+    wait_until("the program's sessions have ended", || {
+        server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'apus'") == "0"
+    });
+    let line = "SELECT xact_commit, sessions FROM pg_stat_database WHERE datname = 'postgres'";
+    let said = server.sql(line);
+    let (commits, sessions) = said.split_once('|').unwrap();
+    (commits.parse().unwrap(), sessions.parse().unwrap())
+}
+
+#[cfg(feature = "kernel")]
+/// A block spends 400 coins that are only on the server, which is far away, so that requests are under way together.
+#[test]
+fn the_user_chooses_how_many_coins_share_a_request_and_how_many_requests_are_under_way() {
+    const COINS: u64 = 400;
+    let mut chain = ChainBuilder::new(91);
+    chain.empty_blocks(101);
+    let (coin, _) = chain.mature_coin();
+    let outputs = (0..COINS).map(|_| chain.output(5_000, ScriptKind::OpTrue)).collect();
+    let split = chain.spend(&[coin], outputs);
+    let coins = coins_of(&split);
+    chain.block_with(vec![split]);
+    let output = chain.output(5_000, ScriptKind::OpTrue);
+    let joined = chain.spend_coins(&coins, vec![output]);
+    chain.block_with(vec![joined]);
+    let sandbox = Sandbox::of(&chain);
+    let server = PostgresServer::start();
+    let line = LineRelay::far(server.port(), Duration::from_millis(20));
+    let run = |name: &str, options: &str| {
+        let url = server.url_at(line.address().port(), name);
+        let sync = |rest: &str| {
+            let line =
+                format!("{RUN} --assumevalid 0 --workdir {name} --coins {url} --out null {rest}");
+            sandbox.start(&line).wait().succeeds();
+        };
+        sync("--stopatheight 102");
+        let before = counted(&server);
+        sync(options);
+        let after = counted(&server);
+        (after.0 - before.0, after.1 - before.1)
+    };
+    let (few, _) = run("few", "");
+    let (many, sessions) = run("many", "--coins-batch 10");
+    let (many_one_by_one, one) = run("one", "--coins-batch 10 --coins-requests 1");
+    // Four requests or fewer, and forty; everything else is equal.
+    assert!(many >= few + 30 && many_one_by_one >= few + 30, "{few} {many} {many_one_by_one}");
+    assert!(sessions >= one + 4, "{sessions} {one}");
+}
+
+#[test]
+fn sizes_of_requests_that_make_no_sense_are_refused() {
+    let sandbox = Sandbox::with(REGTEST);
+    for (option, value, said) in [
+        ("--coins-batch", "0", "is not in 1..=10000"),
+        ("--coins-batch", "10001", "is not in 1..=10000"),
+        ("--coins-batch", "many", "invalid digit"),
+        ("--coins-requests", "0", "is not in 1..=256"),
+        ("--coins-requests", "257", "is not in 1..=256"),
+    ] {
+        let line = format!("{RUN} --coins redis://a:1/x {option} {value}");
+        sandbox.apus(&line).fails(1, &[option, said]);
+    }
+    for option in ["--coins-batch 5", "--coins-requests 5"] {
+        sandbox.apus(&format!("{RUN} {option}")).fails(1, &["add --coins URL, or --out coins:URL"]);
+    }
+}
+
+/// A listener accepts connections and never answers, as a server does that hangs.
+#[test]
+fn apus_gives_up_on_a_server_that_never_answers() {
+    let sandbox = Sandbox::with(REGTEST);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let _socket = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+    let place = port.local_addr().unwrap();
+    for url in [
+        format!("redis://{place}/x"),
+        format!("postgres://me@{place}/db/x"),
+        format!("postgres://me@:5432/db/x?host={}", folder.path().display()),
+    ] {
+        let line = format!("{RUN} --workdir work --coins {url} --coins-timeout 1 --out null");
+        sandbox.apus(&line).fails(3, &[&url, "no answer for", "--coins-timeout"]);
+    }
 }
 
 #[cfg(feature = "kernel")]

@@ -37,13 +37,18 @@ fn a_store_is_brought_to_the_tip_in_three_steps() {
             );
             assert_eq!(report["blocks"], report["stop_height"]);
             assert!(!ended.stderr.contains("as found"), "{ended}");
+            let is_taken_up = ended.stderr.contains("is on the same servers");
+            assert_eq!(is_taken_up, workdir != "one", "{ended}");
         };
         step("one", "--stopatheight 100 --out null");
         step("two", "--stopatheight 200 --out null");
         step("two", "--stopatheight 250 --out null");
         // Anyone who can write to the servers could change coins and record.
         let folder = format!("--coins {coins} --out chainstate:state");
-        sync(sandbox, "new", &folder).fails(1, &["is on the same servers", "--workdir"]);
+        let said = ["is on the same servers", "use the --workdir of the sync that made the coins"];
+        sync(sandbox, "new", &folder).fails(1, &said);
+        // A work folder remembers that it took the coins up.
+        sync(sandbox, "two", &folder).fails(1, &said);
         // A copy of a store can be continued in the same way.
         let copy = coins.replace("/set", "/copy");
         sandbox.apus(&format!("coins copy --chain regtest --from {coins} --to {copy}")).succeeds();
@@ -53,6 +58,10 @@ fn a_store_is_brought_to_the_tip_in_three_steps() {
         sync(sandbox, "four", &rest).succeeds();
         assert!(sandbox.read("copied.dat") == sandbox.read("node.dat"));
         assert_eq!(sandbox.json("copied.json")["connected_from"], 1);
+        // No folder has progress that could be removed.
+        let low = format!("--coins {coins} --stopatheight 100 --out null");
+        let said = ["is already at block 315", "leave out --stopatheight", "another name"];
+        sync(sandbox, "low", &low).fails(1, &said);
         // The first folder no longer knows where the store is.
         let said = ["was written by another sync", "at height 315", "a new --workdir"];
         sync(sandbox, "one", &format!("--coins {coins} --out null")).fails(1, &said);

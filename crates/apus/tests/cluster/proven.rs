@@ -319,7 +319,13 @@ fn workers_can_get_proofs_from_a_bridge_node() {
     let serve = world.serve_run(&run);
     let other = format!("--proofs peer:127.0.0.1:{}", node.p2p_port());
     world.work(&other).wait().fails(1, &["is not a Utreexo bridge node"]);
-    let worker = world.work(&peer);
+    world.work("--proofs peers").wait().fails(1, &["leave out --blocksdir"]);
+    // The node that gives the blocks is a bridge, too.
+    let worker = world.start(&format!(
+        "cluster work --nats {} --objects objects --connect 127.0.0.1:{} --proofs peers",
+        world.url(),
+        bridge.p2p_port()
+    ));
     serve.wait().succeeds();
     worker.wait().succeeds();
     expect_roots(&world);

@@ -77,6 +77,69 @@ fn ordinary_nodes_give_the_blocks() {
     expect_roots(&world, &bridge, tip(&world), &said[0]);
 }
 
+/// A relay to a node, and the number of connections to it.
+fn counted(port: u16) -> (NodeLine, Arc<AtomicUsize>) {
+    let connections = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&connections);
+    let line = NodeLine::to(port, move |name, _| {
+        count.fetch_add(usize::from(name == "version"), Ordering::Relaxed);
+        Fate::Passes
+    });
+    (line, connections)
+}
+
+/// Bridges are known by their services; a peer that is none gives only blocks.
+#[test]
+fn bridges_are_found_among_the_peers() {
+    let (world, bridge) = World::random(71);
+    let (node, to_node) = counted(world.node.p2p_port());
+    let (found, to_bridge) = counted(bridge.p2p_port());
+    let both = format!("--connect 127.0.0.1:{} --connect 127.0.0.1:{}", node.port(), found.port());
+    let changes = [
+        ("--connect 192.168.1.20 --connect 192.168.1.10", &*both),
+        ("sync ", &*format!("sync --chain regtest {OUT} {EACH} --v2transport 0 ")),
+    ];
+    let said = follow(&world, "found-bridge", &changes);
+    expect_roots(&world, &bridge, tip(&world), &said[0]);
+    let [to_node, to_bridge] = [to_node, to_bridge].map(|count| count.load(Ordering::Relaxed));
+    assert!(to_node == 1 && to_bridge > 1, "{to_node} {to_bridge}");
+    // Spent coins come from the same bridges.
+    let made = "sync --chain regtest --blocksdir blocks --engine mergesync --assumevalid 0";
+    world
+        .sandbox
+        .apus(&format!("{made} --out hints:main.hints --out snapshot:expected.dat"))
+        .succeeds();
+    let line = format!(
+        "sync --chain regtest --hints main.hints {both} --spent peers --assumevalid 0 --v2transport 0 \
+         --out snapshot:set.dat --report report.json"
+    );
+    world.sandbox.apus(&line).succeeds();
+    assert!(world.sandbox.read("set.dat") == world.sandbox.read("expected.dat"));
+    assert_eq!(world.sandbox.json("report.json")["validation"], "full");
+    // Without a bridge there is nothing to wait for but another peer.
+    let line = format!(
+        "sync --chain regtest --connect 127.0.0.1:{} --engine utreexo --proofs peers --patience 5 --v2transport 0 \
+         --workdir other.work",
+        node.port()
+    );
+    let said = ["found no Utreexo bridge node in", "bits 12 and 13", "peer:HOST:PORT"];
+    world.sandbox.start(&line).wait().fails(3, &said);
+    for (rest, said) in [
+        ("--blocksdir blocks --engine utreexo --proofs peers", "leave out --blocksdir"),
+        (
+            "--connect a --engine utreexo --proofs peers --proofs peer:b",
+            "leave out --proofs peer:b",
+        ),
+        ("--connect a --engine utreexo --proofs peers --proofs f", "one folder or from peers"),
+        (
+            "--connect a --hints main.hints --assumevalid 0 --spent peers --spent peer:b",
+            "leave out --spent peer:b",
+        ),
+    ] {
+        world.sandbox.apus(&format!("sync --chain regtest {rest}")).fails(1, &[said]);
+    }
+}
+
 /// Blocks are requested many at a time, as proofs are.
 #[test]
 fn distant_nodes_cost_no_round_trip_per_block() {

@@ -114,6 +114,47 @@ fn a_distant_peer_costs_no_round_trip_per_block() {
     assert!(batches < blocks / 3, "{batches} for {blocks} blocks");
 }
 
+/// Proofs of blocks from a node are those of blocks in files, also where the chain has grown.
+#[test]
+fn proofs_are_made_of_a_nodes_blocks() {
+    let mut chain = ChainBuilder::new(53);
+    chain.random_blocks(130, Shape::default());
+    let world = World::of(&chain, true);
+    let made = |source: &str, out: &str| {
+        let line = format!(
+            "utreexo prove --chain regtest {source} --assumevalid 0 --every 40 --out {out} --workdir {out}.work"
+        );
+        world.sandbox.start(&line).wait().succeeds();
+    };
+    let node = format!("--connect 127.0.0.1:{}", world.node.p2p_port());
+    made("--blocksdir blocks", "files");
+    let line = format!(
+        "utreexo prove --chain regtest {node} --assumevalid 0 --every 40 --out killed --workdir w.work {EACH}"
+    );
+    let mut run = world.sandbox.start(&line);
+    assert!(run.until(|| world.kept() > 10));
+    run.signal(&["KILL"]);
+    assert_eq!(run.wait().code, None);
+    world.sandbox.start(&line).wait().succeeds();
+    made(&format!("{node} --stopatheight 80"), "net");
+    made(&node, "net");
+    let names = world.sandbox.names("files");
+    for folder in ["net", "killed"] {
+        assert_eq!((names.len(), &names), (4, &world.sandbox.names(folder)));
+        for name in &names {
+            let [files, other] =
+                ["files", folder].map(|it| world.sandbox.read(&format!("{it}/{name}")));
+            assert!(files == other, "{folder}/{name}");
+        }
+    }
+    let prove = "utreexo prove --chain regtest --out x";
+    world.sandbox.apus(prove).fails(1, &["--blocksdir"]);
+    for more in ["--follow", "--blocks keep"] {
+        let line = format!("{prove} {node} {more}");
+        world.sandbox.apus(&line).fails(1, &["leave out --follow and --blocks keep"]);
+    }
+}
+
 #[test]
 fn a_node_without_proofs_is_refused() {
     let mut chain = ChainBuilder::new(42);

@@ -345,6 +345,25 @@ impl AddressBook {
         Some(entry.address.clone())
     }
 
+    /// Up to `most` addresses of nodes that reportedly offer these services: first the nodes that answered before, and
+    /// otherwise in random order.
+    pub fn with_services(&mut self, services: Services, most: usize, now: i64) -> Vec<NodeAddress> {
+        let offers = |entry: &&AddressEntry| {
+            let NodeAddress { host, services: offered, .. } = &entry.address;
+            offered.has(services) && self.reaches(host) && !self.is_banned(host, now)
+        };
+        let offering = self.entries.iter().filter(offers);
+        let mut found: Vec<(bool, u64, &NodeAddress)> = Vec::new();
+        let mut random = self.random;
+        for entry in offering {
+            found.push((entry.success == 0, random.below(u64::MAX), &entry.address));
+        }
+        found.sort_unstable_by_key(|(is_new, draw, _)| (*is_new, *draw));
+        let found = found.into_iter().take(most).map(|(.., address)| address.clone()).collect();
+        self.random = random;
+        found
+    }
+
     /// How many addresses [`pick`](Self::pick) could return now. At 0, ask the seeds.
     pub fn ready_count(&self, now: i64) -> usize {
         self.ready(now).count()

@@ -46,7 +46,7 @@ pub(crate) use fill::BaseRuns;
 use fill::{fill, sum_of_base};
 use std::sync::Arc;
 use std::time::Instant;
-use taken_up::{expect_no_folders, own_record, take_up};
+use taken_up::{expect_no_folders, own_record, take_up, warn_of_record};
 
 /// Number of checkpoint intervals between flushes. A flush writes coins that would otherwise be spent in
 /// memory, so it waits longer than the segments of the other engines.
@@ -184,9 +184,12 @@ impl<'a> InOrderSync<'a> {
         }
         let from = match (&base, &earlier, &options.beyond) {
             (Some(base), _, _) => base.at.height + 1,
-            (None, Some(Record { identity, .. }), Some(place)) => {
-                expect_no_folders(request, place, identity.from)?;
-                identity.from
+            (None, Some(record), Some(place)) => {
+                expect_no_folders(request, place, record)?;
+                if record.taken_up {
+                    warn_of_record(request, place);
+                }
+                record.identity.from
             }
             _ => 1,
         };
@@ -251,7 +254,14 @@ impl<'a> InOrderSync<'a> {
             (None, None) => return Err(damaged()),
         };
         if tip.height > end {
-            return Err(request.env.other_run(format!("it is already at block {}", tip.height)));
+            return Err(match &options.beyond {
+                Some(place) => SyncError::usage(format!(
+                    "{place} is already at block {}, above block {end}, where this sync would end: leave out \
+                     --stopatheight or give a higher one, or use another name after the slash for a new store",
+                    tip.height
+                )),
+                None => request.env.other_run(format!("it is already at block {}", tip.height)),
+            });
         }
         if !is_new {
             // If the chain has changed, blocks below the tip are connected again.

@@ -104,6 +104,10 @@ pub(crate) fn run<'a>(
             return Err(SyncError::Usage(UsageError::NotOnCluster { what: index.making() }));
         }
     } else if let Some(index) = request.index() {
+        if request.follow {
+            let what = index.making();
+            return Err(SyncError::usage(format!("{what} ends at the tip: do not follow it")));
+        }
         expect_disk(request, &*dir, index)?;
     }
     let genesis = KnownBlock { height: 0, hash: request.env.params.genesis_hash };
@@ -188,9 +192,9 @@ pub(crate) fn has_base(workdir: &dyn Storage) -> bool {
     workdir.len(BASE).is_ok()
 }
 
-/// Whether blocks above the joined ones are connected in order.
+/// Whether blocks above the joined ones are connected in order. An index follows the joined blocks only.
 fn connects_above(request: &Request<'_>) -> bool {
-    matches!(request.source, Source::Peers(_))
+    matches!(request.source, Source::Peers(_)) && request.index().is_none()
 }
 
 /// Whether the join produces the hashes of a commitment. If blocks are connected above the joined ones, these

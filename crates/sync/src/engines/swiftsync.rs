@@ -325,6 +325,7 @@ fn chain_and_hints<'a>(
     }
     let (stop, last, unanchored, mut undo) = placed?;
     if let Some(spent) = task.spent.filter(|_| last.height > 0) {
+        copied_blocks::expect_kept(request, &*dir)?;
         undo = Some(spent.open(request, Arc::clone(&dir))?);
     }
     Ok((dir, PlacedHints { read, stop, last, unanchored, undo }))

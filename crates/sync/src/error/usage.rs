@@ -78,6 +78,12 @@ pub enum UsageError {
          nothing proves it: leave out that option, or leave out --hints, or add --prune"
     )]
     UndoUnproven,
+    /// A data directory with all blocks gets spent coins from bridges only for blocks from peers, which are kept.
+    #[error(
+        "a data directory with all blocks gets spent coins from bridges only if its blocks come from peers and are \
+         kept: take the blocks from peers, or leave out the bridges and the hints, or add --prune"
+    )]
+    SpentNotKept,
     /// The work folder belongs to another sync.
     #[error(
         "{folder} holds the progress of another sync ({what}). Choose one: finish that sync, use another \

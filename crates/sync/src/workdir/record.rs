@@ -7,11 +7,12 @@
 //!
 //! ```text
 //! 8     41 50 55 53 43 4f 4e 4e   "APUSCONN"
-//! 4     version, 4
+//! 4     version, 5
 //! 4     magic of the network
 //! 32    hash of the assumed-valid block; zeros if all scripts are run
 //! 4     last block whose witnesses are skipped; 0 if all are checked
 //! 4     first height that is connected: 1, or the one above the hints
+//! 1     1 if a sync took the coins up from servers by a record that lay there with them
 //! 16    key of the coins' sum
 //! 1     number of entries, 1 or 2
 //! 101   each: height (4), hash (32), blocks, bytes, transactions, inputs, outputs, blocks with scripts run,
@@ -34,7 +35,7 @@ use apus_storage::{Storage, read_whole, write_atomically};
 
 const MAGIC: &[u8; 8] = b"APUSCONN";
 
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Far more than the length of any record.
 const BYTES_MAX: u64 = 4096;
@@ -64,6 +65,9 @@ pub struct ConnectedAt {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub identity: Identity,
+    /// Whether this sync, or one before it, took the coins up from servers without the work folder of the sync that
+    /// stored them: anyone who can write to the servers could have changed both the coins and their record.
+    pub taken_up: bool,
     /// The key of the coins' sum, secret to this sync.
     pub key: CoinSumKey,
     /// The blocks at which the store may be. The last one is the target of the last flush.
@@ -96,7 +100,8 @@ impl Identity {
 impl Record {
     /// Makes the record of a new sync, with a key from the system.
     pub fn new(identity: Identity) -> Result<Self, SyncError> {
-        Ok(Self { identity, key: CoinSumKey::new(random_bytes()?), at: Vec::new() })
+        let key = CoinSumKey::new(random_bytes()?);
+        Ok(Self { identity, taken_up: false, key, at: Vec::new() })
     }
 
     /// Reads the record of an earlier start, if there is one.
@@ -129,6 +134,7 @@ impl Record {
         out.extend_from_slice(&self.identity.assume_valid.unwrap_or(BlockHash::ZERO).0);
         out.extend_from_slice(&self.identity.unseen.to_le_bytes());
         out.extend_from_slice(&self.identity.from.to_le_bytes());
+        out.push(u8::from(self.taken_up));
         out.extend_from_slice(&self.key.to_bytes());
         out.push(self.at.len() as u8);
         for ConnectedAt { block, totals, sum } in &self.at {
@@ -151,6 +157,10 @@ impl Record {
         let assume_valid = (assume_valid != BlockHash::ZERO).then_some(assume_valid);
         let (unseen, from) = (reader.u32().ok()?, reader.u32().ok()?);
         let identity = Identity { network, assume_valid, unseen, from };
+        let taken_up = match reader.u8().ok()? {
+            flag @ (0 | 1) => flag == 1,
+            _ => return None,
+        };
         let key = CoinSumKey::new(*reader.array().ok()?);
         let mut at = Vec::new();
         for _ in 0..reader.u8().ok()? {
@@ -166,7 +176,7 @@ impl Record {
             at.push(ConnectedAt { block, totals, sum });
         }
         reader.finish().ok()?;
-        Some(Self { identity, key, at })
+        Some(Self { identity, taken_up, key, at })
     }
 }
 
@@ -205,7 +215,7 @@ mod tests {
         };
         let identity = Identity { network: Network::Regtest, assume_valid, unseen: 5, from: 1 };
         let at = (0..blocks).map(at).collect();
-        Record { at, ..Record::new(identity).unwrap() }
+        Record { at, taken_up: blocks == 2, ..Record::new(identity).unwrap() }
     }
 
     proptest! {

@@ -4,18 +4,19 @@
 use crate::harness::{Job, Place, World, hash_of};
 use crate::undo_data::change_a_coin;
 use apus_datadir::{BlockStore, IndexEntry, Obfuscation, SpentCoins, read_index};
-use apus_sync::engines::swiftsync::ByUndoError;
+use apus_sync::engines::swiftsync::{ByUndoError, UndoSource};
+use apus_sync::source::ChainSource;
 use apus_sync::{
     ErrorKind, Event, FolderKind, FolderOutput, HintedValidity, HintsInput, Observer, Outcome,
-    Phase, Stop, SyncError, UsageError, Warning,
+    Phase, Request, SpentSource, Stop, SyncError, UsageError, Warning,
 };
 use apus_testkit::storage::CrashStorage;
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Blocks with undo data, and the data directory that the in-order engine writes from them.
 struct Copies {
@@ -315,4 +316,27 @@ fn without_a_proof_of_the_undo_data_there_is_no_directory() {
     let path = copies.folder("copy").join("coins");
     let coins = FolderOutput { kind: FolderKind::Chainstate, path, replace: false };
     Job { folders: vec![coins], ..bare }.expect(&copies.world.truth, &Place::new());
+}
+
+/// Spent coins that no sync may ask for.
+struct NeverAsked;
+
+impl SpentSource for NeverAsked {
+    fn open<'a>(
+        &'a self,
+        _: &'a Request<'_>,
+        _: Arc<dyn ChainSource + 'a>,
+    ) -> Result<Box<dyn UndoSource + 'a>, SyncError> {
+        panic!("the sync is refused before it opens them");
+    }
+}
+
+/// Copying blocks from files would ask bridges for the coins of blocks in any order.
+#[test]
+fn coins_from_elsewhere_are_refused_for_a_directory_copied_from_files() {
+    let copies = Copies::new(826, true);
+    let job = Job { spent: Some(Arc::new(NeverAsked)), ..copies.job(copies.hints(), "copy") };
+    let error = job.run(&Place::new()).unwrap_err();
+    assert!(matches!(error, SyncError::Usage(UsageError::SpentNotKept)), "{error}");
+    assert!(error.to_string().contains("take the blocks from peers"), "{error}");
 }

@@ -12,8 +12,8 @@ use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
     ChainEngine, ConnectOptions, DatadirBlocks, Engine, EngineTask, FolderKind, FolderOutput,
     HintedTask, HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output,
-    OutputKind, Request, RunEnv, ScratchLimits, SilentObserver, Source, Stop, SyncError, Task,
-    UseIndex,
+    OutputKind, Request, RunEnv, ScratchLimits, SilentObserver, Source, SpentSource, Stop,
+    SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -108,6 +108,7 @@ impl World {
             commitment: None,
             index: None,
             outside: None,
+            spent: None,
             segment_bytes: 5_000,
             batch_segments: None,
             machines: None,
@@ -156,6 +157,8 @@ pub(crate) struct Job {
     pub(crate) index: Option<Arc<dyn ChainIndex + Send + Sync>>,
     /// Makes an engine from another crate, which assumes scripts up to a block valid.
     pub(crate) outside: Option<Arc<NewEngine>>,
+    /// The source of spent coins for blocks under hints, if it is not undo data.
+    pub(crate) spent: Option<Arc<dyn SpentSource + Send + Sync>>,
     pub(crate) segment_bytes: u64,
     /// The number of segments in each batch of mergesync; `None` for one batch.
     pub(crate) batch_segments: Option<usize>,
@@ -325,7 +328,7 @@ impl Job {
                 hints,
                 aggregate,
                 validity,
-                spent: None,
+                spent: self.spent.as_ref().map(|spent| &**spent as &dyn SpentSource),
                 connect: Some(connect),
             });
         }

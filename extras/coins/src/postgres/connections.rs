@@ -3,15 +3,16 @@
 //! A connection that met any error is dropped: answers still in flight would not match later requests.
 
 use super::PostgresOptions;
-use super::line::{PlainConnector, TlsConnector};
+use super::line::{PlainConnector, SocketConnector, TlsConnector};
 use crate::retry::{self, Absence, RetryBudget};
 use crate::store::{WHOM_TO_TRUST, is_tls_error};
 use crate::url::{PasswordExposed, PostgresUrl, is_socket};
 use ::postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
 use ::postgres::error::SqlState;
-use ::postgres::{Client, Config, NoTls, Statement};
+use ::postgres::{Client, Config, Statement};
 use apus_engine::utxo::StoreError;
 use std::error::Error;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -78,8 +79,8 @@ impl PostgresSession {
 pub(super) struct PostgresConnections {
     config: Config,
     tls: Option<TlsConnector>,
-    /// Whether the server is reached through a Unix socket.
-    is_local: bool,
+    /// The server's Unix socket, if it is reached through one.
+    socket: Option<SocketConnector>,
     idle: Mutex<Vec<PostgresSession>>,
     place: String,
     schema: String,
@@ -124,7 +125,9 @@ impl PostgresConnections {
         });
         let mut connections = Self {
             config,
-            is_local: is_socket(&place.host),
+            socket: is_socket(&place.host).then(|| SocketConnector {
+                socket: Path::new(&place.host).join(format!(".s.PGSQL.{}", place.port)),
+            }),
             tls: encrypted.transpose()?,
             idle: Mutex::new(Vec::new()),
             place: name,
@@ -205,9 +208,10 @@ impl PostgresConnections {
     pub(super) fn connect(&self) -> Result<PostgresSession, ::postgres::Error> {
         let mut client = match &self.tls {
             Some(tls) => self.config.connect(tls.clone())?,
-            // The library wraps no socket, so nothing notices a silent server, which is on this machine.
-            None if self.is_local => self.config.connect(NoTls)?,
-            None => self.config.connect(PlainConnector)?,
+            None => match &self.socket {
+                Some(socket) => self.config.connect(socket.clone())?,
+                None => self.config.connect(PlainConnector)?,
+            },
         };
         client.batch_execute(SESSION)?;
         client.batch_execute(&format!("SET search_path = \"{}\"", self.schema))?;

@@ -1,8 +1,9 @@
-//! [`PlainConnector`] and [`TlsConnector`]: the client library's connections, wrapped so that no call waits
-//! for a silent server longer than its caller wants ([`retry`]).
+//! [`PlainConnector`], [`TlsConnector`] and [`SocketConnector`]: the client library's connections, with limits so
+//! that no call waits for a silent server longer than its caller wants ([`retry`]).
 //!
 //! The library itself has no time limit. It lets its user wrap a connection, which is meant for TLS. The
 //! limit is enforced in that wrapper, also for connections without TLS, whose data passes through unchanged.
+//! The library does not wrap a Unix socket, so there the server must answer once before each connection is made.
 
 use crate::retry;
 use ::postgres::Socket;
@@ -11,6 +12,8 @@ use std::error::Error;
 use std::future::{Future, Ready, ready};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -147,11 +150,42 @@ impl TlsConnect<Socket> for TlsHandshake {
     }
 }
 
+/// Connects through a Unix socket, to a server that answers on another connection first.
+#[derive(Clone)]
+pub(super) struct SocketConnector {
+    /// The path of the socket.
+    pub(super) socket: PathBuf,
+}
+
+impl MakeTlsConnect<Socket> for SocketConnector {
+    type Stream = TimedStream<Socket>;
+    type TlsConnect = PlainConnector;
+    type Error = io::Error;
+
+    fn make_tls_connect(&mut self, _: &str) -> io::Result<PlainConnector> {
+        expect_local_answer(&self.socket)?;
+        Ok(PlainConnector)
+    }
+}
+
+/// The question whether a server supports TLS: the message length, and the protocol's code for this request.
+const ASK: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+
+/// Asks a server whether it supports TLS, through its Unix socket, where the library has just connected. Fails if it does
+/// not answer in time.
+fn expect_local_answer(socket: &Path) -> io::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(retry::left()?))?;
+    stream.write_all(&ASK)?;
+    match stream.read_exact(&mut [0]) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(retry::timed_out()),
+        answer => answer.map(|()| retry::heard()),
+    }
+}
+
 /// Asks a server whether it supports TLS, on a separate connection, as the library does next: at that point
 /// nothing guards the library against a silent server. Fails if no server answers.
 fn expect_answer(host: &str, port: u16, connect: Duration) -> io::Result<()> {
-    /// The message length, and the protocol's code for this request.
-    const ASK: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the server's name has no address");
     for address in (host, port).to_socket_addrs()? {
         let answer = TcpStream::connect_timeout(&address, connect.min(retry::left()?)).and_then(
@@ -177,6 +211,7 @@ fn expect_answer(host: &str, port: u16, connect: Duration) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
     use std::time::Instant;
 
     #[test]
@@ -186,6 +221,19 @@ mod tests {
         let (port, started) = (server.local_addr().unwrap().port(), Instant::now());
         let _listening = retry::within(Duration::from_millis(50));
         let error = expect_answer("127.0.0.1", port, Duration::from_secs(9)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(started.elapsed() < Duration::from_secs(9));
+    }
+
+    #[test]
+    fn a_server_behind_a_socket_that_stays_silent_times_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, started) = (folder.path().join("socket"), Instant::now());
+        let missing = expect_local_answer(&socket).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        let _server = UnixListener::bind(&socket).unwrap();
+        let _listening = retry::within(Duration::from_millis(50));
+        let error = expect_local_answer(&socket).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(started.elapsed() < Duration::from_secs(9));
     }

@@ -1,6 +1,6 @@
 //! [`PostgresRecord`]: a store's identity and its block, in the only row of a table.
 
-use super::connections::{PostgresConnections, PostgresSession};
+use super::connections::{PostgresConnections, PostgresSession, passes};
 use crate::store::RandomId;
 use ::postgres::Row;
 use ::postgres::error::SqlState;
@@ -62,7 +62,8 @@ fn is_strange(error: &::postgres::Error) -> bool {
         SqlState::WRONG_OBJECT_TYPE,
     ];
     error.code().is_some_and(|code| strange.contains(code))
-        || error.code().is_none() && !error.is_closed()
+        // A value of another type, but not a server that has gone or is silent.
+        || error.code().is_none() && !passes(error)
 }
 
 impl PostgresRecord {
@@ -225,7 +226,24 @@ fn create_tables(
 
 #[cfg(test)]
 mod tests {
+    use super::super::line::PlainConnector;
     use super::*;
+    use crate::retry;
+    use ::postgres::config::SslNegotiation;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    #[test]
+    fn silence_does_not_mean_that_the_schema_has_something_else() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = ::postgres::Config::new();
+        config.host("127.0.0.1").port(server.local_addr().unwrap().port()).user("me");
+        config.ssl_mode(::postgres::config::SslMode::Require);
+        config.ssl_negotiation(SslNegotiation::Direct);
+        let _listening = retry::within(Duration::from_millis(50));
+        let error = config.connect(PlainConnector).err().unwrap();
+        assert!(passes(&error) && !is_strange(&error), "{error:?}");
+    }
 
     #[test]
     fn rows_that_no_store_wrote_are_invalid() {

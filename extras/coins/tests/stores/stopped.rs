@@ -10,6 +10,8 @@ use apus_testkit::effort::rounds;
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::redis::RedisCluster;
 use apus_testkit::rng::Rng;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -65,6 +67,28 @@ fn a_stopped_cluster_times_out() {
 #[test]
 fn a_stopped_postgresql_server_times_out() {
     stopped_servers_time_out::<PostgresServer>();
+}
+
+/// A listener accepts connections and never answers, as a server does that hangs.
+#[test]
+fn a_postgresql_server_that_never_answers_times_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let _socket = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+    let place = port.local_addr().unwrap();
+    let short = How { patience: Duration::from_secs(1), ..How::default() };
+    for url in [
+        format!("postgres://me@{place}/db/x"),
+        format!("postgres://me@:5432/db/x?host={}", folder.path().display()),
+    ] {
+        let started = Instant::now();
+        let error = short.open(&url).err().unwrap();
+        assert!(matches!(error, StoreError::Away { .. }), "{error}");
+        for words in [&url[..], "no answer for ", "--coins-timeout"] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
+    }
 }
 
 /// The error says what failed, where, for how long and what to do. Every operation of

@@ -6,20 +6,28 @@
 
 use super::{BridgePeers, ProofRange, ProofReader, ProofSource};
 use crate::error::ProofsError;
-use crate::message::{PeerProof, PeerRoots, write_leaves};
+use crate::message::{BRIDGE, PeerProof, PeerRoots, write_leaves};
 use crate::peers::{ProofAnswers, ProofPeerError, ProofPeers, Question};
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Network};
 use apus_hash::sha256;
 use apus_p2p::transport::Dial;
+use apus_sync::source::ChainSource;
 use apus_sync::{Event, Observer, SyncError, Warning};
 use apus_utreexo::{NodeHash, Proof, Roots};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// The time limit for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Most bridges to find: one is enough for speed, and with several one may lie.
+const FOUND_MAX: usize = 8;
+
+/// How often to look for bridges until there is one.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The context of the requests.
 pub struct ProofRequester<'a> {
@@ -46,13 +54,14 @@ pub struct PeerProofs<'a> {
 const BEHIND_MAX: Height = 6;
 
 impl<'a> PeerProofs<'a> {
-    /// Connects to the peers. Requests are for blocks of `chain`.
+    /// Connects to the peers. Requests are for blocks of the source's chain.
     pub fn connect(
         options: &BridgePeers,
         asking: ProofRequester<'a>,
-        chain: &'a HeaderChain,
+        source: &'a dyn ChainSource,
     ) -> Result<Self, SyncError> {
-        let peers = connect(options, &asking)?;
+        let peers = connect(options, &asking, source)?;
+        let chain = source.chain();
         let (proven, left_out) = (Mutex::default(), AtomicBool::new(false));
         Ok(Self { chain, peers, observer: asking.observer, proven, left_out })
     }
@@ -145,10 +154,12 @@ impl<'a> PeerProofs<'a> {
     }
 }
 
-/// Connects to bridges, and warns of each that cannot be reached.
+/// Connects to the named bridges, and warns of each that cannot be reached; or finds bridges among the nodes that
+/// `source` knows.
 pub(crate) fn connect<'a>(
     options: &BridgePeers,
     asking: &ProofRequester<'a>,
+    source: &dyn ChainSource,
 ) -> Result<ProofPeers<'a>, SyncError> {
     let nonce = u64::from_le_bytes(apus_sync::system::random_bytes()?);
     let dial = Dial {
@@ -157,6 +168,9 @@ pub(crate) fn connect<'a>(
         handshake_timeout: HANDSHAKE_TIMEOUT,
         ..Dial::new(asking.network, nonce)
     };
+    if options.addresses.is_empty() {
+        return find(options.patience, &dial, asking, source);
+    }
     let (addresses, patience) = (options.addresses.clone(), options.patience);
     let peers = ProofPeers::connect(addresses, dial, patience, asking.interrupt);
     let peers = peers.map_err(|error| ProofsError::Peers(Box::new(error)))?;
@@ -167,6 +181,27 @@ pub(crate) fn connect<'a>(
         asking.observer.event(Event::Warning(Warning::Extra(text)));
     }
     Ok(peers)
+}
+
+/// Connects to nodes that announce themselves as bridges, and waits until there is one.
+fn find<'a>(
+    patience: Duration,
+    dial: &Dial,
+    asking: &ProofRequester<'a>,
+    source: &dyn ChainSource,
+) -> Result<ProofPeers<'a>, SyncError> {
+    let began = Instant::now();
+    loop {
+        let nodes = source.nodes_with(BRIDGE, FOUND_MAX);
+        let found = ProofPeers::connect_to_any(nodes, dial, patience, asking.interrupt);
+        if let Some(peers) = found.map_err(|error| ProofsError::Peers(Box::new(error)))? {
+            return Ok(peers);
+        }
+        if began.elapsed() >= patience {
+            return Err(ProofsError::NoneFound { seconds: began.elapsed().as_secs() }.into());
+        }
+        sleep(LOOK);
+    }
 }
 
 /// Asks a bridge nothing more, if there are others, and warns of that once. Returns whether there are.

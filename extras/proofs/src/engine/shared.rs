@@ -41,7 +41,7 @@ impl SharedPass for ProvenSegments {
             Some(ProofsInput::Folder(folder)) => Box::new(ProofFolder { folder, network, chain }),
             Some(ProofsInput::Peers(peers)) => {
                 let asking = ProofRequester { network, observer, interrupt };
-                Box::new(PeerProofs::connect(peers, asking, chain)?)
+                Box::new(PeerProofs::connect(peers, asking, source)?)
             }
             None => return Err(ProofsError::NoneHere.into()),
         };

@@ -55,6 +55,35 @@ fn check(book: &AddressBook) {
 }
 
 #[test]
+fn nodes_are_found_by_their_services() {
+    let mut book = book();
+    let wanted = Services(1 << 12 | 1 << 13);
+    let all = spread(0, 9);
+    let offering = |address: &NodeAddress, services: Services| NodeAddress {
+        services: SERVICES.with(services),
+        ..address.clone()
+    };
+    // Half of the bits is not enough.
+    let bridges: Vec<_> = all[..5].iter().map(|it| offering(it, wanted)).collect();
+    let others: Vec<_> = all[5..].iter().map(|it| offering(it, Services(1 << 12))).collect();
+    tell(&mut book, 1, &[&bridges[..], &others].concat());
+    let found = |book: &mut AddressBook, most| -> Vec<Host> {
+        book.with_services(wanted, most, NOW).into_iter().map(|it| it.host).collect()
+    };
+    let hosts: HashSet<Host> = bridges.iter().map(|it| it.host.clone()).collect();
+    assert_eq!(found(&mut book, 9).into_iter().collect::<HashSet<_>>(), hosts);
+    assert_eq!((found(&mut book, 2).len(), found(&mut book, 0).len()), (2, 0));
+    // One that proved to be a node comes first; what a node itself says replaces what others said.
+    book.connected(&bridges[3], SERVICES.with(wanted), NOW);
+    book.connected(&bridges[4], SERVICES, NOW);
+    assert_eq!(found(&mut book, 9)[0], bridges[3].host);
+    assert!(!found(&mut book, 9).contains(&bridges[4].host));
+    book.misbehaved(&bridges[3], NOW);
+    assert_eq!(found(&mut book, 9).len(), 3);
+    check(&book);
+}
+
+#[test]
 fn accepts_only_useful_addresses() {
     let mut book = book();
     let no_witness = NodeAddress { services: Services::NETWORK, ..at("8.1.1.1") };

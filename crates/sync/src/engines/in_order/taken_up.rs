@@ -15,7 +15,7 @@ use crate::sink::SetInfo;
 use crate::source::ChainSource;
 use crate::warning::Warning;
 use crate::workdir::record::Record;
-use apus_chain::{CoinAdder, CoinSum, CoinSumKey, Height, KnownBlock};
+use apus_chain::{CoinAdder, CoinSum, CoinSumKey, KnownBlock};
 use apus_engine::connect::UndoBytes;
 use apus_engine::utxo::store::{OWN_RECORD, UndoRecord};
 use apus_engine::utxo::{CoinsStore, StoreError};
@@ -34,7 +34,7 @@ pub fn record_of_set(set: SetInfo, key: CoinSumKey, sum: CoinSum) -> UndoRecord 
     let from = set.height.saturating_add(1);
     let identity = Identity { network: set.network, assume_valid: None, unseen: 0, from };
     let totals = Totals { coins: set.coins, ..Totals::default() };
-    let record = Record { identity, key, at: Vec::new() };
+    let record = Record { identity, taken_up: false, key, at: Vec::new() };
     own_record(&record, ConnectedAt { block, totals, sum: Some(sum) })
 }
 
@@ -60,8 +60,10 @@ pub(super) fn take_up(
     }
     let record = match own {
         Some((mut own, at)) => {
+            own.taken_up = true;
+            // Refuse before reading all coins.
+            expect_no_folders(request, place, &own)?;
             check(request, &*store, &own, &at)?;
-            expect_trusted(request, place)?;
             if own.identity.from > tip.height {
                 // No block was connected yet, under any options.
                 own.identity.assume_valid = options.assume_valid;
@@ -93,38 +95,39 @@ fn check(
     }
 }
 
-/// Says what a record on the servers shows, and refuses to make a node's folder by it.
-fn expect_trusted(request: &Request<'_>, place: &str) -> Result<(), SyncError> {
-    if !request.folders.is_empty() {
-        return Err(SyncError::usage(format!(
-            "the record that vouches for the coins of {place} is on the same servers, and a node must not start from \
-             coins that others could have changed: leave out the chainstate or data directory, or use the --workdir \
-             of the sync that made the coins"
-        )));
-    }
+/// Says what a record shows that lay on the servers with its coins.
+pub(super) fn warn_of_record(request: &Request<'_>, place: &str) {
     let text = format!(
         "the record that vouches for the coins of {place} is on the same servers: it shows whether coins are lost, \
          but not whether someone with write access changed both. To prove the set, compare the final muhash \
          (--muhash) with a node's"
     );
     request.env.observer.event(Event::Warning(Warning::Extra(text)));
-    Ok(())
 }
 
-/// Refuses to make a node's folder from coins that nothing proves: a node would trust them.
+/// Refuses to make a node's folder from coins that nothing proves, or only a record that lay on the servers with them,
+/// in this start or an earlier one: a node would trust them.
 pub(super) fn expect_no_folders(
     request: &Request<'_>,
     place: &str,
-    from: Height,
+    record: &Record,
 ) -> Result<(), SyncError> {
-    if request.folders.is_empty() || from == 1 {
-        return Ok(());
-    }
-    Err(SyncError::usage(format!(
-        "the coins of {place} at block {} came without the record of the sync that made them, so nothing proves them, \
-         and a node must not start from them: leave out the chainstate or data directory, or sync into a new store",
-        from - 1
-    )))
+    let from = record.identity.from;
+    let why = match (request.folders.is_empty(), from, record.taken_up) {
+        (true, _, _) | (false, 1, false) => return Ok(()),
+        (false, 1, true) => format!(
+            "the record that vouches for the coins of {place} is on the same servers, and a node must not start from \
+             coins that others could have changed: leave out the chainstate or data directory, or use the --workdir \
+             of the sync that made the coins"
+        ),
+        (false, from, _) => format!(
+            "the coins of {place} at block {} came without the record of the sync that made them, so nothing proves \
+             them, and a node must not start from them: leave out the chainstate or data directory, or sync into a \
+             new store",
+            from - 1
+        ),
+    };
+    Err(SyncError::usage(why))
 }
 
 /// Makes the record of a new sync that continues from the coins as they are.

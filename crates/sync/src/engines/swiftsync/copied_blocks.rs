@@ -15,6 +15,7 @@ use crate::folder::FolderOutput;
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, stop_if_interrupted};
 use crate::request::{HintedTask, Request};
 use crate::sink::datadir::DraftWithBlocks;
+use crate::source::ChainSource;
 use crate::supply::Walker;
 use crate::supply::in_order::{InOrder, Put, QueueItem, walk_in_order};
 use crate::supply::total;
@@ -40,6 +41,16 @@ pub(super) fn expect_proof(request: &Request<'_>, task: &HintedTask<'_>) -> Resu
             Err(request.env.other_run("that did not read undo data"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Fails if blocks would be copied with spent coins from elsewhere: such coins are asked for by ascending height, which
+/// copying does not do. Blocks that the source keeps get them in the pass.
+pub(super) fn expect_kept(request: &Request<'_>, dir: &dyn ChainSource) -> Result<(), SyncError> {
+    let copies = request.folders.iter().any(FolderOutput::has_all_undo) && dir.archive().is_none();
+    match copies {
+        false => Ok(()),
+        true => Err(SyncError::Usage(UsageError::SpentNotKept)),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::error::{ChainGap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
 use crate::source::{BlockArchive, BlockFetcher, BlockReply, BlockSource, ChainSource, ranges};
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
+use apus_p2p::addresses::{NodeAddress, Services};
 use apus_p2p::network::{BlockProvider, NetworkError, NextBlock};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -222,6 +223,10 @@ impl ChainSource for PeersChain<'_> {
     fn may_be_left(&self, follow: bool) {
         self.follows.store(follow, Ordering::Relaxed);
         self.may_be_left.store(true, Ordering::Relaxed);
+    }
+
+    fn nodes_with(&self, services: Services, most: usize) -> Vec<NodeAddress> {
+        self.peers.network.nodes_with(services, most)
     }
 
     fn reached_tip(&self) {
