@@ -394,7 +394,7 @@ fn chain_of_line(matches: &ArgMatches) -> Option<Network> {
 /// Detects the chain of a node's data directory, or of a chain's folder in it. Takes the chain of the node's
 /// configuration if the directory has its blocks. Otherwise, if the directory has blocks of several chains, returns
 /// main if it is one of them, or else `None`.
-fn of_datadir(datadir: &Path) -> Option<Network> {
+pub(crate) fn of_datadir(datadir: &Path) -> Option<Network> {
     let conf = NodeConf::read(datadir).unwrap_or_default();
     let has = |datadir: &Path, chain| may_have_blocks(datadir, chain);
     let other = conf.datadir();
