@@ -37,6 +37,7 @@ pub(crate) fn find(args: &FindArgs) -> Result<(), Failure> {
             highest: 0,
             found: 0,
             total: 0,
+            has_printed: false,
             group: Vec::new(),
         };
         search.begin()?;
@@ -111,6 +112,7 @@ struct Search {
     highest: Height,
     found: u64,
     total: u64,
+    has_printed: bool,
     /// Coins of the last transaction, not printed yet: outputs are printed in numeric order.
     group: Vec<(OutPoint, String)>,
 }
@@ -148,16 +150,14 @@ impl Search {
     /// Prints the coins of one transaction.
     fn print_group(&mut self) -> Result<(), Failure> {
         self.group.sort_unstable_by_key(|(outpoint, _)| outpoint.vout);
-        let before = self.found - self.group.len() as u64;
-        for (number, (_, line)) in self.group.drain(..).enumerate() {
+        for (_, line) in self.group.drain(..) {
             match self.answer {
                 // JSON has a comma between values, but none after the last.
-                Form::Json if before + number as u64 > 0 => {
-                    print::result(format_args!("    ,{line}"))?
-                }
+                Form::Json if self.has_printed => print::result(format_args!("    ,{line}"))?,
                 Form::Json => print::result(format_args!("    {line}"))?,
                 Form::Text => print::result(line)?,
             }
+            self.has_printed = true;
         }
         Ok(())
     }

@@ -89,8 +89,9 @@ fn of_folder(named: &Path, chain: Option<Network>) -> Result<SetSource<'static>,
         let network = chain.or_else(|| network_of(&parent.join("blocks")).ok().flatten());
         return Ok(SetSource::Chainstate(named.to_owned(), expect_chain(named, network)?));
     }
-    let network = expect_chain(named, chain.or_else(|| of_datadir(named)))?;
-    let folders = [chain_folder(named, network), named.to_owned()];
+    let found = chain.or_else(|| of_datadir(named));
+    let of_chain = found.map(|network| chain_folder(named, network));
+    let folders: Vec<PathBuf> = of_chain.into_iter().chain([named.to_owned()]).collect();
     let has = |folder: &&PathBuf| folder.join("chainstate").join("CURRENT").exists();
     let Some(folder) = folders.iter().find(has) else {
         return Err(Failure::usage(format!(
@@ -98,6 +99,7 @@ fn of_folder(named: &Path, chain: Option<Network>) -> Result<SetSource<'static>,
             named.display()
         )));
     };
+    let network = expect_chain(named, found)?;
     let second = folder.join(SNAPSHOT_CHAINSTATE);
     if second.is_dir() {
         return Err(Failure::usage(format!(

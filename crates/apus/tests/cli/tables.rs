@@ -44,8 +44,8 @@ fn a_chainstate_gives_the_same_table_as_its_snapshot() {
         let facts = format!("{number}.csv.json");
         assert!(sandbox.read(&facts) == sandbox.read("of-snapshot.csv.json"));
     }
-    sandbox.copy(&fixtures().join("regtest-315/regtest/chainstate"), "elsewhere");
-    let line = "snapshot export elsewhere --to csv:4.csv";
+    sandbox.copy(&fixtures().join("regtest-315/regtest/chainstate"), "away/chainstate");
+    let line = "snapshot export away/chainstate --to csv:4.csv";
     sandbox.apus(line).fails(1, &["add --chain"]);
     sandbox.apus(&format!("{line} --chain regtest")).succeeds();
 }
@@ -98,8 +98,8 @@ fn damaged_and_wrong_sets_leave_no_table() {
         ("missing.dat --to csv:x", 3, "missing.dat"),
         ("msb.hints --to csv:x", 1, "is a hintsfile"),
         ("blocks --to csv:x", 1, "the file CURRENT"),
-        ("node.dat --to csv:x --raw", 1, "--raw"),
-        ("node.dat --to - --raw", 1, "--raw"),
+        ("node.dat --to csv:x --raw", 1, "raw bytes"),
+        ("node.dat --to - --raw", 1, "raw bytes"),
         ("node.dat --to xlsx:x", 1, "parquet:FILE"),
         ("node.dat --to parquet:-", 1, "parquet:FILE"),
         ("node.dat --to csv:x --chain main", 1, "--chain signet"),
