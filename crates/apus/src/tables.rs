@@ -16,8 +16,8 @@ use apus_sync::SyncError;
 use apus_tables::{TableColumns, TableOutput, TablePlace};
 
 /// Returns the height of a set's block if it is known: by the node's index, or to Bitcoin Core. Otherwise returns the
-/// height of the highest coin: a coinbase of the last 100 blocks cannot be spent. Only if nobody can ever spend the
-/// block's coinbase, this is too low.
+/// height of the highest coin: a coinbase of the last 100 blocks cannot be spent. If the block's coinbase is
+/// unspendable, this is too low.
 fn height_of(
     network: Network,
     block: &BlockHash,

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 /// Limits of a group: rows, and bytes of its texts.
 const GROUP_ROWS: usize = 128 << 10;
-const GROUP_BYTES: usize = 24 << 20;
+const GROUP_BYTES: usize = 16 << 20;
 
 /// Values read back at once.
 const VALUES: usize = 8 << 10;
@@ -45,7 +45,7 @@ pub(crate) struct ParquetTable {
     hex: Vec<u8>,
 }
 
-/// Values of a column, one after the other.
+/// Values of a column, in order.
 #[derive(Default)]
 struct Texts {
     bytes: Vec<u8>,

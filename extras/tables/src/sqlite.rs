@@ -1,7 +1,7 @@
 //! SQLite: the table `utxos`, and a table `meta` with the set's facts.
 //!
 //! SQLite writes the file itself, in one transaction without a journal: until the table is complete, it is a draft that
-//! nobody reads. Its only file is the draft, which exists already when SQLite opens it.
+//! no one reads. Its only file is the draft, which exists already when SQLite opens it.
 
 use crate::columns::{ScriptColumns, TABLE};
 use crate::meta::{Fact, TableFacts};
@@ -64,9 +64,8 @@ impl SqliteFile {
         path: PathBuf,
         columns: ScriptColumns,
     ) -> Result<Self, SyncError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let begin = || {
-            let database = Connection::open_with_flags(&path, flags)?;
+            let database = open(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
             database.execute_batch(BEGIN)?;
             database.execute_batch(&create(&columns))?;
             Ok(database)
@@ -125,6 +124,12 @@ impl SqliteFile {
     }
 }
 
+/// Opens a file that exists. SQLite would take a relative name that begins with `file:` for a URI.
+fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let path = if path.is_relative() { Path::new(".").join(path) } else { path.to_owned() };
+    Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+}
+
 /// Returns the statements that create the tables. Without further columns, `utxos` is Core's.
 fn create(columns: &ScriptColumns) -> String {
     let typed = columns.names().map(|name| match name {
@@ -170,9 +175,8 @@ impl RowWriter for SqliteFile {
 
 /// Counts and sums the rows of a database.
 pub(crate) fn read_back(path: &Path, go_on: &GoOn<'_>) -> Result<TableSums, SyncError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let failed = |error| failed(path, error);
-    let database = Connection::open_with_flags(path, flags).map_err(failed)?;
+    let database = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     let query = format!(
         "SELECT count(*), ifnull(sum(value), 0) FROM {TABLE} WHERE rowid > ?1 AND rowid <= ?1 + {ROWS_BETWEEN}"
     );

@@ -2,9 +2,9 @@
 //! unpacks, also from a pipe, or a node's chainstate.
 
 use crate::args::SetArgs;
-use crate::cli::of_datadir;
 use crate::failure::{Failure, IO};
 use crate::files::Content;
+use crate::node::of_datadir;
 use crate::print;
 use crate::report::grouped;
 use crate::unpack::InputFile;
