@@ -2,7 +2,7 @@
 
 use crate::columns::ScriptColumns;
 use crate::meta::TableFacts;
-use crate::table::{GoOn, RowWriter, TableSums};
+use crate::rows::{GoOn, RowWriter, TableSums};
 use crate::text::{txid_digits, write_hex, write_number};
 use crate::{AddressKinds, TableColumns};
 use apus_chain::{CoinRef, OutPoint, Txid};

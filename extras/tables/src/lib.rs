@@ -19,6 +19,7 @@ mod meta;
 mod output;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod rows;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table;

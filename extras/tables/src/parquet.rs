@@ -3,7 +3,7 @@
 use crate::columns::{ScriptColumns, TABLE};
 use crate::kind::ScriptKind;
 use crate::meta::{Fact, TableFacts};
-use crate::table::{GoOn, RowWriter, TableSums};
+use crate::rows::{GoOn, RowWriter, TableSums};
 use crate::text::{reversed_txid, txid_digits, write_hex};
 use apus_chain::{CoinRef, OutPoint};
 use apus_storage::StorageFile;

@@ -4,8 +4,9 @@
 use crate::columns::{ScriptColumns, TableColumns, TableFormat};
 use crate::error::TableError;
 use crate::meta::TableFacts;
+use crate::rows::{RowWriter, TableSums};
 use crate::{AddressKinds, csv};
-use apus_chain::{CoinRef, MAX_MONEY, Network, OutPoint};
+use apus_chain::{CoinRef, Network, OutPoint};
 use apus_storage::{DirStorage, StorageFile, parent};
 use apus_sync::error::StorageResult;
 use apus_sync::sink::FileDraft;
@@ -49,36 +50,6 @@ impl TablePlace {
         let path = self.format.facts_path(&self.path)?;
         Some(path.file_name()?.to_str()?.to_owned())
     }
-}
-
-/// Number of rows, and sum of the values in satoshi.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct TableSums {
-    pub(crate) rows: u64,
-    pub(crate) total: u64,
-}
-
-impl TableSums {
-    /// Counts a row. Fails if the set has more than all money: its sum could overflow.
-    pub(crate) fn add(&mut self, outpoint: &OutPoint, value: u64) -> Result<(), SyncError> {
-        self.rows += 1;
-        match self.total.checked_add(value).filter(|total| *total <= MAX_MONEY) {
-            Some(total) => {
-                self.total = total;
-                Ok(())
-            }
-            None => Err(TableError::TooMuch { outpoint: *outpoint }.into()),
-        }
-    }
-}
-
-/// Writes rows in one format.
-pub(crate) trait RowWriter: Send {
-    /// Adds a row.
-    fn put(&mut self, outpoint: &OutPoint, coin: CoinRef<'_>) -> Result<(), SyncError>;
-
-    /// Completes the file and returns it.
-    fn finish(self: Box<Self>, facts: &TableFacts) -> Result<Box<dyn StorageFile>, SyncError>;
 }
 
 /// A table that is being written.
@@ -186,6 +157,3 @@ impl<'a> Table<'a> {
         self.draft.publish(file)
     }
 }
-
-/// Calls this now and then; its error ends the work.
-pub(crate) type GoOn<'a> = dyn Fn() -> Result<(), SyncError> + 'a;
