@@ -3,7 +3,7 @@
 use crate::sandbox::{REGTEST, SIGNET, Sandbox, fixtures};
 use apus_testkit::bitcoind::Bitcoind;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const KEYS: [&str; 3] = [
     "0279be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798",
@@ -43,6 +43,13 @@ fn descriptors() -> Vec<String> {
         "raw(51)".to_owned(),
         "raw(51024e73)".to_owned(),
         format!("raw(5120{})", &b[2..]),
+        // Unknown and impossible witness programs, a hybrid key, and keys that multi() cannot have.
+        "raw(5202abcd)".to_owned(),
+        format!("raw(0015{})", "ab".repeat(21)),
+        format!("raw(4106{}ac)", &UNCOMPRESSED[2..]),
+        format!("raw(5141{}51ae)", UNCOMPRESSED.replacen("04", "07", 1)),
+        format!("raw(51{}0111ae)", format!("21{a}").repeat(17)),
+        format!("raw(51{}0112ae)", format!("21{a}").repeat(17)),
     ];
     for path in ["/1/*", "/7"] {
         all.push(format!("wpkh({TPUB}{path})"));
@@ -105,6 +112,18 @@ fn every_kind_of_descriptor_finds_what_a_node_finds() {
     lines.push((format!("{ranged} --range [4-9]"), part));
     let all: Vec<Value> = descriptors().into_iter().map(Value::from).collect();
     let every = ask(&all);
+    let scripts = every["unspents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|coin| coin["scriptPubKey"].as_str().unwrap());
+    let decoded = |script: &str| {
+        let said = node.call("decodescript", &[json!(script)]);
+        let text = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
+        (script.to_owned(), (text("type"), text("address")))
+    };
+    let decoded: BTreeMap<String, (String, String)> = scripts.map(decoded).collect();
+    assert!(decoded.len() > 30, "{decoded:?}");
     let folder = node.stop();
     let sandbox = Sandbox::empty();
     let set = folder.path().display();
@@ -112,6 +131,14 @@ fn every_kind_of_descriptor_finds_what_a_node_finds() {
         let ours = sandbox.apus(&format!("snapshot find {set} --json {line}")).succeeds();
         let ours: Value = serde_json::from_str(&ours.stdout).unwrap();
         assert_eq!(comparable(&ours), comparable(&answer), "{line}");
+    }
+    let csv =
+        sandbox.apus(&format!("snapshot export {set} --to - --type --address")).succeeds().stdout;
+    let columns = |line: &str| line.split(',').skip(5).map(str::to_owned).collect::<Vec<_>>();
+    for row in csv.lines().map(columns) {
+        if let Some((kind, address)) = decoded.get(&row[0]) {
+            assert_eq!((&row[1], &row[2]), (kind, address), "{row:?}");
+        }
     }
     let text: String = descriptors().iter().map(|line| format!("{line}\n\n# comment\n")).collect();
     sandbox.write("wanted.txt", text.as_bytes());
