@@ -6,6 +6,8 @@
 mod files;
 mod node;
 mod sync;
+#[cfg(feature = "tables")]
+mod tables;
 mod values;
 
 pub(crate) use files::{
@@ -17,9 +19,11 @@ pub(crate) use sync::{
     AssumeArgs, AssumeValidArg, BlocksArg, EngineArg, EngineFacts, PeerArgs, SyncArgs, SyncMethod,
     TaskParts,
 };
+#[cfg(feature = "tables")]
+pub(crate) use tables::{ExportArgs, ExportTarget, FindArgs, SetArgs};
 #[cfg(feature = "utreexo")]
 pub(crate) use values::ProofsArg;
-pub(crate) use values::{ChallengeArg, HintsArg, SNAPSHOT, SinkArg, parse_mib};
+pub(crate) use values::{ChallengeArg, FileKind, HintsArg, SNAPSHOT, SinkArg, parse_mib};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_proxy};
 

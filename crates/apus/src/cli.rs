@@ -10,7 +10,7 @@ use crate::cluster::{ClusterArgs, ClusterCommand};
 use crate::coins::CoinsCommandArgs;
 use crate::failure::Failure;
 use crate::index::IndexArgs;
-use crate::node::{NodeConf, may_have_blocks};
+use crate::node::{NodeConf, of_datadir};
 use crate::plot::PlotArgs;
 use crate::submit::SubmitArgs;
 #[cfg(feature = "utreexo")]
@@ -241,11 +241,11 @@ fn with_default_chain(command: clap::Command, name: &'static str) -> clap::Comma
 const HEADINGS: [(&str, &str); 6] = [
     (
         "Input",
-        "chain signetchallenge datadir blocksdir hints hints-order proofs stopatheight from outputs stop-block",
+        "chain signetchallenge datadir blocksdir hints hints-order proofs stopatheight from range outputs stop-block",
     ),
     (
         "Output",
-        "out to every index index-for replace replace-with-older prune muhash blocks report json csv",
+        "out to every index index-for replace replace-with-older prune muhash blocks report json csv raw type address",
     ),
     ("Checks", "assumevalid engine aggregate witnesses audit"),
     (
@@ -399,35 +399,6 @@ fn chain_of_line(matches: &ArgMatches) -> Option<Network> {
         (Some(blocksdir), None) => network_of(blocksdir).ok()?,
         (None, None) => None,
     }
-}
-
-/// Detects the chain of a node's data directory, or of a chain's folder in it. Takes the chain of the node's
-/// configuration if the directory has its blocks. Otherwise, if the directory has blocks of several chains, returns
-/// main if it is one of them, or else `None`.
-fn of_datadir(datadir: &Path) -> Option<Network> {
-    let conf = NodeConf::read(datadir).unwrap_or_default();
-    let has = |datadir: &Path, chain| may_have_blocks(datadir, chain);
-    let other = conf.datadir();
-    if let Some(chosen) = conf.chain()
-        && (has(datadir, chosen) || other.as_deref().is_some_and(|other| has(other, chosen)))
-    {
-        return Some(chosen);
-    }
-    let any = Network::ALL.into_iter().any(|chain| has(datadir, chain));
-    let datadir = other.as_deref().filter(|_| !any).unwrap_or(datadir);
-    let blocks = datadir.join("blocks");
-    if blocks.is_dir() {
-        // A folder without block files holds only an index; then the folder's name gives the chain.
-        let named = || Network::ALL.into_iter().find(|chain| is_folder_of(datadir, *chain));
-        return network_of(&blocks).unwrap_or_else(|_| named());
-    }
-    let mut chains = Network::ALL.into_iter().filter(|chain| has(datadir, *chain));
-    chains.next().filter(|_| chains.next().is_none())
-}
-
-/// Whether a folder's name is that of a chain's folder in a data directory.
-fn is_folder_of(folder: &Path, chain: Network) -> bool {
-    chain.data_folder().is_some_and(|name| folder.ends_with(name))
 }
 
 /// Returns the data directory around a chain's folder such as `node/regtest`, which a user may name instead; otherwise

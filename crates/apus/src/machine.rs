@@ -182,8 +182,12 @@ fn features() -> Vec<&'static str> {
     let built_in = [
         ("kernel", cfg!(feature = "kernel")),
         ("cluster", cfg!(feature = "cluster")),
+        ("descriptors", cfg!(feature = "descriptors")),
+        ("parquet", cfg!(feature = "parquet")),
         ("remote-coins", cfg!(feature = "remote-coins")),
         ("s3", cfg!(feature = "s3")),
+        ("sqlite", cfg!(feature = "sqlite")),
+        ("tables", cfg!(feature = "tables")),
         ("utreexo", cfg!(feature = "utreexo")),
         ("web", cfg!(feature = "web")),
     ];

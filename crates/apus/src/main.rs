@@ -39,6 +39,8 @@ mod spelling;
 mod status;
 mod submit;
 mod sync;
+#[cfg(feature = "tables")]
+mod tables;
 mod unpack;
 #[cfg(feature = "utreexo")]
 mod utreexo;

@@ -83,6 +83,35 @@ fn without_index(blocks: &BlocksFolder) -> Failure {
     ))
 }
 
+/// Detects the chain of a node's data directory, or of a chain's folder in it. Takes the chain of the node's
+/// configuration if the directory has its blocks. Otherwise, if the directory has blocks of several chains, returns
+/// main if it is one of them, or else `None`.
+pub(crate) fn of_datadir(datadir: &Path) -> Option<Network> {
+    let conf = NodeConf::read(datadir).unwrap_or_default();
+    let has = |datadir: &Path, chain| may_have_blocks(datadir, chain);
+    let other = conf.datadir();
+    if let Some(chosen) = conf.chain()
+        && (has(datadir, chosen) || other.as_deref().is_some_and(|other| has(other, chosen)))
+    {
+        return Some(chosen);
+    }
+    let any = Network::ALL.into_iter().any(|chain| has(datadir, chain));
+    let datadir = other.as_deref().filter(|_| !any).unwrap_or(datadir);
+    let blocks = datadir.join("blocks");
+    if blocks.is_dir() {
+        // A folder without block files holds only an index; then the folder's name gives the chain.
+        let named = || Network::ALL.into_iter().find(|chain| is_folder_of(datadir, *chain));
+        return network_of(&blocks).unwrap_or_else(|_| named());
+    }
+    let mut chains = Network::ALL.into_iter().filter(|chain| has(datadir, *chain));
+    chains.next().filter(|_| chains.next().is_none())
+}
+
+/// Whether a folder's name is that of a chain's folder in a data directory.
+fn is_folder_of(folder: &Path, chain: Network) -> bool {
+    chain.data_folder().is_some_and(|name| folder.ends_with(name))
+}
+
 /// Returns the chain of the first block in a folder of blocks; `None` if unknown.
 fn chain_held(blocksdir: &Path) -> Option<Network> {
     network_of(blocksdir).ok().flatten()

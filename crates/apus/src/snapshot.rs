@@ -22,6 +22,10 @@ pub(crate) fn command(args: &SnapshotArgs) -> Result<(), Failure> {
     match &args.command {
         SnapshotCommand::Info(args) => info(args),
         SnapshotCommand::Verify(args) => verify(args),
+        #[cfg(feature = "tables")]
+        SnapshotCommand::Export(args) => crate::tables::export(args),
+        #[cfg(feature = "tables")]
+        SnapshotCommand::Find(args) => crate::tables::find(args),
     }
 }
 

@@ -8,9 +8,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
 /// Features that a build may lack.
-const FEATURES: [(&str, bool); 4] = [
+const FEATURES: [(&str, bool); 7] = [
     ("cluster", cfg!(feature = "cluster")),
+    ("parquet", cfg!(feature = "parquet")),
     ("remote-coins", cfg!(feature = "remote-coins")),
+    ("sqlite", cfg!(feature = "sqlite")),
+    ("tables", cfg!(feature = "tables")),
     ("utreexo", cfg!(feature = "utreexo")),
     ("web", cfg!(feature = "web")),
 ];
@@ -70,6 +73,7 @@ fn of_command(name: &str) -> Option<String> {
         }
         "cluster" => "cluster",
         "coins" => "remote-coins",
+        "export" | "find" => "tables",
         "utreexo" => "utreexo",
         _ => return None,
     };
@@ -93,6 +97,9 @@ pub(crate) fn lacking_feature(feature: &str) -> Option<String> {
 pub(crate) fn lacking(option: &str) -> Option<String> {
     let feature = match option.split(['-', ':']).next() {
         Some("coins") => "remote-coins",
+        Some("csv") => "tables",
+        Some("parquet") => "parquet",
+        Some("sqlite") => "sqlite",
         Some("proofs" | "utreexo") => "utreexo",
         Some("web") => "web",
         _ => return None,
@@ -164,6 +171,9 @@ mod tests {
             ("coins-timeout", cfg!(feature = "remote-coins")),
             ("proofs", cfg!(feature = "utreexo")),
             ("utreexo:roots", cfg!(feature = "utreexo")),
+            ("csv:utxos.csv", cfg!(feature = "tables")),
+            ("sqlite:utxos.sqlite", cfg!(feature = "sqlite")),
+            ("parquet:utxos.parquet", cfg!(feature = "parquet")),
         ] {
             assert_eq!(lacking(option).is_none(), is_in, "{option}");
         }

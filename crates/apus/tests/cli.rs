@@ -16,6 +16,8 @@ mod coins;
 mod coins_out;
 mod convert;
 mod few_files;
+#[cfg(feature = "descriptors")]
+mod find;
 mod fixtures;
 mod folders;
 mod full_disk;
@@ -35,6 +37,8 @@ mod short;
 #[cfg(feature = "kernel")]
 mod sighints;
 mod snapshot;
+#[cfg(all(feature = "parquet", feature = "sqlite"))]
+mod tables;
 #[cfg(all(feature = "kernel", feature = "remote-coins"))]
 mod taken_up;
 #[cfg(feature = "utreexo")]

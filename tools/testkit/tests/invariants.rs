@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 10] = [
     &["apus-chain", "apus-curve"],
     &["apus-datadir", "apus-engine", "apus-p2p"],
     &["apus-sync"],
-    &["apus-coins", "apus-indexes", "apus-utreexo"],
+    &["apus-coins", "apus-indexes", "apus-tables", "apus-utreexo"],
     &["apus-proofs"],
     &["apus-jobs"],
     &["apus-cluster"],

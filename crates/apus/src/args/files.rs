@@ -195,6 +195,12 @@ pub(crate) enum SnapshotCommand {
     Info(SnapshotInfoArgs),
     /// Rebuild the UTXO set from blocks and compare
     Verify(Box<SnapshotVerifyArgs>),
+    /// Write a set of coins as a table: SQLite, Parquet or CSV
+    #[cfg(feature = "tables")]
+    Export(super::ExportArgs),
+    /// Find coins by address, script or descriptor
+    #[cfg(feature = "tables")]
+    Find(super::FindArgs),
 }
 
 const SNAPSHOT_INFO_EXAMPLES: &str = "\

@@ -3,6 +3,8 @@
 use crate::unpack::InputFile;
 use apus_sync::OutputKind;
 use apus_sync::engines::swiftsync::hints::BitOrder;
+#[cfg(feature = "tables")]
+use apus_tables::TableFormat;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -101,10 +103,20 @@ impl FromStr for ProofsArg {
     }
 }
 
+/// What writes a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum FileKind {
+    /// The sync itself.
+    Output(OutputKind),
+    /// The crate for tables.
+    #[cfg(feature = "tables")]
+    Table(TableFormat),
+}
+
 /// A kind of file that a run can write from its set; [`FILE_FORMS`] lists all.
 #[derive(Debug)]
 pub(crate) struct FileForm {
-    pub(crate) kind: OutputKind,
+    pub(crate) kind: FileKind,
     /// Name in `--out`, before the colon, and in the report.
     pub(crate) name: &'static str,
     /// Name in a plan.
@@ -119,7 +131,7 @@ pub(crate) struct FileForm {
 
 /// A UTXO snapshot.
 pub(crate) static SNAPSHOT: FileForm = FileForm {
-    kind: OutputKind::Snapshot,
+    kind: FileKind::Output(OutputKind::Snapshot),
     name: "snapshot",
     planned: "the snapshot",
     written: "a UTXO snapshot",
@@ -132,7 +144,7 @@ pub(crate) static SNAPSHOT: FileForm = FileForm {
 
 /// A hintsfile.
 static HINTS: FileForm = FileForm {
-    kind: OutputKind::Hints,
+    kind: FileKind::Output(OutputKind::Hints),
     name: "hints",
     planned: "hints",
     written: "hints",
@@ -140,8 +152,50 @@ static HINTS: FileForm = FileForm {
     coin_seconds: 0.0,
 };
 
+/// A table as CSV.
+#[cfg(feature = "tables")]
+static CSV: FileForm = FileForm {
+    kind: FileKind::Table(TableFormat::Csv),
+    name: "csv",
+    planned: "the table",
+    written: "the UTXO set as a CSV table, with its facts in a .json file beside it",
+    coin_bytes: 140,
+    coin_seconds: 0.3e-6,
+};
+
+/// A table in an SQLite database.
+#[cfg(feature = "sqlite")]
+static SQLITE: FileForm = FileForm {
+    kind: FileKind::Table(TableFormat::Sqlite),
+    name: "sqlite",
+    planned: "the database",
+    written: "the UTXO set as an SQLite database",
+    coin_bytes: 140,
+    coin_seconds: 0.6e-6,
+};
+
+/// A table in Parquet.
+#[cfg(feature = "parquet")]
+static PARQUET: FileForm = FileForm {
+    kind: FileKind::Table(TableFormat::Parquet),
+    name: "parquet",
+    planned: "the table",
+    written: "the UTXO set as a Parquet table",
+    coin_bytes: 55,
+    coin_seconds: 0.4e-6,
+};
+
 /// All kinds of file that a run can write from its set. `--out`, its help, `apus plan` and the report use this list.
-static FILE_FORMS: [&FileForm; 2] = [&SNAPSHOT, &HINTS];
+static FILE_FORMS: &[&FileForm] = &[
+    &SNAPSHOT,
+    &HINTS,
+    #[cfg(feature = "tables")]
+    &CSV,
+    #[cfg(feature = "sqlite")]
+    &SQLITE,
+    #[cfg(feature = "parquet")]
+    &PARQUET,
+];
 
 /// A file of [`FILE_FORMS`], `utreexo:FILE`, `sighints:FILE`, `chainstate:DIR`, `datadir:DIR`, `coins:URL` or `null`.
 #[derive(Clone)]
@@ -158,6 +212,25 @@ pub(crate) enum SinkArg {
 }
 
 impl SinkArg {
+    /// The file, if the output is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(_, path) | Self::Utreexo(path) | Self::SignatureHints(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The second file of an output: the facts about the set in a CSV.
+    pub(crate) fn beside(&self) -> Option<PathBuf> {
+        match self {
+            #[cfg(feature = "tables")]
+            Self::File(FileForm { kind: FileKind::Table(format), .. }, path) => {
+                format.facts_path(path)
+            }
+            _ => None,
+        }
+    }
+
     /// The file or folder.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
@@ -187,7 +260,7 @@ impl FromStr for SinkArg {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some((name, path)) = text.split_once(':')
             && !path.is_empty()
-            && let Some(form) = FILE_FORMS.into_iter().find(|form| form.name == name)
+            && let Some(form) = FILE_FORMS.iter().find(|form| form.name == name)
         {
             return Ok(Self::File(form, path.into()));
         }
@@ -204,6 +277,9 @@ impl FromStr for SinkArg {
                 None => Ok(Self::Coins(url.to_owned())),
             },
             None if text == "null" => Ok(Self::Null),
+            Some(("csv" | "sqlite" | "parquet", _)) if crate::spelling::lacking(text).is_some() => {
+                Err(crate::spelling::lacking(text).unwrap_or_default())
+            }
             _ => {
                 let files: String =
                     FILE_FORMS.iter().map(|form| format!("{}:FILE, ", form.name)).collect();

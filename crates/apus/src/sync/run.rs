@@ -2,7 +2,9 @@
 //!
 //! Before the run starts, it estimates whether a disk may become full, and warns. An estimate never stops a run.
 
-use crate::args::{AggregateArg, HintsArg, SinkArg, SyncMethod, TaskParts, finish_sighints};
+use crate::args::{
+    AggregateArg, FileKind, HintsArg, SinkArg, SyncMethod, TaskParts, finish_sighints,
+};
 use crate::args::{expect_interpreter, verifier};
 #[cfg(feature = "remote-coins")]
 use crate::coins::SetOnServers;
@@ -52,7 +54,7 @@ use std::time::Duration;
 /// command line was invalid.
 pub(crate) fn run(job: &RunJob<'_>) -> Result<RunReport, Failure> {
     let work_path = work_path(job);
-    let not_durable = expect_sensible(job, &output_paths(job.outputs), &work_path)?;
+    let not_durable = expect_sensible(job, &work_path)?;
     let watch = RunDisplay::of(job.run, job.about(), job.expected())?;
     let shared = Arc::clone(&watch.shared);
     let mut record = None;
@@ -230,11 +232,15 @@ fn compute(
         set.expect_ready(job.chain, WorkFolder::has_plan(work_path))?;
     }
     let indexes = IndexesOutput::of(job, &folders);
-    let sets = std::iter::empty::<&dyn SetOutput>();
+    let mut sets: Vec<&dyn SetOutput> = Vec::new();
     #[cfg(feature = "remote-coins")]
-    let sets = sets.chain(on_servers.iter().map(|set| set as _));
-    let sets = sets.chain(indexes.iter().map(|indexes| indexes as _));
-    let sets: Vec<&dyn SetOutput> = sets.collect();
+    sets.extend(on_servers.iter().map(|set| set as &dyn SetOutput));
+    #[cfg(feature = "tables")]
+    let tables = crate::tables::outputs(job.outputs)?;
+    #[cfg(feature = "tables")]
+    sets.extend(tables.iter().map(|set| set as &dyn SetOutput));
+    // The last one: it takes longest, and what comes before may fail.
+    sets.extend(indexes.iter().map(|indexes| indexes as &dyn SetOutput));
     let index = (work_path.join(INDEX), memory.store_bytes);
     let making = UtreexoOutputs::new(job.chain, &roots_files, job.bridge, index, budget);
     // The Utreexo forest uses the other half of the memory.
@@ -419,11 +425,7 @@ fn hints_input(hints: &HintsArg, order: Option<BitOrder>) -> HintsInput {
 
 /// Fails early for problems that would otherwise appear hours later. Returns the folders whose names cannot be made
 /// durable.
-fn expect_sensible(
-    job: &RunJob<'_>,
-    outputs: &[(OutputKind, PathBuf)],
-    work_path: &Path,
-) -> Result<Vec<PathBuf>, Failure> {
+fn expect_sensible(job: &RunJob<'_>, work_path: &Path) -> Result<Vec<PathBuf>, Failure> {
     expect_sighints_made(job)?;
     // Piped or compressed hints are checked later, once unpacked.
     if let Some(hints) = job.hints.filter(|hints| hints.input().is_plain().unwrap_or(true)) {
@@ -433,7 +435,9 @@ fn expect_sensible(
         expect_first_blocks(blocksdir)?;
     }
     let report = job.run.report.as_deref();
+    let beside: Vec<PathBuf> = job.outputs.iter().filter_map(SinkArg::beside).collect();
     let mut paths: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
+    paths.extend(beside.iter().map(PathBuf::as_path));
     paths.extend(report);
     let written = paths.clone();
     if let Some(proofs) = job.bridge {
@@ -463,8 +467,9 @@ fn expect_sensible(
         expect_outside(&folder.path, &paths)?;
         expect_new_folder(folder, resuming)?;
     }
-    let files = outputs.iter().map(|(_, path)| path.as_path()).chain(roots_paths(job.outputs));
-    for path in files.chain(sighints_path(job.outputs)) {
+    let files =
+        job.outputs.iter().filter_map(SinkArg::file).chain(beside.iter().map(PathBuf::as_path));
+    for path in files {
         expect_writable(path, |_| resuming)?;
     }
     let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
@@ -488,18 +493,14 @@ pub(super) fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
     sinks
         .iter()
         .filter_map(|sink| match sink {
-            SinkArg::File(form, path) => Some((form.kind, path.clone())),
+            SinkArg::File(form, path) => match form.kind {
+                FileKind::Output(kind) => Some((kind, path.clone())),
+                #[cfg(feature = "tables")]
+                FileKind::Table(_) => None,
+            },
             _ => None,
         })
         .collect()
-}
-
-/// Returns the paths of the files for the Utreexo forest's roots.
-fn roots_paths(sinks: &[SinkArg]) -> impl Iterator<Item = &Path> {
-    sinks.iter().filter_map(|sink| match sink {
-        SinkArg::Utreexo(path) => Some(path.as_path()),
-        _ => None,
-    })
 }
 
 /// Returns the file for signature hints.

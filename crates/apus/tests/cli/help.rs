@@ -3,7 +3,7 @@
 use crate::cli::fixtures::sync;
 use crate::sandbox::{REGTEST, Sandbox};
 
-const COMMANDS: [&str; 29] = [
+const COMMANDS: [&str; 31] = [
     "",
     "sync",
     "plan",
@@ -17,6 +17,8 @@ const COMMANDS: [&str; 29] = [
     "snapshot",
     "snapshot info",
     "snapshot verify",
+    "snapshot export",
+    "snapshot find",
     "utreexo",
     "utreexo prove",
     "utreexo info",
@@ -38,6 +40,7 @@ const COMMANDS: [&str; 29] = [
 /// The commands of this build, which may lack features.
 fn commands() -> impl Iterator<Item = &'static str> {
     COMMANDS.into_iter().filter(|command| match command.split(' ').next() {
+        _ if ["snapshot export", "snapshot find"].contains(command) => cfg!(feature = "tables"),
         Some("coins") => cfg!(feature = "remote-coins"),
         Some("cluster") => cfg!(feature = "cluster"),
         Some("utreexo") => cfg!(feature = "utreexo"),
@@ -320,19 +323,19 @@ fn errors_of_mistyped_lines_say_what_was_expected() {
         (
             &format!("{run} --out utxo.dat"),
             &[
-                "use snapshot:FILE, hints:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
+                "use snapshot:FILE, hints:FILE, csv:FILE, sqlite:FILE, parquet:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
             ],
         ),
         (
             &format!("{run} --out snapshot:"),
             &[
-                "use snapshot:FILE, hints:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
+                "use snapshot:FILE, hints:FILE, csv:FILE, sqlite:FILE, parquet:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
             ],
         ),
         (
             &format!("{run} --out blocks:x"),
             &[
-                "use snapshot:FILE, hints:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
+                "use snapshot:FILE, hints:FILE, csv:FILE, sqlite:FILE, parquet:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
             ],
         ),
         (&format!("{run} --par many"), &["--par"]),

@@ -7,7 +7,7 @@
 use super::{Sequence, SnapshotError, SnapshotHeader};
 use apus_chain::{
     BlockHash, Coin, CoinError, HashSerialized3, Height, MAX_SCRIPT_SIZE, MuHashBatch, Network,
-    OutPoint, ReadError, Reader, Txid, UtxoSetHash, UtxoStats, read_coin_strict,
+    OutPoint, ReadError, Reader, Txid, UtxoSetHash, UtxoStats, read_coin_strict, skip_coin,
     write_utxo_element,
 };
 use std::io::{ErrorKind, Read};
@@ -160,6 +160,26 @@ impl<R: Read> SnapshotReader<R> {
     /// Reads the next coin; returns `None` after the number of coins in the header, and fails unless the file
     /// ends there.
     pub fn next_coin(&mut self) -> Result<Option<SnapshotCoin<'_>>, SnapshotError> {
+        let next = self.next_by(|reader| {
+            let coin = read_coin_strict(reader)?;
+            Ok((coin.script.len(), coin))
+        })?;
+        Ok(next.map(|(outpoint, coin, bytes)| SnapshotCoin { outpoint, coin, bytes }))
+    }
+
+    /// Like [`next_coin`](Self::next_coin), but returns the coin in its stored form, and checks only that its
+    /// fields are within their bounds.
+    pub fn next_stored(&mut self) -> Result<Option<(OutPoint, &[u8])>, SnapshotError> {
+        let next = self.next_by(|reader| skip_coin(reader).map(|_| (0, ())))?;
+        Ok(next.map(|(outpoint, (), bytes)| (outpoint, bytes)))
+    }
+
+    /// Reads the next coin with `read`, which also returns the length of its script, or 0 if unknown.
+    #[inline]
+    fn next_by<'s, T>(
+        &'s mut self,
+        read: impl FnOnce(&mut Reader<'s>) -> Result<(usize, T), CoinError>,
+    ) -> Result<Option<(OutPoint, T, &'s [u8])>, SnapshotError> {
         self.fill()?;
         let Some(txid) = self.group()? else { return Ok(None) };
 
@@ -169,15 +189,15 @@ impl<R: Read> SnapshotReader<R> {
         let outpoint = self.sequence.check_vout(self.offset, txid, vout)?;
         let coin_start = reader.position();
         let mut reader = Reader::new(&entry[coin_start..]);
-        let coin = read_coin_strict(&mut reader).map_err(|source| match source {
+        let (script_bytes, coin) = read(&mut reader).map_err(|source| match source {
             CoinError::Read(ReadError::End { .. }) => self.truncated(),
             _ => SnapshotError::coin(self.offset + coin_start as u64, outpoint, source),
         })?;
         let coin_end = coin_start + reader.position();
-        self.sequence.coin(self.offset, outpoint, coin.script.len())?;
+        self.sequence.coin(self.offset, outpoint, script_bytes)?;
         self.start += coin_end;
         self.offset += coin_end as u64;
-        Ok(Some(SnapshotCoin { outpoint, coin, bytes: &entry[coin_start..coin_end] }))
+        Ok(Some((outpoint, coin, &entry[coin_start..coin_end])))
     }
 }
 

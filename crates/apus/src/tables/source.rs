@@ -1,0 +1,226 @@
+//! [`SetSource`]: a set of coins on disk, which commands read once from start to end: a snapshot in any form that Apus
+//! unpacks, also from a pipe, or a node's chainstate.
+
+use crate::args::SetArgs;
+use crate::failure::{Failure, IO};
+use crate::files::Content;
+use crate::node::of_datadir;
+use crate::print;
+use crate::report::grouped;
+use crate::unpack::InputFile;
+use apus_chain::{BlockHash, Height, Network, OutPoint};
+use apus_datadir::chainstate::{
+    ChainstateDbError, SNAPSHOT_CHAINSTATE, node_best_block, read_node,
+};
+use apus_datadir::snapshot::SnapshotReader;
+use apus_datadir::{chain_folder, network_of, read_index};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Interval between progress messages.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+
+/// Number of coins between two looks at the clock and at signals.
+const LOOK_EVERY: u64 = 1 << 14;
+
+/// What is known about a set before its first coin.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SetHead {
+    pub(super) network: Network,
+    pub(super) block: BlockHash,
+    /// The block's height in the node's index.
+    pub(super) height: Option<Height>,
+}
+
+/// Receives a set.
+pub(super) trait SetVisitor {
+    /// Receives a coin in its stored form. Coins come in the order of a snapshot.
+    fn coin(&mut self, outpoint: OutPoint, stored: &[u8]) -> Result<(), Failure>;
+}
+
+/// A set of coins on disk.
+pub(super) enum SetSource<'a> {
+    Snapshot(&'a InputFile, Option<Network>),
+    Chainstate(PathBuf, Network),
+}
+
+impl<'a> SetSource<'a> {
+    /// Finds the set that the arguments name.
+    pub(super) fn of(args: &'a SetArgs) -> Result<Self, Failure> {
+        let path = args.set.named();
+        match path.is_dir() {
+            true => of_folder(path, args.chain),
+            false => Ok(Self::Snapshot(&args.set, args.chain)),
+        }
+    }
+
+    /// Reads the whole set. `begin` learns what is known about it, and returns what receives its coins.
+    pub(super) fn read<V: SetVisitor>(
+        &self,
+        interrupt: &AtomicBool,
+        what: &'static str,
+        begin: impl FnOnce(SetHead) -> Result<V, Failure>,
+    ) -> Result<V, Failure> {
+        let progress = ReadProgress { what, interrupt, coins: 0, reported_at: Instant::now() };
+        match self {
+            Self::Chainstate(folder, network) => read_chainstate(folder, *network, progress, begin),
+            Self::Snapshot(input, network) if input.is_plain()? => {
+                let path = input.named();
+                let file =
+                    File::open(input.path()).map_err(|error| Failure::opening(path, &error))?;
+                let file = BufReader::with_capacity(1 << 20, file);
+                read_snapshot(file, path, *network, progress, begin)
+            }
+            Self::Snapshot(input, network) => input.stream(interrupt, |reader| {
+                read_snapshot(reader, input.named(), *network, progress, begin)
+            }),
+        }
+    }
+}
+
+/// Finds the chainstate in a folder that is one, or in a node's data directory, or in a chain's folder in it.
+fn of_folder(named: &Path, chain: Option<Network>) -> Result<SetSource<'static>, Failure> {
+    if named.join("CURRENT").exists() {
+        let parent = named.parent().unwrap_or(named);
+        let network = chain.or_else(|| network_of(&parent.join("blocks")).ok().flatten());
+        return Ok(SetSource::Chainstate(named.to_owned(), expect_chain(named, network)?));
+    }
+    let found = chain.or_else(|| of_datadir(named));
+    let of_chain = found.map(|network| chain_folder(named, network));
+    let folders: Vec<PathBuf> = of_chain.into_iter().chain([named.to_owned()]).collect();
+    let has = |folder: &&PathBuf| folder.join("chainstate").join("CURRENT").exists();
+    let Some(folder) = folders.iter().find(has) else {
+        return Err(Failure::usage(format!(
+            "{} is neither a chainstate nor a data directory with one: give the folder with the file CURRENT",
+            named.display()
+        )));
+    };
+    let network = expect_chain(named, found)?;
+    let second = folder.join(SNAPSHOT_CHAINSTATE);
+    if second.is_dir() {
+        return Err(Failure::usage(format!(
+            "the node has two sets of coins: give {} or {}",
+            folder.join("chainstate").display(),
+            second.display()
+        )));
+    }
+    Ok(SetSource::Chainstate(folder.join("chainstate"), network))
+}
+
+fn expect_chain(folder: &Path, found: Option<Network>) -> Result<Network, Failure> {
+    found.ok_or_else(|| {
+        let what = "a chainstate does not say which chain it belongs to";
+        Failure::usage(format!("{}: {what}: add --chain", folder.display()))
+    })
+}
+
+fn read_snapshot<V: SetVisitor>(
+    mut input: BufReader<impl Read>,
+    path: &Path,
+    network: Option<Network>,
+    mut progress: ReadProgress<'_>,
+    begin: impl FnOnce(SetHead) -> Result<V, Failure>,
+) -> Result<V, Failure> {
+    let about = |error| Failure::of_snapshot(path, &error);
+    let first = input.fill_buf().map_err(|error| Failure::io(path, error))?;
+    if let Content::Hints(_) = Content::of_bytes(first) {
+        let what = "is a hintsfile, not a UTXO snapshot: see `apus hints info`";
+        return Err(Failure::usage(format!("{} {what}", path.display())));
+    }
+    let mut reader = SnapshotReader::new(input, network).map_err(about)?;
+    let header = *reader.header();
+    let head = SetHead { network: header.network, block: header.base_hash, height: None };
+    let mut visitor = begin(head)?;
+    while let Some((outpoint, stored)) = reader.next_stored().map_err(about)? {
+        visitor.coin(outpoint, stored)?;
+        progress.step(Some(header.coins))?;
+    }
+    Ok(visitor)
+}
+
+fn read_chainstate<V: SetVisitor>(
+    folder: &Path,
+    network: Network,
+    mut progress: ReadProgress<'_>,
+    begin: impl FnOnce(SetHead) -> Result<V, Failure>,
+) -> Result<V, Failure> {
+    let block = node_best_block(folder).map_err(|error| of_chainstate(&error))?;
+    let block = block.ok_or_else(|| {
+        of_chainstate(&ChainstateDbError::NoBestBlock { path: folder.to_owned(), coins: false })
+    })?;
+    let head = SetHead { network, block, height: height_in_index(folder, block) };
+    let (mut visitor, mut failure) = (begin(head)?, None);
+    let read = read_node(folder, &mut |outpoint, stored| match visitor
+        .coin(outpoint, stored)
+        .and_then(|()| progress.step(None))
+    {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failure = Some(error);
+            ControlFlow::Break(())
+        }
+    });
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let read = read.map_err(|error| of_chainstate(&error))?;
+    if read.best != block {
+        return Err(Failure::wrong(format!(
+            "{}: the node moved to another block meanwhile: stop it, then rerun the command",
+            folder.display()
+        )));
+    }
+    Ok(visitor)
+}
+
+/// Looks up a block's height in the index next to a node's chainstate; `None` if it is not there.
+fn height_in_index(chainstate: &Path, block: BlockHash) -> Option<Height> {
+    let (blocks, mut height) = (chainstate.parent()?.join("blocks"), None);
+    let _ = read_index(&blocks, &mut |entry| {
+        if entry.hash != block {
+            return ControlFlow::Continue(());
+        }
+        height = Some(entry.height);
+        ControlFlow::Break(())
+    });
+    height
+}
+
+fn of_chainstate(error: &ChainstateDbError) -> Failure {
+    match error.is_invalid() {
+        true => Failure::wrong(error),
+        false => Failure::new(IO, error.to_string()),
+    }
+}
+
+/// Prints progress, and stops when the user interrupts it.
+struct ReadProgress<'a> {
+    what: &'static str,
+    interrupt: &'a AtomicBool,
+    coins: u64,
+    reported_at: Instant,
+}
+
+impl ReadProgress<'_> {
+    #[inline]
+    fn step(&mut self, total: Option<u64>) -> Result<(), Failure> {
+        self.coins += 1;
+        if self.coins.is_multiple_of(LOOK_EVERY) { self.look(total) } else { Ok(()) }
+    }
+
+    fn look(&mut self, total: Option<u64>) -> Result<(), Failure> {
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Err(Failure::interrupted());
+        }
+        if self.reported_at.elapsed() >= REPORT_EVERY {
+            self.reported_at = Instant::now();
+            let of = total.map(|total| format!(" of {}", grouped(total))).unwrap_or_default();
+            print::aside(format_args!("{}{of} coins {}", grouped(self.coins), self.what));
+        }
+        Ok(())
+    }
+}

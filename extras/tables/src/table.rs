@@ -1,0 +1,159 @@
+//! [`Table`]: a table under a draft name. It gets its final name only after its rows were counted and summed again, by
+//! reading the file.
+
+use crate::columns::{ScriptColumns, TableColumns, TableFormat};
+use crate::error::TableError;
+use crate::meta::TableFacts;
+use crate::rows::{RowWriter, TableSums};
+use crate::{AddressKinds, csv};
+use apus_chain::{CoinRef, Network, OutPoint};
+use apus_storage::{DirStorage, StorageFile, parent};
+use apus_sync::error::StorageResult;
+use apus_sync::sink::FileDraft;
+use apus_sync::{SyncError, draft_of};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Where a table is written, and its form.
+pub struct TablePlace {
+    path: PathBuf,
+    storage: DirStorage,
+    name: String,
+    format: TableFormat,
+    columns: TableColumns,
+}
+
+impl TablePlace {
+    /// # Errors
+    /// If this build lacks the format, if the format lacks a column's form, or if the path has no valid name.
+    pub fn new(path: &Path, format: TableFormat, columns: TableColumns) -> Result<Self, String> {
+        if !format.is_built() {
+            return Err(format!("this build lacks the feature {format}"));
+        }
+        if columns.raw && format == TableFormat::Csv {
+            return Err("CSV is text and cannot hold raw bytes: use sqlite or parquet".to_owned());
+        }
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name =
+            name.ok_or_else(|| format!("{} is not a valid name for a file", path.display()))?;
+        let storage = DirStorage::new(parent(path));
+        Ok(Self { path: path.to_owned(), storage, name: name.to_owned(), format, columns })
+    }
+
+    /// Returns the files that a table here consists of.
+    pub fn files(&self) -> Vec<PathBuf> {
+        [self.path.clone()].into_iter().chain(self.format.facts_path(&self.path)).collect()
+    }
+
+    fn facts_name(&self) -> Option<String> {
+        let path = self.format.facts_path(&self.path)?;
+        Some(path.file_name()?.to_str()?.to_owned())
+    }
+}
+
+/// A table that is being written.
+pub struct Table<'a> {
+    place: &'a TablePlace,
+    draft: FileDraft<'a>,
+    state: State<'a>,
+    sums: TableSums,
+}
+
+enum State<'a> {
+    Rows(Box<dyn RowWriter>),
+    /// The complete file, and the file of its facts.
+    Complete(Box<dyn StorageFile>, Option<(FileDraft<'a>, Box<dyn StorageFile>)>),
+    /// An error ended it.
+    Failed,
+}
+
+impl<'a> Table<'a> {
+    /// Begins a table of coins of a chain.
+    pub fn create(place: &'a TablePlace, network: Network) -> Result<Self, SyncError> {
+        let (draft, file) = FileDraft::create(&place.storage, &place.name)?;
+        let columns = ScriptColumns::new(place.columns, AddressKinds::of(network));
+        let path = draft_of(&place.path);
+        let rows: Box<dyn RowWriter> = match place.format {
+            TableFormat::Csv => Box::new(csv::CsvFile::new(file, path, columns)),
+            #[cfg(feature = "sqlite")]
+            TableFormat::Sqlite => Box::new(crate::sqlite::SqliteFile::new(file, path, columns)?),
+            #[cfg(feature = "parquet")]
+            TableFormat::Parquet => {
+                Box::new(crate::parquet::ParquetTable::new(file, path, columns)?)
+            }
+            #[allow(unreachable_patterns, reason = "a build may have all formats")]
+            format => {
+                return Err(SyncError::usage(format!("this build lacks the feature {format}")));
+            }
+        };
+        Ok(Self { place, draft, state: State::Rows(rows), sums: TableSums::default() })
+    }
+
+    /// Adds a row. The coins come in the order of a snapshot.
+    pub fn put(&mut self, outpoint: &OutPoint, coin: CoinRef<'_>) -> Result<(), SyncError> {
+        self.sums.add(outpoint, coin.amount)?;
+        match &mut self.state {
+            State::Rows(rows) => rows.put(outpoint, coin),
+            State::Complete(..) | State::Failed => Err(TableError::Incomplete.into()),
+        }
+    }
+
+    /// Returns the sum of the values so far, in satoshi.
+    pub fn total(&self) -> u64 {
+        self.sums.total
+    }
+
+    /// Completes the file under its draft name, reads it back, and compares its rows and their sum with the set's.
+    pub fn finish(&mut self, facts: &TableFacts, interrupt: &AtomicBool) -> Result<(), SyncError> {
+        let State::Rows(rows) = std::mem::replace(&mut self.state, State::Failed) else {
+            return Err(TableError::Incomplete.into());
+        };
+        let file = rows.finish(facts)?;
+        let wanted = TableSums { rows: facts.coins, total: facts.total };
+        let found = self.read_back(interrupt)?;
+        if self.sums != wanted || found != wanted {
+            let draft = draft_of(&self.place.path);
+            let TableSums { rows, total } = found;
+            let (coins, worth) = (facts.coins, facts.total);
+            return Err(TableError::Different { draft, rows, total, coins, worth }.into());
+        }
+        let facts_file = match self.place.facts_name() {
+            Some(name) => {
+                let storage = &self.place.storage;
+                let (draft, mut file) = FileDraft::create(storage, &name)?;
+                file.write_all(facts.to_json().as_bytes()).at(storage, &name)?;
+                Some((draft, file))
+            }
+            None => None,
+        };
+        self.state = State::Complete(file, facts_file);
+        Ok(())
+    }
+
+    fn read_back(&self, interrupt: &AtomicBool) -> Result<TableSums, SyncError> {
+        let draft = draft_of(&self.place.path);
+        let go_on = || match interrupt.load(Ordering::Relaxed) {
+            true => Err(SyncError::Interrupted),
+            false => Ok(()),
+        };
+        match self.place.format {
+            TableFormat::Csv => csv::read_back(&draft, &go_on),
+            #[cfg(feature = "sqlite")]
+            TableFormat::Sqlite => crate::sqlite::read_back(&draft, &go_on),
+            #[cfg(feature = "parquet")]
+            TableFormat::Parquet => crate::parquet::read_back(&draft, &go_on),
+            #[allow(unreachable_patterns, reason = "a build may have all formats")]
+            _ => Err(TableError::Incomplete.into()),
+        }
+    }
+
+    /// Gives the finished table its name.
+    pub fn publish(self) -> Result<(), SyncError> {
+        let State::Complete(file, facts) = self.state else {
+            return Err(TableError::Incomplete.into());
+        };
+        facts.map_or(Ok(()), |(draft, file)| draft.publish(file))?;
+        self.draft.publish(file)
+    }
+}
