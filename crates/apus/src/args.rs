@@ -4,6 +4,7 @@
 //! settings of a run. `-h` shows only the first paragraph of an option's text.
 
 mod files;
+mod indexes;
 mod node;
 mod sync;
 #[cfg(feature = "tables")]
@@ -14,6 +15,7 @@ pub(crate) use files::{
     HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs, SnapshotArgs,
     SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs, SourceFormat, TargetFormat,
 };
+pub(crate) use indexes::{IndexArgs, IndexesArg};
 pub(crate) use node::{NodeArgs, PlanArgs, ReindexArgs, VerifyArgs};
 pub(crate) use sync::{
     AssumeArgs, AssumeValidArg, BlocksArg, EngineArg, EngineFacts, PeerArgs, SyncArgs, SyncMethod,

@@ -1,5 +1,6 @@
 //! [`Cli`]: the command line with its commands and their arguments. Completions and manual pages are generated from it.
 
+use crate::args::IndexArgs;
 use crate::args::{
     ChallengeArg, HintsArgs, NodeArgs, PlanArgs, ProgressArg, ReindexArgs, SnapshotArgs,
     SnapshotCommand, SyncArgs, VerifyArgs,
@@ -9,7 +10,6 @@ use crate::cluster::{ClusterArgs, ClusterCommand};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsCommandArgs;
 use crate::failure::Failure;
-use crate::index::IndexArgs;
 use crate::node::{NodeConf, of_datadir};
 use crate::plot::PlotArgs;
 use crate::submit::SubmitArgs;

@@ -1,21 +1,18 @@
 //! `apus index`: makes the optional indexes of a stopped node from its own blocks and undo data.
 
-mod args;
 mod out;
 mod standing;
 
-pub(crate) use args::{IndexArgs, IndexesArg};
 pub(crate) use out::{IndexesOutput, expect_makeable};
 pub(crate) use standing::standing_lines;
 
-use crate::args::ProgressArg;
+use crate::args::{IndexArgs, ProgressArg};
 use crate::estimate::ExpectedPhase;
 use crate::failure::{Failure, INTERRUPTED, IO};
 use crate::files::{expect_apart, expect_to_move, expect_writable, nearest};
 use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads, watch_signals};
-use crate::node::{NodeFolders, expect_folders};
+use crate::node::{NodeFolders, expect_folders, expect_whole};
 use crate::print;
-use crate::reindex::expect_whole;
 use crate::render::{Renderer, RunDisplay, RunRecord};
 use crate::report::{
     FailedReport, PhaseReport, bytes, grouped, is_failed_report, leave_failed, write_report,

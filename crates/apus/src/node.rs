@@ -8,6 +8,7 @@ pub(crate) use conf::NodeConf;
 use crate::failure::Failure;
 use crate::print::hex;
 use apus_chain::{BlockHash, Network, Params};
+use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
 use apus_datadir::{
     BlkError, BlockFiles, BlocksFolder, chain_folder, network_of, read_index_flags,
 };
@@ -26,6 +27,32 @@ pub(crate) fn pruned_node(blocksdir: &Path) -> String {
          that this node still has",
         blocksdir.display()
     )
+}
+
+/// Fails if the node lacks blocks, or is in the middle of a reindex or of validating a snapshot.
+pub(crate) fn expect_whole(folder: &Path, blocks: &BlocksFolder) -> Result<(), Failure> {
+    let index = blocks.index();
+    let unreadable = |error| Failure::from(SyncError::from(SourceError::Index(error)));
+    let flags = read_index_flags(&blocks.home).map_err(unreadable)?;
+    if flags.reindexing {
+        return Err(Failure::usage(format!(
+            "the node was stopped in the middle of -reindex, so its block index in {} is incomplete: start the \
+             node, and let it finish -reindex first",
+            index.display()
+        )));
+    }
+    if flags.pruned {
+        return Err(Failure::usage(pruned_node(&blocks.files)));
+    }
+    let snapshot = folder.join(SNAPSHOT_CHAINSTATE);
+    if snapshot.exists() {
+        return Err(Failure::usage(format!(
+            "the node has not finished validating a snapshot, and has its coins in {}: let the node finish, or \
+             remove that folder first",
+            snapshot.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Fails if the first blocks are missing because the node prunes.

@@ -7,19 +7,16 @@ use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
 use crate::index::{IndexJob, options, standing_lines, tell as tell_indexes};
 use crate::machine::{now, threads};
-use crate::node::{NodeFolders, expect_folders, pruned_node, reach};
+use crate::node::{NodeFolders, expect_folders, expect_whole, reach};
 use crate::sync::{JobSource, RunJob, run, tell};
 use crate::verify::line;
 use apus_chain::{BlockHash, Params};
-use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
-use apus_datadir::{BlocksFolder, DATADIR_LOCK, DatadirLock, LockError, read_index_flags};
+use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError};
 use apus_engine::script::Signatures;
 use apus_indexes::{IndexForm, IndexesMade};
-use apus_sync::{
-    Finding, FindingKind, SilentObserver, SourceError, SyncError, UseIndex, Verify, look_at_index,
-};
+use apus_sync::{Finding, FindingKind, SilentObserver, UseIndex, Verify, look_at_index};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -150,32 +147,6 @@ fn look_at_node_index(
         message.push_str(&format!("\n{}\n  {}", line(finding), finding.remedy()));
     }
     Err(Failure::wrong(message))
-}
-
-/// Fails if the node lacks blocks, or is in the middle of a reindex or of validating a snapshot.
-pub(crate) fn expect_whole(folder: &Path, blocks: &BlocksFolder) -> Result<(), Failure> {
-    let index = blocks.index();
-    let unreadable = |error| Failure::from(SyncError::from(SourceError::Index(error)));
-    let flags = read_index_flags(&blocks.home).map_err(unreadable)?;
-    if flags.reindexing {
-        return Err(Failure::usage(format!(
-            "the node was stopped in the middle of -reindex, so its block index in {} is incomplete: start the \
-             node, and let it finish -reindex first",
-            index.display()
-        )));
-    }
-    if flags.pruned {
-        return Err(Failure::usage(pruned_node(&blocks.files)));
-    }
-    let snapshot = folder.join(SNAPSHOT_CHAINSTATE);
-    if snapshot.exists() {
-        return Err(Failure::usage(format!(
-            "the node has not finished validating a snapshot, and has its coins in {}: let the node finish, or \
-             remove that folder first",
-            snapshot.display()
-        )));
-    }
-    Ok(())
 }
 
 impl From<LockError> for Failure {

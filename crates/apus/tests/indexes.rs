@@ -324,7 +324,7 @@ fn new_folders_get_their_indexes() {
     for line in ["plan", "reindex --replace"] {
         let line = format!("{line} --chain regtest --datadir node");
         let said = "txindex: at the same block; the node uses it as it is";
-        lived.sandbox.apus(&line).succeeds().says(&[said]);
+        lived.sandbox.start(&line).wait().succeeds().says(&[said]);
     }
 }
 

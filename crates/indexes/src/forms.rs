@@ -1,6 +1,7 @@
 //! [`IndexKind`]: an index by Core's name. [`IndexForm`]: the form of it that a version of the node reads.
 
 use std::fmt::{self, Display, Formatter};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// An optional index, by the name of Core's option.
@@ -192,6 +193,11 @@ impl IndexForm {
     pub const fn has_bloom_filters(self) -> bool {
         !matches!(self, Self::TxIndexV2 | Self::TxoSpender)
     }
+}
+
+/// Returns the folder of a form in a node's folder for its chain.
+pub fn index_folder(folder: &Path, form: IndexForm) -> PathBuf {
+    folder.join("indexes").join(form.folder())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod error;
 mod filter;
 mod filter_index;
 mod forms;
+mod found;
 mod locator;
 mod make;
 mod making;
@@ -28,19 +29,20 @@ mod standing;
 mod txindex;
 
 pub use block::{BlockPlace, IndexBlock};
-pub use check::{IndexFault, IndexesChecked, check_indexes, forms_in};
+pub use check::check_indexes;
 pub use coin_stats::{CoinStatsPart, CoinStatsSegment};
 pub use coin_stats_index::{CoinStatsForm, CoinStatsTip, write_coin_stats_index};
 pub use error::IndexesError;
 pub use filter::FilterBuilder;
 pub use filter_index::{FilterPart, FilterSegment, filter_file_name, write_filter_index};
-pub use forms::{IndexForm, IndexKind, NodeVersion};
+pub use forms::{IndexForm, IndexKind, NodeVersion, index_folder};
+pub use found::{IndexFault, IndexesChecked, forms_in};
 pub use make::{
-    INDEX_BLOCKS, INDEX_TABLES, IndexMade, IndexesDisk, IndexesMade, IndexesRequest, index_folder,
-    is_scratch_file, make_indexes,
+    INDEX_TABLES, IndexMade, IndexesDisk, IndexesMade, IndexesRequest, is_scratch_file,
+    make_indexes,
 };
 pub use making::MakeError;
 pub use numbers::{NumbersPart, NumbersSegment, ScriptType, write_numbers};
-pub use pass::PassCounts;
+pub use pass::{INDEX_BLOCKS, PassCounts};
 pub use salt::Salt;
 pub use standing::{IndexStanding, index_standings};

@@ -4,10 +4,10 @@ use crate::chain::IndexedChain;
 use crate::coin_stats_index::CoinStatsTip;
 use crate::databases::{Databases, WrittenDatabases};
 use crate::error::{IndexesError, at};
-use crate::forms::{IndexForm, IndexKind};
+use crate::forms::{IndexForm, IndexKind, index_folder};
 use crate::node_coins::NodeCoins;
 use crate::numbers::write_numbers_file;
-use crate::pass::{FilterFiles, IndexPass, PassCounts, PassRows};
+use crate::pass::{FilterFiles, INDEX_BLOCKS, IndexPass, PassCounts, PassRows};
 use crate::rows::{RowFiles, RowsBudget};
 use crate::salt::Salt;
 use crate::{spender_index, txindex};
@@ -24,9 +24,6 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32};
-
-/// The phase that goes over the blocks.
-pub const INDEX_BLOCKS: Phase = Phase::Extra("index-blocks");
 
 /// The phase that writes the databases.
 pub const INDEX_TABLES: Phase = Phase::Extra("index-tables");
@@ -100,11 +97,6 @@ pub struct IndexMade {
     pub rows: u64,
     /// Where the previous folder was moved.
     pub moved_to: Option<PathBuf>,
-}
-
-/// Returns the folder of a form in a node's folder for its chain.
-pub fn index_folder(folder: &Path, form: IndexForm) -> PathBuf {
-    folder.join("indexes").join(form.folder())
 }
 
 /// The disk space that indexes take, in bytes: upper bounds on usual chains.

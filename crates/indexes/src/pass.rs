@@ -6,11 +6,10 @@
 
 use crate::block::{BlockPlace, IndexBlock};
 use crate::chain::IndexedChain;
-use crate::check::{BlockCheck, CheckedChain, FoundIndexes};
 use crate::coin_stats::{CoinStatsPart, CoinStatsSegment};
 use crate::error::IndexesError;
 use crate::filter_index::{FilterPart, FilterSegment};
-use crate::make::INDEX_BLOCKS;
+use crate::found::{BlockCheck, CheckedChain, FoundIndexes};
 use crate::making::MakeError;
 use crate::numbers::{NumbersPart, NumbersSegment};
 use crate::rows::{RowBuffers, RowFiles};
@@ -21,12 +20,15 @@ use apus_storage::Storage;
 use apus_sync::engines::swiftsync::{UndoReader, UndoSource};
 use apus_sync::progress::stop_if_interrupted;
 use apus_sync::{
-    BlockFetcher, BlockReply, BlockSource, BlocksDir, Event, Observer, Progress, SourceError,
-    SyncError,
+    BlockFetcher, BlockReply, BlockSource, BlocksDir, Event, Observer, Phase, Progress,
+    SourceError, SyncError,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+/// The phase that goes over the blocks.
+pub const INDEX_BLOCKS: Phase = Phase::Extra("index-blocks");
 
 /// A segment has at most this many blocks and bytes.
 const SEGMENT_BLOCKS_MAX: u32 = 10_000;

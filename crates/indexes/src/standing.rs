@@ -4,9 +4,8 @@
 //! `BaseIndex::Init`). So an index that other coins left behind may be fine, cost hours, or keep the node from
 //! starting.
 
-use crate::check::forms_in;
-use crate::forms::IndexForm;
-use crate::make::index_folder;
+use crate::forms::{IndexForm, index_folder};
+use crate::found::forms_in;
 use apus_chain::{BlockHash, HeaderChain, Height, KnownBlock, Reader};
 use apus_datadir::{BlocksFolder, DatabaseLookUps, IndependentReadError};
 use std::path::Path;

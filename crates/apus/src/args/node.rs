@@ -1,11 +1,11 @@
 //! Arguments of the commands for a node's data directory: `apus plan`, `reindex`, `verify`.
 
+use super::IndexesArg;
 use super::values::{parse_mib, parse_order, parse_sighints};
 use super::{AggregateArgs, AssumeArgs, ConnectArgs, EngineArg, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
 use crate::failure::Failure;
-use crate::index::IndexesArg;
 use crate::node::NodeFolders;
 use apus_chain::Network;
 use apus_sync::engines::swiftsync::hints::BitOrder;

@@ -1,5 +1,6 @@
 //! Options and help of `apus sync`.
 
+use super::IndexesArg;
 #[cfg(feature = "utreexo")]
 use super::values::ProofsArg;
 use super::values::{out_help, parse_listen, parse_order, parse_proxy};
@@ -8,7 +9,6 @@ use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 use crate::coins::CoinsArgs;
 use crate::estimate::RunMethod;
 use crate::failure::Failure;
-use crate::index::IndexesArg;
 use apus_chain::{BlockHash, Network, Params};
 use apus_sync::chain_index::ChainIndex;
 use apus_sync::engines::swiftsync::hints::BitOrder;

@@ -1,7 +1,6 @@
 //! `--index` of `apus sync`: makes the indexes of a data directory before it gets its name.
 
 use crate::failure::Failure;
-use crate::sync::RunJob;
 use apus_chain::{Network, Txid};
 use apus_datadir::chain_folder;
 use apus_indexes::{IndexForm, IndexesRequest, make_indexes};
@@ -25,10 +24,14 @@ pub(crate) struct IndexesOutput<'a> {
 
 impl<'a> IndexesOutput<'a> {
     /// Returns the indexes that a run makes, if any.
-    pub(crate) fn of(job: &RunJob<'a>, folders: &[FolderOutput]) -> Option<Self> {
+    pub(crate) fn of(
+        forms: &'a [IndexForm],
+        folders: &[FolderOutput],
+        chain: Network,
+    ) -> Option<Self> {
         let datadir = folders.iter().find(|it| it.kind != FolderKind::Chainstate)?;
-        let folder = chain_folder(&draft_of(&datadir.path), job.chain);
-        (!job.indexes.is_empty()).then_some(Self { folder, forms: job.indexes })
+        let folder = chain_folder(&draft_of(&datadir.path), chain);
+        (!forms.is_empty()).then_some(Self { folder, forms })
     }
 }
 

@@ -44,7 +44,7 @@ fn line(node: &NodeFolders, form: IndexForm, standing: IndexStanding, tip: u32) 
             grouped((tip - height).into())
         ),
         IndexStanding::Elsewhere(block) => format!(
-            "{kind}: at block {} ({}), which is above the coins or on another branch; the node goes on from where the \
+            "{kind}: at block {} ({}), which is above the coins or on another branch; the node continues from where the \
              branches meet, if it still has that branch's blocks",
             block.height, block.hash
         ),

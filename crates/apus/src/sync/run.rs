@@ -231,7 +231,7 @@ fn compute(
     for set in &on_servers {
         set.expect_ready(job.chain, WorkFolder::has_plan(work_path))?;
     }
-    let indexes = IndexesOutput::of(job, &folders);
+    let indexes = IndexesOutput::of(job.indexes, &folders, job.chain);
     let mut sets: Vec<&dyn SetOutput> = Vec::new();
     #[cfg(feature = "remote-coins")]
     sets.extend(on_servers.iter().map(|set| set as &dyn SetOutput));

@@ -9,8 +9,7 @@ use crate::coin_stats::CoinStatsPart;
 use crate::coin_stats_index::CoinStatsTip;
 use crate::error::IndexesError;
 use crate::filter::FilterBuilder;
-use crate::forms::IndexForm;
-use crate::make::index_folder;
+use crate::forms::{IndexForm, index_folder};
 use crate::making::MakeError;
 use apus_chain::{HEADER_SIZE, Height, Params, TxView, Txid};
 use apus_hash::sha256d;
@@ -29,7 +28,7 @@ pub(crate) struct FoundIndexes {
 
 impl FoundIndexes {
     /// Reads the index of a form in a node's folder.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         chain: &CheckedChain<'_>,
         folder: &Path,
@@ -74,11 +73,11 @@ impl FoundIndexes {
         Ok(())
     }
 
-    pub(super) fn has_statistics(&self) -> bool {
+    pub(crate) fn has_statistics(&self) -> bool {
         !self.statistics.is_empty()
     }
 
-    pub(super) fn compare_statistics(
+    pub(crate) fn compare_statistics(
         &self,
         chain: &CheckedChain<'_>,
         parts: Vec<CoinStatsPart<'_>>,

@@ -1,6 +1,6 @@
 //! Arguments of `apus index`, and of other commands that make indexes.
 
-use crate::args::{NodeArgs, ProgressArg, parse_mib};
+use super::{NodeArgs, ProgressArg, parse_mib};
 use crate::failure::Failure;
 use apus_indexes::{IndexForm, IndexKind, NodeVersion};
 use clap::Args;

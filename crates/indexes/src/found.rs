@@ -1,0 +1,178 @@
+//! [`FoundIndexes`]: what a node's indexes have, for comparison with its blocks; and the faults ([`IndexFault`]).
+
+mod blocks;
+mod coin_stats;
+mod filters;
+mod rows;
+
+pub(crate) use blocks::{BlockCheck, FoundIndexes};
+
+use crate::chain::IndexedChain;
+use crate::error::IndexesError;
+use crate::forms::{IndexForm, index_folder};
+use apus_chain::{BlockHash, Height, KnownBlock};
+use apus_datadir::IndependentReadError;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// A fault of an index. A node does not notice it, or does not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexFault {
+    /// The index.
+    pub form: IndexForm,
+    /// The block that its entry is about: the lowest with a fault.
+    pub block: Option<KnownBlock>,
+    /// The folder of the index, or a file in it.
+    pub file: PathBuf,
+    /// What is wrong.
+    pub what: String,
+    /// The number of faults found in the index.
+    pub count: u64,
+}
+
+/// What a check of a node's indexes found.
+#[derive(Debug, Default)]
+pub struct IndexesChecked {
+    /// The indexes that are there, with the height of the last block that was compared.
+    pub indexes: Vec<(IndexForm, Height)>,
+    /// The faults, one for each index; empty if all are right.
+    pub faults: Vec<IndexFault>,
+    /// What could not be compared, and why.
+    pub unchecked: Vec<String>,
+}
+
+/// The faults so far, from all threads.
+#[derive(Default)]
+pub(crate) struct IndexFaults(Mutex<BTreeMap<IndexForm, IndexFault>>);
+
+impl IndexFaults {
+    /// Returns the faults, one for each index.
+    pub(crate) fn all(&self) -> Vec<IndexFault> {
+        let faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.values().cloned().collect()
+    }
+
+    pub(crate) fn add(
+        &self,
+        form: IndexForm,
+        block: Option<KnownBlock>,
+        file: &Path,
+        what: impl ToString,
+    ) {
+        let what = what.to_string();
+        let fault = IndexFault { form, block, file: file.to_owned(), what, count: 1 };
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get_mut(&form) {
+            None => {
+                all.insert(form, fault);
+            }
+            Some(first) => {
+                let height = |it: &IndexFault| it.block.map_or(Height::MAX, |block| block.height);
+                let count = first.count + 1;
+                if height(&fault) < height(first) {
+                    *first = fault;
+                }
+                first.count = count;
+            }
+        }
+    }
+}
+
+/// The chain that indexes are compared with.
+pub(crate) struct CheckedChain<'a> {
+    pub(crate) chain: &'a IndexedChain<'a>,
+    /// The heights of blocks but genesis, by file and offset.
+    by_place: HashMap<(u32, u32), Height>,
+    hasher: RandomState,
+    pub(crate) faults: &'a IndexFaults,
+}
+
+impl<'a> CheckedChain<'a> {
+    pub(crate) fn new(chain: &'a IndexedChain<'a>, faults: &'a IndexFaults) -> Self {
+        let places = (1..=chain.headers.tip_height()).map(|height| {
+            let place = chain.place(height);
+            ((place.file, place.offset), height)
+        });
+        Self { chain, by_place: places.collect(), hasher: RandomState::new(), faults }
+    }
+
+    /// The keyed hash of a row: its name, and the offset of the transaction.
+    pub(crate) fn row(&self, name: &[u8], offset: u64) -> u64 {
+        self.hasher.hash_one((name, offset))
+    }
+
+    pub(crate) fn block(&self, height: Height) -> KnownBlock {
+        let hash = self.chain.headers.hash(height).copied().unwrap_or_default();
+        KnownBlock { height, hash }
+    }
+
+    pub(crate) fn tip(&self) -> Height {
+        self.chain.headers.tip_height()
+    }
+
+    /// Finds the best block of an index in the chain.
+    fn best_block(&self, value: Option<&[u8]>) -> Result<Height, BestError> {
+        let value = value.ok_or(BestError::Wrong("it has no best block".to_owned()))?;
+        // A version, then the number of hashes.
+        let hash = value.get(5..37).and_then(<[u8]>::first_chunk).filter(|_| value[4] > 0);
+        let hash =
+            hash.ok_or_else(|| BestError::Wrong("its best block is unreadable".to_owned()))?;
+        let hash = BlockHash(*hash);
+        self.chain.headers.height_of(&hash).ok_or(BestError::Elsewhere(hash))
+    }
+}
+
+/// Why an index cannot be compared with the chain.
+enum BestError {
+    Wrong(String),
+    /// Its best block is not in the chain.
+    Elsewhere(BlockHash),
+}
+
+impl BestError {
+    /// Adds the fault, or says what is not checked.
+    fn tell(
+        self,
+        form: IndexForm,
+        folder: &Path,
+        chain: &CheckedChain<'_>,
+        unchecked: &mut Vec<String>,
+    ) {
+        match self {
+            Self::Wrong(what) => chain.faults.add(form, None, folder, what),
+            Self::Elsewhere(hash) => unchecked.push(format!(
+                "{} in {} is at the block {hash}, which is not one of the {} blocks up to the node's coins: start \
+                 the node, so that both get to the same block, stop it, and check again",
+                form.kind(),
+                folder.display(),
+                chain.tip() + 1
+            )),
+        }
+    }
+}
+
+/// Returns the forms of indexes that a node's folder has. In the folder of txindex either or both may be.
+pub fn forms_in(folder: &Path) -> Vec<IndexForm> {
+    let is_there = |form: &IndexForm| {
+        index_folder(folder, *form).join(form.database()).join("CURRENT").is_file()
+    };
+    IndexForm::ALL.into_iter().filter(is_there).collect()
+}
+
+/// A database's fault as a fault of the index.
+fn unreadable(
+    chain: &CheckedChain<'_>,
+    form: IndexForm,
+    folder: &Path,
+    error: &IndependentReadError,
+) {
+    chain.faults.add(form, None, folder, error);
+}
+
+impl From<IndependentReadError> for IndexesError {
+    fn from(error: IndependentReadError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
