@@ -22,9 +22,10 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Rows read back between two looks at signals.
 const ROWS_BETWEEN: i64 = 1 << 20;
 
-/// Before the first row: nothing that protects an existing database, and 16 MiB of pages in memory.
-const BEGIN: &str = "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; \
-    PRAGMA temp_store=MEMORY; PRAGMA cache_size=-16384; BEGIN;";
+/// Before the first row: pages of 16 KiB, which need fewer writes; nothing that protects an existing database; 16 MiB of
+/// pages in memory.
+const BEGIN: &str = "PRAGMA page_size=16384; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; \
+    PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-16384; BEGIN;";
 
 /// An SQLite database that is being written.
 pub(crate) struct SqliteFile {

@@ -13,7 +13,11 @@ const DIGITS: [[u8; 2]; 256] = {
 
 /// Appends bytes as hexadecimal digits.
 pub fn write_hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend(bytes.iter().flat_map(|&byte| DIGITS[usize::from(byte)]));
+    let start = out.len();
+    out.resize(start + 2 * bytes.len(), 0);
+    for (two, &byte) in out[start..].as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+        *two = DIGITS[usize::from(byte)];
+    }
 }
 
 /// Returns a txid as its 64 digits are shown: last byte first.

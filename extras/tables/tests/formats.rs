@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-const GOING: AtomicBool = AtomicBool::new(false);
+static GOING: AtomicBool = AtomicBool::new(false);
 
 /// A row as another library reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
