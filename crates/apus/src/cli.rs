@@ -241,7 +241,8 @@ fn with_default_chain(command: clap::Command, name: &'static str) -> clap::Comma
 const HEADINGS: [(&str, &str); 6] = [
     (
         "Input",
-        "chain signetchallenge datadir blocksdir hints hints-order proofs stopatheight from range outputs stop-block",
+        "chain signetchallenge datadir blocksdir hints hints-order proofs stopatheight from range outputs \
+         stop-block",
     ),
     (
         "Output",

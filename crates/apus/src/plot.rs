@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 mod chart;
+mod numbers;
 mod read;
 mod run;
 
-use chart::{RunsChart, TimeScale};
+use chart::{GrowthChart, RunsChart, TimeScale};
+use numbers::ChainNumbers;
 use read::{ReadOptions, Since, labels, read};
 use run::{Comparison, PlotMeasure, PlottedRun, csv, total};
 
@@ -38,6 +40,10 @@ Examples:
     apus plot a/debug.log b/debug.log c/debug.log --baseline a \\
          --stopatheight 886000
 
+  The growth of the UTXO set, by height:
+    apus index --datadir ~/.bitcoin --numbers chain.csv
+    apus plot --numbers chain.csv --out growth.svg
+
 The upper panel shows height over time. The lower one shows how many times as
 fast as the baseline each run reached the same height. The legend shows which
 scripts each run ran; a run that ran all of them is not compared with one that
@@ -53,8 +59,11 @@ it has two passes over the blocks, the second pass counts.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PlotArgs {
     /// Reports of `apus sync --report`, and Bitcoin Core's debug.log files
-    #[arg(required = true, value_name = "RUN")]
+    #[arg(required_unless_present = "numbers", conflicts_with = "numbers", value_name = "RUN")]
     runs: Vec<PathBuf>,
+    /// Instead of runs, draw how the UTXO set and the chain grow: a file of `apus index --numbers`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["csv", "labels", "baseline", "blocksdir"])]
+    numbers: Option<PathBuf>,
     /// The chart to write, as SVG [default: plot.svg]
     #[arg(long, value_name = "FILE.svg")]
     out: Vec<SvgPath>,
@@ -118,6 +127,9 @@ impl FromStr for SvgPath {
 /// Runs `apus plot`.
 pub(crate) fn command(args: &PlotArgs) -> Result<(), Failure> {
     let outputs = outputs(args)?;
+    if let Some(path) = &args.numbers {
+        return growth(args, path, &outputs);
+    }
     let runs = runs(args)?;
     let comparison = Comparison::new(&runs, args.baseline.as_deref())?;
     let title = args.title.as_deref().unwrap_or(match args.by {
@@ -139,6 +151,18 @@ pub(crate) fn command(args: &PlotArgs) -> Result<(), Failure> {
     }
     let written = outputs.iter().chain(&args.csv);
     for path in written {
+        print::result(format_args!("Written: {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Draws how the set and the chain grow.
+fn growth(args: &PlotArgs, path: &Path, outputs: &[PathBuf]) -> Result<(), Failure> {
+    let numbers = &ChainNumbers::read(path)?;
+    let title = args.title.as_deref().unwrap_or("The UTXO set by height");
+    let svg = GrowthChart { title, numbers }.to_svg();
+    for path in outputs {
+        publish(path, svg.as_bytes())?;
         print::result(format_args!("Written: {}", path.display()))?;
     }
     Ok(())

@@ -343,6 +343,25 @@ fn the_chain_in_numbers_is_written() {
     assert_eq!(text.lines().count(), 317);
     let refused = sandbox.start(&format!("{line} alone.csv")).wait();
     refused.fails(1, &["alone.csv"]);
+
+    sandbox.apus("plot --numbers alone.csv --out growth.svg").succeeds();
+    let svg = String::from_utf8(sandbox.read("growth.svg")).unwrap();
+    roxmltree::Document::parse(&svg).unwrap();
+    for title in ["Coins in the UTXO set", "Their amount", "Bytes of all blocks"] {
+        assert!(svg.contains(title), "{title}");
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    for (file, said) in [
+        (lines[1..].join("\n") + "\n", "line 1: its first line does not name"),
+        (lines[..1].join("\n") + "\n", "it has no block"),
+        (text.replacen(",150000000000,", ",x,", 1), "a number is missing"),
+        ([lines[0], lines[2], lines[2]].join("\n") + "\n", "line 3: heights must ascend"),
+        (text[..text.len() - 1].to_owned(), "line 317: the line does not end"),
+        (String::new(), "it is empty"),
+    ] {
+        sandbox.write("bad.csv", file.as_bytes());
+        sandbox.apus("plot --numbers bad.csv --out bad.svg").fails(4, &["bad.csv", said]);
+    }
 }
 
 /// Under hints, blocks from peers come without the coins that they spend. Only the last 288 are connected, which gives

@@ -3,6 +3,10 @@
 //! Both panels have the same time axis. It is logarithmic if a linear one would squeeze the fastest run against the
 //! frame. A similar rule makes the axis of ratios logarithmic. The axes' labels say so.
 
+mod growth;
+
+pub(super) use growth::GrowthChart;
+
 use super::run::{Comparison, PlotMeasure, PlottedRun, ScriptsRun, course, decimal, total};
 use clap::ValueEnum;
 use plotters::coord::Shift;
