@@ -9,7 +9,7 @@ pub(crate) use standing::standing_lines;
 use crate::args::{IndexArgs, ProgressArg};
 use crate::estimate::ExpectedPhase;
 use crate::failure::{Failure, INTERRUPTED, IO};
-use crate::files::{expect_apart, expect_to_move, expect_writable, nearest};
+use crate::files::{expect_apart, expect_outside, expect_to_move, expect_writable, nearest};
 use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads, watch_signals};
 use crate::node::{NodeFolders, expect_folders, expect_whole};
 use crate::print;
@@ -24,9 +24,9 @@ use apus_datadir::chainstate::node_best_block;
 use apus_datadir::{BlockFiles, DATADIR_LOCK, DatadirLock, free_bytes};
 use apus_indexes::{
     INDEX_BLOCKS, INDEX_TABLES, IndexForm, IndexKind, IndexMade, IndexesDisk, IndexesMade,
-    IndexesRequest, index_folder, is_scratch_file, make_indexes,
+    IndexesRequest, discard_attempt, expect_undo_data, index_folder, is_scratch_file, make_indexes,
 };
-use apus_sync::{DiskUse, Event, LOCK, Observer, SourceError, SyncError};
+use apus_sync::{DiskUse, Event, LOCK, Observer, SourceError, SyncError, UseIndex};
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -60,6 +60,9 @@ pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
         dbcache_mib: args.dbcache,
         progress: args.progress,
     };
+    let outputs = [&args.numbers, &args.report, &args.workdir];
+    let outputs: Vec<&Path> = outputs.into_iter().flatten().map(PathBuf::as_path).collect();
+    expect_outside(&node.folder.join("indexes"), &outputs)?;
     if let Some(report) = &args.report {
         expect_apart(&[report, &job.work()])?;
         expect_writable(report, is_failed_report)?;
@@ -116,10 +119,16 @@ impl IndexJob<'_> {
         self.workdir.map_or_else(|| self.node.folder.join("indexes.work"), Path::to_owned)
     }
 
-    /// Fails if an index exists or there is not enough disk space. Returns the events to report.
+    /// Removes what an interrupted attempt left, and fails if an index exists or there is not enough disk space. Returns the
+    /// events to report. The caller has locked the node.
     pub(crate) fn expect_possible(&self) -> Result<Vec<Event>, Failure> {
         let NodeFolders { folder, blocks, chain, .. } = self.node;
         expect_new(folder, self.forms, self.replace)?;
+        // Its files would take the space that this attempt needs.
+        let locked = open_work_folder(&self.work())?;
+        let discarded = discard_attempt(folder, locked.storage());
+        locked.leave();
+        discarded?;
         // Errors in the files are reported when they are read.
         let files = BlockFiles::open(blocks, chain.magic());
         let block_bytes = files.map_or(0, |files| files.bytes_total());
@@ -129,6 +138,13 @@ impl IndexJob<'_> {
             disk.scratch += block_bytes / 1000;
         }
         expect_room(folder, &self.work(), disk)
+    }
+
+    /// Fails without the undo data that the indexes are made from. `use_index` decides about the chain.
+    pub(crate) fn expect_undo(&self, use_index: UseIndex) -> Result<(), Failure> {
+        let NodeFolders { blocks, chain, .. } = self.node;
+        let params = Params::of(*chain);
+        Ok(expect_undo_data(params, self.forms, blocks, use_index, clock(params)?)?)
     }
 
     /// Makes the indexes up to the block of the node's coins, and shows the progress. The caller has locked the node.

@@ -4,7 +4,7 @@
 //! valid, and keeps the node from starting meanwhile.
 
 use crate::args::{ReindexArgs, SinkArg};
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED};
 use crate::index::{IndexJob, options, standing_lines, tell as tell_indexes};
 use crate::machine::{now, threads};
 use crate::node::{NodeFolders, expect_folders, expect_whole, reach};
@@ -52,6 +52,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         target
     };
     let use_index = UseIndex::Connected { older: args.replace_with_older };
+    indexes.expect_undo(use_index)?;
     let source = JobSource::Files { blocksdir: blocks.clone(), use_index };
     let report = run(&RunJob {
         hints: args.hints.as_ref(),
@@ -98,15 +99,21 @@ fn make_beside(
     if job.forms.is_empty() {
         return Ok(None);
     }
-    let made = job.run(room).and_then(|(made, _)| made).map_err(|failure| {
-        let message = format!(
-            "{}\napus: the new chainstate is complete and in its place; only the indexes are missing. `apus index` makes \
-             them",
-            failure.message
-        );
-        Failure { message, ..failure }
-    })?;
+    let made = job.run(room).and_then(|(made, _)| made).map_err(beside_chainstate)?;
     Ok(Some(made))
+}
+
+/// Creates the failure of indexes whose node has a new chainstate.
+fn beside_chainstate(failure: Failure) -> Failure {
+    // The message of an interrupt says that nothing has changed.
+    let first = match failure.code {
+        INTERRUPTED => "interrupted: ".to_owned(),
+        _ => failure.message + "\napus: ",
+    };
+    let message = format!(
+        "{first}the new chainstate is complete and in its place; only the indexes are missing. `apus index` makes them"
+    );
+    Failure { message, ..failure }
 }
 
 /// Fails if the node's block index has problems that would harm the node with any coins: then a new chainstate does not
@@ -155,5 +162,20 @@ impl From<LockError> for Failure {
             LockError::InUse { .. } => Self::usage(error),
             LockError::System { .. } => Failure::new(crate::failure::IO, error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_after_the_chainstate_does_not_say_that_nothing_changed() {
+        let interrupted = "interrupted: the node is as it was before";
+        let said = beside_chainstate(Failure::new(INTERRUPTED, interrupted.to_owned()));
+        assert!(said.message.starts_with("interrupted: the new chainstate is complete"));
+        assert_eq!(said.code, INTERRUPTED);
+        let said = beside_chainstate(Failure::wrong("block 7 is damaged")).message;
+        assert!(said.starts_with("block 7 is damaged\napus: the new chainstate is complete"));
     }
 }

@@ -265,6 +265,93 @@ fn a_damaged_block_is_named() {
     sandbox.start(&format!("{INDEX} txindex,txospenderindex")).wait().succeeds();
 }
 
+/// Filters have the scripts of spent coins, which no block header proves. The undo data have the right checksum.
+#[test]
+fn wrong_undo_data_make_no_filters() {
+    let (sandbox, _) = fixture(REGTEST);
+    let rev = "node/regtest/blocks/rev00000.dat";
+    let (whole, key) = (sandbox.read(rev), sandbox.read("node/regtest/blocks/xor.dat"));
+    let files = NodeFiles::read(&sandbox.path("node/regtest"));
+    // A block that spends a coin which it makes itself, and one that spends coins of others.
+    for height in [303, 315] {
+        let below = files.hash(height - 1);
+        let mut bytes: Vec<u8> = whole.iter().zip(key.iter().cycle()).map(|(a, b)| a ^ b).collect();
+        let mut at = 8;
+        let (start, end) = loop {
+            let size: [u8; 4] = bytes[at - 4..at].try_into().unwrap();
+            let end = at + u32::from_le_bytes(size) as usize;
+            let sum = checksum(&below, &bytes[at..end]);
+            if bytes[end..end + 32] == sum {
+                break (at, end);
+            }
+            at = end + 32 + 8;
+        };
+        // The script of the last coin.
+        assert!(end - start > 1, "{height}");
+        bytes[end - 1] ^= 3;
+        let sum = checksum(&below, &bytes[start..end]);
+        bytes[end..end + 32].copy_from_slice(&sum);
+        bytes.iter_mut().zip(key.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
+        sandbox.write(rev, &bytes);
+        let failed = sandbox.start(&format!("{INDEX} blockfilterindex")).wait();
+        failed.fails(4, &["undo data", "apus verify"]);
+        assert_eq!(sandbox.names("node/regtest/indexes"), [""; 0], "drafts stay");
+    }
+}
+
+/// The checksum of a block's undo data follows from the block below, too.
+fn checksum(below: &[u8; 32], undo: &[u8]) -> [u8; 32] {
+    apus_hash::sha256d(&[below, undo].concat())
+}
+
+/// What an attempt left takes disk space that the next one needs, so it goes first.
+#[test]
+fn leftovers_are_removed_before_anything_is_measured() {
+    let (sandbox, _) = fixture(REGTEST);
+    for name in ["indexes/txindex.incomplete", "indexes.work"] {
+        fs::create_dir_all(sandbox.path(&format!("node/regtest/{name}"))).unwrap();
+    }
+    sandbox.write("node/regtest/indexes/txindex.incomplete/apus.incomplete", b"");
+    sandbox.write("node/regtest/indexes/txindex.incomplete/000003.ldb", b"half");
+    sandbox.write("node/regtest/indexes.work/txindex-0000.rows", b"rows");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(sandbox.path("node/regtest/indexes.work"), mode).unwrap();
+    // It gets no further than to the node's coins.
+    sandbox.remove("node/regtest/chainstate/CURRENT");
+    sandbox.start(&format!("{INDEX} txindex")).wait().fails(4, &["chainstate"]);
+    assert_eq!(sandbox.names("node/regtest/indexes"), [""; 0]);
+    assert!(!sandbox.has("node/regtest/indexes.work"));
+}
+
+#[test]
+fn a_new_chainstate_is_not_made_without_the_undo_data_of_its_indexes() {
+    let (sandbox, _) = fixture(REGTEST);
+    sandbox.remove("node/regtest/blocks/rev00000.dat");
+    let line = "reindex --chain regtest --datadir node --replace --index blockfilterindex";
+    let said = ["blockfilterindex needs the undo data", "bitcoind -reindex"];
+    sandbox.start(line).wait().fails(1, &said);
+    assert!(!sandbox.has("node/regtest/chainstate.old"));
+}
+
+#[test]
+fn files_of_others_stay() {
+    let (sandbox, _) = fixture(REGTEST);
+    fs::create_dir(sandbox.path("mine")).unwrap();
+    sandbox.write("mine/film.part", b"film");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(sandbox.path("mine"), mode).unwrap();
+    let refused = sandbox.start(&format!("{INDEX} txindex --workdir mine")).wait();
+    refused.fails(1, &["film.part", "another --workdir"]);
+    assert_eq!(sandbox.read("mine/film.part"), b"film");
+    // The folder of indexes has nothing else.
+    let below = "node/regtest/indexes/txindex.incomplete/x";
+    for option in ["--numbers", "--report", "--workdir"] {
+        let line = format!("{INDEX} txindex {option} {below}");
+        sandbox.start(&line).wait().fails(1, &["indexes", "use a place outside"]);
+    }
+    assert!(!sandbox.has("node/regtest/indexes"));
+}
+
 #[test]
 fn what_cannot_be_made_is_refused_before_the_work() {
     let (sandbox, _) = fixture(REGTEST);

@@ -162,7 +162,7 @@ impl<'s> CoinStatsSegment<'s> {
         }
         self.spent_in_block.find(block, undo, txids)?;
         let left_out = self.params.is_bip30_unspendable(block.height, &block.hash);
-        self.create(block, txids, left_out, &mut sums, &mut batch)?;
+        self.create((block, undo), txids, left_out, &mut sums, &mut batch)?;
         spend(block, undo, &mut sums, &mut batch);
         Ok((sums, batch))
     }
@@ -171,7 +171,7 @@ impl<'s> CoinStatsSegment<'s> {
     /// takes their place (BIP-30).
     fn create(
         &self,
-        block: &IndexBlock<'_>,
+        (block, undo): (&IndexBlock<'_>, &BlockUndo<'_>),
         txids: &[[u8; 32]],
         without_coinbase: bool,
         sums: &mut BlockSums,
@@ -183,6 +183,7 @@ impl<'s> CoinStatsSegment<'s> {
             for (vout, output) in (0..).zip(tx.outputs()) {
                 let number = output_number;
                 output_number += 1;
+                let spent = self.spent_in_block.has(number, (&output, coinbase), (block, undo))?;
                 if coinbase && without_coinbase {
                     continue;
                 }
@@ -199,7 +200,7 @@ impl<'s> CoinStatsSegment<'s> {
                 *of_kind += u128::from(amount);
                 sums.coins[0] += 1;
                 sums.bogosize[0] += u128::from(bogosize(script.len()));
-                if !self.spent_in_block.has(number) {
+                if !spent {
                     let coin = CoinRef { height: block.height, coinbase, amount, script };
                     let outpoint = OutPoint { txid: Txid(txid), vout };
                     batch.insert_written(|out| write_utxo_element(out, &outpoint, coin));

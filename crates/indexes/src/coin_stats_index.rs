@@ -2,12 +2,14 @@
 //! amounts of the set of coins after it.
 
 use crate::coin_stats::{BlockSums, CoinStatsPart};
+use crate::error::IndexesError;
 use crate::making::{ChainSpan, MakeError, height_key};
+use crate::read_back::IndexDatabase;
 use apus_chain::{BlockHash, Height, Params, block_subsidy};
-use apus_datadir::{DatabaseWriter, WriterOptions};
+use apus_datadir::WriterOptions;
 use apus_hash::muhash::Num3072;
 use apus_hash::sha256;
-use apus_storage::Storage;
+use apus_storage::DirStorage;
 
 /// A form of the index. Each has its own folder, and a node reads only its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,18 +123,19 @@ impl ChainSums {
 ///
 /// # Errors
 ///
-/// Fails if the parts do not make one chain that ends at `best`, if a block spends more than there is, or if a
-/// file cannot be read or written.
+/// Fails if the parts do not make one chain that ends at `best`, if a block spends more than there is, if a
+/// file cannot be read or written, if a database is not what was written, and with what `stop` returns.
 pub fn write_coin_stats_index(
     parts: Vec<CoinStatsPart<'_>>,
-    folders: &[(CoinStatsForm, &dyn Storage)],
+    folders: &[(CoinStatsForm, &DirStorage)],
     best: &[u8],
-) -> Result<CoinStatsTip, MakeError> {
+    stop: &dyn Fn() -> Result<(), IndexesError>,
+) -> Result<CoinStatsTip, IndexesError> {
     ChainSpan::join(parts.iter().map(|part| part.span), best)?;
     let state = state(&parts);
     let mut databases = Vec::new();
     for &(form, folder) in folders {
-        let mut database = DatabaseWriter::new(folder, WriterOptions::default())?;
+        let mut database = IndexDatabase::new(folder, WriterOptions::default())?;
         database.put(b"B", best)?;
         database.put(b"M", &state)?;
         databases.push((form, database));
@@ -146,7 +149,7 @@ pub fn write_coin_stats_index(
         }
         Ok(())
     })?;
-    databases.into_iter().try_for_each(|(_, database)| database.finish().map(drop))?;
+    databases.into_iter().try_for_each(|(_, database)| database.finish(stop))?;
     Ok(tip)
 }
 

@@ -8,10 +8,11 @@ use crate::filter_index::{FilterPart, write_filter_index};
 use crate::forms::IndexForm;
 use crate::node_coins::{NodeCoins, node_coins};
 use crate::pass::{PassParts, PassRows};
+use crate::read_back::IndexDatabase;
 use crate::rows::RowFiles;
 use crate::salt::Salt;
 use crate::{spender_index, txindex};
-use apus_datadir::{DatabaseWriter, WriterOptions};
+use apus_datadir::WriterOptions;
 use apus_storage::{DirStorage, Storage, parent};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ pub(crate) struct Databases<'a> {
 pub(crate) struct WrittenDatabases {
     /// The number of rows of each form that is made of rows.
     pub(crate) rows: Vec<(IndexForm, u64)>,
-    /// The coins that the index of statistics ends with, and those of the node.
+    /// The coins that the blocks and undo data lead to, and those of the node.
     pub(crate) coins: Option<(CoinStatsTip, NodeCoins)>,
 }
 
@@ -66,8 +67,8 @@ impl Databases<'_> {
         }
     }
 
-    /// Writes all databases. `chainstate` has the node's coins, which are summed up meanwhile if the coins' statistics are
-    /// made.
+    /// Writes all databases. `chainstate` has the node's coins, which are summed up meanwhile if the coins' statistics prove
+    /// the undo data.
     pub(crate) fn write(
         &self,
         rows: PassRows<'_>,
@@ -136,20 +137,20 @@ impl Databases<'_> {
     fn put(
         &self,
         form: IndexForm,
-        put: impl FnOnce(&mut DatabaseWriter<'_>) -> Result<u64, IndexesError>,
+        put: impl FnOnce(&mut IndexDatabase<'_>) -> Result<u64, IndexesError>,
     ) -> Result<u64, IndexesError> {
         let storage = self.begin(form)?;
         let filters = form.has_bloom_filters();
         let options = WriterOptions { filters, ..WriterOptions::default() };
-        let mut database = DatabaseWriter::new(&storage, options)?;
+        let mut database = IndexDatabase::new(&storage, options)?;
         let rows = put(&mut database)?;
-        database.finish()?;
+        database.finish(&|| self.stop())?;
         Ok(rows)
     }
 
     fn write_filters(&self, parts: Vec<FilterPart<'_>>) -> Result<(), IndexesError> {
         let storage = self.begin(IndexForm::BlockFilter)?;
-        write_filter_index(parts, &storage, &self.chain.locator)?;
+        write_filter_index(parts, &storage, &self.chain.locator, &|| self.stop())?;
         // The files of filters are in the folder around the database.
         DirStorage::new(parent(storage.folder())).sync_names().map_err(at(&storage, ""))
     }
@@ -162,9 +163,9 @@ impl Databases<'_> {
         let made = forms.into_iter().filter(|(form, _)| self.forms.contains(form));
         let places = made.map(|(form, of)| Ok((of, self.begin(form)?)));
         let places = places.collect::<Result<Vec<(CoinStatsForm, DirStorage)>, IndexesError>>()?;
-        let places: Vec<(CoinStatsForm, &dyn Storage)> =
-            places.iter().map(|(form, storage)| (*form, storage as _)).collect();
-        Ok(write_coin_stats_index(parts, &places, &self.chain.locator)?)
+        let places: Vec<(CoinStatsForm, &DirStorage)> =
+            places.iter().map(|(form, storage)| (*form, storage)).collect();
+        write_coin_stats_index(parts, &places, &self.chain.locator, &|| self.stop())
     }
 }
 

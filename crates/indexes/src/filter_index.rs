@@ -6,13 +6,15 @@
 //! are there.
 
 use crate::block::IndexBlock;
+use crate::error::IndexesError;
 use crate::filter::FilterBuilder;
 use crate::making::{ChainSpan, MakeError, height_key};
+use crate::read_back::IndexDatabase;
 use crate::scratch::{ScratchFile, ScratchReader, ScratchRecords};
 use apus_chain::{BlockHash, write_compact_size, write_varint};
-use apus_datadir::{DatabaseSize, DatabaseWriter, WriterOptions};
+use apus_datadir::WriterOptions;
 use apus_hash::sha256d;
-use apus_storage::{Storage, StorageFile};
+use apus_storage::{DirStorage, Storage, StorageFile};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The length that a file does not exceed (Core `index/blockfilterindex.cpp`, `MAX_FLTR_FILE_SIZE`).
@@ -172,14 +174,16 @@ impl FilterFile {
 ///
 /// # Errors
 ///
-/// Fails if the parts do not make one chain that ends at `best`, or if a file cannot be read or written.
+/// Fails if the parts do not make one chain that ends at `best`, if a file cannot be read or written, if the database is
+/// not what was written, and with what `stop` returns.
 pub fn write_filter_index(
     parts: Vec<FilterPart<'_>>,
-    folder: &dyn Storage,
+    folder: &DirStorage,
     best: &[u8],
-) -> Result<DatabaseSize, MakeError> {
+    stop: &dyn Fn() -> Result<(), IndexesError>,
+) -> Result<(), IndexesError> {
     ChainSpan::join(parts.iter().map(|part| part.span), best)?;
-    let mut database = DatabaseWriter::new(folder, WriterOptions::default())?;
+    let mut database = IndexDatabase::new(folder, WriterOptions::default())?;
     database.put(b"B", best)?;
     // The node appends to the file with the highest number. In another one it would go on to the next number,
     // and write over it.
@@ -196,7 +200,7 @@ pub fn write_filter_index(
             database.put(&height_key(height), &value)?;
         }
     }
-    Ok(database.finish()?)
+    database.finish(stop)
 }
 
 /// Makes the value of the next block's entry; returns the header of its filter.

@@ -21,6 +21,7 @@ mod making;
 mod node_coins;
 mod numbers;
 mod pass;
+mod read_back;
 mod rows;
 mod salt;
 mod scratch;
@@ -38,8 +39,8 @@ pub use filter_index::{FilterPart, FilterSegment, filter_file_name, write_filter
 pub use forms::{IndexForm, IndexKind, NodeVersion, index_folder};
 pub use found::{IndexFault, IndexesChecked, forms_in};
 pub use make::{
-    INDEX_TABLES, IndexMade, IndexesDisk, IndexesMade, IndexesRequest, is_scratch_file,
-    make_indexes,
+    INDEX_TABLES, IndexMade, IndexesDisk, IndexesMade, IndexesRequest, discard_attempt,
+    expect_undo_data, is_scratch_file, make_indexes,
 };
 pub use making::MakeError;
 pub use numbers::{NumbersPart, NumbersSegment, ScriptType, write_numbers};

@@ -8,7 +8,7 @@ use crate::forms::{IndexForm, IndexKind, index_folder};
 use crate::node_coins::NodeCoins;
 use crate::numbers::write_numbers_file;
 use crate::pass::{FilterFiles, INDEX_BLOCKS, IndexPass, PassCounts, PassRows};
-use crate::rows::{RowFiles, RowsBudget};
+use crate::rows::{BUFFER_BYTES, RowFiles, RowsBudget};
 use crate::salt::Salt;
 use crate::{spender_index, txindex};
 use apus_chain::{BlockHash, Height, KnownBlock, Params};
@@ -18,7 +18,7 @@ use apus_sync::engines::swiftsync::UndoSource;
 use apus_sync::folder::{FolderDraft, FolderMark, complete_all, make_node_folder};
 use apus_sync::source::{ChainSource, SearchOptions};
 use apus_sync::system::runs_open_max;
-use apus_sync::{BlocksDir, Event, Observer, Phase, SyncError, UseIndex};
+use apus_sync::{BlocksDir, Event, Observer, Phase, SilentObserver, SyncError, UseIndex};
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -78,7 +78,7 @@ pub struct IndexesMade {
     pub tip: KnownBlock,
     /// Totals of the blocks.
     pub counts: PassCounts,
-    /// The coins after the last block, if coinstatsindex was made: those of the node, too.
+    /// The coins after the last block, if something was made from undo data: those of the node, too.
     pub coins: Option<CoinStatsTip>,
     /// The indexes.
     pub indexes: Vec<IndexMade>,
@@ -139,15 +139,11 @@ impl IndexesDisk {
 /// fails.
 pub fn make_indexes(request: &IndexesRequest<'_>) -> Result<IndexesMade, SyncError> {
     request.observer.event(Event::Started(INDEX_BLOCKS));
-    clear(request.scratch)?;
+    discard_attempt(request.folder, request.scratch)?;
     let source = open_blocks(request)?;
     let undo = open_undo(request, &source)?;
     if !request.forms.is_empty() {
         make_node_folder(&request.folder.join("indexes"))?;
-    }
-    let other = |form: &&IndexForm| !request.forms.contains(form);
-    for form in IndexForm::ALL.iter().filter(other) {
-        FolderDraft::discard_at(&index_folder(request.folder, *form))?;
     }
     let drafts: Result<Vec<FolderDraft>, SyncError> = (request.forms.iter())
         .map(|form| FolderDraft::begin_at(&index_folder(request.folder, *form), request.replace))
@@ -175,7 +171,16 @@ pub fn make_indexes(request: &IndexesRequest<'_>) -> Result<IndexesMade, SyncErr
     Ok(IndexesMade { tip, counts: written.counts, coins: written.coins, indexes })
 }
 
-/// Removes what an earlier attempt left.
+/// Removes what an earlier attempt left in the node's `folder` and in the folder of temporary files, which both are locked.
+///
+/// # Errors
+/// If the disk fails, and if another process makes the same indexes.
+pub fn discard_attempt(folder: &Path, scratch: &DirStorage) -> Result<(), SyncError> {
+    clear(scratch)?;
+    IndexForm::ALL.iter().try_for_each(|form| FolderDraft::discard_at(&index_folder(folder, *form)))
+}
+
+/// Removes temporary files.
 fn clear(scratch: &dyn Storage) -> Result<(), IndexesError> {
     for name in scratch.names().map_err(at(scratch, ""))? {
         if is_scratch_file(&name) {
@@ -185,9 +190,45 @@ fn clear(scratch: &dyn Storage) -> Result<(), IndexesError> {
     Ok(())
 }
 
+/// Kinds of temporary files: the beginnings of their names, and the endings, with numbers between them.
+const SCRATCH_FILES: [(&str, &str); 6] = [
+    ("txindex-", ".rows"),
+    ("txindex-v2-", ".rows"),
+    ("txospenderindex-", ".rows"),
+    ("filters-", ".part"),
+    ("coinstats-", ".part"),
+    ("numbers-", ".part"),
+];
+
 /// Returns whether a name is that of a temporary file of this crate.
 pub fn is_scratch_file(name: &str) -> bool {
-    name.ends_with(".rows") || name.ends_with(".part")
+    SCRATCH_FILES.iter().any(|(start, end)| {
+        let number = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+        number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
+    })
+}
+
+/// Fails unless the node's files have the undo data that these indexes are made from: a check of places, before long
+/// work. `use_index` decides about the chain; `now` is in seconds since 1970.
+///
+/// # Errors
+/// If undo data or blocks are missing, and if the block index cannot be read.
+pub fn expect_undo_data(
+    params: &Params,
+    forms: &[IndexForm],
+    blocks: &BlocksFolder,
+    use_index: UseIndex,
+    now: i64,
+) -> Result<(), SyncError> {
+    let kinds = forms.iter().map(|form| form.kind());
+    let Some(kind) = kinds.into_iter().find(|kind| kind.needs_undo()) else { return Ok(()) };
+    let (observer, interrupt) = (&SilentObserver, &AtomicBool::new(false));
+    let source = BlocksDir::open(blocks, params, now, use_index, observer, interrupt)?;
+    let search = SearchOptions { threads: 1, observer, interrupt };
+    match source.undo(source.chain().tip_height(), &search)? {
+        Some(_) => Ok(()),
+        None => Err(IndexesError::Unfit(without_undo(kind.name(), &blocks.index())).into()),
+    }
 }
 
 /// Finds the chain and its blocks through the node's index.
@@ -245,7 +286,6 @@ fn write_indexes(
     let databases = Databases { chain, forms, folders, interrupt };
     let (numbers, filters) = (AtomicU32::new(0), databases.make_filters_folder()?);
     let filters = filters.as_ref().map(|folder| FilterFiles { folder, numbers: &numbers });
-    let stats = forms.iter().any(|form| form.kind() == IndexKind::CoinStatsIndex);
     let rows = begin_rows(request, source.bytes_total())?;
     let pass = IndexPass {
         params,
@@ -254,7 +294,8 @@ fn write_indexes(
         undo,
         rows: &rows,
         filters,
-        stats,
+        // They prove the undo data, so that no filter or number is wrong.
+        stats: undo.is_some(),
         numbers: request.numbers.is_some(),
         check: None,
         scratch: request.scratch,
@@ -298,6 +339,13 @@ fn bytes_in(folder: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
+/// Returns among how many files the rows of each of `indexes` indexes may be divided: each thread has a buffer of each.
+fn rows_files_max(memory_bytes: u64, threads: usize, indexes: u64) -> u64 {
+    // With less memory than this for all buffers, files would be so few that they would be read again and again.
+    let bytes = (memory_bytes / 2).max(32 << 20) / indexes / threads.max(1) as u64;
+    (runs_open_max() / indexes).min(bytes / BUFFER_BYTES.start).max(1)
+}
+
 /// Begins the rows of the indexes that have some, and divides the memory among them.
 fn begin_rows<'a>(
     request: &IndexesRequest<'a>,
@@ -312,7 +360,7 @@ fn begin_rows<'a>(
         expected_bytes: IndexesDisk::of(&[form], block_bytes).scratch,
         buffers_bytes,
         sort_bytes: request.memory_bytes / count,
-        files_max: runs_open_max() / count,
+        files_max: rows_files_max(request.memory_bytes, request.threads, count),
     };
     let scratch: &dyn Storage = request.scratch;
     let old = IndexForm::TxIndex;
@@ -351,8 +399,9 @@ fn expect_counts(rows: &[(IndexForm, u64)], counts: PassCounts) -> Result<(), In
 /// Heights between which coins of the main chain's overwritten coinbases were in the set (BIP-30), but never in the index.
 const OVERWRITTEN_LATER: Range<Height> = 91_722..91_880;
 
-/// Compares the coins that the index of their statistics ends with with those of the node. An element of the MuHash has the
-/// outpoint of a coin, so equal hashes prove each coin that the undo data said a block spends.
+/// Compares the coins that the blocks and undo data lead to with those of the node. An element of the MuHash has a whole
+/// coin and its outpoint, so equal hashes prove each coin of the undo data that an earlier block made. Coins that a
+/// block makes and spends itself are in no set: they were compared with the block's outputs.
 fn expect_coins(
     request: &IndexesRequest<'_>,
     chain: &IndexedChain<'_>,
@@ -365,7 +414,9 @@ fn expect_coins(
     if OVERWRITTEN_LATER.contains(&tip) && (1..=tip).any(overwritten) {
         return Ok(());
     }
-    if node.best == request.tip && (node.coins, node.muhash) == (made.coins, made.muhash) {
+    if node.best == request.tip
+        && (node.coins, node.amount, node.muhash) == (made.coins, made.amount, made.muhash)
+    {
         return Ok(());
     }
     Err(IndexesError::Damaged(format!(
@@ -373,4 +424,33 @@ fn expect_coins(
          Nothing was changed. `apus verify` says what is wrong, and what mends it",
         request.folder.join("chainstate").display()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_temporary_files_have_their_names() {
+        for name in ["txindex-0007.rows", "txindex-v2-1023.rows", "txospenderindex-0000.rows"] {
+            assert!(is_scratch_file(name), "{name}");
+        }
+        for name in ["filters-1.part", "coinstats-840000.part", "numbers-10001.part"] {
+            assert!(is_scratch_file(name), "{name}");
+        }
+        for name in ["a.rows", "film.part", "txindex-.rows", "txindex-7.part", "numbers-1x.part"] {
+            assert!(!is_scratch_file(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn buffers_of_all_threads_fit_the_memory() {
+        for (mib, threads, indexes) in [(4, 64, 2), (4, 1, 3), (450, 64, 3), (450, 16, 2)] {
+            let files = rows_files_max(mib << 20, threads, indexes);
+            let power = 1 << files.ilog2();
+            let all = power * BUFFER_BYTES.start * threads as u64 * indexes;
+            assert!(all <= (mib << 19).max(32 << 20), "{mib} {threads} {indexes}: {all}");
+            assert!(files >= 64, "{files}");
+        }
+    }
 }

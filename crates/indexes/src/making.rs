@@ -5,6 +5,7 @@ use apus_chain::{BlockHash, BlockUndo, Height};
 use apus_datadir::DatabaseError;
 use apus_storage::Storage;
 use std::io;
+use std::path::PathBuf;
 
 /// Why an index could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,16 @@ pub enum MakeError {
     /// A database could not be written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    /// A database that was written has other entries when it is read back.
+    #[error(
+        "{folder} was written wrongly: {what}. Nothing was changed. Check disk and memory, then rerun the same command"
+    )]
+    ReadBack {
+        /// The folder.
+        folder: PathBuf,
+        /// The fault.
+        what: String,
+    },
     /// A block and its undo data do not fit each other, or break a rule that the index relies on.
     #[error(
         "block {height} ({hash}) cannot be indexed: {what}. `apus verify` says whether the block files or the undo \

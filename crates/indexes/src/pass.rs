@@ -61,7 +61,7 @@ pub(crate) struct IndexPass<'r, 'a> {
     pub(crate) numbers: bool,
     /// The entries of a node's indexes, to compare blocks with.
     pub(crate) check: Option<(&'r CheckedChain<'a>, &'r FoundIndexes)>,
-    /// Whether the coins' statistics are made.
+    /// Whether the coins' statistics are made: for the index of them, and as a proof of undo data.
     pub(crate) stats: bool,
     /// The folder for temporary files.
     pub(crate) scratch: &'a dyn Storage,

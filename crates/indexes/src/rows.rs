@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 const FILES_LOG2_MAX: u32 = 10;
 
 /// A buffer of a file is at least and at most this long.
-const BUFFER_BYTES: Range<u64> = 2 << 10..256 << 10;
+pub(crate) const BUFFER_BYTES: Range<u64> = 2 << 10..256 << 10;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;

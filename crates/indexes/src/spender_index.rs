@@ -3,10 +3,10 @@
 use crate::block::IndexBlock;
 use crate::chain::IndexedChain;
 use crate::error::IndexesError;
+use crate::read_back::IndexDatabase;
 use crate::rows::{RowBuffers, RowFiles};
 use crate::salt::Salt;
 use crate::txindex::write_place;
-use apus_datadir::DatabaseWriter;
 
 /// A row: the keyed hash of the spent outpoint as in the key, little-endian; then height and offset of the spending
 /// transaction, big-endian.
@@ -38,7 +38,7 @@ pub(crate) fn add_rows(
 
 /// Writes the database, except for its end. Returns the number of inputs.
 pub(crate) fn put(
-    database: &mut DatabaseWriter<'_>,
+    database: &mut IndexDatabase<'_>,
     chain: &IndexedChain<'_>,
     salt: Salt,
     rows: RowFiles<'_, ROW>,
@@ -110,11 +110,11 @@ mod tests {
         let place =
             |height| Some(BlockPlace { file: 0, offset: [0, 256, 16_512][height as usize] });
         let chain = IndexedChain::new(&headers, place);
-        let mut database = DatabaseWriter::new(&storage, WriterOptions::default()).unwrap();
+        let mut database = IndexDatabase::new(&storage, WriterOptions::default()).unwrap();
         let salt = Salt::from_bytes(&[5; 16]);
         let count = put(&mut database, &chain, salt, rows, &|| Ok(())).unwrap();
         assert_eq!(count, of_rows.len() as u64);
-        database.finish().unwrap();
+        database.finish(&|| Ok(())).unwrap();
         let mut entries = DatabaseEntries::open(folder.path()).unwrap();
         let mut found = Vec::new();
         while let Some((key, value)) = entries.next().unwrap() {

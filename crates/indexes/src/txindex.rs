@@ -4,10 +4,10 @@ use crate::block::{BlockPlace, IndexBlock};
 use crate::chain::{IndexedChain, number_order};
 use crate::error::IndexesError;
 use crate::forms::IndexForm;
+use crate::read_back::IndexDatabase;
 use crate::rows::{RowBuffers, RowFiles};
 use crate::salt::Salt;
 use apus_chain::{HEADER_SIZE, Height, Txid, write_varint};
-use apus_datadir::DatabaseWriter;
 
 /// A row of the older form: txid, height and offset, big-endian.
 pub(crate) const OLD_ROW: usize = 32 + 4 + 3;
@@ -75,7 +75,7 @@ fn number_of(height: Height) -> u32 {
 /// Writes the database of the older form, except for its end. Returns the number of transactions: of two coinbases with
 /// the same txid (BIP-30), the database has only that of the later block.
 pub(crate) fn put_old(
-    database: &mut DatabaseWriter<'_>,
+    database: &mut IndexDatabase<'_>,
     chain: &IndexedChain<'_>,
     rows: RowFiles<'_, OLD_ROW>,
     stop: &dyn Fn() -> Result<(), IndexesError>,
@@ -110,7 +110,7 @@ pub(crate) fn write_place(out: &mut Vec<u8>, place: BlockPlace, offset: u32) {
 
 /// Writes the database of the newer form, except for its end. Returns the number of transactions.
 pub(crate) fn put_new(
-    database: &mut DatabaseWriter<'_>,
+    database: &mut IndexDatabase<'_>,
     chain: &IndexedChain<'_>,
     salt: Salt,
     rows: RowFiles<'_, ROW>,
@@ -139,7 +139,7 @@ pub(crate) fn put_new(
 
 /// Writes the entries that give the number of a block, and the block of a number.
 fn put_blocks(
-    database: &mut DatabaseWriter<'_>,
+    database: &mut IndexDatabase<'_>,
     chain: &IndexedChain<'_>,
 ) -> Result<(), IndexesError> {
     let hash = |height: &Height| chain.headers.hash(*height).copied().unwrap_or_default();
@@ -187,9 +187,9 @@ mod tests {
         let (headers, storage) = (headers(3), DirStorage::new(folder.path()));
         let place = |height| Some(BlockPlace { file: 0, offset: height * 100 });
         let chain = IndexedChain::new(&headers, place);
-        let mut database = DatabaseWriter::new(&storage, WriterOptions::default()).unwrap();
+        let mut database = IndexDatabase::new(&storage, WriterOptions::default()).unwrap();
         assert_eq!(put_old(&mut database, &chain, rows, &|| Ok(())).unwrap(), 3);
-        database.finish().unwrap();
+        database.finish(&|| Ok(())).unwrap();
         let mut entries = DatabaseEntries::open(folder.path()).unwrap();
         let mut found = Vec::new();
         while let Some((key, value)) = entries.next().unwrap() {

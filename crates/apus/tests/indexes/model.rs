@@ -25,6 +25,11 @@ pub(crate) struct NodeFiles {
 }
 
 impl NodeFiles {
+    /// The hash of the block at a height.
+    pub(crate) fn hash(&self, height: usize) -> [u8; 32] {
+        self.chain[height].block.block_hash().to_byte_array()
+    }
+
     /// Reads all blocks in a chain's folder, and chooses the longest chain.
     pub(crate) fn read(folder: &Path) -> Self {
         let blocks = folder.join("blocks");

@@ -1,17 +1,18 @@
 //! [`SpentInBlock`]: which outputs of a block the same block spends.
 //!
 //! Such a coin is in no set, and multiplying a MuHash by it and dividing again would take a fifth of the time.
-//! Undo data say which coins they are by their height; finding the outputs takes a look-up for each.
+//! So no MuHash proves it: it is compared with its output instead. Undo data say which coins they are by their
+//! height; finding the outputs takes a look-up for each.
 
 use crate::block::IndexBlock;
 use crate::making::MakeError;
-use apus_chain::{BlockUndo, OutPoint};
+use apus_chain::{BlockUndo, OutPoint, OutputView};
 
 /// The outputs of a block that the same block spends. Reused from block to block.
 #[derive(Debug, Default)]
 pub(super) struct SpentInBlock {
-    /// For each output of the block whether it is spent; empty if none is.
-    spent: Vec<bool>,
+    /// For each output of the block the number of the undo data's coin that spends it; empty if none does.
+    spent: Vec<Option<u32>>,
     /// The number of each transaction's first output.
     firsts: Vec<usize>,
     /// The first bytes of each transaction's id, and its number; sorted.
@@ -20,9 +21,30 @@ pub(super) struct SpentInBlock {
 
 impl SpentInBlock {
     /// Returns whether the block spends its output of this number, counted over all its transactions.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the coin in the undo data is not this output.
     #[inline]
-    pub(in crate::coin_stats) fn has(&self, output: usize) -> bool {
-        self.spent.get(output) == Some(&true)
+    pub(in crate::coin_stats) fn has(
+        &self,
+        number: usize,
+        (output, coinbase): (&OutputView<'_>, bool),
+        (block, undo): (&IndexBlock<'_>, &BlockUndo<'_>),
+    ) -> Result<bool, MakeError> {
+        let Some(&Some(coin)) = self.spent.get(number) else { return Ok(false) };
+        // Their heights are the same: otherwise the output would not be here.
+        let coin = undo.coins()[coin as usize].coin();
+        let same = u64::try_from(output.value()) == Ok(coin.amount)
+            && *output.script() == *coin.script
+            && coinbase == coin.coinbase;
+        match same {
+            true => Ok(true),
+            false => Err(MakeError::of_block(
+                block,
+                "its undo data have another amount or script for a coin that the block makes and spends",
+            )),
+        }
     }
 
     /// Finds the outputs that the block spends.
@@ -42,22 +64,22 @@ impl SpentInBlock {
         }
         self.prepare(block, txids);
         // The first input is the coinbase's.
-        for (input, coin) in block.view.inputs().skip(1).zip(undo.coins()) {
+        for (number, (input, coin)) in (0..).zip(block.view.inputs().skip(1).zip(undo.coins())) {
             if coin.height() == block.height {
                 let place = self.place(&OutPoint::from_bytes(input.outpoint()), txids);
                 let spent = place.and_then(|place| self.spent.get_mut(place));
-                let Some(spent @ false) = spent else {
+                let Some(spent @ None) = spent else {
                     let what = "its undo data have a coin of this block that it has not";
                     return Err(MakeError::of_block(block, what));
                 };
-                *spent = true;
+                *spent = Some(number);
             }
         }
         Ok(())
     }
 
     fn prepare(&mut self, block: &IndexBlock<'_>, txids: &[[u8; 32]]) {
-        self.spent.resize(block.view.output_count(), false);
+        self.spent.resize(block.view.output_count(), None);
         self.firsts.clear();
         let mut first = 0;
         for tx in block.view.txs() {

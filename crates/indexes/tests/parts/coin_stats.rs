@@ -2,8 +2,8 @@
 
 use crate::support::{TestChain, coin_stats_index, ids, new_folder};
 use apus_chain::{
-    BlockHash, BlockLayout, BlockUndo, CoinRef, KnownBlock, MuHash, Network, bogosize,
-    is_unspendable, write_utxo_element,
+    BlockHash, BlockLayout, BlockUndo, BlockUndoWriter, Coin, CoinRef, KnownBlock, MuHash, Network,
+    bogosize, is_unspendable, write_utxo_element,
 };
 use apus_indexes::{CoinStatsForm, CoinStatsSegment, IndexBlock, MakeError};
 use apus_storage::DirStorage;
@@ -212,6 +212,42 @@ fn blocks_and_undo_data_that_do_not_fit_are_refused() {
         segment.block(block, &txids)
     });
     assert!(foreign.contains("a coin of this block that it has not"), "{foreign}");
+}
+
+/// What a segment says if one coin that the block makes and spends is another one in the undo data.
+fn refused_coin(change: impl for<'c> Fn(CoinRef<'c>) -> CoinRef<'c>) -> String {
+    refusal(|block, segment| {
+        let undo = block.undo.unwrap();
+        let (mut raw, mut changed) = (Vec::new(), false);
+        let mut writer = BlockUndoWriter::new(&mut raw, undo.tx_count());
+        for tx in 1..undo.tx_count() {
+            let coins: Vec<Coin<'_>> =
+                undo.spent_by(tx).unwrap().iter().map(|coin| coin.coin()).collect();
+            writer.push_tx(coins.iter().map(|coin| {
+                if coin.height != block.height || changed {
+                    return coin.as_ref();
+                }
+                changed = true;
+                change(coin.as_ref())
+            }));
+        }
+        writer.finish();
+        let undo = BlockUndo::read(&raw).unwrap();
+        segment.block(&IndexBlock { undo: Some(&undo), ..*block }, &ids(&block.view))
+    })
+}
+
+/// Such a coin is in no MuHash.
+#[test]
+fn a_coin_made_and_spent_in_one_block_is_the_blocks_output() {
+    let refused = [
+        refused_coin(|coin| CoinRef { amount: coin.amount + 1, ..coin }),
+        refused_coin(|coin| CoinRef { script: &[0x52], ..coin }),
+        refused_coin(|coin| CoinRef { coinbase: !coin.coinbase, ..coin }),
+    ];
+    for refused in refused {
+        assert!(refused.contains("another amount or script"), "{refused}");
+    }
 }
 
 #[test]

@@ -249,7 +249,8 @@ fn blocks_that_do_not_follow_each_other_are_refused() {
         (vec![part(0..9), part(10..end)], "another height"),
         (vec![part(0..9)], "the best block is another"),
     ] {
-        let refused = write_filter_index(parts, &storages[1], &best).unwrap_err().to_string();
+        let refused =
+            write_filter_index(parts, &storages[1], &best, &|| Ok(())).unwrap_err().to_string();
         assert!(refused.contains(what), "{refused}");
     }
     let other = BlockHash([7; 32]);

@@ -155,7 +155,7 @@ pub(crate) fn filter_index(chain: &TestChain, cuts: &[usize], files: &Path) -> W
         parts.extend(segment.finish().unwrap());
     }
     parts.reverse();
-    write_filter_index(parts, &storages[2], &chain.best()).unwrap();
+    write_filter_index(parts, &storages[2], &chain.best(), &|| Ok(())).unwrap();
     assert!(std::fs::read_dir(&scratch).unwrap().next().is_none(), "temporary files stay");
     Written { rows: rows_of(folder.path()) }
 }
@@ -175,7 +175,8 @@ pub(crate) fn coin_stats_index(
         parts.extend(segment.finish().unwrap());
     }
     parts.reverse();
-    let tip = write_coin_stats_index(parts, &[(form, &storages[1])], &chain.best()).unwrap();
+    let tip =
+        write_coin_stats_index(parts, &[(form, &storages[1])], &chain.best(), &|| Ok(())).unwrap();
     assert!(std::fs::read_dir(&scratch).unwrap().next().is_none(), "temporary files stay");
     (tip, Written { rows: rows_of(folder.path()) })
 }
