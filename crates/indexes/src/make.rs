@@ -7,11 +7,11 @@ use crate::error::{IndexesError, at};
 use crate::forms::{IndexForm, IndexKind, index_folder};
 use crate::node_coins::NodeCoins;
 use crate::numbers::write_numbers_file;
-use crate::pass::{FilterFiles, INDEX_BLOCKS, IndexPass, PassCounts, PassRows};
+use crate::pass::{FilterFiles, INDEX_BLOCKS, IndexPass, PassCounts, PassRows, read_undo};
 use crate::rows::{BUFFER_BYTES, RowFiles, RowsBudget};
 use crate::salt::Salt;
 use crate::{spender_index, txindex};
-use apus_chain::{BlockHash, Height, KnownBlock, Params};
+use apus_chain::{BlockHash, Height, HeightRange, KnownBlock, Params};
 use apus_datadir::BlocksFolder;
 use apus_storage::{DirStorage, Storage};
 use apus_sync::engines::swiftsync::UndoSource;
@@ -19,6 +19,7 @@ use apus_sync::folder::{FolderDraft, FolderMark, complete_all, make_node_folder}
 use apus_sync::source::{ChainSource, SearchOptions};
 use apus_sync::system::runs_open_max;
 use apus_sync::{BlocksDir, Event, Observer, Phase, SilentObserver, SyncError, UseIndex};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -208,11 +209,11 @@ pub fn is_scratch_file(name: &str) -> bool {
     })
 }
 
-/// Fails unless the node's files have the undo data that these indexes are made from: a check of places, before long
-/// work. `use_index` decides about the chain; `now` is in seconds since 1970.
+/// Fails unless the node's files have the undo data that these indexes are made from: of each file it reads the undo data
+/// of one block, before long work. `use_index` decides about the chain; `now` is in seconds since 1970.
 ///
 /// # Errors
-/// If undo data or blocks are missing, and if the block index cannot be read.
+/// If undo data or blocks are missing or damaged, and if the block index cannot be read.
 pub fn expect_undo_data(
     params: &Params,
     forms: &[IndexForm],
@@ -225,10 +226,20 @@ pub fn expect_undo_data(
     let (observer, interrupt) = (&SilentObserver, &AtomicBool::new(false));
     let source = BlocksDir::open(blocks, params, now, use_index, observer, interrupt)?;
     let search = SearchOptions { threads: 1, observer, interrupt };
-    match source.undo(source.chain().tip_height(), &search)? {
-        Some(_) => Ok(()),
-        None => Err(IndexesError::Unfit(without_undo(kind.name(), &blocks.index())).into()),
+    let chain = source.chain();
+    let Some(undo) = source.undo(chain.tip_height(), &search)? else {
+        return Err(IndexesError::Unfit(without_undo(kind.name(), &blocks.index())).into());
+    };
+    let hash = |height: Height| chain.hash(height).copied().unwrap_or_default();
+    let mut undo = undo.reader(HeightRange::new(1, chain.tip_height() + 1));
+    let mut files = HashSet::new();
+    for height in 1..=chain.tip_height() {
+        // The undo data of the blocks in a file are in a file of the same number.
+        if source.place(height).is_some_and(|place| files.insert(place.file)) {
+            read_undo(&mut *undo, height, &hash(height), &hash(height - 1))?;
+        }
     }
+    Ok(())
 }
 
 /// Finds the chain and its blocks through the node's index.

@@ -403,7 +403,8 @@ impl<'p, 'a> BlockTaker<'p, 'a> {
     }
 }
 
-fn read_undo(
+/// Reads the undo data of a block, and compares their checksum.
+pub(crate) fn read_undo(
     undo: &mut dyn UndoReader,
     height: Height,
     hash: &BlockHash,
