@@ -151,14 +151,16 @@ mod tests {
 
     #[test]
     fn a_script_that_is_stored_whole_but_has_a_short_form_is_refused() {
-        let key = "79be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798";
-        let x: Vec<u8> =
-            (0..32).map(|at| u8::from_str_radix(&key[2 * at..][..2], 16).unwrap()).collect();
+        let point = "79be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798\
+                     483ada7726a3c4655da4fbfc0e1108a8fd17b448a68554199c47d08ffb10d4b8";
+        let byte = |at: usize| u8::from_str_radix(&point[2 * at..][..2], 16).unwrap();
+        let point: Vec<u8> = (0..64).map(byte).collect();
         let set = Wanted::new([WantedScript { script: vec![0x51], descriptor: String::new() }]);
         for script in [
             [&[0x76, 0xa9, 20], &[7; 20][..], &[0x88, 0xac]].concat(),
             [&[0xa9, 20], &[7; 20][..], &[0x87]].concat(),
-            [&[33, 2], &x[..], &[0xac]].concat(),
+            [&[33, 2], &point[..32], &[0xac]].concat(),
+            [&[65, 4], &point[..], &[0xac]].concat(),
         ] {
             let whole = |script: &[u8]| [&[2, 0, script.len() as u8 + 6], script].concat();
             let refused = set.find(&whole(&script));

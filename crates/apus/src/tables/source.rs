@@ -140,7 +140,8 @@ fn chain_of_blocks(folder: &Path) -> Option<Network> {
 fn expect_chain(named: &Path, folder: &Path, given: Option<Network>) -> Result<Network, Failure> {
     match (given, chain_of_blocks(folder)) {
         (Some(given), Some(of_blocks)) if given != of_blocks => Err(Failure::usage(format!(
-            "{}: the blocks beside these coins are of {of_blocks}, not of {given}: use --chain {of_blocks}, or another folder",
+            "{}: the blocks beside these coins are of {of_blocks}, not of {given}: use --chain {of_blocks}, or another \
+             folder",
             named.display()
         ))),
         (Some(network), _) | (None, Some(network)) => Ok(network),
