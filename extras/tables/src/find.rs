@@ -77,7 +77,7 @@ impl Wanted {
     #[inline]
     pub fn find(&self, stored: &[u8]) -> Result<Option<FoundCoin<'_>>, CoinError> {
         let script = after_numbers(stored);
-        if script.is_some_and(|script| may_be_compressible(script)) {
+        if script.is_some_and(may_be_compressible) {
             expect_compressed(stored)?;
         }
         let is_marked = script.is_none_or(|script| {
