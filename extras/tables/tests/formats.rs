@@ -1,4 +1,5 @@
 //! Tables of real sets in every format, read by other programs' libraries: the rows have the set's hash.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![cfg(all(feature = "parquet", feature = "sqlite"))]
 
 use apus_chain::{CoinRef, HashSerialized3, MAX_MONEY, Network, OutPoint, Txid, UtxoSetHash};

@@ -180,7 +180,7 @@ mod with_keys {
     fn descriptors_that_core_refuses_are_refused() {
         let private = "tprv8ZgxMBicQKsPd7Uf69XL1XwhmjHopUGep8GuEiJDZmbQz6o58LninorQAfcKZWARbtRtfnLcJ5MQ2AtHcQJCCRUcMRvmDUjyEmNUWwx8UbK";
         assert_eq!(find(&format!("wpkh({private}/*)")), Err(QueryError::Private));
-        let keys = vec![KEY; 4].join(",");
+        let keys = [KEY; 4].join(",");
         for wrong in [
             "wpkh()",
             "wpkh",
