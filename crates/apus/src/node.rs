@@ -135,7 +135,7 @@ pub(crate) fn of_datadir(datadir: &Path) -> Option<Network> {
 }
 
 /// Whether a folder's name is that of a chain's folder in a data directory.
-fn is_folder_of(folder: &Path, chain: Network) -> bool {
+pub(crate) fn is_folder_of(folder: &Path, chain: Network) -> bool {
     chain.data_folder().is_some_and(|name| folder.ends_with(name))
 }
 

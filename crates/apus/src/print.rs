@@ -102,6 +102,11 @@ const ASIDE_INDENT: usize = 2;
 
 /// Writes a line of results. A reader may close the pipe early; any other reason for lost results is a failure.
 pub(crate) fn result(line: impl Display) -> Result<(), Failure> {
+    result_is_read(line).map(drop)
+}
+
+/// Does the same, and returns whether a reader is still there.
+pub(crate) fn result_is_read(line: impl Display) -> Result<bool, Failure> {
     let mut line = line.to_string();
     if let Some(width) = width_of(io::stdout().is_terminal(), &Term::stdout()) {
         line = wrapped(&line, width);
@@ -112,7 +117,7 @@ pub(crate) fn result(line: impl Display) -> Result<(), Failure> {
 /// Writes a line of results that begins with `head`. Aligns continuation rows in a column after the head.
 pub(crate) fn result_behind(head: &str, text: impl Display) -> Result<(), Failure> {
     let width = width_of(io::stdout().is_terminal(), &Term::stdout());
-    write_result(&behind(head, &text.to_string(), width))
+    write_result(&behind(head, &text.to_string(), width)).map(drop)
 }
 
 fn behind(head: &str, text: &str, width: Option<usize>) -> String {
@@ -122,13 +127,12 @@ fn behind(head: &str, text: &str, width: Option<usize>) -> String {
     format!("{head}{}", column.replace('\n', &format!("\n{}", " ".repeat(indent))))
 }
 
-fn write_result(line: &str) -> Result<(), Failure> {
+fn write_result(line: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::io(Path::new("standard output"), error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::io(Path::new("standard output"), error)),
     }
 }
 

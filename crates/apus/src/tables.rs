@@ -11,7 +11,7 @@ pub(crate) use find::find;
 use crate::args::{FileKind, SinkArg};
 use crate::failure::Failure;
 use crate::report::bitcoins;
-use apus_chain::{BlockHash, Height, Network, Params};
+use apus_chain::{BlockHash, Height, Network, Params, UtxoSetHash};
 use apus_sync::SyncError;
 use apus_tables::{TableColumns, TableOutput, TablePlace};
 
@@ -26,6 +26,20 @@ fn height_of(
 ) -> Height {
     let known = || Params::of(network).assumeutxo_for(block).map(|known| known.height);
     by_index.or_else(known).unwrap_or(highest)
+}
+
+/// Returns whether Bitcoin Core knows this set, by its hash; `false` if it does not know the set's block. Fails if it
+/// knows another set for the block.
+fn is_known(network: Network, block: &BlockHash, hash: &UtxoSetHash) -> Result<bool, Failure> {
+    match Params::of(network).assumeutxo_for(block) {
+        None => Ok(false),
+        Some(known) if known.hash_serialized == hash.0 => Ok(true),
+        Some(known) => Err(Failure::wrong(format!(
+            "this is NOT the set of block {block}: its hash_serialized_3 is {hash}, but Bitcoin Core knows {} for this \
+             block. Get the set again",
+            UtxoSetHash(known.hash_serialized)
+        ))),
+    }
 }
 
 /// Formats satoshi for people.

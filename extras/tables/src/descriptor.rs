@@ -16,6 +16,7 @@ use apus_chain::{Network, Reader, read_coin_strict};
 use checksum::{split_checksum, with_checksum};
 use std::collections::HashMap;
 use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
 
 /// Why a query names no scripts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,11 +45,20 @@ pub enum QueryError {
     /// The descriptor is invalid.
     #[error("{0}")]
     Descriptor(String),
-    /// The descriptor leads to private keys.
+    /// The text holds a private key. It must not be printed.
     #[error(
-        "the descriptor has private keys, which a look-up does not need: use the public ones (xpub)"
+        "this has a private key, which a look-up does not need: use the public one (xpub), or an address"
     )]
     Private,
+    /// There are more scripts than the caller wants.
+    #[error("these are {count} scripts, which is too many")]
+    TooMany {
+        /// Scripts of the text.
+        count: u64,
+    },
+    /// The caller interrupted it.
+    #[error("interrupted")]
+    Interrupted,
     /// A range is invalid.
     #[error(
         "a range is a last index below 2147483648, or [FIRST-LAST] with at most 1000000 indices between"
@@ -97,35 +107,72 @@ impl FromStr for KeyRange {
     }
 }
 
-/// Returns the scripts that a user's text names. Only descriptors with a wildcard use the range.
+/// Returns the scripts that a user's text names, at most `limit`. Only descriptors with a wildcard use the range.
 ///
 /// # Errors
-/// If the text is invalid, or of another chain.
+/// If the text is invalid, of another chain, or has more scripts. No error quotes a private key.
 pub fn scripts_of_query(
     text: &str,
     network: Network,
     range: KeyRange,
+    limit: usize,
+    interrupt: &AtomicBool,
+) -> Result<Vec<WantedScript>, QueryError> {
+    let found = match (limit, text.contains('(')) {
+        (0, _) => Err(QueryError::TooMany { count: 1 }),
+        (_, true) => of_descriptor(text, network, range, limit, interrupt),
+        (_, false) => of_word(text, AddressKinds::of(network)).map(|it| vec![it]),
+    };
+    // The crate `miniscript` quotes what it does not understand.
+    found.map_err(|error| if has_private_key(text) { QueryError::Private } else { error })
+}
+
+/// Returns whether a wrong text seems to hold a private key: an extended one (BIP-32, SLIP-132), or one in the import
+/// format. A mistyped key is also private, so this checks no checksum.
+fn has_private_key(text: &str) -> bool {
+    let is_extended = |word: &str| {
+        let head = word.get(..4).unwrap_or_default().to_ascii_lowercase();
+        head.ends_with("prv") && head.starts_with(['x', 't', 'y', 'z', 'u', 'v'])
+    };
+    // Version 128 or 239, and 32 or 33 bytes (Core `key_io.cpp`, `DecodeSecret`), have 51 or 52 digits. A slip of the
+    // hand may add or lose one.
+    let is_import =
+        |word: &str| (50..=53).contains(&word.len()) && word.starts_with(['5', 'K', 'L', '9', 'c']);
+    let mut words = text.split(|character: char| !character.is_ascii_alphanumeric());
+    words.any(|word| is_extended(word) || is_import(word))
+}
+
+/// Returns an address or a script in digits.
+fn of_word(text: &str, kinds: AddressKinds) -> Result<WantedScript, QueryError> {
+    let is_hex = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let script = if is_hex { bytes_of_hex(text)? } else { script_of_address(text, kinds)? };
+    Ok(alone(script, kinds))
+}
+
+/// Returns a script about which nothing else is known.
+fn alone(script: Vec<u8>, kinds: AddressKinds) -> WantedScript {
+    let descriptor = with_checksum(&infer(&script, kinds, &Known::default()));
+    WantedScript { script, descriptor }
+}
+
+fn of_descriptor(
+    text: &str,
+    network: Network,
+    range: KeyRange,
+    limit: usize,
+    interrupt: &AtomicBool,
 ) -> Result<Vec<WantedScript>, QueryError> {
     let kinds = AddressKinds::of(network);
-    let infer = |script: Vec<u8>| WantedScript {
-        descriptor: with_checksum(&infer(&script, kinds, &Known::default())),
-        script,
-    };
-    if !text.contains('(') {
-        let is_hex = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let script = if is_hex { bytes_of_hex(text)? } else { script_of_address(text, kinds)? };
-        return Ok(vec![infer(script)]);
-    }
     let body = split_checksum(text)?;
     let (name, argument) = body.split_once('(').unwrap_or_default();
     let argument = argument.strip_suffix(')');
     match (name, argument) {
-        ("addr", Some(address)) => Ok(vec![infer(script_of_address(address, kinds)?)]),
-        ("raw", Some(digits)) => Ok(vec![infer(bytes_of_hex(digits)?)]),
+        ("addr", Some(address)) => Ok(vec![alone(script_of_address(address, kinds)?, kinds)]),
+        ("raw", Some(digits)) => Ok(vec![alone(bytes_of_hex(digits)?, kinds)]),
         #[cfg(feature = "descriptors")]
-        _ => keys::scripts(body, network, range),
+        _ => keys::scripts(body, network, range, limit, interrupt),
         #[cfg(not(feature = "descriptors"))]
-        _ => Err((QueryError::Feature, range).0),
+        _ => Err((QueryError::Feature, range, limit, interrupt).0),
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`Wanted`]: scripts to find in a set, compared in their stored form, so that no coin is decompressed.
 
-use apus_chain::{CoinError, CoinValue, Reader, read_coin_value, write_script};
+use apus_chain::{CoinError, CoinValue, Reader, compress_script, read_coin_value, write_script};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -70,9 +70,17 @@ impl Wanted {
     }
 
     /// Returns the coin if its script is wanted. `stored` is a whole coin in its stored form.
+    ///
+    /// # Errors
+    /// If a coin that is looked at is damaged. If any coin's script is stored whole but has a compressed form, which Core
+    /// never writes: a look-up would miss it.
     #[inline]
     pub fn find(&self, stored: &[u8]) -> Result<Option<FoundCoin<'_>>, CoinError> {
-        let is_marked = after_numbers(stored).is_none_or(|script| {
+        let script = after_numbers(stored);
+        if script.is_some_and(may_be_compressible) {
+            expect_compressed(stored)?;
+        }
+        let is_marked = script.is_none_or(|script| {
             let mark = mark(script, self.marks.len() * 64);
             self.marks[mark / 64] >> (mark % 64) & 1 == 1
         });
@@ -98,6 +106,24 @@ fn after_numbers(mut stored: &[u8]) -> Option<&[u8]> {
     Some(stored)
 }
 
+/// Stored sizes of the scripts of 23, 25, 35 and 67 bytes, the lengths that have compressed forms.
+const COMPRESSIBLE: [u8; 4] = [23 + 6, 25 + 6, 35 + 6, 67 + 6];
+
+#[inline]
+fn may_be_compressible(script: &[u8]) -> bool {
+    script.first().is_some_and(|size| COMPRESSIBLE.contains(size))
+}
+
+/// Fails if a script that is stored whole has a compressed form.
+#[cold]
+fn expect_compressed(stored: &[u8]) -> Result<(), CoinError> {
+    let script = after_numbers(stored).and_then(|script| script.get(1..)).unwrap_or_default();
+    match compress_script(script) {
+        Some(_) => Err(CoinError::NotCompressed { offset: stored.len() - script.len() - 1 }),
+        None => Ok(()),
+    }
+}
+
 /// Returns a number below `bits`, a power of two, that depends on the last bytes of a stored script.
 #[inline]
 fn mark(script: &[u8], bits: usize) -> usize {
@@ -121,6 +147,29 @@ mod tests {
             proptest::collection::vec(0_u8..3, 0..4),
             proptest::collection::vec(any::<u8>(), 0..70),
         ]
+    }
+
+    #[test]
+    fn a_script_that_is_stored_whole_but_has_a_short_form_is_refused() {
+        let point = "79be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798\
+                     483ada7726a3c4655da4fbfc0e1108a8fd17b448a68554199c47d08ffb10d4b8";
+        let byte = |at: usize| u8::from_str_radix(&point[2 * at..][..2], 16).unwrap();
+        let point: Vec<u8> = (0..64).map(byte).collect();
+        let set = Wanted::new([WantedScript { script: vec![0x51], descriptor: String::new() }]);
+        for script in [
+            [&[0x76, 0xa9, 20], &[7; 20][..], &[0x88, 0xac]].concat(),
+            [&[0xa9, 20], &[7; 20][..], &[0x87]].concat(),
+            [&[33, 2], &point[..32], &[0xac]].concat(),
+            [&[65, 4], &point[..], &[0xac]].concat(),
+        ] {
+            let whole = |script: &[u8]| [&[2, 0, script.len() as u8 + 6], script].concat();
+            let refused = set.find(&whole(&script));
+            assert!(matches!(refused, Err(CoinError::NotCompressed { offset: 2 })), "{refused:?}");
+            // One of the same length that has no short form.
+            let mut other = script.clone();
+            *other.last_mut().unwrap() ^= 1;
+            assert!(matches!(set.find(&whole(&other)), Ok(None)));
+        }
     }
 
     proptest! {

@@ -148,12 +148,13 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Gives the finished table its name.
+    /// Gives the finished table its name, and then its facts: facts without a table would keep a later run from writing
+    /// it.
     pub fn publish(self) -> Result<(), SyncError> {
         let State::Complete(file, facts) = self.state else {
             return Err(TableError::Incomplete.into());
         };
-        facts.map_or(Ok(()), |(draft, file)| draft.publish(file))?;
-        self.draft.publish(file)
+        self.draft.publish(file)?;
+        facts.map_or(Ok(()), |(draft, file)| draft.publish(file))
     }
 }

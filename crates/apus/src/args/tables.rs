@@ -14,7 +14,8 @@ pub(crate) struct SetArgs {
     #[arg(value_name = "SNAPSHOT|CHAINSTATE|DATADIR")]
     pub(crate) set: InputFile,
 
-    /// Which chain: main, test, testnet4, signet or regtest. By default, Apus detects it
+    /// Which chain: main, test, testnet4, signet or regtest. By default, Apus detects it. A chainstate without the
+    /// node's blocks beside it does not say its chain: then give it, and Apus cannot check it
     #[arg(long)]
     pub(crate) chain: Option<Network>,
 }

@@ -258,6 +258,12 @@ impl SinkArg {
 impl FromStr for SinkArg {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((name @ ("csv" | "sqlite" | "parquet"), "-")) = text.split_once(':') {
+            return Err(format!(
+                "a sync writes tables to files: use {name}:FILE. For standard output, write snapshot:FILE, then run \
+                 `apus snapshot export FILE --to -`"
+            ));
+        }
         if let Some((name, path)) = text.split_once(':')
             && !path.is_empty()
             && let Some(form) = FILE_FORMS.iter().find(|form| form.name == name)

@@ -1,16 +1,14 @@
 //! `apus snapshot export`.
 
 use super::source::{SetHead, SetSource, SetVisitor};
-use super::{amount, failure, height_of};
+use super::{amount, failure, height_of, is_known};
 use crate::args::{ExportArgs, ExportTarget};
 use crate::failure::Failure;
 use crate::files::{NewFolders, expect_places, expect_writable};
 use crate::machine::watch_signals;
 use crate::print;
 use crate::report::{bytes, grouped};
-use apus_chain::{
-    CoinRef, HashSerialized3, Height, OutPoint, Params, Reader, UtxoSetHash, read_coin_strict,
-};
+use apus_chain::{CoinRef, HashSerialized3, Height, OutPoint, Reader, read_coin_strict};
 use apus_sync::draft_of;
 use apus_tables::{AddressKinds, CsvStream, Table, TableColumns, TableFacts, TablePlace};
 use std::fs;
@@ -127,18 +125,9 @@ impl<'a> Export<'a> {
 
     /// Returns the facts about the whole set. Fails if Bitcoin Core knows another set for its block.
     fn facts(&self) -> Result<TableFacts, Failure> {
-        let SetHead { network, block, height } = self.head;
+        let SetHead { network, block, height, .. } = self.head;
         let hash_serialized_3 = self.hash.clone().finish();
-        match Params::of(network).assumeutxo_for(&block) {
-            Some(known) if known.hash_serialized != hash_serialized_3.0 => {
-                return Err(Failure::wrong(format!(
-                    "this is NOT the set of block {block}: its hash_serialized_3 is {hash_serialized_3}, but Bitcoin \
-                     Core knows {} for this block. Get the set again",
-                    UtxoSetHash(known.hash_serialized)
-                )));
-            }
-            _ => {}
-        }
+        is_known(network, &block, &hash_serialized_3)?;
         let height = height_of(network, &block, height, self.highest);
         let Self { coins, total, .. } = *self;
         Ok(TableFacts { network, block, height, coins, total, hash_serialized_3 })

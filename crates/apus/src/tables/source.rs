@@ -4,7 +4,7 @@
 use crate::args::SetArgs;
 use crate::failure::{Failure, IO};
 use crate::files::Content;
-use crate::node::of_datadir;
+use crate::node::{is_folder_of, of_datadir};
 use crate::print;
 use crate::report::grouped;
 use crate::unpack::InputFile;
@@ -14,6 +14,7 @@ use apus_datadir::chainstate::{
 };
 use apus_datadir::snapshot::SnapshotReader;
 use apus_datadir::{chain_folder, network_of, read_index};
+use apus_sync::parent;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::ControlFlow;
@@ -34,6 +35,8 @@ pub(super) struct SetHead {
     pub(super) block: BlockHash,
     /// The block's height in the node's index.
     pub(super) height: Option<Height>,
+    /// Whether the set is a file that anyone may have made, not the coins of the user's node.
+    pub(super) is_snapshot: bool,
 }
 
 /// Receives a set.
@@ -84,22 +87,35 @@ impl<'a> SetSource<'a> {
 
 /// Finds the chainstate in a folder that is one, or in a node's data directory, or in a chain's folder in it.
 fn of_folder(named: &Path, chain: Option<Network>) -> Result<SetSource<'static>, Failure> {
-    if named.join("CURRENT").exists() {
-        let parent = named.parent().unwrap_or(named);
-        let network = chain.or_else(|| network_of(&parent.join("blocks")).ok().flatten());
-        return Ok(SetSource::Chainstate(named.to_owned(), expect_chain(named, network)?));
+    if has_coins(named) {
+        // A path such as `.` has no parent.
+        let folder = match named.file_name() {
+            Some(_) => parent(named).to_owned(),
+            None => named.join(".."),
+        };
+        return Ok(SetSource::Chainstate(named.to_owned(), expect_chain(named, &folder, chain)?));
     }
     let found = chain.or_else(|| of_datadir(named));
     let of_chain = found.map(|network| chain_folder(named, network));
     let folders: Vec<PathBuf> = of_chain.into_iter().chain([named.to_owned()]).collect();
-    let has = |folder: &&PathBuf| folder.join("chainstate").join("CURRENT").exists();
-    let Some(folder) = folders.iter().find(has) else {
+    let Some(folder) = folders.iter().find(|folder| has_coins(&folder.join("chainstate"))) else {
         return Err(Failure::usage(format!(
             "{} is neither a chainstate nor a data directory with one: give the folder with the file CURRENT",
             named.display()
         )));
     };
-    let network = expect_chain(named, found)?;
+    let network = expect_chain(named, folder, found)?;
+    // Each chain has its own folder; only that of main may have any name.
+    let by_name = Network::ALL.into_iter().find(|chain| is_folder_of(folder, *chain));
+    let is_own = by_name.map_or(*folder == chain_folder(named, network), |chain| chain == network);
+    if !is_own && chain_of_blocks(folder) != Some(network) {
+        let chainstate = folder.join("chainstate");
+        return Err(Failure::usage(format!(
+            "{} has no coins of {network}, and nothing shows that those in {} are: give that folder itself if they are",
+            named.display(),
+            chainstate.display()
+        )));
+    }
     let second = folder.join(SNAPSHOT_CHAINSTATE);
     if second.is_dir() {
         return Err(Failure::usage(format!(
@@ -111,11 +127,29 @@ fn of_folder(named: &Path, chain: Option<Network>) -> Result<SetSource<'static>,
     Ok(SetSource::Chainstate(folder.join("chainstate"), network))
 }
 
-fn expect_chain(folder: &Path, found: Option<Network>) -> Result<Network, Failure> {
-    found.ok_or_else(|| {
-        let what = "a chainstate does not say which chain it belongs to";
-        Failure::usage(format!("{}: {what}: add --chain", folder.display()))
-    })
+fn has_coins(chainstate: &Path) -> bool {
+    chainstate.join("CURRENT").exists()
+}
+
+/// The chain of the blocks beside the coins in a chain's folder, which coins do not name themselves.
+fn chain_of_blocks(folder: &Path) -> Option<Network> {
+    network_of(&folder.join("blocks")).ok().flatten()
+}
+
+/// Returns the chain of the coins in a chain's folder. `given` is the user's or the node's word.
+fn expect_chain(named: &Path, folder: &Path, given: Option<Network>) -> Result<Network, Failure> {
+    match (given, chain_of_blocks(folder)) {
+        (Some(given), Some(of_blocks)) if given != of_blocks => Err(Failure::usage(format!(
+            "{}: the blocks beside these coins are of {of_blocks}, not of {given}: use --chain {of_blocks}, or another \
+             folder",
+            named.display()
+        ))),
+        (Some(network), _) | (None, Some(network)) => Ok(network),
+        (None, None) => {
+            let what = "a chainstate does not say which chain it belongs to";
+            Err(Failure::usage(format!("{}: {what}: add --chain", named.display())))
+        }
+    }
 }
 
 fn read_snapshot<V: SetVisitor>(
@@ -133,7 +167,12 @@ fn read_snapshot<V: SetVisitor>(
     }
     let mut reader = SnapshotReader::new(input, network).map_err(about)?;
     let header = *reader.header();
-    let head = SetHead { network: header.network, block: header.base_hash, height: None };
+    let head = SetHead {
+        network: header.network,
+        block: header.base_hash,
+        height: None,
+        is_snapshot: true,
+    };
     let mut visitor = begin(head)?;
     while let Some((outpoint, stored)) = reader.next_stored().map_err(about)? {
         visitor.coin(outpoint, stored)?;
@@ -152,7 +191,8 @@ fn read_chainstate<V: SetVisitor>(
     let block = block.ok_or_else(|| {
         of_chainstate(&ChainstateDbError::NoBestBlock { path: folder.to_owned(), coins: false })
     })?;
-    let head = SetHead { network, block, height: height_in_index(folder, block) };
+    let height = height_in_index(folder, block);
+    let head = SetHead { network, block, height, is_snapshot: false };
     let (mut visitor, mut failure) = (begin(head)?, None);
     let read = read_node(folder, &mut |outpoint, stored| match visitor
         .coin(outpoint, stored)

@@ -1,6 +1,7 @@
 //! `apus snapshot find`, compared with a node's `scantxoutset`.
 
 use crate::sandbox::{REGTEST, SIGNET, Sandbox, fixtures};
+use apus_chain::{Network, Params};
 use apus_testkit::bitcoind::Bitcoind;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,8 @@ const KEYS: [&str; 3] = [
     "02f9308a019258c31049344f85f89d5229b531c845836f99b08601f113bce036f9",
 ];
 const UNCOMPRESSED: &str = "0479be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798483ada7726a3c4655da4fbfc0e1108a8fd17b448a68554199c47d08ffb10d4b8";
+/// This has an odd y, and an x below those of the other keys: by its compressed form it comes after them.
+const UNCOMPRESSED_ODD: &str = "042f8bde4d1a07209355b4a7250a5c5128e88b84bddc619ab7cba8d569b240efe42753ddd9c91a1c292b24562259363bd90877d8e454f297bf235782c459539959";
 const TPUB: &str = "tpubD6NzVbkrYhZ4WaWSyoBvQwbpLkojyoTZPRsgXELWz3Popb3qkjcJyJUGLnL4qHHoQvao8ESaAstxYSnhyswJ76uZPStJRJCTKvosUCJZL5B";
 
 /// A descriptor of every kind, and of every place in which a key may be.
@@ -32,6 +35,11 @@ fn descriptors() -> Vec<String> {
         format!("wsh(multi(1,{b},{a}))"),
         format!("wsh(sortedmulti(2,{c},{a}))"),
         format!("sh(wsh(sortedmulti(1,{c},{b})))"),
+        format!("sortedmulti(1,{UNCOMPRESSED},{b})"),
+        format!("sortedmulti(2,{UNCOMPRESSED},{UNCOMPRESSED_ODD},{c})"),
+        format!("sh(sortedmulti(1,{UNCOMPRESSED},{b}))"),
+        format!("sh(sortedmulti(2,{UNCOMPRESSED},{UNCOMPRESSED_ODD}))"),
+        format!("sh(multi(2,{UNCOMPRESSED},{a}))"),
         format!("sh(pkh({c}))"),
         format!("wsh(pk({c}))"),
         format!("wsh(and_v(v:pk({a}),older(144)))"),
@@ -209,9 +217,60 @@ fn wrong_queries_are_refused() {
         ("--from wrong.txt", "wrong.txt:2: raw(51)#00000000: "),
         ("--from bytes.txt", "bytes.txt:1: "),
         ("51 --range 5-4", "a range is"),
+        (&format!("wpkh({TPUB}/<0;1>/*) --range 999999"), "more than 1,000,000 scripts"),
         ("", "required arguments"),
     ] {
         sandbox.apus(&format!("snapshot find node.dat {line}")).fails(1, &[said]);
     }
+    for key in [
+        "5HueCGU8rMjxEXxiPuD5BDku4MkFqeZyd4dZ1jvhTVqvbTLvyTJ",
+        "cMahea7zqjxrtgAbB7LSGbcQUr1uX1ojuat9jZodMN87JcbXMTcA",
+        "tprv8ZgxMBicQKsPd7Uf69XL1XwhmjHopUGep8GuEiJDZmbQz6o58LninorQAfcKZWARbtRtfnLcJ5MQ2AtHcQJCCRUcMRvmDUjyEmNUWwx8UbK",
+    ] {
+        for query in [key, &format!("wpkh({key})"), &format!("tr([d34db33f/86h]{key}/0/*)")] {
+            sandbox.write("private.txt", format!("51\n{query}\n").as_bytes());
+            for (line, place) in
+                [(format!("51 {query}"), "argument 2: "), ("--from private.txt".into(), ".txt:2: ")]
+            {
+                let ended = sandbox.apus(&format!("snapshot find node.dat {line}"));
+                let ended = ended.fails(1, &[place, "a private key"]);
+                assert!(!ended.stderr.contains(&key[..12]), "{}", ended.stderr);
+            }
+        }
+    }
     sandbox.apus("snapshot find node.dat --from missing.txt").fails(3, &["missing.txt"]);
+}
+
+/// A flipped bit would hide a coin, and so would a script in a form that Core never writes.
+#[test]
+fn a_snapshot_that_may_hide_coins_is_refused_or_said_to_be_unchecked() {
+    let sandbox = Sandbox::with(REGTEST);
+    let line = "snapshot find node.dat 51";
+    sandbox.apus(line).succeeds().says(&["hash_serialized_3  not checked"]);
+    let said = sandbox.apus(&format!("{line} --json")).succeeds().stdout;
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["hash_checked"], false);
+    // The block of a set that Core knows.
+    let known = &Params::of(Network::Regtest).assumeutxo[0];
+    sandbox.edit("node.dat", |bytes| bytes[11..43].copy_from_slice(&known.block_hash.0));
+    sandbox.apus(line).fails(4, &["NOT the set of block"]);
+    sandbox.apus("snapshot export node.dat --to csv:x").fails(4, &["NOT the set of block"]);
+    // One coin, whose script is stored whole although it has a short form.
+    let script = [&[0x76, 0xa9, 20], &[7; 20][..], &[0x88, 0xac]].concat();
+    let header = |bytes: &[u8]| [&bytes[..11], &[9; 32], &1_u64.to_le_bytes()].concat();
+    let coin = [&[5; 32][..], &[1, 0, 2, 0, 25 + 6], &script].concat();
+    sandbox.edit("node.dat", |bytes| *bytes = [header(bytes), coin].concat());
+    let digits: String = script.iter().map(|byte| format!("{byte:02x}")).collect();
+    sandbox.apus(&format!("snapshot find node.dat {digits}")).fails(4, &["stored whole"]);
+}
+
+#[test]
+fn a_search_whose_answer_nobody_reads_ends() {
+    let sandbox = Sandbox::with(REGTEST);
+    // The end of the search would see the damage.
+    sandbox.edit("node.dat", |bytes| bytes.truncate(bytes.len() - 1));
+    let line = "snapshot find node.dat 51 --json";
+    sandbox.apus(line).fails(4, &["truncated"]);
+    let script = r#"{ sleep 1; "$0" "$@"; echo $? >code; } | true; exit $(cat code)"#;
+    sandbox.start_in_shell(script, line).wait().succeeds();
 }

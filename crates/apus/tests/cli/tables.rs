@@ -50,6 +50,35 @@ fn a_chainstate_gives_the_same_table_as_its_snapshot() {
     sandbox.apus(&format!("{line} --chain regtest")).succeeds();
 }
 
+/// Coins do not name their chain, but the blocks beside them do.
+#[test]
+fn coins_are_not_taken_for_those_of_another_chain() {
+    let sandbox = Sandbox::empty();
+    node(&sandbox, "regtest-315");
+    let other = "are of regtest, not of main: use --chain regtest";
+    for place in ["node/regtest/chainstate", "node/regtest"] {
+        let line = format!("snapshot export {place} --to csv:x --chain main");
+        sandbox.apus(&line).fails(1, &[other]);
+        assert!(!sandbox.has("x"));
+    }
+    // A data directory without a folder of the chain that is asked for, then one whose blocks are elsewhere.
+    sandbox.copy(&fixtures().join("regtest-315/regtest"), "whole");
+    sandbox.copy(&fixtures().join("regtest-315/regtest/chainstate"), "alone/chainstate");
+    sandbox.copy(&fixtures().join("regtest-315/regtest/chainstate"), "named/regtest/chainstate");
+    for (line, said) in [
+        ("whole --chain testnet4", "are of regtest, not of testnet4"),
+        ("alone --chain testnet4", "alone has no coins of testnet4"),
+        ("named/regtest --chain main", "no coins of main"),
+    ] {
+        sandbox.apus(&format!("snapshot find {line} 51")).fails(1, &[said]);
+    }
+    for line in
+        ["whole", "whole --chain regtest", "named --chain regtest", "named/regtest --chain regtest"]
+    {
+        sandbox.apus(&format!("snapshot find {line} 51")).succeeds();
+    }
+}
+
 #[test]
 fn a_sync_writes_the_tables_that_an_export_writes() {
     for how in ["--engine mergesync", "--engine utxo --par 1", "--hints msb.hints"] {
@@ -84,6 +113,8 @@ fn outputs_that_exist_are_refused_before_a_sync() {
         .apus(&format!("{sync} --out csv:a.csv --out snapshot:a.csv.json"))
         .fails(1, &["given twice"]);
     sandbox.apus(&format!("{sync} --out sqlite:")).fails(1, &["sqlite:FILE"]);
+    sandbox.apus(&format!("{sync} --out csv:-")).fails(1, &["apus snapshot export FILE --to -"]);
+    assert!(!sandbox.has("-") && !sandbox.has("-.json"));
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn contradictory_options_are_refused() {
     for (line, said) in [
         (
             format!("{sync} --engine utreexo"),
-            "needs proofs: give their folder with --proofs DIR, or a bridge node",
+            "needs proofs: give their folder with --proofs DIR, a bridge node",
         ),
         (format!("{sync} --engine mergesync --proofs proofs"), "leave out --engine or --proofs"),
         (format!("{sync} --proofs proofs --hints h"), "leave out --hints"),

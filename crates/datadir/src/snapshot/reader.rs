@@ -29,6 +29,9 @@ pub struct SnapshotCoin<'a> {
     pub bytes: &'a [u8],
 }
 
+/// A coin's outpoint, what was read of it, and its stored form.
+type NextCoin<'s, T> = (OutPoint, T, &'s [u8]);
+
 /// Reads a snapshot from start to end.
 #[derive(Debug)]
 pub struct SnapshotReader<R> {
@@ -179,7 +182,7 @@ impl<R: Read> SnapshotReader<R> {
     fn next_by<'s, T>(
         &'s mut self,
         read: impl FnOnce(&mut Reader<'s>) -> Result<(usize, T), CoinError>,
-    ) -> Result<Option<(OutPoint, T, &'s [u8])>, SnapshotError> {
+    ) -> Result<Option<NextCoin<'s, T>>, SnapshotError> {
         self.fill()?;
         let Some(txid) = self.group()? else { return Ok(None) };
 

@@ -3,37 +3,49 @@
 use super::{KeyRange, Known, QueryError, hex, infer};
 use crate::AddressKinds;
 use crate::find::WantedScript;
+use crate::kind::keys_of_multisig;
 use apus_chain::Network;
 use miniscript::bitcoin::bip32::{ChildNumber, DerivationPath};
 use miniscript::bitcoin::hashes::{Hash, hash160, sha256};
 use miniscript::bitcoin::secp256k1::{All, Secp256k1};
 use miniscript::bitcoin::{NetworkKind, PublicKey, ScriptBuf};
-use miniscript::descriptor::{DefiniteDescriptorKey, DescriptorPublicKey, SinglePub, SinglePubKey};
+use miniscript::descriptor::{
+    DefiniteDescriptorKey, DescriptorPublicKey, ShInner, SinglePub, SinglePubKey,
+};
 use miniscript::{Descriptor, ForEachKey, TranslateErr, Translator};
 use std::convert::Infallible;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The limit of keys in `multi()` that is not inside `sh()` or `wsh()` (Core `script/descriptor.cpp`, `ParseScript`).
 const BARE_KEYS_MAX: usize = 3;
 
-/// Prefixes of private keys, which the crate would only call invalid.
-const PRIVATE: [&str; 2] = ["xprv", "tprv"];
+/// The scripts of `combo()` of a compressed key.
+const COMBO_SCRIPTS: u64 = 4;
 
 /// Returns the scripts of a descriptor without checksum.
 pub(super) fn scripts(
     body: &str,
     network: Network,
     range: KeyRange,
+    limit: usize,
+    interrupt: &AtomicBool,
 ) -> Result<Vec<WantedScript>, QueryError> {
-    if PRIVATE.iter().any(|prefix| body.contains(prefix)) {
-        return Err(QueryError::Private);
+    let forms = forms(body)?;
+    forms.iter().try_for_each(|form| form.expect_network(network))?;
+    // An index takes much longer to derive than to count.
+    let count: u64 = forms.iter().map(|form| form.scripts_in(range)).sum();
+    if count > limit as u64 {
+        return Err(QueryError::TooMany { count });
     }
     let deriver = Deriver { curve: Secp256k1::new(), kinds: AddressKinds::of(network) };
     let mut found = Vec::new();
-    for form in forms(body)? {
-        form.expect_network(network)?;
-        let last = if form.has_wildcard() { range.last } else { range.first };
-        for index in range.first..=last {
+    for form in forms {
+        for index in form.indices(range) {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(QueryError::Interrupted);
+            }
             deriver.derive(&form, index, &mut found)?;
         }
     }
@@ -64,12 +76,22 @@ fn forms(body: &str) -> Result<Vec<Form>, QueryError> {
     let keys = || -> Result<_, QueryError> {
         Ok(DescriptorPublicKey::from_str(argument).map_err(invalid)?.into_single_keys())
     };
+    let single = || match DescriptorPublicKey::from_str(argument) {
+        Ok(DescriptorPublicKey::Single(single)) => Some(single.key),
+        _ => None,
+    };
     let whole = |text: &str| -> Result<_, QueryError> {
         let parsed = Descriptor::<DescriptorPublicKey>::from_str(text).map_err(invalid)?;
         parsed.into_single_descriptors().map_err(invalid)
     };
     Ok(match name {
+        "combo" if matches!(single(), Some(SinglePubKey::XOnly(_))) => {
+            return Err(invalid("combo() needs a whole key, not only its x: see tr() and rawtr()"));
+        }
         "combo" => keys()?.into_iter().map(Form::Combo).collect(),
+        "rawtr" if matches!(single(), Some(SinglePubKey::FullKey(key)) if !key.compressed) => {
+            return Err(invalid("rawtr() takes no uncompressed key"));
+        }
         "rawtr" => keys()?.into_iter().map(Form::RawTaproot).collect(),
         "multi" | "sortedmulti" => {
             let parsed = whole(&format!("sh({body})"))?;
@@ -89,6 +111,17 @@ impl Form {
             Self::Whole(it) | Self::Bare(it) => it.has_wildcard(),
             Self::Combo(key) | Self::RawTaproot(key) => key.has_wildcard(),
         }
+    }
+
+    /// Returns the indices to derive.
+    fn indices(&self, range: KeyRange) -> RangeInclusive<u32> {
+        range.first..=if self.has_wildcard() { range.last } else { range.first }
+    }
+
+    /// Returns how many scripts it has, at most.
+    fn scripts_in(&self, range: KeyRange) -> u64 {
+        let of_one = if matches!(self, Self::Combo(_)) { COMBO_SCRIPTS } else { 1 };
+        self.indices(range).count() as u64 * of_one
     }
 
     /// Fails if an extended key belongs to another chain.
@@ -129,7 +162,7 @@ impl Deriver {
             Form::Bare(it) => {
                 let definite = it.at_derivation_index(index).map_err(invalid)?;
                 self.know_keys(&definite, &mut known);
-                vec![definite.derived_descriptor(&self.curve).explicit_script().map_err(invalid)?]
+                vec![self.inner(&definite)?]
             }
             Form::Combo(key) => {
                 let key = key.clone().at_derivation_index(index).map_err(invalid)?;
@@ -159,15 +192,17 @@ impl Deriver {
         known: &mut Known,
     ) -> Result<ScriptBuf, QueryError> {
         self.know_keys(definite, known);
-        let derived = definite.derived_descriptor(&self.curve);
-        let script = derived.script_pubkey();
+        let script = match is_sorted(definite) {
+            true => self.inner(definite)?.to_p2sh(),
+            false => definite.derived_descriptor(&self.curve).script_pubkey(),
+        };
         let is_x_only = matches!(definite, Descriptor::Tr(_));
         let text = definite.translate_pk(&mut KeyTexts { deriver: self, is_x_only });
         let text = format!("{:#}", text.map_err(untranslated)?);
         match definite {
             Descriptor::Tr(_) => drop(known.taproot.insert(script.as_bytes()[2..].to_vec(), text)),
             Descriptor::Sh(_) | Descriptor::Wsh(_) => {
-                let inner = derived.explicit_script().map_err(invalid)?;
+                let inner = self.inner(definite)?;
                 let program =
                     [&[0, 32], &sha256::Hash::hash(inner.as_bytes()).to_byte_array()[..]].concat();
                 know_script(inner.as_bytes(), known);
@@ -177,6 +212,12 @@ impl Deriver {
             _ => known.otherwise = Some(text),
         }
         Ok(script)
+    }
+
+    /// Returns the script behind a hash.
+    fn inner(&self, definite: &Descriptor<DefiniteDescriptorKey>) -> Result<ScriptBuf, QueryError> {
+        let script = definite.derived_descriptor(&self.curve).explicit_script().map_err(invalid)?;
+        Ok(if is_sorted(definite) { sorted(&script).unwrap_or(script) } else { script })
     }
 
     fn know_keys(&self, definite: &Descriptor<DefiniteDescriptorKey>, known: &mut Known) {
@@ -223,6 +264,30 @@ impl Deriver {
         let (x, _) = key.derive_public_key(&self.curve).inner.x_only_public_key();
         self.text(key, &x.serialize())
     }
+}
+
+/// Whether this is `sh(sortedmulti())`.
+fn is_sorted(definite: &Descriptor<DefiniteDescriptorKey>) -> bool {
+    matches!(definite, Descriptor::Sh(it) if matches!(it.as_inner(), ShInner::SortedMulti(_)))
+}
+
+/// Sorts the keys of a multisignature script as the script has them (Core `script/descriptor.cpp`,
+/// `MultisigDescriptor`). The crate sorts uncompressed keys by their compressed form, which is another order.
+fn sorted(script: &ScriptBuf) -> Option<ScriptBuf> {
+    let script = script.as_bytes();
+    let (_, mut keys) = keys_of_multisig(script)?;
+    // Both numbers are one byte: 520 bytes have no room for more than 15 keys.
+    let (number, rest) = script.split_first()?;
+    let length: usize = keys.iter().map(|key| 1 + key.len()).sum();
+    let end = rest.get(length..)?;
+    keys.sort_unstable();
+    let mut out = vec![*number];
+    for key in keys {
+        out.push(key.len() as u8);
+        out.extend_from_slice(key);
+    }
+    out.extend_from_slice(end);
+    Some(ScriptBuf::from_bytes(out))
 }
 
 fn know_script(script: &[u8], known: &mut Known) {
