@@ -77,7 +77,7 @@ impl<'f> IndexDatabase<'f> {
     /// Makes everything durable, and reads it back.
     ///
     /// # Errors
-    /// If the disk fails, if it gives other entries than those that were put, and what `stop` returns.
+    /// If the disk fails, if it gives other entries than were put, and what `stop` returns.
     pub(crate) fn finish(
         self,
         stop: &dyn Fn() -> Result<(), IndexesError>,
