@@ -114,7 +114,7 @@ fn read_back(
             }
         }
         digest.add(key, value);
-        if digest.count % AT_ONCE == 0 {
+        if digest.count.is_multiple_of(AT_ONCE) {
             stop()?;
         }
     }

@@ -25,6 +25,10 @@ pub(crate) struct TestBlock {
     pub scripts: Vec<ScriptBuf>,
 }
 
+/// Takes a block and the ids of its transactions.
+pub(crate) type EachBlock<'e> =
+    dyn FnMut(&IndexBlock<'_>, &[[u8; 32]]) -> Result<(), MakeError> + 'e;
+
 pub(crate) struct TestChain {
     pub blocks: Vec<TestBlock>,
     pub tip: BlockHash,
@@ -51,7 +55,7 @@ impl TestChain {
     pub(crate) fn for_each(
         &self,
         heights: std::ops::Range<usize>,
-        each: &mut dyn FnMut(&IndexBlock<'_>, &[[u8; 32]]) -> Result<(), MakeError>,
+        each: &mut EachBlock<'_>,
     ) -> Result<(), MakeError> {
         for height in heights {
             let TestBlock { raw, undo, .. } = &self.blocks[height];
