@@ -18,9 +18,14 @@ fn indexes_of_a_node_are_compared_and_damage_is_located() {
     assert!(verify(sandbox, "").is_empty());
     assert!(files(&sandbox.path("node")) == before);
     let report = sandbox.json("report.json");
-    let index = |name: &str| json!({"index": name, "height": height});
+    let names = [
+        ("txindex", "txindex"),
+        ("blockfilterindex", "blockfilter"),
+        ("coinstatsindex", "coinstatsindex"),
+    ];
+    let index = |(name, folder)| json!({"index": name, "folder": folder, "height": height});
     assert_eq!(report["proven"], true);
-    let all = ["txindex", "blockfilterindex", "coinstatsindex"].map(index);
+    let all = names.map(index);
     assert_eq!(report["indexes"], Value::from(all.to_vec()));
 
     // A filter of a block in the middle of the chain.
@@ -57,7 +62,7 @@ fn indexes_of_a_node_are_compared_and_damage_is_located() {
     assert!(why.contains("indexes were not compared") && why.contains("running node"), "{why}");
     node.stop();
     assert!(verify(sandbox, "").is_empty());
-    let index = |name: &str| json!({"index": name, "height": height + 2});
-    let all = ["txindex", "blockfilterindex", "coinstatsindex"].map(index);
+    let index = |(name, folder)| json!({"index": name, "folder": folder, "height": height + 2});
+    let all = names.map(index);
     assert_eq!(sandbox.json("report.json")["indexes"], Value::from(all.to_vec()));
 }
