@@ -42,10 +42,16 @@ fn indexes_of_a_node_are_compared_and_damage_is_located() {
     assert_eq!((&finding["count"], &finding["height"]), (&json!(1), &json!(height - 30)));
     let remedy = finding["remedy"].as_str().unwrap();
     assert!(remedy.contains("--index blockfilterindex --replace"), "{remedy}");
-    let rebuilt = "index --chain regtest --datadir node --index blockfilterindex --replace";
+    let rebuilt =
+        "index --chain regtest --datadir node --index blockfilterindex,coinstatsindex --replace";
     let said = sandbox.start_as_typed(rebuilt).wait();
     assert_eq!(said.code, Some(0), "{said}");
+    // Both forms of coinstatsindex are there now.
     assert!(verify(sandbox, "").is_empty());
+    let older = json!({"index": "coinstatsindex", "folder": "coinstats", "height": height});
+    let report = sandbox.json("report.json");
+    let all = [names.map(index).to_vec(), vec![older.clone()]].concat();
+    assert_eq!(report["indexes"], Value::from(all));
 
     // The node continues from there.
     let node = Bitcoind::start_in(&sandbox.path("node"), "regtest", &INDEXES).unwrap();
@@ -63,6 +69,6 @@ fn indexes_of_a_node_are_compared_and_damage_is_located() {
     node.stop();
     assert!(verify(sandbox, "").is_empty());
     let index = |(name, folder)| json!({"index": name, "folder": folder, "height": height + 2});
-    let all = names.map(index);
-    assert_eq!(sandbox.json("report.json")["indexes"], Value::from(all.to_vec()));
+    let all = [names.map(index).to_vec(), vec![older]].concat();
+    assert_eq!(sandbox.json("report.json")["indexes"], Value::from(all));
 }
