@@ -445,7 +445,7 @@ fn a_database_with_a_long_log_is_not_compared() {
     assert_eq!(checked.indexes, [(IndexForm::TxoSpender, 315)]);
 }
 
-/// What was found before the blocks failed is told.
+/// What was found before the blocks failed is reported.
 #[test]
 fn faults_found_before_a_damaged_block_are_told() {
     let node = Node::new(&[IndexForm::TxIndex]);
