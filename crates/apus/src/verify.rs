@@ -137,8 +137,16 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     tell(args, scripts, &verified, &indexes)
 }
 
-/// An index that was compared, by the name of Core's option, and the height of the last block compared.
-type CheckedIndex = (&'static str, u32);
+/// An index that was compared.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+struct CheckedIndex {
+    /// The name of Core's option.
+    index: &'static str,
+    /// Its folder below `indexes`: one for each form of coinstatsindex.
+    folder: &'static str,
+    /// The last block that was compared.
+    height: u32,
+}
 
 /// Audits the node, then its optional indexes.
 fn audit(request: &Verify<'_>) -> Result<(VerifyOutcome, Vec<CheckedIndex>), SyncError> {
@@ -238,8 +246,13 @@ fn tell(
     if let Some(proof) = &verified.proof {
         print::result(proven(proof))?;
     }
-    for (name, height) in indexes {
-        print::result(format_args!("{name} was compared up to block {height}."))?;
+    for CheckedIndex { index, folder, height } in indexes {
+        let has_two = |it: &CheckedIndex| it.index == *index && it.folder != *folder;
+        let place = match indexes.iter().any(has_two) {
+            true => format!(" in indexes/{folder}"),
+            false => String::new(),
+        };
+        print::result(format_args!("{index}{place} was compared up to block {height}."))?;
     }
     if verified.coins_of_earlier {
         print::result("Apus used the copy of the node's coins that an earlier start made.")?;
@@ -334,7 +347,7 @@ struct VerifyReport {
     tip_height: Option<u32>,
     tip_hash: Option<String>,
     looked_at: u64,
-    indexes: Vec<IndexReport>,
+    indexes: Vec<CheckedIndex>,
     coins_of_earlier: bool,
     stored_from: Option<u32>,
     wall_seconds: f64,
@@ -361,13 +374,6 @@ struct FindingReport {
 }
 
 /// An optional index of the node that was compared with its blocks.
-#[derive(Serialize)]
-struct IndexReport {
-    index: &'static str,
-    /// The last block that was compared.
-    height: u32,
-}
-
 #[derive(Serialize)]
 struct ProofReport {
     stop_height: u32,
@@ -425,9 +431,7 @@ impl VerifyReport {
             tip_height: verified.tip.map(|tip| tip.height),
             tip_hash: verified.tip.map(|tip| tip.hash.to_string()),
             looked_at: verified.looked_at,
-            indexes: (indexes.iter())
-                .map(|&(index, height)| IndexReport { index, height })
-                .collect(),
+            indexes: indexes.to_vec(),
             coins_of_earlier: verified.coins_of_earlier,
             stored_from: verified.pruned_below,
             wall_seconds: record.history.wall_seconds,

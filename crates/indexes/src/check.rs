@@ -11,12 +11,15 @@
 //! compared.
 
 use crate::chain::IndexedChain;
+use crate::error::IndexesError;
 use crate::found::{CheckedChain, FoundIndexes, IndexFaults, IndexesChecked};
 use crate::make::{INDEX_TABLES, IndexesRequest, open_blocks, open_undo};
 use crate::node_coins::node_coins;
 use crate::pass::{INDEX_BLOCKS, IndexPass, PassRows};
+use apus_sync::engines::swiftsync::UndoSource;
 use apus_sync::source::ChainSource;
-use apus_sync::{ErrorKind, Event, SyncError};
+use apus_sync::{BlocksDir, ErrorKind, Event, SyncError};
+use std::sync::atomic::Ordering;
 
 /// Checks the indexes of a node against its blocks up to `tip` of the request, whose `forms` are those
 /// [in the folder](crate::forms_in). `muhash` is that of the coins at this block, if it is proven; without it, the
@@ -24,7 +27,8 @@ use apus_sync::{ErrorKind, Event, SyncError};
 ///
 /// # Errors
 ///
-/// Fails if blocks are missing or damaged, and if the disk fails. A fault of an index is no error.
+/// Fails if the blocks are not found, or if the disk fails. A fault of an index is no error, and blocks or coins that are
+/// missing or damaged only leave the rest unchecked.
 pub fn check_indexes(
     request: &IndexesRequest<'_>,
     muhash: Option<[u8; 32]>,
@@ -40,8 +44,8 @@ pub fn check_indexes(
         _ => Err(error),
     })?;
     let chain = &IndexedChain::new(source.chain(), |height| source.place(height).map(Into::into));
-    let faults = IndexFaults::default();
-    let chain = CheckedChain::new(chain, &faults);
+    let (faults, block_index) = (IndexFaults::default(), request.blocks.index());
+    let chain = CheckedChain::new(chain, &faults, &block_index, request.interrupt);
     request.observer.event(Event::Started(INDEX_TABLES));
     let mut found = FoundIndexes::default();
     for form in request.forms {
@@ -49,43 +53,79 @@ pub fn check_indexes(
     }
     request.observer.event(Event::Ended { phase: INDEX_TABLES, bytes: 0 });
 
-    request.observer.event(Event::Started(INDEX_BLOCKS));
-    let stats = undo.is_some() && found.has_statistics();
-    let rows = PassRows { old_tx: None, tx: None, spender: None };
-    let pass = IndexPass {
-        params: request.params,
-        chain: chain.chain,
-        source: &source,
-        undo: undo.as_deref(),
-        rows: &rows,
-        filters: None,
-        stats,
-        numbers: false,
-        check: Some((&chain, &found)),
-        scratch: request.scratch,
-        threads: request.threads,
-        read_bytes: 2 * request.buffer_bytes(),
-        observer: request.observer,
-        interrupt: request.interrupt,
-    };
-    let (_, parts) = pass.run()?;
-    request.observer.event(Event::Ended { phase: INDEX_BLOCKS, bytes: source.bytes_total() });
-    if stats {
-        let muhash = match muhash {
-            Some(muhash) => muhash,
-            None => node_coins(&request.folder.join("chainstate"), &|| Ok(()))?.muhash,
-        };
-        let tip = found.compare_statistics(&chain, parts.stats)?;
-        if tip.muhash != muhash && !is_before_repeat(request, &chain) {
-            checked.unchecked.push(
-                "statistics of coins, and the scripts of spent coins in filters: the node's undo data do not lead to \
-                 its coins, so they are wrong, or the coins are"
-                    .to_owned(),
-            );
+    let blocks = BlocksToCompare { request, source: &source, undo: undo.as_deref() };
+    match blocks.compare(&chain, &found, muhash) {
+        Ok(unchecked) => checked.unchecked.extend(unchecked),
+        // Faults that were found until then stay true.
+        Err(error) if matches!(error.kind(), ErrorKind::Wrong | ErrorKind::Usage) => {
+            checked.indexes.clear();
+            checked.unchecked.push(error.to_string());
         }
+        Err(error) => return Err(error),
     }
     checked.faults = faults.all();
     Ok(checked)
+}
+
+/// The blocks that indexes are compared with.
+struct BlocksToCompare<'a> {
+    request: &'a IndexesRequest<'a>,
+    source: &'a BlocksDir,
+    undo: Option<&'a dyn UndoSource>,
+}
+
+impl BlocksToCompare<'_> {
+    /// Compares all blocks. Returns what could not be compared.
+    fn compare(
+        &self,
+        chain: &CheckedChain<'_>,
+        found: &FoundIndexes,
+        muhash: Option<[u8; 32]>,
+    ) -> Result<Option<String>, SyncError> {
+        let Self { request, source, undo } = *self;
+        request.observer.event(Event::Started(INDEX_BLOCKS));
+        let stats = undo.is_some() && found.has_statistics();
+        let rows = PassRows { old_tx: None, tx: None, spender: None };
+        let pass = IndexPass {
+            params: request.params,
+            chain: chain.chain,
+            source,
+            undo,
+            rows: &rows,
+            filters: None,
+            stats,
+            numbers: false,
+            check: Some((chain, found)),
+            scratch: request.scratch,
+            threads: request.threads,
+            read_bytes: 2 * request.buffer_bytes(),
+            observer: request.observer,
+            interrupt: request.interrupt,
+        };
+        let (_, parts) = pass.run()?;
+        request.observer.event(Event::Ended { phase: INDEX_BLOCKS, bytes: source.bytes_total() });
+        if !stats {
+            return Ok(None);
+        }
+        // The statistics come first: if the coins cannot be read, faults of the index are known.
+        let tip = found.compare_statistics(chain, parts.stats)?;
+        let muhash = match muhash {
+            Some(muhash) => muhash,
+            None => {
+                let stop = || match request.interrupt.load(Ordering::Relaxed) {
+                    true => Err(IndexesError::Interrupted),
+                    false => Ok(()),
+                };
+                node_coins(&request.folder.join("chainstate"), &stop)?.muhash
+            }
+        };
+        let is_led_to = tip.muhash == muhash || is_before_repeat(request, chain);
+        Ok((!is_led_to).then(|| {
+            "statistics of coins, and the scripts of spent coins in filters: the node's undo data do not lead to its \
+             coins, so they are wrong, or the coins are"
+                .to_owned()
+        }))
+    }
 }
 
 /// Whether the statistics leave out a coin that is in the set, because a later coinbase will take its place.

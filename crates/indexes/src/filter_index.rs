@@ -18,7 +18,7 @@ use apus_storage::{DirStorage, Storage, StorageFile};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The length that a file does not exceed (Core `index/blockfilterindex.cpp`, `MAX_FLTR_FILE_SIZE`).
-const FILE_BYTES_MAX: u64 = 1 << 24;
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 24;
 
 /// The bytes written at once.
 const PIECE_BYTES: usize = 1 << 20;

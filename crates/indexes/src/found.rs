@@ -10,11 +10,15 @@ pub(crate) use blocks::{BlockCheck, FoundIndexes};
 use crate::chain::IndexedChain;
 use crate::error::IndexesError;
 use crate::forms::{IndexForm, index_folder};
+use crate::locator::{best_block_of, height_in};
 use apus_chain::{BlockHash, Height, KnownBlock};
-use apus_datadir::IndependentReadError;
+use apus_datadir::{DatabaseEntries, DatabaseLookUps, IndependentReadError};
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// A fault of an index. A node does not notice it, or does not start.
@@ -87,15 +91,45 @@ pub(crate) struct CheckedChain<'a> {
     by_place: HashMap<(u32, u32), Height>,
     hasher: RandomState,
     pub(crate) faults: &'a IndexFaults,
+    /// The node's block index.
+    block_index: &'a Path,
+    interrupt: &'a AtomicBool,
 }
 
 impl<'a> CheckedChain<'a> {
-    pub(crate) fn new(chain: &'a IndexedChain<'a>, faults: &'a IndexFaults) -> Self {
+    pub(crate) fn new(
+        chain: &'a IndexedChain<'a>,
+        faults: &'a IndexFaults,
+        block_index: &'a Path,
+        interrupt: &'a AtomicBool,
+    ) -> Self {
         let places = (1..=chain.headers.tip_height()).map(|height| {
             let place = chain.place(height);
             ((place.file, place.offset), height)
         });
-        Self { chain, by_place: places.collect(), hasher: RandomState::new(), faults }
+        let by_place = places.collect();
+        Self { chain, by_place, hasher: RandomState::new(), faults, block_index, interrupt }
+    }
+
+    /// Reads all entries of a database, in order, as a node's look-ups find them.
+    fn for_each_entry(
+        &self,
+        folder: &Path,
+        mut each: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), FoundError> {
+        let mut entries = DatabaseEntries::open_through_filters(folder)?;
+        while let Some((key, value)) = entries.next()? {
+            self.stop_if_interrupted()?;
+            each(key, value);
+        }
+        Ok(())
+    }
+
+    fn stop_if_interrupted(&self) -> Result<(), FoundError> {
+        match self.interrupt.load(Ordering::Relaxed) {
+            true => Err(FoundError::Interrupted),
+            false => Ok(()),
+        }
     }
 
     /// The keyed hash of a row: its name, and the offset of the transaction.
@@ -115,13 +149,26 @@ impl<'a> CheckedChain<'a> {
     /// Finds the best block of an index in the chain.
     fn best_block(&self, value: Option<&[u8]>) -> Result<Height, BestError> {
         let value = value.ok_or(BestError::Wrong("it has no best block".to_owned()))?;
-        // A version, then the number of hashes.
-        let hash = value.get(5..37).and_then(<[u8]>::first_chunk).filter(|_| value[4] > 0);
-        let hash =
-            hash.ok_or_else(|| BestError::Wrong("its best block is unreadable".to_owned()))?;
-        let hash = BlockHash(*hash);
+        let hash = best_block_of(value)
+            .ok_or_else(|| BestError::Wrong("its best block is unreadable".to_owned()))?;
         self.chain.headers.height_of(&hash).ok_or(BestError::Elsewhere(hash))
     }
+
+    /// Whether the node has a block in its block index, if that can be read.
+    fn is_known(&self, hash: &BlockHash) -> bool {
+        let found = DatabaseLookUps::open(self.block_index)
+            .and_then(|mut index| height_in(&mut index, hash));
+        !matches!(found, Ok(None))
+    }
+}
+
+/// Why a database was not read to its end.
+#[derive(Debug, thiserror::Error)]
+enum FoundError {
+    #[error(transparent)]
+    Read(#[from] IndependentReadError),
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// Why an index cannot be compared with the chain.
@@ -142,6 +189,13 @@ impl BestError {
     ) {
         match self {
             Self::Wrong(what) => chain.faults.add(form, None, folder, what),
+            Self::Elsewhere(hash) if !chain.is_known(&hash) => {
+                let what = format!(
+                    "its best block {hash} is not one that the node knows: the node would not start with -{}",
+                    form.kind()
+                );
+                chain.faults.add(form, None, folder, what);
+            }
             Self::Elsewhere(hash) => unchecked.push(format!(
                 "{} in {} is at the block {hash}, which is not one of the {} blocks up to the node's coins: start \
                  the node, so that both get to the same block, stop it, and check again",
@@ -153,22 +207,43 @@ impl BestError {
     }
 }
 
-/// Returns the forms of indexes that a node's folder has. In the folder of txindex either or both may be.
+/// Returns the forms of indexes that a node's folder has: those whose folder has files, though it may have no database
+/// that a node can open. In the folder of txindex either or both may be.
 pub fn forms_in(folder: &Path) -> Vec<IndexForm> {
-    let is_there = |form: &IndexForm| {
-        index_folder(folder, *form).join(form.database()).join("CURRENT").is_file()
-    };
+    let depth = |form: &IndexForm| Path::new(form.database()).components().count();
+    let is_there = |form: &IndexForm| has_files(&index_folder(folder, *form), depth(form));
     IndexForm::ALL.into_iter().filter(is_there).collect()
 }
 
-/// A database's fault as a fault of the index.
+/// Returns whether a folder, or one of its folders down to a depth, has a file that is more than a trace of an attempt to
+/// open a database, or cannot be read.
+fn has_files(folder: &Path, depth: usize) -> bool {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return error.kind() != ErrorKind::NotFound,
+    };
+    entries.into_iter().any(|entry| {
+        let Ok(entry) = entry else { return true };
+        let path = entry.path();
+        match path.is_dir() && depth > 0 {
+            true => has_files(&path, depth - 1),
+            false => !matches!(entry.file_name().to_str(), Some("LOCK" | "LOG" | "LOG.old")),
+        }
+    })
+}
+
+/// A database's fault as a fault of the index, unless it is only not read.
 fn unreadable(
     chain: &CheckedChain<'_>,
     form: IndexForm,
     folder: &Path,
     error: &IndependentReadError,
+    unchecked: &mut Vec<String>,
 ) {
-    chain.faults.add(form, None, folder, error);
+    match error {
+        IndependentReadError::LongLog { .. } => unchecked.push(format!("{}: {error}", form.kind())),
+        _ => chain.faults.add(form, None, folder, error),
+    }
 }
 
 impl From<IndependentReadError> for IndexesError {

@@ -6,7 +6,8 @@
 
 use crate::forms::{IndexForm, index_folder};
 use crate::found::forms_in;
-use apus_chain::{BlockHash, HeaderChain, Height, KnownBlock, Reader};
+use crate::locator::{best_block_of, height_in};
+use apus_chain::{BlockHash, HeaderChain, Height, KnownBlock};
 use apus_datadir::{BlocksFolder, DatabaseLookUps, IndependentReadError};
 use std::path::Path;
 
@@ -24,6 +25,8 @@ pub enum IndexStanding {
     Unknown(BlockHash),
     /// At no block, or its database is damaged: the node builds it from genesis on what is there, or ends with an error.
     Unusable,
+    /// Not known: a node with much cache left a log in its database that is too long to be read here.
+    NotRead,
 }
 
 /// Returns how each index in a node's folder for a chain stands beside the chain, whose blocks are in `blocks`.
@@ -41,24 +44,25 @@ pub fn index_standings(
     let forms = forms_in(folder);
     let best =
         |form: &IndexForm| best_block(&index_folder(folder, *form).join(form.database()), *form);
-    let has_txindex =
-        [IndexForm::TxIndex, IndexForm::TxIndexV2].iter().any(|form| best(form).is_some());
+    let has_txindex = [IndexForm::TxIndex, IndexForm::TxIndexV2]
+        .iter()
+        .any(|form| matches!(best(form), BestBlock::Of(_)));
     for form in forms {
         let standing = match best(&form) {
             // One folder may have either form, or both.
-            None if form == IndexForm::TxIndexV2 || form == IndexForm::TxIndex && has_txindex => {
-                continue;
-            }
-            None => IndexStanding::Unusable,
-            Some(hash) if hash == *chain.tip_hash() => IndexStanding::Current,
-            Some(hash) => match chain.height_of(&hash) {
+            BestBlock::None | BestBlock::NotRead if form == IndexForm::TxIndexV2 => continue,
+            BestBlock::None if form == IndexForm::TxIndex && has_txindex => continue,
+            BestBlock::None => IndexStanding::Unusable,
+            BestBlock::NotRead => IndexStanding::NotRead,
+            BestBlock::Of(hash) if hash == *chain.tip_hash() => IndexStanding::Current,
+            BestBlock::Of(hash) => match chain.height_of(&hash) {
                 Some(height) => IndexStanding::Behind(height),
                 None => {
                     let known = match &mut known {
                         Some(known) => known,
                         none => none.insert(DatabaseLookUps::open(&index)?),
                     };
-                    let height = height_of(known, &hash)?;
+                    let height = height_in(known, &hash)?;
                     let elsewhere = |height| IndexStanding::Elsewhere(KnownBlock { height, hash });
                     height.map_or(IndexStanding::Unknown(hash), elsewhere)
                 }
@@ -69,23 +73,23 @@ pub fn index_standings(
     Ok(standings)
 }
 
-/// Reads the best block of an index; `None` if it has none that a node can read.
-fn best_block(database: &Path, form: IndexForm) -> Option<BlockHash> {
-    let locator = DatabaseLookUps::open(database).ok()?.get(form.best_block_key()).ok()??;
-    let mut reader = Reader::new(&locator);
-    let _version = reader.u32().ok()?;
-    let count = reader.compact_size().ok()?;
-    (count > 0).then(|| reader.array().ok().map(|hash| BlockHash(*hash)))?
+/// The best block that an index has.
+enum BestBlock {
+    Of(BlockHash),
+    /// None that a node can read.
+    None,
+    NotRead,
 }
 
-/// Looks up the height of a block in a node's block index (Core `txdb.cpp`, `CBlockTreeDB`).
-fn height_of(
-    index: &mut DatabaseLookUps<'_>,
-    hash: &BlockHash,
-) -> Result<Option<Height>, IndependentReadError> {
-    let key = [&b"b"[..], hash.as_bytes()].concat();
-    let Some(entry) = index.get(&key)? else { return Ok(None) };
-    let mut reader = Reader::new(&entry);
-    let height = reader.varint().and_then(|_version| reader.varint()).ok();
-    Ok(height.and_then(|height| height.try_into().ok()))
+/// Reads the best block of an index.
+fn best_block(database: &Path, form: IndexForm) -> BestBlock {
+    let read =
+        DatabaseLookUps::open(database).and_then(|mut index| index.get(form.best_block_key()));
+    match read {
+        Ok(locator) => locator
+            .and_then(|locator| best_block_of(&locator))
+            .map_or(BestBlock::None, BestBlock::Of),
+        Err(IndependentReadError::LongLog { .. }) => BestBlock::NotRead,
+        Err(_) => BestBlock::None,
+    }
 }

@@ -52,6 +52,10 @@ fn line(node: &NodeFolders, form: IndexForm, standing: IndexStanding, tip: u32) 
             "{kind}: at block {hash}, which the node's block index does not have; the node will not start with \
              -{kind}: {anew}"
         ),
+        IndexStanding::NotRead => format!(
+            "{kind}: its last block was not read, because the log in {} is long; the node starts with it",
+            folder.display()
+        ),
         IndexStanding::Unusable => format!(
             "{kind}: it has no last block, or cannot be read; the node would build on what is there, and answer wrong: {anew}"
         ),

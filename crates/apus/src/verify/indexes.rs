@@ -5,7 +5,7 @@ use super::CheckedIndex;
 use apus_chain::BlockHash;
 use apus_datadir::chainstate::node_best_block;
 use apus_datadir::{BlocksFolder, DATADIR_LOCK, DatadirLock, LockError};
-use apus_indexes::{IndexFault, IndexKind, IndexesRequest, check_indexes, forms_in};
+use apus_indexes::{IndexFault, IndexForm, IndexKind, IndexesRequest, check_indexes, forms_in};
 use apus_storage::{DirStorage, create_private_dir};
 use apus_sync::{
     ErrorKind, Finding, FindingKind, FoundFault, SyncError, VERIFIED_INDEXES, Verify, VerifyOutcome,
@@ -73,8 +73,12 @@ pub(super) fn check(
         .into_iter()
         .map(finding)
         .for_each(|finding| add(&mut verified.findings, finding));
-    let mut indexes: Vec<CheckedIndex> =
-        checked.indexes.iter().map(|(form, height)| (form.kind().name(), *height)).collect();
+    let of_form = |&(form, height): &(IndexForm, u32)| CheckedIndex {
+        index: form.kind().name(),
+        folder: form.folder(),
+        height,
+    };
+    let mut indexes: Vec<CheckedIndex> = checked.indexes.iter().map(of_form).collect();
     indexes.dedup();
     Ok(indexes)
 }

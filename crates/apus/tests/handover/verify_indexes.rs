@@ -18,10 +18,23 @@ fn indexes_of_a_node_are_compared_and_damage_is_located() {
     assert!(verify(sandbox, "").is_empty());
     assert!(files(&sandbox.path("node")) == before);
     let report = sandbox.json("report.json");
-    let index = |name: &str| json!({"index": name, "height": height});
+    // The node's version decides which form of coinstatsindex it has.
+    let is_newer = sandbox.has("node/regtest/indexes/coinstatsindex");
+    let indexes = |height: u32, newer: Option<u32>, older: Option<u32>| -> Value {
+        let all = [
+            ("txindex", "txindex", Some(height)),
+            ("blockfilterindex", "blockfilter", Some(height)),
+            ("coinstatsindex", "coinstatsindex", newer),
+            ("coinstatsindex", "coinstats", older),
+        ];
+        let there = all.into_iter().filter_map(|(name, folder, height)| {
+            height.map(|height| json!({"index": name, "folder": folder, "height": height}))
+        });
+        there.collect()
+    };
     assert_eq!(report["proven"], true);
-    let all = ["txindex", "blockfilterindex", "coinstatsindex"].map(index);
-    assert_eq!(report["indexes"], Value::from(all.to_vec()));
+    let expected = indexes(height, is_newer.then_some(height), (!is_newer).then_some(height));
+    assert_eq!(report["indexes"], expected);
 
     // A filter of a block in the middle of the chain.
     let file = sandbox.path("node/regtest/indexes/blockfilter/basic/fltr00000.dat");
@@ -37,10 +50,14 @@ fn indexes_of_a_node_are_compared_and_damage_is_located() {
     assert_eq!((&finding["count"], &finding["height"]), (&json!(1), &json!(height - 30)));
     let remedy = finding["remedy"].as_str().unwrap();
     assert!(remedy.contains("--index blockfilterindex --replace"), "{remedy}");
-    let rebuilt = "index --chain regtest --datadir node --index blockfilterindex --replace";
+    let rebuilt =
+        "index --chain regtest --datadir node --index blockfilterindex,coinstatsindex --replace";
     let said = sandbox.start_as_typed(rebuilt).wait();
     assert_eq!(said.code, Some(0), "{said}");
+    // Both forms of coinstatsindex are there now.
     assert!(verify(sandbox, "").is_empty());
+    let report = sandbox.json("report.json");
+    assert_eq!(report["indexes"], indexes(height, Some(height), Some(height)));
 
     // The node continues from there.
     let node = Bitcoind::start_in(&sandbox.path("node"), "regtest", &INDEXES).unwrap();
@@ -57,7 +74,8 @@ fn indexes_of_a_node_are_compared_and_damage_is_located() {
     assert!(why.contains("indexes were not compared") && why.contains("running node"), "{why}");
     node.stop();
     assert!(verify(sandbox, "").is_empty());
-    let index = |name: &str| json!({"index": name, "height": height + 2});
-    let all = ["txindex", "blockfilterindex", "coinstatsindex"].map(index);
-    assert_eq!(sandbox.json("report.json")["indexes"], Value::from(all.to_vec()));
+    // The node continues its own form only.
+    let (new, old) = (Some(height + 2), Some(height));
+    let (newer, older) = if is_newer { (new, old) } else { (old, new) };
+    assert_eq!(sandbox.json("report.json")["indexes"], indexes(height + 2, newer, older));
 }

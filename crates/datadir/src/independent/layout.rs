@@ -43,6 +43,16 @@ impl TableName {
     pub(super) fn may_have(&self, key: &[u8]) -> bool {
         user(&self.first) <= key && !self.is_before(key)
     }
+
+    /// Returns whether a key with its tag is not before the first one.
+    pub(super) fn begins_with(&self, key: &[u8]) -> bool {
+        order(&self.first, key).is_some_and(Ordering::is_le)
+    }
+
+    /// Returns whether a key with its tag is not behind the last one.
+    pub(super) fn ends_with(&self, key: &[u8]) -> bool {
+        order(key, &self.last).is_some_and(Ordering::is_le)
+    }
 }
 
 /// Splits a key into user key and tag; `None` if the key is too short.
@@ -228,7 +238,7 @@ const MIDDLE: u8 = 3;
 const LAST: u8 = 4;
 
 /// The length limit of a manifest or log. Restarting the node makes a longer one short again.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads all records of a file, in order.
 ///
@@ -284,11 +294,10 @@ pub(super) fn whole(path: &Path) -> Result<Vec<u8>, IndependentReadError> {
         File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
     read.map_err(|error| fault(path, 0, error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(fault(
-            path,
-            0,
-            "it is too long: the database of a stopped node has only a short log",
-        ));
+        return Err(match path.extension().is_some_and(|extension| extension == "log") {
+            true => IndependentReadError::LongLog { path: path.to_owned() },
+            false => fault(path, 0, "it is too long for its kind"),
+        });
     }
     Ok(bytes)
 }
@@ -327,6 +336,18 @@ mod tests {
         let record = [&rest[..], b"cd"].concat();
         assert_eq!(read(&bytes).unwrap(), [b"ab".to_vec(), record, Vec::new()]);
         assert_eq!(read(&[]).unwrap(), [[0; 0]; 0]);
+    }
+
+    /// The log of a node with much cache may be long; other files are not.
+    #[test]
+    fn a_long_log_is_no_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, is_log) in [("000007.log", true), ("MANIFEST-000002", false)] {
+            let path = folder.path().join(name);
+            std::fs::File::create(&path).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
+            let error = whole(&path).unwrap_err();
+            assert_eq!(matches!(error, IndependentReadError::LongLog { .. }), is_log, "{error}");
+        }
     }
 
     #[test]

@@ -161,19 +161,23 @@ impl SortedTable {
 /// The entries of a table, in order.
 pub(super) struct TableWalk {
     table: SortedTable,
+    name: TableName,
+    through_filters: bool,
     in_index: EntryPosition,
     offset: u64,
     block: Option<EntryBlock>,
     at: EntryPosition,
-    /// The previous key.
+    /// The previous key, and the key of the index for the block before.
     before: Vec<u8>,
+    separator: Vec<u8>,
 }
 
 impl TableWalk {
     /// Starts before the first entry.
-    pub(super) fn new(table: SortedTable) -> Self {
+    pub(super) fn new(table: SortedTable, name: TableName, through_filters: bool) -> Self {
         let (in_index, at) = (EntryPosition::default(), EntryPosition::default());
-        Self { table, in_index, offset: 0, block: None, at, before: Vec::new() }
+        let (offset, block, before, separator) = (0, None, Vec::new(), Vec::new());
+        Self { table, name, through_filters, in_index, offset, block, at, before, separator }
     }
 
     /// Moves to the next entry; returns false at the end.
@@ -181,14 +185,19 @@ impl TableWalk {
         self.before.clone_from(&self.at.key);
         loop {
             if let Some(block) = &self.block {
-                let next = block.next(&mut self.at);
+                let is_first = self.at.next == 0;
+                let next = block.next_of_all(&mut self.at);
                 if next.ok_or_else(|| self.fault(NO_BLOCK))? {
-                    return self.expect_order().map(|()| true);
+                    self.expect_order()?;
+                    return self.expect_found(is_first).map(|()| true);
                 }
+                self.expect_end_of_block()?;
             }
-            let next = self.table.index.next(&mut self.in_index);
+            self.separator.clone_from(&self.in_index.key);
+            let next = self.table.index.next_of_all(&mut self.in_index);
             if !next.ok_or_else(|| self.fault(NO_BLOCK))? {
-                return Ok(false);
+                let within = self.before.is_empty() || self.name.ends_with(&self.before);
+                return within.then_some(false).ok_or_else(|| self.fault(OUTSIDE));
             }
             let place = self.table.place(&self.in_index)?;
             self.offset = place.offset;
@@ -203,6 +212,36 @@ impl TableWalk {
         ascends.then_some(()).ok_or_else(|| self.fault("its keys do not ascend"))
     }
 
+    /// Expects that a look-up of the current entry's key comes to it: not to the block before, whose separator must be
+    /// lower, and past the filter.
+    fn expect_found(&self, is_first: bool) -> Result<(), IndependentReadError> {
+        let key = &self.at.key;
+        let (user, _) = split(key).ok_or_else(|| self.fault(NO_BLOCK))?;
+        if is_first {
+            if self.before.is_empty() && !self.name.begins_with(key) {
+                return Err(self.fault(OUTSIDE));
+            }
+            let is_lower = split(&self.separator).is_none_or(|(separator, _)| separator < user);
+            // Newer versions of this key may be in the block before, where a look-up ends.
+            let has_newer = split(&self.before).is_some_and(|(before, _)| before == user);
+            if !is_lower && !has_newer {
+                return Err(self.fault("the index leads past its first key"));
+            }
+        }
+        let filters = self.table.filters.as_ref().filter(|_| self.through_filters);
+        match filters.is_none_or(|filters| may_have(filters, self.offset, user)) {
+            true => Ok(()),
+            false => Err(self.fault("its filter denies a key that is there")),
+        }
+    }
+
+    /// Expects that the index leads to this block, and not to the next, for its last key.
+    fn expect_end_of_block(&self) -> Result<(), IndependentReadError> {
+        let within = self.before.is_empty()
+            || order(&self.before, &self.in_index.key).is_some_and(core::cmp::Ordering::is_le);
+        within.then_some(()).ok_or_else(|| self.fault("the index leads past its last key"))
+    }
+
     fn fault(&self, what: &str) -> IndependentReadError {
         self.table.fault(self.offset, what)
     }
@@ -212,6 +251,9 @@ impl TableWalk {
         (&self.at.key, self.block.as_ref().map_or(&[], |block| block.value(&self.at)))
     }
 }
+
+/// Reports a key that the manifest leads past.
+const OUTSIDE: &str = "a key is outside the range that the manifest gives the table";
 
 /// Reports a block that cannot be parsed.
 pub(super) const NO_BLOCK: &str = "a block cannot be read, though its checksum is right";
@@ -231,6 +273,10 @@ pub(super) struct EntryPosition {
     value: Range<usize>,
     /// The offset of the next entry.
     next: usize,
+    /// The number of bytes that the key shares with the one before.
+    shared: usize,
+    /// The number of restart points passed, if all entries are read.
+    restarts: usize,
 }
 
 impl EntryBlock {
@@ -258,8 +304,24 @@ impl EntryBlock {
         let end = start + rest.take(length)?.len();
         at.key.truncate(shared);
         at.key.extend_from_slice(own);
-        (at.value, at.next) = (start..end, end);
+        (at.value, at.next, at.shared) = (start..end, end, shared);
         (at.key.len() >= TAG).then_some(true)
+    }
+
+    /// Like [`next`](Self::next), for a block that is read from its first entry to its last. `None` also if a restart
+    /// point is not where an entry with a whole key begins, the first not at the beginning, or if they do not ascend: a
+    /// look-up would miss entries.
+    fn next_of_all(&self, at: &mut EntryPosition) -> Option<bool> {
+        let here = at.next;
+        let is_restart = at.restarts < self.restarts && self.restart_at(at.restarts) == here;
+        if !self.next(at)? {
+            return (at.restarts == self.restarts || here == 0).then_some(false);
+        }
+        if is_restart {
+            at.restarts += 1;
+            (at.shared == 0).then_some(())?;
+        }
+        (here > 0 || is_restart).then_some(true)
     }
 
     /// Moves to the first entry not before `key`, like a node: jumps to the last restart point before the
@@ -285,11 +347,16 @@ impl EntryBlock {
         Some(false)
     }
 
+    /// The offset of the restart point with this number.
+    fn restart_at(&self, number: usize) -> usize {
+        let place = self.entries_end + 4 * number;
+        little(&self.bytes[place..place + 4]) as usize
+    }
+
     /// Moves to just before the restart point with this number.
     fn restart(&self, number: usize, at: &mut EntryPosition) -> Option<()> {
-        let place = self.entries_end + 4 * number;
         at.key.clear();
-        at.next = little(&self.bytes[place..place + 4]) as usize;
+        at.next = self.restart_at(number);
         (at.next <= self.entries_end).then_some(())
     }
 }

@@ -3,7 +3,7 @@
 use super::coin_stats::{FoundStatistics, compare, read_statistics};
 use super::filters::{FoundFilters, read_filters};
 use super::rows::{FoundRows, FoundTxIndex, read_spenders, read_txindex};
-use super::{CheckedChain, IndexesChecked, unreadable};
+use super::{CheckedChain, FoundError, IndexesChecked, unreadable};
 use crate::block::IndexBlock;
 use crate::coin_stats::CoinStatsPart;
 use crate::coin_stats_index::CoinStatsTip;
@@ -68,7 +68,10 @@ impl FoundIndexes {
             Ok(Some(Ok(best))) => checked.indexes.push((form, best)),
             Ok(Some(Err(error))) => error.tell(form, &database, chain, &mut checked.unchecked),
             Ok(None) => {}
-            Err(error) => unreadable(chain, form, &database, &error),
+            Err(FoundError::Read(error)) => {
+                unreadable(chain, form, &database, &error, &mut checked.unchecked);
+            }
+            Err(FoundError::Interrupted) => return Err(IndexesError::Interrupted),
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! Reads the index of coin statistics, and compares it with the statistics computed from the blocks.
 
-use super::{BestError, CheckedChain, rows::hex};
+use super::{BestError, CheckedChain, FoundError, rows::hex};
 use crate::coin_stats::CoinStatsPart;
 use crate::coin_stats_index::{CoinStatsForm, CoinStatsTip, for_each_record};
 use crate::error::IndexesError;
 use crate::forms::IndexForm;
 use crate::making::height_key;
 use apus_chain::{Height, MuHash};
-use apus_datadir::{DatabaseEntries, DatabaseLookUps, IndependentReadError};
+use apus_datadir::DatabaseLookUps;
 use std::path::{Path, PathBuf};
 
 /// An index of coin statistics that is compared when all statistics are there.
@@ -30,28 +30,25 @@ pub(super) fn read_statistics(
     chain: &CheckedChain<'_>,
     form: IndexForm,
     folder: &Path,
-) -> Result<Result<FoundStatistics, BestError>, IndependentReadError> {
+) -> Result<Result<FoundStatistics, BestError>, FoundError> {
     let (mut best, mut state, mut digest, mut best_height) = (None, None, None, None);
-    let mut entries = DatabaseEntries::open(folder)?;
-    while let Some((key, value)) = entries.next()? {
-        match key {
-            b"B" => {
-                best_height = chain.best_block(Some(value)).ok();
-                best = Some(value.to_vec());
-            }
-            b"M" => state = Some(value.to_vec()),
-            [b't', height @ ..] if height.len() == 4 => {
-                if best_height.is_some_and(|best| height_key(best) == key) {
-                    digest = value.get(32..64).map(<[u8]>::to_vec);
-                }
-            }
-            [b's', hash @ ..] if hash.len() == 32 => {}
-            _ => {
-                let what = format!("the entry {} is not one that a node writes", hex(key));
-                chain.faults.add(form, None, folder, what);
+    chain.for_each_entry(folder, |key, value| match key {
+        b"B" => {
+            best_height = chain.best_block(Some(value)).ok();
+            best = Some(value.to_vec());
+        }
+        b"M" => state = Some(value.to_vec()),
+        [b't', height @ ..] if height.len() == 4 => {
+            if best_height.is_some_and(|best| height_key(best) == key) {
+                digest = value.get(32..64).map(<[u8]>::to_vec);
             }
         }
-    }
+        [b's', hash @ ..] if hash.len() == 32 => {}
+        _ => {
+            let what = format!("the entry {} is not one that a node writes", hex(key));
+            chain.faults.add(form, None, folder, what);
+        }
+    })?;
     let found = chain.best_block(best.as_deref()).map(|best| {
         let muhash = state.as_deref().and_then(|state| state.try_into().ok());
         let muhash = muhash.and_then(|state| MuHash::from_bytes(state).ok());

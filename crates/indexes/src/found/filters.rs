@@ -1,15 +1,17 @@
 //! Reads the block filter index: its entries, and the filters where they say.
 
-use super::{BestError, CheckedChain, rows::hex};
-use crate::filter_index::{filter_file_name, filter_header};
+use super::{BestError, CheckedChain, FoundError, rows::hex};
+use crate::filter_index::{FILE_BYTES_MAX, filter_file_name, filter_header};
 use crate::forms::IndexForm;
 use apus_chain::{Height, Reader};
-use apus_datadir::{DatabaseEntries, IndependentReadError};
 use apus_hash::sha256d;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// The next filter is at most this number of files behind the last one; a node skips none.
+const FILES_SKIPPED_MAX: u32 = 1 << 10;
 
 /// The entries of filters.
 pub(crate) struct FoundFilters {
@@ -31,23 +33,23 @@ struct FilterEntry {
 pub(super) fn read_filters(
     chain: &CheckedChain<'_>,
     folder: &Path,
-) -> Result<Result<FoundFilters, BestError>, IndependentReadError> {
+) -> Result<Result<FoundFilters, BestError>, FoundError> {
     let files = folder.parent().unwrap_or(folder);
     let mut reading = FilterReading {
         chain,
         folder,
         files: FilterFiles { folder: files, open: None },
         best: None,
+        best_height: None,
         next: None,
         ends: BTreeMap::new(),
         hashes: Vec::new(),
         header: [0; 32],
     };
-    let mut entries = DatabaseEntries::open(folder)?;
-    while let Some((key, value)) = entries.next()? {
-        reading.entry(key, value);
+    chain.for_each_entry(folder, |key, value| reading.entry(key, value))?;
+    if reading.best_height.is_some() {
+        reading.check_next();
     }
-    reading.check_next();
     let FilterReading { best, hashes, .. } = reading;
     let found = chain.best_block(best.as_deref()).map(|best| {
         if hashes.len() <= best as usize {
@@ -64,6 +66,8 @@ struct FilterReading<'c, 'a> {
     folder: &'c Path,
     files: FilterFiles<'c>,
     best: Option<Vec<u8>>,
+    /// The last block to compare, if the best block is of the chain.
+    best_height: Option<Height>,
     /// Where the node puts the next filter.
     next: Option<(u32, u64)>,
     /// The end of the last filter in each file.
@@ -81,15 +85,18 @@ impl FilterReading<'_, '_> {
 
     fn entry(&mut self, key: &[u8], value: &[u8]) {
         match key {
-            b"B" => self.best = Some(value.to_vec()),
+            // Its key is before those of the filters.
+            b"B" => {
+                self.best_height = self.chain.best_block(Some(value)).ok();
+                self.best = Some(value.to_vec());
+            }
             b"P" => self.next = read_place(value),
             &[b't', a, b, c, d] => {
                 let height = u32::from_be_bytes([a, b, c, d]);
-                if height <= self.chain.tip() {
+                // A node that was killed has entries above its best block. It writes these and their filters again, and
+                // says where only together with the best block.
+                if self.best_height.is_some_and(|best| height <= best) {
                     self.of_height(height, value);
-                } else if let Some((file, offset)) = value.get(96..).and_then(read_place) {
-                    // A block above the chain: the node writes its entry again, but not over the filter.
-                    self.end(file, offset);
                 }
             }
             [b's', hash @ ..] if hash.len() == 32 => {
@@ -165,7 +172,17 @@ impl FilterReading<'_, '_> {
                 );
                 self.fault(None, what);
             }
-            _ => {}
+            (Some((file, offset)), last) => {
+                let last = last.map_or(0, |(file, _)| file);
+                if offset > FILE_BYTES_MAX || file > last.saturating_add(FILES_SKIPPED_MAX) {
+                    let what = format!(
+                        "the node would write the next filter to byte {offset} of {}, far from the last one, in {}",
+                        filter_file_name(file),
+                        filter_file_name(last)
+                    );
+                    self.fault(None, what);
+                }
+            }
         }
     }
 }

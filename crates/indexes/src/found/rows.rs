@@ -4,11 +4,10 @@
 //! Rows of blocks that a reorganisation left may stay, and those of blocks above the best one. They do no harm:
 //! their blocks are off the chain, or are indexed again. Any other row must be at a transaction of the chain.
 
-use super::{BestError, CheckedChain};
+use super::{BestError, CheckedChain, FoundError};
 use crate::forms::IndexForm;
 use crate::salt::Salt;
 use apus_chain::{BlockHash, Height, Reader};
-use apus_datadir::{DatabaseEntries, IndependentReadError};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -62,14 +61,13 @@ struct TxIndexHead {
 pub(super) fn read_txindex(
     chain: &CheckedChain<'_>,
     folder: &Path,
-) -> Result<(FoundTxIndex, Vec<(IndexForm, BestError)>), IndependentReadError> {
+) -> Result<(FoundTxIndex, Vec<(IndexForm, BestError)>), FoundError> {
     let mut reading = TxIndexReading::new(chain, folder);
-    let mut entries = DatabaseEntries::open(folder)?;
-    while let Some((key, value)) = entries.next()? {
+    chain.for_each_entry(folder, |key, value| {
         if let Err(what) = reading.entry(key, value) {
             reading.fault(what, key);
         }
-    }
+    })?;
     Ok(reading.finish())
 }
 
@@ -234,10 +232,9 @@ const SPENDER_SALT: &[u8] = b"siphash_key\0";
 pub(super) fn read_spenders(
     chain: &CheckedChain<'_>,
     folder: &Path,
-) -> Result<Result<FoundRows, BestError>, IndependentReadError> {
+) -> Result<Result<FoundRows, BestError>, FoundError> {
     let (mut found, mut best) = (FoundRows::new(chain), None);
-    let mut entries = DatabaseEntries::open(folder)?;
-    while let Some((key, value)) = entries.next()? {
+    chain.for_each_entry(folder, |key, value| {
         let read = match key {
             b"B" => {
                 best = Some(value.to_vec());
@@ -252,7 +249,7 @@ pub(super) fn read_spenders(
             let what = format!("the entry {} {what}", hex(key));
             chain.faults.add(IndexForm::TxoSpender, None, folder, what);
         }
-    }
+    })?;
     if found.salt.is_none() {
         let what = "the salt of its rows is missing: the node would find none of them";
         chain.faults.add(IndexForm::TxoSpender, None, folder, what);

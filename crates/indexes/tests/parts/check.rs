@@ -6,16 +6,16 @@ use apus_datadir::chainstate::node_best_block;
 use apus_datadir::{BlocksFolder, DatabaseWriter, WriterOptions};
 use apus_hash::sha256d;
 use apus_indexes::{
-    IndexFault, IndexForm, IndexesChecked, IndexesRequest, check_indexes, forms_in, index_folder,
-    make_indexes,
+    INDEX_TABLES, IndexFault, IndexForm, IndexesChecked, IndexesRequest, check_indexes, forms_in,
+    index_folder, make_indexes,
 };
 use apus_storage::DirStorage;
-use apus_sync::SilentObserver;
+use apus_sync::{ErrorKind, Event, Observer, Phase, SilentObserver};
 use apus_testkit::bitcoind::Bitcoind;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -200,10 +200,11 @@ fn wrong_rows_of_transactions_are_found() {
         rows.remove(&b"B"[..]);
     });
     assert!(without_best.what.contains("no best block"), "{without_best:?}");
-    let elsewhere =
-        node.altered(IndexForm::TxIndex, |rows| rows.get_mut(&b"B"[..]).unwrap()[6] ^= 1);
-    assert!(elsewhere.faults.is_empty());
-    assert!(elsewhere.unchecked[0].contains("is not one of the 316 blocks"), "{elsewhere:?}");
+    // A node takes a cut best block for none, and does not start on one that it does not know.
+    let cut = node.fault(IndexForm::TxIndex, |rows| rows.get_mut(&b"B"[..]).unwrap().truncate(40));
+    assert!(cut.what.contains("best block is unreadable"), "{cut:?}");
+    let unknown = node.fault(IndexForm::TxIndex, |rows| rows.get_mut(&b"B"[..]).unwrap()[6] ^= 1);
+    assert!(unknown.what.contains("the node would not start with -txindex"), "{unknown:?}");
 }
 
 #[test]
@@ -280,6 +281,20 @@ fn wrong_filters_are_found() {
     let next = node.fault(FORM, |rows| drop(rows.insert(b"P".to_vec(), vec![0, 5])));
     assert!(next.what.contains("over filters that are there"), "{next:?}");
 
+    let far = node.fault(FORM, |rows| {
+        let mut place = vec![rows[&b"P"[..]][0]];
+        apus_chain::write_varint(&mut place, (1 << 24) + 1);
+        rows.insert(b"P".to_vec(), place);
+    });
+    assert!(far.what.contains("far from the last one"), "{far:?}");
+    let far = node.fault(FORM, |rows| {
+        let mut place = Vec::new();
+        apus_chain::write_varint(&mut place, 2_000_000_000);
+        place.push(5);
+        rows.insert(b"P".to_vec(), place);
+    });
+    assert!(far.what.contains("far from the last one"), "{far:?}");
+
     // A filter of a block that is another block's, with hashes and headers that fit.
     let wrong = node.fault(FORM, |rows| {
         let other = rows[&of_height(200)][32..64].to_vec();
@@ -325,6 +340,168 @@ fn wrong_statistics_are_found() {
         assert!(state.what.contains("cannot continue"), "{state:?}");
         let last = node.fault(*form, |rows| rows.get_mut(&of_height(315)).unwrap()[33] ^= 1);
         assert_eq!((at(&last), last.count), (Some(315), 2));
+    }
+}
+
+/// A node that was killed has filters above the best block of the index, and will write over them.
+#[test]
+fn filters_above_the_best_block_do_no_harm() {
+    const FORM: IndexForm = IndexForm::BlockFilter;
+    let node = Node::new(&[FORM]);
+    let checked = node.altered(FORM, |rows| {
+        let hash = &rows[&of_height(300)][..32];
+        let best = [&70_016_i32.to_le_bytes()[..], &[1], hash].concat();
+        let place = rows[&of_height(301)][96..].to_vec();
+        rows.insert(b"B".to_vec(), best);
+        rows.insert(b"P".to_vec(), place);
+        rows.get_mut(&of_height(310)).unwrap().truncate(50);
+    });
+    assert_eq!((&checked.faults[..], &checked.unchecked[..]), (&[][..], &[][..]));
+    assert_eq!(checked.indexes, [(FORM, 300)]);
+}
+
+/// Rows that are there but that a node's look-ups do not find.
+#[test]
+fn a_filter_that_hides_transactions_is_found() {
+    let node = Node::new(&[IndexForm::TxIndex]);
+    hide_from_look_ups(&node.database(IndexForm::TxIndex));
+    let [fault] = &node.check().faults[..] else { panic!("one fault") };
+    assert!(fault.what.contains("its filter denies a key that is there"), "{fault:?}");
+}
+
+/// Makes the first filter of a database's only table all zeros, with a right checksum.
+fn hide_from_look_ups(database: &Path) {
+    let table = files_of(database).find(|it| it.extension().is_some_and(|end| end == "ldb"));
+    let table = table.unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    let varint = |at: &mut usize| {
+        let (mut number, mut shift) = (0, 0);
+        loop {
+            let byte = bytes[*at];
+            *at += 1;
+            number |= usize::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                return number;
+            }
+        }
+    };
+    // The footer begins with the place of the list of extra blocks; the list has the place behind its only name.
+    let list = varint(&mut (bytes.len() - 48));
+    let mut at = list + 3 + usize::from(bytes[list + 1]);
+    let (start, length) = (varint(&mut at), varint(&mut at));
+    let end = start + length;
+    let places = start + u32::from_le_bytes(bytes[end - 5..end - 1].try_into().unwrap()) as usize;
+    let first = u32::from_le_bytes(bytes[places + 4..places + 8].try_into().unwrap()) as usize;
+    bytes[start..start + first - 1].fill(0);
+    let sum = crc32c::crc32c(&bytes[start..=end]).rotate_right(15).wrapping_add(0xa282_ead8);
+    bytes[end + 1..end + 5].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&table, bytes).unwrap();
+}
+
+fn files_of(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(folder).unwrap().map(|it| it.unwrap().path())
+}
+
+/// A node would build the index again, or not start.
+#[test]
+fn an_index_without_a_readable_current_is_a_fault() {
+    let node = Node::new(&ALL);
+    for form in ALL {
+        let current = node.database(form).join("CURRENT");
+        let before = fs::read(&current).unwrap();
+        for is_folder in [false, true] {
+            fs::remove_file(&current).unwrap();
+            if is_folder {
+                fs::create_dir(&current).unwrap();
+            }
+            let checked = node.check();
+            let [fault] = &checked.faults[..] else { panic!("{checked:?}") };
+            assert!(fault.form == form && fault.what.contains("no CURRENT"), "{fault:?}");
+            if is_folder {
+                fs::remove_dir(&current).unwrap();
+            }
+            fs::write(&current, &before).unwrap();
+        }
+    }
+    // A folder without any content is no index.
+    fs::remove_dir_all(node.netdir().join("indexes")).unwrap();
+    fs::create_dir_all(node.database(IndexForm::CoinStats)).unwrap();
+    fs::create_dir_all(node.database(IndexForm::TxIndex)).unwrap();
+    fs::write(node.database(IndexForm::TxIndex).join("LOCK"), "").unwrap();
+    assert_eq!(forms_in(&node.netdir()), []);
+}
+
+/// A node with much cache leaves a long log when it stops, which is no fault.
+#[test]
+fn a_database_with_a_long_log_is_not_compared() {
+    let node = Node::new(&[IndexForm::TxIndex, IndexForm::TxoSpender]);
+    let log = node.database(IndexForm::TxIndex).join("999999.log");
+    fs::File::create(log).unwrap().set_len((64 << 20) + 1).unwrap();
+    let checked = node.check();
+    assert_eq!(checked.faults, []);
+    let [why] = &checked.unchecked[..] else { panic!("{checked:?}") };
+    assert!(why.contains("txindex") && why.contains("start the node"), "{why}");
+    assert_eq!(checked.indexes, [(IndexForm::TxoSpender, 315)]);
+}
+
+/// What was found before the blocks failed is reported.
+#[test]
+fn faults_found_before_a_damaged_block_are_told() {
+    let node = Node::new(&[IndexForm::TxIndex]);
+    let blocks = node.netdir().join("blocks/blk00000.dat");
+    let mut bytes = fs::read(&blocks).unwrap();
+    // In the coinbase of a block in the middle.
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&blocks, bytes).unwrap();
+    let checked =
+        node.altered(IndexForm::TxIndex, |rows| drop(rows.insert(b"T".to_vec(), Vec::new())));
+    assert!(checked.faults.iter().any(|it| it.what.contains("the entry 54")), "{checked:?}");
+    assert!(checked.unchecked.len() == 1 && checked.indexes.is_empty(), "{checked:?}");
+}
+
+#[test]
+fn a_check_can_be_interrupted_while_it_reads_an_index() {
+    let node = Node::new(&[IndexForm::TxIndex]);
+    node.run(&[IndexForm::TxIndex], |request| {
+        let interrupt = InterruptAt::new(INDEX_TABLES);
+        let request = IndexesRequest {
+            observer: &interrupt,
+            interrupt: &interrupt.flag,
+            blocks: request.blocks.clone(),
+            ..*request
+        };
+        let error = check_indexes(&request, None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+        assert!(!interrupt.ended.load(Ordering::Relaxed), "it read to the end");
+    });
+}
+
+/// Interrupts when a phase begins.
+struct InterruptAt {
+    phase: Phase,
+    flag: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl InterruptAt {
+    fn new(phase: Phase) -> Self {
+        Self { phase, flag: AtomicBool::new(false), ended: AtomicBool::new(false) }
+    }
+}
+
+impl Observer for InterruptAt {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Started(phase) if phase == self.phase => {
+                self.flag.store(true, Ordering::Relaxed)
+            }
+            Event::Ended { phase, .. } if phase == self.phase => {
+                self.ended.store(true, Ordering::Relaxed);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -56,7 +56,10 @@ fn a_best_block_tells_what_a_node_does() {
             assert_eq!(standings, [(form, expected)]);
         }
     }
-    for (key, value) in [(&b"M"[..], locator(&at(300))), (b"B", Vec::new()), (b"B", vec![0; 5])] {
+    let cut = locator(&at(300))[..36].to_vec();
+    for (key, value) in
+        [(&b"M"[..], locator(&at(300))), (b"B", Vec::new()), (b"B", vec![0; 5]), (b"B", cut)]
+    {
         let folder = new_folder();
         for form in [IndexForm::TxIndex, IndexForm::CoinStats] {
             database(folder.path(), form, key, &value);
@@ -69,4 +72,11 @@ fn a_best_block_tells_what_a_node_does() {
         assert_eq!(standings, [IndexForm::TxIndex, IndexForm::CoinStats].map(unusable));
     }
     assert_eq!(index_standings(new_folder().path(), &blocks, &chain).unwrap(), []);
+    // A node with much cache leaves a long log, which is no fault.
+    let folder = new_folder();
+    database(folder.path(), IndexForm::CoinStats, b"B", &locator(&at(300)));
+    let log = index_folder(folder.path(), IndexForm::CoinStats).join("db/999999.log");
+    fs::File::create(log).unwrap().set_len((64 << 20) + 1).unwrap();
+    let standings = index_standings(folder.path(), &blocks, &chain).unwrap();
+    assert_eq!(standings, [(IndexForm::CoinStats, IndexStanding::NotRead)]);
 }

@@ -166,7 +166,8 @@ fn a_low_separator_hides_coins() {
         assert!(*byte > 0);
         *byte &= *byte - 1;
     });
-    expect_refused(dir.path(), "does not find it");
+    let error = read_all(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("the index leads past its last key"), "{error}");
 }
 
 #[test]
@@ -178,9 +179,8 @@ fn a_wrong_restart_point_hides_coins() {
         let second = block.len() - 4 * count;
         block[second] ^= 1;
     });
-    let (_, coins) = read_all(dir.path()).unwrap();
-    assert!(coins == some_coins());
-    look_up(dir.path(), CoinSample::new()).unwrap_err();
+    let error = read_all(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("a block cannot be read"), "{error}");
 }
 
 /// If the damage leaves the checksum wrong, reading refuses the filter before any look-up.
