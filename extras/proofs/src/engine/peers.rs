@@ -26,6 +26,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Most bridges to find: one is enough for speed, and with several one may lie.
 const FOUND_MAX: usize = 8;
 
+/// How long to wait for a second bridge.
+const SECOND_WITHIN: Duration = Duration::from_secs(3);
+
 /// How often to look for bridges until there is one.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -183,7 +186,8 @@ pub(crate) fn connect<'a>(
     Ok(peers)
 }
 
-/// Connects to nodes that announce themselves as bridges, and waits until there is one.
+/// Connects to nodes that announce themselves as bridges, and waits until there is one; for a short time also for a
+/// second one, because any node can announce itself, and only two can be compared.
 fn find<'a>(
     patience: Duration,
     dial: &Dial,
@@ -193,6 +197,10 @@ fn find<'a>(
     let began = Instant::now();
     loop {
         let nodes = source.nodes_with(BRIDGE, FOUND_MAX);
+        if nodes.len() < 2 && began.elapsed() < SECOND_WITHIN.min(patience) {
+            sleep(LOOK);
+            continue;
+        }
         let found = ProofPeers::connect_to_any(nodes, dial, patience, asking.interrupt);
         if let Some(peers) = found.map_err(|error| ProofsError::Peers(Box::new(error)))? {
             return Ok(peers);
