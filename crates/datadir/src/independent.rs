@@ -91,7 +91,7 @@ enum EntrySource {
     },
     Tables {
         left: VecDeque<TableName>,
-        at: Option<TableWalk>,
+        at: Option<Box<TableWalk>>,
     },
 }
 
@@ -101,7 +101,7 @@ impl EntrySource {
         match self {
             Self::Memory { left, at } => *at = left.next(),
             Self::Tables { left, at } => loop {
-                if at.as_mut().map_or(Ok(false), TableWalk::advance)? {
+                if at.as_mut().map_or(Ok(false), |walk| walk.advance())? {
                     break;
                 }
                 let Some(name) = left.pop_front() else {
@@ -109,7 +109,7 @@ impl EntrySource {
                     break;
                 };
                 let table = SortedTable::open(dir, &name)?;
-                *at = Some(TableWalk::new(table, name, through_filters));
+                *at = Some(Box::new(TableWalk::new(table, name, through_filters)));
             },
         }
         Ok(())
