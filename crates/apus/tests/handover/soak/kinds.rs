@@ -17,6 +17,9 @@ const KEPT: u32 = 288;
 /// Longer than most runs take here: some are over before their signal arrives.
 const RUN_MILLIS: u64 = 500;
 
+/// The option that makes all indexes of a folder.
+pub(crate) const INDEX_ALL: &str = " --index all";
+
 /// The kind of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -50,14 +53,16 @@ pub(crate) struct Kind {
     way: Option<Way>,
     hints: bool,
     fate: Fate,
+    /// Whether the program makes all indexes, and the node uses them.
+    indexes: bool,
 }
 
 const fn kind(name: &'static str, way: Way, hints: bool) -> Kind {
-    Kind { name, way: Some(way), hints, fate: Fate::Left }
+    Kind { name, way: Some(way), hints, fate: Fate::Left, indexes: false }
 }
 
 /// All kinds.
-pub(crate) const KINDS: [Kind; 13] = [
+pub(crate) const KINDS: [Kind; 15] = [
     kind("datadir", Way::Datadir, false),
     kind("datadir-hints", Way::Datadir, true),
     kind("pruned", Way::Pruned, false),
@@ -69,8 +74,10 @@ pub(crate) const KINDS: [Kind; 13] = [
     kind("peers", Way::Peers, false),
     kind("peers-hints", Way::Peers, true),
     kind("peers-joined", Way::PeersJoined, false),
-    Kind { name: "interrupted", way: None, hints: false, fate: Fate::Interrupted },
-    Kind { name: "killed", way: None, hints: false, fate: Fate::Killed },
+    Kind { indexes: true, ..kind("indexes", Way::Datadir, false) },
+    Kind { indexes: true, ..kind("indexes-reindex", Way::Reindex, true) },
+    Kind { name: "interrupted", way: None, hints: false, fate: Fate::Interrupted, indexes: false },
+    Kind { name: "killed", way: None, hints: false, fate: Fate::Killed, indexes: false },
 ];
 
 /// A folder for a node.
@@ -82,6 +89,8 @@ pub(crate) struct Folder {
     pub(crate) floor: u32,
     /// The height of its coins.
     pub(crate) height: u32,
+    /// Whether it has all indexes.
+    pub(crate) indexed: bool,
     /// The command that made it.
     pub(crate) line: String,
 }
@@ -105,6 +114,9 @@ impl Folder {
             line.push_str(&format!(" --stopatheight {height}"));
         }
         line.push_str(&options(&mut world.rng, way, hinted));
+        if kind.indexes {
+            line.push_str(INDEX_ALL);
+        }
         if kind.fate != Fate::Left {
             line.push_str(" --checkpoint-seconds 0");
         }
@@ -115,7 +127,7 @@ impl Folder {
             (Way::Peers, Some((_, hinted))) => kept.min(hinted),
             _ => 0,
         };
-        Self { pruned: way == Way::Pruned, floor, height, line }
+        Self { pruned: way == Way::Pruned, floor, height, indexed: kind.indexes, line }
     }
 }
 

@@ -1,7 +1,7 @@
 //! [`Life`]: the events of a node on one folder.
 
 use super::Span;
-use super::kinds::{Folder, Kind, NODE, reindex};
+use super::kinds::{Folder, INDEX_ALL, Kind, NODE, reindex};
 use super::tally::{Counts, Tally};
 use super::world::{World, verdict};
 use crate::lived::CHAIN;
@@ -176,8 +176,43 @@ impl<'a> Life<'a> {
         depth
     }
 
+    /// Asserts that the node's indexes follow its chain: the statistics have the hash of the coins, every transaction is
+    /// found, and each block has a filter.
+    fn compare_indexes(&self) {
+        let node = self.node();
+        let deadline = Instant::now() + PATIENCE;
+        let tip = self.world.height();
+        let is_synced = || {
+            let info = node.call("getindexinfo", &[]);
+            let mut all = info.as_object().unwrap().values();
+            info.as_object().unwrap().len() >= 3
+                && all.all(|it| it["synced"] == true && it["best_block_height"] == tip)
+        };
+        while !is_synced() {
+            assert!(Instant::now() < deadline, "{}: the indexes stay behind", self.kind);
+            sleep(Duration::from_millis(20));
+        }
+        let hash = |by_index| {
+            node.call("gettxoutsetinfo", &[json!("muhash"), json!(null), json!(by_index)])["muhash"]
+                .clone()
+        };
+        assert_eq!(hash(true), hash(false), "{}: coinstatsindex", self.kind);
+        for height in (1..=tip).step_by(7).chain([tip]) {
+            let block = node.call("getblockhash", &[json!(height)]);
+            let txids = node.call("getblock", &[block.clone(), json!(1)])["tx"].clone();
+            for txid in txids.as_array().unwrap() {
+                let found = node.call("getrawtransaction", &[txid.clone(), json!(true)]);
+                assert_eq!(found["blockhash"], block, "{}: txindex, block {height}", self.kind);
+            }
+            assert!(node.call("getblockfilter", &[block])["header"].is_string());
+        }
+    }
+
     /// Asserts that the coins are the reference's.
     fn compare(&mut self) {
+        if self.folder.indexed {
+            self.compare_indexes();
+        }
         let [here, there] = [self.node(), self.world.reference()].map(Bitcoind::txoutset_info);
         assert_eq!(here, there, "{}", self.kind);
         self.counts.comparisons += 1;
@@ -219,7 +254,8 @@ impl<'a> Life<'a> {
     /// Makes the node prune its oldest files; an unpruned node may become a pruned one.
     fn prune(&mut self) {
         if !self.folder.pruned {
-            if !self.world.rng.one_in(3) {
+            // A node with txindex cannot prune.
+            if self.folder.indexed || !self.world.rng.one_in(3) {
                 return self.compare();
             }
             self.folder.pruned = true;
@@ -270,6 +306,9 @@ impl<'a> Life<'a> {
         let mut args = vec!["-fastprune"];
         if self.folder.pruned {
             args.push(if self.world.rng.one_in(2) { "-prune=1" } else { "-prune=550" });
+        }
+        if self.folder.indexed {
+            args.extend(["-txindex", "-blockfilterindex", "-coinstatsindex"]);
         }
         // Use many small writes, so that a kill can hit between two of one flush.
         for arg in ["-dbbatchsize=1000", "-dbcache=4", "-checklevel=4", "-par=1"] {
@@ -327,6 +366,10 @@ impl<'a> Life<'a> {
         if !whole && clean && self.world.rng.one_in(2) {
             let (hints, _) = self.world.write_hints(self.world.height());
             line.push_str(&format!(" --hints {hints}"));
+        }
+        // After `reindex` alone, the indexes stay beside the new coins.
+        if self.folder.indexed && whole {
+            line.push_str(INDEX_ALL);
         }
         let sandbox = &self.world.sandbox;
         sandbox.start(&line).wait().succeeds();
