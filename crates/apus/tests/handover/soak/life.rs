@@ -277,7 +277,7 @@ impl<'a> Life<'a> {
     fn end_node(&mut self) -> bool {
         let node = self.node.take().expect("it runs");
         // A node that is killed after a reorganisation has filters of blocks above its index's best one, and does not
-        // start again (Core `index/blockfilterindex.cpp`, `CustomInit`), whoever made the index.
+        // start again (Core `index/blockfilterindex.cpp`, `CustomInit`). That is so for its own indexes, too.
         let way = self.world.rng.below(if self.folder.indexed { 2 } else { 4 });
         match way {
             0 => drop(node.stop()),
