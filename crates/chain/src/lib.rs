@@ -67,10 +67,11 @@ pub use read::{
 };
 pub use script::{
     BLOCK_SIGOPS_COST_MAX, MAX_SCRIPT_SIZE, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY,
-    OP_HASH160, OP_RETURN, ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY,
+    OP_HASH160, OP_RETURN, ScriptError, ScriptType, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY,
     VERIFY_CHECKSEQUENCEVERIFY, VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT,
-    VERIFY_WITNESS, WITNESS_SCALE_FACTOR, accurate_sigops, height_push, last_push, legacy_sigops,
-    spending_sigop_cost_max, transaction_sigop_cost, witness_commitment,
+    VERIFY_WITNESS, WITNESS_SCALE_FACTOR, accurate_sigops, height_push, keys_of_multisig,
+    last_push, legacy_sigops, spending_sigop_cost_max, transaction_sigop_cost, witness_commitment,
+    witness_program,
 };
 pub use signet::{
     SIGNET_VERIFY_FLAGS, SignetError, SignetFault, SignetSpend, check_signet_solution, signet_spend,

@@ -8,8 +8,11 @@
 //! The rules of this crate define *what* must be verified; an engine provides the interpreter. The flags have
 //! the values of Core's kernel library, so that they can be passed on unchanged.
 
+mod solver;
 #[cfg(test)]
 pub(crate) mod tests;
+
+pub use solver::{ScriptType, keys_of_multisig, witness_program};
 
 use crate::block::{InputView, TxView, WitnessView};
 

@@ -43,7 +43,7 @@ pub use make::{
     expect_undo_data, is_scratch_file, make_indexes,
 };
 pub use making::MakeError;
-pub use numbers::{NumbersPart, NumbersSegment, ScriptType, write_numbers};
+pub use numbers::{NumbersPart, NumbersSegment, write_numbers};
 pub use pass::{INDEX_BLOCKS, PassCounts};
 pub use salt::Salt;
 pub use standing::{IndexStanding, index_standings};

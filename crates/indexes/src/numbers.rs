@@ -4,14 +4,10 @@
 //! the blocks below: [`write_numbers`] puts the segments together. As in the index of coin statistics, the two
 //! coinbases that later ones replaced (BIP-30) are never in the set.
 
-mod script_type;
-
-pub use script_type::ScriptType;
-
 use crate::block::IndexBlock;
 use crate::making::{ChainSpan, MakeError, expect_undo};
 use crate::scratch::{ScratchFile, ScratchRecords};
-use apus_chain::{BlockHash, BlockUndo, Params, is_unspendable};
+use apus_chain::{BlockHash, BlockUndo, Params, ScriptType, is_unspendable};
 use apus_storage::{DirStorage, Storage, parent};
 use apus_sync::draft_of;
 use std::io::{self, BufWriter, Write};

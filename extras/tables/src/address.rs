@@ -1,8 +1,9 @@
 //! Addresses of output scripts, as Bitcoin Core writes and reads them (`key_io.cpp`).
 
-use crate::kind::{ScriptKind, witness_program};
 use crate::{base58, bech32};
-use apus_chain::{Network, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160};
+use apus_chain::{
+    Network, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160, ScriptType, witness_program,
+};
 
 /// How a chain's addresses begin (Core `kernel/chainparams.cpp`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,13 +51,13 @@ pub enum AddressError {
 pub fn write_address(
     out: &mut Vec<u8>,
     kinds: AddressKinds,
-    kind: ScriptKind,
+    kind: ScriptType,
     script: &[u8],
 ) -> bool {
     match kind {
-        ScriptKind::PubKeyHash | ScriptKind::ScriptHash => {
+        ScriptType::PubKeyHash | ScriptType::ScriptHash => {
             let (version, start) = match kind {
-                ScriptKind::PubKeyHash => (kinds.pub_key_hash, 3),
+                ScriptType::PubKeyHash => (kinds.pub_key_hash, 3),
                 _ => (kinds.script_hash, 2),
             };
             let Some(hash) = script.get(start..).and_then(<[u8]>::first_chunk) else {
@@ -65,19 +66,19 @@ pub fn write_address(
             base58::write(out, version, hash);
             true
         }
-        ScriptKind::WitnessV0KeyHash
-        | ScriptKind::WitnessV0ScriptHash
-        | ScriptKind::WitnessV1Taproot
-        | ScriptKind::Anchor
-        | ScriptKind::WitnessUnknown => {
+        ScriptType::WitnessV0KeyHash
+        | ScriptType::WitnessV0ScriptHash
+        | ScriptType::WitnessV1Taproot
+        | ScriptType::Anchor
+        | ScriptType::WitnessUnknown => {
             let Some((version, program)) = witness_program(script) else { return false };
             bech32::write(out, kinds.prefix, version, program);
             true
         }
-        ScriptKind::PubKey
-        | ScriptKind::Multisig
-        | ScriptKind::NullData
-        | ScriptKind::NonStandard => false,
+        ScriptType::PubKey
+        | ScriptType::Multisig
+        | ScriptType::NullData
+        | ScriptType::NonStandard => false,
     }
 }
 
@@ -129,7 +130,7 @@ mod tests {
 
     fn address(script: &[u8], kinds: AddressKinds) -> Option<String> {
         let mut out = b"x".to_vec();
-        let has = write_address(&mut out, kinds, ScriptKind::of(script), script);
+        let has = write_address(&mut out, kinds, ScriptType::of(script), script);
         assert!(has || out.len() == 1);
         has.then(|| String::from_utf8(out.split_off(1)).unwrap())
     }

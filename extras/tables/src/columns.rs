@@ -1,7 +1,7 @@
 //! [`TableFormat`] and [`TableColumns`]: the file formats of a table, and its columns.
 
 use crate::address::{AddressKinds, write_address};
-use crate::kind::ScriptKind;
+use apus_chain::ScriptType;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -116,12 +116,12 @@ impl ScriptColumns {
 
     /// Computes the type and the address of a script. Each is `None` if the table lacks the column; the address also if
     /// the script has none.
-    pub(crate) fn of(&mut self, script: &[u8]) -> (Option<ScriptKind>, Option<&str>) {
+    pub(crate) fn of(&mut self, script: &[u8]) -> (Option<ScriptType>, Option<&str>) {
         let TableColumns { kind, address, .. } = self.columns;
         if !kind && !address {
             return (None, None);
         }
-        let of_script = ScriptKind::of(script);
+        let of_script = ScriptType::of(script);
         self.address.clear();
         let has_address =
             address && write_address(&mut self.address, self.kinds, of_script, script);

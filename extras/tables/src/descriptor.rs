@@ -10,9 +10,8 @@ mod keys;
 
 use crate::address::{AddressError, AddressKinds, script_of_address, write_address};
 use crate::find::WantedScript;
-use crate::kind::{ScriptKind, keys_of_multisig};
 use crate::text::write_hex;
-use apus_chain::{Network, Reader, read_coin_strict};
+use apus_chain::{Network, Reader, ScriptType, keys_of_multisig, read_coin_strict};
 use checksum::{split_checksum, with_checksum};
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -210,7 +209,7 @@ fn infer(script: &[u8], kinds: AddressKinds, known: &Known) -> String {
         return text;
     }
     let mut address = Vec::new();
-    if write_address(&mut address, kinds, ScriptKind::of(script), script) {
+    if write_address(&mut address, kinds, ScriptType::of(script), script) {
         return format!("addr({})", String::from_utf8_lossy(&address));
     }
     format!("raw({})", hex(script))
@@ -223,24 +222,24 @@ fn infer_inner(script: &[u8], known: &Known) -> Option<String> {
         let is_valid = matches!(key.first(), Some(2..=4));
         is_valid.then(|| known.keys.get(key).cloned().unwrap_or_else(|| hex(key)))
     };
-    match ScriptKind::of(script) {
-        ScriptKind::PubKey => Some(format!("pk({})", key(&script[1..script.len() - 1])?)),
-        ScriptKind::PubKeyHash => Some(format!("pkh({})", known.key_hashes.get(&script[3..23])?)),
-        ScriptKind::WitnessV0KeyHash => {
+    match ScriptType::of(script) {
+        ScriptType::PubKey => Some(format!("pk({})", key(&script[1..script.len() - 1])?)),
+        ScriptType::PubKeyHash => Some(format!("pkh({})", known.key_hashes.get(&script[3..23])?)),
+        ScriptType::WitnessV0KeyHash => {
             Some(format!("wpkh({})", known.key_hashes.get(&script[2..])?))
         }
-        ScriptKind::Multisig => {
+        ScriptType::Multisig => {
             let (required, keys) = keys_of_multisig(script)?;
             let keys: Option<Vec<String>> = keys.into_iter().map(key).collect();
             Some(format!("multi({required},{})", keys?.join(",")))
         }
-        ScriptKind::ScriptHash => {
+        ScriptType::ScriptHash => {
             Some(format!("sh({})", infer_inner(known.scripts.get(&script[2..22])?, known)?))
         }
-        ScriptKind::WitnessV0ScriptHash => {
+        ScriptType::WitnessV0ScriptHash => {
             Some(format!("wsh({})", infer_inner(known.scripts.get(&script[2..])?, known)?))
         }
-        ScriptKind::WitnessV1Taproot => known.taproot.get(&script[2..]).cloned().or_else(|| {
+        ScriptType::WitnessV1Taproot => known.taproot.get(&script[2..]).cloned().or_else(|| {
             let x = script.last_chunk::<32>()?;
             is_on_curve(x).then(|| format!("rawtr({})", hex(x)))
         }),

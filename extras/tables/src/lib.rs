@@ -14,7 +14,6 @@ mod csv;
 mod descriptor;
 mod error;
 mod find;
-mod kind;
 mod meta;
 mod output;
 #[cfg(feature = "parquet")]
@@ -31,7 +30,6 @@ pub use csv::CsvStream;
 pub use descriptor::{KeyRange, QueryError, scripts_of_query};
 pub use error::TableError;
 pub use find::{FoundCoin, Wanted, WantedScript};
-pub use kind::ScriptKind;
 pub use meta::TableFacts;
 pub use output::TableOutput;
 pub use table::{Table, TablePlace};

@@ -1,11 +1,10 @@
 //! Apache Parquet: groups of rows, each column compressed with zstd. The set's facts are its key-value metadata.
 
 use crate::columns::{ScriptColumns, TABLE};
-use crate::kind::ScriptKind;
 use crate::meta::{Fact, TableFacts};
 use crate::rows::{GoOn, RowWriter, TableSums};
 use crate::text::{reversed_txid, txid_digits, write_hex};
-use apus_chain::{CoinRef, OutPoint};
+use apus_chain::{CoinRef, OutPoint, ScriptType};
 use apus_storage::StorageFile;
 use apus_sync::{IoError, SyncError};
 use bytes::Bytes;
@@ -75,7 +74,7 @@ struct Group {
     coinbases: Vec<bool>,
     heights: Vec<i32>,
     scripts: Texts,
-    kinds: Vec<ScriptKind>,
+    kinds: Vec<ScriptType>,
     addresses: Texts,
     /// 1 for each row with an address, 0 for others.
     has_address: Vec<i16>,
@@ -177,7 +176,7 @@ fn write_columns(
     write::<ByteArrayType>(rows, &texts(&mut group.scripts), None)?;
     if columns.has_kind() {
         let names =
-            ScriptKind::ALL.map(|kind| ByteArray::from(Bytes::from_static(kind.name().as_bytes())));
+            ScriptType::ALL.map(|kind| ByteArray::from(Bytes::from_static(kind.name().as_bytes())));
         let kinds: Vec<_> = group.kinds.iter().map(|kind| names[*kind as usize].clone()).collect();
         write::<ByteArrayType>(rows, &kinds, None)?;
     }

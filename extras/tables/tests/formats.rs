@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![cfg(all(feature = "parquet", feature = "sqlite"))]
 
+use apus_chain::ScriptType;
 use apus_chain::{CoinRef, HashSerialized3, MAX_MONEY, Network, OutPoint, Txid, UtxoSetHash};
 use apus_datadir::snapshot::SnapshotReader;
-use apus_tables::{ScriptKind, Table, TableColumns, TableFacts, TableFormat, TablePlace};
+use apus_tables::{Table, TableColumns, TableFacts, TableFormat, TablePlace};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use rusqlite::Connection;
@@ -232,7 +233,7 @@ fn other_libraries_read_the_whole_set() {
                 let address = bitcoin::Address::from_script(script, chain).ok();
                 let expected = address.map(|it| it.to_string()).filter(|_| columns.address);
                 assert_eq!(row.address, expected, "{script:?}");
-                let kind = columns.kind.then(|| ScriptKind::of(&row.script).name().to_owned());
+                let kind = columns.kind.then(|| ScriptType::of(&row.script).name().to_owned());
                 assert_eq!(row.kind, kind);
             }
         }

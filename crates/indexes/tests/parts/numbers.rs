@@ -2,8 +2,8 @@
 
 use crate::check::Node;
 use crate::support::{TestChain, coin_stats_index, new_folder};
-use apus_chain::Network;
-use apus_indexes::{CoinStatsForm, NumbersSegment, ScriptType, write_numbers};
+use apus_chain::{Network, ScriptType};
+use apus_indexes::{CoinStatsForm, NumbersSegment, write_numbers};
 use apus_storage::DirStorage;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::rng::Rng;

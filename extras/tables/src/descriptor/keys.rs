@@ -3,8 +3,8 @@
 use super::{KeyRange, Known, QueryError, hex, infer};
 use crate::AddressKinds;
 use crate::find::WantedScript;
-use crate::kind::keys_of_multisig;
 use apus_chain::Network;
+use apus_chain::keys_of_multisig;
 use miniscript::bitcoin::bip32::{ChildNumber, DerivationPath};
 use miniscript::bitcoin::hashes::{Hash, hash160, sha256};
 use miniscript::bitcoin::secp256k1::{All, Secp256k1};
