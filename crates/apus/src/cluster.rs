@@ -226,7 +226,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     loop {
         let seen = next_run(&worker, &interrupt)?;
         let took_part = match take_part(&worker, &seen, &setup, &interrupt) {
-            // A run that nobody coordinates must not keep this machine from others.
+            // A run without a coordinator must not keep this machine from others.
             Err(failure) if !interrupt.load(Ordering::Relaxed) && worker.set_aside(seen.run) => {
                 print::aside(format_args!(
                     "warning: {}: run {} has no coordinator, and this machine cannot take part in it ({}); waiting \

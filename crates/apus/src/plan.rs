@@ -17,14 +17,17 @@ use crate::estimate::duration;
 use crate::failure::{Failure, IO};
 use crate::files::expect_hints;
 use crate::files::{bytes_in, look_at, look_whether_it_moves};
-use crate::index::standing_lines;
+use crate::index::{expect_makeable, standing_lines};
 use crate::machine::{available_bytes, clock, threads, watch_signals};
 use crate::node::{NodeFolders, expect_first_blocks, expect_folders};
 use crate::print;
 use crate::report::{bytes, grouped};
 use apus_chain::{Network, Params};
 use apus_datadir::{BlockFiles, BlocksFolder, has_undo_file};
-use apus_sync::{BlocksDir, ChainGap, SourceError, SyncError, UseIndex};
+use apus_indexes::IndexForm;
+use apus_sync::{
+    BlocksDir, ChainGap, DatadirBlocks, FolderKind, FolderOutput, SourceError, SyncError, UseIndex,
+};
 use needs::DiskNeeds;
 use sample::{BlocksSample, MethodTime, RunCost, WHOLE_BYTES};
 use std::fs;
@@ -107,21 +110,26 @@ struct PlanPlace {
     workdir: PathBuf,
     /// Bytes of the old chainstate, which a sync moves aside.
     old_chainstate: Option<u64>,
-    /// What the node will do with its indexes, a line for each.
-    indexes: Vec<String>,
+    /// Indexes to make.
+    forms: Vec<IndexForm>,
+    /// What the node will do with its other indexes, a line for each.
+    standings: Vec<String>,
 }
 
 impl PlanPlace {
     fn of(args: &PlanArgs) -> Result<Self, Failure> {
-        let mut indexes = Vec::new();
+        let (forms, mut standings) = (args.index.forms()?, Vec::new());
         let (blocksdir, outputs) = match (&args.datadir, &args.blocksdir) {
             (Some(datadir), _) => {
                 let node = NodeFolders::find(datadir, args.chain, args.blocksdir.as_deref())?;
                 expect_folders(&node)?;
-                indexes = standing_lines(&node, UseIndex::IfPresent, &[])?;
+                standings = standing_lines(&node, UseIndex::IfPresent, &forms)?;
                 (node.blocks, vec![SinkArg::Chainstate(node.folder.join("chainstate"))])
             }
-            (None, Some(blocksdir)) => (blocksdir.into(), args.out.clone()),
+            (None, Some(blocksdir)) => {
+                expect_indexes_in_datadir(args, &forms)?;
+                (blocksdir.into(), args.out.clone())
+            }
             (None, None) => {
                 return Err(Failure::usage(
                     "no blocks given: add --datadir DIR of a node, or --blocksdir DIR (see `apus plan --help`)",
@@ -134,8 +142,23 @@ impl PlanPlace {
         });
         let first_output = || outputs.iter().find_map(SinkArg::path).unwrap_or(Path::new("."));
         let workdir = args.workdir.clone().unwrap_or_else(|| first_output().to_owned());
-        Ok(Self { blocksdir, outputs, workdir, old_chainstate: old, indexes })
+        Ok(Self { blocksdir, outputs, workdir, old_chainstate: old, forms, standings })
     }
+}
+
+/// Fails if a sync could not make the indexes.
+fn expect_indexes_in_datadir(args: &PlanArgs, forms: &[IndexForm]) -> Result<(), Failure> {
+    let kept = if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All };
+    let datadir = |sink: &SinkArg| match sink {
+        SinkArg::Datadir(path) => Some(FolderOutput {
+            kind: FolderKind::Datadir(kept),
+            path: path.clone(),
+            replace: false,
+        }),
+        _ => None,
+    };
+    let folders: Vec<FolderOutput> = args.out.iter().filter_map(datadir).collect();
+    expect_makeable(forms, &folders, args.chain)
 }
 
 impl PlanPlace {
@@ -258,7 +281,7 @@ impl PlanInput<'_> {
             let text = format!("the old chainstate takes {} until you remove it", bytes(old));
             print_fact("", text)?;
         }
-        for (number, line) in place.indexes.iter().enumerate() {
+        for (number, line) in place.standings.iter().enumerate() {
             print_fact(if number == 0 { "indexes" } else { "" }, line)?;
         }
         if chosen == SyncMethod::InOrderOnServers {
@@ -307,6 +330,7 @@ impl PlanInput<'_> {
             set: *set,
             outputs: &place.outputs,
             prune: args.prune,
+            indexes: &place.forms,
             workdir: &place.workdir,
             scratch: args.scratch,
             memory_bytes: args.dbcache << 20,
@@ -450,6 +474,18 @@ const FETCH_ALONE: f64 = 10.0;
 /// Extra cost of copying blocks into a data directory, with undo data, and reading them back.
 const DATADIR: f64 = 4.5;
 
+/// Extra cost of a pass for indexes over the blocks and undo data, before any index.
+const INDEX_PASS: f64 = 2.0;
+
+/// Extra cost of an index in that pass.
+const fn index_cost(form: IndexForm) -> f64 {
+    match form {
+        IndexForm::TxIndex | IndexForm::TxIndexV2 => 0.3,
+        IndexForm::TxoSpender => 0.5,
+        IndexForm::BlockFilter | IndexForm::CoinStats | IndexForm::CoinStatsOld => 0.6,
+    }
+}
+
 /// Time to write a coin into a chainstate and read it back, in seconds of one core.
 const COIN_SECONDS: f64 = 0.75e-6;
 
@@ -507,7 +543,11 @@ fn seconds_of_outputs(sample: &BlocksSample, needs: &Needs<'_>, muhash: bool) ->
         SinkArg::Coins(_) => coins,
         SinkArg::Utreexo(_) | SinkArg::SignatureHints(_) | SinkArg::Null => 0.0,
     });
-    each.sum::<f64>() + hashed
+    let indexes = match needs.indexes {
+        [] => 0.0,
+        forms => INDEX_PASS + forms.iter().copied().map(index_cost).sum::<f64>(),
+    };
+    each.sum::<f64>() + hashed + indexes * sample.check_seconds_of(needs.blocks.bytes)
 }
 
 #[cfg(test)]
@@ -545,6 +585,7 @@ mod tests {
                 set: SetSize { coins: 1_000_000 },
                 outputs,
                 prune: true,
+                indexes: &[],
                 workdir: Path::new("work"),
                 scratch: None,
                 memory_bytes: 0,

@@ -60,7 +60,7 @@ const CLAIMS_MIN: usize = 64;
 /// The number of parts of a sum that failed.
 const PARTS: usize = 8;
 
-/// A sum of so many signatures has no parts: lanes prove the valid ones among them.
+/// A sum of up to this many signatures has no parts: lanes prove the valid ones among them.
 const PART_MAX: usize = CLAIMS_MIN * PARTS;
 
 /// The most signatures in a sum: about 1 KB each.

@@ -318,7 +318,7 @@ impl PeerNetwork {
     }
 
     /// Addresses of up to `most` nodes with these services: connected peers or, if none of them has these, addresses
-    /// that others reported. Peers that connected here are left out: nobody may be listening at their addresses.
+    /// that others reported. Peers that connected here are left out: their addresses may accept no connections.
     pub fn nodes_with(&self, services: Services, most: usize) -> Vec<NodeAddress> {
         let mut state = self.shared.lock();
         let offers = |peer: &NetworkPeer| {

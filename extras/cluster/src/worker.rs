@@ -230,7 +230,7 @@ fn own_name() -> String {
 
 /// A run whose description this machine cannot open.
 pub(crate) struct ClosedRun {
-    /// Its id, of which only the first half is known: the name.
+    /// Its id. Only the first half is known: the name.
     pub(crate) run: RunId,
     pub(crate) why: SealError,
 }

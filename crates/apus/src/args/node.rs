@@ -52,8 +52,9 @@ Examples:
     apus plan --blocksdir /mnt/disk/blocks --assumevalid 0 \\
          --out datadir:node --workdir /fast/work
 
-  The same in order, with the engine utxo:
-    apus plan --blocksdir /mnt/disk/blocks --engine utxo --out datadir:node
+  The same in order, with the engine utxo, and with Bitcoin Core's indexes:
+    apus plan --blocksdir /mnt/disk/blocks --engine utxo --out datadir:node \
+         --index all
 
 Apus writes nothing. It reads and checks a sample of the blocks from all over
 the files, which takes a few seconds. It reads a folder of up to 200 MB
@@ -107,6 +108,9 @@ pub(crate) struct PlanArgs {
     /// Keep only the last 288 blocks in `datadir:DIR`
     #[arg(long)]
     pub(crate) prune: bool,
+
+    #[command(flatten)]
+    pub(crate) index: IndexesArg,
 
     /// Include the time to compute the MuHash of the set
     #[arg(long)]

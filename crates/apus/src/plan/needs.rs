@@ -9,6 +9,8 @@ use crate::report::bytes;
 use apus_chain::Network;
 use apus_datadir::free_bytes;
 use apus_datadir::snapshot::SnapshotHeader;
+use apus_indexes::{IndexForm, IndexesDisk};
+use apus_storage::parent;
 use apus_sync::engines::swiftsync::hints::{HintsFile, HintsOptions};
 use apus_sync::{MERGESYNC_RECORDS_PERCENT, MemoryParts, Warning};
 use std::fs::File;
@@ -144,6 +146,8 @@ pub(crate) struct Needs<'a> {
     pub(crate) set: SetSize,
     pub(crate) outputs: &'a [SinkArg],
     pub(crate) prune: bool,
+    /// Indexes of the node whose coins are written.
+    pub(crate) indexes: &'a [IndexForm],
     pub(crate) workdir: &'a Path,
     /// `--scratch`, in bytes.
     pub(crate) scratch: Option<u64>,
@@ -263,7 +267,21 @@ impl Needs<'_> {
                 SinkArg::Utreexo(_) | SinkArg::Coins(_) | SinkArg::Null => return None,
             })
         }));
+        parts.extend(self.node_folder().filter(|_| !self.indexes.is_empty()).map(|folder| {
+            let IndexesDisk { indexes, scratch } = IndexesDisk::of(self.indexes, self.blocks.bytes);
+            let asked = indexes.saturating_add(scratch);
+            (folder, DiskPart { what: "the indexes", bytes: indexes, asked })
+        }));
         parts
+    }
+
+    /// The folder of the node whose coins are written.
+    fn node_folder(&self) -> Option<&Path> {
+        self.outputs.iter().find_map(|sink| match sink {
+            SinkArg::Datadir(path) => Some(&**path),
+            SinkArg::Chainstate(path) => Some(parent(path)),
+            _ => None,
+        })
     }
 
     /// Describes the use of the work folder.
@@ -353,13 +371,14 @@ mod tests {
             SinkArg::Datadir(path("new/er/node")),
             SinkArg::Null,
         ];
-        let needs = |method, prune| {
+        let disk = |method, prune, indexes: &[IndexForm]| {
             let needs = Needs {
                 blocks: BlocksSize::of_size(100_000_000_000),
                 method,
                 set: SetSize { coins: 1_000_000 },
                 outputs: &outputs,
                 prune,
+                indexes,
                 workdir: &path("work"),
                 scratch: None,
                 memory_bytes: 450 << 20,
@@ -369,8 +388,9 @@ mod tests {
             assert_eq!(disks.len(), 1);
             assert_eq!(disks[0].folder, sandbox.path());
             assert!(disks[0].has_progress() && disks[0].free > 0);
-            disks[0].asked()
+            (disks[0].needed(), disks[0].asked())
         };
+        let needs = |method, prune| disk(method, prune, &[]).1;
         let set = 1_000_000 * (SNAPSHOT.coin_bytes + CHAINSTATE_COIN);
         let all = set + 115_000_000_000;
         assert_eq!(needs(SyncMethod::Hints, false), all + 1_000_000 * RUN_COIN_MOST);
@@ -381,6 +401,12 @@ mod tests {
         let undo = 1008 * 600_000;
         assert_eq!(needs(SyncMethod::InOrder, false), all + 1_000_000 * STORE_COIN_MOST + undo);
         assert_eq!(needs(SyncMethod::InOrderOnServers, false), all);
+        let forms = [IndexForm::TxIndex, IndexForm::BlockFilter];
+        let room = IndexesDisk::of(&forms, 100_000_000_000);
+        assert_eq!(
+            disk(SyncMethod::InOrderOnServers, false, &forms),
+            (all + room.indexes, all + room.indexes + room.scratch)
+        );
     }
 
     #[test]
@@ -407,6 +433,7 @@ mod tests {
                 set: SetSize { coins },
                 outputs: &[],
                 prune: false,
+                indexes: &[],
                 workdir: Path::new("."),
                 scratch: None,
                 memory_bytes: mib << 20,
@@ -430,6 +457,7 @@ mod tests {
             set: SetSize { coins },
             outputs: &[],
             prune: false,
+            indexes: &[],
             workdir: Path::new("."),
             scratch: None,
             memory_bytes: 450 << 20,

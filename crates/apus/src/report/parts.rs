@@ -35,7 +35,7 @@ pub(crate) struct SignaturesReport {
     pub(crate) hinted: u64,
     /// Hints that were wrong.
     pub(crate) wrong_hints: u64,
-    /// Whether so many hints were wrong that the rest was not used.
+    /// Whether the rest of the hints was not used, because too many were wrong.
     pub(crate) hints_ignored: bool,
     /// Blocks whose hints were damaged.
     pub(crate) damaged_hints: u64,

@@ -580,6 +580,7 @@ pub(super) fn look_at_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Ob
         set,
         outputs: job.outputs,
         prune: matches!(job.kept, DatadirBlocks::Last),
+        indexes: job.indexes,
         workdir: work_path,
         scratch: job.run.scratch,
         memory_bytes: job.run.dbcache << 20,

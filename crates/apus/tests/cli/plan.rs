@@ -29,6 +29,10 @@ fn a_plan_shows_what_a_sync_needs_and_writes_nothing() {
     let ended = ended.says(&parts);
     assert_eq!(ended.stderr, "");
     assert_eq!(sandbox.names(""), before);
+    let indexed = sandbox.apus("plan --blocksdir blocks --out datadir:new/node --index all");
+    indexed.succeeds().says(&["for the data directory\n", "for the indexes\n"]);
+    let pruned = sandbox.apus("plan --blocksdir blocks --out datadir:n --prune --index txindex");
+    pruned.fails(1, &["--index txindex needs all blocks, and --prune keeps only the last ones"]);
     let hinted = sandbox.apus("plan --blocksdir blocks --hints snapshot:node.dat --out snapshot:s");
     let enough = "This machine has enough disk and memory to sync";
     hinted.succeeds().says(&["coins              20,326, ", &format!("{enough} with hints.")]);

@@ -16,7 +16,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// After this many wrong hints, hints are no longer used if wrong ones are a large part of all.
 const WRONG_HINTS: u64 = 1000;
-/// The part: one in so many.
+/// A large part: one in this many.
 const WRONG_PART: u64 = 8;
 
 /// How pools check signatures. All pools of a sync share one, so that it can report their counts.
@@ -94,7 +94,7 @@ impl Signatures {
         self.hints.as_ref()
     }
 
-    /// Returns whether so many hints were wrong that they are no longer used.
+    /// Returns whether hints are no longer used, because too many were wrong.
     pub fn ignores_hints(&self) -> bool {
         self.ignores_hints.load(Ordering::Relaxed)
     }

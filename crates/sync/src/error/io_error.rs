@@ -141,7 +141,7 @@ pub enum IoError {
     },
 }
 
-/// A size that is enough for so many bytes, as an option takes it.
+/// A size of at least this many bytes, as an option takes it.
 fn scratch_for(needed: u64) -> String {
     format!("{}M", needed.div_ceil(1_000_000))
 }

@@ -70,7 +70,7 @@ impl BlockHints {
         }
     }
 
-    /// Learns from the checks of an input of which all that count are proven.
+    /// Learns from the checks of an input, once all checks that count are proven.
     pub(in crate::script) fn learn(&self, known: &KnownChecks) {
         let Some(learned) = &self.learned else { return };
         let mut bits = Vec::with_capacity(2 * known.proven.len());

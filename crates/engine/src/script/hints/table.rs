@@ -38,7 +38,7 @@ pub enum HintTableError {
     /// A number is cut off or malformed.
     #[error("{0}")]
     Read(#[from] ReadError),
-    /// No table is the result of so many attempts.
+    /// No table takes this many attempts.
     #[error("attempt {0} does not exist: there are at most {ATTEMPTS}")]
     Attempt(u8),
     /// There are more or fewer columns than the number of keys determines.

@@ -120,7 +120,7 @@ impl BatchSpan {
     /// All blocks at once, if their size does not matter.
     pub const WHOLE: Self = Self { below: 0, joined: 1 << 20, all: 1 << 20, is_last: true };
 
-    /// The progress over all blocks when so many of the records are joined.
+    /// The progress over all blocks when this many of the records are joined.
     fn progress(&self, records: u64, records_total: u64) -> Progress {
         let joined =
             u128::from(self.joined) * u128::from(records) / u128::from(records_total.max(1));
