@@ -450,6 +450,9 @@ const FETCH_ALONE: f64 = 10.0;
 /// Extra cost of copying blocks into a data directory, with undo data, and reading them back.
 const DATADIR: f64 = 4.5;
 
+/// Cost of a pass for the chain in numbers, relative to checking the blocks.
+const STATS: f64 = 3.0;
+
 /// Time to write a coin into a chainstate and read it back, in seconds of one core.
 const COIN_SECONDS: f64 = 0.75e-6;
 
@@ -504,6 +507,7 @@ fn seconds_of_outputs(sample: &BlocksSample, needs: &Needs<'_>, muhash: bool) ->
         SinkArg::Datadir(_) if needs.prune => coins,
         SinkArg::Datadir(_) => coins + DATADIR * sample.check_seconds_of(needs.blocks.bytes),
         SinkArg::File(form, _) => all * form.coin_seconds,
+        SinkArg::Stats(_) => STATS * sample.check_seconds_of(needs.blocks.bytes),
         SinkArg::Coins(_) => coins,
         SinkArg::Utreexo(_) | SinkArg::SignatureHints(_) | SinkArg::Null => 0.0,
     });
