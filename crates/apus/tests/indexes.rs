@@ -259,9 +259,7 @@ fn indexes_and_numbers_survive_kills_at_the_end() {
     let entries_of = |name: &str| entries(&sandbox.path(&format!("{indexes}/{name}")));
     let before = databases.map(entries_of);
     for moment in [
-        "txindex.incomplete",
         "txindex.incomplete/CURRENT",
-        "coinstatsindex.incomplete/db/CURRENT",
         "txindex.old",
         "coinstatsindex.old",
         "../../../chain.csv.incomplete",
@@ -518,11 +516,9 @@ fn a_sync_writes_the_chain_in_numbers() {
     let sync = "sync --chain regtest --blocksdir node/regtest/blocks";
     for (number, how) in [
         "--out datadir:of-all --index txindex",
-        "--out datadir:of-hints --hints msb.hints --assumevalid 0",
         "--out datadir:pruned --prune",
         "--hints msb.hints --assumevalid hints",
         "--engine utxo --par 1 --out snapshot:set.dat",
-        "--out null",
     ]
     .into_iter()
     .enumerate()
@@ -536,9 +532,10 @@ fn a_sync_writes_the_chain_in_numbers() {
             assert!(sandbox.read(&name) == sandbox.read(&format!("node.{kind}")), "{how}");
         }
     }
-    for name in ["node/regtest/indexes", "5.work", "null.work"] {
-        assert!(!sandbox.has(name), "{name}");
-    }
+    assert!(!sandbox.has("node/regtest/indexes"));
+    let left: Vec<String> =
+        sandbox.names("").into_iter().filter(|name| name.ends_with(".work")).collect();
+    assert!(left.is_empty(), "{left:?}");
     let other = format!("{sync} --out stats:0.csv");
     sandbox.start(&other).wait().fails(1, &["0.csv exists already", "--replace"]);
     sandbox.start(&format!("{other} --stopatheight 200 --replace")).wait().succeeds();

@@ -140,7 +140,8 @@ impl NumbersWriter for ParquetNumbers {
         let sums: Vec<u128> = group.columns.iter().map(|column| column.sum).collect();
         let wide: Vec<bool> = group.columns.iter().map(|column| column.is_wide).collect();
         if read_back(&path, &wide).map_err(failed_io)? != (rows, sums) {
-            let what = "it was read back with other rows: the disk or the memory is at fault, or Apus";
+            let what =
+                "it was read back with other rows: the disk or the memory is at fault, or Apus";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         Ok(file)
