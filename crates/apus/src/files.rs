@@ -112,6 +112,34 @@ pub(crate) fn expect_writable(
     }
 }
 
+/// Does the same for a file that may take the place of an existing one, with `--replace`.
+pub(crate) fn expect_new_file(path: &Path, replace: bool) -> Result<(), Failure> {
+    let name = path.display();
+    match path.symlink_metadata() {
+        // A folder or a bad name has an error of its own.
+        Ok(there) if !there.is_dir() && !replace => Err(Failure::usage(format!(
+            "{name} exists already: add --replace to replace it, or use another output"
+        ))),
+        Ok(there) if !there.is_dir() && !there.is_file() => Err(Failure::usage(format!(
+            "{name} is a link or a device, and --replace is for plain files: give the file that a link leads to, or use \
+             another output"
+        ))),
+        _ => expect_writable(path, |_| true),
+    }
+}
+
+/// The drafts of files. They are removed at the end: a complete file has none.
+pub(crate) struct FileDrafts<'a>(pub(crate) &'a [PathBuf]);
+
+impl Drop for FileDrafts<'_> {
+    fn drop(&mut self) {
+        for file in self.0 {
+            // Most are not there.
+            let _ = fs::remove_file(draft_of(file));
+        }
+    }
+}
+
 /// Fails unless Apus can write a folder: the path needs a name, and a parent folder that exists or can be created. The
 /// folder must be new, unless it replaces one, or an earlier start of the same run made it.
 pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result<(), Failure> {

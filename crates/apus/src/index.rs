@@ -1,15 +1,18 @@
 //! `apus index`: makes the optional indexes of a stopped node from its own blocks and undo data.
 
-mod out;
+mod numbers;
 mod standing;
 
-pub(crate) use out::{IndexesOutput, expect_makeable};
+pub(crate) use numbers::{numbers_bytes, numbers_place};
 pub(crate) use standing::standing_lines;
 
 use crate::args::{IndexArgs, ProgressArg};
 use crate::estimate::ExpectedPhase;
 use crate::failure::{Failure, INTERRUPTED, IO};
-use crate::files::{expect_apart, expect_outside, expect_to_move, expect_writable, nearest};
+use crate::files::{
+    FileDrafts, expect_apart, expect_new_file, expect_outside, expect_to_move, expect_writable,
+    nearest,
+};
 use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads, watch_signals};
 use crate::node::{NodeFolders, expect_folders, expect_whole};
 use crate::print;
@@ -24,7 +27,8 @@ use apus_datadir::chainstate::node_best_block;
 use apus_datadir::{BlockFiles, DATADIR_LOCK, DatadirLock, free_bytes};
 use apus_indexes::{
     INDEX_BLOCKS, INDEX_TABLES, IndexForm, IndexKind, IndexMade, IndexesDisk, IndexesMade,
-    IndexesRequest, discard_attempt, expect_undo_data, index_folder, is_scratch_file, make_indexes,
+    IndexesRequest, NumbersDraft, NumbersPlace, discard_attempt, expect_undo_data, index_folder,
+    is_scratch_file, make_indexes,
 };
 use apus_sync::{DiskUse, Event, LOCK, Observer, SourceError, SyncError, UseIndex};
 use serde::Serialize;
@@ -49,11 +53,13 @@ pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
         DatadirLock::take(&node.blocks.files, DATADIR_LOCK)?,
     ];
     expect_whole(&node.folder, &node.blocks)?;
+    let numbers = args.numbers.as_deref().map(|path| numbers_place(path, args.replace));
+    let numbers = numbers.transpose()?;
     let job = IndexJob {
         command: "index",
         node: &node,
         forms: &forms,
-        numbers: args.numbers.as_deref(),
+        numbers: numbers.as_ref(),
         replace: args.replace,
         workdir: args.workdir.as_deref(),
         threads: threads(args.par),
@@ -71,11 +77,16 @@ pub(crate) fn command(args: &IndexArgs) -> Result<(), Failure> {
         let others = [Some(job.work()), args.report.clone()];
         let files = others.iter().flatten().map(PathBuf::as_path);
         expect_apart(&files.chain([numbers.as_path()]).collect::<Vec<_>>())?;
-        expect_writable(numbers, |_| false)?;
+        expect_new_file(numbers, args.replace)?;
     }
     let room = job.expect_possible()?;
+    let _drafts = FileDrafts(args.numbers.as_slice());
     let (made, record) = job.run(room)?;
-    let made = made.inspect_err(|failure| {
+    let published = made.and_then(|mut made| {
+        made.numbers.take().map_or(Ok(()), NumbersDraft::publish)?;
+        Ok(made)
+    });
+    let made = published.inspect_err(|failure| {
         let report = FailedReport::new(args.node.chain.name(), failure, record.history.clone());
         leave_failed(args.report.as_deref(), &report);
     })?;
@@ -104,7 +115,7 @@ pub(crate) struct IndexJob<'a> {
     pub(crate) node: &'a NodeFolders,
     pub(crate) forms: &'a [IndexForm],
     /// A file for the chain in numbers.
-    pub(crate) numbers: Option<&'a Path>,
+    pub(crate) numbers: Option<&'a NumbersPlace>,
     /// Whether to move existing indexes aside.
     pub(crate) replace: bool,
     /// The folder for temporary files, if the user chose one.
@@ -134,8 +145,7 @@ impl IndexJob<'_> {
         let block_bytes = files.map_or(0, |files| files.bytes_total());
         let mut disk = IndexesDisk::of(self.forms, block_bytes);
         if self.numbers.is_some() {
-            // A block of a megabyte has a kilobyte of numbers.
-            disk.scratch += block_bytes / 1000;
+            disk.scratch += numbers_bytes(block_bytes);
         }
         expect_room(folder, &self.work(), disk)
     }
@@ -143,8 +153,11 @@ impl IndexJob<'_> {
     /// Fails without the undo data that the indexes are made from. `use_index` decides about the chain.
     pub(crate) fn expect_undo(&self, use_index: UseIndex) -> Result<(), Failure> {
         let NodeFolders { blocks, chain, .. } = self.node;
-        let params = Params::of(*chain);
-        Ok(expect_undo_data(params, self.forms, blocks, use_index, clock(params)?)?)
+        let Some(form) = self.forms.iter().find(|form| form.kind().needs_undo()) else {
+            return Ok(());
+        };
+        let (params, what) = (Params::of(*chain), form.kind().name());
+        Ok(expect_undo_data(params, what, blocks, (use_index, None), clock(params)?)?)
     }
 
     /// Makes the indexes up to the block of the node's coins, and shows the progress. The caller has locked the node.
@@ -169,6 +182,7 @@ impl IndexJob<'_> {
                 folder,
                 blocks: blocks.clone(),
                 tip,
+                coins: None,
                 forms: self.forms,
                 numbers: self.numbers,
                 replace: self.replace,

@@ -474,7 +474,7 @@ const FETCH_ALONE: f64 = 10.0;
 /// Extra cost of copying blocks into a data directory, with undo data, and reading them back.
 const DATADIR: f64 = 4.5;
 
-/// Extra cost of a pass for indexes over the blocks and undo data, before any index.
+/// Extra cost of a pass over the blocks and undo data for indexes and for the chain in numbers, before any index.
 const INDEX_PASS: f64 = 2.0;
 
 /// Extra cost of an index in that pass.
@@ -541,12 +541,11 @@ fn seconds_of_outputs(sample: &BlocksSample, needs: &Needs<'_>, muhash: bool) ->
         SinkArg::Datadir(_) => coins + DATADIR * sample.check_seconds_of(needs.blocks.bytes),
         SinkArg::File(form, _) => all * form.coin_seconds,
         SinkArg::Coins(_) => coins,
-        SinkArg::Utreexo(_) | SinkArg::SignatureHints(_) | SinkArg::Null => 0.0,
+        SinkArg::Utreexo(_) | SinkArg::SignatureHints(_) | SinkArg::Stats(_) | SinkArg::Null => 0.0,
     });
-    let indexes = match needs.indexes {
-        [] => 0.0,
-        forms => INDEX_PASS + forms.iter().copied().map(index_cost).sum::<f64>(),
-    };
+    let has_stats = needs.outputs.iter().any(|sink| matches!(sink, SinkArg::Stats(_)));
+    let pass = if has_stats || !needs.indexes.is_empty() { INDEX_PASS } else { 0.0 };
+    let indexes = pass + needs.indexes.iter().copied().map(index_cost).sum::<f64>();
     each.sum::<f64>() + hashed + indexes * sample.check_seconds_of(needs.blocks.bytes)
 }
 

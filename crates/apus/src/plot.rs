@@ -6,19 +6,20 @@ use crate::machine::{clock, watch_signals};
 use crate::print;
 use crate::report::grouped;
 use apus_chain::{Network, Params};
+use apus_indexes::{NumbersError, read_numbers};
 use apus_sync::{BlockSource, BlocksDir, ChainSource, SilentObserver, SyncError, UseIndex};
 use clap::Args;
+use std::fs::File;
+use std::io::BufReader;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 mod chart;
-mod numbers;
 mod read;
 mod run;
 
 use chart::{GrowthChart, RunsChart, TimeScale};
-use numbers::ChainNumbers;
 use read::{ReadOptions, Since, labels, read};
 use run::{Comparison, PlotMeasure, PlottedRun, csv, total};
 
@@ -158,7 +159,11 @@ pub(crate) fn command(args: &PlotArgs) -> Result<(), Failure> {
 
 /// Draws how the set and the chain grow.
 fn growth(args: &PlotArgs, path: &Path, outputs: &[PathBuf]) -> Result<(), Failure> {
-    let numbers = &ChainNumbers::read(path)?;
+    let file = File::open(path).map_err(|error| Failure::opening(path, &error))?;
+    let numbers = &read_numbers(BufReader::new(file)).map_err(|error| match error {
+        NumbersError::Io(error) => Failure::io(path, error),
+        error => Failure::wrong(format!("{}: {error}", path.display())),
+    })?;
     let title = args.title.as_deref().unwrap_or("The UTXO set by height");
     let svg = GrowthChart { title, numbers }.to_svg();
     for path in outputs {

@@ -1,5 +1,6 @@
 //! `apus sync`, and the run that it shares with `hints check`, `snapshot verify` and other commands.
 
+mod indexes;
 mod run;
 
 pub(crate) use run::{run, work_path};
@@ -186,8 +187,10 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
     if args.prune && datadirs == 0 {
         return Err(Failure::usage("--prune needs --out datadir:DIR"));
     }
-    if args.replace && chainstates == 0 {
-        return Err(Failure::usage("--replace needs --out chainstate:DIR"));
+    if args.replace && !args.out.iter().any(SinkArg::is_replaced) {
+        return Err(Failure::usage(
+            "--replace needs --out chainstate:DIR, stats:FILE or a table: remove another output yourself",
+        ));
     }
     if args.peers.blocks == BlocksArg::Keep && args.blocksdir.is_some() {
         return Err(Failure::usage(
@@ -243,7 +246,7 @@ pub(crate) struct RunJob<'a> {
     #[cfg_attr(not(feature = "remote-coins"), allow(dead_code, reason = "there are none"))]
     pub(crate) set_stores: &'a [RemoteStore],
     pub(crate) outputs: &'a [SinkArg],
-    /// Whether to move an existing chainstate aside.
+    /// Whether to move an existing chainstate aside, and to replace files that [may be](SinkArg::is_replaced).
     pub(crate) replace: bool,
     /// Whether to compute the set's MuHash.
     pub(crate) muhash: bool,

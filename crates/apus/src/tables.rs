@@ -55,8 +55,9 @@ fn failure(error: SyncError) -> Failure {
     }
 }
 
-/// Returns the tables among a run's outputs. They have Bitcoin Core's columns.
-pub(crate) fn outputs(sinks: &[SinkArg]) -> Result<Vec<TableOutput>, SyncError> {
+/// Returns the tables among a run's outputs. They have Bitcoin Core's columns. With `replace`, they take the place of
+/// existing ones.
+pub(crate) fn outputs(sinks: &[SinkArg], replace: bool) -> Result<Vec<TableOutput>, SyncError> {
     let table = |sink: &SinkArg| match sink {
         SinkArg::File(form, path) => match form.kind {
             FileKind::Table(format) => Some(TablePlace::new(path, format, TableColumns::default())),
@@ -65,5 +66,6 @@ pub(crate) fn outputs(sinks: &[SinkArg]) -> Result<Vec<TableOutput>, SyncError> 
         _ => None,
     };
     let places: Result<Vec<TablePlace>, String> = sinks.iter().filter_map(table).collect();
-    Ok(places.map_err(SyncError::usage)?.into_iter().map(TableOutput).collect())
+    let places = places.map_err(SyncError::usage)?.into_iter();
+    Ok(places.map(|place| TableOutput(place.replacing(replace))).collect())
 }

@@ -247,6 +247,45 @@ fn a_killed_attempt_changes_nothing() {
     expect_model(&sandbox.path("node"));
 }
 
+/// Kills the run whenever an index or the numbers get a name: the previous ones are in place or moved aside until the new
+/// ones are complete.
+#[test]
+fn indexes_and_numbers_survive_kills_at_the_end() {
+    let (sandbox, _) = fixture(REGTEST);
+    let line = format!("{INDEX} txindex,coinstatsindex --numbers chain.csv --replace --par 1");
+    sandbox.start(&line).wait().succeeds();
+    let (numbers, indexes) = (sandbox.read("chain.csv"), "node/regtest/indexes");
+    let databases = ["txindex", "coinstatsindex/db"];
+    let entries_of = |name: &str| entries(&sandbox.path(&format!("{indexes}/{name}")));
+    let before = databases.map(entries_of);
+    for moment in [
+        "txindex.incomplete/CURRENT",
+        "txindex.old",
+        "coinstatsindex.old",
+        "../../../chain.csv.incomplete",
+    ] {
+        let mut run = sandbox.start(&line);
+        run.until(|| sandbox.has(&format!("{indexes}/{moment}")));
+        run.signal(&["KILL"]);
+        run.wait();
+        assert!(sandbox.read("chain.csv") == numbers, "{moment}");
+        for (name, before) in databases.iter().zip(&before) {
+            let folder = name.split('/').next().unwrap_or_default();
+            let there = sandbox.has(&format!("{indexes}/{folder}"));
+            let old = name.replacen(folder, &format!("{folder}.old"), 1);
+            assert!(entries_of(if there { name } else { &old }) == *before, "{moment}: {name}");
+        }
+        sandbox.start(&line).wait().succeeds();
+        assert!(databases.map(entries_of) == before && sandbox.read("chain.csv") == numbers);
+        let left = sandbox.names(indexes).into_iter().chain(sandbox.names(""));
+        let left: Vec<String> = left.filter(|name| name.ends_with(".incomplete")).collect();
+        assert!(left.is_empty() && !sandbox.has("node/regtest/indexes.work"), "{left:?}");
+        for name in sandbox.names(indexes).iter().filter(|name| name.contains(".old")) {
+            sandbox.remove(&format!("{indexes}/{name}"));
+        }
+    }
+}
+
 #[test]
 fn a_damaged_block_is_named() {
     let (sandbox, _) = fixture(REGTEST);
@@ -265,9 +304,10 @@ fn a_damaged_block_is_named() {
     sandbox.start(&format!("{INDEX} txindex,txospenderindex")).wait().succeeds();
 }
 
-/// Filters have the scripts of spent coins, which no block header proves. The undo data have the right checksum.
+/// Filters and numbers have the scripts of spent coins, which no block header proves. The undo data have the right
+/// checksum.
 #[test]
-fn wrong_undo_data_make_no_filters() {
+fn wrong_undo_data_make_no_filters_and_numbers() {
     let (sandbox, _) = fixture(REGTEST);
     let rev = "node/regtest/blocks/rev00000.dat";
     let (whole, key) = (sandbox.read(rev), sandbox.read("node/regtest/blocks/xor.dat"));
@@ -293,9 +333,16 @@ fn wrong_undo_data_make_no_filters() {
         bytes[end..end + 32].copy_from_slice(&sum);
         bytes.iter_mut().zip(key.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
         sandbox.write(rev, &bytes);
-        let failed = sandbox.start(&format!("{INDEX} blockfilterindex")).wait();
+        let failed = sandbox.start(&format!("{INDEX} blockfilterindex --numbers no.csv")).wait();
         failed.fails(4, &["undo data", "apus verify"]);
         assert_eq!(sandbox.names("node/regtest/indexes"), [""; 0], "drafts stay");
+        let line = "sync --chain regtest --blocksdir node/regtest/blocks --out snapshot:no.dat";
+        let failed = sandbox.start(&format!("{line} --out stats:no.csv")).wait();
+        failed.fails(4, &["apus verify"]);
+        for name in ["no.csv", "no.dat"] {
+            assert!(!sandbox.has(name), "{name}");
+        }
+        sandbox.remove("no.dat.work");
     }
 }
 
@@ -429,7 +476,13 @@ fn the_chain_in_numbers_is_written() {
     assert!(text.starts_with("height,hash,time,transactions,"), "{text}");
     assert_eq!(text.lines().count(), 317);
     let refused = sandbox.start(&format!("{line} alone.csv")).wait();
-    refused.fails(1, &["alone.csv"]);
+    refused.fails(1, &["alone.csv exists already", "--replace"]);
+    sandbox.write("old.csv", b"of a shorter chain");
+    std::os::unix::fs::symlink("old.csv", sandbox.path("link.csv")).unwrap();
+    let refused = sandbox.start(&format!("{line} link.csv --replace")).wait();
+    refused.fails(1, &["link.csv is a link"]);
+    sandbox.start(&format!("{line} old.csv --replace")).wait().succeeds();
+    assert_eq!(sandbox.read("alone.csv"), sandbox.read("old.csv"));
 
     sandbox.apus("plot --numbers alone.csv --out growth.svg").succeeds();
     let svg = String::from_utf8(sandbox.read("growth.svg")).unwrap();
@@ -449,6 +502,75 @@ fn the_chain_in_numbers_is_written() {
         sandbox.write("bad.csv", file.as_bytes());
         sandbox.apus("plot --numbers bad.csv --out bad.svg").fails(4, &["bad.csv", said]);
     }
+}
+
+/// A sync counts the undo data that it writes, or those of the node that gave the blocks.
+#[test]
+fn a_sync_writes_the_chain_in_numbers() {
+    let (sandbox, _) = fixture(REGTEST);
+    let line = "index --chain regtest --datadir node --numbers";
+    for name in ["node.csv", "node.parquet"] {
+        sandbox.start(&format!("{line} {name}")).wait().succeeds();
+    }
+    assert!(sandbox.read("node.parquet").starts_with(b"PAR1"));
+    let sync = "sync --chain regtest --blocksdir node/regtest/blocks";
+    for (number, how) in [
+        "--out datadir:of-all --index txindex",
+        "--out datadir:pruned --prune",
+        "--hints msb.hints --assumevalid hints",
+        "--engine utxo --par 1 --out snapshot:set.dat",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for kind in ["csv", "parquet"].into_iter().take(2 - number.min(1)) {
+            let name = format!("{number}.{kind}");
+            let how = how.replace("datadir:", &format!("datadir:{kind}-"));
+            let ended =
+                sandbox.start(&format!("{sync} {how} --out stats:{name}")).wait().succeeds();
+            ended.says(&[&format!("Written: {name}"), "the chain in numbers"]);
+            assert!(sandbox.read(&name) == sandbox.read(&format!("node.{kind}")), "{how}");
+        }
+    }
+    assert!(!sandbox.has("node/regtest/indexes"));
+    let left: Vec<String> =
+        sandbox.names("").into_iter().filter(|name| name.ends_with(".work")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let other = format!("{sync} --out stats:0.csv");
+    sandbox.start(&other).wait().fails(1, &["0.csv exists already", "--replace"]);
+    sandbox.start(&format!("{other} --stopatheight 200 --replace")).wait().succeeds();
+    let text = String::from_utf8(sandbox.read("0.csv")).unwrap();
+    let whole = String::from_utf8(sandbox.read("node.csv")).unwrap();
+    assert!(text.lines().count() == 202 && whole.starts_with(&text));
+    sandbox.start(&format!("{sync} --replace")).wait().fails(1, &["--replace needs", "stats:FILE"]);
+}
+
+#[test]
+fn numbers_that_a_sync_cannot_give_are_refused_before_the_work() {
+    let (sandbox, _) = fixture(REGTEST);
+    sandbox.copy(&sandbox.path("node/regtest/blocks"), "no-index");
+    sandbox.remove("no-index/index");
+    sandbox.copy(&sandbox.path("node/regtest/blocks"), "no-undo");
+    sandbox.remove("no-undo/rev00000.dat");
+    let peer = "--connect 127.0.0.1:9";
+    for (how, code, said) in [
+        ("--blocksdir no-index", 1, ["undo data of all blocks", "--out datadir:DIR"]),
+        ("--blocksdir no-undo", 4, ["rev00000.dat", "--out datadir:DIR"]),
+        (peer, 1, ["only in a data directory", "--out datadir:DIR"]),
+        (&format!("{peer} --out datadir:new --prune"), 1, ["--prune", "leave it out"]),
+        (&format!("{peer} --out datadir:new --hints msb.hints"), 1, ["with hints", "--hints"]),
+        ("--blocksdir no-undo --out stats:y.csv", 1, ["once", "stats:FILE"]),
+    ] {
+        let line = format!("sync --chain regtest {how} --out stats:x.csv");
+        sandbox.start(&line).wait().fails(code, &said);
+        for name in ["x.csv", "y.csv", "x.csv.incomplete", "x.csv.work", "new", "new.work"] {
+            assert!(!sandbox.has(name), "{line}: {name}");
+        }
+    }
+    // The run itself writes the undo data that these blocks lack.
+    let line = "sync --chain regtest --blocksdir no-index --out datadir:new --out stats:x.csv";
+    sandbox.start(line).wait().succeeds();
+    assert!(sandbox.has("x.csv"));
 }
 
 /// Under hints, blocks from peers come without the coins that they spend. Only the last 288 are connected, which gives

@@ -6,7 +6,7 @@ use crate::coin_stats_index::{CoinStatsForm, CoinStatsTip, write_coin_stats_inde
 use crate::error::{IndexesError, at};
 use crate::filter_index::{FilterPart, write_filter_index};
 use crate::forms::IndexForm;
-use crate::node_coins::{NodeCoins, node_coins};
+use crate::node_coins::NodeCoins;
 use crate::pass::{PassParts, PassRows};
 use crate::read_back::IndexDatabase;
 use crate::rows::RowFiles;
@@ -60,20 +60,19 @@ impl Databases<'_> {
         Ok(storage)
     }
 
-    fn stop(&self) -> Result<(), IndexesError> {
+    pub(crate) fn stop(&self) -> Result<(), IndexesError> {
         match self.interrupt.load(Ordering::Relaxed) {
             true => Err(IndexesError::Interrupted),
             false => Ok(()),
         }
     }
 
-    /// Writes all databases. `chainstate` has the node's coins, which are summed up meanwhile if the coins' statistics prove
-    /// the undo data.
+    /// Writes all databases. Meanwhile `node` sums up the node's coins, if the coins' statistics prove the undo data.
     pub(crate) fn write(
         &self,
         rows: PassRows<'_>,
         parts: PassParts<'_>,
-        chainstate: &Path,
+        node: &(dyn Fn() -> Result<NodeCoins, IndexesError> + Sync),
     ) -> Result<WrittenDatabases, IndexesError> {
         let (PassRows { old_tx, tx, spender }, PassParts { filters, stats, .. }) = (rows, parts);
         std::thread::scope(|scope| {
@@ -82,7 +81,7 @@ impl Databases<'_> {
             let spender =
                 spender.map(|(salt, rows)| scope.spawn(move || self.write_spender(salt, rows)));
             let coins = (!stats.is_empty()).then(|| {
-                let node = scope.spawn(|| node_coins(chainstate, &|| self.stop()));
+                let node = scope.spawn(node);
                 (scope.spawn(|| self.write_stats(stats)), node)
             });
             // This thread does what is left.

@@ -39,11 +39,15 @@ pub use filter_index::{FilterPart, FilterSegment, filter_file_name, write_filter
 pub use forms::{IndexForm, IndexKind, NodeVersion, index_folder};
 pub use found::{IndexFault, IndexesChecked, forms_in};
 pub use make::{
-    INDEX_TABLES, IndexMade, IndexesDisk, IndexesMade, IndexesRequest, discard_attempt,
+    INDEX_TABLES, IndexMade, IndexesDisk, IndexesMade, IndexesRequest, NUMBERS, discard_attempt,
     expect_undo_data, is_scratch_file, make_indexes,
 };
 pub use making::MakeError;
-pub use numbers::{NumbersPart, NumbersSegment, write_numbers};
+pub use node_coins::NodeCoins;
+pub use numbers::{
+    BlockGrowth, NumbersColumn, NumbersDraft, NumbersError, NumbersFormat, NumbersPart,
+    NumbersPlace, NumbersSegment, NumbersWriter, csv_numbers, numbers_columns, read_numbers,
+};
 pub use pass::{INDEX_BLOCKS, PassCounts};
 pub use salt::Salt;
 pub use standing::{IndexStanding, index_standings};

@@ -5,8 +5,8 @@ use crate::coin_stats_index::CoinStatsTip;
 use crate::databases::{Databases, WrittenDatabases};
 use crate::error::{IndexesError, at};
 use crate::forms::{IndexForm, IndexKind, index_folder};
-use crate::node_coins::NodeCoins;
-use crate::numbers::write_numbers_file;
+use crate::node_coins::{NodeCoins, node_coins};
+use crate::numbers::{NumbersDraft, NumbersPlace};
 use crate::pass::{FilterFiles, INDEX_BLOCKS, IndexPass, PassCounts, PassRows, read_undo};
 use crate::rows::{BUFFER_BYTES, RowFiles, RowsBudget};
 use crate::salt::Salt;
@@ -44,11 +44,12 @@ pub struct IndexesRequest<'a> {
     pub blocks: BlocksFolder,
     /// The last block to index: the one that the node's coins are at.
     pub tip: BlockHash,
+    /// The coins after this block, if the caller knows them; otherwise those in `chainstate` are read.
+    pub coins: Option<NodeCoins>,
     /// The indexes, each in one form.
     pub forms: &'a [IndexForm],
-    /// A file for the [chain in numbers](crate::write_numbers), from the same pass; a file of this name is
-    /// replaced.
-    pub numbers: Option<&'a Path>,
+    /// A file for the chain in numbers, from the same pass.
+    pub numbers: Option<&'a NumbersPlace>,
     /// Whether an existing index is moved aside; otherwise it is an error.
     pub replace: bool,
     /// A folder for temporary files, empty and used by no other program.
@@ -73,7 +74,6 @@ impl IndexesRequest<'_> {
 }
 
 /// What was made.
-#[derive(Debug)]
 pub struct IndexesMade {
     /// The last block.
     pub tip: KnownBlock,
@@ -83,6 +83,8 @@ pub struct IndexesMade {
     pub coins: Option<CoinStatsTip>,
     /// The indexes.
     pub indexes: Vec<IndexMade>,
+    /// The chain in numbers, which the caller publishes.
+    pub numbers: Option<NumbersDraft>,
 }
 
 /// An index that was made.
@@ -169,7 +171,8 @@ pub fn make_indexes(request: &IndexesRequest<'_>) -> Result<IndexesMade, SyncErr
     complete_all(published.iter().map(|(mark, path)| (mark, &**path)))?;
     let chain = source.chain();
     let tip = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
-    Ok(IndexesMade { tip, counts: written.counts, coins: written.coins, indexes })
+    let WrittenIndexes { counts, coins, numbers, .. } = written;
+    Ok(IndexesMade { tip, counts, coins, indexes, numbers })
 }
 
 /// Removes what an earlier attempt left in the node's `folder` and in the folder of temporary files, which both are locked.
@@ -209,31 +212,39 @@ pub fn is_scratch_file(name: &str) -> bool {
     })
 }
 
-/// Fails unless the node's files have the undo data that these indexes are made from: of each file it reads the undo data
-/// of one block, before long work. `use_index` decides about the chain; `now` is in seconds since 1970.
+/// The name of the chain in numbers in messages.
+pub const NUMBERS: &str = "the chain in numbers";
+
+/// Fails unless the node's files have the undo data of all blocks up to `stop` or the last one: of each file it reads the
+/// undo data of one block, before long work. `what` needs them. `use_index` decides about the chain; `now` is in seconds
+/// since 1970.
 ///
 /// # Errors
 /// If undo data or blocks are missing or damaged, and if the block index cannot be read.
 pub fn expect_undo_data(
     params: &Params,
-    forms: &[IndexForm],
+    what: &str,
     blocks: &BlocksFolder,
-    use_index: UseIndex,
+    (use_index, stop): (UseIndex, Option<Height>),
     now: i64,
 ) -> Result<(), SyncError> {
-    let kinds = forms.iter().map(|form| form.kind());
-    let Some(kind) = kinds.into_iter().find(|kind| kind.needs_undo()) else { return Ok(()) };
+    // Without the index, all block files would be read to find the blocks.
+    if !blocks.index().join("CURRENT").is_file() {
+        return Err(IndexesError::Unfit(without_undo(what, &blocks.index())).into());
+    }
     let (observer, interrupt) = (&SilentObserver, &AtomicBool::new(false));
     let source = BlocksDir::open(blocks, params, now, use_index, observer, interrupt)?;
     let search = SearchOptions { threads: 1, observer, interrupt };
     let chain = source.chain();
-    let Some(undo) = source.undo(chain.tip_height(), &search)? else {
-        return Err(IndexesError::Unfit(without_undo(kind.name(), &blocks.index())).into());
+    let last = stop.map_or(chain.tip_height(), |stop| stop.min(chain.tip_height()));
+    let undo = if source.is_by_index() { source.undo(last, &search)? } else { None };
+    let Some(undo) = undo else {
+        return Err(IndexesError::Unfit(without_undo(what, &blocks.index())).into());
     };
     let hash = |height: Height| chain.hash(height).copied().unwrap_or_default();
-    let mut undo = undo.reader(HeightRange::new(1, chain.tip_height() + 1));
+    let mut undo = undo.reader(HeightRange::new(1, last + 1));
     let mut files = HashSet::new();
-    for height in 1..=chain.tip_height() {
+    for height in 1..=last {
         // The undo data of the blocks in a file are in a file of the same number.
         if source.place(height).is_some_and(|place| files.insert(place.file)) {
             read_undo(&mut *undo, height, &hash(height), &hash(height - 1))?;
@@ -257,7 +268,7 @@ pub(crate) fn open_undo(
     source: &BlocksDir,
 ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
     let needing = request.forms.iter().map(|form| form.kind()).find(|kind| kind.needs_undo());
-    let of_numbers = request.numbers.map(|_| "the chain in numbers");
+    let of_numbers = request.numbers.map(|_| NUMBERS);
     let Some(what) = needing.map(IndexKind::name).or(of_numbers) else { return Ok(None) };
     let IndexesRequest { threads, observer, interrupt, .. } = *request;
     let search = SearchOptions { threads, observer, interrupt };
@@ -283,6 +294,7 @@ struct WrittenIndexes {
     indexes: Vec<(u64, u64)>,
     counts: PassCounts,
     coins: Option<CoinStatsTip>,
+    numbers: Option<NumbersDraft>,
 }
 
 /// Writes the indexes to `folders`, one for each form.
@@ -319,12 +331,14 @@ fn write_indexes(
     observer.event(Event::Ended { phase: INDEX_BLOCKS, bytes: source.bytes_total() });
 
     observer.event(Event::Started(INDEX_TABLES));
-    if let Some(file) = request.numbers {
-        let numbers = std::mem::take(&mut parts.numbers);
-        write_numbers_file(numbers, source.chain().tip_hash(), file).map_err(IndexesError::from)?;
-    }
-    let WrittenDatabases { rows, coins } =
-        databases.write(rows, parts, &request.folder.join("chainstate"))?;
+    let numbers = std::mem::take(&mut parts.numbers);
+    let numbers = request.numbers.map(|place| place.write(numbers, source.chain().tip_hash()));
+    let numbers = numbers.transpose()?;
+    let node = || match request.coins {
+        Some(coins) => Ok(coins),
+        None => node_coins(&request.folder.join("chainstate"), &|| databases.stop()),
+    };
+    let WrittenDatabases { rows, coins } = databases.write(rows, parts, &node)?;
     expect_counts(&rows, counts)?;
     if let Some((made, node)) = coins {
         expect_coins(request, chain, made, node)?;
@@ -336,7 +350,7 @@ fn write_indexes(
         indexes.push((bytes_in(folder).map_err(at(&DirStorage::new(folder), ""))?, rows));
     }
     observer.event(Event::Ended { phase: INDEX_TABLES, bytes: 0 });
-    Ok(WrittenIndexes { indexes, counts, coins: coins.map(|(made, _)| made) })
+    Ok(WrittenIndexes { indexes, counts, coins: coins.map(|(made, _)| made), numbers })
 }
 
 /// Sums up the bytes of all files in a folder.
@@ -430,10 +444,14 @@ fn expect_coins(
     {
         return Ok(());
     }
+    let node = match request.coins {
+        Some(_) => "the coins that this run made".to_owned(),
+        None => format!("the node's coins in {}", request.folder.join("chainstate").display()),
+    };
     Err(IndexesError::Damaged(format!(
-        "the node's coins in {} differ from the result of its blocks and undo data: some undo data or some coins are wrong. \
-         Nothing was changed. `apus verify` says what is wrong, and what mends it",
-        request.folder.join("chainstate").display()
+        "{node} differ from the result of the blocks and undo data in {}: some undo data or some coins are wrong. Nothing \
+         was changed. `apus verify` says what is wrong, and what mends it",
+        request.blocks.files.display()
     )))
 }
 

@@ -11,15 +11,15 @@ const AT_ONCE: u64 = 1 << 16;
 
 /// The coins of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NodeCoins {
+pub struct NodeCoins {
     /// The block that they are at.
-    pub(crate) best: BlockHash,
+    pub best: BlockHash,
     /// Their number.
-    pub(crate) coins: u64,
+    pub coins: u64,
     /// Their amount in satoshi.
-    pub(crate) amount: u64,
+    pub amount: u64,
     /// Their MuHash, in internal byte order.
-    pub(crate) muhash: [u8; 32],
+    pub muhash: [u8; 32],
 }
 
 /// Reads all coins in a `chainstate` folder.

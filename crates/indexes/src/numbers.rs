@@ -1,17 +1,21 @@
-//! The chain in numbers: one line of CSV for each block, from the same pass that makes indexes.
+//! The chain in numbers: a row for each block, from the same pass that makes indexes.
 //!
 //! Most numbers are of the block alone. The coins and their amount are of the set after it, which is a sum over
 //! the blocks below: [`write_numbers`] puts the segments together. As in the index of coin statistics, the two
 //! coinbases that later ones replaced (BIP-30) are never in the set.
 
+mod file;
+mod read;
+
+pub use file::{NumbersDraft, NumbersFormat, NumbersPlace, NumbersWriter, csv_numbers};
+pub use read::{BlockGrowth, NumbersError, read_numbers};
+
 use crate::block::IndexBlock;
 use crate::making::{ChainSpan, MakeError, expect_undo};
 use crate::scratch::{ScratchFile, ScratchRecords};
 use apus_chain::{BlockHash, BlockUndo, Params, ScriptType, is_unspendable};
-use apus_storage::{DirStorage, Storage, parent};
-use apus_sync::draft_of;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use apus_storage::Storage;
+use std::io;
 
 /// The number of kinds of scripts.
 const TYPES: usize = ScriptType::ALL.len();
@@ -35,6 +39,9 @@ const COLUMNS: [&str; 16] = [
     "amount_sat",
     "unspendable_sat",
 ];
+
+/// The column of amounts times ages. All money times all blocks of a century is below 2^94.
+const WIDE: &str = "age_spent_sat_blocks";
 
 /// Numbers of a block that are kept until all segments are there: all but the two of the set.
 const KEPT: usize = COLUMNS.len() - 2 + 2 * TYPES;
@@ -180,38 +187,16 @@ impl<'s> NumbersSegment<'s> {
     }
 }
 
-/// Writes the numbers of a chain to a file, which appears only when complete.
-pub(crate) fn write_numbers_file(
+/// Writes the numbers of a chain. `parts` are the whole chain from genesis on, in ascending order; `tip` is its last
+/// block. `failed` makes the error of a failed write.
+fn write_numbers(
     parts: Vec<NumbersPart<'_>>,
     tip: &BlockHash,
-    path: &Path,
-) -> Result<(), MakeError> {
-    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let (storage, draft) = (DirStorage::new(parent(path)), name(&draft_of(path)));
-    let failed = |source| MakeError::File { file: path.display().to_string(), source };
-    let mut out = BufWriter::new(storage.create(&draft).map_err(failed)?);
-    write_numbers(parts, tip, &mut out, &failed)?;
-    let mut file = out.into_inner().map_err(|error| failed(error.into_error()))?;
-    file.sync().map_err(failed)?;
-    storage.rename(&draft, &name(path)).and_then(|()| storage.sync_names()).map_err(failed)
-}
-
-/// Writes the numbers of a chain as CSV: a line with the names of the columns, then one for each block. `parts`
-/// are the whole chain from genesis on, in ascending order; `tip` is its last block. `failed` makes the error of
-/// a failed write.
-///
-/// # Errors
-///
-/// Fails if the parts do not make one chain that ends at `tip`, or if a file cannot be read or written.
-pub fn write_numbers(
-    parts: Vec<NumbersPart<'_>>,
-    tip: &BlockHash,
-    out: &mut dyn Write,
+    writer: &mut dyn NumbersWriter,
     failed: &dyn Fn(io::Error) -> MakeError,
 ) -> Result<(), MakeError> {
     let best = [&[0; 5][..], &tip.0].concat();
     ChainSpan::join(parts.iter().map(|part| part.span), &best)?;
-    writeln!(out, "{}", columns()).map_err(failed)?;
     let (mut coins, mut amount) = (0u128, 0u128);
     for part in parts {
         let mut records = part.records.read()?;
@@ -228,20 +213,27 @@ pub fn write_numbers(
             let after = |sum: u128, more: u128, less| (sum + more).checked_sub(less);
             let set = after(coins, kept[7], kept[8]).zip(after(amount, kept[9], kept[10]));
             (coins, amount) = set.ok_or(less)?;
-            let line = kept[..13].iter().chain([&coins, &amount]).chain(&kept[13..]);
-            let line: Vec<String> = line.map(u128::to_string).collect();
-            writeln!(out, "{height},{hash},{}", line.join(",")).map_err(failed)?;
+            let row: Vec<u128> = [&kept[..13], &[coins, amount], &kept[13..]].concat();
+            writer.put(height, &hash, &row).map_err(failed)?;
         }
     }
     Ok(())
 }
 
-/// The names of the columns.
-fn columns() -> String {
-    let mut names: Vec<String> = ["height", "hash"].map(str::to_owned).to_vec();
-    names.extend(COLUMNS.map(str::to_owned));
+/// A column of numbers.
+pub struct NumbersColumn {
+    /// Its name.
+    pub name: String,
+    /// Whether its numbers may need more than 63 bits. All are below 10^38.
+    pub is_wide: bool,
+}
+
+/// The columns after the height and the hash.
+pub fn numbers_columns() -> Vec<NumbersColumn> {
+    let mut names: Vec<String> = COLUMNS.map(str::to_owned).to_vec();
     for kind in ["made", "spent"] {
         names.extend(ScriptType::ALL.map(|of| format!("{kind}_{}", of.name())));
     }
-    names.join(",")
+    let column = |name| NumbersColumn { is_wide: name == WIDE, name };
+    names.into_iter().map(column).collect()
 }

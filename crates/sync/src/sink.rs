@@ -126,9 +126,14 @@ impl<'a> FileDraft<'a> {
         storage: &'a dyn Storage,
         name: &str,
     ) -> Result<(Self, Box<dyn StorageFile>), SyncError> {
-        let draft = format!("{name}.incomplete");
-        let file = storage.create(&draft).at(storage, &draft)?;
-        Ok((Self { storage, name: name.to_owned(), draft }, file))
+        let draft = Self::of(storage, name);
+        let file = storage.create(&draft.draft).at(storage, &draft.draft)?;
+        Ok((draft, file))
+    }
+
+    /// Returns the draft of a file that was begun before.
+    pub fn of(storage: &'a dyn Storage, name: &str) -> Self {
+        Self { storage, name: name.to_owned(), draft: format!("{name}.incomplete") }
     }
 
     /// Adds bytes to the file.
@@ -136,11 +141,20 @@ impl<'a> FileDraft<'a> {
         file.write_all(bytes).at(self.storage, &self.draft)
     }
 
-    /// Makes the file durable and gives it its name.
-    pub fn publish(self, mut file: Box<dyn StorageFile>) -> Result<(), SyncError> {
+    /// Makes the file durable and gives it its name. Another file of this name is an error.
+    pub fn publish(self, file: Box<dyn StorageFile>) -> Result<(), SyncError> {
+        self.publish_over(file, false)
+    }
+
+    /// Does the same, and with `replace` takes the place of another file of this name, which stays until then.
+    pub fn publish_over(
+        self,
+        mut file: Box<dyn StorageFile>,
+        replace: bool,
+    ) -> Result<(), SyncError> {
         file.sync().at(self.storage, &self.draft)?;
         drop(file);
-        if self.is_published()? {
+        if !replace && self.is_published()? {
             self.expect_same()?;
         }
         // This also replaces an identical file, because its name may not be durable yet.

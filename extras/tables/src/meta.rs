@@ -1,6 +1,10 @@
 //! [`TableFacts`]: what a table says about the set in it.
 
 use apus_chain::{BlockHash, Height, Network, UtxoSetHash};
+use apus_storage::{Storage, read_whole};
+
+/// Far longer than any facts as JSON, in bytes.
+const FACTS_BYTES_MAX: u64 = 1 << 16;
 
 /// Facts about the set in a table. A reader can check the table with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,14 @@ impl TableFacts {
             ("hash_serialized_3", Fact::Text(self.hash_serialized_3.to_string())),
             ("program", Fact::Text(format!("apus {}", env!("CARGO_PKG_VERSION")))),
         ]
+    }
+
+    /// Returns whether a file has the facts of a table as JSON.
+    pub(crate) fn are_in(storage: &dyn Storage, name: &str) -> bool {
+        let bytes = read_whole(storage, name, FACTS_BYTES_MAX).unwrap_or_default();
+        let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let is_ours = json["program"].as_str().is_some_and(|program| program.starts_with("apus "));
+        is_ours && ["block_hash", "hash_serialized_3"].iter().all(|key| json[*key].is_string())
     }
 
     /// Returns the facts as JSON.

@@ -16,7 +16,7 @@ use parquet::data_type::{
 };
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -138,13 +138,17 @@ fn schema(columns: &ScriptColumns) -> String {
     format!("message {TABLE} {{ {fields}}}")
 }
 
+/// How every file is compressed, and its writer's name.
+pub(crate) fn compressed() -> Result<WriterPropertiesBuilder, ParquetError> {
+    Ok(WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+        .set_created_by(format!("apus {}", env!("CARGO_PKG_VERSION"))))
+}
+
 /// Txids and scripts do not repeat enough for a dictionary.
 fn properties() -> Result<WriterProperties, ParquetError> {
-    let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-        .set_dictionary_enabled(false)
-        .set_statistics_enabled(EnabledStatistics::None)
-        .set_created_by(format!("apus {}", env!("CARGO_PKG_VERSION")));
+    let mut properties =
+        compressed()?.set_dictionary_enabled(false).set_statistics_enabled(EnabledStatistics::None);
     for name in ["vout", "height", "type"] {
         properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), true);
     }
@@ -186,7 +190,8 @@ fn write_columns(
     Ok(())
 }
 
-fn write<T: DataType>(
+/// Writes the next column of a group.
+pub(crate) fn write<T: DataType>(
     rows: &mut SerializedRowGroupWriter<'_, Output>,
     values: &[T::T],
     levels: Option<&[i16]>,
@@ -270,12 +275,16 @@ pub(crate) fn read_back(path: &Path, go_on: &GoOn<'_>) -> Result<TableSums, Sync
 const VALUE: usize = 2;
 
 fn failed(path: &Path, error: ParquetError) -> SyncError {
-    let error = match error {
+    SyncError::Io(IoError::Storage { file: path.display().to_string(), error: failed_io(error) })
+}
+
+/// Returns the system's error if it is one.
+pub(crate) fn failed_io(error: ParquetError) -> io::Error {
+    match error {
         ParquetError::External(error) => match error.downcast::<io::Error>() {
             Ok(error) => *error,
             Err(error) => io::Error::other(error),
         },
         error => io::Error::other(error),
-    };
-    SyncError::Io(IoError::Storage { file: path.display().to_string(), error })
+    }
 }

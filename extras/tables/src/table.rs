@@ -7,21 +7,23 @@ use crate::meta::TableFacts;
 use crate::rows::{RowWriter, TableSums};
 use crate::{AddressKinds, csv};
 use apus_chain::{CoinRef, Network, OutPoint};
-use apus_storage::{DirStorage, StorageFile, parent};
+use apus_storage::{DirStorage, Storage, StorageFile, parent};
 use apus_sync::error::StorageResult;
 use apus_sync::sink::FileDraft;
 use apus_sync::{SyncError, draft_of};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where a table is written, and its form.
 pub struct TablePlace {
     path: PathBuf,
-    storage: DirStorage,
+    storage: Arc<dyn Storage>,
     name: String,
     format: TableFormat,
     columns: TableColumns,
+    replace: bool,
 }
 
 impl TablePlace {
@@ -37,13 +39,38 @@ impl TablePlace {
         let name = path.file_name().and_then(|name| name.to_str());
         let name =
             name.ok_or_else(|| format!("{} is not a valid name for a file", path.display()))?;
-        let storage = DirStorage::new(parent(path));
-        Ok(Self { path: path.to_owned(), storage, name: name.to_owned(), format, columns })
+        let storage = Arc::new(DirStorage::new(parent(path)));
+        let (path, name) = (path.to_owned(), name.to_owned());
+        Ok(Self { path, storage, name, format, columns, replace: false })
+    }
+
+    /// With `replace`, the table takes the place of an existing one.
+    #[must_use]
+    pub fn replacing(self, replace: bool) -> Self {
+        Self { replace, ..self }
+    }
+
+    /// Uses `storage` for the folder of the table.
+    #[must_use]
+    pub fn in_storage(self, storage: Arc<dyn Storage>) -> Self {
+        Self { storage, ..self }
     }
 
     /// Returns the files that a table here consists of.
     pub fn files(&self) -> Vec<PathBuf> {
         [self.path.clone()].into_iter().chain(self.format.facts_path(&self.path)).collect()
+    }
+
+    /// Returns the file of facts that a killed run left without their table, if any. A table here replaces it.
+    pub fn left_facts(&self) -> Option<PathBuf> {
+        let path = self.format.facts_path(&self.path)?;
+        let is_left =
+            !self.has(&self.name) && TableFacts::are_in(&*self.storage, &self.facts_name()?);
+        is_left.then_some(path)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.storage.len(name).is_ok()
     }
 
     fn facts_name(&self) -> Option<String> {
@@ -62,8 +89,8 @@ pub struct Table<'a> {
 
 enum State<'a> {
     Rows(Box<dyn RowWriter>),
-    /// The complete file, and the file of its facts.
-    Complete(Box<dyn StorageFile>, Option<(FileDraft<'a>, Box<dyn StorageFile>)>),
+    /// The complete file, and the file of its facts with its name.
+    Complete(Box<dyn StorageFile>, Option<(FileDraft<'a>, Box<dyn StorageFile>, String)>),
     /// An error ended it.
     Failed,
 }
@@ -71,7 +98,7 @@ enum State<'a> {
 impl<'a> Table<'a> {
     /// Begins a table of coins of a chain.
     pub fn create(place: &'a TablePlace, network: Network) -> Result<Self, SyncError> {
-        let (draft, file) = FileDraft::create(&place.storage, &place.name)?;
+        let (draft, file) = FileDraft::create(&*place.storage, &place.name)?;
         let columns = ScriptColumns::new(place.columns, AddressKinds::of(network));
         let path = draft_of(&place.path);
         let rows: Box<dyn RowWriter> = match place.format {
@@ -120,10 +147,10 @@ impl<'a> Table<'a> {
         }
         let facts_file = match self.place.facts_name() {
             Some(name) => {
-                let storage = &self.place.storage;
+                let storage = &*self.place.storage;
                 let (draft, mut file) = FileDraft::create(storage, &name)?;
                 file.write_all(facts.to_json().as_bytes()).at(storage, &name)?;
-                Some((draft, file))
+                Some((draft, file, name))
             }
             None => None,
         };
@@ -148,13 +175,27 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Gives the finished table its name, and then its facts: facts without a table would keep a later run from writing
-    /// it.
+    /// Gives the finished table and its facts their names. A crash never leaves facts beside another table, and a new table
+    /// has its facts when it appears.
     pub fn publish(self) -> Result<(), SyncError> {
         let State::Complete(file, facts) = self.state else {
             return Err(TableError::Incomplete.into());
         };
-        self.draft.publish(file)?;
-        facts.map_or(Ok(()), |(draft, file)| draft.publish(file))
+        let place = self.place;
+        let Some((facts_draft, facts_file, name)) = facts else {
+            return self.draft.publish_over(file, place.replace);
+        };
+        let storage = &*place.storage;
+        if !place.has(&place.name) {
+            let replace = place.replace || TableFacts::are_in(storage, &name);
+            facts_draft.publish_over(facts_file, replace)?;
+            return self.draft.publish_over(file, place.replace);
+        }
+        if place.replace {
+            storage.remove(&name).at(storage, &name)?;
+            storage.sync_names().at(storage, &name)?;
+        }
+        self.draft.publish_over(file, place.replace)?;
+        facts_draft.publish_over(facts_file, place.replace)
     }
 }

@@ -353,25 +353,3 @@ fn an_interrupted_check_gives_no_name() {
         assert!(!path.exists());
     }
 }
-
-/// Facts without their table would keep a later run from writing it.
-#[test]
-fn a_table_gets_its_name_before_its_facts() {
-    let sandbox = tempfile::tempdir().unwrap();
-    let path = sandbox.path().join("utxos");
-    let place = TablePlace::new(&path, TableFormat::Csv, TableColumns::default()).unwrap();
-    let mut table = Table::create(&place, Network::Main).unwrap();
-    let facts = TableFacts {
-        network: Network::Main,
-        block: Default::default(),
-        height: 0,
-        coins: 0,
-        total: 0,
-        hash_serialized_3: HashSerialized3::new().finish(),
-    };
-    table.finish(&facts, &GOING).unwrap();
-    // Another file appeared meanwhile, so the facts get no name.
-    fs::write(&place.files()[1], "another").unwrap();
-    assert!(table.publish().is_err());
-    assert!(path.exists());
-}

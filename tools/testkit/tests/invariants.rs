@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates from the bottom up, without the testkit. Crates on one line do not depend on each other.
-const LAYERS: [&[&str]; 10] = [
+const LAYERS: [&[&str]; 11] = [
     &["apus-hash", "apus-storage", "apus-web"],
     &["apus-chain", "apus-curve"],
     &["apus-datadir", "apus-engine", "apus-p2p"],
     &["apus-sync"],
-    &["apus-coins", "apus-indexes", "apus-tables", "apus-utreexo"],
+    &["apus-indexes"],
+    &["apus-coins", "apus-tables", "apus-utreexo"],
     &["apus-proofs"],
     &["apus-jobs"],
     &["apus-cluster"],

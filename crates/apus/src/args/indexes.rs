@@ -103,16 +103,17 @@ pub(crate) struct IndexArgs {
     #[arg(long, value_name = "VERSION")]
     index_for: Option<NodeVersion>,
 
-    /// Also write the chain in numbers to FILE: one line of CSV for each block
+    /// Also write the chain in numbers to FILE: one row for each block
     ///
-    /// Transactions, fees, sizes, the set of coins, kinds of scripts made and spent, ages of coins spent. The names of the
-    /// columns are in the first line.
+    /// Transactions, fees, sizes, the set of coins, kinds of scripts made and spent, ages of coins spent. Parquet if FILE
+    /// ends in .parquet, otherwise CSV.
     #[arg(long, value_name = "FILE")]
     pub(crate) numbers: Option<PathBuf>,
 
-    /// Move an existing index to NAME.old
+    /// Move an existing index to NAME.old, and replace an existing file of --numbers
     ///
-    /// Or to NAME.old-2 and so on, if NAME.old exists. Old folders stay until you remove them.
+    /// Or to NAME.old-2 and so on, if NAME.old exists. Old folders stay until you remove them. The old file stays until the
+    /// new one is complete.
     #[arg(long)]
     pub(crate) replace: bool,
 

@@ -60,6 +60,12 @@ Examples:
          --coins redis://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379/main \\
          --out snapshot:utxo.dat
 
+  The chain in numbers beside the node's new data directory, for a chart of the
+  set's growth:
+    apus sync --blocksdir ~/.bitcoin/blocks --out datadir:node \\
+         --out stats:chain.csv
+    apus plot --numbers chain.csv --out growth.svg
+
   Check whether all blocks are valid, with proofs of the coins that they spend;
   Apus does not trust the proofs:
     apus sync --blocksdir ~/.bitcoin/blocks --proofs proofs \\
@@ -140,9 +146,10 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "SINK", default_value = "null", long_help = out_help())]
     pub(crate) out: Vec<SinkArg>,
 
-    /// Move an existing chainstate:DIR to DIR.old
+    /// Move an existing chainstate:DIR to DIR.old, and replace existing tables and stats:FILE
     ///
-    /// Or to DIR.old-2 and so on, if DIR.old exists. Old folders stay until you remove them.
+    /// Or to DIR.old-2 and so on, if DIR.old exists. Old folders stay until you remove them. An old file stays until the
+    /// new one is complete.
     #[arg(long)]
     pub(crate) replace: bool,
 

@@ -44,6 +44,10 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "TABLE")]
     pub(crate) to: ExportTarget,
 
+    /// Replace an existing table, which stays until the new one is complete
+    #[arg(long)]
+    pub(crate) replace: bool,
+
     /// Write txids and scripts as bytes: SQLite then takes half the space. Not for CSV
     #[arg(long)]
     pub(crate) raw: bool,

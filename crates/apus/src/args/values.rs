@@ -197,12 +197,14 @@ static FILE_FORMS: &[&FileForm] = &[
     &PARQUET,
 ];
 
-/// A file of [`FILE_FORMS`], `utreexo:FILE`, `sighints:FILE`, `chainstate:DIR`, `datadir:DIR`, `coins:URL` or `null`.
+/// A file of [`FILE_FORMS`], `utreexo:FILE`, `sighints:FILE`, `stats:FILE`, `chainstate:DIR`, `datadir:DIR`, `coins:URL` or `null`.
 #[derive(Clone)]
 pub(crate) enum SinkArg {
     File(&'static FileForm, PathBuf),
     Utreexo(PathBuf),
     SignatureHints(PathBuf),
+    /// The chain in numbers.
+    Stats(PathBuf),
     Chainstate(PathBuf),
     Datadir(PathBuf),
     /// The URL of a store, not parsed yet: clap would quote an invalid one, which may contain a password.
@@ -215,8 +217,21 @@ impl SinkArg {
     /// The file, if the output is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
-            Self::File(_, path) | Self::Utreexo(path) | Self::SignatureHints(path) => Some(path),
+            Self::File(_, path)
+            | Self::Utreexo(path)
+            | Self::SignatureHints(path)
+            | Self::Stats(path) => Some(path),
             _ => None,
+        }
+    }
+
+    /// Whether `--replace` is for this output.
+    pub(crate) fn is_replaced(&self) -> bool {
+        match self {
+            #[cfg(feature = "tables")]
+            Self::File(FileForm { kind: FileKind::Table(_), .. }, _) => true,
+            Self::Stats(_) | Self::Chainstate(_) => true,
+            _ => false,
         }
     }
 
@@ -237,6 +252,7 @@ impl SinkArg {
             Self::File(_, path)
             | Self::Utreexo(path)
             | Self::SignatureHints(path)
+            | Self::Stats(path)
             | Self::Chainstate(path)
             | Self::Datadir(path) => Some(path),
             Self::Coins(_) | Self::Null => None,
@@ -276,6 +292,7 @@ impl FromStr for SinkArg {
                 None => Ok(Self::Utreexo(path.into())),
             },
             Some(("sighints", path)) if !path.is_empty() => Ok(Self::SignatureHints(path.into())),
+            Some(("stats", path)) if !path.is_empty() => Ok(Self::Stats(path.into())),
             Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
             Some(("datadir", path)) if !path.is_empty() => Ok(Self::Datadir(path.into())),
             Some(("coins", url)) if !url.is_empty() => match crate::spelling::lacking("coins:") {
@@ -290,7 +307,7 @@ impl FromStr for SinkArg {
                 let files: String =
                     FILE_FORMS.iter().map(|form| format!("{}:FILE, ", form.name)).collect();
                 Err(format!(
-                    "use {files}utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null"
+                    "use {files}utreexo:FILE, sighints:FILE, stats:FILE, chainstate:DIR, datadir:DIR, coins:URL or null"
                 ))
             }
         }
@@ -303,7 +320,9 @@ pub(super) fn out_help() -> String {
     format!(
         "snapshot:FILE, chainstate:DIR, datadir:DIR and more\n\n\
          What to write: {files}`utreexo:FILE` (the roots of the Utreexo forest), `sighints:FILE` (hints about the \
-         signatures of all scripts that are run, for `--sighints` of a later command), `chainstate:DIR` (Bitcoin Core's \
+         signatures of all scripts that are run, for `--sighints` of a later command), `stats:FILE` (the chain in numbers, \
+         a row for each block: Parquet if FILE ends in .parquet, otherwise CSV; it needs datadir:DIR, or undo data in \
+         --blocksdir), `chainstate:DIR` (Bitcoin Core's \
          coins), `datadir:DIR` (blocks, undo data, index and coins, for Bitcoin Core to start on; with blocks from \
          peers and hints, undo data only for the last 288 blocks and for blocks above the hints), `coins:URL` (the set \
          on Redis or PostgreSQL servers, see `--coins`) or `null`; may be repeated."

@@ -5,6 +5,7 @@ use super::sample::{BlocksSample, BlocksSize};
 use crate::args::{HintsArg, SinkArg, SyncMethod};
 use crate::failure::Failure;
 use crate::files::{bytes_in, nearest};
+use crate::index::numbers_bytes;
 use crate::report::bytes;
 use apus_chain::Network;
 use apus_datadir::free_bytes;
@@ -249,7 +250,7 @@ impl Needs<'_> {
     fn parts(&self) -> Vec<(&Path, DiskPart)> {
         let part = |what, bytes| DiskPart { what, bytes, asked: bytes };
         let mut parts = vec![(self.workdir, self.progress())];
-        let set = self.set;
+        let (set, numbers) = (self.set, numbers_bytes(self.blocks.bytes));
         parts.extend(self.outputs.iter().filter_map(|sink| {
             Some(match sink {
                 SinkArg::File(form, path) => {
@@ -264,6 +265,7 @@ impl Needs<'_> {
                 SinkArg::SignatureHints(path) => {
                     (&**path, part("signature hints", self.blocks.bytes / SIGHINTS_PART))
                 }
+                SinkArg::Stats(path) => (&**path, part("the chain in numbers", numbers)),
                 SinkArg::Utreexo(_) | SinkArg::Coins(_) | SinkArg::Null => return None,
             })
         }));

@@ -290,6 +290,7 @@ impl WrittenFile {
                 SinkArg::File(form, path) => (form.name, form.written, path),
                 SinkArg::Utreexo(path) => ("utreexo", "the roots of the Utreexo forest", path),
                 SinkArg::SignatureHints(path) => ("sighints", "signature hints", path),
+                SinkArg::Stats(path) => ("stats", "the chain in numbers", path),
                 SinkArg::Chainstate(_)
                 | SinkArg::Datadir(_)
                 | SinkArg::Coins(_)

@@ -10,10 +10,10 @@ use crate::args::{expect_interpreter, verifier};
 use crate::coins::SetOnServers;
 use crate::failure::Failure;
 use crate::files::{
-    NewFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
+    NewFolders, expect_apart, expect_hints, expect_new_file, expect_new_folder, expect_outside,
+    expect_writable,
 };
 use crate::files::{bytes_in, expect_places, nearest, tell_aside};
-use crate::index::{IndexesOutput, expect_makeable};
 use crate::machine::{clock, threads, watch_signals};
 use crate::node::expect_first_blocks;
 use crate::peers;
@@ -25,6 +25,7 @@ use crate::report::{
     WrittenFile, is_failed_report, is_report, leave_failed, write_report,
 };
 use crate::status::lock;
+use crate::sync::indexes::{IndexesOutput, expect_makeable};
 use crate::sync::{JobSource, RunJob, writes};
 use crate::utreexo_outputs::{UtreexoOutputs, roots_files};
 use crate::workdir::{WorkFolder, default_path};
@@ -231,12 +232,12 @@ fn compute(
     for set in &on_servers {
         set.expect_ready(job.chain, WorkFolder::has_plan(work_path))?;
     }
-    let indexes = IndexesOutput::of(job.indexes, &folders, job.chain);
+    let indexes = IndexesOutput::of(job, &folders, work_path)?;
     let mut sets: Vec<&dyn SetOutput> = Vec::new();
     #[cfg(feature = "remote-coins")]
     sets.extend(on_servers.iter().map(|set| set as &dyn SetOutput));
     #[cfg(feature = "tables")]
-    let tables = crate::tables::outputs(job.outputs)?;
+    let tables = crate::tables::outputs(job.outputs, job.replace)?;
     #[cfg(feature = "tables")]
     sets.extend(tables.iter().map(|set| set as &dyn SetOutput));
     // The last one: it takes longest, and what comes before may fail.
@@ -459,7 +460,6 @@ fn expect_sensible(job: &RunJob<'_>, work_path: &Path) -> Result<Vec<PathBuf>, F
     };
     paths.extend(blocksdir);
     let folders = folder_outputs(job);
-    expect_makeable(job.indexes, &folders, job.chain)?;
     for folder in &folders {
         if let Some(blocksdir) = blocksdir {
             expect_apart(&[&folder.path, blocksdir])?;
@@ -467,13 +467,19 @@ fn expect_sensible(job: &RunJob<'_>, work_path: &Path) -> Result<Vec<PathBuf>, F
         expect_outside(&folder.path, &paths)?;
         expect_new_folder(folder, resuming)?;
     }
-    let files =
-        job.outputs.iter().filter_map(SinkArg::file).chain(beside.iter().map(PathBuf::as_path));
-    for path in files {
-        expect_writable(path, |_| resuming)?;
+    for sink in job.outputs {
+        let beside = sink.beside();
+        for path in sink.file().into_iter().chain(beside.as_deref()) {
+            match sink.is_replaced() && !resuming {
+                true => expect_new_file(path, job.replace)?,
+                false => expect_writable(path, |_| resuming)?,
+            }
+        }
     }
     let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
     report.map_or(Ok(()), |path| expect_writable(path, may_be_there))?;
+    // The last check, because it takes longest.
+    expect_makeable(job, &folders)?;
     expect_places(&written, &folders)
 }
 
@@ -522,6 +528,7 @@ pub(super) fn folder_outputs(job: &RunJob<'_>) -> Vec<FolderOutput> {
             SinkArg::File(..)
             | SinkArg::Utreexo(_)
             | SinkArg::SignatureHints(_)
+            | SinkArg::Stats(_)
             | SinkArg::Coins(_)
             | SinkArg::Null => return None,
         };

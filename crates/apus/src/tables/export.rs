@@ -4,14 +4,12 @@ use super::source::{SetHead, SetSource, SetVisitor};
 use super::{amount, failure, height_of, is_known};
 use crate::args::{ExportArgs, ExportTarget};
 use crate::failure::Failure;
-use crate::files::{NewFolders, expect_places, expect_writable};
+use crate::files::{FileDrafts, NewFolders, expect_new_file, expect_places};
 use crate::machine::watch_signals;
 use crate::print;
 use crate::report::{bytes, grouped};
 use apus_chain::{CoinRef, HashSerialized3, Height, OutPoint, Reader, read_coin_strict};
-use apus_sync::draft_of;
 use apus_tables::{AddressKinds, CsvStream, Table, TableColumns, TableFacts, TablePlace};
-use std::fs;
 use std::io::{self, Stdout};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -25,10 +23,13 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), Failure> {
         ExportTarget::Stream if args.raw => {
             Err(Failure::usage("CSV is text and cannot hold raw bytes: leave out --raw"))
         }
+        ExportTarget::Stream if args.replace => {
+            Err(Failure::usage("--replace is for files, and - is standard output: leave it out"))
+        }
         ExportTarget::Stream => to_stream(&source, columns, &interrupt),
         ExportTarget::Table(format, path) => {
             let place = TablePlace::new(path, *format, columns).map_err(Failure::usage)?;
-            to_file(&source, &place, &interrupt)
+            to_file(&source, &place.replacing(args.replace), args.replace, &interrupt)
         }
     }
 }
@@ -36,14 +37,16 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), Failure> {
 fn to_file(
     source: &SetSource<'_>,
     place: &TablePlace,
+    replace: bool,
     interrupt: &AtomicBool,
 ) -> Result<(), Failure> {
-    let files = place.files();
+    let (files, left) = (place.files(), place.left_facts());
     let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-    paths.iter().try_for_each(|path| expect_writable(path, |_| false))?;
+    let is_left = |path: &Path| left.as_deref() == Some(path);
+    paths.iter().try_for_each(|path| expect_new_file(path, replace || is_left(path)))?;
     expect_places(&paths, &[])?;
     let _made = NewFolders::around(paths)?;
-    let _drafts = Drafts(&files);
+    let _drafts = FileDrafts(&files);
     let begin = |head: SetHead| {
         let table = Table::create(place, head.network).map_err(failure)?;
         Ok(Export::new(head, Rows::Table(Box::new(table))))
@@ -89,18 +92,6 @@ fn described(facts: &TableFacts) -> [(&'static str, String); 5] {
         ("total amount", amount(facts.total)),
         ("hash_serialized_3", facts.hash_serialized_3.to_string()),
     ]
-}
-
-/// The drafts of a table. They are removed at the end: a complete table has none.
-struct Drafts<'a>(&'a [PathBuf]);
-
-impl Drop for Drafts<'_> {
-    fn drop(&mut self) {
-        for file in self.0 {
-            // Most are not there.
-            let _ = fs::remove_file(draft_of(file));
-        }
-    }
 }
 
 enum Rows<'a> {

@@ -46,6 +46,7 @@ pub(super) fn check(
             home: request.folder.join("blocks"),
         },
         tip,
+        coins: None,
         forms: &forms,
         numbers: None,
         replace: false,

@@ -323,19 +323,19 @@ fn errors_of_mistyped_lines_say_what_was_expected() {
         (
             &format!("{run} --out utxo.dat"),
             &[
-                "use snapshot:FILE, hints:FILE, csv:FILE, sqlite:FILE, parquet:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
+                "use snapshot:FILE, hints:FILE, csv:FILE, sqlite:FILE, parquet:FILE, utreexo:FILE, sighints:FILE, stats:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
             ],
         ),
         (
             &format!("{run} --out snapshot:"),
             &[
-                "use snapshot:FILE, hints:FILE, csv:FILE, sqlite:FILE, parquet:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
+                "use snapshot:FILE, hints:FILE, csv:FILE, sqlite:FILE, parquet:FILE, utreexo:FILE, sighints:FILE, stats:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
             ],
         ),
         (
             &format!("{run} --out blocks:x"),
             &[
-                "use snapshot:FILE, hints:FILE, csv:FILE, sqlite:FILE, parquet:FILE, utreexo:FILE, sighints:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
+                "use snapshot:FILE, hints:FILE, csv:FILE, sqlite:FILE, parquet:FILE, utreexo:FILE, sighints:FILE, stats:FILE, chainstate:DIR, datadir:DIR, coins:URL or null",
             ],
         ),
         (&format!("{run} --par many"), &["--par"]),

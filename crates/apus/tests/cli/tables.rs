@@ -24,7 +24,7 @@ fn an_export_has_the_nodes_set() {
         }
         let csv = String::from_utf8(sandbox.read("new/utxos.csv")).unwrap();
         assert_eq!(csv.lines().count() as u64, 1 + node["txouts"].as_u64().unwrap());
-        sandbox.apus(line).fails(1, &["new/utxos.csv exists already"]);
+        sandbox.apus(line).fails(1, &["new/utxos.csv exists already", "--replace"]);
         let piped = sandbox.apus("snapshot export node.dat --to - --type --address").succeeds();
         assert!(piped.stdout == csv && piped.stderr.contains(hash), "{}", piped.stderr);
     }
@@ -115,6 +115,43 @@ fn outputs_that_exist_are_refused_before_a_sync() {
     sandbox.apus(&format!("{sync} --out sqlite:")).fails(1, &["sqlite:FILE"]);
     sandbox.apus(&format!("{sync} --out csv:-")).fails(1, &["apus snapshot export FILE --to -"]);
     assert!(!sandbox.has("-") && !sandbox.has("-.json"));
+}
+
+#[test]
+fn a_table_is_replaced_on_request() {
+    let sandbox = Sandbox::with(SIGNET);
+    sandbox.apus("snapshot export node.dat --to csv:new.csv").succeeds();
+    // Facts without a table are those of a killed run; a table without facts may be another program's.
+    let facts = sandbox.read("new.csv.json");
+    sandbox.write("left.csv.json", &facts);
+    let replacing = |line: &str| sandbox.start(line).wait().succeeds();
+    replacing("snapshot export node.dat --to csv:left.csv");
+    let sync = "sync --chain signet --blocksdir blocks --out";
+    for (line, name) in [
+        ("snapshot export node.dat --to", "old.csv"),
+        ("snapshot export node.dat --to", "alone.csv"),
+        (sync, "synced.csv"),
+    ] {
+        sandbox.write(name, b"old");
+        if name != "alone.csv" {
+            sandbox.write(&format!("{name}.json"), b"old");
+        }
+        sandbox.apus(&format!("{line} csv:{name}")).fails(1, &["exists already", "--replace"]);
+        assert_eq!(sandbox.read(name), b"old");
+        replacing(&format!("{line} csv:{name} --replace"));
+        assert!(sandbox.read(name) == sandbox.read("new.csv"), "{name}");
+        assert_eq!(
+            sandbox.json(&format!("{name}.json"))["coins"],
+            sandbox.json("new.csv.json")["coins"]
+        );
+    }
+    // A run that fails changes nothing.
+    let whole = sandbox.read("node.dat");
+    sandbox.write("short.dat", &whole[..whole.len() - 1]);
+    sandbox.write("kept.csv", b"old");
+    sandbox.apus("snapshot export short.dat --to csv:kept.csv --replace").fails(4, &["truncated"]);
+    assert_eq!(sandbox.read("kept.csv"), b"old");
+    sandbox.apus("snapshot export node.dat --to - --replace").fails(1, &["--replace"]);
 }
 
 #[test]

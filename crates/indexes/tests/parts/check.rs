@@ -50,6 +50,7 @@ impl Node {
             folder: &netdir,
             blocks: BlocksFolder { files: blocks.clone(), home: blocks },
             tip: node_best_block(&netdir.join("chainstate")).unwrap().unwrap(),
+            coins: None,
             forms,
             numbers: None,
             replace: false,

@@ -3,27 +3,45 @@
 use crate::check::Node;
 use crate::support::{TestChain, coin_stats_index, new_folder};
 use apus_chain::{Network, ScriptType};
-use apus_indexes::{CoinStatsForm, NumbersSegment, write_numbers};
-use apus_storage::DirStorage;
+use apus_indexes::{
+    CoinStatsForm, NumbersDraft, NumbersPart, NumbersPlace, NumbersSegment, csv_numbers,
+};
+use apus_storage::{DirStorage, Storage};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::rng::Rng;
+use apus_testkit::storage::{AfterCrash, CrashStorage};
 use bitcoin::hex::DisplayHex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The numbers of a chain cut at some heights.
+fn parts<'s>(
+    chain: &'s TestChain,
+    cuts: &[usize],
+    scratch: &'s DirStorage,
+) -> Vec<NumbersPart<'s>> {
+    let mut parts = Vec::new();
+    for heights in chain.segments(cuts) {
+        let mut segment = NumbersSegment::new(&chain.params, scratch);
+        chain.for_each(heights, &mut |block, _| segment.block(block)).unwrap();
+        parts.extend(segment.finish().unwrap());
+    }
+    parts
+}
 
 /// The lines of a chain cut at some heights, by the names of the columns.
 fn lines(chain: &TestChain, cuts: &[usize]) -> Vec<BTreeMap<String, String>> {
     let folder = new_folder();
     let scratch = DirStorage::new(folder.path());
-    let mut parts = Vec::new();
-    for heights in chain.segments(cuts) {
-        let mut segment = NumbersSegment::new(&chain.params, &scratch);
-        chain.for_each(heights, &mut |block, _| segment.block(block)).unwrap();
-        parts.extend(segment.finish().unwrap());
-    }
-    let mut csv = Vec::new();
-    write_numbers(parts, &chain.tip, &mut csv, &|error| panic!("{error}")).unwrap();
-    let text = String::from_utf8(csv).unwrap();
+    let path = folder.path().join("chain.csv");
+    let place = NumbersPlace::new(&path, csv_numbers, false);
+    let draft = place.write(parts(chain, cuts, &scratch), &chain.tip).unwrap();
+    assert!(!path.exists());
+    draft.publish().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
     let mut rows = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
     let names = rows.next().unwrap();
     rows.map(|row| {
@@ -68,6 +86,48 @@ fn numbers_are_those_of_a_node() {
         age += number("age_spent_blocks");
     }
     assert!(kinds.len() > 6 && age > 0, "{kinds:?} {age}");
+}
+
+#[test]
+fn numbers_survive_a_crash_at_each_sync_point() {
+    let chain = TestChain::of_fixture("signet-120/blocks", Network::Signet);
+    let folder = new_folder();
+    let scratch = DirStorage::new(folder.path());
+    let write = |disk: &CrashStorage, replace: bool| {
+        let storage = Arc::new(disk.clone());
+        let place = NumbersPlace::in_storage(storage, Path::new("chain.csv"), csv_numbers, replace);
+        place.write(parts(&chain, &[60], &scratch), &chain.tip).and_then(NumbersDraft::publish)
+    };
+    let old = BTreeMap::from([("chain.csv".to_owned(), b"of a shorter chain".to_vec())]);
+    for (before, replace) in [(BTreeMap::new(), false), (old, true)] {
+        let whole = CrashStorage::new();
+        write(&whole, false).unwrap();
+        let new = whole.live_files();
+        for point in 0.. {
+            let disk = CrashStorage::holding(before.clone());
+            disk.crash_at(point, AfterCrash::Fail);
+            let written = write(&disk, replace);
+            if !disk.crashed() {
+                written.unwrap();
+                assert!(point > 1 && disk.durable_image().live_files() == new);
+                break;
+            }
+            for seed in 0..20 {
+                let image = disk.crash_image(seed);
+                let found = image.live_files().remove("chain.csv");
+                assert!(
+                    found.as_ref() == before.get("chain.csv")
+                        || found == Some(new["chain.csv"].clone())
+                );
+                write(&image, replace).unwrap();
+                assert!(image.live_files() == new);
+            }
+        }
+    }
+    // Without --replace, another file stays.
+    let disk = CrashStorage::new();
+    disk.create("chain.csv").unwrap();
+    assert!(write(&disk, false).is_err() && disk.len("chain.csv").unwrap() == 0);
 }
 
 /// Scripts of every kind, and others that differ in a byte.

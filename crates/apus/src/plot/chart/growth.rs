@@ -4,14 +4,14 @@ use super::{
     Axis, DrawError, HEAD, HEIGHTS, LETTERS, Letters, MARGIN, SVGBackend, Sheet, WIDTH, panel,
     panel_line, write,
 };
-use crate::plot::numbers::{BlockNumbers, ChainNumbers};
+use apus_indexes::BlockGrowth;
 use plotters::prelude::*;
 
 /// A line has at most this many points; more would not be visible.
 const POINTS_MAX: usize = 2_000;
 
 /// What a panel shows: its title, its axis, the label's unit, and the value.
-type Panel = (&'static str, &'static str, f64, fn(&BlockNumbers) -> u64);
+type Panel = (&'static str, &'static str, f64, fn(&BlockGrowth) -> u64);
 
 const PANELS: [Panel; 3] = [
     ("Coins in the UTXO set", "millions", 1e6, |block| block.coins),
@@ -22,7 +22,7 @@ const PANELS: [Panel; 3] = [
 /// A chart of a chain's growth as SVG.
 pub(in crate::plot) struct GrowthChart<'a> {
     pub(in crate::plot) title: &'a str,
-    pub(in crate::plot) numbers: &'a ChainNumbers,
+    pub(in crate::plot) numbers: &'a [BlockGrowth],
 }
 
 impl GrowthChart<'_> {
@@ -50,8 +50,8 @@ impl GrowthChart<'_> {
 
     fn panel(&self, area: &Sheet<'_>, number: usize, shown: Panel) -> Result<(), DrawError> {
         let (title, name, unit, value) = shown;
-        let blocks = &self.numbers.0;
-        let highest = |of: fn(&BlockNumbers) -> u64| {
+        let blocks = self.numbers;
+        let highest = |of: fn(&BlockGrowth) -> u64| {
             blocks.iter().map(of).max().unwrap_or_default().max(1) as f64
         };
         let end = highest(|block| block.height) / 1e3;
@@ -63,7 +63,7 @@ impl GrowthChart<'_> {
         // The last block is always shown.
         let places = blocks.iter().rev().step_by(step).collect::<Vec<_>>();
         let point =
-            |block: &&BlockNumbers| (x.place(block.height as f64), y.place(value(block) as f64));
+            |block: &&BlockGrowth| (x.place(block.height as f64), y.place(value(block) as f64));
         panel_line(&mut drawn, number, places.iter().rev().map(point).collect())
     }
 }
