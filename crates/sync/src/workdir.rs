@@ -44,7 +44,7 @@ pub struct Workdir<'a> {
 }
 
 /// Converts the error for a file that is missing, or longer than any file of a sync, to `None`.
-fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
             Ok(None)
