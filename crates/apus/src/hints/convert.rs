@@ -141,7 +141,6 @@ impl HintedChain {
         }
         let walked = walk_outputs(
             self.params,
-            self.dir.chain(),
             &self.dir,
             self.verifier.as_deref(),
             HeightRange::new(1, stop + 1),
