@@ -4,9 +4,9 @@
 //! with an independent implementation of LevelDB: the number of coins and `hash_serialized_3` are compared with
 //! the set's, and some coins are looked up the way a node does. Only then does the folder get its name.
 
-use super::{CoinSink, HashSink, SetEnd, SetInfo};
+use super::{HashSink, SetEnd, SetInfo};
 use crate::error::SyncError;
-use crate::folder::{BlocksRead, FolderDraft, FolderOutput, WrittenFolder, expect_room};
+use crate::folder::expect_room;
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted, unless_interrupted};
 use crate::request::RunEnv;
 use crate::system::random_bytes;
@@ -36,8 +36,8 @@ pub(super) struct Tables<'a> {
     folder: &'a Path,
     writer: Option<ChainstateWriter<'a>>,
     bytes: u64,
-    coins_read_back: u64,
-    looked_up: CoinLookUp,
+    pub(super) coins_read_back: u64,
+    pub(super) looked_up: CoinLookUp,
 }
 
 impl<'a> Tables<'a> {
@@ -205,73 +205,6 @@ fn put_record(batch: &mut Vec<u8>, outpoint: OutPoint, coin: &[u8]) {
     batch.extend_from_slice(coin);
     let length = (batch.len() - at - 4) as u32;
     batch[at..at + 4].copy_from_slice(&length.to_le_bytes());
-}
-
-/// A chainstate folder without blocks.
-pub(super) struct ChainstateSink<'a> {
-    output: &'a FolderOutput,
-    draft: FolderDraft,
-    tables: Tables<'a>,
-}
-
-impl<'a> ChainstateSink<'a> {
-    /// Begins the folder.
-    pub(super) fn create(
-        output: &'a FolderOutput,
-        place: &'a DirStorage,
-        set: SetInfo,
-    ) -> Result<Self, SyncError> {
-        let draft = FolderDraft::begin_at(&output.path, output.replace)?;
-        let tables = Tables::create(place, set)?;
-        Ok(Self { output, draft, tables })
-    }
-}
-
-impl CoinSink for ChainstateSink<'_> {
-    fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
-        self.tables.put(txid, group)
-    }
-
-    fn seal(&mut self) -> Result<(), SyncError> {
-        self.tables.seal()
-    }
-
-    fn checks(&self) -> bool {
-        true
-    }
-
-    fn bytes(&self) -> u64 {
-        self.tables.bytes()
-    }
-
-    fn check(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
-        self.tables.check(whole)
-    }
-
-    fn publish(self: Box<Self>, _whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError> {
-        let Self { output, draft, tables } = *self;
-        publish(output, draft, &tables, BlocksRead::default()).map(Some)
-    }
-}
-
-/// Gives a folder with checked coins its final name.
-pub(super) fn publish(
-    output: &FolderOutput,
-    draft: FolderDraft,
-    tables: &Tables<'_>,
-    blocks_read_back: BlocksRead,
-) -> Result<WrittenFolder, SyncError> {
-    let (moved_to, mark) = draft.publish()?;
-    Ok(WrittenFolder {
-        kind: output.kind,
-        path: output.path.clone(),
-        chainstate_bytes: tables.bytes(),
-        coins_read_back: tables.coins_read_back,
-        coins_looked_up: tables.looked_up.coins,
-        blocks_read_back,
-        moved_to,
-        mark: Arc::new(mark),
-    })
 }
 
 #[cfg(test)]
