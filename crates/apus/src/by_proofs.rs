@@ -157,7 +157,7 @@ impl From<&PeerArgs> for BridgePeersOptions {
     fn from(args: &PeerArgs) -> Self {
         Self {
             proxy: args.proxy,
-            transport: peers::transport(args),
+            transport: peers::transport(args.v2transport),
             patience: peers::patience(args),
         }
     }

@@ -9,7 +9,7 @@ use crate::args::SignatureArgs;
 use crate::by_proofs::{BridgePeersOptions, WorkerProofs, expect_with_peers};
 use crate::failure::{Failure, IO};
 use crate::machine::{now, threads, watch_signals};
-use crate::peers::USER_AGENT;
+use crate::peers::{USER_AGENT, node_addresses, transport};
 use crate::report::{bytes, grouped};
 use crate::spelling::lacking_feature;
 use crate::sync::command_on;
@@ -21,7 +21,6 @@ use apus_cluster::{
 use apus_jobs::{
     ClusterError, Jobs, QueueError, SharedQueue, WorkBlocks, WorkRequest, describe_run, work,
 };
-use apus_p2p::addresses::{NodeAddress, parse_address};
 use apus_p2p::headers::HeaderList;
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
@@ -198,7 +197,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
         Some(folder) => WorkerBlocks::Folder(folder),
         None => {
             // Parse the addresses early, with any chain: it only determines default ports.
-            node_addresses(&args.peers, Network::Main)?;
+            node_addresses(&args.peers.connect, Network::Main)?;
             WorkerBlocks::Peers(&args.peers)
         }
     };
@@ -211,7 +210,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     #[cfg(feature = "utreexo")]
     let how = BridgePeersOptions {
         proxy: args.peers.proxy,
-        transport: node_transport(&args.peers),
+        transport: transport(args.peers.v2transport),
         patience: BRIDGE_PATIENCE,
     };
     let setup = WorkerSetup {
@@ -364,28 +363,15 @@ fn take_part(
 #[cfg(feature = "utreexo")]
 const BRIDGE_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Parses the addresses of the nodes that serve blocks.
-fn node_addresses(args: &WorkPeersArgs, network: Network) -> Result<Vec<NodeAddress>, Failure> {
-    let parse = |node: &String| {
-        parse_address(node, network)
-            .map_err(|error| Failure::usage(format!("--connect {node}: {error}")))
-    };
-    args.connect.iter().map(parse).collect()
-}
-
-fn node_transport(args: &WorkPeersArgs) -> TransportChoice {
-    if args.v2transport == 0 { TransportChoice::V1 } else { TransportChoice::Auto }
-}
-
 /// Returns the network options for these nodes.
 fn node_options(args: &WorkPeersArgs, params: &Params) -> NetworkOptions {
     // `work_on` already parsed them before it joined a run.
-    let connect = node_addresses(args, params.network).unwrap_or_default();
+    let connect = node_addresses(&args.connect, params.network).unwrap_or_default();
     NetworkOptions {
         outbound: connect.len(),
         connect,
         proxy: args.proxy,
-        transport: node_transport(args),
+        transport: transport(args.v2transport),
         ..network_options(params, Duration::from_secs(args.patience.into()))
     }
 }

@@ -148,7 +148,7 @@ pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result
         return Err(Failure::usage(format!("{name} is not a valid name for a folder")));
     }
     expect_room_for_folders(parent(path))?;
-    expect_draft(output)?;
+    expect_draft(&output.path)?;
     let Ok(there) = path.symlink_metadata() else { return Ok(()) };
     if there.is_symlink() {
         return Err(Failure::usage(format!(

@@ -103,7 +103,6 @@ fn decoder(
 
 /// Totals of one pass over hints in any encoding.
 struct Census {
-    start_height: Height,
     /// The last height; `None` without blocks.
     stop_height: Option<Height>,
     coins: u64,
@@ -112,12 +111,7 @@ struct Census {
 }
 
 fn census(path: &Path, decoder: &mut dyn HintsDecoder) -> Result<Census, Failure> {
-    let mut census = Census {
-        start_height: decoder.start_height(),
-        stop_height: None,
-        coins: 0,
-        outputs: Some(0),
-    };
+    let mut census = Census { stop_height: None, coins: 0, outputs: Some(0) };
     let mut indices = Vec::new();
     while let Some(block) = decoder.next_block(&mut indices).map_err(|e| about(path, &e))? {
         census.stop_height = Some(block.height);
@@ -153,7 +147,7 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
     let stop_block = reading.stop_block();
     let found = census(path, &mut *reading)?;
     let stop = found.stop_height.map_or_else(|| "none".to_owned(), |height| height.to_string());
-    rows.push(("heights", format!("{} to {stop}", found.start_height)));
+    rows.push(("heights", format!("{} to {stop}", format.start_height())));
     rows.push((
         "stop block",
         stop_block.map_or_else(

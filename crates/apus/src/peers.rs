@@ -4,8 +4,8 @@
 use crate::args::{PeerArgs, RunArgs};
 use crate::failure::Failure;
 use crate::report::{self, bytes};
-use apus_chain::Params;
-use apus_p2p::addresses::{dns_seeds, parse_address};
+use apus_chain::{Network, Params};
+use apus_p2p::addresses::{NodeAddress, dns_seeds, parse_address};
 use apus_p2p::download::Limit;
 use apus_p2p::headers::HeaderList;
 use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerStatus};
@@ -30,14 +30,7 @@ pub(crate) fn start<'a>(
     workdir: &'a dyn Storage,
     keep: Option<&BlocksFolderOptions>,
 ) -> Result<Peers<'a>, Failure> {
-    let connect = args
-        .connect
-        .iter()
-        .map(|node| {
-            parse_address(node, params.network)
-                .map_err(|error| Failure::usage(format!("--connect {node}: {error}")))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
+    let connect = node_addresses(&args.connect, params.network)?;
     if connect.is_empty() && args.listen.is_none() && dns_seeds(params.network).is_empty() {
         return Err(Failure::usage(format!(
             "{} has no published addresses of nodes: add --connect NODE",
@@ -51,7 +44,7 @@ pub(crate) fn start<'a>(
         proxy: args.proxy,
         listen: args.listen,
         outbound: args.maxconnections.into(),
-        transport: transport(args),
+        transport: transport(args.v2transport),
         user_agent: USER_AGENT.to_owned(),
         bytes_max: MemoryParts::with_peers(run.dbcache << 20).incoming_bytes,
         patience: patience(args),
@@ -61,9 +54,21 @@ pub(crate) fn start<'a>(
     Ok(Peers::start(options, workdir, keep)?)
 }
 
-/// Returns the transports that a run may use.
-pub(crate) fn transport(args: &PeerArgs) -> TransportChoice {
-    match args.v2transport {
+/// Parses the addresses that `--connect` names.
+pub(crate) fn node_addresses(
+    connect: &[String],
+    network: Network,
+) -> Result<Vec<NodeAddress>, Failure> {
+    let parse = |node: &String| {
+        parse_address(node, network)
+            .map_err(|error| Failure::usage(format!("--connect {node}: {error}")))
+    };
+    connect.iter().map(parse).collect()
+}
+
+/// Returns the transports that `--v2transport` allows.
+pub(crate) fn transport(v2transport: u8) -> TransportChoice {
+    match v2transport {
         0 => TransportChoice::V1,
         _ => TransportChoice::Auto,
     }

@@ -105,7 +105,15 @@ pub(crate) fn result(line: impl Display) -> Result<(), Failure> {
     result_is_read(line).map(drop)
 }
 
-/// Does the same, and returns whether a reader is still there.
+/// Writes facts, each with its name in a line.
+pub(crate) fn facts<'n>(
+    facts: impl IntoIterator<Item = (&'n str, impl Display)>,
+) -> Result<(), Failure> {
+    let mut facts = facts.into_iter();
+    facts.try_for_each(|(name, value)| result(format_args!("{name:<18} {value}")))
+}
+
+/// Writes a line of results, and returns whether a reader is still there.
 pub(crate) fn result_is_read(line: impl Display) -> Result<bool, Failure> {
     let mut line = line.to_string();
     if let Some(width) = width_of(io::stdout().is_terminal(), &Term::stdout()) {

@@ -82,7 +82,7 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
     let muhash = info
         .muhash
         .map_or_else(|| "not computed: add --muhash".to_owned(), |muhash| display_hash(&muhash.0));
-    for (name, value) in [
+    print::facts([
         ("file", args.file.named().display().to_string()),
         ("chain", info.network.to_string()),
         ("base block", info.base_hash.to_string()),
@@ -95,10 +95,7 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
         ("muhash", muhash),
         ("bytes", format!("{} ({})", grouped(info.bytes), bytes(info.bytes))),
         ("this is", verdict),
-    ] {
-        print::result(format_args!("{name:<18} {value}"))?;
-    }
-    Ok(())
+    ])
 }
 
 /// Uses the snapshot as hints: if exactly the outpoints that it lists stay unspent in the chain's blocks, Apus computes

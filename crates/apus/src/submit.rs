@@ -4,13 +4,13 @@
 //! lines and formats answers. It writes each answer before it reads the next line. An invalid line never ends the
 //! program: only a failure of the machine does, or a reader that closes the pipe.
 
-use crate::args::SignatureArgs;
+use crate::args::{SignatureArgs, verifier};
 use crate::failure::{Failure, IO};
 use crate::machine::{clock, threads};
 use crate::print;
 use crate::workdir::WorkFolder;
 use apus_chain::{ActivationHeight, BlockHash, Network, Params};
-use apus_engine::script::{ScriptPool, script_verifier};
+use apus_engine::script::ScriptPool;
 use apus_engine::utxo::store::{CoinsStore, DiskOptions, DiskStore, MemoryStore};
 use apus_storage::{DirStorage, Storage};
 use apus_sync::chainman::{
@@ -133,14 +133,6 @@ fn coins(
     let state = Chainstate::open(params, store, options)
         .map_err(|error| Failure::new(IO, error.to_string()))?;
     Ok(Box::new(ValidatedCoins::new(state, check_scripts)))
-}
-
-/// Returns the verifier for the solutions of signet's blocks, which are scripts.
-fn verifier(params: &Params) -> Result<Option<Box<dyn apus_chain::ScriptVerifier>>, Failure> {
-    match params.signet_challenge {
-        Some(_) => script_verifier().map(Some).map_err(Failure::usage),
-        None => Ok(None),
-    }
 }
 
 fn in_memory(params: &Params, scripts: Option<ScriptPool>) -> Result<ChainManager, Failure> {

@@ -5,7 +5,7 @@ mod args;
 
 pub(crate) use args::{UtreexoArgs, UtreexoCommand};
 
-use crate::args::{AggregateArg, BlocksArg, ConnectArgs};
+use crate::args::{BlocksArg, ConnectArgs, EngineArg};
 use crate::extra_engine::BridgeJob;
 use crate::failure::Failure;
 use crate::files::expect_writable;
@@ -20,7 +20,7 @@ use apus_proofs::{
     survey_proofs,
 };
 use apus_storage::DirStorage;
-use apus_sync::{DatadirBlocks, Stop, UseIndex, parent};
+use apus_sync::{Stop, UseIndex, parent};
 use apus_utreexo::{CacheCost, CachePolicy, CacheRule};
 use args::{CachesArgs, ProveArgs};
 use serde::Serialize;
@@ -52,26 +52,11 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
         None => JobSource::Peers(&args.peers),
     };
     let report = run(&RunJob {
-        chain: args.chain,
-        source,
-        hints: None,
-        engine: Some(crate::args::EngineArg::Mergesync),
-        hints_order: None,
-        aggregate: AggregateArg::Sha256,
-        run: &args.run,
+        engine: Some(EngineArg::Mergesync),
         connect: Some(&connect),
-        coins: None,
-        set_stores: &[],
-        outputs: &[],
-        replace: false,
-        muhash: false,
-        kept: DatadirBlocks::All,
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
-        outside: None,
-        spent: None,
-        indexes: &[],
         bridge: Some(BridgeJob { folder: &args.out, every: args.every }),
-        machines: None,
+        ..RunJob::new(args.chain, source, &args.run)
     })?;
     print::result(report)
 }
@@ -95,7 +80,7 @@ fn info(path: &Path) -> Result<(), Failure> {
     let each = |total: u64| format!("{:.1} a block", total as f64 / blocks.max(1) as f64);
     let of = |total: u64| format!("{} ({}, {})", grouped(total), bytes(total), each(total));
     let leaves = after.leaves();
-    for (name, value) in [
+    print::facts([
         ("files", grouped(files)),
         ("chain", network.map_or_else(|| "unknown".to_owned(), |it| it.to_string())),
         ("blocks", format!("{}: {} to {}", grouped(blocks), heights.start, heights.end - 1)),
@@ -107,14 +92,9 @@ fn info(path: &Path) -> Result<(), Failure> {
         ("of leaf data", of(totals.leaf_bytes)),
         ("longest entry", bytes(totals.entry_bytes_max)),
         ("of all files", format!("{} ({})", grouped(totals.file_bytes), bytes(totals.file_bytes))),
-    ] {
-        print::result(format_args!("{name:<18} {value}"))?;
-    }
+    ])?;
     let names = ["roots at the end"].into_iter().chain(std::iter::repeat(""));
-    for (name, root) in names.zip(after.hashes()) {
-        print::result(format_args!("{name:<18} {root}"))?;
-    }
-    Ok(())
+    print::facts(names.zip(after.hashes()))
 }
 
 fn check(folder: &Path) -> Result<(), Failure> {

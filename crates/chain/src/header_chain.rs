@@ -9,7 +9,7 @@ use crate::header::{Header, Height};
 use crate::header_tree::{
     HeaderError, HeaderId, HeaderStatus, HeaderTree, is_too_new, median_time,
 };
-use crate::params::Params;
+use crate::params::{KnownBlock, Params};
 
 /// Heights are sorted by hash in parts, one for each value of this many first bits of the key.
 const SORTED_PARTS_BITS: u32 = 3;
@@ -148,6 +148,11 @@ impl HeaderChain {
     /// Returns the hash of the last block.
     pub fn tip_hash(&self) -> &BlockHash {
         &self.hashes[self.hashes.len() - 1]
+    }
+
+    /// Returns the last block.
+    pub fn tip(&self) -> KnownBlock {
+        KnownBlock { height: self.tip_height(), hash: *self.tip_hash() }
     }
 
     /// Returns the work of the whole chain, for comparison with

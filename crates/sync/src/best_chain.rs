@@ -80,7 +80,7 @@ pub(crate) fn other_chain<'a>(
     let why = error.to_string();
     let other = next_chain(request, than, base, error)?;
     let chain = other.chain();
-    let to = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
+    let to = chain.tip();
     let warning = Warning::OtherChain { why, put_aside, to };
     request.env.observer.event(Event::Warning(warning));
     Ok(other)
@@ -92,7 +92,7 @@ pub(crate) fn chain_anew<'a>(
     reason: &SyncError,
 ) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
     let dir = headers(request, None)?;
-    let to = KnownBlock { height: dir.chain().tip_height(), hash: *dir.chain().tip_hash() };
+    let to = dir.chain().tip();
     let warning = Warning::OtherChain { why: reason.to_string(), put_aside: None, to };
     request.env.observer.event(Event::Warning(warning));
     Ok(dir)
@@ -193,7 +193,7 @@ fn compare_with_node(
     if node.is_reached_by(chain) {
         return Ok(());
     }
-    let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
+    let end = chain.tip();
     if use_index == (UseIndex::Connected { older: false }) {
         return Err(SyncError::usage(format!(
             "the node's coins are at {node}, but the blocks that its index marks as valid, with their undo data, \

@@ -76,13 +76,8 @@ pub struct FolderDraft {
 }
 
 impl FolderDraft {
-    /// Removes the draft of an earlier start, and begins a new one.
-    pub fn begin(output: &FolderOutput) -> Result<Self, SyncError> {
-        Self::begin_at(&output.path, output.replace)
-    }
-
-    /// Like [`begin`](Self::begin), for a folder of any content at `path`. If it exists, it is moved aside at the end
-    /// with `replace`.
+    /// Removes the draft of an earlier start, and begins a new folder at `path`. If a folder exists there, it is
+    /// moved aside at the end with `replace`.
     pub fn begin_at(path: &Path, replace: bool) -> Result<Self, SyncError> {
         match Self::find_at(path, replace)? {
             Some(draft) => draft.clear().map(|()| draft),
@@ -91,20 +86,16 @@ impl FolderDraft {
     }
 
     /// Continues the draft of an earlier start, or begins a new folder.
-    pub fn find_or_begin(output: &FolderOutput) -> Result<Self, SyncError> {
-        Self::find(output)?.map_or_else(|| Self::create(&output.path, output.replace), Ok)
+    pub fn find_or_begin(path: &Path, replace: bool) -> Result<Self, SyncError> {
+        Self::find_at(path, replace)?.map_or_else(|| Self::create(path, replace), Ok)
     }
 
     /// Finds the draft of an earlier start: under the draft's name, or under the folder's own name and still
     /// marked, in which case it gets the draft's name back. A folder of the draft's name that no sync made is
     /// not touched.
-    pub fn find(output: &FolderOutput) -> Result<Option<Self>, SyncError> {
-        Self::find_at(&output.path, output.replace)
-    }
-
-    fn find_at(path: &Path, replace: bool) -> Result<Option<Self>, SyncError> {
+    pub fn find_at(path: &Path, replace: bool) -> Result<Option<Self>, SyncError> {
         let draft = draft_of(path);
-        match expect_draft_at(path)? {
+        match expect_draft(path)? {
             DraftState::Marked => {
                 let mark = FolderMark::take(&draft, FolderLock::try_take_given)?;
                 expect_own(&draft, path)?;
@@ -146,7 +137,7 @@ impl FolderDraft {
 
     /// Removes the draft that an earlier start left for a folder at `path`, if any.
     pub fn discard_at(path: &Path) -> Result<(), SyncError> {
-        match expect_draft_at(path)? {
+        match expect_draft(path)? {
             DraftState::Marked => Self::find_at(path, false)?.map_or(Ok(()), |it| it.discard()),
             DraftState::Nothing | DraftState::Empty => Ok(()),
         }
@@ -253,12 +244,8 @@ pub enum DraftState {
     Marked,
 }
 
-/// Returns the state of the draft's path, or fails if another program or user put something there.
-pub fn expect_draft(output: &FolderOutput) -> Result<DraftState, SyncError> {
-    expect_draft_at(&output.path)
-}
-
-fn expect_draft_at(path: &Path) -> Result<DraftState, SyncError> {
+/// Returns the state of the path of the draft of `path`, or fails if another program or user put something there.
+pub fn expect_draft(path: &Path) -> Result<DraftState, SyncError> {
     let draft = draft_of(path);
     let exists = |file: &Path| {
         Err(SyncError::Usage(UsageError::OutputExists { file: file.display().to_string() }))

@@ -4,6 +4,7 @@
 use crate::error::SyncError;
 use crate::warning::Warning;
 use apus_chain::{BlockHash, Height, HeightRange};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -264,4 +265,13 @@ impl Observer for SilentObserver {
 /// Fails if the sync was interrupted.
 pub fn stop_if_interrupted(interrupt: &AtomicBool) -> Result<(), SyncError> {
     if interrupt.load(Ordering::Relaxed) { Err(SyncError::Interrupted) } else { Ok(()) }
+}
+
+/// Ends a walk over blocks or coins if the sync was interrupted.
+pub(crate) fn unless_interrupted(interrupt: &AtomicBool) -> ControlFlow<()> {
+    if interrupt.load(Ordering::Relaxed) {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
+    }
 }

@@ -295,20 +295,23 @@ impl HashSink {
 
     /// Receives records from a merge.
     pub fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
-        let mut coins = 0;
-        for (txid, group) in records(batch) {
-            coins += self
-                .read(txid, group)
-                .map_err(|error| SyncError::Io(IoError::Group { txid, error }))?;
-        }
+        let coins = each_coin_of(batch, |outpoint, coin| self.hash.push(&outpoint, coin))?;
         self.coins.0.fetch_add(coins, Ordering::Relaxed);
         Ok(())
     }
+}
 
-    /// Hashes all coins of one transaction, and returns their number.
-    fn read(&mut self, txid: Txid, group: &[u8]) -> Result<u64, CoinError> {
-        each_coin(txid, group, |outpoint, coin| self.hash.push(&outpoint, coin))
+/// Passes the coins of all records to `each`, and returns their number.
+fn each_coin_of(
+    batch: &[u8],
+    mut each: impl FnMut(OutPoint, CoinRef<'_>),
+) -> Result<u64, SyncError> {
+    let mut coins = 0;
+    for (txid, group) in records(batch) {
+        coins += each_coin(txid, group, &mut each)
+            .map_err(|error| SyncError::Io(IoError::Group { txid, error }))?;
     }
+    Ok(coins)
 }
 
 /// Passes the coins of one transaction to `each`, and returns their number.
@@ -341,17 +344,13 @@ impl TotalsSink {
 
     /// Receives records in the order of a snapshot.
     pub fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
-        for (txid, group) in records(batch) {
-            let each = |outpoint: OutPoint, coin: CoinRef<'_>| {
-                if let Some(muhash) = &mut self.muhash {
-                    muhash.insert_written(|out| write_utxo_element(out, &outpoint, coin));
-                }
-                self.stats.push(&outpoint, coin);
-            };
-            each_coin(txid, group, each)
-                .map_err(|error| SyncError::Io(IoError::Group { txid, error }))?;
-        }
-        Ok(())
+        let each = |outpoint: OutPoint, coin: CoinRef<'_>| {
+            if let Some(muhash) = &mut self.muhash {
+                muhash.insert_written(|out| write_utxo_element(out, &outpoint, coin));
+            }
+            self.stats.push(&outpoint, coin);
+        };
+        each_coin_of(batch, each).map(drop)
     }
 
     /// Returns the MuHash and the totals. If the MuHash was not requested, it is the empty set's.

@@ -118,14 +118,7 @@ pub trait BlockArchive: Sync {
 pub fn without_undo(dir: &dyn ChainSource, range: HeightRange) -> Vec<HeightRange> {
     let Some(archive) = dir.archive() else { return Vec::new() };
     let has = |height: Height| dir.chain().hash(height).is_some_and(|it| archive.has_undo(it));
-    let mut missing: Vec<HeightRange> = Vec::new();
-    for height in range.heights().filter(|height| !has(*height)) {
-        match missing.last_mut() {
-            Some(last) if last.end == height => last.end += 1,
-            _ => missing.push(HeightRange::new(height, height + 1)),
-        }
-    }
-    missing
+    ranges(range.heights().filter(|height| !has(*height)), 1)
 }
 
 /// Returns the blocks up to `last` that `dir` must keep and does not have: an earlier start may have fetched
@@ -133,7 +126,7 @@ pub fn without_undo(dir: &dyn ChainSource, range: HeightRange) -> Vec<HeightRang
 pub fn not_kept(dir: &dyn ChainSource, last: Height) -> Vec<HeightRange> {
     let Some(archive) = dir.archive() else { return Vec::new() };
     let missing = |height: &Height| !dir.chain().hash(*height).is_some_and(|it| archive.has(it));
-    ranges((1..=last).filter(missing))
+    ranges((1..=last).filter(missing), GAP_MAX)
 }
 
 /// A source that has chosen its chain.
@@ -222,14 +215,14 @@ pub trait BlockFetcher {
 }
 
 /// Missing heights this close together are joined into one range, which includes the blocks between them.
-const GAP_MAX: Height = 16;
+pub(crate) const GAP_MAX: Height = 16;
 
-/// Joins ascending heights into ranges.
-pub fn ranges(heights: impl IntoIterator<Item = Height>) -> Vec<HeightRange> {
+/// Joins ascending heights into ranges. A range includes gaps of fewer than `gap` heights.
+pub fn ranges(heights: impl IntoIterator<Item = Height>, gap: Height) -> Vec<HeightRange> {
     let mut ranges: Vec<HeightRange> = Vec::new();
     for height in heights {
         match ranges.last_mut() {
-            Some(last) if height < last.end.saturating_add(GAP_MAX) => last.end = height + 1,
+            Some(last) if height < last.end.saturating_add(gap) => last.end = height + 1,
             _ => ranges.push(HeightRange::new(height, height + 1)),
         }
     }
@@ -242,8 +235,8 @@ mod tests {
 
     #[test]
     fn heights_that_lie_close_are_one_range() {
-        assert_eq!(ranges([]), []);
-        let found = ranges([1, 2, 3, 10, 26, 42, 59, 1000]);
+        assert_eq!(ranges([], GAP_MAX), []);
+        let found = ranges([1, 2, 3, 10, 26, 42, 59, 1000], GAP_MAX);
         let expected = [(1, 43), (59, 60), (1000, 1001)];
         assert_eq!(found, expected.map(|(start, end)| HeightRange::new(start, end)));
     }

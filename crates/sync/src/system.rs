@@ -4,9 +4,9 @@
 //! default systems let a process have 1,024 files open, some only 256, and many more on request.
 
 use crate::error::SyncError;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Number of open files to ask for.
-#[cfg(unix)]
 const WANTED: u64 = 8_192;
 
 /// Number of open files reserved for everything except runs: blocks, the coins of a store, connections.
@@ -18,25 +18,17 @@ const UNKNOWN: u64 = 1_024;
 /// Asks the system for as many open files as the largest syncs need, as far as it allows. The program calls
 /// it once. Core does the same (`util/fs_helpers.cpp`, `RaiseFileDescriptorLimit`).
 pub fn ask_for_open_files() {
-    #[cfg(unix)]
-    {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let now = getrlimit(Resource::Nofile);
-        let wanted = now.maximum.map_or(WANTED, |most| most.min(WANTED));
-        if now.current.is_some_and(|current| current < wanted) {
-            // If the system refuses, the sync keeps fewer files open.
-            let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..now });
-        }
+    let now = getrlimit(Resource::Nofile);
+    let wanted = now.maximum.map_or(WANTED, |most| most.min(WANTED));
+    if now.current.is_some_and(|current| current < wanted) {
+        // If the system refuses, the sync keeps fewer files open.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..now });
     }
 }
 
 /// Returns the number of runs that may be open at once in total.
 pub fn runs_open_max() -> u64 {
-    #[cfg(unix)]
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    #[cfg(not(unix))]
-    let limit = None;
-    runs_of(limit)
+    runs_of(getrlimit(Resource::Nofile).current)
 }
 
 fn runs_of(limit: Option<u64>) -> u64 {

@@ -42,7 +42,7 @@ use crate::request::{Request, ScriptCounts, Source, Stop};
 use crate::source::blocksdir::UseIndex;
 use crate::warning::Warning;
 use crate::workdir::names::LOCK;
-use apus_chain::{BlockHash, HeaderChain, KnownBlock, Params, ScriptVerifier};
+use apus_chain::{BlockHash, KnownBlock, Params, ScriptVerifier};
 use apus_datadir::chainstate::{SNAPSHOT_CHAINSTATE, check_files};
 use apus_datadir::{BlockFiles, BlocksFolder, check_index_files};
 use apus_engine::script::Signatures;
@@ -385,10 +385,6 @@ pub fn look_at_index(request: &Verify<'_>) -> Result<Vec<Finding>, SyncError> {
     let mut all = findings.into_all();
     all.retain(|finding| harms.contains(&finding.kind));
     Ok(all)
-}
-
-fn tip_of(chain: &HeaderChain) -> KnownBlock {
-    KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() }
 }
 
 /// Opens the coins store of a subfolder, for a sync that connects no blocks in order.

@@ -44,7 +44,7 @@ pub struct Workdir<'a> {
 }
 
 /// Converts the error for a file that is missing, or longer than any file of a sync, to `None`.
-fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
             Ok(None)
@@ -128,12 +128,7 @@ impl<'a> Workdir<'a> {
             let (name, part) = (partial_name(done.range), done.to_bytes(&workdir.plan_id));
             write_atomically(storage, &name, &part).at(storage, &name)?;
         }
-        let keep: HashSet<String> = [PLAN, LOCK, BASE]
-            .into_iter()
-            .map(str::to_owned)
-            .chain(done.iter().flat_map(FinishedRange::names))
-            .collect();
-        workdir.remove(|name| !keep.contains(name) && !is_input(name))?;
+        workdir.keep_only(&[PLAN, LOCK, BASE], done)?;
         Ok(workdir)
     }
 
@@ -156,12 +151,7 @@ impl<'a> Workdir<'a> {
             }
         }
         // The sync may have continued above its hints: the files that record how far belong to this plan.
-        let keep: HashSet<String> = [PLAN, LOCK, RECORD, POSITIONS, JOINED, BASE]
-            .into_iter()
-            .map(str::to_owned)
-            .chain(done.iter().flat_map(FinishedRange::names))
-            .collect();
-        workdir.remove(|name| !keep.contains(name) && !is_input(name))?;
+        workdir.keep_only(&[PLAN, LOCK, RECORD, POSITIONS, JOINED, BASE], &done)?;
         Ok((workdir, done))
     }
 
@@ -222,6 +212,12 @@ impl<'a> Workdir<'a> {
                 || is_download(name)
         };
         storage.names().is_ok_and(|names| names.iter().any(is_progress))
+    }
+
+    /// Removes everything except these files, the files of finished segments, and data from before the plan.
+    fn keep_only<P>(&self, names: &[&str], done: &[FinishedRange<P>]) -> Result<(), SyncError> {
+        let done: HashSet<String> = done.iter().flat_map(FinishedRange::names).collect();
+        self.remove(|name| !names.contains(&name) && !done.contains(name) && !is_input(name))
     }
 
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {

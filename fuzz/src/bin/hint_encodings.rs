@@ -12,7 +12,7 @@ use apus_sync::engines::swiftsync::hints::btcd::{BtcdDecoder, BtcdEncoder, GZIP_
 use apus_sync::engines::swiftsync::hints::delta::{DeltaDecoder, DeltaEncoder};
 use apus_sync::engines::swiftsync::hints::offsets::{OffsetsDecoder, OffsetsEncoder};
 use apus_sync::engines::swiftsync::hints::{
-    HintsDecoder, HintsEncoder, HintsError, OUTPUTS_PER_BLOCK_MAX, detect_format,
+    Format, HintsDecoder, HintsEncoder, HintsError, OUTPUTS_PER_BLOCK_MAX, detect_format,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -30,36 +30,36 @@ fuzz_target!(|data: &[u8]| {
     let mut out = Vec::new();
     match encoding {
         0 => {
-            let Ok(blocks) = read(&mut BitmapDecoder::new(file)) else { return };
+            let Ok(blocks) = read(Format::Bitmap, &mut BitmapDecoder::new(file)) else { return };
             write(Box::new(BitmapEncoder::new(&mut out)), &blocks);
         }
         1 => {
-            let Ok(blocks) = read(&mut DeltaDecoder::new(file)) else { return };
+            let Ok(blocks) = read(Format::Delta, &mut DeltaDecoder::new(file)) else { return };
             write(Box::new(DeltaEncoder::new(&mut out)), &blocks);
         }
         2 => {
             let Ok(mut decoder) = BtcdDecoder::new(file) else { return };
-            let Ok(blocks) = read(&mut decoder) else { return };
+            let Ok(blocks) = read(Format::Btcd, &mut decoder) else { return };
             let stop = decoder.stop_height().expect("the file states it");
             write(Box::new(BtcdEncoder::new(&mut out, stop).expect("memory")), &blocks);
             if file.starts_with(&GZIP_MAGIC) {
                 let mut again = BtcdDecoder::new(&out[..]).expect("it was written");
-                assert!(read(&mut again).expect("it was written") == blocks);
+                assert!(read(Format::Btcd, &mut again).expect("it was written") == blocks);
                 return;
             }
         }
         3 => {
             let Ok(mut decoder) = OffsetsDecoder::plain(file) else { return };
-            let Ok(blocks) = read(&mut decoder) else { return };
+            let Ok(blocks) = read(Format::Offsets, &mut decoder) else { return };
             write(offsets(&mut out, &decoder), &blocks);
         }
         _ => {
             let Ok(mut decoder) = OffsetsDecoder::with_height(file) else { return };
-            let Ok(blocks) = read(&mut decoder) else { return };
+            let Ok(blocks) = read(Format::OffsetsWithHeight, &mut decoder) else { return };
             assert_eq!(decoder.stop_height(), Some(blocks.len() as u32));
             write(offsets(&mut out, &decoder), &blocks);
             let mut again = OffsetsDecoder::plain(&out[..]).expect("it was written");
-            assert!(read(&mut again).expect("it was written") == blocks);
+            assert!(read(Format::Offsets, &mut again).expect("it was written") == blocks);
             return;
         }
     }
@@ -74,11 +74,11 @@ fn offsets<'a>(
     Box::new(OffsetsEncoder::new(out, &stop_block).expect("memory"))
 }
 
-fn read(decoder: &mut dyn HintsDecoder) -> Result<Blocks, Option<HintsError>> {
+fn read(format: Format, decoder: &mut dyn HintsDecoder) -> Result<Blocks, Option<HintsError>> {
     let (mut blocks, mut indices) = (Blocks::new(), Vec::new());
     let mut total = 0;
     while let Some(element) = decoder.next_block(&mut indices)? {
-        assert_eq!(element.height, decoder.start_height() + blocks.len() as u32);
+        assert_eq!(element.height, format.start_height() + blocks.len() as u32);
         assert!(indices.is_sorted_by(|a, b| a < b));
         assert!(indices.last().is_none_or(|last| *last < OUTPUTS_PER_BLOCK_MAX));
         total += 1 + indices.len();

@@ -6,6 +6,7 @@
 #![no_main]
 
 use apus_chain::Reader;
+use apus_sync::engines::pass::PartialResult;
 use apus_sync::engines::swiftsync::Partial;
 use libfuzzer_sys::fuzz_target;
 

@@ -118,15 +118,12 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
             expected.muhash
         )));
     }
-    for (name, value) in [
+    print::facts([
         ("to", place.to_string()),
         ("block", format!("{} {}", tip.height, tip.hash)),
         ("coins", grouped(found.coins)),
         ("muhash", found.muhash.to_string()),
-    ] {
-        print::result(format_args!("{name:<18} {value}"))?;
-    }
-    Ok(())
+    ])
 }
 
 /// Walks the source; returns the coins' block, and their sums.

@@ -56,6 +56,7 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     let encoder = encoder(args.to, draft.writer()?, stop, &args.out)?;
     let mut conversion = Conversion {
         from: format,
+        to: args.to.format,
         source: named,
         target: &args.out,
         decoder: &mut *reading,
@@ -84,16 +85,6 @@ struct StopBlock {
     block: Option<BlockHash>,
 }
 
-/// Returns the outputs that an encoding numbers.
-fn index_space(format: Format) -> IndexSpace {
-    match format {
-        Format::Bip456 | Format::Btcd => IndexSpace::Spendable,
-        Format::Bitmap | Format::Delta | Format::Offsets | Format::OffsetsWithHeight => {
-            IndexSpace::AllOutputs
-        }
-    }
-}
-
 /// The chain of the hints, if the conversion needs the blocks or the user gave them.
 struct HintedChain {
     params: &'static Params,
@@ -110,7 +101,7 @@ impl HintedChain {
         interrupt: &AtomicBool,
     ) -> Result<Option<Self>, Failure> {
         let Some(blocksdir) = &args.blocksdir else {
-            let why = if index_space(from) != index_space(args.to.format) {
+            let why = if from.index_space() != args.to.format.index_space() {
                 "one of these encodings counts unspendable outputs and the other does not"
             } else if from == Format::Bitmap || args.to.format == Format::Bitmap {
                 "a bitmap has one bit per output of a block, and counts them in 16 bits"
@@ -145,12 +136,11 @@ impl HintedChain {
 
     fn walk(&self, conversion: &mut Conversion<'_>, stop: Height) -> Result<(), Failure> {
         let mut failure = None;
-        if conversion.decoder.start_height() == 0 || conversion.encoder.start_height() == 0 {
+        if conversion.from.start_height() == 0 || conversion.to.start_height() == 0 {
             conversion.genesis()?;
         }
         let walked = walk_outputs(
             self.params,
-            self.dir.chain(),
             &self.dir,
             self.verifier.as_deref(),
             HeightRange::new(1, stop + 1),
@@ -171,6 +161,7 @@ impl HintedChain {
 /// A conversion in progress.
 struct Conversion<'a> {
     from: Format,
+    to: Format,
     source: &'a Path,
     target: &'a Path,
     decoder: &'a mut dyn HintsDecoder,
@@ -182,7 +173,7 @@ struct Conversion<'a> {
 impl Conversion<'_> {
     /// Converts the genesis block, which some encodings list and others do not. Its only output never was a coin.
     fn genesis(&mut self) -> Result<(), Failure> {
-        if self.decoder.start_height() == 0 {
+        if self.from.start_height() == 0 {
             let read = self.decoder.next_block(&mut self.indices);
             read.map_err(|error| about(self.source, &error))?;
             if !self.indices.is_empty() {
@@ -192,7 +183,7 @@ impl Conversion<'_> {
                 )));
             }
         }
-        if self.encoder.start_height() == 0 {
+        if self.to.start_height() == 0 {
             self.encoder.put_block(&[], 1).map_err(|error| about(self.target, &error))?;
         }
         Ok(())
@@ -243,8 +234,7 @@ impl Conversion<'_> {
 
     /// Converts indices from one index space to the other; returns the block's number of outputs in the new one.
     fn translate(&mut self, block: &OutputsOfBlock) -> Result<u32, Failure> {
-        let from = self.decoder.index_space();
-        let to = self.encoder.index_space();
+        let (from, to) = (self.from.index_space(), self.to.index_space());
         let spendable = block.spendable.iter().filter(|&&yes| yes).count() as u32;
         let translated = match (from, to) {
             (IndexSpace::AllOutputs, IndexSpace::Spendable) => self.without_unspendable(block)?,

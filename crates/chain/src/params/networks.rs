@@ -61,6 +61,11 @@ const fn known(height: Height, hash: &str) -> KnownBlock {
     KnownBlock { height, hash: block(hash) }
 }
 
+const fn snapshot(height: Height, hash: &str, serialized: &str, chain_tx_count: u64) -> AssumeUtxo {
+    let (block_hash, hash_serialized) = (block(hash), bytes(serialized));
+    AssumeUtxo { height, block_hash, hash_serialized, chain_tx_count }
+}
+
 const fn at_least_one(value: u32) -> NonZeroU32 {
     NonZeroU32::new(value).expect("no chain has a zero here")
 }
@@ -137,38 +142,30 @@ pub(super) static MAIN: Params = Params {
         ),
     ]),
     assumeutxo: Cow::Borrowed(&[
-        AssumeUtxo {
-            height: 840_000,
-            block_hash: block("0000000000000000000320283a032748cef8227873ff4872689bf23f1cda83a5"),
-            hash_serialized: bytes(
-                "a2a5521b1b5ab65f67818e5e8eccabb7171a517f9e2382208f77687310768f96",
-            ),
-            chain_tx_count: 991_032_194,
-        },
-        AssumeUtxo {
-            height: 880_000,
-            block_hash: block("000000000000000000010b17283c3c400507969a9c2afd1dcf2082ec5cca2880"),
-            hash_serialized: bytes(
-                "dbd190983eaf433ef7c15f78a278ae42c00ef52e0fd2a54953782175fbadcea9",
-            ),
-            chain_tx_count: 1_145_604_538,
-        },
-        AssumeUtxo {
-            height: 910_000,
-            block_hash: block("0000000000000000000108970acb9522ffd516eae17acddcb1bd16469194a821"),
-            hash_serialized: bytes(
-                "4daf8a17b4902498c5787966a2b51c613acdab5df5db73f196fa59a4da2f1568",
-            ),
-            chain_tx_count: 1_226_586_151,
-        },
-        AssumeUtxo {
-            height: 935_000,
-            block_hash: block("0000000000000000000147034958af1652b2b91bba607beacc5e72a56f0fb5ee"),
-            hash_serialized: bytes(
-                "e4b90ef9eae834f56c4b64d2d50143cee10ad87994c614d7d04125e2a6025050",
-            ),
-            chain_tx_count: 1_305_397_408,
-        },
+        snapshot(
+            840_000,
+            "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda83a5",
+            "a2a5521b1b5ab65f67818e5e8eccabb7171a517f9e2382208f77687310768f96",
+            991_032_194,
+        ),
+        snapshot(
+            880_000,
+            "000000000000000000010b17283c3c400507969a9c2afd1dcf2082ec5cca2880",
+            "dbd190983eaf433ef7c15f78a278ae42c00ef52e0fd2a54953782175fbadcea9",
+            1_145_604_538,
+        ),
+        snapshot(
+            910_000,
+            "0000000000000000000108970acb9522ffd516eae17acddcb1bd16469194a821",
+            "4daf8a17b4902498c5787966a2b51c613acdab5df5db73f196fa59a4da2f1568",
+            1_226_586_151,
+        ),
+        snapshot(
+            935_000,
+            "0000000000000000000147034958af1652b2b91bba607beacc5e72a56f0fb5ee",
+            "e4b90ef9eae834f56c4b64d2d50143cee10ad87994c614d7d04125e2a6025050",
+            1_305_397_408,
+        ),
     ]),
 };
 
@@ -208,22 +205,18 @@ pub(super) static TESTNET3: Params = Params {
         0,
     )]),
     assumeutxo: Cow::Borrowed(&[
-        AssumeUtxo {
-            height: 2_500_000,
-            block_hash: block("0000000000000093bcb68c03a9a168ae252572d348a2eaeba2cdf9231d73206f"),
-            hash_serialized: bytes(
-                "f841584909f68e47897952345234e37fcd9128cd818f41ee6c3ca68db8071be7",
-            ),
-            chain_tx_count: 66_484_552,
-        },
-        AssumeUtxo {
-            height: 4_840_000,
-            block_hash: block("00000000000000f4971a7fb37fbdff89315b69a2e1920c467654a382f0d64786"),
-            hash_serialized: bytes(
-                "ce6bb677bb2ee9789c4a1c9d73e6683c53fc20e8fdbedbdaaf468982a0c8db2a",
-            ),
-            chain_tx_count: 536_078_574,
-        },
+        snapshot(
+            2_500_000,
+            "0000000000000093bcb68c03a9a168ae252572d348a2eaeba2cdf9231d73206f",
+            "f841584909f68e47897952345234e37fcd9128cd818f41ee6c3ca68db8071be7",
+            66_484_552,
+        ),
+        snapshot(
+            4_840_000,
+            "00000000000000f4971a7fb37fbdff89315b69a2e1920c467654a382f0d64786",
+            "ce6bb677bb2ee9789c4a1c9d73e6683c53fc20e8fdbedbdaaf468982a0c8db2a",
+            536_078_574,
+        ),
     ]),
 };
 
@@ -260,22 +253,18 @@ pub(super) static TESTNET4: Params = Params {
     bip30_unspendable: Cow::Borrowed(&[]),
     script_flag_exceptions: Cow::Borrowed(&[]),
     assumeutxo: Cow::Borrowed(&[
-        AssumeUtxo {
-            height: 90_000,
-            block_hash: block("0000000002ebe8bcda020e0dd6ccfbdfac531d2f6a81457191b99fc2df2dbe3b"),
-            hash_serialized: bytes(
-                "784fb5e98241de66fdd429f4392155c9e7db5c017148e66e8fdbc95746f8b9b5",
-            ),
-            chain_tx_count: 11_347_043,
-        },
-        AssumeUtxo {
-            height: 120_000,
-            block_hash: block("000000000bd2317e51b3c5794981c35ba894ce27d3e772d5c39ecd9cbce01dc8"),
-            hash_serialized: bytes(
-                "10b05d05ad468d0971162e1b222a4aa66caca89da2bb2a93f8f37fb29c4794b0",
-            ),
-            chain_tx_count: 14_141_057,
-        },
+        snapshot(
+            90_000,
+            "0000000002ebe8bcda020e0dd6ccfbdfac531d2f6a81457191b99fc2df2dbe3b",
+            "784fb5e98241de66fdd429f4392155c9e7db5c017148e66e8fdbc95746f8b9b5",
+            11_347_043,
+        ),
+        snapshot(
+            120_000,
+            "000000000bd2317e51b3c5794981c35ba894ce27d3e772d5c39ecd9cbce01dc8",
+            "10b05d05ad468d0971162e1b222a4aa66caca89da2bb2a93f8f37fb29c4794b0",
+            14_141_057,
+        ),
     ]),
 };
 
@@ -312,22 +301,18 @@ pub(super) static SIGNET: Params = Params {
     bip30_unspendable: Cow::Borrowed(&[]),
     script_flag_exceptions: Cow::Borrowed(&[]),
     assumeutxo: Cow::Borrowed(&[
-        AssumeUtxo {
-            height: 160_000,
-            block_hash: block("0000003ca3c99aff040f2563c2ad8f8ec88bd0fd6b8f0895cfaf1ef90353a62c"),
-            hash_serialized: bytes(
-                "fe0a44309b74d6b5883d246cb419c6221bcccf0b308c9b59b7d70783dbdf928a",
-            ),
-            chain_tx_count: 2_289_496,
-        },
-        AssumeUtxo {
-            height: 290_000,
-            block_hash: block("0000000577f2741bb30cd9d39d6d71b023afbeb9764f6260786a97969d5c9ac0"),
-            hash_serialized: bytes(
-                "97267e000b4b876800167e71b9123f1529d13b14308abec2888bbd2160d14545",
-            ),
-            chain_tx_count: 28_547_497,
-        },
+        snapshot(
+            160_000,
+            "0000003ca3c99aff040f2563c2ad8f8ec88bd0fd6b8f0895cfaf1ef90353a62c",
+            "fe0a44309b74d6b5883d246cb419c6221bcccf0b308c9b59b7d70783dbdf928a",
+            2_289_496,
+        ),
+        snapshot(
+            290_000,
+            "0000000577f2741bb30cd9d39d6d71b023afbeb9764f6260786a97969d5c9ac0",
+            "97267e000b4b876800167e71b9123f1529d13b14308abec2888bbd2160d14545",
+            28_547_497,
+        ),
     ]),
 };
 
@@ -362,30 +347,24 @@ pub(super) static REGTEST: Params = Params {
     bip30_unspendable: Cow::Borrowed(&[]),
     script_flag_exceptions: Cow::Borrowed(&[]),
     assumeutxo: Cow::Borrowed(&[
-        AssumeUtxo {
-            height: 110,
-            block_hash: block("135eec25a6fb277884e5824e7aa7d052c4868161c99a5122170b5266f86c273d"),
-            hash_serialized: bytes(
-                "86e9a1205b418b16dde3a18a78c730e30137e28466bda5dbf6b33ab8fc05447c",
-            ),
-            chain_tx_count: 111,
-        },
-        AssumeUtxo {
-            height: 200,
-            block_hash: block("385901ccbd69dff6bbd00065d01fb8a9e464dede7cfe0372443884f9b1dcf6b9"),
-            hash_serialized: bytes(
-                "17dcc016d188d16068907cdeb38b75691a118d43053b8cd6a25969419381d13a",
-            ),
-            chain_tx_count: 201,
-        },
-        AssumeUtxo {
-            height: 299,
-            block_hash: block("0c552ced4721c249a389eb9b08cb8da261cd46f0e7b5f9d064d48f3113406853"),
-            hash_serialized: bytes(
-                "106b2c56233e378a824cf0d5ff2be42ed32c72f1605c9be288d00942908a40ac",
-            ),
-            chain_tx_count: 334,
-        },
+        snapshot(
+            110,
+            "135eec25a6fb277884e5824e7aa7d052c4868161c99a5122170b5266f86c273d",
+            "86e9a1205b418b16dde3a18a78c730e30137e28466bda5dbf6b33ab8fc05447c",
+            111,
+        ),
+        snapshot(
+            200,
+            "385901ccbd69dff6bbd00065d01fb8a9e464dede7cfe0372443884f9b1dcf6b9",
+            "17dcc016d188d16068907cdeb38b75691a118d43053b8cd6a25969419381d13a",
+            201,
+        ),
+        snapshot(
+            299,
+            "0c552ced4721c249a389eb9b08cb8da261cd46f0e7b5f9d064d48f3113406853",
+            "106b2c56233e378a824cf0d5ff2be42ed32c72f1605c9be288d00942908a40ac",
+            334,
+        ),
     ]),
 };
 

@@ -21,7 +21,7 @@ pub use crate::engines::pass::Counts;
 pub use error::SwiftSyncError;
 pub use partial::{CoinTotals, MergeError, Partial};
 pub use segment::{Segment, SegmentOutput};
-pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};
+pub use segment_hints::{ByBlock, CoinHints, HintError, IndexHints, SegmentHints};
 pub use spent_later::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuilder};
 pub use state::{SwiftSync, Verdict};
 pub use undo_pass::{

@@ -6,12 +6,12 @@ use tempfile::TempDir;
 /// The name of a file that a sync writes.
 const FILE: &str = "000003.ldb";
 
-fn output(sandbox: &TempDir, replace: bool) -> FolderOutput {
-    FolderOutput { kind: FolderKind::Chainstate, path: sandbox.path().join("out"), replace }
+fn place(sandbox: &TempDir) -> PathBuf {
+    sandbox.path().join("out")
 }
 
 fn draft(sandbox: &TempDir, replace: bool, content: &str) -> FolderDraft {
-    let draft = FolderDraft::begin(&output(sandbox, replace)).unwrap();
+    let draft = FolderDraft::begin_at(&place(sandbox), replace).unwrap();
     fs::write(draft.folder().join(FILE), content).unwrap();
     draft
 }
@@ -80,14 +80,14 @@ fn an_empty_folder_is_replaced() {
 fn a_draft_has_one_writer_at_a_time() {
     let sandbox = tempfile::tempdir().unwrap();
     let first = draft(&sandbox, false, "first");
-    for begin in [FolderDraft::begin, FolderDraft::find_or_begin] {
-        let error = begin(&output(&sandbox, true)).err().unwrap();
+    for begin in [FolderDraft::begin_at, FolderDraft::find_or_begin] {
+        let error = begin(&place(&sandbox), true).err().unwrap();
         assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
         assert!(error.to_string().contains("out.incomplete"), "{error}");
     }
     assert_eq!(read(&sandbox, "out.incomplete"), "first");
     drop(first);
-    drop(FolderDraft::find_or_begin(&output(&sandbox, false)).unwrap());
+    drop(FolderDraft::find_or_begin(&place(&sandbox), false).unwrap());
     let second = draft(&sandbox, false, "second");
     second.publish().unwrap();
     assert_eq!(read(&sandbox, "out"), "second");
@@ -100,8 +100,8 @@ fn a_marked_folder_belongs_to_its_sync() {
     let out = sandbox.path().join("out");
     let (_, mark) = draft(&sandbox, false, "first").publish().unwrap();
     for used in [false, true] {
-        for begin in [FolderDraft::begin, FolderDraft::find_or_begin] {
-            let error = begin(&output(&sandbox, true)).err().unwrap();
+        for begin in [FolderDraft::begin_at, FolderDraft::find_or_begin] {
+            let error = begin(&place(&sandbox), true).err().unwrap();
             assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
             assert!(error.to_string().contains("/out:"), "{error}");
         }
@@ -161,10 +161,7 @@ fn a_missing_folder_is_not_completed() {
 fn one_missing_folder_keeps_all_marks() {
     let sandbox = tempfile::tempdir().unwrap();
     let (one, two) = (sandbox.path().join("one"), sandbox.path().join("two"));
-    let publish = |path: &Path| {
-        let output = FolderOutput { path: path.to_owned(), ..output(&sandbox, false) };
-        FolderDraft::begin(&output).unwrap().publish().unwrap().1
-    };
+    let publish = |path: &Path| FolderDraft::begin_at(path, false).unwrap().publish().unwrap().1;
     let marks = [publish(&one), publish(&two)];
     let all = || marks.iter().zip([one.as_path(), two.as_path()]);
     fs::rename(&two, sandbox.path().join("moved")).unwrap();
@@ -213,11 +210,11 @@ fn the_old_folder_is_moved_back() {
 fn drafts_of_earlier_starts_are_reused() {
     let sandbox = tempfile::tempdir().unwrap();
     drop(draft(&sandbox, false, "half"));
-    let again = FolderDraft::find_or_begin(&output(&sandbox, false)).unwrap();
+    let again = FolderDraft::find_or_begin(&place(&sandbox), false).unwrap();
     assert_eq!(read(&sandbox, "out.incomplete"), "half");
     // The folder was published, and the sync had not ended.
     again.publish().unwrap();
-    let again = FolderDraft::find_or_begin(&output(&sandbox, false)).unwrap();
+    let again = FolderDraft::find_or_begin(&place(&sandbox), false).unwrap();
     assert_eq!(
         (names(&sandbox), read(&sandbox, "out.incomplete")),
         (vec!["out.incomplete".to_owned()], "half".into())
@@ -234,8 +231,8 @@ fn a_foreign_folder_is_not_touched() {
     let theirs = sandbox.path().join("out.incomplete");
     fs::create_dir(&theirs).unwrap();
     fs::write(theirs.join(FILE), "theirs").unwrap();
-    for begin in [FolderDraft::begin, FolderDraft::find_or_begin] {
-        let error = begin(&output(&sandbox, true)).err().unwrap();
+    for begin in [FolderDraft::begin_at, FolderDraft::find_or_begin] {
+        let error = begin(&place(&sandbox), true).err().unwrap();
         assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
     }
     assert_eq!(read(&sandbox, "out.incomplete"), "theirs");
@@ -244,11 +241,11 @@ fn a_foreign_folder_is_not_touched() {
 /// A sync killed between making the folder and marking it leaves it empty.
 #[test]
 fn an_empty_draft_is_reused() {
-    for begin in [FolderDraft::begin, FolderDraft::find_or_begin] {
+    for begin in [FolderDraft::begin_at, FolderDraft::find_or_begin] {
         let sandbox = tempfile::tempdir().unwrap();
         fs::create_dir(sandbox.path().join("out.incomplete")).unwrap();
-        drop(begin(&output(&sandbox, false)).unwrap());
-        assert!(FolderDraft::find(&output(&sandbox, false)).unwrap().is_some());
+        drop(begin(&place(&sandbox), false).unwrap());
+        assert!(FolderDraft::find_at(&place(&sandbox), false).unwrap().is_some());
     }
 }
 

@@ -24,7 +24,9 @@ pub trait RunForm {
     const HEAD: usize;
 
     /// Number of bytes that follow a head; `None` for an invalid head.
-    fn body(head: &[u8]) -> Option<usize>;
+    fn body(_head: &[u8]) -> Option<usize> {
+        Some(0)
+    }
 
     /// The error if two runs have a record with the same key; `None` if they may.
     const REPEATED: Option<fn(&[u8]) -> SyncError> = None;
@@ -48,11 +50,6 @@ impl RunForm for CoinsForm {
     }
 }
 
-/// The length of a coin, from the end of a head.
-fn coin_bytes(head: &[u8]) -> Option<usize> {
-    Some(usize::from(u16::from_be_bytes(*head.last_chunk()?)))
-}
-
 /// Coins that segments create ([`OutputRecord`](crate::engines::mergesync::OutputRecord)).
 pub enum OutputForm {}
 
@@ -74,10 +71,6 @@ impl RunForm for SpendForm {
     const KEY: usize = 44;
     const NAME: &'static str = "spent-";
     const HEAD: usize = 44;
-
-    fn body(_: &[u8]) -> Option<usize> {
-        Some(0)
-    }
 }
 
 /// Coins for inputs ([`PrevoutRecord`](crate::engines::mergesync::PrevoutRecord)).
@@ -89,7 +82,7 @@ impl RunForm for PrevoutForm {
     const HEAD: usize = 10;
 
     fn body(head: &[u8]) -> Option<usize> {
-        coin_bytes(head)
+        Some(usize::from(u16::from_be_bytes(*head.last_chunk()?)))
     }
 }
 
@@ -100,10 +93,6 @@ impl RunForm for PlacesForm {
     const KEY: usize = 8;
     const NAME: &'static str = "places-";
     const HEAD: usize = 8;
-
-    fn body(_: &[u8]) -> Option<usize> {
-        Some(0)
-    }
 }
 
 /// Hashes of coins: `place ‖ hash`, the place among all numbered outputs in big-endian.
@@ -113,10 +102,6 @@ impl RunForm for HashesForm {
     const KEY: usize = 8;
     const NAME: &'static str = "leaves-";
     const HEAD: usize = 40;
-
-    fn body(_: &[u8]) -> Option<usize> {
-        Some(0)
-    }
 }
 
 // [`RecordGroup`]: builds the record of a transaction from its coins, one by one.

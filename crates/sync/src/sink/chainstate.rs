@@ -4,23 +4,23 @@
 //! with an independent implementation of LevelDB: the number of coins and `hash_serialized_3` are compared with
 //! the set's, and some coins are looked up the way a node does. Only then does the folder get its name.
 
-use super::{CoinSink, HashSink, SetEnd, SetInfo};
-use crate::error::{IoError, SyncError};
-use crate::folder::{BlocksRead, FolderDraft, FolderOutput, WrittenFolder, at};
-use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
+use super::{HashSink, SetEnd, SetInfo};
+use crate::error::SyncError;
+use crate::folder::expect_room;
+use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted, unless_interrupted};
 use crate::request::RunEnv;
 use crate::system::random_bytes;
 use crate::taker::BatchTaker;
 use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
+use apus_datadir::Obfuscation;
 use apus_datadir::chainstate::{
     ChainstateSummary, ChainstateWriter, CoinLookUp, CoinSample, read_back, size_bound,
 };
-use apus_datadir::{Obfuscation, free_bytes};
 use apus_storage::DirStorage;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Coins looked up between two checks for an interrupt.
 const LOOK_UPS_BETWEEN: u64 = 1000;
@@ -36,20 +36,15 @@ pub(super) struct Tables<'a> {
     folder: &'a Path,
     writer: Option<ChainstateWriter<'a>>,
     bytes: u64,
-    coins_read_back: u64,
-    looked_up: CoinLookUp,
+    pub(super) coins_read_back: u64,
+    pub(super) looked_up: CoinLookUp,
 }
 
 impl<'a> Tables<'a> {
     /// Begins the database in the empty folder `place`; fails if the disk lacks room for it.
     pub(super) fn create(place: &'a DirStorage, set: SetInfo) -> Result<Self, SyncError> {
         let folder = place.folder();
-        let needed = size_bound(set.coins, set.coin_bytes);
-        let free = free_bytes(folder).map_err(at(folder))?;
-        if free < needed {
-            let folder = folder.display().to_string();
-            return Err(SyncError::Io(IoError::NoRoom { folder, needed, free }));
-        }
+        expect_room(folder, size_bound(set.coins, set.coin_bytes))?;
         let writer = ChainstateWriter::new(place, set.base, Obfuscation::new(random_bytes()?))?;
         let (coins_read_back, looked_up) = (0, CoinLookUp::default());
         Ok(Self { folder, writer: Some(writer), bytes: 0, coins_read_back, looked_up })
@@ -75,16 +70,6 @@ impl<'a> Tables<'a> {
         self.bytes
     }
 
-    /// Returns the number of coins found when reading back.
-    pub(super) fn coins_read_back(&self) -> u64 {
-        self.coins_read_back
-    }
-
-    /// Returns the number of coins found by single look-ups.
-    pub(super) fn coins_looked_up(&self) -> u64 {
-        self.looked_up.coins
-    }
-
     /// Reads all coins back and compares them with the set, then looks up some of them.
     pub(super) fn check(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
         let RunEnv { threads, observer, interrupt, .. } = *whole.env;
@@ -106,10 +91,7 @@ impl<'a> Tables<'a> {
             }
             let progress = checked(found.coins, found.coins, asked, to_look_up);
             observer.event(Event::Progress(Phase::CheckCoins, progress));
-            match interrupt.load(Ordering::Relaxed) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            unless_interrupted(interrupt)
         };
         let looked_up = sample.look_up(self.folder, &read, &mut go_on)?;
         self.looked_up = looked_up.ok_or(SyncError::Interrupted)?;
@@ -225,73 +207,6 @@ fn put_record(batch: &mut Vec<u8>, outpoint: OutPoint, coin: &[u8]) {
     batch[at..at + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// A chainstate folder without blocks.
-pub(super) struct ChainstateSink<'a> {
-    output: &'a FolderOutput,
-    draft: FolderDraft,
-    tables: Tables<'a>,
-}
-
-impl<'a> ChainstateSink<'a> {
-    /// Begins the folder.
-    pub(super) fn create(
-        output: &'a FolderOutput,
-        place: &'a DirStorage,
-        set: SetInfo,
-    ) -> Result<Self, SyncError> {
-        let draft = FolderDraft::begin(output)?;
-        let tables = Tables::create(place, set)?;
-        Ok(Self { output, draft, tables })
-    }
-}
-
-impl CoinSink for ChainstateSink<'_> {
-    fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
-        self.tables.put(txid, group)
-    }
-
-    fn seal(&mut self) -> Result<(), SyncError> {
-        self.tables.seal()
-    }
-
-    fn checks(&self) -> bool {
-        true
-    }
-
-    fn bytes(&self) -> u64 {
-        self.tables.bytes()
-    }
-
-    fn check(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
-        self.tables.check(whole)
-    }
-
-    fn publish(self: Box<Self>, _whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError> {
-        let Self { output, draft, tables } = *self;
-        publish(output, draft, &tables, BlocksRead::default()).map(Some)
-    }
-}
-
-/// Gives a folder with checked coins its final name.
-pub(super) fn publish(
-    output: &FolderOutput,
-    draft: FolderDraft,
-    tables: &Tables<'_>,
-    blocks_read_back: BlocksRead,
-) -> Result<WrittenFolder, SyncError> {
-    let (moved_to, mark) = draft.publish()?;
-    Ok(WrittenFolder {
-        kind: output.kind,
-        path: output.path.clone(),
-        chainstate_bytes: tables.bytes(),
-        coins_read_back: tables.coins_read_back(),
-        coins_looked_up: tables.coins_looked_up(),
-        blocks_read_back,
-        moved_to,
-        mark: Arc::new(mark),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,7 +274,7 @@ mod tests {
         let whole = SetEnd { env: &env, set: set(BASE, &COINS), hash_serialized_3 };
         let checked = tables.check(&whole);
         let expected = if checked.is_ok() { 4 } else { 0 };
-        assert_eq!((tables.coins_read_back(), tables.coins_looked_up()), (expected, expected));
+        assert_eq!((tables.coins_read_back, tables.looked_up.coins), (expected, expected));
         checked
     }
 

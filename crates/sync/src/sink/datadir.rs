@@ -1,17 +1,17 @@
-//! `datadir:DIR`: a data directory on which Bitcoin Core can start.
+//! `chainstate:DIR` and `datadir:DIR`: the set's coins, and a data directory on which Bitcoin Core can start.
 //!
 //! The sync that connects or proves the blocks [writes](crate::engines::in_order) all of them, or the last ones,
-//! into the same draft, with their undo data. This module adds the coins and the block index. The index lists
-//! missing blocks as pruned.
+//! into the data directory's draft, with their undo data. This module adds the coins and the block index, reads
+//! everything back, and then gives the folder its final name. The index lists missing blocks as pruned.
 
 use crate::error::{SourceError, SyncError, UsageError};
 use crate::folder::{
-    BlocksRead, DatadirBlocks, FolderDraft, FolderOutput, WrittenFolder, at, parent, remove_folder,
-    sync_folder,
+    BlocksRead, DatadirBlocks, FolderDraft, FolderKind, FolderOutput, WrittenFolder, at, parent,
+    remove_folder, sync_folder,
 };
 use crate::progress::{Event, Phase, Progress};
 use crate::request::Request;
-use crate::sink::chainstate::{Tables, publish};
+use crate::sink::chainstate::Tables;
 use crate::sink::read_back::{read_blocks_back, read_kept_back};
 use crate::sink::{CoinSink, SetEnd, SetInfo};
 use crate::source::{ChainSource, StoredBlocks, not_kept};
@@ -21,6 +21,7 @@ use apus_datadir::{BlockStore, ChainBlock, ExpectedFolder, chain_folder, write_b
 use apus_storage::DirStorage;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Returns the folder of the blocks and their undo data.
@@ -50,55 +51,134 @@ pub struct DraftWithBlocks {
     pub blocks: BlockStore,
 }
 
-/// A data directory.
-pub struct DatadirSink<'a> {
+/// A folder with the set's coins: a chainstate, or a data directory.
+pub(super) struct FolderSink<'a> {
+    output: &'a FolderOutput,
+    tables: Tables<'a>,
+    blocks: FolderBlocks<'a>,
+    blocks_read_back: BlocksRead,
+}
+
+/// The folder's draft, and the blocks in it.
+enum FolderBlocks<'a> {
+    /// A chainstate has no blocks.
+    None(FolderDraft),
+    Written(Box<BlocksOfSync<'a>>),
+    Stored(BlocksOfSource<'a>),
+}
+
+impl<'a> FolderSink<'a> {
+    /// Begins a chainstate, or continues a data directory that has its blocks. The coins go to `place`.
+    pub(super) fn create(
+        request: &'a Request<'_>,
+        dir: &'a dyn ChainSource,
+        output: &'a FolderOutput,
+        with_blocks: &mut Option<DraftWithBlocks>,
+        place: &'a DirStorage,
+        set: SetInfo,
+    ) -> Result<Self, SyncError> {
+        let blocks = match output.kind {
+            FolderKind::Chainstate => {
+                FolderBlocks::None(FolderDraft::begin_at(&output.path, output.replace)?)
+            }
+            FolderKind::Datadir(kept) => {
+                let wanted = SyncError::Usage(UsageError::NoUndo);
+                let DraftWithBlocks { draft, blocks } = with_blocks.take().ok_or(wanted)?;
+                begin_folder(&index_folder(draft.folder(), request.env.params.network))?;
+                begin_folder(place.folder())?;
+                let (tx_counts, first) = (Vec::new(), 0);
+                let blocks = BlocksOfSync { request, dir, kept, draft, blocks, tx_counts, first };
+                FolderBlocks::Written(Box::new(blocks))
+            }
+            FolderKind::KeptDatadir => {
+                begin_folder(place.folder())?;
+                FolderBlocks::Stored(BlocksOfSource { request, dir, place, kept: None })
+            }
+        };
+        let tables = Tables::create(place, set)?;
+        Ok(Self { output, tables, blocks, blocks_read_back: BlocksRead::default() })
+    }
+}
+
+impl CoinSink for FolderSink<'_> {
+    fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
+        self.tables.put(txid, group)
+    }
+
+    fn seal(&mut self) -> Result<(), SyncError> {
+        self.tables.seal()
+    }
+
+    fn indexes(&self) -> bool {
+        !matches!(self.blocks, FolderBlocks::None(_))
+    }
+
+    fn index(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
+        match &mut self.blocks {
+            FolderBlocks::None(_) => Ok(()),
+            FolderBlocks::Written(blocks) => blocks.write_index(whole.set),
+            FolderBlocks::Stored(blocks) => blocks.write_index(whole.set),
+        }
+    }
+
+    fn checks(&self) -> bool {
+        true
+    }
+
+    fn bytes(&self) -> u64 {
+        self.tables.bytes() + self.blocks_read_back.bytes
+    }
+
+    fn check(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
+        self.tables.check(whole)?;
+        if let FolderBlocks::Stored(BlocksOfSource { request, dir, kept, .. }) = &self.blocks {
+            self.blocks_read_back = read_kept_back(request, *dir, expect_kept(kept)?, whole.set)?;
+        }
+        Ok(())
+    }
+
+    fn check_blocks(&mut self, whole: &SetEnd<'_>) -> Result<u64, SyncError> {
+        let FolderBlocks::Written(blocks) = &self.blocks else { return Ok(0) };
+        self.blocks_read_back = blocks.read_back(whole.set)?;
+        Ok(self.blocks_read_back.bytes)
+    }
+
+    fn publish(self: Box<Self>, _whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError> {
+        let Self { output, tables, blocks, blocks_read_back } = *self;
+        let draft = match blocks {
+            FolderBlocks::None(draft) => Some(draft),
+            FolderBlocks::Written(blocks) => Some(blocks.draft),
+            FolderBlocks::Stored(blocks) => blocks.kept.and_then(|kept| kept.draft),
+        };
+        let draft = draft.ok_or(SyncError::Usage(UsageError::NoUndo))?;
+        let (moved_to, mark) = draft.publish()?;
+        Ok(Some(WrittenFolder {
+            kind: output.kind,
+            path: output.path.clone(),
+            chainstate_bytes: tables.bytes(),
+            coins_read_back: tables.coins_read_back,
+            coins_looked_up: tables.looked_up.coins,
+            blocks_read_back,
+            moved_to,
+            mark: Arc::new(mark),
+        }))
+    }
+}
+
+/// Blocks that this sync wrote to the draft.
+struct BlocksOfSync<'a> {
     request: &'a Request<'a>,
     dir: &'a dyn ChainSource,
-    output: &'a FolderOutput,
     kept: DatadirBlocks,
     draft: FolderDraft,
     blocks: BlockStore,
-    tables: Tables<'a>,
     /// If not all blocks are kept: the number of transactions of each block for the index, by height.
     tx_counts: Vec<u32>,
     /// The first kept block.
     first: Height,
-    blocks_read_back: BlocksRead,
 }
 
-impl<'a> DatadirSink<'a> {
-    /// Continues a draft that has its blocks. Its coins go to `place`.
-    pub fn create(
-        request: &'a Request<'_>,
-        dir: &'a dyn ChainSource,
-        output: &'a FolderOutput,
-        kept: DatadirBlocks,
-        with_blocks: Option<DraftWithBlocks>,
-        place: &'a DirStorage,
-        set: SetInfo,
-    ) -> Result<Self, SyncError> {
-        let wanted = SyncError::Usage(UsageError::NoUndo);
-        let DraftWithBlocks { draft, blocks } = with_blocks.ok_or(wanted)?;
-        let index = index_folder(draft.folder(), request.env.params.network);
-        for folder in [&index, place.folder()] {
-            begin_folder(folder)?;
-        }
-        let tables = Tables::create(place, set)?;
-        let (tx_counts, blocks_read_back) = (Vec::new(), BlocksRead::default());
-        Ok(Self {
-            request,
-            dir,
-            output,
-            kept,
-            draft,
-            blocks,
-            tables,
-            tx_counts,
-            first: 0,
-            blocks_read_back,
-        })
-    }
-
+impl BlocksOfSync<'_> {
     fn write_index(&mut self, set: SetInfo) -> Result<(), SyncError> {
         let (request, dir) = (self.request, self.dir);
         let params = request.env.params;
@@ -149,39 +229,9 @@ impl<'a> DatadirSink<'a> {
             false => Ok(()),
         }
     }
-}
 
-impl CoinSink for DatadirSink<'_> {
-    fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
-        self.tables.put(txid, group)
-    }
-
-    fn seal(&mut self) -> Result<(), SyncError> {
-        self.tables.seal()
-    }
-
-    fn indexes(&self) -> bool {
-        true
-    }
-
-    fn index(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
-        self.write_index(whole.set)
-    }
-
-    fn checks(&self) -> bool {
-        true
-    }
-
-    fn bytes(&self) -> u64 {
-        self.tables.bytes()
-    }
-
-    fn check(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
-        self.tables.check(whole)
-    }
-
-    fn check_blocks(&mut self, whole: &SetEnd<'_>) -> Result<u64, SyncError> {
-        let (request, set, chain) = (self.request, whole.set, self.dir.chain());
+    fn read_back(&self, set: SetInfo) -> Result<BlocksRead, SyncError> {
+        let (request, chain) = (self.request, self.dir.chain());
         let holds = ExpectedFolder {
             first: self.first,
             tx_counts: (self.kept == DatadirBlocks::Last).then_some(&self.tx_counts),
@@ -190,98 +240,35 @@ impl CoinSink for DatadirSink<'_> {
         let folder = blocks_folder(self.draft.folder(), request.env.params.network);
         let spent = |height: Height| Some(self.blocks.stored(chain.hash(height)?).ok()?.spent);
         let (last, count) = (set.height, set.transactions);
-        self.blocks_read_back =
-            read_blocks_back(request, chain, &folder, last, holds, count, &spent)?;
-        Ok(self.blocks_read_back.bytes)
-    }
-
-    fn publish(self: Box<Self>, _whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError> {
-        let Self { output, draft, tables, blocks_read_back, .. } = *self;
-        publish(output, draft, &tables, blocks_read_back).map(Some)
+        read_blocks_back(request, chain, &folder, last, holds, count, &spent)
     }
 }
 
-// `datadir:DIR` with blocks from peers and hints: a data directory that contains the blocks that the [source
-// keeps](crate::peers).
-//
-// The source has put the blocks into its draft. This module writes the coins, then the index, reads everything back,
-// and then gives the folder its final name. A node started on an incomplete folder would start over, and overwrite the
-// blocks.
-
-/// A data directory that contains blocks from peers.
-pub(super) struct StoredDatadirSink<'a> {
+/// Blocks from peers, in a sync with hints: the [source keeps](crate::peers) them in its draft. A node started on
+/// an incomplete folder would start over, and overwrite the blocks.
+struct BlocksOfSource<'a> {
     request: &'a Request<'a>,
     dir: &'a dyn ChainSource,
-    output: &'a FolderOutput,
     place: &'a DirStorage,
-    tables: Tables<'a>,
     /// The kept blocks, once they have an index.
     kept: Option<StoredBlocks<'a>>,
-    blocks_read_back: BlocksRead,
 }
 
-impl<'a> StoredDatadirSink<'a> {
-    /// Begins writing the coins to `place`.
-    pub(super) fn create(
-        request: &'a Request<'_>,
-        dir: &'a dyn ChainSource,
-        output: &'a FolderOutput,
-        place: &'a DirStorage,
-        set: SetInfo,
-    ) -> Result<Self, SyncError> {
-        begin_folder(place.folder())?;
-        let tables = Tables::create(place, set)?;
-        let (kept, blocks_read_back) = (None, BlocksRead::default());
-        Ok(Self { request, dir, output, place, tables, kept, blocks_read_back })
-    }
-
-    fn kept(&self) -> Result<&StoredBlocks<'a>, SyncError> {
-        self.kept.as_ref().ok_or(SyncError::Usage(UsageError::NoUndo))
-    }
-}
-
-impl CoinSink for StoredDatadirSink<'_> {
-    fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
-        self.tables.put(txid, group)
-    }
-
-    fn seal(&mut self) -> Result<(), SyncError> {
-        self.tables.seal()
-    }
-
-    fn indexes(&self) -> bool {
-        true
-    }
-
-    fn index(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
-        let (dir, last) = (self.dir, whole.set.height);
+impl BlocksOfSource<'_> {
+    fn write_index(&mut self, set: SetInfo) -> Result<(), SyncError> {
+        let (dir, last) = (self.dir, set.height);
         take_missing(&self.request.env, dir, &not_kept(dir, last))?;
         if let Some(archive) = dir.archive() {
             self.kept = archive.write_index(dir.chain(), last)?;
         }
         // The draft itself is synced when it gets its final name.
-        sync_folder(&self.kept()?.folder)?;
+        sync_folder(&expect_kept(&self.kept)?.folder)?;
         sync_folder(parent(self.place.folder()))
     }
+}
 
-    fn checks(&self) -> bool {
-        true
-    }
-
-    fn bytes(&self) -> u64 {
-        self.tables.bytes() + self.blocks_read_back.bytes
-    }
-
-    fn check(&mut self, whole: &SetEnd<'_>) -> Result<(), SyncError> {
-        self.tables.check(whole)?;
-        self.blocks_read_back = read_kept_back(self.request, self.dir, self.kept()?, whole.set)?;
-        Ok(())
-    }
-
-    fn publish(self: Box<Self>, _whole: &SetEnd<'_>) -> Result<Option<WrittenFolder>, SyncError> {
-        let Self { output, tables, blocks_read_back, kept, .. } = *self;
-        let draft = kept.and_then(|kept| kept.draft);
-        let draft = draft.ok_or(SyncError::Usage(UsageError::NoUndo))?;
-        publish(output, draft, &tables, blocks_read_back).map(Some)
-    }
+fn expect_kept<'k, 'a>(
+    kept: &'k Option<StoredBlocks<'a>>,
+) -> Result<&'k StoredBlocks<'a>, SyncError> {
+    kept.as_ref().ok_or(SyncError::Usage(UsageError::NoUndo))
 }

@@ -13,9 +13,7 @@ use crate::folder::{FolderKind, FolderOutput, WrittenFolder, draft_of};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{Output, Request, RunEnv, SetHashes, Written};
 use crate::runs::EachRecord;
-use crate::sink::chainstate::ChainstateSink;
-use crate::sink::datadir::StoredDatadirSink;
-use crate::sink::datadir::{DatadirSink, DraftWithBlocks, chainstate_folder};
+use crate::sink::datadir::{DraftWithBlocks, FolderSink, chainstate_folder};
 use crate::sink::set_hash::{SetHash, hash_set, merge_all};
 use crate::sink::{self, CoinSink, FileDraft, HashSink, SetEnd, SetInfo, TotalsSink};
 use crate::source::ChainSource;
@@ -322,18 +320,8 @@ pub fn sinks<'a>(
     mut with_blocks: Option<DraftWithBlocks>,
 ) -> Result<Sinks<'a>, SyncError> {
     let sink = |(output, place): (&'a FolderOutput, &'a DirStorage)| {
-        Ok(match output.kind {
-            FolderKind::Chainstate => {
-                Box::new(ChainstateSink::create(output, place, set)?) as Box<dyn CoinSink + 'a>
-            }
-            FolderKind::Datadir(kept) => {
-                let draft = with_blocks.take();
-                Box::new(DatadirSink::create(request, dir, output, kept, draft, place, set)?)
-            }
-            FolderKind::KeptDatadir => {
-                Box::new(StoredDatadirSink::create(request, dir, output, place, set)?)
-            }
-        })
+        let sink = FolderSink::create(request, dir, output, &mut with_blocks, place, set)?;
+        Ok(Box::new(sink) as Box<dyn CoinSink + 'a>)
     };
     let folders = request.folders.iter().zip(places).map(sink);
     folders.chain(request.sets.iter().map(|output| output.begin(set))).collect()

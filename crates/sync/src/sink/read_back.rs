@@ -5,7 +5,7 @@
 
 use crate::error::{IoError, SyncError};
 use crate::folder::{BlocksRead, FolderKind, WrittenFolder};
-use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use crate::progress::{Event, Phase, Progress, stop_if_interrupted, unless_interrupted};
 use crate::request::Request;
 use crate::sink::SetInfo;
 use crate::source::{ChainSource, StoredBlocks};
@@ -15,7 +15,6 @@ use apus_datadir::{
     BlocksReadBack, ExpectedFolder, LEVELDB_LOCK, PartRead, PartReader, ReadBackError, SpentAt,
     WrittenBlocks,
 };
-use core::ops::ControlFlow;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,10 +39,7 @@ pub fn read_blocks_back(
         context: &|height| context(request.env.params, chain, request.env.verifier, height),
         spent: Some(spent),
     };
-    let mut go_on = |_| match request.env.interrupt.load(Ordering::Relaxed) {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
-    };
+    let mut go_on = |_| unless_interrupted(request.env.interrupt);
     let failed = |error| failure(request, error);
     let Some(all) = BlocksReadBack::open(written, &mut go_on).map_err(failed)? else {
         return Err(SyncError::Interrupted);

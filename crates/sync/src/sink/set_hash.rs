@@ -6,13 +6,14 @@
 //! bounded distance ahead of the chain, and [follow one another](SharedScan) through the runs. If memory is too
 //! small for that, one thread merges, and another hashes.
 
-use super::{HashSink, each_coin};
+use super::{HashSink, each_coin_of};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
 use crate::runs::{
-    CoinsForm, EachRecord, KeyRange, MergeBudget, Runs, SharedScan, divide, merge_runs, records,
+    CoinsForm, EachRecord, KeyRange, MergeBudget, Runs, SharedScan, divide, merge_runs,
 };
+use crate::supply::OnPanic;
 use crate::workdir::RunInfo;
 use apus_chain::{HashSerialized3, UtxoElements};
 use std::collections::BTreeMap;
@@ -193,7 +194,10 @@ impl<'a> SetHasher<'a> {
 
     /// Processes parts until all are hashed.
     fn work(&self) {
-        let _guard = StopOnPanic(self);
+        let _guard = OnPanic(|| {
+            self.lock().panicked = true;
+            self.moved.notify_all();
+        });
         while let Some((at, elements)) = self.claim() {
             match self.part(self.parts[at], elements) {
                 Ok(part) => self.add(at, part),
@@ -228,13 +232,8 @@ impl<'a> SetHasher<'a> {
             }
             let Some(record) = merging.next()? else { break };
             part.bytes += record.len() as u64;
-            for (txid, group) in records(record) {
-                let coins = each_coin(txid, group, |outpoint, coin| {
-                    part.elements.push(&outpoint, coin);
-                });
-                part.coins +=
-                    coins.map_err(|error| SyncError::Io(IoError::Group { txid, error }))?;
-            }
+            part.coins +=
+                each_coin_of(record, |outpoint, coin| part.elements.push(&outpoint, coin))?;
         }
         Ok(part)
     }
@@ -261,18 +260,6 @@ impl<'a> SetHasher<'a> {
             (state.bytes, state.coins) = (state.bytes + bytes, state.coins + coins);
             state.spare.push(elements);
             self.moved.notify_all();
-        }
-    }
-}
-
-/// Wakes all waiting threads if this one panics.
-struct StopOnPanic<'h, 'a>(&'h SetHasher<'a>);
-
-impl Drop for StopOnPanic<'_, '_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.lock().panicked = true;
-            self.0.moved.notify_all();
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::source::{BlockFetcher, BlockReply, BlockSource, ChainSource, SearchOp
 use crate::warning::Warning;
 use apus_chain::{
     BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
-    HeightRange, KnownBlock, Params, ReadError,
+    HeightRange, Params, ReadError,
 };
 use apus_datadir::{
     BlockFiles, BlockLocation, BlockReader, BlocksFolder, Obfuscation, ScanSummary,
@@ -122,10 +122,8 @@ impl BlocksDir {
         if use_index.is_of_node() {
             let mut finding = BlockFinder::new(&files, params, invalid);
             let whole = matches!(use_index, UseIndex::Connected { .. });
-            match use_index {
-                UseIndex::Stated(_) => from_index::find_stated(&files, &mut finding)?,
-                _ => from_index::find_connected(&files, &mut finding)?,
-            }
+            let stated = matches!(use_index, UseIndex::Stated(_));
+            from_index::find_listed(&files, &mut finding, stated)?;
             if let Some((number, height)) = from_index::missing_file(&files, whole)? {
                 return Err(SourceError::Node(format!(
                     "{}: no blk{number:05}.dat that reaches to block {height}, which the node's block index has as \
@@ -172,7 +170,7 @@ impl BlocksDir {
         ClockError::expect_past(&chain, now).map_err(Box::new)?;
         // Callers that use exactly the index's blocks check for missing ones themselves.
         if let Some(beyond) = gap.unjoined().filter(|_| !matches!(use_index, UseIndex::Stated(_))) {
-            let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
+            let end = chain.tip();
             observer.event(Event::Warning(Warning::NotJoined { end, beyond }));
         }
         let found = Self {

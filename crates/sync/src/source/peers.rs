@@ -81,7 +81,10 @@ impl<'a> Peers<'a> {
         // Reports a folder that is not ours before anything is written there.
         Workdir::read_plan(workdir)?;
         let stored = stored::read(workdir, params.network)?;
-        let addresses = if options.connect.is_empty() { read(workdir) } else { Vec::new() };
+        let addresses = match options.connect.is_empty() {
+            true => read_whole(workdir, ADDRESSES, FILE_BYTES_MAX as u64).unwrap_or_default(),
+            false => Vec::new(),
+        };
         let recent = Arc::new(RecentBlocks::default());
         let kept = keep.map(|place| BlockKeeper::open(place, &params)).transpose()?;
         let blocks: Option<Arc<dyn network::BlockProvider>> = match (options.listen, &kept) {
@@ -97,18 +100,11 @@ impl<'a> Peers<'a> {
             ..options
         })?;
         Ok(Self {
-            network,
-            params,
-            workdir,
             recent,
             kept,
-            choice: Mutex::default(),
-            damaged: DamagedCopies::default(),
-            tx_counts: TxCounts::default(),
             next_file: AtomicU32::new(stored.next_file),
-            unsaved: Mutex::default(),
-            addresses_at: Mutex::default(),
             gives_little: AtomicBool::new(gives_little),
+            ..Self::of(network, params, workdir)
         })
     }
 
@@ -121,7 +117,11 @@ impl<'a> Peers<'a> {
     ) -> Result<Self, SyncError> {
         let params = options.params.clone();
         let network = PeerNetwork::start(NetworkOptions { headers, blocks: None, ..options })?;
-        Ok(Self {
+        Ok(Self::of(network, params, workdir))
+    }
+
+    fn of(network: PeerNetwork, params: Params, workdir: &'a dyn Storage) -> Self {
+        Self {
             network,
             params,
             workdir,
@@ -134,7 +134,7 @@ impl<'a> Peers<'a> {
             unsaved: Mutex::default(),
             addresses_at: Mutex::default(),
             gives_little: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Returns the connected peers and their speeds.
@@ -316,8 +316,8 @@ impl<'a> Peers<'a> {
         Ok(None)
     }
 
-    /// Makes the addresses of peers durable, at most every few minutes. If that fails, the next start searches
-    /// for peers again.
+    /// Makes the addresses of peers durable, at most every few minutes, so that the next start finds peers sooner
+    /// (`crates/p2p/src/addresses/file.rs`). If that fails, it searches for peers again.
     pub fn store_addresses(&self) {
         let mut stored_at = self.addresses_at.lock().unwrap_or_else(PoisonError::into_inner);
         if stored_at.is_some_and(|at| at.elapsed() < ADDRESSES_EVERY) {
@@ -325,7 +325,7 @@ impl<'a> Peers<'a> {
         }
         *stored_at = Some(Instant::now());
         if let Some(addresses) = self.network.addresses() {
-            write(self.workdir, &addresses);
+            let _ = write_atomically(self.workdir, ADDRESSES, &addresses);
         }
     }
 
@@ -373,19 +373,4 @@ impl<'a> Peers<'a> {
         *unsaved = HeaderList::default();
         Ok(())
     }
-}
-
-// Addresses of nodes in the work folder, so that the next start finds peers sooner.
-//
-// Format: `crates/p2p/src/addresses/file.rs`. They are only an aid: if the file cannot be read or written, the sync
-// finds addresses again.
-
-/// Reads the addresses of an earlier start; empty if there are none.
-fn read(storage: &dyn Storage) -> Vec<u8> {
-    read_whole(storage, ADDRESSES, FILE_BYTES_MAX as u64).unwrap_or_default()
-}
-
-/// Writes the addresses for the next start.
-fn write(storage: &dyn Storage, addresses: &[u8]) {
-    let _ = write_atomically(storage, ADDRESSES, addresses);
 }

@@ -4,12 +4,11 @@
 use crate::error::SyncError;
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress};
 use crate::request::RunEnv;
-use crate::source::{BlockSource, ChainSource};
+use crate::source::ChainSource;
+use crate::supply::Supply;
 use crate::supply::in_order::{InOrder, by_checking, take_in_order};
-use crate::supply::{Permits, Supply};
 use apus_chain::{
-    BlockBytes, CheckedBlock, HeaderChain, Height, HeightRange, Params, ScriptVerifier,
-    is_unspendable,
+    BlockBytes, CheckedBlock, Height, HeightRange, Params, ScriptVerifier, is_unspendable,
 };
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -125,17 +124,13 @@ pub struct OutputsOfBlock {
 /// Passes the outputs of the blocks of `heights` to `each`, in ascending height. Checks every block.
 pub fn walk_outputs(
     params: &Params,
-    chain: &HeaderChain,
-    source: &dyn BlockSource,
+    source: &dyn ChainSource,
     verifier: Option<&dyn ScriptVerifier>,
     heights: HeightRange,
     each: &mut dyn FnMut(OutputsOfBlock) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
     let never = AtomicBool::new(false);
-    let (interrupt, permits) = (&never, Permits::new(1));
-    let (unseen, window_bytes) = (0, 0);
-    let supply =
-        Supply { params, chain, verifier, source, interrupt, permits, unseen, window_bytes };
+    let supply = Supply::new((params, verifier), (source, 0), 1, &never);
     let of = |block: CheckedBlock| {
         let bytes = block.bytes().view().raw().len() as u64;
         (outputs(params, &block.bytes()), bytes)

@@ -7,7 +7,7 @@ use super::heads::{Heads, is_genesis, look_at_heads};
 use super::index::StoredEntry;
 use super::survey::{FolderSurvey, by_chain};
 use super::{JOIN, PROOF, ProvenBy, SET, VerifyOutcome};
-use super::{VerifyWork, is_about_node, marked, open_store, remove, tip_of};
+use super::{VerifyWork, is_about_node, marked, open_store, remove};
 use crate::best_chain::headers;
 use crate::engines::mergesync::{self, MergeOutcome};
 use crate::engines::swiftsync::aggregate::AggregateKind;
@@ -34,7 +34,7 @@ impl VerifyWork<'_> {
             .map_err(SourceError::from)?;
         index.compare_files(&files, findings);
         self.look_at_genesis(&files);
-        verified.tip = index.chain_to(&index.best).map(|chain| tip_of(&chain));
+        verified.tip = index.chain_to(&index.best).map(|chain| chain.tip());
         let base = self.base(taken.as_ref());
         let chain = index.chain_to(&base).filter(|chain| chain.tip_height() > 0);
         let at_tip = |taken: &&CoinsSnapshot| {
@@ -188,7 +188,7 @@ impl VerifyWork<'_> {
             return Ok(None);
         }
         Ok(Some(ProvenBy {
-            at: tip_of(chain),
+            at: chain.tip(),
             counts: outcome.counts,
             coins: outcome.set.totals,
             muhash: outcome.set.muhash().expect("it was asked for"),
@@ -275,7 +275,7 @@ impl VerifyWork<'_> {
             coins::compare(request, &of_blocks, &taken.path, findings)?;
         }
         Ok(ProvenBy {
-            at: tip_of(chain),
+            at: chain.tip(),
             counts,
             coins,
             muhash: put.hashes.muhash.expect("it was asked for"),

@@ -22,9 +22,9 @@
 
 use super::names::INVALID;
 use super::{Workdir, names};
-use crate::error::{InvalidBlock, IoError, StorageResult, SyncError};
+use crate::error::{InvalidBlock, StorageResult, SyncError};
 use apus_chain::{BlockHash, KnownBlock, Network};
-use apus_storage::{Storage, read_whole, write_atomically};
+use apus_storage::{Storage, write_atomically};
 
 pub const MAGIC: &[u8; 8] = b"APUSINVD";
 
@@ -57,14 +57,10 @@ impl FailedBlocks {
     pub fn read(storage: &dyn Storage, network: Network) -> Result<Self, SyncError> {
         // In a folder of another program, a file of this name is not a list.
         Workdir::read_plan(storage)?;
-        if !storage.names().at(storage, "")?.iter().any(|name| name == INVALID) {
-            return Ok(Self::default());
-        }
-        let bytes = read_whole(storage, INVALID, BYTES_MAX).at(storage, INVALID)?;
-        let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe(INVALID) });
-        let (of, invalid) = Self::from_bytes(&bytes).ok_or_else(damaged)?;
+        let read = names::read_listed(storage, INVALID, BYTES_MAX, Self::from_bytes)?;
         // The other files of another network's sync are reported as an error.
-        Ok(if of == network { invalid } else { Self::default() })
+        let of_network = read.filter(|(of, _)| *of == network);
+        Ok(of_network.map(|(_, invalid)| invalid).unwrap_or_default())
     }
 
     /// Makes the list durable.
@@ -104,6 +100,7 @@ impl FailedBlocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::IoError;
     use apus_testkit::storage::CrashStorage;
     use proptest::prelude::*;
 

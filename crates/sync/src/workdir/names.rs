@@ -2,10 +2,10 @@
 //! small files.
 
 use super::index::{RunIndex, SECTION_BYTES};
-use crate::error::{StorageResult, SyncError};
+use crate::error::{IoError, StorageResult, SyncError};
 use apus_chain::{HeightRange, Reader};
 use apus_hash::sha256;
-use apus_storage::Storage;
+use apus_storage::{Storage, read_whole};
 use std::io::{ErrorKind, Read};
 
 /// Name of the file with the plan of a sync.
@@ -245,6 +245,26 @@ pub(crate) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     let checksum = sha256(&bytes);
     bytes.extend_from_slice(&checksum);
     bytes
+}
+
+/// Reads a file with `parse`, if the folder lists it; fails if it is damaged.
+pub(super) fn read_listed<T>(
+    storage: &dyn Storage,
+    name: &str,
+    limit: u64,
+    parse: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<Option<T>, SyncError> {
+    if !storage.names().at(storage, "")?.iter().any(|listed| listed == name) {
+        return Ok(None);
+    }
+    let bytes = read_whole(storage, name, limit).at(storage, name)?;
+    let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe(name) });
+    parse(&bytes).map(Some).ok_or_else(damaged)
+}
+
+/// Reads a byte that is 0 or 1; `None` if it is neither.
+pub(crate) fn flag(reader: &mut Reader<'_>) -> Option<bool> {
+    reader.u8().ok().filter(|flag| *flag <= 1).map(|flag| flag == 1)
 }
 
 /// Returns the content of a file; `None` if the file is damaged, or of another kind or version.

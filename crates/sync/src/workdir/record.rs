@@ -28,10 +28,10 @@ use super::names;
 use super::names::RECORD;
 use super::plan::unseen_difference;
 use crate::engines::in_order::Totals;
-use crate::error::{IoError, StorageResult, SyncError};
+use crate::error::{StorageResult, SyncError};
 use crate::system::random_bytes;
 use apus_chain::{BlockHash, CoinSum, CoinSumKey, Height, KnownBlock, Network, Reader};
-use apus_storage::{Storage, read_whole, write_atomically};
+use apus_storage::{Storage, write_atomically};
 
 const MAGIC: &[u8; 8] = b"APUSCONN";
 
@@ -106,12 +106,7 @@ impl Record {
 
     /// Reads the record of an earlier start, if there is one.
     pub fn read(storage: &dyn Storage) -> Result<Option<Self>, SyncError> {
-        if !storage.names().at(storage, "")?.iter().any(|name| name == RECORD) {
-            return Ok(None);
-        }
-        let bytes = read_whole(storage, RECORD, BYTES_MAX).at(storage, RECORD)?;
-        let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe(RECORD) });
-        Self::from_bytes(&bytes).map(Some).ok_or_else(damaged)
+        names::read_listed(storage, RECORD, BYTES_MAX, Self::from_bytes)
     }
 
     /// Makes the record durable.
@@ -157,23 +152,16 @@ impl Record {
         let assume_valid = (assume_valid != BlockHash::ZERO).then_some(assume_valid);
         let (unseen, from) = (reader.u32().ok()?, reader.u32().ok()?);
         let identity = Identity { network, assume_valid, unseen, from };
-        let taken_up = match reader.u8().ok()? {
-            flag @ (0 | 1) => flag == 1,
-            _ => return None,
-        };
+        let taken_up = names::flag(&mut reader)?;
         let key = CoinSumKey::new(*reader.array().ok()?);
         let mut at = Vec::new();
         for _ in 0..reader.u8().ok()? {
             let height = reader.u32().ok()?;
             let block = KnownBlock { height, hash: BlockHash(*reader.array().ok()?) };
             let totals = read_totals(&mut reader)?;
-            let (known, sum) = (reader.u8().ok()?, CoinSum::from_bytes(*reader.array().ok()?));
-            let sum = match known {
-                0 => None,
-                1 => Some(sum),
-                _ => return None,
-            };
-            at.push(ConnectedAt { block, totals, sum });
+            let known = names::flag(&mut reader)?;
+            let sum = CoinSum::from_bytes(*reader.array().ok()?);
+            at.push(ConnectedAt { block, totals, sum: known.then_some(sum) });
         }
         reader.finish().ok()?;
         Some(Self { identity, taken_up, key, at })

@@ -5,8 +5,8 @@ use apus_chain::{AssumeUtxo, HeightRange, Network, Params};
 use apus_storage::DirStorage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
-    BlocksDir, ChainSource, ErrorKind, Event, InvalidError, Phase, SilentObserver, SyncError,
-    UseIndex, walk_outputs,
+    BlocksDir, ErrorKind, Event, InvalidError, Phase, SilentObserver, SyncError, UseIndex,
+    walk_outputs,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, coins_of, is_unspendable};
 use apus_testkit::rng::Rng;
@@ -241,7 +241,7 @@ fn outputs_are_walked_in_the_order_of_heights() {
             .unwrap();
     let heights = HeightRange::new(1, world.truth.stop + 1);
     let mut next = 1;
-    walk_outputs(params, dir.chain(), &dir, None, heights, &mut |outputs| {
+    walk_outputs(params, &dir, None, heights, &mut |outputs| {
         assert_eq!(outputs.height, next);
         let expected: Vec<bool> = world.chain[next as usize]
             .txdata

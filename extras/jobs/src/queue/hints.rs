@@ -69,14 +69,13 @@ fn read_indices(reader: &mut Reader<'_>, range: HeightRange) -> Option<IndexHint
     let mut hints = IndexHints::new(range.start);
     let mut indices = Vec::new();
     for _ in range.heights() {
-        indices.clear();
         let mut next = 0_u32;
         for _ in 0..reader.compact_size().ok()? {
             let index = next.checked_add(u32::try_from(reader.compact_size().ok()?).ok()?)?;
             next = index.checked_add(1)?;
             indices.push(index);
         }
-        hints.push(&indices);
+        hints.push(indices.drain(..));
     }
     Some(hints)
 }
@@ -108,7 +107,7 @@ mod tests {
         ) {
             let mut indices = IndexHints::new(start);
             for block in &blocks {
-                indices.push(&block.iter().copied().collect::<Vec<_>>());
+                indices.push(block.iter().copied());
             }
             let range = indices.range();
             let coin = |(at, txid, vout): (prop::sample::Index, _, _)| {

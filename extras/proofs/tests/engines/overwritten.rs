@@ -4,6 +4,7 @@ use crate::harness::hash_of;
 use apus_chain::{BlockChecker, BlockContext, HeaderChain, Height, Network, Params};
 use apus_proofs::roots::leaf_hasher;
 use apus_sync::commitment::{PlacedHash, read_placed};
+use apus_sync::engines::pass::Pass;
 use apus_sync::engines::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
 use apus_sync::engines::swiftsync::{IndexHints, SegmentHints, SwiftSync};
 use apus_utreexo::NodeHash;
@@ -44,7 +45,7 @@ fn overwritten_coinbases_stay_in_the_forest() {
         let mut checker = BlockChecker::new();
         let checked = checker.check(&raw, &context).unwrap();
         let mut hints = IndexHints::new(height);
-        hints.push(&[]);
+        hints.push([]);
         let mut segment = engine.begin(SegmentHints::Indices(hints));
         engine.block(&mut segment, &checked).unwrap();
         let done = engine.finish(segment).unwrap();

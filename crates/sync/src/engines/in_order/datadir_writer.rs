@@ -111,7 +111,7 @@ impl DatadirWriter {
         let (draft, store, holds) = match earlier {
             Some(found) => found,
             None => {
-                let draft = FolderDraft::begin(output)?;
+                let draft = FolderDraft::begin_at(&output.path, output.replace)?;
                 let folder = blocks_folder(draft.folder(), request.env.params.network);
                 let store = place.begin(&folder)?;
                 // A directory with all blocks already has the genesis block.
@@ -287,7 +287,7 @@ impl PositionRecord {
         if !self.log.exists() {
             return Ok(0);
         }
-        let Some(draft) = FolderDraft::find(output)? else { return Ok(0) };
+        let Some(draft) = FolderDraft::find_at(&output.path, output.replace)? else { return Ok(0) };
         remove_folder(&index_folder(draft.folder(), self.network))?;
         let folder = blocks_folder(draft.folder(), self.network);
         let store = BlockStore::open(&folder, &self.log, self.network.magic(), self.key, None)?;
@@ -332,7 +332,7 @@ impl PositionRecord {
         if !self.log.exists() {
             return lacking("without the data directory as output");
         }
-        let Some(draft) = FolderDraft::find(output)? else {
+        let Some(draft) = FolderDraft::find_at(&output.path, output.replace)? else {
             return lacking("with another data directory as output");
         };
         remove_folder(&index_folder(draft.folder(), self.network))?;

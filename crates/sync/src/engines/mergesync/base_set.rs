@@ -31,12 +31,11 @@ use crate::engines::pass::PartialResult;
 use crate::error::{StorageResult, SyncError};
 use crate::request::Request;
 use crate::workdir::names::BASE;
-use crate::workdir::{FinishedRange, RunInfo, Workdir, names};
+use crate::workdir::{FinishedRange, RunInfo, Workdir, names, present};
 use apus_chain::{
     BlockHash, Height, HeightRange, KnownBlock, OutPoint, Reader, write_compact_size,
 };
 use apus_storage::{Storage, read_whole, write_atomically};
-use std::io::ErrorKind;
 
 const MAGIC: &[u8; 8] = b"APUSBASE";
 
@@ -125,13 +124,8 @@ impl BaseSet {
 
     /// Reads the record; `None` if there is none, or if it or one of its files is damaged.
     pub(super) fn read(storage: &dyn Storage) -> Result<Option<Self>, SyncError> {
-        let bytes = match read_whole(storage, BASE, BYTES_MAX) {
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
-                return Ok(None);
-            }
-            other => other.at(storage, BASE)?,
-        };
-        let Some(base) = Self::from_bytes(&bytes) else { return Ok(None) };
+        let bytes = present(read_whole(storage, BASE, BYTES_MAX)).at(storage, BASE)?;
+        let Some(base) = bytes.and_then(|it| Self::from_bytes(&it)) else { return Ok(None) };
         Ok(RunInfo::are_all_there(&base.runs, storage)?.then_some(base))
     }
 
@@ -162,11 +156,7 @@ impl BaseSet {
         let at = KnownBlock { height, hash: BlockHash(*reader.array().ok()?) };
         let (assumed, unseen) = (reader.u32().ok()?, reader.u32().ok()?);
         let options = [BlockHash(*reader.array().ok()?), BlockHash(*reader.array().ok()?)];
-        let numbered = match reader.array().ok()? {
-            [0] => false,
-            [1] => true,
-            _ => return None,
-        };
+        let numbered = names::flag(&mut reader)?;
         let coins = reader.u64().ok()?;
         let runs = read_runs(&mut reader)?;
         let overwritten = OverwrittenCoin::read_all(&mut reader)?;

@@ -32,11 +32,10 @@ use super::base_set::OverwrittenCoin;
 use crate::engines::swiftsync::CoinTotals;
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::JOINED;
-use crate::workdir::{RunInfo, Workdir, names};
+use crate::workdir::{RunInfo, Workdir, names, present};
 use apus_chain::{Height, MuHash, OutPoint, Reader, write_compact_size};
 use apus_storage::{read_whole, write_atomically};
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 
 const MAGIC: &[u8; 8] = b"APUSJOIN";
 
@@ -191,22 +190,15 @@ impl Record {
     /// Removes the record, if there is one.
     pub(super) fn remove(workdir: &Workdir<'_>) -> Result<(), SyncError> {
         let storage = workdir.storage();
-        match storage.remove(JOINED) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).at(storage, JOINED),
-            _ => Ok(()),
-        }
+        storage.remove(JOINED).at(storage, JOINED)
     }
 
     /// Reads the record of an earlier start under the same plan, if all files that it names exist.
     pub(super) fn read(workdir: &Workdir<'_>) -> Result<Option<Self>, SyncError> {
         let storage = workdir.storage();
-        let bytes = match read_whole(storage, JOINED, BYTES_MAX) {
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
-                return Ok(None);
-            }
-            other => other.at(storage, JOINED)?,
-        };
-        let Some(record) = Self::from_bytes(&bytes, workdir.plan_id()) else { return Ok(None) };
+        let bytes = present(read_whole(storage, JOINED, BYTES_MAX)).at(storage, JOINED)?;
+        let record = bytes.and_then(|bytes| Self::from_bytes(&bytes, workdir.plan_id()));
+        let Some(record) = record else { return Ok(None) };
         Ok(RunInfo::are_all_there(record.joined.runs(), storage)?.then_some(record))
     }
 
@@ -264,10 +256,9 @@ impl Record {
         let mut runs = || read_runs(&mut reader);
         let (answers, places, coins, base) = (runs()?, runs()?, runs()?, runs()?);
         let overwritten = OverwrittenCoin::read_all(&mut reader)?;
-        let hashes = match reader.array().ok()? {
-            [0] => None,
-            [1] => Some(read_runs(&mut reader)?),
-            _ => return None,
+        let hashes = match names::flag(&mut reader)? {
+            false => None,
+            true => Some(read_runs(&mut reader)?),
         };
         let existed = BTreeMap::new();
         let mut joined = JoinResult {

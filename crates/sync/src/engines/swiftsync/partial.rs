@@ -19,7 +19,7 @@
 
 use super::aggregate::{KindMismatch, Sums};
 use crate::engines::bip30::{CoinbaseId, read_coinbases, write_coinbases};
-use crate::engines::pass::{Counts, HeightCoverage};
+use crate::engines::pass::{Counts, HeightCoverage, PartialResult, Work};
 use apus_chain::{Height, HeightRange, MuHash, Reader};
 
 /// Totals of the surviving coins.
@@ -96,15 +96,17 @@ impl Partial {
             coinbases: Vec::new(),
         }
     }
+}
 
-    /// Returns the heights covered, ascending, adjacent ranges merged.
-    pub fn ranges(&self) -> &[HeightRange] {
+impl PartialResult for Partial {
+    type MergeError = MergeError;
+
+    fn ranges(&self) -> &[HeightRange] {
         self.covered.ranges()
     }
 
-    /// Adds another part. Associative and commutative: order and grouping do not matter. Numbers saturate
-    /// rather than wrap, because damaged files may hold numbers that no chain reaches.
-    pub fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
+    /// Numbers saturate rather than wrap, because damaged files may hold numbers that no chain reaches.
+    fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
         let mut covered = self.covered.clone();
         covered.add(&other.covered).map_err(MergeError::Overlap)?;
         self.sums.merge(&other.sums)?;
@@ -123,8 +125,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Appends the encoded form.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    fn write(&self, out: &mut Vec<u8>) {
         self.covered.write(out);
         self.counts.write(out);
         let CoinTotals { coins, transactions: coin_transactions, amount, bogosize } =
@@ -139,8 +140,7 @@ impl Partial {
         write_coinbases(out, &self.coinbases);
     }
 
-    /// Reads what [`write`](Self::write) wrote; `None` if the bytes are invalid.
-    pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let (covered, counts) = (HeightCoverage::read(reader)?, Counts::read(reader)?);
         let mut numbers = [0u64; 5];
         for number in &mut numbers {
@@ -163,6 +163,11 @@ impl Partial {
             muhash,
             coinbases,
         })
+    }
+
+    fn done(&self) -> Work {
+        let (counts, coins) = (&self.counts, self.survivors.coins);
+        Work { blocks: counts.blocks, bytes: counts.bytes, coins }
     }
 }
 

@@ -185,7 +185,9 @@ impl Segment {
     fn found_hints(&self) -> IndexHints {
         let mut hints = IndexHints::new(self.hints.range().start);
         for (_, range) in &self.blocks {
-            hints.push(&self.kept.indices[range.clone()]);
+            let indices = &self.kept.indices[range.clone()];
+            debug_assert!(indices.is_sorted_by(|a, b| a < b));
+            hints.push(indices.iter().copied());
         }
         hints
     }

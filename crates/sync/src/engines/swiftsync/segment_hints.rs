@@ -11,33 +11,42 @@ pub enum SegmentHints {
     Coins(CoinHints),
 }
 
-/// The items of each block in a range.
+/// Ascending indices for each height of a range.
+pub type IndexHints = ByBlock<u32>;
+
+/// The outpoints of a segment's surviving coins, by the block that created them; each block's ascend.
+pub type CoinHints = ByBlock<OutPoint>;
+
+/// The items of each block in a range, ascending in each block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct ByBlock<T> {
+pub struct ByBlock<T> {
     start: Height,
     /// The end of each block's items in `all`.
     ends: Vec<usize>,
     all: Vec<T>,
 }
 
-impl<T> ByBlock<T> {
-    fn new(start: Height) -> Self {
+impl<T: Ord> ByBlock<T> {
+    /// Creates empty hints; the first block added is the one at `start`.
+    pub fn new(start: Height) -> Self {
         Self { start, ends: Vec::new(), all: Vec::new() }
     }
 
-    fn range(&self) -> HeightRange {
+    /// The heights covered.
+    pub fn range(&self) -> HeightRange {
         HeightRange::new(self.start, self.start + self.ends.len() as u32)
     }
 
-    /// Adds the next block's items and returns them.
-    fn push(&mut self, own: impl IntoIterator<Item = T>) -> &mut [T] {
+    /// Adds the next block's items, in any order.
+    pub fn push(&mut self, own: impl IntoIterator<Item = T>) {
         let first = self.all.len();
         self.all.extend(own);
         self.ends.push(self.all.len());
-        &mut self.all[first..]
+        sort(&mut self.all[first..]);
     }
 
-    fn block(&self, height: Height) -> Option<&[T]> {
+    /// The items of a block, ascending; `None` outside the range.
+    pub fn block(&self, height: Height) -> Option<&[T]> {
         let index = height.checked_sub(self.start)? as usize;
         let end = *self.ends.get(index)?;
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
@@ -45,48 +54,7 @@ impl<T> ByBlock<T> {
     }
 }
 
-/// Ascending indices for each height of a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IndexHints(ByBlock<u32>);
-
-impl IndexHints {
-    /// Creates empty hints; the first block added is the one at `start`.
-    pub fn new(start: Height) -> Self {
-        Self(ByBlock::new(start))
-    }
-
-    /// Adds the next block's indices, which must ascend.
-    pub fn push(&mut self, indices: &[u32]) {
-        debug_assert!(indices.is_sorted_by(|a, b| a < b));
-        self.0.push(indices.iter().copied());
-    }
-
-    /// The heights covered.
-    pub fn range(&self) -> HeightRange {
-        self.0.range()
-    }
-
-    /// The indices of a block; `None` outside the range.
-    pub fn block(&self, height: Height) -> Option<&[u32]> {
-        self.0.block(height)
-    }
-}
-
-/// The outpoints of a segment's surviving coins, by the block that created them; each block's ascend.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CoinHints(ByBlock<OutPoint>);
-
 impl CoinHints {
-    /// Creates empty hints; the first block added is the one at `start`.
-    pub fn new(start: Height) -> Self {
-        Self(ByBlock::new(start))
-    }
-
-    /// Adds the next block's coins, in any order.
-    pub fn push(&mut self, coins: impl IntoIterator<Item = OutPoint>) {
-        sort(self.0.push(coins));
-    }
-
     /// Takes the coins of some blocks in any order, each with the height of its block; `None` if one of them
     /// is outside `range`. It iterates twice, so that the coins need not be in memory twice.
     pub fn of(
@@ -113,29 +81,19 @@ impl CoinHints {
             sort(&mut all[first..*end]);
             first = *end;
         }
-        Some(Self(ByBlock { start: range.start, ends, all }))
-    }
-
-    /// The heights covered.
-    pub fn range(&self) -> HeightRange {
-        self.0.range()
+        Some(Self { start: range.start, ends, all })
     }
 
     /// Number of coins.
     pub fn count(&self) -> usize {
-        self.0.all.len()
-    }
-
-    /// The coins of a block, ascending; `None` outside the range.
-    pub fn block(&self, height: Height) -> Option<&[OutPoint]> {
-        self.0.block(height)
+        self.all.len()
     }
 }
 
-/// A snapshot's coins are already in order.
-fn sort(coins: &mut [OutPoint]) {
-    if !coins.is_sorted() {
-        coins.sort_unstable();
+/// Hints and a snapshot's coins are already in order.
+fn sort<T: Ord>(items: &mut [T]) {
+    if !items.is_sorted() {
+        items.sort_unstable();
     }
 }
 
@@ -229,7 +187,7 @@ mod tests {
             let mut hints = IndexHints::new(start);
             let blocks: Vec<Vec<u32>> =
                 blocks.into_iter().map(|block| block.into_iter().collect()).collect();
-            blocks.iter().for_each(|block| hints.push(block));
+            blocks.iter().for_each(|block| hints.push(block.iter().copied()));
             let range = hints.range();
             prop_assert_eq!(range, HeightRange::new(start, start + blocks.len() as u32));
             for (height, block) in (start..).zip(&blocks) {

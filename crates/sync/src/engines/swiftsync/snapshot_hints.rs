@@ -335,7 +335,7 @@ impl HintsProvider for FileHints {
         let mut reader = self.file.range(range).map_err(named)?;
         let mut hints = IndexHints::new(range.start);
         while let Some(block) = reader.next().map_err(named)? {
-            hints.push(block.indices);
+            hints.push(block.indices.iter().copied());
         }
         Ok(SegmentHints::Indices(hints))
     }

@@ -16,18 +16,16 @@
 
 use crate::commitment::NewHasher;
 use crate::engines::bip30::{Bip30, CoinbaseId, first_repeated};
-use crate::engines::pass::{
-    Counts, CoverageGap, FinishedSegment, PartialResult, Pass, RunKind, Work,
-};
+use crate::engines::pass::{Counts, CoverageGap, FinishedSegment, Pass, RunKind};
 use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use crate::engines::swiftsync::error::SwiftSyncError;
 use crate::engines::swiftsync::hints::elias_fano::{BitOrder, encode};
 use crate::engines::swiftsync::segment::{BlockFacts, SegmentFacts, SegmentOutput};
 use crate::engines::swiftsync::{
-    CoinTotals, IndexHints, MergeError, Partial, Segment, SegmentHints, SpentLater,
+    CoinTotals, IndexHints, Partial, Segment, SegmentHints, SpentLater,
 };
 use crate::runs::{CoinsForm, cut};
-use apus_chain::{BlockBytes, HeaderChain, Height, HeightRange, Params, Reader, max_supply};
+use apus_chain::{BlockBytes, HeaderChain, Height, HeightRange, Params, max_supply};
 
 /// The engine. Shared by all threads; mutable state is in [`Segment`]s.
 pub struct SwiftSync {
@@ -100,16 +98,6 @@ impl SwiftSync {
         Segment::new(hints, self.aggregator.zero(), self.aggregator.begin(), self.facts)
     }
 
-    /// Processes one block of the segment. Blocks may arrive in any order, each once. After an error the
-    /// segment must not be used any more and cannot be finished.
-    pub fn block(
-        &self,
-        segment: &mut Segment,
-        block: &BlockBytes<'_>,
-    ) -> Result<(), SwiftSyncError> {
-        self.block_with_coins(segment, block, &[])
-    }
-
     /// Processes a block with the coins that it spends, in stored form and in the order of its inputs, if the
     /// aggregate is of whole coins.
     pub(super) fn block_with_coins(
@@ -130,35 +118,6 @@ impl SwiftSync {
     /// Ends a segment after all of its blocks were processed.
     pub fn finish(&self, segment: Segment) -> Result<SegmentOutput, SwiftSyncError> {
         segment.finish()
-    }
-
-    /// Returns an empty partial result, to merge others into.
-    pub fn nothing(&self) -> Partial {
-        Partial::new(HeightRange::new(0, 0), self.aggregator.zero())
-    }
-
-    /// Reaches the verdict on the whole chain from the merged result of heights 1 to `stop`.
-    pub fn conclude(&self, whole: &Partial, stop: Height) -> Result<Verdict, SwiftSyncError> {
-        expect_whole(whole, stop)?;
-        let (created, spent) = (whole.created, whole.counts.inputs);
-        if created != spent || !whole.sums.is_balanced() {
-            return Err(match whole.sums.kind() {
-                AggregateKind::Coins => SwiftSyncError::CoinsUnbalanced { created, spent },
-                _ => SwiftSyncError::Unbalanced { created, spent },
-            });
-        }
-        expect_unique(&whole.coinbases)?;
-        let supply = max_supply(stop, self.params.subsidy_halving_interval);
-        let amount = whole.survivors.amount.saturating_add(whole.unspendable_amount);
-        if amount > u128::from(supply) {
-            return Err(SwiftSyncError::Supply { amount, supply, stop });
-        }
-        Ok(Verdict {
-            counts: whole.counts,
-            coins: whole.survivors,
-            muhash: self.facts.muhash.then(|| whole.muhash.finalize()),
-            aggregate: whole.sums.kind(),
-        })
     }
 }
 
@@ -197,7 +156,7 @@ impl Pass for SwiftSync {
     }
 
     fn block(&self, segment: &mut Segment, block: &BlockBytes<'_>) -> Result<(), SwiftSyncError> {
-        self.block(segment, block)
+        self.block_with_coins(segment, block, &[])
     }
 
     fn finish(&self, segment: Segment) -> Result<FinishedSegment<Partial>, SwiftSyncError> {
@@ -206,11 +165,30 @@ impl Pass for SwiftSync {
     }
 
     fn nothing(&self) -> Partial {
-        self.nothing()
+        Partial::new(HeightRange::new(0, 0), self.aggregator.zero())
     }
 
     fn conclude(&self, whole: &Partial, stop: Height) -> Result<Verdict, SwiftSyncError> {
-        self.conclude(whole, stop)
+        expect_whole(whole, stop)?;
+        let (created, spent) = (whole.created, whole.counts.inputs);
+        if created != spent || !whole.sums.is_balanced() {
+            return Err(match whole.sums.kind() {
+                AggregateKind::Coins => SwiftSyncError::CoinsUnbalanced { created, spent },
+                _ => SwiftSyncError::Unbalanced { created, spent },
+            });
+        }
+        expect_unique(&whole.coinbases)?;
+        let supply = max_supply(stop, self.params.subsidy_halving_interval);
+        let amount = whole.survivors.amount.saturating_add(whole.unspendable_amount);
+        if amount > u128::from(supply) {
+            return Err(SwiftSyncError::Supply { amount, supply, stop });
+        }
+        Ok(Verdict {
+            counts: whole.counts,
+            coins: whole.survivors,
+            muhash: self.facts.muhash.then(|| whole.muhash.finalize()),
+            aggregate: whole.sums.kind(),
+        })
     }
 }
 
@@ -223,29 +201,4 @@ fn encoded(hints: &IndexHints) -> Vec<u8> {
             .expect("a segment keeps ascending indices of outputs that fit in a block");
     }
     out
-}
-
-impl PartialResult for Partial {
-    type MergeError = MergeError;
-
-    fn ranges(&self) -> &[HeightRange] {
-        self.ranges()
-    }
-
-    fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
-        self.merge(other)
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        self.write(out);
-    }
-
-    fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        Self::read(reader)
-    }
-
-    fn done(&self) -> Work {
-        let (counts, coins) = (&self.counts, self.survivors.coins);
-        Work { blocks: counts.blocks, bytes: counts.bytes, coins }
-    }
 }

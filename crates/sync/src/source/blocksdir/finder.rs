@@ -4,11 +4,10 @@ use super::competing::{CompetingBranches, branches};
 use super::describe;
 use super::heads::NOWHERE;
 use crate::error::{ChainGap, GapRange, InvalidBlock, SourceError};
-use crate::progress::{Event, Observer, Phase, Progress};
+use crate::progress::{Event, Observer, Phase, Progress, unless_interrupted};
 use apus_chain::{ANY_TIME, BlockHash, Header, HeaderChain, HeaderId, HeaderTree, Height, Params};
 use apus_datadir::{BlockFile, BlockFiles, BlockLocation, ScanSummary};
 use std::collections::{HashMap, HashSet};
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// At most this many reasons for rejected headers, and missing blocks, are listed in an error message.
@@ -115,10 +114,7 @@ impl<'a> BlockFinder<'a> {
             let found = all.scan_file(file.number, &mut |header, place| {
                 self.header(header, place, None);
                 progress.blocks += 1;
-                if interrupt.load(Ordering::Relaxed) {
-                    return ControlFlow::Break(());
-                }
-                ControlFlow::Continue(())
+                unless_interrupted(interrupt)
             })?;
             if interrupt.load(Ordering::Relaxed) {
                 return Err(SourceError::Interrupted);

@@ -57,23 +57,15 @@ pub(super) fn find(
     Ok(Ok(()))
 }
 
-/// Adds the headers and positions of the blocks that the node connected and has undo data for. All ancestors of
-/// such a block are such blocks, too.
-pub(super) fn find_connected(
+/// Adds the headers and positions of the blocks that the node connected and has undo data for, or of all stored
+/// blocks if the index is taken as `stated`. All ancestors of a block of the first kind are such blocks, too.
+pub(super) fn find_listed(
     files: &BlockFiles,
     finder: &mut BlockFinder<'_>,
+    stated: bool,
 ) -> Result<(), IndexError> {
     let rooms = rooms(files, finder)?;
-    headers(files, &rooms, &is_connected, finder)
-}
-
-/// Adds the headers and positions of all stored blocks to `finder`, exactly as the index lists them.
-pub(super) fn find_stated(
-    files: &BlockFiles,
-    finder: &mut BlockFinder<'_>,
-) -> Result<(), IndexError> {
-    let rooms = rooms(files, finder)?;
-    headers(files, &rooms, &|_| true, finder)
+    headers(files, &rooms, &|entry| stated || is_connected(entry), finder)
 }
 
 /// Returns the first missing block file that the index lists for connected blocks, and the lowest of these

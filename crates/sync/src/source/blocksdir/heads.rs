@@ -1,7 +1,7 @@
 //! Reads the headers and numbers of transactions of the chain's blocks, but not the rest of the blocks.
 
 use crate::error::{ChainGap, SourceError};
-use crate::progress::{Observer, SilentObserver};
+use crate::progress::{Observer, SilentObserver, unless_interrupted};
 use crate::source::blocksdir::{BlocksDir, CompetingBranches, UseIndex, has_index};
 use crate::source::{BlockReply, BlockSource};
 use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Params, Reader};
@@ -152,10 +152,7 @@ impl BlocksDir {
                     _ => copies.entry(height).or_default().push(place),
                 }
             }
-            match interrupt.load(Ordering::Relaxed) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            unless_interrupted(interrupt)
         })?;
         if interrupt.load(Ordering::Relaxed) {
             return Err(SourceError::Interrupted);

@@ -5,7 +5,9 @@ use super::stored::BlockKeeper;
 use super::{LOOK, Peers, counts};
 use crate::error::{ChainGap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
-use crate::source::{BlockArchive, BlockFetcher, BlockReply, BlockSource, ChainSource, ranges};
+use crate::source::{
+    BlockArchive, BlockFetcher, BlockReply, BlockSource, ChainSource, GAP_MAX, ranges,
+};
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
 use apus_p2p::addresses::{NodeAddress, Services};
 use apus_p2p::network::{BlockProvider, NetworkError, NextBlock};
@@ -238,7 +240,7 @@ impl ChainSource for PeersChain<'_> {
     }
 
     fn not_counted(&self, last: Height) -> Vec<HeightRange> {
-        ranges((1..=last).filter(|height| self.tx_count(*height).is_none()))
+        ranges((1..=last).filter(|height| self.tx_count(*height).is_none()), GAP_MAX)
     }
 
     /// Takes a recent block from memory, and requests any other from peers.
@@ -313,7 +315,7 @@ impl PeersFetcher<'_> {
         want: HeightRange,
         each: &mut dyn FnMut(Height, &[u8]) -> BlockReply,
     ) -> Result<Option<Vec<HeightRange>>, SourceError> {
-        let mut missing: Vec<HeightRange> = Vec::new();
+        let mut missing = Vec::new();
         for height in want.heights() {
             let hash = self.source.chain.hash(height);
             let raw = match hash.filter(|hash| BlockArchive::has(kept, hash)) {
@@ -329,13 +331,10 @@ impl PeersFetcher<'_> {
                     let hash = hash.copied().unwrap_or_default();
                     return Err(SourceError::Damaged { height, hash, place, error });
                 }
-                None => match missing.last_mut() {
-                    Some(last) if last.end == height => last.end += 1,
-                    _ => missing.push(HeightRange::new(height, height + 1)),
-                },
+                None => missing.push(height),
             }
         }
-        Ok(Some(missing))
+        Ok(Some(ranges(missing, 1)))
     }
 
     fn ask(

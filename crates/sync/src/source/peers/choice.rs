@@ -18,7 +18,7 @@ use super::Peers;
 use crate::error::{ClockError, SourceError};
 use crate::progress::{Event, Observer};
 use crate::warning::Warning;
-use apus_chain::{BlockHash, HeaderChain, Height, KnownBlock, block_work};
+use apus_chain::{BlockHash, HeaderChain, Height, block_work};
 use apus_p2p::network::{BestHeader, ClockDoubt};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -219,7 +219,7 @@ impl Peers<'_> {
     /// Warns of blocks of peers beyond the end of `chain`, where the sync ends, that were rejected or did not
     /// arrive.
     pub fn tell_lacking(&self, chain: &HeaderChain, observer: &dyn Observer) {
-        let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
+        let end = chain.tip();
         let warn = |warning| observer.event(Event::Warning(warning));
         if let Some(doubt) = self.network.clock_doubt() {
             warn(Warning::TooNew { end, doubt });

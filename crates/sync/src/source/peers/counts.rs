@@ -18,13 +18,12 @@
 //! 12 GB.
 
 use crate::error::{StorageResult, SyncError};
-use crate::workdir::names::COUNTS;
-use apus_chain::{BlockHash, Height, Network, Params, Reader};
-use apus_hash::sha256;
+use crate::workdir::names::{self, COUNTS};
+use crate::workdir::present;
+use apus_chain::{BlockHash, Height, Network, Params};
 use apus_p2p::network::BlockProvider;
 use apus_storage::{Storage, read_whole, write_atomically};
 use std::collections::{HashMap, VecDeque};
-use std::io::ErrorKind;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const MAGIC: &[u8; 8] = b"APUSTXNS";
@@ -111,37 +110,25 @@ impl TxCounts {
 
 /// Reads the file.
 fn read(storage: &dyn Storage, network: Network) -> Result<HashMap<[u8; 8], u32>, SyncError> {
-    let bytes = match read_whole(storage, COUNTS, (FRAME + ENTRY * BLOCKS_MAX) as u64) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
-            return Ok(HashMap::new());
-        }
-        other => other.at(storage, COUNTS)?,
-    };
-    Ok(from_bytes(&bytes, network).unwrap_or_default())
+    let bytes = present(read_whole(storage, COUNTS, (FRAME + ENTRY * BLOCKS_MAX) as u64));
+    let bytes = bytes.at(storage, COUNTS)?;
+    Ok(bytes.and_then(|bytes| from_bytes(&bytes, network)).unwrap_or_default())
 }
 
 fn to_bytes(counts: &HashMap<[u8; 8], u32>, network: Network) -> Vec<u8> {
-    let mut out = Vec::with_capacity(FRAME + ENTRY * counts.len());
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    let mut out = names::begin(MAGIC, VERSION);
     out.extend_from_slice(&network.magic());
     out.extend_from_slice(&(counts.len() as u32).to_le_bytes());
     for (hash, count) in counts {
         out.extend_from_slice(hash);
         out.extend_from_slice(&count.to_le_bytes());
     }
-    let checksum = sha256(&out);
-    out.extend_from_slice(&checksum);
-    out
+    names::seal(out)
 }
 
 fn from_bytes(bytes: &[u8], network: Network) -> Option<HashMap<[u8; 8], u32>> {
-    let (body, checksum) = bytes.split_last_chunk::<32>()?;
-    let mut reader = Reader::new(body);
-    let is_ours = sha256(body) == *checksum
-        && reader.array().ok()? == MAGIC
-        && reader.u32().ok()? == VERSION
-        && *reader.array().ok()? == network.magic();
+    let mut reader = names::open(bytes, MAGIC, VERSION)?;
+    let is_ours = *reader.array().ok()? == network.magic();
     let count = reader.u32().ok().filter(|_| is_ours)? as usize;
     if bytes.len() != FRAME + ENTRY * count {
         return None;

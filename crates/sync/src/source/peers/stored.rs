@@ -45,9 +45,9 @@ impl BlockKeeper {
         params: &Params,
     ) -> Result<Arc<Self>, SyncError> {
         let draft = place.datadir.as_ref().map(|output| match place.log.exists() {
-            true => FolderDraft::find_or_begin(output),
+            true => FolderDraft::find_or_begin(&output.path, output.replace),
             // The draft belongs to a sync whose progress is gone.
-            false => FolderDraft::begin(output),
+            false => FolderDraft::begin_at(&output.path, output.replace),
         });
         let draft = Mutex::new(draft.transpose()?);
         let index = place.folder.join("index");

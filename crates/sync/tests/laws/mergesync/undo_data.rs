@@ -11,7 +11,7 @@ use apus_chain::{
 };
 use apus_engine::coin::CoinBytes;
 use apus_engine::script::{Interpreter, PreparedTx, Refusal, ScriptPool};
-use apus_sync::engines::pass::Pass;
+use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_sync::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use apus_sync::engines::swiftsync::{
     ConnectByUndo, SwiftSync, SwiftSyncError, UndoPass, UndoPassError, UndoReader, UndoSource,

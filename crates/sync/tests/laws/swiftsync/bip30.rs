@@ -8,6 +8,7 @@ use apus_chain::{
     BIP34_IMPLIES_BIP30_LIMIT, BlockChecker, BlockContext, BlockError, BlockHash, HeaderChain,
     Height, HeightRange, KnownBlock, Network, Params, Reader, Txid,
 };
+use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_sync::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use apus_sync::engines::swiftsync::{
     CoinbaseId, IndexHints, Partial, SegmentHints, SwiftSync, SwiftSyncError,
@@ -228,7 +229,7 @@ fn coinbases_are_remembered_again_where_early_ones_hold_heights() {
         let block = builder.propose(plan);
         let engine = parent.engine(AggregateKind::Sha256);
         let mut hints = IndexHints::new(height);
-        hints.push(&[0]);
+        hints.push([0]);
         let partial = one_block(&engine, &parent.params, height, &block, hints);
         let heights: Vec<_> = partial.coinbases.iter().map(|c| c.height).collect();
         assert_eq!(heights, if remembered { vec![height] } else { vec![] });
@@ -352,7 +353,7 @@ fn main_blocks(params: &Params) -> Partial {
         let own = params.is_bip30_unspendable(height, &hash_of(&block));
         let coinbase = if own { block.txdata[0].output.len() } else { 0 };
         let mut hints = IndexHints::new(height);
-        hints.push(&(0..(outputs - coinbase) as u32).collect::<Vec<_>>());
+        hints.push(0..(outputs - coinbase) as u32);
         merged.merge(&one_block(&engine, params, height, &block, hints)).unwrap();
     }
     merged

@@ -117,7 +117,7 @@ fn overwritten_coinbases_survive_at_their_places() {
         let mut checker = BlockChecker::new();
         let checked = checker.check(&raw, &context).unwrap();
         let mut hints = IndexHints::new(height);
-        hints.push(&[]);
+        hints.push([]);
         let mut segment = engine.begin(SegmentHints::Indices(hints));
         engine.block(&mut segment, &checked).unwrap();
         let done = engine.finish(segment).unwrap();

@@ -5,6 +5,7 @@ use apus_chain::{
     BlockBytes, BlockChecker, BlockContext, BlockHash, HeaderChain, Height, HeightRange, Network,
     OutPoint, Params, Reader, Txid, read_coin_strict,
 };
+use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_sync::engines::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
 use apus_sync::engines::swiftsync::{
     CoinHints, CoinTotals, IndexHints, Partial, SegmentHints, SegmentOutput, SwiftSync,
@@ -203,7 +204,7 @@ pub(crate) fn random_division(stop: Height, rng: &mut Rng) -> Division {
 pub(crate) fn index_hints(hints: &[Vec<u32>], range: HeightRange) -> SegmentHints {
     let mut part = IndexHints::new(range.start);
     for height in range.heights() {
-        part.push(&hints[height as usize - 1]);
+        part.push(hints[height as usize - 1].iter().copied());
     }
     SegmentHints::Indices(part)
 }

@@ -7,6 +7,7 @@ use crate::swiftsync::harness::{
 use crate::swiftsync::shapes::random_chain;
 use crate::swiftsync::wrong_hints::{flipped, spendable_count};
 use apus_chain::Reader;
+use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_sync::engines::swiftsync::Partial;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_testkit::rng::Rng;

@@ -3,6 +3,7 @@
 use crate::swiftsync::harness::{Chain, KINDS, equal_segments, index_hints};
 use crate::swiftsync::shapes::small_chain;
 use apus_chain::{BlockChecker, Height, HeightRange};
+use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::{
     HintError, IndexHints, MergeError, Partial, Segment, SegmentHints, SwiftSync, SwiftSyncError,
@@ -146,9 +147,9 @@ fn the_genesis_block_in_a_run() {
     let chain = Chain::of(&small_chain());
     let engine = chain.engine(AggregateKind::Sha256);
     let mut hints = IndexHints::new(0);
-    hints.push(&[0]);
+    hints.push([0]);
     for block in chain.hints() {
-        hints.push(&block);
+        hints.push(block);
     }
     let order: Vec<Height> = (0..=chain.stop()).collect();
     let done = chain.segment(&engine, SegmentHints::Indices(hints), &order).unwrap();

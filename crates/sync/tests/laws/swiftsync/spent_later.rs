@@ -5,6 +5,7 @@ use crate::swiftsync::harness::{
 };
 use crate::swiftsync::shapes::random_chain;
 use apus_chain::{BlockChecker, HeightRange};
+use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_sync::engines::swiftsync::aggregate::Aggregator;
 use apus_sync::engines::swiftsync::{
     SPENT_LATER_KEY, SegmentHints, SpentByBlock, SpentLater, SpentLaterBuilder, SwiftSync,

@@ -3,6 +3,7 @@
 use crate::swiftsync::harness::{Chain, KINDS};
 use crate::swiftsync::shapes::{coin, data, mined, pay, pay_to};
 use apus_chain::MAX_MONEY;
+use apus_sync::engines::pass::Pass;
 use apus_sync::engines::swiftsync::SwiftSyncError;
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use bitcoin::TxOut;

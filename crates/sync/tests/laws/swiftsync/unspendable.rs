@@ -3,6 +3,7 @@
 use crate::swiftsync::harness::{Chain, KINDS, index_hints, model_coins};
 use crate::swiftsync::shapes::{coin, mined, pay, pay_to};
 use apus_chain::HeightRange;
+use apus_sync::engines::pass::Pass;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind};
 use bitcoin::TxOut;
 

@@ -13,7 +13,7 @@
 //! the end. A later draft of the same prototype starts with a u32 height and has no end mark; no data was
 //! published in it, and it is not supported.
 
-use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
+use super::block::{BlockElement, HintsDecoder, HintsEncoder};
 use super::elias_fano::check_indices;
 use super::error::{HintsError, HintsFault};
 use super::sink::HintsSink;
@@ -38,18 +38,6 @@ impl<R: Read> BitmapDecoder<R> {
 }
 
 impl<R: Read> HintsDecoder for BitmapDecoder<R> {
-    fn index_space(&self) -> IndexSpace {
-        IndexSpace::AllOutputs
-    }
-
-    fn start_height(&self) -> Height {
-        0
-    }
-
-    fn stop_height(&self) -> Option<Height> {
-        None
-    }
-
     fn next_block(&mut self, indices: &mut Vec<u32>) -> Result<Option<BlockElement>, HintsError> {
         indices.clear();
         if self.ended {
@@ -98,14 +86,6 @@ impl<W: Write> BitmapEncoder<W> {
 }
 
 impl<W: Write> HintsEncoder for BitmapEncoder<W> {
-    fn index_space(&self) -> IndexSpace {
-        IndexSpace::AllOutputs
-    }
-
-    fn start_height(&self) -> Height {
-        0
-    }
-
     fn put_block(&mut self, indices: &[u32], outputs: u32) -> Result<(), HintsError> {
         let limit = u16::MAX.into();
         check_indices(indices).map_err(|fault| self.sink.invalid(fault))?;
@@ -135,10 +115,11 @@ impl<W: Write> HintsEncoder for BitmapEncoder<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::swiftsync::hints::Format;
     use crate::engines::swiftsync::hints::block::tests::{collect, fault};
 
     fn read(bytes: &[u8]) -> Result<Vec<Vec<u32>>, HintsError> {
-        collect(&mut BitmapDecoder::new(bytes))
+        collect(Format::Bitmap, &mut BitmapDecoder::new(bytes))
     }
 
     fn write(blocks: &[(&[u32], u32)]) -> Result<Vec<u8>, HintsError> {
@@ -157,7 +138,7 @@ mod tests {
         assert_eq!(read(&bytes).unwrap(), [vec![], vec![1, 7, 8], vec![7]]);
         assert_eq!(write(&[(&[], 1), (&[1, 7, 8], 9), (&[7], 8)]).unwrap(), bytes);
         let mut decoder = BitmapDecoder::new(&bytes[..]);
-        assert_eq!((decoder.start_height(), decoder.stop_height()), (0, None));
+        assert_eq!(decoder.stop_height(), None);
         let mut indices = Vec::new();
         decoder.next_block(&mut indices).unwrap();
         let element = decoder.next_block(&mut indices).unwrap();

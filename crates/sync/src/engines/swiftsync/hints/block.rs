@@ -39,13 +39,11 @@ pub struct BlockElement {
 
 /// A reader of hints in any encoding, block by block, in ascending height without gaps.
 pub trait HintsDecoder {
-    /// Returns what the indices count.
-    fn index_space(&self) -> IndexSpace;
-    /// Returns the first height.
-    fn start_height(&self) -> Height;
     /// Returns the last height, if the encoding states it. If not, the hints end at the end of the file, and
     /// only the chain shows whether that is too early.
-    fn stop_height(&self) -> Option<Height>;
+    fn stop_height(&self) -> Option<Height> {
+        None
+    }
     /// Returns the block for which the hints are true, if the encoding states it.
     fn stop_block(&self) -> Option<BlockHash> {
         None
@@ -57,10 +55,6 @@ pub trait HintsDecoder {
 
 /// A writer of hints in any encoding, block by block, in ascending height without gaps.
 pub trait HintsEncoder {
-    /// Returns what the indices must count.
-    fn index_space(&self) -> IndexSpace;
-    /// Returns the first height to write.
-    fn start_height(&self) -> Height;
     /// Writes the hints of the next block, which has `outputs` outputs in the encoding's
     /// [`IndexSpace`].
     fn put_block(&mut self, indices: &[u32], outputs: u32) -> Result<(), HintsError>;
@@ -71,15 +65,16 @@ pub trait HintsEncoder {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::engines::swiftsync::hints::error::HintsFault;
+    use crate::engines::swiftsync::hints::{Format, HintsFault};
 
-    /// The index sets of all blocks; checks that heights are consecutive.
+    /// The index sets of all blocks; checks that heights are consecutive, from the format's first.
     pub(in crate::engines::swiftsync::hints) fn collect(
+        format: Format,
         decoder: &mut dyn HintsDecoder,
     ) -> Result<Vec<Vec<u32>>, HintsError> {
         let (mut blocks, mut indices) = (Vec::new(), vec![99]);
         while let Some(element) = decoder.next_block(&mut indices)? {
-            assert_eq!(element.height, decoder.start_height() + blocks.len() as u32);
+            assert_eq!(element.height, format.start_height() + blocks.len() as u32);
             blocks.push(indices.clone());
         }
         assert!(decoder.next_block(&mut indices)?.is_none(), "the end is final");

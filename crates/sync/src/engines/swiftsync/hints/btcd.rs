@@ -13,7 +13,7 @@
 //! Only spendable outputs count. Published files have this content, compressed as a gzip member; the decoder
 //! reads plain files, too. The encoder writes plain files: run `gzip` on them before btcd loads them.
 
-use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
+use super::block::{BlockElement, HintsDecoder, HintsEncoder};
 use super::delta::{push_gap, write_gaps};
 use super::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices, number};
 use super::error::{HintsError, HintsFault};
@@ -99,14 +99,6 @@ fn short(found: &[u8]) -> HintsError {
 }
 
 impl<R: Read> HintsDecoder for BtcdDecoder<R> {
-    fn index_space(&self) -> IndexSpace {
-        IndexSpace::Spendable
-    }
-
-    fn start_height(&self) -> Height {
-        1
-    }
-
     fn stop_height(&self) -> Option<Height> {
         Some(self.stop_height)
     }
@@ -158,14 +150,6 @@ impl<W: Write> BtcdEncoder<W> {
 }
 
 impl<W: Write> HintsEncoder for BtcdEncoder<W> {
-    fn index_space(&self) -> IndexSpace {
-        IndexSpace::Spendable
-    }
-
-    fn start_height(&self) -> Height {
-        1
-    }
-
     fn put_block(&mut self, indices: &[u32], _outputs: u32) -> Result<(), HintsError> {
         if self.sink.next > self.stop_height {
             return Err(self.sink.miscounted(self.stop_height));

@@ -11,9 +11,7 @@
 //! nothing precedes or follows the blocks. A file does not name its stop height and may end after any block,
 //! so the caller must compare the number of blocks with the chain.
 
-use crate::engines::swiftsync::hints::block::{
-    BlockElement, HintsDecoder, HintsEncoder, IndexSpace,
-};
+use crate::engines::swiftsync::hints::block::{BlockElement, HintsDecoder, HintsEncoder};
 use crate::engines::swiftsync::hints::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices};
 use crate::engines::swiftsync::hints::error::{HintsError, HintsFault};
 use crate::engines::swiftsync::hints::sink::HintsSink;
@@ -37,18 +35,6 @@ impl<R: Read> DeltaDecoder<R> {
 }
 
 impl<R: Read> HintsDecoder for DeltaDecoder<R> {
-    fn index_space(&self) -> IndexSpace {
-        IndexSpace::AllOutputs
-    }
-
-    fn start_height(&self) -> Height {
-        0
-    }
-
-    fn stop_height(&self) -> Option<Height> {
-        None
-    }
-
     fn next_block(&mut self, indices: &mut Vec<u32>) -> Result<Option<BlockElement>, HintsError> {
         indices.clear();
         let (height, offset) = (self.next, self.window.offset());
@@ -79,14 +65,6 @@ impl<W: Write> DeltaEncoder<W> {
 }
 
 impl<W: Write> HintsEncoder for DeltaEncoder<W> {
-    fn index_space(&self) -> IndexSpace {
-        IndexSpace::AllOutputs
-    }
-
-    fn start_height(&self) -> Height {
-        0
-    }
-
     fn put_block(&mut self, indices: &[u32], _outputs: u32) -> Result<(), HintsError> {
         check_indices(indices).map_err(|fault| self.sink.invalid(fault))?;
         write_compact_size(&mut self.sink.scratch, indices.len() as u64);
@@ -124,11 +102,12 @@ pub(super) fn write_gaps(out: &mut Vec<u8>, indices: &[u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::swiftsync::hints::Format;
     use crate::engines::swiftsync::hints::block::tests::{collect, fault};
     use crate::engines::swiftsync::hints::error::HintsFault;
 
     fn read(bytes: &[u8]) -> Result<Vec<Vec<u32>>, HintsError> {
-        collect(&mut DeltaDecoder::new(bytes))
+        collect(Format::Delta, &mut DeltaDecoder::new(bytes))
     }
 
     #[test]

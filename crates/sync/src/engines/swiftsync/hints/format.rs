@@ -1,6 +1,8 @@
 //! [`Format`]: the encodings of hints by name, and the detection of encodings with a magic.
 
+use super::block::IndexSpace;
 use super::{btcd, file};
+use apus_chain::Height;
 use core::fmt;
 use core::str::FromStr;
 
@@ -57,6 +59,25 @@ impl Format {
             Self::Delta => "delta",
             Self::Offsets => "offsets",
             Self::OffsetsWithHeight => "offsets-height",
+        }
+    }
+
+    /// Returns what an index counts.
+    pub const fn index_space(self) -> IndexSpace {
+        match self {
+            Self::Bip456 | Self::Btcd => IndexSpace::Spendable,
+            Self::Bitmap | Self::Delta | Self::Offsets | Self::OffsetsWithHeight => {
+                IndexSpace::AllOutputs
+            }
+        }
+    }
+
+    /// Returns the height of the first block with hints. A hintsfile of BIP-456 may have an element for the
+    /// genesis block, but it is always empty.
+    pub const fn start_height(self) -> Height {
+        match self {
+            Self::Bitmap | Self::Delta => 0,
+            Self::Bip456 | Self::Btcd | Self::Offsets | Self::OffsetsWithHeight => 1,
         }
     }
 }

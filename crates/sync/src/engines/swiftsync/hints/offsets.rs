@@ -13,7 +13,7 @@
 //! state its stop height and may end after any block, so the caller must check that the stop block is at the
 //! height where the hints end.
 
-use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
+use super::block::{BlockElement, HintsDecoder, HintsEncoder};
 use super::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices};
 use super::error::{HintsError, HintsFault};
 use super::sink::HintsSink;
@@ -72,14 +72,6 @@ impl<R: Read> OffsetsDecoder<R> {
 }
 
 impl<R: Read> HintsDecoder for OffsetsDecoder<R> {
-    fn index_space(&self) -> IndexSpace {
-        IndexSpace::AllOutputs
-    }
-
-    fn start_height(&self) -> Height {
-        1
-    }
-
     fn stop_height(&self) -> Option<Height> {
         self.stop_height
     }
@@ -128,14 +120,6 @@ impl<W: Write> OffsetsEncoder<W> {
 }
 
 impl<W: Write> HintsEncoder for OffsetsEncoder<W> {
-    fn index_space(&self) -> IndexSpace {
-        IndexSpace::AllOutputs
-    }
-
-    fn start_height(&self) -> Height {
-        1
-    }
-
     fn put_block(&mut self, indices: &[u32], _outputs: u32) -> Result<(), HintsError> {
         check_indices(indices).map_err(|fault| self.sink.invalid(fault))?;
         write_compact_size(&mut self.sink.scratch, indices.len() as u64);
@@ -153,13 +137,14 @@ impl<W: Write> HintsEncoder for OffsetsEncoder<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::swiftsync::hints::Format;
     use crate::engines::swiftsync::hints::block::tests::{collect, fault};
 
     const HASH: [u8; 32] = *b"the hash of the stop block, 32 B";
 
     fn plain(body: &[u8]) -> Result<Vec<Vec<u32>>, HintsError> {
         let bytes = [&HASH, body].concat();
-        collect(&mut OffsetsDecoder::plain(&bytes[..])?)
+        collect(Format::Offsets, &mut OffsetsDecoder::plain(&bytes[..])?)
     }
 
     fn with_height(height: u8, body: &[u8]) -> Result<Vec<Vec<u32>>, HintsError> {
@@ -167,7 +152,7 @@ mod tests {
         let mut decoder = OffsetsDecoder::with_height(&bytes[..])?;
         assert_eq!(decoder.stop_height(), Some(height.into()));
         assert_eq!(decoder.stop_block(), Some(BlockHash(HASH)));
-        collect(&mut decoder)
+        collect(Format::OffsetsWithHeight, &mut decoder)
     }
 
     #[test]

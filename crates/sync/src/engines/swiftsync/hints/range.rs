@@ -5,7 +5,7 @@
 //! noticed. If a range is read to its end without an error, its hints are covered by the file's digest; before
 //! that they may be different.
 
-use super::block::{BlockElement, BlockHints, HintsDecoder, IndexSpace};
+use super::block::{BlockElement, BlockHints, HintsDecoder};
 use super::elias_fano::{self, BitOrder, ELEMENT_HEADER_BYTES_MAX};
 use super::error::{HintsError, HintsFault};
 use super::order::OrderEvidence;
@@ -171,14 +171,6 @@ impl fmt::Debug for RangeHints {
 }
 
 impl HintsDecoder for RangeHints {
-    fn index_space(&self) -> IndexSpace {
-        IndexSpace::Spendable
-    }
-
-    fn start_height(&self) -> Height {
-        self.heights.start
-    }
-
     fn stop_height(&self) -> Option<Height> {
         self.heights.end.checked_sub(1)
     }

@@ -15,17 +15,13 @@ pub trait HintsSource: Send + Sync {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
-#[cfg(any(unix, windows))]
 impl HintsSource for File {
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        #[cfg(unix)]
-        return std::os::unix::fs::FileExt::read_at(self, buffer, offset);
-        #[cfg(windows)]
-        return std::os::windows::fs::FileExt::seek_read(self, buffer, offset);
+        std::os::unix::fs::FileExt::read_at(self, buffer, offset)
     }
 }
 

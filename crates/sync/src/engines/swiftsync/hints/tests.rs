@@ -20,7 +20,7 @@ fn open(name: &str) -> HintsFile {
 
 fn all(file: &HintsFile) -> Vec<Vec<u32>> {
     let heights = HeightRange::new(1, file.info().stop_height + 1);
-    collect(&mut file.range(heights).unwrap()).unwrap()
+    collect(Format::Bip456, &mut file.range(heights).unwrap()).unwrap()
 }
 
 fn rewrite(blocks: &[Vec<u32>], order: BitOrder) -> Vec<u8> {
@@ -118,14 +118,15 @@ fn other_encodings_preserve_real_hints() {
     let from_genesis = [&[vec![]], &blocks[..]].concat();
     let stop_block = BlockHash([7; 32]);
     let (mut bits, mut delta, mut gaps, mut offsets) = (vec![], vec![], vec![], vec![]);
+    let formats = [Format::Bitmap, Format::Delta, Format::Btcd, Format::Offsets];
     let encoders: [Box<dyn HintsEncoder + '_>; 4] = [
         Box::new(bitmap::BitmapEncoder::new(&mut bits)),
         Box::new(delta::DeltaEncoder::new(&mut delta)),
         Box::new(btcd::BtcdEncoder::new(&mut gaps, blocks.len() as u32).unwrap()),
         Box::new(offsets::OffsetsEncoder::new(&mut offsets, &stop_block).unwrap()),
     ];
-    for mut encoder in encoders {
-        for indices in &from_genesis[encoder.start_height() as usize..] {
+    for (format, mut encoder) in formats.into_iter().zip(encoders) {
+        for indices in &from_genesis[format.start_height() as usize..] {
             let outputs = indices.last().map_or(1, |last| last + 1);
             encoder.put_block(indices, outputs).unwrap();
         }
@@ -137,9 +138,9 @@ fn other_encodings_preserve_real_hints() {
         Box::new(btcd::BtcdDecoder::new(&gaps[..]).unwrap()),
         Box::new(offsets::OffsetsDecoder::plain(&offsets[..]).unwrap()),
     ];
-    for decoder in &mut decoders {
-        let start = decoder.start_height() as usize;
-        assert_eq!(collect(&mut **decoder).unwrap(), from_genesis[start..]);
+    for (format, decoder) in formats.into_iter().zip(&mut decoders) {
+        let start = format.start_height() as usize;
+        assert_eq!(collect(format, &mut **decoder).unwrap(), from_genesis[start..]);
     }
 }
 
@@ -178,15 +179,18 @@ fn an_encoder_that_cannot_write_its_last_bytes_fails() {
         }
     }
     let writer = HintsWriter::new(Full, 1).unwrap();
-    let encoders: [Box<dyn HintsEncoder>; 5] = [
-        Box::new(btcd::BtcdEncoder::new(Full, 1).unwrap()),
-        Box::new(delta::DeltaEncoder::new(Full)),
-        Box::new(bitmap::BitmapEncoder::new(Full)),
-        Box::new(offsets::OffsetsEncoder::new(Full, &BlockHash([1; 32])).unwrap()),
-        Box::new(writer),
+    let encoders: [(Format, Box<dyn HintsEncoder>); 5] = [
+        (Format::Btcd, Box::new(btcd::BtcdEncoder::new(Full, 1).unwrap())),
+        (Format::Delta, Box::new(delta::DeltaEncoder::new(Full))),
+        (Format::Bitmap, Box::new(bitmap::BitmapEncoder::new(Full))),
+        (
+            Format::Offsets,
+            Box::new(offsets::OffsetsEncoder::new(Full, &BlockHash([1; 32])).unwrap()),
+        ),
+        (Format::Bip456, Box::new(writer)),
     ];
-    for mut encoder in encoders {
-        for _ in encoder.start_height()..=1 {
+    for (format, mut encoder) in encoders {
+        for _ in format.start_height()..=1 {
             encoder.put_block(&[], 1).unwrap();
         }
         let error = encoder.finish().unwrap_err();

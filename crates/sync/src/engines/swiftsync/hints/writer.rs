@@ -3,7 +3,7 @@
 //! The stop height is known before the first block, and exactly the blocks up to it must be written.
 //! [`HintsFile`](super::HintsFile) reads the same sets back.
 
-use super::block::{HintsEncoder, IndexSpace};
+use super::block::HintsEncoder;
 use super::elias_fano::{self, BitOrder};
 use super::error::{HintsError, HintsFault};
 use super::file::{Layout, MAGIC, VERSION};
@@ -75,14 +75,6 @@ impl<W: Write> HintsWriter<W> {
 }
 
 impl<W: Write> HintsEncoder for HintsWriter<W> {
-    fn index_space(&self) -> IndexSpace {
-        IndexSpace::Spendable
-    }
-
-    fn start_height(&self) -> Height {
-        self.layout.start_height()
-    }
-
     fn put_block(&mut self, indices: &[u32], _outputs: u32) -> Result<(), HintsError> {
         self.put(indices)
     }

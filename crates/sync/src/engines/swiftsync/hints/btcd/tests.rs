@@ -1,4 +1,5 @@
 use super::*;
+use crate::engines::swiftsync::hints::Format;
 use crate::engines::swiftsync::hints::block::tests::{collect, fault};
 use crate::engines::swiftsync::hints::error::HintsErrorKind;
 use flate2::Compression;
@@ -13,7 +14,7 @@ fn blocks() -> Vec<Vec<u32>> {
 }
 
 fn read(bytes: &[u8]) -> Result<Vec<Vec<u32>>, HintsError> {
-    collect(&mut BtcdDecoder::new(bytes)?)
+    collect(Format::Btcd, &mut BtcdDecoder::new(bytes)?)
 }
 
 fn with_body(body: &[u8]) -> Vec<u8> {
