@@ -23,9 +23,9 @@ pub(crate) use sync::{
 };
 #[cfg(feature = "tables")]
 pub(crate) use tables::{ExportArgs, ExportTarget, FindArgs, SetArgs};
-#[cfg(feature = "utreexo")]
-pub(crate) use values::ProofsArg;
 pub(crate) use values::{ChallengeArg, FileKind, HintsArg, SNAPSHOT, SinkArg, parse_mib};
+#[cfg(feature = "utreexo")]
+pub(crate) use values::{ProofsArg, RootsArg};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_proxy};
 

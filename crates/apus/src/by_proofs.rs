@@ -1,15 +1,19 @@
 //! `--proofs`: the engine utreexo, which validates blocks with proofs of their spent coins. `--spent`: these coins alone,
 //! for the engine swiftsync.
 
-use crate::args::{AggregateArg, EngineArg, PeerArgs, ProofsArg, SinkArg, SyncArgs};
+use crate::args::{AggregateArg, EngineArg, PeerArgs, ProofsArg, RootsArg, SinkArg, SyncArgs};
 use crate::extra_engine::OutsideEngine;
 use crate::failure::Failure;
+use crate::files::expect_apart;
 use crate::peers;
 use crate::report::ForestReport;
 use apus_chain::{Network, Params};
 use apus_p2p::addresses::parse_address;
 use apus_p2p::transport::TransportChoice;
-use apus_proofs::{BridgePeers, ByProofs, ProofsError, ProofsInput, SpentPeers};
+use apus_proofs::{BridgePeers, ByProofs, ProofsError, ProofsInput, SpentPeers, TrustedRoots};
+use apus_utreexo::Roots;
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +21,11 @@ use std::time::Duration;
 /// Creates the engine, if a run uses proofs. It keeps no set.
 pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
     let proofs = &args.proofs.proofs;
+    if args.proofs.roots.is_some() && args.engine() != Some(EngineArg::Utreexo) {
+        return Err(Failure::usage(
+            "only a run with proofs can begin with roots: add --proofs, or leave out --roots",
+        ));
+    }
     match (args.engine() == Some(EngineArg::Utreexo), proofs.is_empty()) {
         (false, true) => return Ok(None),
         (false, false) => {
@@ -43,7 +52,27 @@ pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
     }
     expect_with_peers(proofs, args.blocksdir.is_some())?;
     let proofs = named(proofs, args.chain, (&args.peers).into())?;
-    Ok(Some(ByProofs::new(proofs, args.connect.assume.block(Params::of(args.chain)))))
+    let engine = ByProofs::new(proofs, args.connect.assume.block(Params::of(args.chain)));
+    Ok(Some(engine.starting_with(trusted_roots(args)?)))
+}
+
+/// Reads the roots that a run begins with, if the user names any.
+fn trusted_roots(args: &SyncArgs) -> Result<Option<TrustedRoots>, Failure> {
+    /// The roots of the largest forest are shorter.
+    const BYTES_MAX: u64 = 4096;
+    let Some(RootsArg { path, block }) = &args.proofs.roots else { return Ok(None) };
+    for written in args.out.iter().filter_map(SinkArg::path).chain(args.run.report.as_deref()) {
+        expect_apart(&[path, written])?;
+    }
+    let file = File::open(path).map_err(|error| Failure::opening(path, &error))?;
+    let mut bytes = Vec::new();
+    let read = file.take(BYTES_MAX).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::io(path, error))?;
+    let roots = Roots::read(&bytes).map_err(|error| {
+        let path = path.display();
+        Failure::wrong(format!("{path} is not a file of Utreexo roots, or it is damaged: {error}"))
+    })?;
+    Ok(Some(TrustedRoots { roots, block: *block, origin: path.display().to_string() }))
 }
 
 /// Refuses bridges among the peers if the blocks come from files.

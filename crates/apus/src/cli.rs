@@ -241,7 +241,7 @@ fn with_default_chain(command: clap::Command, name: &'static str) -> clap::Comma
 const HEADINGS: [(&str, &str); 6] = [
     (
         "Input",
-        "chain signetchallenge datadir blocksdir hints hints-order proofs stopatheight from range outputs \
+        "chain signetchallenge datadir blocksdir hints hints-order proofs roots stopatheight from range outputs \
          stop-block",
     ),
     (

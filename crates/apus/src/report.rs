@@ -12,13 +12,13 @@ pub(crate) use parts::{
 
 use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
 use crate::print::hex;
-use apus_chain::{Height, Network};
+use apus_chain::{KnownBlock, Network};
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
     ChainEnd, DatadirBlocks, Engine, FolderKind, Outcome, UnanchoredBlocks, Validation, Workers,
     WrittenFolder,
 };
-use parts::Cluster;
+use parts::{Cluster, ROOTS};
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -40,19 +40,22 @@ pub(crate) struct RunReport {
     pub(crate) stop_hash: String,
     /// The first height that was connected in order, under every rule; null if none was.
     pub(crate) connected_from: Option<u32>,
+    /// The block up to which the run validated nothing: it took its coins or roots on trust. Null if there is none.
+    pub(crate) trusted: Option<TrustedBlock>,
     /// Number of blocks whose scripts were run.
     pub(crate) script_blocks: u64,
     /// How the signatures of these scripts were checked on this machine.
     pub(crate) signatures: SignaturesReport,
     /// Height of the most-work chain that the run found.
     pub(crate) tip_height: u32,
-    /// `txouts` of gettxoutsetinfo.
-    pub(crate) coins: u64,
+    /// `txouts` of gettxoutsetinfo. Null, like the size and the amount, if the run began with roots: it does not know
+    /// the coins of the blocks below.
+    pub(crate) coins: Option<u64>,
     /// `transactions` of gettxoutsetinfo: the number of transactions with at least one unspent coin. Null, like the two
     /// hashes, if the run kept no set.
     pub(crate) coin_transactions: Option<u64>,
-    pub(crate) bogosize: u64,
-    pub(crate) total_amount_sat: u64,
+    pub(crate) bogosize: Option<u64>,
+    pub(crate) total_amount_sat: Option<u64>,
     /// In gettxoutsetinfo's format.
     pub(crate) muhash: Option<String>,
     /// In gettxoutsetinfo's format.
@@ -130,12 +133,12 @@ impl VerifiedRules {
         let Validation { hints, connected_from, scripts, unseen_witnesses, .. } =
             &outcome.validation;
         // If each coin was created and spent once, BIP-30 and the supply limit hold, too.
-        let as_found = coins_as_found(&outcome.validation).is_some();
-        let proven = hints.aggregate != Some(AggregateKind::None) && !as_found;
+        let on_trust = outcome.validation.trusted.is_some();
+        let proven = hints.aggregate != Some(AggregateKind::None) && !on_trust;
         let all_connected = *connected_from == Some(1);
         Self {
-            blocks: !as_found,
-            witnesses: *unseen_witnesses == 0 && !as_found,
+            blocks: !on_trust,
+            witnesses: *unseen_witnesses == 0 && !on_trust,
             scripts: all_connected && scripts.assumed == 0,
             amounts: all_connected,
             order: all_connected,
@@ -147,10 +150,17 @@ impl VerifiedRules {
     }
 }
 
-/// Returns the block whose coins were taken as found, without any proof, to continue from; if any were.
-fn coins_as_found(validation: &Validation) -> Option<Height> {
-    let of_store = validation.engine == Engine::Utxo && validation.hints.aggregate.is_none();
-    validation.connected_from.filter(|from| of_store && *from > 1).map(|from| from - 1)
+/// A block up to which a run validated nothing.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct TrustedBlock {
+    pub(crate) height: u32,
+    pub(crate) hash: String,
+}
+
+impl TrustedBlock {
+    fn of(block: KnownBlock) -> Self {
+        Self { height: block.height, hash: block.hash.to_string() }
+    }
 }
 
 /// Blocks assumed valid on the user's request.
@@ -364,6 +374,8 @@ impl RunReport {
         let Validation { hints, scripts, .. } = validation;
         let verified = VerifiedRules::of(outcome);
         let has_set = set.hashes.is_some();
+        let knows_coins = has_set || validation.trusted.is_none();
+        let of_coins = |number: u64| knows_coins.then_some(number);
         Self {
             version: VERSION,
             chain: around.network.name(),
@@ -376,15 +388,16 @@ impl RunReport {
             validation: if verified.scripts { "full" } else { "assumevalid" },
             aggregate: hints.aggregate.map(AggregateKind::name),
             connected_from: validation.connected_from,
+            trusted: validation.trusted.map(TrustedBlock::of),
             script_blocks: scripts.run,
             signatures: around.signatures,
             stop_height: chain.stop.height,
             stop_hash: chain.stop.hash.to_string(),
             tip_height: chain.tip_height,
-            coins: set.totals.coins,
+            coins: of_coins(set.totals.coins),
             coin_transactions: has_set.then_some(set.totals.transactions),
-            bogosize: set.totals.bogosize,
-            total_amount_sat: set.totals.amount as u64,
+            bogosize: of_coins(set.totals.bogosize),
+            total_amount_sat: of_coins(set.totals.amount as u64),
             muhash: set.muhash().as_ref().map(display_hash),
             in_assumeutxo_table: set.in_assumeutxo_table,
             hash_serialized_3: set.hash_serialized_3().as_ref().map(display_hash),
@@ -427,8 +440,25 @@ impl RunReport {
 }
 
 impl RunReport {
+    /// The block whose roots the run took on trust, if it began with roots.
+    pub(crate) fn began_with_roots(&self) -> Option<&TrustedBlock> {
+        self.trusted.as_ref().filter(|_| self.engine == "utreexo")
+    }
+
     /// Lists the verified rules in words.
     fn verified(&self) -> String {
+        if let Some(TrustedBlock { height, .. }) = self.began_with_roots() {
+            let scripts = match self.script_blocks {
+                0 => "except scripts",
+                run if run == self.blocks => "with every script",
+                _ => "with some scripts",
+            };
+            let (first, stop) = (height + 1, self.stop_height);
+            return format!(
+                "headers and proof of work; all other rules only in blocks {first} to {stop}, {scripts}. Not verified: \
+                 blocks 1 to {height}"
+            );
+        }
         let mut checked = vec!["headers and proof of work"];
         checked.push(match (self.verified.blocks, self.verified.witnesses) {
             (true, true) => "every block rule that needs no spent coins",
@@ -467,10 +497,15 @@ pub(crate) fn is_report(path: &Path) -> bool {
 
 fn assumed(validation: &Validation, chain: &ChainEnd) -> Vec<String> {
     let mut assumed = Vec::new();
-    if let Some(height) = coins_as_found(validation) {
+    if let Some(KnownBlock { height, .. }) = validation.trusted {
+        let what = match validation.engine {
+            Engine::Outside(_) => format!("the roots of block {height} (--roots) are right"),
+            _ => {
+                format!("the coins of block {height} were right as they were found on the servers")
+            }
+        };
         assumed.push(format!(
-            "the coins of block {height} were right as they were found on the servers, and all blocks up to there are \
-             valid: this run checked only the blocks above"
+            "{what}, and all blocks up to there are valid: this run checked only the blocks above"
         ));
     }
     // With undo data, every rule about coins was checked.
@@ -545,7 +580,12 @@ impl RunReport {
                 None => "hints only".to_owned(),
             },
             ("mergesync", _) => "blocks only, in any order".to_owned(),
-            ("utreexo", _) => "blocks and proofs, in block ranges in any order".to_owned(),
+            ("utreexo", _) => match self.began_with_roots() {
+                Some(block) => {
+                    format!("blocks and proofs, above the trusted block {}", block.height)
+                }
+                None => "blocks and proofs, in block ranges in any order".to_owned(),
+            },
             _ => "blocks only, in ascending height".to_owned(),
         };
         format!("{}: {on}", self.engine)
@@ -570,6 +610,8 @@ impl fmt::Display for RunReport {
         // Several phases read the same blocks, so the sum of their inputs means nothing.
         writeln!(f, "{:<10} {:>10.3} {cpu:>10}", "total", self.wall_seconds)?;
         writeln!(f)?;
+        let unknown = || "unknown: the run began with roots".to_owned();
+        let amount = self.total_amount_sat.map(|amount| format!("{} BTC", bitcoins(amount)));
         let rss = self.rss_peak_bytes.map_or_else(|| "unknown".to_owned(), bytes);
         for (name, value) in [
             ("chain", self.chain.to_owned()),
@@ -577,8 +619,8 @@ impl fmt::Display for RunReport {
             ("stop height", self.stop_height.to_string()),
             ("blocks", format!("{} ({})", grouped(self.blocks), bytes(self.bytes))),
             ("transactions", grouped(self.transactions)),
-            ("coins", grouped(self.coins)),
-            ("total amount", format!("{} BTC", bitcoins(self.total_amount_sat))),
+            ("coins", self.coins.map_or_else(unknown, grouped)),
+            ("total amount", amount.unwrap_or_else(unknown)),
             ("peak memory", rss),
         ] {
             writeln!(f, "{name:<18} {value}")?;
@@ -606,7 +648,13 @@ impl fmt::Display for RunReport {
         if self.in_assumeutxo_table {
             write!(f, "\nThis set is in Bitcoin Core's assumeutxo table.")?;
         }
-        self.files.iter().try_for_each(|file| write!(f, "\n{file}"))?;
+        for file in &self.files {
+            write!(f, "\n{file}")?;
+            if file.kind == ROOTS {
+                let (path, hash) = (&file.path, &self.stop_hash);
+                write!(f, " A later run can begin with them: --roots {path}@{hash}")?;
+            }
+        }
         self.folders.iter().try_for_each(|folder| write!(f, "\n{folder}"))?;
         // The sync printed them when they occurred, perhaps hours ago.
         self.lasting.iter().try_for_each(|warning| write!(f, "\nWarning: {warning}."))

@@ -100,7 +100,7 @@ pub(crate) fn lacking(option: &str) -> Option<String> {
         Some("csv") => "tables",
         Some("parquet") => "parquet",
         Some("sqlite") => "sqlite",
-        Some("proofs" | "utreexo") => "utreexo",
+        Some("proofs" | "roots" | "utreexo") => "utreexo",
         Some("web") => "web",
         _ => return None,
     };

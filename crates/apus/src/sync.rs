@@ -20,7 +20,7 @@ use crate::index::options;
 use crate::machine::threads;
 use crate::node::start_command;
 use crate::print;
-use crate::report::RunReport;
+use crate::report::{RunReport, TrustedBlock};
 use crate::status::RunFacts;
 use apus_chain::{Network, Params};
 use apus_datadir::BlocksFolder;
@@ -105,11 +105,18 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     tell(&report, next)
 }
 
-/// Prints the result of a run, the next step for the user, and last the blocks that the run assumed valid.
+/// Prints the result of a run, the next step for the user, and last the blocks that the run took on trust or assumed
+/// valid.
 pub(crate) fn tell(report: &RunReport, next: Option<String>) -> Result<(), Failure> {
     print::result(report)?;
     if let Some(next) = next {
         print::result(format_args!("\nNext: {next}{}", never_rechecked(report)))?;
+    }
+    if let Some(TrustedBlock { height, hash }) = report.began_with_roots() {
+        print::result(format_args!(
+            "\n--roots: this run did not validate blocks 1 to {height}. It took the state after block {height} ({hash}) \
+             on trust."
+        ))?;
     }
     match &report.assume_hinted_valid {
         Some(assumed) => print::result(format_args!("\n{assumed}.")),

@@ -4,6 +4,8 @@
 mod bridges;
 mod btcd;
 mod follow;
+#[cfg(feature = "utreexo")]
+mod from_roots;
 mod lines;
 pub(crate) mod nodes;
 #[cfg(feature = "utreexo")]

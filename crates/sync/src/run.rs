@@ -182,6 +182,7 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
         engine: Engine::Utxo,
         hints,
         connected_from: scripts.map(|_| 1),
+        trusted: None,
         scripts: scripts.unwrap_or_default(),
         unseen_witnesses,
     };
@@ -231,6 +232,7 @@ fn merge<'a>(
         engine: Engine::MergeSync,
         hints: HintsProof::default(),
         connected_from: Some(1),
+        trusted: None,
         scripts: validated.scripts,
         unseen_witnesses,
     };

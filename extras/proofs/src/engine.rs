@@ -4,14 +4,16 @@
 //! A segment is the range of one file, or a range that the job chooses if proofs come from peers. Finished
 //! ranges are kept in the work folder, as in other [passes](apus_sync::pass): for each, the roots at which it
 //! begins and ends, and totals. The engine produces no UTXO set, so it can write only the roots after the
-//! last block.
+//! last block. A later job can begin with these ([`ForestStart`]).
 
 mod coins;
 mod error;
 mod files;
+mod input;
 mod partial;
 mod peers;
 mod shared;
+mod start;
 mod state;
 
 pub use coins::{EntryError, LeafFault};
@@ -19,10 +21,11 @@ pub use error::{ByProofsError, ProvenError};
 pub use files::{ProofRange, ProofReader, ProofSource};
 pub use partial::{AmountSums, Partial, ProvenMergeError, RootsDiffer};
 pub use shared::ProvenSegments;
+pub use start::{ForestStart, RootsBlock, TrustedRoots};
 pub use state::{Segment, Utreexo, Verdict};
 
 use crate::error::ProofsError;
-use apus_chain::{BlockHash, Height, HeightRange, KnownBlock};
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
 use apus_p2p::addresses::NodeAddress;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::engines::pass::{PartialResult, Pass};
@@ -32,7 +35,7 @@ use apus_sync::error::{BlockUnavailable, InvalidBlock, SyncError, UsageError};
 use apus_sync::machines::{Machines, RemotePass, SharedPass};
 use apus_sync::pass::{self, PassJob, Threads, assumed_by, expect_same};
 use apus_sync::request::{
-    ChainEnd, ChainEngine, Engine, HintsProof, Outcome, Request, ScriptCounts, SetSummary, Stop,
+    ChainEnd, ChainEngine, Engine, HintsProof, Outcome, Request, ScriptCounts, SetSummary,
     Validation, Written,
 };
 use apus_sync::source::ChainSource;
@@ -41,8 +44,8 @@ use apus_sync::workdir::record::Record;
 use apus_sync::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_sync::{Event, Phase};
 use apus_utreexo::Roots;
-use files::ProofFiles;
 pub use files::ProofFolder;
+use input::ProofInput;
 pub use peers::{PeerProofs, ProofRequester};
 pub(crate) use peers::{connect, leave_out};
 use std::net::SocketAddr;
@@ -76,10 +79,12 @@ pub struct BridgePeers {
     pub patience: Duration,
 }
 
-/// The engine utreexo: validates all blocks, range by range in any order, with proofs of the coins that they
-/// spend. Produces no UTXO set.
+/// The engine utreexo: validates all blocks, or those above a block whose roots the user trusts, range by range in
+/// any order, with proofs of the coins that they spend. Produces no UTXO set.
 pub struct ByProofs {
     proofs: ProofsInput,
+    /// The roots to begin with, instead of those of an empty forest before block 1.
+    trusted: Option<TrustedRoots>,
     /// The block up to which scripts are assumed valid, under Core's conditions; `None` to run all scripts.
     assume_valid: Option<BlockHash>,
     segments: ProvenSegments,
@@ -91,7 +96,13 @@ impl ByProofs {
     /// conditions; `None` runs all scripts.
     pub fn new(proofs: ProofsInput, assume_valid: Option<BlockHash>) -> Self {
         let segments = ProvenSegments { proofs: Some(proofs.clone()) };
-        Self { proofs, assume_valid, segments, roots: Mutex::default() }
+        Self { proofs, trusted: None, assume_valid, segments, roots: Mutex::default() }
+    }
+
+    /// Lets the job begin above a block with its roots, which it takes on trust.
+    #[must_use]
+    pub fn starting_with(self, trusted: Option<TrustedRoots>) -> Self {
+        Self { trusted, ..self }
     }
 
     /// The source of the proofs.
@@ -112,21 +123,31 @@ impl ChainEngine for ByProofs {
         chain: Arc<dyn ChainSource + 'a>,
         machines: Option<&dyn Machines>,
     ) -> Result<Outcome, SyncError> {
-        let ProofsVerdict { stop, verdict, scripts } = self.validate(request, &*chain, machines)?;
-        let AmountSums { coins, amount, bogosize } = verdict.coins;
-        let totals = CoinTotals { coins, transactions: 0, amount, bogosize };
+        let ProofsVerdict { start, stop, verdict, scripts } =
+            self.validate(request, &*chain, machines)?;
+        let totals = verdict.coins.map(|AmountSums { coins, amount, bogosize }| CoinTotals {
+            coins,
+            transactions: 0,
+            amount,
+            bogosize,
+        });
         *self.roots.lock().unwrap_or_else(PoisonError::into_inner) = Some(verdict.roots);
         Ok(Outcome {
             chain: ChainEnd::new(request.env.params, chain.chain(), stop),
             validation: Validation {
                 engine: Engine::Outside(ENGINE),
                 hints: HintsProof::default(),
-                connected_from: Some(1),
+                connected_from: Some(start.first()),
+                trusted: start.trusted(),
                 scripts,
                 unseen_witnesses: 0,
             },
             counts: verdict.counts,
-            set: SetSummary { totals, hashes: None, in_assumeutxo_table: false },
+            set: SetSummary {
+                totals: totals.unwrap_or_default(),
+                hashes: None,
+                in_assumeutxo_table: false,
+            },
             written: Written::default(),
         })
     }
@@ -138,6 +159,7 @@ impl ChainEngine for ByProofs {
 
 /// The result of a job with this engine.
 struct ProofsVerdict {
+    start: ForestStart,
     /// The last block.
     stop: KnownBlock,
     verdict: Verdict,
@@ -145,6 +167,21 @@ struct ProofsVerdict {
 }
 
 impl ByProofs {
+    /// The forest before the first block of a job that ends at the block `end`.
+    fn start(
+        &self,
+        request: &Request<'_>,
+        chain: &HeaderChain,
+        end: Height,
+    ) -> Result<ForestStart, SyncError> {
+        let Some(trusted) = &self.trusted else { return Ok(ForestStart::genesis(chain)) };
+        if request.env.is_shared {
+            let what = "a sync that begins with roots";
+            return Err(SyncError::Usage(UsageError::NotOnCluster { what }));
+        }
+        Ok(ForestStart::of_trusted(trusted, request.env.params, chain, end)?)
+    }
+
     /// Validates all blocks up to the stop height, and writes the roots.
     fn validate(
         &self,
@@ -157,9 +194,10 @@ impl ByProofs {
         if end == 0 {
             return Err(SyncError::Usage(UsageError::NothingToDo));
         }
+        let start = self.start(request, dir.chain(), end)?;
         request.env.observer.event(Event::Started(Phase::Hints));
         let earlier = Workdir::read_plan(request.env.workdir)?;
-        let proofs = ProofInput::open(request, &self.proofs, dir, (end, earlier.as_ref()))?;
+        let proofs = ProofInput::open(request, &self.proofs, dir, &start, (end, earlier.as_ref()))?;
         let height = proofs.stop;
         let (workdir, plan, mut done) = self.begin(request, dir, &proofs, earlier)?;
         request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: proofs.bytes });
@@ -169,7 +207,8 @@ impl ByProofs {
         let scripts = runs_scripts.then(|| request.env.signatures.pool(0)).transpose()?;
         request.env.observer.event(Event::Started(Phase::Blocks));
         let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
-        let pass = Utreexo::new(request.env.params, dir.chain(), assumed, scripts);
+        let pass = Utreexo::new(request.env.params, dir.chain(), assumed, scripts)
+            .starting_with(start.clone());
         let input = |range| proofs.from.range(range).map_err(|what| no_roots(range, &what));
         let job = PassJob {
             request,
@@ -180,6 +219,7 @@ impl ByProofs {
             below: None,
             limit: None,
         };
+        let ended_by = |error| with_reason(request, &start, error, height);
         let mut tries = 0;
         let verdict = loop {
             let ran = match machines {
@@ -197,13 +237,13 @@ impl ByProofs {
                     done = Workdir::resume::<Utreexo<'_>>(request.env.workdir, &plan)?.1;
                     continue;
                 }
-                Err(error) => return Err(with_reason(request, error, height)),
+                Err(error) => return Err(ended_by(error)),
             };
             match conclude(&pass, &workdir, &finished, height) {
                 Ok(verdict) => break verdict,
                 Err(error) => {
                     let right = proofs.from.without_wrong(&error, finished);
-                    done = right.ok_or_else(|| with_reason(request, error.into(), height))?;
+                    done = right.ok_or_else(|| ended_by(error.into()))?;
                     Workdir::change(request.env.workdir, &plan, &done)?;
                 }
             }
@@ -212,8 +252,9 @@ impl ByProofs {
         request.env.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
         write_roots(request, &verdict)?;
         let stop = KnownBlock { height, hash: plan.identity.stop_hash };
-        let (run, assumed) = (u64::from(height - assumed), u64::from(assumed));
-        Ok(ProofsVerdict { stop, verdict, scripts: ScriptCounts { run, assumed } })
+        let (below, assumed) = (start.block.height, assumed.max(start.block.height));
+        let (run, assumed) = (u64::from(height - assumed), u64::from(assumed - below));
+        Ok(ProofsVerdict { start, stop, verdict, scripts: ScriptCounts { run, assumed } })
     }
 
     /// Resumes the plan in the work folder, or makes one. If the chain has grown since, the plan continues above.
@@ -231,6 +272,7 @@ impl ByProofs {
         let now = assumed_by(request, dir, self.assume_valid).min(stop);
         let identity = RunIdentity {
             network: request.env.params.network,
+            first: proofs.start.first(),
             stop,
             stop_hash: dir.chain().hash(stop).copied().unwrap_or_default(),
             hints: proofs.id(stop),
@@ -250,8 +292,13 @@ impl ByProofs {
             RunIdentity { stop, stop_hash, hints: proofs.id(stop), ..identity.clone() }
         });
         let expected = of_then.as_ref().unwrap_or(&identity);
-        if earlier.as_ref().is_some_and(|plan| plan.identity.hints != expected.hints) {
-            return Err(request.env.other_run("with other proof ranges, or with another engine"));
+        let is_other =
+            |then: &RunIdentity| then.first == expected.first && then.hints != expected.hints;
+        if earlier.as_ref().is_some_and(|plan| is_other(&plan.identity)) {
+            return Err(request.env.other_run(match proofs.start.trusted() {
+                None => "with other proof ranges, or with another engine",
+                Some(_) => "with other roots, or with other proof ranges",
+            }));
         }
         expect_same(request, earlier.as_ref(), expected)?;
         Workdir::clear_scratch(request.env.workdir)?;
@@ -268,147 +315,8 @@ impl ByProofs {
                 Ok((workdir, plan, done))
             }
             earlier => {
-                let segments = proofs.above(request, dir, 0);
+                let segments = proofs.above(request, dir, proofs.start.block.height);
                 pass::begin_or_resume::<Utreexo<'a>>(request, earlier, identity, segments, 0)
-            }
-        }
-    }
-}
-
-/// The source of proofs.
-struct ProofInput<'a> {
-    from: RangeSource<'a>,
-    /// The last block.
-    stop: Height,
-    /// Bytes of proofs, if known in advance; otherwise 0.
-    bytes: u64,
-}
-
-/// The source of the data of a range.
-enum RangeSource<'a> {
-    Files(ProofFiles),
-    Peers(Box<PeerProofs<'a>>),
-    /// The peers of other machines: each machine connects to its own.
-    Remote,
-}
-
-impl RangeSource<'_> {
-    fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
-        match self {
-            Self::Files(files) => files.range(heights),
-            Self::Peers(peers) => peers.range(heights),
-            Self::Remote => Err("other machines request them".to_owned()),
-        }
-    }
-
-    /// Whether the job can continue after an error: a bridge sent something wrong, and there is another.
-    fn has_another(&self, error: &SyncError, tries: &mut u32) -> bool {
-        let Self::Peers(peers) = self else { return false };
-        let Some(ByProofsError(wrong)) = error.downcast() else { return peers.has_left_out() };
-        let (ProvenError::Entry { origin, .. }
-        | ProvenError::After { origin, .. }
-        | ProvenError::Refused { origin, .. }) = wrong
-        else {
-            return false;
-        };
-        if peers.leave_out(origin, &wrong.to_string()) {
-            return true;
-        }
-        // If several gave the data of a range, the next try shows which of them is to blame.
-        *tries += 1;
-        *tries <= TRIES_UNBLAMED && peers.is_of_several(origin)
-    }
-
-    /// The finished ranges without the lowest one that begins with wrong roots, if it can be done again. All ranges
-    /// below it fit together from block 1 on, so they prove with which roots it must begin.
-    fn without_wrong(
-        &self,
-        error: &ProvenError,
-        mut done: Vec<FinishedRange<Partial>>,
-    ) -> Option<Vec<FinishedRange<Partial>>> {
-        let (Self::Peers(peers), ProvenError::Merge(ProvenMergeError::Roots { height, .. })) =
-            (self, error)
-        else {
-            return None;
-        };
-        let below = done.iter().find(|done| done.range.end == *height)?;
-        let (_, proven) = below.partial.ends()?;
-        if !peers.are_several() {
-            return None;
-        }
-        peers.prove(*height, proven);
-        done.retain(|done| done.range.start != *height);
-        Some(done)
-    }
-
-    /// The roots before and after a range, if known here.
-    fn roots(&self, heights: HeightRange) -> Option<(&Roots, &Roots)> {
-        match self {
-            Self::Files(files) => files.roots(heights),
-            Self::Peers(_) | Self::Remote => None,
-        }
-    }
-}
-
-/// How often to repeat ranges whose wrong data came from several bridges.
-const TRIES_UNBLAMED: u32 = 3;
-
-impl<'a> ProofInput<'a> {
-    /// Opens the files, or connects to the peers, for the blocks from 1 to `end`. A job without a height to stop at
-    /// ends where bridges do, if they are a few blocks behind, but not below an earlier plan's end.
-    fn open(
-        request: &Request<'a>,
-        proofs: &'a ProofsInput,
-        dir: &'a dyn ChainSource,
-        (end, earlier): (Height, Option<&Plan>),
-    ) -> Result<Self, SyncError> {
-        let (network, chain) = (request.env.params.network, dir.chain());
-        match proofs {
-            ProofsInput::Folder(folder) => {
-                let files = ProofFiles::open(folder, network, chain, end)?;
-                let bytes = files.bytes();
-                Ok(Self { from: RangeSource::Files(files), stop: end, bytes })
-            }
-            ProofsInput::Peers(_) if request.env.is_shared => {
-                Ok(Self { from: RangeSource::Remote, stop: end, bytes: 0 })
-            }
-            ProofsInput::Peers(peers) => {
-                let asking = ProofRequester {
-                    network,
-                    observer: request.env.observer,
-                    interrupt: request.env.interrupt,
-                };
-                let peers = PeerProofs::connect(peers, asking, dir)?;
-                let least = earlier.map_or(0, |plan| plan.identity.stop).min(end);
-                let stop = match request.stop {
-                    Stop::At(_) => end,
-                    _ => peers.reached(end)?.max(least),
-                };
-                Ok(Self { from: RangeSource::Peers(Box::new(peers)), stop, bytes: 0 })
-            }
-        }
-    }
-
-    /// Identifies the ranges up to a height, so that a later start recognizes them.
-    fn id(&self, last: Height) -> [u8; 32] {
-        match &self.from {
-            RangeSource::Files(files) => files.id(last),
-            RangeSource::Peers(_) | RangeSource::Remote => PeerProofs::id(),
-        }
-    }
-
-    /// The ranges above a height, ascending.
-    fn above(
-        &self,
-        request: &Request<'_>,
-        dir: &dyn ChainSource,
-        below: Height,
-    ) -> Vec<HeightRange> {
-        match &self.from {
-            RangeSource::Files(files) => files.heights().filter(|it| it.start > below).collect(),
-            RangeSource::Peers(_) | RangeSource::Remote => {
-                let blocks = HeightRange::new(below + 1, self.stop + 1);
-                pass::divided(request, dir, blocks, request.env.threads)
             }
         }
     }
@@ -430,9 +338,14 @@ fn expect_no_set(request: &Request<'_>) -> Result<(), SyncError> {
 
 type ProofPlan<'a> = (Workdir<'a>, Plan, SegmentsOf<Utreexo<'a>>);
 
-/// Adds the reason why an invalid block ends the job: the proofs cover it. A wait for a peer that was
-/// interrupted is not a failure.
-fn with_reason(request: &Request<'_>, error: SyncError, stop: Height) -> SyncError {
+/// Adds the reason why an invalid block ends the job: the proofs cover it. Adds to other errors that the roots which
+/// the user trusts may be the cause. A wait for a peer that was interrupted is not a failure.
+fn with_reason(
+    request: &Request<'_>,
+    start: &ForestStart,
+    error: SyncError,
+    stop: Height,
+) -> SyncError {
     if was_waiting(&error, request.env.interrupt) {
         return SyncError::Interrupted;
     }
@@ -442,7 +355,7 @@ fn with_reason(request: &Request<'_>, error: SyncError, stop: Height) -> SyncErr
              these proofs. Stop below this block (--stopatheight), or validate without proofs (--engine \
              mergesync), which marks the block as failed and continues on the best remaining chain"
         ))),
-        None => error,
+        None => start.blamed_for(error),
     }
 }
 

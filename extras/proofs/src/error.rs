@@ -1,7 +1,7 @@
 //! [`ProofsError`]: unusable proofs: bad files, or peers that do not serve them.
 
 use crate::peers::ProofPeerError;
-use apus_chain::{Height, HeightRange, Network};
+use apus_chain::{Height, HeightRange, KnownBlock, Network};
 use apus_sync::{ErrorKind, RunError};
 use apus_utreexo::RangeFileError;
 use std::io;
@@ -103,6 +103,65 @@ pub enum ProofsError {
         /// How its roots differ from the roots below.
         differ: String,
     },
+    /// The block of trusted roots is not in the best chain.
+    #[error(
+        "{origin}: block {block} is not in the best chain, which ends at block {} ({}). Name the block of these roots \
+         by its hash or height; if it is on a stale fork, use other roots", tip.height, tip.hash
+    )]
+    RootsOffChain {
+        /// The file of the roots.
+        origin: String,
+        /// The block, as the user named it.
+        block: String,
+        /// The last block of the chain.
+        tip: KnownBlock,
+    },
+    /// Roots after the genesis block.
+    #[error("{origin}: after the genesis block the forest is empty: leave out --roots")]
+    RootsOfGenesis {
+        /// The file of the roots.
+        origin: String,
+    },
+    /// The sync does not end above the block of the roots.
+    #[error(
+        "{origin} has the roots of block {} ({}), but the sync ends at block {end}: nothing is left to validate",
+        block.height, block.hash
+    )]
+    NothingAboveRoots {
+        /// The file of the roots.
+        origin: String,
+        /// Their block.
+        block: KnownBlock,
+        /// The last block of the sync.
+        end: Height,
+    },
+    /// BIP-30 needs coinbases of blocks that the roots replace.
+    #[error(
+        "{origin} has the roots of block {} ({}). They do not show whether a later coinbase repeats an earlier one \
+         (BIP-30): {advice}", block.height, block.hash
+    )]
+    RootsBip30 {
+        /// The file of the roots.
+        origin: String,
+        /// Their block.
+        block: KnownBlock,
+        /// What to do instead.
+        advice: String,
+    },
+    /// All sources of proofs contradict the roots that the user trusts.
+    #[error(
+        "the roots in {origin} are not the roots of block {} ({}) by the proofs: {what}. Either these roots are wrong, \
+         or of another block, or all proofs are wrong: check which block the roots belong to, and get roots or proofs \
+         from another source", block.height, block.hash
+    )]
+    OtherRoots {
+        /// The file of the roots.
+        origin: String,
+        /// Their block.
+        block: KnownBlock,
+        /// What the sources have instead.
+        what: String,
+    },
     /// No peer can serve proofs.
     #[error("cannot get proofs: {0}")]
     Peers(Box<ProofPeerError>),
@@ -150,6 +209,10 @@ impl RunError for ProofsError {
             | Self::Overlap { .. }
             | Self::Name { .. }
             | Self::OtherNetwork { .. }
+            | Self::RootsOffChain { .. }
+            | Self::RootsOfGenesis { .. }
+            | Self::NothingAboveRoots { .. }
+            | Self::RootsBip30 { .. }
             | Self::NoSetKept
             | Self::NoneHere
             | Self::Payload => ErrorKind::Usage,
@@ -162,14 +225,21 @@ impl RunError for ProofsError {
             | Self::Spent(_)
             | Self::Folder { .. }
             | Self::File { error: RangeFileError::Io { .. }, .. } => ErrorKind::Io,
-            Self::File { .. } | Self::OtherChain { .. } | Self::Roots { .. } => ErrorKind::Wrong,
+            Self::File { .. }
+            | Self::OtherChain { .. }
+            | Self::Roots { .. }
+            | Self::OtherRoots { .. } => ErrorKind::Wrong,
         }
     }
 
     fn class(&self) -> &'static str {
         match self {
             Self::NotThere { .. } | Self::Spent(_) => "io",
-            Self::NoSetKept => "usage",
+            Self::RootsOffChain { .. }
+            | Self::RootsOfGenesis { .. }
+            | Self::NothingAboveRoots { .. }
+            | Self::RootsBip30 { .. }
+            | Self::NoSetKept => "usage",
             Self::NoneHere | Self::Payload => "cluster",
             _ => "proofs",
         }

@@ -28,7 +28,9 @@ mod survey;
 
 pub use bridge_error::BridgeError;
 pub use caches::{CACHES, CachesFound, CachesRequest, replay_caches};
-pub use engine::{BridgePeers, ByProofs, ENGINE, ProofsInput, ProvenSegments};
+pub use engine::{
+    BridgePeers, ByProofs, ENGINE, ProofsInput, ProvenSegments, RootsBlock, TrustedRoots,
+};
 pub use error::ProofsError;
 pub use proof_files::{ProofsMade, ProofsTotals, proofs_files};
 pub use spent::SpentPeers;

@@ -2,7 +2,7 @@
 
 use super::IndexesArg;
 #[cfg(feature = "utreexo")]
-use super::values::ProofsArg;
+use super::values::{ProofsArg, RootsArg};
 use super::values::{out_help, parse_listen, parse_order, parse_proxy};
 use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
@@ -79,6 +79,12 @@ Examples:
   Without a folder of blocks; the bridge node can give the blocks, too:
     apus sync --connect 192.168.1.20 --assumevalid 0 \\
          --proofs peer:192.168.1.10:8333
+
+  Only the blocks above block 900,000, from the roots that an earlier run wrote
+  there; Apus trusts these roots, and checks nothing below:
+    apus sync --connect 192.168.1.20 --assumevalid 0 \\
+         --proofs peer:192.168.1.10:8333 --roots roots@900000 \\
+         --out utreexo:new-roots
 
   A set from peers with hints and every script run, with the spent coins of a
   bridge node, which Apus does not trust either:
@@ -227,6 +233,13 @@ pub(crate) struct ProofsArgs {
     /// bridge nodes among the peers that give the blocks (a folder of that name is `./peers`).
     #[arg(long, value_name = "DIR|peer:HOST[:PORT]|peers", hide_short_help = true)]
     pub(crate) proofs: Vec<ProofsArg>,
+
+    /// Begin above a block, with the roots that an earlier run wrote after it: FILE@HASH or FILE@HEIGHT
+    ///
+    /// Only with --proofs. FILE is what --out utreexo:FILE wrote, and HASH or HEIGHT names its last block. Apus does
+    /// not validate the blocks up to there: use only your own roots, or those of a person you trust.
+    #[arg(long, value_name = "FILE@BLOCK", hide_short_help = true)]
+    pub(crate) roots: Option<RootsArg>,
 
     /// Check every rule with --hints and blocks from peers, with spent coins from this Utreexo bridge node
     ///

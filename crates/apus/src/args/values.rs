@@ -1,6 +1,8 @@
 //! Option values with a syntax of their own, and their parsers.
 
 use crate::unpack::InputFile;
+#[cfg(feature = "utreexo")]
+use apus_proofs::RootsBlock;
 use apus_sync::OutputKind;
 use apus_sync::engines::swiftsync::hints::BitOrder;
 #[cfg(feature = "tables")]
@@ -100,6 +102,38 @@ impl FromStr for ProofsArg {
             None if text == "peers" => Ok(Self::Peers),
             None => Ok(Self::Folder(text.into())),
         }
+    }
+}
+
+/// `FILE@BLOCK`: a file of roots, and the block that they belong to.
+#[cfg(feature = "utreexo")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RootsArg {
+    pub(crate) path: PathBuf,
+    pub(crate) block: RootsBlock,
+}
+
+#[cfg(feature = "utreexo")]
+impl FromStr for RootsArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let lacking = || {
+            format!(
+                "a file of roots does not name its block: add its hash or height, as in {}@900000. The run that wrote \
+                 the file said both",
+                text.trim_end_matches('@')
+            )
+        };
+        let (path, block) = text.rsplit_once('@').ok_or_else(lacking)?;
+        if path.is_empty() {
+            return Err("give the file before the @".to_owned());
+        }
+        let is_number = block.bytes().all(|byte| byte.is_ascii_digit());
+        let block = match block.parse() {
+            Ok(height) if is_number => RootsBlock::Height(height),
+            _ => RootsBlock::Hash(block.parse().map_err(|_| lacking())?),
+        };
+        Ok(Self { path: path.into(), block })
     }
 }
 

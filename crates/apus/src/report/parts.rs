@@ -269,6 +269,9 @@ impl fmt::Display for ProofsReport {
     }
 }
 
+/// The kind of file with the roots of the forest.
+pub(super) const ROOTS: &str = "utreexo";
+
 /// A file that a job wrote.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct WrittenFile {
@@ -288,7 +291,7 @@ impl WrittenFile {
         let file = |output: &SinkArg| {
             let (kind, what, path) = match output {
                 SinkArg::File(form, path) => (form.name, form.written, path),
-                SinkArg::Utreexo(path) => ("utreexo", "the roots of the Utreexo forest", path),
+                SinkArg::Utreexo(path) => (ROOTS, "the roots of the Utreexo forest", path),
                 SinkArg::SignatureHints(path) => ("sighints", "signature hints", path),
                 SinkArg::Stats(path) => ("stats", "the chain in numbers", path),
                 SinkArg::Chainstate(_)

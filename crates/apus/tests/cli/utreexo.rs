@@ -102,6 +102,56 @@ fn validation_with_proofs_gives_the_same_roots() {
     sandbox.apus(&format!("{sync} --stopatheight 100")).fails(1, &["--stopatheight 77 or 120"]);
 }
 
+/// Hostile files, blocks that no sync can begin above, and options that do not fit.
+#[test]
+fn roots_to_begin_with_are_checked() {
+    let (sandbox, roots) = sandbox();
+    write_proofs(&sandbox, &[1, 41, 121]);
+    sandbox.write("roots", &file(&roots[76]));
+    let sync = "sync --chain signet --blocksdir blocks --assumevalid 0";
+    let from = |roots: &str, more: &str| {
+        sandbox.apus(&format!("{sync} --proofs proofs --roots {roots} {more}"))
+    };
+    let said = from("roots@77", "--out utreexo:new --report report.json").succeeds();
+    assert!(sandbox.read("new") == file(&roots[119]), "{said}");
+    said.says(&[
+        "all other rules only in blocks 78 to 120, with every script",
+        "not validate blocks 1 to 77",
+    ]);
+    assert_eq!(sandbox.json("report.json")["connected_from"], 78);
+    let stale = "00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef7";
+    let (none, block) = ("roots@4000000000", "roots@".to_owned() + stale);
+    for (roots, more, said) in [
+        ("roots", "", "add its hash or height, as in roots@900000"),
+        ("roots@", "", "add its hash or height, as in roots@900000"),
+        ("roots@+77", "", "add its hash or height"),
+        ("@77", "", "give the file before the @"),
+        ("roots@0", "", "after the genesis block the forest is empty"),
+        (none, "", "block 4000000000 is not in the best chain, which ends at block 120 ("),
+        ("roots@120", "", "the sync ends at block 120: nothing is left"),
+        ("roots@77", "--stopatheight 77", "the sync ends at block 77: nothing is left"),
+        ("roots@77", "--hints h", "leave out --hints"),
+        ("roots@77", "--out snapshot:s", "keeps no UTXO set"),
+        ("roots@77", "--out utreexo:roots", "given twice"),
+        ("roots@77", "--report roots", "given twice"),
+    ] {
+        from(roots, more).fails(1, &[said]);
+    }
+    from(&block, "").fails(1, &[&format!("block {stale} is not in the best chain")]);
+    let line = format!("{sync} --engine mergesync --roots roots@77");
+    sandbox.apus(&line).fails(1, &["add --proofs, or leave out --roots"]);
+    from("nothing@77", "").fails(3, &["nothing"]);
+    from("roots@78", "").fails(4, &["Or the roots of block 78 (", "in roots, with which"]);
+    let right = sandbox.read("roots");
+    let cut = |at: usize| right[..at].to_vec();
+    let more = [&right[..], &[0; 32]].concat();
+    let many = [&right[..8], &[9, 0, 0, 0, 0, 0, 0, 0], &right[16..]].concat();
+    for bytes in [vec![], cut(15), cut(16), cut(right.len() - 1), more, many, vec![0xff; 9000]] {
+        sandbox.write("roots", &bytes);
+        from("roots@77", "").fails(4, &["roots is not a file of Utreexo roots, or it is damaged"]);
+    }
+}
+
 #[test]
 fn contradictory_options_are_refused() {
     let (sandbox, _) = sandbox();

@@ -13,13 +13,24 @@ use std::time::Duration;
 
 const SYNC: &str = "sync --chain regtest --engine utreexo --workdir w.work --assumevalid 0";
 
-fn bridges(ports: &[u16]) -> String {
+pub(super) fn bridges(ports: &[u16]) -> String {
     ports.iter().map(|port| format!(" --proofs peer:127.0.0.1:{port}")).collect()
 }
 
 /// Whether the file of roots has what the bridge says about a height.
 #[track_caller]
 fn expect_roots(world: &World, bridge: &Utreexod, height: u32, said: &Ended) {
+    assert!(
+        world.sandbox.read("roots") == roots_of(bridge, height),
+        "other roots at {height}: {said}"
+    );
+    let report = world.sandbox.json("report.json");
+    assert_eq!((&report["stop_height"], &report["blocks"]), (&json!(height), &json!(height)));
+    ["roots", "report.json"].iter().for_each(|name| world.sandbox.remove(name));
+}
+
+/// The roots that the bridge has after a height, as a file.
+pub(super) fn roots_of(bridge: &Utreexod, height: u32) -> Vec<u8> {
     let record = bridge.record(height);
     let mut expected = record["numleaves"].as_u64().unwrap().to_le_bytes().to_vec();
     let roots = record["roots"].as_array().unwrap();
@@ -28,13 +39,10 @@ fn expect_roots(world: &World, bridge: &Utreexod, height: u32, said: &Ended) {
     for root in roots {
         expected.extend(root.as_str().unwrap().as_bytes().chunks(2).map(byte));
     }
-    assert!(world.sandbox.read("roots") == expected, "other roots at {height}: {said}");
-    let report = world.sandbox.json("report.json");
-    assert_eq!((&report["stop_height"], &report["blocks"]), (&json!(height), &json!(height)));
-    ["roots", "report.json"].iter().for_each(|name| world.sandbox.remove(name));
+    expected
 }
 
-fn tip(world: &World) -> u32 {
+pub(super) fn tip(world: &World) -> u32 {
     world.blocks.len() as u32 - 1
 }
 

@@ -5,7 +5,8 @@
 //! once, all transactions are unique as soon as all coinbases are.
 
 use apus_chain::{
-    BIP34_IMPLIES_BIP30_LIMIT, HeaderChain, Height, Params, Reader, Txid, write_compact_size,
+    BIP34_IMPLIES_BIP30_LIMIT, HeaderChain, Height, HeightRange, Params, Reader, Txid,
+    write_compact_size,
 };
 
 /// A coinbase that BIP-30 applies to.
@@ -41,6 +42,12 @@ impl Bip30 {
     /// Whether a coinbase at this height must be unique.
     pub fn looks_at(&self, height: Height) -> bool {
         height >= BIP34_IMPLIES_BIP30_LIMIT || self.unique_from.is_none_or(|unique| height < unique)
+    }
+
+    /// Whether no coinbase of a range must be unique, so that earlier ones need not be known. The heights where they
+    /// must be are the lowest and the highest ones.
+    pub fn ignores(&self, range: HeightRange) -> bool {
+        range.is_empty() || !self.looks_at(range.start) && !self.looks_at(range.end - 1)
     }
 }
 

@@ -120,6 +120,7 @@ pub(crate) fn run<'a>(
     let is_joined = base.as_ref().is_some_and(|base| base.aggregate.is_none());
     let aggregate = base.as_ref().and_then(|base| base.aggregate);
     let unseen_below = base.as_ref().map_or(0, |base| base.unseen);
+    let has_base = base.is_some();
     let mut connecting = InOrderSync::open(request, options, dir, base)?;
     request.env.observer.event(Event::Started(Phase::Connect));
     let before = connecting.state.totals().bytes;
@@ -152,10 +153,16 @@ pub(crate) fn run<'a>(
         outputs: totals.outputs,
     };
     let assumed = u64::from(end + 1 - from) - totals.scripts;
+    let below = (from > 1).then(|| {
+        let height = from - 1;
+        KnownBlock { height, hash: dir.chain().hash(height).copied().unwrap_or_default() }
+    });
     let validation = Validation {
         engine: Engine::Utxo,
         hints: HintsProof { aggregate, ..HintsProof::default() },
         connected_from: Some(from),
+        // Coins that no earlier blocks of this sync produced were found in the store.
+        trusted: below.filter(|_| !has_base),
         scripts: ScriptCounts { run: totals.scripts, assumed },
         unseen_witnesses: unseen,
     };

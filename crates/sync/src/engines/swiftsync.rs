@@ -410,6 +410,7 @@ impl PlacedHints<'_> {
         }
         let mut identity = RunIdentity {
             network: request.env.params.network,
+            first: 1,
             stop: stop.height,
             stop_hash: stop.hash,
             hints: earlier.as_ref().map_or([0; 32], |plan| plan.identity.hints),

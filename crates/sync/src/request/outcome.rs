@@ -66,6 +66,8 @@ pub struct Validation {
     /// The first height that was connected, with every rule on amounts and order; `None` if the sync ended
     /// with the hints.
     pub connected_from: Option<Height>,
+    /// The block whose coins or roots were taken on trust, without any proof; the sync validated only the blocks above.
+    pub trusted: Option<KnownBlock>,
     /// How many connected blocks had their scripts run.
     pub scripts: ScriptCounts,
     /// Blocks whose witnesses were not read ([`Request::leave_witnesses`](super::Request::leave_witnesses)).
@@ -95,7 +97,8 @@ pub struct ScriptCounts {
 /// Totals and hashes of a UTXO set.
 #[derive(Debug, Clone, Copy)]
 pub struct SetSummary {
-    /// Its totals. If the engine keeps no set, the number of transactions with unspent coins is zero.
+    /// Its totals. If the engine keeps no set, the number of transactions with unspent coins is zero. All are zero if
+    /// it does not know the coins before its first block either.
     pub totals: CoinTotals,
     /// Its hashes; `None` if the engine keeps no set.
     pub hashes: Option<SetHashes>,

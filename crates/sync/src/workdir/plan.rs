@@ -6,8 +6,9 @@
 //!
 //! ```text
 //! 8     41 50 55 53 50 4c 41 4e   "APUSPLAN"
-//! 4     version, 5
+//! 4     version, 6
 //! 4     magic of the network
+//! 4     the first block: 1, or the one above the block whose roots a sync began with
 //! 4     height H where the hints stop
 //! 32    hash of that block
 //! 32    SHA-256 of the hints: of the hintsfile, or of the snapshot; zeros without hints
@@ -18,13 +19,14 @@
 //! 1     1 if the set's MuHash is computed
 //! 32    the secret
 //! 4     number of segments n
-//! 4·n   the first height after each segment; the first begins at 1, the last ends at H + 1 or lower
+//! 4·n   the first height after each segment; the first begins at the first block, the last ends at H + 1 or lower
 //! 32    SHA-256 of all bytes before
 //! ```
 //!
 //! The plan's id is the SHA-256 of the whole file. For the engine utreexo, the hash of the hints is the SHA-256
-//! of `ranges of proofs`, then each range's heights (4 bytes each) and the roots before and after it; if peers
-//! give the proofs, of `ranges of proofs from peers`.
+//! of `ranges of proofs`, the roots before the first block, then each range's heights (4 bytes each) and the roots
+//! before and after it; if peers give the proofs, of `ranges of proofs from peers` and the roots before the first
+//! block.
 
 use super::names;
 use crate::engines::swiftsync::aggregate::{AggregateKind, Secret};
@@ -34,7 +36,7 @@ use apus_chain::{BlockHash, Height, HeightRange, Network};
 const MAGIC: &[u8; 8] = b"APUSPLAN";
 
 /// Version of a plan file.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// Stands for the hash of hints in a plan without hints.
 pub const NO_HINTS: [u8; 32] = [0; 32];
@@ -44,6 +46,8 @@ pub const NO_HINTS: [u8; 32] = [0; 32];
 pub struct RunIdentity {
     /// The chain.
     pub network: Network,
+    /// The first block: 1, or the one above the block whose state the user trusts.
+    pub first: Height,
     /// The height whose UTXO set is wanted.
     pub stop: Height,
     /// The block at that height.
@@ -70,8 +74,8 @@ pub struct Plan {
     pub identity: RunIdentity,
     /// The secret of this sync.
     pub secret: Secret,
-    /// The heights from 1 to the last one under hints, divided into segments, none of which is empty. The last
-    /// height is the stop height, or below it if the last blocks are connected.
+    /// The heights from the first block to the last one under hints, divided into segments, none of which is
+    /// empty. The last height is the stop height, or below it if the last blocks are connected.
     pub segments: Vec<HeightRange>,
 }
 
@@ -86,6 +90,9 @@ impl RunIdentity {
             (true, false) => return Some("without hints".to_owned()),
             (false, true) => return Some("with hints, or by another engine".to_owned()),
             _ => {}
+        }
+        if self.first != other.first {
+            return Some(format!("from block {} on, not {}", self.first, other.first));
         }
         if (self.stop, self.stop_hash) != (other.stop, other.stop_hash) {
             return Some(format!(
@@ -144,6 +151,7 @@ impl Plan {
         // Destructured, so that a new field is not forgotten here.
         let RunIdentity {
             network,
+            first,
             stop,
             stop_hash,
             hints,
@@ -155,6 +163,7 @@ impl Plan {
         } = &self.identity;
         let mut out = names::begin(MAGIC, VERSION);
         out.extend_from_slice(&network.magic());
+        out.extend_from_slice(&first.to_le_bytes());
         out.extend_from_slice(&stop.to_le_bytes());
         out.extend_from_slice(&stop_hash.0);
         out.extend_from_slice(hints);
@@ -177,6 +186,7 @@ impl Plan {
         let flag = |byte: u8| matches!(byte, 0 | 1).then_some(byte == 1);
         let identity = RunIdentity {
             network: Network::from_magic(*reader.array().ok()?)?,
+            first: reader.u32().ok()?,
             stop: reader.u32().ok()?,
             stop_hash: BlockHash(*reader.array().ok()?),
             hints: *reader.array().ok()?,
@@ -188,7 +198,7 @@ impl Plan {
         };
         let secret = Secret(*reader.array().ok()?);
         let mut segments = Vec::new();
-        let mut start = 1;
+        let mut start = identity.first;
         for _ in 0..reader.u32().ok()? {
             let end = reader.u32().ok()?;
             if end <= start {
@@ -198,7 +208,9 @@ impl Plan {
             start = end;
         }
         reader.finish().ok()?;
-        (start > 1 && start - 1 <= identity.stop).then_some(Self { identity, secret, segments })
+        let first = identity.first;
+        let covers = first >= 1 && start > first && start - 1 <= identity.stop;
+        covers.then_some(Self { identity, secret, segments })
     }
 }
 
@@ -262,6 +274,7 @@ pub mod testing {
     pub fn plan(secret: u8) -> Plan {
         let identity = RunIdentity {
             network: Network::Regtest,
+            first: 1,
             stop: 8,
             stop_hash: BlockHash([1; 32]),
             hints: [2; 32],
@@ -281,13 +294,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn plan(ends: Vec<u32>, muhash: bool) -> Plan {
+    fn plan(first: u32, ends: Vec<u32>, muhash: bool) -> Plan {
         let stop = ends.last().map_or(0, |end| end - 1);
-        let starts = [1].into_iter().chain(ends.iter().copied());
+        let starts = [first].into_iter().chain(ends.iter().copied());
         let segments = starts.zip(&ends).map(|(a, &b)| HeightRange::new(a, b)).collect();
         Plan {
             identity: RunIdentity {
                 network: Network::Signet,
+                first,
                 stop,
                 stop_hash: BlockHash([7; 32]),
                 hints: [9; 32],
@@ -305,13 +319,14 @@ mod tests {
     proptest! {
         #[test]
         fn round_trips_and_any_flipped_bit_is_noticed(
+            first in 1u32..1000,
             steps in proptest::collection::vec(1u32..1000, 1..20),
             muhash: bool,
             place: proptest::sample::Index,
             bit in 0u8..8,
         ) {
-            let ends = steps.iter().scan(1, |end, step| { *end += step; Some(*end) }).collect();
-            let plan = plan(ends, muhash);
+            let ends = steps.iter().scan(first, |end, step| { *end += step; Some(*end) }).collect();
+            let plan = plan(first, ends, muhash);
             let mut bytes = plan.to_bytes();
             prop_assert_eq!(Plan::from_bytes(&bytes), Some(plan));
             let place = place.index(bytes.len());
@@ -360,10 +375,11 @@ mod tests {
 
     #[test]
     fn names_what_differs() {
-        let here = plan(vec![5], false).identity;
+        let here = plan(1, vec![5], false).identity;
         assert_eq!(here.difference(&here), None);
         for (other, word) in [
             (RunIdentity { network: Network::Main, ..here.clone() }, "chain"),
+            (RunIdentity { first: 3, ..here.clone() }, "from block 1 on, not 3"),
             (RunIdentity { stop_hash: BlockHash([8; 32]), ..here.clone() }, "block"),
             (RunIdentity { hints: [0; 32], ..here.clone() }, "hints"),
             (RunIdentity { aggregate: AggregateKind::MuHash, ..here.clone() }, "--aggregate"),

@@ -218,6 +218,7 @@ pub(super) mod tests {
     pub(in crate::queue) fn spec() -> RunSpec {
         let identity = RunIdentity {
             network: Network::Regtest,
+            first: 1,
             stop: 8,
             stop_hash: BlockHash([1; 32]),
             hints: [2; 32],

@@ -11,7 +11,7 @@ use apus_chain::{HeightRange, Reader, write_compact_size};
 
 /// Version of all formats that machines send, including the partial results and runs inside, which have no version of
 /// their own.
-pub const WIRE_VERSION: u32 = 10;
+pub const WIRE_VERSION: u32 = 11;
 
 /// Maximum length of an object. A segment's runs are at most as long as its blocks plus the fields of each coin.
 pub(super) const OBJECT_BYTES_MAX: u64 = 1 << 30;

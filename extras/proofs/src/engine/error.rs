@@ -23,7 +23,9 @@ pub enum ProvenError {
         stop: Height,
     },
     /// Blocks outside the job were processed: a bug in the caller.
-    #[error("the blocks {surplus} were processed, but the job covers only heights 1 to {stop}")]
+    #[error(
+        "the blocks {surplus} were processed, but the job does not cover them: it ends at block {stop}"
+    )]
     Surplus {
         /// The first such range.
         surplus: HeightRange,
@@ -67,14 +69,15 @@ pub enum ProvenError {
     /// Ranges do not fit together.
     #[error(transparent)]
     Merge(#[from] ProvenMergeError),
-    /// The first range does not begin with an empty forest.
+    /// The first range does not begin with the forest that the job begins with.
     #[error(
-        "the proofs of block 1 are invalid: they begin with a forest of {leaves} leaves, but before block 1 the \
-         forest is empty"
+        "the proofs of block {first} are invalid: they do not begin with the roots that the sync begins with: {differ}"
     )]
     Before {
-        /// The claimed number of leaves.
-        leaves: u64,
+        /// The first block.
+        first: Height,
+        /// How the roots differ.
+        differ: RootsDiffer,
     },
     /// A block breaks a rule, provided that the given coins and the roots at which its range begins are
     /// right.
@@ -117,16 +120,28 @@ pub enum ProvenError {
 
 /// The failure of a job that validates with proofs, with advice.
 #[derive(Debug, thiserror::Error)]
-#[error("{error}{advice}", error = .0, advice = advice(.0))]
-pub struct ByProofsError(pub ProvenError);
+#[error("{error}{}", advice(error, trusted.as_deref()))]
+pub struct ByProofsError {
+    /// The failure.
+    pub error: ProvenError,
+    /// The roots that the user trusts, in words, if the job began with such roots: they may be the cause.
+    pub trusted: Option<String>,
+}
 
-fn advice(error: &ProvenError) -> &'static str {
+fn advice(error: &ProvenError, trusted: Option<&str>) -> String {
+    if let Some(roots) = trusted {
+        return format!(
+            ". Or {roots}, with which this sync began, are wrong: check them, get other proofs, or validate from block \
+             1 on, without --roots"
+        );
+    }
     match error {
         ProvenError::Refused { .. } => {
             ". Either the block or its proofs are wrong: validate without proofs (--engine mergesync) to find out"
         }
         _ => ". Get other proofs, or validate without them (--engine mergesync)",
     }
+    .to_owned()
 }
 
 impl RunError for ByProofsError {
@@ -140,7 +155,7 @@ impl RunError for ByProofsError {
 
     /// Some range began with wrong roots, and it is unknown which one, so all progress is suspect.
     fn spoils_progress(&self) -> bool {
-        matches!(self.0, ProvenError::Merge(_) | ProvenError::Before { .. })
+        matches!(self.error, ProvenError::Merge(_) | ProvenError::Before { .. })
     }
 }
 
@@ -153,7 +168,7 @@ impl From<ProvenError> for SyncError {
             ProvenError::NotThere { .. } => {
                 ProofsError::NotThere { what: error.to_string() }.into()
             }
-            other => ByProofsError(other).into(),
+            error => ByProofsError { error, trusted: None }.into(),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! [`ProofFiles`]: the proof files of a folder that together cover all blocks up to a height.
+//! [`ProofFiles`]: the proof files of a folder that together cover all blocks of a job.
 //!
 //! Before the first block is processed, the head and the tail of each file are read: the files must belong to
 //! this network and chain, follow each other without gap or overlap, and each must begin with the roots with
 //! which the one before it ends. Validation checks all of this again, against the roots computed from the
 //! blocks.
 
-use super::RootsDiffer;
+use super::{ForestStart, RootsDiffer};
 use crate::error::ProofsError;
 use apus_chain::{HeaderChain, Height, HeightRange, KnownBlock, Network};
 use apus_hash::sha256;
@@ -15,13 +15,17 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The proof files that together cover all blocks up to a height.
+/// The proof files that together cover all blocks of a job.
 pub(super) struct ProofFiles {
     files: Vec<ProofFile>,
 }
 
 struct ProofFile {
     path: PathBuf,
+    /// Its blocks, and the roots that it begins with.
+    all: HeightRange,
+    head: Roots,
+    /// Those of its blocks that belong to the job, and the roots before them.
     heights: HeightRange,
     before: Roots,
     after: Roots,
@@ -29,25 +33,27 @@ struct ProofFile {
 }
 
 impl ProofFiles {
-    /// Opens the files of `folder` for the blocks of `chain` from 1 to `stop`.
+    /// Opens the files of `folder` for the blocks of `chain` from `start` to `stop`. The first file may begin below.
     pub(super) fn open(
         folder: &Path,
         network: Network,
         chain: &HeaderChain,
-        stop: Height,
+        (start, stop): (&ForestStart, Height),
     ) -> Result<Self, SyncError> {
         let named = named(folder)?;
-        let files = covering(folder, &named, stop)?;
+        let files = covering(folder, &named, HeightRange::new(start.first(), stop + 1))?;
         let files = files.into_iter().map(|(heights, path)| check(heights, path, network, chain));
-        let files: Vec<ProofFile> = files.collect::<Result<_, _>>()?;
-        let mut before = Roots::default();
+        let mut files: Vec<ProofFile> = files.collect::<Result<_, _>>()?;
+        if let Some(file) = files.first_mut().filter(|file| file.heights.start < start.first()) {
+            file.heights.start = start.first();
+            file.before.clone_from(&start.roots);
+        }
+        let mut before = &start.roots;
         for file in &files {
-            if file.before != before {
-                let differ = RootsDiffer::between(&file.before, &before);
-                let (file, height) = (file.path.clone(), file.heights.start);
-                return Err(ProofsError::Roots { file, height, differ: differ.to_string() }.into());
+            if file.before != *before {
+                return Err(file.other_roots(before, start).into());
             }
-            before.clone_from(&file.after);
+            before = &file.after;
         }
         Ok(Self { files })
     }
@@ -68,10 +74,11 @@ impl ProofFiles {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Identifies the ranges up to a height and their roots, so that a later start recognizes them. Entries may
-    /// differ.
-    pub(super) fn id(&self, last: Height) -> [u8; 32] {
+    /// Identifies the roots before the first block, the ranges up to a height, and their roots, so that a later start
+    /// recognizes them. Entries may differ.
+    pub(super) fn id(&self, first: &Roots, last: Height) -> [u8; 32] {
         let mut bytes = b"ranges of proofs".to_vec();
+        first.write(&mut bytes);
         let files = self.files.iter().take_while(|file| file.heights.end <= last + 1);
         for ProofFile { heights, before, after, .. } in files {
             bytes.extend_from_slice(&heights.start.to_le_bytes());
@@ -93,16 +100,28 @@ impl ProofSource for ProofFiles {
 impl ProofFile {
     /// Opens the file for one thread.
     fn range(&self) -> Result<ProofRange<'static>, String> {
-        let Self { path, heights, before, after, .. } = self;
+        let Self { path, all, head, heights, before, after, .. } = self;
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let opened = File::open(path).map_err(|error| named(&error))?;
         let opened = RangeFile::open(opened).map_err(|error| named(&error))?;
-        if (opened.heights(), &opened.head().roots, opened.after()) != (*heights, before, after) {
+        if (opened.heights(), &opened.head().roots, opened.after()) != (*all, head, after) {
             return Err(named(&"the file was replaced after the job began"));
         }
         let (heights, before, after) = (*heights, before.clone(), after.clone());
         let reader = Box::new(FileEntries { path: path.clone(), file: opened });
         Ok(ProofRange { heights, before, after, reader })
+    }
+
+    /// The error if it does not begin with the roots that the blocks below lead to, or that the user trusts.
+    fn other_roots(&self, expected: &Roots, start: &ForestStart) -> ProofsError {
+        let (file, height) = (self.path.clone(), self.heights.start);
+        let differ = RootsDiffer::between(&self.before, expected);
+        match &start.origin {
+            Some(origin) if height == start.first() => {
+                start.other_roots(origin, format!("{} begins there with {differ}", file.display()))
+            }
+            _ => ProofsError::Roots { file, height, differ: differ.to_string() },
+        }
     }
 }
 
@@ -161,34 +180,36 @@ fn named(folder: &Path) -> Result<Vec<(HeightRange, PathBuf)>, SyncError> {
     Ok(named)
 }
 
-/// Selects the files that cover exactly the heights from 1 to `stop`.
+/// Selects the files that cover exactly these heights, but the first may begin below.
 fn covering(
     folder: &Path,
     named: &[(HeightRange, PathBuf)],
-    stop: Height,
+    wanted: HeightRange,
 ) -> Result<Vec<(HeightRange, PathBuf)>, ProofsError> {
+    let (first, stop) = (wanted.start, wanted.end - 1);
     let mut found: Vec<(HeightRange, PathBuf)> = Vec::new();
-    for (heights, path) in named.iter().filter(|(heights, _)| heights.start <= stop) {
-        let next = found.last().map_or(1, |(last, _)| last.end);
-        if heights.start < next {
-            let other = found.pop().map(|(_, path)| path).unwrap_or_default();
-            return Err(ProofsError::Overlap { file: path.clone(), other });
+    let is_of_job = |heights: &HeightRange| heights.start <= stop && heights.end > first;
+    for (heights, path) in named.iter().filter(|(heights, _)| is_of_job(heights)) {
+        let next = found.last().map_or(first, |(last, _)| last.end);
+        if let Some((_, other)) = found.last().filter(|_| heights.start < next) {
+            return Err(ProofsError::Overlap { file: path.clone(), other: other.clone() });
         }
         if heights.start > next {
             break;
         }
         found.push((*heights, path.clone()));
     }
-    let end = found.last().map_or(1, |(last, _)| last.end);
+    let end = found.last().map_or(first, |(last, _)| last.end);
     if end <= stop {
         // The stop height to suggest instead, if any.
-        let below = (end > 1).then(|| end - 1);
+        let below = (end > first).then(|| end - 1);
         let next = named.iter().map(|(heights, _)| heights.start).find(|start| *start > end);
         let missing = HeightRange::new(end, next.unwrap_or(stop + 1).min(stop + 1));
         return Err(ProofsError::Missing { folder: folder.to_owned(), missing, below });
     }
     if end > stop + 1 {
-        let below = found.last().map(|(last, _)| last.start - 1).filter(|below| *below > 0);
+        let below = found.last().and_then(|(last, _)| last.start.checked_sub(1));
+        let below = below.filter(|below| *below >= first);
         return Err(ProofsError::StopWithin { stop, below, above: end - 1 });
     }
     Ok(found)
@@ -220,7 +241,7 @@ fn check(
         return Err(ProofsError::OtherChain { file: path, height });
     }
     let (before, after) = (opened.head().roots.clone(), opened.after().clone());
-    Ok(ProofFile { path, heights, before, after, bytes })
+    Ok(ProofFile { path, all: heights, head: before.clone(), heights, before, after, bytes })
 }
 
 // [`ProofSource`]: the untrusted source of roots, proofs and coins.
@@ -272,7 +293,7 @@ mod tests {
     }
 
     fn of(ranges: &[(Height, Height)], stop: Height) -> Result<usize, String> {
-        let found = covering(Path::new("proofs"), &named(ranges), stop);
+        let found = covering(Path::new("proofs"), &named(ranges), HeightRange::new(1, stop + 1));
         found.map(|found| found.len()).map_err(|error| error.to_string())
     }
 

@@ -156,8 +156,8 @@ impl Partial {
         &self.coinbases
     }
 
-    pub(super) fn expect_up_to(&self, stop: Height) -> Result<(), CoverageGap> {
-        self.covered.expect_up_to(stop)
+    pub(super) fn expect(&self, wanted: HeightRange) -> Result<(), CoverageGap> {
+        self.covered.expect(wanted)
     }
 
     /// The roots before the first block and after the last.

@@ -4,7 +4,7 @@
 //! both ends of a range when the range begins, and checks them against the roots that its blocks lead to and
 //! against the neighbouring ranges, as for files.
 
-use super::{BridgePeers, ProofRange, ProofReader, ProofSource};
+use super::{BridgePeers, ForestStart, ProofRange, ProofReader, ProofSource, RootsDiffer};
 use crate::error::ProofsError;
 use crate::message::{BRIDGE, PeerProof, PeerRoots, write_leaves};
 use crate::peers::{ProofAnswers, ProofPeerError, ProofPeers, Question};
@@ -15,6 +15,7 @@ use apus_sync::source::ChainSource;
 use apus_sync::{Event, Observer, SyncError, Warning};
 use apus_utreexo::{NodeHash, Proof, Roots};
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
@@ -47,6 +48,8 @@ pub struct PeerProofs<'a> {
     chain: &'a HeaderChain,
     peers: ProofPeers<'a>,
     observer: &'a dyn Observer,
+    /// The forest before the first block.
+    start: ForestStart,
     /// Roots before the block of a height that follow from the blocks below it.
     proven: Mutex<BTreeMap<Height, Roots>>,
     /// Whether a peer was left out since the last look.
@@ -66,13 +69,21 @@ impl<'a> PeerProofs<'a> {
         let peers = connect(options, &asking, source)?;
         let chain = source.chain();
         let (proven, left_out) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { chain, peers, observer: asking.observer, proven, left_out })
+        let start = ForestStart::genesis(chain);
+        Ok(Self { chain, peers, observer: asking.observer, start, proven, left_out })
     }
 
-    /// Identifies a job with proofs from peers, so that a later start recognizes it. The peers themselves do
-    /// not matter: their data for a range were checked against its blocks, and its roots are stored.
-    pub(super) fn id() -> [u8; 32] {
-        sha256(b"ranges of proofs from peers")
+    /// Lets the first range begin with this forest.
+    pub(super) fn starting_with(self, start: ForestStart) -> Self {
+        Self { start, ..self }
+    }
+
+    /// Identifies a job with proofs from peers that begins with these roots, so that a later start recognizes it.
+    /// The peers themselves do not matter: their data for a range were checked against its blocks, and its roots are stored.
+    pub(super) fn id(first: &Roots) -> [u8; 32] {
+        let mut bytes = b"ranges of proofs from peers".to_vec();
+        first.write(&mut bytes);
+        sha256(&bytes)
     }
 
     fn block(&self, height: Height) -> Result<KnownBlock, String> {
@@ -94,7 +105,7 @@ impl<'a> PeerProofs<'a> {
             }
             error => matches!(error, ProofPeerError::Unanswered { .. }),
         };
-        let lower = tip.saturating_sub(BEHIND_MAX).max(1)..tip;
+        let lower = tip.saturating_sub(BEHIND_MAX).max(self.start.first())..tip;
         let found = lower.rev().find(|height| self.asks_roots(*height, false).is_ok());
         match found.filter(|_| is_behind) {
             Some(height) => {
@@ -116,6 +127,57 @@ impl<'a> PeerProofs<'a> {
             answers = answers.at_once();
         }
         answers.roots(&block).map(drop)
+    }
+
+    /// Compares the trusted roots with those of each bridge, and leaves out bridges that have others.
+    ///
+    /// # Errors
+    /// No bridge has the user's roots. Then the bridges are not at fault, but probably these roots or their block.
+    pub(super) fn expect_trusted(&self) -> Result<(), SyncError> {
+        let Some(origin) = &self.start.origin else { return Ok(()) };
+        let question = || iter::once(Question::Roots(self.start.block));
+        let (mut others, mut is_confirmed) = (Vec::new(), false);
+        for peer in self.peers.choose(usize::MAX) {
+            match self.other_roots(self.peers.ask_one(peer, question()).at_once()) {
+                Ok(None) => is_confirmed = true,
+                Ok(Some(what)) => others.push((peer, what)),
+                Err(ProofPeerError::Interrupted) => return Err(SyncError::Interrupted),
+                // It is asked again if there is no other.
+                Err(_) => {}
+            }
+        }
+        if !is_confirmed && others.is_empty() {
+            let found =
+                self.other_roots(self.peers.ask(question())).map_err(|error| match error {
+                    ProofPeerError::Interrupted => SyncError::Interrupted,
+                    error => ProofsError::Peers(Box::new(error)).into(),
+                })?;
+            let Some(what) = found else { return Ok(()) };
+            return Err(self.start.other_roots(origin, what).into());
+        }
+        if !is_confirmed {
+            let others: Vec<String> = others.into_iter().map(|(_, what)| what).collect();
+            return Err(self.start.other_roots(origin, others.join("; ")).into());
+        }
+        let KnownBlock { height, hash } = self.start.block;
+        for (peer, what) in others {
+            let why =
+                format!("the roots of block {height} ({hash}) are not those in {origin}: {what}");
+            leave_out(&self.peers, peer, &why, self.observer);
+        }
+        Ok(())
+    }
+
+    /// How the roots in an answer differ from the trusted ones; `None` if they do not.
+    fn other_roots(&self, mut answers: ProofAnswers<'_>) -> Result<Option<String>, ProofPeerError> {
+        let ForestStart { block, roots, .. } = &self.start;
+        let answer = answers.roots(block)?;
+        let what = match roots_of(&answer, block) {
+            Ok(found) if found == *roots => return Ok(None),
+            Ok(found) => RootsDiffer::between(&found, roots).to_string(),
+            Err(what) => what,
+        };
+        Ok(Some(format!("{} has {what}", answers.last_peer())))
     }
 
     fn warn(&self, text: String) {
@@ -236,8 +298,10 @@ fn blocks(count: u32) -> String {
 impl ProofSource for PeerProofs<'_> {
     fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
         let last = self.block(heights.end - 1)?;
-        // Before block 1 the forest is empty, so there is no request.
-        let first = (heights.start > 1).then(|| self.block(heights.start - 1)).transpose()?;
+        // The forest before the first block is known, so there is no request.
+        let first = (heights.start > self.start.first())
+            .then(|| self.block(heights.start - 1))
+            .transpose()?;
         loop {
             let roots = first.into_iter().chain([last]).map(Question::Roots);
             let blocks = heights.heights().filter_map(|height| self.block(height).ok());
@@ -277,7 +341,7 @@ impl PeerProofs<'_> {
             }
         }
         let after = found.pop().unwrap_or_default();
-        let before = found.pop().unwrap_or_default();
+        let before = found.pop().unwrap_or_else(|| self.start.roots.clone());
         if let Some(KnownBlock { height, hash }) = first
             && self.proven(height + 1).is_some_and(|proven| proven != before)
         {

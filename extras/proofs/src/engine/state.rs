@@ -7,7 +7,8 @@
 //! creates are added. So a range leads from the roots before it to the roots after it, validated by all
 //! rules, including scripts. Two ranges fit together if one ends with exactly the roots with which the next
 //! begins; the first must begin with an empty forest. Then all blocks are valid, regardless of the source of
-//! roots, proofs and coins: wrong data can only make the job fail.
+//! roots, proofs and coins: wrong data can only make the job fail. If the user trusts the roots of a block, the first
+//! range begins above it with these [instead](super::ForestStart), and nothing is known about the blocks below.
 //!
 //! A forest does not show whether an output already exists (BIP-30), since a leaf names the block that
 //! created it. Instead, coinbases must be unique, as in [SwiftSync](apus_sync::engines::swiftsync). The two
@@ -20,7 +21,7 @@
 //! spent.
 
 use super::coins::{BlockCoins, EntryReading};
-use super::{AmountSums, Partial, ProofRange, ProofReader, ProvenError, RootsDiffer};
+use super::{AmountSums, ForestStart, Partial, ProofRange, ProofReader, ProvenError, RootsDiffer};
 use apus_chain::{
     BlockBytes, CoinRef, HeaderChain, Height, HeightRange, KnownBlock, Params, TxView,
 };
@@ -39,6 +40,7 @@ use std::sync::Arc;
 pub struct Utreexo<'a> {
     pub(super) params: &'a Params,
     pub(super) chain: &'a HeaderChain,
+    pub(super) start: ForestStart,
     pub(super) bip30: Bip30,
     /// The last block whose scripts are assumed valid; 0 for none.
     pub(super) assumed: Height,
@@ -76,8 +78,8 @@ impl Default for BlockScratch {
 pub struct Verdict {
     /// Totals of what was processed.
     pub counts: Counts,
-    /// The unspent coins.
-    pub coins: AmountSums,
+    /// The unspent coins; `None` if those before the first block are unknown.
+    pub coins: Option<AmountSums>,
     /// The forest after the last block.
     pub roots: Roots,
 }
@@ -91,7 +93,14 @@ impl<'a> Utreexo<'a> {
         assumed: Height,
         scripts: Option<ScriptPool>,
     ) -> Self {
-        Self { params, chain, bip30: Bip30::new(params, chain), assumed, scripts }
+        let (start, bip30) = (ForestStart::genesis(chain), Bip30::new(params, chain));
+        Self { params, chain, start, bip30, assumed, scripts }
+    }
+
+    /// Lets the first range begin with this forest.
+    #[must_use]
+    pub fn starting_with(self, start: ForestStart) -> Self {
+        Self { start, ..self }
     }
 }
 
@@ -162,20 +171,26 @@ impl<'a> Pass for Utreexo<'a> {
     }
 
     fn conclude(&self, whole: &Partial, stop: Height) -> Result<Verdict, ProvenError> {
-        whole.expect_up_to(stop).map_err(|difference| match difference {
-            CoverageGap::Missing(missing) => ProvenError::Incomplete { missing, stop },
-            CoverageGap::Surplus(surplus) => ProvenError::Surplus { surplus, stop },
+        let ForestStart { roots: begins, .. } = &self.start;
+        let first = self.start.first();
+        whole.expect(HeightRange::new(first, first.max(stop + 1))).map_err(|difference| {
+            match difference {
+                CoverageGap::Missing(missing) => ProvenError::Incomplete { missing, stop },
+                CoverageGap::Surplus(surplus) => ProvenError::Surplus { surplus, stop },
+            }
         })?;
         // The merged result is one range, unless there are no blocks.
-        let (before, roots) = whole.ends().unwrap_or_default();
-        if before != Roots::default() {
-            return Err(ProvenError::Before { leaves: before.leaves() });
+        let (before, roots) = whole.ends().unwrap_or_else(|| (begins.clone(), begins.clone()));
+        if before != *begins {
+            let differ = RootsDiffer::between(&before, begins);
+            return Err(ProvenError::Before { first, differ });
         }
         if let Some((first, second)) = first_repeated(whole.coinbases()) {
             let (txid, first, second) = (first.txid, first.height, second.height);
             return Err(ProvenError::DuplicateCoinbase { txid, first, second });
         }
-        Ok(Verdict { counts: whole.counts, coins: whole.coins(), roots })
+        let coins = self.start.trusted().is_none().then(|| whole.coins());
+        Ok(Verdict { counts: whole.counts, coins, roots })
     }
 }
 

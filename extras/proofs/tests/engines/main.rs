@@ -22,6 +22,7 @@ mod bridge;
 mod crash_and_fault;
 
 mod caches;
+mod from_roots;
 mod leaf_change;
 mod overwritten;
 mod proofs;

@@ -1,11 +1,11 @@
 //! Validation with proof files: ranges in any order, stored results, and unusable files.
 
-use crate::harness::{Job, Place, World, hash_of, random_chain};
+use crate::harness::{Job, NewEngine, Place, World, hash_of, random_chain};
 use crate::roots::{ROOTS, roots, truth, with_roots};
 use crate::world::Events;
 use apus_chain::{BlockHash, Height, HeightRange, Network};
 use apus_proofs::engine::ByProofsError;
-use apus_proofs::{ByProofs, ENGINE, ProofsError, ProofsInput};
+use apus_proofs::{ByProofs, ENGINE, ProofsError, ProofsInput, TrustedRoots};
 use apus_storage::Storage;
 use apus_sync::{ChainEngine, Engine, ErrorKind, Event, Observer, Stop, SyncError, UsageError};
 use apus_testkit::blkfile::BlockFiles;
@@ -22,19 +22,24 @@ fn file(folder: &Path, start: u32, end: u32) -> PathBuf {
     folder.join(range_file_name(HeightRange::new(start, end)))
 }
 
-fn folder(world: &World) -> PathBuf {
+pub(crate) fn folder(world: &World) -> PathBuf {
     world.folder.path().join("proofs")
 }
 
 /// A job with proof files whose ranges begin at these heights.
 pub(crate) fn by_proofs(world: &World, starts: &[u32]) -> Job {
+    write_proofs(&world.chain, starts, &folder(world));
+    let outside = Some(engine(world, None));
+    with_roots(Job { engine: Engine::Outside(ENGINE), outside, ..world.job() })
+}
+
+/// The engine with a world's proof files, and these roots to begin with.
+pub(crate) fn engine(world: &World, trusted: Option<TrustedRoots>) -> Arc<NewEngine> {
     let folder = folder(world);
-    write_proofs(&world.chain, starts, &folder);
-    let new = move |assume_valid: Option<BlockHash>| -> Box<dyn ChainEngine> {
-        Box::new(ByProofs::new(ProofsInput::Folder(folder.clone()), assume_valid))
-    };
-    let engine = Engine::Outside(ENGINE);
-    with_roots(Job { engine, outside: Some(Arc::new(new)), ..world.job() })
+    Arc::new(move |assume_valid: Option<BlockHash>| -> Box<dyn ChainEngine> {
+        let engine = ByProofs::new(ProofsInput::Folder(folder.clone()), assume_valid);
+        Box::new(engine.starting_with(trusted.clone()))
+    })
 }
 
 /// Writes proof files of a chain, with ranges that begin at these heights.

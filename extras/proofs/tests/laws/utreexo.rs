@@ -10,4 +10,5 @@ mod bridge;
 pub(crate) mod harness;
 mod lies;
 mod peer;
+mod start;
 mod valid;

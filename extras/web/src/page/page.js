@@ -153,7 +153,7 @@ function drawReport() {
     ["Reason", failure.text],
   ] : [
     ["Stop block", report.stop_height === undefined ? "" : `${number(report.stop_height)} ${report.stop_hash}`],
-    ["Coins", report.coins === undefined ? "" : number(report.coins)],
+    ["Coins", report.coins == null ? "" : number(report.coins)],
     ["MuHash", report.muhash],
     ["hash_serialized_3", report.hash_serialized_3],
     ["Written", (report.files ?? []).concat(report.folders ?? []).map(it => it.path).join(", ")],

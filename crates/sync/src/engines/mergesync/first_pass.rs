@@ -223,7 +223,7 @@ impl Pass for FirstPass {
         whole: &SegmentSummary,
         stop: Height,
     ) -> Result<SegmentSummary, FirstPassError> {
-        match whole.covered.expect_up_to(stop) {
+        match whole.covered.expect(HeightRange::new(1, stop + 1)) {
             Ok(()) => Ok(whole.clone()),
             Err(CoverageGap::Missing(range)) => Err(FirstPassError::Missing(range.start)),
             Err(CoverageGap::Surplus(range)) => Err(FirstPassError::Unexpected(range.start)),

@@ -37,6 +37,7 @@ impl<'a> MergeWork<'a> {
         }
         let identity = RunIdentity {
             network: request.env.params.network,
+            first: 1,
             stop: end,
             stop_hash: dir.chain().hash(end).copied().unwrap_or_default(),
             hints: NO_HINTS,

@@ -35,9 +35,8 @@ impl HeightCoverage {
         Ok(())
     }
 
-    /// Fails with the first difference unless these are exactly the heights from 1 to `stop`.
-    pub fn expect_up_to(&self, stop: Height) -> Result<(), CoverageGap> {
-        let wanted = HeightRange::new(1, stop + 1);
+    /// Fails with the first difference unless these are exactly the heights of `wanted`.
+    pub fn expect(&self, wanted: HeightRange) -> Result<(), CoverageGap> {
         let mut next = wanted.start;
         for range in &self.0 {
             if range.start < wanted.start {

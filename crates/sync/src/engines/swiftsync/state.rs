@@ -123,7 +123,7 @@ impl SwiftSync {
 
 /// Fails unless the result covers exactly the heights from 1 to `stop`.
 pub(super) fn expect_whole(whole: &Partial, stop: Height) -> Result<(), SwiftSyncError> {
-    whole.covered.expect_up_to(stop).map_err(|difference| match difference {
+    whole.covered.expect(HeightRange::new(1, stop + 1)).map_err(|difference| match difference {
         CoverageGap::Missing(missing) => SwiftSyncError::Incomplete { missing, stop },
         CoverageGap::Surplus(surplus) => SwiftSyncError::Surplus { surplus, stop },
     })

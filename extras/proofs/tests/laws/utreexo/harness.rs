@@ -7,7 +7,8 @@ use apus_chain::{BlockChecker, Height, HeightRange, KnownBlock, ScriptError};
 use apus_engine::coin::CoinBytes;
 use apus_engine::script::{Interpreter, PreparedTx, Refusal, ScriptPool};
 use apus_proofs::engine::{
-    Partial, ProofRange, ProofReader, ProofSource, ProvenError, Utreexo, Verdict,
+    ForestStart, Partial, ProofRange, ProofReader, ProofSource, ProvenError, RootsBlock,
+    TrustedRoots, Utreexo, Verdict,
 };
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_testkit::rng::Rng;
@@ -102,10 +103,19 @@ pub(crate) fn range<'a>(
 /// Processes all ranges and merges the results in random order and grouping. If ranges fail, returns the
 /// error of the lowest one.
 pub(crate) fn run(chain: &Chain, data: &Ranges, rng: &mut Rng) -> Result<Verdict, ProvenError> {
-    let engine = engine(chain);
+    run_by(&engine(chain), chain, data, rng)
+}
+
+/// Does the same with an engine that may begin above block 1.
+pub(crate) fn run_by(
+    engine: &Utreexo<'_>,
+    chain: &Chain,
+    data: &Ranges,
+    rng: &mut Rng,
+) -> Result<Verdict, ProvenError> {
     let (mut parts, mut failed) = (Vec::new(), Vec::new());
     for (heights, ..) in &data.ranges {
-        match range(&engine, chain, data, *heights) {
+        match range(engine, chain, data, *heights) {
             Ok(part) => parts.push(part),
             Err(error) => failed.push((heights.start, error)),
         }
@@ -130,17 +140,51 @@ pub(crate) fn honest(chain: &Chain, rng: &mut Rng) -> Result<Verdict, ProvenErro
     run(chain, &ranges, rng)
 }
 
+/// The roots after a block, as a user names them.
+pub(crate) fn trusted(roots: &Roots, height: Height) -> TrustedRoots {
+    let block = RootsBlock::Height(height);
+    TrustedRoots { roots: roots.clone(), block, origin: "roots".to_owned() }
+}
+
+/// Processes the blocks above a height, cut at random, with honest data and these roots. `None` if a job may not begin
+/// there.
+pub(crate) fn above(
+    chain: &Chain,
+    (data, roots): (&ProofData, &Roots),
+    height: Height,
+    rng: &mut Rng,
+) -> Option<Result<Verdict, ProvenError>> {
+    let stop = chain.stop();
+    let trusted = trusted(roots, height);
+    let start = ForestStart::of_trusted(&trusted, &chain.params, &chain.headers, stop).ok()?;
+    let cut = |order: &Vec<Height>| {
+        let HeightRange { start, end } = range_of(order);
+        HeightRange::new(start + height, end + height)
+    };
+    let cuts: Vec<HeightRange> = random_division(stop - height, rng).iter().map(cut).collect();
+    let mut ranges = Ranges::of(data, &cuts);
+    ranges.from(height + 1).1 = roots.clone();
+    Some(run_by(&engine(chain).starting_with(start), chain, &ranges, rng))
+}
+
 /// Checks that the engine gives the same verdict on a chain as the in-order engine, with the same lowest
-/// invalid block and rule, and returns the verdict. A forest does not show whether an output already exists,
-/// so for BIP-30 this engine gives another reason.
+/// invalid block and rule, and returns the verdict; also if it never sees the blocks up to a height. A forest
+/// does not show whether an output already exists, so for BIP-30 this engine gives another reason.
 #[track_caller]
 pub(crate) fn agree(chain: &Chain, seed: u64) -> Said {
     let (wanted, mut rng) = (in_order(chain), Rng::new(seed));
-    for _ in 0..2 {
-        match (honest(chain, &mut rng), &wanted.refused) {
+    let last = wanted.refused.as_ref().map_or(chain.stop(), |(height, _)| *height);
+    let data = proofs_of(&chain.blocks);
+    let below = [last.saturating_sub(1), rng.between(1, last.into()) as Height];
+    let below = Some(below[rng.index(2)]).filter(|height| (1..last).contains(height));
+    let roots = |height: Height| &data.roots[height as usize];
+    let from_roots =
+        below.and_then(|height| above(chain, (&data, roots(height)), height, &mut rng));
+    for found in [honest(chain, &mut rng), honest(chain, &mut rng)].into_iter().chain(from_roots) {
+        match (found, &wanted.refused) {
             (Ok(verdict), None) => {
                 let coins = wanted.coins.as_ref().unwrap();
-                assert_eq!(verdict.coins.coins as usize, coins.len());
+                assert!(verdict.coins.is_none_or(|it| it.coins as usize == coins.len()));
             }
             (Err(ProvenError::Refused { block, error, .. }), Some((height, refusal))) => {
                 assert_eq!(block.height, *height);

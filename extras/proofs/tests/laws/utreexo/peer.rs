@@ -64,7 +64,7 @@ fn blocks_pass_with_the_data_of_utreexod() {
         let data = Ranges { entries: entries.clone(), ranges };
         let verdict = run(&chain, &data, &mut rng).unwrap();
         assert_eq!(verdict.roots, after[stop as usize]);
-        assert_eq!(verdict.coins.coins as usize, chain.utxo().len());
+        assert_eq!(verdict.coins.unwrap().coins as usize, chain.utxo().len());
     }
 }
 

@@ -39,7 +39,7 @@ proptest! {
             amount: utxo.values().map(|coin| u128::from(coin.output.value.to_sat())).sum(),
             bogosize: utxo.values().map(|it| 50 + it.output.script_pubkey.len() as u64).sum(),
         };
-        prop_assert_eq!(verdict.coins, sums);
+        prop_assert_eq!(verdict.coins, Some(sums));
         prop_assert_eq!(verdict.counts.blocks, u64::from(chain.stop()));
         let bytes: usize = chain.blocks[1..].iter().map(bitcoin::Block::total_size).sum();
         prop_assert_eq!(verdict.counts.bytes, bytes as u64);
