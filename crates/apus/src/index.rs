@@ -1,8 +1,10 @@
 //! `apus index`: makes the optional indexes of a stopped node from its own blocks and undo data.
 
+mod expected;
 mod numbers;
 mod standing;
 
+pub(crate) use expected::expect_indexes;
 pub(crate) use numbers::{numbers_bytes, numbers_place};
 pub(crate) use standing::standing_lines;
 

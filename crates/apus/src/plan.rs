@@ -17,7 +17,7 @@ use crate::estimate::duration;
 use crate::failure::{Failure, IO};
 use crate::files::expect_hints;
 use crate::files::{bytes_in, look_at, look_whether_it_moves};
-use crate::index::{expect_makeable, standing_lines};
+use crate::index::{expect_indexes, standing_lines};
 use crate::machine::{available_bytes, clock, threads, watch_signals};
 use crate::node::{NodeFolders, expect_first_blocks, expect_folders};
 use crate::print;
@@ -25,9 +25,7 @@ use crate::report::{bytes, grouped};
 use apus_chain::{Network, Params};
 use apus_datadir::{BlockFiles, BlocksFolder, has_undo_file};
 use apus_indexes::IndexForm;
-use apus_sync::{
-    BlocksDir, ChainGap, DatadirBlocks, FolderKind, FolderOutput, SourceError, SyncError, UseIndex,
-};
+use apus_sync::{BlocksDir, ChainGap, DatadirBlocks, FolderKind, SourceError, SyncError, UseIndex};
 use needs::DiskNeeds;
 use sample::{BlocksSample, MethodTime, RunCost, WHOLE_BYTES};
 use std::fs;
@@ -149,16 +147,9 @@ impl PlanPlace {
 /// Fails if a sync could not make the indexes.
 fn expect_indexes_in_datadir(args: &PlanArgs, forms: &[IndexForm]) -> Result<(), Failure> {
     let kept = if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All };
-    let datadir = |sink: &SinkArg| match sink {
-        SinkArg::Datadir(path) => Some(FolderOutput {
-            kind: FolderKind::Datadir(kept),
-            path: path.clone(),
-            replace: false,
-        }),
-        _ => None,
-    };
-    let folders: Vec<FolderOutput> = args.out.iter().filter_map(datadir).collect();
-    expect_makeable(forms, &folders, args.chain)
+    let is_datadir = |sink: &SinkArg| matches!(sink, SinkArg::Datadir(_));
+    let datadir = args.out.iter().any(is_datadir).then_some(FolderKind::Datadir(kept));
+    expect_indexes(forms, datadir, args.chain)
 }
 
 impl PlanPlace {

@@ -231,7 +231,8 @@ static FILE_FORMS: &[&FileForm] = &[
     &PARQUET,
 ];
 
-/// A file of [`FILE_FORMS`], `utreexo:FILE`, `sighints:FILE`, `stats:FILE`, `chainstate:DIR`, `datadir:DIR`, `coins:URL` or `null`.
+/// A file of [`FILE_FORMS`], `utreexo:FILE`, `sighints:FILE`, `stats:FILE`, `chainstate:DIR`, `datadir:DIR`, `coins:URL` or
+/// `null`.
 #[derive(Clone)]
 pub(crate) enum SinkArg {
     File(&'static FileForm, PathBuf),

@@ -3,7 +3,7 @@
 
 use crate::args::SinkArg;
 use crate::failure::Failure;
-use crate::index::numbers_place;
+use crate::index::{expect_indexes, numbers_place};
 use crate::machine::clock;
 use crate::sync::{JobSource, RunJob};
 use apus_chain::{Params, Txid};
@@ -80,29 +80,7 @@ fn stats_path(sinks: &[SinkArg]) -> Option<&Path> {
 pub(crate) fn expect_makeable(job: &RunJob<'_>, folders: &[FolderOutput]) -> Result<(), Failure> {
     let kind = folders.iter().map(|it| it.kind).find(|kind| *kind != FolderKind::Chainstate);
     expect_numbers(job, kind)?;
-    let forms = job.indexes;
-    let Some(first) = forms.first() else { return Ok(()) };
-    match kind {
-        None => Err(Failure::usage(format!(
-            "--index makes indexes in a data directory: add --out datadir:DIR, or make them for the node of the chain \
-             {} with `apus index`",
-            job.chain
-        ))),
-        Some(FolderKind::Datadir(DatadirBlocks::Last)) => Err(Failure::usage(format!(
-            "--index {} needs all blocks, and --prune keeps only the last ones: leave out one of them",
-            first.kind()
-        ))),
-        Some(FolderKind::KeptDatadir) => match forms.iter().find(|form| form.kind().needs_undo()) {
-            Some(form) => Err(Failure::usage(format!(
-                "{} is made from the coins that each block spends, but with hints, blocks from peers come without these: \
-                 leave out {} or --hints. txindex and txospenderindex need no such coins",
-                form.kind(),
-                form.kind()
-            ))),
-            None => Ok(()),
-        },
-        Some(_) => Ok(()),
-    }
+    expect_indexes(job.indexes, kind, job.chain)
 }
 
 /// Fails if the chain in numbers is wanted, and neither the run nor a node gives the coins that each block spends.
