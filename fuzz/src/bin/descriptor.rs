@@ -69,7 +69,9 @@ fn accepted(
         match find(descriptor) {
             Ok(again) => assert!(again.iter().any(|it| it.script == *script), "{descriptor}"),
             // Core, too, infers descriptors that it does not parse: of keys that are no points, of more than three keys.
-            Err(error) => assert!(matches!(error, QueryError::Descriptor(_)), "{descriptor}: {error}"),
+            Err(error) => {
+                assert!(matches!(error, QueryError::Descriptor(_)), "{descriptor}: {error}")
+            }
         }
     }
 }

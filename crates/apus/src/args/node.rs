@@ -53,7 +53,7 @@ Examples:
          --out datadir:node --workdir /fast/work
 
   The same in order, with the engine utxo, and with Bitcoin Core's indexes:
-    apus plan --blocksdir /mnt/disk/blocks --engine utxo --out datadir:node \
+    apus plan --blocksdir /mnt/disk/blocks --engine utxo --out datadir:node \\
          --index all
 
 Apus writes nothing. It reads and checks a sample of the blocks from all over

@@ -323,7 +323,7 @@ impl BlocksSample {
 
     /// Seconds that one core takes to check `block_bytes` of blocks like the sampled ones.
     pub(super) fn check_seconds_of(&self, block_bytes: u64) -> f64 {
-        block_bytes as f64 / self.bytes as f64 * self.check_seconds
+        block_bytes as f64 / self.bytes.max(1) as f64 * self.check_seconds
     }
 
     /// Estimates how long a sync takes on this many threads and cores.
