@@ -10,7 +10,7 @@ use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
 use std::io;
 
 /// Offset of the key in a plan: after the sync's identity, which has a fixed length.
-const SECRET: usize = 8 + 4 + 4 + 4 + 32 + 32 + 1 + 4 + 4 + 1 + 1;
+const SECRET: usize = 8 + 4 + 4 + 4 + 4 + 32 + 32 + 1 + 4 + 4 + 1 + 1;
 
 fn secret(files: &Files) -> Option<[u8; 32]> {
     Some(files.get("plan")?[SECRET..][..32].try_into().unwrap())
