@@ -5,10 +5,12 @@ use apus_chain::Network;
 use apus_indexes::IndexForm;
 use apus_sync::{DatadirBlocks, FolderKind};
 
-/// Fails if a sync that writes a data directory of this kind, if any, cannot make the indexes in it.
+/// Fails if a sync that writes a data directory of this kind, if any, cannot make the indexes in it. `spent` says whether
+/// the sync gets the coins that blocks under hints spend.
 pub(crate) fn expect_indexes(
     forms: &[IndexForm],
     datadir: Option<FolderKind>,
+    spent: bool,
     chain: Network,
 ) -> Result<(), Failure> {
     let Some(first) = forms.first() else { return Ok(()) };
@@ -21,15 +23,18 @@ pub(crate) fn expect_indexes(
             "--index {} needs all blocks, and --prune keeps only the last ones: leave out one of them",
             first.kind()
         ))),
-        Some(FolderKind::KeptDatadir) => match forms.iter().find(|form| form.kind().needs_undo()) {
-            Some(form) => Err(Failure::usage(format!(
-                "{} is made from the coins that each block spends, but with hints, blocks from peers come without these: \
-                 leave out {} or --hints. txindex and txospenderindex need no such coins",
-                form.kind(),
-                form.kind()
-            ))),
-            None => Ok(()),
-        },
+        Some(FolderKind::KeptDatadir) if !spent => {
+            let needing = forms.iter().find(|form| form.kind().needs_undo());
+            needing.map_or(Ok(()), |form| Err(without_spent_coins(*form)))
+        }
         Some(_) => Ok(()),
     }
+}
+
+fn without_spent_coins(form: IndexForm) -> Failure {
+    let kind = form.kind();
+    Failure::usage(format!(
+        "{kind} is made from the coins that each block spends, but with hints, blocks from peers come without these: \
+         add --spent peers, or leave out {kind} or --hints. txindex and txospenderindex need no such coins"
+    ))
 }

@@ -80,7 +80,7 @@ fn stats_path(sinks: &[SinkArg]) -> Option<&Path> {
 pub(crate) fn expect_makeable(job: &RunJob<'_>, folders: &[FolderOutput]) -> Result<(), Failure> {
     let kind = folders.iter().map(|it| it.kind).find(|kind| *kind != FolderKind::Chainstate);
     expect_numbers(job, kind)?;
-    expect_indexes(job.indexes, kind, job.chain)
+    expect_indexes(job.indexes, kind, job.spent.is_some(), job.chain)
 }
 
 /// Fails if the chain in numbers is wanted, and neither the run nor a node gives the coins that each block spends.
@@ -100,6 +100,7 @@ fn expect_numbers(job: &RunJob<'_>, kind: Option<FolderKind>) -> Result<(), Fail
     };
     match (kind, &job.source) {
         (Some(FolderKind::Datadir(DatadirBlocks::All)), _) => Ok(()),
+        (Some(FolderKind::KeptDatadir), _) if job.spent.is_some() => Ok(()),
         (_, JobSource::Files { blocksdir, use_index }) => {
             let params = Params::of(job.chain);
             let stop = match job.stop {
@@ -116,9 +117,9 @@ fn expect_numbers(job: &RunJob<'_>, kind: Option<FolderKind>) -> Result<(), Fail
                 failure
             })
         }
-        (Some(FolderKind::KeptDatadir), _) => {
-            refused("and with hints, blocks from peers come without these: leave out --hints")
-        }
+        (Some(FolderKind::KeptDatadir), _) => refused(
+            "and with hints, blocks from peers come without these: add --spent peers, or leave out --hints",
+        ),
         (Some(_), _) => refused(
             "and with --prune, a run from peers keeps the undo data only of the last blocks: leave it out",
         ),

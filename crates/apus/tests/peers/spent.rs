@@ -200,7 +200,7 @@ fn a_killed_sync_resumes() {
     expect_set(&world, &said);
 }
 
-/// The data directory has the undo data of all blocks: the node's index needs them.
+/// The data directory has the undo data of all blocks: the indexes and the chain in numbers need them.
 #[test]
 fn a_data_directory_has_all_undo_data() {
     let mut chain = ChainBuilder::new(76);
@@ -212,7 +212,7 @@ fn a_data_directory_has_all_undo_data() {
     let line = |port: u16| {
         format!(
             "sync --chain regtest --workdir w.work --connect 127.0.0.1:{} --hints main.hints --assumevalid 0 \
-             --spent peer:127.0.0.1:{port} --out datadir:node --v2transport 0",
+             --spent peer:127.0.0.1:{port} --out datadir:node --index all --out stats:chain.csv --v2transport 0",
             world.node.p2p_port()
         )
     };
@@ -229,6 +229,9 @@ fn a_data_directory_has_all_undo_data() {
     });
     world.sandbox.apus(&line(liar.port())).fails(4, &[]);
     let said = world.sandbox.apus(&line(bridge.p2p_port())).succeeds();
+    world.sandbox.apus("verify --chain regtest --datadir node").succeeds();
+    world.sandbox.apus("index --chain regtest --datadir node --numbers again.csv").succeeds();
+    assert!(world.sandbox.read("chain.csv") == world.sandbox.read("again.csv"), "other numbers");
     let node = Bitcoind::start_in(
         &world.sandbox.path("node"),
         "regtest",
