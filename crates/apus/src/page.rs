@@ -13,12 +13,13 @@ use crate::machine;
 use crate::machine::{Machine, cpu_seconds, rss_bytes, rss_peak_bytes};
 use crate::peers;
 use crate::print;
-use crate::status::{RunEnd, RunStatus, Stall, StatusLock, lock, worker_json};
+use crate::status::{RunEnd, RunStatus, Stall, StatusLock, worker_json};
 use apus_web::{Board, PageServer, ServerOptions, Token, WebError};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::fmt::{Display, Write};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time for an open page to fetch the final state.
@@ -62,7 +63,7 @@ pub(crate) fn begin(args: &PageArgs, shared: &StatusLock) -> Result<(), Failure>
     }
     print::event_if_json(json!({"event": "page", "url": url}));
     let page = RunPage { server, shared: Arc::clone(shared), stay: args.web_stay };
-    *PAGE.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
+    *PAGE.lock() = Some(page);
     Ok(())
 }
 
@@ -87,10 +88,10 @@ fn url(address: SocketAddr, token: Option<&Token>) -> String {
 
 /// Shows how the program ended, and keeps the page up as long as the user wants.
 pub(crate) fn end(result: &Result<(), Failure>) {
-    let Some(page) = PAGE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+    let Some(page) = PAGE.lock().take() else { return };
     let code = result.as_ref().map_or_else(|failure| failure.code, |()| 0);
     let text = result.as_ref().err().map(|failure| failure.message.clone()).unwrap_or_default();
-    lock(&page.shared).ended = Some(RunEnd { code, text });
+    page.shared.lock().ended = Some(RunEnd { code, text });
     page.server.wait_for_pages(LAST_LOOK);
     let stays = page.stay != PageLifetime::For(Duration::ZERO);
     if !stays || code == INTERRUPTED {
@@ -121,15 +122,15 @@ struct PageShown {
 
 impl Board for PageShown {
     fn state(&self) -> String {
-        state(&lock(&self.shared), &self.machine).to_string()
+        state(&self.shared.lock(), &self.machine).to_string()
     }
 
     fn metrics(&self) -> String {
-        text(&lock(&self.shared))
+        text(&self.shared.lock())
     }
 
     fn tick(&self) {
-        lock(&self.shared).tick();
+        self.shared.lock().tick();
     }
 }
 

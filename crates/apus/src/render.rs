@@ -14,14 +14,14 @@ use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
 use crate::print::{self, aside};
 use crate::report::{PhaseReport, ProgressSample, RunHistory, bytes, grouped};
-use crate::status::{Note, ResourcesTaken, RunStatus, Stall, StatusLock, lock, worker_json};
+use crate::status::{Note, ResourcesTaken, RunStatus, Stall, StatusLock, worker_json};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
 use apus_sync::peers::network::NetworkStatus;
 use apus_sync::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Workers};
 use bar::worker_line;
+use parking_lot::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use watch::{RunLog, Style};
@@ -101,7 +101,7 @@ impl RunRecord {
         if let Some(log) = &mut self.log {
             log.write(&note);
         }
-        lock(&self.shared).note(note);
+        self.shared.lock().note(note);
     }
 }
 
@@ -128,10 +128,10 @@ impl<'a> Renderer<'a> {
             stalled: false,
             waiting: None,
         };
-        let start = lock(&shared).start;
+        let start = shared.lock().start;
         let renderer = Self { peers, style, start, shared, state: Mutex::new(state) };
-        let mut state = renderer.lock();
-        let about = renderer.watched().about.clone();
+        let mut state = renderer.state.lock();
+        let about = renderer.shared.lock().about.clone();
         let text = format!("apus {} {} {}", crate::machine::version(), about.command, about.chain);
         renderer.note(&mut state, "begin", text);
         drop(state);
@@ -156,15 +156,15 @@ impl<'a> Renderer<'a> {
 
     /// Updates time, peers and display between events.
     fn tick(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some((phase, progress)) = state.phase.as_ref().map(|it| (it.phase, it.last)) else {
             return;
         };
-        if self.watched().tip.is_some() {
+        if self.shared.lock().tip.is_some() {
             return;
         }
         self.ask_peers(&mut state);
-        let mut watched = self.watched();
+        let mut watched = self.shared.lock();
         watched.look();
         let seconds = watched.seconds();
         watched.estimate.tick(seconds);
@@ -192,23 +192,14 @@ impl<'a> Renderer<'a> {
     /// Ends the display, and returns the record.
     pub(crate) fn into_record(self) -> RunRecord {
         let wall_seconds = self.start.elapsed().as_secs_f64();
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.into_inner();
         if let Some(mut bar) = state.bar {
             bar.clear();
         }
-        lock(&self.shared).stop();
+        self.shared.lock().stop();
         let phase = state.phase.map(|running| running.phase.name());
         let history = RunHistory { wall_seconds, phase, ..state.history };
         RunRecord { history, shared: self.shared, log: state.log }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RendererState> {
-        // After a panic while rendering, at worst a line is stale.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn watched(&self) -> MutexGuard<'_, RunStatus> {
-        lock(&self.shared)
     }
 
     /// Records an event for the log and the page.
@@ -217,7 +208,7 @@ impl<'a> Renderer<'a> {
         if let Some(log) = &mut state.log {
             log.write(&note);
         }
-        self.watched().note(note);
+        self.shared.lock().note(note);
     }
 
     fn say(&self, state: &mut RendererState, text: &str) {
@@ -248,7 +239,7 @@ impl<'a> Renderer<'a> {
             }
             ChainBy::Peers => (0, "found by headers from peers".to_owned()),
         };
-        self.watched().chain_found = Some((height, tip));
+        self.shared.lock().chain_found = Some((height, tip));
         self.say_and_note(state, "chain", format!("chain of {height} blocks {how}: {tip}"));
         self.json(serde_json::json!({
             "event": "chain", "height": height, "tip": tip.to_string(), "files": files
@@ -270,7 +261,7 @@ impl<'a> Renderer<'a> {
         if self.style == Style::Bar && state.bar.is_none() {
             state.bar = Some(ProgressBar::new());
         }
-        let mut watched = self.watched();
+        let mut watched = self.shared.lock();
         watched.tip = None;
         let seconds = watched.seconds();
         watched.estimate.started(phase, seconds);
@@ -306,7 +297,7 @@ impl<'a> Renderer<'a> {
             }
         }
         state.paused.retain(|paused| *paused != phase);
-        let mut watched = self.watched();
+        let mut watched = self.shared.lock();
         let seconds = watched.seconds();
         if pauses {
             state.paused.push(phase);
@@ -350,7 +341,7 @@ impl<'a> Renderer<'a> {
         let last = running.last.replace(progress);
         let cpu = self.worked_seconds(running.cpu_start);
         self.ask_peers(state);
-        let mut watched = self.watched();
+        let mut watched = self.shared.lock();
         watched.look();
         let seconds = watched.seconds();
         watched.estimate.progress(phase, seconds, progress, cpu);
@@ -440,7 +431,7 @@ impl<'a> Renderer<'a> {
         if state.last_peers.is_none_or(|last| last.elapsed() >= PEERS_INTERVAL) {
             state.last_peers = Some(Instant::now());
             let status = peers.status();
-            let mut watched = self.watched();
+            let mut watched = self.shared.lock();
             let lost = |status: &NetworkStatus| status.last_lost.clone();
             let before = watched.peers.as_ref().and_then(lost);
             let now = lost(&status).filter(|now| before.as_ref() != Some(now));
@@ -468,7 +459,7 @@ impl<'a> Renderer<'a> {
             "event": "workers", "workers": all.collect::<Vec<_>>(),
             "handling_seconds": workers.handling.as_secs_f64()
         }));
-        self.watched().workers = Some(workers.clone());
+        self.shared.lock().workers = Some(workers.clone());
         state.history.workers = Some(workers);
     }
 
@@ -484,7 +475,7 @@ impl<'a> Renderer<'a> {
         if let Some(bar) = &mut state.bar {
             bar.show(|| vec![Canvas::here().fit(&text)]);
         }
-        let mut watched = self.watched();
+        let mut watched = self.shared.lock();
         watched.tip = Some(height);
         watched.peers = self.peers.map(|_| status.clone());
         drop(watched);
@@ -560,12 +551,14 @@ impl Observer for Renderer<'_> {
     fn event(&self, event: Event) {
         // All threads report segments, and only the page shows them, so these events skip the renderer's lock.
         match event {
-            Event::Segment(range, to) => return self.watched().estimate.map.note(range, to),
-            Event::Segments(segments) => return self.watched().estimate.map.begin(segments),
-            Event::Ahead(phase, progress) => return self.watched().estimate.ahead(phase, progress),
+            Event::Segment(range, to) => return self.shared.lock().estimate.map.note(range, to),
+            Event::Segments(segments) => return self.shared.lock().estimate.map.begin(segments),
+            Event::Ahead(phase, progress) => {
+                return self.shared.lock().estimate.ahead(phase, progress);
+            }
             _ => {}
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match event {
             Event::Segment(..) | Event::Segments(_) | Event::Ahead(..) => {}
             Event::Started(phase) => self.started(&mut state, phase),
@@ -580,7 +573,7 @@ impl Observer for Renderer<'_> {
             }
             Event::Waiting { height, tip } => self.waiting(&mut state, height, tip),
             Event::Tip { height, tip } => {
-                self.watched().chain_found = Some((height, tip));
+                self.shared.lock().chain_found = Some((height, tip));
                 self.say_and_note(&mut state, "tip", format!("new tip at height {height}: {tip}"));
                 self.json(serde_json::json!({
                     "event": "tip", "height": height, "tip": tip.to_string()

@@ -11,10 +11,11 @@ use apus_chain::{BlockHash, Height};
 use apus_p2p::download::Limit;
 use apus_sync::peers::network::NetworkStatus;
 use apus_sync::{Worker, Workers};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 #[cfg(feature = "web")]
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -129,11 +130,6 @@ pub(crate) struct RunStatus {
 
 /// The status with its lock, shared by one writer and several readers.
 pub(crate) type StatusLock = Arc<Mutex<RunStatus>>;
-
-/// Locks the status, even after a thread panicked while it held the lock: at worst a number is stale.
-pub(crate) fn lock(shared: &Mutex<RunStatus>) -> MutexGuard<'_, RunStatus> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl RunStatus {
     pub(crate) fn new(about: RunFacts, estimate: ProgressEstimate) -> Self {

@@ -17,7 +17,7 @@ use crate::report::{
     FailedReport, PhaseReport, SignaturesReport, bytes, display_hash, grouped, is_failed_report,
     leave_failed, write_report,
 };
-use crate::status::{RunFacts, lock};
+use crate::status::RunFacts;
 use crate::workdir::WorkFolder;
 use apus_chain::Params;
 use apus_datadir::{BlockFiles, read_index_flags};
@@ -120,7 +120,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         record.note("failed", &failure.message);
         let report = FailedReport::new(args.node.chain.name(), &failure, record.history.clone());
         leave_failed(args.run.report.as_deref(), &report);
-        lock(&record.shared).report = serde_json::to_value(report).ok();
+        record.shared.lock().report = serde_json::to_value(report).ok();
         failure
     })?;
     verified.tip.map_or(Ok(()), |tip| finish_sighints(&signatures, tip))?;
@@ -128,7 +128,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let shared = Arc::clone(&record.shared);
     let run = (threads, &*signatures);
     let report = VerifyReport::new(args, scripts, (&verified, &indexes), record, run);
-    lock(&shared).report = serde_json::to_value(&report).ok();
+    shared.lock().report = serde_json::to_value(&report).ok();
     if let Some(path) = &args.run.report {
         write_report(path, &report)?;
     }

@@ -13,13 +13,13 @@ use crate::forms::{IndexForm, index_folder};
 use crate::locator::{best_block_of, height_in};
 use apus_chain::{BlockHash, Height, KnownBlock};
 use apus_datadir::{DatabaseEntries, DatabaseLookUps, IndependentReadError};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// A fault of an index. A node does not notice it, or does not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +54,7 @@ pub(crate) struct IndexFaults(Mutex<BTreeMap<IndexForm, IndexFault>>);
 impl IndexFaults {
     /// Returns the faults, one for each index.
     pub(crate) fn all(&self) -> Vec<IndexFault> {
-        let faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        faults.values().cloned().collect()
+        self.0.lock().values().cloned().collect()
     }
 
     pub(crate) fn add(
@@ -67,7 +66,7 @@ impl IndexFaults {
     ) {
         let what = what.to_string();
         let fault = IndexFault { form, block, file: file.to_owned(), what, count: 1 };
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         match all.get_mut(&form) {
             None => {
                 all.insert(form, fault);

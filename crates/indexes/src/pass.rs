@@ -23,9 +23,9 @@ use apus_sync::{
     BlockFetcher, BlockReply, BlockSource, BlocksDir, Event, Observer, Phase, Progress,
     SourceError, SyncError,
 };
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// The phase that goes over the blocks.
 pub const INDEX_BLOCKS: Phase = Phase::Extra("index-blocks");
@@ -127,13 +127,12 @@ impl<'a> IndexPass<'_, 'a> {
                 scope.spawn(|| {
                     if let Err(error) = self.work(&segments, &next, (&done, &parts), &halt) {
                         halt.store(true, Ordering::Relaxed);
-                        let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                        failed.get_or_insert(error);
+                        failed.lock().get_or_insert(error);
                     }
                 });
             }
         });
-        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(error) = failed.into_inner() {
             return Err(error);
         }
         let counts = PassCounts {
@@ -141,9 +140,7 @@ impl<'a> IndexPass<'_, 'a> {
             inputs: done.inputs.into_inner(),
         };
         let mut all = PassParts::default();
-        for (filters, stats, numbers) in
-            parts.into_inner().unwrap_or_else(PoisonError::into_inner).into_values()
-        {
+        for (filters, stats, numbers) in parts.into_inner().into_values() {
             all.filters.extend(filters);
             all.stats.extend(stats);
             all.numbers.extend(numbers);
@@ -182,7 +179,7 @@ impl<'a> IndexPass<'_, 'a> {
                 self.tell(done, u64::from(some.count()), bytes);
             }
             let made = std::mem::take(&mut taker.segment).end().map_err(IndexesError::from)?;
-            parts.lock().unwrap_or_else(PoisonError::into_inner).insert(segment.start, made);
+            parts.lock().insert(segment.start, made);
         }
         taker.finish(done)
     }

@@ -8,10 +8,10 @@
 use crate::error::{IndexesError, at};
 use apus_engine::sort::sort_by_number;
 use apus_storage::{Storage, StorageFile};
+use parking_lot::Mutex;
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
 
 /// The files' number is a power of two of at most this many bits: enough for the main chain and the default memory.
 const FILES_LOG2_MAX: u32 = 10;
@@ -93,7 +93,7 @@ impl<'s, const N: usize> RowFiles<'s, N> {
     }
 
     fn append(&self, number: usize, rows: &[[u8; N]]) -> Result<(), IndexesError> {
-        let mut all = self.files[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.files[number].lock();
         let name = || self.name(number);
         let file = match &mut all.file {
             Some(file) => file,
@@ -138,7 +138,7 @@ impl<'s, const N: usize> RowFiles<'s, N> {
         let mut working = Vec::new();
         for number in 0..self.files.len() {
             let rows = {
-                let mut file = self.files[number].lock().unwrap_or_else(PoisonError::into_inner);
+                let mut file = self.files[number].lock();
                 file.file = None;
                 file.rows
             };

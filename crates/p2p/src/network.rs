@@ -32,13 +32,14 @@ use crate::headers::HeaderList;
 use crate::message::Services;
 use crate::transport::{Buffers, Transport, TransportChoice};
 use apus_chain::{BlockHash, HeaderChain, Height, Params};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use peer::NetworkPeer;
 use serve::ServiceOffer;
 use state::NetworkState;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -159,7 +160,7 @@ struct NetworkShared {
 
 impl NetworkShared {
     fn lock(&self) -> MutexGuard<'_, NetworkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Milliseconds since the network started.
@@ -177,8 +178,7 @@ impl NetworkShared {
         let (Some(chain), Some(blocks)) = (served, &self.options.blocks) else {
             return Services::default();
         };
-        let mut offer = self.offer.lock().unwrap_or_else(PoisonError::into_inner);
-        offer.services(&chain, blocks.as_ref())
+        self.offer.lock().services(&chain, blocks.as_ref())
     }
 
     /// Why a mailbox was closed.
@@ -277,8 +277,7 @@ impl PeerNetwork {
 
     /// Waits until headers or peers change, for at most `patience`.
     pub fn wait(&self, patience: Duration) {
-        let state = self.shared.lock();
-        drop(self.shared.changed.wait_timeout(state, patience));
+        self.shared.changed.wait_for(&mut self.shared.lock(), patience);
     }
 
     /// How long the network may receive nothing useful before it fails.

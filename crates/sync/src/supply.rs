@@ -14,9 +14,9 @@ use apus_chain::{
     BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, DecodeError, HeaderChain,
     Height, HeightRange, KnownBlock, Params, ReadError, ScriptVerifier,
 };
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 pub mod in_order;
 pub mod ranges;
@@ -410,20 +410,16 @@ impl Permits {
         Self { free: Mutex::new(count.max(1)), returned: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until a permit is free.
     fn take(&self) -> Permit<'_> {
-        let none = |free: &mut usize| *free == 0;
-        let waited = self.returned.wait_while(self.lock(), none);
-        *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
+        let mut free = self.free.lock();
+        self.returned.wait_while(&mut free, |free| *free == 0);
+        *free -= 1;
         Permit(self)
     }
 
     fn give_back(&self) {
-        *self.lock() += 1;
+        *self.free.lock() += 1;
         self.returned.notify_one();
     }
 }
@@ -466,7 +462,7 @@ mod tests {
             }
         });
         assert!(most.load(Ordering::SeqCst) <= 3);
-        assert_eq!(*permits.lock(), 3);
+        assert_eq!(*permits.free.lock(), 3);
     }
 
     #[test]

@@ -52,10 +52,11 @@ use apus_storage::{DirStorage, Storage, create_private_dir, write_atomically};
 use coins::{DRAFT, TAKEN};
 use finding::Findings;
 use index::NodeIndex;
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Names of subfolders of the work folder: for the proof, for joining, and for the coins that the blocks
@@ -416,6 +417,6 @@ struct VerifyWork<'a> {
 
 impl VerifyWork<'_> {
     fn confirm_mark(&self, hash: BlockHash) {
-        self.confirmed_marks.lock().unwrap_or_else(PoisonError::into_inner).insert(hash);
+        self.confirmed_marks.lock().insert(hash);
     }
 }

@@ -6,9 +6,10 @@ use crate::names;
 use apus_jobs::{JobCopy, JobKey, RunId, WorkerSeen};
 use async_nats::Client;
 use futures_util::StreamExt;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -187,10 +188,6 @@ impl InWork {
     }
 }
 
-pub(crate) fn lock(doing: &Mutex<InWork>) -> MutexGuard<'_, InWork> {
-    doing.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 // A run whose coordinator was stopped and not started again stays in the queue for 30 days. A machine that waits for
 // its jobs leaves it for a run with a coordinator.
 
@@ -205,10 +202,6 @@ const RUNS_MAX: usize = 1000;
 pub(crate) struct Leaders(Arc<Mutex<HashMap<String, Instant>>>);
 
 impl Leaders {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Listens for heartbeats of coordinators.
     pub(crate) async fn listen(
         &self,
@@ -227,7 +220,7 @@ impl Leaders {
     }
 
     fn hear(&self, run: &str) {
-        let mut heard = self.lock();
+        let mut heard = self.0.lock();
         heard.retain(|_, at| at.elapsed() < SILENCE_MAX);
         if heard.len() < RUNS_MAX {
             heard.insert(run.to_owned(), Instant::now());
@@ -236,12 +229,12 @@ impl Leaders {
 
     /// Whether a run has a coordinator.
     pub(crate) fn has(&self, run: &RunId) -> bool {
-        self.lock().get(&run.name()).is_some_and(|at| at.elapsed() < SILENCE_MAX)
+        self.0.lock().get(&run.name()).is_some_and(|at| at.elapsed() < SILENCE_MAX)
     }
 
     /// Whether a coordinator's heartbeat arrived since then.
     pub(crate) fn has_since(&self, run: &RunId, since: Instant) -> bool {
-        self.lock().get(&run.name()).is_some_and(|at| *at >= since)
+        self.0.lock().get(&run.name()).is_some_and(|at| *at >= since)
     }
 
     /// Whether a machine that joined a run at `joined` may leave it: its coordinator has been silent for too long, and
@@ -249,7 +242,7 @@ impl Leaders {
     pub(crate) fn may_leave(&self, run: &RunId, joined: Instant) -> bool {
         joined.elapsed() >= SILENCE_MAX
             && !self.has(run)
-            && self.lock().values().any(|at| at.elapsed() < SILENCE_MAX)
+            && self.0.lock().values().any(|at| at.elapsed() < SILENCE_MAX)
     }
 }
 
@@ -302,7 +295,7 @@ mod tests {
         assert!(leaders.may_leave(&gone, long_ago));
         leaders.hear(&gone.name());
         assert!(!leaders.may_leave(&gone, long_ago));
-        leaders.lock().values_mut().for_each(|at| *at = long_ago);
+        leaders.0.lock().values_mut().for_each(|at| *at = long_ago);
         assert!(!leaders.has(&other) && !leaders.may_leave(&gone, long_ago));
     }
 }

@@ -14,7 +14,8 @@ use async_nats::jetstream::stream::{
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -119,25 +120,17 @@ impl Coordinator {
 
     /// The open run.
     pub fn opened(&self) -> Option<RunId> {
-        self.state().run
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().run
     }
 
     fn run(&self) -> RunId {
-        self.state().run.unwrap_or(RunId([0; 32]))
-    }
-
-    fn removals(&self) -> MutexGuard<'_, Vec<Removal>> {
-        self.removals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().run.unwrap_or(RunId([0; 32]))
     }
 
     /// Waits until the objects of a closed run are removed, or those of all closed runs. The next call retries a failed
     /// removal.
     fn await_removals(&self, of: Option<&RunId>) -> Result<(), QueueError> {
-        let mut removals = self.removals();
+        let mut removals = self.removals.lock();
         while let Some(place) = removals.iter().position(|it| of.is_none_or(|run| it.run == *run)) {
             let Removal { run, task } = &mut removals[place];
             self.link.wait(async {
@@ -256,7 +249,7 @@ impl Coordinator {
                 let beat = beat.and_then(|beat| Beat::from_bytes(&beat));
                 if let Some(beat) = beat {
                     let place = if beat.run == run.name() { &beats } else { &others };
-                    place.lock().unwrap_or_else(PoisonError::into_inner).add(beat);
+                    place.lock().add(beat);
                 }
             }
         }))
@@ -283,7 +276,7 @@ async fn removed(
 
 impl JobQueue for Coordinator {
     fn open(&self, run: &RunId, spec: &[u8]) -> Result<(), QueueError> {
-        let listens = self.state().listener.is_some();
+        let listens = self.state.lock().listener.is_some();
         let connections = self.link.connections();
         self.await_removals(Some(run))?;
         let ([jobs, answers], listener) = self.link.wait(async {
@@ -291,7 +284,7 @@ impl JobQueue for Coordinator {
             let listener = if listens { None } else { Some(self.listen(*run).await?) };
             Ok::<_, QueueError>((streams, listener))
         })?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // A killed server loses what it had not written, and reuses the sequence number of a lost answer. So read all
         // answers again.
         (state.next, state.connections) = (0, connections);
@@ -322,7 +315,7 @@ impl JobQueue for Coordinator {
 
     fn put_job_again(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
         let (run, jobs) = {
-            let state = self.state();
+            let state = self.state.lock();
             (state.run, state.jobs.clone())
         };
         if let Some((run, jobs)) = run.zip(jobs) {
@@ -334,7 +327,7 @@ impl JobQueue for Coordinator {
 
     fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError> {
         let (run, stream, next) = {
-            let state = self.state();
+            let state = self.state.lock();
             if state.run.is_some() && state.connections != self.link.connections() {
                 return Err(away("the connection was lost and made again"));
             }
@@ -344,7 +337,7 @@ impl JobQueue for Coordinator {
             return Err(QueueError::Refused("no run was opened".to_owned()));
         };
         let subjects = names::any_answer(&run);
-        let (began, mut look) = (Instant::now(), self.state().look.unwrap_or(LOOK_INTERVAL));
+        let (began, mut look) = (Instant::now(), self.state.lock().look.unwrap_or(LOOK_INTERVAL));
         let found = self.link.wait(async {
             loop {
                 match (from(&stream, &subjects, next).await?, wait.checked_sub(began.elapsed())) {
@@ -362,9 +355,9 @@ impl JobQueue for Coordinator {
                 }
             }
         })?;
-        self.state().look = Some(look);
+        self.state.lock().look = Some(look);
         let Some(found) = found else { return Ok(None) };
-        self.state().next = found.sequence + 1;
+        self.state.lock().next = found.sequence + 1;
         let opened = self.link.key.open(&found.subject, &found.payload);
         // Ignore a subject that is not ours.
         Ok(names::key_of(&found.subject).map(|key| AnswerBytes {
@@ -377,8 +370,7 @@ impl JobQueue for Coordinator {
     }
 
     fn forget(&self, answer: &AnswerBytes) -> Result<(), QueueError> {
-        let stream = self.state().answers.clone();
-        let Some(stream) = stream else { return Ok(()) };
+        let Some(stream) = self.state.lock().answers.clone() else { return Ok(()) };
         self.link.wait(async {
             let deleted = stream.delete_message(answer.place).await;
             // An earlier attempt may have removed it.
@@ -395,11 +387,11 @@ impl JobQueue for Coordinator {
     }
 
     fn workers(&self) -> Vec<WorkerSeen> {
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner).seen()
+        self.beats.lock().seen()
     }
 
     fn workers_elsewhere(&self) -> Vec<String> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner).elsewhere()
+        self.others.lock().elsewhere()
     }
 
     fn close(&self) -> Result<(), QueueError> {
@@ -407,15 +399,15 @@ impl JobQueue for Coordinator {
         // Reset the state first, so that the next run gets its own listeners and streams even if the removal fails.
         // Remember the run until the queue has nothing left of it, since another attempt may follow.
         let closing = State { run: Some(run), ..State::default() };
-        if let Some(listener) = std::mem::replace(&mut *self.state(), closing).listener {
+        if let Some(listener) = std::mem::replace(&mut *self.state.lock(), closing).listener {
             listener.abort();
         }
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.beats.lock().clear();
         self.link.wait(self.link.remove_run(&run))?;
-        *self.state() = State::default();
+        *self.state.lock() = State::default();
         let objects = self.link.objects.clone();
         let task = self.link.runtime.spawn(async move { objects.remove_all(&run).await });
-        self.removals().push(Removal { run, task: Some(task) });
+        self.removals.lock().push(Removal { run, task: Some(task) });
         Ok(())
     }
 

@@ -1,13 +1,14 @@
 //! [`LeasedJob`]: a job leased to this machine.
 
-use crate::beat::{InWork, lock};
+use crate::beat::InWork;
 use crate::link::{Link, away, last};
 use crate::names;
 use apus_jobs::{JobCopy, JobKey, JobLease, ObjectPart, ObjectRef, QueueError, RunId};
 use async_nats::jetstream::message::{AckKind, Acker, Message};
 use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Number of heartbeats within the requeue timeout of a job.
@@ -69,7 +70,7 @@ impl<'r> LeasedJob<'r> {
             copy,
             deliveries: u64::try_from(deliveries).unwrap_or(1),
             acker: Arc::new(acker),
-            number: lock(&place.doing).begin(key),
+            number: place.doing.lock().begin(key),
             beaten: Mutex::new(Instant::now()),
             put: Mutex::default(),
         }
@@ -77,7 +78,7 @@ impl<'r> LeasedJob<'r> {
 
     /// Removes the objects stored for the job.
     async fn remove_put(&self) -> Result<(), QueueError> {
-        let put = std::mem::take(&mut *self.put.lock().unwrap_or_else(PoisonError::into_inner));
+        let put = std::mem::take(&mut *self.put.lock());
         for of in put {
             self.place.link.objects.remove(&self.place.run, &of).await?;
         }
@@ -103,7 +104,7 @@ impl<'r> LeasedJob<'r> {
 
 impl Drop for LeasedJob<'_> {
     fn drop(&mut self) {
-        lock(&self.place.doing).end(self.number);
+        self.place.doing.lock().end(self.number);
     }
 }
 
@@ -122,8 +123,8 @@ impl JobLease for LeasedJob<'_> {
     }
 
     fn alive(&self) {
-        lock(&self.place.doing).block(self.number);
-        let mut beaten = self.beaten.lock().unwrap_or_else(PoisonError::into_inner);
+        self.place.doing.lock().block(self.number);
+        let mut beaten = self.beaten.lock();
         if beaten.elapsed() >= self.place.ack_wait / BEATS {
             *beaten = Instant::now();
             let acker = Arc::clone(&self.acker);
@@ -148,7 +149,7 @@ impl JobLease for LeasedJob<'_> {
         let link = self.place.link;
         let bytes = Bytes::from_owner(SharedBytes(Arc::clone(bytes)));
         link.wait(self.living(link.objects.put(&self.place.run, of, bytes)))?;
-        self.put.lock().unwrap_or_else(PoisonError::into_inner).push(*of);
+        self.put.lock().push(*of);
         Ok(())
     }
 
@@ -186,7 +187,7 @@ impl JobLease for LeasedJob<'_> {
                 other => other.map(drop),
             }
         })?;
-        lock(&place.doing).answered();
+        place.doing.lock().answered();
         self.done()
     }
 

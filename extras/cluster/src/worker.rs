@@ -1,6 +1,6 @@
 //! [`Worker`]: a worker's side of the queue, and [`JoinedRun`], the run that it takes part in.
 
-use crate::beat::{BEAT_INTERVAL, InWork, Leaders, lock};
+use crate::beat::{BEAT_INTERVAL, InWork, Leaders};
 use crate::key::SealError;
 use crate::lease::{LeasedJob, Place};
 use crate::link::{Link, away, from};
@@ -11,9 +11,10 @@ use async_nats::Subscriber;
 use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::message::{AckKind, Message};
 use futures_util::StreamExt;
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -102,18 +103,14 @@ impl Worker {
         &self.link.open_servers
     }
 
-    fn strange(&self) -> MutexGuard<'_, StrangerMessages> {
-        self.strange.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Warnings about skipped runs and jobs since the last call, each given once.
     pub fn passed_over(&self) -> Vec<String> {
-        std::mem::take(&mut self.strange().pending)
+        std::mem::take(&mut self.strange.lock().pending)
     }
 
     /// Waits until a run is announced, at most `wait`.
     pub fn wait_for_run(&self, wait: Duration) {
-        let mut new = self.new.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut new = self.new.lock();
         // The caller polls for runs in either case.
         let _ = self.link.wait(async { tokio::time::timeout(wait, new.next()).await });
     }
@@ -128,7 +125,7 @@ impl Worker {
         let (mut open, closed) = self.link.wait(runs(&self.link))?;
         for ClosedRun { run, why } in closed {
             let name = run.name();
-            self.strange().add(format!("run {name} is skipped: {why}"));
+            self.strange.lock().add(format!("run {name} is skipped: {why}"));
         }
         let is_led = |seen: &RunSeen| self.leaders.has(&seen.run);
         // A machine that has just connected has not heard the coordinators yet.
@@ -138,7 +135,7 @@ impl Worker {
         {
             std::thread::sleep(LEAD_WAIT / 50);
         }
-        let set_aside = self.set_aside.lock().unwrap_or_else(PoisonError::into_inner);
+        let set_aside = self.set_aside.lock();
         open.retain(|seen| is_led(seen) || !set_aside.contains(&seen.run));
         open.sort_by_key(|seen| !is_led(seen));
         Ok(open)
@@ -163,7 +160,7 @@ impl Worker {
             }
             std::thread::sleep(LEAD_WAIT / 50);
         }
-        self.set_aside.lock().unwrap_or_else(PoisonError::into_inner).insert(run);
+        self.set_aside.lock().insert(run);
         true
     }
 
@@ -209,7 +206,7 @@ impl Worker {
             (self.link.client.clone(), self.name.clone(), self.link.key.clone());
         Ok(self.link.runtime.spawn(async move {
             loop {
-                let beat = lock(&doing).beat(&run, &name).to_bytes();
+                let beat = doing.lock().beat(&run, &name).to_bytes();
                 // A lost heartbeat is followed by the next.
                 let subject = names::beat(&run);
                 let beat = key.seal(&subject, &beat);
@@ -302,7 +299,7 @@ impl JoinedRun<'_> {
             Ok(job) => Ok(JobOffer::Job(Box::new(LeasedJob::new(&self.place, message, job)))),
             Err(why) => {
                 let what = format!("a job of run {} is skipped: {why}", self.place.run);
-                self.worker.strange().add(what);
+                self.worker.strange.lock().add(what);
                 message.ack_with(AckKind::Term).await.map_err(away)?;
                 Ok(JobOffer::Nothing)
             }
@@ -312,13 +309,13 @@ impl JoinedRun<'_> {
     fn is_for_others(&self, message: &Message) -> bool {
         let copy = names::copy_of(&message.subject);
         let key = names::key_of(&message.subject);
-        key.is_some_and(|key| lock(&self.place.doing).is_for_others(key, copy))
+        key.is_some_and(|key| self.place.doing.lock().is_for_others(key, copy))
     }
 
     /// Whether the run has ended. Returns false without checking if the last check was a moment ago, unless `now`.
     async fn has_ended(&self, now: bool) -> Result<bool, QueueError> {
         {
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut asked = self.asked.lock();
             if !now && asked.elapsed() < OVER_INTERVAL {
                 return Ok(false);
             }
@@ -348,14 +345,14 @@ struct WaitingThread<'w>(&'w Mutex<InWork>);
 
 impl<'w> WaitingThread<'w> {
     fn begin(doing: &'w Mutex<InWork>) -> Self {
-        lock(doing).wait(true);
+        doing.lock().wait(true);
         Self(doing)
     }
 }
 
 impl Drop for WaitingThread<'_> {
     fn drop(&mut self) {
-        lock(self.0).wait(false);
+        self.0.lock().wait(false);
     }
 }
 

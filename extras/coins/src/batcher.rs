@@ -28,9 +28,10 @@
 use apus_chain::{BlockHash, KnownBlock, MAX_SCRIPT_SIZE, OutPoint};
 use apus_engine::utxo::store::EachCoin;
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
+use parking_lot::{Condvar, Mutex};
 use queue::{BatchLimits, Cut, LookUpQueue, LookUpRequest, Portion};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use worker::Later;
@@ -142,14 +143,11 @@ struct Wakeups {
 }
 
 impl BatcherShared {
-    /// Ignores poisoning: nothing that panics runs under the lock.
-    fn lock(&self) -> MutexGuard<'_, BatcherState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Wakes threads. They need the lock at once, so the caller must have released it.
     fn notify(&self, woken: Wakeups) {
-        (0..woken.sleepers).for_each(|_| self.work.notify_one());
+        for _ in 0..woken.sleepers {
+            self.work.notify_one();
+        }
         if woken.watcher {
             self.watch.notify_one();
         }
@@ -199,7 +197,7 @@ impl Batcher {
 
     /// Registers another caller.
     pub fn producer(&self) -> Producer {
-        self.shared.lock().queue.open();
+        self.shared.state.lock().queue.open();
         Producer { shared: Arc::clone(&self.shared) }
     }
 
@@ -210,13 +208,13 @@ impl Batcher {
 
     /// The statistics so far.
     pub fn stats(&self) -> BatcherStats {
-        self.shared.lock().stats
+        self.shared.state.lock().stats
     }
 }
 
 impl Drop for Batcher {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.closed = true;
         let (left, later) = (state.queue.drain(), std::mem::take(&mut state.later));
         drop(state);
@@ -246,7 +244,7 @@ impl Producer {
         // Dropping the rest on an early return answers it, so the ticket still completes.
         let mut rest = Portion::all(&request);
         let now = Instant::now();
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         while rest.len() > 0 {
             if state.closed {
                 drop(state);
@@ -256,7 +254,7 @@ impl Producer {
             if room == 0 {
                 state.stats.held_up += 1;
                 state.waiting_for_room += 1;
-                state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.shared.room.wait(&mut state);
                 state.waiting_for_room -= 1;
                 continue;
             }
@@ -275,14 +273,14 @@ impl Producer {
             if rest.len() == 0 {
                 break;
             }
-            state = self.shared.lock();
+            state = self.shared.state.lock();
         }
         Ok(ticket)
     }
 
     /// Declares that nothing more follows for now, so the coins submitted so far go to the store at once.
     pub fn complete(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let due = state.queue.complete();
         let woken = state.wake(due.into());
         drop(state);
@@ -301,7 +299,7 @@ impl Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         // All remaining producers may be waiting now.
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let due = state.queue.shut();
         let woken = state.wake(due.into());
         drop(state);
@@ -324,7 +322,7 @@ impl Ticket {
             if let Some(taken) = self.request.taken() {
                 return taken;
             }
-            let mut state = self.shared.lock();
+            let mut state = self.shared.state.lock();
             // A batcher thread decrements the count later, under this lock.
             if !self.request.is_done() {
                 self.request.set_awaited(true);

@@ -48,11 +48,12 @@ use apus_engine::utxo::store::{EachBatch, EachCoin, Flush, stored_coin};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 use buckets::Buckets;
 use connections::ClusterConnections;
+use parking_lot::{Condvar, Mutex, RwLock};
 use record::{ClusterRecord, PendingFlush};
 use redis::{RedisResult, cmd};
 use servers::Servers;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use wal::{ChunkWriter, StoreChange};
@@ -147,7 +148,7 @@ impl ClusterStore {
         let pending = Some(fill::pending(self.place())?);
         let begun = ClusterRecord { epoch, pending, ..before };
         writing.is_open();
-        let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
+        let _moving = self.moving.write();
         before.replace_by(&begun, &self.connections)?;
         let apart = self.connections.apart();
         let expect = || self.lease.expect_held();
@@ -232,7 +233,7 @@ impl CoinsStore for ClusterStore {
         let epoch = record.epoch + 1;
         let next = ClusterRecord { epoch, tip: Some(flush.tip), pending: Some(pending), ..record };
         writing.is_open();
-        let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
+        let _moving = self.moving.write();
         if let Err(error) = record.replace_by(&next, &self.connections) {
             // If another writer took the store over, it did not see these chunks. After other errors, the
             // record may name them.
@@ -255,7 +256,7 @@ impl CoinsStore for ClusterStore {
     }
 
     fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
-        let _still = self.moving.read().unwrap_or_else(PoisonError::into_inner);
+        let _still = self.moving.read();
         scan::coins(&self.connections.apart(), self.buckets, &mut |outpoint, bytes| {
             each(outpoint, &stored_coin(self.place(), *outpoint, bytes)?)
         })
@@ -398,10 +399,9 @@ impl LeaseState {
 
     fn serve(&self) {
         let every = self.lasts / 3;
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = self.ended.lock();
         loop {
-            let waited = self.end.wait_timeout_while(ended, every, |ended| !*ended);
-            ended = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.end.wait_while_for(&mut ended, |ended| !*ended, every);
             if *ended {
                 return;
             }
@@ -412,14 +412,14 @@ impl LeaseState {
                 self.lost.store(true, Ordering::Relaxed);
                 return;
             }
-            ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended = self.ended.lock();
         }
     }
 }
 
 impl Drop for ClusterLease {
     fn drop(&mut self) {
-        *self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.shared.ended.lock() = true;
         self.shared.end.notify_all();
         if let Some(thread) = self.thread.take() {
             // Nothing in the thread panics.

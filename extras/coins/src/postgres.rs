@@ -38,8 +38,9 @@ use apus_engine::utxo::store::{EachCoin, Flush};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 use connections::{PostgresConnections, PostgresSession, listen};
 use flush::FlushOutcome;
+use parking_lot::Mutex;
 use record::PostgresRecord;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -122,7 +123,7 @@ impl CoinsStore for PostgresStore {
 
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
         let mut writing = self.record.write()?;
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner).expect_held()?;
+        self.lease.lock().expect_held()?;
         match flush::write(&self.connections, &writing.before, self.writer, flush) {
             FlushOutcome::Done(record) => {
                 writing.ends(record);

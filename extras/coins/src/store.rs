@@ -6,10 +6,10 @@
 
 use apus_chain::KnownBlock;
 use apus_engine::utxo::{CoinBytes, StoreError};
+use parking_lot::{Mutex, MutexGuard};
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A writer's copy of the record on the servers.
 pub(crate) struct KnownRecord<R> {
@@ -30,7 +30,7 @@ impl<R: Copy> KnownRecord<R> {
 
     /// Starts a write, which excludes others until the result is dropped. Fails if the store is halted.
     pub(crate) fn write(&self) -> Result<RecordWrite<'_, R>, StoreError> {
-        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = self.record.lock();
         match *record {
             Some(before) => Ok(RecordWrite { record, before }),
             None => Err(StoreError::Halted { place: self.place.clone() }),

@@ -33,12 +33,13 @@ use apus_sync::source::{ChainSource, SearchOptions};
 use apus_sync::supply::{Supply, Walker};
 use joiner::Joiner;
 use one::{Failures, UnreportedJob};
+use parking_lot::Mutex;
 use scratch::ScratchFolder;
 use segments::{OutsideSegments, PassSegments};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a thread waits for a job before it checks for an interrupt.
@@ -310,7 +311,7 @@ impl WorkerState<'_> {
         let failure = Mutex::new(None);
         let fail = |error: SyncError| {
             self.halt.store(true, Ordering::Relaxed);
-            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            failure.lock().get_or_insert(error);
         };
         std::thread::scope(|scope| {
             for index in 0..self.request.threads {
@@ -335,10 +336,10 @@ impl WorkerState<'_> {
             }
         });
         let interrupted = self.request.interrupt.load(Ordering::Relaxed);
-        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        match failure.into_inner() {
             _ if interrupted => Err(SyncError::Interrupted),
             Some(error) => Err(error),
-            None => Ok(self.done.into_inner().unwrap_or_else(PoisonError::into_inner)),
+            None => Ok(self.done.into_inner()),
         }
     }
 

@@ -27,9 +27,10 @@ use apus_sync::error::StorageResult;
 use apus_sync::request::Request;
 use apus_sync::source::ChainSource;
 use apus_utreexo::{Forest, ForestError, PageId, Pages, RangeHead, RangeWriter, range_file_name};
+use parking_lot::Mutex;
 use std::io::{BufWriter, IntoInnerError};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Name of a file until its range ends.
 const DRAFT: &str = "proofs.incomplete";
@@ -65,7 +66,7 @@ impl ProofIndex {
 
     /// The result, once a job has ended.
     pub fn made(&self) -> Option<ProofsMade> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.made.lock().clone()
     }
 }
 
@@ -250,7 +251,7 @@ impl Bridge<'_> {
     fn report(&self) {
         let (totals, roots) = (self.totals.clone(), self.forest.roots().clone());
         let made = ProofsMade { from: self.from, totals, roots };
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+        *self.result.lock() = Some(made);
     }
 
     fn failed(&self, error: ForestError<StoreError>) -> SyncError {

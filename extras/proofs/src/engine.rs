@@ -46,12 +46,13 @@ use apus_sync::{Event, Phase};
 use apus_utreexo::Roots;
 pub use files::ProofFolder;
 use input::ProofInput;
+use parking_lot::Mutex;
 pub use peers::{PeerProofs, ProofRequester};
 pub(crate) use peers::{connect, leave_out};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The engine's name.
@@ -112,7 +113,7 @@ impl ByProofs {
 
     /// The roots after the last block of the last successful job.
     pub fn roots(&self) -> Option<Roots> {
-        self.roots.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.roots.lock().clone()
     }
 }
 
@@ -131,7 +132,7 @@ impl ChainEngine for ByProofs {
             amount,
             bogosize,
         });
-        *self.roots.lock().unwrap_or_else(PoisonError::into_inner) = Some(verdict.roots);
+        *self.roots.lock() = Some(verdict.roots);
         Ok(Outcome {
             chain: ChainEnd::new(request.env.params, chain.chain(), stop),
             validation: Validation {

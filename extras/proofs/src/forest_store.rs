@@ -11,8 +11,8 @@ use apus_chain::KnownBlock;
 use apus_engine::utxo::StoreError;
 use apus_sync::commitment::BlockPlaces;
 use apus_utreexo::{PageId, Pages, Roots};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The state of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,13 +71,9 @@ impl MemoryForest {
         Self::default()
     }
 
-    fn held(&self) -> MutexGuard<'_, MemoryPages> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes the bytes of every page, to simulate a faulty disk.
     pub fn damage(&self, change: impl Fn(&mut Vec<u8>)) {
-        self.held().pages.values_mut().for_each(change);
+        self.0.lock().pages.values_mut().for_each(change);
     }
 }
 
@@ -85,7 +81,7 @@ impl Pages for MemoryForest {
     type Error = StoreError;
 
     fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, StoreError> {
-        let held = self.held();
+        let held = self.0.lock();
         let found = held.pages.get(&page);
         out.extend(found.into_iter().flatten());
         Ok(found.is_some())
@@ -94,7 +90,7 @@ impl Pages for MemoryForest {
 
 impl ForestStore for MemoryForest {
     fn state(&self) -> Result<Option<ForestState>, StoreError> {
-        Ok(self.held().state.clone())
+        Ok(self.0.lock().state.clone())
     }
 
     fn describe(&self) -> String {
@@ -102,7 +98,7 @@ impl ForestStore for MemoryForest {
     }
 
     fn write(&self, write: &ForestWrite<'_>) -> Result<(), StoreError> {
-        let mut held = self.held();
+        let mut held = self.0.lock();
         (write.changes)(&mut |page, bytes| match bytes {
             Some(bytes) => drop(held.pages.insert(page, bytes.to_vec())),
             None => drop(held.pages.remove(&page)),

@@ -20,8 +20,8 @@ use apus_chain::{BlockHash, KnownBlock};
 use apus_p2p::addresses::NodeAddress;
 use apus_p2p::message::{Message, Services};
 use apus_p2p::transport::{Connection, Dial, PeerError, PeerFault, connect};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A question to a peer.
@@ -85,7 +85,7 @@ impl<'a> ProofPeers<'a> {
                 Err(error) => return Err(error),
             }
         }
-        if peers.lock_idle().is_empty() && !peers.absent.is_empty() {
+        if peers.idle.lock().is_empty() && !peers.absent.is_empty() {
             return Err(peers.absent.swap_remove(0));
         }
         Ok(peers)
@@ -211,32 +211,27 @@ impl<'a> ProofPeers<'a> {
 
     /// Takes an idle connection to a peer that is not ruled out.
     fn take(&self, ruled_out: &[bool]) -> Option<BridgeLink> {
-        let mut idle = self.lock_idle();
+        let mut idle = self.idle.lock();
         let at = idle.iter().position(|link| !ruled_out[link.peer()])?;
         Some(idle.swap_remove(at))
     }
 
     fn give_back(&self, link: BridgeLink) {
-        self.lock_idle().push(link);
+        self.idle.lock().push(link);
     }
 
     /// Closes the idle connections to a peer.
     fn forget(&self, peer: usize) {
-        self.lock_idle().retain(|link| link.peer() != peer);
+        self.idle.lock().retain(|link| link.peer() != peer);
     }
 
     /// The next peer, round robin, that is not ruled out.
     fn next(&self, ruled_out: &[bool]) -> Option<usize> {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock();
         let count = self.addresses.len();
         let found = (0..count).map(|step| (*next + step) % count).find(|peer| !ruled_out[*peer])?;
         *next = (found + 1) % count;
         Some(found)
-    }
-
-    /// The list is always consistent, even if a thread panicked while holding the lock.
-    fn lock_idle(&self) -> MutexGuard<'_, Vec<BridgeLink>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,10 +15,11 @@ use apus_sync::request::RunEnv;
 use apus_sync::sink::FileDraft;
 use apus_utreexo::{Fragment, FragmentError, Leaf, LeafBatch, LiveLeaf, NodeHash, Roots};
 use core::ops::Range;
+use parking_lot::Mutex;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Number of live leaves whose nodes are hashed together: enough to fill all SIMD lanes in nearly all rows.
 const TOGETHER: usize = 4096;
@@ -56,11 +57,7 @@ impl<'f> RootsOutput<'f> {
 
     /// The roots, once they are computed.
     pub fn roots(&self) -> Option<Roots> {
-        self.held().roots.clone()
-    }
-
-    fn held(&self) -> MutexGuard<'_, MadeRoots<'f>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock().roots.clone()
     }
 
     /// Writes the drafts of the files.
@@ -73,7 +70,7 @@ impl<'f> RootsOutput<'f> {
             Ok((draft, out))
         };
         let drafts = self.files.iter().map(draft).collect::<Result<_, SyncError>>()?;
-        *self.held() = MadeRoots { roots: Some(roots), drafts };
+        *self.made.lock() = MadeRoots { roots: Some(roots), drafts };
         Ok(())
     }
 }
@@ -96,7 +93,7 @@ impl SetCommitment for RootsOutput<'_> {
     }
 
     fn publish(&self) -> Result<(), SyncError> {
-        let drafts = std::mem::take(&mut self.held().drafts);
+        let drafts = std::mem::take(&mut self.made.lock().drafts);
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))
     }
 }

@@ -4,11 +4,12 @@
 //! reading, not writing, or connecting often. It closes a connection of the same address if that has many, otherwise
 //! one of the address with the most connections; among these, the one that has been idle the longest.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -26,18 +27,14 @@ const OF_ADDRESS_MAX: usize = 16;
 pub(crate) struct LastActivity(Arc<Mutex<Instant>>);
 
 impl LastActivity {
-    fn lock(&self) -> MutexGuard<'_, Instant> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The time of the last activity.
     pub(crate) fn last(&self) -> Instant {
-        *self.lock()
+        *self.0.lock()
     }
 
     fn note<T>(&self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
-            *self.lock() = Instant::now();
+            *self.0.lock() = Instant::now();
         }
         done
     }

@@ -13,11 +13,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::{Condvar, Mutex};
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -83,7 +84,7 @@ struct StateRequests {
 
 impl StateRequests {
     fn note(&self) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         *last = Some(Instant::now());
         self.count.fetch_add(1, Ordering::Relaxed);
         self.again.notify_all();
@@ -125,13 +126,14 @@ impl PageServer {
     /// Waits until an open page has asked once more, for at most this long: the page keeps showing that answer when the
     /// server is gone.
     pub fn wait_for_pages(&self, at_most: Duration) {
-        let last = self.asked.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.asked.last.lock();
         if last.is_none_or(|last| last.elapsed() > OPEN) {
             return;
         }
         let count = self.asked.count.load(Ordering::Relaxed);
         let not_again = |_: &mut Option<Instant>| self.asked.count.load(Ordering::Relaxed) == count;
-        drop(self.asked.again.wait_timeout_while(last, at_most, not_again));
+        self.asked.again.wait_while_for(&mut last, not_again, at_most);
+        drop(last);
         // Give the server time to send the answer.
         std::thread::sleep(PAUSE);
     }

@@ -27,11 +27,12 @@ use apus_coins::{Batcher, BatcherOptions, BatcherStats, Producer};
 use apus_engine::utxo::store::{EachChange, LatencyStore, MemoryStore};
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use clap::Args;
+use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -595,18 +596,13 @@ pub(super) fn alone(callers: usize, pause: Duration) -> f64 {
 }
 
 impl Caller {
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn wait(&self) {
-        let waits = self.woken.wait_while(self.lock(), |answered| !*answered);
-        drop(waits.unwrap_or_else(PoisonError::into_inner));
+        self.woken.wait_while(&mut self.answered.lock(), |answered| !*answered);
     }
 
     /// Several threads may wake the same caller: the first one does.
     fn wake(&self) {
-        let first = !std::mem::replace(&mut *self.lock(), true);
+        let first = !std::mem::replace(&mut *self.answered.lock(), true);
         if first {
             self.woken.notify_one();
         }

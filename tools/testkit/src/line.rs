@@ -8,13 +8,14 @@
 //! It does not model TCP: a loss costs a round trip and does not slow the sender down.
 
 use crate::rng::Rng;
+use parking_lot::Mutex;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
@@ -197,12 +198,8 @@ impl LineShared {
         self.state.load(Ordering::SeqCst) == state as u8
     }
 
-    fn streams(&self) -> MutexGuard<'_, Vec<TcpStream>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn close(&self) {
-        for stream in self.streams().drain(..) {
+        for stream in self.streams.lock().drain(..) {
             // An error means that it is already closed.
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -210,7 +207,7 @@ impl LineShared {
 
     /// Puts bytes on the line: returns when the next may follow, and when they arrive.
     fn carry(&self, wire: &Mutex<LineWire>, bytes: usize) -> (Instant, Instant) {
-        let mut wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wire = wire.lock();
         let now = Instant::now();
         let free_at = wire.free_at.max(now.checked_sub(CATCH_UP).unwrap_or(now));
         wire.free_at = free_at + self.line.span(bytes);
@@ -242,7 +239,7 @@ fn join(near: TcpStream, shared: &Arc<LineShared>) -> io::Result<()> {
         stream.set_read_timeout(Some(LOOK_EVERY))?;
         stream.set_write_timeout(Some(LOOK_EVERY))?;
     }
-    shared.streams().extend([near.try_clone()?, far.try_clone()?]);
+    shared.streams.lock().extend([near.try_clone()?, far.try_clone()?]);
     if shared.is(LineState::Cut) {
         shared.close();
     }

@@ -22,13 +22,14 @@ use apus_engine::utxo::store::{EachChange, OWN_RECORD, UndoRecord};
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use apus_sync::numbers::grouped;
 use clap::Args;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Interval between a walk's progress messages.
@@ -163,8 +164,7 @@ fn write(
     let undo: Vec<UndoRecord> = record.into_iter().collect();
     let flush = Flush { tip, changes: &changes, undo: &undo, undo_from: tip.height };
     let written = store.write(&flush);
-    let failure = changes.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match (failure, written) {
+    match (changes.failure.into_inner(), written) {
         (Some(failure), _) => Err(failure),
         (None, written) => written.map_err(|error| store_failure(&error)),
     }
@@ -195,7 +195,7 @@ impl Changes for All<'_> {
             (Some(error), _) => Err(error),
             (None, Ok(_)) => Ok(()),
             (None, Err(failure)) => {
-                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+                *self.failure.lock() = Some(failure);
                 Err(StoreError::Stopped)
             }
         }

@@ -12,8 +12,9 @@ use apus_sync::engines::in_order::record_of_set;
 use apus_sync::runs::records;
 use apus_sync::sink::{CoinSink, SetEnd, SetInfo, SetOutput, each_coin};
 use apus_sync::{SyncError, WrittenFolder};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Batches of records between the threads.
@@ -193,7 +194,7 @@ struct ReceivedSet {
 
 impl Changes for ReceivedSet {
     fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let parts = self.parts.lock().take();
         let again = "the connection was lost while the set was written: rerun the command";
         let parts = parts.ok_or_else(|| StoreError::io(&self.place, again))?;
         loop {

@@ -12,10 +12,11 @@ use crate::status::{Note, RunFacts, RunStatus, StatusLock};
 use apus_chain::utc;
 use apus_storage::open_to_append;
 use console::Term;
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// How to display a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,7 +24,6 @@ use crate::report::{
     Circumstances, FailedReport, ForestReport, ProofsReport, RunReport, SignaturesReport,
     WrittenFile, is_failed_report, is_report, leave_failed, write_report,
 };
-use crate::status::lock;
 use crate::sync::indexes::{IndexesOutput, expect_makeable};
 use crate::sync::{JobSource, RunJob, writes};
 use crate::utreexo_outputs::{UtreexoOutputs, roots_files};
@@ -75,7 +74,7 @@ pub(crate) fn run(job: &RunJob<'_>) -> Result<RunReport, Failure> {
             Err(failure) => record.note("failed", &failure.message),
         }
     }
-    lock(&shared).report = report.ok();
+    shared.lock().report = report.ok();
     result
 }
 

@@ -10,9 +10,10 @@ use super::interpreter;
 use super::pool::{ScriptPool, ScriptPoolError};
 use super::recorded::{NewProver, NoProver, SignatureCounts, SignatureMode, SignatureProver};
 use apus_chain::{BlockHash, Height, KnownBlock};
+use parking_lot::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 /// After this many wrong hints, hints are no longer used if wrong ones are a large part of all.
 const WRONG_HINTS: u64 = 1000;
@@ -129,7 +130,7 @@ impl Signatures {
 
     /// Returns how signatures were checked so far, except in work that is in progress.
     pub fn counts(&self) -> SignatureCounts {
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.counts.lock()
     }
 
     /// Starts threads that run scripts with this build's interpreter. Without threads, the callers that wait for
@@ -149,8 +150,7 @@ impl Signatures {
         hash: &BlockHash,
     ) -> Result<Option<SignatureHintsSummary>, SignatureHintsError> {
         let Some(writer) = &self.learned else { return Ok(None) };
-        let failed = self.learn_error.lock().unwrap_or_else(PoisonError::into_inner).take();
-        failed.map_or(Ok(()), Err)?;
+        self.learn_error.lock().take().map_or(Ok(()), Err)?;
         writer.finish(height, hash).map(Some)
     }
 
@@ -166,13 +166,13 @@ impl Signatures {
             && let Some((block, bits)) = hints.take_learned()
         {
             let failed = writer.add(block.height, &block.hash, &bits).err();
-            let mut error = self.learn_error.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut error = self.learn_error.lock();
             *error = error.take().or(failed);
         }
     }
 
     pub(super) fn count(&self, counts: SignatureCounts) {
-        let mut all = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.counts.lock();
         *all += counts;
         let part = all.hinted.saturating_add(all.wrong_hints) / WRONG_PART;
         if all.wrong_hints >= WRONG_HINTS.max(part) {

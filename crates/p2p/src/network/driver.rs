@@ -7,8 +7,8 @@ use super::{NetworkError, NetworkShared, unix_time};
 use crate::PeerId;
 use crate::addresses::{NodeAddress, resolve_seeds, seeds_by_name};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How often the driver wakes up.
@@ -74,8 +74,7 @@ pub(super) fn drive(shared: &Arc<NetworkShared>) {
                 }
             }
         }
-        let state = shared.lock();
-        drop(shared.wake.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner));
+        shared.wake.wait_for(&mut shared.lock(), TICK);
     }
 }
 

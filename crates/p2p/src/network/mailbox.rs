@@ -2,8 +2,9 @@
 
 use crate::transport::BlockBuffer;
 use apus_chain::{BlockHash, Height, HeightRange};
+use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The result of [`Mailbox::take`].
@@ -31,34 +32,27 @@ struct MailQueue {
 }
 
 impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, MailQueue> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn put(&self, height: Height, hash: BlockHash, raw: BlockBuffer) {
-        self.lock().blocks.push_back((height, hash, raw));
+        self.inner.lock().blocks.push_back((height, hash, raw));
         self.came.notify_one();
     }
 
     /// Discards the blocks that were not taken, and returns their hashes.
     pub(super) fn empty(&self) -> Vec<BlockHash> {
-        self.lock().blocks.drain(..).map(|(_, hash, _)| hash).collect()
+        self.inner.lock().blocks.drain(..).map(|(_, hash, _)| hash).collect()
     }
 
     /// Wakes the waiting caller: nothing more will arrive.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.inner.lock().closed = true;
         self.came.notify_all();
     }
 
     /// Returns the next block; waits for at most `patience`.
     pub(super) fn take(&self, patience: Duration) -> Mail {
-        let inner = self.lock();
+        let mut inner = self.inner.lock();
         let waiting = |inner: &mut MailQueue| inner.blocks.is_empty() && !inner.closed;
-        let (mut inner, _) = self
-            .came
-            .wait_timeout_while(inner, patience, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
+        self.came.wait_while_for(&mut inner, waiting, patience);
         match inner.blocks.pop_front() {
             Some((height, hash, raw)) => Mail::Block(height, hash, raw),
             None if inner.closed => Mail::Closed,

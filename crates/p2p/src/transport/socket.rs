@@ -7,12 +7,13 @@
 //! does.
 
 use super::error::PeerError;
+use parking_lot::Mutex;
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Shortest timeout that a socket can express; zero would mean no limit.
@@ -291,10 +292,6 @@ impl Buffers {
         Self { free: Mutex::default(), free_bytes_max: free_bytes_max.unwrap_or(usize::MAX) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes memory for `total` bytes with unspecified contents. It is at most a quarter larger than that,
     /// because only the blocks' own bytes are counted. Returns `None` if none fits. The memory was allocated
     /// before, so a peer that promises a block and does not send it costs nothing extra.
@@ -302,7 +299,7 @@ impl Buffers {
         if total < BYTES_LEAST {
             return None;
         }
-        let mut free = self.lock();
+        let mut free = self.free.lock();
         let fits = |buffer: &Vec<u8>| (total..=total + total / 4).contains(&buffer.capacity());
         let place = free.iter().rposition(fits)?;
         Some(free.remove(place))
@@ -312,7 +309,7 @@ impl Buffers {
         if !(BYTES_LEAST..=self.free_bytes_max).contains(&bytes.capacity()) {
             return;
         }
-        let mut free = self.lock();
+        let mut free = self.free.lock();
         // Evict the oldest buffer first: blocks may have grown, so it is the least likely to fit.
         let mut held: usize = free.iter().map(Vec::capacity).sum();
         while held + bytes.capacity() > self.free_bytes_max && !free.is_empty() {
@@ -443,7 +440,7 @@ mod tests {
     fn unused_memory_is_bounded() {
         for (bytes, most) in [(0, 4 * SIZE), (16 << 20, 4 * SIZE), (128 << 20, 16 * SIZE)] {
             let buffers = Arc::new(Buffers::for_blocks(bytes));
-            let held = || buffers.lock().iter().map(Vec::capacity).sum::<usize>();
+            let held = || buffers.free.lock().iter().map(Vec::capacity).sum::<usize>();
             let blocks: Vec<BlockBuffer> = (0..40).map(|_| block(SIZE, &buffers)).collect();
             drop(blocks);
             assert_eq!(held(), most);

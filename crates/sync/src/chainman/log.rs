@@ -35,9 +35,10 @@ use super::ChainManagerError;
 use apus_chain::{BLOCK_SIZE_MAX, HeaderId, Params};
 use apus_hash::{Sha256, sha256};
 use apus_storage::{Storage, StorageFile, draft_name};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The first bytes of every file of the log.
 const MAGIC: &[u8; 8] = b"APUSBLKS";
@@ -180,10 +181,6 @@ impl BlockLog {
         Ok((Self { storage, identity, writer: Mutex::new(writer) }, replayed))
     }
 
-    fn writer(&self) -> MutexGuard<'_, LogWriter> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn at(&self, number: u32) -> impl FnOnce(io::Error) -> ChainManagerError {
         let file = self.storage.describe(&file_name(number));
         |error| ChainManagerError::Storage { file, error }
@@ -200,7 +197,7 @@ impl BlockLog {
         payload: &[u8],
     ) -> Result<LogPlace, ChainManagerError> {
         assert!(payload.len() <= BLOCK_SIZE_MAX, "no record is longer than a block");
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         let number = writer.number;
         self.append_to(&mut writer, kind, payload).map_err(self.at(number))
     }
@@ -267,7 +264,7 @@ impl BlockLog {
 
     /// Makes all records durable, and adds a record of that, so that the next start need not do it again.
     pub(super) fn close(&self) -> Result<(), ChainManagerError> {
-        if self.writer().file.is_some() {
+        if self.writer.lock().file.is_some() {
             self.append(LogKind::Closed, &[])?;
         }
         self.sync()
@@ -275,7 +272,7 @@ impl BlockLog {
 
     /// Makes all records durable.
     pub(super) fn sync(&self) -> Result<(), ChainManagerError> {
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         let number = writer.number;
         if !writer.synced
             && let Some(file) = &mut writer.file

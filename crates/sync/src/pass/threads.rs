@@ -15,9 +15,10 @@ use crate::source::ChainSource;
 use crate::supply::{OnPanic, Supply, Walker, weight};
 use crate::workdir::FinishedRange;
 use apus_chain::{BlockBytes, Height, HeightRange};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A dispatch to as many threads as the request and the source want.
 pub struct Threads;
@@ -185,7 +186,7 @@ where
             }
             // Until it is taken, a finished segment needs memory, too.
             if is_finished {
-                lock(&self.claims).open -= 1;
+                self.claims.lock().open -= 1;
                 self.finished.notify_all();
             }
         }
@@ -194,7 +195,7 @@ where
     /// Claims the next piece. Waits while as many segments as possible are in memory; returns `None` if no piece is
     /// left, or if it was halted.
     fn claim(&self) -> Option<(Arc<OpenSegment<P::Segment>>, HeightRange)> {
-        let mut claims = lock(&self.claims);
+        let mut claims = self.claims.lock();
         loop {
             // The worker that ended the last piece has left a segment without pieces to the next ones.
             let is_filled =
@@ -214,8 +215,7 @@ where
                 claims.open += 1;
                 claims.last = Some((Arc::new(OpenSegment::new(range)), range));
             } else {
-                let waited = self.finished.wait_timeout(claims, PROGRESS_INTERVAL);
-                claims = waited.unwrap_or_else(PoisonError::into_inner).0;
+                self.finished.wait_for(&mut claims, PROGRESS_INTERVAL);
             }
         }
         let (open, rest) = claims.last.take().filter(|_| !self.is_halted())?;
@@ -255,12 +255,9 @@ where
         let pass = self.job.pass;
         self.begin(open)?;
         let mut take = |block: &BlockBytes<'_>| {
-            let mut segment = match open.segment.try_lock() {
-                Ok(segment) => segment,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                // Another worker can use the permit meanwhile.
-                Err(TryLockError::WouldBlock) => self.supply.wait(|| lock(&open.segment)),
-            };
+            let free = open.segment.try_lock();
+            // Another worker can use the permit meanwhile.
+            let mut segment = free.unwrap_or_else(|| self.supply.wait(|| open.segment.lock()));
             if let Some(segment) = &mut *segment {
                 if P::FETCHES {
                     self.supply.wait(|| pass.fetch(segment, block))?;
@@ -285,7 +282,7 @@ where
 
     /// Begins a segment, if no other worker has.
     fn begin(&self, open: &OpenSegment<P::Segment>) -> Result<(), SyncError> {
-        let mut segment = lock(&open.segment);
+        let mut segment = open.segment.lock();
         if segment.is_none() {
             let range = open.range;
             self.job.request.env.observer.event(Event::Segment(range, SegmentState::Begun));
@@ -300,7 +297,7 @@ where
         open: &Arc<OpenSegment<P::Segment>>,
     ) -> Result<Option<FinishedRange<P::Partial>>, SyncError> {
         {
-            let mut claims = lock(&self.claims);
+            let mut claims = self.claims.lock();
             let is_of_this = |(last, _): &(Arc<OpenSegment<_>>, _)| Arc::ptr_eq(last, open);
             let has_more = claims.last.as_ref().is_some_and(is_of_this);
             let is_last = open.pieces.fetch_sub(1, Ordering::Relaxed) == 1;
@@ -308,7 +305,7 @@ where
                 return Ok(None);
             }
         }
-        let Some(mut segment) = lock(&open.segment).take() else { return Ok(None) };
+        let Some(mut segment) = open.segment.lock().take() else { return Ok(None) };
         let range = HeightRange::new(open.range.start, open.end.load(Ordering::Relaxed));
         if range.end < open.range.end {
             self.job.pass.cut(&mut segment, range.end);
@@ -349,10 +346,6 @@ pub(crate) fn open_max<P: Pass>(source: &dyn ChainSource, threads: usize) -> usi
         true => threads + 1,
         false => source.fetchers(threads),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // One segment, processed by one thread: here, or on another machine.

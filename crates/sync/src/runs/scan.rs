@@ -12,8 +12,9 @@ use crate::error::{StorageResult, SyncError};
 use crate::workdir::index::prefix;
 use apus_storage::Storage;
 use core::marker::PhantomData;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io::Read;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The records of many runs, for threads that take ranges of keys in order.
 pub struct SharedScan<'s, F: RunForm> {
@@ -59,7 +60,7 @@ impl<'s, F: RunForm> SharedScan<'s, F> {
     pub fn is_at_end(&mut self) -> Result<bool, SyncError> {
         let mut lots = Vec::new();
         for lane in &mut self.lanes {
-            let state = lane.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let state = lane.state.get_mut();
             state.take::<F>(self.runs.storage, &self.runs.runs, None, &mut lots)?;
         }
         Ok(lots.is_empty())
@@ -128,10 +129,10 @@ impl<F: RunForm> ScanGroup<F> {
         keys: KeyRange,
         lots: &mut Vec<Lot>,
     ) -> Result<(), SyncError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         while state.next != Some(keys.from) && !state.failed {
             state.waiting += 1;
-            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.moved.wait(&mut state);
             state.waiting -= 1;
         }
         if state.failed {

@@ -15,10 +15,10 @@ use apus_datadir::{
     BlocksReadBack, ExpectedFolder, LEVELDB_LOCK, PartRead, PartReader, ReadBackError, SpentAt,
     WrittenBlocks,
 };
+use parking_lot::Mutex;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Reads back the `blocks` folder of the chain up to height `last`. `transactions` is the number of
 /// transactions in all blocks except the first. `spent` covers the blocks that have undo data.
@@ -146,8 +146,7 @@ fn check_parts(request: &Request<'_>, all: &BlocksReadBack<'_>) -> Result<PartRe
         }
         parts.work();
     });
-    let ReadBackState { found, failure } =
-        parts.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let ReadBackState { found, failure } = parts.state.into_inner();
     failure.map_or(Ok(found), |(_, error)| Err(error))
 }
 
@@ -156,7 +155,7 @@ impl ReadBackParts<'_, '_, '_> {
     /// before a failing one are read, too.
     fn work(&self) {
         let mut reader = PartReader::new();
-        while self.state().failure.is_none() {
+        while self.state.lock().failure.is_none() {
             let part = self.next.fetch_add(1, Ordering::Relaxed);
             if part >= self.all.parts() {
                 return;
@@ -173,7 +172,7 @@ impl ReadBackParts<'_, '_, '_> {
     }
 
     fn add(&self, part: PartRead) {
-        let found = &mut self.state().found;
+        let found = &mut self.state.lock().found;
         found.blocks += part.blocks;
         found.undo += part.undo;
         found.undo_coins += part.undo_coins;
@@ -189,15 +188,10 @@ impl ReadBackParts<'_, '_, '_> {
     }
 
     fn fail(&self, part: usize, error: SyncError) {
-        let failure = &mut self.state().failure;
+        let failure = &mut self.state.lock().failure;
         if failure.as_ref().is_none_or(|(before, _)| part < *before) {
             *failure = Some((part, error));
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, ReadBackState> {
-        // A panic ends the sync anyway.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,9 +16,9 @@ use crate::runs::{
 use crate::supply::OnPanic;
 use crate::workdir::RunInfo;
 use apus_chain::{HashSerialized3, UtxoElements};
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Number of parts for each thread.
 const PARTS_EACH: u64 = 16;
@@ -153,7 +153,7 @@ impl<'a> SetHasher<'a> {
             threads.into_iter().try_for_each(std::thread::ScopedJoinHandle::join)
         })
         .unwrap_or_else(|panic| resume_unwind(panic));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match (state.failure.take(), state.hash.take()) {
             (None, Some(hash)) => {
                 Ok(SetHash { coins: state.coins, hash_serialized_3: hash.finish().0 })
@@ -162,14 +162,10 @@ impl<'a> SetHasher<'a> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SetHasherState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records why there is no hash. A thread that waited for a failed one only reports an interrupt, which
     /// never replaces the cause.
     fn fail(&self, error: SyncError) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if matches!(state.failure, None | Some(SyncError::Interrupted)) {
             state.failure = Some(error);
         }
@@ -178,7 +174,7 @@ impl<'a> SetHasher<'a> {
 
     /// Reports the progress of the chain until it is complete or failed.
     fn watch(&self, bytes_total: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let over = state.next == self.parts.len() || state.failure.is_some() || state.panicked;
             let (bytes, coins) = (state.bytes, state.coins);
@@ -187,15 +183,14 @@ impl<'a> SetHasher<'a> {
             if over {
                 return;
             }
-            let waited = self.moved.wait_timeout(state, PROGRESS_INTERVAL);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.moved.wait_for(&mut state, PROGRESS_INTERVAL);
         }
     }
 
     /// Processes parts until all are hashed.
     fn work(&self) {
         let _guard = OnPanic(|| {
-            self.lock().panicked = true;
+            self.state.lock().panicked = true;
             self.moved.notify_all();
         });
         while let Some((at, elements)) = self.claim() {
@@ -208,7 +203,7 @@ impl<'a> SetHasher<'a> {
 
     /// Waits until the chain is close enough, then claims the next part and memory for it.
     fn claim(&self) -> Option<(usize, UtxoElements)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let at = state.unclaimed;
             if at == self.parts.len() || state.failure.is_some() || state.panicked {
@@ -218,7 +213,7 @@ impl<'a> SetHasher<'a> {
                 state.unclaimed += 1;
                 return Some((at, state.spare.pop().unwrap_or_default()));
             }
-            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.moved.wait(&mut state);
         }
     }
 
@@ -240,7 +235,7 @@ impl<'a> SetHasher<'a> {
 
     /// Stores a ready part, and adds parts to the chain in their order, unless another thread does so.
     fn add(&self, at: usize, part: KeyPart) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.ready.insert(at, part);
         loop {
             let next = state.next;
@@ -254,7 +249,7 @@ impl<'a> SetHasher<'a> {
             drop(state);
             let KeyPart { mut elements, bytes, coins } = part;
             hash.append(&mut elements);
-            state = self.lock();
+            state = self.state.lock();
             state.hash = Some(hash);
             state.next += 1;
             (state.bytes, state.coins) = (state.bytes + bytes, state.coins + coins);

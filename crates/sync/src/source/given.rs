@@ -9,9 +9,10 @@ use crate::error::{SourceError, SyncError};
 use crate::progress::stop_if_interrupted;
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, Header, HeightRange};
 use apus_p2p::network::{BlockProvider, NetworkOptions, PeerNetwork};
+use parking_lot::Mutex;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes read at once for a block.
 const READ_BYTES: usize = 1 << 20;
@@ -41,7 +42,7 @@ impl GivenBlocks {
     /// # Errors
     /// If it cannot listen, or is interrupted.
     pub fn give(&self, dir: &Arc<BlocksDir>, interrupt: &AtomicBool) -> Result<(), SyncError> {
-        let mut network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut network = self.network.lock();
         *network = None;
         let heads = dir.heads(dir.chain().tip_height(), &mut |_| {
             stop_if_interrupted(interrupt).map_err(|_| SourceError::Interrupted)

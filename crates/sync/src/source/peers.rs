@@ -18,8 +18,9 @@ pub use chain::PeersChain;
 use choice::{ChainFault, ChainWay, Choice};
 use counts::{RecentBlocks, TxCounts};
 use damaged::DamagedCopies;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use stored::BlockKeeper;
 pub use stored::BlocksFolderOptions;
@@ -142,10 +143,6 @@ impl<'a> Peers<'a> {
         self.network.status()
     }
 
-    fn choice(&self) -> MutexGuard<'_, Choice> {
-        self.choice.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until the peers have sent all headers that they have.
     pub fn settle<'p>(
         &'p self,
@@ -200,11 +197,11 @@ impl<'a> Peers<'a> {
         let now = Instant::now();
         match invalid {
             Some(InvalidBlock { block, why }) => {
-                self.choice().put(hash, ChainFault::Invalid { height: block.height, why });
+                self.choice.lock().put(hash, ChainFault::Invalid { height: block.height, why });
                 // A peer with this block in its chain is useless from now on.
                 self.network.invalid(&hash);
             }
-            None => self.choice().withheld(hash, now),
+            None => self.choice.lock().withheld(hash, now),
         }
         loop {
             let other = match self.way_around(chain, &hash, follow) {
@@ -319,7 +316,7 @@ impl<'a> Peers<'a> {
     /// Makes the addresses of peers durable, at most every few minutes, so that the next start finds peers sooner
     /// (`crates/p2p/src/addresses/file.rs`). If that fails, it searches for peers again.
     pub fn store_addresses(&self) {
-        let mut stored_at = self.addresses_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored_at = self.addresses_at.lock();
         if stored_at.is_some_and(|at| at.elapsed() < ADDRESSES_EVERY) {
             return;
         }
@@ -363,7 +360,7 @@ impl<'a> Peers<'a> {
 
     /// Makes the new headers durable if there are at least `count`.
     fn store_headers(&self, count: usize) -> Result<(), SyncError> {
-        let mut unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unsaved = self.unsaved.lock();
         unsaved.append(self.network.take_new_headers());
         if unsaved.is_empty() || unsaved.len() < count {
             return Ok(());

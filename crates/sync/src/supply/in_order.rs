@@ -12,10 +12,11 @@ use crate::request::{MemoryParts, RunEnv};
 use crate::source::ChainSource;
 use apus_chain::{CheckedBlock, Height, HeightRange};
 use apus_engine::utxo::PreparedBlock;
+use parking_lot::{Condvar, Mutex};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// Bytes of blocks that a worker claims at once, if blocks are small.
 const CLAIM_BYTES: u64 = 1 << 20;
@@ -209,14 +210,10 @@ impl<T: QueueItem> InOrder<T> {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, InOrderState<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the next block in ascending height; `None` after the last. An error at a height is returned
     /// after all blocks below it.
     pub fn next(&self) -> Result<Option<(Height, T)>, SyncError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let height = state.next;
             if let Some(Ready { block, bytes }) = state.ready.remove(&height) {
@@ -239,19 +236,19 @@ impl<T: QueueItem> InOrder<T> {
                 // on.
                 return Err(SyncError::Interrupted);
             }
-            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.ready.wait(&mut state);
         }
     }
 
     /// Looks at the block after the one that [`next`](Self::next) returned last, if it is ready.
     pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
-        let state = self.lock();
+        let state = self.state.lock();
         state.ready.get(&state.next).map(|ready| look(&ready.block))
     }
 
     /// Ends the workers.
     pub fn end(&self) {
-        self.lock().ended = true;
+        self.state.lock().ended = true;
         self.halt.store(true, Ordering::Relaxed);
         self.taken.notify_all();
         self.ready.notify_all();
@@ -267,7 +264,7 @@ impl<T: QueueItem> InOrder<T> {
                 let bytes = block.memory_bytes(block_bytes) + Ready::<T>::OWN_BYTES;
                 blocks.push((height, Ready { block, bytes }));
             });
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             // Replace the estimated memory of the claim with the real one.
             state.bytes_ahead -= bytes;
             for (height, ready) in blocks {
@@ -290,7 +287,7 @@ impl<T: QueueItem> InOrder<T> {
 
     /// Claims the lowest unclaimed heights, once there is room for them.
     fn claim(&self, supply: &Supply<'_>) -> Option<(HeightRange, u64)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let start = state.unclaimed.start;
             if state.ended || start >= state.unclaimed.end {
@@ -314,7 +311,7 @@ impl<T: QueueItem> InOrder<T> {
                 state.bytes_ahead += bytes;
                 return Some((HeightRange::new(start, end), bytes));
             }
-            state = self.taken.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.taken.wait(&mut state);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! [`Finding`]: a kind of problem in a node's data directory, and [`Findings`], which collects them.
 
 use apus_chain::{BlockHash, Height, KnownBlock, OutPoint};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The kind of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -228,12 +228,8 @@ impl FoundFault {
 pub(super) struct Findings(Mutex<BTreeMap<FindingKind, Finding>>);
 
 impl Findings {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<FindingKind, Finding>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn add(&self, kind: FindingKind, found: FoundFault) {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         match all.get_mut(&kind) {
             None => {
                 all.insert(kind, Finding { kind, count: 1, first: found });
@@ -248,22 +244,21 @@ impl Findings {
     }
 
     pub(super) fn has(&self, kinds: &[FindingKind]) -> bool {
-        let all = self.all();
+        let all = self.0.lock();
         kinds.iter().any(|kind| all.contains_key(kind))
     }
 
     /// Returns one of the findings, if any.
     pub(super) fn first(&self) -> Option<Finding> {
-        self.all().values().next().cloned()
+        self.0.lock().values().next().cloned()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.all().is_empty()
+        self.0.lock().is_empty()
     }
 
     pub(super) fn into_all(self) -> Vec<Finding> {
-        let all = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        all.into_values().collect()
+        self.0.into_inner().into_values().collect()
     }
 }
 

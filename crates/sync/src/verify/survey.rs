@@ -11,9 +11,8 @@ use crate::supply::expect_no_more;
 use apus_chain::{BlockBytes, BlockChecker, BlockContext, BlockHash, BlockUndo, Header};
 use apus_chain::{HeaderChain, Height, KnownBlock, ScriptChecks};
 use apus_datadir::{BlockFiles, BlockLocation, BlockReader, RevError, UndoFiles};
+use parking_lot::Mutex;
 use std::ops::ControlFlow;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Blocks that a thread takes at once.
@@ -60,7 +59,7 @@ impl<'a> FolderSurvey<'a> {
 
     /// Returns the checked blocks that are marked as invalid and do break a rule.
     pub(super) fn into_confirmed_marks(self) -> Vec<BlockHash> {
-        self.confirmed_marks.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.confirmed_marks.into_inner()
     }
 
     /// Passes a block to `each`, if it is present and obeys its own rules.
@@ -114,7 +113,7 @@ impl<'a> FolderSurvey<'a> {
                         }
                         if let Err(error) = thread.look_at(some, &bytes) {
                             next.store(blocks.len(), Ordering::Relaxed);
-                            failed.lock().unwrap_or_else(PoisonError::into_inner).replace(error);
+                            failed.lock().replace(error);
                             break;
                         }
                         let progress = Progress {
@@ -130,7 +129,7 @@ impl<'a> FolderSurvey<'a> {
         });
         let bytes = bytes.into_inner();
         self.request.observer.event(Event::Ended { phase: Phase::Survey, bytes });
-        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     fn add(&self, kind: FindingKind, stored: &StoredEntry, found: FoundFault) {
@@ -234,8 +233,7 @@ impl FolderSurvey<'_> {
     }
 
     fn confirm_mark(&self, stored: &StoredEntry) {
-        let mut all = self.confirmed_marks.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(stored.block.hash);
+        self.confirmed_marks.lock().push(stored.block.hash);
     }
 
     /// Reads the undo data of a block. If it is unusable, returns `None` and adds a finding.

@@ -18,7 +18,7 @@ use crate::workdir::Workdir;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock};
 use apus_datadir::BlockFiles;
 use apus_storage::DirStorage;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// The snapshot of the coins that the blocks produce.
 const OF_BLOCKS: &str = "coins.dat";
@@ -121,7 +121,7 @@ impl VerifyWork<'_> {
     fn note_rejected_chain(&self, verified: &mut VerifyOutcome) {
         let Some(rejected) = self.index.rejected_chain() else { return };
         let root = rejected.root;
-        let confirmed = self.confirmed_marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let confirmed = self.confirmed_marks.lock();
         if self.findings.has(&[FindingKind::MarkedInvalid]) || confirmed.contains(&root.hash) {
             return;
         }

@@ -9,9 +9,10 @@
 use apus_chain::OutPoint;
 use apus_engine::utxo::store::{each_name, give_each};
 use apus_engine::utxo::{CoinBytes, StoreError};
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Limits on batches.
@@ -197,18 +198,13 @@ impl LookUpRequest {
         Arc::new(Self { wanted, answers: Mutex::new(answers), done: Condvar::new() })
     }
 
-    /// Ignores poisoning: nothing that panics runs under the lock.
-    fn lock(&self) -> MutexGuard<'_, BatchAnswers> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Stores the answers to some places. Returns true if they were the last.
     fn answer(
         &self,
         places: Range<usize>,
         coins: Result<&mut [Option<CoinBytes>], StoreError>,
     ) -> bool {
-        let mut answers = self.lock();
+        let mut answers = self.answers.lock();
         // Each place is answered once.
         answers.left -= places.len();
         match coins {
@@ -227,22 +223,20 @@ impl LookUpRequest {
 
     /// Sets whether the caller counts as waiting. Returns the previous value.
     pub(super) fn set_awaited(&self, awaited: bool) -> bool {
-        std::mem::replace(&mut self.lock().awaited, awaited)
+        std::mem::replace(&mut self.answers.lock().awaited, awaited)
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.lock().left == 0
+        self.answers.lock().left == 0
     }
 
     pub(super) fn wait(&self) {
-        let unfinished = |answers: &mut BatchAnswers| answers.left > 0;
-        let answers = self.done.wait_while(self.lock(), unfinished);
-        drop(answers.unwrap_or_else(PoisonError::into_inner));
+        self.done.wait_while(&mut self.answers.lock(), |answers| answers.left > 0);
     }
 
     /// Takes the answers, once all have arrived.
     pub(super) fn taken(&self) -> Option<Result<Vec<Option<CoinBytes>>, StoreError>> {
-        let mut answers = self.lock();
+        let mut answers = self.answers.lock();
         (answers.left == 0).then(|| match answers.error.take() {
             Some(error) => Err(error),
             None => Ok(std::mem::take(&mut answers.coins)),

@@ -72,11 +72,11 @@ impl Scripted {
     }
 
     fn calls(&self) -> Vec<Vec<OutPoint>> {
-        self.calls.lock().unwrap().clone()
+        self.calls.lock().clone()
     }
 
     fn set_shut(&self, shut: bool) {
-        *self.shut.lock().unwrap() = shut;
+        *self.shut.lock() = shut;
         self.opened.notify_all();
     }
 }
@@ -85,10 +85,10 @@ impl CoinsStore for Scripted {
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         let now = self.under_way.fetch_add(1, SeqCst) + 1;
         self.most.fetch_max(now, SeqCst);
-        self.calls.lock().unwrap().push(wanted.to_vec());
-        drop(self.opened.wait_while(self.shut.lock().unwrap(), |shut| *shut).unwrap());
+        self.calls.lock().push(wanted.to_vec());
+        self.opened.wait_while(&mut self.shut.lock(), |shut| *shut);
         self.under_way.fetch_sub(1, SeqCst);
-        let outcome = self.outcomes.lock().unwrap().pop();
+        let outcome = self.outcomes.lock().pop();
         let mut found = coins(wanted);
         let place = "there".to_owned();
         match outcome.unwrap_or(Outcome::Answers) {
@@ -106,7 +106,7 @@ impl CoinsStore for Scripted {
 
     /// Answers the last batch first, and then one that does not exist.
     fn get_batches(&self, batches: &[&[OutPoint]], each: &mut EachBatch<'_>) {
-        self.given.lock().unwrap().push(batches.len());
+        self.given.lock().push(batches.len());
         for (number, wanted) in batches.iter().enumerate().rev() {
             match self.get_many(wanted) {
                 Err(StoreError::Halted { .. }) => {}
@@ -289,7 +289,7 @@ fn due_batches_are_sent_together_and_answered_separately() {
     assert_eq!((batcher.threads.len(), batcher.shared.at_once), (4, 4));
     let wanted = outpoints(0..40);
     assert_eq!(batcher.producer().coins(&wanted).unwrap(), coins(&wanted));
-    let given = store.given.lock().unwrap().clone();
+    let given = store.given.lock().clone();
     assert_eq!((given[0], given[1..].iter().sum::<usize>()), (4, 2), "two of four again");
     let stats = settled(&batcher);
     assert_eq!((stats.batches, stats.full, stats.in_flight_max), (4, 4, 4));
@@ -321,7 +321,7 @@ fn a_batch_that_waits_for_its_retry_occupies_no_thread() {
     let batcher = start(&store, BatcherOptions { back_off, ..options(1, 2) });
     let mut producer = batcher.producer();
     let waits = producer.submit(&[outpoint(1)]).unwrap();
-    until(|| batcher.shared.lock().later.len() == 1);
+    until(|| batcher.shared.state.lock().later.len() == 1);
     for number in 0..10 {
         let wanted = [outpoint(number)];
         assert_eq!(producer.coins(&wanted).unwrap(), coins(&wanted));
@@ -370,12 +370,12 @@ fn dropping_the_batcher_answers_requests_that_did_not_start() {
     let waits = one.submit(&outpoints(2..4)).unwrap();
     thread::scope(|scope| {
         let stuck = scope.spawn(|| other.submit(&outpoints(4..9)).map(drop));
-        until(|| batcher.shared.lock().stats.held_up > 0);
+        until(|| batcher.shared.state.lock().stats.held_up > 0);
         let shared = Arc::clone(&batcher.shared);
         let end = scope.spawn(move || drop(batcher));
         assert!(matches!(stuck.join().unwrap(), Err(StoreError::Stopped)));
         assert!(matches!(waits.wait(), Err(StoreError::Stopped)));
-        until(|| shared.lock().closed);
+        until(|| shared.state.lock().closed);
         store.set_shut(false);
         end.join().unwrap();
     });
@@ -482,7 +482,7 @@ proptest! {
             drop(batcher);
             failed
         });
-        let state = shared.lock();
+        let state = shared.state.lock();
         let stats = state.stats;
         prop_assert_eq!(stats.full + stats.complete + stats.idle + stats.deadline, stats.batches);
         prop_assert_eq!(stats.in_flight, 0);
@@ -495,7 +495,7 @@ proptest! {
         // Batches that a panic kept from being sent failed without a call.
         let tries = stats.batches + stats.retries;
         prop_assert!(asked.len() as u64 == tries || together > 1 && (asked.len() as u64) < tries);
-        prop_assert!(store.given.lock().unwrap().iter().all(|given| *given <= together.max(1)));
+        prop_assert!(store.given.lock().iter().all(|given| *given <= together.max(1)));
         prop_assert!(state.later.is_empty());
     }
 }

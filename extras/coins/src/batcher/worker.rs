@@ -10,7 +10,6 @@ use apus_chain::OutPoint;
 use apus_engine::utxo::store::panicked;
 use apus_engine::utxo::{CoinBytes, StoreError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Longest pause between retries.
@@ -35,7 +34,7 @@ impl BatcherShared {
 
     /// Waits for batches that are due. Returns `None` at the end.
     fn next(&self) -> Option<Vec<LookUpBatch>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.closed {
                 return None;
@@ -54,23 +53,19 @@ impl BatcherShared {
                 batches.extend(new.into_iter().map(|portions| LookUpBatch::new(portions, now)));
                 return Some(batches);
             }
-            state = match self.due(&state, now) {
+            match self.due(&state, now) {
                 Due::At(then) if !state.watched => {
                     state.watched = true;
-                    let wait = then.saturating_duration_since(now);
-                    let woken = self.watch.wait_timeout(state, wait);
-                    state = woken.unwrap_or_else(PoisonError::into_inner).0;
+                    self.watch.wait_until(&mut state, then);
                     state.watched = false;
-                    state
                 }
                 _ => {
                     state.asleep += 1;
-                    state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    self.work.wait(&mut state);
                     state.asleep -= 1;
                     state.woken = state.woken.saturating_sub(1);
-                    state
                 }
-            };
+            }
         }
     }
 
@@ -183,7 +178,7 @@ impl BatcherShared {
 
     /// Schedules a retry after a pause; fails the batch if its retries are used up.
     fn try_later(&self, batch: LookUpBatch, error: StoreError) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.closed || batch.tries > self.options.retries {
             drop(state);
             return self.end(batch, Err(error));
@@ -213,7 +208,7 @@ impl BatcherShared {
     fn end(&self, batch: LookUpBatch, answer: Result<Vec<Option<CoinBytes>>, StoreError>) {
         let (took, count, failed) = (batch.begun.elapsed(), batch.len() as u64, answer.is_err());
         let done = batch.answer(answer);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.stats.in_flight -= 1;
         state.stats.latency.add(took);
         state.stats.failures += u64::from(failed);

@@ -13,9 +13,10 @@ use crate::retry::{self, Absence};
 use crate::store::{RandomId, WHOM_TO_TRUST, is_tls_error};
 use crate::url::ClusterUrl;
 use apus_engine::utxo::StoreError;
+use parking_lot::Mutex;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, cmd};
 use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of idle connections to keep.
@@ -124,13 +125,13 @@ impl ClusterConnections {
         act: impl FnOnce(&mut Servers) -> RedisResult<T>,
         bytes: impl Fn(&T) -> usize,
     ) -> RedisResult<T> {
-        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.idle.lock().pop();
         let mut servers = kept.map_or_else(|| self.reach.open(), Ok)?;
         let done = act(&mut servers)?;
         if bytes(&done) > LONG_ANSWER {
             return Ok(done);
         }
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(servers);
         }

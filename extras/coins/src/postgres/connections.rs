@@ -11,9 +11,10 @@ use ::postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
 use ::postgres::error::SqlState;
 use ::postgres::{Client, Config, Statement};
 use apus_engine::utxo::StoreError;
+use parking_lot::Mutex;
 use std::error::Error;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -194,10 +195,10 @@ impl PostgresConnections {
         &self,
         mut act: impl FnMut(&mut PostgresSession) -> Result<T, ::postgres::Error>,
     ) -> Result<T, ::postgres::Error> {
-        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.idle.lock().pop();
         let mut session = kept.map_or_else(|| self.connect(), Ok)?;
         let done = act(&mut session)?;
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(session);
         }

@@ -8,9 +8,9 @@ use crate::queue::{FoundPart, FoundSlice, JoinFound, ObjectRef};
 use apus_storage::{Storage, StorageFile};
 use apus_sync::error::{IoError, StorageResult, SyncError};
 use apus_sync::workdir::names::SPILL;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::sync::{Mutex, PoisonError};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Length of an entry: a slice, and a checksum of the slice and its place.
@@ -70,13 +70,13 @@ impl<'s> SliceTable<'s> {
         self.file.write_all(&bytes).and_then(|()| self.file.flush()).at(storage, name)?;
         self.written += 1;
         self.rows.insert(part, SliceRow { place, objects });
-        *self.columns.get_mut().unwrap_or_else(PoisonError::into_inner) = Columns::default();
+        *self.columns.get_mut() = Columns::default();
         Ok(())
     }
 
     /// Returns the slices of a segment, given its index.
     pub(super) fn of(&self, segment: usize) -> Result<Vec<FoundPart>, SyncError> {
-        let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut columns = self.columns.lock();
         let is_there = (columns.from..columns.from + COLUMNS).contains(&segment);
         if columns.rows.is_empty() || !is_there {
             *columns = self.read(segment)?;

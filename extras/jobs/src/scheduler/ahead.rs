@@ -7,9 +7,10 @@ use super::{AnswerError, Scheduler};
 use crate::queue::{AnswerBytes, AnswerKind, JobAnswer, JobQueue, ObjectRef};
 use apus_sync::error::{IoError, SyncError};
 use apus_sync::request::Request;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ impl Fetchers {
 }
 
 fn next(wanted: &Mutex<Receiver<WantedObject>>) -> Option<WantedObject> {
-    wanted.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+    wanted.lock().recv().ok()
 }
 
 /// An answer whose object is being fetched.

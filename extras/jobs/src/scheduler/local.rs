@@ -12,7 +12,8 @@ use crate::queue::{
 };
 use crate::worker::do_job;
 use apus_sync::error::SyncError;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The name of the coordinator as a worker.
@@ -34,7 +35,7 @@ impl Scheduler<'_> {
             reply: Mutex::default(),
         };
         do_job(self.request, &own, self.source)?;
-        let reply = std::mem::take(&mut *own.reply());
+        let reply = std::mem::take(&mut *own.reply.lock());
         let answer = reply.and_then(|reply| JobAnswer::from_bytes(&reply, self.run).ok());
         answer.map(|answer| answer.kind).ok_or(SyncError::Interrupted)
     }
@@ -51,12 +52,6 @@ struct OwnJob<'j> {
     reply: Mutex<Option<Vec<u8>>>,
 }
 
-impl OwnJob<'_> {
-    fn reply(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
-        self.reply.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Jobs for OwnJob<'_> {
     fn spec(&self) -> &[u8] {
         self.spec
@@ -71,8 +66,7 @@ impl Jobs for OwnJob<'_> {
     }
 
     fn take(&self, _: Duration) -> Result<JobOffer<'_>, QueueError> {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *given, true) {
+        match std::mem::replace(&mut *self.given.lock(), true) {
             false => Ok(JobOffer::Job(Box::new(LocalLease(self)))),
             true => Ok(JobOffer::Over),
         }
@@ -114,7 +108,7 @@ impl JobLease for LocalLease<'_> {
     }
 
     fn answer(&self, _: JobKey, message: &[u8]) -> Result<(), QueueError> {
-        *self.0.reply() = Some(message.to_vec());
+        *self.0.reply.lock() = Some(message.to_vec());
         Ok(())
     }
 
@@ -123,7 +117,7 @@ impl JobLease for LocalLease<'_> {
     }
 
     fn give_back(&self, _: Duration, trouble: Option<(JobKey, &[u8])>) -> Result<(), QueueError> {
-        *self.0.reply() = trouble.map(|(_, message)| message.to_vec());
+        *self.0.reply.lock() = trouble.map(|(_, message)| message.to_vec());
         Ok(())
     }
 }

@@ -9,8 +9,9 @@ use apus_sync::engines::pass::Work;
 use apus_sync::engines::swiftsync::{ByUndoError, UndoPassError};
 use apus_sync::error::{ErrorKind, InvalidBlock, SyncError};
 use apus_sync::supply::Walker;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A job delivered this often without an answer breaks the machines that take it.
@@ -56,7 +57,7 @@ impl Failures {
     /// Forgets all failures, after a finished job.
     fn reset(&self) {
         self.failed.store(0, Ordering::Relaxed);
-        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.lost.lock() = None;
     }
 
     /// Counts a failed job, and fails after [`FAILURES_MAX`].
@@ -70,7 +71,7 @@ impl Failures {
 
     /// Counts a job with a missing object, and fails once that has lasted for [`LOST_LONGEST`].
     fn lose(&self, now: Instant, text: String) -> Result<(), SyncError> {
-        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = self.lost.lock();
         let (since, jobs) = lost.get_or_insert((now, 0));
         *jobs += 1;
         match now.saturating_duration_since(*since) >= LOST_LONGEST {
@@ -183,8 +184,7 @@ impl WorkerState<'_> {
             ))
             .into()),
         };
-        let (objects, busy) =
-            (task.objects.into_inner().unwrap_or_else(PoisonError::into_inner), began.elapsed());
+        let (objects, busy) = (task.objects.into_inner(), began.elapsed());
         Ok(Some(UnreportedJob { lease, job, busy, outcome, objects }))
     }
 
@@ -231,7 +231,7 @@ impl WorkerState<'_> {
     }
 
     fn count(&self, work: Work) {
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = self.done.lock();
         done.segments += 1;
         done.work.blocks += work.blocks;
         done.work.bytes += work.bytes;

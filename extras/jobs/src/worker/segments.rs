@@ -11,7 +11,7 @@ use apus_sync::machines::{PartialBytes, SegmentWorker};
 use apus_sync::pass::do_segment;
 use apus_sync::progress::stop_if_interrupted;
 use apus_sync::supply::{Supply, Walker};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Memory for objects that wait for the end of their job, in bytes.
 const HELD_BYTES_MAX: usize = 32 << 20;
@@ -140,7 +140,7 @@ impl HeldJob<'_> {
 
     /// Stores an object under a given name before the job is answered.
     pub(super) fn put_as(&self, of: ObjectRef, bytes: Vec<u8>) -> Result<(), SyncError> {
-        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut objects = self.objects.lock();
         let held_bytes: usize = objects.iter().map(|(_, bytes)| bytes.len()).sum();
         let is_much = held_bytes + bytes.len() > HELD_BYTES_MAX;
         let bytes = Arc::new(bytes);

@@ -14,10 +14,10 @@ use apus_p2p::transport::Dial;
 use apus_sync::source::ChainSource;
 use apus_sync::{Event, Observer, SyncError, Warning};
 use apus_utreexo::{NodeHash, Proof, Roots};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -211,11 +211,11 @@ impl<'a> PeerProofs<'a> {
 
     /// Notes the roots that the blocks below a height lead to.
     pub(super) fn prove(&self, height: Height, roots: Roots) {
-        self.proven.lock().unwrap_or_else(PoisonError::into_inner).insert(height, roots);
+        self.proven.lock().insert(height, roots);
     }
 
     fn proven(&self, height: Height) -> Option<Roots> {
-        self.proven.lock().unwrap_or_else(PoisonError::into_inner).get(&height).cloned()
+        self.proven.lock().get(&height).cloned()
     }
 }
 

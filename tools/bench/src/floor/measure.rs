@@ -8,12 +8,12 @@ use super::timing::rate;
 use crate::error::{AtPath, BenchError, check_interrupt};
 use apus_chain::{BlockLayout, HEADER_SIZE, MuHashBatch, write_compact_size};
 use apus_datadir::Obfuscation;
+use parking_lot::Mutex;
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -221,18 +221,13 @@ impl FirstIoError {
     fn note<T>(&self, result: io::Result<T>) -> Option<T> {
         result
             .map_err(|error| {
-                if let Ok(mut first) = self.first.lock() {
-                    first.get_or_insert(error);
-                }
+                self.first.lock().get_or_insert(error);
             })
             .ok()
     }
 
     fn expect_none(self) -> io::Result<()> {
-        match self.first.into_inner() {
-            Ok(Some(error)) => Err(error),
-            _ => Ok(()),
-        }
+        self.first.into_inner().map_or(Ok(()), Err)
     }
 }
 

@@ -18,9 +18,9 @@ use bitcoin::absolute::LockTime;
 use bitcoin::consensus::Encodable;
 use bitcoin::transaction::Version;
 use bitcoin::{Amount, ScriptBuf, Transaction, TxIn, TxOut, Witness};
+use parking_lot::Mutex;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Version bits without a meaning (BIP-9).
 const VERSION: i32 = 0x2000_0000;
@@ -174,7 +174,7 @@ impl<'a> Builder<'a> {
             bytes.extend_from_slice(&group.bytes[span.start..span.end]);
         }
         groups.iter_mut().for_each(TxGroup::clear);
-        self.spare.get_mut().unwrap_or_else(PoisonError::into_inner).append(&mut groups);
+        self.spare.get_mut().append(&mut groups);
         let root = merkle_root(&ids, &mut self.scratch).root;
         let (header, hash) = self.mine(MerkleRoot(root));
         bytes[..HEADER_SIZE].copy_from_slice(&header.to_bytes());
@@ -207,8 +207,7 @@ impl<'a> Builder<'a> {
     }
 
     fn group(&self, plan: &PlannedBlock, places: &[u32], ids: &[[u8; 32]]) -> TxGroup {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut group = spare.unwrap_or_default();
+        let mut group = self.spare.lock().pop().unwrap_or_default();
         group.places.extend_from_slice(places);
         let seed = self.seed ^ (u64::from(plan.height) << 32);
         let mut witness = Vec::new();

@@ -24,12 +24,13 @@ use crate::manifest::{self, ChainManifest};
 use apus_chain::{BlockHash, HEADER_SIZE, Height};
 use apus_hash::sha256d;
 use apus_p2p::transport::Closer;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use window::{BlockWindow, Demand};
 
@@ -138,10 +139,7 @@ impl Drop for PeerServer {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
         self.shared.window.end();
-        let mut connections =
-            self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        connections.drain(..).for_each(|connection| connection.close());
-        drop(connections);
+        self.shared.connections.lock().drain(..).for_each(|connection| connection.close());
         // Wakes the listener.
         let _ = TcpStream::connect(self.address);
         for thread in self.threads.drain(..) {

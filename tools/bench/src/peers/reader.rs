@@ -13,12 +13,12 @@ use apus_p2p::message::{
     decode, encode,
 };
 use apus_p2p::transport::{Connection, Dial, TransportChoice, connect};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -213,7 +213,7 @@ fn failed(address: SocketAddr, error: impl Display) -> BenchError {
 }
 
 fn take_share(queue: &Mutex<VecDeque<BlockHash>>) -> Vec<Inventory> {
-    let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut queue = queue.lock();
     let count = SHARE.min(queue.len());
     queue.drain(..count).map(Inventory::witness_block).collect()
 }

@@ -3,7 +3,7 @@
 use super::HintTable;
 use crate::script::recorded::{CheckPlace, KnownChecks, RParity, RecordedCheck, SignatureKind};
 use apus_chain::KnownBlock;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// The most bits that are learned from a block: more than any real block has. A hostile one may request millions of checks.
@@ -84,7 +84,7 @@ impl BlockHints {
         for check in known.unproven.iter().filter(is_ecdsa).filter(has_valid) {
             bits.push((self.keys(check).valid, false));
         }
-        let mut learned = learned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut learned = learned.lock();
         if learned.len() < LEARNED_MAX {
             learned.extend(bits);
         }
@@ -92,7 +92,7 @@ impl BlockHints {
 
     /// Returns the block and what was learned; `None` if that was not wanted.
     pub(in crate::script) fn take_learned(&self) -> Option<(KnownBlock, Vec<(u64, bool)>)> {
-        let mut learned = self.learned.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        Some((self.block, std::mem::take(&mut learned)))
+        let learned = self.learned.as_ref()?;
+        Some((self.block, std::mem::take(&mut *learned.lock())))
     }
 }

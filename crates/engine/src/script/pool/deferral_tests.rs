@@ -8,11 +8,11 @@ use super::tests::BLOCK;
 use super::*;
 use crate::coin::CoinBytes;
 use apus_chain::{CoinRef, ScriptError};
+use parking_lot::Mutex;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Bytes of a [`Fake`] transaction: each selects the script of one input.
@@ -166,8 +166,8 @@ fn rig(threads: usize, mode: SignatureMode, answer: Answer) -> Rig {
     let fault = Arc::new(Mutex::new(Fault::None));
     let (calls, of_prover) = (Mutex::new(calls), Arc::clone(&fault));
     let new_prover = move || -> Box<dyn SignatureProver> {
-        let calls = calls.lock().unwrap().clone();
-        let fault = *of_prover.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = calls.lock().clone();
+        let fault = *of_prover.lock();
         Box::new(Prover { answer, random: 1, calls, fault })
     };
     let pool =
@@ -200,7 +200,7 @@ impl Rig {
     }
 
     fn prover_fails(&self, fault: Fault) {
-        *self.fault.lock().unwrap() = fault;
+        *self.fault.lock() = fault;
     }
 }
 

@@ -8,8 +8,9 @@ use super::worker::ScriptWorker;
 use crate::script::interpreter::Interpreter;
 use crate::script::signatures::Signatures;
 use apus_chain::KnownBlock;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Work for the threads of a pool.
 pub(super) struct ScriptQueue {
@@ -68,23 +69,10 @@ impl ScriptQueue {
         Self { interpreter, signatures, state: Mutex::default(), work, news }
     }
 
-    /// Code that holds the lock never panics, so the guarded data is always consistent.
-    fn lock(&self) -> MutexGuard<'_, ScriptQueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(
-        &self,
-        on: &Condvar,
-        state: MutexGuard<'a, ScriptQueueState>,
-    ) -> MutexGuard<'a, ScriptQueueState> {
-        on.wait(state).unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a new batch to the list.
     pub(super) fn open(&self, flags: u32, block: KnownBlock) -> Arc<ScriptTicket> {
         let hints = self.signatures.hints_of(block);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let number = state.next_number;
         state.next_number += 1;
         let ticket = Arc::new(ScriptTicket::new(number, flags, hints));
@@ -101,7 +89,7 @@ impl ScriptQueue {
 
     /// Adds work to a batch.
     pub(super) fn add(&self, ticket: &ScriptTicket, job: ScriptJob) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(progress) = state.batches.get_mut(&ticket.number) {
             progress.jobs.push_back(job);
             self.work.notify_one();
@@ -110,7 +98,7 @@ impl ScriptQueue {
 
     /// Marks a batch as complete: no more work will be added.
     pub(super) fn complete(&self, ticket: &ScriptTicket) {
-        if let Some(progress) = self.lock().batches.get_mut(&ticket.number) {
+        if let Some(progress) = self.state.lock().batches.get_mut(&ticket.number) {
             progress.complete = true;
         }
     }
@@ -119,14 +107,14 @@ impl ScriptQueue {
     /// work.
     pub(super) fn remove(&self, ticket: &ScriptTicket) {
         ticket.cancel();
-        let removed = self.lock().batches.remove(&ticket.number);
+        let removed = self.state.lock().batches.remove(&ticket.number);
         // Freed after the lock is released.
         drop(removed);
     }
 
     /// Closes the queue: threads stop after their current work.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.work.notify_all();
     }
 
@@ -138,7 +126,7 @@ impl ScriptQueue {
     /// Runs work of all batches, the oldest first, until the queue is closed.
     pub(super) fn serve(&self) {
         let mut worker = ScriptWorker::new(&self.signatures);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let next = if state.closed {
                 None
@@ -146,19 +134,19 @@ impl ScriptQueue {
                 state.batches.values_mut().find_map(BatchProgress::take)
             };
             match next {
-                Some((ticket, job)) => state = self.run(state, &mut worker, &ticket, job),
-                None if worker.has_undecided() => state = self.settle(state, &mut worker),
+                Some((ticket, job)) => self.run(&mut state, &mut worker, &ticket, job),
+                None if worker.has_undecided() => self.settle(&mut state, &mut worker),
                 None if state.closed => return,
-                None => state = self.wait(&self.work, state),
+                None => self.work.wait(&mut state),
             }
         }
     }
 
     /// Runs work of one batch until all of it is done.
     pub(super) fn help(&self, ticket: &ScriptTicket) -> Result<(), ScriptFailure> {
-        let idle = self.lock().idle_workers.pop();
+        let idle = self.state.lock().idle_workers.pop();
         let mut worker = idle.unwrap_or_else(|| ScriptWorker::new(&self.signatures));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let progress = state
                 .batches
@@ -173,27 +161,28 @@ impl ScriptQueue {
                 return Ok(());
             }
             match progress.take() {
-                Some((ticket, job)) => state = self.run(state, &mut worker, &ticket, job),
-                None if worker.has_undecided() => state = self.settle(state, &mut worker),
-                None => state = self.wait(&self.news, state),
+                Some((ticket, job)) => self.run(&mut state, &mut worker, &ticket, job),
+                None if worker.has_undecided() => self.settle(&mut state, &mut worker),
+                None => self.news.wait(&mut state),
             }
         }
     }
 
     /// Runs a piece of work without the lock, and reports what is decided.
-    fn run<'a>(
-        &'a self,
-        state: MutexGuard<'a, ScriptQueueState>,
+    fn run(
+        &self,
+        state: &mut MutexGuard<'_, ScriptQueueState>,
         worker: &mut ScriptWorker,
         ticket: &Arc<ScriptTicket>,
         job: ScriptJob,
-    ) -> MutexGuard<'a, ScriptQueueState> {
-        drop(state);
-        let parts = worker.run(ticket, job, &*self.interpreter);
-        if parts.is_empty() && worker.is_full() {
-            worker.settle();
-        }
-        let mut state = self.lock();
+    ) {
+        let parts = MutexGuard::unlocked(state, || {
+            let parts = worker.run(ticket, job, &*self.interpreter);
+            if parts.is_empty() && worker.is_full() {
+                worker.settle();
+            }
+            parts
+        });
         if !parts.is_empty()
             && let Some(progress) = state.batches.get_mut(&ticket.number)
         {
@@ -202,26 +191,17 @@ impl ScriptQueue {
             self.work.notify_all();
             self.news.notify_all();
         }
-        self.report(state, worker)
+        self.report(state, worker);
     }
 
     /// Decides the inputs that wait, without the lock, and reports them.
-    fn settle<'a>(
-        &'a self,
-        state: MutexGuard<'a, ScriptQueueState>,
-        worker: &mut ScriptWorker,
-    ) -> MutexGuard<'a, ScriptQueueState> {
-        drop(state);
-        worker.settle();
-        self.report(self.lock(), worker)
+    fn settle(&self, state: &mut MutexGuard<'_, ScriptQueueState>, worker: &mut ScriptWorker) {
+        MutexGuard::unlocked(state, || worker.settle());
+        self.report(state, worker);
     }
 
     /// Reports the work whose inputs are all decided.
-    fn report<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, ScriptQueueState>,
-        worker: &mut ScriptWorker,
-    ) -> MutexGuard<'a, ScriptQueueState> {
+    fn report(&self, state: &mut ScriptQueueState, worker: &mut ScriptWorker) {
         self.signatures.count(worker.take_counts());
         let mut is_news = false;
         for (ticket, result) in worker.reports() {
@@ -233,6 +213,5 @@ impl ScriptQueue {
         if is_news {
             self.news.notify_all();
         }
-        state
     }
 }

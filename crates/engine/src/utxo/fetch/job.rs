@@ -12,11 +12,12 @@ use crate::coin::CoinBytes;
 use crate::utxo::store::{StoreError, each_answered, panicked};
 use crate::utxo::view::CoinsView;
 use apus_chain::OutPoint;
+use parking_lot::Mutex;
 use std::hint;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// How often to poll for a result before waiting for its owner: some microseconds, about as long as
 /// falling asleep and being woken takes.
@@ -199,7 +200,7 @@ impl FetchJob {
     fn give(&self, index: usize, found: &FetchedCoin) -> Result<Option<CoinBytes>, StoreError> {
         let coin = match found {
             FetchedCoin::Light(answer) => return answer.clone().map_err(|error| *error),
-            FetchedCoin::Heavy(coin) => coin.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            FetchedCoin::Heavy(coin) => coin.lock().take(),
         };
         // The coin was already taken, so look it up again.
         let Some(coin) = coin else { return self.look_up(index) };

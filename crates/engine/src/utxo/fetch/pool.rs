@@ -26,9 +26,10 @@
 //! results.
 
 use super::job::{FetchAhead, FetchJob, LookUpClaim};
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The state that the threads of a fetcher share.
@@ -78,18 +79,13 @@ impl Pool {
         }
     }
 
-    /// No code that panics runs under the lock.
-    fn lock(&self) -> MutexGuard<'_, FetchQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes a job available to the threads, and wakes as many as are useful.
     pub(super) fn publish(&self, job: &Arc<FetchJob>) {
         let inputs = job.unclaimed();
         if inputs == 0 {
             return;
         }
-        self.lock().jobs.push_back(Arc::clone(job));
+        self.queue.lock().jobs.push_back(Arc::clone(job));
         if job.at_once > 1 {
             // Start the round trip now instead of when the first coin is taken.
             self.wake(inputs.div_ceil(job.at_once));
@@ -139,16 +135,16 @@ impl Pool {
     /// Removes a job. When this returns, no thread uses it any more.
     pub(super) fn withdraw(&self, job: &Arc<FetchJob>) {
         job.abandon();
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         queue.jobs.retain(|other| !Arc::ptr_eq(other, job));
         while job.helpers.load(Ordering::Relaxed) > 0 {
-            queue = self.left.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            self.left.wait(&mut queue);
         }
     }
 
     /// Ends all threads, each after its current claim.
     pub(super) fn close(&self) {
-        let queue = self.lock();
+        let queue = self.queue.lock();
         self.closed.store(true, Ordering::Relaxed);
         drop(queue);
         self.work.notify_all();
@@ -156,13 +152,13 @@ impl Pool {
 
     /// Runs one thread.
     pub(super) fn serve(&self) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         while !self.closed.load(Ordering::Relaxed) {
             let job = queue.first().cloned().filter(|job| self.may_help(job));
             let Some(job) = job else {
                 let one_more = |asleep: usize| Some((asleep + 1).min(self.threads));
                 let _ = self.asleep.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                self.work.wait(&mut queue);
                 continue;
             };
             job.helpers.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +166,7 @@ impl Pool {
             let helper = Helper { pool: self, job: Some(job) };
             helper.job.iter().for_each(|job| self.help(job));
             drop(helper);
-            queue = self.lock();
+            queue = self.queue.lock();
         }
     }
 
@@ -203,13 +199,13 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn asleep(&self) -> usize {
         // Hold the lock, so that the counted threads are really asleep.
-        let _queue = self.lock();
+        let _queue = self.queue.lock();
         self.asleep.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
-        self.lock().jobs.len()
+        self.queue.lock().jobs.len()
     }
 }
 
@@ -222,7 +218,7 @@ struct Helper<'a> {
 
 impl Drop for Helper<'_> {
     fn drop(&mut self) {
-        let _queue = self.pool.lock();
+        let _queue = self.pool.queue.lock();
         // The thread that withdraws the job then owns it alone, so release this reference before
         // decrementing the count.
         let last =

@@ -4,8 +4,8 @@
 use crate::coin::CoinBytes;
 use crate::utxo::store::{CoinsStore, EachBatch, EachCoin, Flush, StoreError};
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
+use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ impl MemoryStore {
     }
 
     fn read<T>(&self, answer: impl FnOnce(&MemoryState) -> T) -> T {
-        answer(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        answer(&self.0.read())
     }
 }
 
@@ -52,7 +52,7 @@ impl CoinsStore for MemoryStore {
             changes.push((*outpoint, coin.cloned()));
             Ok(())
         })?;
-        let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.write();
         for (outpoint, coin) in changes {
             match coin {
                 Some(coin) => state.coins.insert(outpoint, coin),

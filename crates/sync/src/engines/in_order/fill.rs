@@ -14,6 +14,7 @@ use crate::workdir::{RunInfo, damaged};
 use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
+use parking_lot::Mutex;
 
 /// The coins of another engine, in sorted runs.
 #[derive(Clone)]
@@ -74,13 +75,11 @@ pub(super) fn fill(
     Record { at: vec![at], ..record.clone() }.write(env.workdir)?;
     let changes = MergedCoins::new(env, (runs, coins), record.key);
     let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
-    let failure = changes.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    match failure {
+    match changes.failure.into_inner() {
         Some(error) => Err(error),
         None => {
             written?;
-            let sum = changes.sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-            Ok(ConnectedAt { sum, ..at })
+            Ok(ConnectedAt { sum: changes.sum.into_inner(), ..at })
         }
     }
 }
@@ -115,9 +114,9 @@ struct MergedCoins<'a> {
     coins: u64,
     key: CoinSumKey,
     /// The sum of all coins passed on, set at the end.
-    sum: std::sync::Mutex<Option<CoinSum>>,
+    sum: Mutex<Option<CoinSum>>,
     /// An error that is not the store's.
-    failure: std::sync::Mutex<Option<SyncError>>,
+    failure: Mutex<Option<SyncError>>,
 }
 
 impl<'a> MergedCoins<'a> {
@@ -150,11 +149,9 @@ impl Changes for MergedCoins<'_> {
             true => Ok(()),
             false => Err(damaged(self.env.workdir)),
         });
-        *self.sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(adder.sum());
+        *self.sum.lock() = Some(adder.sum());
         merged.map_err(|error| {
-            let mut failure =
-                self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            *failure = Some(error);
+            *self.failure.lock() = Some(error);
             StoreError::Stopped
         })
     }

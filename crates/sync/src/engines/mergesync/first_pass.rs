@@ -20,7 +20,7 @@ use apus_chain::{
     write_compact_size,
 };
 use apus_engine::connect::rules::may_repeat;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 /// An error in how the caller passed blocks, not in the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -106,10 +106,6 @@ impl FirstPass {
         Self { passed, ..self }
     }
 
-    fn spare(&self) -> MutexGuard<'_, Option<Vec<SegmentIndex>>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether a valid block with this hash may create an output that an earlier block created: after that
     /// output was spent, or, for two blocks, even while it is unspent (Core `validation.cpp`, `ConnectBlock`).
     fn may_repeat(&self, height: Height, hash: &BlockHash) -> bool {
@@ -153,7 +149,7 @@ impl Pass for FirstPass {
             seen: SeenHeights::none_of(range),
             counts: Counts::default(),
             last: KnownBlock { height: 0, hash: BlockHash::ZERO },
-            index: self.spare().as_mut().and_then(Vec::pop).unwrap_or_default(),
+            index: self.spare.lock().as_mut().and_then(Vec::pop).unwrap_or_default(),
         })
     }
 
@@ -187,7 +183,7 @@ impl Pass for FirstPass {
     }
 
     fn has_begun_all(&self) {
-        self.spare().take();
+        self.spare.lock().take();
     }
 
     fn memory_bytes(&self, segment: &FirstPassSegment) -> u64 {
@@ -207,7 +203,7 @@ impl Pass for FirstPass {
         }
         let FirstPassSegment { seen, counts, last, mut index } = segment;
         let runs = index.close().into();
-        if let Some(spare) = &mut *self.spare() {
+        if let Some(spare) = &mut *self.spare.lock() {
             spare.push(index);
         }
         let covered = HeightCoverage::of(seen.range());

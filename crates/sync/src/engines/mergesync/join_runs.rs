@@ -22,10 +22,10 @@ use crate::workdir::index::prefix;
 use crate::workdir::{FinishedRange, RunInfo, damaged, runs_of};
 use apus_chain::Height;
 use apus_storage::Storage;
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Records between two checks for an interrupt.
 const RECORDS_BETWEEN_LOOKS: u64 = 4096;
@@ -321,22 +321,18 @@ impl<'a> JoinThreads<'a> {
         Ok(whole)
     }
 
-    fn claims(&self) -> MutexGuard<'_, PartitionClaims> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Stops all threads.
     fn halt(&self) {
         self.halt.store(true, Ordering::Relaxed);
         // Wait for a thread that is just checking the flag, so that it gets the notification.
-        drop(self.claims());
+        drop(self.claims.lock());
         self.moved.notify_all();
     }
 
     /// Claims the next partition, once it is not too far ahead of the slowest thread; `None` if there are no
     /// more. `last` is the partition that this thread has just joined.
     fn claim(&self, last: Option<usize>) -> Option<usize> {
-        let mut claims = self.claims();
+        let mut claims = self.claims.lock();
         if let Some(last) = last {
             claims.under_way.remove(&last);
             self.moved.notify_all();
@@ -346,7 +342,7 @@ impl<'a> JoinThreads<'a> {
             let lowest = claims.under_way.first().copied().unwrap_or(claims.next);
             claims.next < self.parts.len() && claims.next >= lowest + ahead && !self.halted()
         };
-        claims = self.moved.wait_while(claims, is_ahead).unwrap_or_else(PoisonError::into_inner);
+        self.moved.wait_while(&mut claims, is_ahead);
         if self.halted() || claims.next == self.parts.len() {
             return None;
         }

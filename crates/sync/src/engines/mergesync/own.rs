@@ -10,9 +10,10 @@ use crate::error::SyncError;
 use crate::workdir::{FinishedRange, Workdir};
 use apus_chain::{Height, HeightRange};
 use core::ops::Range;
+use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The segments' runs for their own blocks.
 pub(super) struct OwnRuns<'a> {
@@ -77,7 +78,7 @@ impl<'a> OwnRuns<'a> {
     }
 
     fn take_of(&self, at: usize, range: HeightRange) -> Result<BlockRecords<'a>, SyncError> {
-        let mut segment = self.segments[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut segment = self.segments[at].lock();
         let own = match segment.own.take() {
             Some(own) => own,
             None => Arc::new(OwnRecords::read(self.workdir, &self.done[at])?),

@@ -10,7 +10,7 @@ use crate::engines::pass::PartialResult;
 use crate::error::{IoError, SyncError};
 use crate::workdir::{FinishedRange, RunInfo};
 use apus_chain::Height;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// Bytes of a joined prevout: whole, as of most coins, and stripped.
 const PREVOUT_BYTES: u64 = 41;
@@ -105,7 +105,7 @@ impl ScratchUse {
 
     /// Adds a finished segment; returns whether no further one should begin.
     pub(super) fn take(&self, done: &FinishedRange<SegmentSummary>) -> bool {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         *taken = taken.with(done, self.bare);
         if let Some(segments) = self.segments {
             return taken.count >= segments;

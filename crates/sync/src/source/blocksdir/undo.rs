@@ -10,11 +10,11 @@ use crate::source::{BlockReply, BlockSource, SearchOptions};
 use crate::warning::Warning;
 use apus_chain::{BlockHash, BlockLayout, BlockUndo, BlockView, Height, HeightRange};
 use apus_datadir::{IndexEntry, RevError, UndoFiles, has_undo_file, read_index};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 impl BlocksDir {
     /// Reads the undo data of the last `count` blocks, through the node's index. Returns a description of the
@@ -177,7 +177,7 @@ impl<'a> UndoSearch<'a> {
             }
         });
         stop_if_interrupted(self.search.interrupt)?;
-        Ok(self.found.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.found.into_inner())
     }
 
     /// Finds the positions of undo data in a file.
@@ -209,7 +209,7 @@ impl<'a> UndoSearch<'a> {
     /// Returns whether to search further files: if one block has no undo data, the rest is unusable, too.
     fn look_in(&self, file: u32, heights: &[Height]) -> bool {
         let of_blocks = self.find(file, heights);
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         match of_blocks {
             Ok(of_blocks) => {
                 for (&height, offset) in heights.iter().zip(of_blocks) {

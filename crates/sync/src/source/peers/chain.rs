@@ -11,9 +11,10 @@ use crate::source::{
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
 use apus_p2p::addresses::{NodeAddress, Services};
 use apus_p2p::network::{BlockProvider, NetworkError, NextBlock};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Fetchers in addition to the worker threads. Each requests one range, and the blocks of all ranges are in
@@ -97,7 +98,7 @@ impl<'p> PeersChain<'p> {
         let (quiet, patience) = (self.peers.network.quiet_for(), self.peers.network.patience());
         let overtaken = failed || may_be_left && quiet >= OVERTAKEN.min(patience / 4);
         let withheld = may_be_left && (failed || quiet >= WITHHELD.min(patience / 2));
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if !overtaken {
             *waiting = WaitingFetch::default();
             return None;

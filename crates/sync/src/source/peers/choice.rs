@@ -104,7 +104,7 @@ pub(super) enum ChainWay {
 impl<'a> Peers<'a> {
     /// Returns the end of the best chain, if there is one.
     pub(super) fn best(&self) -> Option<BestHeader> {
-        let avoided = self.choice().avoided(Instant::now());
+        let avoided = self.choice.lock().avoided(Instant::now());
         self.network.best_without(&avoided)
     }
 
@@ -115,7 +115,7 @@ impl<'a> Peers<'a> {
             return self.best();
         }
         let is_invalid = |fault: &ChainFault| matches!(fault, ChainFault::Invalid { .. });
-        let choice = self.choice();
+        let choice = self.choice.lock();
         let invalid = choice.faults.iter().filter(|(_, fault)| is_invalid(fault));
         let invalid: Vec<BlockHash> = invalid.map(|(hash, _)| *hash).collect();
         drop(choice);
@@ -130,7 +130,7 @@ impl<'a> Peers<'a> {
 
     /// Records that all blocks of a chain were connected.
     pub(super) fn reached(&self, chain: &Arc<HeaderChain>) {
-        self.choice().reached = Some(Arc::clone(chain));
+        self.choice.lock().reached = Some(Arc::clone(chain));
     }
 
     /// Returns how long to search for a way to continue without a block.
@@ -146,7 +146,7 @@ impl<'a> Peers<'a> {
         block: &BlockHash,
         follow: bool,
     ) -> Option<ChainWay> {
-        let choice = self.choice();
+        let choice = self.choice.lock();
         let mut avoided = choice.avoided(Instant::now());
         avoided.push(*block);
         let without =
@@ -181,7 +181,7 @@ impl<'a> Peers<'a> {
     /// # Errors
     /// [`SourceError::Disputed`] if it does.
     pub(super) fn disputed(&self, chain: &HeaderChain) -> Result<(), SourceError> {
-        let choice = self.choice();
+        let choice = self.choice.lock();
         let invalid = choice.faults.iter().filter_map(|(hash, fault)| match fault {
             ChainFault::Invalid { height, why } => Some((*hash, *height, why.clone())),
             ChainFault::Withheld { .. } => None,

@@ -23,8 +23,8 @@ use crate::workdir::present;
 use apus_chain::{BlockHash, Height, Network, Params};
 use apus_p2p::network::BlockProvider;
 use apus_storage::{Storage, read_whole, write_atomically};
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const MAGIC: &[u8; 8] = b"APUSTXNS";
 
@@ -62,20 +62,16 @@ fn key(hash: &BlockHash) -> [u8; 8] {
 }
 
 impl TxCounts {
-    fn lock(&self) -> MutexGuard<'_, Option<CountsInner>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts remembering, and reads the entries of an earlier start.
     pub(super) fn begin(&self, storage: &dyn Storage, network: Network) -> Result<(), SyncError> {
         let counts = read(storage, network)?;
-        self.lock().get_or_insert(CountsInner { counts, unsaved: 0 });
+        self.0.lock().get_or_insert(CountsInner { counts, unsaved: 0 });
         Ok(())
     }
 
     /// Remembers the number for a checked block.
     pub(super) fn put(&self, hash: &BlockHash, count: u32) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let Some(inner) = &mut *inner else { return };
         if inner.counts.len() < BLOCKS_MAX && inner.counts.insert(key(hash), count).is_none() {
             inner.unsaved += 1;
@@ -84,7 +80,7 @@ impl TxCounts {
 
     /// Returns the number of transactions of a block, if known.
     pub(super) fn get(&self, hash: &BlockHash) -> Option<u32> {
-        self.lock().as_ref()?.counts.get(&key(hash)).copied()
+        self.0.lock().as_ref()?.counts.get(&key(hash)).copied()
     }
 
     /// Makes the entries durable if enough of them are new, or if `all` is set.
@@ -95,7 +91,7 @@ impl TxCounts {
         all: bool,
     ) -> Result<(), SyncError> {
         let bytes = {
-            let mut inner = self.lock();
+            let mut inner = self.0.lock();
             let Some(inner) = &mut *inner else { return Ok(()) };
             let enough = STORED_EVERY.max(inner.counts.len() / STORED_PART);
             if inner.unsaved == 0 || !all && inner.unsaved < enough {
@@ -160,7 +156,7 @@ struct RecentInner {
 
 impl RecentBlocks {
     pub(super) fn put(&self, hash: BlockHash, raw: &[u8]) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         if inner.blocks.contains_key(&hash) {
             return;
         }
@@ -177,13 +173,11 @@ impl RecentBlocks {
 
 impl BlockProvider for RecentBlocks {
     fn block(&self, hash: &BlockHash) -> Option<Vec<u8>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.blocks.get(hash).cloned()
+        self.inner.lock().blocks.get(hash).cloned()
     }
 
     fn has(&self, hash: &BlockHash) -> bool {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.blocks.contains_key(hash)
+        self.inner.lock().blocks.contains_key(hash)
     }
 
     fn keeps_all(&self) -> bool {
@@ -229,7 +223,7 @@ mod tests {
     }
 
     fn all(counts: &TxCounts) -> HashMap<[u8; 8], u32> {
-        counts.lock().as_ref().unwrap().counts.clone()
+        counts.0.lock().as_ref().unwrap().counts.clone()
     }
 
     fn some() -> TxCounts {
@@ -265,7 +259,7 @@ mod tests {
         counts.put(&BlockHash([20; 32]), 1);
         assert_eq!(counts.get(&BlockHash([20; 32])), None);
         counts.store(&storage, Network::Regtest, true).unwrap();
-        assert!(counts.lock().is_none());
+        assert!(counts.0.lock().is_none());
         assert_eq!(all(&begun(&storage, Network::Regtest)).len(), 9, "the file is as it was");
     }
 

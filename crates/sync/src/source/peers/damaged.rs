@@ -3,8 +3,8 @@
 
 use crate::error::SourceError;
 use apus_chain::{BlockError, BlockHash, Height};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of remembered blocks; the lowest ones are kept.
 const BLOCKS_MAX: usize = 1024;
@@ -24,10 +24,6 @@ struct Copies {
 }
 
 impl DamagedCopies {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Height, Copies>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that a damaged copy came from `peer`.
     pub(super) fn note(
         &self,
@@ -36,7 +32,7 @@ impl DamagedCopies {
         peer: Option<String>,
         error: BlockError,
     ) {
-        let mut blocks = self.lock();
+        let mut blocks = self.0.lock();
         let new = || Copies { hash, peers: BTreeSet::new(), error: error.clone() };
         let copies = blocks.entry(height).or_insert_with(new);
         if copies.hash != hash {
@@ -53,7 +49,7 @@ impl DamagedCopies {
 
     /// Forgets a block because an intact copy arrived, or the block is no longer wanted.
     pub(super) fn forget(&self, height: Height) {
-        let mut blocks = self.lock();
+        let mut blocks = self.0.lock();
         if !blocks.is_empty() {
             blocks.remove(&height);
         }
@@ -61,7 +57,7 @@ impl DamagedCopies {
 
     /// Returns the error for the lowest block.
     pub(super) fn error(&self) -> Option<SourceError> {
-        let blocks = self.lock();
+        let blocks = self.0.lock();
         let (&height, Copies { hash, peers, error }) = blocks.first_key_value()?;
         let (hash, error) = (*hash, error.clone());
         Some(SourceError::DamagedCopies { height, hash, peers: peers.len().max(1), error })
@@ -97,7 +93,7 @@ mod tests {
         for number in 0..2 * PEERS_MAX {
             damaged.note(0, BlockHash([1; 32]), Some(number.to_string()), ERROR);
         }
-        let blocks = damaged.lock();
+        let blocks = damaged.0.lock();
         assert_eq!(blocks.len(), BLOCKS_MAX);
         assert_eq!(blocks[&0].peers.len(), PEERS_MAX);
     }

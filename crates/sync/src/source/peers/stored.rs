@@ -14,10 +14,11 @@ use apus_p2p::headers::HeaderList;
 use apus_p2p::headers::store::{FRAME_HEADERS_MAX, HeaderFileReader, write_frames, write_head};
 use apus_p2p::network::BlockProvider;
 use apus_storage::{DirStorage, Storage, write_atomically_by};
+use parking_lot::Mutex;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The places of kept blocks.
 #[derive(Debug, Clone)]
@@ -103,7 +104,7 @@ impl BlockArchive for BlockKeeper {
         let hash = |height| *chain.hash(height).expect("the last block is on the chain");
         let at = &mut |height| ChainBlock::Stored(hash(height));
         write_block_index(&self.blocks, &DirStorage::new(&self.index), last + 1, at)?;
-        let draft = self.draft.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let draft = self.draft.lock().take();
         Ok(Some(StoredBlocks {
             folder: parent(&self.index).to_owned(),
             blocks: &self.blocks,

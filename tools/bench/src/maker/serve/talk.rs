@@ -9,7 +9,6 @@ use apus_p2p::message::{HEADERS_MAX, INVENTORY_MAX, Inventory, InventoryKind, Me
 use apus_p2p::transport::{Dial, MessageReader, MessageWriter, PeerError, accept};
 use std::collections::VecDeque;
 use std::net::TcpStream;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
@@ -32,9 +31,7 @@ pub(super) fn talk(shared: &Shared, stream: TcpStream) {
     // A client that cannot even shake hands gets no answer.
     let Ok(connection) = accept(stream, &dial) else { return };
     let closer = connection.closer();
-    let mut connections = shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
-    connections.push(closer.clone());
-    drop(connections);
+    shared.connections.lock().push(closer.clone());
     let (reader, mut writer) = (connection.reader, connection.writer);
     let (requests, received) = sync_channel(WAITING);
     std::thread::scope(|scope| {

@@ -2,8 +2,9 @@
 
 use crate::maker::build::BuiltBlock;
 use apus_chain::Height;
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Blocks made ahead of the highest one asked for.
@@ -50,13 +51,9 @@ impl BlockWindow {
         Self { bytes_max, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A block; `None` if it does not exist within this time. It is being made then.
     pub(super) fn block(&self, height: Height, patience: Duration) -> Option<Arc<BuiltBlock>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(block) = state.get(height) {
             state.ask(height);
             self.changed.notify_all();
@@ -65,8 +62,8 @@ impl BlockWindow {
         state.ask(height);
         self.changed.notify_all();
         let missing = |state: &mut State| !state.ended && state.get(height).is_none();
-        let waited = self.changed.wait_timeout_while(state, patience, missing);
-        waited.unwrap_or_else(PoisonError::into_inner).0.get(height)
+        self.changed.wait_while_for(&mut state, missing, patience);
+        state.get(height)
     }
 
     /// Waits until the next block is needed, or something else is to be done.
@@ -83,8 +80,8 @@ impl BlockWindow {
     }
 
     fn wait_while(&self, idle: impl FnMut(&mut State) -> bool) -> Demand {
-        let waited = self.changed.wait_while(self.lock(), idle);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, idle);
         if state.ended {
             return Demand::End;
         }
@@ -96,7 +93,7 @@ impl BlockWindow {
 
     /// Adds the next block, and drops the lowest ones if there are too many.
     pub(super) fn push(&self, block: BuiltBlock) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.made = block.height;
         state.bytes += block.bytes.len() as u64;
         state.blocks.push_back(Arc::new(block));
@@ -111,13 +108,13 @@ impl BlockWindow {
 
     /// The highest block made, and how often the chain was started.
     pub(super) fn progress(&self) -> (Height, u32) {
-        let state = self.lock();
+        let state = self.state.lock();
         (state.made, state.starts)
     }
 
     /// Ends all waiting.
     pub(super) fn end(&self) {
-        self.lock().ended = true;
+        self.state.lock().ended = true;
         self.changed.notify_all();
     }
 }

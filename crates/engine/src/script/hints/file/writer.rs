@@ -12,12 +12,12 @@ use super::{
 use apus_chain::{BlockHash, Height, Network};
 use apus_storage::place::sync_names_of;
 use apus_storage::{open_or_create, parent};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// Bytes of a draft that are read at once.
@@ -137,7 +137,7 @@ impl SignatureHintsWriter {
         let mut record = begin_record(height, hash);
         table.encode(&mut record);
         let checksum = end_record(&mut record);
-        let mut draft = self.draft();
+        let mut draft = self.draft.lock();
         let before = draft.slots.get(height);
         if before.entry != 0 && before.checksum == checksum {
             return Ok(());
@@ -154,7 +154,7 @@ impl SignatureHintsWriter {
 
     /// Returns the number of blocks that have hints so far.
     pub fn blocks(&self) -> usize {
-        self.draft().slots.blocks()
+        self.draft.lock().slots.blocks()
     }
 
     /// Completes the file, which covers the heights up to the stop block, and gives it its name. If
@@ -166,7 +166,7 @@ impl SignatureHintsWriter {
     ) -> Result<SignatureHintsSummary, SignatureHintsError> {
         self.expect_height(stop_height)?;
         let failed = |action| SignatureHintsError::io(action, &self.draft_path);
-        let draft = self.draft();
+        let draft = self.draft.lock();
         let summary = self.write_end(&draft, stop_height, stop_hash).map_err(failed("write"))?;
         self.file.sync_all().map_err(failed("write"))?;
         fs::rename(&self.draft_path, &self.path)
@@ -204,10 +204,6 @@ impl SignatureHintsWriter {
         out.put(END_MAGIC)?;
         out.out.flush()?;
         Ok(SignatureHintsSummary { blocks, signatures, bytes: draft.end + out.bytes })
-    }
-
-    fn draft(&self) -> MutexGuard<'_, Draft> {
-        self.draft.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn expect_height(&self, height: Height) -> Result<(), SignatureHintsError> {

@@ -5,7 +5,8 @@
 
 use super::StoreError;
 use super::tree::CoinsTree;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 /// Unmerged batches at which writers must wait: each slows look-ups down.
@@ -50,7 +51,7 @@ impl Merger {
 
     /// Signals that a batch was added.
     pub(super) fn wake(&self) {
-        self.shared.state().wanted = true;
+        self.shared.state.lock().wanted = true;
         self.shared.changed.notify_all();
     }
 
@@ -69,15 +70,15 @@ impl Merger {
         &self,
         condition: impl FnMut(&mut MergerState) -> bool,
     ) -> Result<(), StoreError> {
-        let state = self.shared.changed.wait_while(self.shared.state(), condition);
-        let failure = state.unwrap_or_else(PoisonError::into_inner).failure.take();
-        failure.map_or(Ok(()), Err)
+        let mut state = self.shared.state.lock();
+        self.shared.changed.wait_while(&mut state, condition);
+        state.failure.take().map_or(Ok(()), Err)
     }
 }
 
 impl Drop for Merger {
     fn drop(&mut self) {
-        self.shared.state().closing = true;
+        self.shared.state.lock().closing = true;
         self.shared.changed.notify_all();
         self.shared.tree.stop_merging();
         if let Some(thread) = self.thread.take() {
@@ -88,22 +89,17 @@ impl Drop for Merger {
 }
 
 impl MergerShared {
-    fn state(&self) -> MutexGuard<'_, MergerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
         loop {
-            let idle = |state: &mut MergerState| !state.wanted && !state.closing;
-            let state = self.changed.wait_while(self.state(), idle);
-            let mut state = state.unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
+            self.changed.wait_while(&mut state, |state| !state.wanted && !state.closing);
             if state.closing {
                 return;
             }
             (state.wanted, state.running) = (false, true);
             drop(state);
             let merged = self.tree.merge();
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.running = false;
             match merged {
                 Ok(more) => state.wanted |= more,
@@ -146,7 +142,7 @@ mod tests {
         let tree = open(folder.path(), true);
         let merger = Merger::start(Arc::clone(&tree)).unwrap();
         // Pretend that the thread is merging.
-        merger.shared.state().running = true;
+        merger.shared.state.lock().running = true;
         add(&tree, UNMERGED_MAX - 1, 10);
         assert_eq!(tree.unmerged(), UNMERGED_MAX - 1);
         merger.make_room().unwrap();
@@ -160,7 +156,7 @@ mod tests {
                 // Gives a writer that does not wait the time to continue.
                 (0..1000).for_each(|_| thread::yield_now());
                 ended.store(true, SeqCst);
-                merger.shared.state().running = false;
+                merger.shared.state.lock().running = false;
                 merger.shared.changed.notify_all();
             });
             asked.store(true, SeqCst);

@@ -11,10 +11,11 @@ use apus_chain::Network;
 use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, Storage, create_private_dir};
 use core::ops::{Deref, RangeBounds};
+use parking_lot::Mutex;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// An open folder with a tree, locked for this process.
 pub struct OpenedStore {
@@ -123,7 +124,7 @@ impl OpenedStore {
         &'a self,
         batch: impl FnOnce() -> Result<TreeBatch<'a>, StoreError>,
     ) -> Result<(), StoreError> {
-        let mut halted = self.halted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut halted = self.halted.lock();
         if *halted {
             return Err(StoreError::Halted { place: self.place.clone() });
         }
