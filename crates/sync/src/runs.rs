@@ -52,8 +52,8 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
     })
 }
 
-/// Called regularly; an error from it stops the work.
-pub type GoOn<'a> = dyn Fn() -> Result<(), SyncError> + Sync + 'a;
+/// Called regularly with the bytes of records merged since the last call; an error from it stops the work.
+pub type GoOn<'a> = dyn Fn(u64) -> Result<(), SyncError> + Sync + 'a;
 
 /// Limits of a merge.
 #[derive(Debug, Clone, Copy)]
@@ -112,6 +112,42 @@ impl MergeBudget {
         let once = files.div_ceil(self.fan_in).min(RUNS_OPEN_MAX as usize);
         let each = (self.open / groups).max(once.min(self.open_max / groups));
         (groups, each.max(2))
+    }
+
+    /// Merges groups of files with `merge`, which returns a longer file for each group, until the number of files is
+    /// within the limit of open ones. Merges no more files than necessary, because each merged file is read and written
+    /// once more.
+    fn merge_to_fan_in<T>(
+        &self,
+        files: impl Iterator<Item = T>,
+        merge: &mut dyn FnMut(Vec<Vec<T>>) -> Result<Vec<T>, SyncError>,
+    ) -> Result<VecDeque<T>, SyncError> {
+        let mut files = VecDeque::from_iter(files);
+        let (groups, each) = self.groups(files.len());
+        while files.len() > self.fan_in {
+            let (mut merged, mut beyond) = (Vec::new(), files.len() - self.fan_in);
+            while beyond > 0 && merged.len() < groups && files.len() > 1 {
+                let group: Vec<_> = files.drain(..each.min(beyond + 1).min(files.len())).collect();
+                beyond -= beyond.min(group.len() - 1);
+                merged.push(group);
+            }
+            files.extend(merge(merged)?);
+        }
+        Ok(files)
+    }
+
+    /// How many bytes [`Runs::open`] merges into longer runs first.
+    pub fn bytes_to_merge(&self, runs: &[RunInfo]) -> u64 {
+        let mut bytes = 0;
+        let mut merge = |groups: Vec<Vec<u64>>| {
+            let longer: Vec<u64> = groups.iter().map(|group| group.iter().sum()).collect();
+            bytes += longer.iter().sum::<u64>();
+            Ok(longer)
+        };
+        let files = runs.iter().filter(|run| run.held.is_none()).map(|run| run.bytes);
+        // The sum never fails.
+        let _ = self.merge_to_fan_in(files, &mut merge);
+        bytes
     }
 }
 
@@ -174,8 +210,7 @@ pub fn merge_runs<F: RunForm>(
     runs.close()
 }
 
-/// Merges runs until the number of files is within the limit of open ones. Merges no more files than necessary,
-/// because each merged file is read and written once more.
+/// Merges runs until few enough are in files.
 fn merge_to_fan_in<F: RunForm>(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
@@ -183,19 +218,11 @@ fn merge_to_fan_in<F: RunForm>(
     go_on: &GoOn<'_>,
 ) -> Result<Vec<RunInfo>, SyncError> {
     let (held, files): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| run.held.is_some());
-    let mut files = VecDeque::from(files);
-    let (groups, each) = budget.groups(files.len());
-    let mut made = 0;
-    while files.len() > budget.fan_in {
-        let (mut named, mut beyond) = (Vec::new(), files.len() - budget.fan_in);
-        while beyond > 0 && named.len() < groups && files.len() > 1 {
-            let group: Vec<_> = files.drain(..each.min(beyond + 1).min(files.len())).collect();
-            beyond -= beyond.min(group.len() - 1);
-            named.push((group, format!("{MERGE}{}{made}.run", F::NAME)));
-            made += 1;
-        }
-        files.extend(merge_groups::<F>(storage, named, budget.section_bytes, go_on)?);
-    }
+    let mut names = (0..).map(|number| format!("{MERGE}{}{number}.run", F::NAME));
+    let files = budget.merge_to_fan_in(files.into_iter(), &mut |groups| {
+        let named = groups.into_iter().zip(&mut names).collect();
+        merge_groups::<F>(storage, named, budget.section_bytes, go_on)
+    })?;
     Ok(files.into_iter().chain(held).collect())
 }
 
@@ -243,15 +270,16 @@ pub fn merge_into_run<F: RunForm>(
     go_on: &GoOn<'_>,
 ) -> Result<RunInfo, SyncError> {
     let mut out = RunWriter::create(storage, name, section_bytes)?;
-    let mut records = 0u64;
+    let (mut records, mut bytes) = (0u64, 0);
     let runs = Runs::<F>::indexed(storage, runs.to_vec())?;
     runs.part(KeyRange::ALL)?.give(&mut |record| {
-        records += 1;
+        (records, bytes) = (records + 1, bytes + record.len() as u64);
         if records.is_multiple_of(RECORDS_BETWEEN_NEWS) {
-            go_on()?;
+            go_on(std::mem::take(&mut bytes))?;
         }
         out.write(record)
     })?;
+    go_on(bytes)?;
     out.finish(false)
 }
 
@@ -313,6 +341,7 @@ mod tests {
     use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
     use proptest::prelude::*;
     use std::io;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     pub(super) type Records = Vec<([u8; 32], Vec<u8>)>;
 
@@ -350,7 +379,7 @@ mod tests {
         budget: MergeBudget,
     ) -> Result<Records, SyncError> {
         let mut all = Vec::new();
-        merge_runs::<CoinsForm>(storage, runs.to_vec(), budget, &|| Ok(()), &mut |record| {
+        merge_runs::<CoinsForm>(storage, runs.to_vec(), budget, &|_| Ok(()), &mut |record| {
             all.extend(records(record).map(|(txid, group)| (txid.0, group.to_vec())));
             Ok(())
         })?;
@@ -449,7 +478,7 @@ mod tests {
             file[place] ^= 1 << bit;
             put(&storage, name, &file);
             // The callback never sees a record that was not written.
-            let error = merge_runs::<CoinsForm>(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |record| {
+            let error = merge_runs::<CoinsForm>(&storage, infos.to_vec(), BUDGET, &|_| Ok(()), &mut |record| {
                 let (txid, group) = records(record).next().unwrap();
                 assert!(runs.concat().contains(&(txid.0, group.to_vec())));
                 Ok(())
@@ -486,8 +515,14 @@ mod tests {
             let memory = (101..101 + in_memory).map(of).map(|(name, bytes)| held(&name, &bytes));
             let open = fan_in;
             let budget = MergeBudget { fan_in, section_bytes: 16, threads, open, open_max: open };
-            let runs = files.chain(memory).collect();
-            let runs = merge_to_fan_in::<CoinsForm>(&storage, runs, budget, &|| Ok(())).unwrap();
+            let runs: Vec<RunInfo> = files.chain(memory).collect();
+            let (foretold, told) = (budget.bytes_to_merge(&runs), AtomicU64::new(0));
+            let go_on = |bytes| {
+                told.fetch_add(bytes, Ordering::Relaxed);
+                Ok(())
+            };
+            let runs = merge_to_fan_in::<CoinsForm>(&storage, runs, budget, &go_on).unwrap();
+            assert_eq!(told.into_inner(), foretold);
             let merged = runs.iter().filter(|run| is_merged(run)).count();
             (runs.len() - usize::from(in_memory), merged)
         };
@@ -575,7 +610,7 @@ mod tests {
         let run = write(&storage, "run", &bytes(&vec![record(1, 3), record(2, 3)]));
         let fails = |error: fn() -> SyncError| {
             let run = vec![run.clone()];
-            merge_runs::<CoinsForm>(&storage, run, BUDGET, &|| Ok(()), &mut |_| Err(error()))
+            merge_runs::<CoinsForm>(&storage, run, BUDGET, &|_| Ok(()), &mut |_| Err(error()))
                 .unwrap_err()
         };
         assert!(matches!(

@@ -37,7 +37,7 @@ impl<'r> SortedHashes<'r> {
         count: u64,
     ) -> Result<Self, SyncError> {
         let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
-        let go_on = || stop_if_interrupted(env.interrupt);
+        let go_on = |_| stop_if_interrupted(env.interrupt);
         let budget = MergeBudget::for_each_of(env.threads, env.memory_bytes / 2);
         let runs = Runs::open(env.workdir, runs, budget, &go_on)?;
         let parts = (bytes / PART_BYTES_MIN).clamp(1, PARTS_EACH * env.threads as u64);

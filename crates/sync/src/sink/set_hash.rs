@@ -42,7 +42,7 @@ pub(super) fn hash_set(
         return hash_by_one(env, runs, bytes_total);
     }
     let budget = MergeBudget::new(env.memory_bytes / 2).by(threads(env));
-    let go_on = || stop_if_interrupted(env.interrupt);
+    let go_on = |_| stop_if_interrupted(env.interrupt);
     let runs = Runs::<CoinsForm>::open(env.workdir, runs, budget, &go_on)?;
     let parts = parts(&runs, env, bytes_total);
     let hashing = SetHasher::of(env, runs, parts)?;
@@ -266,7 +266,7 @@ pub fn merge_all(
     each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
     let budget = MergeBudget::new(env.memory_bytes / 2);
-    let go_on = || stop_if_interrupted(env.interrupt);
+    let go_on = |_| stop_if_interrupted(env.interrupt);
     merge_runs::<CoinsForm>(env.workdir, runs, budget, &go_on, each)
 }
 
@@ -328,7 +328,7 @@ mod tests {
     /// Hashes the runs in about this many parts.
     fn in_parts(env: &RunEnv<'_>, runs: &[RunInfo], parts: u64) -> Result<SetHash, SyncError> {
         let budget = MergeBudget::new(1 << 30);
-        let runs = Runs::<CoinsForm>::open(env.workdir, runs.to_vec(), budget, &|| Ok(()))?;
+        let runs = Runs::<CoinsForm>::open(env.workdir, runs.to_vec(), budget, &|_| Ok(()))?;
         let parts = divide(runs.sections(), parts);
         SetHasher::of(env, runs, parts)?.run(0)
     }

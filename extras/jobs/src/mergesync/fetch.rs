@@ -132,7 +132,7 @@ mod tests {
         assert!(first.held.is_some() && second.held.is_none());
         let budget = MergeBudget::new(1 << 20);
         for run in [first, second] {
-            let run = Runs::<CoinsForm>::open(&storage, vec![run], budget, &|| Ok(())).unwrap();
+            let run = Runs::<CoinsForm>::open(&storage, vec![run], budget, &|_| Ok(())).unwrap();
             let mut coins = run.part(KeyRange::ALL).unwrap();
             let mut read = 0;
             while coins.next().unwrap().is_some() {

@@ -38,7 +38,7 @@ impl BaseRuns {
             Self::Outputs { runs, numbered } => (runs, numbered),
         };
         let budget = MergeBudget::new(env.memory_bytes / 2);
-        let go_on = || stop_if_interrupted(env.interrupt);
+        let go_on = |_| stop_if_interrupted(env.interrupt);
         let mut group = RecordGroup::default();
         merge_runs::<OutputForm>(env.workdir, runs, budget, &go_on, &mut |record| {
             let (record, _) = OutputRecord::read(record).ok_or_else(|| damaged(env.workdir))?;

@@ -33,6 +33,9 @@ const RECORDS_BETWEEN_LOOKS: u64 = 4096;
 /// The segments' runs that the join reads.
 pub(super) const JOINED_RUNS: [RunKind; 2] = [FirstPass::MADE, FirstPass::SPENT];
 
+/// Bytes merged into longer runs between two progress reports.
+const MERGED_BETWEEN_NEWS: u64 = 8 << 20;
+
 /// Minimum size of a partition; a smaller one is not worth a pass through all runs.
 const PART_BYTES_MIN: u64 = 256 << 10;
 
@@ -137,18 +140,28 @@ pub(super) fn join(
     options: JoinOptions<'_>,
 ) -> Result<JoinResult, SyncError> {
     env.observer.event(Event::Started(Phase::Join));
-    let go_on = || stop_if_interrupted(env.interrupt);
     let runs = JOINED_RUNS.map(|kind| runs_of(done, kind));
     let bytes_total: u64 = runs.iter().flatten().chain(&base.runs).map(|run| run.bytes).sum();
-    let [made, spent] = runs;
     let budget = merge_budget(env.memory_bytes, env.threads);
+    let records_total: u64 =
+        runs.iter().map(|runs| budget.bytes_to_merge(runs)).sum::<u64>() + bytes_total;
+    let merged = AtomicU64::new(0);
+    let go_on = |bytes| {
+        let before = merged.fetch_add(bytes, Ordering::Relaxed);
+        if before / MERGED_BETWEEN_NEWS < (before + bytes) / MERGED_BETWEEN_NEWS {
+            let progress = options.span.progress(before + bytes, records_total);
+            env.observer.event(Event::Progress(Phase::Join, progress));
+        }
+        stop_if_interrupted(env.interrupt)
+    };
+    let [made, spent] = runs;
     let made = Runs::open(env.workdir, made, budget, &go_on)?.with(&base.runs)?;
     let spent = Runs::open(env.workdir, spent, budget, &go_on)?;
     let of_bytes = bytes_total / part_bytes(env.memory_bytes, env.threads);
     let least = (bytes_total / PART_BYTES_MIN).min(PARTS_EACH * env.threads as u64);
     let parts = divide(made.sections().chain(spent.sections()), of_bytes.max(least).max(1));
     let joining = JoinThreads::new((env, options), base.at.height, made, spent, parts)?;
-    let joined = joining.run(bytes_total)?;
+    let joined = joining.run(merged.into_inner(), records_total)?;
     let bytes = joining.close()?;
     let is_whole = joined.balance.is_even() && joined.balance.of_base == base.coins;
     if !is_whole {
@@ -170,7 +183,7 @@ pub fn join_keys(
     options: JoinOptions<'_>,
     alive: &(dyn Fn() + Sync),
 ) -> Result<JoinResult, SyncError> {
-    let go_on = || {
+    let go_on = |_| {
         alive();
         stop_if_interrupted(env.interrupt)
     };
@@ -179,7 +192,7 @@ pub fn join_keys(
     let spent = Runs::open(env.workdir, spent, budget, &go_on)?;
     let mut sink = PartSink::new(env, 0, &options)?;
     let both = (made.part(keys)?, spent.part(keys)?);
-    join_records(env.workdir, both, (0, &mut sink), &|_| go_on())?;
+    join_records(env.workdir, both, (0, &mut sink), &go_on)?;
     made.close()?;
     spent.close()?;
     sink.finish(&HeldMemory::new(held_bytes(env.memory_bytes)), options.durable)
@@ -282,7 +295,8 @@ impl<'a> JoinThreads<'a> {
         Ok(self.bytes.into_inner())
     }
 
-    fn run(&self, bytes_total: u64) -> Outcome {
+    /// Joins all partitions. `merged` of `records_total` bytes are already processed.
+    fn run(&self, merged: u64, records_total: u64) -> Outcome {
         let workers = self.env.threads.min(self.parts.len());
         let mut whole = JoinResult::default();
         std::thread::scope(|scope| {
@@ -312,8 +326,8 @@ impl<'a> JoinThreads<'a> {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
-                let bytes = self.bytes.load(Ordering::Relaxed);
-                let progress = self.options.span.progress(bytes, bytes_total);
+                let records = merged + self.bytes.load(Ordering::Relaxed);
+                let progress = self.options.span.progress(records, records_total);
                 self.env.observer.event(Event::Progress(Phase::Join, progress));
             }
             failure.map_or(Ok(()), Err)
@@ -465,8 +479,8 @@ mod tests {
             overwritten: &[],
         };
         let budget = MergeBudget::new(0);
-        let made = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
-        let spent = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
+        let made = Runs::open(&storage, Vec::new(), budget, &|_| Ok(())).unwrap();
+        let spent = Runs::open(&storage, Vec::new(), budget, &|_| Ok(())).unwrap();
         let parts = vec![KeyRange::ALL; 7];
         let joining = JoinThreads::new((&env, options), 0, made, spent, parts).unwrap();
         let ahead: Vec<_> = (0..4).map(|_| joining.claim(None)).collect();

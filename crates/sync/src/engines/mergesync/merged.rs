@@ -94,7 +94,7 @@ impl MergedSet<'_> {
         let mut writer = HintsWriter::new(out, self.set.height).map_err(failed)?;
         let budget = MergeBudget::new(request.env.memory_bytes / 4);
         let runs = self.joined.places.clone();
-        let runs = Runs::<PlacesForm>::open(request.env.workdir, runs, budget, &|| Ok(()))?;
+        let runs = Runs::<PlacesForm>::open(request.env.workdir, runs, budget, &|_| Ok(()))?;
         let mut places = runs.part(KeyRange::ALL)?;
         places.next()?;
         let mut indices = Vec::new();
@@ -170,7 +170,7 @@ fn hash(
         false => stop_if_interrupted(request.env.interrupt),
     };
     let (mut sink, budget) = (HashSink::default(), MergeBudget::new(request.env.memory_bytes / 16));
-    merge_runs::<CoinsForm>(request.env.workdir, coins, budget, &go_on, &mut |record| {
+    merge_runs::<CoinsForm>(request.env.workdir, coins, budget, &|_| go_on(), &mut |record| {
         go_on()?;
         sink.put_records(record)
     })?;

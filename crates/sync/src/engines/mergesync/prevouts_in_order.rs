@@ -68,7 +68,7 @@ impl<'a> PrevoutsInOrder<'a> {
         from: Height,
     ) -> Result<Self, SyncError> {
         let budget = MergeBudget::new(memory_bytes(env) / 4).by(env.threads);
-        let go_on = || stop_if_interrupted(env.interrupt);
+        let go_on = |_| stop_if_interrupted(env.interrupt);
         let runs = Runs::<PrevoutForm>::open(env.workdir, joined, budget, &go_on)?;
         let joined = SharedScan::open(runs, key_of(from), env.threads)?;
         Ok(Self { workdir, joined, own: OwnRuns::new(workdir, done, from) })

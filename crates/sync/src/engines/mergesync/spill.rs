@@ -192,7 +192,7 @@ mod tests {
     fn expect_all(storage: &CrashStorage, runs: &[RunInfo]) {
         let mut next = 0_u64;
         let budget = MergeBudget::new(u64::MAX);
-        merge_runs::<PlacesForm>(storage, runs.to_vec(), budget, &|| Ok(()), &mut |record| {
+        merge_runs::<PlacesForm>(storage, runs.to_vec(), budget, &|_| Ok(()), &mut |record| {
             assert_eq!(record, next.to_be_bytes());
             next += 1;
             Ok(())

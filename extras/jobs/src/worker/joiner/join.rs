@@ -73,7 +73,7 @@ impl JoinOutput<'_> {
     /// Merges runs into one, in a file.
     fn one_run<F: RunForm>(&self, runs: Vec<RunInfo>) -> Result<RunInfo, SyncError> {
         let storage = self.env.workdir;
-        let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.task.heartbeat())?;
+        let runs = Runs::<F>::open(storage, runs, self.budget(), &|_| self.task.heartbeat())?;
         let mut merged = runs.part(KeyRange::ALL)?;
         let name = format!("whole-{}run", F::NAME);
         let mut out = RunWriter::create(storage, name, SECTION_BYTES)?;
@@ -135,7 +135,7 @@ impl JoinOutput<'_> {
         slices: &mut SlicesLeft<'_>,
     ) -> Result<bool, SyncError> {
         let storage = self.env.workdir;
-        let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.task.heartbeat())?;
+        let runs = Runs::<F>::open(storage, runs, self.budget(), &|_| self.task.heartbeat())?;
         let mut merged = runs.part(KeyRange::ALL)?;
         merged.next()?;
         for source in sources {

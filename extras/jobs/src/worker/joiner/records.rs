@@ -96,7 +96,7 @@ impl<'f, F: RunForm> FetchedRecords<'f, F> {
     fn spill(&mut self, task: &HeldJob<'_>) -> Result<(), SyncError> {
         if !self.held.is_empty() {
             let name = format!("merged-{}{}.run", F::NAME, self.files.len());
-            let alive = || task.heartbeat();
+            let alive = |_| task.heartbeat();
             let run = merge_into_run::<F>(self.storage, &self.held, SECTION_BYTES, name, &alive)?;
             self.files.push(run);
             self.held.clear();

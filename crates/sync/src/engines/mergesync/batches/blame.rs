@@ -122,7 +122,7 @@ impl Batches<'_, '_> {
         let damaged = || self.workdir.damaged();
         let [made, spent] = JOINED_RUNS.map(|kind| runs_of(&done, kind));
         for run in made.into_iter().chain(self.base.runs.iter().cloned()) {
-            merge_runs::<OutputForm>(storage, vec![run], one, &go_on, &mut |record| {
+            merge_runs::<OutputForm>(storage, vec![run], one, &|_| go_on(), &mut |record| {
                 let (record, _) = OutputRecord::read(record).ok_or_else(damaged)?;
                 let OutputRecord { txid, .. } = record;
                 let outpoints = record.coins().map(|coin| OutPoint { txid, vout: coin.vout });
@@ -131,7 +131,7 @@ impl Batches<'_, '_> {
             })?;
         }
         for run in spent {
-            merge_runs::<SpendForm>(storage, vec![run], one, &go_on, &mut |record| {
+            merge_runs::<SpendForm>(storage, vec![run], one, &|_| go_on(), &mut |record| {
                 there.remove(&SpendRecord::read(record).ok_or_else(damaged)?.0.outpoint);
                 go_on()
             })?;
