@@ -61,7 +61,9 @@ pub fn read_numbers(file: impl BufRead) -> Result<Vec<BlockGrowth>, NumbersError
         let number = |place: usize| fields.get(place).and_then(|field| field.parse().ok());
         let numbers = [height, bytes, coins, amount].map(number);
         let [Some(height), Some(bytes), Some(coins), Some(amount_sat)] = numbers else {
-            return Err(lines.wrong("a number is missing, or is none"));
+            return Err(
+                lines.wrong("a number is missing from the line, or a field is not a number")
+            );
         };
         if blocks.last().is_some_and(|last| last.height >= height) || blocks.len() == BLOCKS_MAX {
             return Err(lines.wrong("heights must ascend, and a chain has fewer blocks"));

@@ -126,6 +126,8 @@ struct Prover {
     calls: Sender<usize>,
     /// What each call does besides: adds answers, drops one, or panics.
     fault: Fault,
+    /// Calls wait while a test holds it.
+    gate: Arc<Mutex<()>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -139,6 +141,7 @@ enum Fault {
 impl SignatureProver for Prover {
     fn prove(&mut self, checks: &[RecordedCheck], proven: &mut Vec<Option<RParity>>) -> usize {
         let _ = self.calls.send(checks.len());
+        drop(self.gate.lock());
         assert!(!checks.is_empty() && self.fault != Fault::Panics, "asked for");
         for check in checks {
             let is_proven = (self.answer)(check.key()[0] == 0, &mut self.random);
@@ -158,6 +161,7 @@ struct Rig {
     verified: Arc<AtomicUsize>,
     calls: Receiver<usize>,
     fault: Arc<Mutex<Fault>>,
+    gate: Arc<Mutex<()>>,
 }
 
 fn rig(threads: usize, mode: SignatureMode, answer: Answer) -> Rig {
@@ -165,14 +169,16 @@ fn rig(threads: usize, mode: SignatureMode, answer: Answer) -> Rig {
     let verified = Arc::clone(&fake.verified);
     let fault = Arc::new(Mutex::new(Fault::None));
     let (calls, of_prover) = (Mutex::new(calls), Arc::clone(&fault));
+    let gate = Arc::new(Mutex::new(()));
+    let of_calls = Arc::clone(&gate);
     let new_prover = move || -> Box<dyn SignatureProver> {
         let calls = calls.lock().clone();
         let fault = *of_prover.lock();
-        Box::new(Prover { answer, random: 1, calls, fault })
+        Box::new(Prover { answer, random: 1, calls, fault, gate: Arc::clone(&of_calls) })
     };
     let pool =
         ScriptPool::with_prover(threads, Arc::new(fake), mode, Arc::new(new_prover)).unwrap();
-    Rig { pool, verified, calls: received, fault }
+    Rig { pool, verified, calls: received, fault, gate }
 }
 
 fn fast(threads: usize, answer: Answer) -> Rig {
@@ -272,8 +278,10 @@ fn the_wrong_number_of_answers_proves_nothing() {
 #[test]
 fn checks_of_several_batches_are_proven_together() {
     let rig = fast(1, HONEST);
-    // The thread needs time for the first batch, and then finds the others.
+    // The thread is busy with the first batches until the others wait for it.
+    let gate = rig.gate.lock();
     let verdicts: Vec<_> = (0..40).map(|_| batch(&rig.pool, &repeated(SIGNED, 100))).collect();
+    drop(gate);
     let mut left = 4000;
     let mut sizes = Vec::new();
     while left > 0 {
