@@ -39,6 +39,8 @@ pub enum Phase {
     Copy,
     /// Joining spends with created coins.
     Join,
+    /// Storing the coins below the blocks that are connected in order, for looking them up.
+    Fill,
     /// Connecting blocks in ascending height, with coins that are looked up or joined.
     Connect,
     /// Collecting the coins in order and writing them out.
@@ -68,6 +70,7 @@ impl Phase {
             Self::Blocks => "blocks",
             Self::Copy => "copy",
             Self::Join => "join",
+            Self::Fill => "fill",
             Self::Connect => "connect",
             Self::Coins => "coins",
             Self::Index => "index",
@@ -96,7 +99,7 @@ pub struct Progress {
     pub weight: u64,
     /// The total of `weight` for all blocks.
     pub weight_total: u64,
-    /// Coins kept so far; written in [`Phase::Coins`], read back in [`Phase::CheckCoins`].
+    /// Coins kept so far; stored in [`Phase::Fill`], written in [`Phase::Coins`], read back in [`Phase::CheckCoins`].
     pub coins: u64,
     /// Total number of coins, in phases that go over coins; 0 in others.
     pub coins_total: u64,

@@ -149,6 +149,7 @@ fn cost(phase: Phase) -> PhaseCost {
         Phase::Copy => PhaseCost::of_blocks(VALIDATED_AND_COPIED),
         Phase::Join => PhaseCost::of_blocks(1.5),
         Phase::Connect => PhaseCost::of_blocks(VALIDATED),
+        Phase::Fill => PhaseCost::of_coins(FILLED, 1.0),
         Phase::Coins => PhaseCost::of_coins(200.0, 2.0),
         Phase::CheckCoins => {
             PhaseCost { looked_up_ns: LOOKED_UP, ..PhaseCost::of_coins(READ_BACK, 1.3) }
@@ -175,6 +176,9 @@ const JOINED_COIN: f64 = 150.0;
 /// which are also copied.
 const VALIDATED: f64 = 0.3;
 const VALIDATED_AND_COPIED: f64 = 2.0;
+
+/// Cost of storing a coin for blocks that are connected in order.
+const FILLED: f64 = 600.0;
 
 /// Cost of connecting blocks in order, with coin look-ups in memory, and the number of threads that this keeps busy.
 const IN_ORDER: f64 = 8.2;
@@ -246,6 +250,10 @@ pub(crate) fn expected(
             all.insert(0, ExpectedPhase::at(Phase::Hints, PhaseCost::of_coins(READ_BACK, 1.0)));
             all.push(blocks(Phase::Blocks, 1.4));
         }
+    }
+    // The last blocks are connected in order, for their undo data.
+    if writes == Writes::LastBlocks && way != RunMethod::Order {
+        all.push(ExpectedPhase::of(Phase::Fill));
     }
     if coins {
         let mut taken = cost(Phase::Coins);

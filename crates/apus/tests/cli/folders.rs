@@ -168,6 +168,7 @@ fn a_pruned_data_directory_says_how_to_start_on_it() {
         "hints",
         "spends",
         "blocks",
+        "fill",
         "connect",
         "coins",
         "index",

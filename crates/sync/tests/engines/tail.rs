@@ -230,6 +230,7 @@ fn a_stop_anywhere_does_not_change_the_result() {
     let phases = [
         Phase::Spends,
         Phase::Blocks,
+        Phase::Fill,
         Phase::Connect,
         Phase::Coins,
         Phase::Index,

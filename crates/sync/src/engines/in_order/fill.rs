@@ -4,7 +4,7 @@ use super::BaseCoins;
 use crate::engines::in_order::Totals;
 use crate::engines::mergesync::{IndexedCoin, OutputCoin, OutputRecord};
 use crate::error::{IoError, SyncError};
-use crate::progress::stop_if_interrupted;
+use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
 use crate::runs::{EachRecord, MergeBudget, OutputForm, RecordGroup, merge_runs};
 use crate::sink::each_coin;
@@ -15,6 +15,9 @@ use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use parking_lot::Mutex;
+
+/// Coins stored between two progress reports.
+const COINS_BETWEEN_NEWS: u64 = 65_536;
 
 /// The coins of another engine, in sorted runs.
 #[derive(Clone)]
@@ -73,12 +76,14 @@ pub(super) fn fill(
     };
     let at = ConnectedAt { block: tip, totals, sum: None };
     Record { at: vec![at], ..record.clone() }.write(env.workdir)?;
+    env.observer.event(Event::Started(Phase::Fill));
     let changes = MergedCoins::new(env, (runs, coins), record.key);
     let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
     match changes.failure.into_inner() {
         Some(error) => Err(error),
         None => {
             written?;
+            env.observer.event(Event::Ended { phase: Phase::Fill, bytes: 0 });
             Ok(ConnectedAt { sum: changes.sum.into_inner(), ..at })
         }
     }
@@ -123,6 +128,11 @@ impl<'a> MergedCoins<'a> {
     fn new(env: &'a RunEnv<'a>, (runs, coins): (BaseRuns, u64), key: CoinSumKey) -> Self {
         Self { env, runs, coins, key, sum: Default::default(), failure: Default::default() }
     }
+
+    fn report(&self, coins: u64) {
+        let progress = Progress { coins, coins_total: self.coins, ..Progress::default() };
+        self.env.observer.event(Event::Progress(Phase::Fill, progress));
+    }
 }
 
 impl Changes for MergedCoins<'_> {
@@ -131,6 +141,9 @@ impl Changes for MergedCoins<'_> {
         let mut adder = CoinAdder::new(self.key);
         let each = &mut |outpoint: &OutPoint, coin: Option<&CoinBytes>| {
             count += 1;
+            if count % COINS_BETWEEN_NEWS == 0 {
+                self.report(count);
+            }
             coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
             each(outpoint, coin)
         };
