@@ -516,13 +516,13 @@ mod tests {
             let open = fan_in;
             let budget = MergeBudget { fan_in, section_bytes: 16, threads, open, open_max: open };
             let runs: Vec<RunInfo> = files.chain(memory).collect();
-            let (foretold, told) = (budget.bytes_to_merge(&runs), AtomicU64::new(0));
+            let (expected, reported) = (budget.bytes_to_merge(&runs), AtomicU64::new(0));
             let go_on = |bytes| {
-                told.fetch_add(bytes, Ordering::Relaxed);
+                reported.fetch_add(bytes, Ordering::Relaxed);
                 Ok(())
             };
             let runs = merge_to_fan_in::<CoinsForm>(&storage, runs, budget, &go_on).unwrap();
-            assert_eq!(told.into_inner(), foretold);
+            assert_eq!(reported.into_inner(), expected);
             let merged = runs.iter().filter(|run| is_merged(run)).count();
             (runs.len() - usize::from(in_memory), merged)
         };
