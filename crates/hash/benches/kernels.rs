@@ -1,7 +1,7 @@
 //! Benchmarks every operation of the selected kernel against the `sha2` crate, which hashes one message at a
 //! time.
 //!
-//! `APUS_SHA256=avx2 cargo bench -p apus-hash` measures another kernel; the example `kernels` measures all of
+//! `APUS_SHA256_KERNEL=avx2 cargo bench -p apus-hash` measures another kernel; the example `kernels` measures all of
 //! them. An item is a message.
 
 use apus_hash::{KeyedHasher, Message, sha256, sha256d_many, sha256d_pairs};

@@ -1,7 +1,7 @@
 //! Benchmarks SHA-512/256 with the selected kernel against `ring`, whose assembly hashes one message at a
 //! time.
 //!
-//! `APUS_SHA256=avx2 cargo bench -p apus-hash --bench sha512` measures another kernel. An item is a message.
+//! `APUS_SHA256_KERNEL=avx2 cargo bench -p apus-hash --bench sha512` measures another kernel. An item is a message.
 
 use apus_hash::Message;
 use apus_hash::sha512_256::{self, TaggedHasher};

@@ -1,9 +1,9 @@
 //! Measures compressions per second on one core, for every operation and every kernel of this machine.
 //!
 //! `cargo run --release -p apus-hash --example kernels` starts itself once per kernel, selected by
-//! the environment variable `APUS_SHA256`, and prints one line per operation. A compression is one
+//! the environment variable `APUS_SHA256_KERNEL`, and prints one line per operation. A compression is one
 //! block of SHA-256; the last column compares with the `sha2` crate. Two more tables follow:
-//! SHA-512/256 compared with `ring`, and MuHash3072 products (kernel selected by `APUS_MUHASH`)
+//! SHA-512/256 compared with `ring`, and MuHash3072 products (kernel selected by `APUS_MUHASH_KERNEL`)
 //! compared with multiplying one number at a time.
 #![allow(clippy::print_stdout)]
 
@@ -39,7 +39,7 @@ fn each_kernel() -> std::io::Result<()> {
     for kernel in muhash::MuHashKernel::available() {
         Command::new(std::env::current_exe()?)
             .arg("muhash")
-            .env("APUS_MUHASH", kernel.name())
+            .env("APUS_MUHASH_KERNEL", kernel.name())
             .status()?;
     }
     Ok(())
@@ -49,7 +49,7 @@ fn each_sha256_kernel(what: &str) -> std::io::Result<()> {
     for kernel in Sha256Kernel::available() {
         Command::new(std::env::current_exe()?)
             .arg(what)
-            .env("APUS_SHA256", kernel.name())
+            .env("APUS_SHA256_KERNEL", kernel.name())
             .status()?;
     }
     Ok(())

@@ -45,13 +45,13 @@ const ALL: [Sha256Kernel; 5] = [
 ];
 
 impl Sha256Kernel {
-    /// Returns the kernel of this process: the one named in the environment variable `APUS_SHA256` if the
+    /// Returns the kernel of this process: the one named in the environment variable `APUS_SHA256_KERNEL` if the
     /// machine supports it, else the machine's fastest.
     pub fn current() -> Self {
         HashEngine::current().kernel
     }
 
-    /// The kernel's name, as in `APUS_SHA256`.
+    /// The kernel's name, as in `APUS_SHA256_KERNEL`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
@@ -80,7 +80,7 @@ impl Sha256Kernel {
         seen.iter().filter(|(_, is_right)| *is_right == right).map(|(kernel, _)| *kernel).collect()
     }
 
-    /// Chooses the kernel `wanted`, the value of `APUS_SHA256`, if it is available, else the fastest.
+    /// Chooses the kernel `wanted`, the value of `APUS_SHA256_KERNEL`, if it is available, else the fastest.
     ///
     /// # Panics
     /// If the machine computes SHA-256 wrongly even in plain Rust, where no hash can be trusted.
@@ -120,7 +120,7 @@ impl HashEngine {
     pub(crate) fn current() -> &'static Self {
         static CURRENT: OnceLock<HashEngine> = OnceLock::new();
         CURRENT.get_or_init(|| {
-            let wanted = std::env::var("APUS_SHA256").ok();
+            let wanted = std::env::var("APUS_SHA256_KERNEL").ok();
             let kernel = Sha256Kernel::choose(wanted.as_deref());
             Self::new(kernel).unwrap_or_else(Self::portable)
         })

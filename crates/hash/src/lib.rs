@@ -7,7 +7,7 @@
 //! - [`sha256d_pairs`]: one level of a merkle tree.
 //! - [`KeyedHasher`]: outpoints under a secret key, and sums of their digests.
 //! - [`sha512_256`]: Utreexo's hash function, for messages and for levels of a tree.
-//! - [`Sha256Kernel`]: the kernel in use; the environment variable `APUS_SHA256` forces one of
+//! - [`Sha256Kernel`]: the kernel in use; the environment variable `APUS_SHA256_KERNEL` forces one of
 //!   `portable`, `shani`, `avx2`, `avx512`, `armv8`.
 //! - [`prefetch`](prefetch()): prefetches bytes that will be read soon; [`release`](release()): frees
 //!   large vectors, unless an allocator keeps them ([`keep_below`]).

@@ -3,7 +3,7 @@
 //! - [`Num3072`]: one number.
 //! - [`Product`]: the product of many keys' numbers, several at once.
 //! - [`MuHashKernel`]: the kernel that multiplies, chosen once at the first use; the environment
-//!   variable `APUS_MUHASH` forces one of `portable`, `avx2`, `ifma`.
+//!   variable `APUS_MUHASH_KERNEL` forces one of `portable`, `avx2`, `ifma`.
 //!
 //! Invariant: a product does not depend on the kernel, or on how the keys were divided among calls. A kernel
 //! runs only after its token has proved that the processor has its instructions, and a self-test has proved
@@ -157,14 +157,14 @@ macro_rules! forward_lanes {
 use forward_lanes;
 
 impl MuHashKernel {
-    /// Returns the kernel of this process: the one named in the environment variable `APUS_MUHASH` if the
+    /// Returns the kernel of this process: the one named in the environment variable `APUS_MUHASH_KERNEL` if the
     /// machine supports it, else the machine's fastest.
     pub fn current() -> Self {
         static CURRENT: OnceLock<MuHashKernel> = OnceLock::new();
-        *CURRENT.get_or_init(|| Self::choose(std::env::var("APUS_MUHASH").ok().as_deref()))
+        *CURRENT.get_or_init(|| Self::choose(std::env::var("APUS_MUHASH_KERNEL").ok().as_deref()))
     }
 
-    /// The kernel's name, as in `APUS_MUHASH`.
+    /// The kernel's name, as in `APUS_MUHASH_KERNEL`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
@@ -178,7 +178,7 @@ impl MuHashKernel {
         right_of(ALL.into_iter().filter_map(|kernel| Some((kernel, kernel.detect()?))))
     }
 
-    /// Chooses the kernel `wanted`, the value of `APUS_MUHASH`, if it is available, else the
+    /// Chooses the kernel `wanted`, the value of `APUS_MUHASH_KERNEL`, if it is available, else the
     /// fastest.
     fn choose(wanted: Option<&str>) -> Self {
         let available = Self::available();

@@ -221,7 +221,7 @@ fn kernels(
             .args(["floor", "--one-kernel", "--par", &threads.to_string()])
             .args(["--span-ms", &span_ms.to_string(), "--json"])
             .arg(&json)
-            .env("APUS_SHA256", kernel);
+            .env("APUS_SHA256_KERNEL", kernel);
         process::run(&mut command, LIMIT, interrupt)?;
         read_json(&json)
     };

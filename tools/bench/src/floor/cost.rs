@@ -203,7 +203,7 @@ impl WorkRate {
 /// Compressions per second of one SHA-256 kernel, for the message shapes of a sync.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KernelRates {
-    /// Its name, as in `APUS_SHA256`.
+    /// Its name, as in `APUS_SHA256_KERNEL`.
     pub kernel: String,
     /// Double SHA-256 of messages of all lengths that transactions of a block have.
     pub transactions: WorkRate,

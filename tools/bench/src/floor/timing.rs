@@ -130,7 +130,7 @@ impl TopRates {
 
 // ---- SHA-256 kernels ----
 //
-// A process has one kernel, which `APUS_SHA256` selects at its start, so a machine with several kernels needs
+// A process has one kernel, which `APUS_SHA256_KERNEL` selects at its start, so a machine with several kernels needs
 // one process for each. The messages are made up; SHA-256 takes the same time for all messages of one length.
 // Compressions are counted by the definition, even if a kernel skips some.
 
