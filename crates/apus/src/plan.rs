@@ -149,7 +149,7 @@ fn expect_indexes_in_datadir(args: &PlanArgs, forms: &[IndexForm]) -> Result<(),
     let kept = if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All };
     let is_datadir = |sink: &SinkArg| matches!(sink, SinkArg::Datadir(_));
     let datadir = args.out.iter().any(is_datadir).then_some(FolderKind::Datadir(kept));
-    expect_indexes(forms, datadir, false, args.chain)
+    expect_indexes(forms, datadir, args.chain)
 }
 
 impl PlanPlace {

@@ -26,6 +26,7 @@ use crate::workdir::index::{RunIndex, SECTION_BYTES, Section};
 use crate::workdir::names::MERGE;
 use apus_chain::Txid;
 use apus_storage::Storage;
+use core::convert::Infallible;
 use core::marker::PhantomData;
 use reader::{IndexedRun, RunReader};
 pub use reader::{Lot, RunCursor, ScanChunk, first_record};
@@ -117,11 +118,11 @@ impl MergeBudget {
     /// Merges groups of files with `merge`, which returns a longer file for each group, until the number of files is
     /// within the limit of open ones. Merges no more files than necessary, because each merged file is read and written
     /// once more.
-    fn merge_to_fan_in<T>(
+    fn reduce<T, E>(
         &self,
         files: impl Iterator<Item = T>,
-        merge: &mut dyn FnMut(Vec<Vec<T>>) -> Result<Vec<T>, SyncError>,
-    ) -> Result<VecDeque<T>, SyncError> {
+        merge: &mut dyn FnMut(Vec<Vec<T>>) -> Result<Vec<T>, E>,
+    ) -> Result<VecDeque<T>, E> {
         let mut files = VecDeque::from_iter(files);
         let (groups, each) = self.groups(files.len());
         while files.len() > self.fan_in {
@@ -142,11 +143,10 @@ impl MergeBudget {
         let mut merge = |groups: Vec<Vec<u64>>| {
             let longer: Vec<u64> = groups.iter().map(|group| group.iter().sum()).collect();
             bytes += longer.iter().sum::<u64>();
-            Ok(longer)
+            Ok::<_, Infallible>(longer)
         };
         let files = runs.iter().filter(|run| run.held.is_none()).map(|run| run.bytes);
-        // The sum never fails.
-        let _ = self.merge_to_fan_in(files, &mut merge);
+        let Ok(_) = self.reduce(files, &mut merge);
         bytes
     }
 }
@@ -219,7 +219,7 @@ fn merge_to_fan_in<F: RunForm>(
 ) -> Result<Vec<RunInfo>, SyncError> {
     let (held, files): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| run.held.is_some());
     let mut names = (0..).map(|number| format!("{MERGE}{}{number}.run", F::NAME));
-    let files = budget.merge_to_fan_in(files.into_iter(), &mut |groups| {
+    let files = budget.reduce(files.into_iter(), &mut |groups| {
         let named = groups.into_iter().zip(&mut names).collect();
         merge_groups::<F>(storage, named, budget.section_bytes, go_on)
     })?;

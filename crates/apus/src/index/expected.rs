@@ -5,12 +5,10 @@ use apus_chain::Network;
 use apus_indexes::IndexForm;
 use apus_sync::{DatadirBlocks, FolderKind};
 
-/// Fails if a sync that writes a data directory of this kind, if any, cannot make the indexes in it. `spent` says whether
-/// the sync gets the coins that blocks under hints spend.
+/// Fails if a sync that writes a data directory of this kind, if any, cannot make the indexes in it.
 pub(crate) fn expect_indexes(
     forms: &[IndexForm],
     datadir: Option<FolderKind>,
-    spent: bool,
     chain: Network,
 ) -> Result<(), Failure> {
     let Some(first) = forms.first() else { return Ok(()) };
@@ -23,7 +21,7 @@ pub(crate) fn expect_indexes(
             "--index {} needs all blocks, and --prune keeps only the last ones: leave out one of them",
             first.kind()
         ))),
-        Some(FolderKind::KeptDatadir) if !spent => {
+        Some(FolderKind::KeptDatadir) => {
             let needing = forms.iter().find(|form| form.kind().needs_undo());
             needing.map_or(Ok(()), |form| Err(without_spent_coins(*form)))
         }

@@ -79,8 +79,15 @@ fn stats_path(sinks: &[SinkArg]) -> Option<&Path> {
 /// Fails, before a run starts, if it cannot make the indexes or the numbers that the user wants.
 pub(crate) fn expect_makeable(job: &RunJob<'_>, folders: &[FolderOutput]) -> Result<(), Failure> {
     let kind = folders.iter().map(|it| it.kind).find(|kind| *kind != FolderKind::Chainstate);
+    let kind = match kind {
+        // The coins of bridges become the undo data of all blocks.
+        Some(FolderKind::KeptDatadir) if job.spent.is_some() => {
+            Some(FolderKind::Datadir(DatadirBlocks::All))
+        }
+        kind => kind,
+    };
     expect_numbers(job, kind)?;
-    expect_indexes(job.indexes, kind, job.spent.is_some(), job.chain)
+    expect_indexes(job.indexes, kind, job.chain)
 }
 
 /// Fails if the chain in numbers is wanted, and neither the run nor a node gives the coins that each block spends.
@@ -100,7 +107,6 @@ fn expect_numbers(job: &RunJob<'_>, kind: Option<FolderKind>) -> Result<(), Fail
     };
     match (kind, &job.source) {
         (Some(FolderKind::Datadir(DatadirBlocks::All)), _) => Ok(()),
-        (Some(FolderKind::KeptDatadir), _) if job.spent.is_some() => Ok(()),
         (_, JobSource::Files { blocksdir, use_index }) => {
             let params = Params::of(job.chain);
             let stop = match job.stop {

@@ -34,6 +34,11 @@ pub(crate) enum BaseRuns {
 }
 
 impl BaseRuns {
+    fn bytes(&self) -> u64 {
+        let (Self::Set(runs) | Self::Outputs { runs, .. }) = self;
+        runs.iter().map(|run| run.bytes).sum()
+    }
+
     /// Passes the coins to `each`, as records of a snapshot by ascending transaction.
     fn merge(self, env: &RunEnv<'_>, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
         let (runs, numbered) = match self {
@@ -76,14 +81,15 @@ pub(super) fn fill(
     };
     let at = ConnectedAt { block: tip, totals, sum: None };
     Record { at: vec![at], ..record.clone() }.write(env.workdir)?;
-    env.observer.event(Event::Started(Phase::Fill));
+    let (phase, bytes) = (Phase::Fill, runs.bytes());
+    env.observer.event(Event::Started(phase));
     let changes = MergedCoins::new(env, (runs, coins), record.key);
     let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
     match changes.failure.into_inner() {
         Some(error) => Err(error),
         None => {
             written?;
-            env.observer.event(Event::Ended { phase: Phase::Fill, bytes: 0 });
+            env.observer.event(Event::Ended { phase, bytes });
             Ok(ConnectedAt { sum: changes.sum.into_inner(), ..at })
         }
     }
