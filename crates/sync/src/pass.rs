@@ -44,6 +44,13 @@ const fn open_bytes_max(segments_bytes: u64, under_way: u64) -> u64 {
     segments_bytes / (2 * under_way)
 }
 
+/// Lower bound of that memory: the segments in flight share 24 MiB.
+const fn open_bytes_min(under_way: u64) -> u64 {
+    let under_way = if under_way < 2 { 2 } else { under_way };
+    let share = (24 << 20) / under_way;
+    if share < 1 << 20 { 1 << 20 } else { share }
+}
+
 /// Returns the input of the segment with these heights.
 pub type InputOf<'a, P> = dyn Fn(HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;
 
@@ -237,9 +244,7 @@ const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u64) -> u64 {
     /// Number of segments for each thread, if the chain is long enough.
     const EACH: u64 = 4;
-    // Lower bound for each segment in flight: they share this memory.
-    let least = ((24 << 20) / under_way.max(2)).max(1 << 20);
-    let share = open_bytes_max(memory_bytes, under_way).clamp(least, 128 << 20);
+    let share = open_bytes_max(memory_bytes, under_way).clamp(open_bytes_min(under_way), 128 << 20);
     share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
 }
 

@@ -15,6 +15,8 @@
 //! most of the time of many callers, with any implementation. Every returned coin is compared with the stored
 //! one.
 
+mod latency_store;
+
 use crate::commands::{Latency, show};
 use crate::error::{BenchError, check_interrupt};
 use crate::machine::BenchMachine;
@@ -24,9 +26,10 @@ use crate::table::{MeasuredSpread, TextTable, grouped};
 use crate::terminal::{self, watch_signals};
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
 use apus_coins::{Batcher, BatcherOptions, BatcherStats, Producer};
-use apus_engine::utxo::store::{EachChange, LatencyStore, MemoryStore};
+use apus_engine::utxo::store::{EachChange, MemoryStore};
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use clap::Args;
+use latency_store::LatencyStore;
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -324,7 +327,7 @@ pub fn measure(
     let slept_us = sleeps(plan.latency.0);
     let block = DecoratedBlock::of(plan);
     let store = block.store()?;
-    let late = LatencyStore::remote(store, plan.latency.0, plan.batch as usize);
+    let late = LatencyStore::new(store, plan.latency.0, plan.batch as usize);
     let store: Arc<dyn CoinsStore> = Arc::new(late);
     let (mut plain_ms, mut timer_ms) = (Vec::new(), Vec::new());
     let with = |&it: &u16| WithTimes { callers: it.into(), ..WithTimes::default() };

@@ -8,7 +8,6 @@ mod disk;
 mod memory;
 
 pub use disk::{DiskOptions, DiskStore, FolderForm, OpenedStore, TreeBatch};
-pub use memory::LatencyStore;
 pub use memory::MemoryStore;
 
 use crate::coin::CoinBytes;

@@ -154,7 +154,8 @@ pub trait Pass: Sync {
     /// No further segment begins.
     fn has_begun_all(&self) {}
 
-    /// The memory that a segment in progress takes, in bytes, if it can be cut.
+    /// The memory that a segment in progress takes, in bytes. It decides how long segments become; 0 leaves them as
+    /// they are planned.
     fn memory_bytes(&self, _segment: &Self::Segment) -> u64 {
         0
     }

@@ -1,15 +1,19 @@
 //! [`Threads`]: processes the segments of a pass on threads of this process.
 //!
 //! Each worker claims a segment, walks over its blocks and feeds the pass. If a source wants more workers than there
-//! are threads, several fill one segment, piece by piece, so that fewer and longer segments are in memory. The sizes
-//! of their blocks are not known beforehand: a segment that has taken its share of the memory is cut.
+//! are threads, several fill one segment, piece by piece, so that fewer and longer segments are in memory.
+//!
+//! How much memory a segment takes depends on what its blocks contain. So a segment ends early if it is expected to
+//! take more than its share: before it begins, or, if several workers fill it, between pieces.
 //!
 //! A finished segment goes through a bounded channel to the calling thread. The channel provides back-pressure: a
 //! slow disk stalls the workers.
 
 use crate::engines::pass::{FinishedSegment, PartialResult, Pass, Work};
 use crate::error::{IoError, SyncError};
-use crate::pass::{Counters, Dispatch, PassJob, Take, open_bytes_max, segments_bytes};
+use crate::pass::{
+    Counters, Dispatch, PassJob, Take, open_bytes_max, open_bytes_min, segments_bytes,
+};
 use crate::progress::{Event, PROGRESS_INTERVAL, SegmentState};
 use crate::source::ChainSource;
 use crate::supply::{OnPanic, Supply, Walker, weight};
@@ -37,8 +41,8 @@ struct SegmentQueue<'a, P: Pass> {
     /// The number of segments that may be in memory, and the memory at which one is cut.
     open_max: usize,
     bytes_max: u64,
-    /// The memory that a block takes in a segment: an estimate, until one has arrived.
-    block_bytes: AtomicU64,
+    /// How much memory a block takes in a segment, for each byte of the block; in 256ths.
+    density: AtomicU64,
     halt: AtomicBool,
     supply: Supply<'a>,
     counters: &'a Counters,
@@ -63,8 +67,11 @@ struct OpenSegment<S> {
     end: AtomicU32,
     /// The number of its pieces that are claimed, but not done.
     pieces: AtomicUsize,
-    /// Its memory, in bytes, and the number of its blocks that have arrived.
+    /// Its memory without blocks, and with those that have arrived, in bytes.
+    empty: AtomicU64,
     memory: AtomicU64,
+    /// The bytes of the blocks that are claimed, and of those that have arrived.
+    claimed: AtomicU64,
     arrived: AtomicU64,
 }
 
@@ -75,7 +82,9 @@ impl<S> OpenSegment<S> {
             segment: Mutex::new(None),
             end: AtomicU32::new(range.start),
             pieces: AtomicUsize::new(0),
+            empty: AtomicU64::new(0),
             memory: AtomicU64::new(0),
+            claimed: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
         }
     }
@@ -147,7 +156,6 @@ where
     fn new(job: &'a PassJob<'a, P>, todo: &[HeightRange], counters: &'a Counters) -> Self {
         let env = &job.request.env;
         let open_max = open_max::<P>(job.source, env.threads);
-        let first = todo.first().map_or(0, |range| job.source.block_bytes(range.start));
         let todo = todo.iter().rev().copied().collect();
         Self {
             job,
@@ -156,7 +164,7 @@ where
             several: is_filled_by_several::<P>(job.source, env.threads),
             open_max,
             bytes_max: open_bytes_max(segments_bytes(env), open_max as u64),
-            block_bytes: AtomicU64::new(2 * first),
+            density: AtomicU64::new(DENSITY_AT_FIRST),
             halt: AtomicBool::new(false),
             supply: Supply::of(env, job.source, job.unseen),
             counters,
@@ -213,14 +221,20 @@ where
                 }
                 claims.todo.pop();
                 claims.open += 1;
+                let range =
+                    if self.several { range } else { self.fitting(range, &mut claims.todo) };
                 claims.last = Some((Arc::new(OpenSegment::new(range)), range));
             } else {
                 self.finished.wait_for(&mut claims, PROGRESS_INTERVAL);
             }
         }
         let (open, rest) = claims.last.take().filter(|_| !self.is_halted())?;
-        let piece = if self.several { first_piece(self.job.source, rest) } else { rest };
+        let (piece, bytes) = match self.several {
+            true => first_piece(self.job.source, rest, PIECE),
+            false => (rest, 0),
+        };
         open.pieces.fetch_add(1, Ordering::Relaxed);
+        open.claimed.fetch_add(bytes, Ordering::Relaxed);
         open.end.store(piece.end, Ordering::Relaxed);
         if piece.end == rest.end && claims.todo.is_empty() {
             self.job.pass.has_begun_all();
@@ -230,14 +244,26 @@ where
         Some((open, piece))
     }
 
+    /// The first part of a segment that is expected to fit into its share of the memory. The rest becomes the next
+    /// segment.
+    fn fitting(&self, range: HeightRange, todo: &mut Vec<HeightRange>) -> HeightRange {
+        let bytes_max = self.bytes_max.max(open_bytes_min(self.open_max as u64));
+        let most = bytes_max.saturating_mul(256) / self.density.load(Ordering::Relaxed).max(1);
+        let (first, _) = first_piece(self.job.source, range, (most, 1));
+        if first.end < range.end {
+            todo.push(HeightRange::new(first.end, range.end));
+        }
+        first
+    }
+
     /// Leaves the unclaimed heights of a segment to another one if the claimed ones are expected to take too much
     /// memory. Returns whether the segment has no unclaimed heights now.
     fn cut(&self, claims: &mut Claims<P::Segment>) -> bool {
         let Some((open, rest)) = &claims.last else { return true };
-        let claimed = u64::from(rest.start - open.range.start);
-        let to_come = claimed.saturating_sub(open.arrived.load(Ordering::Relaxed));
-        let to_come = to_come * self.block_bytes.load(Ordering::Relaxed);
-        let is_full = open.memory.load(Ordering::Relaxed) + to_come >= self.bytes_max;
+        let [claimed, arrived, memory] =
+            [&open.claimed, &open.arrived, &open.memory].map(|it| it.load(Ordering::Relaxed));
+        let to_come = claimed.saturating_sub(arrived) * self.density.load(Ordering::Relaxed) / 256;
+        let is_full = memory + to_come >= self.bytes_max;
         if is_full {
             claims.todo.push(*rest);
             claims.last = None;
@@ -264,9 +290,11 @@ where
                 }
                 pass.block(segment, block)?;
                 let memory = pass.memory_bytes(segment);
-                let arrived = open.arrived.fetch_add(1, Ordering::Relaxed) + 1;
+                let size = self.job.source.block_bytes(block.height());
+                let arrived = open.arrived.fetch_add(size, Ordering::Relaxed) + size;
                 open.memory.store(memory, Ordering::Relaxed);
-                self.block_bytes.store(memory / arrived, Ordering::Relaxed);
+                let of_blocks = memory.saturating_sub(open.empty.load(Ordering::Relaxed));
+                self.density.store(of_blocks * 256 / arrived.max(1), Ordering::Relaxed);
             }
             drop(segment);
             let bytes = block.view().raw().len() as u64;
@@ -286,7 +314,9 @@ where
         if segment.is_none() {
             let range = open.range;
             self.job.request.env.observer.event(Event::Segment(range, SegmentState::Begun));
-            *segment = Some(self.job.pass.begin((self.job.input)(range)?)?);
+            let begun = self.job.pass.begin((self.job.input)(range)?)?;
+            open.empty.store(self.job.pass.memory_bytes(&begun), Ordering::Relaxed);
+            *segment = Some(begun);
         }
         Ok(())
     }
@@ -325,13 +355,21 @@ where
 /// later than they should; with less, workers would wait for the last block of each piece.
 const PIECE: (u64, u32) = (1 << 20, 2);
 
-fn first_piece(source: &dyn ChainSource, range: HeightRange) -> HeightRange {
+/// The density that is assumed until a block has arrived: a byte for each byte.
+const DENSITY_AT_FIRST: u64 = 256;
+
+/// The shortest first part of a range with at least so many bytes and blocks, or all of it; and its bytes.
+fn first_piece(
+    source: &dyn ChainSource,
+    range: HeightRange,
+    (bytes_min, blocks_min): (u64, u32),
+) -> (HeightRange, u64) {
     let (mut end, mut bytes) = (range.start, 0);
-    while end < range.end && (bytes < PIECE.0 || end - range.start < PIECE.1) {
+    while end < range.end && (bytes < bytes_min || end - range.start < blocks_min) {
         bytes += source.block_bytes(end);
         end += 1;
     }
-    HeightRange::new(range.start, end)
+    (HeightRange::new(range.start, end), bytes)
 }
 
 /// Whether several workers fill a segment: as blocks arrive late, there are more workers than threads.

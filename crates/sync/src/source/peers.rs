@@ -335,7 +335,7 @@ impl<'a> Peers<'a> {
     /// again.
     pub fn store_counts(&self) {
         // Unsaved counts are counted again; the error to report is the one that ended the sync.
-        let _ = self.tx_counts.store(self.workdir, self.params.network, true);
+        let _ = self.tx_counts.store(self.workdir, self.params.network);
     }
 
     /// Reads the raw headers of heights 1 to `last` of `chain` from the work folder, because those in memory

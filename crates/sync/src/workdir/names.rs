@@ -41,6 +41,9 @@ pub const ADDRESSES: &str = "addresses";
 /// Name of the file with the numbers of transactions of blocks from peers.
 pub const COUNTS: &str = "counts";
 
+/// Name of the file with those that are newer than that file.
+pub const NEW_COUNTS: &str = "counts-new";
+
 /// Name of the file that a sync locks to keep others out of its folder.
 pub const LOCK: &str = "lock";
 
@@ -181,7 +184,7 @@ pub(super) fn is_input(name: &str) -> bool {
 /// Returns whether a file contains data from peers, which stays valid in any case.
 pub(super) fn is_download(name: &str) -> bool {
     let name = name.strip_suffix(".tmp").unwrap_or(name);
-    name.starts_with(HEADERS) || [KEPT, ADDRESSES, COUNTS].contains(&name)
+    name.starts_with(HEADERS) || [KEPT, ADDRESSES, COUNTS, NEW_COUNTS].contains(&name)
 }
 
 /// Finds a file whose name another program could use, if no file with such a name begins with a mark of ours. A
@@ -193,7 +196,7 @@ pub(super) fn look_alike(
     let mut found = None;
     for name in names {
         let is_common = name.starts_with(HEADERS)
-            || [RECORD, INVALID, JOINED, BASE, POSITIONS, KEPT, ADDRESSES, COUNTS]
+            || [RECORD, INVALID, JOINED, BASE, POSITIONS, KEPT, ADDRESSES, COUNTS, NEW_COUNTS]
                 .contains(&name.as_str());
         if !is_common || name.ends_with(".tmp") {
             continue;

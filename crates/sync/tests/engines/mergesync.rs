@@ -2,18 +2,18 @@
 
 use crate::bad_blocks::{bad_blocks, files, wrong_height};
 use crate::harness::{Job, Place, World, assuming, hash_of, random_chain};
-use crate::world::{Events, Truth};
+use crate::world::{Events, HINTS, SET, Truth, hintsfile};
 use apus_chain::{Network, Params};
 use apus_sync::{
-    DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Observer, Phase, Stop,
-    SyncError, UsageError,
+    DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, HintedValidity, HintsInput,
+    Observer, Phase, SegmentState, Stop, SyncError, UsageError,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, UtxoSet, coins_of, utxo_set};
 use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use bitcoin::script::PushBytes;
-use bitcoin::{Block, OutPoint, ScriptBuf, Transaction};
+use bitcoin::{Amount, Block, OutPoint, ScriptBuf, Transaction, TxOut};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -320,6 +320,63 @@ fn little_memory_is_enough() {
         assert!(!names().iter().any(|name| name.starts_with("merge-")), "{:?}", names());
         apus_sync::discard_progress(&place.work).unwrap();
         assert!(names().is_empty(), "{:?}", names());
+    }
+}
+
+/// How much memory a segment takes depends on what its blocks contain: one that would take too much ends early.
+#[test]
+fn segments_are_shorter_where_blocks_leave_many_coins() {
+    const BLOCKS: usize = 32;
+    let mut builder = ChainBuilder::new(858);
+    for _ in 0..BLOCKS {
+        let script = ScriptBuf::from_bytes(vec![0x51]);
+        let worthless = TxOut { value: Amount::ZERO, script_pubkey: script };
+        let coinbase_outputs = Some(vec![worthless; 40_000]);
+        builder.add_plan(BlockPlan { coinbase_outputs, ..BlockPlan::default() });
+    }
+    let (world, blocks) = (World::small(859), builder.blocks());
+    let mut files = BlockFiles::regtest();
+    files.blocks(&blocks);
+    files.write(&world.folder.path().join("many"));
+    let job = Job {
+        blocksdir: world.folder.path().join("many"),
+        assume_valid: blocks.last().map(hash_of),
+        hinted_validity: HintedValidity::Assumed,
+        stop: Stop::AtTip,
+        threads: 1,
+        // 16 blocks each.
+        segment_bytes: 6 << 20,
+        with_placed: false,
+        ..merge(&world)
+    };
+    let in_order = Place::new();
+    Job { engine: Engine::Utxo, ..job.clone() }.run(&in_order).unwrap();
+    let expected = in_order.output_files();
+    let [set, hints] = [SET, HINTS].map(|name| {
+        let path = world.folder.path().join(name);
+        fs::write(&path, &expected[name]).unwrap();
+        path
+    });
+    let hints = [None, Some(hintsfile(&hints)), Some(HintsInput::Snapshot(set))];
+    for job in hints.map(|hints| Job { hints, ..job.clone() }) {
+        let (place, events) = (Place::new(), Events::default());
+        job.run_watched(&place, &events, &AtomicBool::new(false)).unwrap();
+        let mut lengths: Vec<u32> = events.all().into_iter().filter_map(ended).collect();
+        assert_eq!(lengths.iter().sum::<u32>() as usize, BLOCKS);
+        // A segment may take 12 MiB. Each of these blocks takes 1 MB in it, with hints 0.8 MB.
+        let most = if job.hints.is_none() { 12 } else { 15 };
+        let later = lengths.split_off(1);
+        assert!(lengths[0] > most, "{:?}: {lengths:?}", job.hints);
+        assert!(later.iter().all(|blocks| *blocks <= most), "{:?}: {later:?}", job.hints);
+        assert!(place.output_files() == expected, "{:?}", job.hints);
+    }
+}
+
+/// The number of blocks in a segment that has just ended.
+fn ended(event: Event) -> Option<u32> {
+    match event {
+        Event::Segment(range, SegmentState::Done) => Some(range.count()),
+        _ => None,
     }
 }
 

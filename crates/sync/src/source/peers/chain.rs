@@ -196,7 +196,7 @@ impl BlockSource for PeersChain<'_> {
         let peers = self.peers;
         peers.store_addresses();
         peers.kept.as_ref().map_or(Ok(()), |kept| kept.sync())?;
-        peers.tx_counts.store(peers.workdir, peers.params.network, false)
+        peers.tx_counts.store(peers.workdir, peers.params.network)
     }
 
     fn knows_sizes(&self) -> bool {

@@ -13,12 +13,12 @@
 //! 32    SHA-256 of all bytes before
 //! ```
 //!
-//! The file is rewritten at a checkpoint when a 128th of it is new, and at least 1,000 entries; and when a sync
-//! fails or is interrupted. A killed sync requests at most the other blocks again: the main chain's last 7,000 have
-//! 12 GB.
+//! At each checkpoint, before the segments are made durable, a second file of this form gets all entries that the
+//! first one lacks. So a killed sync requests no block again only for its number. Once the second file has a 128th
+//! of all entries, and at least 1,000, the first one gets all of them.
 
 use crate::error::{StorageResult, SyncError};
-use crate::workdir::names::{self, COUNTS};
+use crate::workdir::names::{self, COUNTS, NEW_COUNTS};
 use crate::workdir::present;
 use apus_chain::{BlockHash, Height, Network, Params};
 use apus_p2p::network::BlockProvider;
@@ -37,11 +37,11 @@ const ENTRY: usize = 12;
 /// Maximum number of remembered blocks: more than twice the main chain.
 const BLOCKS_MAX: usize = 1 << 21;
 
-/// The file is rewritten when there are this many new entries, and when the sync ends.
-const STORED_EVERY: usize = 1_000;
+/// The minimum number of new entries for which the first file is rewritten.
+const REWRITTEN_EVERY: usize = 1_000;
 
-/// It is rewritten when this part of its entries is new. So all rewrites together write 1.4 GB for the main chain.
-const STORED_PART: usize = 128;
+/// The part of all entries that must be new. So all rewrites together write 1.4 GB for the main chain.
+const REWRITTEN_PART: usize = 128;
 
 /// Numbers of transactions by the first eight bytes of the block's hash. To find two blocks with the same eight
 /// bytes would take four billion times the work of a block.
@@ -50,10 +50,15 @@ const STORED_PART: usize = 128;
 #[derive(Debug, Default)]
 pub(super) struct TxCounts(Mutex<Option<CountsInner>>);
 
+type Counts = HashMap<[u8; 8], u32>;
+
 #[derive(Debug, Default)]
 struct CountsInner {
-    counts: HashMap<[u8; 8], u32>,
-    unsaved: usize,
+    counts: Counts,
+    /// Those that the first file lacks.
+    new: Counts,
+    /// Whether both files lack some.
+    is_unsaved: bool,
 }
 
 fn key(hash: &BlockHash) -> [u8; 8] {
@@ -64,8 +69,10 @@ fn key(hash: &BlockHash) -> [u8; 8] {
 impl TxCounts {
     /// Starts remembering, and reads the entries of an earlier start.
     pub(super) fn begin(&self, storage: &dyn Storage, network: Network) -> Result<(), SyncError> {
-        let counts = read(storage, network)?;
-        self.0.lock().get_or_insert(CountsInner { counts, unsaved: 0 });
+        let [mut counts, new] =
+            [read(storage, COUNTS, network)?, read(storage, NEW_COUNTS, network)?];
+        counts.extend(&new);
+        self.0.lock().get_or_insert(CountsInner { counts, new, is_unsaved: false });
         Ok(())
     }
 
@@ -74,7 +81,8 @@ impl TxCounts {
         let mut inner = self.0.lock();
         let Some(inner) = &mut *inner else { return };
         if inner.counts.len() < BLOCKS_MAX && inner.counts.insert(key(hash), count).is_none() {
-            inner.unsaved += 1;
+            inner.new.insert(key(hash), count);
+            inner.is_unsaved = true;
         }
     }
 
@@ -83,35 +91,35 @@ impl TxCounts {
         self.0.lock().as_ref()?.counts.get(&key(hash)).copied()
     }
 
-    /// Makes the entries durable if enough of them are new, or if `all` is set.
-    pub(super) fn store(
-        &self,
-        storage: &dyn Storage,
-        network: Network,
-        all: bool,
-    ) -> Result<(), SyncError> {
-        let bytes = {
+    /// Makes all entries durable.
+    pub(super) fn store(&self, storage: &dyn Storage, network: Network) -> Result<(), SyncError> {
+        let (name, bytes) = {
             let mut inner = self.0.lock();
-            let Some(inner) = &mut *inner else { return Ok(()) };
-            let enough = STORED_EVERY.max(inner.counts.len() / STORED_PART);
-            if inner.unsaved == 0 || !all && inner.unsaved < enough {
+            let Some(inner) = inner.as_mut().filter(|inner| inner.is_unsaved) else {
                 return Ok(());
+            };
+            inner.is_unsaved = false;
+            let enough = REWRITTEN_EVERY.max(inner.counts.len() / REWRITTEN_PART);
+            match inner.new.len() < enough {
+                true => (NEW_COUNTS, to_bytes(&inner.new, network)),
+                false => {
+                    inner.new.clear();
+                    (COUNTS, to_bytes(&inner.counts, network))
+                }
             }
-            inner.unsaved = 0;
-            to_bytes(&inner.counts, network)
         };
-        write_atomically(storage, COUNTS, &bytes).at(storage, COUNTS)
+        write_atomically(storage, name, &bytes).at(storage, name)
     }
 }
 
-/// Reads the file.
-fn read(storage: &dyn Storage, network: Network) -> Result<HashMap<[u8; 8], u32>, SyncError> {
-    let bytes = present(read_whole(storage, COUNTS, (FRAME + ENTRY * BLOCKS_MAX) as u64));
-    let bytes = bytes.at(storage, COUNTS)?;
+/// Reads a file.
+fn read(storage: &dyn Storage, name: &str, network: Network) -> Result<Counts, SyncError> {
+    let bytes = present(read_whole(storage, name, (FRAME + ENTRY * BLOCKS_MAX) as u64));
+    let bytes = bytes.at(storage, name)?;
     Ok(bytes.and_then(|bytes| from_bytes(&bytes, network)).unwrap_or_default())
 }
 
-fn to_bytes(counts: &HashMap<[u8; 8], u32>, network: Network) -> Vec<u8> {
+fn to_bytes(counts: &Counts, network: Network) -> Vec<u8> {
     let mut out = names::begin(MAGIC, VERSION);
     out.extend_from_slice(&network.magic());
     out.extend_from_slice(&(counts.len() as u32).to_le_bytes());
@@ -122,14 +130,14 @@ fn to_bytes(counts: &HashMap<[u8; 8], u32>, network: Network) -> Vec<u8> {
     names::seal(out)
 }
 
-fn from_bytes(bytes: &[u8], network: Network) -> Option<HashMap<[u8; 8], u32>> {
+fn from_bytes(bytes: &[u8], network: Network) -> Option<Counts> {
     let mut reader = names::open(bytes, MAGIC, VERSION)?;
     let is_ours = *reader.array().ok()? == network.magic();
     let count = reader.u32().ok().filter(|_| is_ours)? as usize;
     if bytes.len() != FRAME + ENTRY * count {
         return None;
     }
-    let mut counts = HashMap::with_capacity(count);
+    let mut counts = Counts::with_capacity(count);
     for _ in 0..count {
         counts.insert(*reader.array().ok()?, reader.u32().ok()?);
     }
@@ -222,43 +230,59 @@ mod tests {
         counts
     }
 
-    fn all(counts: &TxCounts) -> HashMap<[u8; 8], u32> {
+    fn all(counts: &TxCounts) -> Counts {
         counts.0.lock().as_ref().unwrap().counts.clone()
+    }
+
+    fn hash(number: u32) -> BlockHash {
+        let mut hash = [0; 32];
+        hash[..4].copy_from_slice(&number.to_le_bytes());
+        BlockHash(hash)
+    }
+
+    fn put(counts: &TxCounts, numbers: std::ops::Range<u32>) {
+        numbers.for_each(|number| counts.put(&hash(number), number + 1));
     }
 
     fn some() -> TxCounts {
         let counts = begun(&CrashStorage::new(), Network::Regtest);
-        (0..9).for_each(|number| counts.put(&BlockHash([number; 32]), u32::from(number) + 1));
+        put(&counts, 0..9);
         counts
     }
 
     #[test]
-    fn they_come_back() {
-        let storage = CrashStorage::new();
-        let counts = some();
-        counts.store(&storage, Network::Regtest, false).unwrap();
-        assert!(storage.names().unwrap().is_empty(), "too few to write");
-        counts.store(&storage, Network::Regtest, true).unwrap();
-        let storage = storage.durable_image();
-        let read = begun(&storage, Network::Regtest);
-        assert_eq!(read.get(&BlockHash([8; 32])), Some(9));
-        assert_eq!(read.get(&BlockHash([9; 32])), None);
-        assert_eq!(all(&read), all(&counts));
-        assert_eq!(begun(&storage, Network::Main).get(&BlockHash([8; 32])), None);
+    fn each_entry_comes_back_after_a_crash() {
+        let (storage, network) = (CrashStorage::new(), Network::Regtest);
+        let counts = begun(&storage, network);
+        let enough = REWRITTEN_EVERY as u32;
+        let (mut next, mut both) = (0, 0);
+        for more in [9, enough - 10, 1, 7, enough, 1, 1] {
+            put(&counts, next..next + more);
+            next += more;
+            counts.store(&storage, network).unwrap();
+            let image = storage.durable_image();
+            let read = begun(&image, network);
+            assert_eq!(all(&read), all(&counts), "{next}");
+            assert_eq!(read.get(&hash(next - 1)), Some(next));
+            assert_eq!(read.get(&hash(next)), None);
+            both += u32::from(image.names().unwrap().len() == 2);
+        }
+        assert_eq!(both, 5, "few entries are added to those in the first file");
+        assert_eq!(begun(&storage, Network::Main).get(&hash(8)), None);
         // Calling `begin` twice loses no entry.
-        read.put(&BlockHash([9; 32]), 1);
-        read.begin(&storage, Network::Regtest).unwrap();
-        assert_eq!(read.get(&BlockHash([9; 32])), Some(1));
+        put(&counts, next..next + 1);
+        counts.begin(&storage, network).unwrap();
+        assert_eq!(counts.get(&hash(next)), Some(next + 1));
     }
 
     #[test]
     fn a_run_that_needs_none_remembers_none() {
         let storage = CrashStorage::new();
-        some().store(&storage, Network::Regtest, true).unwrap();
+        some().store(&storage, Network::Regtest).unwrap();
         let counts = TxCounts::default();
-        counts.put(&BlockHash([20; 32]), 1);
-        assert_eq!(counts.get(&BlockHash([20; 32])), None);
-        counts.store(&storage, Network::Regtest, true).unwrap();
+        put(&counts, 20..21);
+        assert_eq!(counts.get(&hash(20)), None);
+        counts.store(&storage, Network::Regtest).unwrap();
         assert!(counts.0.lock().is_none());
         assert_eq!(all(&begun(&storage, Network::Regtest)).len(), 9, "the file is as it was");
     }
