@@ -4,8 +4,9 @@
   rehearsal.py watch NAME.csv WORKDIR -- apus sync --workdir WORKDIR ...
       runs the command and writes each two seconds: time, memory, open files, temporary files, processor
       time; its lines of progress go to NAME.log, each after its time
-  rehearsal.py plot NAME.csv > NAME.svg
-      draws memory, temporary files, the speed of blocks by height, and predicted against true time left
+  rehearsal.py plot NAME.csv... > NAME.svg
+      draws memory, temporary files, the speed of blocks by height, and predicted against true time left; several
+      starts of one sync are drawn one after another
 """
 
 import os
@@ -97,9 +98,14 @@ def panel(at, title, lines, unit):
         yield f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5"/>'
 
 
-def plot(out):
-    rows, speeds, left = read(out)
-    end = rows[-1][0]
+def plot(starts):
+    rows, speeds, left, end = [], [], [], 0
+    for out in starts:
+        of_start = read(out)
+        rows += [[row[0] + end, *row[1:]] for row in of_start[0]]
+        speeds += of_start[1]
+        left += [(at + end, seconds) for at, seconds in of_start[2]]
+        end = rows[-1][0]
     true = [(at, max(end - at, 0)) for at, _ in left]
     panels = [
         ("Memory in MB", [("#1b6", [(row[0], row[1]) for row in rows])], "s"),
@@ -117,7 +123,7 @@ def plot(out):
 match sys.argv[1:]:
     case ["watch", out, workdir, "--", *command]:
         sys.exit(watch(out, workdir, command))
-    case ["plot", out]:
-        plot(out)
+    case ["plot", first, *more]:
+        plot([first, *more])
     case _:
         sys.exit(__doc__)

@@ -12,13 +12,12 @@ use crate::sync::{JobSource, RunJob, run, tell};
 use crate::verify::line;
 use apus_chain::{BlockHash, Params};
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError};
-use apus_engine::script::Signatures;
 use apus_indexes::{IndexForm, IndexesMade};
-use apus_sync::{Finding, FindingKind, SilentObserver, UseIndex, Verify, look_at_index};
+use apus_storage::DirStorage;
+use apus_sync::{Finding, FindingKind, RunEnv, SilentObserver, UseIndex, Verify, look_at_index};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 /// Runs `apus reindex`.
 pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
@@ -123,22 +122,15 @@ fn look_at_node_index(
     args: &ReindexArgs,
     node: &NodeFolders,
 ) -> Result<Option<(Finding, BlockHash)>, Failure> {
+    let (nowhere, never) = (DirStorage::new(""), AtomicBool::new(false));
+    let params = Params::of(args.node.chain);
+    let env = RunEnv::new(params, &nowhere, &SilentObserver, &never);
     let found = look_at_index(&Verify {
-        params: Params::of(args.node.chain),
+        env: RunEnv { memory_bytes: args.run.dbcache << 20, now: now(), ..env },
         folder: node.folder.clone(),
         block_files: node.blocks.files.clone(),
         assume_valid: None,
-        threads: 1,
-        memory_bytes: args.run.dbcache << 20,
-        scratch: None,
-        segment_bytes: None,
-        checkpoint_interval: Duration::ZERO,
-        now: now(),
-        signatures: Signatures::libsecp256k1(),
-        verifier: None,
         work: PathBuf::new(),
-        observer: &SilentObserver,
-        interrupt: &AtomicBool::new(false),
     })?;
     let (marked, harms): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|finding| finding.kind == FindingKind::MarkedInvalid);

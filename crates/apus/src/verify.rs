@@ -22,9 +22,10 @@ use crate::workdir::WorkFolder;
 use apus_chain::Params;
 use apus_datadir::{BlockFiles, read_index_flags};
 use apus_engine::script::Signatures;
+use apus_storage::DirStorage;
 use apus_sync::{
-    DiskUse, Event, Finding, FindingKind, FoundFault, Observer, ProvenBy, ScratchLimits, SyncError,
-    Verify, VerifyOutcome, discard_verify, foreign_to_verify, has_verify_progress,
+    DiskUse, Event, Finding, FindingKind, FoundFault, Observer, ProvenBy, RunEnv, ScratchLimits,
+    SyncError, Verify, VerifyOutcome, discard_verify, foreign_to_verify, has_verify_progress,
 };
 use serde::Serialize;
 use std::fs;
@@ -88,23 +89,20 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let signatures = args.run.signatures.learning(args.node.chain, out)?;
     let renderer = Renderer::new(watch, None);
     room.into_iter().for_each(|event| renderer.event(event));
-    let request = Verify {
-        params,
-        folder,
-        block_files: blocks.files,
-        assume_valid,
+    let storage = DirStorage::private(&work);
+    let env = RunEnv {
         threads,
         memory_bytes: args.run.dbcache << 20,
-        scratch: Some(ScratchLimits { bytes: scratch, segments: None }),
         segment_bytes: args.run.segment_bytes,
+        scratch: Some(ScratchLimits { bytes: scratch, segments: None }),
         checkpoint_interval: Duration::from_secs(args.run.checkpoint_seconds.into()),
         now,
         signatures: &signatures,
         verifier: verifier.as_deref(),
-        work: work.clone(),
-        observer: &renderer,
-        interrupt: &interrupt,
+        ..RunEnv::new(params, &storage, &renderer, &interrupt)
     };
+    let block_files = blocks.files;
+    let request = Verify { env, folder, block_files, assume_valid, work: work.clone() };
     let verified = renderer.beside(|| audit(&request));
     let mut record = renderer.into_record();
     let (verified, indexes) = verified.map_err(|error| {

@@ -44,7 +44,7 @@ const fn open_bytes_max(segments_bytes: u64, under_way: u64) -> u64 {
     segments_bytes / (2 * under_way)
 }
 
-/// Lower bound of that memory: the segments in flight share 24 MiB.
+/// The least memory for each of them: together they get 24 MiB.
 const fn open_bytes_min(under_way: u64) -> u64 {
     let under_way = if under_way < 2 { 2 } else { under_way };
     let share = (24 << 20) / under_way;

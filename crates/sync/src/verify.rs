@@ -33,19 +33,17 @@ use crate::engines::swiftsync::CoinTotals;
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{ErrorKind, SourceError, StorageResult, SyncError, UsageError};
 use crate::folder::at;
-use crate::progress::{Event, Observer};
+use crate::progress::Event;
 use crate::request::{
     ConnectOptions, HintedTask, HintedValidity, HintsInput, MemoryParts, MergeSyncTask, Output,
-    RunEnv, ScratchLimits, Task,
+    Request, RunEnv, ScriptCounts, Source, Stop, Task,
 };
-use crate::request::{Request, ScriptCounts, Source, Stop};
 use crate::source::blocksdir::UseIndex;
 use crate::warning::Warning;
 use crate::workdir::names::LOCK;
-use apus_chain::{BlockHash, KnownBlock, Params, ScriptVerifier};
+use apus_chain::{BlockHash, KnownBlock};
 use apus_datadir::chainstate::{SNAPSHOT_CHAINSTATE, check_files};
 use apus_datadir::{BlockFiles, BlocksFolder, check_index_files};
-use apus_engine::script::Signatures;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::{DirStorage, Storage, create_private_dir, write_atomically};
@@ -56,8 +54,6 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 /// Names of subfolders of the work folder: for the proof, for joining, and for the coins that the blocks
 /// produce.
@@ -77,36 +73,16 @@ const PREVOUT_THREADS: usize = 8;
 
 /// What to audit, and how.
 pub struct Verify<'a> {
-    /// The chain's rules.
-    pub params: &'a Params,
+    /// Rules, limits and the observer. Its folder is [`work`](Self::work).
+    pub env: RunEnv<'a>,
     /// The node's folder for this chain, which contains `blocks` and `chainstate`.
     pub folder: PathBuf,
     /// The folder of the node's block files; their index is in `blocks` of [`folder`](Self::folder).
     pub block_files: PathBuf,
     /// The block up to which scripts are assumed valid, under Core's conditions; `None` to run all scripts.
     pub assume_valid: Option<BlockHash>,
-    /// Worker threads, at least one.
-    pub threads: usize,
-    /// Memory for buffers, in bytes.
-    pub memory_bytes: u64,
-    /// Bytes of blocks in a segment; `None` to derive it from the other budgets.
-    pub segment_bytes: Option<u64>,
-    /// Disk space for temporary files, if a fault must be located without undo data; `None` for no limit.
-    pub scratch: Option<ScratchLimits>,
-    /// Longest time that finished segments wait to be made durable together.
-    pub checkpoint_interval: Duration,
-    /// Current time, in seconds since 1970.
-    pub now: i64,
-    /// How scripts' signatures are checked.
-    pub signatures: &'a Arc<Signatures>,
-    /// Runs scripts; needed for signet.
-    pub verifier: Option<&'a dyn ScriptVerifier>,
     /// Existing folder for progress, which no other program uses.
     pub work: PathBuf,
-    /// Receives events.
-    pub observer: &'a dyn Observer,
-    /// Set by the caller to stop the audit.
-    pub interrupt: &'a AtomicBool,
 }
 
 /// Proven facts about the blocks up to the block of the node's coins.
@@ -170,7 +146,7 @@ impl Verify<'_> {
     }
 
     fn warn(&self, what: String) {
-        self.observer.event(Event::Warning(Warning::WrongAlready { what }));
+        self.env.observer.event(Event::Warning(Warning::WrongAlready { what }));
     }
 
     /// Warns at once about faults that a quick check of both databases' files shows. Reading the whole
@@ -199,7 +175,8 @@ impl Verify<'_> {
         outputs: &'r [Output],
         store: &'r crate::request::OpenStore<'r>,
     ) -> Request<'r> {
-        let cache_bytes = MemoryParts::with_files(self.memory_bytes, self.threads).coins_bytes;
+        let cache_bytes =
+            MemoryParts::with_files(self.env.memory_bytes, self.env.threads).coins_bytes;
         let connect = ConnectOptions {
             assume_valid: self.assume_valid,
             prevout_threads: PREVOUT_THREADS,
@@ -230,22 +207,7 @@ impl Verify<'_> {
             folders: &[],
             sets: &[],
             muhash: true,
-            env: RunEnv {
-                params: self.params,
-                threads: self.threads,
-                memory_bytes: self.memory_bytes,
-                segment_bytes: self.segment_bytes,
-                scratch: self.scratch,
-                checkpoint_interval: self.checkpoint_interval,
-                now: self.now,
-                signatures: self.signatures,
-                verifier: self.verifier,
-                workdir,
-                is_shared: false,
-                given: None,
-                observer: self.observer,
-                interrupt: self.interrupt,
-            },
+            env: RunEnv { workdir, ..self.env },
         }
     }
 }
@@ -291,7 +253,7 @@ pub fn verify(request: &Verify<'_>) -> Result<VerifyOutcome, SyncError> {
 /// Checks that the work folder belongs to this node: progress of another node's audit cannot be resumed.
 fn expect_same_node(request: &Verify<'_>, storage: &DirStorage) -> Result<(), SyncError> {
     let folder = std::fs::canonicalize(&request.folder).map_err(at(&request.folder))?;
-    let mut wanted = format!("{} ", request.params.network).into_bytes();
+    let mut wanted = format!("{} ", request.env.params.network).into_bytes();
     wanted.extend_from_slice(folder.as_os_str().as_encoded_bytes());
     let path = storage.folder().join(NODE);
     match std::fs::read(&path) {
@@ -357,7 +319,7 @@ pub fn look_at_index(request: &Verify<'_>) -> Result<Vec<Finding>, SyncError> {
     use FindingKind as Kind;
     let findings = Findings::default();
     if let Some(index) = NodeIndex::read(request, &findings)? {
-        let files = BlockFiles::open(request.blocks(), request.params.network.magic());
+        let files = BlockFiles::open(request.blocks(), request.env.params.network.magic());
         index.compare_files(&files.map_err(SourceError::from)?, &findings);
         let chain = index.chain_to(&index.best);
         if let Some(chain) = &chain {
@@ -394,7 +356,7 @@ fn open_store(
     storage: &DirStorage,
 ) -> Result<Arc<dyn CoinsStore>, StoreError> {
     let path = storage.folder().join(crate::workdir::names::COINS);
-    Ok(Arc::new(DiskStore::open(&path, request.params.network, DiskOptions::default())?))
+    Ok(Arc::new(DiskStore::open(&path, request.env.params.network, DiskOptions::default())?))
 }
 
 /// Returns whether an error proves a fault in the node's data.

@@ -587,7 +587,7 @@ mod tests {
             assert_eq!(storage.names().unwrap(), before);
             read
         };
-        for name in ["addresses", "counts", "kept", "positions", "headers-00001"] {
+        for name in ["addresses", "counts", "counts-new", "kept", "positions", "headers-00001"] {
             let error = plan_of(&[(name, b"mine"), ("lock", b"")]).unwrap_err();
             assert!(
                 matches!(error, SyncError::Usage(UsageError::NotAWorkFolder { .. })),
@@ -604,6 +604,7 @@ mod tests {
         for (name, bytes) in [
             ("addresses", &b"apus-addresses 1 main\n"[..]),
             ("counts", b"APUSTXNS1234"),
+            ("counts-new", b"APUSTXNS1234"),
             ("kept", b"APUSKEPT1234"),
             ("positions", b"APUSKEPT1234"),
             ("connected", b"APUSCONN1234"),

@@ -39,7 +39,7 @@ pub(super) fn check(
     let scratch = request.work.join(VERIFIED_INDEXES);
     create_private_dir(&scratch).map_err(apus_sync::folder::at(&scratch))?;
     let made = IndexesRequest {
-        params: request.params,
+        params: request.env.params,
         folder: &request.folder,
         blocks: BlocksFolder {
             files: request.block_files.clone(),
@@ -51,11 +51,11 @@ pub(super) fn check(
         numbers: None,
         replace: false,
         scratch: &DirStorage::private(&scratch),
-        threads: request.threads,
-        memory_bytes: request.memory_bytes,
-        now: request.now,
-        observer: request.observer,
-        interrupt: request.interrupt,
+        threads: request.env.threads,
+        memory_bytes: request.env.memory_bytes,
+        now: request.env.now,
+        observer: request.env.observer,
+        interrupt: request.env.interrupt,
     };
     let checked = match check_indexes(&made, verified.proof.as_ref().map(|proof| proof.muhash)) {
         Ok(checked) => checked,

@@ -120,10 +120,12 @@ pub trait Pass: Sync {
     /// The kinds of runs that each segment produces; each run may be empty.
     const RUNS: &'static [RunKind];
 
-    /// Whether several workers fill a segment if a source wants more workers than there are threads. It saves memory
-    /// where a segment in progress is large beside its result, but the workers wait for each other. Such a segment
-    /// can be [cut](Self::cut).
-    const FILLED_BY_SEVERAL: bool = false;
+    /// Whether a segment can [end early](Self::cut), once it takes its share of the memory. If a source wants more
+    /// workers than there are threads, several workers then fill a segment: that saves memory where a segment in
+    /// progress is large beside its result, but the workers wait for each other.
+    ///
+    /// The results of such a pass may cover parts of the plan's segments, and other parts after a restart.
+    const CAN_END_EARLY: bool = false;
 
     /// Whether a block may need something from [elsewhere](Self::fetch).
     const FETCHES: bool = false;
@@ -154,8 +156,7 @@ pub trait Pass: Sync {
     /// No further segment begins.
     fn has_begun_all(&self) {}
 
-    /// The memory that a segment in progress takes, in bytes. It decides how long segments become; 0 leaves them as
-    /// they are planned.
+    /// The memory that a segment in progress takes, in bytes, if it can end early.
     fn memory_bytes(&self, _segment: &Self::Segment) -> u64 {
         0
     }

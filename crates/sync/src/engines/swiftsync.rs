@@ -143,10 +143,7 @@ pub(crate) fn prove<'a>(
         let why = BlockUnavailable::UnderHints { stop: identity.stop };
         if is_invalid { error.without_way(why) } else { error }
     };
-    // Of a segment, a part may be done.
-    let blocks_done: u32 = done.iter().map(|done| done.range.count()).sum();
-    let blocks = plan.segments.iter().map(|segment| segment.count()).sum::<u32>();
-    if !above.is_empty() && blocks_done < blocks {
+    if !above.is_empty() && done.len() < plan.segments.len() {
         engine = engine.below_hints(spent_later(request, &*dir, above).map_err(under_hints)?);
     }
     let end = request.stop.end(stop.height, dir.chain());

@@ -3,8 +3,8 @@
 //! Each worker claims a segment, walks over its blocks and feeds the pass. If a source wants more workers than there
 //! are threads, several fill one segment, piece by piece, so that fewer and longer segments are in memory.
 //!
-//! How much memory a segment takes depends on what its blocks contain. So a segment ends early if it is expected to
-//! take more than its share: before it begins, or, if several workers fill it, between pieces.
+//! How much memory a segment takes depends on what its blocks contain. A segment that is expected to take more than
+//! its share is cut: before it begins or, if several workers fill it, between pieces.
 //!
 //! A finished segment goes through a bounded channel to the calling thread. The channel provides back-pressure: a
 //! slow disk stalls the workers.
@@ -41,7 +41,7 @@ struct SegmentQueue<'a, P: Pass> {
     /// The number of segments that may be in memory, and the memory at which one is cut.
     open_max: usize,
     bytes_max: u64,
-    /// How much memory a block takes in a segment, for each byte of the block; in 256ths.
+    /// The memory that a segment takes for each byte of its blocks, in 256ths.
     density: AtomicU64,
     halt: AtomicBool,
     supply: Supply<'a>,
@@ -221,8 +221,10 @@ where
                 }
                 claims.todo.pop();
                 claims.open += 1;
-                let range =
-                    if self.several { range } else { self.fitting(range, &mut claims.todo) };
+                let range = match P::CAN_END_EARLY && !self.several {
+                    true => self.split_to_fit(range, &mut claims.todo),
+                    false => range,
+                };
                 claims.last = Some((Arc::new(OpenSegment::new(range)), range));
             } else {
                 self.finished.wait_for(&mut claims, PROGRESS_INTERVAL);
@@ -230,7 +232,7 @@ where
         }
         let (open, rest) = claims.last.take().filter(|_| !self.is_halted())?;
         let (piece, bytes) = match self.several {
-            true => first_piece(self.job.source, rest, PIECE),
+            true => first_part(self.job.source, rest, PIECE),
             false => (rest, 0),
         };
         open.pieces.fetch_add(1, Ordering::Relaxed);
@@ -244,12 +246,13 @@ where
         Some((open, piece))
     }
 
-    /// The first part of a segment that is expected to fit into its share of the memory. The rest becomes the next
-    /// segment.
-    fn fitting(&self, range: HeightRange, todo: &mut Vec<HeightRange>) -> HeightRange {
+    /// Splits off the first part of a segment that is expected to fit into its share of the memory. The rest becomes
+    /// the next segment.
+    fn split_to_fit(&self, range: HeightRange, todo: &mut Vec<HeightRange>) -> HeightRange {
+        // With little memory, plans have longer segments than it allows.
         let bytes_max = self.bytes_max.max(open_bytes_min(self.open_max as u64));
         let most = bytes_max.saturating_mul(256) / self.density.load(Ordering::Relaxed).max(1);
-        let (first, _) = first_piece(self.job.source, range, (most, 1));
+        let (first, _) = first_part(self.job.source, range, (most, 1));
         if first.end < range.end {
             todo.push(HeightRange::new(first.end, range.end));
         }
@@ -262,8 +265,9 @@ where
         let Some((open, rest)) = &claims.last else { return true };
         let [claimed, arrived, memory] =
             [&open.claimed, &open.arrived, &open.memory].map(|it| it.load(Ordering::Relaxed));
-        let to_come = claimed.saturating_sub(arrived) * self.density.load(Ordering::Relaxed) / 256;
-        let is_full = memory + to_come >= self.bytes_max;
+        let density = self.density.load(Ordering::Relaxed);
+        let to_come = claimed.saturating_sub(arrived).saturating_mul(density) / 256;
+        let is_full = memory.saturating_add(to_come) >= self.bytes_max;
         if is_full {
             claims.todo.push(*rest);
             claims.last = None;
@@ -293,8 +297,12 @@ where
                 let size = self.job.source.block_bytes(block.height());
                 let arrived = open.arrived.fetch_add(size, Ordering::Relaxed) + size;
                 open.memory.store(memory, Ordering::Relaxed);
-                let of_blocks = memory.saturating_sub(open.empty.load(Ordering::Relaxed));
-                self.density.store(of_blocks * 256 / arrived.max(1), Ordering::Relaxed);
+                // A few blocks say little.
+                if arrived >= PIECE.0 {
+                    let of_blocks = memory.saturating_sub(open.empty.load(Ordering::Relaxed));
+                    let density = of_blocks.saturating_mul(256) / arrived;
+                    self.density.store(density, Ordering::Relaxed);
+                }
             }
             drop(segment);
             let bytes = block.view().raw().len() as u64;
@@ -315,7 +323,9 @@ where
             let range = open.range;
             self.job.request.env.observer.event(Event::Segment(range, SegmentState::Begun));
             let begun = self.job.pass.begin((self.job.input)(range)?)?;
-            open.empty.store(self.job.pass.memory_bytes(&begun), Ordering::Relaxed);
+            let empty = self.job.pass.memory_bytes(&begun);
+            open.empty.store(empty, Ordering::Relaxed);
+            open.memory.store(empty, Ordering::Relaxed);
             *segment = Some(begun);
         }
         Ok(())
@@ -355,11 +365,12 @@ where
 /// later than they should; with less, workers would wait for the last block of each piece.
 const PIECE: (u64, u32) = (1 << 20, 2);
 
-/// The density that is assumed until a block has arrived: a byte for each byte.
+/// The density that is assumed at first: one byte of memory for each byte of a block.
 const DENSITY_AT_FIRST: u64 = 256;
 
-/// The shortest first part of a range with at least so many bytes and blocks, or all of it; and its bytes.
-fn first_piece(
+/// The shortest first part of a range with at least this many bytes and blocks, or the whole range. Also returns its
+/// bytes.
+fn first_part(
     source: &dyn ChainSource,
     range: HeightRange,
     (bytes_min, blocks_min): (u64, u32),
@@ -374,7 +385,7 @@ fn first_piece(
 
 /// Whether several workers fill a segment: as blocks arrive late, there are more workers than threads.
 fn is_filled_by_several<P: Pass>(source: &dyn ChainSource, threads: usize) -> bool {
-    P::FILLED_BY_SEVERAL && source.fetchers(threads) > threads
+    P::CAN_END_EARLY && source.fetchers(threads) > threads
 }
 
 /// The number of segments that may be in memory at a time. If several workers fill each, one more than there are

@@ -46,15 +46,15 @@ pub(super) fn take(
     storage: &DirStorage,
     findings: &Findings,
 ) -> Result<Option<CoinsSnapshot>, SyncError> {
-    request.observer.event(Event::Started(Phase::Hints));
+    request.env.observer.event(Event::Started(Phase::Hints));
     let path = storage.folder().join(TAKEN);
     let is_there = path.try_exists().map_err(at(&path))?;
     if !is_there && !try_to_take(request, storage, findings)? {
         return Ok(None);
     }
-    let info = snapshot_info(open(&path, Some(request.params.network))?, false);
+    let info = snapshot_info(open(&path, Some(request.env.params.network))?, false);
     let info = info.map_err(|error| named(&path, error))?;
-    request.observer.event(Event::Ended { phase: Phase::Hints, bytes: info.bytes });
+    request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: info.bytes });
     Ok(Some(CoinsSnapshot { path, info, of_earlier: is_there }))
 }
 
@@ -75,7 +75,7 @@ fn try_to_take(
         );
         if may_pass && attempt < ATTEMPTS {
             std::thread::sleep(PAUSE);
-            stop_if_interrupted(request.interrupt)?;
+            stop_if_interrupted(request.env.interrupt)?;
             continue;
         }
         if matches!(error, ChainstateDbError::NoBestBlock { coins: false, .. }) {
@@ -122,15 +122,15 @@ fn take_once(request: &Verify<'_>, storage: &DirStorage) -> Result<(), CoinsRead
     let file = storage.create(DRAFT).at(storage, DRAFT)?;
     let mut writing = CoinsWriter::new(storage, file);
     // The number of coins is known only at the end.
-    writing.write(&header(request.params.network, BlockHash::ZERO, 0))?;
+    writing.write(&header(request.env.params.network, BlockHash::ZERO, 0))?;
     let (mut failed, mut coins) = (None, 0_u64);
     let read = read_node(&request.chainstate(), &mut |outpoint, bytes| {
         coins += 1;
         let mut step = || -> Result<(), SyncError> {
             if coins.is_multiple_of(AT_ONCE) {
                 let progress = Progress { coins, ..Progress::default() };
-                request.observer.event(Event::Progress(Phase::Hints, progress));
-                stop_if_interrupted(request.interrupt)?;
+                request.env.observer.event(Event::Progress(Phase::Hints, progress));
+                stop_if_interrupted(request.env.interrupt)?;
             }
             writing.coin(outpoint, bytes)
         };
@@ -148,7 +148,7 @@ fn take_once(request: &Verify<'_>, storage: &DirStorage) -> Result<(), CoinsRead
     let read = read.map_err(CoinsReadError::Coins)?;
     writing.end_group()?;
     let path = storage.folder().join(DRAFT);
-    let header = header(request.params.network, read.best, read.coins);
+    let header = header(request.env.params.network, read.best, read.coins);
     writing.finish(&path, &header)?;
     storage.rename(DRAFT, TAKEN).at(storage, TAKEN)?;
     storage.sync_names().at(storage, "")?;
@@ -240,7 +240,7 @@ pub(super) fn compare(
     of_node: &Path,
     findings: &Findings,
 ) -> Result<(), SyncError> {
-    request.observer.event(Event::Started(Phase::Compare));
+    request.env.observer.event(Event::Started(Phase::Compare));
     let (mut right, mut stored) = (open(of_blocks, None)?, open(of_node, None)?);
     let (mut left, mut other) = (next(&mut right, of_blocks)?, next(&mut stored, of_node)?);
     let dir = request.chainstate();
@@ -250,8 +250,8 @@ pub(super) fn compare(
         steps += 1;
         if steps.is_multiple_of(AT_ONCE) {
             let progress = Progress { bytes: stored.offset(), bytes_total, ..Progress::default() };
-            request.observer.event(Event::Progress(Phase::Compare, progress));
-            stop_if_interrupted(request.interrupt)?;
+            request.env.observer.event(Event::Progress(Phase::Compare, progress));
+            stop_if_interrupted(request.env.interrupt)?;
         }
         let order = match (&left, &other) {
             (None, None) => break,
@@ -286,7 +286,7 @@ pub(super) fn compare(
             other = next(&mut stored, of_node)?;
         }
     }
-    request.observer.event(Event::Ended { phase: Phase::Compare, bytes: stored.offset() });
+    request.env.observer.event(Event::Ended { phase: Phase::Compare, bytes: stored.offset() });
     Ok(())
 }
 

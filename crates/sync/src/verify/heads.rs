@@ -37,23 +37,23 @@ pub(super) fn look_at_heads(
     findings: &Findings,
     blocks: &mut [StoredEntry],
 ) -> Result<Heads, SyncError> {
-    request.observer.event(Event::Started(Phase::Headers));
+    request.env.observer.event(Event::Started(Phase::Headers));
     blocks.sort_unstable_by_key(|stored| stored.data);
     let reader = BlockReader::new(files, 1 << 20);
     let index = files.home().join("index");
     let mut look = Look { files, findings, index, reader, heads: Heads::Right, before: None };
     let blocks_total = blocks.len() as u64;
     for (turn, some) in (0u64..).zip(blocks.chunks(AT_ONCE)) {
-        stop_if_interrupted(request.interrupt)?;
+        stop_if_interrupted(request.env.interrupt)?;
         look.at(some);
         if look.heads != Heads::Right {
             break;
         }
         let blocks = turn * AT_ONCE as u64 + some.len() as u64;
         let progress = Progress { blocks, blocks_total, ..Progress::default() };
-        request.observer.event(Event::Progress(Phase::Headers, progress));
+        request.env.observer.event(Event::Progress(Phase::Headers, progress));
     }
-    request.observer.event(Event::Ended { phase: Phase::Headers, bytes: 0 });
+    request.env.observer.event(Event::Ended { phase: Phase::Headers, bytes: 0 });
     Ok(look.heads)
 }
 

@@ -72,7 +72,7 @@ impl NodeIndex {
         request: &Verify<'_>,
         findings: &Findings,
     ) -> Result<Option<Self>, SyncError> {
-        request.observer.event(Event::Started(Phase::Headers));
+        request.env.observer.event(Event::Started(Phase::Headers));
         let read = Self::read_headers(request, findings);
         let index = match read {
             Ok(index) => Some(index),
@@ -92,12 +92,12 @@ impl NodeIndex {
             }
             Err(IndexStop::Index(error)) => return Err(SourceError::Index(error).into()),
         };
-        request.observer.event(Event::Ended { phase: Phase::Headers, bytes: 0 });
+        request.env.observer.event(Event::Ended { phase: Phase::Headers, bytes: 0 });
         Ok(index)
     }
 
     fn read_headers(request: &Verify<'_>, findings: &Findings) -> Result<Self, IndexStop> {
-        let mut tree = HeaderTree::new(request.params, ANY_TIME);
+        let mut tree = HeaderTree::new(request.env.params, ANY_TIME);
         // Entries are read by ascending height, so a header without its parent is an orphan forever.
         tree.set_orphans_max(0);
         let mut reading = IndexReading {
@@ -106,7 +106,7 @@ impl NodeIndex {
             tree,
             statuses: Vec::new(),
             past: Past { pruned: false, snapshot: request.began_with_snapshot() },
-            best: (0, request.params.genesis_hash),
+            best: (0, request.env.params.genesis_hash),
             rejected: (0, BlockHash::ZERO),
             genesis: None,
             of_knots: None,
@@ -136,7 +136,7 @@ impl NodeIndex {
                     ControlFlow::Continue(())
                 })?;
             }
-            stop_if_interrupted(request.interrupt)?;
+            stop_if_interrupted(request.env.interrupt)?;
             found.sort_unstable_by_key(|entry| (entry.height, entry.hash));
             found.iter().for_each(|entry| reading.take(entry));
             start = range.end;
@@ -160,7 +160,7 @@ impl NodeIndex {
         }
         // If the clock were behind, headers of an intact node would look wrong.
         let of_all = HeaderChain::best_of(&reading.tree);
-        ClockError::expect_past(&of_all, request.now)
+        ClockError::expect_past(&of_all, request.env.now)
             .map_err(|error| IndexStop::Run(SourceError::from(Box::new(error)).into()))?;
         let IndexReading {
             tree, statuses, past: Past { pruned, .. }, best, rejected, genesis, ..
@@ -213,7 +213,7 @@ impl NodeIndex {
                 return;
             }
             let found = |what| FoundFault::new(what).block(block_of(&entry)).of(&index);
-            if lacks_witness_mark(&entry, request.params) {
+            if lacks_witness_mark(&entry, request.env.params) {
                 findings.add(FindingKind::WitnessMark, found(NO_WITNESS_MARK));
             }
             if entry.height == 0 {
@@ -261,7 +261,7 @@ impl NodeIndex {
                 return;
             }
             let found = |what| FoundFault::new(what).block(block_of(&entry)).of(&index);
-            if lacks_witness_mark(&entry, request.params) && entry.status & STATUS_FAILED == 0 {
+            if lacks_witness_mark(&entry, request.env.params) && entry.status & STATUS_FAILED == 0 {
                 findings.add(FindingKind::WitnessMark, found(NO_WITNESS_MARK));
             }
             if entry.validity() >= VALID_CHAIN && entry.undo.is_none() {
@@ -443,7 +443,7 @@ impl IndexReading<'_> {
     /// Checks the genesis block's entry: without a correct one, a node does not start, or cannot connect any
     /// block.
     fn expect_genesis(&self) {
-        let hash = self.request.params.genesis_hash;
+        let hash = self.request.env.params.genesis_hash;
         let what = match &self.genesis {
             None => {
                 "the index has no entry for the genesis block: the node does not start".to_owned()

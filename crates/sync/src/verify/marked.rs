@@ -84,7 +84,7 @@ impl StaleBranch<'_> {
         let survey = FolderSurvey::new(request, self.files, findings, self.branch, true)?;
         let Some(mut coins) = self.coins(&survey, blocks)? else { return Ok(()) };
         for stored in blocks {
-            stop_if_interrupted(request.interrupt)?;
+            stop_if_interrupted(request.env.interrupt)?;
             let mut verdict = MarkVerdict::Unknown;
             survey.with_block(stored, &mut |block| {
                 verdict = connect(&survey, block, &mut coins)?;
@@ -124,7 +124,7 @@ impl StaleBranch<'_> {
         blocks: &[StoredEntry],
     ) -> Result<Option<WantedCoins>, SyncError> {
         let request = self.work.request;
-        let most = request.memory_bytes / COIN_BYTES;
+        let most = request.env.memory_bytes / COIN_BYTES;
         let (mut wanted, mut read) = (WantedCoins::new(), 0);
         for stored in blocks {
             survey.with_block(stored, &mut |block| {

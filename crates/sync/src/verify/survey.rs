@@ -41,11 +41,11 @@ impl<'a> FolderSurvey<'a> {
     ) -> Result<Self, SyncError> {
         let mut connector = None;
         if by_undo {
-            let checks = ScriptChecks::new(request.params, chain, request.assume_valid);
+            let checks = ScriptChecks::new(request.env.params, chain, request.assume_valid);
             let assumed = checks.last_assumed().unwrap_or_default();
             let any = assumed < chain.tip_height();
-            let scripts = any.then(|| request.signatures.pool(0)).transpose()?;
-            let (params, sum_key) = (request.params, None);
+            let scripts = any.then(|| request.env.signatures.pool(0)).transpose()?;
+            let (params, sum_key) = (request.env.params, None);
             connector = Some(ConnectByUndo { params, chain, assumed, scripts, sum_key });
         }
         let confirmed_marks = Mutex::default();
@@ -84,11 +84,11 @@ impl<'a> FolderSurvey<'a> {
     fn context(&self, stored: &StoredEntry) -> BlockContext<'_> {
         let KnownBlock { height, hash } = stored.block;
         BlockContext {
-            params: self.request.params,
+            params: self.request.env.params,
             height,
             hash,
             median_time_past: self.chain.median_time_past(height - 1).unwrap_or_default(),
-            verifier: self.request.verifier,
+            verifier: self.request.env.verifier,
         }
     }
 
@@ -97,12 +97,12 @@ impl<'a> FolderSurvey<'a> {
         if blocks.is_empty() {
             return Ok(());
         }
-        self.request.observer.event(Event::Started(Phase::Survey));
+        self.request.env.observer.event(Event::Started(Phase::Survey));
         blocks.sort_unstable_by_key(|stored| stored.data);
         let (blocks, next) = (&*blocks, AtomicUsize::new(0));
         let (bytes, failed) = (AtomicU64::new(0), Mutex::new(None));
         std::thread::scope(|scope| {
-            for _ in 0..self.request.threads {
+            for _ in 0..self.request.env.threads {
                 scope.spawn(|| {
                     let mut thread = Thread::new(self);
                     loop {
@@ -122,13 +122,13 @@ impl<'a> FolderSurvey<'a> {
                             bytes: bytes.load(Ordering::Relaxed),
                             ..Progress::default()
                         };
-                        self.request.observer.event(Event::Progress(Phase::Survey, progress));
+                        self.request.env.observer.event(Event::Progress(Phase::Survey, progress));
                     }
                 });
             }
         });
         let bytes = bytes.into_inner();
-        self.request.observer.event(Event::Ended { phase: Phase::Survey, bytes });
+        self.request.env.observer.event(Event::Ended { phase: Phase::Survey, bytes });
         failed.into_inner().map_or(Ok(()), Err)
     }
 
@@ -175,7 +175,7 @@ impl<'s, 'a> Thread<'s, 'a> {
     fn look_at(&mut self, blocks: &[StoredEntry], bytes: &AtomicU64) -> Result<(), SyncError> {
         let Self { survey, reader, checker, undo } = self;
         for stored in blocks {
-            stop_if_interrupted(survey.request.interrupt)?;
+            stop_if_interrupted(survey.request.env.interrupt)?;
             let Some(place) = survey.locate(stored) else { continue };
             bytes.fetch_add(u64::from(place.size), Ordering::Relaxed);
             let mut looked = Ok(());

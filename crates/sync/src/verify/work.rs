@@ -30,7 +30,7 @@ impl VerifyWork<'_> {
         verified: &mut VerifyOutcome,
     ) -> Result<(), SyncError> {
         let Self { request, index, findings, .. } = *self;
-        let files = BlockFiles::open(request.blocks(), request.params.network.magic())
+        let files = BlockFiles::open(request.blocks(), request.env.params.network.magic())
             .map_err(SourceError::from)?;
         index.compare_files(&files, findings);
         self.look_at_genesis(&files);
@@ -105,7 +105,7 @@ impl VerifyWork<'_> {
     }
 
     fn look_at_genesis(&self, files: &BlockFiles) {
-        let params = self.request.params;
+        let params = self.request.env.params;
         if let Some((file, offset)) = self.index.genesis
             && !is_genesis(files, params, (file, offset))
         {

@@ -41,7 +41,7 @@ pub const ADDRESSES: &str = "addresses";
 /// Name of the file with the numbers of transactions of blocks from peers.
 pub const COUNTS: &str = "counts";
 
-/// Name of the file with those that are newer than that file.
+/// Name of the file with the numbers that are not in [`COUNTS`] yet.
 pub const NEW_COUNTS: &str = "counts-new";
 
 /// Name of the file that a sync locks to keep others out of its folder.

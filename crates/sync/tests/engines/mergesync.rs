@@ -2,11 +2,12 @@
 
 use crate::bad_blocks::{bad_blocks, files, wrong_height};
 use crate::harness::{Job, Place, World, assuming, hash_of, random_chain};
-use crate::world::{Events, HINTS, SET, Truth, hintsfile};
+use crate::world::{Events, Truth};
 use apus_chain::{Network, Params};
+use apus_storage::Storage;
 use apus_sync::{
-    DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, HintedValidity, HintsInput,
-    Observer, Phase, SegmentState, Stop, SyncError, UsageError,
+    DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Observer, Phase,
+    SegmentState, Stop, SyncError, UsageError,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, UtxoSet, coins_of, utxo_set};
@@ -341,7 +342,6 @@ fn segments_are_shorter_where_blocks_leave_many_coins() {
     let job = Job {
         blocksdir: world.folder.path().join("many"),
         assume_valid: blocks.last().map(hash_of),
-        hinted_validity: HintedValidity::Assumed,
         stop: Stop::AtTip,
         threads: 1,
         // 16 blocks each.
@@ -349,27 +349,74 @@ fn segments_are_shorter_where_blocks_leave_many_coins() {
         with_placed: false,
         ..merge(&world)
     };
+    let (place, events) = (Place::new(), Events::default());
+    job.run_watched(&place, &events, &AtomicBool::new(false)).unwrap();
+    let mut lengths: Vec<u32> = events.all().into_iter().filter_map(ended).collect();
+    assert_eq!(lengths.iter().sum::<u32>() as usize, BLOCKS);
+    // A segment may take 12 MiB, and each of these blocks takes 1 MB in it.
+    let later = lengths.split_off(1);
+    assert!(lengths[0] > 12, "{lengths:?}");
+    assert!(later.iter().all(|blocks| *blocks <= 12), "{later:?}");
     let in_order = Place::new();
-    Job { engine: Engine::Utxo, ..job.clone() }.run(&in_order).unwrap();
-    let expected = in_order.output_files();
-    let [set, hints] = [SET, HINTS].map(|name| {
-        let path = world.folder.path().join(name);
-        fs::write(&path, &expected[name]).unwrap();
-        path
-    });
-    let hints = [None, Some(hintsfile(&hints)), Some(HintsInput::Snapshot(set))];
-    for job in hints.map(|hints| Job { hints, ..job.clone() }) {
-        let (place, events) = (Place::new(), Events::default());
-        job.run_watched(&place, &events, &AtomicBool::new(false)).unwrap();
-        let mut lengths: Vec<u32> = events.all().into_iter().filter_map(ended).collect();
-        assert_eq!(lengths.iter().sum::<u32>() as usize, BLOCKS);
-        // A segment may take 12 MiB. Each of these blocks takes 1 MB in it, with hints 0.8 MB.
-        let most = if job.hints.is_none() { 12 } else { 15 };
-        let later = lengths.split_off(1);
-        assert!(lengths[0] > most, "{:?}: {lengths:?}", job.hints);
-        assert!(later.iter().all(|blocks| *blocks <= most), "{:?}: {later:?}", job.hints);
-        assert!(place.output_files() == expected, "{:?}", job.hints);
+    Job { engine: Engine::Utxo, ..job }.run(&in_order).unwrap();
+    assert!(place.output_files() == in_order.output_files());
+}
+
+/// A join gives coins only to inputs that their own segment left without. So a later start must not use the join of an
+/// earlier one if it had to process some segments again and these have other ends.
+#[test]
+fn a_join_counts_only_for_the_segments_that_it_joined() {
+    let mut builder = ChainBuilder::new(860);
+    builder.empty_blocks(101);
+    let (from, _) = builder.mature_coin();
+    let output = builder.output(9_000, ScriptKind::OpTrue);
+    let first = builder.spend(&[from], vec![output]);
+    builder.block_with(vec![first.clone()]);
+    for _ in 0..8 {
+        // Nothing to spend, but many bytes.
+        let script_pubkey = ScriptBuf::from_bytes(vec![0x6a; 300_000]);
+        let coinbase_outputs = Some(vec![TxOut { value: Amount::ZERO, script_pubkey }]);
+        builder.add_plan(BlockPlan { coinbase_outputs, ..BlockPlan::default() });
     }
+    let output = builder.output(8_000, ScriptKind::OpTrue);
+    let second = builder.spend_coins(&coins_of(&first), vec![output]);
+    builder.block_with(vec![second]);
+    builder.empty_blocks(1);
+    let world = World::laid_out(&builder.blocks(), |blocks| {
+        let mut files = BlockFiles::regtest();
+        files.blocks(blocks);
+        files
+    });
+    // All blocks are in one segment, unless there is little memory for many of them.
+    let job = Job { segment_bytes: 8 << 20, memory_bytes: 1 << 30, ..merge(&world) };
+    let syncs = {
+        let whole = Place::new();
+        job.expect(&world.truth, &whole);
+        whole.work.syncs()
+    };
+    let mut kept = 0;
+    for n in 0..syncs {
+        let image = {
+            let place = Place::new();
+            place.work.crash_at(n, AfterCrash::Fail);
+            job.run(&place).unwrap_err();
+            place.work.crash_image(n)
+        };
+        let names = image.names().unwrap();
+        if !names.iter().any(|name| name == "joined") {
+            continue;
+        }
+        kept += 1;
+        let segments: Vec<&String> = names.iter().filter(|it| it.ends_with(".part")).collect();
+        assert!(!segments.is_empty(), "segments are durable before their join");
+        segments.iter().for_each(|name| image.remove(name).unwrap());
+        let mut place = Place { work: image, ..Place::new() };
+        let little = Job { threads: 16, memory_bytes: 0, ..job.clone() };
+        let events = again(&little, &world.truth, &mut place);
+        let lengths: Vec<u32> = events.all().into_iter().filter_map(ended).collect();
+        assert!(lengths.len() > 1, "{lengths:?}");
+    }
+    assert!(kept > 0);
 }
 
 /// The number of blocks in a segment that has just ended.

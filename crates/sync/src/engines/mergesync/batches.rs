@@ -6,7 +6,7 @@
 
 use super::base_set::BaseSet;
 use super::coin_hashes::{HashKeys, OutputCount, WantedHashes};
-use super::join_result::{JoinResult, Record};
+use super::join_result::{JoinResult, Record, division_of};
 use super::join_runs::{BatchSpan, JOINED_RUNS, JoinOptions, join};
 use super::merge_plan::MergePlan;
 use super::scratch::ScratchUse;
@@ -128,8 +128,11 @@ impl<'w, 'a> Batches<'w, 'a> {
     /// How many of the finished segments an earlier start joined to make the next base.
     fn joined_already(&self, done: &Segments) -> Result<Option<usize>, SyncError> {
         let joined = self.earlier_join()?.filter(|record| !record.joined.base.is_empty());
-        let is_end = |(_, end): &(usize, Height)| {
-            joined.as_ref().is_some_and(|record| record.end + 1 == *end)
+        let is_end = |(count, end): &(usize, Height)| {
+            let is_of = |record: &Record| {
+                record.end + 1 == *end && record.division == division_of(&done[..*count])
+            };
+            joined.as_ref().is_some_and(is_of)
         };
         Ok(self.in_sequence(done).find(is_end).map(|(count, _)| count))
     }
@@ -274,13 +277,14 @@ impl<'w, 'a> Batches<'w, 'a> {
         let assumed = self.work.checks.last_assumed().unwrap_or_default();
         let base = self.base.at.height;
         let end = batch.last().map_or(base, |last| last.range.end - 1);
+        let division = division_of(&batch);
         let is_wanted = |record: &Record| {
             let JoinResult { base, coins, hashes, .. } = &record.joined;
             let has_all = match what {
                 JoinFor::Base => !base.is_empty(),
                 JoinFor::Set(count) => !coins.is_empty() && (count.is_none() || hashes.is_some()),
             };
-            has_all && record.end == end
+            has_all && record.end == end && record.division == division
         };
         let earlier = self.earlier_join()?.filter(is_wanted);
         let keep = earlier.iter().flat_map(Record::names).chain(self.base.names()).collect();
@@ -290,8 +294,11 @@ impl<'w, 'a> Batches<'w, 'a> {
             Some(record) => record,
             None => {
                 let joined = self.join(&batch, what, durable)?;
-                let record = Record { joined, base, end, validated: base, assumed };
+                let record = Record { joined, base, end, division, validated: base, assumed };
                 if durable {
+                    // Segments that a later start processed again could have other ends.
+                    self.work.dir.sync()?;
+                    self.workdir.store(&mut batch)?;
                     record.write(self.workdir)?;
                 }
                 record

@@ -142,7 +142,7 @@ impl Pass for FirstPass {
         Self::BLOCKS,
     ];
 
-    const FILLED_BY_SEVERAL: bool = true;
+    const CAN_END_EARLY: bool = true;
 
     fn begin(&self, range: HeightRange) -> Result<FirstPassSegment, FirstPassError> {
         Ok(FirstPassSegment {

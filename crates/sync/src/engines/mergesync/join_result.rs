@@ -5,10 +5,11 @@
 //!
 //! ```text
 //! 8     41 50 55 53 4a 4f 49 4e   "APUSJOIN"
-//! 4     version, 5
+//! 4     version, 6
 //! 32    id of the plan
 //! 4     height of the base's last block, 0 without a base
 //! 4     height of the last joined block
+//! 32    SHA-256 of the heights at which the joined segments begin and end (4 each)
 //! 4     height up to which blocks were validated
 //! 4     height above which their scripts were run
 //! 8     coins in the set
@@ -29,17 +30,19 @@
 //! every `--checkpoint-seconds` while blocks are validated, and after the last block.
 
 use super::base_set::OverwrittenCoin;
+use super::first_pass::SegmentSummary;
 use crate::engines::swiftsync::CoinTotals;
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::JOINED;
-use crate::workdir::{RunInfo, Workdir, names, present};
+use crate::workdir::{FinishedRange, RunInfo, Workdir, names, present};
 use apus_chain::{Height, MuHash, OutPoint, Reader, write_compact_size};
+use apus_hash::sha256;
 use apus_storage::{read_whole, write_atomically};
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 8] = b"APUSJOIN";
 
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// Greatest length of the record: a few hundred bytes for each run, and the outputs of some blocks.
 const BYTES_MAX: u64 = 64 << 20;
@@ -164,10 +167,18 @@ pub(super) struct Record {
     pub base: Height,
     /// The last joined block.
     pub end: Height,
+    /// The joined segments: a join gives coins only to inputs that their own segment left without.
+    pub division: [u8; 32],
     /// Height up to which blocks were validated.
     pub validated: Height,
     /// Scripts of blocks above this one were run; lower blocks may have been assumed valid.
     pub assumed: Height,
+}
+
+/// Identifies the segments of a batch.
+pub(super) fn division_of(batch: &[FinishedRange<SegmentSummary>]) -> [u8; 32] {
+    let ends = batch.iter().flat_map(|done| [done.range.start, done.range.end]);
+    sha256(&ends.flat_map(Height::to_le_bytes).collect::<Vec<u8>>())
 }
 
 impl Record {
@@ -212,6 +223,7 @@ impl Record {
         out.extend_from_slice(plan_id);
         out.extend_from_slice(&self.base.to_le_bytes());
         out.extend_from_slice(&self.end.to_le_bytes());
+        out.extend_from_slice(&self.division);
         out.extend_from_slice(&self.validated.to_le_bytes());
         out.extend_from_slice(&self.assumed.to_le_bytes());
         let CoinTotals { coins, transactions, amount, bogosize } = self.joined.totals;
@@ -246,6 +258,7 @@ impl Record {
             return None;
         }
         let (base_height, end) = (reader.u32().ok()?, reader.u32().ok()?);
+        let division = *reader.array().ok()?;
         let (validated, assumed) = (reader.u32().ok()?, reader.u32().ok()?);
         let totals = read_totals(&mut reader)?;
         let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
@@ -278,7 +291,7 @@ impl Record {
             joined.exists(height, OutPoint::from_bytes(reader.array().ok()?));
         }
         reader.finish().ok()?;
-        Some(Self { joined, base: base_height, end, validated, assumed })
+        Some(Self { joined, base: base_height, end, division, validated, assumed })
     }
 }
 
@@ -359,7 +372,8 @@ mod tests {
         for vout in existed {
             joined.exists(vout % 7, OutPoint { txid: Txid([8; 32]), vout: *vout });
         }
-        Record { joined, base: assumed / 3, end: assumed / 2, validated, assumed }
+        let division = [6; 32];
+        Record { joined, base: assumed / 3, end: assumed / 2, division, validated, assumed }
     }
 
     #[test]

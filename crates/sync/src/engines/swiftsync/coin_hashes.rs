@@ -82,11 +82,6 @@ impl SegmentHashes {
         self.blocks.push(BlockNumbers { height, numbered, surviving: first..self.numbers.len() });
     }
 
-    /// The memory in use, in bytes, and what the run takes.
-    pub(super) fn memory_bytes(&self) -> usize {
-        2 * (size_of_val(&*self.numbers) + size_of_val(&*self.hashes))
-    }
-
     /// Returns the number of numbered outputs in the segment, and the run of hashes.
     pub(super) fn finish(mut self) -> (u64, Vec<u8>) {
         self.hasher.flush(&mut self.hashes);

@@ -40,11 +40,6 @@ impl KeptUndo {
         Ok(())
     }
 
-    /// The memory in use, in bytes.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        self.run.len() as u64
-    }
-
     pub(super) fn into_run(self) -> Vec<u8> {
         self.run
     }

@@ -140,15 +140,6 @@ impl Segment {
         Ok(())
     }
 
-    /// The memory that the surviving coins take, in bytes.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        let SurvivorsSoFar { coins, indices, hashes, .. } = &self.kept;
-        // The hints that the segment found are another copy of the indices.
-        let indices = 2 * size_of_val(&**indices);
-        let hashes = hashes.as_ref().map_or(0, SegmentHashes::memory_bytes);
-        (coins.memory_bytes() + indices + hashes) as u64
-    }
-
     /// Ends the segment after all of its blocks were processed.
     pub(super) fn finish(mut self) -> Result<SegmentOutput, SwiftSyncError> {
         let range = self.hints.range();

@@ -269,9 +269,7 @@ fn by_segment(coins: &[PlacedCoin], segments: usize) -> (Vec<u32>, Vec<u64>) {
 
 impl HintsProvider for SnapshotHints<'_> {
     fn segment(&self, range: HeightRange) -> Result<SegmentHints, SyncError> {
-        // The range may be a part of a segment of the plan.
         let index = self.segments.partition_point(|segment| segment.end <= range.start);
-        let segment = self.segments.get(index).copied().unwrap_or(range);
         let part = |spill: &SegmentSpill| {
             [index, index + 1].map(|at| spill.starts[at] as usize * COIN_BYTES)
         };
@@ -283,15 +281,14 @@ impl HintsProvider for SnapshotHints<'_> {
             let (own, after) = rest.split_at_mut(end - start);
             let mut file = self.storage.open(name, start as u64).at(self.storage, name)?;
             file.read_exact(own).at(self.storage, name)?;
-            if !coins(own).all(|(height, _)| segment.contains(height)) {
+            if !coins(own).all(|(height, _)| range.contains(height)) {
                 // The coins were in this segment when they were written.
                 let file = self.storage.describe(name);
                 return Err(SyncError::Io(IoError::RunDamaged { run: name.clone(), file }));
             }
             rest = after;
         }
-        let inside = coins(&bytes).filter(|(height, _)| range.contains(*height));
-        let hints = CoinHints::of(range, inside).expect("only those inside are left");
+        let hints = CoinHints::of(range, coins(&bytes)).expect("all were seen to be inside");
         Ok(SegmentHints::Coins(hints))
     }
 }
@@ -302,7 +299,7 @@ impl HintsProvider for SnapshotHints<'_> {
 
 /// Supplies the hints of segments, to any thread.
 pub(crate) trait HintsProvider: Sync {
-    /// Returns the hints of one segment of the plan, or of a part of it.
+    /// Returns the hints of one segment of the plan.
     fn segment(&self, range: HeightRange) -> Result<SegmentHints, SyncError>;
 }
 
@@ -410,8 +407,8 @@ mod tests {
         }
     }
 
-    /// With any amount of memory and any number of threads, each segment and each part of one gets its blocks' coins,
-    /// and coins above the last segment are left out.
+    /// With any amount of memory and any number of threads, each segment gets its blocks' coins, and coins
+    /// above the last segment are left out.
     #[test]
     fn segments_get_the_coins_of_their_blocks() {
         let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/regtest-315/utxo.dat");
@@ -425,8 +422,7 @@ mod tests {
         let segments =
             [HeightRange::new(1, 7), HeightRange::new(7, 200), HeightRange::new(200, 300)];
         let expect_coins = |hints: &SnapshotHints<'_>| {
-            let parts = [HeightRange::new(7, 100), HeightRange::new(100, 200)];
-            for range in segments.into_iter().chain(parts) {
+            for range in segments {
                 let of = |it: &&(Height, OutPoint)| range.contains(it.0);
                 let own: Vec<(Height, OutPoint)> = expected.iter().filter(of).copied().collect();
                 let own = CoinHints::of(range, own.iter().copied()).unwrap();

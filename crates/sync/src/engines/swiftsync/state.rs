@@ -159,10 +159,6 @@ impl Pass for SwiftSync {
         self.block_with_coins(segment, block, &[])
     }
 
-    fn memory_bytes(&self, segment: &Segment) -> u64 {
-        segment.memory_bytes()
-    }
-
     fn finish(&self, segment: Segment) -> Result<FinishedSegment<Partial>, SwiftSyncError> {
         let SegmentOutput { partial, run, hints, hashes } = self.finish(segment)?;
         Ok(FinishedSegment { partial, runs: vec![run, encoded(&hints), hashes, Vec::new()] })

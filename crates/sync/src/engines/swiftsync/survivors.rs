@@ -90,11 +90,6 @@ impl Survivors {
         }
     }
 
-    /// The memory in use, in bytes, and what making the run takes.
-    pub(super) fn memory_bytes(&self) -> usize {
-        2 * (self.bytes.len() + size_of_val(&*self.records))
-    }
-
     /// The records sorted by txid, concatenated.
     pub(super) fn into_run(mut self) -> Vec<u8> {
         let bytes = &self.bytes;

@@ -364,10 +364,6 @@ impl<'a> Pass for UndoPass<'a> {
         Ok(())
     }
 
-    fn memory_bytes(&self, segment: &UndoPassSegment<'a>) -> u64 {
-        segment.segment.memory_bytes() + segment.kept.memory_bytes()
-    }
-
     fn finish(
         &self,
         segment: UndoPassSegment<'a>,

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! At each checkpoint, before the segments are made durable, a second file of this form gets all entries that the
-//! first one lacks. So a killed sync requests no block again only for its number. Once the second file has a 128th
-//! of all entries, and at least 1,000, the first one gets all of them.
+//! first one lacks. So after a kill, no block is requested again just for its number. Once the second file has a
+//! 128th of all entries, and at least 1,000, the first one gets all of them.
 
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::{self, COUNTS, NEW_COUNTS};
@@ -38,10 +38,10 @@ const ENTRY: usize = 12;
 const BLOCKS_MAX: usize = 1 << 21;
 
 /// The minimum number of new entries for which the first file is rewritten.
-const REWRITTEN_EVERY: usize = 1_000;
+const NEW_MIN: usize = 1_000;
 
 /// The part of all entries that must be new. So all rewrites together write 1.4 GB for the main chain.
-const REWRITTEN_PART: usize = 128;
+const NEW_PART: usize = 128;
 
 /// Numbers of transactions by the first eight bytes of the block's hash. To find two blocks with the same eight
 /// bytes would take four billion times the work of a block.
@@ -55,9 +55,9 @@ type Counts = HashMap<[u8; 8], u32>;
 #[derive(Debug, Default)]
 struct CountsInner {
     counts: Counts,
-    /// Those that the first file lacks.
+    /// Those that the first file may lack.
     new: Counts,
-    /// Whether both files lack some.
+    /// Whether some entries are in neither file.
     is_unsaved: bool,
 }
 
@@ -93,22 +93,27 @@ impl TxCounts {
 
     /// Makes all entries durable.
     pub(super) fn store(&self, storage: &dyn Storage, network: Network) -> Result<(), SyncError> {
-        let (name, bytes) = {
+        let (name, bytes, new) = {
             let mut inner = self.0.lock();
             let Some(inner) = inner.as_mut().filter(|inner| inner.is_unsaved) else {
                 return Ok(());
             };
             inner.is_unsaved = false;
-            let enough = REWRITTEN_EVERY.max(inner.counts.len() / REWRITTEN_PART);
+            let enough = NEW_MIN.max(inner.counts.len() / NEW_PART);
             match inner.new.len() < enough {
-                true => (NEW_COUNTS, to_bytes(&inner.new, network)),
+                true => (NEW_COUNTS, to_bytes(&inner.new, network), Counts::new()),
                 false => {
-                    inner.new.clear();
-                    (COUNTS, to_bytes(&inner.counts, network))
+                    let new = std::mem::take(&mut inner.new);
+                    (COUNTS, to_bytes(&inner.counts, network), new)
                 }
             }
         };
-        write_atomically(storage, name, &bytes).at(storage, name)
+        write_atomically(storage, name, &bytes).at(storage, name).inspect_err(|_| {
+            if let Some(inner) = &mut *self.0.lock() {
+                inner.new.extend(new);
+                inner.is_unsaved = true;
+            }
+        })
     }
 }
 
@@ -254,7 +259,7 @@ mod tests {
     fn each_entry_comes_back_after_a_crash() {
         let (storage, network) = (CrashStorage::new(), Network::Regtest);
         let counts = begun(&storage, network);
-        let enough = REWRITTEN_EVERY as u32;
+        let enough = NEW_MIN as u32;
         let (mut next, mut both) = (0, 0);
         for more in [9, enough - 10, 1, 7, enough, 1, 1] {
             put(&counts, next..next + more);

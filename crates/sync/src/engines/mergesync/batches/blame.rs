@@ -3,7 +3,7 @@
 use super::{Batches, JoinFor, Segments};
 use crate::engines::in_order::ChainstateError;
 use crate::engines::mergesync::base_set::BaseSet;
-use crate::engines::mergesync::join_result::Record;
+use crate::engines::mergesync::join_result::{Record, division_of};
 use crate::engines::mergesync::join_runs::JOINED_RUNS;
 use crate::engines::mergesync::walk::{BlockTakers, ConnectProgress, ConnectWalk};
 use crate::engines::mergesync::{FirstPass, MergeWork, OutputRecord, SpendRecord};
@@ -93,7 +93,8 @@ impl Batches<'_, '_> {
     fn validate_all(&self, done: Segments) -> Result<(), SyncError> {
         let joined = self.join(&done, JoinFor::Set(None), false)?;
         let (base, end) = (self.base.at.height, done.last().map_or(0, |last| last.range.end - 1));
-        let record = Record { joined, base, end, validated: base, assumed: 0 };
+        let division = division_of(&done);
+        let record = Record { joined, base, end, division, validated: base, assumed: 0 };
         let mut progress = ConnectProgress { record, durable: false, saved_at: Instant::now() };
         let (work, workdir, plan) = (self.work, self.workdir, self.plan);
         let walk = ConnectWalk { work, workdir, plan, done: &done };
