@@ -44,7 +44,7 @@ const fn open_bytes_max(segments_bytes: u64, under_way: u64) -> u64 {
     segments_bytes / (2 * under_way)
 }
 
-/// The least memory for each of them: together they get 24 MiB.
+/// The least memory for each of the segments in memory: its share of 24 MiB, but at least 1 MiB.
 const fn open_bytes_min(under_way: u64) -> u64 {
     let under_way = if under_way < 2 { 2 } else { under_way };
     let share = (24 << 20) / under_way;
@@ -429,7 +429,9 @@ impl<'a, P: Pass> Results<'a, P> {
     ) -> Self {
         let bytes = |range: &HeightRange| bytes_of(job.source, *range);
         let longest = todo.iter().map(bytes).max().unwrap_or_default();
-        let stored = done.len();
+        // Those of a batch's rest may still be in memory.
+        let stored = done.iter().take_while(|done| done.stored).count();
+        let held_bytes = done[stored..].iter().map(FinishedRange::held_bytes).sum();
         Self {
             job,
             workdir,
@@ -438,7 +440,7 @@ impl<'a, P: Pass> Results<'a, P> {
             stored_at: Instant::now(),
             failed: false,
             written: stored,
-            held_bytes: 0,
+            held_bytes,
             to_come: todo.iter().map(bytes).sum(),
             under_way: longest * job.request.env.threads as u64,
         }

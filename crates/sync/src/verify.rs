@@ -73,7 +73,7 @@ const PREVOUT_THREADS: usize = 8;
 
 /// What to audit, and how.
 pub struct Verify<'a> {
-    /// Rules, limits and the observer. Its folder is [`work`](Self::work).
+    /// The environment. Its work folder is [`work`](Self::work); each step uses a folder in it.
     pub env: RunEnv<'a>,
     /// The node's folder for this chain, which contains `blocks` and `chainstate`.
     pub folder: PathBuf,

@@ -27,6 +27,7 @@ use names::{
 };
 use plan::Plan;
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 
@@ -132,7 +133,7 @@ impl<'a> Workdir<'a> {
         Ok(workdir)
     }
 
-    /// Resumes a sync: returns the finished segments of its pass, or parts of segments if some were cut, and removes
+    /// Resumes a sync: returns the finished segments of its pass, or parts of segments if some ended early, and removes
     /// everything else from the folder.
     pub fn resume<P: Pass>(
         storage: &'a dyn Storage,
@@ -143,7 +144,8 @@ impl<'a> Workdir<'a> {
         let names = storage.names().at(storage, "")?;
         let mut ranges: Vec<HeightRange> =
             names.iter().filter_map(|it| range_of_partial(it)).collect();
-        ranges.sort_unstable();
+        // A part that was processed again for a blame may overlap a longer one.
+        ranges.sort_unstable_by_key(|range| (range.start, Reverse(range.end)));
         for range in ranges {
             let is_next = done.last().is_none_or(|last| last.range.end <= range.start);
             if is_next && plan.has_within_one(range) {

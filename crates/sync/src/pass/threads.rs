@@ -249,7 +249,7 @@ where
     /// Splits off the first part of a segment that is expected to fit into its share of the memory. The rest becomes
     /// the next segment.
     fn split_to_fit(&self, range: HeightRange, todo: &mut Vec<HeightRange>) -> HeightRange {
-        // With little memory, plans have longer segments than it allows.
+        // With little memory, planned segments are longer than `bytes_max`.
         let bytes_max = self.bytes_max.max(open_bytes_min(self.open_max as u64));
         let most = bytes_max.saturating_mul(256) / self.density.load(Ordering::Relaxed).max(1);
         let (first, _) = first_part(self.job.source, range, (most, 1));

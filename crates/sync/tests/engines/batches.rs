@@ -4,16 +4,18 @@
 use crate::bad_blocks::{bad_blocks, files, wrong_height};
 use crate::harness::{ABOVE, Job, Place, World, assuming, hash_of, random_chain};
 use crate::world::{Events, Truth, display};
-use apus_chain::{KnownBlock, Network, Params};
+use apus_chain::{HeightRange, KnownBlock, Network, Params};
 use apus_storage::Storage;
-use apus_sync::{Engine, ErrorKind, Event, Phase, Stop, SyncError, UsageError, Warning};
+use apus_sync::{
+    Engine, ErrorKind, Event, Observer, Phase, SegmentState, Stop, SyncError, UsageError, Warning,
+};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, coins_of, utxo_set};
 use apus_testkit::effort::rounds;
 use apus_testkit::oracle;
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::CrashStorage;
 use bitcoin::Block;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn in_batches(world: &World, segments: usize) -> Job {
@@ -78,6 +80,52 @@ fn any_division_gives_the_same_set() {
             // Another start finds all work done.
             assert!(joins(&again(&job, &world.truth, &mut place)) <= 1);
         }
+    }
+}
+
+/// Segments above the end of a batch wait for the next one: an interrupted start keeps them, too.
+#[test]
+fn no_segment_is_processed_twice() {
+    let world = World::small(913);
+    let mut waited = 0;
+    for _ in 0..40 {
+        let job = Job {
+            threads: 3,
+            checkpoint_interval: Duration::from_secs(3600),
+            ..in_batches(&world, 2)
+        };
+        let (mut place, interrupt) = (Place::new(), AtomicBool::new(false));
+        let observer = SecondBatch { events: Events::default(), interrupt: &interrupt };
+        job.run_watched(&place, &observer, &interrupt).unwrap_err();
+        let first = ranges_done(&observer.events.all());
+        let second = ranges_done(&again(&job, &world.truth, &mut place));
+        let blocks = |all: &[HeightRange]| all.iter().map(|range| range.count()).sum::<u32>();
+        assert_eq!(blocks(&first) + blocks(&second), world.truth.stop, "{first:?} {second:?}");
+        waited += usize::from(first.len() > 2);
+    }
+    assert!(waited > 0);
+}
+
+fn ranges_done(events: &[Event]) -> Vec<HeightRange> {
+    let done = |event: &Event| match event {
+        Event::Segment(range, SegmentState::Done) => Some(*range),
+        _ => None,
+    };
+    events.iter().filter_map(done).collect()
+}
+
+/// Interrupts a sync when it begins the second batch.
+struct SecondBatch<'a> {
+    events: Events,
+    interrupt: &'a AtomicBool,
+}
+
+impl Observer for SecondBatch<'_> {
+    fn event(&self, event: Event) {
+        self.events.event(event);
+        let begun = |event: &&Event| matches!(event, Event::Started(Phase::Blocks));
+        let begun = self.events.all().iter().filter(begun).count();
+        self.interrupt.store(begun == 2, Ordering::Relaxed);
     }
 }
 

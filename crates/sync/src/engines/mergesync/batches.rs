@@ -230,7 +230,10 @@ impl<'w, 'a> Batches<'w, 'a> {
         let gone = old.runs.iter().chain(&answers).map(|run| run.name.as_str());
         let gone: HashSet<&str> = gone.chain(files.iter().map(String::as_str)).collect();
         Record::remove(self.workdir)?;
-        self.workdir.remove_files(&gone)
+        self.workdir.remove_files(&gone)?;
+        // Otherwise the allocator keeps free pages beside those that the next batch maps.
+        request.env.observer.event(Event::MemoryFreed);
+        Ok(())
     }
 
     /// Joins and validates the last batch.
@@ -290,20 +293,22 @@ impl<'w, 'a> Batches<'w, 'a> {
         let keep = earlier.iter().flat_map(Record::names).chain(self.base.names()).collect();
         self.workdir.clear_scratch_but(&keep)?;
         let durable = durable || earlier.is_some();
+        let is_new = earlier.is_none();
         let mut record = match earlier {
             Some(record) => record,
             None => {
                 let joined = self.join(&batch, what, durable)?;
-                let record = Record { joined, base, end, division, validated: base, assumed };
-                if durable {
-                    // Segments that a later start processed again could have other ends.
-                    self.work.dir.sync()?;
-                    self.workdir.store(&mut batch)?;
-                    record.write(self.workdir)?;
-                }
-                record
+                Record { joined, base, end, division, validated: base, assumed }
             }
         };
+        if durable {
+            // A later start could divide blocks that it had to process again in another way, and lose the join.
+            self.work.dir.sync()?;
+            self.workdir.store(&mut batch)?;
+        }
+        if durable && is_new {
+            record.write(self.workdir)?;
+        }
         let coins_total = record.joined.balance.left;
         let coins = Progress { coins_total, ..Progress::default() };
         request.env.observer.event(Event::Ahead(Phase::Coins, coins));
@@ -356,10 +361,13 @@ impl<'w, 'a> Batches<'w, 'a> {
 
     /// The part of the chain that a batch covers.
     fn span(&self, batch: &Segments) -> BatchSpan {
-        let all = (1..=self.plan.last()).map(|height| self.work.dir.block_bytes(height)).sum();
-        let joined = batch.iter().map(|done| done.partial.done().bytes).sum();
-        let is_last = batch.last().is_none_or(|last| last.range.end == self.plan.last() + 1);
-        BatchSpan { below: self.base.summary.done().bytes, joined, all, is_last }
+        // Of blocks that are still to come, only an estimate is known, so all bytes are estimates.
+        let bytes_to = |end| (1..=end).map(|height| self.work.dir.block_bytes(height)).sum::<u64>();
+        let last = self.plan.last();
+        let end = batch.last().map_or(last, |done| done.range.end - 1);
+        let below = bytes_to(self.base.at.height);
+        let (joined, all) = (bytes_to(end) - below, bytes_to(last));
+        BatchSpan { below, joined, all, is_last: end == last }
     }
 
     /// Starts the writer for kept blocks, if blocks are kept. If it lacks blocks of this batch that were validated,

@@ -1,7 +1,7 @@
 //! [`JoinResult`]: the result of a join, and the record from which a later start reads it.
 //!
 //! The record also says how far blocks were validated. It is written once losing the work so far would hurt;
-//! the files that it names are durable by then.
+//! the files that it names are durable by then, and so are the joined segments.
 //!
 //! ```text
 //! 8     41 50 55 53 4a 4f 49 4e   "APUSJOIN"
@@ -9,7 +9,7 @@
 //! 32    id of the plan
 //! 4     height of the base's last block, 0 without a base
 //! 4     height of the last joined block
-//! 32    SHA-256 of the heights at which the joined segments begin and end (4 each)
+//! 32    SHA-256 of each joined segment's first height and first height after it (4 each)
 //! 4     height up to which blocks were validated
 //! 4     height above which their scripts were run
 //! 8     coins in the set
@@ -167,7 +167,7 @@ pub(super) struct Record {
     pub base: Height,
     /// The last joined block.
     pub end: Height,
-    /// The joined segments: a join gives coins only to inputs that their own segment left without.
+    /// The joined segments: a join gives coins only to inputs for which their own segment had none.
     pub division: [u8; 32],
     /// Height up to which blocks were validated.
     pub validated: Height,
