@@ -30,13 +30,13 @@ pub const fn held_bytes_max(memory_bytes: u64) -> u64 {
     memory_bytes / 8 * 3
 }
 
-/// What a thread takes besides its segment: a block, what is derived from it, and the runs of a segment that ends.
-const THREAD_BYTES: u64 = 4 << 20;
+/// What a worker takes besides its segment: a block, what is derived from it, and the runs of a segment that ends.
+const WORKER_BYTES: u64 = 4 << 20;
 
-/// Memory for segments, in bytes, beside what this many threads take.
-fn segments_bytes(env: &RunEnv<'_>) -> u64 {
-    let threads = THREAD_BYTES * env.threads as u64;
-    env.memory_bytes.saturating_sub(threads).max(env.memory_bytes / 4)
+/// Memory for segments, in bytes, beside what the workers take that keep this source busy.
+fn segments_bytes(env: &RunEnv<'_>, source: &dyn ChainSource) -> u64 {
+    let workers = WORKER_BYTES * source.fetchers(env.threads) as u64;
+    env.memory_bytes.saturating_sub(workers).max(env.memory_bytes / 4)
 }
 
 /// Memory for each of the segments in memory, in bytes.
@@ -214,7 +214,7 @@ pub fn divided(
     let total = range.heights().map(size).sum();
     let bytes = segment_bytes(
         total,
-        segments_bytes(&request.env),
+        segments_bytes(&request.env, source),
         request.env.threads as u64,
         under_way as u64,
     );
@@ -459,7 +459,7 @@ impl<'a, P: Pass> Results<'a, P> {
         }
         // The last segments use the memory that segments in progress no longer need, so that no thread waits
         // for a file at the end.
-        let most = held_bytes_max(segments_bytes(&request.env));
+        let most = held_bytes_max(segments_bytes(&request.env, self.job.source));
         let most = if self.to_come >= self.under_way { most } else { 2 * most };
         while self.held_bytes > most && self.written < self.all.len() {
             self.put(self.written, |workdir, done| workdir.write(&mut done[0]))?;

@@ -70,7 +70,7 @@ struct OpenSegment<S> {
     /// Its memory without blocks, and with those that have arrived, in bytes.
     empty: AtomicU64,
     memory: AtomicU64,
-    /// The bytes of the blocks that are claimed, and of those that have arrived.
+    /// The bytes of claimed blocks, and of blocks that have arrived.
     claimed: AtomicU64,
     arrived: AtomicU64,
 }
@@ -163,7 +163,7 @@ where
             finished: Condvar::new(),
             several: is_filled_by_several::<P>(job.source, env.threads),
             open_max,
-            bytes_max: open_bytes_max(segments_bytes(env), open_max as u64),
+            bytes_max: open_bytes_max(segments_bytes(env, job.source), open_max as u64),
             density: AtomicU64::new(DENSITY_AT_FIRST),
             halt: AtomicBool::new(false),
             supply: Supply::of(env, job.source, job.unseen),

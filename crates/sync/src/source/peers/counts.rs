@@ -55,7 +55,7 @@ type Counts = HashMap<[u8; 8], u32>;
 #[derive(Debug, Default)]
 struct CountsInner {
     counts: Counts,
-    /// Those that the first file may lack.
+    /// Entries that the first file may lack.
     new: Counts,
     /// Whether some entries are in neither file.
     is_unsaved: bool,
