@@ -67,7 +67,7 @@ struct OpenSegment<S> {
     end: AtomicU32,
     /// The number of its pieces that are claimed, but not done.
     pieces: AtomicUsize,
-    /// Its memory without blocks, and with those that have arrived, in bytes.
+    /// Its memory before the first block, and now, in bytes.
     empty: AtomicU64,
     memory: AtomicU64,
     /// The bytes of claimed blocks, and of blocks that have arrived.

@@ -231,7 +231,7 @@ impl<'w, 'a> Batches<'w, 'a> {
         let gone: HashSet<&str> = gone.chain(files.iter().map(String::as_str)).collect();
         Record::remove(self.workdir)?;
         self.workdir.remove_files(&gone)?;
-        // Otherwise the allocator keeps free pages beside those that the next batch maps.
+        // Otherwise the allocator keeps free pages beside the pages that the next batch maps.
         request.env.observer.event(Event::MemoryFreed);
         Ok(())
     }
