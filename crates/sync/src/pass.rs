@@ -211,7 +211,7 @@ pub fn divided(
     if let Some(bytes) = request.env.segment_bytes {
         return divide(range, bytes, size);
     }
-    let total = range.heights().map(size).sum();
+    let total = bytes_of(source, range);
     let bytes = segment_bytes(
         total,
         segments_bytes(&request.env, source),
@@ -393,7 +393,8 @@ fn tell_segments<P: Pass>(
     job.request.env.observer.event(Event::Segments(done.chain(todo).collect()));
 }
 
-fn bytes_of(source: &dyn ChainSource, range: HeightRange) -> u64 {
+/// The bytes of the blocks of these heights, or the source's estimate.
+pub(crate) fn bytes_of(source: &dyn ChainSource, range: HeightRange) -> u64 {
     range.heights().map(|height| source.block_bytes(height)).sum()
 }
 
@@ -429,7 +430,7 @@ impl<'a, P: Pass> Results<'a, P> {
     ) -> Self {
         let bytes = |range: &HeightRange| bytes_of(job.source, *range);
         let longest = todo.iter().map(bytes).max().unwrap_or_default();
-        // Those of a batch's rest may still be in memory.
+        // Segments above the end of a batch may still be in memory.
         let stored = done.iter().take_while(|done| done.stored).count();
         let held_bytes = done[stored..].iter().map(FinishedRange::held_bytes).sum();
         Self {

@@ -302,12 +302,13 @@ impl<'w, 'a> Batches<'w, 'a> {
             }
         };
         if durable {
-            // A later start could divide blocks that it had to process again in another way, and lose the join.
+            // Otherwise a later start would process these blocks again, could divide them differently, and would
+            // then lose the join.
             self.work.dir.sync()?;
             self.workdir.store(&mut batch)?;
-        }
-        if durable && is_new {
-            record.write(self.workdir)?;
+            if is_new {
+                record.write(self.workdir)?;
+            }
         }
         let coins_total = record.joined.balance.left;
         let coins = Progress { coins_total, ..Progress::default() };
@@ -361,13 +362,16 @@ impl<'w, 'a> Batches<'w, 'a> {
 
     /// The part of the chain that a batch covers.
     fn span(&self, batch: &Segments) -> BatchSpan {
-        // Of blocks that are still to come, only an estimate is known, so all bytes are estimates.
-        let bytes_to = |end| (1..=end).map(|height| self.work.dir.block_bytes(height)).sum::<u64>();
-        let last = self.plan.last();
-        let end = batch.last().map_or(last, |done| done.range.end - 1);
-        let below = bytes_to(self.base.at.height);
-        let (joined, all) = (bytes_to(end) - below, bytes_to(last));
-        BatchSpan { below, joined, all, is_last: end == last }
+        // Sizes of blocks to come may be estimates, so take estimates for the others, too.
+        let bytes = |start, end| pass::bytes_of(self.work.dir, HeightRange::new(start, end));
+        let (first, all) = (self.base.at.height + 1, self.plan.last() + 1);
+        let end = batch.last().map_or(all, |done| done.range.end);
+        BatchSpan {
+            below: bytes(1, first),
+            joined: bytes(first, end),
+            all: bytes(1, all),
+            is_last: end == all,
+        }
     }
 
     /// Starts the writer for kept blocks, if blocks are kept. If it lacks blocks of this batch that were validated,

@@ -106,7 +106,7 @@ pub struct JoinOptions<'a> {
     pub overwritten: &'a [OverwrittenCoin],
 }
 
-/// The part of a chain that a join processes, in bytes of blocks: for progress.
+/// The part of a chain that a join processes, in bytes of blocks, which may be estimates: for progress.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchSpan {
     /// Blocks below.
