@@ -14,6 +14,9 @@ use std::time::Duration;
 /// How often the driver wakes up.
 const TICK: Duration = Duration::from_millis(50);
 
+/// If the driver did not run for this time, in milliseconds, the user had stopped the process, and no peer was silent.
+const STOPPED_MS: u64 = 5_000;
+
 /// How often to look for peers, in milliseconds.
 const DIAL_MS: u64 = 250;
 
@@ -53,10 +56,12 @@ pub(super) fn drive(shared: &Arc<NetworkShared>) {
     let mut named: Vec<UserPeer> = options.connect.iter().map(named).collect();
     // With zero outbound connections there is no need to find peers.
     let mut seeds = (named.is_empty() && options.outbound > 0).then(Seeds::new);
-    let mut dial_at = 0;
+    let (mut dial_at, mut last) = (0, shared.now());
     while !shared.has_ended() {
         let now = shared.now();
         let mut state = shared.lock();
+        state.useful_at += stopped_ms(now - last);
+        last = now;
         watch(&mut state, shared, now);
         drop(state);
         if now >= dial_at {
@@ -76,6 +81,11 @@ pub(super) fn drive(shared: &Arc<NetworkShared>) {
         }
         shared.wake.wait_for(&mut shared.lock(), TICK);
     }
+}
+
+/// How much of the time between two runs of the driver does not count as a peer's silence.
+const fn stopped_ms(elapsed: u64) -> u64 {
+    if elapsed >= STOPPED_MS { elapsed } else { 0 }
 }
 
 /// Performs the periodic work.
@@ -123,7 +133,12 @@ fn drop_useless(state: &mut NetworkState, now: u64) {
     let since = *state.stuck_since.get_or_insert(now);
     if now - since >= USELESS_MS {
         state.stuck_since = None;
-        state.disconnect_outbound("has no wanted block");
+        state.disconnect_outbound(match state.are_pruned() {
+            true => {
+                "is pruned, so it has only the last 288 blocks, and this sync needs a node with all blocks"
+            }
+            false => "has no wanted block",
+        });
     }
 }
 

@@ -8,7 +8,7 @@ use super::mailbox::Fences;
 use super::peer::{Liveness, NetworkPeer, PeerHandle, PeerVerdict, WriterCommand};
 use super::state::NetworkState;
 use crate::PeerId;
-use crate::addresses::NodeAddress;
+use crate::addresses::{NodeAddress, Services};
 use crate::message::Message;
 use crate::transport::{PeerError, PeerFault};
 
@@ -119,6 +119,14 @@ impl NetworkState {
             peer.why.get_or_insert_with(|| (why.to_owned(), verdict));
             handle.closer.close();
         }
+    }
+
+    /// Whether no outbound peer has all blocks.
+    pub(super) fn are_pruned(&self) -> bool {
+        let outbound = self.peers.values().filter(|peer| !peer.is_inbound());
+        let mut connected = outbound.filter_map(|peer| peer.handle.as_ref()).peekable();
+        connected.peek().is_some()
+            && connected.all(|it| !it.info.version.services.has(Services::NETWORK))
     }
 
     /// Closes all outbound connections.

@@ -21,8 +21,11 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Time limit for connecting to a peer (Core `DEFAULT_CONNECT_TIMEOUT`: 5 s; Tor needs longer).
+/// Time limit for connecting to a peer (Core `DEFAULT_CONNECT_TIMEOUT`: 5 s).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Time limit for connecting through a proxy (Core `netbase.cpp`, `SOCKS5_RECV_TIMEOUT`): Tor first builds a circuit.
+const PROXY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Time limit for a handshake. Core waits a minute (`DEFAULT_PEER_CONNECT_TIMEOUT`), which would block a slot
 /// for too long.
@@ -77,7 +80,7 @@ fn dial(shared: &NetworkShared, origin: Origin) -> Result<Connection, PeerError>
         user_agent: options.user_agent.clone(),
         proxy: options.proxy,
         transport: options.transport,
-        connect_timeout: CONNECT_TIMEOUT,
+        connect_timeout: options.proxy.map_or(CONNECT_TIMEOUT, |_| PROXY_TIMEOUT),
         handshake_timeout: HANDSHAKE_TIMEOUT,
         our_nonce: shared.nonce,
     };

@@ -60,6 +60,8 @@ pub struct Peers<'a> {
     unsaved: Mutex<HeaderList>,
     /// When addresses were last made durable.
     addresses_at: Mutex<Option<Instant>>,
+    /// When the peers were last asked for headers beyond the tip.
+    refreshed_at: Mutex<Option<Instant>>,
     /// Whether the user must still be warned that peers that connect here get few blocks.
     gives_little: AtomicBool,
 }
@@ -134,6 +136,7 @@ impl<'a> Peers<'a> {
             next_file: AtomicU32::new(0),
             unsaved: Mutex::default(),
             addresses_at: Mutex::default(),
+            refreshed_at: Mutex::default(),
             gives_little: AtomicBool::new(false),
         }
     }
@@ -250,7 +253,7 @@ impl<'a> Peers<'a> {
     ) -> Result<Option<PeersChain<'p>>, SyncError> {
         let mut known: BlockHash = *than.tip_hash();
         let began = Instant::now();
-        let mut refreshed = began;
+        self.refresh();
         // Before the sync ends here, it waits for peers that are about to send headers.
         while !follow
             && !self.network.has_headers_now()
@@ -262,10 +265,7 @@ impl<'a> Peers<'a> {
         loop {
             self.network.is_whole()?;
             self.store_addresses();
-            if refreshed.elapsed() >= REFRESH {
-                refreshed = Instant::now();
-                self.network.refresh();
-            }
+            self.refresh();
             if let Some(best) = self.best_beyond(than, follow)
                 && best.hash != known
                 && self.network.has_headers_now()
@@ -298,19 +298,23 @@ impl<'a> Peers<'a> {
         interrupt: &'p AtomicBool,
     ) -> Result<Option<PeersChain<'p>>, SyncError> {
         let deadline = Instant::now() + self.network.patience();
-        let mut refreshed = None;
         while Instant::now() < deadline {
             stop_if_interrupted(interrupt)?;
-            if refreshed.is_none_or(|at: Instant| at.elapsed() >= REFRESH) {
-                refreshed = Some(Instant::now());
-                self.network.refresh();
-            }
             if let Some(chain) = self.better_chain(than, false, &|| (), interrupt)? {
                 return Ok(Some(chain));
             }
             self.network.wait(LOOK);
         }
         Ok(None)
+    }
+
+    /// Asks the peers for headers beyond the tip, unless they were just asked.
+    fn refresh(&self) {
+        let mut refreshed_at = self.refreshed_at.lock();
+        if refreshed_at.is_none_or(|at| at.elapsed() >= REFRESH) {
+            *refreshed_at = Some(Instant::now());
+            self.network.refresh();
+        }
     }
 
     /// Makes the addresses of peers durable, at most every few minutes, so that the next start finds peers sooner

@@ -271,6 +271,7 @@ fn unusable_chains_are_left() {
         ("withheld", a_withheld_tip_is_left_out),
         ("behind", a_peer_that_is_behind_has_no_tip),
         ("where it was", a_tip_of_a_while_ago_is_not_the_tip),
+        ("grown", a_chain_that_grew_unannounced_is_followed_to_its_tip),
         ("invalid, followed", an_invalid_block_does_not_end_a_following_sync),
         ("invalid", an_invalid_block_ends_nothing_where_there_is_another_chain),
         ("late", a_late_peers_chain_replaces_an_invalid_one),
@@ -378,6 +379,15 @@ fn a_tip_of_a_while_ago_is_not_the_tip() {
     };
     let error = run.held_at(&[&peer], Some((110, &grow))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+}
+
+/// A node that is still behind announces no blocks. Its chain has grown by the time a sync reaches its old tip.
+fn a_chain_that_grew_unannounced_is_followed_to_its_tip() {
+    let all = chain(68, 130).blocks();
+    let peer = FakePeer::start(&all[..=110], &[Behaviour::Honest]);
+    let run = Run::new(false, LONG);
+    let grow = |_: &Reported, _: &Peers<'_>| peer.set_chain(&all);
+    run.check(run.held_at(&[&peer], Some((110, &grow))), &all);
 }
 
 /// Makes a chain whose last block is invalid, and the same chain without that block.
