@@ -14,7 +14,7 @@ use apus_storage::place::{
     MissingAbility, MoveAsideError, NameDurability, expect_movable, expect_movable_by_looks,
     is_mount, look_at_place, sync_names_of, try_place,
 };
-use apus_storage::{expect_own_draft, publish_file};
+use apus_storage::{expect_own_draft, publish_file, remove_draft};
 use apus_sync::engines::swiftsync::hints::{DetectedFormat, Format, detect_format};
 use apus_sync::{
     FolderKind, FolderOutput, WrittenFolder, draft_of, expect_draft, expect_not_planted,
@@ -134,8 +134,8 @@ pub(crate) struct FileDrafts<'a>(pub(crate) &'a [PathBuf]);
 impl Drop for FileDrafts<'_> {
     fn drop(&mut self) {
         for file in self.0 {
-            // Most are not there.
-            let _ = fs::remove_file(draft_of(file));
+            // Most are not there, and one of another run must stay.
+            let _ = remove_draft(&draft_of(file));
         }
     }
 }

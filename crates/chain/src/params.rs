@@ -147,6 +147,21 @@ impl Params {
         self.bip30_unspendable.contains(&KnownBlock { height, hash: *hash })
     }
 
+    /// Returns whether the set after the block at `stop` has coins that hints cannot state: those of coinbases that
+    /// hints leave out because a later block repeats them (BIP-457). `hash` gives the hashes of the chain's blocks.
+    pub fn has_uncounted_coins(
+        &self,
+        stop: Height,
+        hash: impl Fn(Height) -> Option<BlockHash>,
+    ) -> bool {
+        let last = self.bip30_repeats.iter().map(|repeat| repeat.height).max();
+        last.is_some_and(|last| stop < last)
+            && self
+                .bip30_unspendable
+                .iter()
+                .any(|it| it.height <= stop && hash(it.height) == Some(it.hash))
+    }
+
     /// Returns whether a block must be checked for outputs that already exist (BIP-30; Core
     /// `validation.cpp`, `ConnectBlock`). `at_bip34_height` is the hash at
     /// [`bip34_height`](Self::bip34_height) in the chain *below* this block, `None` if that chain

@@ -10,8 +10,7 @@
 //! It reads in two ways, because they take different paths through a table: [`DatabaseEntries`] reads from
 //! the first key to the last; [`DatabaseLookUps`] looks up single keys like a node, through separators,
 //! filters and restart points. What leads look-ups astray hides entries from a node, so reading from first to
-//! last also compares each key with the bounds, separators and restart points that lead to it, and with the
-//! filters on request.
+//! last also compares each key with the bounds, separators and restart points that lead to it.
 
 mod layout;
 mod table;
@@ -70,8 +69,6 @@ pub(crate) type Entry<'e> = (&'e [u8], &'e [u8]);
 /// The entries of a database, one by one.
 pub struct DatabaseEntries<'d> {
     dir: &'d Path,
-    /// Whether each key must pass the filter of its block.
-    through_filters: bool,
     /// The sources, the newest first.
     sources: Vec<EntrySource>,
     /// The source of the last entry, and its key.
@@ -97,7 +94,7 @@ enum EntrySource {
 
 impl EntrySource {
     /// Moves to the next entry.
-    fn advance(&mut self, dir: &Path, through_filters: bool) -> Result<(), IndependentReadError> {
+    fn advance(&mut self, dir: &Path) -> Result<(), IndependentReadError> {
         match self {
             Self::Memory { left, at } => *at = left.next(),
             Self::Tables { left, at } => loop {
@@ -109,7 +106,7 @@ impl EntrySource {
                     break;
                 };
                 let table = SortedTable::open(dir, &name)?;
-                *at = Some(Box::new(TableWalk::new(table, name, through_filters)));
+                *at = Some(Box::new(TableWalk::new(table, name)));
             },
         }
         Ok(())
@@ -133,16 +130,6 @@ impl EntrySource {
 impl<'d> DatabaseEntries<'d> {
     /// Opens the database in the folder `dir`, which no process may change.
     pub fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
-        Self::new(dir, false)
-    }
-
-    /// Like [`open`](Self::open), but each key must also pass the filter of its block: a node does not find one that
-    /// does not pass. This takes a hash for each entry.
-    pub fn open_through_filters(dir: &'d Path) -> Result<Self, IndependentReadError> {
-        Self::new(dir, true)
-    }
-
-    fn new(dir: &'d Path, through_filters: bool) -> Result<Self, IndependentReadError> {
         let DatabaseLayout { levels, memory } = DatabaseLayout::read(dir)?;
         let mut sources = vec![EntrySource::Memory { left: memory.into_iter(), at: None }];
         for (level, tables) in levels.into_iter().enumerate() {
@@ -155,8 +142,8 @@ impl<'d> DatabaseEntries<'d> {
             };
             sources.extend(parts.into_iter().map(|left| EntrySource::Tables { left, at: None }));
         }
-        sources.iter_mut().try_for_each(|source| source.advance(dir, through_filters))?;
-        Ok(Self { dir, through_filters, sources, last: None, key: Vec::new() })
+        sources.iter_mut().try_for_each(|source| source.advance(dir))?;
+        Ok(Self { dir, sources, last: None, key: Vec::new() })
     }
 
     /// The next entry in key order; `None` at the end.
@@ -165,7 +152,7 @@ impl<'d> DatabaseEntries<'d> {
         let mut seen = self.last.is_some();
         loop {
             if let Some(last) = self.last.take() {
-                self.sources[last].advance(self.dir, self.through_filters)?;
+                self.sources[last].advance(self.dir)?;
             }
             let Some(at) = self.lowest() else { return Ok(None) };
             self.last = Some(at);

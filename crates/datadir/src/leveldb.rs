@@ -45,6 +45,9 @@ use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 use table::{TableCursor, TableFile};
 
+/// Receives every key and its value, and may stop.
+pub(crate) type EachEntry<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
 /// Receives every key and its value.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, IndexError> + 'a;
 
@@ -114,6 +117,15 @@ impl Database {
         }
         Ok(())
     }
+}
+
+/// Passes every key of the database in `dir` with its newest value to `each`, in bytewise order. What it passed is valid
+/// only once this has returned without an error.
+///
+/// # Errors
+/// Anything for which LevelDB would fail, or could read another value.
+pub fn for_each_entry(dir: &Path, each: &mut EachEntry<'_>) -> Result<(), IndexError> {
+    Database::open(dir)?.with_filters().for_each(&mut |key, value| Ok(each(key, value)))
 }
 
 /// Checks that all files listed by the database in `dir` exist and fit together, without reading the content

@@ -37,7 +37,7 @@ pub use index::{
     VALID_SCRIPTS, VALID_TRANSACTIONS, VALID_TREE, check_index_files, read_index, read_index_flags,
     read_whole_index, write_block_index,
 };
-pub use leveldb::{DatabaseError, DatabaseSize, DatabaseWriter, WriterOptions};
+pub use leveldb::{DatabaseError, DatabaseSize, DatabaseWriter, WriterOptions, for_each_entry};
 pub use reader::{BlockReader, Each};
 pub use rev::{RevError, UndoFiles, has_undo_file};
 pub use scan::{ScanSummary, StrayBytes, Visit};

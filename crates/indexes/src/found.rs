@@ -12,12 +12,13 @@ use crate::error::IndexesError;
 use crate::forms::{IndexForm, index_folder};
 use crate::locator::{best_block_of, height_in};
 use apus_chain::{BlockHash, Height, KnownBlock};
-use apus_datadir::{DatabaseEntries, DatabaseLookUps, IndependentReadError};
+use apus_datadir::{DatabaseLookUps, IndependentReadError, IndexError, for_each_entry};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -116,19 +117,15 @@ impl<'a> CheckedChain<'a> {
         folder: &Path,
         mut each: impl FnMut(&[u8], &[u8]),
     ) -> Result<(), FoundError> {
-        let mut entries = DatabaseEntries::open_through_filters(folder)?;
-        while let Some((key, value)) = entries.next()? {
-            self.stop_if_interrupted()?;
+        // Single records are looked up with this reader later. It does not compare the sequence numbers of entries.
+        DatabaseLookUps::open(folder)?;
+        let mut is_interrupted = false;
+        for_each_entry(folder, &mut |key, value| {
             each(key, value);
-        }
-        Ok(())
-    }
-
-    fn stop_if_interrupted(&self) -> Result<(), FoundError> {
-        match self.interrupt.load(Ordering::Relaxed) {
-            true => Err(FoundError::Interrupted),
-            false => Ok(()),
-        }
+            is_interrupted = self.interrupt.load(Ordering::Relaxed);
+            if is_interrupted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if is_interrupted { Err(FoundError::Interrupted) } else { Ok(()) }
     }
 
     /// The keyed hash of a row: its name, and the offset of the transaction.
@@ -165,7 +162,9 @@ impl<'a> CheckedChain<'a> {
 #[derive(Debug, thiserror::Error)]
 enum FoundError {
     #[error(transparent)]
-    Read(#[from] IndependentReadError),
+    LookUp(#[from] IndependentReadError),
+    #[error(transparent)]
+    Read(#[from] IndexError),
     #[error("interrupted")]
     Interrupted,
 }
@@ -236,11 +235,13 @@ fn unreadable(
     chain: &CheckedChain<'_>,
     form: IndexForm,
     folder: &Path,
-    error: &IndependentReadError,
+    error: &FoundError,
     unchecked: &mut Vec<String>,
 ) {
     match error {
-        IndependentReadError::LongLog { .. } => unchecked.push(format!("{}: {error}", form.kind())),
+        FoundError::LookUp(IndependentReadError::LongLog { .. }) => {
+            unchecked.push(format!("{}: {error}", form.kind()));
+        }
         _ => chain.faults.add(form, None, folder, error),
     }
 }

@@ -23,7 +23,7 @@ pub use own::{
     OwnerError, Ownership, create_file, create_output_dir, create_private_dir, create_private_file,
     expect_own_draft, expect_own_folder, expect_own_output, find_of_others, follow_own_links,
     is_open_to_all, make_private_dir, open_or_create, open_own_file, open_to_append, open_to_lock,
-    parent, replace_file,
+    parent, remove_draft, replace_file,
 };
 
 use own::{open_to_read, replace_private_file};

@@ -15,7 +15,7 @@
 
 use rustix::fs::OFlags;
 use std::fmt::{self, Display, Formatter};
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -68,10 +68,34 @@ fn of_existing() -> OpenOptions {
     options
 }
 
-/// Creates an empty file, replacing a file that an earlier start of ours left.
+/// Creates an empty file, replacing a file that an earlier start of ours left. Fails if another process, which has not
+/// closed it yet, created it in this way: it would give its name to our unfinished file.
 pub fn replace_file(path: &Path) -> io::Result<File> {
+    expect_unlocked(path)?;
     remove_own_file(path)?;
-    create_file(path)
+    let file = create_file(path)?;
+    // Some network disks have no locks.
+    let _ = file.try_lock();
+    Ok(file)
+}
+
+/// Removes the draft of a file that this process or an earlier start began; a missing one is not an error.
+pub fn remove_draft(path: &Path) -> io::Result<()> {
+    expect_unlocked(path)?;
+    remove_own_file(path)
+}
+
+/// Fails if a process holds the file that [`replace_file`] created.
+fn expect_unlocked(path: &Path) -> io::Result<()> {
+    let open = of_existing().read(true).open(path);
+    match open.map(|file| file.try_lock()) {
+        Ok(Err(TryLockError::WouldBlock)) => Err(io::Error::new(
+            ErrorKind::ResourceBusy,
+            "another run is writing this file: wait until it ends, or use another output",
+        )),
+        // Other errors are reported when the file is removed or created.
+        _ => Ok(()),
+    }
 }
 
 /// Like [`replace_file`], for its owner alone.

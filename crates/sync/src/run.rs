@@ -10,13 +10,13 @@ use crate::engines::in_order::chains::begin_anew;
 use crate::engines::mergesync::{self, MergeOutcome, MergedSet};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::{CoinTotals, Counts, SwiftSync};
-use crate::engines::swiftsync::{HintsOutcome, Proven, prove};
+use crate::engines::swiftsync::{HintsOutcome, Proven, expect_counted, prove};
 use crate::error::{InvalidError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::machines::Machines;
 use crate::request::{
-    ChainEnd, Engine, EngineTask, HintedTask, HintsProof, MergeSyncTask, Outcome, Request, RunEnv,
-    SetSummary, Source, Stop, Task, Validation,
+    ChainEnd, Engine, EngineTask, HintedTask, HintsProof, MergeSyncTask, Outcome, OutputKind,
+    Request, RunEnv, SetSummary, Source, Stop, Task, Validation,
 };
 use crate::sink::SetInfo;
 use crate::sink::put::{Put, forget_damaged, write_out};
@@ -190,13 +190,25 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     end(request, &*dir, PutSet { set, put, validation, counts, totals })
 }
 
+/// Fails if the request wants hints for a set that hints cannot state.
+fn expect_hints_possible(request: &Request<'_>, dir: &dyn ChainSource) -> Result<(), SyncError> {
+    match request.outputs.iter().any(|output| output.kind == OutputKind::Hints) {
+        true => expect_counted(request.env.params, dir.chain(), request.stop.end_in(dir)?),
+        false => Ok(()),
+    }
+}
+
 /// Connects the blocks above `base`, or all of them, and writes out the set.
 fn connect_on<'a>(
     request: &'a Request<'a>,
     dir: Arc<dyn ChainSource + 'a>,
     base: Option<in_order::BaseCoins>,
 ) -> Result<Outcome, SyncError> {
-    let mut connected = in_order::run(request, dir, base)?;
+    expect_hints_possible(request, &*dir)?;
+    let connected = in_order::run(request, dir, base);
+    // The base may be damaged.
+    let mut connected =
+        connected.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     let (put, totals) = connected.write_set(request)?;
     hints_of_set::write(request, connected.set, &put, |each| connected.records(each))?;
     let in_order::ConnectedSet { dir, set, counts, validation, .. } = connected;
@@ -209,6 +221,7 @@ fn merge<'a>(
     dir: Arc<dyn ChainSource + 'a>,
     machines: Option<&dyn Machines>,
 ) -> Result<Outcome, SyncError> {
+    expect_hints_possible(request, &*dir)?;
     let (mut dir, mut left) = (dir, 0);
     let mut merged = loop {
         match mergesync::run(request, dir, machines)? {

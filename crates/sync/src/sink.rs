@@ -153,12 +153,13 @@ impl<'a> FileDraft<'a> {
         replace: bool,
     ) -> Result<(), SyncError> {
         file.sync().at(self.storage, &self.draft)?;
-        drop(file);
         if !replace && self.is_published()? {
             self.expect_same()?;
         }
         // This also replaces an identical file, because its name may not be durable yet.
         self.storage.rename(&self.draft, &self.name).at(self.storage, &self.name)?;
+        // While it is open, no other run may begin a draft of this name.
+        drop(file);
         self.storage.sync_names().at(self.storage, &self.name)
     }
 

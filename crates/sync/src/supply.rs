@@ -12,7 +12,7 @@ use crate::request::RunEnv;
 use crate::source::{BlockFetcher, BlockReply, BlockSource, ChainSource};
 use apus_chain::{
     BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, DecodeError, HeaderChain,
-    Height, HeightRange, KnownBlock, Params, ReadError, ScriptVerifier,
+    Height, HeightRange, KnownBlock, Network, Params, ReadError, ScriptVerifier,
 };
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -359,6 +359,12 @@ pub fn total(source: &dyn BlockSource, heights: impl Iterator<Item = Height> + C
         true => Progress { blocks_total, bytes_total: sizes, ..Progress::default() },
         false => Progress { blocks_total, weight_total: sizes, ..Progress::default() },
     }
+}
+
+/// Whether the sizes of a source's blocks are known well enough to refuse a run for lack of disk space. From peers,
+/// only those of the main chain are.
+pub fn predicts_sizes(source: &dyn BlockSource, params: &Params) -> bool {
+    source.knows_sizes() || params.network == Network::Main
 }
 
 /// What the blocks of a range add to [`Progress::weight`].

@@ -11,7 +11,7 @@ mod oracle;
 mod parts;
 mod table;
 
-pub use folder::{Write, hide};
+pub use folder::{Write, disorder, hide};
 pub use lies::{AmongTables, InBatches, InEdits, InFiles, InRecords, InTable, Lie};
 pub use oracle::{Oracle, OracleAnswer};
 pub use parts::LevelDbFolder;

@@ -360,6 +360,7 @@ impl HintsDraft {
         self.file
             .sync_all()
             .and_then(|()| fs::rename(&self.draft, &self.path))
+            .and_then(|()| apus_storage::place::sync_names_of(parent(&self.path)))
             .map_err(|error| Failure::io(&self.path, error))?;
         self.draft.clear();
         Ok(())

@@ -13,7 +13,7 @@ use apus_datadir::snapshot::SnapshotHeader;
 use apus_indexes::{IndexForm, IndexesDisk};
 use apus_storage::parent;
 use apus_sync::engines::swiftsync::hints::{HintsFile, HintsOptions};
-use apus_sync::{MERGESYNC_RECORDS_PERCENT, MemoryParts, Warning};
+use apus_sync::{MERGESYNC_RECORDS_PERCENT, MemoryParts, Warning, draft_of};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -335,8 +335,13 @@ impl Needs<'_> {
         let Some(disk) = disks.iter().find(is_of) else { return SCRATCH_MOST };
         let others = disk.parts.iter().filter(|part| part.what != PROGRESS);
         let outputs = others.fold(0_u64, |sum, part| sum.saturating_add(part.asked));
-        // An earlier start's files count as free.
-        let free = disk.free.saturating_add(bytes_in(self.workdir)).saturating_sub(outputs);
+        // An earlier start's files count as free, and its part of a data directory belongs to the outputs.
+        let drafts = self.outputs.iter().filter_map(|sink| match sink {
+            SinkArg::Datadir(path) => Some(bytes_in(&draft_of(path))),
+            _ => None,
+        });
+        let earlier = drafts.fold(bytes_in(self.workdir), u64::saturating_add);
+        let free = disk.free.saturating_add(earlier).saturating_sub(outputs);
         (free - (free / 10).min(SPARE_MOST)).min(SCRATCH_MOST)
     }
 }
@@ -409,6 +414,34 @@ mod tests {
             disk(SyncMethod::InOrderOnServers, false, &forms),
             (all + room.indexes, all + room.indexes + room.scratch)
         );
+    }
+
+    #[test]
+    fn blocks_that_an_earlier_start_wrote_need_no_more_room() {
+        let sandbox = tempfile::tempdir().unwrap();
+        let path = sandbox.path().join("node");
+        let outputs = [SinkArg::Datadir(path.clone())];
+        let scratch = || {
+            let needs = Needs {
+                blocks: BlocksSize::of_size(4 << 40),
+                method: SyncMethod::Joins,
+                set: SetSize { coins: 1 },
+                outputs: &outputs,
+                prune: false,
+                indexes: &[],
+                workdir: &sandbox.path().join("work"),
+                scratch: None,
+                memory_bytes: 450 << 20,
+                threads: 2,
+            };
+            needs.scratch()
+        };
+        assert_eq!(scratch(), 0);
+        std::fs::create_dir(draft_of(&path)).unwrap();
+        let file = File::create(draft_of(&path).join("blk00000.dat")).unwrap();
+        // A hole takes no room.
+        file.set_len(8 << 40).unwrap();
+        assert_eq!(scratch(), SCRATCH_MOST);
     }
 
     #[test]

@@ -75,6 +75,18 @@ fn bip30_is_checked_below_bip34_and_far_above_and_not_for_the_two_repeats() {
 }
 
 #[test]
+fn hints_state_all_coins_once_both_repeats_have_come() {
+    let main = Params::of(Network::Main);
+    let hash =
+        |height| main.bip30_unspendable.iter().find(|it| it.height == height).map(|it| it.hash);
+    let stops = [(91_721, false), (91_722, true), (91_841, true), (91_879, true), (91_880, false)];
+    for (stop, has) in stops {
+        assert_eq!(main.has_uncounted_coins(stop, hash), has, "{stop}");
+        assert!(!main.has_uncounted_coins(stop, |_| Some(BlockHash([7; 32]))), "another chain");
+    }
+}
+
+#[test]
 fn script_flags_activate_at_their_heights_and_exceptions_keep_theirs() {
     use crate::script::*;
     let main = Params::of(Network::Main);

@@ -162,7 +162,6 @@ impl SortedTable {
 pub(super) struct TableWalk {
     table: SortedTable,
     name: TableName,
-    through_filters: bool,
     in_index: EntryPosition,
     offset: u64,
     block: Option<EntryBlock>,
@@ -174,10 +173,10 @@ pub(super) struct TableWalk {
 
 impl TableWalk {
     /// Starts before the first entry.
-    pub(super) fn new(table: SortedTable, name: TableName, through_filters: bool) -> Self {
+    pub(super) fn new(table: SortedTable, name: TableName) -> Self {
         let (in_index, at) = (EntryPosition::default(), EntryPosition::default());
         let (offset, block, before, separator) = (0, None, Vec::new(), Vec::new());
-        Self { table, name, through_filters, in_index, offset, block, at, before, separator }
+        Self { table, name, in_index, offset, block, at, before, separator }
     }
 
     /// Moves to the next entry; returns false at the end.
@@ -212,8 +211,8 @@ impl TableWalk {
         ascends.then_some(()).ok_or_else(|| self.fault("its keys do not ascend"))
     }
 
-    /// Expects that a look-up of the current entry's key comes to it: not to the block before, whose separator must be
-    /// lower, and past the filter.
+    /// Expects that a look-up of the current entry's key comes to it, and not to the block before, whose separator must
+    /// be lower.
     fn expect_found(&self, is_first: bool) -> Result<(), IndependentReadError> {
         let key = &self.at.key;
         let (user, _) = split(key).ok_or_else(|| self.fault(NO_BLOCK))?;
@@ -228,11 +227,7 @@ impl TableWalk {
                 return Err(self.fault("the index leads past its first key"));
             }
         }
-        let filters = self.table.filters.as_ref().filter(|_| self.through_filters);
-        match filters.is_none_or(|filters| may_have(filters, self.offset, user)) {
-            true => Ok(()),
-            false => Err(self.fault("its filter denies a key that is there")),
-        }
+        Ok(())
     }
 
     /// Expects that the index leads to this block, and not to the next, for its last key.

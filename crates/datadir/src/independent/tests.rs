@@ -2,14 +2,14 @@
 
 use super::*;
 use apus_testkit::effort::rounds;
-use apus_testkit::leveldb::{InEdits, InTable, LevelDbFolder, Lie, Oracle, Write};
+use apus_testkit::leveldb::{LevelDbFolder, Oracle, Write};
 use apus_testkit::rng::Rng;
 use std::collections::BTreeMap;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn all(dir: &Path) -> Model {
-    all_of(DatabaseEntries::open_through_filters(dir).unwrap())
+    all_of(DatabaseEntries::open(dir).unwrap())
 }
 
 fn all_of(mut entries: DatabaseEntries<'_>) -> Model {
@@ -52,7 +52,7 @@ fn valid_folders_are_read_correctly() {
         let folder = LevelDbFolder::new(&writes, &[], &mut rng);
         let dir = tempfile::tempdir().unwrap();
         folder.write(dir.path());
-        match DatabaseEntries::open_through_filters(dir.path()) {
+        match DatabaseEntries::open(dir.path()) {
             Ok(entries) => assert!(all_of(entries) == *folder.contents(), "seed {seed}"),
             Err(error) => {
                 assert!(is_torn_log(&error), "seed {seed}: {error}");
@@ -83,43 +83,6 @@ fn folders_of_leveldb_are_read_as_leveldb_reads_them() {
         let absent: Vec<_> = absent.into_iter().filter(|key| !found.contains_key(key)).collect();
         assert_eq!(looked_up(dir.path(), absent.iter()).len(), 0, "seed {seed}");
     }
-}
-
-/// Filters, index, restart points or ranges that hide entries from look-ups are found by reading.
-#[test]
-fn what_is_read_through_filters_is_found_by_look_ups() {
-    let in_table = [
-        InTable::Separator,
-        InTable::Restarts,
-        InTable::FilterBit,
-        InTable::FilterOfAnother,
-        InTable::FilterPlaces,
-    ];
-    let lies = in_table.map(Lie::SortedTable).into_iter().chain([Lie::Edits(InEdits::OtherRange)]);
-    for lie in lies {
-        let mut refused = 0;
-        for seed in 0..rounds(100, 5_000) {
-            let mut rng = Rng::new(seed);
-            let writes = writes(&mut rng);
-            let dir = tempfile::tempdir().unwrap();
-            LevelDbFolder::new(&writes, &[lie], &mut rng).write(dir.path());
-            match read_through_filters(dir.path()) {
-                Ok(found) => {
-                    assert!(looked_up(dir.path(), found.keys()) == found, "seed {seed}, {lie:?}");
-                }
-                Err(error) => refused += u32::from(!is_torn_log(&error)),
-            }
-        }
-        assert!(refused > 0, "{lie:?}");
-    }
-}
-
-fn read_through_filters(dir: &Path) -> Result<Model, IndependentReadError> {
-    let (mut entries, mut all) = (DatabaseEntries::open_through_filters(dir)?, Model::new());
-    while let Some((key, value)) = entries.next()? {
-        all.insert(key.to_vec(), value.to_vec());
-    }
-    Ok(all)
 }
 
 #[test]

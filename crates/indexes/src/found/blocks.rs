@@ -68,10 +68,8 @@ impl FoundIndexes {
             Ok(Some(Ok(best))) => checked.indexes.push((form, best)),
             Ok(Some(Err(error))) => error.tell(form, &database, chain, &mut checked.unchecked),
             Ok(None) => {}
-            Err(FoundError::Read(error)) => {
-                unreadable(chain, form, &database, &error, &mut checked.unchecked);
-            }
             Err(FoundError::Interrupted) => return Err(IndexesError::Interrupted),
+            Err(error) => unreadable(chain, form, &database, &error, &mut checked.unchecked),
         }
         Ok(())
     }

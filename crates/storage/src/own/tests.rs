@@ -166,6 +166,22 @@ fn appending_refuses_other_users_links_and_files() {
 }
 
 #[test]
+fn a_draft_of_another_run_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let draft = folder.path().join("out.incomplete");
+    let mut of_one = replace_file(&draft).unwrap();
+    of_one.write_all(b"one").unwrap();
+    for refused in [replace_file(&draft).map(drop), remove_draft(&draft)] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ResourceBusy);
+    }
+    assert_eq!(fs::read(&draft).unwrap(), b"one");
+    drop(of_one);
+    drop(replace_file(&draft).unwrap());
+    remove_draft(&draft).unwrap();
+    assert!(!draft.exists());
+}
+
+#[test]
 fn a_file_is_published_completely_or_not_at_all() {
     let sandbox = Sandbox::open_to_all();
     let (path, draft) = (sandbox.path("all/out"), sandbox.path("all/out.incomplete"));

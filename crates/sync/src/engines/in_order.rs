@@ -38,7 +38,7 @@ use crate::supply::{total, weight_of};
 use crate::workdir::Workdir;
 use crate::workdir::names::RECORD;
 use crate::workdir::record::{ConnectedAt, Identity, Record};
-use apus_chain::{CoinSum, CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
+use apus_chain::{BlockHash, CoinSum, CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::utxo::{CoinsStore, ConnectContext, PreparedBlock};
 pub use datadir_writer::{BlockWithUndo, DatadirWriter};
 use datadir_writer::{put_undo, warn_of_missing};
@@ -202,7 +202,9 @@ impl<'a> InOrderSync<'a> {
         };
         let before = earlier.as_ref().map(|it| it.identity.unseen);
         let unseen = leave_witnesses(request, &*dir, before);
-        let (network, assume_valid) = (request.env.params.network, options.assume_valid);
+        let network = request.env.params.network;
+        // The zero hash is that of no block.
+        let assume_valid = options.assume_valid.filter(|hash| *hash != BlockHash::ZERO);
         // Keep the earlier start's height: this chain may skip fewer witnesses, and the next one more.
         let most = before.filter(|_| may_leave_witnesses(request, &*dir)).unwrap_or(unseen);
         let identity = Identity { network, assume_valid, unseen: most, from };
@@ -230,8 +232,13 @@ impl<'a> InOrderSync<'a> {
         let is_new = earlier.is_none();
         let mut record = earlier.map_or_else(|| Record::new(identity), Ok)?;
         let mut base = base;
-        // A store whose coins were discarded is at the genesis block and has no coins.
-        let is_empty = |at: KnownBlock| at == genesis && base.is_some() && is_new;
+        // A store whose coins were discarded is at the genesis block and has no coins. An earlier start may have
+        // recorded that it would fill it.
+        let waits = record
+            .at
+            .iter()
+            .all(|it| it.sum.is_none() && base.as_ref().is_some_and(|base| it.block == base.at));
+        let is_empty = |at: KnownBlock| at == genesis && base.is_some() && waits;
         if store.tip()?.is_none_or(is_empty) {
             record.at = vec![match base.take() {
                 Some(base) => fill(&request.env, &*store, base, &record)?,

@@ -68,6 +68,7 @@ use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
 use crate::sink::set_hash::SetHash;
 use crate::source::ChainSource;
+use crate::supply::predicts_sizes;
 use crate::workdir::Workdir;
 use crate::workdir::names::BASE;
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
@@ -225,7 +226,8 @@ fn expect_disk(
     let block_bytes: u64 = (1..=end).map(|height| dir.block_bytes(height)).sum();
     let (what, percent) = (DiskUse::Progress, RECORDS_PERCENT + index.disk_percent());
     let bytes = block_bytes / 100 * percent;
-    let free = expect_room(folder, bytes)?;
+    let least = if predicts_sizes(dir, request.env.params) { bytes } else { 0 };
+    let free = expect_room(folder, least)?;
     request.env.observer.event(Event::DiskNeeded { what, bytes, free });
     index.tell_disk(request, dir, end)
 }

@@ -50,7 +50,7 @@ use crate::warning::{UnanchoredBlocks, Warning};
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record;
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
-use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Params};
 use apus_engine::script::{ScriptPoolError, script_verifier};
 use snapshot_hints::{FileHints, HintsProvider};
 use snapshot_hints::{SnapshotHints, SnapshotWanted, snapshot_header};
@@ -96,6 +96,18 @@ impl Proven<'_> {
     }
 }
 
+/// Fails if hints cannot state the set at this height.
+pub(crate) fn expect_counted(
+    params: &Params,
+    chain: &HeaderChain,
+    height: Height,
+) -> Result<(), SyncError> {
+    match params.has_uncounted_coins(height, |height| chain.hash(height).copied()) {
+        true => Err(SyncError::Usage(UsageError::Uncounted { height })),
+        false => Ok(()),
+    }
+}
+
 /// Proves the set at the height where `hints` stop, or at a lower one, below the last blocks that a node
 /// starts with.
 pub(crate) fn prove<'a>(
@@ -122,6 +134,7 @@ pub(crate) fn prove<'a>(
         request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
         return Ok(HintsOutcome::NoUndo(at.height));
     }
+    expect_counted(request.env.params, dir.chain(), at.height)?;
     let (workdir, plan, mut done, provider) = hints.plan(request, task, &*dir)?;
     // The blocks of peers are kept without undo data.
     let keeps_undo = task.spent.is_some() && dir.archive().is_some();

@@ -25,6 +25,16 @@ pub enum UsageError {
     /// Blocks must be connected, and no coins folder is given.
     #[error("connecting the blocks above the hints needs a coins folder, but none was given")]
     NothingToConnect,
+    /// Hints cannot state the set at this height.
+    #[error(
+        "hints cannot state the coins at height {height}: they do not count coinbases that a later block repeats \
+         (BIP-30), which are unspent there. Use --engine mergesync without hints and without --out hints:, or another \
+         height"
+    )]
+    Uncounted {
+        /// The height.
+        height: Height,
+    },
     /// Other machines cannot take part in this sync.
     #[error(
         "{what} cannot be shared among machines yet: run `apus sync` on one machine instead. Machines can share \

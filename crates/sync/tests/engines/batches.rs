@@ -3,7 +3,7 @@
 
 use crate::bad_blocks::{bad_blocks, files, wrong_height};
 use crate::harness::{ABOVE, Job, Place, World, assuming, hash_of, random_chain};
-use crate::world::{Events, Truth, display};
+use crate::world::{Events, HINTS, Truth, display};
 use apus_chain::{HeightRange, KnownBlock, Network, Params};
 use apus_storage::Storage;
 use apus_sync::{
@@ -15,6 +15,7 @@ use apus_testkit::oracle;
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::CrashStorage;
 use bitcoin::Block;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -271,6 +272,37 @@ fn overwritten_coinbases_are_known_to_the_end() {
     }
 }
 
+/// Hints do not count the outputs of an overwritten coinbase, so those of its block begin after it.
+#[test]
+fn hints_leave_out_an_overwritten_coinbase() {
+    let mut builder = ChainBuilder::new(910);
+    let spent = builder.empty_blocks(101)[0].txdata[0].clone();
+    let output = builder.output(50 * 100_000_000, ScriptKind::OpTrue);
+    let coinbase = builder.coinbase(102, vec![output]);
+    let outputs = vec![builder.output(1_000, ScriptKind::OpTrue)];
+    let transactions = vec![builder.spend(&[coins_of(&spent)[0].0], outputs)];
+    let plan = BlockPlan { coinbase: Some(coinbase.clone()), transactions, ..Default::default() };
+    let first = builder.add_plan(plan);
+    let of_first = KnownBlock { height: builder.height(), hash: hash_of(&first) };
+    let again = builder.add_plan(BlockPlan { coinbase: Some(coinbase), ..Default::default() });
+    let of_again = KnownBlock { height: builder.height(), hash: hash_of(&again) };
+    builder.empty_blocks(3);
+    let params: &'static Params = Box::leak(Box::new(Params {
+        bip34_height: 1_000_000,
+        bip34_hash: None,
+        bip30_repeats: vec![of_again].into(),
+        bip30_unspendable: vec![of_first].into(),
+        ..assuming(Network::Regtest).clone()
+    }));
+    let world = World::of(&builder.blocks());
+    let hints = [Engine::MergeSync, Engine::Utxo].map(|engine| {
+        let place = Place::new();
+        Job { params, engine, ..world.job() }.run(&place).unwrap();
+        place.output_files()[HINTS].clone()
+    });
+    assert!(hints[0] == hints[1]);
+}
+
 /// A later start with a longer chain continues from the set between two batches.
 #[test]
 fn a_longer_chain_is_continued() {
@@ -369,6 +401,38 @@ fn a_damaged_base_is_made_again() {
         let mut place = Place { work: CrashStorage::holding(files), ..Place::new() };
         again(&job, &world.truth, &mut place);
     }
+}
+
+/// Interrupts a sync before its first block.
+struct AtBlocks<'a>(&'a AtomicBool);
+
+impl Observer for AtBlocks<'_> {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Started(Phase::Blocks)) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Segments above a lost base go: with all blocks below them, they would not fit into one batch.
+#[test]
+fn segments_above_a_lost_base_go() {
+    let world = World::small(909);
+    let (job, place) = (in_batches(&world, 5), Place::new());
+    job.expect(&world.truth, &place);
+    let is_segment = |name: &&String| name.starts_with("segment-");
+    let names = |place: &Place| -> BTreeSet<String> {
+        place.work.live_files().into_keys().filter(|name| is_segment(&name)).collect()
+    };
+    let before = names(&place);
+    assert!(!before.is_empty());
+    let mut files = place.work.live_files();
+    files.remove("base");
+    files.remove("joined");
+    let place = Place { work: CrashStorage::holding(files), ..Place::new() };
+    let interrupt = AtomicBool::new(false);
+    job.run_watched(&place, &AtBlocks(&interrupt), &interrupt).unwrap_err();
+    assert!(names(&place).is_disjoint(&before));
 }
 
 /// The files of a batch go when the next one begins, and those of the last one with the progress.

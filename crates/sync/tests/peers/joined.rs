@@ -6,6 +6,7 @@ use crate::kept::entries;
 use crate::world::display;
 use apus_chain::BlockHash;
 use apus_engine::utxo::CoinsStore;
+use apus_engine::utxo::store::MemoryStore;
 use apus_sync::peers::{BlocksFolderOptions, Peers};
 use apus_sync::{
     DatadirBlocks, Engine, ErrorKind, FolderKind, FolderOutput, IoError, Outcome, ScriptCounts,
@@ -14,11 +15,13 @@ use apus_sync::{
 use apus_testkit::chain::{ChainBuilder, Shape, utxo_set};
 use apus_testkit::oracle;
 use apus_testkit::peer::{Behaviour, FakePeer};
+use apus_testkit::storage::CrashStorage;
 use bitcoin::Block;
 use bitcoin::hashes::Hash;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -187,6 +190,29 @@ fn a_fork_below_the_joined_blocks_starts_over() {
     let second = branch(&first, 89, 90, 360).blocks();
     let other = FakePeer::start(&second, &[Behaviour::Honest]);
     run.check(run.over(&[&other]), &second);
+}
+
+/// The coins below the last blocks are damaged: the start that needs them says so, and the next one makes them again.
+#[test]
+fn damaged_coins_below_the_last_blocks_are_made_again() {
+    let all = long_chain(99).blocks();
+    let (mut run, folder) = joining(false);
+    let stop = |_: &Reported, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
+    let peer = FakePeer::start(&all, &[Behaviour::Honest]);
+    run.held_at(&[&peer], Some((200, &stop))).unwrap_err();
+    run.interrupt.store(false, Ordering::Relaxed);
+    let mut files = run.work.live_files();
+    let of_base = files.iter_mut().filter(|(name, _)| name.starts_with("spill-base-"));
+    let (name, bytes) = of_base.max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    let (name, middle) = (name.clone(), bytes.len() / 2);
+    bytes[middle] ^= 1;
+    run.work = CrashStorage::holding(files);
+    // The store is lost, too, so the coins are needed again.
+    run.store = Arc::new(MemoryStore::new());
+    let error = run.over(&[&peer]).unwrap_err();
+    assert!(error.kind() == ErrorKind::Io && error.to_string().contains(&name), "{error}");
+    let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
+    check(&run, &folder, outcome, &all);
 }
 
 /// A liar's chain is better by one block, forks off the others' far below, and its last block is invalid:

@@ -297,6 +297,23 @@ pub fn hide(writes: &[Write], dir: &Path) {
     fs::write(manifest, file.0).unwrap();
 }
 
+/// Appends two values of a key to the newest log of the closed database in `dir`, the newer one first: LevelDB goes by
+/// the sequence numbers and returns it, a reader that goes by the order in the log returns the other one.
+///
+/// # Panics
+/// If there is no log, or it cannot be written.
+pub fn disorder(key: &[u8], [newer, older]: [&[u8]; 2], dir: &Path) {
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let path = files.filter(|path| path.extension().is_some_and(|it| it == "log")).max().unwrap();
+    let mut log = LogBytes(fs::read(&path).unwrap());
+    for (sequence, value) in [(2_000_000, newer), (1_000_000, older)] {
+        let version = InternalEntry { key: key.to_vec(), sequence, kind: 1, value: value.to_vec() };
+        let (first, count, versions, more) = (sequence, 1, vec![version], Vec::new());
+        log.push(&WriteBatch { first, count, versions, more }.bytes());
+    }
+    fs::write(path, log.0).unwrap();
+}
+
 fn with_sequences(writes: &[Write], rng: &mut Rng) -> Vec<InternalEntry> {
     let mut sequence = rng.below(1000);
     let version = |(key, value): &Write| {

@@ -170,6 +170,7 @@ impl Pass for FirstPass {
         let claims = height <= self.claims;
         let options = BlockOptions {
             may_repeat: self.may_repeat(height, &block.hash()),
+            coinbase_uncounted: self.params.is_bip30_unspendable(height, &block.hash()),
             // If a block's summary does not decide, the second walk checks the block again from scratch. That
             // is rare, except when a later start runs scripts or keeps blocks.
             fingerprint: if claims { Fingerprint::NONE } else { self.key.of(&view) },

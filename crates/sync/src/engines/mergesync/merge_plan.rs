@@ -8,6 +8,7 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::SyncError;
 use crate::pass::{self, expect_same};
 use crate::progress::Event;
+use crate::request::Source;
 use crate::source::without_undo;
 use crate::warning::Warning;
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
@@ -65,16 +66,18 @@ impl<'a> MergeWork<'a> {
         if let Some(earlier) = &earlier {
             expect_same(request, Some(earlier), &of_other_end(earlier))?;
         }
+        if let Some(earlier) = earlier.as_ref().filter(|earlier| earlier.identity != identity)
+            && ConnectedBlock::read(request.env.workdir)?.is_some()
+        {
+            // A later phase already continued from its coins.
+            expect_same(request, Some(earlier), &identity)?;
+        }
         let base = match earlier {
             Some(_) => self.base(&identity)?,
             None => BaseSet::default(),
         };
         let mut found = match earlier {
             Some(earlier) if earlier.identity != identity => {
-                if ConnectedBlock::read(request.env.workdir)?.is_some() {
-                    // A later phase already continued from its coins.
-                    expect_same(request, Some(&earlier), &identity)?;
-                }
                 self.change(&earlier, identity, base)?
             }
             earlier => {
@@ -90,7 +93,7 @@ impl<'a> MergeWork<'a> {
                 MergePlan { workdir, plan, base, done }
             }
         };
-        found.drop_segments_below()?;
+        found.drop_useless_segments(!request.env.is_shared && request.index().is_none())?;
         Ok(found)
     }
 
@@ -104,7 +107,10 @@ impl<'a> MergeWork<'a> {
         let height = base.at.height;
         let refuse = |what: String| Err(request.env.other_run(what));
         let is_on_chain = dir.chain().hash(height) == Some(&base.at.hash);
-        if is_on_chain && height > identity.stop {
+        // Files that end below may still be copied, or lack some of the blocks.
+        let ends_below =
+            matches!(request.source, Source::Files { .. }) && height > dir.chain().tip_height();
+        if ends_below || is_on_chain && height > identity.stop {
             return refuse(format!("that is at block {height} already"));
         }
         if request.env.is_shared || request.index().is_some() {
@@ -173,11 +179,15 @@ impl<'a> MergeWork<'a> {
 }
 
 impl MergePlan<'_> {
-    /// Removes segments that the base covers: a crash interrupted their removal.
-    fn drop_segments_below(&mut self) -> Result<(), SyncError> {
-        let is_below = |done: &mut FinishedRange<_>| done.range.start <= self.base.at.height;
-        let below: Vec<_> = self.done.extract_if(.., is_below).collect();
-        let names: Vec<String> = below.iter().flat_map(FinishedRange::names).collect();
+    /// Removes segments that the base covers, because a crash interrupted their removal. In a sync in batches, also
+    /// removes those above a base that was lost: they would have to share one batch with all blocks below them.
+    fn drop_useless_segments(&mut self, in_batches: bool) -> Result<(), SyncError> {
+        let lost_base =
+            in_batches && self.base.at.height == 0 && self.done.iter().all(|it| it.range.start > 1);
+        let is_useless =
+            |done: &mut FinishedRange<_>| lost_base || done.range.start <= self.base.at.height;
+        let useless: Vec<_> = self.done.extract_if(.., is_useless).collect();
+        let names: Vec<String> = useless.iter().flat_map(FinishedRange::names).collect();
         let names: HashSet<&str> = names.iter().map(String::as_str).collect();
         if names.is_empty() { Ok(()) } else { self.workdir.remove_files(&names) }
     }

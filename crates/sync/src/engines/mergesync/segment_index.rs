@@ -25,6 +25,8 @@ pub(super) struct BlockOptions {
     /// A valid block may have outputs that existed before it: none of its spends are matched ahead.
     pub(super) may_repeat: bool,
     pub(super) fingerprint: Fingerprint,
+    /// Hints do not count the outputs of its coinbase (BIP-457).
+    pub(super) coinbase_uncounted: bool,
     /// Its coins get their numbers.
     pub(super) numbered: bool,
     /// Its spend summary is kept.
@@ -55,7 +57,7 @@ struct IndexedTx {
     block: u32,
     /// Index of its first output among all.
     outputs: usize,
-    /// Number of spendable outputs before it in its block.
+    /// Number of counted outputs before it in its block.
     index: u32,
     /// The segment has another transaction with its id.
     repeated: bool,
@@ -163,7 +165,7 @@ impl SegmentIndex {
     /// Adds a block.
     pub(super) fn add(&mut self, block: &BlockBytes<'_>, options: BlockOptions) {
         let (height, spends) = (block.height(), self.spends.len());
-        let BlockOptions { may_repeat, fingerprint, numbered, claims, bare, waits } = options;
+        let BlockOptions { may_repeat, fingerprint, numbered, claims, bare, waits, .. } = options;
         if waits {
             WaitingBlock { height, raw: block.view().raw() }.write(&mut self.waiting);
         }
@@ -191,7 +193,8 @@ impl SegmentIndex {
             }
             let (outputs, repeated) = (self.outputs.len(), same.is_some());
             self.txs.push(IndexedTx { block: number, outputs, index, repeated });
-            index += self.make(height, txid, &tx, (at == 0, index), numbered);
+            let made = self.make(height, txid, &tx, (at == 0, index), numbered);
+            index += if at == 0 && options.coinbase_uncounted { 0 } else { made };
         }
         if numbered {
             self.blocks[number as usize].outputs = Some(self.number(first));
@@ -252,7 +255,7 @@ impl SegmentIndex {
         self.txs[tx as usize].outputs..end
     }
 
-    /// Adds the outputs of a transaction; `index` spendable outputs come before it in the block. Returns how
+    /// Adds the outputs of a transaction; `index` counted outputs come before it in the block. Returns how
     /// many of them are spendable.
     fn make(
         &mut self,

@@ -2,7 +2,7 @@
 //!
 //! They are in the folder where a node looks for them, or in the draft of a data directory.
 
-use crate::error::{StorageResult, SyncError};
+use crate::error::{StorageResult, SyncError, UsageError};
 use crate::folder::{FolderDraft, FolderOutput, at, parent, remove_folder};
 use crate::source::{BlockArchive, StoredBlocks};
 use crate::workdir::names::HEADERS;
@@ -99,6 +99,11 @@ impl BlockArchive for BlockKeeper {
         chain: &HeaderChain,
         last: Height,
     ) -> Result<Option<StoredBlocks<'_>>, SyncError> {
+        if self.index.join(LEVELDB_LOCK).exists() {
+            // A node was started here meanwhile, and now the index is its own.
+            let file = self.index.display().to_string();
+            return Err(SyncError::Usage(UsageError::OutputExists { file }));
+        }
         remove_folder(&self.index)?;
         fs::create_dir_all(&self.index).map_err(at(&self.index))?;
         let hash = |height| *chain.hash(height).expect("the last block is on the chain");
