@@ -56,6 +56,9 @@ const KEY_REINDEXING: u8 = b'R';
 const KEY_FILE: u8 = b'f';
 /// The key of the last block file's number (`DB_LAST_BLOCK`).
 const KEY_LAST_FILE: u8 = b'l';
+/// The key of the database's obfuscation key, a name prefixed with its length (Core `dbwrapper.h`,
+/// `OBFUSCATION_KEY`).
+const KEY_OBFUSCATION: &[u8] = b"\x0e\0obfuscate_key";
 /// The name of the flag of a node that has removed block files, prefixed with its length.
 const PRUNED: &[u8] = b"\x10prunedblockfiles";
 
@@ -111,6 +114,12 @@ pub fn read_whole_index(
     Database::open(&dir)?.with_filters().for_each(&mut |key, value| {
         match entry(&dir, key, value)? {
             Some(entry) => visit(entry),
+            // Core creates no such key for this database, but applies one that it finds (`dbwrapper.cpp`,
+            // `CDBWrapper::CDBWrapper`).
+            None if key == KEY_OBFUSCATION && value.iter().skip(1).any(|&byte| byte != 0) => {
+                let what = "it has an obfuscation key, with which a node reads all entries wrongly";
+                return Err(IndexError::corrupt(&dir, 0, what));
+            }
             None => rest.take(key, value),
         }
         Ok(ControlFlow::Continue(()))
@@ -144,21 +153,18 @@ fn entry(dir: &Path, key: &[u8], value: &[u8]) -> Result<Option<IndexEntry>, Ind
 pub struct IndexRest {
     /// Flags of the whole node.
     pub flags: IndexFlags,
-    /// The number of the last block file; `None` if it is missing or invalid.
-    pub last_file: Option<u32>,
+    /// The number of the last block file; `None` if it is missing or unreadable.
+    pub last_file: Option<i32>,
     /// The records of block files, by number; `None` for a record that a node could not read.
     pub files: BTreeMap<u32, Option<FileInfo>>,
 }
 
 impl IndexRest {
     fn take(&mut self, key: &[u8], value: &[u8]) {
-        let number = |bytes: &[u8]| {
-            let number = i32::from_le_bytes(*bytes.first_chunk()?);
-            u32::try_from(number).ok()
-        };
+        let number = |bytes: &[u8]| Some(i32::from_le_bytes(*bytes.first_chunk()?));
         match key.split_first() {
             Some((&KEY_FILE, file)) if file.len() == 4 => {
-                if let Some(file) = number(file) {
+                if let Some(file) = number(file).and_then(|file| file.try_into().ok()) {
                     self.files.insert(file, FileInfo::read(value));
                 }
             }

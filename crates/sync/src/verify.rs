@@ -123,6 +123,16 @@ pub struct VerifyOutcome {
     pub coins_of_earlier: bool,
 }
 
+impl VerifyOutcome {
+    /// Adds a reason why the proof does not cover everything.
+    pub fn add_unproven(&mut self, what: String) {
+        self.unproven = Some(match self.unproven.take() {
+            Some(before) => format!("{before}; and {what}"),
+            None => what,
+        });
+    }
+}
+
 impl Verify<'_> {
     fn blocks(&self) -> BlocksFolder {
         BlocksFolder { files: self.block_files.clone(), home: self.blocksdir() }
@@ -241,10 +251,10 @@ pub fn verify(request: &Verify<'_>) -> Result<VerifyOutcome, SyncError> {
             verified.unproven = Some(what.to_owned());
         }
     }
-    if request.folder.join(SNAPSHOT_CHAINSTATE).exists() && verified.unproven.is_none() {
-        let what = "the node started from a snapshot and now uses other coins than those checked here. Run the \
-            audit again once the node has validated the blocks below the snapshot";
-        verified.unproven = Some(what.to_owned());
+    if request.folder.join(SNAPSHOT_CHAINSTATE).exists() {
+        let what = "the node started from a snapshot and now uses other coins, which Apus did not check. Run the audit \
+            again once the node has validated the blocks below the snapshot";
+        verified.add_unproven(what.to_owned());
     }
     verified.findings = findings.into_all();
     Ok(verified)

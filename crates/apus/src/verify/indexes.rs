@@ -108,11 +108,7 @@ fn tip(request: &Verify<'_>, verified: &VerifyOutcome) -> Result<BlockHash, Stri
 }
 
 fn leave_out(verified: &mut VerifyOutcome, why: &str) {
-    let why = format!("the node's indexes were not compared, or only partly: {why}");
-    verified.unproven = Some(match verified.unproven.take() {
-        Some(before) => format!("{before}; {why}"),
-        None => why,
-    });
+    verified.add_unproven(format!("the node's indexes were not compared, or only partly: {why}"));
 }
 
 /// Adds a finding; two forms of an index make one.

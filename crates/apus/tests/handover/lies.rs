@@ -175,6 +175,9 @@ fn lies_about_files_are_found() {
     index.put(&[b'f', last[0] + 9, 0, 0, 0], Some(&[0; 7]));
     expect(sandbox, kind, "but the index has one of file", "-reindex");
     index.restore();
+    index.put(b"l", Some(&(-2i32).to_le_bytes()));
+    expect(sandbox, kind, "a negative number", "-reindex");
+    index.restore();
     index.put(b"F\x10prunedblockfiles", Some(b"1"));
     expect(sandbox, "index_flag", "has deleted block files", "-prune");
     index.restore();
@@ -215,6 +218,16 @@ fn lies_about_blocks_are_found() {
     assert!(refused.contains("setBlockIndexCandidates"), "{refused}");
     sandbox.start(&format!("{REINDEX} --replace")).wait().fails(4, &["genesis block", "-reindex"]);
     index.restore();
+    // A node that starts reads all entries with this key, which no node writes there.
+    let obfuscation = b"\x0e\0obfuscate_key";
+    index.put(obfuscation, Some(&[8, 1, 2, 3, 4, 5, 6, 7, 8]));
+    let found = verify(sandbox, "--assumevalid default");
+    assert!(found.contains_key("index_damaged"), "{found:?}");
+    assert!(Bitcoind::start_in(&sandbox.path("node"), CHAIN, &[]).is_err());
+    index.restore();
+    index.put(obfuscation, Some(&[8, 0, 0, 0, 0, 0, 0, 0, 0]));
+    assert!(verify(sandbox, "--assumevalid default").is_empty());
+    index.restore();
     let changes: [(&str, &str, BlockHash, ChangeEntry); 7] = [
         ("block_damaged", "this is not the genesis block", genesis, |it| it.places[1] += 1),
         (status, "no position for the genesis block", genesis, |it| {
@@ -249,6 +262,41 @@ fn lies_about_blocks_are_found() {
     let found = verify(sandbox, "--assumevalid default");
     assert!(found.contains_key("block_damaged"), "{found:?}");
     index.restore();
+    assert!(verify(sandbox, "--assumevalid default").is_empty());
+}
+
+/// A node reads entries that are marked as invalid like all others when it starts.
+#[test]
+fn lies_about_invalid_headers_are_found() {
+    let lived = Lived::new(125, &[]);
+    let (sandbox, index) = (&lived.sandbox, Index::of(&lived.sandbox));
+    let on_genesis = |parent: BlockHash, works: bool| {
+        let mut header = lived.chain.blocks()[1].header;
+        (header.prev_blockhash, header.time) = (parent, header.time + 1);
+        let target = header.target();
+        while header.validate_pow(target).is_ok() != works {
+            header.nonce += 1;
+        }
+        header
+    };
+    let genesis = lived.chain.blocks()[0].block_hash();
+    let unknown = BlockHash::from_byte_array([7; 32]);
+    let lies = [
+        ("lacks the proof of work", on_genesis(genesis, false), 1),
+        ("its parent is missing", on_genesis(unknown, true), 1),
+        ("its header says height 1", on_genesis(genesis, true), 2),
+    ];
+    for (words, header, height) in lies {
+        let (status, tx_count, places) = (2 | 32, 0, Vec::new());
+        let header_bytes = bitcoin::consensus::serialize(&header);
+        let entry = Entry { height, status, tx_count, places, header: header_bytes };
+        index.put(&key_of(header.block_hash()), Some(&entry.write()));
+        expect(sandbox, "index_entry", words, "-reindex");
+        if words == lies[0].0 {
+            assert!(Bitcoind::start_in(&sandbox.path("node"), CHAIN, &[]).is_err());
+        }
+        index.restore();
+    }
     assert!(verify(sandbox, "--assumevalid default").is_empty());
 }
 
@@ -299,6 +347,44 @@ fn lies_about_blocks_on_other_branches_are_found() {
     );
     index.restore();
     assert!(verify(sandbox, "--assumevalid default").is_empty());
+}
+
+/// A node that goes back to a branch gets its coins from undo data without comparing them.
+#[test]
+fn undo_data_of_a_left_branch_has_the_coins_that_its_blocks_spent() {
+    let lived = Lived::new(126, &["-blocksxor=0"]);
+    let (sandbox, index) = (&lived.sandbox, Index::of(&lived.sandbox));
+    let chain: Vec<Vec<u8>> =
+        lived.chain.blocks().iter().map(|block| key_of(block.block_hash())).collect();
+    let path = |file: u64| sandbox.path(&format!("node/{CHAIN}/blocks/rev{file:05}.dat"));
+    let spends = entries(&index.folder)
+        .iter()
+        .filter(|(key, _)| key.starts_with(b"b") && !chain.contains(key))
+        .map(|(_, value)| Entry::read(value))
+        .filter(|entry| entry.status & 16 > 0)
+        .find_map(|entry| {
+            let (file, start) = (entry.places[0], entry.places[2] as usize);
+            let bytes = fs::read(path(file)).unwrap();
+            let size = u32::from_le_bytes(bytes[start - 4..start].try_into().unwrap()) as usize;
+            // The numbers of transactions and of the first one's inputs, then a coin's height and coinbase flag.
+            let coin = start + 2;
+            let is_older =
+                bytes[start] > 0 && read_varint(&mut &bytes[coin..]) >> 1 != entry.height;
+            is_older.then_some((entry, file, bytes, start..start + size))
+        });
+    let (entry, file, mut bytes, undo) = spends.unwrap();
+    let code = undo.start + 2;
+    let last = code + bytes[code..].iter().position(|byte| byte & 0x80 == 0).unwrap();
+    // Another height.
+    bytes[last] ^= 2;
+    let summed = [&entry.header[4..36], &bytes[undo.clone()]].concat();
+    let sum = bitcoin::hashes::sha256d::Hash::hash(&summed);
+    bytes[undo.end..undo.end + 32].copy_from_slice(&sum.to_byte_array());
+    fs::write(path(file), bytes).unwrap();
+    // With this height, the block may also break the rule of relative lock times.
+    let found = verify(sandbox, "--assumevalid default");
+    let what = found["undo_wrong"]["what"].as_str().unwrap();
+    assert!(what.contains("other coins than the block spends"), "{found:?}");
 }
 
 /// A node refuses a valid chain, as may happen after its program changed. Apus reports the mark with the fix, with and

@@ -1,8 +1,10 @@
 //! `apus verify` on the optional indexes of a node.
 
+use crate::handover::database::entries;
 use crate::handover::verify::{files, verify};
 use crate::lived::Lived;
 use apus_testkit::bitcoind::Bitcoind;
+use apus_testkit::leveldb::disorder;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -78,4 +80,21 @@ fn indexes_of_a_node_are_compared_and_damage_is_located() {
     let (new, old) = (Some(height + 2), Some(height));
     let (newer, older) = if is_newer { (new, old) } else { (old, new) };
     assert_eq!(sandbox.json("report.json")["indexes"], indexes(height + 2, newer, older));
+}
+
+/// LevelDB goes by sequence numbers, and not by the order of entries in its log.
+#[test]
+fn a_record_that_only_leveldb_sees_is_found() {
+    let lived = Lived::new(127, &["-coinstatsindex"]);
+    let (sandbox, height) = (&lived.sandbox, lived.set.height);
+    let folders = ["coinstatsindex", "coinstats"].map(|it| format!("node/regtest/indexes/{it}/db"));
+    let folder = folders.iter().find(|folder| sandbox.has(folder)).unwrap();
+    let dir = sandbox.path(folder);
+    let key = [b"t", &(height - 5).to_be_bytes()[..]].concat();
+    let right = entries(&dir)[&key].clone();
+    let mut wrong = right.clone();
+    *wrong.last_mut().unwrap() ^= 1;
+    disorder(&key, [&wrong, &right], &dir);
+    let found = verify(sandbox, "");
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["coinstatsindex"], "{found:?}");
 }

@@ -72,7 +72,7 @@ fn no_record(entries: &InFile) -> String {
 /// until a record is missing, so too low a number, which old versions left, does no harm (`LoadBlockIndexDB` in
 /// Core's `node/blockstorage.cpp`).
 fn reach(index: &IndexRest) -> u32 {
-    let mut reach = index.last_file.unwrap_or_default();
+    let mut reach = last_file(index);
     for (number, info) in index.files.range((Bound::Excluded(reach), Bound::Unbounded)) {
         if *number != reach + 1 || info.is_none() {
             break;
@@ -80,6 +80,11 @@ fn reach(index: &IndexRest) -> u32 {
         reach = *number;
     }
     reach
+}
+
+/// Returns the number that the index has of the last file. A node starts with 0 if there is none.
+fn last_file(index: &IndexRest) -> u32 {
+    index.last_file.and_then(|last| last.try_into().ok()).unwrap_or_default()
 }
 
 struct ComparedRecord<'a> {
@@ -103,8 +108,12 @@ impl ComparedRecord<'_> {
 
     /// Compares the number of the last file with the records of all files.
     fn last_file(&self) {
-        let (last, reach) = (self.index.last_file.unwrap_or_default(), self.reach);
+        let (last, reach) = (last_file(self.index), self.reach);
         let what = match self.index.files.keys().next_back() {
+            _ if self.index.last_file.is_some_and(i32::is_negative) => {
+                "the index has a negative number for the last block file: the node does not start"
+                    .to_owned()
+            }
             Some(highest) if reach < *highest => format!(
                 "a node reads the records of block files only up to number {reach}, but the index has one of \
                  file {highest}"

@@ -7,13 +7,14 @@ use super::status::{ParentEntry, Past, contradiction, lacks_witness_mark};
 use crate::error::{ClockError, SourceError, SyncError};
 use crate::progress::{Event, Phase, stop_if_interrupted};
 use apus_chain::{
-    ANY_TIME, BlockHash, Header, HeaderChain, HeaderId, HeaderTree, Height, HeightRange,
-    KNOTS_CHAIN, KnownBlock,
+    ANY_TIME, BlockHash, Header, HeaderChain, HeaderError, HeaderId, HeaderTree, Height,
+    HeightRange, KNOTS_CHAIN, KnownBlock,
 };
 use apus_datadir::{
     BlockFiles, IndexEntry, IndexError, IndexRest, STATUS_FAILED, VALID_CHAIN, VALID_SCRIPTS,
     VALID_TRANSACTIONS, read_index, read_whole_index,
 };
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 /// The index is ordered by hash, so it is read once for each stretch of this many heights: that bounds the
@@ -109,6 +110,7 @@ impl NodeIndex {
             best: (0, request.env.params.genesis_hash),
             rejected: (0, BlockHash::ZERO),
             genesis: None,
+            refused: HashMap::new(),
             of_knots: None,
         };
         let blocksdir = request.blocksdir();
@@ -368,6 +370,8 @@ struct IndexReading<'a> {
     best: (u128, BlockHash),
     rejected: (u128, BlockHash),
     genesis: Option<IndexEntry>,
+    /// Heights of entries marked as invalid whose headers break a rule that depends on earlier headers.
+    refused: HashMap<BlockHash, Height>,
     /// Height of the highest connected block whose header only Bitcoin Knots accepts.
     of_knots: Option<Height>,
 }
@@ -416,7 +420,10 @@ impl IndexReading<'_> {
     /// chain up to it, if the entry is correct.
     fn take_header(&mut self, entry: &IndexEntry) -> Option<(HeaderId, u128)> {
         let what = match self.tree.accept(&entry.header) {
-            Err(_) if entry.status & STATUS_FAILED != 0 => return None,
+            Err(error) if entry.status & STATUS_FAILED != 0 => {
+                self.expect_readable(entry, &error);
+                return None;
+            }
             Err(error) => format!("its header: {error}"),
             Ok(accepted) => {
                 let id = accepted.id();
@@ -438,6 +445,33 @@ impl IndexReading<'_> {
             self.add(FindingKind::IndexEntry, block_of(entry), what);
         }
         None
+    }
+
+    /// Checks an entry marked as invalid, whose header was not accepted. A node that starts checks the proof of work
+    /// of every entry, whatever its marks (Core `node/blockstorage.cpp`, `LoadBlockIndexGuts`), and never adds an
+    /// entry without its parent.
+    fn expect_readable(&mut self, entry: &IndexEntry, error: &HeaderError) {
+        let header = Header::parse(&entry.header);
+        let parent = match self.tree.find(&header.prev).and_then(|id| self.tree.connected(id)) {
+            Some(parent) => Some(parent.height),
+            None => self.refused.get(&header.prev).copied(),
+        };
+        let what = match (error, parent) {
+            (HeaderError::HighHash { .. } | HeaderError::OtherGenesis { .. }, _)
+                if !header.is_extended() =>
+            {
+                format!("its header: {error}")
+            }
+            (HeaderError::TooManyOrphans { .. }, None) => "its parent is missing".to_owned(),
+            (_, Some(parent)) if parent + 1 != entry.height => {
+                format!("its header says height {}", parent + 1)
+            }
+            _ => {
+                self.refused.insert(entry.hash, entry.height);
+                return;
+            }
+        };
+        self.add(FindingKind::IndexEntry, block_of(entry), what);
     }
 
     /// Checks the genesis block's entry: without a correct one, a node does not start, or cannot connect any

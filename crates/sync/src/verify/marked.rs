@@ -1,5 +1,6 @@
-//! Checks blocks that the node marks as invalid. A node writes no undo data for a block that it rejects, so
-//! [`check`] connects such blocks itself, using the node's coins.
+//! Checks the blocks off the chain that ends at the coins, above it and on other branches, using the node's coins:
+//! whether blocks marked as invalid are, and whether undo data has the coins that its block spends. A node writes no
+//! undo data for a block that it rejects, and by their undo data alone blocks can prove nothing about it.
 //!
 //! The coins at the fork of such a branch are the node's coins, minus the coins that the blocks above the fork
 //! created, plus the coins that these spent, taken from their undo data. Only coins that the branch spends are
@@ -15,7 +16,7 @@ use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;
 use apus_chain::{
     BlockBytes, BlockUndo, BlockUndoWriter, CoinRef, Header, HeaderChain, Height, KnownBlock,
-    OutPoint, is_unspendable, write_coin,
+    OutPoint, UndoCoin, is_unspendable, write_coin,
 };
 use apus_datadir::{BlockFiles, UndoFiles};
 use std::collections::{HashMap, HashSet};
@@ -26,21 +27,25 @@ const BLOCKS_BACK_MAX: Height = 1008;
 /// Maximum memory for each wanted coin, except for long scripts.
 const COIN_BYTES: u64 = 256;
 
-/// Reports a finding for each marked block that obeys every rule. `off_chain` are the stored blocks off the chain
-/// that ends at the coins.
+/// Reports a finding for each marked block that obeys every rule, and for each block whose undo data has other coins
+/// than the block spends. `off_chain` are the stored blocks off the chain that ends at the coins. Returns the number of
+/// blocks whose undo data was not compared, except far below the tip: no node disconnects these.
 pub(super) fn check(
     work: &VerifyWork<'_>,
     files: &BlockFiles,
     taken: &CoinsSnapshot,
     chain: &HeaderChain,
     off_chain: &[StoredEntry],
-) -> Result<(), SyncError> {
-    let mut targets: Vec<StoredEntry> =
-        off_chain.iter().filter(|stored| stored.failed && stored.undo.is_none()).copied().collect();
+) -> Result<usize, SyncError> {
+    let is_target = |stored: &&StoredEntry| {
+        let is_off = chain.hash(stored.block.height) != Some(&stored.block.hash);
+        is_off && (stored.failed || stored.undo.is_some())
+    };
+    let mut targets: Vec<StoredEntry> = off_chain.iter().filter(is_target).copied().collect();
     targets.sort_unstable_by_key(|stored| stored.block.height);
     let by_hash: HashMap<_, _> =
         off_chain.iter().map(|stored| (stored.block.hash, *stored)).collect();
-    let mut checked = HashSet::new();
+    let (mut checked, mut left_out) = (HashSet::new(), 0);
     while let Some(highest) = targets.pop() {
         if checked.contains(&highest.block.hash) {
             continue;
@@ -50,12 +55,18 @@ pub(super) fn check(
         let blocks: Option<Vec<StoredEntry>> = (fork + 1..=highest.block.height)
             .map(|height| by_hash.get(branch.hash(height)?).copied())
             .collect();
-        let back = chain.tip_height() - fork;
-        let Some(blocks) = blocks.filter(|_| back <= BLOCKS_BACK_MAX) else { continue };
+        if chain.tip_height() - fork > BLOCKS_BACK_MAX {
+            continue;
+        }
+        let Some(blocks) = blocks else {
+            left_out += usize::from(highest.undo.is_some());
+            continue;
+        };
         checked.extend(blocks.iter().map(|stored| stored.block.hash));
-        StaleBranch { work, files, taken, chain, branch: &branch, fork }.check(&blocks)?;
+        let branch = StaleBranch { work, files, taken, chain, branch: &branch, fork };
+        left_out += branch.check(&blocks)?;
     }
-    Ok(())
+    Ok(left_out)
 }
 
 /// Returns the last height at which both chains have the same block.
@@ -78,18 +89,35 @@ struct StaleBranch<'a> {
 }
 
 impl StaleBranch<'_> {
-    /// Connects the blocks of the branch until one breaks a rule.
-    fn check(&self, blocks: &[StoredEntry]) -> Result<(), SyncError> {
+    /// Connects the blocks of the branch until one breaks a rule. Returns the number of blocks whose undo data was
+    /// not compared.
+    fn check(&self, blocks: &[StoredEntry]) -> Result<usize, SyncError> {
         let VerifyWork { request, findings, .. } = *self.work;
         let survey = FolderSurvey::new(request, self.files, findings, self.branch, true)?;
-        let Some(mut coins) = self.coins(&survey, blocks)? else { return Ok(()) };
+        let mut left_out = blocks.iter().filter(|stored| stored.undo.is_some()).count();
+        let Some(mut coins) = self.coins(&survey, blocks)? else { return Ok(left_out) };
+        let mut undo_files = UndoFiles::open(self.files.dir(), self.files.magic()).ok();
         for stored in blocks {
             stop_if_interrupted(request.env.interrupt)?;
             let mut verdict = MarkVerdict::Unknown;
             survey.with_block(stored, &mut |block| {
-                verdict = connect(&survey, block, &mut coins)?;
+                let spent;
+                (verdict, spent) = connect(&survey, block, &mut coins)?;
+                if verdict == MarkVerdict::Valid
+                    && let Some((file, offset)) = stored.undo
+                    && let Some(Ok(undo)) = undo_files
+                        .as_mut()
+                        .map(|it| it.read(file, offset, &Header::parse(block.view().header()).prev))
+                    && !has_same_coins(&undo, &spent)
+                {
+                    let what = "its undo data has other coins than the block spends";
+                    findings.add(FindingKind::UndoWrong, FoundFault::new(what).block(stored.block));
+                }
                 Ok(())
             })?;
+            if verdict != MarkVerdict::Unknown {
+                left_out -= usize::from(stored.undo.is_some());
+            }
             match verdict {
                 MarkVerdict::Valid if stored.failed && stored.undo.is_none() => {
                     let what = match self.work.index.pruned {
@@ -106,6 +134,12 @@ impl StaleBranch<'_> {
                     findings.add(FindingKind::MarkedInvalid, found);
                 }
                 MarkVerdict::Valid => {}
+                MarkVerdict::Invalid if stored.connected => {
+                    let what = "the node has connected this block, but it breaks a rule, if the coins below it are right";
+                    let found = FoundFault::new(what).block(stored.block);
+                    findings.add(FindingKind::BlockInvalid, found);
+                    break;
+                }
                 MarkVerdict::Invalid => {
                     self.work.confirm_mark(stored.block.hash);
                     break;
@@ -113,7 +147,7 @@ impl StaleBranch<'_> {
                 MarkVerdict::Unknown => break,
             }
         }
-        Ok(())
+        Ok(left_out)
     }
 
     /// Returns the coins at the fork that the blocks spend; `None` if they do not fit into memory, or a block
@@ -209,15 +243,37 @@ fn outpoint_of(bytes: &[u8; OutPoint::SIZE]) -> OutPoint {
     OutPoint::from_bytes(bytes)
 }
 
-/// Validates a block with these coins, removes the coins that it spends, and adds its outputs.
+/// Whether two blocks of undo data have the same coins, however they are written.
+fn has_same_coins(one: &[u8], other: &[u8]) -> bool {
+    let (Ok(one), Ok(other)) = (BlockUndo::read(one), BlockUndo::read(other)) else { return false };
+    let stored = |coin: &UndoCoin<'_>| {
+        let mut bytes = Vec::new();
+        coin.write_stored(&mut bytes);
+        bytes
+    };
+    one.coins().iter().map(stored).eq(other.coins().iter().map(stored))
+}
+
+/// Validates a block with these coins, removes the coins that it spends, and adds its outputs. Returns its undo data,
+/// too, which is complete if the block is valid.
 fn connect(
     survey: &FolderSurvey<'_>,
     block: &BlockBytes<'_>,
     coins: &mut WantedCoins,
+) -> Result<(MarkVerdict, Vec<u8>), SyncError> {
+    let mut undo = Vec::new();
+    let verdict = connect_with(survey, block, coins, &mut undo)?;
+    Ok((verdict, undo))
+}
+
+fn connect_with(
+    survey: &FolderSurvey<'_>,
+    block: &BlockBytes<'_>,
+    coins: &mut WantedCoins,
+    undo: &mut Vec<u8>,
 ) -> Result<MarkVerdict, SyncError> {
     let Some(connector) = survey.connector() else { return Ok(MarkVerdict::Unknown) };
-    let mut undo = Vec::new();
-    let mut writer = BlockUndoWriter::new(&mut undo, block.view().tx_count());
+    let mut writer = BlockUndoWriter::new(undo, block.view().tx_count());
     for (number, (txid, tx)) in block.txs().enumerate() {
         if number > 0 {
             let spent: Option<Vec<Vec<u8>>> = tx
@@ -242,7 +298,7 @@ fn connect(
         }
     }
     writer.finish();
-    match connector.connect(block, &undo) {
+    match connector.connect(block, undo) {
         Ok(()) => Ok(MarkVerdict::Valid),
         Err(UndoPassError::Refused { .. }) => Ok(MarkVerdict::Invalid),
         Err(UndoPassError::Undo { .. }) => Ok(MarkVerdict::Unknown),

@@ -23,6 +23,10 @@ use std::sync::Arc;
 /// The snapshot of the coins that the blocks produce.
 const OF_BLOCKS: &str = "coins.dat";
 
+/// Why the node's coins could not be read.
+const COINS_UNREADABLE: [FindingKind; 2] =
+    [FindingKind::CoinsDamaged, FindingKind::CoinsUnfinished];
+
 impl VerifyWork<'_> {
     pub(super) fn verify(
         &self,
@@ -42,7 +46,14 @@ impl VerifyWork<'_> {
         };
         let coins = taken.as_ref().filter(at_tip);
         let proven = match &chain {
-            Some(chain) => self.verify_chain(&files, taken.as_ref(), chain, verified)?,
+            Some(chain) => {
+                if taken.is_none() && !findings.has(&COINS_UNREADABLE) {
+                    let what = "the node has connected blocks, but has no coins: it connects these blocks again when \
+                        it starts";
+                    verified.add_unproven(what.to_owned());
+                }
+                self.verify_chain(&files, taken.as_ref(), chain, verified)?
+            }
             None => {
                 verified.unproven = Some("the node has not connected any block yet".to_owned());
                 false
@@ -70,7 +81,7 @@ impl VerifyWork<'_> {
                 "the node has pruned its blocks below {}, and only all blocks can prove its coins right",
                 on_chain.stored_from
             );
-            verified.unproven = Some(what);
+            verified.add_unproven(what);
             return Ok(false);
         }
         if on_chain.missing == 0 && on_chain.without_undo == 0 {
@@ -131,10 +142,7 @@ impl VerifyWork<'_> {
              reconsiderblock {}",
             root.height, root.hash, root.hash
         );
-        verified.unproven = Some(match verified.unproven.take() {
-            Some(before) => format!("{before}; and {what}"),
-            None => what,
-        });
+        verified.add_unproven(what);
     }
 
     /// Returns the block of the node's coins or, if it is unknown, the block that the node connected last.
@@ -163,6 +171,9 @@ impl VerifyWork<'_> {
         let Some(taken) = taken.filter(|taken| taken.info.base_hash == *chain.tip_hash()) else {
             return Ok(None);
         };
+        if self.is_beyond_hints(chain) {
+            return Ok(None);
+        }
         let joining = request.work.join(JOIN);
         if joining.is_dir() && mergesync::has_begun(&DirStorage::private(&joining))? {
             // The proof failed in an earlier start, which then began to locate the fault.
@@ -198,6 +209,12 @@ impl VerifyWork<'_> {
         }))
     }
 
+    /// Whether coins cannot serve as hints for this chain.
+    fn is_beyond_hints(&self, chain: &HeaderChain) -> bool {
+        let hash = |height| chain.hash(height).copied();
+        self.request.env.params.has_uncounted_coins(chain.tip_height(), hash)
+    }
+
     /// Locates the fault after the proof failed.
     fn diagnose(
         &self,
@@ -215,7 +232,7 @@ impl VerifyWork<'_> {
         let broken = [Kind::BlockMissing, Kind::BlockDamaged, Kind::BlockInvalid];
         if findings.has(&broken) {
             let what = "blocks are missing or wrong, so what the blocks above them do to the coins is unknown";
-            verified.unproven = Some(what.to_owned());
+            verified.add_unproven(what.to_owned());
             return Ok(());
         }
         match self.join(taken, chain) {
@@ -230,10 +247,10 @@ impl VerifyWork<'_> {
                 findings.add(Kind::BlockInvalid, found);
                 let what =
                     "a block is invalid, so what the blocks above it do to the coins is unknown";
-                verified.unproven = Some(what.to_owned());
+                verified.add_unproven(what.to_owned());
             }
         }
-        if findings.is_empty() && taken.is_some() {
+        if findings.is_empty() && taken.is_some() && !self.is_beyond_hints(chain) {
             let what = "the node's coins and undo data do not prove its blocks, but checking block by block found \
                 no problem";
             findings.add(Kind::Unexplained, FoundFault::new(what));
@@ -313,7 +330,15 @@ impl VerifyWork<'_> {
         let wrong_coins = [Kind::CoinMissing, Kind::CoinUnknown, Kind::CoinWrong];
         match (coins, chain) {
             (Some(coins), Some(chain)) if !findings.has(&wrong_coins) => {
-                marked::check(self, files, coins, chain, &off_chain)
+                let left_out = marked::check(self, files, coins, chain, &off_chain)?;
+                if left_out > 0 {
+                    verified.add_unproven(format!(
+                        "the undo data of {left_out} blocks above the node's coins or on other branches was not \
+                         compared with the coins that they spend. Run the audit again once the node has stopped, which \
+                         makes it write its coins"
+                    ));
+                }
+                Ok(())
             }
             _ => Ok(()),
         }
