@@ -101,8 +101,8 @@ impl StaleBranch<'_> {
             stop_if_interrupted(request.env.interrupt)?;
             let mut verdict = MarkVerdict::Unknown;
             survey.with_block(stored, &mut |block| {
-                let spent;
-                (verdict, spent) = connect(&survey, block, &mut coins)?;
+                let mut spent = Vec::new();
+                verdict = connect(&survey, block, &mut coins, &mut spent)?;
                 if verdict == MarkVerdict::Valid
                     && let Some((file, offset)) = stored.undo
                     && let Some(Ok(undo)) = undo_files
@@ -254,19 +254,9 @@ fn has_same_coins(one: &[u8], other: &[u8]) -> bool {
     one.coins().iter().map(stored).eq(other.coins().iter().map(stored))
 }
 
-/// Validates a block with these coins, removes the coins that it spends, and adds its outputs. Returns its undo data,
-/// too, which is complete if the block is valid.
+/// Validates a block with these coins, removes the coins that it spends, and adds its outputs. Appends its undo data,
+/// which is complete if the block is valid.
 fn connect(
-    survey: &FolderSurvey<'_>,
-    block: &BlockBytes<'_>,
-    coins: &mut WantedCoins,
-) -> Result<(MarkVerdict, Vec<u8>), SyncError> {
-    let mut undo = Vec::new();
-    let verdict = connect_with(survey, block, coins, &mut undo)?;
-    Ok((verdict, undo))
-}
-
-fn connect_with(
     survey: &FolderSurvey<'_>,
     block: &BlockBytes<'_>,
     coins: &mut WantedCoins,
