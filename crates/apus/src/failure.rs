@@ -1,6 +1,7 @@
 //! [`Failure`]: the reason for a program's failure, with its exit code.
 
 use apus_chain::KnownBlock;
+use apus_datadir::chainstate::ChainstateDbError;
 use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
 use apus_engine::utxo::StoreError;
@@ -126,6 +127,15 @@ pub(crate) fn option_for(error: &HintsError) -> &'static str {
     match error {
         HintsError::AmbiguousBitOrder { .. } => " (with --hints-order)",
         _ => "",
+    }
+}
+
+impl From<ChainstateDbError> for Failure {
+    fn from(error: ChainstateDbError) -> Self {
+        match error.is_invalid() {
+            true => Self::wrong(error),
+            false => Self::new(IO, error.to_string()),
+        }
     }
 }
 

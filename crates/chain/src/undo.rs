@@ -21,13 +21,13 @@ pub enum UndoError {
     /// A coin is not in the form that Core writes.
     #[error(transparent)]
     Coin(#[from] CoinError),
-    /// The byte after a coin's height, which is always zero today, is not zero.
-    #[error("byte {offset}, the version of a transaction, is {found:#04x} instead of zero")]
-    Version {
-        /// Offset of the byte.
+    /// Everything can be read, but a coin has the form that Core wrote before version 0.15: with the version of the
+    /// transaction that created it, or, unless it was that transaction's last coin, without its height. Core still
+    /// reads this form (`undo.h`, `TxInUndoFormatter`; `validation.cpp`, `ApplyTxInUndo`).
+    #[error("the coin at byte {offset} is in the form of Bitcoin Core before 0.15")]
+    Old {
+        /// Offset of the first such coin.
         offset: usize,
-        /// Its value.
-        found: u8,
     },
 }
 
@@ -138,19 +138,14 @@ pub struct UndoCoin<'a> {
 }
 
 impl<'a> UndoCoin<'a> {
-    /// Reads a coin, and fails unless it is in the one form that the writer produces.
-    fn read(reader: &mut Reader<'a>, bytes: &'a [u8]) -> Result<Self, UndoError> {
+    /// Reads a coin, and returns whether it is in the one form that the writer produces.
+    fn read(reader: &mut Reader<'a>, bytes: &'a [u8]) -> Result<(Self, bool), UndoError> {
         let code = reader.varint_u32()?;
-        if code >> 1 > 0 {
-            let offset = reader.position();
-            let found = reader.u8()?;
-            if found != 0 {
-                return Err(UndoError::Version { offset, found });
-            }
-        }
+        // No coin was created at height 0.
+        let is_new = code >> 1 > 0 && reader.varint_u32()? == 0;
         let start = reader.position();
         read_after_code(reader, code, true)?;
-        Ok(Self { code, rest: &bytes[start..reader.position()] })
+        Ok((Self { code, rest: &bytes[start..reader.position()] }, is_new))
     }
 
     /// Returns the coin.
@@ -184,15 +179,18 @@ impl<'a> BlockUndo<'a> {
     /// bounded by a small multiple of `bytes`, even if it claims huge counts.
     pub fn read(bytes: &'a [u8]) -> Result<Self, UndoError> {
         let mut reader = Reader::new(bytes);
-        let (mut coins, mut tx_ends) = (Vec::new(), Vec::new());
+        let (mut coins, mut tx_ends, mut old) = (Vec::new(), Vec::new(), None);
         for _ in 0..reader.compact_size()? {
             for _ in 0..reader.compact_size()? {
-                coins.push(UndoCoin::read(&mut reader, bytes)?);
+                let offset = reader.position();
+                let (coin, is_new) = UndoCoin::read(&mut reader, bytes)?;
+                old = old.or((!is_new).then_some(offset));
+                coins.push(coin);
             }
             tx_ends.push(coins.len());
         }
         reader.finish()?;
-        Ok(Self { coins, tx_ends })
+        old.map_or(Ok(Self { coins, tx_ends }), |offset| Err(UndoError::Old { offset }))
     }
 
     /// Returns the number of transactions in the block, including the coinbase.

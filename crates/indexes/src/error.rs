@@ -2,6 +2,7 @@
 
 use crate::making::MakeError;
 use apus_datadir::DatabaseError;
+use apus_datadir::chainstate::ChainstateDbError;
 use apus_storage::Storage;
 use apus_sync::{ErrorKind, RunError};
 use std::io;
@@ -43,6 +44,12 @@ impl RunError for IndexesError {
             ErrorKind::Io => "io",
             ErrorKind::Wrong | ErrorKind::Invalid => "wrong_data",
         }
+    }
+}
+
+impl From<ChainstateDbError> for IndexesError {
+    fn from(error: ChainstateDbError) -> Self {
+        Self::Damaged(format!("{error}. `apus reindex --replace` makes a new chainstate"))
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::error::IndexesError;
 use apus_chain::{BlockHash, MuHashBatch, Reader, read_coin, write_utxo_element};
 use apus_datadir::chainstate::read_node;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 /// Coins between two checks for an interrupt.
@@ -30,33 +29,22 @@ pub(crate) fn node_coins(
     chainstate: &Path,
     stop: &dyn Fn() -> Result<(), IndexesError>,
 ) -> Result<NodeCoins, IndexesError> {
-    let (mut muhash, mut coins, mut amount, mut result) = (MuHashBatch::new(), 0, 0_u64, Ok(()));
-    let read = read_node(chainstate, &mut |outpoint, stored| {
+    let (mut muhash, mut coins, mut amount) = (MuHashBatch::new(), 0, 0_u64);
+    let summary = read_node(chainstate, &mut |outpoint, stored| {
         coins += 1;
         if coins % AT_ONCE == 0 {
-            result = stop();
+            stop()?;
         }
         let coin = read_coin(&mut Reader::new(stored)).map_err(|error| {
             IndexesError::Damaged(format!(
                 "the coin {outpoint} in {} cannot be read: {error}. `apus reindex --replace` makes a new chainstate",
                 chainstate.display()
             ))
-        });
-        match (coin, &result) {
-            (Ok(coin), Ok(())) => {
-                // Far above all money, wrong sums still differ from right ones.
-                amount = amount.saturating_add(coin.amount);
-                muhash.insert_written(|out| write_utxo_element(out, &outpoint, coin.as_ref()));
-                return ControlFlow::Continue(());
-            }
-            (Err(error), Ok(())) => result = Err(error),
-            (_, Err(_)) => {}
-        }
-        ControlFlow::Break(())
-    });
-    result?;
-    let summary = read.map_err(|error| {
-        IndexesError::Damaged(format!("{error}. `apus reindex --replace` makes a new chainstate"))
+        })?;
+        // Far above all money, wrong sums still differ from right ones.
+        amount = amount.saturating_add(coin.amount);
+        muhash.insert_written(|out| write_utxo_element(out, &outpoint, coin.as_ref()));
+        Ok::<_, IndexesError>(())
     })?;
     Ok(NodeCoins { best: summary.best, coins, amount, muhash: muhash.finish().finalize() })
 }

@@ -109,24 +109,30 @@ impl<'s, const N: usize> RowFiles<'s, N> {
     }
 
     /// Passes all rows to `each` in ascending order, in lists, and removes the files. A thread of its own reads and
-    /// sorts. Rows that are equal in their first eight bytes come in the same list.
-    pub(crate) fn sorted(self, each: &mut EachList<'_, N>) -> Result<(), IndexesError> {
+    /// sorts. Rows that are equal in their first eight bytes come in the same list. Asks `stop` before each list, and
+    /// returns the number of rows.
+    pub(crate) fn sorted(
+        self,
+        stop: &dyn Fn() -> Result<(), IndexesError>,
+        each: &mut EachList<'_, N>,
+    ) -> Result<u64, IndexesError> {
         std::thread::scope(|scope| {
             let (sorted, to_take) = sync_channel::<Vec<[u8; N]>>(1);
             let (taken, spare) = channel();
             let reader = scope.spawn(move || self.read_all(&sorted, &spare));
-            let mut result = Ok(());
+            let (mut result, mut count) = (Ok(()), 0);
             for rows in to_take {
-                result = each(&rows);
+                result = stop().and_then(|()| each(&rows));
                 if result.is_err() {
                     break;
                 }
+                count += rows.len() as u64;
                 // The reader may need no further list.
                 let _ = taken.send(rows);
             }
             // If this thread gave up, the reader stops at the next list.
             let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            result.and(read)
+            result.and(read).map(|()| count)
         })
     }
 
@@ -267,7 +273,7 @@ mod tests {
             buffers.finish().unwrap();
         }
         let (mut found, mut lists) = (Vec::new(), 0);
-        rows.sorted(&mut |some| {
+        rows.sorted(&|| Ok(()), &mut |some| {
             found.extend_from_slice(some);
             lists += 1;
             Ok(())
@@ -322,7 +328,7 @@ mod tests {
         (0..=255).try_for_each(|first| buffers.push([first; 13])).unwrap();
         buffers.finish().unwrap();
         std::fs::write(folder.path().join("test-0007.rows"), "").unwrap();
-        let ended = rows.sorted(&mut |_| Ok(()));
+        let ended = rows.sorted(&|| Ok(()), &mut |_| Ok(()));
         assert!(ended.unwrap_err().to_string().contains("test-0007.rows"));
     }
 }

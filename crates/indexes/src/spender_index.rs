@@ -45,9 +45,8 @@ pub(crate) fn put(
     stop: &dyn Fn() -> Result<(), IndexesError>,
 ) -> Result<u64, IndexesError> {
     database.put(b"B", &chain.locator)?;
-    let (mut keys, mut count, mut salted) = (Vec::new(), 0, false);
-    rows.sorted(&mut |list| {
-        stop()?;
+    let (mut keys, mut salted) = (Vec::new(), false);
+    let count = rows.sorted(stop, &mut |list| {
         for same in list.chunk_by(|a, b| a[..HASH] == b[..HASH]) {
             // Rows are ordered by their keys, which differ from rows in how numbers are written.
             keys.resize(keys.len().max(same.len()), Vec::new());
@@ -62,7 +61,6 @@ pub(crate) fn put(
                 database.put(key, &[])?;
             }
         }
-        count += list.len() as u64;
         Ok(())
     })?;
     if !salted {

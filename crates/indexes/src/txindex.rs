@@ -81,9 +81,8 @@ pub(crate) fn put_old(
     stop: &dyn Fn() -> Result<(), IndexesError>,
 ) -> Result<u64, IndexesError> {
     database.put(b"B", &chain.locator)?;
-    let (mut key, mut value, mut count) = ([b't'; 33], Vec::new(), 0);
-    rows.sorted(&mut |list| {
-        stop()?;
+    let (mut key, mut value) = ([b't'; 33], Vec::new());
+    rows.sorted(stop, &mut |list| {
         for same in list.chunk_by(|a, b| a[..32] == b[..32]) {
             let Some(row) = same.last() else { continue };
             let (txid, place) = row.split_at(32);
@@ -94,10 +93,8 @@ pub(crate) fn put_old(
             write_place(&mut value, chain.place(height), u32::from_be_bytes([0, x, y, z]));
             database.put(&key, &value)?;
         }
-        count += list.len() as u64;
         Ok(())
-    })?;
-    Ok(count)
+    })
 }
 
 /// Writes the place of a transaction: file, offset of the block, and offset behind the block's header (Core
@@ -120,9 +117,8 @@ pub(crate) fn put_new(
     database.put(NEXT_NUMBER, &chain.headers.tip_height().to_le_bytes())?;
     database.put(SALT, &salt.to_bytes())?;
     put_blocks(database, chain)?;
-    let (mut key, mut count) = ([b'x'; 1 + ROW], 0);
-    rows.sorted(&mut |list| {
-        stop()?;
+    let mut key = [b'x'; 1 + ROW];
+    rows.sorted(stop, &mut |list| {
         for row in list {
             key[1..].copy_from_slice(row);
             // All bytes of a VARINT but the last have the first bit.
@@ -131,10 +127,8 @@ pub(crate) fn put_new(
                 number.iter().position(|byte| byte & 0x80 == 0).unwrap_or(VARINT_MAX - 1) + 1;
             database.put(&key[..1 + PREFIX + length + 3], &[])?;
         }
-        count += list.len() as u64;
         Ok(())
-    })?;
-    Ok(count)
+    })
 }
 
 /// Writes the entries that give the number of a block, and the block of a number.

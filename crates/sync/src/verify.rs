@@ -43,7 +43,7 @@ use crate::warning::Warning;
 use crate::workdir::names::LOCK;
 use apus_chain::{BlockHash, KnownBlock};
 use apus_datadir::chainstate::{SNAPSHOT_CHAINSTATE, check_files};
-use apus_datadir::{BlockFiles, BlocksFolder, check_index_files};
+use apus_datadir::{BlockFiles, BlocksFolder, IndexError, check_index_files};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::{DirStorage, Storage, create_private_dir, write_atomically};
@@ -372,7 +372,11 @@ fn open_store(
 /// Returns whether an error proves a fault in the node's data.
 fn is_about_node(error: &SyncError) -> bool {
     match error {
-        SyncError::Source(SourceError::Interrupted | SourceError::Clock(_)) => false,
+        SyncError::Source(
+            SourceError::Interrupted
+            | SourceError::Clock(_)
+            | SourceError::Index(IndexError::Vanished { .. }),
+        ) => false,
         SyncError::Source(_) | SyncError::NoWayOn { .. } => true,
         other => matches!(other.kind(), ErrorKind::Invalid | ErrorKind::Wrong),
     }

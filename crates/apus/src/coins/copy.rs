@@ -7,7 +7,7 @@
 //! A store with other coins is refused.
 
 use super::servers::{AccessArgs, place, store_failure};
-use crate::failure::{Failure, INTERRUPTED, IO};
+use crate::failure::{Failure, INTERRUPTED};
 use crate::machine::watch_signals;
 use crate::print::{self, hex};
 use apus_chain::{
@@ -25,7 +25,6 @@ use clap::Args;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -447,22 +446,9 @@ fn snapshot(path: &Path, network: Network, each: &mut Each<'_>) -> Result<BlockH
 }
 
 fn chainstate(path: &Path, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
-    let (mut group, mut failure) = (CoinGroup::default(), None);
-    let read = read_node(path, &mut |outpoint, bytes| match coin_of(bytes)
-        .and_then(|coin| group.take(outpoint, coin, each))
-    {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(error) => {
-            failure = Some(error);
-            ControlFlow::Break(())
-        }
-    });
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    let read = read.map_err(|error| match error.is_invalid() {
-        true => Failure::wrong(&error),
-        false => Failure::new(IO, error.to_string()),
+    let mut group = CoinGroup::default();
+    let read = read_node(path, &mut |outpoint, bytes| {
+        coin_of(bytes).and_then(|coin| group.take(outpoint, coin, each))
     })?;
     group.flush(each)?;
     Ok(read.best)

@@ -2,7 +2,7 @@
 //! unpacks, also from a pipe, or a node's chainstate.
 
 use crate::args::SetArgs;
-use crate::failure::{Failure, IO};
+use crate::failure::Failure;
 use crate::files::Content;
 use crate::node::{is_folder_of, of_datadir};
 use crate::print;
@@ -187,27 +187,14 @@ fn read_chainstate<V: SetVisitor>(
     mut progress: ReadProgress<'_>,
     begin: impl FnOnce(SetHead) -> Result<V, Failure>,
 ) -> Result<V, Failure> {
-    let block = node_best_block(folder).map_err(|error| of_chainstate(&error))?;
-    let block = block.ok_or_else(|| {
-        of_chainstate(&ChainstateDbError::NoBestBlock { path: folder.to_owned(), coins: false })
-    })?;
+    let block = node_best_block(folder)?
+        .ok_or_else(|| ChainstateDbError::NoBestBlock { path: folder.to_owned(), coins: false })?;
     let height = height_in_index(folder, block);
     let head = SetHead { network, block, height, is_snapshot: false };
-    let (mut visitor, mut failure) = (begin(head)?, None);
-    let read = read_node(folder, &mut |outpoint, stored| match visitor
-        .coin(outpoint, stored)
-        .and_then(|()| progress.step(None))
-    {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(error) => {
-            failure = Some(error);
-            ControlFlow::Break(())
-        }
-    });
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    let read = read.map_err(|error| of_chainstate(&error))?;
+    let mut visitor = begin(head)?;
+    let read = read_node(folder, &mut |outpoint, stored| {
+        visitor.coin(outpoint, stored).and_then(|()| progress.step(None))
+    })?;
     if read.best != block {
         return Err(Failure::wrong(format!(
             "{}: the node moved to another block meanwhile: stop it, then rerun the command",
@@ -228,13 +215,6 @@ fn height_in_index(chainstate: &Path, block: BlockHash) -> Option<Height> {
         ControlFlow::Break(())
     });
     height
-}
-
-fn of_chainstate(error: &ChainstateDbError) -> Failure {
-    match error.is_invalid() {
-        true => Failure::wrong(error),
-        false => Failure::new(IO, error.to_string()),
-    }
 }
 
 /// Prints progress, and stops when the user interrupts it.

@@ -175,6 +175,11 @@ fn lies_about_files_are_found() {
     index.put(&[b'f', last[0] + 9, 0, 0, 0], Some(&[0; 7]));
     expect(sandbox, kind, "but the index has one of file", "-reindex");
     index.restore();
+    // A node makes a list with a place for each number up to the last.
+    index.put(b"l", Some(&2_000_000_000i32.to_le_bytes()));
+    index.put(b"f\0\x94\x35\x77", Some(&[0; 7]));
+    expect(sandbox, kind, "may not start", "-reindex");
+    index.restore();
     index.put(b"l", Some(&(-2i32).to_le_bytes()));
     expect(sandbox, kind, "a negative number", "-reindex");
     index.restore();

@@ -1,11 +1,11 @@
 //! `apus verify` on nodes in every state, and on damage of every kind.
 
-use crate::lived::{CHAIN, Lived, fixture, grow};
+use crate::lived::{CHAIN, Lived, fixture, grow, submit};
 use crate::peers::nodes::wait_for;
 use crate::sandbox::{REGTEST, Sandbox};
-use apus_chain::{BlockUndo, BlockUndoWriter, Header, OutPoint, undo_checksum, write_coin};
-use apus_chain::{CoinRef, Txid, write_compact_size};
-use apus_datadir::chainstate::{ChainstateWriter, read_node};
+use apus_chain::{BlockUndo, BlockUndoWriter, Header, OutPoint, UndoError, undo_checksum};
+use apus_chain::{CoinRef, Txid, write_coin, write_compact_size};
+use apus_datadir::chainstate::{ChainstateDbError, ChainstateWriter, read_node};
 use apus_datadir::{IndexEntry, Obfuscation, read_index};
 use apus_storage::DirStorage;
 use apus_testkit::bitcoind::Bitcoind;
@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const VERIFY: &str = "verify --chain regtest --datadir node --progress none --report report.json";
 
@@ -149,6 +150,39 @@ fn the_remaining_blocks_of_a_pruned_node_are_verified() {
     assert!(found["block_invalid"]["what"].as_str().unwrap().contains("if its undo data is right"));
 }
 
+/// A node that gets a pruned block again has no undo data for it.
+#[test]
+fn a_pruned_node_may_have_an_old_block_again() {
+    let (mut lived, node) = Lived::running(104, &["-prune=1", "-fastprune"]);
+    grow(&mut lived.chain, &node, 400);
+    node.call("pruneblockchain", &[json!(200)]);
+    let whole = Bitcoind::start(&[]);
+    lived.chain.blocks()[1..].iter().for_each(|block| submit(&whole, block));
+    let address = json!(format!("127.0.0.1:{}", whole.p2p_port()));
+    node.call("addnode", &[address, json!("onetry")]);
+    let from = node.call("getblockchaininfo", &[])["pruneheight"].as_u64().unwrap() as usize;
+    for height in [50, from - 1] {
+        fetch(&node, &lived.chain.blocks()[height].block_hash().to_string());
+    }
+    node.stop();
+    assert!(verify(&lived.sandbox, "").is_empty());
+}
+
+/// Makes a node get a block from a peer.
+fn fetch(node: &Bitcoind, block: &str) {
+    let has_block = || node.try_call("getblock", &[json!(block), json!(0)]).is_ok();
+    assert!(!has_block());
+    let began = Instant::now();
+    while !has_block() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the block does not come");
+        if let Some(peer) = node.call("getpeerinfo", &[]).as_array().unwrap().first() {
+            // The peer may not have said yet that it has the block.
+            let _ = node.try_call("getblockfrompeer", &[json!(block), peer["id"].clone()]);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// `verify` finds a flipped byte anywhere and names its file, unless the node does not use the byte.
 #[test]
 fn flipped_bytes_are_found() {
@@ -258,9 +292,27 @@ fn entry_at(sandbox: &Sandbox, chain: &ChainBuilder, height: u32) -> IndexEntry 
     index(sandbox).into_iter().find(is_it).unwrap()
 }
 
-/// Changes the amount of the first coin in a block's undo data, and updates the checksum. The amount must take as many
-/// bytes as before.
+/// Changes the amount of the first coin in a block's undo data.
 fn change_undo(sandbox: &Sandbox, entry: &IndexEntry, change: impl Fn(u64) -> u64) {
+    replace_undo(sandbox, entry, |old| {
+        let undo = BlockUndo::read(old).unwrap();
+        let (mut new, mut is_first) = (Vec::new(), true);
+        let mut writer = BlockUndoWriter::new(&mut new, undo.tx_count());
+        for tx in 1..undo.tx_count() {
+            let coins: Vec<_> = undo.spent_by(tx).unwrap().iter().map(|coin| coin.coin()).collect();
+            writer.push_tx(coins.iter().map(|coin| {
+                let amount =
+                    if std::mem::take(&mut is_first) { change(coin.amount) } else { coin.amount };
+                CoinRef { amount, ..coin.as_ref() }
+            }));
+        }
+        writer.finish();
+        new
+    });
+}
+
+/// Replaces a block's undo data by as many other bytes, and updates the checksum.
+fn replace_undo(sandbox: &Sandbox, entry: &IndexEntry, make: impl FnOnce(&[u8]) -> Vec<u8>) {
     let (file, offset) = entry.undo.unwrap();
     let blocksdir = sandbox.path("node").join(CHAIN).join("blocks");
     let path = blocksdir.join(format!("rev{file:05}.dat"));
@@ -271,18 +323,7 @@ fn change_undo(sandbox: &Sandbox, entry: &IndexEntry, change: impl Fn(u64) -> u6
     let start = offset as usize;
     let size = u32::from_le_bytes(bytes[start - 4..start].try_into().unwrap()) as usize;
     let old = bytes[start..start + size].to_vec();
-    let undo = BlockUndo::read(&old).unwrap();
-    let (mut new, mut is_first) = (Vec::new(), true);
-    let mut writer = BlockUndoWriter::new(&mut new, undo.tx_count());
-    for tx in 1..undo.tx_count() {
-        let coins: Vec<_> = undo.spent_by(tx).unwrap().iter().map(|coin| coin.coin()).collect();
-        writer.push_tx(coins.iter().map(|coin| {
-            let amount =
-                if std::mem::take(&mut is_first) { change(coin.amount) } else { coin.amount };
-            CoinRef { amount, ..coin.as_ref() }
-        }));
-    }
-    writer.finish();
+    let new = make(&old);
     assert_eq!(new.len(), size, "it must fit into the same place");
     assert_ne!(new, old);
     bytes[start..start + size].copy_from_slice(&new);
@@ -317,6 +358,27 @@ fn undo_data_with_other_coins_is_found() {
     assert_eq!(report["proof"]["hash_serialized_3"], lived.set.hash_serialized_3);
 }
 
+/// Nodes still read the undo data of Core before 0.15, which lists the version of a coin's transaction.
+#[test]
+fn undo_data_of_old_nodes_is_no_fault() {
+    let lived = Lived::new(105, &[]);
+    let entry = entry_at(&lived.sandbox, &lived.chain, spending(&lived)[0]);
+    replace_undo(&lived.sandbox, &entry, |old| {
+        let mut new = old.to_vec();
+        // After the numbers of transactions and coins, and the height.
+        let version = 3 + new[2..].iter().position(|byte| byte & 0x80 == 0).unwrap();
+        assert_eq!(std::mem::replace(&mut new[version], 1), 0);
+        assert!(matches!(BlockUndo::read(&new), Err(UndoError::Old { .. })));
+        new
+    });
+    assert_eq!(verify(&lived.sandbox, "").len(), 0);
+    let report = lived.sandbox.json("report.json");
+    assert_eq!(report["proof"]["hash_serialized_3"], lived.set.hash_serialized_3);
+    assert_eq!(report["proven"], false);
+    let why = report["unproven"].as_str().unwrap();
+    assert!(why.contains("Bitcoin Core before 0.15") && why.contains("(blocks: 1)"), "{why}");
+}
+
 /// Keys and values of coins.
 type Coins = Vec<(OutPoint, Vec<u8>)>;
 
@@ -326,7 +388,7 @@ fn change_coins(sandbox: &Sandbox, change: impl FnOnce(&mut Coins)) {
     let mut coins = Coins::new();
     let read = read_node(&dir, &mut |outpoint, bytes| {
         coins.push((outpoint, bytes.to_vec()));
-        ControlFlow::Continue(())
+        Ok::<_, ChainstateDbError>(())
     })
     .unwrap();
     change(&mut coins);
@@ -403,7 +465,8 @@ fn coins_that_contradict_the_blocks_are_found() {
 fn a_coin_that_only_leveldb_sees_is_found() {
     let lived = Lived::new(111, &[]);
     let dir = lived.sandbox.path("node").join(CHAIN).join("chainstate");
-    let obfuscation = read_node(&dir, &mut |_, _| ControlFlow::Continue(())).unwrap().key;
+    let read = read_node(&dir, &mut |_, _| Ok::<_, ChainstateDbError>(()));
+    let obfuscation = read.unwrap().key;
     let outpoint = OutPoint { txid: Txid([0xfe; 32]), vout: 0 };
     let mut value = Vec::new();
     let coin = CoinRef { height: 5, coinbase: false, amount: 100_000_000_000, script: &[0x51] };

@@ -53,14 +53,29 @@ fn transactions_are_found_by_index() {
 fn other_forms_are_rejected() {
     // One transaction, one coin of height 3.
     assert!(BlockUndo::read(&[1, 1, 7, 0, 0, 7, 0x51]).is_ok());
-    let version = UndoError::Version { offset: 3, found: 1 };
-    assert_eq!(BlockUndo::read(&[1, 1, 7, 1, 0, 7, 0x51]), Err(version));
     let trailing = UndoError::Read(ReadError::Trailing { offset: 7, count: 1 });
     assert_eq!(BlockUndo::read(&[1, 1, 7, 0, 0, 7, 0x51, 0]), Err(trailing));
     let end = UndoError::Read(ReadError::End { offset: 1, needed: 1 });
     assert_eq!(BlockUndo::read(&[1]), Err(end));
     let unspendable = UndoError::Coin(CoinError::Unspendable { offset: 5 });
     assert_eq!(BlockUndo::read(&[1, 1, 7, 0, 0, 7, 0x6a]), Err(unspendable));
+}
+
+/// Core before 0.15 wrote no height unless a transaction's last coin was spent, and then that transaction's version.
+#[test]
+fn the_form_of_old_nodes_is_recognized() {
+    let last = [7, 1, 0, 7, 0x51];
+    let earlier = [0, 0, 7, 0x51];
+    let read = |coins: &[&[u8]]| {
+        let bytes = [&[1, coins.len() as u8], &coins.concat()[..]].concat();
+        BlockUndo::read(&bytes).map(drop)
+    };
+    let new = [7, 0, 0, 7, 0x51];
+    assert_eq!(read(&[&new]), Ok(()));
+    assert_eq!(read(&[&last]), Err(UndoError::Old { offset: 2 }));
+    assert_eq!(read(&[&new, &earlier, &last]), Err(UndoError::Old { offset: 7 }));
+    // Nodes cannot read the rest.
+    assert!(matches!(read(&[&earlier, &[7, 0, 0, 7, 0x6a]]), Err(UndoError::Coin(_))));
 }
 
 #[test]
@@ -94,7 +109,7 @@ proptest! {
     fn undo_data_round_trips(
         txs in vec(
             vec(
-                (0u32..1 << 31, any::<bool>(), 0..=crate::amount::MAX_MONEY, vec(0u8..0x60, 0..40)),
+                (1u32..1 << 31, any::<bool>(), 0..=crate::amount::MAX_MONEY, vec(0u8..0x60, 0..40)),
                 0..4,
             ),
             0..5,

@@ -151,30 +151,36 @@ pub fn check_files(dir: &Path) -> Result<(), ChainstateDbError> {
     Ok(leveldb::check_files(dir)?)
 }
 
-/// Reads a node's chainstate in the folder `dir` from start to end, like
-/// [`read_back()`](super::read_back()).
+/// Reads a node's chainstate in the folder `dir` from start to end, like [`read_back()`]. An error of `each` ends the
+/// reading.
 ///
 /// # Errors
-/// [`ChainstateDbError::Table`] if a file is damaged or missing; otherwise like [`read_back()`](super::read_back()).
+/// Errors of `each`; [`ChainstateDbError::Table`] if a file is damaged or missing; otherwise like [`read_back()`].
 ///
 /// It reads through `Database`, which only opens files for reading and takes no lock. It verifies every
 /// checksum, including those of the filters, which a node uses to look up a coin. It sees a concurrent write
 /// of a node completely or not at all. If the node removes a table before it was read, reading fails; then
 /// start again.
-/// was read ends the reading; then start again.
-pub fn read_node(
+pub fn read_node<E: From<ChainstateDbError>>(
     dir: &Path,
-    each: &mut dyn FnMut(OutPoint, &[u8]) -> ControlFlow<()>,
-) -> Result<ChainstateSummary, ChainstateDbError> {
-    let mut set = SetEntries::new(dir);
-    let mut failed = None;
-    Database::open(dir)?.with_filters().for_each(&mut |key, value| {
-        Ok(set.entry(key, value, each).unwrap_or_else(|error| {
-            failed = Some(error);
-            ControlFlow::Break(())
-        }))
-    })?;
-    failed.map_or_else(|| set.finish(), Err)
+    each: &mut dyn FnMut(OutPoint, &[u8]) -> Result<(), E>,
+) -> Result<ChainstateSummary, E> {
+    let (mut set, mut result) = (SetEntries::new(dir), Ok(()));
+    let read = Database::open(dir).and_then(|database| {
+        database.with_filters().for_each(&mut |key, value| {
+            let mut coin = |outpoint, bytes: &[u8]| {
+                result = each(outpoint, bytes);
+                if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            Ok(set.entry(key, value, &mut coin).unwrap_or_else(|error| {
+                result = Err(error.into());
+                ControlFlow::Break(())
+            }))
+        })
+    });
+    result?;
+    read.map_err(ChainstateDbError::from)?;
+    Ok(set.finish()?)
 }
 
 /// Reads which block a node's coins in the folder `dir` are at; `None` while they are between two blocks.

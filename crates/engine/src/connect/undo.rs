@@ -298,7 +298,7 @@ mod tests {
         let coin = |number: usize| {
             let length = lengths[number % lengths.len()];
             let script = [&[0x51][..], &number.to_le_bytes()[..], &vec![0x51; length][..]].concat();
-            let (height, coinbase) = (number as u32 * 1000, number.is_multiple_of(3));
+            let (height, coinbase) = ((number as u32 + 1) * 1000, number.is_multiple_of(3));
             CoinBytes::new(CoinRef { height, coinbase, amount: number as u64, script: &script })
         };
         (0..inputs).map(coin).collect()

@@ -16,7 +16,6 @@ use apus_storage::{DirStorage, Storage, StorageFile};
 use std::cmp::Ordering;
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,9 +23,10 @@ use std::time::Duration;
 pub(super) const TAKEN: &str = "coins.dat";
 pub(super) const DRAFT: &str = "coins.dat.incomplete";
 
-/// Attempts to read the coins: a running node replaces files, and is between two blocks while it writes.
-const ATTEMPTS: u32 = 8;
-const PAUSE: Duration = Duration::from_millis(500);
+/// Attempts to read a database of a node: while it runs, it replaces files, and is between two blocks while it writes
+/// coins.
+pub(super) const ATTEMPTS: u32 = 8;
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
 /// Coins between two checks for an interrupt.
 const AT_ONCE: u64 = 1 << 16;
@@ -111,6 +111,12 @@ enum CoinsReadError {
     Run(SyncError),
 }
 
+impl From<ChainstateDbError> for CoinsReadError {
+    fn from(error: ChainstateDbError) -> Self {
+        Self::Coins(error)
+    }
+}
+
 impl From<SyncError> for CoinsReadError {
     fn from(error: SyncError) -> Self {
         Self::Run(error)
@@ -123,29 +129,16 @@ fn take_once(request: &Verify<'_>, storage: &DirStorage) -> Result<(), CoinsRead
     let mut writing = CoinsWriter::new(storage, file);
     // The number of coins is known only at the end.
     writing.write(&header(request.env.params.network, BlockHash::ZERO, 0))?;
-    let (mut failed, mut coins) = (None, 0_u64);
+    let mut coins = 0_u64;
     let read = read_node(&request.chainstate(), &mut |outpoint, bytes| {
         coins += 1;
-        let mut step = || -> Result<(), SyncError> {
-            if coins.is_multiple_of(AT_ONCE) {
-                let progress = Progress { coins, ..Progress::default() };
-                request.env.observer.event(Event::Progress(Phase::Hints, progress));
-                stop_if_interrupted(request.env.interrupt)?;
-            }
-            writing.coin(outpoint, bytes)
-        };
-        match step() {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                failed = Some(error);
-                ControlFlow::Break(())
-            }
+        if coins.is_multiple_of(AT_ONCE) {
+            let progress = Progress { coins, ..Progress::default() };
+            request.env.observer.event(Event::Progress(Phase::Hints, progress));
+            stop_if_interrupted(request.env.interrupt)?;
         }
-    });
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
-    let read = read.map_err(CoinsReadError::Coins)?;
+        writing.coin(outpoint, bytes).map_err(CoinsReadError::Run)
+    })?;
     writing.end_group()?;
     let path = storage.folder().join(DRAFT);
     let header = header(request.env.params.network, read.best, read.coins);

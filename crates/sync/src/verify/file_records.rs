@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 /// Old nodes counted the eight bytes before a block twice when they rebuilt the index.
 const SLACK: u64 = 8;
 
+/// Files without blocks that the index may have at its end. A node has at most a few.
+const UNUSED_MAX: u32 = 1000;
+
 /// The content of each file according to the entries of blocks, by file number.
 #[derive(Debug, Default)]
 pub(super) struct EntriesByFile(BTreeMap<u32, InFile>);
@@ -43,7 +46,8 @@ impl EntriesByFile {
 
     /// Compares the entries with the index's records of files, and the records with the current file lengths.
     pub(super) fn compare(&self, index: &IndexRest, files: &BlockFiles, findings: &Findings) {
-        let compared = ComparedRecord { index, files, findings, reach: reach(index) };
+        let used = self.0.keys().next_back().copied().unwrap_or_default();
+        let compared = ComparedRecord { index, files, findings, reach: reach(index), used };
         compared.last_file();
         let undo = UndoFiles::open(files.dir(), files.magic()).ok();
         for (number, entries) in &self.0 {
@@ -93,6 +97,8 @@ struct ComparedRecord<'a> {
     findings: &'a Findings,
     /// The last file whose record a node reads; see [`reach`].
     reach: u32,
+    /// The last file with blocks.
+    used: u32,
 }
 
 impl ComparedRecord<'_> {
@@ -114,6 +120,11 @@ impl ComparedRecord<'_> {
                 "the index has a negative number for the last block file: the node does not start"
                     .to_owned()
             }
+            _ if last > self.used.saturating_add(UNUSED_MAX) => format!(
+                "the index names block file {last} as the last, but the last with blocks is file {}: the node needs \
+                 memory for every file between them, and may not start",
+                self.used
+            ),
             Some(highest) if reach < *highest => format!(
                 "a node reads the records of block files only up to number {reach}, but the index has one of \
                  file {highest}"

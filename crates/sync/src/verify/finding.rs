@@ -4,6 +4,7 @@ use apus_chain::{BlockHash, Height, KnownBlock, OutPoint};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 /// The kind of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -225,40 +226,50 @@ impl FoundFault {
 
 /// The findings so far, from all threads.
 #[derive(Default)]
-pub(super) struct Findings(Mutex<BTreeMap<FindingKind, Finding>>);
+pub(super) struct Findings {
+    all: Mutex<BTreeMap<FindingKind, Finding>>,
+    /// Number of blocks whose undo data Core wrote before version 0.15, which is not checked.
+    pub(super) old_undo: AtomicU64,
+}
 
 impl Findings {
-    pub(super) fn add(&self, kind: FindingKind, found: FoundFault) {
-        let mut all = self.0.lock();
-        match all.get_mut(&kind) {
-            None => {
-                all.insert(kind, Finding { kind, count: 1, first: found });
-            }
-            Some(finding) => {
-                finding.count += 1;
-                if found.order() < finding.first.order() {
-                    finding.first = found;
+    pub(super) fn add(&self, kind: FindingKind, first: FoundFault) {
+        self.append([Finding { kind, count: 1, first }]);
+    }
+
+    pub(super) fn append(&self, others: impl IntoIterator<Item = Finding>) {
+        let mut all = self.all.lock();
+        for other in others {
+            match all.get_mut(&other.kind) {
+                None => {
+                    all.insert(other.kind, other);
+                }
+                Some(finding) => {
+                    finding.count += other.count;
+                    if other.first.order() < finding.first.order() {
+                        finding.first = other.first;
+                    }
                 }
             }
         }
     }
 
     pub(super) fn has(&self, kinds: &[FindingKind]) -> bool {
-        let all = self.0.lock();
+        let all = self.all.lock();
         kinds.iter().any(|kind| all.contains_key(kind))
     }
 
     /// Returns one of the findings, if any.
     pub(super) fn first(&self) -> Option<Finding> {
-        self.0.lock().values().next().cloned()
+        self.all.lock().values().next().cloned()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.all.lock().is_empty()
     }
 
     pub(super) fn into_all(self) -> Vec<Finding> {
-        self.0.into_inner().into_values().collect()
+        self.all.into_inner().into_values().collect()
     }
 }
 

@@ -1,11 +1,13 @@
 //! [`NodeIndex`]: the content of a node's block index, with every header checked against the rules.
 
 use super::Verify;
+use super::coins::{ATTEMPTS, PAUSE};
 use super::file_records::EntriesByFile;
 use super::finding::{FindingKind, Findings, FoundFault};
 use super::status::{ParentEntry, Past, contradiction, lacks_witness_mark};
 use crate::error::{ClockError, SourceError, SyncError};
 use crate::progress::{Event, Phase, stop_if_interrupted};
+use crate::request::LAST_BLOCKS;
 use apus_chain::{
     ANY_TIME, BlockHash, Header, HeaderChain, HeaderError, HeaderId, HeaderTree, Height,
     HeightRange, KNOTS_CHAIN, KnownBlock,
@@ -74,7 +76,19 @@ impl NodeIndex {
         findings: &Findings,
     ) -> Result<Option<Self>, SyncError> {
         request.env.observer.event(Event::Started(Phase::Headers));
-        let read = Self::read_headers(request, findings);
+        let mut attempt = 0;
+        let read = loop {
+            let own = Findings::default();
+            let read = Self::read_headers(request, &own);
+            attempt += 1;
+            let is_gone = matches!(&read, Err(IndexStop::Index(IndexError::Vanished { .. })));
+            if !is_gone || attempt == ATTEMPTS {
+                findings.append(own.into_all());
+                break read;
+            }
+            std::thread::sleep(PAUSE);
+            stop_if_interrupted(request.env.interrupt)?;
+        };
         let index = match read {
             Ok(index) => Some(index),
             Err(IndexStop::Run(error)) => return Err(error),
@@ -208,7 +222,8 @@ impl NodeIndex {
         chain: &HeaderChain,
         findings: &Findings,
     ) -> Result<OnChain, SyncError> {
-        let mut on_chain = OnChain::default();
+        let (mut on_chain, mut lacking, mut undo_from) =
+            (OnChain::default(), Vec::new(), Height::MAX);
         let index = request.blocksdir().join("index");
         self.each(request, &mut |entry| {
             if chain.hash(entry.height) != Some(&entry.hash) {
@@ -239,13 +254,21 @@ impl NodeIndex {
                         .add(FindingKind::BlockMissing, found("the index has no position for this block"));
                 }
             } else if entry.undo.is_none() {
-                on_chain.without_undo += 1;
-                findings.add(
-                    FindingKind::UndoMissing,
-                    found("the index has no position for this block's undo data"),
-                );
+                lacking.push(block_of(&entry));
+            } else {
+                undo_from = undo_from.min(entry.height);
             }
         })?;
+        on_chain.without_undo = lacking.len() as u64;
+        // `getblockfrompeer` fetches blocks again that a node has pruned, but not their undo data. A node never prunes
+        // the last blocks.
+        let may_be_pruned =
+            |height| height < undo_from && height + LAST_BLOCKS <= chain.tip_height();
+        lacking.retain(|block| !self.pruned || !may_be_pruned(block.height));
+        for block in lacking {
+            let what = "the index has no position for this block's undo data";
+            findings.add(FindingKind::UndoMissing, FoundFault::new(what).block(block).of(&index));
+        }
         Ok(on_chain)
     }
 
@@ -266,7 +289,7 @@ impl NodeIndex {
             if lacks_witness_mark(&entry, request.env.params) && entry.status & STATUS_FAILED == 0 {
                 findings.add(FindingKind::WitnessMark, found(NO_WITNESS_MARK));
             }
-            if entry.validity() >= VALID_CHAIN && entry.undo.is_none() {
+            if entry.validity() >= VALID_CHAIN && entry.undo.is_none() && !self.pruned {
                 let what =
                     "the index marks this block as connected, but has no position for its undo data";
                 findings.add(FindingKind::IndexStatus, found(what));

@@ -16,7 +16,7 @@ use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;
 use apus_chain::{
     BlockBytes, BlockUndo, BlockUndoWriter, CoinRef, Header, HeaderChain, Height, KnownBlock,
-    OutPoint, UndoCoin, is_unspendable, write_coin,
+    OutPoint, is_unspendable, write_coin,
 };
 use apus_datadir::{BlockFiles, UndoFiles};
 use std::collections::{HashMap, HashSet};
@@ -50,19 +50,26 @@ pub(super) fn check(
         if checked.contains(&highest.block.hash) {
             continue;
         }
+        stop_if_interrupted(work.request.env.interrupt)?;
         let Some(branch) = work.index.chain_to(&highest.block.hash) else { continue };
         let fork = fork(&branch, chain);
-        let blocks: Option<Vec<StoredEntry>> = (fork + 1..=highest.block.height)
-            .map(|height| by_hash.get(branch.hash(height)?).copied())
-            .collect();
-        if chain.tip_height() - fork > BLOCKS_BACK_MAX {
+        let stored = |height| by_hash.get(branch.hash(height)?).copied();
+        let blocks: Vec<StoredEntry> =
+            (fork + 1..=highest.block.height).map_while(stored).collect();
+        let is_whole = blocks.last() == Some(&highest);
+        let is_deep = chain.tip_height() - fork > BLOCKS_BACK_MAX;
+        // Blocks below one that is missing are a branch of their own.
+        let from = fork + 1 + if is_whole || is_deep { 0 } else { blocks.len() as Height };
+        let seen = (from..=highest.block.height).filter_map(stored);
+        let seen: Vec<StoredEntry> =
+            seen.filter(|stored| checked.insert(stored.block.hash)).collect();
+        if is_deep {
             continue;
         }
-        let Some(blocks) = blocks else {
-            left_out += usize::from(highest.undo.is_some());
+        if !is_whole {
+            left_out += seen.iter().filter(|stored| stored.undo.is_some()).count();
             continue;
-        };
-        checked.extend(blocks.iter().map(|stored| stored.block.hash));
+        }
         let branch = StaleBranch { work, files, taken, chain, branch: &branch, fork };
         left_out += branch.check(&blocks)?;
     }
@@ -108,7 +115,9 @@ impl StaleBranch<'_> {
                     && let Some(Ok(undo)) = undo_files
                         .as_mut()
                         .map(|it| it.read(file, offset, &Header::parse(block.view().header()).prev))
-                    && !has_same_coins(&undo, &spent)
+                    // The survey reported unreadable undo data, and readable data has only one form.
+                    && BlockUndo::read(&undo).is_ok()
+                    && undo != spent
                 {
                     let what = "its undo data has other coins than the block spends";
                     findings.add(FindingKind::UndoWrong, FoundFault::new(what).block(stored.block));
@@ -241,17 +250,6 @@ enum MarkVerdict {
 
 fn outpoint_of(bytes: &[u8; OutPoint::SIZE]) -> OutPoint {
     OutPoint::from_bytes(bytes)
-}
-
-/// Whether two blocks of undo data have the same coins, however they are written.
-fn has_same_coins(one: &[u8], other: &[u8]) -> bool {
-    let (Ok(one), Ok(other)) = (BlockUndo::read(one), BlockUndo::read(other)) else { return false };
-    let stored = |coin: &UndoCoin<'_>| {
-        let mut bytes = Vec::new();
-        coin.write_stored(&mut bytes);
-        bytes
-    };
-    one.coins().iter().map(stored).eq(other.coins().iter().map(stored))
 }
 
 /// Validates a block with these coins, removes the coins that it spends, and adds its outputs. Appends its undo data,

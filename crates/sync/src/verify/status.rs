@@ -52,11 +52,12 @@ pub(super) fn contradiction(
              node that stores a block records at least one transaction and level 3"
         ));
     }
+    let seen = validity >= VALID_TRANSACTIONS;
     // A version of Core that assumed the blocks below a snapshot valid recorded one transaction for each.
-    if entry.status & STATUS_ASSUMED != 0 {
+    let assumed = entry.status & STATUS_ASSUMED != 0;
+    if assumed && count > 0 {
         return None;
     }
-    let seen = validity >= VALID_TRANSACTIONS;
     if (count > 0) != seen {
         return Some(format!(
             "the index lists {count} transactions, which contradicts validity level {validity}"
@@ -70,7 +71,9 @@ pub(super) fn contradiction(
     }
     let parent = parent.filter(|parent| {
         let assumed = parent.status & STATUS_ASSUMED != 0;
-        parent.height > 0 && !past.snapshot && !assumed
+        // A node that began with a snapshot and gave it up keeps the blocks above it, without their parent.
+        let missing = parent.validity() < VALID_TRANSACTIONS;
+        parent.height > 0 && !past.snapshot && !assumed && !missing
     });
     parent.filter(|parent| validity >= VALID_CHAIN && parent.validity() < VALID_CHAIN).map(|parent| {
         let below = parent.validity();
@@ -122,6 +125,8 @@ mod tests {
             (2, 0, 5, pruned),
             (5 | 8 | 16, 1, 2, snapshot),
             (2 | 256, 1, 2, Past::default()),
+            // Above a snapshot that the node gave up.
+            (5 | 8 | 16, 1, 2, Past::default()),
         ] {
             let found = contradiction(&entry(status, count), parent(below), past);
             assert_eq!(found, None, "{status} {count} {below}");
@@ -142,6 +147,7 @@ mod tests {
             (3, 0, 5),
             (2, 3, 5),
             (5 | 8 | 16, 1, 3),
+            (5 | 256, 0, 5),
         ] {
             let parent = ParentEntry { height: 4, status: below };
             let found = contradiction(&entry(status, count), Some(parent), Past::default());

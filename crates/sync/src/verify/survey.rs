@@ -8,7 +8,7 @@ use crate::engines::swiftsync::{ConnectByUndo, UndoPassError};
 use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::supply::expect_no_more;
-use apus_chain::{BlockBytes, BlockChecker, BlockContext, BlockHash, BlockUndo, Header};
+use apus_chain::{BlockBytes, BlockChecker, BlockContext, BlockHash, BlockUndo, Header, UndoError};
 use apus_chain::{HeaderChain, Height, KnownBlock, ScriptChecks};
 use apus_datadir::{BlockFiles, BlockLocation, BlockReader, RevError, UndoFiles};
 use parking_lot::Mutex;
@@ -255,6 +255,10 @@ impl FolderSurvey<'_> {
         let what = match read {
             Ok(undo) => match BlockUndo::read(&undo) {
                 Ok(_) => return Some(undo),
+                Err(UndoError::Old { .. }) => {
+                    self.findings.old_undo.fetch_add(1, Ordering::Relaxed);
+                    return None;
+                }
                 Err(error) => error.to_string(),
             },
             Err(RevError::Damaged { what, .. }) => what,

@@ -19,6 +19,7 @@ use apus_chain::{BlockHash, HeaderChain, KnownBlock};
 use apus_datadir::BlockFiles;
 use apus_storage::DirStorage;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The snapshot of the coins that the blocks produce.
 const OF_BLOCKS: &str = "coins.dat";
@@ -60,6 +61,13 @@ impl VerifyWork<'_> {
             }
         };
         self.check_off_chain(&files, chain.as_ref(), proven, coins, verified)?;
+        let old = findings.old_undo.load(Ordering::Relaxed);
+        if old > 0 {
+            verified.add_unproven(format!(
+                "Apus does not check undo data in the form of Bitcoin Core before 0.15, which Core can still read \
+                 (blocks: {old})"
+            ));
+        }
         self.note_rejected_chain(verified);
         Ok(())
     }
@@ -250,7 +258,9 @@ impl VerifyWork<'_> {
                 verified.add_unproven(what.to_owned());
             }
         }
-        if findings.is_empty() && taken.is_some() && !self.is_beyond_hints(chain) {
+        let explained =
+            self.is_beyond_hints(chain) || findings.old_undo.load(Ordering::Relaxed) > 0;
+        if findings.is_empty() && taken.is_some() && !explained {
             let what = "the node's coins and undo data do not prove its blocks, but checking block by block found \
                 no problem";
             findings.add(Kind::Unexplained, FoundFault::new(what));

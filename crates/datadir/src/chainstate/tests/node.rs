@@ -7,7 +7,7 @@ fn read(dir: &Path) -> Result<(ChainstateSummary, Coins), ChainstateDbError> {
     let mut coins = Coins::new();
     let read = read_node(dir, &mut |outpoint, bytes| {
         coins.push((outpoint, bytes.to_vec()));
-        ControlFlow::Continue(())
+        Ok::<_, ChainstateDbError>(())
     })?;
     Ok((read, coins))
 }
