@@ -2,8 +2,8 @@
 
 use crate::args::IndexArgs;
 use crate::args::{
-    ChallengeArg, HintsArgs, NodeArgs, PlanArgs, ProgressArg, ReindexArgs, SnapshotArgs,
-    SnapshotCommand, SyncArgs, VerifyArgs,
+    ChallengeArg, HintsArgs, NodeArgs, PlanArgs, ReindexArgs, SnapshotArgs, SnapshotCommand,
+    SyncArgs, VerifyArgs,
 };
 #[cfg(feature = "cluster")]
 use crate::cluster::{ClusterArgs, ClusterCommand};
@@ -151,15 +151,7 @@ impl Cli {
         }
         expect_signet(&matches, signet).map_err(LineError::File)?;
         let mut cli = Self::from_arg_matches(&matches).map_err(of_line)?;
-        let renamed = cli.command.normalize().map_err(LineError::File)?;
-        let progress = innermost(&matches).try_get_one::<ProgressArg>("progress");
-        let speaks_json = matches!(progress, Ok(Some(ProgressArg::Json)));
-        for text in renamed {
-            match speaks_json {
-                true => print::event(serde_json::json!({"event": "warning", "text": text})),
-                false => print::aside(format_args!("warning: {text}")),
-            }
-        }
+        cli.command.normalize().map_err(LineError::File)?;
         Ok(cli)
     }
 
@@ -187,43 +179,43 @@ pub(crate) enum LineError {
 }
 
 impl CliCommand {
-    /// Translates short and old spellings to the current options. Returns a warning for each old option.
-    fn normalize(&mut self) -> Result<Vec<String>, Failure> {
+    /// Translates short spellings, and checks what options say of each other.
+    fn normalize(&mut self) -> Result<(), Failure> {
         let (assume, has_hints) = match self {
             Self::Reindex(args) => {
                 take_datadir(&mut args.node);
-                (&mut args.connect.assume, args.hints.is_some())
+                (&args.connect.assume, args.hints.is_some())
             }
             Self::Verify(args) => {
                 take_datadir(&mut args.node);
-                (&mut args.assume, false)
+                (&args.assume, false)
             }
             Self::Index(args) => {
                 take_datadir(&mut args.node);
-                return Ok(Vec::new());
+                return Ok(());
             }
             Self::Plan(args) => {
                 args.datadir = args.datadir.take().map(|named| datadir_of(named, args.chain));
-                (&mut args.assume, args.hints.is_some())
+                (&args.assume, args.hints.is_some())
             }
             Self::Sync(args) => {
                 args.keep_for_datadir();
-                (&mut args.connect.assume, args.hints.is_some())
+                (&args.connect.assume, args.hints.is_some())
             }
             #[cfg(feature = "cluster")]
             Self::Cluster(ClusterArgs { command: ClusterCommand::Serve(args) }) => {
-                (&mut args.sync.connect.assume, args.sync.hints.is_some())
+                (&args.sync.connect.assume, args.sync.hints.is_some())
             }
             Self::Snapshot(SnapshotArgs { command: SnapshotCommand::Verify(args) }) => {
-                (&mut args.assume, false)
+                (&args.assume, false)
             }
             #[cfg(feature = "utreexo")]
             Self::Utreexo(UtreexoArgs { command: UtreexoCommand::Prove(args) }) => {
-                (&mut args.assume, false)
+                (&args.assume, false)
             }
-            _ => return Ok(Vec::new()),
+            _ => return Ok(()),
         };
-        assume.settle(has_hints)
+        assume.expect_hints(has_hints)
     }
 }
 

@@ -64,13 +64,6 @@ fn of_word(word: &str, refused: &str) -> Option<String> {
 /// Returns advice about a command that belongs to another program, or to a feature.
 fn of_command(name: &str) -> Option<String> {
     let feature = match name {
-        "bench" => {
-            return Some(
-                "'apus bench' is now a separate program, apus-bench: build it with `cargo build --release -p \
-                 apus-bench`, and pass it the arguments that followed 'bench'"
-                    .to_owned(),
-            );
-        }
         "cluster" => "cluster",
         "coins" => "remote-coins",
         "export" | "find" => "tables",

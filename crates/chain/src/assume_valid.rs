@@ -7,8 +7,7 @@
 
 use crate::hashes::BlockHash;
 use crate::header::Height;
-use crate::header_chain::{BlockPlace, HeaderChain};
-use crate::header_tree::HeaderTree;
+use crate::header_chain::HeaderChain;
 use crate::params::Params;
 use crate::work::{U256, block_work};
 
@@ -22,19 +21,12 @@ pub enum ScriptCheckReason {
     /// No block is assumed to be valid.
     #[error("no block is assumed to be valid")]
     NoAssumedValid,
-    /// The assumed-valid block is not among the headers, or, if only the best chain is known, not
-    /// in that chain.
+    /// The assumed-valid block is not in the best chain of headers.
     #[error("the block assumed to be valid is not in the best chain of headers")]
     NotInHeaders,
     /// The block is above the assumed-valid one.
     #[error("the block is above the one assumed to be valid")]
     AboveAssumedValid,
-    /// The assumed-valid block is on another branch, which forks off below this block.
-    #[error("the block assumed to be valid is on another branch")]
-    OtherBranch,
-    /// The best chain of headers does not contain the block.
-    #[error("the block is not in the best chain of headers")]
-    NotInBestChain,
     /// The best chain of headers has too little work.
     #[error("the best chain of headers has less work than the real chain is known to have")]
     TooLittleWork,
@@ -47,8 +39,6 @@ pub enum ScriptCheckReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScriptChecks {
     assumed: AssumedValidBlock,
-    /// Height of the best chain's tip.
-    tip_height: Height,
     enough_work: bool,
     /// The first height with too little work on top of it.
     recent_from: Height,
@@ -59,51 +49,21 @@ pub struct ScriptChecks {
 enum AssumedValidBlock {
     None,
     Unknown,
-    /// `height` is the block's own height, `shared_height` that of the last block that its branch shares with
-    /// the best chain.
-    Known {
-        height: Height,
-        shared_height: Height,
-    },
+    /// It is in the best chain, at this height.
+    Known(Height),
 }
 
 impl ScriptChecks {
-    /// Creates the checks for blocks of `best`, the best header chain. Treats an assumed-valid
-    /// block outside of it as unknown; [`of_tree`](Self::of_tree) knows more.
+    /// Creates the checks for blocks of `best`, the best header chain. Treats an assumed-valid block outside of it as
+    /// unknown.
     pub fn new(params: &Params, best: &HeaderChain, assume_valid: Option<BlockHash>) -> Self {
         let assumed = match assume_valid.map(|hash| best.height_of(&hash)) {
             None => AssumedValidBlock::None,
             Some(None) => AssumedValidBlock::Unknown,
-            Some(Some(height)) => AssumedValidBlock::Known { height, shared_height: height },
+            Some(Some(height)) => AssumedValidBlock::Known(height),
         };
-        Self::with(params, best, assumed)
-    }
-
-    /// Creates the checks for blocks of `best`, the best chain of `tree`. The assumed-valid block
-    /// may be on another branch: the blocks below the fork are assumed valid with it.
-    pub fn of_tree(tree: &HeaderTree, best: &HeaderChain, assume_valid: Option<BlockHash>) -> Self {
-        let assumed = match assume_valid.map(|hash| tree.place_of(best, &hash)) {
-            None => AssumedValidBlock::None,
-            Some(BlockPlace::Active(height)) => {
-                AssumedValidBlock::Known { height, shared_height: height }
-            }
-            Some(BlockPlace::Above(height)) => {
-                AssumedValidBlock::Known { height, shared_height: best.tip_height() }
-            }
-            Some(BlockPlace::Stale { height, fork_height }) => {
-                AssumedValidBlock::Known { height, shared_height: fork_height }
-            }
-            Some(BlockPlace::Orphan | BlockPlace::Rejected | BlockPlace::Unknown) => {
-                AssumedValidBlock::Unknown
-            }
-        };
-        Self::with(tree.params(), best, assumed)
-    }
-
-    fn with(params: &Params, best: &HeaderChain, assumed: AssumedValidBlock) -> Self {
         Self {
             assumed,
-            tip_height: best.tip_height(),
             enough_work: best.chain_work() >= params.minimum_chain_work,
             recent_from: recent_from(
                 |height| best.bits(height).unwrap_or_default(),
@@ -119,22 +79,14 @@ impl ScriptChecks {
         Some(match self.assumed {
             AssumedValidBlock::None => ScriptCheckReason::NoAssumedValid,
             AssumedValidBlock::Unknown => ScriptCheckReason::NotInHeaders,
-            AssumedValidBlock::Known { height: assumed, .. } if height > assumed => {
+            AssumedValidBlock::Known(assumed) if height > assumed => {
                 ScriptCheckReason::AboveAssumedValid
             }
-            AssumedValidBlock::Known { .. } if height > self.tip_height => {
-                ScriptCheckReason::NotInBestChain
-            }
-            AssumedValidBlock::Known { shared_height, .. } if height > shared_height => {
-                ScriptCheckReason::OtherBranch
-            }
-            AssumedValidBlock::Known { .. } if !self.enough_work => {
-                ScriptCheckReason::TooLittleWork
-            }
-            AssumedValidBlock::Known { .. } if height >= self.recent_from => {
+            AssumedValidBlock::Known(_) if !self.enough_work => ScriptCheckReason::TooLittleWork,
+            AssumedValidBlock::Known(_) if height >= self.recent_from => {
                 ScriptCheckReason::TooRecent
             }
-            AssumedValidBlock::Known { .. } => return None,
+            AssumedValidBlock::Known(_) => return None,
         })
     }
 
@@ -145,9 +97,8 @@ impl ScriptChecks {
     /// So this one height divides the chain.
     pub fn last_assumed(&self) -> Option<Height> {
         match self.assumed {
-            AssumedValidBlock::Known { height, shared_height } if self.enough_work => {
-                let buried = self.recent_from.checked_sub(1)?;
-                Some(height.min(shared_height).min(self.tip_height).min(buried))
+            AssumedValidBlock::Known(height) if self.enough_work => {
+                Some(height.min(self.recent_from.checked_sub(1)?))
             }
             _ => None,
         }

@@ -6,9 +6,7 @@
 
 use crate::hashes::{BlockHash, table_hash};
 use crate::header::{Header, Height};
-use crate::header_tree::{
-    HeaderError, HeaderId, HeaderStatus, HeaderTree, is_too_new, median_time,
-};
+use crate::header_tree::{HeaderError, HeaderId, HeaderTree, is_too_new, median_time};
 use crate::params::{KnownBlock, Params};
 
 /// Heights are sorted by hash in parts, one for each value of this many first bits of the key.
@@ -43,28 +41,6 @@ fn taken_out(hashes: Vec<BlockHash>, path: &[HeaderId], at_once: usize) -> Vec<B
         hashes.shrink_to_fit();
     }
     taken
-}
-
-/// The position of a block relative to a chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlockPlace {
-    /// In the chain, at this height.
-    Active(Height),
-    /// Above the chain's tip, because the chain was cut there.
-    Above(Height),
-    /// On another branch.
-    Stale {
-        /// The block's height.
-        height: Height,
-        /// Height of the last block that its branch shares with the chain.
-        fork_height: Height,
-    },
-    /// Its parent is unknown.
-    Orphan,
-    /// Its header was rejected.
-    Rejected,
-    /// The tree has no such block.
-    Unknown,
 }
 
 impl HeaderChain {
@@ -202,28 +178,15 @@ impl HeaderChain {
 }
 
 impl HeaderTree {
-    /// Returns the position of a block relative to `chain`, which was made from this tree.
-    pub fn place_of(&self, chain: &HeaderChain, hash: &BlockHash) -> BlockPlace {
-        let Some(id) = self.find(hash) else {
-            let rejected = self.rejection(hash).is_some();
-            return if rejected { BlockPlace::Rejected } else { BlockPlace::Unknown };
+    /// Returns the height of the last block that the branch up to a header shares with `chain`, which was made from this
+    /// tree; `None` if the header's parent is unknown.
+    pub fn fork_height(&self, chain: &HeaderChain, id: HeaderId) -> Option<Height> {
+        self.connected(id)?;
+        let on_chain = |id: HeaderId| {
+            let height = self.connected(id)?.height;
+            (chain.hash(height) == Some(self.hash(id))).then_some(height)
         };
-        let Some(header) = self.connected(id) else { return BlockPlace::Orphan };
-        let height = header.height;
-        if chain.hash(height) == Some(hash) {
-            return BlockPlace::Active(height);
-        }
-        let on_chain = |id: HeaderId| match self.status(id) {
-            HeaderStatus::Connected(header) if chain.hash(header.height) == Some(self.hash(id)) => {
-                Some(header.height)
-            }
-            _ => None,
-        };
-        match self.lineage_of(id).find_map(on_chain) {
-            Some(common) if common == chain.tip_height() => BlockPlace::Above(height),
-            Some(fork_height) => BlockPlace::Stale { height, fork_height },
-            None => BlockPlace::Unknown,
-        }
+        self.lineage_of(id).find_map(on_chain)
     }
 }
 
@@ -231,7 +194,7 @@ impl HeaderTree {
 mod tests {
     use super::*;
     use crate::header_tree::HeaderAcceptance;
-    use crate::header_tree::tests::{NOW, TRUSTED, mine, mine_child, raw_headers, tree_at};
+    use crate::header_tree::tests::{NOW, TRUSTED, mine_child, raw_headers, tree_at};
     use crate::params::Network;
 
     #[test]
@@ -332,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn every_block_has_its_position() {
+    fn a_fork_is_the_last_common_block() {
         let params = Params::of(Network::Regtest);
         let mut tree = HeaderTree::new(params, NOW);
         let mut accept = |header: &Header| match tree.accept(&header.to_bytes()).unwrap() {
@@ -351,28 +314,20 @@ mod tests {
         accept(&stale_tip);
         let lost = mine_child(params, &mine_child(params, &trunk[0], 200), 201);
         let orphan = accept(&lost);
-        let mut invalid = mine_child(params, &trunk[5], 300);
-        invalid.version = 3;
-        let invalid = mine(params, invalid);
-        assert!(tree.accept(&invalid.to_bytes()).is_err());
 
         let chain = HeaderChain::best_of(&tree);
-        let place = |header: &Header| tree.place_of(&chain, &header.hash());
+        let id = |header: &Header| tree.find(&header.hash()).unwrap();
+        let forked = |chain, header| tree.fork_height(chain, id(header));
         assert_eq!(chain.tip_height(), 5);
-        assert_eq!(place(&trunk[0]), BlockPlace::Active(0));
-        assert_eq!(place(&trunk[5]), BlockPlace::Active(5));
-        assert_eq!(place(&stale), BlockPlace::Stale { height: 3, fork_height: 2 });
-        assert_eq!(place(&stale_tip), BlockPlace::Stale { height: 4, fork_height: 2 });
-        assert_eq!(place(&lost), BlockPlace::Orphan);
-        assert_eq!(place(&invalid), BlockPlace::Rejected);
-        assert_eq!(tree.place_of(&chain, &BlockHash::ZERO), BlockPlace::Unknown);
+        for (header, height) in [(&trunk[0], 0), (&trunk[5], 5), (&stale, 2), (&stale_tip, 2)] {
+            assert_eq!(forked(&chain, header), Some(height));
+        }
+        assert_eq!(forked(&chain, &lost), None);
 
-        let cut = HeaderChain::up_to(&tree, tree.find(&trunk[3].hash()).unwrap()).unwrap();
-        assert_eq!(cut.tip_height(), 3);
-        assert_eq!(tree.place_of(&cut, &trunk[5].hash()), BlockPlace::Above(5));
+        let cut = HeaderChain::up_to(&tree, id(&trunk[3])).unwrap();
+        assert_eq!((cut.tip_height(), forked(&cut, &trunk[5])), (3, Some(3)));
         let branch = HeaderChain::up_to(&tree, fork).unwrap();
-        let other = tree.place_of(&branch, &trunk[4].hash());
-        assert_eq!(other, BlockPlace::Stale { height: 4, fork_height: 2 });
+        assert_eq!(forked(&branch, &trunk[4]), Some(2));
         assert!(HeaderChain::up_to(&tree, orphan).is_none());
     }
 }

@@ -52,7 +52,7 @@ pub use hashes::{
     Wtxid, merkle_root, sort_vouts, vout_order, vouts_ascend,
 };
 pub use header::{Header, Height, HeightRange, KNOTS_CHAIN, utc};
-pub use header_chain::{BlockPlace, HeaderChain};
+pub use header_chain::HeaderChain;
 pub use header_tree::{
     ANY_TIME, ConnectedHeader, HeaderAcceptance, HeaderError, HeaderId, HeaderStatus, HeaderTree,
     ORPHANS_MAX, REJECTED_MAX, is_too_new,

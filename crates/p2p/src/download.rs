@@ -159,9 +159,6 @@ pub struct Download {
     totals: DownloadTotals,
     /// The latest time reported.
     now: u64,
-    /// True if a report arrived since the last tick.
-    changed: bool,
-    ticked_at: u64,
     schedule: schedule::Schedule,
     monitor: schedule::PeerMonitor,
 }
@@ -178,8 +175,6 @@ impl Download {
             actions: Vec::new(),
             totals: DownloadTotals::default(),
             now: 0,
-            changed: false,
-            ticked_at: 0,
             schedule: schedule::Schedule::default(),
             monitor: schedule::PeerMonitor::default(),
         }
@@ -197,7 +192,6 @@ impl Download {
             self.window.want((height, hash), true);
             found += 1;
         }
-        self.changed = true;
         found
     }
 
@@ -213,7 +207,6 @@ impl Download {
     /// the block (Core `net_processing.cpp`, `ProcessGetBlockData`).
     pub fn want_hash(&mut self, height: Height, hash: BlockHash) {
         self.window.want((height, hash), false);
-        self.changed = true;
     }
 
     /// Removes a block from the window, on our chain or off it.
@@ -241,12 +234,10 @@ impl Download {
             }
         }
         self.peers.values_mut().for_each(|peer| peer.clamp_chain(fork));
-        self.changed = true;
     }
 
     /// Records that the consumer accepted a block, and frees its memory. Returns false if it was not handed out.
     pub fn consumed(&mut self, hash: &BlockHash) -> bool {
-        self.changed = true;
         self.window.consumed(hash)
     }
 
@@ -255,7 +246,6 @@ impl Download {
     pub fn damaged(&mut self, hash: &BlockHash) -> Option<PeerId> {
         let sender = self.window.damaged(hash)?;
         self.totals.damaged += 1;
-        self.changed = true;
         self.drop_peer(sender, Blame::Damaged(*hash));
         Some(sender)
     }
@@ -272,7 +262,6 @@ impl Download {
     /// Records that a peer's best block is at height `best`, and that its chain and ours share blocks up to
     /// height `common`. A pruned peer is only asked for the last 286 blocks up to `best`.
     pub fn peer_has(&mut self, peer: PeerId, common: Height, best: Height) {
-        self.changed = true;
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.set_chain(common, best);
         }
@@ -284,7 +273,6 @@ impl Download {
         if self.window.key(&hash).is_none() {
             return;
         }
-        self.changed = true;
         let bound = self.marks_max();
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.extras.insert(hash);
@@ -297,7 +285,6 @@ impl Download {
 
     /// Removes a peer whose connection either side closed. Other peers will be asked for the blocks it owed.
     pub fn peer_gone(&mut self, peer: PeerId) {
-        self.changed = true;
         if let Some(gone) = self.peers.remove(&peer) {
             gone.counted_on().for_each(|owed| self.window.release(owed.key, peer));
         }
@@ -330,7 +317,6 @@ impl Download {
     /// Reports a whole block: the hash of its header and its length in bytes.
     pub fn block(&mut self, peer: PeerId, hash: &BlockHash, bytes: u64, now: u64) -> BlockReceipt {
         let now = self.at(now);
-        self.changed = true;
         let Some(sender) = self.peers.get_mut(&peer) else { return BlockReceipt::Unrequested };
         let Some(owed) = sender.deliver(hash, bytes, now) else {
             sender.unrequested += 1;
@@ -379,27 +365,15 @@ impl Download {
 
     // ---- what to do ----
 
-    /// Returns what to do now. Call it at [`Self::next_tick_at`]; calling it sooner or more often does no
-    /// harm.
+    /// Returns what to do now. Call it after reports and, while peers owe blocks, every 100 ms; calling it more often does
+    /// no harm.
     pub fn tick(&mut self, now: u64) -> Vec<DownloadAction> {
         let now = self.at(now);
         self.check_peers(now);
         self.reweigh(now);
         self.fill(now);
         self.hedge(now);
-        self.changed = false;
-        self.ticked_at = now;
         core::mem::take(&mut self.actions)
-    }
-
-    /// When to call [`Self::tick`]; at once if this is in the past. `None`: not before the next report.
-    #[must_use]
-    pub fn next_tick_at(&self) -> Option<u64> {
-        if self.changed {
-            return Some(self.now);
-        }
-        let owing = self.peers.values().any(DownloadPeer::is_owing);
-        owing.then(|| self.ticked_at + schedule::TICK_MS)
     }
 
     // ---- internals ----
@@ -414,7 +388,6 @@ impl Download {
     fn heard(&mut self, id: PeerId, now: u64) {
         self.monitor.heard_at = now;
         let Some(peer) = self.peers.get_mut(&id).filter(|peer| peer.stalled) else { return };
-        self.changed = true;
         for key in peer.resume() {
             let copies = self.window.owners(key).map(<[_]>::len);
             if copies.is_some_and(|copies| copies < self.options.copies_max) {
@@ -426,7 +399,6 @@ impl Download {
 
     /// Takes a block out of the window with `how`, and releases the peers that owe it.
     fn forget(&mut self, key: Key, how: impl Fn(&mut DownloadWindow, Key)) {
-        self.changed = true;
         let owners = self.window.owners(key).map(<[_]>::to_vec);
         for owner in owners.unwrap_or_default() {
             if let Some(peer) = self.peers.get_mut(&owner) {
@@ -441,7 +413,6 @@ impl Download {
         let bound = self.marks_max();
         let Some(peer) = self.peers.get_mut(&id) else { return false };
         let Some(owed) = peer.settle(hash) else { return false };
-        self.changed = true;
         self.window.release(owed.key, id);
         peer.refused.insert(*hash);
         if peer.refused.len() > bound {

@@ -16,7 +16,7 @@ use crate::folder::{FolderKind, FolderOutput};
 use crate::progress::{Event, Phase, Progress, Segment, SegmentState};
 use crate::request::{Request, RunEnv};
 use crate::source::ChainSource;
-use crate::supply::{total, weight_of};
+use crate::supply::{bytes_of, total, weight_of};
 use crate::system::random_bytes;
 use crate::workdir::plan::{Plan, RunIdentity, divide, divide_tapered};
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
@@ -391,11 +391,6 @@ fn tell_segments<P: Pass>(
     let done = done.map(|range| segment(range, SegmentState::Done));
     let todo = todo.iter().map(|range| segment(*range, SegmentState::Waiting));
     job.request.env.observer.event(Event::Segments(done.chain(todo).collect()));
-}
-
-/// The bytes of the blocks of these heights, or the source's estimate.
-pub(crate) fn bytes_of(source: &dyn ChainSource, range: HeightRange) -> u64 {
-    range.heights().map(|height| source.block_bytes(height)).sum()
 }
 
 /// The finished segments. The latest ones stay in memory while there is room; the runs of earlier ones go into

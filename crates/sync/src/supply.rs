@@ -361,6 +361,11 @@ pub fn total(source: &dyn BlockSource, heights: impl Iterator<Item = Height> + C
     }
 }
 
+/// The bytes of the blocks of these heights, or the source's estimate.
+pub fn bytes_of(source: &dyn BlockSource, range: HeightRange) -> u64 {
+    range.heights().map(|height| source.block_bytes(height)).sum()
+}
+
 /// Whether the sizes of a source's blocks are known well enough to refuse a run for lack of disk space. From peers,
 /// only those of the main chain are.
 pub fn predicts_sizes(source: &dyn BlockSource, params: &Params) -> bool {

@@ -421,21 +421,6 @@ pub(crate) struct AssumeArgs {
     /// commands take `default`.
     #[arg(long, value_name = "HASH|0")]
     pub(crate) assumevalid: Option<AssumeValidArg>,
-
-    /// Old name of --assumevalid: 0, or a block
-    #[arg(long, hide = true)]
-    validation: Option<OldValidation>,
-
-    /// Old name of --assumevalid hints
-    #[arg(long, hide = true)]
-    assume_hinted_valid: bool,
-}
-
-/// Values of the old option that `--assumevalid` replaced.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OldValidation {
-    Assumevalid,
-    Full,
 }
 
 /// What a run assumes valid.
@@ -458,39 +443,14 @@ enum AssumedBlock {
 impl AssumeArgs {
     /// Creates the assumption for a command without the option.
     pub(crate) const fn of(assumevalid: AssumeValidArg) -> Self {
-        Self { assumevalid: Some(assumevalid), validation: None, assume_hinted_valid: false }
+        Self { assumevalid: Some(assumevalid) }
     }
 
-    /// Translates the old options to `--assumevalid`, and returns a warning for each. Fails if the values contradict
-    /// each other, or if they mention hints and the run has none.
-    pub(crate) fn settle(&mut self, has_hints: bool) -> Result<Vec<String>, Failure> {
-        let mut renamed = Vec::new();
-        let AssumeValidArg { mut block, mut hinted } = self.assumevalid.unwrap_or_default();
-        let is_hash = matches!(block, AssumedBlock::Hash(_));
-        if let Some(old) = self.validation.take() {
-            match old {
-                OldValidation::Full if is_hash => {
-                    return Err(Failure::usage(
-                        "--validation full assumes nothing valid: leave out --assumevalid",
-                    ));
-                }
-                OldValidation::Full => block = AssumedBlock::None,
-                OldValidation::Assumevalid => {}
-            }
-            let name = if old == OldValidation::Full { "full" } else { "assumevalid" };
-            let new = AssumeValidArg { block, hinted };
-            renamed.push(format!("--validation {name} is now --assumevalid {new}"));
-            self.assumevalid = Some(new);
-        }
-        if std::mem::take(&mut self.assume_hinted_valid) {
-            hinted = true;
-            renamed.push("--assume-hinted-valid is now --assumevalid hints".to_owned());
-            self.assumevalid = Some(AssumeValidArg { block, hinted });
-        }
-        match (hinted, block) {
-            (true, AssumedBlock::None) => Err(Failure::usage(ALL_AND_NONE)),
-            (true, _) if !has_hints => Err(Failure::usage("--assumevalid hints needs --hints")),
-            _ => Ok(renamed),
+    /// Fails if the value mentions hints and the run has none.
+    pub(crate) fn expect_hints(&self, has_hints: bool) -> Result<(), Failure> {
+        match self.hinted() && !has_hints {
+            true => Err(Failure::usage("--assumevalid hints needs --hints")),
+            false => Ok(()),
         }
     }
 
@@ -542,7 +502,11 @@ impl FromStr for AssumeValidArg {
                     let hash = hash.parse().map_err(|_| {
                         "use a block hash of 64 hexadecimal digits, 0, default or hints".to_owned()
                     })?;
-                    parsed.block = AssumedBlock::Hash(hash);
+                    // As in Core, the hash of no block.
+                    parsed.block = match hash {
+                        BlockHash::ZERO => AssumedBlock::None,
+                        hash => AssumedBlock::Hash(hash),
+                    };
                 }
             }
         }

@@ -4,11 +4,12 @@ use super::{about, census, decoder, format_of, order_of};
 use crate::args::verifier;
 use crate::args::{HintsConvertArgs, TargetFormat};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::files::expect_writable;
+use crate::files::{FileDrafts, expect_writable};
 use crate::machine::{clock, watch_signals};
 use crate::print;
 use crate::report::grouped;
 use apus_chain::{BlockHash, Height, HeightRange, Params};
+use apus_storage::{DirStorage, StorageFile};
 use apus_sync::engines::swiftsync::hints::bitmap::BitmapEncoder;
 use apus_sync::engines::swiftsync::hints::btcd::BtcdEncoder;
 use apus_sync::engines::swiftsync::hints::delta::DeltaEncoder;
@@ -16,13 +17,14 @@ use apus_sync::engines::swiftsync::hints::offsets::OffsetsEncoder;
 use apus_sync::engines::swiftsync::hints::{
     Format, HintsDecoder, HintsEncoder, HintsError, HintsWriter, IndexSpace, Layout,
 };
+use apus_sync::sink::FileDraft;
 use apus_sync::{
-    BlocksDir, ChainSource, OutputsOfBlock, SilentObserver, SyncError, UseIndex, draft_of, parent,
+    BlocksDir, ChainSource, OutputsOfBlock, SilentObserver, SyncError, UseIndex, parent,
     walk_outputs,
 };
-use std::fs::{self, File};
+use std::fs;
 use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
@@ -51,9 +53,15 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     }
     let stop =
         StopBlock { height: stop_height, block: stop_block.or(named_stop).or(args.stop_block) };
-    let draft = HintsDraft::create(&args.out)?;
+    let folder = parent(&args.out);
+    fs::create_dir_all(folder)
+        .map_err(|error| Failure::making(folder, &error, "use another --out"))?;
+    let (storage, name) = (DirStorage::new(folder), args.out.file_name().unwrap_or_default());
+    let _drafts = FileDrafts(std::slice::from_ref(&args.out));
+    let (draft, file) = FileDraft::create(&storage, &name.to_string_lossy())?;
+    let mut out = BufWriter::with_capacity(1 << 20, file);
     let mut reading = decoder(&args.file, format, order)?;
-    let encoder = encoder(args.to, draft.writer()?, stop, &args.out)?;
+    let encoder = encoder(args.to, &mut out, stop, &args.out)?;
     let mut conversion = Conversion {
         from: format,
         to: args.to.format,
@@ -69,7 +77,8 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
         None => while conversion.block(None)? {},
     }
     conversion.finish()?;
-    draft.publish()?;
+    let file = out.into_inner().map_err(|error| Failure::io(&args.out, error.into_error()))?;
+    draft.publish(file)?;
     print::result(format_args!(
         "{}: {} coins of blocks up to {stop_height}, as {}",
         args.out.display(),
@@ -165,7 +174,7 @@ struct Conversion<'a> {
     source: &'a Path,
     target: &'a Path,
     decoder: &'a mut dyn HintsDecoder,
-    encoder: Box<dyn HintsEncoder>,
+    encoder: Box<dyn HintsEncoder + 'a>,
     indices: Vec<u32>,
     interrupt: &'a AtomicBool,
 }
@@ -302,12 +311,12 @@ impl Conversion<'_> {
     }
 }
 
-fn encoder(
+fn encoder<'o>(
     to: TargetFormat,
-    out: BufWriter<File>,
+    out: &'o mut BufWriter<Box<dyn StorageFile>>,
     stop: StopBlock,
     path: &Path,
-) -> Result<Box<dyn HintsEncoder>, Failure> {
+) -> Result<Box<dyn HintsEncoder + 'o>, Failure> {
     let named = |error: HintsError| about(path, &error);
     let block = || {
         stop.block.ok_or_else(|| {
@@ -333,45 +342,4 @@ fn encoder(
             ));
         }
     })
-}
-
-/// The output file, under a temporary name until it is complete.
-struct HintsDraft {
-    file: File,
-    draft: PathBuf,
-    path: PathBuf,
-}
-
-impl HintsDraft {
-    fn create(path: &Path) -> Result<Self, Failure> {
-        let draft = draft_of(path);
-        let failed = |error| Failure::making(&draft, &error, "use another --out");
-        fs::create_dir_all(parent(path)).map_err(failed)?;
-        let file = apus_storage::replace_file(&draft).map_err(failed)?;
-        Ok(Self { file, draft, path: path.to_owned() })
-    }
-
-    fn writer(&self) -> Result<BufWriter<File>, Failure> {
-        let file = self.file.try_clone().map_err(|error| Failure::io(&self.draft, error))?;
-        Ok(BufWriter::with_capacity(1 << 20, file))
-    }
-
-    fn publish(mut self) -> Result<(), Failure> {
-        self.file
-            .sync_all()
-            .and_then(|()| fs::rename(&self.draft, &self.path))
-            .and_then(|()| apus_storage::place::sync_names_of(parent(&self.path)))
-            .map_err(|error| Failure::io(&self.path, error))?;
-        self.draft.clear();
-        Ok(())
-    }
-}
-
-impl Drop for HintsDraft {
-    fn drop(&mut self) {
-        if !self.draft.as_os_str().is_empty() {
-            // The original failure is already reported, and a leftover draft is harmless.
-            let _ = fs::remove_file(&self.draft);
-        }
-    }
 }

@@ -95,63 +95,6 @@ fn short_help_is_short() {
     }
 }
 
-/// Each old name is paired with its new spelling. The next release will remove the old names.
-#[test]
-fn old_names_still_work_and_warn_with_the_new_ones() {
-    let sandbox = Sandbox::with(REGTEST);
-    let hash = "00".repeat(32);
-    let by_hints = "sync --blocksdir blocks --hints msb.hints --out null --assume-hinted-valid";
-    let cases = [
-        ("sync --blocksdir blocks --validation full".to_owned(), "--validation full", "0"),
-        (
-            "sync --blocksdir blocks --validation assumevalid".to_owned(),
-            "--validation assumevalid",
-            "default",
-        ),
-        (
-            format!("sync --blocksdir blocks --validation assumevalid --assumevalid {hash}"),
-            "--validation assumevalid",
-            &hash,
-        ),
-        (by_hints.to_owned(), "--assume-hinted-valid", "hints"),
-        (
-            "snapshot verify node.dat --blocksdir blocks --validation full".to_owned(),
-            "--validation full",
-            "0",
-        ),
-        (
-            "utreexo prove --blocksdir blocks --out proofs --validation full".to_owned(),
-            "--validation full",
-            "0",
-        ),
-        ("plan --blocksdir blocks --validation full".to_owned(), "--validation full", "0"),
-    ];
-    for (line, old, new) in cases {
-        let ended = sandbox.apus_as_typed(&line);
-        let said = format!("warning: {old} is now --assumevalid {new}\n");
-        assert_eq!(ended.stderr.matches(&said).count(), 1, "{ended}");
-        assert!(ended.code == Some(0) || !cfg!(feature = "kernel"), "{ended}");
-    }
-    let script = "APUS_ASSUME_HINTED_VALID=1 APUS_PROGRESS=json exec \"$0\" \"$@\"";
-    let ended = sandbox.start_in_shell(script, "hints check msb.hints --blocksdir blocks").wait();
-    assert!(!ended.succeeds().stderr.contains("is now"), "hints check has no such option");
-    let script = "APUS_VALIDATION=full APUS_PROGRESS=json exec \"$0\" \"$@\"";
-    let ended = sandbox.start_in_shell(script, "sync --blocksdir blocks").wait();
-    let first: serde_json::Value =
-        serde_json::from_str(ended.stderr.lines().next().unwrap_or_default()).unwrap();
-    assert_eq!(
-        (&first["event"], &first["text"]),
-        (&"warning".into(), &"--validation full is now --assumevalid 0".into())
-    );
-    sandbox.write("apus.conf", b"validation=full\n");
-    let ended = sandbox.apus_as_typed("plan --blocksdir blocks --conf apus.conf").succeeds();
-    assert!(ended.stderr.contains("--validation full is now --assumevalid 0"), "{ended}");
-    let both = format!("{by_hints} --validation full");
-    sandbox
-        .apus_as_typed(&both)
-        .fails(1, &["--assumevalid 0 runs every", "use only one of the two"]);
-}
-
 /// Apus wraps lines only for a terminal: lines that scripts read stay whole.
 #[test]
 fn no_line_is_wider_than_the_terminal() {
@@ -238,8 +181,6 @@ fn flags_take_the_same_words_everywhere() {
         let variables = format!("APUS_MUHASH={word}");
         assert_eq!(has_muhash("", &variables, &format!("env-{word}")), given);
     }
-    // The old flag would need hints if it were set, and there are none.
-    assert!(!has_muhash("", "APUS_ASSUME_HINTED_VALID=0", "none"));
     let script = "APUS_MUHASH=yes exec \"$0\" \"$@\"";
     let ended = sandbox.start_in_shell(script, "sync --blocksdir blocks").wait();
     ended.fails(1, &["error: APUS_MUHASH: ", "'yes'", "--muhash", "1 or 0, true or false"]);
@@ -355,6 +296,10 @@ fn errors_of_mistyped_lines_say_what_was_expected() {
             &format!("{run} --assumevalid 0,hints"),
             &["--assumevalid 0 runs every", "use only one of the two"],
         ),
+        (
+            &format!("{run} --assumevalid hints,{}", "0".repeat(64)),
+            &["--assumevalid 0 runs every", "use only one of the two"],
+        ),
         (&format!("{run} --witnesses some"), &["check, skip"]),
         (
             "sync --blocksdir blocks --witnesses skip --out datadir:node",
@@ -403,7 +348,6 @@ fn bitcoin_core_options_get_advice_on_their_spelling_in_apus() {
         assert!(ended.stderr.contains("try '--help'"), "{ended}");
     }
     sandbox.apus("reindex -datadir=node").fails(1, &["as in --datadir=node"]);
-    sandbox.apus("bench run --profile quick").fails(1, &["now a separate program, apus-bench"]);
 }
 
 #[test]

@@ -46,5 +46,5 @@ fn a_sync_survives_a_stalled_and_a_cut_node() {
 
 #[test]
 fn a_sync_in_order_survives_a_stalled_and_a_cut_plaintext_node() {
-    fails_in_the_middle(14, "-v2transport=0", "--validation full");
+    fails_in_the_middle(14, "-v2transport=0", "--assumevalid 0");
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::header::Header;
+use crate::header_tree::HeaderTree;
 use crate::header_tree::tests::{NOW, mine_child};
 use crate::params::Network;
 use proptest::collection::vec;
@@ -39,13 +40,10 @@ fn without_an_assumed_valid_block_every_script_runs() {
     let params = daily();
     let (tree, _) = trunk(&params, 40);
     let best = HeaderChain::best_of(&tree);
-    for checks in
-        [ScriptChecks::new(&params, &best, None), ScriptChecks::of_tree(&tree, &best, None)]
-    {
-        for height in [0, 1, 20, 40] {
-            assert_eq!(checks.reason(height), Some(ScriptCheckReason::NoAssumedValid));
-            assert!(checks.needed(height));
-        }
+    let checks = ScriptChecks::new(&params, &best, None);
+    for height in [0, 1, 20, 40] {
+        assert_eq!(checks.reason(height), Some(ScriptCheckReason::NoAssumedValid));
+        assert!(checks.needed(height));
     }
 }
 
@@ -54,9 +52,7 @@ fn scripts_run_above_the_assumed_valid_block() {
     let params = daily();
     let (tree, headers) = trunk(&params, 40);
     let best = HeaderChain::best_of(&tree);
-    let assumed = Some(headers[20].hash());
-    let checks = ScriptChecks::new(&params, &best, assumed);
-    assert_eq!(checks, ScriptChecks::of_tree(&tree, &best, assumed));
+    let checks = ScriptChecks::new(&params, &best, Some(headers[20].hash()));
     assert_eq!(checks.reason(0), None);
     assert_eq!(checks.reason(20), None);
     assert!(!checks.needed(20) && checks.needed(21));
@@ -101,42 +97,9 @@ fn an_unknown_block_is_not_assumed() {
     let lost = mine_child(&params, &mine_child(&params, &headers[40], 7), 8);
     tree.accept(&lost.to_bytes()).unwrap();
     for hash in [BlockHash([7; 32]), lost.hash()] {
-        for checks in [
-            ScriptChecks::new(&params, &best, Some(hash)),
-            ScriptChecks::of_tree(&tree, &best, Some(hash)),
-        ] {
-            assert_eq!(checks.reason(1), Some(ScriptCheckReason::NotInHeaders));
-        }
+        let checks = ScriptChecks::new(&params, &best, Some(hash));
+        assert_eq!(checks.reason(1), Some(ScriptCheckReason::NotInHeaders));
     }
-}
-
-/// The assumed-valid branch shares its first ten blocks with the best chain.
-#[test]
-fn a_branch_vouches_for_the_blocks_below_its_fork() {
-    let params = daily();
-    let (mut tree, headers) = trunk(&params, 40);
-    let stale = branch(&mut tree, &params, &headers[10], 5);
-    let best = HeaderChain::best_of(&tree);
-    assert_eq!(best.tip_hash(), &headers[40].hash());
-    let checks = ScriptChecks::of_tree(&tree, &best, Some(stale));
-    assert_eq!(checks.reason(10), None);
-    assert_eq!(checks.reason(11), Some(ScriptCheckReason::OtherBranch));
-    assert_eq!(checks.reason(15), Some(ScriptCheckReason::OtherBranch));
-    assert_eq!(checks.reason(16), Some(ScriptCheckReason::AboveAssumedValid));
-    let without_tree = ScriptChecks::new(&params, &best, Some(stale));
-    assert_eq!(without_tree.reason(10), Some(ScriptCheckReason::NotInHeaders));
-}
-
-#[test]
-fn a_block_above_the_best_chain_is_outside_of_it() {
-    let params = daily();
-    let (tree, headers) = trunk(&params, 40);
-    let cut = HeaderChain::up_to(&tree, tree.find(&headers[30].hash()).unwrap()).unwrap();
-    let checks = ScriptChecks::of_tree(&tree, &cut, Some(headers[40].hash()));
-    assert_eq!(checks.reason(15), None);
-    assert_eq!(checks.reason(16), Some(ScriptCheckReason::TooRecent));
-    assert_eq!(checks.reason(31), Some(ScriptCheckReason::NotInBestChain));
-    assert_eq!(checks.reason(41), Some(ScriptCheckReason::AboveAssumedValid));
 }
 
 /// For each condition that ends the assumption, one height divides the chain.
@@ -145,7 +108,6 @@ fn up_to_the_last_assumed_height_no_script_runs_and_above_it_all_do() {
     let params = daily();
     let (mut tree, headers) = trunk(&params, 40);
     let stale = branch(&mut tree, &params, &headers[10], 5);
-    let early = branch(&mut tree, &params, &headers[0], 3);
     let best = HeaderChain::best_of(&tree);
     let cut = HeaderChain::up_to(&tree, tree.find(&headers[14].hash()).unwrap()).unwrap();
     let buried = HeaderChain::up_to(&tree, tree.find(&headers[15].hash()).unwrap()).unwrap();
@@ -163,9 +125,7 @@ fn up_to_the_last_assumed_height_no_script_runs_and_above_it_all_do() {
         (ScriptChecks::new(&poor, &best, at(20)), None),
         (ScriptChecks::new(&params, &cut, at(14)), None),
         (ScriptChecks::new(&params, &buried, at(14)), Some(0)),
-        (ScriptChecks::of_tree(&tree, &best, Some(stale)), Some(10)),
-        (ScriptChecks::of_tree(&tree, &best, Some(early)), Some(0)),
-        (ScriptChecks::of_tree(&tree, &cut, at(40)), None),
+        (ScriptChecks::new(&params, &best, Some(stale)), None),
     ] {
         assert_eq!(checks.last_assumed(), last, "{checks:?}");
         for height in 0..50 {

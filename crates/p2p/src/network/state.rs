@@ -10,7 +10,7 @@ use crate::download::{self, Download, Limit};
 use crate::headers::{self, HeaderList, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
 use crate::transport::PeerError;
-use apus_chain::{BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, Height};
+use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
@@ -271,12 +271,7 @@ impl NetworkState {
         let Some(best) = self.headers.peer_best(id) else { return };
         let tree = self.headers.tree();
         let Some(header) = tree.connected(best) else { return };
-        let common = match tree.place_of(chain, tree.hash(best)) {
-            BlockPlace::Active(height) => height,
-            BlockPlace::Above(_) => chain.tip_height(),
-            BlockPlace::Stale { fork_height, .. } => fork_height,
-            BlockPlace::Orphan | BlockPlace::Rejected | BlockPlace::Unknown => return,
-        };
+        let Some(common) = tree.fork_height(chain, best) else { return };
         self.download.peer_has(id, common, header.height);
     }
 

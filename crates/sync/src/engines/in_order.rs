@@ -38,7 +38,7 @@ use crate::supply::{total, weight_of};
 use crate::workdir::Workdir;
 use crate::workdir::names::RECORD;
 use crate::workdir::record::{ConnectedAt, Identity, Record};
-use apus_chain::{BlockHash, CoinSum, CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
+use apus_chain::{CoinSum, CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::utxo::{CoinsStore, ConnectContext, PreparedBlock};
 pub use datadir_writer::{BlockWithUndo, DatadirWriter};
 use datadir_writer::{put_undo, warn_of_missing};
@@ -123,10 +123,11 @@ pub(crate) fn run<'a>(
     let has_base = base.is_some();
     let mut connecting = InOrderSync::open(request, options, dir, base)?;
     request.env.observer.event(Event::Started(Phase::Connect));
-    let before = connecting.state.totals().bytes;
+    let before = connecting.state.totals().counts.bytes;
     connecting.connect_all()?;
     let totals = *connecting.state.totals();
-    let bytes = totals.bytes.saturating_sub(before);
+    let counts = totals.counts;
+    let bytes = counts.bytes.saturating_sub(before);
     request.env.observer.event(Event::Ended { phase: Phase::Connect, bytes });
     let Identity { unseen, from: first, .. } = connecting.record.identity;
     let unseen = u64::from((unseen.min(connecting.end) + 1).saturating_sub(first)) + unseen_below;
@@ -143,14 +144,7 @@ pub(crate) fn run<'a>(
         base,
         coins: totals.coins,
         coin_bytes: totals.coins.saturating_mul(COIN_BYTES),
-        transactions: totals.transactions,
-    };
-    let counts = Counts {
-        blocks: totals.blocks,
-        bytes: totals.bytes,
-        transactions: totals.transactions,
-        inputs: totals.inputs,
-        outputs: totals.outputs,
+        transactions: counts.transactions,
     };
     let assumed = u64::from(end + 1 - from) - totals.scripts;
     let below = (from > 1).then(|| {
@@ -202,9 +196,7 @@ impl<'a> InOrderSync<'a> {
         };
         let before = earlier.as_ref().map(|it| it.identity.unseen);
         let unseen = leave_witnesses(request, &*dir, before);
-        let network = request.env.params.network;
-        // The zero hash is that of no block.
-        let assume_valid = options.assume_valid.filter(|hash| *hash != BlockHash::ZERO);
+        let (network, assume_valid) = (request.env.params.network, options.assume_valid);
         // Keep the earlier start's height: this chain may skip fewer witnesses, and the next one more.
         let most = before.filter(|_| may_leave_witnesses(request, &*dir)).unwrap_or(unseen);
         let identity = Identity { network, assume_valid, unseen: most, from };
@@ -425,8 +417,7 @@ impl<'a> InOrderSync<'a> {
         let above = HeightRange::new(self.weighed.0 + 1, tip + 1);
         self.weighed = (tip, self.weighed.1 + weight_of(&*self.dir, above));
         let weight = self.weighed.1;
-        let totals = self.state.totals();
-        let (blocks, bytes, coins) = (totals.blocks, totals.bytes, totals.coins);
+        let Totals { counts: Counts { blocks, bytes, .. }, coins, .. } = *self.state.totals();
         let progress = Progress { blocks, bytes, coins, weight, ..total };
         self.request.env.observer.event(Event::Progress(Phase::Connect, progress));
     }

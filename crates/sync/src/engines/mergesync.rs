@@ -68,7 +68,7 @@ use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
 use crate::sink::set_hash::SetHash;
 use crate::source::ChainSource;
-use crate::supply::predicts_sizes;
+use crate::supply::{bytes_of, predicts_sizes};
 use crate::workdir::Workdir;
 use crate::workdir::names::BASE;
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
@@ -223,7 +223,7 @@ fn expect_disk(
         return Ok(());
     }
     let end = request.stop.end_in(dir)?;
-    let block_bytes: u64 = (1..=end).map(|height| dir.block_bytes(height)).sum();
+    let block_bytes = bytes_of(dir, HeightRange::new(1, end + 1));
     let (what, percent) = (DiskUse::Progress, RECORDS_PERCENT + index.disk_percent());
     let bytes = block_bytes / 100 * percent;
     let least = if predicts_sizes(dir, request.env.params) { bytes } else { 0 };

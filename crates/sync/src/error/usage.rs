@@ -146,7 +146,6 @@ impl NotAnchored {
         matches!(
             self.reason,
             ScriptCheckReason::NotInHeaders
-                | ScriptCheckReason::NotInBestChain
                 | ScriptCheckReason::TooLittleWork
                 | ScriptCheckReason::TooRecent
         )

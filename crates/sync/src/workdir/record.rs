@@ -28,6 +28,7 @@ use super::names;
 use super::names::RECORD;
 use super::plan::unseen_difference;
 use crate::engines::in_order::Totals;
+use crate::engines::pass::Counts;
 use crate::error::{StorageResult, SyncError};
 use crate::system::random_bytes;
 use apus_chain::{BlockHash, CoinSum, CoinSumKey, Height, KnownBlock, Network, Reader};
@@ -135,9 +136,9 @@ impl Record {
         for ConnectedAt { block, totals, sum } in &self.at {
             out.extend_from_slice(&block.height.to_le_bytes());
             out.extend_from_slice(&block.hash.0);
-            for number in numbers(totals) {
-                out.extend_from_slice(&number.to_le_bytes());
-            }
+            totals.counts.write(&mut out);
+            out.extend_from_slice(&totals.scripts.to_le_bytes());
+            out.extend_from_slice(&totals.coins.to_le_bytes());
             out.push(u8::from(sum.is_some()));
             out.extend_from_slice(&sum.unwrap_or_default().to_bytes());
         }
@@ -168,22 +169,9 @@ impl Record {
     }
 }
 
-fn numbers(totals: &Totals) -> [u64; 7] {
-    let Totals { blocks, bytes, transactions, inputs, outputs, scripts, coins } = *totals;
-    [blocks, bytes, transactions, inputs, outputs, scripts, coins]
-}
-
 fn read_totals(reader: &mut Reader<'_>) -> Option<Totals> {
-    let mut number = || reader.u64().ok();
-    Some(Totals {
-        blocks: number()?,
-        bytes: number()?,
-        transactions: number()?,
-        inputs: number()?,
-        outputs: number()?,
-        scripts: number()?,
-        coins: number()?,
-    })
+    let counts = Counts::read(reader)?;
+    Some(Totals { counts, scripts: reader.u64().ok()?, coins: reader.u64().ok()? })
 }
 
 #[cfg(test)]
@@ -194,11 +182,14 @@ mod tests {
 
     fn record(numbers: [u64; 7], blocks: usize, assume_valid: Option<BlockHash>) -> Record {
         let [blocks_done, bytes, transactions, inputs, outputs, scripts, coins] = numbers;
-        let totals =
-            Totals { blocks: blocks_done, bytes, transactions, inputs, outputs, scripts, coins };
+        let counts = Counts { blocks: blocks_done, bytes, transactions, inputs, outputs };
         let at = |index| ConnectedAt {
             block: KnownBlock { height: index as u32, hash: BlockHash([index as u8 + 1; 32]) },
-            totals: Totals { blocks: blocks_done.wrapping_add(index as u64), ..totals },
+            totals: Totals {
+                counts: Counts { blocks: blocks_done.wrapping_add(index as u64), ..counts },
+                scripts,
+                coins,
+            },
             sum: (index != 1).then(|| CoinSum::from_bytes([index as u8; 8])),
         };
         let identity = Identity { network: Network::Regtest, assume_valid, unseen: 5, from: 1 };

@@ -87,15 +87,17 @@ impl<'a> ApusRunner<'a> {
             pairs.extend((engine == UTREEXO).then(|| ("--proofs", shown(&self.proofs(chain)))));
             pairs.push(("--engine", validating_engine(engine).to_owned()));
         }
-        pairs.push(("--validation", validation.word().to_owned()));
-        if *validation == ScriptValidation::Assumevalid {
+        let assumed = match (validation, &chain.manifest) {
+            (ScriptValidation::Full, _) => "0",
             // With hints only, Apus skips witnesses below this block, as bitcoind does.
-            match &chain.manifest {
-                Some(manifest) => pairs.push(("--assumevalid", manifest.assumevalid_hash.clone())),
-                None if subject.sees_coins() => return None,
-                None => {}
-            }
-        }
+            (ScriptValidation::Assumevalid, Some(manifest)) => &manifest.assumevalid_hash,
+            (ScriptValidation::Assumevalid, None) if subject.sees_coins() => return None,
+            (ScriptValidation::Assumevalid, None) => "default",
+        };
+        // A run by hints alone measures the speed of processing blocks, not their validity.
+        let by_hints = !subject.of_node() && !connects(engine);
+        let hints = if by_hints { "hints," } else { "" };
+        pairs.push(("--assumevalid", format!("{hints}{assumed}")));
         // With undo data the default sums apply.
         let aggregate = aggregate.as_ref().filter(|_| !subject.of_node());
         pairs.extend(aggregate.map(|aggregate| ("--aggregate", aggregate.clone())));
@@ -106,13 +108,12 @@ impl<'a> ApusRunner<'a> {
             ("--report", shown(&self.report())),
             ("--progress", "none".to_owned()),
         ]);
-        let assumes = !subject.of_node() && !connects(engine);
         let command: &[&str] = match engine.as_str() {
             VERIFY => &[VERIFY],
             PROVE => &["utreexo", PROVE],
             _ => &["sync"],
         };
-        Some(line(command, pairs, assumes))
+        Some(line(command, pairs))
     }
 
     /// Path of a chain's proofs, made in advance.
@@ -189,8 +190,9 @@ impl<'a> ApusRunner<'a> {
             ("--workdir", self.folder().join(WORK).display().to_string()),
             ("--report", self.report().display().to_string()),
             ("--progress", "none".to_owned()),
+            ("--assumevalid", "hints".to_owned()),
         ]);
-        line(&["sync"], pairs, true)
+        line(&["sync"], pairs)
     }
 
     /// Path of a run's report.
@@ -245,13 +247,10 @@ const PROVED: &str = "proved";
 /// Name of the folder for progress.
 const WORK: &str = "apus.work";
 
-/// A command line with these options. If a run `assumes` what hints cover, it measures the speed of
-/// processing blocks, not their validity.
-fn line(command: &[&str], pairs: Vec<(&str, String)>, assumes: bool) -> Vec<String> {
-    let flag = assumes.then_some("--assume-hinted-valid");
+/// A command line with these options.
+fn line(command: &[&str], pairs: Vec<(&str, String)>) -> Vec<String> {
     let options = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-    let command = command.iter().map(|word| (*word).to_owned());
-    command.chain(options).chain(flag.map(str::to_owned)).collect()
+    command.iter().map(|word| (*word).to_owned()).chain(options).collect()
 }
 
 /// Removes a file if it exists.
@@ -292,19 +291,18 @@ mod tests {
 
     #[test]
     fn engines_get_their_arguments() {
-        let around = |own: &str, par: u32, more: &str| {
+        let around = |own: &str, par: u32| {
             Some(format!(
                 "sync --chain regtest --blocksdir blocks {own} --par {par} --dbcache 450 --out null \
-                 --workdir s/apus.work --report s/report.json --progress none{more}"
+                 --workdir s/apus.work --report s/report.json --progress none"
             ))
         };
         assert_eq!(
             arguments(&apus("sha256", 1)),
             around(
-                "--hints chain.hints --engine swiftsync --validation assumevalid --assumevalid cd \
+                "--hints chain.hints --engine swiftsync --assumevalid hints,cd \
                  --aggregate sha256",
-                1,
-                " --assume-hinted-valid"
+                1
             )
         );
         let mut of_snapshot = apus("sha256", 1);
@@ -314,23 +312,22 @@ mod tests {
         assert_eq!(
             arguments(&of_snapshot),
             around(
-                "--hints snapshot:s/snapshot-small-ab.dat --engine swiftsync --validation assumevalid --assumevalid cd \
+                "--hints snapshot:s/snapshot-small-ab.dat --engine swiftsync --assumevalid hints,cd \
                  --aggregate sha256",
-                1,
-                " --assume-hinted-valid"
+                1
             )
         );
         assert_eq!(
             arguments(&utxo(ScriptValidation::Assumevalid)),
-            around("--engine utxo --validation assumevalid --assumevalid cd", 2, "")
+            around("--engine utxo --assumevalid cd", 2)
         );
         assert_eq!(
             arguments(&utxo(ScriptValidation::Full)),
-            around("--engine utxo --validation full", 2, "")
+            around("--engine utxo --assumevalid 0", 2)
         );
         let of_node = |own: &str, rest: &str| {
             Some(format!(
-                "{own} --validation assumevalid --assumevalid cd --par 2 --dbcache 450{rest} --workdir \
+                "{own} --assumevalid cd --par 2 --dbcache 450{rest} --workdir \
                  s/apus.work --report s/report.json --progress none"
             ))
         };
@@ -350,9 +347,8 @@ mod tests {
         if let Subject::Apus { engine, .. } = &mut by_proofs {
             *engine = UTREEXO.to_owned();
         }
-        let own =
-            "--proofs s/proofs-small-ab --engine utreexo --validation assumevalid --assumevalid cd";
-        assert_eq!(arguments(&by_proofs), around(own, 2, ""));
+        let own = "--proofs s/proofs-small-ab --engine utreexo --assumevalid cd";
+        assert_eq!(arguments(&by_proofs), around(own, 2));
         let mut with_coins = roots();
         if let Subject::Apus { output, .. } = &mut with_coins {
             *output = CHAINSTATE.to_owned();

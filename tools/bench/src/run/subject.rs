@@ -59,7 +59,7 @@ pub enum ScriptValidation {
 }
 
 impl ScriptValidation {
-    /// The value for `apus sync --validation`.
+    /// Its name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Assumevalid => "assumevalid",
@@ -76,7 +76,7 @@ pub enum Subject {
     Apus {
         /// `--engine`.
         engine: String,
-        /// `--validation`.
+        /// Which scripts it runs.
         validation: ScriptValidation,
         /// `--aggregate`; `None` if the engine needs no proof.
         aggregate: Option<String>,

@@ -195,10 +195,8 @@ impl Simulation {
         if self.now.is_multiple_of(100) {
             self.limits.push(self.download.limited_by());
         }
-        if self.download.next_tick_at().is_some_and(|at| at <= self.now) {
-            for action in self.download.tick(self.now) {
-                self.act(action);
-            }
+        for action in self.download.tick(self.now) {
+            self.act(action);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::progress::Event;
 use crate::request::{ConnectOptions, Request, RunEnv, first_of_last};
 use crate::sink::datadir::{DraftWithBlocks, blocks_folder, index_folder};
 use crate::source::{BlockArchive, ChainSource, without_undo};
-use crate::supply::predicts_sizes;
+use crate::supply::{bytes_of, predicts_sizes};
 use crate::warning::Warning;
 use apus_chain::{
     BlockHash, CoinSum, CoinSumKey, Header, Height, HeightRange, KeyedCoinSum, KnownBlock, Network,
@@ -121,8 +121,7 @@ impl DatadirWriter {
         };
         let folder = blocks_folder(draft.folder(), request.env.params.network);
         if predicts_sizes(dir, request.env.params) {
-            let more = holds.end..end + 1;
-            let block_bytes: u64 = more.map(|height| dir.block_bytes(height)).sum();
+            let block_bytes = bytes_of(dir, HeightRange::new(holds.end, end + 1));
             // On the main chain undo data takes a seventh of the blocks' size.
             expect_room(&folder, block_bytes + block_bytes / 7)?;
         }

@@ -70,15 +70,7 @@ pub(super) fn fill(
     record: &Record,
 ) -> Result<ConnectedAt, SyncError> {
     let BaseCoins { at: tip, runs, coins, counts, scripts, aggregate: _, unseen: _ } = base;
-    let totals = Totals {
-        blocks: counts.blocks,
-        bytes: counts.bytes,
-        transactions: counts.transactions,
-        inputs: counts.inputs,
-        outputs: counts.outputs,
-        scripts,
-        coins,
-    };
+    let totals = Totals { counts, scripts, coins };
     let at = ConnectedAt { block: tip, totals, sum: None };
     Record { at: vec![at], ..record.clone() }.write(env.workdir)?;
     let (phase, bytes) = (Phase::Fill, runs.bytes());

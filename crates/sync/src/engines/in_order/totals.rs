@@ -1,5 +1,6 @@
 //! [`Totals`]: how much was processed up to a block.
 
+use crate::engines::pass::Counts;
 use apus_chain::{BlockHash, CheckedBlock, KnownBlock};
 use apus_engine::connect::{BlockCounts, ConnectError};
 use apus_engine::script::NoInterpreter;
@@ -8,16 +9,8 @@ use apus_engine::utxo::store::StoreError;
 /// How much was processed up to a block, as far as the caller reported it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Number of blocks.
-    pub blocks: u64,
-    /// Total size of the blocks, in bytes.
-    pub bytes: u64,
-    /// Number of transactions, coinbases included.
-    pub transactions: u64,
-    /// Number of inputs that spend a coin.
-    pub inputs: u64,
-    /// Number of outputs, unspendable ones included.
-    pub outputs: u64,
+    /// The blocks and what is in them.
+    pub counts: Counts,
     /// Number of blocks whose scripts were run.
     pub scripts: u64,
     /// Number of coins in the set.
@@ -26,11 +19,8 @@ pub struct Totals {
 
 impl Totals {
     pub(super) fn add(&mut self, counts: BlockCounts, coins: i64, scripts: bool) {
-        self.blocks += 1;
-        self.bytes += counts.bytes;
-        self.transactions += counts.transactions;
-        self.inputs += counts.inputs;
-        self.outputs += counts.outputs;
+        let BlockCounts { bytes, transactions, inputs, outputs, .. } = counts;
+        self.counts.add(&Counts { blocks: 1, bytes, transactions, inputs, outputs });
         self.scripts += u64::from(scripts);
         self.coins = self.coins.wrapping_add_signed(coins);
     }
@@ -38,14 +28,7 @@ impl Totals {
     /// Subtracts a disconnected block. Whether its scripts were run is unknown, so it assumes they were:
     /// counting too few is safe.
     pub(super) fn take_back(&mut self, block: &CheckedBlock, coins: i64) {
-        let view = block.bytes().view();
-        let coinbase_inputs = 1;
-        self.blocks = self.blocks.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(view.raw().len() as u64);
-        self.transactions = self.transactions.saturating_sub(view.tx_count() as u64);
-        let inputs = view.input_count().saturating_sub(coinbase_inputs) as u64;
-        self.inputs = self.inputs.saturating_sub(inputs);
-        self.outputs = self.outputs.saturating_sub(view.output_count() as u64);
+        self.counts.take_back(&block.bytes().view());
         self.scripts = self.scripts.saturating_sub(1);
         self.coins = self.coins.wrapping_add_signed(coins);
     }

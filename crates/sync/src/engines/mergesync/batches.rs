@@ -25,6 +25,7 @@ use crate::progress::{Event, Phase, Progress};
 use crate::request::{Request, ScriptCounts, first_of_last};
 use crate::sink::put::forget_damaged;
 use crate::source::without_undo;
+use crate::supply::bytes_of;
 use crate::workdir::plan::Plan;
 use crate::workdir::record::Record as ConnectedBlock;
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
@@ -363,7 +364,7 @@ impl<'w, 'a> Batches<'w, 'a> {
     /// The part of the chain that a batch covers.
     fn span(&self, batch: &Segments) -> BatchSpan {
         // Sizes of blocks to come may be estimates, so take estimates for the others, too.
-        let bytes = |start, end| pass::bytes_of(self.work.dir, HeightRange::new(start, end));
+        let bytes = |start, end| bytes_of(self.work.dir, HeightRange::new(start, end));
         let (first, all) = (self.base.at.height + 1, self.plan.last() + 1);
         let end = batch.last().map_or(all, |done| done.range.end);
         BatchSpan {

@@ -156,6 +156,15 @@ impl Counts {
         self.outputs += view.output_count() as u64;
     }
 
+    /// Subtracts a block that [`add_block`](Self::add_block) added.
+    pub fn take_back(&mut self, view: &BlockView<'_>) {
+        let mut block = Self::default();
+        block.add_block(view);
+        for (number, of_block) in self.all().into_iter().zip(block.numbers()) {
+            *number = number.saturating_sub(of_block);
+        }
+    }
+
     /// Adds another part's counts. They saturate rather than wrap, because damaged files may hold numbers
     /// that no chain reaches.
     pub fn add(&mut self, other: &Self) {

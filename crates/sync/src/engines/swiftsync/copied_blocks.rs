@@ -18,7 +18,7 @@ use crate::sink::datadir::DraftWithBlocks;
 use crate::source::ChainSource;
 use crate::supply::Walker;
 use crate::supply::in_order::{InOrder, Put, QueueItem, walk_in_order};
-use crate::supply::total;
+use crate::supply::{bytes_of, total};
 use crate::workdir::record::Record;
 use crate::workdir::{FinishedRange, Workdir};
 use apus_chain::{BlockBytes, HeightRange, KnownBlock};
@@ -145,7 +145,7 @@ impl HintedSync<'_, '_> {
         let mut progress = total(dir, 1..=plan.last());
         let below = todo.first().map_or(plan.last(), |first| first.range.start - 1);
         progress.blocks = below.into();
-        progress.bytes = (1..=below).map(|height| dir.block_bytes(height)).sum();
+        progress.bytes = bytes_of(dir, HeightRange::new(1, below + 1));
         let (before, mut reported_at) = (progress.bytes, Instant::now());
         for FinishedRange { range, partial, .. } in todo {
             let mut sums = pass.swiftsync.aggregator.zero();

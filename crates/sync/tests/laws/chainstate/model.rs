@@ -5,6 +5,7 @@ use crate::chainstate::harness::*;
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::engines::in_order::{Chainstate, ChainstateError, ChainstateOptions, Totals};
+use apus_sync::engines::pass::Counts;
 use apus_testkit::chain::{BlockPlan, ScriptKind, Shape, coins_of, utxo_set};
 use apus_testkit::rng::Rng;
 use proptest::prelude::*;
@@ -27,9 +28,9 @@ proptest! {
         state.finish_flush().unwrap();
         let expected = expected(builder.utxo());
         prop_assert_eq!(state.totals().coins, expected.len() as u64);
-        prop_assert_eq!(state.totals().blocks, blocks.len() as u64 - 1);
+        prop_assert_eq!(state.totals().counts.blocks, blocks.len() as u64 - 1);
         let transactions: usize = blocks[1..].iter().map(|block| block.txdata.len()).sum();
-        prop_assert_eq!(state.totals().transactions, transactions as u64);
+        prop_assert_eq!(state.totals().counts.transactions, transactions as u64);
         prop_assert_eq!(state.sum(), Some(sum_of(&expected)));
         prop_assert_eq!(stored(&store), expected);
         prop_assert_eq!(store.tip().unwrap().unwrap().height, chain.tip_height());
@@ -113,15 +114,17 @@ fn totals_go_back_with_the_blocks() {
         assert_eq!(seen(&state, coins.keys().copied()), coins);
         let txs = left[1..].iter().flat_map(|block| &block.txdata);
         let totals = Totals {
-            blocks: left.len() as u64 - 1,
-            bytes: left[1..].iter().map(|block| block.total_size() as u64).sum(),
-            transactions: txs.clone().count() as u64,
-            inputs: txs
-                .clone()
-                .filter(|tx| !tx.is_coinbase())
-                .map(|tx| tx.input.len() as u64)
-                .sum(),
-            outputs: txs.map(|tx| tx.output.len() as u64).sum(),
+            counts: Counts {
+                blocks: left.len() as u64 - 1,
+                bytes: left[1..].iter().map(|block| block.total_size() as u64).sum(),
+                transactions: txs.clone().count() as u64,
+                inputs: txs
+                    .clone()
+                    .filter(|tx| !tx.is_coinbase())
+                    .map(|tx| tx.input.len() as u64)
+                    .sum(),
+                outputs: txs.map(|tx| tx.output.len() as u64).sum(),
+            },
             scripts: 0,
             coins: coins.len() as u64,
         };

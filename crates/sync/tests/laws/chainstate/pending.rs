@@ -10,6 +10,7 @@ use apus_engine::script::{Interpreter, PreparedTx, Refusal, ScriptPool};
 use apus_engine::utxo::store::MemoryStore;
 use apus_engine::utxo::{CoinBytes, CoinsStore, ConnectContext, ConnectError, PreparedBlock};
 use apus_sync::engines::in_order::{Chainstate, ChainstateError, ChainstateOptions, Totals};
+use apus_sync::engines::pass::Counts;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of};
 use bitcoin::consensus::serialize;
 use bitcoin::hashes::Hash;
@@ -268,11 +269,7 @@ fn a_pool_may_come_later_and_totals_continue_from_the_given_ones() {
     state.set_scripts(pool);
     assert!(state.has_scripts());
     let given = Totals {
-        blocks: 100,
-        bytes: 10_000,
-        transactions: 300,
-        inputs: 400,
-        outputs: 500,
+        counts: Counts { blocks: 100, bytes: 10_000, transactions: 300, inputs: 400, outputs: 500 },
         scripts: 60,
         coins: 7_000,
     };
@@ -289,11 +286,13 @@ fn a_pool_may_come_later_and_totals_continue_from_the_given_ones() {
     let made = txs.iter().flat_map(coins_of);
     let coins = made.filter(|(_, coin)| !coin.script_pubkey.is_op_return()).count();
     let now = Totals {
-        blocks: 101,
-        bytes: 10_000 + counts.bytes,
-        transactions: 302,
-        inputs: 401,
-        outputs: 500 + outputs,
+        counts: Counts {
+            blocks: 101,
+            bytes: 10_000 + counts.bytes,
+            transactions: 302,
+            inputs: 401,
+            outputs: 500 + outputs,
+        },
         scripts: 61,
         coins: 7_000 - 1 + coins as u64,
     };
