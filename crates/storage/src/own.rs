@@ -13,7 +13,7 @@
 //! it looks like a new file of ours. This does not help against a user who can change the names on the path
 //! to a folder.
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fstatfs};
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -74,9 +74,34 @@ pub fn replace_file(path: &Path) -> io::Result<File> {
     expect_unlocked(path)?;
     remove_own_file(path)?;
     let file = create_file(path)?;
-    // Some network disks have no locks.
-    let _ = file.try_lock();
-    Ok(file)
+    if is_remote(&file) {
+        return Ok(file);
+    }
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => return Err(is_in_use()),
+        // Some disks have no locks.
+        Ok(()) | Err(TryLockError::Error(_)) => {}
+    }
+    // Another process may have replaced the file before it was locked.
+    match path.symlink_metadata() {
+        Ok(there) if is_same(&file.metadata()?, &there) => Ok(file),
+        _ => Err(is_in_use()),
+    }
+}
+
+/// Whether a file is on another machine's disk. A lock there would keep this process, too, from opening the file a
+/// second time (flock(2), "CIFS details" and "NFS details").
+fn is_remote(file: &File) -> bool {
+    // Of NFS, SMB, CIFS and SMB 2 (statfs(2)).
+    let remote = [0x6969_u32, 0x517b, 0xff53_4d42, 0xfe53_4d42];
+    fstatfs(file).is_ok_and(|disk| remote.contains(&(disk.f_type as u32)))
+}
+
+fn is_in_use() -> io::Error {
+    io::Error::new(
+        ErrorKind::ResourceBusy,
+        "another run is writing this file: wait until it ends, or use another output",
+    )
 }
 
 /// Removes the draft of a file that this process or an earlier start began; a missing one is not an error.
@@ -89,10 +114,7 @@ pub fn remove_draft(path: &Path) -> io::Result<()> {
 fn expect_unlocked(path: &Path) -> io::Result<()> {
     let open = of_existing().read(true).open(path);
     match open.map(|file| file.try_lock()) {
-        Ok(Err(TryLockError::WouldBlock)) => Err(io::Error::new(
-            ErrorKind::ResourceBusy,
-            "another run is writing this file: wait until it ends, or use another output",
-        )),
+        Ok(Err(TryLockError::WouldBlock)) => Err(is_in_use()),
         // Other errors are reported when the file is removed or created.
         _ => Ok(()),
     }

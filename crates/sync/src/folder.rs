@@ -26,6 +26,7 @@ use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, free_bytes};
 use apus_storage::lock::FolderLock;
 use apus_storage::{create_output_dir, expect_own_output, is_open_to_all, place::sync_names_of};
 use owner::Owner;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -105,6 +106,9 @@ impl FolderDraft {
             DraftState::Nothing if path.join(MARK).is_file() => {
                 // The sync that published it may still be running.
                 let mark = FolderMark::take(path, FolderLock::try_take_given)?;
+                if is_replaced(path)? {
+                    fs::rename(&draft, free_name(path)?).map_err(at(&draft))?;
+                }
                 if !is_unfinished(path) {
                     return Ok(None);
                 }
@@ -203,20 +207,32 @@ impl FolderDraft {
             Some(_) => lock(&self.path)?,
             None => Vec::new(),
         };
-        if let Some(aside) = &moved_to {
-            fs::rename(&self.path, aside).map_err(at(&self.path))?;
-        }
-        // This replaces an empty folder of the same name.
-        if let Err(error) = fs::rename(&self.draft, &self.path) {
-            return Err(self.not_published(moved_to.as_deref(), error));
+        match &moved_to {
+            Some(aside) => self.replace(aside)?,
+            // This replaces an empty folder of the same name.
+            None => fs::rename(&self.draft, &self.path).map_err(at(&self.path))?,
         }
         sync_folder(parent(&self.path))?;
         Ok((moved_to, self.mark))
     }
 
+    /// Moves the previous folder aside, and puts the new one in its place: at once, so that the node never lacks its
+    /// folder, if the file system can.
+    fn replace(&self, aside: &Path) -> Result<(), SyncError> {
+        // With the mark of a sync that ended badly before a node used the folder, it would look like a draft.
+        match fs::remove_file(self.path.join(MARK)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(&self.path)(error)),
+            _ => sync_folder(&self.path)?,
+        }
+        if renameat_with(CWD, &self.draft, CWD, &self.path, RenameFlags::EXCHANGE).is_ok() {
+            return fs::rename(&self.draft, aside).map_err(at(&self.draft));
+        }
+        fs::rename(&self.path, aside).map_err(at(&self.path))?;
+        fs::rename(&self.draft, &self.path).map_err(|error| self.not_published(aside, error))
+    }
+
     /// Moves the previous folder back after the new one could not take its place.
-    fn not_published(&self, moved_to: Option<&Path>, error: io::Error) -> SyncError {
-        let Some(aside) = moved_to else { return at(&self.path)(error) };
+    fn not_published(&self, aside: &Path, error: io::Error) -> SyncError {
         match fs::rename(aside, &self.path) {
             // No name has changed, so none needs to be made durable.
             Ok(()) => at(&self.path)(error),
@@ -255,12 +271,23 @@ pub fn expect_draft(path: &Path) -> Result<DraftState, SyncError> {
         Err(error) => return Err(at(&draft)(error)),
         Ok(there) if !there.is_dir() => return exists(&draft),
         Ok(_) if draft.join(MARK).is_file() => DraftState::Marked,
+        Ok(_) if is_replaced(path)? => return Ok(DraftState::Nothing),
         Ok(_) if is_empty(&draft)? => DraftState::Empty,
         Ok(_) => return exists(&draft),
     };
     match owner::given(&draft, path).map_err(at(&draft))? {
         Some(_) => Ok(drafted),
         None => expect_made_here(&draft).map(|()| drafted),
+    }
+}
+
+/// Whether a killed sync put its folder at `path`, and left the previous folder under the draft's name.
+fn is_replaced(path: &Path) -> Result<bool, SyncError> {
+    let draft = draft_of(path);
+    let holds_previous = || Ok(!draft.join(MARK).is_file() && !is_empty(&draft)?);
+    match path.join(MARK).is_file() && draft.is_dir() {
+        true => holds_previous(),
+        false => Ok(false),
     }
 }
 

@@ -161,7 +161,10 @@ impl<'a> Workdir<'a> {
     /// repeats that work.
     pub fn forget(storage: &dyn Storage, run_name: &str) -> Result<(), SyncError> {
         let partial = match run_name {
-            name if name.starts_with(SPILL_BASE) => BASE.to_owned(),
+            // An empty record says that there was a base: the segments above it are useless.
+            name if name.starts_with(SPILL_BASE) => {
+                return write_atomically(storage, BASE, &[]).at(storage, BASE);
+            }
             name if name.starts_with(SPILL) => JOINED.to_owned(),
             name => partial_of_run(name),
         };

@@ -173,7 +173,8 @@ pub(crate) struct DiskPart {
     pub(crate) what: &'static str,
     /// Expected bytes.
     pub(crate) bytes: u64,
-    /// Bytes that must be free: with less, a sync does not start, or may not finish.
+    /// Bytes that must be free: with less, a sync does not start, or may not finish. What an earlier start wrote of a
+    /// data directory is there already.
     asked: u64,
 }
 
@@ -260,7 +261,9 @@ impl Needs<'_> {
                 SinkArg::Datadir(path) => {
                     let kept = if self.prune { self.blocks.last_bytes } else { self.blocks.bytes };
                     let blocks = kept.saturating_add(self.blocks.undo_of(kept));
-                    (&**path, part("the data directory", blocks.saturating_add(set.chainstate())))
+                    let bytes = blocks.saturating_add(set.chainstate());
+                    let asked = bytes.saturating_sub(bytes_in(&draft_of(path)));
+                    (&**path, DiskPart { what: "the data directory", bytes, asked })
                 }
                 SinkArg::SignatureHints(path) => {
                     (&**path, part("signature hints", self.blocks.bytes / SIGHINTS_PART))
@@ -335,13 +338,8 @@ impl Needs<'_> {
         let Some(disk) = disks.iter().find(is_of) else { return SCRATCH_MOST };
         let others = disk.parts.iter().filter(|part| part.what != PROGRESS);
         let outputs = others.fold(0_u64, |sum, part| sum.saturating_add(part.asked));
-        // An earlier start's files count as free, and its part of a data directory belongs to the outputs.
-        let drafts = self.outputs.iter().filter_map(|sink| match sink {
-            SinkArg::Datadir(path) => Some(bytes_in(&draft_of(path))),
-            _ => None,
-        });
-        let earlier = drafts.fold(bytes_in(self.workdir), u64::saturating_add);
-        let free = disk.free.saturating_add(earlier).saturating_sub(outputs);
+        // An earlier start's files are part of the scratch.
+        let free = disk.free.saturating_add(bytes_in(self.workdir)).saturating_sub(outputs);
         (free - (free / 10).min(SPARE_MOST)).min(SCRATCH_MOST)
     }
 }
@@ -421,10 +419,10 @@ mod tests {
         let sandbox = tempfile::tempdir().unwrap();
         let path = sandbox.path().join("node");
         let outputs = [SinkArg::Datadir(path.clone())];
-        let scratch = || {
+        let asked = || {
             let needs = Needs {
                 blocks: BlocksSize::of_size(4 << 40),
-                method: SyncMethod::Joins,
+                method: SyncMethod::InOrderOnServers,
                 set: SetSize { coins: 1 },
                 outputs: &outputs,
                 prune: false,
@@ -434,14 +432,16 @@ mod tests {
                 memory_bytes: 450 << 20,
                 threads: 2,
             };
-            needs.scratch()
+            needs.disks().unwrap()[0].asked()
         };
-        assert_eq!(scratch(), 0);
+        let whole = asked();
         std::fs::create_dir(draft_of(&path)).unwrap();
         let file = File::create(draft_of(&path).join("blk00000.dat")).unwrap();
         // A hole takes no room.
-        file.set_len(8 << 40).unwrap();
-        assert_eq!(scratch(), SCRATCH_MOST);
+        for (written, missing) in [(1 << 40, whole - (1 << 40)), (8 << 40, 0)] {
+            file.set_len(written).unwrap();
+            assert_eq!(asked(), missing);
+        }
     }
 
     #[test]

@@ -60,7 +60,8 @@ pub(super) fn drive(shared: &Arc<NetworkShared>) {
     while !shared.has_ended() {
         let now = shared.now();
         let mut state = shared.lock();
-        state.useful_at += stopped_ms(now - last);
+        // A block may have come since the process resumed.
+        state.useful_at = now.min(state.useful_at + stopped_ms(now - last));
         last = now;
         watch(&mut state, shared, now);
         drop(state);

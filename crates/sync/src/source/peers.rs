@@ -268,7 +268,7 @@ impl<'a> Peers<'a> {
             self.refresh();
             if let Some(best) = self.best_beyond(than, follow)
                 && best.hash != known
-                && self.network.has_headers_now()
+                && (!follow || self.network.has_headers_now())
             {
                 known = best.hash;
                 self.store_headers(1)?;

@@ -414,25 +414,39 @@ impl Observer for AtBlocks<'_> {
     }
 }
 
-/// Segments above a lost base go: with all blocks below them, they would not fit into one batch.
-#[test]
-fn segments_above_a_lost_base_go() {
+/// The segments that a start leaves, and those of them that the next one keeps if some files are lost.
+fn kept_segments(batch: usize, is_lost: impl Fn(&str) -> bool) -> [BTreeSet<String>; 2] {
     let world = World::small(909);
-    let (job, place) = (in_batches(&world, 5), Place::new());
+    let (job, place) = (in_batches(&world, batch), Place::new());
     job.expect(&world.truth, &place);
-    let is_segment = |name: &&String| name.starts_with("segment-");
     let names = |place: &Place| -> BTreeSet<String> {
-        place.work.live_files().into_keys().filter(|name| is_segment(&name)).collect()
+        let names = place.work.live_files().into_keys();
+        names.filter(|name| name.starts_with("segment-")).collect()
     };
     let before = names(&place);
-    assert!(!before.is_empty());
     let mut files = place.work.live_files();
-    files.remove("base");
-    files.remove("joined");
+    files.retain(|name, _| name != "joined" && !is_lost(name));
     let place = Place { work: CrashStorage::holding(files), ..Place::new() };
     let interrupt = AtomicBool::new(false);
     job.run_watched(&place, &AtBlocks(&interrupt), &interrupt).unwrap_err();
-    assert!(names(&place).is_disjoint(&before));
+    let kept = names(&place).intersection(&before).cloned().collect();
+    [before, kept]
+}
+
+/// Segments above a lost base go: with all blocks below them, they would not fit into one batch.
+#[test]
+fn segments_above_a_lost_base_go() {
+    let [before, kept] = kept_segments(5, |name| name.starts_with("spill-base-"));
+    assert!(!before.is_empty() && kept.is_empty(), "{kept:?}");
+}
+
+/// A segment that is damaged, or was still in progress when the sync was killed, costs no other.
+#[test]
+fn segments_above_an_unfinished_one_stay() {
+    let [mut before, kept] = kept_segments(1_000, |name| name.starts_with("segment-00000001-"));
+    before.retain(|name| !name.starts_with("segment-00000001-"));
+    assert!(!before.is_empty());
+    assert_eq!(before, kept);
 }
 
 /// The files of a batch go when the next one begins, and those of the last one with the progress.

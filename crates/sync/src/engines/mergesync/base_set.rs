@@ -23,7 +23,8 @@
 //! 32    SHA-256 of all bytes before
 //! ```
 //!
-//! The record names its block and not a plan: a later start may follow a longer chain that contains the block.
+//! The record names its block and not a plan: a later start may follow a longer chain that contains the block. If a
+//! base is lost, its record becomes empty, and the next start removes the segments above it.
 
 use super::join_result::{read_runs, write_runs};
 use super::{FirstPass, SegmentSummary};
@@ -115,11 +116,15 @@ impl BaseSet {
         write_atomically(storage, BASE, &self.to_bytes()).at(storage, BASE)
     }
 
-    /// Removes the record, and then its files.
+    /// Empties the record, and then removes its files.
     pub(super) fn remove(&self, storage: &dyn Storage) -> Result<(), SyncError> {
-        storage.remove(BASE).at(storage, BASE)?;
-        storage.sync_names().at(storage, "")?;
+        write_atomically(storage, BASE, &[]).at(storage, BASE)?;
         self.runs.iter().try_for_each(|run| storage.remove(&run.name).at(storage, &run.name))
+    }
+
+    /// Whether there is a record, which may be damaged.
+    pub(super) fn was_made(storage: &dyn Storage) -> Result<bool, SyncError> {
+        Ok(present(storage.len(BASE)).at(storage, BASE)?.is_some())
     }
 
     /// Reads the record; `None` if there is none, or if it or one of its files is damaged.

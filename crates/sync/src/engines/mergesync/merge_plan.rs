@@ -11,10 +11,12 @@ use crate::progress::Event;
 use crate::request::Source;
 use crate::source::without_undo;
 use crate::warning::Warning;
+use crate::workdir::names::BASE;
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record as ConnectedBlock;
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{Height, HeightRange};
+use apus_storage::Storage;
 use std::collections::HashSet;
 
 /// What a start continues from.
@@ -93,7 +95,7 @@ impl<'a> MergeWork<'a> {
                 MergePlan { workdir, plan, base, done }
             }
         };
-        found.drop_useless_segments(!request.env.is_shared && request.index().is_none())?;
+        found.drop_useless_segments(request.env.workdir)?;
         Ok(found)
     }
 
@@ -107,10 +109,14 @@ impl<'a> MergeWork<'a> {
         let height = base.at.height;
         let refuse = |what: String| Err(request.env.other_run(what));
         let is_on_chain = dir.chain().hash(height) == Some(&base.at.hash);
-        // Files that end below may still be copied, or lack some of the blocks.
-        let ends_below =
-            matches!(request.source, Source::Files { .. }) && height > dir.chain().tip_height();
-        if ends_below || is_on_chain && height > identity.stop {
+        let tip = dir.chain().tip_height();
+        if matches!(request.source, Source::Files { .. }) && height > tip {
+            return refuse(format!(
+                "that is at block {height} already, while these files end at block {tip}: some may still be missing, \
+                 or a reorganisation made the chain shorter"
+            ));
+        }
+        if is_on_chain && height > identity.stop {
             return refuse(format!("that is at block {height} already"));
         }
         if request.env.is_shared || request.index().is_some() {
@@ -179,16 +185,18 @@ impl<'a> MergeWork<'a> {
 }
 
 impl MergePlan<'_> {
-    /// Removes segments that the base covers, because a crash interrupted their removal. In a sync in batches, also
-    /// removes those above a base that was lost: they would have to share one batch with all blocks below them.
-    fn drop_useless_segments(&mut self, in_batches: bool) -> Result<(), SyncError> {
-        let lost_base =
-            in_batches && self.base.at.height == 0 && self.done.iter().all(|it| it.range.start > 1);
-        let is_useless =
-            |done: &mut FinishedRange<_>| lost_base || done.range.start <= self.base.at.height;
+    /// Removes segments that the base covers, because a crash interrupted their removal, and those above a base that was
+    /// lost: they would have to share one batch with all blocks below them.
+    fn drop_useless_segments(&mut self, storage: &dyn Storage) -> Result<(), SyncError> {
+        let base = self.base.at.height;
+        let is_lost = base == 0 && BaseSet::was_made(storage)?;
+        let is_useless = |done: &mut FinishedRange<_>| is_lost || done.range.start <= base;
         let useless: Vec<_> = self.done.extract_if(.., is_useless).collect();
         let names: Vec<String> = useless.iter().flat_map(FinishedRange::names).collect();
         let names: HashSet<&str> = names.iter().map(String::as_str).collect();
-        if names.is_empty() { Ok(()) } else { self.workdir.remove_files(&names) }
+        if !names.is_empty() {
+            self.workdir.remove_files(&names)?;
+        }
+        if is_lost { self.workdir.remove_files(&HashSet::from([BASE])) } else { Ok(()) }
     }
 }

@@ -4,8 +4,8 @@ use crate::commitment::{SetCommitment, SortedHashes};
 use crate::engines::mergesync::WalkOutcome;
 use crate::engines::mergesync::join_result::JoinResult;
 use crate::engines::pass::Counts;
-use crate::engines::swiftsync::CoinTotals;
 use crate::engines::swiftsync::hints::HintsWriter;
+use crate::engines::swiftsync::{CoinTotals, expect_counted};
 use crate::error::{StorageResult, SyncError};
 use crate::progress::stop_if_interrupted;
 use crate::request::{Output, Request};
@@ -87,6 +87,8 @@ impl MergedSet<'_> {
         request: &Request<'_>,
         output: &'o Output,
     ) -> Result<(FileDraft<'o>, Box<dyn StorageFile>), SyncError> {
+        // The chain may have another end than at the start of the sync.
+        expect_counted(request.env.params, self.dir.chain(), self.set.height)?;
         let Output { storage, name, .. } = output;
         let (draft, file) = FileDraft::create(&**storage, name)?;
         let failed = |error| SyncError::Hints { file: storage.describe(name), error };
