@@ -196,11 +196,12 @@ fn unix_time() -> i64 {
 impl PeerNetwork {
     /// Starts to look for peers.
     pub fn start(mut options: NetworkOptions) -> Result<Self, NetworkError> {
-        let mut nonce = [0; 8];
+        let mut random = [[0; 8]; 2];
         // Even a nonce of zeros detects connections to oneself, unless the other side's is zero too.
-        let _ = getrandom::fill(&mut nonce);
-        let nonce = u64::from_le_bytes(nonce);
-        let state = Mutex::new(NetworkState::new(&options, nonce));
+        let _ = getrandom::fill(random.as_flattened_mut());
+        // Peers see the nonce, so it must not say which addresses are picked.
+        let [nonce, seed] = random.map(u64::from_le_bytes);
+        let state = Mutex::new(NetworkState::new(&options, seed));
         // The state owns them now.
         (options.headers, options.addresses) = (HeaderList::default(), Vec::new());
         let buffers = Arc::new(Buffers::for_blocks(options.bytes_max));

@@ -277,7 +277,8 @@ pub(crate) struct PeerArgs {
 
     /// Connect through this SOCKS5 proxy, such as Tor
     ///
-    /// Apus uses the proxy for all connections, and leaves resolving host names to it.
+    /// Apus uses the proxy for all connections, and leaves resolving host names to it. Tor gives each connection its own
+    /// circuit.
     #[arg(long, value_name = "IP:PORT", value_parser = parse_proxy)]
     pub(crate) proxy: Option<SocketAddr>,
 

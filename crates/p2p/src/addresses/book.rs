@@ -152,10 +152,10 @@ impl AddressBook {
     }
 
     /// Adds an address that the user named. It is picked before all others, regardless of its group.
-    pub fn add_user(&mut self, address: NodeAddress, now: i64) {
+    pub fn add_user(&mut self, address: NodeAddress) {
         let address = canonical(address);
         let known = self.position(&address).map(|at| self.remove(at));
-        self.push(address, AddressSource::User, now);
+        self.push(address, AddressSource::User);
         if let Some(known) = known
             && let Some(entry) = self.entries.last_mut()
         {
@@ -244,7 +244,7 @@ impl AddressBook {
         if old || crowded || !self.has_room(now) {
             return false;
         }
-        self.push(address, source, now);
+        self.push(address, source);
         true
     }
 
@@ -274,7 +274,7 @@ impl AddressBook {
         false
     }
 
-    fn push(&mut self, address: NodeAddress, source: AddressSource, now: i64) {
+    fn push(&mut self, address: NodeAddress, source: AddressSource) {
         if source == AddressSource::User {
             self.users += 1;
         } else {
@@ -284,14 +284,8 @@ impl AddressBook {
             *self.sources.entry(group.clone()).or_default() += 1;
         }
         self.index.insert((address.host.clone(), address.port), self.entries.len());
-        let entry = AddressEntry {
-            address,
-            source,
-            in_use: false,
-            success: 0,
-            failures: 0,
-            not_before: now,
-        };
+        let entry =
+            AddressEntry { address, source, in_use: false, success: 0, failures: 0, not_before: 0 };
         self.entries.push(entry);
     }
 
@@ -376,7 +370,8 @@ impl AddressBook {
         self.entries.iter().enumerate().filter(move |(_, entry)| {
             let host = &entry.address.host;
             !entry.in_use
-                && entry.not_before <= now
+                // No entry waits for longer than a day, unless the clock was set back.
+                && (entry.not_before <= now || entry.not_before > now.saturating_add(DAY_SECONDS))
                 && (entry.is_users()
                     || (self.reaches(host)
                         && !self.is_banned(host, now)

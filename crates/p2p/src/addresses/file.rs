@@ -148,7 +148,7 @@ mod tests {
             time: NOW as u32 - 100,
         };
         full.add_from_peer(PeerId(1), &onion, std::slice::from_ref(&onion), NOW);
-        full.add_user("9.9.9.9:8333".parse::<SocketAddr>().unwrap().into(), NOW);
+        full.add_user("9.9.9.9:8333".parse::<SocketAddr>().unwrap().into());
         full.connected(&seeds[0].into(), Services(0x409), NOW - 5);
         full.failed(&seeds[1].into(), NOW);
         let text = full.encode();

@@ -31,6 +31,8 @@ const HEARD_BYTES: u64 = 1_000;
 /// How far below its best block we ask a pruned peer. Core keeps 288 blocks (BIP-159) and asks for two
 /// fewer, because new blocks may arrive meanwhile (Core `net_processing.cpp`, `FindNextBlocks`).
 const LIMITED_BLOCKS: Height = 288 - 2;
+/// A peer that takes longer for a block is late with it, however much it sends, in milliseconds.
+const BLOCK_MS: u64 = 30_000;
 /// A stall is forgiven after this time, in milliseconds.
 const STRIKE_FORGIVEN_MS: u64 = 600_000;
 
@@ -70,8 +72,9 @@ pub(super) struct DownloadPeer {
     pub(super) passed_over: Option<(u64, u64)>,
     busy: Meter,
     recent: Meter,
-    /// When bytes last arrived.
+    /// When bytes last arrived, and when a block did.
     bytes_at: u64,
+    block_at: u64,
     /// When enough bytes last arrived to count as progress; and bytes since then.
     heard_at: u64,
     since_heard: u64,
@@ -110,6 +113,7 @@ impl DownloadPeer {
             busy: Meter::default(),
             recent: Meter::default(),
             bytes_at: now,
+            block_at: now,
             heard_at: now,
             since_heard: 0,
             round_trip_ms: None,
@@ -209,6 +213,7 @@ impl DownloadPeer {
         self.partial = 0;
         self.since_heard = 0;
         self.heard_at = now;
+        self.block_at = now;
         self.answered = self.answered.max(number + 1);
         let owed = self.settle(hash)?;
         // Request and transfer both lie within this time, so no round trip is longer.
@@ -396,8 +401,19 @@ impl DownloadPeer {
         arrivals
     }
 
-    /// Returns true if it has been silent for much longer than a block takes to send.
+    /// The block that it has been sending for [`BLOCK_MS`] or longer: a peer may send a little of it now and then, or
+    /// messages that are none.
+    pub(super) fn late_front(&self, now: u64) -> Option<Key> {
+        let front = self.owed.values().next()?;
+        let since = self.block_at.max(front.sent_at + self.round_trip_ms());
+        (now.saturating_sub(since) >= BLOCK_MS).then_some(front.key)
+    }
+
+    /// Returns true if it has been silent for much longer than a block takes to send, or takes too long for a block.
     fn is_overdue(&self, size: u64, now: u64) -> bool {
+        if self.late_front(now).is_some() {
+            return true;
+        }
         let usual = self.busy.rate(0).map_or(1_000.0, |rate| size as f64 / rate.max(1e-6));
         self.idle_ms(now) as f64 > (3.0 * usual).max(500.0)
     }

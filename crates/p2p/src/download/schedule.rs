@@ -312,7 +312,13 @@ impl Download {
 
     fn find_silent(&mut self, now: u64) {
         let stall = self.monitor.stall_ms();
-        let is_silent = |peer: &DownloadPeer| !peer.stalled && peer.silent_ms(now) >= stall;
+        // Another peer delivered the block for which this one takes so long.
+        let was_overtaken = |peer: &DownloadPeer| {
+            peer.late_front(now).is_some_and(|key| self.window.owners(key).is_none())
+        };
+        let is_silent = |peer: &DownloadPeer| {
+            !peer.stalled && (peer.silent_ms(now) >= stall || was_overtaken(peer))
+        };
         let silent: Vec<PeerId> =
             self.peers.iter().filter(|(_, peer)| is_silent(peer)).map(|(id, _)| *id).collect();
         let all_quiet = now.saturating_sub(self.monitor.heard_at) >= stall;

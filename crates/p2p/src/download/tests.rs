@@ -285,6 +285,40 @@ fn a_peer_that_sends_a_damaged_block_is_dropped_and_others_are_asked() {
     assert_eq!(download.status(8).awaited, 1);
 }
 
+/// A peer that sends no block but much else, such as decoys or half a message, holds nobody up for long.
+#[test]
+fn a_block_that_takes_too_long_is_requested_from_others() {
+    let mut download = with(0..2, &[A]);
+    assert_eq!(asked(&mut download, A, 0), [0, 1]);
+    download.peer_added(B, full(), 0);
+    download.peer_has(B, 9, 9);
+    let (mut taken_over, mut gone) = (None, None);
+    for second in 1..1_000 {
+        let now = second * 1_000;
+        download.progress(A, second * 100_000, now);
+        for action in download.tick(now) {
+            match action {
+                DownloadAction::Request { peer, blocks } => {
+                    assert_eq!(peer, B);
+                    for (height, hash) in blocks {
+                        if height == 0 {
+                            taken_over = Some(second);
+                        }
+                        let received = download.block(B, &hash, 1_000, now);
+                        assert_eq!(received, BlockReceipt::Wanted(height));
+                        assert!(download.consumed(&hash));
+                    }
+                }
+                DownloadAction::Disconnect { peer, .. } => {
+                    assert_eq!(peer, A);
+                    gone.get_or_insert(second);
+                }
+            }
+        }
+    }
+    assert_eq!((taken_over, gone), (Some(31), Some(33)));
+}
+
 #[test]
 fn blocks_owed_by_a_lost_peer_are_requested_from_others() {
     let mut download = with(0..2, &[A]);

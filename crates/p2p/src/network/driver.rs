@@ -267,7 +267,7 @@ impl Seeds {
             // Names go to the proxy: the seeds are nodes too, and know others. The book retries them by
             // itself.
             for seed in seeds_by_name(network) {
-                state.book.add_user(seed, unix_time());
+                state.book.add_user(seed);
             }
             return;
         }

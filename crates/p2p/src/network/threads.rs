@@ -16,7 +16,7 @@ use apus_chain::BlockHash;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -105,27 +105,28 @@ fn talk(shared: &Arc<NetworkShared>, id: PeerId, connection: Connection) -> Resu
         drop(end);
     });
     spawned.map_err(PeerError::Io)?;
-    let (received, at_message) = (reader.bytes_received_counter(), Arc::<AtomicU64>::default());
-    let of_reader = Arc::clone(&at_message);
+    let (received, at_message) = (reader.bytes_received_counter(), reader.whole_counter());
     let of_state = Arc::clone(&turns);
     let handle = PeerHandle { outgoing, closer, received, at_message, turns: of_state, info: peer };
     shared.lock().connected(id, handle, shared.now())?;
     shared.changed.notify_all();
     shared.wake.notify_all();
     reader.use_buffers(&shared.buffers);
-    read(shared, id, &mut reader, &of_reader, &turns)
+    read(shared, id, &mut reader, &turns)
 }
+
+/// Maximum number of items in a request for blocks, which bounds memory. Core asks for 16 at a time; no node asks for more
+/// than an `inv` of blocks has (`net_processing.cpp`, 500).
+const ITEMS_MAX: usize = 1_000;
 
 fn read(
     shared: &Arc<NetworkShared>,
     id: PeerId,
     reader: &mut MessageReader,
-    at_message: &AtomicU64,
     turns: &Turns,
 ) -> Result<(), PeerError> {
     while !shared.has_ended() {
         let Some(message) = reader.read()? else { continue };
-        at_message.store(reader.bytes_received(), Ordering::Relaxed);
         match message {
             Message::Block(raw) => block(shared, id, raw)?,
             // No blocks are served here.
@@ -134,6 +135,11 @@ fn read(
             Message::GetHeaders { locator, stop } => {
                 turns.take(shared)?;
                 serve::headers(shared, id, &locator, &stop)?;
+            }
+            Message::GetData(items) if items.len() > ITEMS_MAX => {
+                return Err(PeerError::Protocol {
+                    what: "a request for too many blocks".to_owned(),
+                });
             }
             Message::GetData(items) => {
                 turns.take(shared)?;

@@ -17,9 +17,11 @@ const RESOLVED_MAX: usize = 4;
 /// Longest name that a proxy request can hold, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Constants of RFC 1928.
+/// Constants of RFC 1928 and RFC 1929.
 const SOCKS_VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
+const BY_PASSWORD: u8 = 2;
+const PASSWORD_VERSION: u8 = 1;
 const CONNECT: u8 = 1;
 const IPV4: u8 = 1;
 const DOMAIN_NAME: u8 = 3;
@@ -110,10 +112,12 @@ fn through(
     let attempt = || {
         let request = request(address)?;
         let stream = direct(proxy, deadline)?;
-        send(&stream, &mut [IoSlice::new(&[SOCKS_VERSION, 1, NO_AUTHENTICATION])], deadline)?;
+        let methods = [SOCKS_VERSION, 2, NO_AUTHENTICATION, BY_PASSWORD];
+        send(&stream, &mut [IoSlice::new(&methods)], deadline)?;
         match read_exact::<2>(&stream, deadline)? {
             [SOCKS_VERSION, NO_AUTHENTICATION] => {}
-            [SOCKS_VERSION, _] => return Err(odd("it requires a user name and password")),
+            [SOCKS_VERSION, BY_PASSWORD] => name_connection(&stream, deadline)?,
+            [SOCKS_VERSION, _] => return Err(odd("it requires an authentication that Apus lacks")),
             _ => return Err(odd("it is not a SOCKS5 proxy")),
         }
         send(&stream, &mut [IoSlice::new(&request)], deadline)?;
@@ -128,6 +132,24 @@ fn through(
         };
         PeerError::Proxy { proxy, address: address_text(address), reason }
     })
+}
+
+/// Gives a random name and password, so that Tor uses another circuit for each connection: no exit sees all peers (Core
+/// `netbase.cpp`, `-proxyrandomize`).
+fn name_connection(stream: &TcpStream, deadline: &Deadline) -> Result<(), PeerError> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| odd(&error.to_string()))?;
+    let name = format!("{:016x}", u64::from_le_bytes(random));
+    let mut login = vec![PASSWORD_VERSION];
+    for _ in ["user", "password"] {
+        login.push(name.len() as u8);
+        login.extend_from_slice(name.as_bytes());
+    }
+    send(stream, &mut [IoSlice::new(&login)], deadline)?;
+    match read_exact::<2>(stream, deadline)? {
+        [_, 0] => Ok(()),
+        _ => Err(odd("it requires a user name and password of its own")),
+    }
 }
 
 fn odd(what: &str) -> PeerError {

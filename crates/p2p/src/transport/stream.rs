@@ -41,13 +41,15 @@ pub struct MessageReader {
     /// The message being received, once its length is known.
     body: Option<Body>,
     tick: Duration,
+    /// Bytes received when the last message, or decoy, was complete.
+    whole: Arc<AtomicU64>,
     /// True once an error was returned: the following bytes cannot be trusted.
     over: bool,
 }
 
 impl MessageReader {
-    pub(crate) const fn new(incoming: ReceiveBuffer, decoder: Decoder, tick: Duration) -> Self {
-        Self { incoming, decoder, body: None, tick, over: false }
+    pub(crate) fn new(incoming: ReceiveBuffer, decoder: Decoder, tick: Duration) -> Self {
+        Self { incoming, decoder, body: None, tick, whole: Arc::default(), over: false }
     }
 
     /// Sets how long [`MessageReader::read`] waits, from a millisecond to a day.
@@ -75,6 +77,12 @@ impl MessageReader {
     #[must_use]
     pub fn bytes_received_counter(&self) -> Arc<AtomicU64> {
         Arc::clone(self.incoming.received())
+    }
+
+    /// How many bytes were received when the last message, or decoy, was complete; for other threads to watch.
+    #[must_use]
+    pub fn whole_counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.whole)
     }
 
     /// Reads the next message. Returns `None` if it is not complete within the tick (200 ms by default); the
@@ -126,6 +134,7 @@ impl MessageReader {
                 Decoder::V1(decoder) => Some(decoder.payload(body.into_bytes())?),
                 Decoder::V2(decoder) => decoder.packet(body.into_bytes())?,
             };
+            self.whole.store(self.bytes_received(), Ordering::Relaxed);
             if message.is_some() {
                 return Ok(message);
             }

@@ -174,7 +174,7 @@ fn a_full_book_drops_only_failed_addresses() {
     assert_eq!(tell(&mut book, 1, &spread(5000, 50)), 0);
     let addresses: Vec<_> = book.entries.iter().map(|entry| entry.address.clone()).collect();
     addresses.iter().take(10_000).for_each(|address| book.failed(address, NOW));
-    book.add_user(at("8.8.8.8"), NOW);
+    book.add_user(at("8.8.8.8"));
     let added = tell(&mut book, 1, &spread(5000, 50));
     assert!((45..=50).contains(&added), "{added}");
     assert_eq!(book.len(), ADDRESSES_MAX + 1);
@@ -189,7 +189,7 @@ fn each_group_gets_one_connection_unless_the_user_named_the_address() {
     tell(&mut book, 1, &crowd(50));
     tell(&mut book, 1, &spread(0, 5));
     let users = [at("8.1.9.1"), at("8.1.9.2")];
-    users.iter().for_each(|address| book.add_user(address.clone(), NOW));
+    users.iter().for_each(|address| book.add_user(address.clone()));
     let picked = picks(&mut book, NOW);
     assert!(picked[..2].iter().all(|address| users.contains(address)), "{picked:?}");
     assert_eq!(picked.len(), 2 + 1 + 5);
@@ -205,7 +205,7 @@ fn a_connected_address_stays_in_use_when_the_user_names_it() {
     let mut book = book();
     tell(&mut book, 1, &[at("8.1.1.1")]);
     let picked = book.pick(NOW).unwrap();
-    book.add_user(picked.clone(), NOW);
+    book.add_user(picked.clone());
     assert_eq!(book.pick(NOW), None);
     book.disconnected(&picked, NOW);
     assert!(book.pick(NOW + 10).is_some());
@@ -219,7 +219,7 @@ fn waits_longer_after_each_failure() {
     ] {
         let (mut book, address, mut now) = (book(), at("8.1.1.1"), NOW);
         if users {
-            book.add_user(address.clone(), NOW);
+            book.add_user(address.clone());
         } else {
             tell(&mut book, 1, std::slice::from_ref(&address));
         }
@@ -303,7 +303,7 @@ proptest! {
             let ip = Ipv4Addr::new(11 + rng.below(2) as u8, rng.below(8) as u8, 0, rng.below(90) as u8);
             let address = NodeAddress { time: now as u32, ..at(&ip.to_string()) };
             match rng.below(8) {
-                0 => book.add_user(address.clone(), now),
+                0 => book.add_user(address.clone()),
                 1..=3 => {
                     let from = at(&format!("9.{}.0.1", rng.below(3)));
                     book.add_from_peer(PeerId(rng.below(9) as u32), &from, &[address], now);

@@ -30,7 +30,7 @@ fn proxy(
     let address = listener.local_addr().unwrap();
     let proxy = thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
-        assert_eq!(read(&stream, 3), [5, 1, 0]);
+        assert_eq!(read(&stream, 4), [5, 2, 0, 2]);
         stream.write_all(greeting).unwrap();
         let request = read(&stream, request_bytes);
         for byte in answer {
@@ -86,12 +86,29 @@ fn refusals_are_reported() {
         assert!(error.to_string().contains("1.2.3.4:8333"), "{error}");
         proxy.join().unwrap();
     }
-    for (greeting, says) in [(&[5, 0xff][..], "password"), (b"HT", "not a SOCKS5 proxy")] {
+    for (greeting, says) in [(&[5, 0xff][..], "authentication"), (b"HT", "not a SOCKS5 proxy")] {
         let (socket, proxy) = proxy(greeting, vec![], 0);
         let error = open(&host(), Some(socket), PATIENCE).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
         proxy.join().unwrap();
     }
+}
+
+/// Tor uses another circuit for each name and password.
+#[test]
+fn each_connection_has_a_name_of_its_own() {
+    let login = |verdict: u8| {
+        let (socket, proxy) = proxy(&[5, 2], vec![1, verdict, 5, 1, 0, 1], 35);
+        let error = open(&address(Host::Name("a".to_owned())), Some(socket), PATIENCE).unwrap_err();
+        (proxy.join().unwrap(), error.to_string())
+    };
+    let ((one, error), (other, refused)) = (login(0), login(1));
+    assert!(error.contains("general failure"), "{error}");
+    assert!(refused.contains("a user name and password of its own"), "{refused}");
+    for login in [&one, &other] {
+        assert_eq!((login[0], login[1], login[18]), (1, 16, 16));
+    }
+    assert_ne!(one[2..18], other[2..18]);
 }
 
 #[test]
