@@ -20,9 +20,10 @@ use crate::header::{Header, Height};
 use crate::params::Params;
 use crate::read::{ReadError, Reader};
 use crate::script::{
-    BLOCK_SIGOPS_COST_MAX, ScriptVerifier, WITNESS_SCALE_FACTOR, height_push, witness_commitment,
+    BLOCK_SIGOPS_COST_MAX, ScriptError, ScriptVerifier, WITNESS_SCALE_FACTOR, height_push,
+    witness_commitment,
 };
-use crate::signet::check_signet_solution;
+use crate::signet::{SignetFault, check_signet_solution};
 use apus_hash::{Message, sha256d, sha256d_each};
 use survey::{BlockSurvey, Surveyor, WEIGHT_MAX};
 
@@ -119,8 +120,9 @@ impl BlockChecker {
     /// Skips the witnesses of blocks up to this height, for blocks whose scripts are assumed valid: that
     /// assumption covers all properties of the witnesses. The checker verifies neither the witness commitment
     /// nor the weight that witnesses add, and hides the witnesses of the block. So it makes no difference
-    /// which witnesses a copy has, or whether it has any. Core does the same when it processes its own blocks
-    /// again (`validation.cpp`, `ConnectBlock`: no `ContextualCheckBlock`).
+    /// which witnesses a copy has, or whether it has any. When Core processes its own blocks again, it also
+    /// checks neither, but counts the signature operations in witnesses (`validation.cpp`, `ConnectBlock`: no
+    /// `ContextualCheckBlock`).
     pub fn leave_witnesses(&mut self, up_to: Height) {
         self.skip_witnesses_up_to = up_to;
     }
@@ -244,11 +246,11 @@ fn check_context_free(
     survey: &BlockSurvey,
 ) -> Result<(), BlockError> {
     // Precedes the check of the merkle root, as in Core.
-    if let Err(why) = check_signet(view, txids, context) {
-        // The solution is part of the transactions. Without an interpreter it cannot be verified.
+    if let Err(NoSolution { is_verdict, why }) = check_signet(view, txids, context) {
+        // The solution is part of the transactions.
         let mut is_whole =
             || is_coinbase_first(view) && check_merkle_root(view, txids, merkle).is_ok();
-        return Err(match context.verifier.is_some() && is_whole() {
+        return Err(match is_verdict && is_whole() {
             true => BlockError::Unsigned(why),
             false => BlockError::SignetSolution(why),
         });
@@ -264,22 +266,35 @@ fn is_coinbase_first(view: &BlockView<'_>) -> bool {
     view.tx(0).is_some_and(|tx| tx.is_coinbase())
 }
 
+/// Why a block's solution is rejected.
+struct NoSolution {
+    /// Whether the scripts say so: without an interpreter, or if it fails, that is unknown.
+    is_verdict: bool,
+    why: String,
+}
+
 /// Checks the block's solution on a chain that requires one (BIP-325), and returns why it is
 /// rejected. Without an interpreter it is rejected: an unchecked signature is no signature.
 fn check_signet(
     view: &BlockView<'_>,
     txids: &[[u8; 32]],
     context: &BlockContext<'_>,
-) -> Result<(), String> {
+) -> Result<(), NoSolution> {
     if context.params.signet_challenge.is_none() {
         return Ok(());
     }
-    let verifier = context.verifier.ok_or("no script interpreter")?;
+    let verifier = context
+        .verifier
+        .ok_or_else(|| NoSolution { is_verdict: false, why: "no script interpreter".to_owned() })?;
     let coinbase = view.tx(0).map_or(&[][..], |tx| tx.raw());
     let txids: Vec<Txid> = txids.iter().copied().map(Txid).collect();
     let header = Header::parse(view.header());
-    check_signet_solution(context.params, &header, coinbase, &txids, verifier)
-        .map_err(|error| error.fault.to_string())
+    check_signet_solution(context.params, &header, coinbase, &txids, verifier).map_err(|error| {
+        NoSolution {
+            is_verdict: !matches!(error.fault, SignetFault::Script(ScriptError::Setup(_))),
+            why: error.fault.to_string(),
+        }
+    })
 }
 
 /// Checks the merkle root (Core `validation.cpp`, `CheckMerkleRoot`).

@@ -154,12 +154,8 @@ impl Params {
         stop: Height,
         hash: impl Fn(Height) -> Option<BlockHash>,
     ) -> bool {
-        let last = self.bip30_repeats.iter().map(|repeat| repeat.height).max();
-        last.is_some_and(|last| stop < last)
-            && self
-                .bip30_unspendable
-                .iter()
-                .any(|it| it.height <= stop && hash(it.height) == Some(it.hash))
+        let has = |it: &KnownBlock| it.height <= stop && hash(it.height) == Some(it.hash);
+        self.bip30_unspendable.iter().any(has) && !self.bip30_repeats.iter().all(has)
     }
 
     /// Returns whether a block must be checked for outputs that already exist (BIP-30; Core

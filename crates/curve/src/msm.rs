@@ -219,7 +219,7 @@ impl<F: FieldVector, const B3: u64> MultiScalar<F, B3> {
         let step = VECTORS * F::LANES;
         let padded = sums.next_multiple_of(step);
         let padding = first_sum + padded;
-        pairs.resize(padded, [(padding << 1) as Entry, (padding << 1 | 2) as Entry]);
+        pairs.resize(padded, [padding, padding + 1].map(|at| (at << 1) as Entry));
         self.points.resize(padding, GENERATOR);
         self.points.extend_from_slice(&self::padding());
         for (chunk, pairs) in pairs.chunks(CHUNK * F::LANES).enumerate() {

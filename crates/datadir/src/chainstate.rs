@@ -11,7 +11,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-pub use read::{ChainstateSummary, check_files, node_best_block, read_back, read_node};
+pub use read::{ChainstateSummary, TakeCoin, check_files, node_best_block, read_back, read_node};
 pub use sample::{CoinLookUp, CoinSample};
 
 use crate::error::IndexError;

@@ -151,6 +151,9 @@ pub fn check_files(dir: &Path) -> Result<(), ChainstateDbError> {
     Ok(leveldb::check_files(dir)?)
 }
 
+/// Receives a coin in its stored form.
+pub type TakeCoin<'a, E> = dyn FnMut(OutPoint, &[u8]) -> Result<(), E> + 'a;
+
 /// Reads a node's chainstate in the folder `dir` from start to end, like [`read_back()`]. An error of `each` ends the
 /// reading.
 ///
@@ -163,7 +166,7 @@ pub fn check_files(dir: &Path) -> Result<(), ChainstateDbError> {
 /// start again.
 pub fn read_node<E: From<ChainstateDbError>>(
     dir: &Path,
-    each: &mut dyn FnMut(OutPoint, &[u8]) -> Result<(), E>,
+    each: &mut TakeCoin<'_, E>,
 ) -> Result<ChainstateSummary, E> {
     let (mut set, mut result) = (SetEntries::new(dir), Ok(()));
     let read = Database::open(dir).and_then(|database| {

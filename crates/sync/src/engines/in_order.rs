@@ -25,7 +25,7 @@ pub use totals::Totals;
 use crate::engines::swiftsync::Counts;
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{IoError, SyncError, UsageError};
-use crate::pass::{leave_witnesses, may_leave_witnesses};
+use crate::pass::{leave_witnesses, may_leave_witnesses, needs_blocks};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::{
     ConnectOptions, Engine, HintsProof, Request, ScriptCounts, Validation, first_of_last,
@@ -270,9 +270,14 @@ impl<'a> InOrderSync<'a> {
             });
         }
         if !is_new {
-            // If the chain has changed, blocks below the tip are connected again.
-            let stays = chain.hash(tip.height) == Some(&tip.hash);
-            scripts = pool_above(if stays { tip.height } else { from - 1 })?;
+            // If the chain has changed, or a node's folder needs the last blocks, blocks below the tip are connected
+            // again.
+            let again = match chain.hash(tip.height) == Some(&tip.hash) {
+                true if needs_blocks(request, &*dir) => first_of_last(end).min(tip.height + 1),
+                true => tip.height + 1,
+                false => from,
+            };
+            scripts = pool_above(again.max(from) - 1)?;
         }
         let mut state = Chainstate::open(
             request.env.params,

@@ -48,9 +48,9 @@ impl<'a> SeenBlock<'a> {
 
 // [`Fingerprint`]: shows the second walk that it reads the same bytes of a block as the first.
 //
-// It proves nothing against a writer who knows the key: the block files are the user's own, and the aim is to
-// notice that they changed in the meantime, or that a disk returned other bytes. The key is random and leaves
-// the process only in the plan.
+// XXH3 is no MAC: a writer can make two blocks whose fingerprints are equal under some of the keys. So it serves only
+// where the user's own disk gives the blocks, to notice that the files changed in the meantime, or that the disk
+// returned other bytes. What peers send again is checked again.
 
 /// The key of a sync's fingerprints.
 #[derive(Clone, Copy)]
