@@ -23,10 +23,10 @@ pub use own::{
     OwnerError, Ownership, create_file, create_output_dir, create_private_dir, create_private_file,
     expect_own_draft, expect_own_folder, expect_own_output, find_of_others, follow_own_links,
     is_open_to_all, make_private_dir, open_or_create, open_own_file, open_to_append, open_to_lock,
-    parent, remove_draft, replace_file,
+    parent, remove_draft,
 };
 
-use own::{open_to_read, replace_private_file};
+use own::{LockedFile, open_to_read, replace_file, replace_private_file};
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -91,7 +91,7 @@ pub fn write_atomically_by(
 pub fn publish_file(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = replace_file(draft)?;
     file.write_all(bytes)?;
-    file.sync_all()?;
+    file.sync()?;
     fs::rename(draft, path)?;
     place::sync_names_of(parent(path))
 }
@@ -183,12 +183,20 @@ impl StorageFile for fs::File {
     }
 }
 
+impl StorageFile for LockedFile {
+    fn sync(&mut self) -> io::Result<()> {
+        Self::sync(self)
+    }
+}
+
 impl Storage for DirStorage {
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
         let path = self.path(name);
         // Replace an existing file: truncating it would preserve its mode.
-        let file = if self.private { replace_private_file(&path) } else { replace_file(&path) };
-        Ok(Box::new(file?))
+        Ok(match self.private {
+            true => Box::new(replace_private_file(&path)?),
+            false => Box::new(replace_file(&path)?),
+        })
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {

@@ -16,7 +16,7 @@
 use rustix::fs::{OFlags, fstatfs};
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,14 +68,43 @@ fn of_existing() -> OpenOptions {
     options
 }
 
+/// The draft of a file, locked until it is dropped. A child process that is just starting holds a copy of the open file, so
+/// closing it would not end the lock.
+#[derive(Debug)]
+pub(crate) struct LockedFile(File);
+
+impl LockedFile {
+    /// Makes the bytes written so far durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+impl Write for LockedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Some disks have no locks.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Creates an empty file, replacing a file that an earlier start of ours left. Fails if another process, which has not
 /// closed it yet, created it in this way: it would give its name to our unfinished file.
-pub fn replace_file(path: &Path) -> io::Result<File> {
+pub(crate) fn replace_file(path: &Path) -> io::Result<LockedFile> {
     expect_unlocked(path)?;
     remove_own_file(path)?;
     let file = create_file(path)?;
     if is_remote(&file) {
-        return Ok(file);
+        return Ok(LockedFile(file));
     }
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => return Err(is_in_use()),
@@ -84,7 +113,7 @@ pub fn replace_file(path: &Path) -> io::Result<File> {
     }
     // Another process may have replaced the file before it was locked.
     match path.symlink_metadata() {
-        Ok(there) if is_same(&file.metadata()?, &there) => Ok(file),
+        Ok(there) if is_same(&file.metadata()?, &there) => Ok(LockedFile(file)),
         _ => Err(is_in_use()),
     }
 }

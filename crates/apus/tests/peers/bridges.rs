@@ -289,6 +289,10 @@ fn a_bridge_that_is_behind_is_waited_for() {
     };
     let network = |on: bool| world.node.call("setnetworkactive", &[Value::Bool(on)]);
     network(false);
+    let has_peers = || !world.node.call("getpeerinfo", &[]).as_array().unwrap().is_empty();
+    while has_peers() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     world.node.mine(2);
     file(&world, last + 2);
     let line = format!("{SYNC} {OUT} --blocksdir blocks {}", bridges(&[bridge.p2p_port()]));

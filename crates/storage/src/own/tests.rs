@@ -64,7 +64,9 @@ fn only_a_plain_draft_of_ours_is_reused() {
     let sandbox = Sandbox::open_to_all();
     let draft = sandbox.path("all/draft");
     let refused = |wanted: &str| {
-        for made in [replace_file(&draft), open_or_create(&draft, false), open_own_file(&draft)] {
+        let replaced = replace_file(&draft).map(drop);
+        let opened = [open_or_create(&draft, false), open_own_file(&draft)].map(|it| it.map(drop));
+        for made in [replaced].into_iter().chain(opened) {
             let error = made.unwrap_err().to_string();
             assert!(error.contains(wanted) && error.contains("remove it"), "{error}");
         }
