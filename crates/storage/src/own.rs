@@ -107,14 +107,14 @@ pub(crate) fn replace_file(path: &Path) -> io::Result<LockedFile> {
         return Ok(LockedFile(file));
     }
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => return Err(is_in_use()),
+        Err(TryLockError::WouldBlock) => return Err(in_use()),
         // Some disks have no locks.
         Ok(()) | Err(TryLockError::Error(_)) => {}
     }
     // Another process may have replaced the file before it was locked.
     match path.symlink_metadata() {
         Ok(there) if is_same(&file.metadata()?, &there) => Ok(LockedFile(file)),
-        _ => Err(is_in_use()),
+        _ => Err(in_use()),
     }
 }
 
@@ -126,7 +126,8 @@ fn is_remote(file: &File) -> bool {
     fstatfs(file).is_ok_and(|disk| remote.contains(&(disk.f_type as u32)))
 }
 
-fn is_in_use() -> io::Error {
+/// The error for a draft that another run holds.
+fn in_use() -> io::Error {
     io::Error::new(
         ErrorKind::ResourceBusy,
         "another run is writing this file: wait until it ends, or use another output",
@@ -143,7 +144,7 @@ pub fn remove_draft(path: &Path) -> io::Result<()> {
 fn expect_unlocked(path: &Path) -> io::Result<()> {
     let open = of_existing().read(true).open(path);
     match open.map(|file| file.try_lock()) {
-        Ok(Err(TryLockError::WouldBlock)) => Err(is_in_use()),
+        Ok(Err(TryLockError::WouldBlock)) => Err(in_use()),
         // Other errors are reported when the file is removed or created.
         _ => Ok(()),
     }

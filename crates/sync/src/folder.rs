@@ -284,11 +284,10 @@ pub fn expect_draft(path: &Path) -> Result<DraftState, SyncError> {
 /// Whether a killed sync put its folder at `path`, and left the previous folder under the draft's name.
 fn is_replaced(path: &Path) -> Result<bool, SyncError> {
     let draft = draft_of(path);
-    let holds_previous = || Ok(!draft.join(MARK).is_file() && !is_empty(&draft)?);
-    match path.join(MARK).is_file() && draft.is_dir() {
-        true => holds_previous(),
-        false => Ok(false),
-    }
+    Ok(path.join(MARK).is_file()
+        && draft.is_dir()
+        && !draft.join(MARK).is_file()
+        && !is_empty(&draft)?)
 }
 
 /// The locked mark of a folder that this sync writes.

@@ -51,8 +51,10 @@ pub(super) fn check(
             continue;
         }
         stop_if_interrupted(work.request.env.interrupt)?;
-        let Some(branch) = work.index.chain_to(&highest.block.hash) else { continue };
-        let fork = fork(&branch, chain);
+        let tree = &work.index.tree;
+        let fork = tree.find(&highest.block.hash).and_then(|id| tree.fork_height(chain, id));
+        let branch = work.index.chain_to(&highest.block.hash);
+        let (Some(fork), Some(branch)) = (fork, branch) else { continue };
         let stored = |height| by_hash.get(branch.hash(height)?).copied();
         let blocks: Vec<StoredEntry> =
             (fork + 1..=highest.block.height).map_while(stored).collect();
@@ -74,12 +76,6 @@ pub(super) fn check(
         left_out += branch.check(&blocks)?;
     }
     Ok(left_out)
-}
-
-/// Returns the last height at which both chains have the same block.
-fn fork(branch: &HeaderChain, chain: &HeaderChain) -> Height {
-    let most = branch.tip_height().min(chain.tip_height());
-    (0..=most).rev().find(|height| branch.hash(*height) == chain.hash(*height)).unwrap_or_default()
 }
 
 /// Coins that a branch spends, in stored form; `None` until a coin is found.
