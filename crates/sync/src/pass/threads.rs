@@ -6,6 +6,9 @@
 //! How much memory a segment takes depends on what its blocks contain. A segment that is expected to take more than
 //! its share is cut: before it begins or, if several workers fill it, between pieces.
 //!
+//! After a failure no segment begins, and the workers end once all lower blocks are processed: the lowest failure is
+//! reported, whichever comes first.
+//!
 //! A finished segment goes through a bounded channel to the calling thread. The channel provides back-pressure: a
 //! slow disk stalls the workers.
 
@@ -27,7 +30,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 /// A dispatch to as many threads as the request and the source want.
 pub struct Threads;
 
-/// A segment that workers finished, or that failed.
+/// A segment that workers finished, or a piece that failed.
 type Outcome<P> = (HeightRange, Result<FinishedRange<<P as Pass>::Partial>, SyncError>);
 
 /// State shared by the workers.
@@ -56,6 +59,10 @@ struct Claims<S> {
     last: Option<(Arc<OpenSegment<S>>, HeightRange)>,
     /// The number of segments in memory.
     open: usize,
+    /// The pieces that workers process.
+    under_way: Vec<HeightRange>,
+    /// The lowest piece that failed.
+    failed: Option<HeightRange>,
 }
 
 /// A segment that workers fill.
@@ -121,14 +128,17 @@ where
                 }
             }
             drop(send);
+            let halt = |_: &SyncError| shared.halt.store(true, Ordering::Relaxed);
             loop {
                 let (range, taken) = match receive.recv_timeout(PROGRESS_INTERVAL) {
-                    Ok((range, done)) => (range, done.and_then(|done| take(Some(done)))),
-                    Err(RecvTimeoutError::Timeout) => (HeightRange::new(0, 0), take(None)),
+                    Ok((range, Ok(done))) => (range, take(Some(done)).inspect_err(halt)),
+                    Ok((range, Err(error))) => (range, Err(error)),
+                    Err(RecvTimeoutError::Timeout) => {
+                        (HeightRange::new(0, 0), take(None).inspect_err(halt))
+                    }
                     Err(RecvTimeoutError::Disconnected) => break,
                 };
                 if let Err(error) = taken {
-                    shared.halt.store(true, Ordering::Relaxed);
                     failure.note(range, error);
                 }
             }
@@ -159,7 +169,13 @@ where
         let todo = todo.iter().rev().copied().collect();
         Self {
             job,
-            claims: Mutex::new(Claims { todo, last: None, open: 0 }),
+            claims: Mutex::new(Claims {
+                todo,
+                last: None,
+                open: 0,
+                under_way: Vec::new(),
+                failed: None,
+            }),
             finished: Condvar::new(),
             several: is_filled_by_several::<P>(job.source, env.threads),
             open_max,
@@ -182,11 +198,13 @@ where
         let _guard = OnPanic(|| self.halt.store(true, Ordering::Relaxed));
         let mut walker = self.supply.walker(&self.halt);
         while let Some((open, piece)) = self.claim() {
-            let outcome = match self.fill(&open, piece, &mut walker) {
+            let filled = self.fill(&open, piece, &mut walker);
+            self.release(piece, filled.is_err());
+            let outcome = match filled {
                 Ok(None) => continue,
                 Ok(Some(done)) => (done.range, Ok(done)),
                 Err(SyncError::Interrupted) => return,
-                Err(error) => (open.range, Err(error)),
+                Err(error) => (piece, Err(error)),
             };
             let is_finished = outcome.1.is_ok();
             if send.send(outcome).is_err() {
@@ -200,8 +218,22 @@ where
         }
     }
 
+    /// Releases a piece that ended. After a failure, ends all workers once no lower piece is under way.
+    fn release(&self, piece: HeightRange, has_failed: bool) {
+        let mut claims = self.claims.lock();
+        claims.under_way.retain(|other| *other != piece);
+        if has_failed && claims.failed.is_none_or(|lowest| piece < lowest) {
+            claims.failed = Some(piece);
+        }
+        if let Some(lowest) = claims.failed
+            && claims.under_way.iter().all(|other| *other > lowest)
+        {
+            self.halt.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Claims the next piece. Waits while as many segments as possible are in memory; returns `None` if no piece is
-    /// left, or if it was halted.
+    /// left, if one failed, or if it was halted.
     fn claim(&self) -> Option<(Arc<OpenSegment<P::Segment>>, HeightRange)> {
         let mut claims = self.claims.lock();
         loop {
@@ -211,7 +243,11 @@ where
             if self.several && claims.last.as_ref().is_some_and(is_filled) {
                 self.cut(&mut claims);
             }
-            if claims.last.is_some() || self.is_halted() {
+            // All pieces that are left are above the one that failed.
+            if self.is_halted() || claims.failed.is_some() {
+                return None;
+            }
+            if claims.last.is_some() {
                 break;
             }
             let range = *claims.todo.last()?;
@@ -230,7 +266,7 @@ where
                 self.finished.wait_for(&mut claims, PROGRESS_INTERVAL);
             }
         }
-        let (open, rest) = claims.last.take().filter(|_| !self.is_halted())?;
+        let (open, rest) = claims.last.take()?;
         let (piece, bytes) = match self.several {
             true => first_part(self.job.source, rest, PIECE),
             false => (rest, 0),
@@ -238,6 +274,7 @@ where
         open.pieces.fetch_add(1, Ordering::Relaxed);
         open.claimed.fetch_add(bytes, Ordering::Relaxed);
         open.end.store(piece.end, Ordering::Relaxed);
+        claims.under_way.push(piece);
         if piece.end == rest.end && claims.todo.is_empty() {
             self.job.pass.has_begun_all();
         } else if piece.end < rest.end {

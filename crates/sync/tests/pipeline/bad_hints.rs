@@ -88,6 +88,34 @@ fn an_index_that_no_output_has() {
     }
 }
 
+/// A thread that finds wrong hints early waits for those that process lower blocks.
+#[test]
+fn of_several_wrong_hints_the_lowest_are_reported() {
+    let world = World::small(116);
+    // The upper of two segments fails at its first block, and the lower one near its end.
+    let sizes: Vec<u64> = world.chain.iter().map(|block| block.total_size() as u64).collect();
+    let all: u64 = sizes.iter().sum();
+    let mut bytes = 0;
+    let lowest = sizes.iter().position(|size| {
+        bytes += size;
+        bytes > all * 2 / 5
+    });
+    let lowest = lowest.unwrap() as u32;
+    let job = changed(&world, |hints| {
+        hints[lowest as usize - 1..].iter_mut().for_each(|block| block.push(1_000));
+    });
+    let job = Job { segment_bytes: Some(all / 2), ..job };
+    for _ in 0..20 {
+        let error = invalid(&job);
+        let is_lowest = matches!(
+            error.downcast(),
+            Some(SwiftSyncError::Hints(HintError::IndexOutOfRange { height, .. }))
+                if *height == lowest
+        );
+        assert!(is_lowest, "{error}, not block {lowest}");
+    }
+}
+
 #[test]
 fn hints_of_a_stale_fork() {
     let mut builder = small_chain(112);
