@@ -594,12 +594,12 @@ impl RunReport {
 
 impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<10} {:>10} {:>10} {:>10}", "phase", "wall s", "cpu s", "input")?;
+        writeln!(f, "{:<12} {:>10} {:>10} {:>10}", "phase", "wall s", "cpu s", "input")?;
         for phase in &self.phases {
             let cpu = format!("{:.2}", phase.cpu_seconds);
             writeln!(
                 f,
-                "{:<10} {:>10.3} {:>10} {:>10}",
+                "{:<12} {:>10.3} {:>10} {:>10}",
                 phase.phase,
                 phase.wall_seconds,
                 cpu,
@@ -608,7 +608,7 @@ impl fmt::Display for RunReport {
         }
         let cpu = format!("{:.2}", self.cpu_seconds);
         // Several phases read the same blocks, so the sum of their inputs means nothing.
-        writeln!(f, "{:<10} {:>10.3} {cpu:>10}", "total", self.wall_seconds)?;
+        writeln!(f, "{:<12} {:>10.3} {cpu:>10}", "total", self.wall_seconds)?;
         writeln!(f)?;
         let unknown = || "unknown: the run began with roots".to_owned();
         let amount = self.total_amount_sat.map(|amount| format!("{} BTC", bitcoins(amount)));

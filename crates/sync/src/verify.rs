@@ -33,7 +33,7 @@ use crate::engines::swiftsync::CoinTotals;
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{ErrorKind, SourceError, StorageResult, SyncError, UsageError};
 use crate::folder::at;
-use crate::progress::Event;
+use crate::progress::{Event, stop_if_interrupted};
 use crate::request::{
     ConnectOptions, HintedTask, HintedValidity, HintsInput, MemoryParts, MergeSyncTask, Output,
     Request, RunEnv, ScriptCounts, Source, Stop, Task,
@@ -54,6 +54,7 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Names of subfolders of the work folder: for the proof, for joining, and for the coins that the blocks
 /// produce.
@@ -358,6 +359,29 @@ pub fn look_at_index(request: &Verify<'_>) -> Result<Vec<Finding>, SyncError> {
     let mut all = findings.into_all();
     all.retain(|finding| harms.contains(&finding.kind));
     Ok(all)
+}
+
+/// Attempts to read a database of a node, and the time between two: while the node runs, it replaces files, and is
+/// between two blocks while it writes coins.
+const ATTEMPTS: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Reads a database of the node, and reads it again if the error may pass.
+fn read_again<T, E: From<SyncError>>(
+    request: &Verify<'_>,
+    may_pass: impl Fn(&E) -> bool,
+    mut read: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    for _ in 1..ATTEMPTS {
+        match read() {
+            Err(error) if may_pass(&error) => {
+                std::thread::sleep(PAUSE);
+                stop_if_interrupted(request.env.interrupt)?;
+            }
+            other => return other,
+        }
+    }
+    read()
 }
 
 /// Opens the coins store of a subfolder, for a sync that connects no blocks in order.

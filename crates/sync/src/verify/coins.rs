@@ -1,7 +1,7 @@
 //! Copies the node's coins to a snapshot in the work folder, so that a running node cannot change them during
 //! the audit or between its starts; and compares them with the coins that the blocks produce.
 
-use super::Verify;
+use super::{Verify, read_again};
 use super::finding::{FindingKind, Findings, FoundFault};
 use crate::error::{StorageResult, SyncError};
 use crate::folder::at;
@@ -17,16 +17,10 @@ use std::cmp::Ordering;
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// File names of the snapshot: once it is complete, and until then.
 pub(super) const TAKEN: &str = "coins.dat";
 pub(super) const DRAFT: &str = "coins.dat.incomplete";
-
-/// Attempts to read a database of a node: while it runs, it replaces files, and is between two blocks while it writes
-/// coins.
-pub(super) const ATTEMPTS: u32 = 8;
-pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
 /// Coins between two checks for an interrupt.
 const AT_ONCE: u64 = 1 << 16;
@@ -63,43 +57,33 @@ fn try_to_take(
     storage: &DirStorage,
     findings: &Findings,
 ) -> Result<bool, SyncError> {
-    for attempt in 1.. {
-        let error = match take_once(request, storage) {
-            Ok(()) => return Ok(true),
-            Err(CoinsReadError::Run(error)) => return Err(error),
-            Err(CoinsReadError::Coins(error)) => error,
-        };
-        let may_pass = matches!(
-            error,
-            ChainstateDbError::Vanished { .. } | ChainstateDbError::Unfinished { .. }
-        );
-        if may_pass && attempt < ATTEMPTS {
-            std::thread::sleep(PAUSE);
-            stop_if_interrupted(request.env.interrupt)?;
-            continue;
+    let may_pass = |error: &_| {
+        use ChainstateDbError::{Unfinished, Vanished};
+        matches!(error, CoinsReadError::Coins(Vanished { .. } | Unfinished { .. }))
+    };
+    let error = match read_again(request, may_pass, || take_once(request, storage)) {
+        Ok(()) => return Ok(true),
+        Err(CoinsReadError::Run(error)) => return Err(error),
+        Err(CoinsReadError::Coins(error)) => error,
+    };
+    let dir = request.chainstate();
+    let (kind, found) = match error {
+        // The node has not written any coins yet.
+        ChainstateDbError::NoBestBlock { coins: false, .. } => return Ok(false),
+        ChainstateDbError::Read { path, source, .. } => return Err(at(&path)(source)),
+        ChainstateDbError::Table { path, offset, what } => {
+            (FindingKind::CoinsDamaged, FoundFault::new(what).at(&path, offset))
         }
-        if matches!(error, ChainstateDbError::NoBestBlock { coins: false, .. }) {
-            // The node has not written any coins yet.
-            break;
+        ChainstateDbError::Vanished { path } => {
+            (FindingKind::CoinsDamaged, FoundFault::new("missing").of(&path))
         }
-        let dir = request.chainstate();
-        let (kind, found) = match error {
-            ChainstateDbError::Read { path, source, .. } => return Err(at(&path)(source)),
-            ChainstateDbError::Table { path, offset, what } => {
-                (FindingKind::CoinsDamaged, FoundFault::new(what).at(&path, offset))
-            }
-            ChainstateDbError::Vanished { path } => {
-                (FindingKind::CoinsDamaged, FoundFault::new("missing").of(&path))
-            }
-            ChainstateDbError::Unfinished { .. } => {
-                let what = "the coins are between two blocks: the node stopped while it wrote them";
-                (FindingKind::CoinsUnfinished, FoundFault::new(what).of(&dir))
-            }
-            other => (FindingKind::CoinsDamaged, FoundFault::new(other).of(&dir)),
-        };
-        findings.add(kind, found);
-        break;
-    }
+        ChainstateDbError::Unfinished { .. } => {
+            let what = "the coins are between two blocks: the node stopped while it wrote them";
+            (FindingKind::CoinsUnfinished, FoundFault::new(what).of(&dir))
+        }
+        other => (FindingKind::CoinsDamaged, FoundFault::new(other).of(&dir)),
+    };
+    findings.add(kind, found);
     Ok(false)
 }
 

@@ -1,7 +1,6 @@
 //! [`NodeIndex`]: the content of a node's block index, with every header checked against the rules.
 
-use super::Verify;
-use super::coins::{ATTEMPTS, PAUSE};
+use super::{Verify, read_again};
 use super::file_records::EntriesByFile;
 use super::finding::{FindingKind, Findings, FoundFault};
 use super::status::{ParentEntry, Past, contradiction, lacks_witness_mark};
@@ -76,19 +75,13 @@ impl NodeIndex {
         findings: &Findings,
     ) -> Result<Option<Self>, SyncError> {
         request.env.observer.event(Event::Started(Phase::Headers));
-        let mut attempt = 0;
-        let read = loop {
-            let own = Findings::default();
-            let read = Self::read_headers(request, &own);
-            attempt += 1;
-            let is_gone = matches!(&read, Err(IndexStop::Index(IndexError::Vanished { .. })));
-            if !is_gone || attempt == ATTEMPTS {
-                findings.append(own.into_all());
-                break read;
-            }
-            std::thread::sleep(PAUSE);
-            stop_if_interrupted(request.env.interrupt)?;
-        };
+        let mut own = Findings::default();
+        let is_gone = |stop: &_| matches!(stop, IndexStop::Index(IndexError::Vanished { .. }));
+        let read = read_again(request, is_gone, || {
+            own = Findings::default();
+            Self::read_headers(request, &own)
+        });
+        findings.append(own.into_all());
         let index = match read {
             Ok(index) => Some(index),
             Err(IndexStop::Run(error)) => return Err(error),
