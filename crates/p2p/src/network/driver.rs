@@ -121,12 +121,14 @@ fn watch(state: &mut NetworkState, shared: &NetworkShared, now: u64) {
 }
 
 /// Disconnects the dialled peers after a while if none of them has the wanted blocks, or each has refused
-/// them once. They make room for other peers, or for themselves on a better connection.
+/// them once, and those that stay behind our chain. They make room for other peers, or for themselves on a better
+/// connection.
 fn drop_useless(state: &mut NetworkState, now: u64) {
     if now < state.usefulness_at {
         return;
     }
     state.usefulness_at = now + USEFUL_EVERY_MS;
+    state.drop_peers_behind(now);
     if !state.is_stuck(now) {
         state.stuck_since = None;
         return;

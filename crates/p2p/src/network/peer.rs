@@ -37,6 +37,8 @@ pub(super) struct NetworkPeer {
     pub(super) fences: Fences,
     /// When it last asked for blocks; before that, when it connected.
     pub(super) asked_at: u64,
+    /// Since when it lacks work that our chain has, and our chain's work at that time.
+    pub(super) behind: Option<(u64, u128)>,
     /// How many seconds its clock was ahead of ours when it connected.
     pub(super) clock_ahead: i64,
 }

@@ -16,6 +16,10 @@ use crate::transport::{PeerError, PeerFault};
 /// milliseconds.
 const PLACE_MS: u64 = 60_000;
 
+/// How long a peer that we found may lack work that our chain has, in milliseconds (Core `net_processing.cpp`,
+/// `CHAIN_SYNC_TIMEOUT`).
+const BEHIND_MS: u64 = 20 * 60_000;
+
 /// Maximum number of former peers remembered.
 const LOST_MAX: usize = 64;
 
@@ -31,6 +35,7 @@ impl NetworkState {
             liveness: Liveness::new(now),
             fences: Fences::default(),
             asked_at: now,
+            behind: None,
             clock_ahead: 0,
         };
         self.peers.insert(id, peer);
@@ -127,6 +132,28 @@ impl NetworkState {
         let mut connected = outbound.filter_map(|peer| peer.handle.as_ref()).peekable();
         connected.peek().is_some()
             && connected.all(|it| !it.info.version.services.has(Services::NETWORK))
+    }
+
+    /// Disconnects found peers that still lack work which our chain had long ago: other peers may know more. A peer that
+    /// catches up with that work, but not with ours, gets more time (Core `net_processing.cpp`, `ConsiderEviction`).
+    pub(super) fn drop_peers_behind(&mut self, now: u64) {
+        let Some(served) = self.served.as_ref().filter(|_| !self.keeps_named) else { return };
+        let (ours, tree) = (served.chain_work(), self.headers.tree());
+        let mut gone = Vec::new();
+        for (&id, peer) in self.peers.iter_mut().filter(|(_, peer)| !peer.is_inbound()) {
+            let Some(best) = self.headers.peer_best(id) else { continue };
+            let theirs = tree.connected(best).map_or(0, |header| header.chain_work);
+            match peer.behind {
+                _ if theirs >= ours => peer.behind = None,
+                Some((since, work)) if theirs < work => {
+                    gone.extend((now.saturating_sub(since) >= BEHIND_MS).then_some(id));
+                }
+                _ => peer.behind = Some((now, ours)),
+            }
+        }
+        for id in gone {
+            self.hang_up(id, "has not caught up with our chain", PeerVerdict::Useless);
+        }
     }
 
     /// Closes all outbound connections.

@@ -1,8 +1,8 @@
 //! Copies the node's coins to a snapshot in the work folder, so that a running node cannot change them during
 //! the audit or between its starts; and compares them with the coins that the blocks produce.
 
-use super::{Verify, read_again};
 use super::finding::{FindingKind, Findings, FoundFault};
+use super::{Verify, read_again};
 use crate::error::{StorageResult, SyncError};
 use crate::folder::at;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};

@@ -1,9 +1,9 @@
 //! [`NodeIndex`]: the content of a node's block index, with every header checked against the rules.
 
-use super::{Verify, read_again};
 use super::file_records::EntriesByFile;
 use super::finding::{FindingKind, Findings, FoundFault};
 use super::status::{ParentEntry, Past, contradiction, lacks_witness_mark};
+use super::{Verify, read_again};
 use crate::error::{ClockError, SourceError, SyncError};
 use crate::progress::{Event, Phase, stop_if_interrupted};
 use crate::request::LAST_BLOCKS;

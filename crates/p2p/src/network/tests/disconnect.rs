@@ -61,6 +61,34 @@ fn a_peer_with_an_invalid_block_in_its_chain_is_banned_for_a_day() {
     assert!(why.contains(&format!("the invalid block {}", chain[12].block_hash())), "{why}");
 }
 
+/// Otherwise such peers would keep all places of a sync that follows the tip.
+#[test]
+fn a_found_peer_that_stays_behind_our_chain_makes_room() {
+    let longer = chain(20);
+    let ours = FakePeer::start(&longer, &[Behaviour::Honest]);
+    let ours = Arc::new(settled(&[&ours]).best_chain());
+    for (blocks, leaves) in [(15, true), (20, false)] {
+        let peer = FakePeer::start(&longer[..=blocks], &[Behaviour::Honest]);
+        let network = found(&peer);
+        network.serve(Arc::clone(&ours));
+        let now = network.shared.now();
+        let is_gone = |later: u64| {
+            let mut state = network.shared.lock();
+            state.drop_peers_behind(now + later);
+            state.peers.is_empty() || state.peers.values().any(|peer| peer.is_leaving())
+        };
+        let minutes = [0, 19, 21].map(|minutes| is_gone(minutes * 60_000));
+        assert_eq!(minutes, [false, false, leaves], "{blocks} blocks");
+    }
+    // The user wants this one.
+    let peer = FakePeer::start(&longer[..=15], &[Behaviour::Honest]);
+    let named = settled(&[&peer]);
+    named.serve(ours);
+    let mut state = named.shared.lock();
+    [0, 60_000_000].into_iter().for_each(|now| state.drop_peers_behind(now));
+    assert!(state.peers.values().all(|peer| !peer.is_leaving()));
+}
+
 #[test]
 fn a_peer_that_announces_headers_on_an_invalid_block_is_disconnected_and_others_are_not() {
     let base = chain(20);
