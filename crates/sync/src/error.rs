@@ -52,7 +52,7 @@ pub enum SyncError {
     Io(#[from] IoError),
     /// A source of blocks or headers failed.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Source(SourceError),
     /// The network failed.
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -127,6 +127,15 @@ pub trait RunError: std::error::Error + Send + Sync + 'static {
     /// Returns whether the progress so far must not be resumed from.
     fn spoils_progress(&self) -> bool {
         false
+    }
+}
+
+impl From<SourceError> for SyncError {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Interrupted => Self::Interrupted,
+            error => Self::Source(error),
+        }
     }
 }
 

@@ -51,6 +51,11 @@ pub trait BlockSource: Send + Sync {
     /// fetcher returns early, without an error.
     fn fetcher<'a>(&'a self, halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a>;
 
+    /// Returns whether the block at a height comes from the user's disk: others may send other bytes the next time.
+    fn is_on_disk(&self, _height: Height) -> bool {
+        true
+    }
+
     /// Makes the kept blocks durable.
     fn sync(&self) -> Result<(), SyncError> {
         Ok(())

@@ -211,8 +211,8 @@ impl Walker<'_> {
         })
     }
 
-    /// Like [`take`](Self::take), but does not repeat the checks of blocks whose fingerprint was `noted`
-    /// earlier, and does not get the blocks that `waiting` has.
+    /// Like [`take`](Self::take), but does not get the blocks that `waiting` has, and does not repeat the checks of
+    /// blocks on the user's disk whose fingerprint was `noted` earlier ([`Fingerprint`]).
     pub fn take_again<'b>(
         &mut self,
         range: HeightRange,
@@ -222,7 +222,11 @@ impl Walker<'_> {
     ) -> Result<bool, SyncError> {
         let look: &mut Look<'_> = &mut |checker, raw, context| {
             let id = KnownBlock { height: context.height, hash: context.hash };
-            if let Some(noted) = noted(id.height).filter(|noted| *noted != Fingerprint::NONE) {
+            let is_here =
+                || waiting(id.height).is_some() || self.supply.source.is_on_disk(id.height);
+            if let Some(noted) =
+                noted(id.height).filter(|noted| *noted != Fingerprint::NONE && is_here())
+            {
                 let view = checker.read(raw, context)?;
                 if let Some(seen) = SeenBlock::again(id, view, key, &noted) {
                     return Ok(each(&seen));
@@ -455,7 +459,82 @@ impl<F: Fn()> Drop for OnPanic<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apus_chain::{BlockHash, BlockLayout};
+    use apus_testkit::chain::ChainBuilder;
+    use bitcoin::consensus::serialize;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// The first block of a chain, with changed bytes.
+    struct ChangedBlock {
+        raw: Vec<u8>,
+        is_on_disk: bool,
+    }
+
+    impl BlockSource for ChangedBlock {
+        fn fetcher<'a>(&'a self, _halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a> {
+            Box::new(ChangedBlockFetcher(self))
+        }
+
+        fn is_on_disk(&self, _height: Height) -> bool {
+            self.is_on_disk
+        }
+
+        fn block_bytes(&self, _height: Height) -> u64 {
+            self.raw.len() as u64
+        }
+    }
+
+    struct ChangedBlockFetcher<'a>(&'a ChangedBlock);
+
+    impl BlockFetcher for ChangedBlockFetcher<'_> {
+        fn fetch(
+            &mut self,
+            _want: HeightRange,
+            each: &mut dyn FnMut(Height, &[u8]) -> BlockReply,
+        ) -> Result<(), SourceError> {
+            match each(1, &self.0.raw) {
+                BlockReply::Damaged(error) => {
+                    let (hash, place) = (BlockHash::ZERO, String::new());
+                    Err(SourceError::Damaged { height: 1, hash, place, error })
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+
+    /// A fingerprint is no proof against those who may send a block again: they could make other bytes with the same one.
+    #[test]
+    fn only_blocks_on_disk_are_recognised_by_their_fingerprints() {
+        let (params, interrupt) = (Params::of(Network::Regtest), AtomicBool::new(false));
+        let mut builder = ChainBuilder::new(9);
+        builder.empty_blocks(1);
+        let mut blocks: Vec<Vec<u8>> = builder.blocks().iter().map(serialize).collect();
+        let headers = blocks.iter().map(|block| block.first_chunk().unwrap());
+        let chain = HeaderChain::from_headers(params, 4_000_000_000, headers).unwrap();
+        let mut raw = blocks.remove(1);
+        let last = raw.len() - 1;
+        raw[last] ^= 1;
+        let key = FingerprintKey::new([7; 8]);
+        let noted = key.of(&BlockLayout::new().read(&raw).unwrap());
+        for is_on_disk in [true, false] {
+            let source = ChangedBlock { raw: raw.clone(), is_on_disk };
+            let supply = Supply {
+                params,
+                chain: &chain,
+                verifier: None,
+                source: &source,
+                interrupt: &interrupt,
+                permits: Permits::new(1),
+                unseen: 0,
+                window_bytes: 0,
+            };
+            let of_block: (&OfBlock<'_, _>, &OfBlock<'_, _>) = (&|_| Some(noted), &|_| None);
+            let range = HeightRange::new(1, 2);
+            let taken =
+                supply.walker(&interrupt).take_again(range, &key, of_block, &mut |_| Ok(()));
+            assert_eq!(taken.is_ok(), is_on_disk, "{taken:?}");
+        }
+    }
 
     #[test]
     fn no_more_threads_compute_than_permits() {

@@ -397,9 +397,7 @@ fn open_store(
 fn is_about_node(error: &SyncError) -> bool {
     match error {
         SyncError::Source(
-            SourceError::Interrupted
-            | SourceError::Clock(_)
-            | SourceError::Index(IndexError::Vanished { .. }),
+            SourceError::Clock(_) | SourceError::Index(IndexError::Vanished { .. }),
         ) => false,
         SyncError::Source(_) | SyncError::NoWayOn { .. } => true,
         other => matches!(other.kind(), ErrorKind::Invalid | ErrorKind::Wrong),

@@ -58,8 +58,5 @@ fn headers(
     let heads = source.heads(stop, &mut |_| {
         stop_if_interrupted(request.env.interrupt).map_err(|_| SourceError::Interrupted)
     });
-    match heads {
-        Err(SourceError::Interrupted) => Err(SyncError::Interrupted),
-        other => Ok(other?.iter().flat_map(|head| head.header).collect()),
-    }
+    Ok(heads?.iter().flat_map(|head| head.header).collect())
 }

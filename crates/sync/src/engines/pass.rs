@@ -143,8 +143,8 @@ pub trait Pass: Sync {
         Ok(())
     }
 
-    /// Processes one block of the segment; each block is passed once. After an error the segment must not be
-    /// used any more.
+    /// Processes one block of the segment; each block is passed once. After an error the segment is never
+    /// [finished](Self::finish).
     fn block(&self, segment: &mut Self::Segment, block: &BlockBytes<'_>)
     -> Result<(), Self::Error>;
 

@@ -30,9 +30,6 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 /// A dispatch to as many threads as the request and the source want.
 pub struct Threads;
 
-/// A segment that workers finished, or a piece that failed.
-type Outcome<P> = (HeightRange, Result<FinishedRange<<P as Pass>::Partial>, SyncError>);
-
 /// State shared by the workers.
 struct SegmentQueue<'a, P: Pass> {
     job: &'a PassJob<'a, P>,
@@ -61,8 +58,16 @@ struct Claims<S> {
     open: usize,
     /// The pieces that workers process.
     under_way: Vec<HeightRange>,
-    /// The lowest piece that failed.
-    failed: Option<HeightRange>,
+    /// The lowest piece that failed, even if another failed first.
+    failure: Option<(HeightRange, SyncError)>,
+}
+
+impl<S> Claims<S> {
+    fn fail(&mut self, range: HeightRange, error: SyncError) {
+        if self.failure.as_ref().is_none_or(|(lowest, _)| range < *lowest) {
+            self.failure = Some((range, error));
+        }
+    }
 }
 
 /// A segment that workers fill.
@@ -113,49 +118,29 @@ where
         let workers = job.source.fetchers(threads);
         let workers = if shared.several { workers } else { workers.min(todo.len()) };
         std::thread::scope(|scope| {
-            let mut failure = LowestFailure::default();
-            let (send, receive) = sync_channel::<Outcome<P>>(threads / 2);
+            let (send, receive) = sync_channel::<FinishedRange<P::Partial>>(threads / 2);
             for index in 0..workers {
                 let (send, shared) = (send.clone(), &shared);
                 let spawned = std::thread::Builder::new()
                     .name(format!("blocks-{index}"))
                     .spawn_scoped(scope, move || shared.work(&send));
                 if let Err(error) = spawned {
-                    shared.halt.store(true, Ordering::Relaxed);
-                    let error = SyncError::Io(IoError::Threads { wanted: workers, error });
-                    failure.note(HeightRange::new(0, 0), error);
+                    shared.end(SyncError::Io(IoError::Threads { wanted: workers, error }));
                     break;
                 }
             }
             drop(send);
-            let halt = |_: &SyncError| shared.halt.store(true, Ordering::Relaxed);
             loop {
-                let (range, taken) = match receive.recv_timeout(PROGRESS_INTERVAL) {
-                    Ok((range, Ok(done))) => (range, take(Some(done)).inspect_err(halt)),
-                    Ok((range, Err(error))) => (range, Err(error)),
-                    Err(RecvTimeoutError::Timeout) => {
-                        (HeightRange::new(0, 0), take(None).inspect_err(halt))
-                    }
+                let done = match receive.recv_timeout(PROGRESS_INTERVAL) {
+                    Ok(done) => Some(done),
+                    Err(RecvTimeoutError::Timeout) => None,
                     Err(RecvTimeoutError::Disconnected) => break,
                 };
-                if let Err(error) = taken {
-                    failure.note(range, error);
-                }
+                take(done).unwrap_or_else(|error| shared.end(error));
             }
-            failure.0.map_or_else(|| take(None), |(_, error)| Err(error))
+            let failure = shared.claims.lock().failure.take();
+            failure.map_or_else(|| take(None), |(_, error)| Err(error))
         })
-    }
-}
-
-/// The failure of the lowest segment, even if another failed first.
-#[derive(Default)]
-struct LowestFailure(Option<(HeightRange, SyncError)>);
-
-impl LowestFailure {
-    fn note(&mut self, range: HeightRange, error: SyncError) {
-        if self.0.as_ref().is_none_or(|(first, _)| range < *first) {
-            self.0 = Some((range, error));
-        }
     }
 }
 
@@ -174,7 +159,7 @@ where
                 last: None,
                 open: 0,
                 under_way: Vec::new(),
-                failed: None,
+                failure: None,
             }),
             finished: Condvar::new(),
             several: is_filled_by_several::<P>(job.source, env.threads),
@@ -193,43 +178,45 @@ where
         self.halt.load(Ordering::Relaxed) || interrupt.load(Ordering::Relaxed)
     }
 
+    /// Ends all workers, whatever they process, with this error.
+    fn end(&self, error: SyncError) {
+        self.halt.store(true, Ordering::Relaxed);
+        self.claims.lock().fail(HeightRange::new(0, 0), error);
+    }
+
     /// Runs one worker.
-    fn work(&self, send: &SyncSender<Outcome<P>>) {
+    fn work(&self, send: &SyncSender<FinishedRange<P::Partial>>) {
         let _guard = OnPanic(|| self.halt.store(true, Ordering::Relaxed));
         let mut walker = self.supply.walker(&self.halt);
         while let Some((open, piece)) = self.claim() {
-            let filled = self.fill(&open, piece, &mut walker);
-            self.release(piece, filled.is_err());
-            let outcome = match filled {
-                Ok(None) => continue,
-                Ok(Some(done)) => (done.range, Ok(done)),
+            let filled = match self.fill(&open, piece, &mut walker) {
                 Err(SyncError::Interrupted) => return,
-                Err(error) => (piece, Err(error)),
+                filled => self.release(piece, filled),
             };
-            let is_finished = outcome.1.is_ok();
-            if send.send(outcome).is_err() {
+            let Some(done) = filled else { continue };
+            if send.send(done).is_err() {
                 return;
             }
             // Until it is taken, a finished segment needs memory, too.
-            if is_finished {
-                self.claims.lock().open -= 1;
-                self.finished.notify_all();
-            }
+            self.claims.lock().open -= 1;
+            self.finished.notify_all();
         }
     }
 
     /// Releases a piece that ended. After a failure, ends all workers once no lower piece is under way.
-    fn release(&self, piece: HeightRange, has_failed: bool) {
+    fn release<T>(&self, piece: HeightRange, filled: Result<Option<T>, SyncError>) -> Option<T> {
         let mut claims = self.claims.lock();
         claims.under_way.retain(|other| *other != piece);
-        if has_failed && claims.failed.is_none_or(|lowest| piece < lowest) {
-            claims.failed = Some(piece);
-        }
-        if let Some(lowest) = claims.failed
-            && claims.under_way.iter().all(|other| *other > lowest)
+        let done = filled.unwrap_or_else(|error| {
+            claims.fail(piece, error);
+            None
+        });
+        if let Some((lowest, _)) = &claims.failure
+            && claims.under_way.iter().all(|other| other > lowest)
         {
             self.halt.store(true, Ordering::Relaxed);
         }
+        done
     }
 
     /// Claims the next piece. Waits while as many segments as possible are in memory; returns `None` if no piece is
@@ -244,7 +231,7 @@ where
                 self.cut(&mut claims);
             }
             // All pieces that are left are above the one that failed.
-            if self.is_halted() || claims.failed.is_some() {
+            if self.is_halted() || claims.failure.is_some() {
                 return None;
             }
             if claims.last.is_some() {

@@ -439,13 +439,16 @@ fn damaged_records_are_made_again() {
         let (name, bytes) = whole.iter().max_by_key(largest).unwrap();
         assert!(name.ends_with(ending));
         for at in [3, bytes.len() / 3, bytes.len() / 2, bytes.len() - 2] {
-            let mut files = whole.clone();
-            files.get_mut(name).unwrap()[at] ^= 1;
-            let place = Place { work: CrashStorage::holding(files), ..Place::new() };
-            let error = merge(&world).refused(&place);
-            assert_eq!(error.kind(), ErrorKind::Io, "{name} {at}: {error}");
-            assert!(error.to_string().contains(name), "{name} {at}: {error}");
-            merge(&world).expect(&world.truth, &place);
+            for batch_segments in [None, Some(2)] {
+                let mut files = whole.clone();
+                files.get_mut(name).unwrap()[at] ^= 1;
+                let place = Place { work: CrashStorage::holding(files), ..Place::new() };
+                let job = Job { batch_segments, ..merge(&world) };
+                let error = job.refused(&place);
+                assert_eq!(error.kind(), ErrorKind::Io, "{name} {at}: {error}");
+                assert!(error.to_string().contains(name), "{name} {at}: {error}");
+                job.expect(&world.truth, &place);
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::error::{SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::pass::{self, PassJob, PassLimit, Threads};
 use crate::progress::{Event, Phase, Progress};
-use crate::request::{Request, ScriptCounts, Source, first_of_last};
+use crate::request::{Request, ScriptCounts, first_of_last};
 use crate::sink::put::forget_damaged;
 use crate::source::without_undo;
 use crate::supply::bytes_of;
@@ -206,7 +206,8 @@ impl<'w, 'a> Batches<'w, 'a> {
         let MergeWork { request, dir, ref checks, .. } = *self.work;
         let mut next = self.base.clone();
         next.numbered = self.plan.identity.numbered;
-        next.add_segments(self.workdir, &batch)?;
+        next.add_segments(self.workdir, &batch)
+            .inspect_err(|error| forget_damaged(request.env.workdir, error))?;
         let end = next.at.height;
         let runs_scripts =
             (self.base.at.height + 1..=end).any(|height| self.work.runs_scripts(height));
@@ -428,10 +429,7 @@ impl MergeWork<'_> {
 
     /// The first walk's pass.
     fn first_pass(&self, plan: &Plan) -> FirstPass {
-        let sent_again =
-            matches!(self.request.source, Source::Peers(_)) && self.dir.archive().is_none();
         FirstPass::new(self.request.env.params, self.dir.chain(), fingerprint_key(plan))
-            .with_blocks_sent_again(sent_again)
             .with_numbers(plan.identity.numbered)
             .with_claims(self.claimed())
             .with_waiting_above(self.passed())

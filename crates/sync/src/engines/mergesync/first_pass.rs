@@ -39,8 +39,6 @@ pub struct FirstPass {
     /// The block at BIP-34's height, if the chain has one.
     at_bip34_height: Option<BlockHash>,
     key: FingerprintKey,
-    /// Whether others send the blocks of the second walk.
-    sent_again: bool,
     numbered: bool,
     /// The last block whose spend summary is kept.
     claims: Height,
@@ -76,20 +74,12 @@ impl FirstPass {
             params: params.clone(),
             at_bip34_height,
             key,
-            sent_again: false,
             numbered: false,
             claims: 0,
             bare: 0,
             passed: Height::MAX,
             spare: Mutex::new(Some(Vec::new())),
         }
-    }
-
-    /// If others send the blocks of the second walk, takes fingerprints only of blocks that wait: the others are checked
-    /// again ([`Fingerprint`]).
-    #[must_use]
-    pub fn with_blocks_sent_again(self, sent_again: bool) -> Self {
-        Self { sent_again, ..self }
     }
 
     /// Stores each coin's number after it, if `numbered` ([`IndexedCoin`](super::IndexedCoin)).
@@ -183,7 +173,7 @@ impl Pass for FirstPass {
             coinbase_uncounted: self.params.is_bip30_unspendable(height, &block.hash()),
             // If a block's summary does not decide, the second walk checks the block again from scratch. That
             // is rare, except when a later start runs scripts or keeps blocks.
-            fingerprint: match claims || self.sent_again && height <= self.passed {
+            fingerprint: match claims {
                 true => Fingerprint::NONE,
                 false => self.key.of(&view),
             },

@@ -158,7 +158,9 @@ impl<'a> MergeWork<'a> {
         let (request, dir) = (self.request, self.dir);
         let (_, mut done) = Workdir::resume::<FirstPass>(request.env.workdir, earlier)?;
         let (unseen, before) = (identity.unseen, earlier.identity.unseen);
-        let as_now = |range: HeightRange| range.end <= unseen + 1 || range.start > before;
+        let as_now = |range: HeightRange| {
+            unseen == before || range.end <= unseen + 1 || range.start > before
+        };
         done.retain(|done| {
             let is_within =
                 done.range.start > base.at.height && done.range.end <= identity.stop + 1;

@@ -188,6 +188,11 @@ impl BlockSource for PeersChain<'_> {
         Box::new(PeersFetcher { source: self, halt })
     }
 
+    fn is_on_disk(&self, height: Height) -> bool {
+        let kept = self.peers.kept.as_deref().zip(self.chain.hash(height));
+        kept.is_some_and(|(kept, hash)| BlockArchive::has(kept, hash))
+    }
+
     fn fetchers(&self, threads: usize) -> usize {
         threads + FETCHERS_MORE
     }

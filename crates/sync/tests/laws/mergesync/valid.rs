@@ -120,26 +120,6 @@ fn one_segment_leaves_the_set_alone() {
     assert_eq!((coins, rest.len()), (chain.utxo().len(), 0));
 }
 
-/// A fingerprint is no proof against those who may send a block again.
-#[test]
-fn blocks_that_others_send_again_have_no_fingerprint() {
-    let chain = random(46, 3);
-    let range = HeightRange::new(5, 8);
-    for sent_again in [false, true] {
-        let pass = FirstPass::new(&chain.params, &chain.headers, KEY)
-            .with_waiting_above(6)
-            .with_blocks_sent_again(sent_again);
-        let (mut segment, mut checker) = (pass.begin(range).unwrap(), BlockChecker::new());
-        for height in range.heights() {
-            chain.block(&mut checker, height, |block| pass.block(&mut segment, block)).unwrap();
-        }
-        let prints = &pass.finish(segment).unwrap().runs[3];
-        let has_print: Vec<bool> =
-            prints.chunks(16).map(|print| print.iter().any(|byte| *byte != 0)).collect();
-        assert_eq!(has_print, [!sent_again, !sent_again, true]);
-    }
-}
-
 /// A block with changed bytes does not count as checked.
 #[test]
 fn a_block_is_recognized_by_its_bytes() {
