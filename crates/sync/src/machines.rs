@@ -45,7 +45,8 @@ pub trait Machines: Sync {
         take: &mut TakeDone<'_, AnyPartial>,
     ) -> Result<(), SyncError>;
 
-    /// Runs all three steps of mergesync: blocks, the join, blocks with their coins.
+    /// Runs all three steps of mergesync: blocks, the join, blocks with their coins. The results stay on the machines
+    /// until the sync [ends](Self::end).
     fn merge(
         &self,
         work: &MergeWork<'_>,
@@ -53,8 +54,9 @@ pub trait Machines: Sync {
         plan: &Plan,
     ) -> Result<SharedResult, SyncError>;
 
-    /// Waits until ended syncs have no data left on other machines. Warns of data that cannot be removed.
-    fn closed(&self, request: &Request<'_>);
+    /// Ends the sync for the machines if it succeeded, and waits until ended syncs have no data left on them. Warns of
+    /// data that cannot be removed.
+    fn end(&self, request: &Request<'_>, succeeded: bool);
 }
 
 /// Segments of a sync for other machines.

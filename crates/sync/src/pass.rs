@@ -340,7 +340,9 @@ pub fn run<P: Pass>(
     match ran {
         Err(error) => {
             // Keep the results if possible; the error to report is the one that ended the sync.
-            let _ = results.store();
+            if !error.spoils_progress() {
+                let _ = results.store();
+            }
             Err(error)
         }
         Ok(()) if interrupted => {

@@ -43,7 +43,7 @@ pub fn run_shared(request: &Request<'_>, machines: &dyn Machines) -> Result<Outc
     let outcome = run_by(&request, Some(machines));
     // If the sync was interrupted, its next start removes the data left on the machines.
     if !matches!(outcome, Err(SyncError::Interrupted)) {
-        machines.closed(&request);
+        machines.end(&request, outcome.is_ok());
     }
     outcome
 }

@@ -395,7 +395,7 @@ impl JobQueue for Coordinator {
     }
 
     fn close(&self) -> Result<(), QueueError> {
-        let run = self.run();
+        let Some(run) = self.opened() else { return Ok(()) };
         // Reset the state first, so that the next run gets its own listeners and streams even if the removal fails.
         // Remember the run until the queue has nothing left of it, since another attempt may follow.
         let closing = State { run: Some(run), ..State::default() };

@@ -39,9 +39,13 @@ pub(crate) struct Place<'w> {
 }
 
 impl Place<'_> {
-    /// Whether the run has ended.
+    /// Whether the run has ended. A server without any runs has lost its data: then the coordinator announces the run
+    /// again.
     pub(crate) async fn is_over(&self) -> Result<bool, QueueError> {
-        Ok(self.link.spec(&self.run).await?.is_none())
+        match self.link.stream(names::RUNS).await? {
+            Some(runs) => Ok(last(&runs, &names::run(&self.run)).await?.is_none()),
+            None => Ok(false),
+        }
     }
 }
 
@@ -78,11 +82,11 @@ impl<'r> LeasedJob<'r> {
 
     /// Removes the objects stored for the job.
     async fn remove_put(&self) -> Result<(), QueueError> {
-        let put = std::mem::take(&mut *self.put.lock());
-        for of in put {
+        loop {
+            let Some(of) = self.put.lock().last().copied() else { return Ok(()) };
             self.place.link.objects.remove(&self.place.run, &of).await?;
+            self.put.lock().pop();
         }
-        Ok(())
     }
 
     /// Sends heartbeats until a future is ready or takes too long.
@@ -148,9 +152,9 @@ impl JobLease for LeasedJob<'_> {
     fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError> {
         let link = self.place.link;
         let bytes = Bytes::from_owner(SharedBytes(Arc::clone(bytes)));
-        link.wait(self.living(link.objects.put(&self.place.run, of, bytes)))?;
+        // It may be stored even if that is reported as failed.
         self.put.lock().push(*of);
-        Ok(())
+        link.wait(self.living(link.objects.put(&self.place.run, of, bytes)))
     }
 
     fn is_over(&self) -> bool {

@@ -89,6 +89,15 @@ pub enum ClusterError {
         /// The other machine.
         second: String,
     },
+    /// A machine found that it computes wrongly.
+    #[error(
+        "a test found that {worker} computes wrongly, so the signatures that it checked prove nothing. Test its \
+         processor and memory, then start over without that machine"
+    )]
+    Faulty {
+        /// The machine.
+        worker: String,
+    },
     /// An object that a job needs is missing or damaged.
     #[error("{why}")]
     Lost {
@@ -137,7 +146,7 @@ impl RunError for ClusterError {
 
     fn spoils_progress(&self) -> bool {
         // More results of the faulty machine may be wrong.
-        matches!(self, Self::Differ { .. })
+        matches!(self, Self::Differ { .. } | Self::Faulty { .. })
     }
 }
 

@@ -73,11 +73,19 @@ pub(crate) fn run(
         results: SegmentPieces::new(work.request.env.workdir),
     };
     let whole = shared.whole();
-    let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();
-    if whole.as_ref().err().is_none_or(ends) {
-        shared.scheduler.close();
+    match whole {
+        Err(error) if InvalidBlock::of(&error).is_none() => {
+            Err(shared.scheduler.close_if_spoilt(error))
+        }
+        Err(error) => {
+            shared.scheduler.close();
+            Err(error)
+        }
+        Ok(whole) => {
+            shared.scheduler.leave_open();
+            Ok(whole)
+        }
     }
-    whole
 }
 
 struct MergeSteps<'s> {

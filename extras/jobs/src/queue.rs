@@ -82,8 +82,8 @@ pub trait JobQueue: Sync {
         None
     }
 
-    /// Ends the run: removes all its data from the queue, including the secret, and releases the workers. Does not
-    /// wait until all objects are removed.
+    /// Ends the open run, if there is one: removes all its data from the queue, including the secret, and releases the
+    /// workers. Does not wait until all objects are removed.
     fn close(&self) -> Result<(), QueueError>;
 
     /// Waits until the objects of closed runs are removed.

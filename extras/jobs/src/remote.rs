@@ -8,7 +8,7 @@
 use crate::job::JobKey;
 use crate::mergesync;
 use crate::queue::{PassKind, ReadPartial, SegmentResult, hints, payload};
-use crate::scheduler::{AnswerError, JobResult, await_closed};
+use crate::scheduler::{AnswerError, JobResult, end};
 use crate::shared::{SharedQueue, SharedRun, open};
 use apus_chain::HeightRange;
 use apus_sync::engines::mergesync as engine;
@@ -67,8 +67,8 @@ impl Machines for SharedQueue<'_> {
         mergesync::run(work, self, workdir, plan)
     }
 
-    fn closed(&self, request: &Request<'_>) {
-        await_closed(request, self.queue);
+    fn end(&self, request: &Request<'_>, succeeded: bool) {
+        end(request, self.queue, succeeded);
     }
 }
 
@@ -126,10 +126,6 @@ fn hand_out(
             scheduler.close();
             Err(verdict)
         }
-        Err(error) if error.spoils_progress() => {
-            scheduler.close();
-            Err(error)
-        }
-        Err(error) => Err(error),
+        Err(error) => Err(scheduler.close_if_spoilt(error)),
     }
 }

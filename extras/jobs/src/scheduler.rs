@@ -18,6 +18,7 @@ use apus_sync::error::SyncError;
 use apus_sync::progress::{Event, PROGRESS_INTERVAL, Worker, Workers};
 use apus_sync::request::Request;
 use apus_sync::source::ChainSource;
+use apus_sync::workdir::Workdir;
 use audit::Audits;
 use slow::JobPace;
 use std::cell::Cell;
@@ -331,21 +332,19 @@ impl<'d> Scheduler<'d> {
         if !bytes.is_genuine {
             return self.discard_forged(&bytes).map(|()| None);
         }
+        if let Ok(JobAnswer { worker, kind: AnswerKind::Faulty, .. }) =
+            JobAnswer::from_bytes(&bytes.message, self.run)
+        {
+            return Err(ClusterError::Faulty { worker }.into());
+        }
         if bytes.audit {
-            return self.audit(bytes).map(|()| None);
+            return self.audit(bytes, read);
         }
         let Some(input) = self.out.get(&key).map(|out| out.input) else {
             if self.audits.is_waiting(key) {
                 return self.handle_audit_trouble(&bytes, payload).map(|()| None);
             }
-            match self.counted.get_mut(&key) {
-                // A replay returned an answer that was accepted before.
-                Some(counted) => counted.place = bytes.place,
-                // This answers a job of an earlier start: of a later step, or of a segment that is already in the
-                // work folder.
-                None => return self.keep(bytes).map(|()| None),
-            }
-            return Ok(None);
+            return self.keep(bytes).map(|()| None);
         };
         self.last_progress = Instant::now();
         let answer = match JobAnswer::from_bytes(&bytes.message, self.run) {
@@ -374,20 +373,28 @@ impl<'d> Scheduler<'d> {
                 self.handle_lost((&bytes, input), (answer.worker, text), object, &payload)
                     .map(|()| None)
             }
+            AnswerKind::Faulty => Err(ClusterError::Faulty { worker: answer.worker }.into()),
         }
     }
 
-    /// Keeps an answer until its job is queued. Drops reports of trouble, which will be out of date by then.
+    /// Keeps an answer to a job that is not outstanding. Drops reports of trouble, which concern no job any more.
     fn keep(&mut self, bytes: AnswerBytes) -> Result<(), SyncError> {
         let answer = JobAnswer::from_bytes(&bytes.message, self.run).map(|answer| answer.kind);
         if let Ok(AnswerKind::Trouble(_) | AnswerKind::Lost { .. }) = answer {
             return self.ask(|| self.queue.forget(&bytes));
         }
-        self.early.insert(bytes.key, bytes);
+        match self.counted.get_mut(&bytes.key) {
+            // A replay returned an answer that was accepted before.
+            Some(counted) => counted.place = bytes.place,
+            // This answers a job of an earlier start: of a later step, or of a segment that is already in the work
+            // folder.
+            None => drop(self.early.insert(bytes.key, bytes)),
+        }
         Ok(())
     }
 
-    /// Accepts the answer of a finished job, unless its result is invalid.
+    /// Accepts the answer of a finished job, unless its result is invalid. Returns the result, unless an audit must
+    /// confirm it first.
     fn done<T>(
         &mut self,
         (bytes, input): (&AnswerBytes, ObjectRef),
@@ -423,8 +430,10 @@ impl<'d> Scheduler<'d> {
                 self.credit(worker.clone(), key, work, busy);
                 self.pace.add(busy);
                 self.counted.insert(key, CountedAnswer { place, input, result, worker });
-                self.begin_audit(key)?;
-                Ok(Some(done))
+                match self.is_audited(key) {
+                    true => self.begin_audit(key, read),
+                    false => Ok(Some(done)),
+                }
             }
         }
     }
@@ -483,6 +492,22 @@ impl<'d> Scheduler<'d> {
         }
     }
 
+    /// Ends the run for all machines if an error shows that results are wrong. Removes the progress first: without the
+    /// answers in the queue, a start after a kill would not notice that results in it are wrong.
+    pub(crate) fn close_if_spoilt(self, error: SyncError) -> SyncError {
+        if error.spoils_progress() {
+            // If this fails, the error to report is the same.
+            let _ = Workdir::give_up(self.request.env.workdir);
+            self.close();
+        }
+        error
+    }
+
+    /// Ends the work on a run that stays open: its answers are needed again if its outputs cannot be written.
+    pub(crate) fn leave_open(mut self) {
+        self.report_workers(true);
+    }
+
     /// Ends the run for all machines.
     pub(crate) fn close(mut self) {
         self.report_workers(true);
@@ -490,9 +515,10 @@ impl<'d> Scheduler<'d> {
     }
 }
 
-/// Waits until the objects of closed runs are removed.
-pub(crate) fn await_closed(request: &Request<'_>, queue: &dyn JobQueue) {
-    warn_of_rest(request, retry(request).with(|| queue.closed()));
+/// Ends a run that is still open if it succeeded, and waits until the objects of closed runs are removed.
+pub(crate) fn end(request: &Request<'_>, queue: &dyn JobQueue, succeeded: bool) {
+    let closed = if succeeded { retry(request).with(|| queue.close()) } else { Ok(()) };
+    warn_of_rest(request, closed.and_then(|()| retry(request).with(|| queue.closed())));
 }
 
 /// Warns the user if a run cannot be removed completely. An error would discard the finished result.

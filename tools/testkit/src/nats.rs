@@ -12,6 +12,9 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
+/// The folder of a server's streams.
+const STREAMS: &str = "streams";
+
 /// The file of a server's settings, if it has any.
 const SETTINGS: &str = "nats.conf";
 
@@ -99,6 +102,16 @@ impl NatsServer {
         self.process.kill();
     }
 
+    /// Kills it, and starts it again without its streams.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn lose_all(&mut self) {
+        self.kill();
+        fs::remove_dir_all(self.folder.path().join(STREAMS)).unwrap();
+        self.start_again();
+    }
+
     /// Starts it again, with its streams.
     ///
     /// # Panics
@@ -109,7 +122,7 @@ impl NatsServer {
 
     /// Returns all bytes that it has stored, including deleted messages.
     pub fn stored(&self) -> Vec<u8> {
-        let (mut bytes, mut folders) = (Vec::new(), vec![self.folder.path().join("streams")]);
+        let (mut bytes, mut folders) = (Vec::new(), vec![self.folder.path().join(STREAMS)]);
         while let Some(folder) = folders.pop() {
             // Files may appear and disappear during the listing.
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -135,7 +148,7 @@ fn launch(folder: &TempDir, port: u16, place: &NatsPlace) -> Result<Server, Stri
         .args(settings.is_file().then_some("--config"))
         .args(settings.is_file().then_some(&settings))
         .arg("--store_dir")
-        .arg(folder.path().join("streams"));
+        .arg(folder.path().join(STREAMS));
     start(&mut command, &said, place.by.is_empty().then_some(port))
 }
 

@@ -48,6 +48,58 @@ fn a_lie_is_found_by_a_second_machine() {
     world.status("").succeeds().says(&["no active runs"]);
 }
 
+/// No result counts before its audit: the next start compares it, too.
+#[test]
+fn a_lie_is_found_after_a_restart() {
+    let world = World::with(REGTEST);
+    let options = "--segment-bytes 9000 --progress none --audit 100";
+    let mut serve = world.serve(options);
+    let ((), _) = with_altered(&world, "liar", &Lies::default(), || {
+        let is_all_answered = || {
+            let status = world.status("--json").stdout;
+            let run = &serde_json::from_str::<serde_json::Value>(&status).unwrap()["runs"][0];
+            run["segments"].as_u64().is_some_and(|segments| run["answered"] == segments)
+        };
+        assert!(serve.until(is_all_answered));
+        serve.signal("INT");
+        serve.wait().fails(130, &["interrupted"]);
+        let serve = world.serve(options);
+        let honest = world.work("--par 1 --stay --name honest");
+        serve.wait().fails(3, &["liar and honest did blocks ", "their results differ"]);
+        honest.kill();
+    });
+    assert!(!world.sandbox.has("utxo.dat") && !world.sandbox.has("progress.work"));
+}
+
+/// A machine that reports a fault of its arithmetic with its first job.
+#[derive(Default)]
+struct Faulty {
+    has_told: AtomicBool,
+}
+
+impl Alters for Faulty {
+    fn answer(&self, lease: &dyn JobLease, key: JobKey) {
+        if !self.has_told.swap(true, Ordering::Relaxed) {
+            // The version, the run, the job and its input are those of the job's message.
+            let same = &lease.message()[8..93];
+            let message = [b"APUSANSW", same, &3_u32.to_le_bytes(), b"bad", &[4]].concat();
+            lease.give_back(Duration::ZERO, Some((key, &message))).unwrap();
+        }
+    }
+}
+
+/// As on one machine, what it checked proves nothing.
+#[test]
+fn a_machine_that_computes_wrongly_ends_the_run() {
+    let world = World::with(REGTEST);
+    let serve = world.serve("--segment-bytes 9000 --progress none");
+    let ((), _) = with_altered(&world, "bad", &Faulty::default(), || {
+        serve.wait().fails(3, &["a test found that bad computes wrongly"]);
+    });
+    assert!(!world.sandbox.has("utxo.dat") && !world.sandbox.has("progress.work"));
+    world.status("").succeeds().says(&["no active runs"]);
+}
+
 /// A machine that finishes its first job after another machine has answered it.
 #[derive(Default)]
 struct Late {

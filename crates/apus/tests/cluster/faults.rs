@@ -8,7 +8,7 @@ use apus_jobs::{JobLease, JobOffer, JobStep, Jobs};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// About six hundred segments, so that kills can happen at many moments.
 const SMALL: &str = "--segment-bytes 1500 --checkpoint-seconds 0";
@@ -183,6 +183,23 @@ fn answers_while_the_coordinator_is_down_count() {
     world.serve("--segment-bytes 60000").wait().succeeds();
     let shares = world.sandbox.json("report.json")["cluster"]["workers"].clone();
     assert_eq!((&shares[0]["name"], &shares[0]["blocks"]), (&"rack-1".into(), &4521.into()));
+    world.expect_done();
+}
+
+/// A worker does not take a server without data for the end of the run: the coordinator announces the run again.
+#[test]
+fn a_queue_that_loses_everything_does_not_end_the_run() {
+    let mut world = World::with(MAIN);
+    let mut serve = world.serve(SMALL);
+    let mut worker = world.work("--par 1");
+    serve.until(|| world.sandbox.names("progress.work").len() > 20);
+    serve.signal("STOP");
+    world.server.lose_all();
+    let began = Instant::now();
+    assert!(worker.until(|| began.elapsed() > Duration::from_secs(2)), "it waits");
+    serve.signal("CONT");
+    serve.wait().succeeds();
+    worker.wait().succeeds();
     world.expect_done();
 }
 

@@ -1,7 +1,7 @@
 //! Full disks: a worker's, whose jobs go to others, and the coordinator's, which stops and can be resumed.
 
 use crate::cluster::world::World;
-use crate::sandbox::MAIN;
+use crate::sandbox::{MAIN, REGTEST};
 
 /// The command prefix that leaves a program room for `bytes` in the folder `small`; other programs do not notice.
 fn with_small_folder(bytes: usize) -> Vec<String> {
@@ -65,5 +65,19 @@ fn a_coordinator_with_a_full_disk_stops_and_resumes_when_there_is_room() {
         assert!(!worker.has_ended(), "a worker gave up");
     }
     workers.into_iter().for_each(|worker| drop(worker.kill()));
+    world.expect_done();
+}
+
+/// If only the output does not fit, the next start needs no machine.
+#[test]
+fn results_stay_until_the_output_is_written() {
+    let world = World::with(REGTEST);
+    let worker = world.work("--par 1 --stay");
+    let run = world.join("--segment-bytes 60000 --progress none");
+    let line = format!("cluster serve --nats {} --objects objects {run}", world.url());
+    let almost = world.sandbox.read("node.dat").len() as u32 / 512;
+    world.start_by(&with_small_files(almost), &line).wait().fails(3, &["File too large"]);
+    worker.kill();
+    world.serve_run(&run).wait().succeeds();
     world.expect_done();
 }

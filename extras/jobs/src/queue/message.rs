@@ -9,7 +9,8 @@
 //! 4     first height, or the part                40    its input, an object
 //! 4     first height after, or the next part     4+n   the machine's name
 //! 40    its input, an object                     1     0 done, 1 refused, 2 trouble, 3 an object is lost
-//! 4+n   for an audit, the first machine, or 0    …     see below
+//! 4+n   for an audit, the first machine, or 0          4 the machine computes wrongly
+//!                                                …     see below
 //! ```
 //!
 //! Done: its result (40), blocks, bytes, surviving coins, microseconds (8 each). Refused: 0 for a block with height
@@ -105,6 +106,8 @@ pub(crate) enum AnswerKind {
     Trouble(String),
     /// An object that the job needs, named by its digest, is missing or damaged.
     Lost { object: [u8; 32], text: String },
+    /// A test found that the machine computes wrongly.
+    Faulty,
 }
 
 impl JobAnswer {
@@ -145,6 +148,7 @@ impl JobAnswer {
                 out.extend_from_slice(object);
                 write_text(text, &mut out);
             }
+            AnswerKind::Faulty => out.push(4),
         }
         out
     }
@@ -173,6 +177,7 @@ impl JobAnswer {
             1 => AnswerKind::Refused(read_error(reader)?),
             2 => AnswerKind::Trouble(read_text(reader)?),
             3 => AnswerKind::Lost { object: *reader.array().ok()?, text: read_text(reader)? },
+            4 => AnswerKind::Faulty,
             _ => return None,
         };
         (reader.remaining() == 0).then_some(Self { run, key, input, worker, kind })
@@ -278,6 +283,7 @@ mod tests {
             error(RemoteKind::Other),
             AnswerKind::Trouble("no such file\nnor another".into()),
             AnswerKind::Lost { object: [6; 32], text: "it is not there".into() },
+            AnswerKind::Faulty,
         ]
         .map(|kind| JobAnswer {
             run: RUN,
@@ -342,7 +348,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(
-            which in 0usize..6,
+            which in 0usize..7,
             places in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
             any in vec(any::<u8>(), 0..300),
         ) {

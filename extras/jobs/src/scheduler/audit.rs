@@ -1,9 +1,11 @@
 //! [`Audits`]: jobs that two machines process, so that the [`Scheduler`] can compare the results.
 //!
 //! The run's id determines which jobs are audited: no machine knows the id before the run begins, and each start has
-//! the same. Results are compared byte by byte, because nothing in them depends on the machine or the time.
+//! the same. Results are compared byte by byte, because nothing in them depends on the machine or the time. A result
+//! counts only once both machines agree on it: until then it is not part of the progress, from which a later start could
+//! go on without the comparison.
 
-use super::{CountedAnswer, JobPayload, Scheduler};
+use super::{AnswerError, CountedAnswer, JobPayload, JobResult, ReadAnswer, Scheduler};
 use crate::error::ClusterError;
 use crate::job::{JobCopy, JobKey};
 use crate::queue::{AnswerBytes, AnswerKind, JobAnswer, JobMessage, RunId};
@@ -49,15 +51,20 @@ fn is_audited(run: RunId, key: JobKey, percent: u8) -> bool {
 }
 
 impl Scheduler<'_> {
-    /// Queues the audit of a job whose answer was just accepted, if the job was selected for one.
-    pub(super) fn begin_audit(&mut self, key: JobKey) -> Result<(), SyncError> {
-        if !is_audited(self.run, key, self.queue.audit_percent()) {
-            return Ok(());
-        }
+    pub(super) fn is_audited(&self, key: JobKey) -> bool {
+        is_audited(self.run, key, self.queue.audit_percent())
+    }
+
+    /// Queues the audit of a job whose answer was just accepted. Returns the result if the second answer is there.
+    pub(super) fn begin_audit<T>(
+        &mut self,
+        key: JobKey,
+        read: &mut ReadAnswer<'_, T>,
+    ) -> Result<Option<T>, SyncError> {
         self.audits.out.insert(key);
         match self.audits.early.remove(&key) {
-            Some(early) => self.audit(early),
-            None => self.put_audit(key),
+            Some(early) => self.audit(early, read),
+            None => self.put_audit(key).map(|()| None),
         }
     }
 
@@ -79,29 +86,46 @@ impl Scheduler<'_> {
         self.audits.out.iter().try_for_each(|key| self.put_audit(*key))
     }
 
-    /// Compares a second machine's answer with the accepted one.
-    pub(super) fn audit(&mut self, bytes: AnswerBytes) -> Result<(), SyncError> {
+    /// Compares a second machine's answer with the accepted one, and returns the result.
+    pub(super) fn audit<T>(
+        &mut self,
+        bytes: AnswerBytes,
+        read: &mut ReadAnswer<'_, T>,
+    ) -> Result<Option<T>, SyncError> {
         let key = bytes.key;
         let Some(counted) = self.counted.get(&key).filter(|_| self.audits.is_waiting(key)) else {
             self.audits.early.insert(key, bytes);
-            return Ok(());
+            return Ok(None);
         };
-        let first = counted.worker.clone();
+        let (first, first_result) = (counted.worker.clone(), counted.result);
         let answer = JobAnswer::from_bytes(&bytes.message, self.run);
         let answer = answer.ok().filter(|it| it.key == key && it.input == counted.input);
         let Some(answer) = answer.filter(|answer| answer.worker != first) else {
             // The answer is invalid, or from the audited machine itself.
             self.ask(|| self.queue.forget(&bytes))?;
-            let Some(message) = self.audit_message(key) else { return Ok(()) };
-            return self.ask(|| self.queue.put_job_again(key, JobCopy::Audit, &message));
+            let Some(message) = self.audit_message(key) else { return Ok(None) };
+            return self
+                .ask(|| self.queue.put_job_again(key, JobCopy::Audit, &message))
+                .map(|()| None);
         };
         let is_same =
-            matches!(answer.kind, AnswerKind::Done { result, .. } if result == counted.result);
+            matches!(answer.kind, AnswerKind::Done { result, .. } if result == first_result);
         if !is_same {
             return Err(ClusterError::Differ { key, first, second: answer.worker }.into());
         }
-        self.audits.out.remove(&key);
-        Ok(())
+        // Unaudited results do not wait in memory, where there may be many, and are read again.
+        let got = Self::object(self.queue, self.request, &first_result);
+        match got.and_then(|bytes| read(JobResult { key, bytes })) {
+            Ok(done) => {
+                self.audits.out.remove(&key);
+                Ok(Some(done))
+            }
+            Err(AnswerError::Local(error)) => Err(error),
+            // The next start finds the answer, and has the job repeated.
+            Err(AnswerError::Invalid(why)) => {
+                Err(ClusterError::BadResults { key, results: 1, worker: first, why }.into())
+            }
+        }
     }
 
     /// Handles an answer to an audited job that is not marked as an audit: the second machine failed, or the first

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The name of the coordinator as a worker.
-const NAME: &str = "the coordinator";
+pub(super) const NAME: &str = "the coordinator";
 
 impl Scheduler<'_> {
     /// Processes a job on the coordinator and returns the answer.

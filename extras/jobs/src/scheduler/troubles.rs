@@ -1,5 +1,6 @@
 //! How the [`Scheduler`] handles reports of trouble, invalid results, rejected jobs and lost objects.
 
+use super::local::NAME;
 use super::slow::SEEN_MAX;
 use super::{OutstandingJob, Scheduler, retry};
 use crate::error::{ClusterError, RemoteError, RemoteKind, warn};
@@ -101,7 +102,9 @@ impl Scheduler<'_> {
                 self.reject_result(answer, &worker, why)
             }
             Ok(AnswerKind::Trouble(why)) => Err(unconfirmed(why).into()),
+            Ok(AnswerKind::Faulty) => Err(ClusterError::Faulty { worker: NAME.to_owned() }.into()),
             Err(SyncError::Interrupted) => Err(SyncError::Interrupted),
+            Err(error) if error.spoils_progress() => Err(error),
             Err(error) => Err(unconfirmed(error.to_string()).into()),
         }
     }

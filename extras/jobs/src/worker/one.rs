@@ -5,6 +5,7 @@ use super::segments::put;
 use super::{HeldJob, WorkerState, retry};
 use crate::error::{ClusterError, RemoteError, RemoteKind};
 use crate::queue::{AnswerKind, JobAnswer, JobLease, JobMessage, ObjectRef, pass_on_delay};
+use apus_engine::script::Signatures;
 use apus_sync::engines::pass::Work;
 use apus_sync::engines::swiftsync::{ByUndoError, UndoPassError};
 use apus_sync::error::{ErrorKind, InvalidBlock, SyncError};
@@ -196,6 +197,13 @@ impl WorkerState<'_> {
             let (run, input, worker) = (self.run, job.input, self.jobs.name().to_owned());
             JobAnswer { run, key, input, worker, kind }.to_bytes()
         };
+        if Signatures::are_faulty() {
+            // Not an answer to this job, which may have one: the coordinator must read this in any case.
+            let message = answer(AnswerKind::Faulty);
+            let trouble = Some((key, &message[..]));
+            retry(self.request).with(|| lease.give_back(Duration::ZERO, trouble))?;
+            return Err(ClusterError::Faulty { worker: self.jobs.name().to_owned() }.into());
+        }
         match self.upload(&*lease, outcome, objects) {
             JobEnd::Finished(result, work) => {
                 let micros = (busy + began.elapsed()).as_micros() as u64;
@@ -209,12 +217,12 @@ impl WorkerState<'_> {
                 let message = answer(AnswerKind::Refused(remote(&error)));
                 retry(self.request).with(|| lease.answer(key, &message))
             }
+            JobEnd::Failed(_) | JobEnd::Lost(..) | JobEnd::Halted if lease.is_over() => Ok(()),
             JobEnd::Halted => {
                 // If this fails, the queue soon misses the heartbeats and requeues the job.
                 let _ = lease.give_back(Duration::ZERO, None);
                 Ok(())
             }
-            JobEnd::Failed(_) | JobEnd::Lost(..) if lease.is_over() => Ok(()),
             JobEnd::Lost(object, text) => {
                 let message = answer(AnswerKind::Lost { object, text: text.clone() });
                 let delay = lost_delay(lease.deliveries());

@@ -276,7 +276,9 @@ impl JobQueue for MemoryQueue {
     }
 
     fn close(&self) -> Result<(), QueueError> {
-        *self.lock() = State::default();
+        if std::mem::take(&mut *self.lock()).spec.is_none() {
+            return Ok(());
+        }
         self.changed.notify_all();
         self.removed_unless(NotRemoved::AtClose)
     }
@@ -487,7 +489,7 @@ impl Machines for MemoryQueue {
         SharedQueue { queue: self }.merge(work, workdir, plan)
     }
 
-    fn closed(&self, request: &Request<'_>) {
-        SharedQueue { queue: self }.closed(request);
+    fn end(&self, request: &Request<'_>, succeeded: bool) {
+        SharedQueue { queue: self }.end(request, succeeded);
     }
 }

@@ -195,7 +195,11 @@ pub fn join_keys(
     join_records(env.workdir, both, (0, &mut sink), &go_on)?;
     made.close()?;
     spent.close()?;
-    sink.finish(&HeldMemory::new(held_bytes(env.memory_bytes)), options.durable)
+    let joined = sink.finish(&HeldMemory::new(held_bytes(env.memory_bytes)), options.durable)?;
+    match joined.balance.is_even() {
+        true => Ok(joined),
+        false => Err(damaged(env.workdir)),
+    }
 }
 
 /// Joins coins, which up to a height are the base's, with spends. Calls `go_on` periodically with the bytes of
