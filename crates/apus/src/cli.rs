@@ -2,8 +2,8 @@
 
 use crate::args::IndexArgs;
 use crate::args::{
-    ChallengeArg, HintsArgs, NodeArgs, PlanArgs, ReindexArgs, SnapshotArgs, SnapshotCommand,
-    SyncArgs, VerifyArgs,
+    ChallengeArg, HintsArgs, NodeArgs, PlanArgs, ReindexArgs, SinkArg, SnapshotArgs,
+    SnapshotCommand, SyncArgs, VerifyArgs,
 };
 #[cfg(feature = "cluster")]
 use crate::cluster::{ClusterArgs, ClusterCommand};
@@ -195,15 +195,18 @@ impl CliCommand {
                 return Ok(());
             }
             Self::Plan(args) => {
+                expect_outputs(&args.out)?;
                 args.datadir = args.datadir.take().map(|named| datadir_of(named, args.chain));
                 (&args.assume, args.hints.is_some())
             }
             Self::Sync(args) => {
+                expect_outputs(&args.out)?;
                 args.keep_for_datadir();
                 (&args.connect.assume, args.hints.is_some())
             }
             #[cfg(feature = "cluster")]
             Self::Cluster(ClusterArgs { command: ClusterCommand::Serve(args) }) => {
+                expect_outputs(&args.sync.out)?;
                 (&args.sync.connect.assume, args.sync.hints.is_some())
             }
             Self::Snapshot(SnapshotArgs { command: SnapshotCommand::Verify(args) }) => {
@@ -217,6 +220,12 @@ impl CliCommand {
         };
         assume.expect_hints(has_hints)
     }
+}
+
+/// Refuses outputs that clap accepts only because it would quote them.
+fn expect_outputs(outputs: &[SinkArg]) -> Result<(), Failure> {
+    let refusal = outputs.iter().find_map(SinkArg::refusal);
+    refusal.map_or(Ok(()), |why| Err(Failure::usage(format!("the value of --out: {why}"))))
 }
 
 /// If the user named a chain's folder within a data directory, uses the data directory.

@@ -20,6 +20,13 @@ const FEATURES: [(&str, bool); 7] = [
 
 /// Returns advice about the word that clap refused; `None` if there is none.
 pub(crate) fn advice(error: &clap::Error, words: impl Iterator<Item = OsString>) -> Option<String> {
+    let refused = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
+    if refused.into_iter().any(|kind| error.get(kind).is_some_and(|it| is_url(it))) {
+        return Some(
+            "unexpected argument: write a URL behind its option (not shown here, because it may contain a password)"
+                .to_owned(),
+        );
+    }
     if let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand) {
         return of_command(command);
     }
@@ -38,11 +45,18 @@ pub(crate) fn advice(error: &clap::Error, words: impl Iterator<Item = OsString>)
     words.iter().find_map(|word| of_word(word, refused))
 }
 
+/// Returns true for a word that clap would quote although it may contain a password.
+fn is_url(refused: &ContextValue) -> bool {
+    matches!(refused, ContextValue::String(text) if text.contains("://"))
+}
+
 /// Returns advice about a word. clap reports as `refused` a long option without its value, or the first letter of a
 /// word with one dash.
 fn of_word(word: &str, refused: &str) -> Option<String> {
-    let name = word.trim_start_matches('-').split('=').next().unwrap_or_default();
-    let dashes = word.len() - word.trim_start_matches('-').len();
+    // Do not quote the value: it may contain a password.
+    let word = word.split('=').next().unwrap_or_default();
+    let name = word.trim_start_matches('-');
+    let dashes = word.len() - name.len();
     let meant = match dashes {
         1 => name.len() > 1 && word.starts_with(refused),
         2 => refused.split(' ').next() == Some(&format!("--{name}")),
@@ -144,9 +158,29 @@ mod tests {
         assert_eq!(of_word("--signet", "--outt"), None);
         assert_eq!(of_word("--outt", "--outt"), None);
         assert_eq!(of_word("-h", "-h"), None);
-        assert!(of_word("-chain=regtest", "-c").unwrap().ends_with("as in --chain=regtest"));
+        assert!(of_word("-chain=regtest", "-c").unwrap().ends_with("as in --chain"));
         assert!(of_word("--signet", "--signet").unwrap().ends_with("--chain signet"));
         assert!(of_word("-testnet=1", "-t").unwrap().ends_with("--chain test"));
+    }
+
+    #[test]
+    fn advice_quotes_no_value() {
+        let url = "redis://u:hidden@h/x";
+        let words = [format!("-coins={url}"), format!("--prune={url}"), format!("--web={url}")];
+        for (word, refused) in words.iter().zip(["-c", "--prune", "--web"]) {
+            let advice = of_word(word, refused).unwrap_or_default();
+            assert!(!advice.contains("hidden"), "{advice}");
+        }
+        let line = |line: &[&str]| {
+            let line = ["apus"].iter().chain(line);
+            let error = crate::cli::Cli::whole_command().try_get_matches_from(line).unwrap_err();
+            advice(&error, std::iter::empty())
+        };
+        for words in [&[url][..], &["sync", url], &["sync", "--out", "null", url]] {
+            let advice = line(words).unwrap();
+            assert!(!advice.contains("hidden") && advice.contains("behind its option"), "{advice}");
+        }
+        assert_eq!(line(&["sync", "word"]), None);
     }
 
     #[test]

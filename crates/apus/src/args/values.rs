@@ -242,8 +242,8 @@ pub(crate) enum SinkArg {
     Stats(PathBuf),
     Chainstate(PathBuf),
     Datadir(PathBuf),
-    /// The URL of a store, not parsed yet: clap would quote an invalid one, which may contain a password.
-    #[cfg_attr(not(feature = "remote-coins"), allow(dead_code, reason = "it is refused"))]
+    /// The whole value, `coins:URL` or a URL alone, not parsed yet: clap would quote an invalid one, which may contain a
+    /// password.
     Coins(String),
     Null,
 }
@@ -293,14 +293,27 @@ impl SinkArg {
             Self::Coins(_) | Self::Null => None,
         }
     }
+
+    /// Says why the output is refused, if it is. The text does not quote it.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let Self::Coins(text) = self else { return None };
+        let bare = || match text.starts_with(COINS) {
+            true => None,
+            false => Some("a URL alone is no output: write coins:URL for a store".to_owned()),
+        };
+        crate::spelling::lacking(COINS).or_else(bare)
+    }
 }
+
+/// The beginning of an output to a store.
+const COINS: &str = "coins:";
 
 #[cfg(feature = "remote-coins")]
 impl SinkArg {
     /// The URL of a store for the set.
     pub(crate) fn store_url(&self) -> Option<&str> {
         match self {
-            Self::Coins(url) => Some(url),
+            Self::Coins(text) => text.strip_prefix(COINS),
             _ => None,
         }
     }
@@ -330,10 +343,8 @@ impl FromStr for SinkArg {
             Some(("stats", path)) if !path.is_empty() => Ok(Self::Stats(path.into())),
             Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
             Some(("datadir", path)) if !path.is_empty() => Ok(Self::Datadir(path.into())),
-            Some(("coins", url)) if !url.is_empty() => match crate::spelling::lacking("coins:") {
-                Some(why) => Err(why),
-                None => Ok(Self::Coins(url.to_owned())),
-            },
+            Some(("coins", url)) if !url.is_empty() => Ok(Self::Coins(text.to_owned())),
+            Some((_, rest)) if rest.starts_with("//") => Ok(Self::Coins(text.to_owned())),
             None if text == "null" => Ok(Self::Null),
             Some(("csv" | "sqlite" | "parquet", _)) if crate::spelling::lacking(text).is_some() => {
                 Err(crate::spelling::lacking(text).unwrap_or_default())
@@ -434,4 +445,22 @@ pub(super) fn parse_order(text: &str) -> Result<BitOrder, String> {
             error.to_string()
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clap_quotes_no_url_of_an_output() {
+        let url = "redis://u:hidden@h/x";
+        let alone: SinkArg = url.parse().unwrap();
+        let why = alone.refusal().unwrap();
+        assert!(why.contains("coins") && !why.contains("hidden"), "{why}");
+        let named: SinkArg = format!("coins:{url}").parse().unwrap();
+        assert_eq!(named.refusal().is_none(), cfg!(feature = "remote-coins"));
+        #[cfg(feature = "remote-coins")]
+        assert_eq!((named.store_url(), alone.store_url()), (Some(url), None));
+        assert!("coins:".parse::<SinkArg>().is_err());
+    }
 }

@@ -245,8 +245,8 @@ Set the password in the environment variable APUS_COINS_PASSWORD.";
 #[command(after_help = GET_EXAMPLES)]
 pub(crate) struct GetArgs {
     /// The coins, each as TXID:VOUT
-    #[arg(required = true, value_name = "OUTPOINT", value_parser = outpoint)]
-    outpoints: Vec<OutPoint>,
+    #[arg(required = true, value_name = "OUTPOINT")]
+    outpoints: Vec<String>,
 
     /// The store, as for --coins of `apus sync --help`. Look-ups do not block a writer
     #[arg(long, value_name = "URL")]
@@ -262,12 +262,13 @@ pub(crate) struct GetArgs {
 
 /// Runs `apus coins get`.
 pub(super) fn get(args: &GetArgs) -> Result<(), Failure> {
+    let wanted = outpoints(&args.outpoints)?;
     let place = place("--coins", &args.coins)?;
     let access = args.access.access(&[&place])?;
     let reader =
         CoinsReader::open(&place, args.chain, &access).map_err(|error| store_failure(&error))?;
-    let seen = reader.look_up(&args.outpoints).map_err(|error| store_failure(&error))?;
-    let coins: Vec<Value> = args.outpoints.iter().zip(&seen.coins).map(coin_json).collect();
+    let seen = reader.look_up(&wanted).map_err(|error| store_failure(&error))?;
+    let coins: Vec<Value> = wanted.iter().zip(&seen.coins).map(coin_json).collect();
     let (height, hash) = (seen.tip.height, seen.tip.hash.to_string());
     let answer =
         json!({ "chain": args.chain.to_string(), "height": height, "hash": hash, "coins": coins });
@@ -290,14 +291,22 @@ fn coin_json((outpoint, coin): (&OutPoint, &Option<CoinBytes>)) -> Value {
     json!({ "txid": outpoint.txid.to_string(), "vout": outpoint.vout, "coin": coin })
 }
 
-fn outpoint(text: &str) -> Result<OutPoint, String> {
-    let read = text.split_once(':').and_then(|(txid, vout)| {
+/// Parses the coins. clap would quote an invalid one, which may be the URL of a store with a password.
+fn outpoints(texts: &[String]) -> Result<Vec<OutPoint>, Failure> {
+    let read = |(text, number): (&String, usize)| {
+        let wrong = || format!("OUTPOINT {number}: use TXID:VOUT, with the txid as 64 hex digits");
+        outpoint(text).ok_or_else(|| Failure::usage(wrong()))
+    };
+    texts.iter().zip(1..).map(read).collect()
+}
+
+fn outpoint(text: &str) -> Option<OutPoint> {
+    text.split_once(':').and_then(|(txid, vout)| {
         // Only digits: `parse` would also accept a plus sign.
         let digits = vout.bytes().all(|byte| byte.is_ascii_digit());
         let vout = vout.parse().ok().filter(|_| digits)?;
         Some(OutPoint { txid: txid.parse::<Txid>().ok()?, vout })
-    });
-    read.ok_or_else(|| "use TXID:VOUT, with the txid as 64 hex digits".to_owned())
+    })
 }
 
 // ---- sources of coins ----
@@ -523,7 +532,10 @@ mod tests {
             &format!("{txid}:+1"),
             &format!("{txid}:4294967296"),
         ] {
-            assert!(outpoint(wrong).is_err(), "{wrong}");
+            assert!(outpoint(wrong).is_none(), "{wrong}");
         }
+        let why = outpoints(&[format!("{txid}:0"), "redis://u:hidden@h/x".to_owned()]).unwrap_err();
+        assert!(why.message.starts_with("OUTPOINT 2: use TXID:VOUT"), "{}", why.message);
+        assert!(!why.message.contains("hidden"), "{}", why.message);
     }
 }

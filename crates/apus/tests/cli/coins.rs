@@ -233,6 +233,9 @@ fn errors_name_the_store_that_cannot_be_used() {
         "coins copy --from redis://a/x?pwd=hidden --to redis://a:1/x",
         "coins copy --from snapshot:gone.dat --to redis://a/x?pwd=hidden",
         &format!("coins get {UNSPENT} --coins postgres://a/db/hidden!"),
+        &format!("coins get redis://u:hidden@a:1/x {UNSPENT} --coins redis://a:1/x"),
+        &format!("coins get {UNSPENT} -coins=redis://u:hidden@a:1/x"),
+        "coins copy redis://u:hidden@a:1/x --to redis://a:1/x",
     ] {
         let ended = sandbox.apus(line).fails(1, &[]);
         assert!(!ended.stderr.contains("hidden"), "{ended}");

@@ -92,6 +92,7 @@ fn stores_that_cannot_be_written_are_refused_before_the_sync() {
         ("coins:postgres://a/db?pass=hidden", 1, &["--out coins", "sslmode=verify-full"]),
         ("coins:redis://127.0.0.1:1/x", 3, &["redis://127.0.0.1:1/x", "can be reached"]),
         ("coins:", 1, &["coins:URL"]),
+        ("redis://u:hidden@a:1/x", 1, &["--out", "coins:URL"]),
     ] {
         let ended = sandbox.apus(&format!("sync --blocksdir blocks --out {out}")).fails(code, said);
         assert!(!ended.stderr.contains("hidden"), "{ended}");

@@ -333,8 +333,8 @@ fn errors_of_mistyped_lines_say_what_was_expected() {
 fn bitcoin_core_options_get_advice_on_their_spelling_in_apus() {
     let sandbox = Sandbox::empty();
     for (words, said) in [
-        ("-chain=regtest", &["'-chain=regtest'", "as in --chain=regtest"][..]),
-        ("-blocksdir=x", &["as in --blocksdir=x"]),
+        ("-chain=regtest", &["'-chain'", "as in --chain"][..]),
+        ("-blocksdir=x", &["as in --blocksdir"]),
         ("--regtest", &["--chain regtest"]),
         ("--testnet", &["--chain test\n"]),
         ("-signet", &["--chain signet"]),
@@ -347,7 +347,7 @@ fn bitcoin_core_options_get_advice_on_their_spelling_in_apus() {
         let ended = sandbox.apus(&format!("sync {words} --out null")).fails(1, said);
         assert!(ended.stderr.contains("try '--help'"), "{ended}");
     }
-    sandbox.apus("reindex -datadir=node").fails(1, &["as in --datadir=node"]);
+    sandbox.apus("reindex -datadir=node").fails(1, &["as in --datadir"]);
 }
 
 #[test]

@@ -169,7 +169,11 @@ impl ClearLine {
             line.answers.next().and_then(Value::extract_error).map_err(|error| {
                 match error.is_io_error() {
                     true => error,
-                    false => (ErrorKind::AuthenticationFailed, "refused", error.to_string()).into(),
+                    // Keep only the code: a server that does not know the command quotes the password.
+                    false => {
+                        let code = error.code().unwrap_or("no code").to_owned();
+                        (ErrorKind::AuthenticationFailed, "refused", code).into()
+                    }
                 }
             })?;
         }
@@ -298,6 +302,7 @@ mod tests {
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use std::net::TcpListener;
 
     fn value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
@@ -379,6 +384,26 @@ mod tests {
         assert_eq!(error.redirect_node(), Some(("127.0.0.1:6381", 3999)));
         assert!(answers.next().and_then(Value::extract_error).is_err());
         assert_eq!(answers.next().unwrap(), Value::Okay);
+    }
+
+    #[test]
+    fn a_refused_password_is_not_repeated() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = ("127.0.0.1".to_owned(), listener.local_addr().unwrap().port());
+        let serve = move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let answer = b"-ERR unknown command 'AUTH', with args beginning with: 'hidden'\r\n";
+            stream.write_all(answer).unwrap();
+            // Close the connection only when the other side has: it might lose the answer.
+            stream.read_to_end(&mut Vec::new()).unwrap();
+        };
+        let server_thread = std::thread::spawn(serve);
+        let password = Password::new("hidden");
+        let error = ServerLine::connect(&server, false, (None, Some(&password))).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::AuthenticationFailed);
+        let text = error.to_string();
+        assert!(text.contains("ERR") && !text.contains("hidden"), "{text}");
+        server_thread.join().unwrap();
     }
 
     #[test]
